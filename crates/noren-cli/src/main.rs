@@ -1,0 +1,2 @@
+//! The command `noren`.
+fn main() {}

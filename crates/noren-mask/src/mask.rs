@@ -1,0 +1,297 @@
+//! [`Mask`]: which query may read which key, as a value.
+
+use crate::set::{Selector, Set, Span};
+use std::ops;
+use std::sync::Arc;
+
+/// A set of allowed (batch, head, query, key) cells, said without sizes.
+///
+/// A mask is an expression: atoms (see [`atoms`](crate::atoms)) combined with `&` (both), `|` (either), `!` (not) and
+/// `-` (the first but not the second). True means "may attend"; there is no other polarity. It knows no lengths:
+/// [`bind`](Mask::bind) gives it a [`Shape`](crate::Shape) and [`Facts`](crate::Facts).
+///
+/// Masks compare, hash, clone cheaply, print as text and parse from it:
+///
+/// ```
+/// use noren_mask::{Mask, atoms::*};
+/// let mask = sliding(4096) | causal() & keys(0..4);
+/// assert_eq!(mask.to_string(), "sliding(4096) | causal & keys(0..4)");
+/// assert_eq!(mask, "sliding(4096) | causal & keys(0..4)".parse::<Mask>().unwrap());
+/// ```
+///
+/// Equality compares expressions, not cells: `!!causal()` differs from `causal()` as a value.
+/// [`simplify`](Mask::simplify) brings both to one form; [`BoundMask`](crate::BoundMask) answers questions about cells.
+///
+/// A mask is no truth value. Python's `and`, `or` and `if` have no counterpart here, so Rust refuses them by type.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Mask(pub(crate) Arc<Node>);
+
+/// The expression inside a [`Mask`]: an atom or a combination. The atoms' meanings stand at their builders in
+/// [`atoms`](crate::atoms).
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+#[allow(missing_docs)] // each field is the parameter of the same name in `atoms`
+pub enum Node {
+    Full,
+    None,
+    Causal {
+        offset: i64,
+    },
+    Window {
+        left: Option<i64>,
+        right: Option<i64>,
+    },
+    Sliding {
+        window: u64,
+    },
+    Chunk {
+        size: u64,
+    },
+    Stride {
+        step: u64,
+    },
+    Prefix {
+        lengths: PerRow,
+    },
+    Keys(Set),
+    Queries(Set),
+    Global(Set),
+    Padding(Padding),
+    Documents {
+        lengths: Option<Vec<u64>>,
+    },
+    Spans {
+        spans: Vec<Span>,
+    },
+    Tree {
+        parents: Vec<i64>,
+        start: u64,
+    },
+    Clearance,
+    Neighborhood {
+        grid: Vec<u64>,
+        size: Vec<u64>,
+        dilation: Vec<u64>,
+    },
+    Random {
+        p: Real,
+        seed: u64,
+    },
+    RandomBlocks {
+        block: u64,
+        count: u64,
+        seed: u64,
+    },
+    Dense {
+        name: String,
+    },
+    Closure {
+        name: String,
+    },
+    Heads(Vec<Arm>),
+    Batch(Vec<Arm>),
+    Layers(Vec<Arm>),
+    Not(Mask),
+    /// Two or more masks, none of them itself an `And`.
+    And(Vec<Mask>),
+    /// Two or more masks, none of them itself an `Or`.
+    Or(Vec<Mask>),
+    Minus(Mask, Mask),
+}
+
+/// One arm of `heads(...)`, `batch(...)` or `layers(...)`.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Arm {
+    /// The indices it speaks for.
+    pub selector: Selector,
+    /// What holds there.
+    pub mask: Mask,
+}
+
+/// One number for all batch rows, or one for each.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum PerRow {
+    /// The same for every batch row.
+    All(u64),
+    /// One for each batch row, in order.
+    Each(Vec<u64>),
+}
+
+impl PerRow {
+    /// The number that holds for batch row `row`, `None` when the list is too short.
+    pub fn get(&self, row: usize) -> Option<u64> {
+        match self {
+            PerRow::All(n) => Some(*n),
+            PerRow::Each(list) => list.get(row).copied(),
+        }
+    }
+}
+
+impl From<u64> for PerRow {
+    fn from(n: u64) -> Self {
+        PerRow::All(n)
+    }
+}
+
+impl From<Vec<u64>> for PerRow {
+    fn from(list: Vec<u64>) -> Self {
+        PerRow::Each(list)
+    }
+}
+
+impl<const N: usize> From<[u64; N]> for PerRow {
+    fn from(list: [u64; N]) -> Self {
+        PerRow::Each(list.into())
+    }
+}
+
+/// The parameters of the atom `padding`.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Padding {
+    /// Where the padding stands; `None` takes the side that the facts give (right unless they say otherwise).
+    pub side: Option<Side>,
+    /// Number of real tokens by batch row; `None` takes the facts'.
+    pub lengths: Option<Vec<u64>>,
+    /// True when padding queries are emptied too (`on=both`).
+    pub both: bool,
+}
+
+/// The end of a sequence at which padding stands.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Side {
+    /// Real tokens last.
+    Left,
+    /// Real tokens first.
+    #[default]
+    Right,
+}
+
+/// A finite number that can be compared and hashed (by its bits; -0 is stored as 0).
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Real(u64);
+
+impl Real {
+    /// Wraps `value`.
+    pub fn new(value: f64) -> Self {
+        Real((value + 0.0).to_bits())
+    }
+
+    /// The number.
+    pub fn get(self) -> f64 {
+        f64::from_bits(self.0)
+    }
+}
+
+impl std::fmt::Debug for Real {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.get().fmt(f)
+    }
+}
+
+impl From<f64> for Real {
+    fn from(value: f64) -> Self {
+        Real::new(value)
+    }
+}
+
+impl Mask {
+    /// The mask of one node. `And` and `Or` nodes are built with [`Mask::all`] and [`Mask::any`] or the operators, which
+    /// keep them flat.
+    pub(crate) fn new(node: Node) -> Self {
+        Mask(Arc::new(node))
+    }
+
+    /// The expression.
+    pub fn node(&self) -> &Node {
+        &self.0
+    }
+
+    /// The intersection of all `masks`; `full` when there is none.
+    pub fn all(masks: impl IntoIterator<Item = Mask>) -> Self {
+        let mut parts = Vec::new();
+        for mask in masks {
+            match mask.node() {
+                Node::And(inner) => parts.extend(inner.iter().cloned()),
+                _ => parts.push(mask),
+            }
+        }
+        match parts.len() {
+            0 => Mask::new(Node::Full),
+            1 => parts.remove(0),
+            _ => Mask::new(Node::And(parts)),
+        }
+    }
+
+    /// The union of all `masks`; `none` when there is none.
+    pub fn any(masks: impl IntoIterator<Item = Mask>) -> Self {
+        let mut parts = Vec::new();
+        for mask in masks {
+            match mask.node() {
+                Node::Or(inner) => parts.extend(inner.iter().cloned()),
+                _ => parts.push(mask),
+            }
+        }
+        match parts.len() {
+            0 => Mask::new(Node::None),
+            1 => parts.remove(0),
+            _ => Mask::new(Node::Or(parts)),
+        }
+    }
+
+    /// The direct parts of a combination, arms included; empty for an atom.
+    pub fn children(&self) -> Vec<&Mask> {
+        match self.node() {
+            Node::Not(a) => vec![a],
+            Node::And(parts) | Node::Or(parts) => parts.iter().collect(),
+            Node::Minus(a, b) => vec![a, b],
+            Node::Heads(arms) | Node::Batch(arms) | Node::Layers(arms) => arms.iter().map(|a| &a.mask).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The same expression with every direct part replaced by `f(part)`; an atom is returned as it is.
+    pub fn map_children(&self, mut f: impl FnMut(&Mask) -> Mask) -> Mask {
+        let mut arms = |arms: &[Arm]| -> Vec<Arm> {
+            arms.iter().map(|a| Arm { selector: a.selector.clone(), mask: f(&a.mask) }).collect()
+        };
+        match self.node() {
+            Node::Heads(a) => Mask::new(Node::Heads(arms(a))),
+            Node::Batch(a) => Mask::new(Node::Batch(arms(a))),
+            Node::Layers(a) => Mask::new(Node::Layers(arms(a))),
+            Node::Not(a) => !f(a),
+            Node::And(parts) => Mask::all(parts.iter().map(f).collect::<Vec<_>>()),
+            Node::Or(parts) => Mask::any(parts.iter().map(f).collect::<Vec<_>>()),
+            Node::Minus(a, b) => f(a) - f(b),
+            _ => self.clone(),
+        }
+    }
+}
+
+impl ops::BitAnd for Mask {
+    type Output = Mask;
+    fn bitand(self, other: Mask) -> Mask {
+        Mask::all([self, other])
+    }
+}
+
+impl ops::BitOr for Mask {
+    type Output = Mask;
+    fn bitor(self, other: Mask) -> Mask {
+        Mask::any([self, other])
+    }
+}
+
+impl ops::Sub for Mask {
+    type Output = Mask;
+    fn sub(self, other: Mask) -> Mask {
+        Mask::new(Node::Minus(self, other))
+    }
+}
+
+impl ops::Not for Mask {
+    type Output = Mask;
+    fn not(self) -> Mask {
+        Mask::new(Node::Not(self))
+    }
+}

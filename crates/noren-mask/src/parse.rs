@@ -1,0 +1,5 @@
+//! stub
+/// stub
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("stub")]
+pub struct ParseError;

@@ -1,0 +1,144 @@
+//! Sets of positions as they are written: `3`, `0..4`, `[3, 9, 10..14]`, `label="pii"`.
+
+use crate::interval::IntervalSet;
+
+/// A run of positions as written in a mask: `a..b`, `a..`, `..b` or a single `a`.
+///
+/// Half open, as in Rust. A single position `a` is the range `a..a+1`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Span {
+    /// First position inside.
+    pub start: u64,
+    /// First position after, or `None` for "to the end of the sequence".
+    pub end: Option<u64>,
+}
+
+impl Span {
+    /// True when `at` is inside.
+    pub fn contains(self, at: u64) -> bool {
+        self.start <= at && self.end.is_none_or(|end| at < end)
+    }
+
+    /// The part inside `0..len`, as `start..end`; empty ranges have `end <= start`.
+    pub fn clip(self, len: u32) -> std::ops::Range<u32> {
+        let cut = |at: u64| u32::try_from(at).unwrap_or(u32::MAX).min(len);
+        cut(self.start)..self.end.map_or(len, cut)
+    }
+}
+
+impl From<u64> for Span {
+    fn from(at: u64) -> Self {
+        Span { start: at, end: Some(at.saturating_add(1)) }
+    }
+}
+
+impl From<std::ops::Range<u64>> for Span {
+    fn from(r: std::ops::Range<u64>) -> Self {
+        Span { start: r.start, end: Some(r.end) }
+    }
+}
+
+impl From<std::ops::RangeFrom<u64>> for Span {
+    fn from(r: std::ops::RangeFrom<u64>) -> Self {
+        Span { start: r.start, end: None }
+    }
+}
+
+impl From<std::ops::RangeTo<u64>> for Span {
+    fn from(r: std::ops::RangeTo<u64>) -> Self {
+        Span { start: 0, end: Some(r.end) }
+    }
+}
+
+/// A set of positions: a list of spans, or everything that carries a label (a fact given at bind).
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Set {
+    /// Positions and ranges.
+    Spans(Vec<Span>),
+    /// The positions to which the facts give this label.
+    Label(String),
+}
+
+impl Set {
+    /// The positions that carry `label`.
+    pub fn label(label: impl Into<String>) -> Self {
+        Set::Label(label.into())
+    }
+
+    /// The spans as intervals within `0..len`.
+    pub(crate) fn intervals(spans: &[Span], len: u32) -> IntervalSet {
+        spans.iter().map(|s| s.clip(len)).collect()
+    }
+}
+
+macro_rules! set_from {
+    ($($kind:ty),*) => {$(
+        impl From<$kind> for Set {
+            fn from(value: $kind) -> Self {
+                Set::Spans(vec![value.into()])
+            }
+        }
+    )*};
+}
+set_from!(u64, std::ops::Range<u64>, std::ops::RangeFrom<u64>, std::ops::RangeTo<u64>, Span);
+
+impl<S: Into<Span>, const N: usize> From<[S; N]> for Set {
+    fn from(spans: [S; N]) -> Self {
+        Set::Spans(spans.into_iter().map(Into::into).collect())
+    }
+}
+
+impl<S: Into<Span>> From<Vec<S>> for Set {
+    fn from(spans: Vec<S>) -> Self {
+        Set::Spans(spans.into_iter().map(Into::into).collect())
+    }
+}
+
+/// Which heads, batch rows or layers an arm of `heads(...)`, `batch(...)`, `layers(...)` speaks for.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Selector {
+    /// These indices.
+    Spans(Vec<Span>),
+    /// Every `step`-th index, beginning with `from`: `every 2` is 0, 2, 4, ...; `every 6 from 5` is 5, 11, ...
+    Every {
+        /// Distance between two indices, at least 1.
+        step: u64,
+        /// The first index.
+        from: u64,
+    },
+    /// Whatever no other arm names.
+    Else,
+}
+
+impl Selector {
+    /// Every `step`-th index from 0.
+    pub fn every(step: u64) -> Self {
+        Selector::Every { step, from: 0 }
+    }
+
+    /// True when the selector names `index` (`Else` names none by itself).
+    pub fn names(&self, index: u64) -> bool {
+        match self {
+            Selector::Spans(spans) => spans.iter().any(|s| s.contains(index)),
+            Selector::Every { step, from } => index >= *from && (index - from).is_multiple_of((*step).max(1)),
+            Selector::Else => false,
+        }
+    }
+}
+
+macro_rules! selector_from {
+    ($($kind:ty),*) => {$(
+        impl From<$kind> for Selector {
+            fn from(value: $kind) -> Self {
+                Selector::Spans(vec![value.into()])
+            }
+        }
+    )*};
+}
+selector_from!(u64, std::ops::Range<u64>, std::ops::RangeFrom<u64>, std::ops::RangeTo<u64>, Span);
+
+impl<S: Into<Span>, const N: usize> From<[S; N]> for Selector {
+    fn from(spans: [S; N]) -> Self {
+        Selector::Spans(spans.into_iter().map(Into::into).collect())
+    }
+}

@@ -1,0 +1,160 @@
+//! [`Shape`]: how many queries and keys there are, and where the queries stand.
+
+use crate::Error;
+use serde::{Deserialize, Serialize};
+
+/// The sizes a mask is bound to: batch rows, heads, queries and keys, and the position of the first query.
+///
+/// Query row `i` stands at position `i + query_offset`, key `j` at position `j`. When there are as many queries as keys
+/// nothing needs to be said; otherwise the caller chooses, because alignment is never guessed:
+///
+/// ```
+/// use noren_mask::Shape;
+/// let training = Shape::square(128).batch(4).heads(8).kv_heads(2);
+/// let decoding = Shape::cached(100, 1);   // 100 keys in the cache, one new token: its position is 100
+/// let cross    = Shape::cross(9, 30);     // decoder queries over encoder keys, both counted from 0
+/// assert_eq!((decoding.q_len(), decoding.kv_len(), decoding.query_offset(0)), (1, 101, 100));
+/// assert_eq!(cross.query_offset(0), 0);
+/// # let _ = training;
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shape {
+    batch: usize,
+    heads: usize,
+    kv_heads: usize,
+    q_len: usize,
+    kv_len: usize,
+    /// One entry for all batch rows, or one for each.
+    query_offsets: Vec<i64>,
+}
+
+impl Shape {
+    /// Lengths and offsets beyond this are refused: positions are 32-bit inside plans.
+    pub const MAX_LEN: usize = (u32::MAX / 2) as usize;
+
+    /// `q_len` queries over `kv_len` keys, the first query at position `query_offset`; one batch row, one head.
+    pub fn new(q_len: usize, kv_len: usize, query_offset: i64) -> Self {
+        Shape { batch: 1, heads: 1, kv_heads: 1, q_len, kv_len, query_offsets: vec![query_offset] }
+    }
+
+    /// Self-attention over `len` tokens.
+    pub fn square(len: usize) -> Self {
+        Self::new(len, len, 0)
+    }
+
+    /// `new` tokens after `past` cached ones: `new` queries over `past + new` keys, the first at position `past`.
+    pub fn cached(past: usize, new: usize) -> Self {
+        Self::new(new, past.saturating_add(new), past.min(i64::MAX as usize) as i64)
+    }
+
+    /// Cross-attention: `q_len` queries over `kv_len` keys of another sequence, both counted from 0.
+    pub fn cross(q_len: usize, kv_len: usize) -> Self {
+        Self::new(q_len, kv_len, 0)
+    }
+
+    /// The same with `batch` rows.
+    pub fn batch(mut self, batch: usize) -> Self {
+        self.batch = batch;
+        self
+    }
+
+    /// The same with `heads` query heads and as many key-value heads.
+    pub fn heads(mut self, heads: usize) -> Self {
+        self.heads = heads;
+        self.kv_heads = heads;
+        self
+    }
+
+    /// The same with `kv_heads` key-value heads, each shared by `heads / kv_heads` query heads (GQA, MQA).
+    pub fn kv_heads(mut self, kv_heads: usize) -> Self {
+        self.kv_heads = kv_heads;
+        self
+    }
+
+    /// The same with the first query of batch row `b` at position `offsets[b]`.
+    pub fn query_offsets(mut self, offsets: impl Into<Vec<i64>>) -> Self {
+        self.query_offsets = offsets.into();
+        self
+    }
+
+    /// Number of batch rows.
+    pub fn batch_len(&self) -> usize {
+        self.batch
+    }
+
+    /// Number of query heads.
+    pub fn head_count(&self) -> usize {
+        self.heads
+    }
+
+    /// Number of key-value heads.
+    pub fn kv_head_count(&self) -> usize {
+        self.kv_heads
+    }
+
+    /// The key-value head that query head `head` reads.
+    pub fn kv_head(&self, head: usize) -> usize {
+        head / (self.heads / self.kv_heads)
+    }
+
+    /// Number of query rows.
+    pub fn q_len(&self) -> usize {
+        self.q_len
+    }
+
+    /// Number of keys.
+    pub fn kv_len(&self) -> usize {
+        self.kv_len
+    }
+
+    /// Position of the first query of batch row `row`.
+    pub fn query_offset(&self, row: usize) -> i64 {
+        if self.query_offsets.len() == 1 { self.query_offsets[0] } else { self.query_offsets[row] }
+    }
+
+    /// All cells: `batch * heads * q_len * kv_len`.
+    pub fn cells(&self) -> u128 {
+        [self.batch, self.heads, self.q_len, self.kv_len].iter().map(|&n| n as u128).product()
+    }
+
+    /// Refuses zero sizes, lengths above [`Shape::MAX_LEN`], heads that do not divide and a wrong number of offsets.
+    pub fn check(&self) -> Result<(), Error> {
+        let refuse = |text: String| Err(Error::Shape(text));
+        for (name, value) in [
+            ("batch", self.batch),
+            ("heads", self.heads),
+            ("kv_heads", self.kv_heads),
+            ("q_len", self.q_len),
+            ("kv_len", self.kv_len),
+        ] {
+            if value == 0 {
+                return refuse(format!("{name} is 0: give at least 1"));
+            }
+            if value > Self::MAX_LEN {
+                return refuse(format!("{name} is {value}: at most {} is supported", Self::MAX_LEN));
+            }
+        }
+        if self.batch.checked_mul(self.heads).is_none_or(|n| n > Self::MAX_LEN) {
+            return refuse(format!("batch {} times heads {} is too large", self.batch, self.heads));
+        }
+        if !self.heads.is_multiple_of(self.kv_heads) {
+            return refuse(format!(
+                "{} query heads over {} key-value heads: the first must be a multiple of the second",
+                self.heads, self.kv_heads
+            ));
+        }
+        if self.query_offsets.len() != 1 && self.query_offsets.len() != self.batch {
+            return refuse(format!(
+                "query_offset has {} entries but the batch is {}: give one, or one per batch row",
+                self.query_offsets.len(),
+                self.batch
+            ));
+        }
+        let limit = Self::MAX_LEN as i64;
+        match self.query_offsets.iter().find(|o| !(-limit..=limit).contains(*o)) {
+            Some(offset) => refuse(format!("query_offset {offset} is beyond {limit} positions")),
+            None => Ok(()),
+        }
+    }
+}

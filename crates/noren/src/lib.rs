@@ -1,0 +1,2 @@
+//! Exact masked attention on CPUs.
+pub use noren_mask;
