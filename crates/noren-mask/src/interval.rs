@@ -1,11 +1,10 @@
 //! Sorted sets of half-open intervals, the currency of planning.
 
-use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use std::fmt;
 
 /// A half-open run of positions `start..end`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Interval {
     /// The first position inside.
     pub start: u32,
@@ -51,7 +50,7 @@ impl fmt::Debug for Interval {
 /// assert_eq!(a.union(&b), IntervalSet::from(0..12));
 /// assert_eq!(a.complement(10), IntervalSet::from(4..8));
 /// ```
-#[derive(Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct IntervalSet(SmallVec<[Interval; 4]>);
 
 impl IntervalSet {
