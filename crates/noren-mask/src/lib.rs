@@ -1,16 +1,29 @@
 //! The mask language of noren.
+mod array;
 pub mod atoms;
+mod bind;
+mod bounds;
 mod error;
+mod eval;
+mod facts;
+mod frame;
 pub mod interval;
+mod leaf;
+mod lower;
 mod mask;
 mod parse;
+mod pattern;
+mod philox;
 mod plan;
 mod print;
 mod score;
 mod set;
 mod shape;
 
+pub use array::Array;
+pub use bind::BoundMask;
 pub use error::Error;
+pub use facts::{Facts, RealTokens, Rows};
 pub use mask::{Arm, Mask, Node, Padding, PerRow, Real, Side};
 pub use parse::ParseError;
 pub use plan::{Kind, PatternPlan, Plan, PlanOptions, Tile, TileSpan};
