@@ -1,0 +1,3 @@
+//! Pictures
+mod grid;
+pub use grid::{Cover, Grid, GridOptions};
