@@ -1,5 +1,6 @@
 //! The mask language of noren.
 pub mod atoms;
+mod check;
 mod error;
 pub mod interval;
 mod mask;
