@@ -3,6 +3,7 @@ mod array;
 pub mod atoms;
 mod bind;
 mod bounds;
+mod check;
 mod compare;
 mod error;
 mod eval;
