@@ -70,7 +70,7 @@ pub enum RealTokens {
 
 /// A cell predicate over (batch, head, query row, key index), with optional bounds; see [`Facts::closure`].
 #[derive(Clone)]
-pub struct Closure {
+pub(crate) struct Closure {
     pub(crate) allowed: Arc<CellFn>,
     pub(crate) bounds: Option<Arc<BoundsFn>>,
 }

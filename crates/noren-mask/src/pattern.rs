@@ -104,11 +104,6 @@ impl Pattern {
         Pattern::Keys(Arc::new(IntervalSet::new()))
     }
 
-    /// Cells allowed by exactly one of the two.
-    pub(crate) fn xor(a: &Pattern, b: &Pattern) -> Pattern {
-        Pattern::Or(vec![a.clone().minus(b), b.clone().minus(a)])
-    }
-
     /// Cells allowed by `self` and not by `other`.
     pub(crate) fn minus(self, other: &Pattern) -> Pattern {
         Pattern::And(vec![self, Pattern::Not(Box::new(other.clone()))])

@@ -118,6 +118,16 @@ impl PatternPlan {
         pattern.last_border(frame, start + block_q / 2, end).filter(|b| (start + 1..end).contains(b)).unwrap_or(end)
     }
 
+    /// Number of query rows.
+    pub fn q_len(&self) -> u32 {
+        self.resolved.frame.q_len
+    }
+
+    /// Number of keys.
+    pub fn kv_len(&self) -> u32 {
+        self.resolved.frame.kv_len
+    }
+
     /// Number of query tiles.
     pub fn tile_count(&self) -> usize {
         self.rows.len() - 1
