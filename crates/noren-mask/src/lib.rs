@@ -36,7 +36,7 @@ pub use facts::{Facts, RealTokens, Rows};
 pub use mask::{Arm, Mask, Node, Padding, PerRow, Real, Side};
 pub use parse::ParseError;
 pub use plan::{Kind, PatternPlan, Plan, PlanOptions, Tile, TileSpan};
-pub use render::{Cover, Grid, GridOptions};
+pub use render::{Cover, Grid, GridOptions, Picture, TerminalOptions};
 pub use schedule::WorkItem;
 pub use score::{Score, Spec};
 pub use set::{Selector, Set, Span};
