@@ -190,7 +190,7 @@ impl<'a> Picture<'a> {
         Ok(svg::draw(self, &layout.scene(self, rows, cols)?))
     }
 
-    /// The picture as the bytes of a PNG file, with plain lettering for titles and positions and without token labels.
+    /// The picture as the bytes of a PNG file, lettered in dots and without token labels.
     pub fn to_png(&self) -> Result<Vec<u8>, Error> {
         let layout = Layout::new(self)?;
         let most = self.max_cells.unwrap_or(512);

@@ -81,12 +81,8 @@ impl Layout {
         if let Some(other) = picture.other {
             let all = pairs.len();
             let mut differ = Vec::new();
-            let whole = GridOptions {
-                max_rows: 1,
-                max_cols: 1,
-                queries: picture.queries.clone(),
-                keys: picture.keys.clone(),
-            };
+            let whole =
+                GridOptions { max_rows: 1, max_cols: 1, queries: picture.queries.clone(), keys: picture.keys.clone() };
             for group in &pairs {
                 let (b, h) = group[0];
                 let minus = |x: &crate::BoundMask, y| x.grid_minus(y, b, h, &whole).map(|g| g.covers()[0]);
@@ -180,22 +176,22 @@ fn count(n: usize, one: &str, more: &str) -> String {
 
 fn about(picture: &Picture<'_>, layout: &Layout) -> String {
     let shape = picture.bound.shape();
-    let mut parts = vec![format!(
-        "{} × {}",
-        count(shape.q_len(), "query", "queries"),
-        count(shape.kv_len(), "key", "keys")
-    )];
+    let mut parts =
+        vec![format!("{} × {}", count(shape.q_len(), "query", "queries"), count(shape.kv_len(), "key", "keys"))];
     if shape.batch_len() > 1 {
         parts.push(count(shape.batch_len(), "batch row", "batch rows"));
     }
     if shape.head_count() > 1 {
         parts.push(count(shape.head_count(), "head", "heads"));
     }
-    let zoom = |name: &str, range: &Range<u32>, len: usize| {
-        (range.len() < len).then(|| format!("showing {name} {}..{}", range.start, range.end))
+    let part = |name: &str, range: &Range<u32>, len: usize| {
+        (range.len() < len).then(|| format!("{name} {}..{}", range.start, range.end))
     };
-    parts.extend(zoom("query rows", &layout.queries, shape.q_len()));
-    parts.extend(zoom("keys", &layout.keys, shape.kv_len()));
+    let shown = [part("query rows", &layout.queries, shape.q_len()), part("keys", &layout.keys, shape.kv_len())];
+    let shown: Vec<String> = shown.into_iter().flatten().collect();
+    if !shown.is_empty() {
+        parts.push(format!("showing {}", shown.join(" and ")));
+    }
     parts.join(", ")
 }
 

@@ -41,6 +41,8 @@ enum Style {
 const MOST_SIGNS: usize = 40;
 /// Longer token labels are cut.
 const MOST_LABEL: usize = 16;
+/// Room for the name of the axis.
+const LEAST_GUTTER: usize = 9;
 /// Columns between panels.
 const GAP: usize = 4;
 
@@ -66,18 +68,20 @@ pub(super) fn draw(picture: &Picture<'_>, layout: &Layout, options: &TerminalOpt
 fn choose(picture: &Picture<'_>, layout: &Layout, options: &TerminalOptions) -> Result<(Scene, Style), Error> {
     let (q, k) = (layout.queries.len(), layout.keys.len());
     let most = picture.max_cells.unwrap_or(usize::MAX);
-    let gutter = 2 + gutter_width(picture, layout, q <= MOST_SIGNS.min(most));
+    let gutter = (3 + gutter_width(picture, layout, q <= MOST_SIGNS.min(most))).max(LEAST_GUTTER);
     let room = options.max_width.saturating_sub(gutter);
     if q.max(k) <= MOST_SIGNS.min(most) && 2 * k <= room && q + 2 <= options.max_height.max(MOST_SIGNS) {
         return Ok((layout.scene(picture, q, k)?, Style::Signs));
     }
-    let panel_room = if layout.groups.len() > 1 { (options.max_width.saturating_sub(GAP) / 2).max(40) } else { usize::MAX };
+    let panel_room =
+        if layout.groups.len() > 1 { (options.max_width.saturating_sub(GAP) / 2).max(40) } else { usize::MAX };
     let cols = room.min(panel_room.saturating_sub(gutter)).saturating_sub(2).clamp(4, 4096).min(most);
     let lines = options.max_height.saturating_sub(3).clamp(2, 4096);
     if options.unicode {
         let (rows, cols) = layout.size((2 * lines).min(most), cols, 1);
         let scene = layout.scene(picture, rows, cols)?;
-        let two_inks = |s: &Scene| s.panels.iter().all(|p| p.inks.iter().all(|i| matches!(i, Ink::Allowed | Ink::Denied)));
+        let two_inks =
+            |s: &Scene| s.panels.iter().all(|p| p.inks.iter().all(|i| matches!(i, Ink::Allowed | Ink::Denied)));
         if options.color || two_inks(&scene) {
             return Ok((scene, Style::Halves));
         }
@@ -90,7 +94,8 @@ fn choose(picture: &Picture<'_>, layout: &Layout, options: &TerminalOptions) -> 
 fn gutter_width(picture: &Picture<'_>, layout: &Layout, labelled: bool) -> usize {
     let numbers = layout.groups.iter().flat_map(|g| {
         let offset = picture.bound.shape().query_offset(g.batch);
-        [i64::from(layout.queries.start) + offset, i64::from(layout.queries.end) - 1 + offset].map(|p| p.to_string().len())
+        [i64::from(layout.queries.start) + offset, i64::from(layout.queries.end) - 1 + offset]
+            .map(|p| p.to_string().len())
     });
     let numbers = numbers.max().unwrap_or(1);
     let names = layout.groups.iter().flat_map(|g| {
@@ -113,12 +118,6 @@ struct Line {
 }
 
 impl Line {
-    fn plain(text: impl AsRef<str>) -> Self {
-        let mut line = Line::default();
-        line.push(text.as_ref(), "");
-        line
-    }
-
     /// Appends text under ANSI `codes` ("" for none).
     fn push(&mut self, text: &str, codes: &str) {
         if codes != self.codes {
@@ -216,8 +215,8 @@ impl Writer<'_> {
         match &self.scene.second {
             None => titled("", "", &self.scene.title),
             Some(second) => {
-                titled("- ", self.foreground(Ink::OnlyFirst), &self.scene.title);
-                titled("+ ", self.foreground(Ink::OnlySecond), second);
+                titled("- ", &self.foreground(Ink::OnlyFirst), &self.scene.title);
+                titled("+ ", &self.foreground(Ink::OnlySecond), second);
             }
         }
         for part in wrap(&self.scene.about, self.options.max_width) {
@@ -245,7 +244,7 @@ impl Writer<'_> {
                 line.push("   ", "");
             }
             let line = lines.last_mut().expect("one from the start");
-            line.push(sign, self.foreground(*ink));
+            line.push(sign, &self.foreground(*ink));
             line.push(&format!(" {meaning}"), "");
         }
         for part in self.key_names().iter().chain(&self.scene.notes).flat_map(|n| wrap(n, self.options.max_width)) {
@@ -324,7 +323,7 @@ impl Writer<'_> {
             .collect();
         let names = rows.iter().map(|r| width(&r.0)).max().unwrap_or(0);
         let numbers = rows.iter().map(|r| r.1.len()).max().unwrap_or(0);
-        let gutter = (names + usize::from(names > 0) + numbers + 3).max(9);
+        let gutter = (names + usize::from(names > 0) + numbers + 3).max(LEAST_GUTTER);
         let indent = gutter - 3 - names - usize::from(names > 0) - numbers;
         let mut lines = vec![self.axes(gutter), self.key_ticks(panel, gutter, 2).0];
         for (row, (name, number)) in rows.iter().enumerate() {
@@ -335,8 +334,8 @@ impl Writer<'_> {
             line.push(number, self.code(DIM));
             line.pad_to(gutter);
             for ink in panel.row(row) {
-                line.push(self.sign(*ink), self.foreground(*ink));
-                line.push(" ", "");
+                line.push(self.sign(*ink), &self.foreground(*ink));
+                line.push(" ", &self.foreground(*ink));
             }
             lines.push(line);
         }
@@ -346,14 +345,18 @@ impl Writer<'_> {
     /// A framed picture with `per_line` rows in each line.
     fn framed(&self, panel: &Panel, per_line: usize) -> Vec<Line> {
         let unicode = self.options.unicode;
-        let [corner_l, corner_r, across, across_tick, down, down_tick, low_l, low_r] =
-            if unicode { ["┌", "┐", "─", "┬", "│", "┤", "└", "┘"] } else { ["+", "+", "-", "+", "|", "+", "+", "+"] };
+        let [corner_l, corner_r, across, across_tick, down, down_tick, low_l, low_r] = if unicode {
+            ["┌", "┐", "─", "┬", "│", "┤", "└", "┘"]
+        } else {
+            ["+", "+", "-", "+", "|", "+", "+", "+"]
+        };
         let dim = self.code(DIM);
         let lines_high = panel.row_count().div_ceil(per_line);
         let marks: Vec<(usize, String)> = ticks(&panel.queries(), panel.offset, (lines_high / 3).max(2))
             .into_iter()
             .map(|(q, label)| {
-                let row = (0..panel.row_count()).rev().find(|r| panel.grid.queries(*r).start <= q as usize).unwrap_or(0);
+                let row =
+                    (0..panel.row_count()).rev().find(|r| panel.grid.queries(*r).start <= q as usize).unwrap_or(0);
                 (row / per_line, label)
             })
             .collect();
@@ -375,7 +378,7 @@ impl Writer<'_> {
             line.pad_to(gutter - 1);
             line.push(if label.is_some() { down_tick } else { down }, dim);
             match per_line {
-                1 => panel.row(i).iter().for_each(|ink| line.push(self.sign(*ink), self.foreground(*ink))),
+                1 => panel.row(i).iter().for_each(|ink| line.push(self.sign(*ink), &self.foreground(*ink))),
                 _ => self.halves(panel, 2 * i, &mut line),
             }
             line.push(down, dim);
@@ -395,9 +398,9 @@ impl Writer<'_> {
             let lower = if row + 1 < panel.row_count() { panel.ink(row + 1, col) } else { Ink::Denied };
             match (upper, lower) {
                 (Ink::Denied, Ink::Denied) => line.push(" ", ""),
-                (a, b) if a == b => line.push("█", self.foreground(a)),
-                (a, Ink::Denied) => line.push("▀", self.foreground(a)),
-                (Ink::Denied, b) => line.push("▄", self.foreground(b)),
+                (a, b) if a == b => line.push("█", &self.foreground(a)),
+                (a, Ink::Denied) => line.push("▀", &self.foreground(a)),
+                (Ink::Denied, b) => line.push("▄", &self.foreground(b)),
                 (a, b) => {
                     line.push("▀", &format!("38;5;{};48;5;{}", color(a), color(b)));
                 }
@@ -425,21 +428,12 @@ impl Writer<'_> {
         }
     }
 
-    fn foreground(&self, ink: Ink) -> &'static str {
-        if !self.options.color {
-            return "";
-        }
+    fn foreground(&self, ink: Ink) -> String {
         match ink {
-            Ink::Allowed => "38;5;69",
-            Ink::TileAllowed => "38;5;73",
-            Ink::Mixed => "38;5;179",
-            Ink::TileDenied => "38;5;137",
-            Ink::Denied => DIM,
-            Ink::OnlyFirst => "1;38;5;167",
-            Ink::OnlySecond => "1;38;5;71",
-            Ink::BothWays => "1;38;5;170",
-            Ink::Common => "38;5;244",
-            Ink::CommonMixed => "38;5;240",
+            _ if !self.options.color => String::new(),
+            Ink::Denied => DIM.into(),
+            Ink::OnlyFirst | Ink::OnlySecond | Ink::BothWays => format!("1;38;5;{}", color(ink)),
+            _ => format!("38;5;{}", color(ink)),
         }
     }
 }

@@ -2,11 +2,14 @@
 
 use std::ops::Range;
 
-/// Indices within `range` at which an axis is marked, at most `most`, with their labels: round positions, where the index
-/// `i` stands at position `i + offset`.
+/// Indices within `range` at which an axis is marked, at most `most`, with their labels: round positions, or the
+/// first one when there is room for one only. Index `i` stands at position `i + offset`.
 pub(super) fn ticks(range: &Range<u32>, offset: i64, most: usize) -> Vec<(u32, String)> {
     let (first, last) = (i64::from(range.start) + offset, i64::from(range.end) + offset);
-    let step = tick_step((last - first) as u64, most.max(1) as u64) as i64;
+    if most <= 1 {
+        return vec![(range.start, first.to_string())];
+    }
+    let step = tick_step((last - first) as u64, most as u64) as i64;
     let mut at = first.div_euclid(step) * step;
     if at < first {
         at += step;
