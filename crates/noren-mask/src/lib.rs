@@ -10,6 +10,7 @@ mod print;
 mod score;
 mod set;
 mod shape;
+mod simplify;
 
 pub use error::Error;
 pub use mask::{Arm, Mask, Node, Padding, PerRow, Real, Side};
