@@ -1,17 +1,25 @@
-//! stub of the API (the real one is being written)
-use crate::shape::Shape;
-use std::ops::Range;
+//! [`Plan`]: for each distinct pattern, query tiles and the keys they read, full or mixed.
 
-/// Whether every query of the tile may read the keys of a span, or only some cells are allowed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+use crate::bind::{BoundMask, Resolved};
+use crate::interval::{Interval, IntervalSet};
+use crate::pattern::row_words;
+use crate::shape::Shape;
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+/// Whether every query of a tile may read the keys of a span, or only some cells are allowed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// Every cell is allowed.
     Full,
-    /// Some cells may be allowed; `PatternPlan::fill_bits` says which.
+    /// Some cells may be allowed; [`PatternPlan::fill_bits`] says which.
     Mixed,
 }
-/// A run of keys `start..end` for the queries of one tile.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+
+/// A run of keys `start..end` and how the queries of one tile read it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct TileSpan {
     /// First key.
     pub start: u32,
@@ -20,66 +28,276 @@ pub struct TileSpan {
     /// Full or mixed.
     pub kind: Kind,
 }
-/// Query rows `start..end` and the keys they read, spans ascending and disjoint; what is in no span is not allowed.
-#[derive(Clone, Copy, Debug)]
+
+impl TileSpan {
+    /// Number of keys.
+    pub fn keys(&self) -> u32 {
+        self.end - self.start
+    }
+}
+
+/// Query rows `start..end` and the keys they read: spans ascending and disjoint. What is in no span is not allowed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tile<'a> {
     /// First query row.
     pub start: u32,
     /// First query row after.
     pub end: u32,
-    /// The spans.
+    /// The keys.
     pub spans: &'a [TileSpan],
 }
-/// How a plan is cut.
-#[derive(Clone, Copy, Debug)]
+
+impl Tile<'_> {
+    /// Number of query rows.
+    pub fn rows(&self) -> u32 {
+        self.end - self.start
+    }
+
+    /// Cells that a kernel computes: rows times the keys of all spans.
+    pub fn computed(&self) -> u64 {
+        self.spans.iter().map(|s| u64::from(s.keys())).sum::<u64>() * u64::from(self.rows())
+    }
+}
+
+/// How a plan is cut into tiles.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct PlanOptions {
     /// Most query rows in a tile.
     pub block_q: u32,
     /// Width of the key tiles in which statistics and the transposed view count.
     pub block_kv: u32,
 }
-/// The plan of one distinct pattern.
-pub struct PatternPlan {}
-impl PatternPlan {
-    /// Number of query tiles.
-    pub fn tile_count(&self) -> usize {
-        todo!()
-    }
-    /// Query tile number `index`; tiles cover all query rows in order.
-    pub fn tile(&self, _index: usize) -> Tile<'_> {
-        todo!()
-    }
-    /// The smallest key range that holds every allowed key, `0..0` when nothing is allowed.
-    pub fn key_hull(&self) -> Range<u32> {
-        todo!()
-    }
-    /// Exact cells: bit `i % 64` of word `i / 64` of row `r` (words per row: `keys.len().div_ceil(64)`) is set when query
-    /// row `rows.start + r` may read key `keys.start + i`. Bits beyond `keys` are cleared. Overwrites `words`.
-    pub fn fill_bits(&self, _rows: Range<u32>, _keys: Range<u32>, _words: &mut [u64]) {
-        todo!()
+
+impl Default for PlanOptions {
+    fn default() -> Self {
+        PlanOptions { block_q: 64, block_kv: 64 }
     }
 }
-/// A plan.
-pub struct Plan {}
+
+/// Beyond this many spans a tile's are merged: a plan stays small whatever the mask.
+const MAX_SPANS: usize = 256;
+/// Shorter full runs beside mixed ones, and shorter gaps between spans, cost a kernel more than they save.
+const MIN_RUN: u32 = 16;
+
+/// The plan of one distinct pattern: query tiles and their spans. It holds for every (batch, head) that
+/// [`Plan::pattern_of`] maps to it.
+#[derive(Clone, Debug)]
+pub struct PatternPlan {
+    resolved: Resolved,
+    /// First row of each tile, and the number of rows at the end.
+    rows: Vec<u32>,
+    /// First span of each tile, and the number of spans at the end.
+    first_span: Vec<u32>,
+    spans: Vec<TileSpan>,
+}
+
+impl PatternPlan {
+    pub(crate) fn new(resolved: &Resolved, options: &PlanOptions) -> Self {
+        let q_len = resolved.frame.q_len;
+        let mut plan =
+            PatternPlan { resolved: resolved.clone(), rows: vec![0], first_span: vec![0], spans: Vec::new() };
+        let mut start = 0;
+        while start < q_len {
+            let end = plan.tile_end(start, options.block_q);
+            let bounds = resolved.pattern.bounds(&resolved.frame, start..end);
+            append_spans(&mut plan.spans, &bounds.upper, &bounds.lower);
+            plan.rows.push(end);
+            plan.first_span.push(plan.spans.len() as u32);
+            start = end;
+        }
+        plan.spans.shrink_to_fit();
+        plan
+    }
+
+    /// A tile ends at the last border of its content (a document's start, say) in its second half, so that the next tile
+    /// begins with that content.
+    fn tile_end(&self, start: u32, block_q: u32) -> u32 {
+        let Resolved { frame, pattern } = &self.resolved;
+        let end = (start.saturating_add(block_q)).min(frame.q_len);
+        pattern.last_border(frame, start + block_q / 2, end).filter(|b| (start + 1..end).contains(b)).unwrap_or(end)
+    }
+
+    /// Number of query rows.
+    pub fn q_len(&self) -> u32 {
+        self.resolved.frame.q_len
+    }
+
+    /// Number of keys.
+    pub fn kv_len(&self) -> u32 {
+        self.resolved.frame.kv_len
+    }
+
+    /// Number of query tiles.
+    pub fn tile_count(&self) -> usize {
+        self.rows.len() - 1
+    }
+
+    /// Query tile number `index`; tiles cover all query rows in order.
+    pub fn tile(&self, index: usize) -> Tile<'_> {
+        let spans = self.first_span[index] as usize..self.first_span[index + 1] as usize;
+        Tile { start: self.rows[index], end: self.rows[index + 1], spans: &self.spans[spans] }
+    }
+
+    /// All tiles, in order.
+    pub fn tiles(&self) -> impl ExactSizeIterator<Item = Tile<'_>> {
+        (0..self.tile_count()).map(|i| self.tile(i))
+    }
+
+    /// The smallest key range that holds every span, `0..0` when there is none.
+    pub fn key_hull(&self) -> Range<u32> {
+        let ends = self.tiles().filter_map(|t| Some((t.spans.first()?.start, t.spans.last()?.end)));
+        ends.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).map_or(0..0, |(a, z)| a..z)
+    }
+
+    /// Exact cells of `rows` x `keys`: bit `i % 64` of word `i / 64` of row `r` is set when query row `rows.start + r` may read
+    /// key `keys.start + i`. Each row takes `keys.len().div_ceil(64)` words; bits beyond `keys` are 0. Overwrites `words`.
+    ///
+    /// # Panics
+    /// When `words` has another length, or `rows` or `keys` reach outside the shape.
+    pub fn fill_bits(&self, rows: Range<u32>, keys: Range<u32>, words: &mut [u64]) {
+        let Resolved { frame, pattern } = &self.resolved;
+        assert!(rows.start <= rows.end && rows.end <= frame.q_len, "rows {rows:?} of {}", frame.q_len);
+        assert!(keys.start <= keys.end && keys.end <= frame.kv_len, "keys {keys:?} of {}", frame.kv_len);
+        assert_eq!(words.len(), rows.len() * row_words(keys.len() as u32), "words for {rows:?} x {keys:?}");
+        if !words.is_empty() {
+            pattern.fill(frame, rows, Interval::new(keys.start, keys.end), words);
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        4 * (self.rows.len() + self.first_span.len()) + size_of::<TileSpan>() * self.spans.len()
+    }
+}
+
+/// The exact, small form of a bound mask that kernels, exports and pictures read.
+///
+/// A plan holds one [`PatternPlan`] for each distinct (batch, head) pattern and the map to it: `O(tiles + spans)` memory,
+/// never `q_len * kv_len`.
+///
+/// ```
+/// use noren_mask::{Facts, Kind, Shape, atoms::*};
+/// let plan = causal().bind(&Shape::square(256).heads(8), &Facts::new())?.plan();
+/// assert_eq!(plan.patterns().len(), 1); // all heads share it
+/// let tile = plan.patterns()[0].tile(1);
+/// let spans: Vec<_> = tile.spans.iter().map(|s| (s.start, s.end, s.kind)).collect();
+/// assert_eq!((tile.start, tile.end), (64, 128));
+/// assert_eq!(spans, [(0, 65, Kind::Full), (65, 128, Kind::Mixed)]);
+/// # Ok::<(), noren_mask::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Plan {
+    bound: BoundMask,
+    options: PlanOptions,
+    patterns: Vec<PatternPlan>,
+    planning_time: Duration,
+}
+
+impl BoundMask {
+    /// The plan with 64-row tiles.
+    pub fn plan(&self) -> Plan {
+        self.plan_with(&PlanOptions::default())
+    }
+
+    /// The plan cut as `options` says; block sizes of 0 count as 1.
+    pub fn plan_with(&self, options: &PlanOptions) -> Plan {
+        let start = Instant::now();
+        let options = PlanOptions { block_q: options.block_q.max(1), block_kv: options.block_kv.max(1) };
+        let patterns = self.resolved().iter().map(|r| PatternPlan::new(r, &options)).collect();
+        Plan { bound: self.clone(), options, patterns, planning_time: start.elapsed() }
+    }
+}
+
 impl Plan {
+    /// The mask it was made from.
+    pub fn bound(&self) -> &BoundMask {
+        &self.bound
+    }
+
     /// The shape.
     pub fn shape(&self) -> &Shape {
-        todo!()
+        self.bound.shape()
     }
-    /// Distinct patterns.
+
+    /// How it was cut.
+    pub fn options(&self) -> &PlanOptions {
+        &self.options
+    }
+
+    /// The distinct patterns.
     pub fn patterns(&self) -> &[PatternPlan] {
-        todo!()
+        &self.patterns
     }
-    /// Index of the pattern of this batch row and query head.
-    pub fn pattern_of(&self, _batch: usize, _head: usize) -> usize {
-        todo!()
+
+    /// Index into [`patterns`](Self::patterns) for this batch row and query head.
+    pub fn pattern_of(&self, batch: usize, head: usize) -> usize {
+        self.bound.pattern_of(batch, head)
     }
+
     /// The position of query row `row` of batch row `batch`.
-    pub fn query_position(&self, _batch: usize, _row: usize) -> i64 {
-        todo!()
+    pub fn query_position(&self, batch: usize, row: usize) -> i64 {
+        self.bound.query_position(batch, row)
     }
+
     /// The position of key `key` of batch row `batch`; negative for an empty slot.
-    pub fn key_position(&self, _batch: usize, _key: usize) -> i64 {
-        todo!()
+    pub fn key_position(&self, batch: usize, key: usize) -> i64 {
+        self.bound.key_position(batch, key)
     }
+
+    /// How long making the plan took (binding not counted).
+    pub fn planning_time(&self) -> Duration {
+        self.planning_time
+    }
+
+    /// Memory that tiles and spans take, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.patterns.iter().map(PatternPlan::bytes).sum()
+    }
+}
+
+/// Appends the spans of one tile: full where `lower` holds, mixed in the rest of `upper`.
+fn append_spans(out: &mut Vec<TileSpan>, upper: &IntervalSet, lower: &IntervalSet) {
+    let from = out.len();
+    let mixed = upper.minus(lower);
+    let (mut full, mut mixed) = (lower.as_slice(), mixed.as_slice());
+    loop {
+        let (list, kind) = match (full.first(), mixed.first()) {
+            (Some(f), Some(m)) if f.start < m.start => (&mut full, Kind::Full),
+            (_, Some(_)) => (&mut mixed, Kind::Mixed),
+            (Some(_), None) => (&mut full, Kind::Full),
+            (None, None) => break,
+        };
+        let (first, rest) = list.split_first().expect("matched above");
+        out.push(TileSpan { start: first.start, end: first.end, kind });
+        *list = rest;
+    }
+    let mut shortest = MIN_RUN;
+    merge_short(out, from, shortest);
+    while out.len() - from > MAX_SPANS {
+        shortest = shortest.saturating_mul(2);
+        out[from..].iter_mut().filter(|s| s.keys() < shortest).for_each(|s| s.kind = Kind::Mixed);
+        merge_short(out, from, shortest);
+    }
+}
+
+/// Merges mixed spans across full runs and gaps that are shorter than `shortest`.
+fn merge_short(spans: &mut Vec<TileSpan>, from: usize, shortest: u32) {
+    let mut kept = from;
+    for i in from..spans.len() {
+        let mut span = spans[i];
+        let near_mixed =
+            |a: &TileSpan, b: &TileSpan, other: &TileSpan| other.kind == Kind::Mixed && b.start - a.end < shortest;
+        let after_mixed = kept > from && near_mixed(&spans[kept - 1], &span, &spans[kept - 1]);
+        let before_mixed = spans.get(i + 1).is_some_and(|next| near_mixed(&span, next, next));
+        if span.kind == Kind::Full && span.keys() < shortest && (after_mixed || before_mixed) {
+            span.kind = Kind::Mixed;
+        }
+        if after_mixed && span.kind == Kind::Mixed {
+            spans[kept - 1].end = span.end;
+        } else {
+            spans[kept] = span;
+            kept += 1;
+        }
+    }
+    spans.truncate(kept);
 }

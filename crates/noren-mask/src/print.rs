@@ -1,7 +1,354 @@
-//! stub
-use crate::Mask;
-impl std::fmt::Debug for Mask {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.node().fmt(f)
+//! Masks, scores and specs as text: what the parser reads back as the same value.
+
+use crate::mask::{Arm, Mask, Node, PerRow, Real, Side};
+use crate::parse::{MAX_DEPTH, MAX_TEXT, is_name};
+use crate::score::{Score, Spec};
+use crate::set::{Selector, Set, Span};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use std::fmt::{self, Display, Formatter, Write};
+
+/// How tightly an expression binds; a part that binds less than its place asks for stands in parentheses.
+#[derive(Clone, Copy, PartialEq, PartialOrd)]
+enum Binding {
+    Union,
+    Intersection,
+    Difference,
+    Unary,
+}
+
+fn binding(node: &Node) -> Binding {
+    match node {
+        Node::Or(_) => Binding::Union,
+        Node::And(_) => Binding::Intersection,
+        Node::Minus(..) => Binding::Difference,
+        _ => Binding::Unary,
     }
 }
+
+/// Why a mask has no text that the parser would take.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Oversize {
+    /// Nested deeper than [`MAX_DEPTH`].
+    Deep,
+    /// Longer than [`MAX_TEXT`].
+    Long,
+}
+
+/// Whether the mask's text stays within what the parser takes. Stops as soon as it does not.
+pub(crate) fn measure(mask: &Mask) -> Result<(), Oversize> {
+    struct Counter(usize);
+    impl Write for Counter {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            self.0 += text.len();
+            if self.0 > MAX_TEXT { Err(fmt::Error) } else { Ok(()) }
+        }
+    }
+    let mut counter = Counter(0);
+    let mut printer = Printer { out: &mut counter, cut: false };
+    match printer.mask(mask, Binding::Union, 1) {
+        Err(fmt::Error) => Err(Oversize::Long),
+        Ok(()) if printer.cut => Err(Oversize::Deep),
+        Ok(()) => Ok(()),
+    }
+}
+
+struct Printer<'a> {
+    out: &'a mut dyn Write,
+    /// True once a part was too deep to print.
+    cut: bool,
+}
+
+impl Printer<'_> {
+    fn mask(&mut self, mask: &Mask, place: Binding, depth: usize) -> fmt::Result {
+        if depth > MAX_DEPTH {
+            self.cut = true;
+            return self.out.write_str("...");
+        }
+        let node = mask.node();
+        let parentheses = binding(node) < place;
+        if parentheses {
+            self.out.write_char('(')?;
+        }
+        match node {
+            Node::Or(parts) => self.joined(parts, " | ", Binding::Intersection, depth)?,
+            Node::And(parts) => self.joined(parts, " & ", Binding::Difference, depth)?,
+            Node::Minus(a, b) => {
+                self.mask(a, Binding::Difference, depth + 1)?;
+                self.out.write_str(" - ")?;
+                self.mask(b, Binding::Unary, depth + 1)?;
+            }
+            Node::Not(a) => {
+                self.out.write_char('!')?;
+                self.mask(a, Binding::Unary, depth + 1)?;
+            }
+            Node::Heads(arms) => self.arms("heads", arms, depth)?,
+            Node::Batch(arms) => self.arms("batch", arms, depth)?,
+            Node::Layers(arms) => self.arms("layers", arms, depth)?,
+            atom => write!(self.out, "{}", Atom(atom))?,
+        }
+        if parentheses { self.out.write_char(')') } else { Ok(()) }
+    }
+
+    fn joined(&mut self, parts: &[Mask], operator: &str, place: Binding, depth: usize) -> fmt::Result {
+        for (i, part) in parts.iter().enumerate() {
+            if i > 0 {
+                self.out.write_str(operator)?;
+            }
+            self.mask(part, place, depth + 1)?;
+        }
+        Ok(())
+    }
+
+    fn arms(&mut self, name: &str, arms: &[Arm], depth: usize) -> fmt::Result {
+        write!(self.out, "{name}(")?;
+        for (i, arm) in arms.iter().enumerate() {
+            if i > 0 {
+                self.out.write_str(", ")?;
+            }
+            write!(self.out, "{}: ", arm.selector)?;
+            self.mask(&arm.mask, Binding::Union, depth + 1)?;
+        }
+        self.out.write_char(')')
+    }
+}
+
+/// An atom without arms.
+struct Atom<'a>(&'a Node);
+
+impl Display for Atom<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Node::Full => f.write_str("full"),
+            Node::None => f.write_str("none"),
+            Node::Causal { offset: 0 } => f.write_str("causal"),
+            Node::Causal { offset } => write!(f, "causal(offset={offset})"),
+            Node::Window { left, right } => {
+                let mut call = Call::new(f, "window")?;
+                call.option("left", left)?;
+                call.option("right", right)?;
+                call.end()
+            }
+            Node::Sliding { window } => write!(f, "sliding({window})"),
+            Node::Chunk { size } => write!(f, "chunk({size})"),
+            Node::Stride { step } => write!(f, "stride({step})"),
+            Node::Prefix { lengths: PerRow::All(n) } => write!(f, "prefix({n})"),
+            Node::Prefix { lengths: PerRow::Each(list) } => write!(f, "prefix({})", List(list)),
+            Node::Keys(set) => write!(f, "keys({set})"),
+            Node::Queries(set) => write!(f, "queries({set})"),
+            Node::Global(set) => write!(f, "global({set})"),
+            Node::Padding(padding) => {
+                let mut call = Call::new(f, "padding")?;
+                call.option("side", &padding.side.map(|side| if side == Side::Left { "left" } else { "right" }))?;
+                call.option("lengths", &padding.lengths.as_deref().map(List))?;
+                call.option("on", &padding.both.then_some("both"))?;
+                call.end()
+            }
+            Node::Documents { lengths: None } => f.write_str("documents"),
+            Node::Documents { lengths: Some(list) } => write!(f, "documents({})", List(list)),
+            Node::Spans { spans } => write!(f, "spans({})", List(spans)),
+            Node::Tree { parents, start } => {
+                let mut call = Call::new(f, "tree")?;
+                call.option("parents", &Some(List(parents)))?;
+                call.option("start", &(*start != 0).then_some(start))?;
+                call.end()
+            }
+            Node::Clearance => f.write_str("clearance"),
+            Node::Neighborhood { grid, size, dilation } => {
+                let mut call = Call::new(f, "neighborhood")?;
+                call.option("grid", &Some(List(grid)))?;
+                call.option("size", &Some(List(size)))?;
+                let plain = dilation.len() == grid.len() && dilation.iter().all(|d| *d == 1);
+                call.option("dilation", &(!plain).then_some(List(dilation)))?;
+                call.end()
+            }
+            Node::Random { p, seed } => write!(f, "random({p}, {seed})"),
+            Node::RandomBlocks { block, count, seed } => write!(f, "random_blocks({block}, {count}, {seed})"),
+            Node::Dense { name } => write!(f, "dense({})", Name(name)),
+            Node::Closure { name } => write!(f, "closure({})", Name(name)),
+            // Combinations and arms are printed by `Printer`.
+            _ => Ok(()),
+        }
+    }
+}
+
+/// `name(key=value, ...)`, without parentheses when nothing is inside.
+struct Call<'a, 'b> {
+    f: &'a mut Formatter<'b>,
+    empty: bool,
+}
+
+impl<'a, 'b> Call<'a, 'b> {
+    fn new(f: &'a mut Formatter<'b>, name: &str) -> Result<Self, fmt::Error> {
+        f.write_str(name)?;
+        Ok(Call { f, empty: true })
+    }
+
+    fn option(&mut self, key: &str, value: &Option<impl Display>) -> fmt::Result {
+        let Some(value) = value else { return Ok(()) };
+        let before = if self.empty { "(" } else { ", " };
+        self.empty = false;
+        write!(self.f, "{before}{key}={value}")
+    }
+
+    fn end(self) -> fmt::Result {
+        if self.empty { Ok(()) } else { self.f.write_char(')') }
+    }
+}
+
+/// `[a, b, c]`.
+struct List<'a, T>(&'a [T]);
+
+impl<T: Display> Display for List<'_, T> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_char('[')?;
+        for (i, item) in self.0.iter().enumerate() {
+            let before = if i > 0 { ", " } else { "" };
+            write!(f, "{before}{item}")?;
+        }
+        f.write_char(']')
+    }
+}
+
+/// A name, in quotes unless the lexer reads it as one.
+struct Name<'a>(&'a str);
+
+impl Display for Name<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if is_name(self.0) { f.write_str(self.0) } else { Quoted(self.0).fmt(f) }
+    }
+}
+
+/// A text in quotes, with escapes.
+struct Quoted<'a>(&'a str);
+
+impl Display for Quoted<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_char('"')?;
+        for c in self.0.chars() {
+            match c {
+                '"' | '\\' => write!(f, "\\{c}")?,
+                '\n' => f.write_str("\\n")?,
+                '\t' => f.write_str("\\t")?,
+                '\r' => f.write_str("\\r")?,
+                c if c.is_control() => write!(f, "\\u{{{:x}}}", u32::from(c))?,
+                c => f.write_char(c)?,
+            }
+        }
+        f.write_char('"')
+    }
+}
+
+/// The shortest text that reads back as the same number.
+impl Display for Real {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let x = self.get();
+        if x == 0.0 || (1e-5..1e16).contains(&x.abs()) { write!(f, "{x}") } else { write!(f, "{x:e}") }
+    }
+}
+
+/// `3`, `0..4`, `4..`.
+impl Display for Span {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.end {
+            Some(end) if self.start.checked_add(1) == Some(end) => write!(f, "{}", self.start),
+            Some(end) => write!(f, "{}..{end}", self.start),
+            None => write!(f, "{}..", self.start),
+        }
+    }
+}
+
+/// A single span without brackets, anything else as a list.
+fn write_spans(f: &mut Formatter<'_>, spans: &[Span]) -> fmt::Result {
+    match spans {
+        [one] => one.fmt(f),
+        _ => List(spans).fmt(f),
+    }
+}
+
+/// `3`, `0..4`, `[3, 9, 10..14]`, `label="pii"`.
+impl Display for Set {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Set::Spans(spans) => write_spans(f, spans),
+            Set::Label(label) => write!(f, "label={}", Quoted(label)),
+        }
+    }
+}
+
+/// `0..4`, `[0, 2..4]`, `every 2`, `every 6 from 5`, `else`.
+impl Display for Selector {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Selector::Spans(spans) => write_spans(f, spans),
+            Selector::Every { step, from: 0 } => write!(f, "every {step}"),
+            Selector::Every { step, from } => write!(f, "every {step} from {from}"),
+            Selector::Else => f.write_str("else"),
+        }
+    }
+}
+
+/// The text that parses to the same mask, with no more parentheses than needed. What is nested deeper than any text may
+/// be shows as `...`.
+impl Display for Mask {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        Printer { out: f, cut: false }.mask(self, Binding::Union, 1)
+    }
+}
+
+impl fmt::Debug for Mask {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "Mask({self})")
+    }
+}
+
+/// `softcap(5)`; the name of an array is left out when it is the score's own.
+impl Display for Score {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let (own, name) = match self {
+            Score::Softcap { cap } => return write!(f, "softcap({cap})"),
+            Score::Alibi { slopes: None } => return f.write_str("alibi"),
+            Score::Alibi { slopes: Some(slopes) } => return write!(f, "alibi(slopes={})", List(slopes)),
+            Score::Bias { name } => ("bias", name),
+            Score::Relative { name } => ("relative", name),
+            Score::Soft { name } => ("soft", name),
+            Score::Sinks { name } => ("sinks", name),
+        };
+        if own == name { f.write_str(own) } else { write!(f, "{own}({})", Name(name)) }
+    }
+}
+
+/// `mask + score + score`.
+impl Display for Spec {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        self.mask.fmt(f)?;
+        self.scores.iter().try_for_each(|score| write!(f, " + {score}"))
+    }
+}
+
+macro_rules! serde_as_text {
+    ($kind:ty, $what:literal) => {
+        impl Serialize for $kind {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $kind {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct Text;
+                impl de::Visitor<'_> for Text {
+                    type Value = $kind;
+                    fn expecting(&self, f: &mut Formatter<'_>) -> fmt::Result {
+                        f.write_str($what)
+                    }
+                    fn visit_str<E: de::Error>(self, text: &str) -> Result<$kind, E> {
+                        text.parse().map_err(E::custom)
+                    }
+                }
+                deserializer.deserialize_str(Text)
+            }
+        }
+    };
+}
+serde_as_text!(Mask, "a mask as text, such as \"causal & padding\"");
+serde_as_text!(Spec, "a mask with scores as text, such as \"causal + alibi\"");

@@ -117,3 +117,20 @@ impl ops::Add<Score> for Spec {
         self
     }
 }
+
+/// `+` binds tighter than `&` and `|` in Rust and Python, looser in the text: in `a & b + score` the score belongs to the
+/// whole expression in all three.
+impl ops::BitAnd<Spec> for Mask {
+    type Output = Spec;
+    fn bitand(self, other: Spec) -> Spec {
+        Spec { mask: self & other.mask, scores: other.scores }
+    }
+}
+
+/// As for `&`.
+impl ops::BitOr<Spec> for Mask {
+    type Output = Spec;
+    fn bitor(self, other: Spec) -> Spec {
+        Spec { mask: self | other.mask, scores: other.scores }
+    }
+}

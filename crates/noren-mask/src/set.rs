@@ -1,7 +1,5 @@
 //! Sets of positions as they are written: `3`, `0..4`, `[3, 9, 10..14]`, `label="pii"`.
 
-use crate::interval::IntervalSet;
-
 /// A run of positions as written in a mask: `a..b`, `a..`, `..b` or a single `a`.
 ///
 /// Half open, as in Rust. A single position `a` is the range `a..a+1`.
@@ -17,12 +15,6 @@ impl Span {
     /// True when `at` is inside.
     pub fn contains(self, at: u64) -> bool {
         self.start <= at && self.end.is_none_or(|end| at < end)
-    }
-
-    /// The part inside `0..len`, as `start..end`; empty ranges have `end <= start`.
-    pub fn clip(self, len: u32) -> std::ops::Range<u32> {
-        let cut = |at: u64| u32::try_from(at).unwrap_or(u32::MAX).min(len);
-        cut(self.start)..self.end.map_or(len, cut)
     }
 }
 
@@ -63,11 +55,6 @@ impl Set {
     /// The positions that carry `label`.
     pub fn label(label: impl Into<String>) -> Self {
         Set::Label(label.into())
-    }
-
-    /// The spans as intervals within `0..len`.
-    pub(crate) fn intervals(spans: &[Span], len: u32) -> IntervalSet {
-        spans.iter().map(|s| s.clip(len)).collect()
     }
 }
 

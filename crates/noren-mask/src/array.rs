@@ -1,0 +1,296 @@
+//! [`Array`]: a mask given cell by cell, dense, sparse or by blocks.
+
+use crate::Error;
+use crate::interval::IntervalSet;
+
+/// Named cells for the atom `dense(name)`: shape `[batch, heads, q_len, kv_len]`, where batch and heads may be 1 for all.
+///
+/// Polarity is always said: [`keep`](Array::keep) (true may attend), [`drop`](Array::drop) (true is ignored),
+/// [`additive`](Array::additive) (0 may attend, -inf or the type's lowest number is ignored). Sparse forms list what is
+/// allowed.
+///
+/// ```
+/// use noren_mask::{Array, Facts, Shape, atoms::*};
+/// let array = Array::keep(&[2, 3], &[true, false, true, true, true, false])?;
+/// let facts = Facts::new().array("mine", array);
+/// let bound = dense("mine").bind(&Shape::cross(2, 3), &facts)?;
+/// assert!(bound.allowed(0, 0, 0, 2) && !bound.allowed(0, 0, 1, 2));
+/// # Ok::<(), noren_mask::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Debug)]
+pub struct Array {
+    shape: [usize; 4],
+    /// One for each (batch, head) of `shape`.
+    slices: Vec<Slice>,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Slice {
+    /// Bit `k % 64` of word `k / 64` of each row.
+    Bits { row_words: usize, words: Vec<u64> },
+    /// Ascending keys of row `q`: `indices[indptr[q]..indptr[q + 1]]`.
+    Rows { indptr: Vec<usize>, indices: Vec<u32> },
+    /// Ascending allowed key blocks of query block `i`: `indices[indptr[i]..indptr[i + 1]]`.
+    Blocks { block_q: u32, block_kv: u32, indptr: Vec<usize>, indices: Vec<u32> },
+}
+
+impl Array {
+    /// From booleans, row-major, true = may attend. `shape` is `[q_len, kv_len]` or `[batch, heads, q_len, kv_len]`.
+    pub fn keep(shape: &[usize], cells: &[bool]) -> Result<Self, Error> {
+        Self::from_cells(shape, cells.len(), |i| Ok(cells[i]))
+    }
+
+    /// From booleans, row-major, true = ignored.
+    pub fn drop(shape: &[usize], cells: &[bool]) -> Result<Self, Error> {
+        Self::from_cells(shape, cells.len(), |i| Ok(!cells[i]))
+    }
+
+    /// From numbers that are added to scores: 0 = may attend; -inf or the lowest finite f32, bf16 or f16 = ignored.
+    /// Anything else is refused: it is a bias, not a mask.
+    pub fn additive(shape: &[usize], cells: &[f32]) -> Result<Self, Error> {
+        const LOWEST: [f32; 4] = [f32::NEG_INFINITY, f32::MIN, -3.389_531_4e38, -65504.0];
+        Self::from_cells(shape, cells.len(), |i| match cells[i] {
+            0.0 => Ok(true),
+            v if LOWEST.contains(&v) => Ok(false),
+            v => Err(Error::fact(
+                "additive array",
+                format!(
+                    "cell {i} is {v}: a mask holds 0 (may attend) and -inf or the type's lowest number (ignored); \
+                     give other values as a score, `mask + bias(name)`"
+                ),
+            )),
+        })
+    }
+
+    /// From the allowed cells of each query row of one `[q_len, kv_len]` mask: compressed sparse rows.
+    pub fn csr(q_len: usize, kv_len: usize, indptr: &[usize], indices: &[u32]) -> Result<Self, Error> {
+        let shape = Self::check_shape(&[q_len, kv_len])?;
+        let wrong = |problem: String| Err(Error::fact("csr array", problem));
+        if indptr.len() != q_len + 1 || indptr[0] != 0 || indptr[q_len] != indices.len() {
+            return wrong(format!(
+                "indptr has {} entries from {:?} to {:?}; {q_len} rows and {} indices need {} entries from 0 to {}",
+                indptr.len(),
+                indptr.first(),
+                indptr.last(),
+                indices.len(),
+                q_len + 1,
+                indices.len()
+            ));
+        }
+        let mut sorted = indices.to_vec();
+        for (row, w) in indptr.windows(2).enumerate() {
+            if w[1] < w[0] || w[1] > indices.len() {
+                return wrong(format!("indptr falls from {} to {} at row {row}: it must not decrease", w[0], w[1]));
+            }
+            let keys = &mut sorted[w[0]..w[1]];
+            keys.sort_unstable();
+            if let Some(&key) = keys.last().filter(|&&k| k as usize >= kv_len) {
+                return wrong(format!("row {row} lists key {key}, but there are {kv_len} keys"));
+            }
+        }
+        Ok(Array { shape, slices: vec![Slice::Rows { indptr: indptr.to_vec(), indices: sorted }] })
+    }
+
+    /// From allowed (query row, key) cells in any order.
+    pub fn cells(q_len: usize, kv_len: usize, cells: &[(u32, u32)]) -> Result<Self, Error> {
+        let (indptr, indices) = Self::group(q_len, cells, "cell list")?;
+        Self::csr(q_len, kv_len, &indptr, &indices)
+    }
+
+    /// From allowed (query block, key block) pairs in any order; blocks of `block_q` by `block_kv` cells, the last ones cut.
+    pub fn blocks(
+        q_len: usize,
+        kv_len: usize,
+        (block_q, block_kv): (u32, u32),
+        list: &[(u32, u32)],
+    ) -> Result<Self, Error> {
+        let shape = Self::check_shape(&[q_len, kv_len])?;
+        if block_q == 0 || block_kv == 0 {
+            return Err(Error::fact("block list", format!("blocks of {block_q} by {block_kv}: give at least 1 by 1")));
+        }
+        let kv_blocks = kv_len.div_ceil(block_kv as usize);
+        if let Some(pair) = list.iter().find(|p| p.1 as usize >= kv_blocks) {
+            return Err(Error::fact("block list", format!("key block {} of {pair:?}: there are {kv_blocks}", pair.1)));
+        }
+        let (indptr, indices) = Self::group(q_len.div_ceil(block_q as usize), list, "block list")?;
+        Ok(Array { shape, slices: vec![Slice::Blocks { block_q, block_kv, indptr, indices }] })
+    }
+
+    /// `[batch, heads, q_len, kv_len]`; 1 for batch or heads means "all".
+    pub fn shape(&self) -> [usize; 4] {
+        self.shape
+    }
+
+    /// True when the cell is allowed.
+    pub fn allowed(&self, batch: usize, head: usize, q: usize, k: usize) -> bool {
+        let key = k as u32;
+        match self.slice(self.slice_index(batch, head)) {
+            Slice::Bits { row_words, words } => words[q * row_words + k / 64] >> (k % 64) & 1 == 1,
+            Slice::Rows { indptr, indices } => indices[indptr[q]..indptr[q + 1]].binary_search(&key).is_ok(),
+            Slice::Blocks { block_q, block_kv, indptr, indices } => {
+                let i = q / *block_q as usize;
+                indices[indptr[i]..indptr[i + 1]].binary_search(&(key / block_kv)).is_ok()
+            }
+        }
+    }
+
+    pub(crate) fn slice_index(&self, batch: usize, head: usize) -> usize {
+        let pick = |n: usize, i: usize| if n == 1 { 0 } else { i };
+        pick(self.shape[0], batch) * self.shape[1] + pick(self.shape[1], head)
+    }
+
+    pub(crate) fn slice(&self, index: usize) -> &Slice {
+        &self.slices[index]
+    }
+
+    /// `[batch, heads, q_len, kv_len]` for a given rank, refusing what is ambiguous or empty.
+    fn check_shape(shape: &[usize]) -> Result<[usize; 4], Error> {
+        let full = match *shape {
+            [q, k] => [1, 1, q, k],
+            [b, h, q, k] => [b, h, q, k],
+            [n, q, k] => {
+                return Err(Error::fact(
+                    "array",
+                    format!(
+                        "shape {shape:?} has 3 dimensions and {n} could count batch rows or heads: \
+                         give [{n}, 1, {q}, {k}] or [1, {n}, {q}, {k}]"
+                    ),
+                ));
+            }
+            _ => {
+                return Err(Error::fact(
+                    "array",
+                    format!(
+                        "shape {shape:?} has {} dimensions: give [q_len, kv_len] or [batch, heads, q_len, kv_len]",
+                        shape.len()
+                    ),
+                ));
+            }
+        };
+        match full.iter().any(|&n| n == 0 || n > crate::Shape::MAX_LEN) {
+            true => Err(Error::fact("array", format!("shape {shape:?}: every size must be 1 to 2147483647"))),
+            false => Ok(full),
+        }
+    }
+
+    fn from_cells(shape: &[usize], count: usize, keep: impl Fn(usize) -> Result<bool, Error>) -> Result<Self, Error> {
+        let shape = Self::check_shape(shape)?;
+        let expected: u128 = shape.iter().map(|&n| n as u128).product();
+        if expected != count as u128 {
+            return Err(Error::fact("array", format!("shape {shape:?} has {expected} cells but {count} were given")));
+        }
+        let [b, h, q, k] = shape;
+        let row_words = k.div_ceil(64);
+        let slice = |s: usize| {
+            let mut words = vec![0u64; q * row_words];
+            for row in 0..q {
+                for key in 0..k {
+                    let bit = u64::from(keep((s * q + row) * k + key)?);
+                    words[row * row_words + key / 64] |= bit << (key % 64);
+                }
+            }
+            Ok(Slice::Bits { row_words, words })
+        };
+        Ok(Array { shape, slices: (0..b * h).map(slice).collect::<Result<_, Error>>()? })
+    }
+
+    /// Sorts pairs by their first number into compressed rows without repetition.
+    fn group(rows: usize, pairs: &[(u32, u32)], what: &str) -> Result<(Vec<usize>, Vec<u32>), Error> {
+        let mut sorted = pairs.to_vec();
+        sorted.sort_unstable();
+        sorted.dedup();
+        if let Some(pair) = sorted.last().filter(|p| p.0 as usize >= rows) {
+            return Err(Error::fact(what, format!("{pair:?} is in row {}, but there are {rows} rows", pair.0)));
+        }
+        let indptr = (0..=rows).map(|r| sorted.partition_point(|p| (p.0 as usize) < r)).collect();
+        Ok((indptr, sorted.into_iter().map(|p| p.1).collect()))
+    }
+}
+
+impl Slice {
+    /// The allowed keys of row `q` within `start..end`, as ascending intervals.
+    pub(crate) fn row(&self, q: usize, start: u32, end: u32, mut emit: impl FnMut(u32, u32)) {
+        match self {
+            Slice::Bits { row_words, words } => {
+                bit_runs(&words[q * row_words..(q + 1) * row_words], start, end, emit);
+            }
+            Slice::Rows { indptr, indices } => {
+                let row = &indices[indptr[q]..indptr[q + 1]];
+                let from = row.partition_point(|&k| k < start);
+                row[from..].iter().take_while(|&&k| k < end).for_each(|&k| emit(k, k + 1));
+            }
+            Slice::Blocks { block_q, block_kv, indptr, indices } => {
+                let i = q / *block_q as usize;
+                for &b in &indices[indptr[i]..indptr[i + 1]] {
+                    let first = b * block_kv;
+                    let (a, z) = (first.max(start), first.saturating_add(*block_kv).min(end));
+                    if a < z {
+                        emit(a, z);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The query rows that share one list of keys with row `q`: its block, or the row alone.
+    pub(crate) fn rows_alike(&self, q: u32) -> u32 {
+        match self {
+            Slice::Blocks { block_q, .. } => (q / block_q + 1).saturating_mul(*block_q),
+            _ => q + 1,
+        }
+    }
+
+    /// Union and intersection of the rows `start..end`.
+    pub(crate) fn bounds(&self, start: u32, end: u32, kv_len: u32) -> (IntervalSet, IntervalSet) {
+        if let Slice::Bits { row_words, words } = self {
+            let row = |q: u32| &words[q as usize * row_words..(q as usize + 1) * row_words];
+            let (mut any, mut all) = (row(start).to_vec(), row(start).to_vec());
+            for q in start + 1..end {
+                any.iter_mut().zip(row(q)).for_each(|(a, w)| *a |= w);
+                all.iter_mut().zip(row(q)).for_each(|(a, w)| *a &= w);
+            }
+            return (bit_set(&any, kv_len), bit_set(&all, kv_len));
+        }
+        let mut any = IntervalSet::new();
+        let mut all = IntervalSet::all(kv_len);
+        let mut q = start;
+        while q < end {
+            let mut set = IntervalSet::new();
+            self.row(q as usize, 0, kv_len, |a, z| set.push(a, z));
+            any = any.union(&set);
+            all = all.intersect(&set);
+            q = self.rows_alike(q);
+        }
+        (any, all)
+    }
+}
+
+fn bit_set(words: &[u64], len: u32) -> IntervalSet {
+    let mut out = IntervalSet::new();
+    bit_runs(words, 0, len, |a, z| out.push(a, z));
+    out
+}
+
+/// The runs of set bits within `start..end`, ascending.
+pub(crate) fn bit_runs(words: &[u64], start: u32, end: u32, mut emit: impl FnMut(u32, u32)) {
+    let next = |from: u32, invert: u64| -> u32 {
+        let mut at = from;
+        while at < end {
+            let word = (words[at as usize / 64] ^ invert) >> (at % 64);
+            if word != 0 {
+                return (at + word.trailing_zeros()).min(end);
+            }
+            at = (at / 64 + 1) * 64;
+        }
+        end
+    };
+    let mut at = start;
+    loop {
+        let first = next(at, 0);
+        if first >= end {
+            return;
+        }
+        at = next(first, u64::MAX);
+        emit(first, at);
+    }
+}

@@ -1,0 +1,323 @@
+//! What is wrong with an atom's parameters by themselves, before any shape or fact is known.
+
+use crate::Error;
+use crate::mask::{Arm, Mask, Node, Padding, PerRow};
+use crate::parse::{MAX_DEPTH, MAX_TEXT};
+use crate::print::{Oversize, measure};
+use crate::score::{Score, Spec};
+use crate::set::{Selector, Set, Span};
+
+/// Numbers that meet positions stay within this, so that no sum with a position overflows 64 bits.
+pub(crate) const LIMIT: u64 = 1 << 62;
+
+/// More `every` arms than this in one atom are refused: each is compared with all others.
+const MAX_EVERY: usize = 256;
+
+type Checked = Result<(), String>;
+
+impl Mask {
+    /// Refuses a mask whose parameters make no sense by themselves, with the atom's name and how to mend it.
+    ///
+    /// Builders take any number; [`bind`](Mask::bind) calls this first. Text is checked when it is parsed.
+    ///
+    /// ```
+    /// use noren_mask::atoms::*;
+    /// let error = (causal() & chunk(0)).check().unwrap_err();
+    /// assert_eq!(error.to_string(), "`chunk(0)`: size is 0: give at least 1");
+    /// ```
+    pub fn check(&self) -> Result<(), Error> {
+        match measure(self) {
+            Ok(()) => self.check_parts(),
+            Err(Oversize::Deep) => Err(Error::atom(
+                "mask",
+                format!("nested more than {MAX_DEPTH} deep: write `a - (b | c | d)` in place of `a - b - c - d`"),
+            )),
+            Err(Oversize::Long) => Err(Error::atom(
+                "mask",
+                format!("its text is longer than {MAX_TEXT} bytes: give long lists as facts and name them in the mask"),
+            )),
+        }
+    }
+
+    fn check_parts(&self) -> Result<(), Error> {
+        check_node(self.node()).map_err(|problem| Error::atom(abridged(self), problem))?;
+        self.children().into_iter().try_for_each(Mask::check_parts)
+    }
+}
+
+impl Spec {
+    /// [`Mask::check`], and the same for the parameters of the scores.
+    ///
+    /// ```
+    /// use noren_mask::{Score, atoms::*};
+    /// let error = (causal() + Score::softcap(0.0)).check().unwrap_err();
+    /// assert_eq!(error.to_string(), "`softcap(0)`: the cap is 0: give a finite number above 0");
+    /// ```
+    pub fn check(&self) -> Result<(), Error> {
+        self.mask.check()?;
+        self.scores.iter().try_for_each(|score| check_score(score).map_err(|problem| Error::atom(score, problem)))
+    }
+}
+
+/// The mask as it prints, cut to what a message can hold.
+fn abridged(mask: &Mask) -> String {
+    let text = mask.to_string();
+    match text.char_indices().nth(100) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
+    }
+}
+
+/// What is wrong with the parameters of one atom; its parts are not looked at.
+pub(crate) fn check_node(node: &Node) -> Checked {
+    match node {
+        Node::Causal { offset } => within("offset", offset.unsigned_abs()),
+        Node::Window { left, right } => check_window(*left, *right),
+        Node::Sliding { window } => count("window", *window),
+        Node::Chunk { size } => count("size", *size),
+        Node::Stride { step } => count("step", *step),
+        Node::Prefix { lengths: PerRow::All(n) } => within("lengths", *n),
+        Node::Prefix { lengths: PerRow::Each(list) } => list.iter().try_for_each(|n| within("lengths", *n)),
+        Node::Keys(set) | Node::Queries(set) | Node::Global(set) => check_set(set),
+        Node::Padding(Padding { lengths: Some(lengths), .. }) => lengths.iter().try_for_each(|n| within("lengths", *n)),
+        Node::Documents { lengths: Some(lengths) } => check_documents(lengths),
+        Node::Spans { spans } => check_spans(spans),
+        Node::Tree { parents, start } => check_tree(parents, *start),
+        Node::Neighborhood { grid, size, dilation } => check_neighborhood(grid, size, dilation),
+        Node::Random { p, .. } => match p.get() {
+            p if (0.0..=1.0).contains(&p) => Ok(()),
+            p => Err(format!("p is {p}: give a probability from 0 to 1")),
+        },
+        Node::RandomBlocks { block, count: blocks, .. } => count("block", *block).and(count("count", *blocks)),
+        Node::Dense { name } | Node::Closure { name } => check_name(name),
+        Node::Heads(arms) | Node::Batch(arms) | Node::Layers(arms) => check_arms(arms).map_err(|(problem, _)| problem),
+        _ => Ok(()),
+    }
+}
+
+/// What is wrong with the parameters of a score.
+pub(crate) fn check_score(score: &Score) -> Checked {
+    match score {
+        Score::Softcap { cap } if cap.get() > 0.0 && cap.get().is_finite() => Ok(()),
+        Score::Softcap { cap } => Err(format!("the cap is {}: give a finite number above 0", cap.get())),
+        Score::Alibi { slopes: Some(slopes) } => match slopes.iter().position(|slope| !slope.get().is_finite()) {
+            Some(i) => Err(format!("slope {i} is {}: give finite numbers", slopes[i].get())),
+            None => Ok(()),
+        },
+        Score::Alibi { slopes: None } => Ok(()),
+        Score::Bias { name } | Score::Relative { name } | Score::Soft { name } | Score::Sinks { name } => {
+            check_name(name)
+        }
+    }
+}
+
+fn within(name: &str, n: u64) -> Checked {
+    if n <= LIMIT { Ok(()) } else { Err(format!("{name} is {n}, beyond all positions: at most {LIMIT} is possible")) }
+}
+
+fn count(name: &str, n: u64) -> Checked {
+    if n == 0 { Err(format!("{name} is 0: give at least 1")) } else { within(name, n) }
+}
+
+fn check_name(name: &str) -> Checked {
+    if name.is_empty() { Err("the name is empty: give the name under which the facts hold it".into()) } else { Ok(()) }
+}
+
+fn check_window(left: Option<i64>, right: Option<i64>) -> Checked {
+    if left.is_none() && right.is_none() {
+        return Err(
+            "both sides are open: give left, right or both, as in `window(left=4, right=0)`, or write `full`".into()
+        );
+    }
+    within("left", left.unwrap_or(0).unsigned_abs())?;
+    within("right", right.unwrap_or(0).unsigned_abs())
+}
+
+fn check_set(set: &Set) -> Checked {
+    match set {
+        Set::Spans(spans) => check_spans(spans),
+        Set::Label(label) if label.is_empty() => Err("the label is empty: give one that the facts declare".into()),
+        Set::Label(_) => Ok(()),
+    }
+}
+
+fn check_spans(spans: &[Span]) -> Checked {
+    spans.iter().try_for_each(|span| {
+        let end = span.end.unwrap_or(span.start);
+        if end < span.start {
+            return Err(format!("range {}..{end} is reversed: write {end}..{}", span.start, span.start));
+        }
+        within("a position", end)
+    })
+}
+
+fn check_documents(lengths: &[u64]) -> Checked {
+    let mut sum = 0u64;
+    for length in lengths {
+        within("a length", *length)?;
+        sum = sum.saturating_add(*length);
+    }
+    within("the sum of the lengths", sum)
+}
+
+fn check_tree(parents: &[i64], start: u64) -> Checked {
+    within("start", start)?;
+    let nodes = parents.len();
+    for (node, &parent) in parents.iter().enumerate() {
+        if parent < -1 || parent >= nodes as i64 {
+            return Err(format!(
+                "node {node} has parent {parent}, but there are {nodes} nodes: give -1 for a root or a node from 0 to {}",
+                nodes - 1
+            ));
+        }
+    }
+    // Each walk stops at nodes that an earlier walk has passed, so all walks together are linear.
+    let mut walk_of = vec![usize::MAX; nodes];
+    for first in 0..nodes {
+        let mut node = first;
+        while walk_of[node] == usize::MAX {
+            walk_of[node] = first;
+            match usize::try_from(parents[node]) {
+                Ok(parent) => node = parent,
+                Err(_) => break,
+            }
+            if walk_of[node] == first {
+                return Err(format!("node {node} is its own ancestor: give one node of the circle the parent -1"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_neighborhood(grid: &[u64], size: &[u64], dilation: &[u64]) -> Checked {
+    let dimensions = grid.len();
+    if !(1..=3).contains(&dimensions) {
+        return Err(format!("grid has {dimensions} dimensions: give 1, 2 or 3"));
+    }
+    for (name, list) in [("size", size), ("dilation", dilation)] {
+        if list.len() != dimensions {
+            return Err(format!(
+                "{name} has {} entries but grid has {dimensions}: give one for each dimension",
+                list.len()
+            ));
+        }
+    }
+    for (name, list) in [("grid", grid), ("size", size), ("dilation", dilation)] {
+        list.iter().try_for_each(|n| count(name, *n))?;
+    }
+    let cells = grid.iter().fold(1u64, |product, n| product.saturating_mul(*n));
+    within("the number of grid cells", cells)?;
+    for ((&grid, &size), &dilation) in grid.iter().zip(size).zip(dilation) {
+        let reach = (size - 1).saturating_mul(dilation).saturating_add(1);
+        if reach > grid {
+            return Err(format!(
+                "a window of {size} cells with dilation {dilation} spans {reach} cells but the grid has {grid}: \
+                 give a smaller size or dilation"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// What is wrong with the arms' selectors, and which arm it concerns.
+pub(crate) fn check_arms(arms: &[Arm]) -> Result<(), (String, Option<usize>)> {
+    if arms.is_empty() {
+        return Err(("there are no arms, so nothing would be allowed: write `none`".into(), None));
+    }
+    let mut every = Vec::new();
+    let mut spans = Vec::new();
+    let mut other = None;
+    for (arm, Arm { selector, .. }) in arms.iter().enumerate() {
+        match selector {
+            Selector::Spans(list) => {
+                check_spans(list).map_err(|problem| (problem, Some(arm)))?;
+                spans.extend(list.iter().filter(|s| s.end != Some(s.start)).map(|span| (*span, arm)));
+            }
+            Selector::Every { step, from } => {
+                count("`every`", *step).and(within("`from`", *from)).map_err(|problem| (problem, Some(arm)))?;
+                every.push((*step, *from, arm));
+            }
+            Selector::Else if other.is_some() => {
+                return Err(("`else` stands twice: leave one out".into(), Some(arm)));
+            }
+            Selector::Else => other = Some(arm),
+        }
+    }
+    if every.len() > MAX_EVERY {
+        return Err((format!("{} arms say `every`: at most {MAX_EVERY} are possible", every.len()), None));
+    }
+    match first_overlap(&mut spans, &every) {
+        Some((first, second, index)) => {
+            let (first, second) = (first.min(second), first.max(second));
+            let problem = format!(
+                "the arms `{}` and `{}` both name {index}: arms must not overlap",
+                arms[first].selector, arms[second].selector
+            );
+            Err((problem, Some(second)))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Two arms that share an index, and the first index they share.
+fn first_overlap(spans: &mut [(Span, usize)], every: &[(u64, u64, usize)]) -> Option<(usize, usize, u64)> {
+    spans.sort_by_key(|(span, arm)| (span.start, *arm));
+    // Beyond this all spans so far have ended; `None` when one of them never ends.
+    let mut reach: Option<(Option<u64>, usize)> = None;
+    for &(span, arm) in spans.iter() {
+        if let Some((end, holder)) = reach
+            && end.is_none_or(|end| span.start < end)
+        {
+            if holder != arm {
+                return Some((holder, arm, span.start));
+            }
+            if end.is_none() || span.end.is_some_and(|own| end.is_some_and(|end| own <= end)) {
+                continue;
+            }
+        }
+        reach = Some((span.end, arm));
+    }
+    for (i, &(step, from, arm)) in every.iter().enumerate() {
+        for &(span, other) in spans.iter() {
+            let at = span.start.max(from);
+            let at = from + (at - from).div_ceil(step) * step;
+            if span.contains(at) {
+                return Some((other, arm, at));
+            }
+        }
+        for &(other_step, other_from, other) in &every[..i] {
+            if let Some(at) = first_common((step, from), (other_step, other_from)) {
+                return Some((other, arm, at));
+            }
+        }
+    }
+    None
+}
+
+/// The first number in both progressions, each (step, first).
+fn first_common(a: (u64, u64), b: (u64, u64)) -> Option<u64> {
+    let ((step_a, from_a), (step_b, from_b)) = ((i128::from(a.0), i128::from(a.1)), (i128::from(b.0), i128::from(b.1)));
+    let (gcd, inverse) = extended_gcd(step_a, step_b);
+    if (from_b - from_a) % gcd != 0 {
+        return None;
+    }
+    // from_a + i * step_a = from_b modulo step_b; factors stay below 2^62, so products fit.
+    let modulus = step_b / gcd;
+    let i = ((from_b - from_a) / gcd).rem_euclid(modulus) * inverse.rem_euclid(modulus) % modulus;
+    let common = from_a + i * step_a;
+    let period = step_a * modulus;
+    let short = from_a.max(from_b) - common;
+    let first = if short > 0 { common + (short + period - 1) / period * period } else { common };
+    u64::try_from(first).ok().filter(|first| *first <= LIMIT)
+}
+
+/// The greatest common divisor and `x` with `a * x = gcd` modulo `b`.
+fn extended_gcd(a: i128, b: i128) -> (i128, i128) {
+    let (mut r, mut x) = ((a, b), (1, 0));
+    while r.1 != 0 {
+        let quotient = r.0 / r.1;
+        r = (r.1, r.0 - quotient * r.1);
+        x = (x.1, x.0 - quotient * x.1);
+    }
+    (r.0, x.0)
+}

@@ -1,0 +1,249 @@
+//! Questions about two masks on one shape: equality, difference, subset, disjointness. Each is the search for one cell.
+
+use crate::Error;
+use crate::bind::{BoundMask, Resolved};
+use crate::bounds::Bounds;
+use crate::interval::Interval;
+use crate::pattern::row_words;
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// One cell of a mask, by indices.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, serde::Serialize)]
+pub struct Cell {
+    /// Batch row.
+    pub batch: usize,
+    /// Query head.
+    pub head: usize,
+    /// Query row.
+    pub q: usize,
+    /// Key.
+    pub k: usize,
+}
+
+impl std::fmt::Display for Cell {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "[{}, {}, {}, {}]", self.batch, self.head, self.q, self.k)
+    }
+}
+
+/// What is asked of the cells of two masks.
+#[derive(Clone, Copy)]
+enum Ask {
+    /// Allowed by exactly one.
+    Differ,
+    /// Allowed by the first and not by the second.
+    OnlyFirst,
+    /// Allowed by both.
+    Both,
+}
+
+impl BoundMask {
+    /// True when both allow the same cells.
+    ///
+    /// ```
+    /// use noren_mask::{Facts, Shape, atoms::*};
+    /// let (shape, facts) = (Shape::square(1 << 20), Facts::new());
+    /// let a = (causal() & window(4095, None)).bind(&shape, &facts)?;
+    /// let b = sliding(4096).bind(&shape, &facts)?;
+    /// assert!(a.same_cells(&b)?);
+    /// # Ok::<(), noren_mask::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Compare`] when batch, heads or lengths differ; the same holds for every comparison below.
+    pub fn same_cells(&self, other: &Self) -> Result<bool, Error> {
+        Ok(self.first_difference(other)?.is_none())
+    }
+
+    /// The first cell, by batch row, head, query and key, that exactly one of the two allows.
+    pub fn first_difference(&self, other: &Self) -> Result<Option<Cell>, Error> {
+        self.first_cell(other, Ask::Differ)
+    }
+
+    /// The first cell that `self` allows and `other` does not; `None` when `self` is a subset of `other`.
+    pub fn first_outside(&self, other: &Self) -> Result<Option<Cell>, Error> {
+        self.first_cell(other, Ask::OnlyFirst)
+    }
+
+    /// True when `other` allows every cell that `self` allows.
+    pub fn is_subset_of(&self, other: &Self) -> Result<bool, Error> {
+        Ok(self.first_outside(other)?.is_none())
+    }
+
+    /// The first cell that both allow; `None` when they are disjoint.
+    pub fn first_common(&self, other: &Self) -> Result<Option<Cell>, Error> {
+        self.first_cell(other, Ask::Both)
+    }
+
+    /// True when no cell is allowed by both.
+    pub fn is_disjoint_from(&self, other: &Self) -> Result<bool, Error> {
+        Ok(self.first_common(other)?.is_none())
+    }
+
+    /// Up to `limit` cells that exactly one of the two allows, in order.
+    pub fn differences(&self, other: &Self, limit: usize) -> Result<Vec<Cell>, Error> {
+        self.check_comparable(other)?;
+        let mut found = Vec::new();
+        for (batch, head) in self.batch_heads() {
+            let pair = self.pair(other, batch, head, Ask::Differ);
+            pair.visit(|q, k| {
+                found.push(Cell { batch, head, q: q as usize, k: k as usize });
+                found.len() < limit
+            });
+            if found.len() >= limit {
+                break;
+            }
+        }
+        found.truncate(limit);
+        Ok(found)
+    }
+
+    /// Number of cells that `self` allows and `other` does not.
+    pub fn count_outside(&self, other: &Self) -> Result<u128, Error> {
+        self.check_comparable(other)?;
+        let mut counts: HashMap<(usize, usize), u64> = HashMap::new();
+        let mut sum = 0;
+        for (batch, head) in self.batch_heads() {
+            let key = (self.pattern_of(batch, head), other.pattern_of(batch, head));
+            let count = counts.entry(key).or_insert_with(|| self.pair(other, batch, head, Ask::OnlyFirst).count());
+            sum += u128::from(*count);
+        }
+        Ok(sum)
+    }
+
+    fn batch_heads(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let heads = self.shape().head_count();
+        (0..self.shape().batch_len()).flat_map(move |b| (0..heads).map(move |h| (b, h)))
+    }
+
+    fn check_comparable(&self, other: &Self) -> Result<(), Error> {
+        let sizes = |m: &Self| [m.shape().batch_len(), m.shape().head_count(), m.shape().q_len(), m.shape().kv_len()];
+        if sizes(self) == sizes(other) {
+            return Ok(());
+        }
+        Err(Error::Compare(format!(
+            "[batch, heads, q_len, kv_len] is {:?} and {:?}: bind both masks to one shape",
+            sizes(self),
+            sizes(other)
+        )))
+    }
+
+    fn pair<'a>(&'a self, other: &'a Self, batch: usize, head: usize, ask: Ask) -> Pair<'a> {
+        Pair {
+            first: &self.resolved()[self.pattern_of(batch, head)],
+            second: &other.resolved()[other.pattern_of(batch, head)],
+            ask,
+        }
+    }
+
+    fn first_cell(&self, other: &Self, ask: Ask) -> Result<Option<Cell>, Error> {
+        self.check_comparable(other)?;
+        let mut empty = std::collections::HashSet::new();
+        for (batch, head) in self.batch_heads() {
+            let key = (self.pattern_of(batch, head), other.pattern_of(batch, head));
+            if empty.contains(&key) {
+                continue;
+            }
+            let mut cell = None;
+            self.pair(other, batch, head, ask).visit(|q, k| {
+                cell = Some(Cell { batch, head, q: q as usize, k: k as usize });
+                false
+            });
+            if cell.is_some() {
+                return Ok(cell);
+            }
+            empty.insert(key);
+        }
+        Ok(None)
+    }
+}
+
+/// Two patterns, each in its own frame, and a question about their cells.
+struct Pair<'a> {
+    first: &'a Resolved,
+    second: &'a Resolved,
+    ask: Ask,
+}
+
+const ROWS: u32 = 64;
+const KEYS: u32 = 4096;
+
+impl Pair<'_> {
+    fn bounds(&self, rows: &Range<u32>) -> Bounds {
+        let kv_len = self.first.frame.kv_len;
+        let a = self.first.pattern.bounds(&self.first.frame, rows.clone());
+        let b = self.second.pattern.bounds(&self.second.frame, rows.clone());
+        match self.ask {
+            Ask::Both => a.and(&b),
+            Ask::OnlyFirst => a.and(&b.not(kv_len)),
+            Ask::Differ => a.clone().and(&b.clone().not(kv_len)).or(&b.and(&a.not(kv_len))),
+        }
+    }
+
+    fn fill(&self, rows: &Range<u32>, keys: Interval, words: &mut [u64], other: &mut [u64]) {
+        self.first.pattern.fill(&self.first.frame, rows.clone(), keys, words);
+        self.second.pattern.fill(&self.second.frame, rows.clone(), keys, other);
+        let combine = |a: u64, b: u64| match self.ask {
+            Ask::Both => a & b,
+            Ask::OnlyFirst => a & !b,
+            Ask::Differ => a ^ b,
+        };
+        words.iter_mut().zip(other.iter()).for_each(|(a, b)| *a = combine(*a, *b));
+    }
+
+    /// Row tiles in which some cell may fit, each with its bounds. Equal patterns never differ.
+    fn tiles(&self) -> impl Iterator<Item = (Range<u32>, Bounds)> + '_ {
+        let q_len =
+            if self.first == self.second && !matches!(self.ask, Ask::Both) { 0 } else { self.first.frame.q_len };
+        (0..q_len.div_ceil(ROWS)).filter_map(move |tile| {
+            let rows = tile * ROWS..(tile * ROWS + ROWS).min(q_len);
+            let bounds = self.bounds(&rows);
+            (!bounds.upper.is_empty()).then_some((rows, bounds))
+        })
+    }
+
+    /// Calls `found(q, k)` for the cells in order until it returns false.
+    fn visit(&self, mut found: impl FnMut(u32, u32) -> bool) {
+        let mut words = vec![0; (KEYS / 64) as usize];
+        let mut other = words.clone();
+        for (rows, bounds) in self.tiles() {
+            for row in rows {
+                for keys in bounds.upper.iter() {
+                    for start in (keys.start..keys.end).step_by(KEYS as usize) {
+                        let piece = Interval::new(start, keys.end.min(start + KEYS));
+                        let n = row_words(piece.len());
+                        self.fill(&(row..row + 1), piece, &mut words[..n], &mut other[..n]);
+                        for (i, &word) in words[..n].iter().enumerate() {
+                            let mut rest = word;
+                            while rest != 0 {
+                                if !found(row, start + i as u32 * 64 + rest.trailing_zeros()) {
+                                    return;
+                                }
+                                rest &= rest - 1;
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn count(&self) -> u64 {
+        let mut words = vec![0; (ROWS * KEYS / 64) as usize];
+        let mut other = words.clone();
+        let mut count = 0;
+        for (rows, bounds) in self.tiles() {
+            count += bounds.lower.count() * rows.len() as u64;
+            for keys in bounds.upper.minus(&bounds.lower).iter() {
+                for start in (keys.start..keys.end).step_by(KEYS as usize) {
+                    let piece = Interval::new(start, keys.end.min(start + KEYS));
+                    let n = rows.len() * row_words(piece.len());
+                    self.fill(&rows, piece, &mut words[..n], &mut other[..n]);
+                    count += words[..n].iter().map(|w| u64::from(w.count_ones())).sum::<u64>();
+                }
+            }
+        }
+        count
+    }
+}

@@ -1,0 +1,137 @@
+//! What a mask allows, cell by cell, straight from the definition. Everything else in noren is tested against this.
+
+use crate::bind::BoundMask;
+use crate::facts::Facts;
+use crate::lower::{documents_start, pick_arm, real_keys, real_queries, set_spans};
+use crate::mask::{Mask, Node};
+use crate::philox;
+use crate::set::{Set, Span};
+
+/// One cell, by indices and by positions.
+struct Cell<'a> {
+    bound: &'a BoundMask,
+    batch: usize,
+    head: usize,
+    row: usize,
+    key: usize,
+    q: i64,
+    k: i64,
+}
+
+impl BoundMask {
+    /// True when query row `q` of batch row `batch` and query head `head` may attend to key `k`.
+    ///
+    /// # Panics
+    /// When an index is outside the shape.
+    pub fn allowed(&self, batch: usize, head: usize, q: usize, k: usize) -> bool {
+        self.allows(self.mask(), batch, head, q, k)
+    }
+
+    /// The same question about a part of the mask.
+    pub(crate) fn allows(&self, mask: &Mask, batch: usize, head: usize, row: usize, key: usize) -> bool {
+        let shape = self.shape();
+        assert!(
+            batch < shape.batch_len() && head < shape.head_count() && row < shape.q_len() && key < shape.kv_len(),
+            "cell [{batch}, {head}, {row}, {key}] is outside {shape:?}"
+        );
+        let (q, k) = (self.query_position(batch, row), self.key_position(batch, key));
+        k >= 0 && Cell { bound: self, batch, head, row, key, q, k }.allowed(mask)
+    }
+}
+
+impl Cell<'_> {
+    fn facts(&self) -> &Facts {
+        self.bound.facts()
+    }
+
+    fn allowed(&self, mask: &Mask) -> bool {
+        let (q, k) = (self.q, self.k);
+        match mask.node() {
+            Node::Full => true,
+            Node::None => false,
+            Node::Causal { offset } => k <= q + offset,
+            Node::Window { left, right } => left.is_none_or(|l| q - l <= k) && right.is_none_or(|r| k <= q + r),
+            Node::Sliding { window } => q - (*window as i64) < k && k <= q,
+            Node::Chunk { size } => q.div_euclid(*size as i64) == k.div_euclid(*size as i64),
+            Node::Stride { step } => (q - k).rem_euclid(*step as i64) == 0,
+            Node::Prefix { lengths } => lengths.get(self.batch).is_some_and(|n| (k as u64) < n),
+            Node::Keys(set) => self.in_set(set, k),
+            Node::Queries(set) => self.in_set(set, q),
+            Node::Global(set) => self.in_set(set, q) || self.in_set(set, k),
+            Node::Padding(padding) => {
+                let frame = self.bound.frame(self.batch);
+                real_keys(padding, self.facts(), self.batch, frame.kv_len).contains(self.key as u32)
+                    && (!padding.both
+                        || real_queries(padding, self.facts(), frame, self.batch).contains(self.row as u32))
+            }
+            Node::Documents { lengths } => {
+                let given = self.facts().documents.as_ref().and_then(|d| d.get(self.batch));
+                let lengths = lengths.as_ref().or(given).expect("bind checked the documents");
+                let mut start = documents_start(lengths, self.facts(), self.bound.frame(self.batch), self.batch);
+                lengths.iter().any(|&n| {
+                    let document = start..start + n as i64;
+                    start = document.end;
+                    document.contains(&q) && document.contains(&k)
+                })
+            }
+            Node::Spans { spans } => spans.iter().any(|s| holds(s, q) && holds(s, k)),
+            Node::Tree { parents, start } => {
+                let mut node = q - *start as i64;
+                if node >= parents.len() as i64 {
+                    return false;
+                }
+                while node >= 0 && node != k - *start as i64 {
+                    node = parents[node as usize];
+                }
+                node >= 0
+            }
+            Node::Clearance => {
+                let levels = self.facts().levels.as_ref().and_then(|l| l.get(self.batch));
+                let level = |at: i64| levels.and_then(|l| l.get(usize::try_from(at).ok()?));
+                level(q).zip(level(k)).is_some_and(|(q, k)| q >= k)
+            }
+            Node::Neighborhood { grid, size, dilation } => self.neighbors(grid, size, dilation),
+            Node::Random { p, seed } => u64::from(philox::cell_word(q, k, *seed)) < philox::threshold(p.get()),
+            Node::RandomBlocks { block, count, seed } => {
+                let blocks = (self.bound.shape().kv_len() as u64).div_ceil(*block);
+                let chosen = philox::sample_blocks(q.div_euclid(*block as i64), blocks, *count, *seed);
+                chosen.contains(&(k as u64 / block))
+            }
+            Node::Dense { name } => self.facts().arrays[name].allowed(self.batch, self.head, self.row, self.key),
+            Node::Closure { name } => (self.facts().closures[name].allowed)(self.batch, self.head, self.row, self.key),
+            Node::Heads(arms) => pick_arm(arms, self.head as u64).is_some_and(|m| self.allowed(m)),
+            Node::Batch(arms) => pick_arm(arms, self.batch as u64).is_some_and(|m| self.allowed(m)),
+            Node::Layers(_) => unreachable!("bind refuses layers(...)"),
+            Node::Not(a) => !self.allowed(a),
+            Node::And(parts) => parts.iter().all(|m| self.allowed(m)),
+            Node::Or(parts) => parts.iter().any(|m| self.allowed(m)),
+            Node::Minus(a, b) => self.allowed(a) && !self.allowed(b),
+        }
+    }
+
+    fn in_set(&self, set: &Set, position: i64) -> bool {
+        set_spans(set, self.facts(), self.batch).iter().any(|s| holds(s, position))
+    }
+
+    /// By dimension: among the cells at distances that are multiples of `dilation`, the window begins `size / 2` cells before
+    /// the query's, moved inward so that it lies in the grid.
+    fn neighbors(&self, grid: &[u64], size: &[u64], dilation: &[u64]) -> bool {
+        let cells: u64 = grid.iter().product();
+        let (Ok(mut q), Ok(mut k)) = (u64::try_from(self.q), u64::try_from(self.k)) else { return false };
+        if q >= cells || k >= cells {
+            return false;
+        }
+        (0..grid.len()).rev().all(|i| {
+            let (len, window, step) = (grid[i], size[i], dilation[i]);
+            let (x, y) = (q % len, k % len);
+            (q, k) = (q / len, k / len);
+            let reachable = (len - x % step).div_ceil(step);
+            let first = (x / step).saturating_sub(window / 2).min(reachable.saturating_sub(window));
+            x % step == y % step && (first..first + window).contains(&(y / step))
+        })
+    }
+}
+
+fn holds(span: &Span, position: i64) -> bool {
+    u64::try_from(position).is_ok_and(|p| span.contains(p))
+}

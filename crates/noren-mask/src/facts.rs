@@ -1,0 +1,234 @@
+//! [`Facts`]: what a mask must know about the data of one call.
+
+use crate::array::Array;
+use crate::interval::{Interval, IntervalSet};
+use crate::mask::Side;
+use crate::set::Span;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// One value for all batch rows, or one for each.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Rows<T> {
+    /// The same for every batch row.
+    All(T),
+    /// One for each batch row, in order.
+    Each(Vec<T>),
+}
+
+impl<T> Rows<T> {
+    /// The value of batch row `row`; `None` beyond the list.
+    pub fn get(&self, row: usize) -> Option<&T> {
+        match self {
+            Rows::All(value) => Some(value),
+            Rows::Each(list) => list.get(row),
+        }
+    }
+
+    /// Number of entries, `None` for "all".
+    pub fn rows(&self) -> Option<usize> {
+        match self {
+            Rows::All(_) => None,
+            Rows::Each(list) => Some(list.len()),
+        }
+    }
+}
+
+impl<T, const N: usize> From<[T; N]> for Rows<Vec<T>> {
+    fn from(list: [T; N]) -> Self {
+        Rows::All(list.into())
+    }
+}
+
+impl<T> From<Vec<T>> for Rows<Vec<T>> {
+    fn from(list: Vec<T>) -> Self {
+        Rows::All(list)
+    }
+}
+
+impl<T> From<Vec<Vec<T>>> for Rows<Vec<T>> {
+    fn from(lists: Vec<Vec<T>>) -> Self {
+        Rows::Each(lists)
+    }
+}
+
+/// Which keys are real tokens, by batch row.
+#[derive(Clone, PartialEq, Debug)]
+pub enum RealTokens {
+    /// So many, at one end of the sequence.
+    Lengths {
+        /// Number of real tokens by batch row.
+        lengths: Vec<u64>,
+        /// Where the padding stands.
+        side: Side,
+    },
+    /// These keys.
+    Keys(Vec<IntervalSet>),
+}
+
+/// A cell predicate over (batch, head, query row, key index), with optional bounds; see [`Facts::closure`].
+#[derive(Clone)]
+pub(crate) struct Closure {
+    pub(crate) allowed: Arc<CellFn>,
+    pub(crate) bounds: Option<Arc<BoundsFn>>,
+}
+
+type CellFn = dyn Fn(usize, usize, usize, usize) -> bool + Send + Sync;
+type BoundsFn = dyn Fn(usize, usize, Range<usize>) -> (Vec<Range<u32>>, Vec<Range<u32>>) + Send + Sync;
+
+impl fmt::Debug for Closure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.bounds.is_some() { "Closure(with bounds)" } else { "Closure" })
+    }
+}
+
+impl PartialEq for Closure {
+    /// The same closure, not one that computes the same.
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.allowed, &other.allowed)
+    }
+}
+
+/// What masks need to know beside the shape: lengths, documents, labels, levels, key positions, named arrays.
+///
+/// Everything is optional; [`Mask::bind`](crate::Mask::bind) refuses a mask whose facts are missing or do not fit.
+///
+/// ```
+/// use noren_mask::{Facts, Shape, atoms::*};
+/// let facts = Facts::new().lengths([5, 3]).documents(vec![vec![2, 3], vec![3]]);
+/// let bound = (causal() & documents() & padding()).bind(&Shape::square(5).batch(2), &facts)?;
+/// assert!(bound.allowed(0, 0, 4, 2) && !bound.allowed(0, 0, 4, 1) && !bound.allowed(1, 0, 4, 4));
+/// # Ok::<(), noren_mask::Error>(())
+/// ```
+///
+/// The same as JSON, for [`Facts::from_json`]: `{"lengths": [5, 3], "documents": [[2, 3], [3]]}`.
+#[derive(Clone, Default, PartialEq, Debug)]
+pub struct Facts {
+    pub(crate) real: Option<RealTokens>,
+    pub(crate) query_lengths: Option<Vec<u64>>,
+    pub(crate) documents: Option<Rows<Vec<u64>>>,
+    pub(crate) labels: BTreeMap<String, Rows<Vec<Span>>>,
+    pub(crate) levels: Option<Rows<Vec<i64>>>,
+    pub(crate) positions: Option<Rows<Vec<i64>>>,
+    pub(crate) arrays: BTreeMap<String, Arc<Array>>,
+    pub(crate) closures: BTreeMap<String, Closure>,
+}
+
+impl Facts {
+    /// No facts.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Number of real tokens in each batch row; padding stands on the right unless [`side`](Self::side) says otherwise.
+    pub fn lengths(mut self, lengths: impl Into<Vec<u64>>) -> Self {
+        let side = self.padding_side();
+        self.real = Some(RealTokens::Lengths { lengths: lengths.into(), side });
+        self
+    }
+
+    /// Where padding stands. Call it after [`lengths`](Self::lengths).
+    pub fn side(mut self, to: Side) -> Self {
+        if let Some(RealTokens::Lengths { side, .. }) = &mut self.real {
+            *side = to;
+        }
+        self
+    }
+
+    /// The real keys of each batch row, when they are not a run at one end.
+    pub fn real_keys(mut self, keys: Vec<IntervalSet>) -> Self {
+        self.real = Some(RealTokens::Keys(keys));
+        self
+    }
+
+    /// Number of real queries in each batch row, counted over the query rows, for `padding(on=both)` when queries and keys
+    /// are different sequences.
+    pub fn query_lengths(mut self, lengths: impl Into<Vec<u64>>) -> Self {
+        self.query_lengths = Some(lengths.into());
+        self
+    }
+
+    /// Lengths of the documents packed one after the other from position 0: one list for all batch rows, or one for each.
+    pub fn documents(mut self, lengths: impl Into<Rows<Vec<u64>>>) -> Self {
+        self.documents = Some(lengths.into());
+        self
+    }
+
+    /// The positions that carry `label`: one list for all batch rows, or one for each.
+    pub fn label<S: Into<Span>>(mut self, label: impl Into<String>, at: impl IntoIterator<Item = S>) -> Self {
+        self.labels.insert(label.into(), Rows::All(at.into_iter().map(Into::into).collect()));
+        self
+    }
+
+    /// The positions that carry `label`, by batch row.
+    pub fn label_rows(mut self, label: impl Into<String>, rows: Vec<Vec<Span>>) -> Self {
+        self.labels.insert(label.into(), Rows::Each(rows));
+        self
+    }
+
+    /// The level of each position: one list for all batch rows, or one for each.
+    pub fn levels(mut self, levels: impl Into<Rows<Vec<i64>>>) -> Self {
+        self.levels = Some(levels.into());
+        self
+    }
+
+    /// The position at which each key stands (a ring buffer): a negative one marks an empty slot, which nobody may read.
+    pub fn positions(mut self, positions: impl Into<Rows<Vec<i64>>>) -> Self {
+        self.positions = Some(positions.into());
+        self
+    }
+
+    /// The cells that `dense(name)` means.
+    pub fn array(mut self, name: impl Into<String>, array: Array) -> Self {
+        self.arrays.insert(name.into(), Arc::new(array));
+        self
+    }
+
+    /// The predicate that `closure(name)` means, over (batch, head, query row, key index). It must be a pure function.
+    pub fn closure(
+        mut self,
+        name: impl Into<String>,
+        allowed: impl Fn(usize, usize, usize, usize) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.closures.insert(name.into(), Closure { allowed: Arc::new(allowed), bounds: None });
+        self
+    }
+
+    /// [`closure`](Self::closure) with bounds: for (batch, head, query rows) the keys that *some* row may read and the keys
+    /// that *every* row may read. Bounds that hold make planning skip what the predicate would deny; where they are wrong
+    /// the mask is what the bounds say of whole tiles and what the predicate says elsewhere.
+    pub fn closure_with_bounds(
+        mut self,
+        name: impl Into<String>,
+        allowed: impl Fn(usize, usize, usize, usize) -> bool + Send + Sync + 'static,
+        bounds: impl Fn(usize, usize, Range<usize>) -> (Vec<Range<u32>>, Vec<Range<u32>>) + Send + Sync + 'static,
+    ) -> Self {
+        let closure = Closure { allowed: Arc::new(allowed), bounds: Some(Arc::new(bounds)) };
+        self.closures.insert(name.into(), closure);
+        self
+    }
+
+    /// Names of the labels that are declared.
+    pub fn label_names(&self) -> impl Iterator<Item = &str> {
+        self.labels.keys().map(String::as_str)
+    }
+
+    /// The facts' padding side, right unless they say otherwise.
+    pub(crate) fn padding_side(&self) -> Side {
+        match self.real {
+            Some(RealTokens::Lengths { side, .. }) => side,
+            _ => Side::Right,
+        }
+    }
+}
+
+/// The real keys of a row with `length` real tokens out of `kv_len`.
+pub(crate) fn real_run(length: u64, side: Side, kv_len: u32) -> Interval {
+    let n = u32::try_from(length).unwrap_or(u32::MAX).min(kv_len);
+    match side {
+        Side::Right => Interval::new(0, n),
+        Side::Left => Interval::new(kv_len - n, kv_len),
+    }
+}

@@ -1,0 +1,176 @@
+//! The atoms that carry tables of their own: trees, spans, levels, neighborhoods.
+
+use crate::frame::Frame;
+
+/// Nodes at positions `start..start + len`; a node reads itself and its ancestors.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Tree {
+    start: i64,
+    parents: Vec<i64>,
+    /// First node of the run `i, i - 1, ...` in which each is the parent of the next.
+    run_start: Vec<u32>,
+    /// Every parent comes before its children.
+    ordered: bool,
+}
+
+impl Tree {
+    pub(crate) fn new(parents: &[i64], start: u64) -> Self {
+        let mut run_start: Vec<u32> = Vec::with_capacity(parents.len());
+        for (i, &p) in parents.iter().enumerate() {
+            run_start.push(if i > 0 && p == i as i64 - 1 { run_start[i - 1] } else { i as u32 });
+        }
+        let ordered = parents.iter().enumerate().all(|(i, &p)| p < i as i64);
+        Tree { start: start as i64, parents: parents.to_vec(), run_start, ordered }
+    }
+
+    pub(crate) fn row(&self, frame: &Frame, q: i64, keys: (u32, u32), emit: &mut impl FnMut(u32, u32)) {
+        let mut node = q - self.start;
+        if node >= self.parents.len() as i64 {
+            return;
+        }
+        let lowest = if self.ordered && frame.runs.is_none() { i64::from(keys.0) } else { i64::MIN };
+        while node >= 0 && self.start + node >= lowest {
+            let first = self.run_start[node as usize];
+            frame.emit(self.start + i64::from(first), self.start + node + 1, keys, emit);
+            node = self.parents[first as usize];
+        }
+    }
+}
+
+/// Position ranges, perhaps overlapping; a cell is allowed when one of them holds both.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Spans {
+    /// `(start, end, furthest end so far)`, by start.
+    list: Vec<(i64, i64, i64)>,
+    /// Every start and end, ascending.
+    borders: Vec<i64>,
+}
+
+impl Spans {
+    pub(crate) fn new(ranges: impl IntoIterator<Item = (i64, i64)>) -> Self {
+        let mut list: Vec<(i64, i64, i64)> = ranges.into_iter().filter(|r| r.0 < r.1).map(|(a, z)| (a, z, z)).collect();
+        list.sort_unstable();
+        for i in 1..list.len() {
+            list[i].2 = list[i].1.max(list[i - 1].2);
+        }
+        let mut borders: Vec<i64> = list.iter().flat_map(|s| [s.0, s.1]).collect();
+        borders.sort_unstable();
+        borders.dedup();
+        Spans { list, borders }
+    }
+
+    pub(crate) fn row(&self, frame: &Frame, q: i64, keys: (u32, u32), emit: &mut impl FnMut(u32, u32)) {
+        let after = self.list.partition_point(|s| s.0 <= q);
+        for &(start, end, _) in self.list[..after].iter().rev().take_while(|s| s.2 > q) {
+            if q < end {
+                frame.emit(start, end, keys, emit);
+            }
+        }
+    }
+
+    /// The first border after `q`.
+    pub(crate) fn next_border(&self, q: i64) -> Option<i64> {
+        self.borders.get(self.borders.partition_point(|&b| b <= q)).copied()
+    }
+}
+
+/// Levels by position as runs; a query reads the keys whose level is at most its own.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Levels {
+    /// `(first position, level)`, by position from 0.
+    runs: Vec<(i64, i64)>,
+    len: i64,
+}
+
+impl Levels {
+    pub(crate) fn new(levels: &[i64]) -> Self {
+        let mut runs: Vec<(i64, i64)> = Vec::new();
+        for (at, &level) in levels.iter().enumerate() {
+            if runs.last().is_none_or(|r| r.1 != level) {
+                runs.push((at as i64, level));
+            }
+        }
+        Levels { runs, len: levels.len() as i64 }
+    }
+
+    fn run_at(&self, position: i64) -> usize {
+        self.runs.partition_point(|r| r.0 <= position) - 1
+    }
+
+    fn run_end(&self, run: usize) -> i64 {
+        self.runs.get(run + 1).map_or(self.len, |r| r.0)
+    }
+
+    pub(crate) fn row(&self, frame: &Frame, q: i64, keys: (u32, u32), emit: &mut impl FnMut(u32, u32)) {
+        if !(0..self.len).contains(&q) {
+            return;
+        }
+        let level = self.runs[self.run_at(q)].1;
+        frame.pieces(keys, &mut |first, last, shift| {
+            let (from, to) = (i64::from(first) + shift, (i64::from(last) + shift).min(self.len));
+            if from >= to {
+                return;
+            }
+            for run in self.run_at(from)..self.runs.len() {
+                let (a, z) = (self.runs[run].0.max(from), self.run_end(run).min(to));
+                if a >= z {
+                    break;
+                }
+                if self.runs[run].1 <= level {
+                    emit((a - shift) as u32, (z - shift) as u32);
+                }
+            }
+        });
+    }
+
+    /// The first position after `q` whose level differs.
+    pub(crate) fn next_border(&self, q: i64) -> Option<i64> {
+        (0..self.len).contains(&q).then(|| self.run_end(self.run_at(q)))
+    }
+}
+
+/// Windows over a row-major grid of one to three dimensions, shifted inward at its edges.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Neighborhood {
+    /// `[length, window, dilation]` of each dimension, always three, the first ones 1 where the grid has fewer.
+    dims: [[i64; 3]; 3],
+}
+
+impl Neighborhood {
+    pub(crate) fn new(grid: &[u64], size: &[u64], dilation: &[u64]) -> Self {
+        let mut dims = [[1; 3]; 3];
+        for (dim, i) in dims[3 - grid.len()..].iter_mut().zip(0..) {
+            *dim = [grid[i] as i64, size[i] as i64, dilation[i] as i64];
+        }
+        Neighborhood { dims }
+    }
+
+    /// First coordinate and number of coordinates of the window around `x` in dimension `dim`; they are `dilation` apart.
+    fn window(&self, dim: usize, x: i64) -> (i64, i64) {
+        let [len, size, dilation] = self.dims[dim];
+        let residue = x % dilation;
+        let cells = (len - residue + dilation - 1) / dilation;
+        let first = (x / dilation - size / 2).min(cells - size).max(0);
+        (residue + first * dilation, size.min(cells))
+    }
+
+    pub(crate) fn row(&self, frame: &Frame, q: i64, keys: (u32, u32), emit: &mut impl FnMut(u32, u32)) {
+        let [[d0, ..], [d1, ..], [d2, _, step2]] = self.dims;
+        if !(0..d0 * d1 * d2).contains(&q) {
+            return;
+        }
+        let (z0, n0) = self.window(0, q / (d1 * d2));
+        let (z1, n1) = self.window(1, q / d2 % d1);
+        let (z2, n2) = self.window(2, q % d2);
+        for i in 0..n0 {
+            for j in 0..n1 {
+                let line = ((z0 + i * self.dims[0][2]) * d1 + z1 + j * self.dims[1][2]) * d2 + z2;
+                if step2 == 1 {
+                    frame.emit(line, line + n2, keys, emit);
+                } else {
+                    (0..n2).for_each(|x| frame.emit(line + x * step2, line + x * step2 + 1, keys, emit));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! What the parser says when the grammar does not fit: what was found, what was expected, how to mend it.
+
+use super::error::{ParseError, Parsed};
+use super::lex::{Kind, Token, clip};
+use super::vocabulary::Entry;
+use super::{MAX_DEPTH, Parser, suggest, vocabulary};
+
+/// What to say when the grammar does not fit.
+impl Parser<'_> {
+    /// What the next token is, for a message.
+    pub(super) fn found(&self) -> String {
+        let text = clip(self.slice(self.token)).escape_debug().to_string();
+        match self.token.kind {
+            Kind::End => "the text ends here".into(),
+            Kind::Quoted => format!("found the text {}", clip(self.slice(self.token))),
+            Kind::Int | Kind::Float => format!("found the number {text}"),
+            _ => format!("found `{text}`"),
+        }
+    }
+
+    pub(super) fn unexpected(&self, expected: &[&str]) -> Box<ParseError> {
+        ParseError::at(self.token.span(), self.found()).expecting(expected.iter().copied())
+    }
+
+    pub(super) fn too_deep(&self) -> Box<ParseError> {
+        ParseError::at(self.token.span(), format!("the mask is nested more than {MAX_DEPTH} deep"))
+            .mend("write `a - (b | c | d)` in place of `a - b - c - d`, and `a | b | c` without parentheses")
+    }
+
+    pub(super) fn close(&mut self, kind: Kind, open: Token, what: &str) -> Parsed<()> {
+        if self.token.kind == kind {
+            self.advance()?;
+            return Ok(());
+        }
+        let closing = if kind == Kind::RightParen { "`)`" } else { "`]`" };
+        if self.token.kind == Kind::End {
+            return Err(
+                ParseError::at(open.span(), format!("this `{what}` is never closed")).mend(format!("add {closing}"))
+            );
+        }
+        Err(if kind == Kind::RightParen { self.after_mask(&["`)`"]) } else { self.unexpected(&["`,`", closing]) })
+    }
+
+    /// Where a mask has ended and something stands that cannot follow it.
+    pub(super) fn after_mask(&self, closing: &[&str]) -> Box<ParseError> {
+        if let Some(error) = self.foreign_operator() {
+            return error;
+        }
+        let expected = ["`&`", "`|`", "`-`"].iter().chain(closing).copied().collect::<Vec<_>>();
+        let error = self.unexpected(&expected);
+        match self.token.kind {
+            Kind::Plus if !self.scores => error.mend("a mask takes no scores: read this text as a spec"),
+            Kind::Plus => error.mend("scores are added at the end of the text, outside parentheses"),
+            Kind::RightParen => error.mend("there is no `(` before it: leave it out"),
+            Kind::Name | Kind::LeftParen | Kind::Not => error.mend("put `&` (both) or `|` (either) between two masks"),
+            Kind::Comma => error.mend("join two masks with `&` (both) or `|` (either)"),
+            Kind::Colon => error.mend("arms stand inside `heads(..)`, `batch(..)` or `layers(..)`"),
+            _ => error.mend("leave it out, or join a further mask with `&` or `|`"),
+        }
+    }
+
+    pub(super) fn after_score(&self) -> Box<ParseError> {
+        let error = self.unexpected(&["`+` and a score", "the end of the text"]);
+        match self.token.kind {
+            Kind::And | Kind::Or | Kind::Minus => {
+                error.mend("write the whole mask first and add the scores at its end")
+            }
+            _ => error.mend("put `+` between two scores"),
+        }
+    }
+
+    pub(super) fn after_argument(&self, entry: &Entry, open: Token) -> Box<ParseError> {
+        let error = self.unexpected(&["`,`", "`)`"]);
+        match self.token.kind {
+            Kind::End => ParseError::at(open.span(), "this `(` is never closed").mend("add `)`"),
+            Kind::LeftParen | Kind::And | Kind::Or | Kind::Minus | Kind::Not => {
+                error.mend(format!("`{}` takes no mask; write for example `{}`", entry.name, entry.example))
+            }
+            Kind::Colon => error.mend(format!("`{}` takes no arms; write for example `{}`", entry.name, entry.example)),
+            _ => error.mend("put `,` between two arguments"),
+        }
+    }
+
+    /// An operator of another language, with what it is called here.
+    pub(super) fn foreign_operator(&self) -> Option<Box<ParseError>> {
+        let text = self.slice(self.token);
+        let word = self.token.kind == Kind::Name;
+        let mend = match text {
+            "&&" | "and" | "AND" | "*" | "intersect" => "write `&` for both",
+            "||" | "or" | "OR" | "union" => "write `|` for either",
+            "not" | "NOT" => "write `!` for the complement, as in `a & !b`",
+            "minus" | "except" | "without" | "/" => "write `-`, as in `a - b`",
+            "^" | "xor" | "XOR" => "write `(a | b) - (a & b)` for one but not both",
+            "==" | "!=" | "<=" | ">=" | "=" | "<" | ">" => {
+                "a text says one mask; to compare two masks, give two texts (`noren diff`)"
+            }
+            "..=" => "ranges are half open: write `0..5` for 0 to 4",
+            _ => return None,
+        };
+        if !word && !matches!(self.token.kind, Kind::Foreign | Kind::Assign) {
+            return None;
+        }
+        Some(ParseError::at(self.token.span(), format!("`{text}` is no operator of this language")).mend(mend))
+    }
+
+    /// Where a mask must begin and something else stands.
+    pub(super) fn no_mask(&self) -> Box<ParseError> {
+        if let Some(error) = self.foreign_operator() {
+            return error;
+        }
+        let error = self.unexpected(&["a mask"]);
+        match self.token.kind {
+            Kind::End if self.text.trim().is_empty() => {
+                ParseError::at(self.token.span(), "the text is empty, expected a mask")
+                    .mend("write `full` to allow everything")
+            }
+            Kind::Int | Kind::DotDot | Kind::LeftBracket => {
+                error.mend("positions stand in an atom, as in `keys(0..4)`")
+            }
+            Kind::Quoted => error.mend("a name stands in an atom, as in `dense(\"name\")` or `keys(label=\"name\")`"),
+            Kind::Minus => error.mend("`-` stands between two masks; write `!a` for the complement"),
+            Kind::RightParen | Kind::End => error.mend("write for example `causal`"),
+            _ => error.mend("write a mask such as `causal` or `(causal | prefix(4))`"),
+        }
+    }
+
+    pub(super) fn unknown_atom(&self) -> Box<ParseError> {
+        let (name, span) = (self.slice(self.token), self.token.span());
+        if let Some(error) = self.foreign_operator() {
+            return error;
+        }
+        if vocabulary::score(name).is_some() {
+            return ParseError::at(span, format!("`{name}` is a score, expected a mask"))
+                .mend(format!("add it at the end of the text, as in `causal + {name}`"));
+        }
+        if matches!(name, "every" | "else") {
+            return ParseError::at(span, format!("`{name}` is no mask"))
+                .mend("it stands before the colon of an arm, as in `layers(every 2: causal, else: full)`");
+        }
+        let error = ParseError::at(span, format!("unknown name `{}`", clip(name)))
+            .expecting(vocabulary::ATOMS.iter().map(|entry| format!("`{}`", entry.name)));
+        match suggest::nearest(name, vocabulary::atom_names()) {
+            Some(near) => error.mend(format!("did you mean `{near}`?")),
+            None => match suggest::synonym(name) {
+                Some(own) => error.mend(format!("here that is `{own}`")),
+                None => error,
+            },
+        }
+    }
+
+    pub(super) fn no_score(&self) -> Box<ParseError> {
+        let (name, span) = (self.slice(self.token), self.token.span());
+        let names = || vocabulary::SCORES.iter().map(|entry| entry.name);
+        if self.token.kind != Kind::Name {
+            return self.unexpected(&["a score"]).mend("write for example `softcap(5)`");
+        }
+        if vocabulary::atom(name).is_some() {
+            return ParseError::at(span, format!("`{name}` is a mask, expected a score"))
+                .mend("join masks with `&` (both) or `|` (either); `+` adds scores");
+        }
+        let error = ParseError::at(span, format!("unknown score `{}`", clip(name)))
+            .expecting(names().map(|name| format!("`{name}`")));
+        match suggest::nearest(name, names()) {
+            Some(near) => error.mend(format!("did you mean `{near}`?")),
+            None => error,
+        }
+    }
+
+    pub(super) fn no_selector(&self, entry: &Entry) -> Box<ParseError> {
+        self.unexpected(&["indices", "`every n`", "`else`"])
+            .mend(format!("an arm is written `set: mask`, as in `{}`", entry.example))
+    }
+
+    pub(super) fn no_value(&self) -> Box<ParseError> {
+        let error = self.unexpected(&["a value"]);
+        match self.token.kind {
+            Kind::End => error.mend("close the parentheses"),
+            Kind::LeftParen | Kind::Not => {
+                error.mend("an argument is a number, a range, a list, a name or a quoted text")
+            }
+            _ => error.mend("an argument is a number, a range, a list `[..]`, a name or a quoted text"),
+        }
+    }
+}

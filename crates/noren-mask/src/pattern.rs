@@ -1,0 +1,370 @@
+//! [`Pattern`]: what one (batch, head) allows once heads, batch rows and facts are resolved.
+//!
+//! A pattern answers three questions: which keys one row reads (`row`), bounds for a range of rows (`bounds`), and the exact
+//! cells of a rectangle as bits (`fill`). Leaves answer; combinations combine the answers.
+
+use crate::array::{Array, Slice};
+use crate::bounds::Bounds;
+use crate::facts::Closure;
+use crate::frame::Frame;
+use crate::interval::{Interval, IntervalSet};
+use crate::leaf::{Levels, Neighborhood, Spans, Tree};
+use crate::philox;
+use smallvec::{SmallVec, smallvec};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A resolved mask of one (batch, head). Two that are equal, over equal frames, share one plan.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Pattern {
+    /// `lo <= k - q <= hi`; an open side is `None`. Everything, when both are.
+    Band {
+        lo: Option<i64>,
+        hi: Option<i64>,
+    },
+    /// Same chunk of this many positions.
+    Chunk(i64),
+    /// Distance a multiple of this.
+    Stride(i64),
+    /// These key indices for every row.
+    Keys(Arc<IntervalSet>),
+    /// Every key for these query rows, none for the others.
+    Queries(Arc<IntervalSet>),
+    /// Borders of documents laid one after the other from position 0: `[0, 33, 64]` are 0..33 and 33..64.
+    Documents(Arc<[i64]>),
+    Spans(Arc<Spans>),
+    Tree(Arc<Tree>),
+    Levels(Arc<Levels>),
+    Neighborhood(Arc<Neighborhood>),
+    Random {
+        threshold: u64,
+        seed: u64,
+    },
+    RandomBlocks {
+        block: i64,
+        count: u64,
+        seed: u64,
+    },
+    Array(Shared<Array>, usize),
+    Closure {
+        closure: Box<SharedClosure>,
+        batch: usize,
+        head: usize,
+    },
+    Not(Box<Pattern>),
+    And(Vec<Pattern>),
+    Or(Vec<Pattern>),
+}
+
+/// An `Arc` that compares and hashes by address: the same thing, not an equal one.
+#[derive(Debug)]
+pub(crate) struct Shared<T>(pub(crate) Arc<T>);
+
+impl<T> Clone for Shared<T> {
+    fn clone(&self) -> Self {
+        Shared(self.0.clone())
+    }
+}
+
+impl<T> PartialEq for Shared<T> {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl<T> Eq for Shared<T> {}
+
+impl<T> std::hash::Hash for Shared<T> {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.0).hash(state);
+    }
+}
+
+/// A closure that compares and hashes by address.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct SharedClosure(pub(crate) Closure);
+
+impl Eq for SharedClosure {}
+
+impl std::hash::Hash for SharedClosure {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.0.allowed).cast::<()>().hash(state);
+    }
+}
+
+/// Words that hold the cells of one row over `keys` keys.
+pub(crate) fn row_words(keys: u32) -> usize {
+    (keys as usize).div_ceil(64)
+}
+
+impl Pattern {
+    pub(crate) const FULL: Pattern = Pattern::Band { lo: None, hi: None };
+
+    pub(crate) fn none() -> Pattern {
+        Pattern::Keys(Arc::new(IntervalSet::new()))
+    }
+
+    /// Cells allowed by `self` and not by `other`.
+    pub(crate) fn minus(self, other: &Pattern) -> Pattern {
+        Pattern::And(vec![self, Pattern::Not(Box::new(other.clone()))])
+    }
+
+    /// For a leaf: calls `emit(start, end)` with the allowed keys of query row `row` within `keys`; pieces come in any order
+    /// and may overlap.
+    fn row(&self, frame: &Frame, row: u32, keys: (u32, u32), emit: &mut impl FnMut(u32, u32)) {
+        let q = frame.query(row);
+        match self {
+            Pattern::Band { lo, hi } => {
+                let from = lo.map_or(i64::MIN / 4, |lo| q + lo);
+                let to = hi.map_or(i64::MAX / 4, |hi| q + hi + 1);
+                frame.emit(from, to, keys, emit);
+            }
+            Pattern::Chunk(size) => {
+                let start = q.div_euclid(*size) * size;
+                frame.emit(start, start + size, keys, emit);
+            }
+            Pattern::Stride(step) => frame.pieces(keys, &mut |first, last, shift| {
+                let skip = (q - shift - i64::from(first)).rem_euclid(*step);
+                let mut k = i64::from(first) + skip;
+                while k < i64::from(last) {
+                    emit(k as u32, k as u32 + 1);
+                    k += step;
+                }
+            }),
+            Pattern::Keys(set) => set.within(keys.0, keys.1).for_each(|i| emit(i.start, i.end)),
+            Pattern::Queries(set) => {
+                if set.contains(row) {
+                    emit(keys.0, keys.1);
+                }
+            }
+            Pattern::Documents(borders) => {
+                let i = borders.partition_point(|&b| b <= q);
+                if 0 < i && i < borders.len() {
+                    frame.emit(borders[i - 1], borders[i], keys, emit);
+                }
+            }
+            Pattern::Spans(spans) => spans.row(frame, q, keys, emit),
+            Pattern::Tree(tree) => tree.row(frame, q, keys, emit),
+            Pattern::Levels(levels) => levels.row(frame, q, keys, emit),
+            Pattern::Neighborhood(grid) => grid.row(frame, q, keys, emit),
+            Pattern::Random { threshold, seed } => frame.pieces(keys, &mut |first, last, shift| {
+                for k in first..last {
+                    if u64::from(philox::cell_word(q, i64::from(k) + shift, *seed)) < *threshold {
+                        emit(k, k + 1);
+                    }
+                }
+            }),
+            Pattern::RandomBlocks { block, count, seed } => {
+                let blocks = u64::from(frame.kv_len).div_ceil(*block as u64);
+                for b in philox::sample_blocks(q.div_euclid(*block), blocks, *count, *seed) {
+                    frame.emit(b as i64 * block, (b as i64 + 1) * block, keys, emit);
+                }
+            }
+            Pattern::Array(array, slice) => array.0.slice(*slice).row(row as usize, keys.0, keys.1, emit),
+            Pattern::Closure { closure, batch, head } => {
+                for k in keys.0..keys.1 {
+                    if (closure.0.allowed)(*batch, *head, row as usize, k as usize) {
+                        emit(k, k + 1);
+                    }
+                }
+            }
+            Pattern::Not(_) | Pattern::And(_) | Pattern::Or(_) => {
+                unreachable!("combinations have no rows of their own")
+            }
+        }
+    }
+
+    /// The first row after `row` that may read other keys than `row` does.
+    fn alike(&self, frame: &Frame, row: u32) -> u32 {
+        let q = frame.query(row);
+        let at = |position: Option<i64>| {
+            position.map_or(frame.q_len, |p| (p - frame.offset).clamp(0, u32::MAX.into()) as u32)
+        };
+        let end = match self {
+            Pattern::Band { lo: None, hi: None } | Pattern::Keys(_) => frame.q_len,
+            Pattern::Chunk(size) => at(Some((q.div_euclid(*size) + 1) * size)),
+            Pattern::Queries(set) => {
+                let i = set.as_slice().partition_point(|i| i.end <= row);
+                set.as_slice().get(i).map_or(frame.q_len, |i| if row < i.start { i.start } else { i.end })
+            }
+            Pattern::Documents(borders) => at(borders.get(borders.partition_point(|&b| b <= q)).copied()),
+            Pattern::Spans(spans) => at(spans.next_border(q)),
+            Pattern::Levels(levels) => at(levels.next_border(q)),
+            Pattern::RandomBlocks { block, .. } => at(Some((q.div_euclid(*block) + 1) * block)),
+            Pattern::Array(array, slice) => array.0.slice(*slice).rows_alike(row),
+            _ => row + 1,
+        };
+        end.clamp(row + 1, frame.q_len.max(row + 1))
+    }
+
+    /// Bounds for the rows `rows`, which are not empty.
+    pub(crate) fn bounds(&self, frame: &Frame, rows: Range<u32>) -> Bounds {
+        let kv_len = frame.kv_len;
+        let (first, last) = (frame.query(rows.start), frame.query(rows.end - 1));
+        match self {
+            Pattern::Band { lo, hi } => {
+                let set = |from: i64, to: i64| {
+                    let (lo, hi) = (lo.map_or(i64::MIN / 4, |lo| from + lo), hi.map_or(i64::MAX / 4, |hi| to + hi + 1));
+                    let mut set = IntervalSet::new();
+                    frame.emit(lo, hi, (0, kv_len), &mut |a, z| set.push(a, z));
+                    set
+                };
+                Bounds { upper: set(first, last), lower: set(last, first) }
+            }
+            Pattern::Keys(set) => Bounds::exact((**set).clone()),
+            Pattern::Stride(_) | Pattern::Random { .. } if rows.len() > 1 => Bounds::unknown(kv_len),
+            Pattern::Array(array, slice) if matches!(array.0.slice(*slice), Slice::Bits { .. }) => {
+                let (upper, lower) = array.0.slice(*slice).bounds(rows.start, rows.end, kv_len);
+                Bounds { upper, lower }
+            }
+            Pattern::Closure { closure, batch, head } => match &closure.0.bounds {
+                None => Bounds::unknown(kv_len),
+                Some(bounds) => {
+                    let (upper, lower) = bounds(*batch, *head, rows.start as usize..rows.end as usize);
+                    let cut = |list: Vec<Range<u32>>| list.into_iter().map(|r| r.start..r.end.min(kv_len)).collect();
+                    Bounds { upper: cut(upper), lower: cut(lower) }
+                }
+            },
+            Pattern::Not(a) => a.bounds(frame, rows).not(kv_len),
+            Pattern::And(parts) => parts
+                .iter()
+                .map(|p| p.bounds(frame, rows.clone()))
+                .reduce(|a, b| a.and(&b))
+                .unwrap_or_else(|| Bounds::exact(IntervalSet::all(kv_len))),
+            Pattern::Or(parts) => parts
+                .iter()
+                .map(|p| p.bounds(frame, rows.clone()))
+                .reduce(|a, b| a.or(&b))
+                .unwrap_or_else(|| Bounds::exact(IntervalSet::new())),
+            _ => self.bounds_by_rows(frame, rows),
+        }
+    }
+
+    /// Exact union and intersection of a leaf's rows.
+    fn bounds_by_rows(&self, frame: &Frame, rows: Range<u32>) -> Bounds {
+        let mut bounds: Option<Bounds> = None;
+        let mut row = rows.start;
+        let mut pieces: SmallVec<[Range<u32>; 16]> = SmallVec::new();
+        while row < rows.end {
+            pieces.clear();
+            self.row(frame, row, (0, frame.kv_len), &mut |a, z| pieces.push(a..z));
+            let set: IntervalSet = pieces.iter().cloned().collect();
+            bounds = Some(match bounds {
+                None => Bounds::exact(set),
+                Some(b) => Bounds { upper: b.upper.union(&set), lower: b.lower.intersect(&set) },
+            });
+            row = self.alike(frame, row);
+        }
+        bounds.unwrap_or_else(|| Bounds::unknown(frame.kv_len))
+    }
+
+    /// Writes the cells of `rows` x `keys`: bit `i % 64` of word `i / 64` of each row is key `keys.start + i`. Bits beyond the
+    /// keys are 0. `words` holds `rows.len() * row_words(keys.len())` words and is overwritten.
+    pub(crate) fn fill(&self, frame: &Frame, rows: Range<u32>, keys: Interval, words: &mut [u64]) {
+        let stride = row_words(keys.len());
+        match self {
+            Pattern::Not(a) => {
+                a.fill(frame, rows, keys, words);
+                words.iter_mut().for_each(|w| *w = !*w);
+                clear_tails(words, stride, keys.len());
+            }
+            Pattern::And(parts) => fill_all(parts, frame, rows, keys, words, u64::MAX, |a, b| a & b),
+            Pattern::Or(parts) => fill_all(parts, frame, rows, keys, words, 0, |a, b| a | b),
+            _ => {
+                words.fill(0);
+                let mut row = rows.start;
+                while row < rows.end {
+                    let at = (row - rows.start) as usize * stride;
+                    let line = &mut words[at..at + stride];
+                    self.row(frame, row, (keys.start, keys.end), &mut |a, z| {
+                        set_bits(line, a - keys.start, z - keys.start);
+                    });
+                    let next = self.alike(frame, row).min(rows.end);
+                    for copy in 1..(next - row) as usize {
+                        words.copy_within(at..at + stride, at + copy * stride);
+                    }
+                    row = next;
+                }
+            }
+        }
+    }
+
+    /// The last row in `after + 1..=upto` at which a leaf's keys change as a block (a document, a chunk, a span begins).
+    pub(crate) fn last_border(&self, frame: &Frame, after: u32, upto: u32) -> Option<u32> {
+        match self {
+            Pattern::Not(a) => a.last_border(frame, after, upto),
+            Pattern::And(parts) | Pattern::Or(parts) => {
+                parts.iter().filter_map(|p| p.last_border(frame, after, upto)).max()
+            }
+            // A padded or cut sequence begins where its keys begin.
+            Pattern::Keys(set) => {
+                let begun = set.as_slice().partition_point(|i| i64::from(i.start) - frame.offset <= i64::from(upto));
+                let row = i64::from(set.as_slice()[..begun].last()?.start) - frame.offset;
+                (row > i64::from(after)).then_some(row as u32)
+            }
+            Pattern::Chunk(_)
+            | Pattern::Documents(_)
+            | Pattern::Spans(_)
+            | Pattern::Queries(_)
+            | Pattern::RandomBlocks { .. }
+            | Pattern::Levels(_)
+            | Pattern::Array(..) => {
+                let (mut row, mut found) = (after, None);
+                loop {
+                    let next = self.alike(frame, row);
+                    if next > upto || next >= frame.q_len {
+                        return found;
+                    }
+                    // a block of one row is no block
+                    found = if next > row + 1 || found.is_some() { Some(next) } else { found };
+                    row = next;
+                }
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Fills the first part into `words` and combines the others into it.
+fn fill_all(
+    parts: &[Pattern],
+    frame: &Frame,
+    rows: Range<u32>,
+    keys: Interval,
+    words: &mut [u64],
+    neutral: u64,
+    combine: impl Fn(u64, u64) -> u64,
+) {
+    let Some((first, rest)) = parts.split_first() else {
+        words.fill(neutral);
+        clear_tails(words, row_words(keys.len()), keys.len());
+        return;
+    };
+    first.fill(frame, rows.clone(), keys, words);
+    let mut other: SmallVec<[u64; 128]> = smallvec![0; if rest.is_empty() { 0 } else { words.len() }];
+    for part in rest {
+        part.fill(frame, rows.clone(), keys, &mut other);
+        words.iter_mut().zip(&other).for_each(|(w, o)| *w = combine(*w, *o));
+    }
+}
+
+fn clear_tails(words: &mut [u64], stride: usize, keys: u32) {
+    if !keys.is_multiple_of(64) {
+        let keep = (1u64 << (keys % 64)) - 1;
+        words.iter_mut().skip(stride - 1).step_by(stride).for_each(|w| *w &= keep);
+    }
+}
+
+/// Sets bits `start..end`.
+fn set_bits(words: &mut [u64], start: u32, end: u32) {
+    let (first, last) = (start as usize / 64, (end - 1) as usize / 64);
+    let head = u64::MAX << (start % 64);
+    let tail = u64::MAX >> (63 - (end - 1) % 64);
+    if first == last {
+        words[first] |= head & tail;
+    } else {
+        words[first] |= head;
+        words[first + 1..last].fill(u64::MAX);
+        words[last] |= tail;
+    }
+}

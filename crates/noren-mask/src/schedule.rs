@@ -1,0 +1,56 @@
+//! Work items of about equal cost, for sharing a plan out over threads.
+
+use crate::plan::{Kind, PatternPlan, Plan};
+use std::ops::Range;
+
+/// Some query tiles of one (batch, head).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WorkItem {
+    /// Batch row.
+    pub batch: usize,
+    /// Query head.
+    pub head: usize,
+    /// Tiles of the pattern that holds there.
+    pub tiles: Range<usize>,
+    /// Cost in cells computed, mixed ones counted one and a half times.
+    pub cost: u64,
+}
+
+impl Plan {
+    /// Cuts all tiles of all batch rows and heads into at least `parts` items (where there are as many tiles) of about equal
+    /// cost. Heads that share keys and values follow each other.
+    ///
+    /// Every tile is in exactly one item; tiles that read nothing are too, because somebody must write their empty rows.
+    pub fn schedule(&self, parts: usize) -> Vec<WorkItem> {
+        let costs: Vec<Vec<u64>> = self.patterns().iter().map(tile_costs).collect();
+        let (batch, heads) = (self.shape().batch_len(), self.shape().head_count());
+        let pairs = || (0..batch).flat_map(|b| (0..heads).map(move |h| (b, h)));
+        let total: u64 = pairs().map(|(b, h)| costs[self.pattern_of(b, h)].iter().sum::<u64>()).sum();
+        let target = total.div_ceil(parts.max(1) as u64).max(1);
+        let mut items = Vec::new();
+        for (batch, head) in pairs() {
+            let costs = &costs[self.pattern_of(batch, head)];
+            let mut item = WorkItem { batch, head, tiles: 0..0, cost: 0 };
+            for (tile, cost) in costs.iter().enumerate() {
+                // closing an item early keeps each at most one tile above the target
+                if item.cost > 0 && item.cost + cost / 2 > target {
+                    items.push(std::mem::replace(&mut item, WorkItem { batch, head, tiles: tile..tile, cost: 0 }));
+                }
+                item.tiles.end = tile + 1;
+                item.cost += cost;
+            }
+            items.push(item);
+        }
+        items
+    }
+}
+
+fn tile_costs(plan: &PatternPlan) -> Vec<u64> {
+    let cost = |tile: crate::Tile<'_>| {
+        let keys: u64 =
+            tile.spans.iter().map(|s| u64::from(s.keys()) * if s.kind == Kind::Mixed { 3 } else { 2 }).sum();
+        // a tile that reads nothing still writes its rows
+        u64::from(tile.rows()) * (keys / 2).max(1)
+    };
+    plan.tiles().map(cost).collect()
+}

@@ -1,0 +1,202 @@
+//! [`Stats`]: what a plan costs and what dense masking would.
+
+use crate::mask::Mask;
+use crate::pattern::row_words;
+use crate::plan::{Kind, PatternPlan, Plan};
+use serde::Serialize;
+use std::fmt;
+
+/// Exact counts over all batch rows and heads of a plan; see [`Plan::stats`].
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Stats {
+    /// The mask's text.
+    pub mask: String,
+    /// `[batch, heads, q_len, kv_len]`.
+    pub shape: [usize; 4],
+    /// Distinct (batch, head) patterns.
+    pub patterns: usize,
+    /// All cells.
+    pub cells: u128,
+    /// Cells that may attend.
+    pub allowed: u128,
+    /// `allowed / cells`.
+    pub density: f64,
+    /// Cells that a kernel computes: those of full and mixed spans.
+    pub computed: u128,
+    /// `computed / allowed`; 1 is the best, 0 when nothing is allowed.
+    pub computed_per_allowed: f64,
+    /// Query rows (of all batch rows and heads) that may read nothing.
+    pub empty_rows: u128,
+    /// Tiles of `block_q` by `block_kv` cells in which everything is allowed.
+    pub full_tiles: u128,
+    /// Tiles in which the plan has a mixed span or a border.
+    pub mixed_tiles: u128,
+    /// Tiles that are skipped.
+    pub empty_tiles: u128,
+    /// Memory of the plan in bytes.
+    pub plan_bytes: usize,
+    /// Memory of the mask as one byte a cell, where batch rows and heads that are alike share (`[1, 1, q, k]`).
+    pub dense_bytes: u128,
+    /// Time that planning took, in seconds.
+    pub planning_seconds: f64,
+}
+
+/// Counts of one pattern.
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    allowed: u64,
+    computed: u64,
+    empty_rows: u64,
+    full_tiles: u64,
+    mixed_tiles: u64,
+    tiles: u64,
+}
+
+impl Plan {
+    /// Counts cells exactly. Mixed spans are looked at cell by cell (64 at a time), so this can take longer than planning.
+    pub fn stats(&self) -> Stats {
+        let counts: Vec<Counts> = self.patterns().iter().map(|p| count(p, self.options().block_kv)).collect();
+        let shape = self.shape();
+        let [batch, heads] = [shape.batch_len(), shape.head_count()];
+        let mut sum = [0u128; 6];
+        for b in 0..batch {
+            for h in 0..heads {
+                let c = counts[self.pattern_of(b, h)];
+                let parts = [c.allowed, c.computed, c.empty_rows, c.full_tiles, c.mixed_tiles, c.tiles];
+                sum.iter_mut().zip(parts).for_each(|(s, n)| *s += u128::from(n));
+            }
+        }
+        let [allowed, computed, empty_rows, full_tiles, mixed_tiles, tiles] = sum;
+        let by_head = (0..batch).any(|b| (1..heads).any(|h| self.pattern_of(b, h) != self.pattern_of(b, 0)));
+        let by_row = (1..batch).any(|b| (0..heads).any(|h| self.pattern_of(b, h) != self.pattern_of(0, h)));
+        let planes = if by_head { heads } else { 1 } * if by_row { batch } else { 1 };
+        let ratio = |a: u128, b: u128| if b == 0 { 0.0 } else { a as f64 / b as f64 };
+        Stats {
+            mask: Mask::to_string(self.bound().mask()),
+            shape: [batch, heads, shape.q_len(), shape.kv_len()],
+            patterns: self.patterns().len(),
+            cells: shape.cells(),
+            allowed,
+            density: ratio(allowed, shape.cells()),
+            computed,
+            computed_per_allowed: ratio(computed, allowed),
+            empty_rows,
+            full_tiles,
+            mixed_tiles,
+            empty_tiles: tiles - full_tiles - mixed_tiles,
+            plan_bytes: self.bytes(),
+            dense_bytes: planes as u128 * shape.q_len() as u128 * shape.kv_len() as u128,
+            planning_seconds: self.planning_time().as_secs_f64(),
+        }
+    }
+}
+
+/// Keys looked at in one go.
+const KEYS: u32 = 4096;
+
+fn count(plan: &PatternPlan, block_kv: u32) -> Counts {
+    let mut counts = Counts::default();
+    let key_tiles = u64::from(plan.kv_len().div_ceil(block_kv));
+    let mut words = Vec::new();
+    for tile in plan.tiles() {
+        let rows = tile.rows() as usize;
+        counts.tiles += key_tiles;
+        counts.computed += tile.computed();
+        let mut read = vec![false; rows];
+        for span in tile.spans {
+            if span.kind == Kind::Full {
+                counts.allowed += u64::from(span.keys()) * rows as u64;
+                read.fill(true);
+                continue;
+            }
+            for start in (span.start..span.end).step_by(KEYS as usize) {
+                let keys = start..span.end.min(start + KEYS);
+                let stride = row_words(keys.len() as u32);
+                words.resize(rows * stride, 0);
+                plan.fill_bits(tile.start..tile.end, keys, &mut words);
+                for (line, read) in words.chunks(stride).zip(&mut read) {
+                    let ones = line.iter().map(|w| u64::from(w.count_ones())).sum::<u64>();
+                    counts.allowed += ones;
+                    *read |= ones > 0;
+                }
+            }
+        }
+        counts.empty_rows += read.iter().filter(|r| !**r).count() as u64;
+        let (full, touched) = key_tiles_of(tile.spans, block_kv, plan.kv_len());
+        counts.full_tiles += full;
+        counts.mixed_tiles += touched - full;
+    }
+    counts
+}
+
+/// Number of key tiles that lie in a full span, and of those that any span touches.
+fn key_tiles_of(spans: &[crate::TileSpan], block: u32, kv_len: u32) -> (u64, u64) {
+    let (mut full, mut touched, mut next) = (0, 0, 0);
+    for span in spans {
+        if span.kind == Kind::Full {
+            let last = if span.end == kv_len { kv_len.div_ceil(block) } else { span.end / block };
+            full += u64::from(last.saturating_sub(span.start.div_ceil(block)));
+        }
+        let first = (span.start / block).max(next);
+        next = span.end.div_ceil(block);
+        touched += u64::from(next.saturating_sub(first));
+    }
+    (full, touched)
+}
+
+/// `1234567` as `1.23 M`; powers of 1000, or of 1024 for bytes.
+fn short(value: f64, base: f64, units: [&str; 6]) -> String {
+    let mut value = value;
+    let mut unit = 0;
+    while value >= base && unit < 5 {
+        value /= base;
+        unit += 1;
+    }
+    let text = match value {
+        v if unit == 0 => format!("{v:.0}"),
+        v if v < 10.0 => format!("{v:.2}"),
+        v if v < 100.0 => format!("{v:.1}"),
+        v => format!("{v:.0}"),
+    };
+    if units[unit].is_empty() { text } else { format!("{text} {}", units[unit]) }
+}
+
+/// A count for people: `1.23 M`.
+pub fn short_count(value: u128) -> String {
+    short(value as f64, 1000.0, ["", "k", "M", "G", "T", "P"])
+}
+
+/// A number of bytes for people: `1.5 MiB`.
+pub fn short_bytes(value: u128) -> String {
+    short(value as f64, 1024.0, ["B", "KiB", "MiB", "GiB", "TiB", "PiB"])
+}
+
+/// A table for people.
+impl fmt::Display for Stats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [batch, heads, q_len, kv_len] = self.shape;
+        let percent = |part: u128, all: u128| match all {
+            0 => String::from("0 %"),
+            _ => format!("{:.2} %", 100.0 * part as f64 / all as f64),
+        };
+        let tiles = self.full_tiles + self.mixed_tiles + self.empty_tiles;
+        let tile = |n: u128| format!("{:>10}  {}", short_count(n), percent(n, tiles));
+        let mut line = |name: &str, value: String| writeln!(f, "{name:<18} {value}");
+        line("mask", self.mask.clone())?;
+        line("shape", format!("batch {batch}, heads {heads}, {q_len} queries x {kv_len} keys"))?;
+        line("patterns", self.patterns.to_string())?;
+        line("allowed cells", format!("{:>10}  {}", short_count(self.allowed), percent(self.allowed, self.cells)))?;
+        line(
+            "computed cells",
+            format!("{:>10}  {:.3} x allowed", short_count(self.computed), self.computed_per_allowed),
+        )?;
+        line("empty rows", format!("{:>10}", short_count(self.empty_rows)))?;
+        line("full tiles", tile(self.full_tiles))?;
+        line("mixed tiles", tile(self.mixed_tiles))?;
+        line("skipped tiles", tile(self.empty_tiles))?;
+        line("plan", format!("{:>10}", short_bytes(self.plan_bytes as u128)))?;
+        let ratio = self.dense_bytes as f64 / self.plan_bytes.max(1) as f64;
+        line("dense mask", format!("{:>10}  {ratio:.0} x the plan", short_bytes(self.dense_bytes)))?;
+        line("planning time", format!("{:>7.3} ms", self.planning_seconds * 1e3))
+    }
+}

@@ -1,0 +1,146 @@
+//! The plan read by key: for each key tile, which queries read it. The backward pass walks it for dK and dV.
+
+use crate::plan::{Kind, PatternPlan, TileSpan};
+
+/// Key tiles of a fixed width and the query rows that read them.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Transposed {
+    block_kv: u32,
+    kv_len: u32,
+    /// First entry of `spans` of each key tile, and their number at the end.
+    first: Vec<u32>,
+    spans: Vec<TileSpan>,
+}
+
+/// Keys `start..end` and the query rows that read them, ascending and disjoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeyTile<'a> {
+    /// First key.
+    pub start: u32,
+    /// First key after.
+    pub end: u32,
+    /// Runs of query rows; full when every row of the run may read every key of the tile.
+    pub queries: &'a [TileSpan],
+}
+
+impl Transposed {
+    /// Number of key tiles.
+    pub fn tile_count(&self) -> usize {
+        self.first.len() - 1
+    }
+
+    /// Key tile number `index`; tiles cover all keys in order.
+    pub fn tile(&self, index: usize) -> KeyTile<'_> {
+        let start = index as u32 * self.block_kv;
+        let queries = &self.spans[self.first[index] as usize..self.first[index + 1] as usize];
+        KeyTile { start, end: (start + self.block_kv).min(self.kv_len), queries }
+    }
+
+    /// All key tiles, in order.
+    pub fn tiles(&self) -> impl ExactSizeIterator<Item = KeyTile<'_>> {
+        (0..self.tile_count()).map(|i| self.tile(i))
+    }
+}
+
+/// How a query tile reads a run of key tiles `first..last`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Run {
+    first: u32,
+    last: u32,
+    kind: Option<Kind>,
+}
+
+impl PatternPlan {
+    /// The same cells by key tiles of `block_kv` keys.
+    ///
+    /// Neighbouring query tiles mostly read a key tile alike, so only changes from one query tile to the next are looked
+    /// at: the cost is the number of tiles and of changes, not their product.
+    pub fn transposed(&self, block_kv: u32) -> Transposed {
+        let block_kv = block_kv.max(1);
+        let key_tiles = self.kv_len().div_ceil(block_kv);
+        let mut open: Vec<(Option<Kind>, u32)> = vec![(None, 0); key_tiles as usize];
+        let mut closed: Vec<(u32, TileSpan)> = Vec::new();
+        let mut before = vec![Run { first: 0, last: key_tiles, kind: None }];
+        for tile in self.tiles() {
+            let now = runs(tile.spans, block_kv, self.kv_len());
+            changes(&before, &now, |key_tile, kind| {
+                let (old, since) = std::mem::replace(&mut open[key_tile as usize], (kind, tile.start));
+                if let Some(kind) = old {
+                    closed.push((key_tile, TileSpan { start: since, end: tile.start, kind }));
+                }
+            });
+            before = now;
+        }
+        for (key_tile, (kind, since)) in open.into_iter().enumerate() {
+            if let Some(kind) = kind {
+                closed.push((key_tile as u32, TileSpan { start: since, end: self.q_len(), kind }));
+            }
+        }
+        closed.sort_by_key(|(key_tile, span)| (*key_tile, span.start));
+        let first = (0..=key_tiles).map(|t| closed.partition_point(|c| c.0 < t) as u32).collect();
+        Transposed { block_kv, kv_len: self.kv_len(), first, spans: closed.into_iter().map(|c| c.1).collect() }
+    }
+}
+
+/// A tile's spans as runs of key tiles that cover all of them: a key tile is full when one full span holds all of it.
+fn runs(spans: &[TileSpan], block: u32, kv_len: u32) -> Vec<Run> {
+    let tiles = kv_len.div_ceil(block);
+    let mut out: Vec<Run> = Vec::new();
+    let mut push = |first: u32, last: u32, kind: Option<Kind>| {
+        if first >= last {
+            return;
+        }
+        match out.last_mut() {
+            // two spans that share a key tile make it mixed
+            Some(run) if first < run.last => {
+                run.last -= 1;
+                let shared = Run { first: run.last, last: run.last + 1, kind: Some(Kind::Mixed) };
+                if run.first == run.last {
+                    *run = shared;
+                } else {
+                    out.push(shared);
+                }
+                if shared.last < last {
+                    out.push(Run { first: shared.last, last, kind });
+                }
+            }
+            Some(run) if run.kind == kind && run.last == first => run.last = last,
+            _ => out.push(Run { first, last, kind }),
+        }
+    };
+    let mut at = 0;
+    for span in spans {
+        let (outer_first, outer_last) = (span.start / block, span.end.div_ceil(block));
+        push(at, outer_first, None);
+        if span.kind == Kind::Mixed {
+            push(outer_first, outer_last, Some(Kind::Mixed));
+        } else {
+            let inner_first = span.start.div_ceil(block);
+            let inner_last = if span.end == kv_len { tiles } else { span.end / block };
+            if inner_first >= inner_last {
+                push(outer_first, outer_last, Some(Kind::Mixed));
+            } else {
+                push(outer_first, inner_first, Some(Kind::Mixed));
+                push(inner_first, inner_last, Some(Kind::Full));
+                push(inner_last, outer_last, Some(Kind::Mixed));
+            }
+        }
+        at = outer_last;
+    }
+    push(at, tiles, None);
+    out
+}
+
+/// Calls `changed(key tile, new kind)` where two covers differ.
+fn changes(before: &[Run], now: &[Run], mut changed: impl FnMut(u32, Option<Kind>)) {
+    let (mut b, mut n, mut at) = (0, 0, 0);
+    while b < before.len() && n < now.len() {
+        let end = before[b].last.min(now[n].last);
+        if before[b].kind != now[n].kind {
+            (at..end).for_each(|t| changed(t, now[n].kind));
+        }
+        at = end;
+        b += usize::from(before[b].last == end);
+        n += usize::from(now[n].last == end);
+    }
+}
