@@ -1,7 +1,7 @@
 //! [`attention`] and [`attention_into`]: the public entry to the forward pass.
 
 use crate::kernel::{forward::Forward, forward::Jobs, output::SharedRows, scores::Modifiers, tile::Context};
-use crate::plan::Plan;
+use noren_mask::Plan;
 use crate::{Error, Level, Options, View, ViewMut};
 
 /// What [`attention`] returns.
@@ -76,7 +76,7 @@ pub fn attention_into(
 }
 
 /// Refuses arrays and options that do not fit the plan; returns the shape of the output.
-fn check(q: &View<'_>, k: &View<'_>, v: &View<'_>, plan: &Plan, options: &Options<'_>) -> Result<[usize; 4], Error> {
+pub(crate) fn check(q: &View<'_>, k: &View<'_>, v: &View<'_>, plan: &Plan, options: &Options<'_>) -> Result<[usize; 4], Error> {
     let shape = plan.shape();
     shape.check()?;
     let (batch, heads, kv_heads) = (shape.batch_len(), shape.head_count(), shape.kv_head_count());

@@ -3,8 +3,8 @@ mod attention;
 mod error;
 mod kernel;
 mod options;
-#[doc(hidden)]
-pub mod plan;
+
+
 pub mod reference;
 mod view;
 

@@ -9,7 +9,7 @@ use super::simd::Simd;
 use super::tile::{Context, Job, ROWS, Scratch, TileKernel};
 use super::level::Task;
 use crate::View;
-use crate::plan::{Kind, PatternPlan, Plan};
+use noren_mask::{Kind, PatternPlan, Plan};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

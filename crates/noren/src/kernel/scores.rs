@@ -6,7 +6,8 @@ use super::exp::tanh;
 use super::micro::BLOCK;
 use super::simd::{Simd, floats};
 use crate::options::score_shape;
-use crate::{Bias, Options, View, plan::Plan};
+use crate::{Bias, Options, View};
+use noren_mask::Plan;
 use std::f32::consts::LOG2_E;
 
 /// The score modifiers of a call, broadcast to `[batch, heads, q_len, kv_len]`.

@@ -20,7 +20,7 @@ use super::pack::{Block, BlockScratch, Head, Packed};
 use super::scores::{Modifiers, Place, total};
 use super::simd::{Kernel, Simd, floats, zeroed};
 use crate::View;
-use crate::plan::{Kind, Plan, TileSpan};
+use noren_mask::{Kind, Plan, TileSpan};
 use std::ops::Range;
 
 /// Most rows in a job: enough that a block of keys, read from a far cache, is used often; a multiple of every path's rows.

@@ -108,10 +108,6 @@ impl Simd for Avx2 {
         op!(_mm256_min_ps(a, b))
     }
     #[inline(always)]
-    fn abs(self, a: __m256) -> __m256 {
-        op!(_mm256_andnot_ps(_mm256_set1_ps(-0.0), a))
-    }
-    #[inline(always)]
     fn round(self, a: __m256) -> __m256 {
         op!(_mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a))
     }

@@ -84,10 +84,6 @@ impl Simd for Avx512 {
         op!(_mm512_min_ps(a, b))
     }
     #[inline(always)]
-    fn abs(self, a: __m512) -> __m512 {
-        op!(_mm512_abs_ps(a))
-    }
-    #[inline(always)]
     fn round(self, a: __m512) -> __m512 {
         op!(_mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a))
     }

@@ -58,8 +58,6 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn max(self, a: Self::V, b: Self::V) -> Self::V;
     /// The smaller; `b` where either is NaN.
     fn min(self, a: Self::V, b: Self::V) -> Self::V;
-    /// `|a|`.
-    fn abs(self, a: Self::V) -> Self::V;
     /// The nearest integer, ties to even.
     fn round(self, a: Self::V) -> Self::V;
     /// `a * 2^n` for integer-valued `n`, rounded once; `n` below -250 counts as -250 or as what it is.

@@ -83,10 +83,6 @@ impl Simd for Portable {
         zip(a, b, |x, y| if x < y { x } else { y })
     }
     #[inline(always)]
-    fn abs(self, a: Eight) -> Eight {
-        map(a, f32::abs)
-    }
-    #[inline(always)]
     fn round(self, a: Eight) -> Eight {
         // Beyond 2^22 the magic sum has no room for a fraction; there a value either is an integer or close enough to
         // one that 2^x is 0 or infinite.
