@@ -119,11 +119,11 @@ impl<'a> Parser<'a> {
     }
 
     fn union(&mut self) -> Parsed<Part> {
-        self.chain(Kind::Or, Self::intersection, |parts| Mask::any(parts))
+        self.chain(Kind::Or, Self::intersection, Mask::any)
     }
 
     fn intersection(&mut self) -> Parsed<Part> {
-        self.chain(Kind::And, Self::difference, |parts| Mask::all(parts))
+        self.chain(Kind::And, Self::difference, Mask::all)
     }
 
     /// One or more operands with the same operator between them.

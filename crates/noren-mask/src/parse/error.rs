@@ -81,7 +81,7 @@ impl ParseError {
         let first = if column + marked.min(SHOWN / 2) <= SHOWN { 0 } else { column - SHOWN / 2 };
         let visible = |c: char| if c.is_control() { if c == '\t' { ' ' } else { '\u{fffd}' } } else { c };
         let mut shown: String = line.chars().skip(first).take(SHOWN).map(visible).collect();
-        let rest = line.chars().skip(first + SHOWN).next().is_some();
+        let rest = line.chars().nth(first + SHOWN).is_some();
         let mut blanks = column - first;
         let carets = marked.min(SHOWN - blanks);
         if first > 0 {
