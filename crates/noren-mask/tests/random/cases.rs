@@ -84,7 +84,7 @@ fn cell_hash(seed: u64, cell: [usize; 4]) -> u64 {
 pub(crate) fn shapes(longest: usize, cells: usize) -> impl Strategy<Value = Shape> {
     let lengths =
         (1..=longest, 1..=longest).prop_map(move |(q, k)| if q * k > cells { (q.min(cells / k), k) } else { (q, k) });
-    (lengths, 0..5u8, -20i64..120, 1..4usize, (0..4usize, 0..3usize), any::<u64>()).prop_map(
+    (lengths, 0..5u8, -20i64..60, 1..4usize, (0..4usize, 0..3usize), any::<u64>()).prop_map(
         move |((q, k), kind, offset, batch, (heads, groups), seed)| {
             let (heads, kv_heads) =
                 [[(1, 1), (2, 1), (3, 3)], [(2, 2), (4, 1), (4, 2)], [(1, 1); 3], [(3, 1); 3]][heads][groups];
@@ -211,7 +211,7 @@ fn arrays(facts: Facts, shape: &Shape, dice: &mut Dice) -> Facts {
 pub(crate) fn masks(world: &World) -> BoxedStrategy<Mask> {
     let (batch, heads) = (world.shape.batch_len() as u64, world.shape.head_count() as u64);
     leaves(world)
-        .prop_recursive(4, 12, 3, move |part| {
+        .prop_recursive(5, 20, 3, move |part| {
             prop_oneof![
                 4 => proptest::collection::vec(part.clone(), 2..4).prop_map(Mask::all),
                 4 => proptest::collection::vec(part.clone(), 2..4).prop_map(Mask::any),
