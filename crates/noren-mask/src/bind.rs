@@ -52,7 +52,7 @@ impl Mask {
         check_atoms(self, shape, facts)?;
         let facts = Arc::new(facts.clone());
         let frames: Vec<Frame> = (0..shape.batch_len()).map(|row| frame(shape, &facts, row)).collect();
-        let simple = self.clone();
+        let simple = self.simplify();
         let by_head = depends_on_head(&simple, &facts);
         let mut patterns: Vec<Resolved> = Vec::new();
         let mut known: HashMap<Resolved, u32> = HashMap::new();
