@@ -1,5 +1,7 @@
 //! [`Facts`]: what a mask must know about the data of one call.
 
+mod import;
+
 use crate::array::Array;
 use crate::interval::{Interval, IntervalSet};
 use crate::mask::Side;

@@ -11,6 +11,7 @@ mod explain;
 mod facts;
 mod frame;
 pub mod interval;
+mod json;
 mod leaf;
 mod lower;
 mod mask;
