@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::facts::{Facts, RealTokens, Rows};
 use crate::frame::Frame;
-use crate::mask::{Arm, Mask, Node};
+use crate::mask::{Arm, Mask, Node, Side};
 use crate::pattern::Pattern;
 use crate::set::{Selector, Set};
 use crate::shape::Shape;
@@ -52,7 +52,7 @@ impl Mask {
         check_atoms(self, shape, facts)?;
         let facts = Arc::new(facts.clone());
         let frames: Vec<Frame> = (0..shape.batch_len()).map(|row| frame(shape, &facts, row)).collect();
-        let simple = self.clone();
+        let simple = self.simplify();
         let by_head = depends_on_head(&simple, &facts);
         let mut patterns: Vec<Resolved> = Vec::new();
         let mut known: HashMap<Resolved, u32> = HashMap::new();
@@ -198,7 +198,7 @@ fn check_lengths(name: &str, lengths: &[u64], batch: usize, len: usize, what: &s
 }
 
 fn check_labels(facts: &Facts, shape: &Shape) -> Result<(), Error> {
-    let extent = extent(shape, 0).max(shape.kv_len() as u64);
+    let extent = (0..shape.batch_len()).map(|row| queries_end(shape, row)).fold(shape.kv_len() as u64, u64::max);
     for (label, rows) in &facts.labels {
         let lists: Vec<_> = match rows {
             Rows::All(list) => vec![list],
@@ -249,7 +249,7 @@ fn check_positions(positions: &Rows<Vec<i64>>, kv_len: usize) -> Result<(), Erro
 }
 
 /// First position after the last query of batch row `row`, at least 0.
-fn extent(shape: &Shape, row: usize) -> u64 {
+fn queries_end(shape: &Shape, row: usize) -> u64 {
     (shape.query_offset(row) + shape.q_len() as i64).max(0) as u64
 }
 
@@ -306,7 +306,15 @@ fn check_atoms(mask: &Mask, shape: &Shape, facts: &Facts) -> Result<(), Error> {
                 return missing("documents", "give their lengths in the facts or as documents([...])");
             }
             for row in 0..shape.batch_len() {
-                check_documents(mask, lengths.as_deref(), shape, facts, row)?;
+                let given = facts.documents.as_ref().and_then(|d| d.get(row));
+                let sum = lengths.as_ref().or(given).map_or(0, |l| l.iter().fold(0u64, |n, l| n.saturating_add(*l)));
+                let real = match &facts.real {
+                    Some(RealTokens::Lengths { lengths, .. }) => Some(lengths[row]),
+                    _ => None,
+                };
+                if real != Some(sum) {
+                    Extent::of(shape, facts, row).check(mask, "the documents sum to", sum, row)?;
+                }
             }
         }
         Node::Clearance => {
@@ -314,22 +322,15 @@ fn check_atoms(mask: &Mask, shape: &Shape, facts: &Facts) -> Result<(), Error> {
                 return missing("levels", "give one per position in the facts");
             };
             for row in 0..shape.batch_len() {
-                check_levels(mask, levels.get(row).map_or(0, Vec::len), shape, facts, row)?;
+                let given = levels.get(row).map_or(0, Vec::len) as u64;
+                Extent::of(shape, facts, row).check(mask, "the levels cover", given, row)?;
             }
         }
         Node::Neighborhood { grid, .. } => {
             let cells: u64 = grid.iter().fold(1, |n, g| n.saturating_mul(*g));
             for row in 0..shape.batch_len() {
-                if needed(shape, facts, row) > cells {
-                    return Err(Error::atom(
-                        mask,
-                        format!(
-                            "the grid has {cells} cells but there are {} positions: enlarge the grid, or mark the rest as \
-                             padding by lengths",
-                            needed(shape, facts, row)
-                        ),
-                    ));
-                }
+                let extent = Extent::of(shape, facts, row);
+                extent.check(mask, "the grid holds", cells.min(extent.all), row)?;
             }
         }
         Node::Dense { name } => match facts.arrays.get(name) {
@@ -367,58 +368,44 @@ fn check_atoms(mask: &Mask, shape: &Shape, facts: &Facts) -> Result<(), Error> {
     mask.children().into_iter().try_for_each(|m| check_atoms(m, shape, facts))
 }
 
-/// The positions that must be spoken for: all keys and queries, or the real tokens when the rest is right padding.
-fn needed(shape: &Shape, facts: &Facts, row: usize) -> u64 {
-    let all = match facts.positions.as_ref().and_then(|p| p.get(row)) {
-        Some(positions) => positions.iter().max().map_or(0, |&p| (p + 1).max(0) as u64),
-        None => shape.kv_len() as u64,
-    };
-    match &facts.real {
-        Some(RealTokens::Lengths { lengths, side: crate::Side::Right }) if facts.positions.is_none() => lengths[row],
-        Some(RealTokens::Keys(keys)) if facts.positions.is_none() => keys[row].hull().map_or(0, |h| u64::from(h.end)),
-        _ => all.max(extent(shape, row).min(all.max(shape.kv_len() as u64))),
-    }
+/// How many positions a batch row has, and how many of them an atom that lists positions must speak for.
+struct Extent {
+    /// Without right padding.
+    real: u64,
+    /// With it.
+    all: u64,
 }
 
-fn check_documents(mask: &Mask, own: Option<&[u64]>, shape: &Shape, facts: &Facts, row: usize) -> Result<(), Error> {
-    let empty = Vec::new();
-    let lengths = own.unwrap_or_else(|| facts.documents.as_ref().and_then(|d| d.get(row)).unwrap_or(&empty));
-    let sum = lengths.iter().fold(0u64, |n, l| n.saturating_add(*l));
-    let all = match facts.positions {
-        Some(_) => needed(shape, facts, row),
-        None => shape.kv_len() as u64,
-    };
-    let real = facts.real.as_ref().map(|r| match r {
-        RealTokens::Lengths { lengths, .. } => lengths[row],
-        RealTokens::Keys(_) => needed(shape, facts, row),
-    });
-    if sum == all || real.is_some_and(|real| real <= sum && sum <= all) {
-        return Ok(());
+impl Extent {
+    fn of(shape: &Shape, facts: &Facts, row: usize) -> Self {
+        let keys = match facts.positions.as_ref().and_then(|p| p.get(row)) {
+            Some(positions) => positions.iter().max().map_or(0, |p| (p + 1).max(0) as u64),
+            None => shape.kv_len() as u64,
+        };
+        let queries = queries_end(shape, row);
+        let all = keys.max(queries);
+        let real_keys = match &facts.real {
+            _ if facts.positions.is_some() => keys,
+            Some(RealTokens::Lengths { lengths, side: Side::Right }) => lengths[row],
+            Some(RealTokens::Keys(keys)) => keys[row].hull().map_or(0, |h| u64::from(h.end)),
+            _ => keys,
+        };
+        // queries that reach beyond the keys are no padding
+        Extent { real: if queries > keys { queries } else { real_keys }, all }
     }
-    let padded = match real {
-        Some(real) if real < all => format!(" (or to the {real} real ones at least)"),
-        _ => ", or mark the rest as padding by lengths".to_string(),
-    };
-    Err(Error::atom(
-        mask,
-        format!(
-            "the documents of batch row {row} sum to {sum} but there are {all} keys: make them sum to {all}{padded}"
-        ),
-    ))
-}
 
-fn check_levels(mask: &Mask, given: usize, shape: &Shape, facts: &Facts, row: usize) -> Result<(), Error> {
-    let needed = needed(shape, facts, row);
-    let most = needed.max(shape.kv_len() as u64).max(extent(shape, row));
-    if (needed..=most).contains(&(given as u64)) {
-        return Ok(());
+    /// Refuses an atom that lists `given` positions: fewer leave some unsaid, more speak of none.
+    fn check(&self, mask: &Mask, what: &str, given: u64, row: usize) -> Result<(), Error> {
+        let Extent { real, all } = *self;
+        if (real..=all).contains(&given) {
+            return Ok(());
+        }
+        let fix = match real < all {
+            true => format!("it must be {real} (the real tokens) to {all}"),
+            false => format!("it must be {all}, or lengths must mark the rest as padding"),
+        };
+        Err(Error::atom(mask, format!("{what} {given} of the {all} positions of batch row {row}: {fix}")))
     }
-    Err(Error::atom(
-        mask,
-        format!(
-            "levels of batch row {row} has {given} entries but there are {needed} positions: give one level for each"
-        ),
-    ))
 }
 
 fn check_arms(mask: &Mask, arms: &[Arm], what: &str, count: usize) -> Result<(), Error> {

@@ -24,6 +24,7 @@ mod schedule;
 mod score;
 mod set;
 mod shape;
+mod simplify;
 mod stats;
 mod transpose;
 
