@@ -150,7 +150,10 @@ impl Array {
     pub fn cells(q_len: usize, kv_len: usize, cells: &[(u32, u32)]) -> Result<Self, Error> {
         let shape = Self::check_shape(&[q_len, kv_len])?;
         if let Some(cell) = cells.iter().find(|cell| cell.1 as usize >= kv_len) {
-            return Err(Error::fact("cell list", format!("{cell:?} is at key {}, but there are {kv_len} keys", cell.1)));
+            return Err(Error::fact(
+                "cell list",
+                format!("{cell:?} is at key {}, but there are {kv_len} keys", cell.1),
+            ));
         }
         Ok(Array { shape, slices: vec![Slice::Rows(Compressed::from_pairs(q_len, cells, "cell list")?)] })
     }

@@ -1,6 +1,9 @@
 //! [`Facts`]: what a mask must know about the data of one call.
 
+mod agree;
 mod import;
+mod read;
+mod write;
 
 use crate::array::Array;
 use crate::interval::{Interval, IntervalSet};

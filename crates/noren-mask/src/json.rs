@@ -58,8 +58,12 @@ fn advise(text: &str, error: &serde_json::Error) -> String {
     while start > 0 && (line[start - 1].is_ascii_alphabetic() || line[start - 1] == b'-') {
         start -= 1;
     }
-    let word: String =
-        line[start..].iter().map(|b| char::from(*b)).skip_while(|c| *c == '-').take_while(char::is_ascii_alphabetic).collect();
+    let word: String = line[start..]
+        .iter()
+        .map(|b| char::from(*b))
+        .skip_while(|c| *c == '-')
+        .take_while(char::is_ascii_alphabetic)
+        .collect();
     match NO_NUMBERS.contains(&word.as_str()) {
         true => format!("{message}: JSON has no {word}; write minus infinity as \"-inf\" where it has a meaning"),
         false => message,
@@ -163,7 +167,8 @@ impl<'a> At<'a> {
 
     /// An error at this place.
     pub(crate) fn error(&self, problem: impl Into<String>) -> Error {
-        Error::fact(self.to_string(), problem)
+        let place = if self.up.is_none() { "JSON".into() } else { self.to_string() };
+        Error::fact(place, problem)
     }
 
     /// The same error, said of this place.
@@ -182,37 +187,35 @@ impl<'a> At<'a> {
     /// The entries of a list.
     pub(crate) fn items(&'a self, expected: &str) -> Result<impl ExactSizeIterator<Item = At<'a>>, Error> {
         match self.value {
-            Json::List(list) => Ok(list.iter().enumerate().map(|(i, value)| At {
-                value,
-                step: Step::Index(i),
-                up: Some(self),
-            })),
+            Json::List(list) => {
+                Ok(list.iter().enumerate().map(|(i, value)| At { value, step: Step::Index(i), up: Some(self) }))
+            }
             _ => Err(self.wrong(expected)),
         }
     }
 
     /// The list of what `read` makes of the entries.
-    pub(crate) fn list<T>(&self, expected: &str, read: impl FnMut(At<'_>) -> Result<T, Error>) -> Result<Vec<T>, Error> {
+    pub(crate) fn list<T>(
+        &self,
+        expected: &str,
+        read: impl FnMut(At<'_>) -> Result<T, Error>,
+    ) -> Result<Vec<T>, Error> {
         self.items(expected)?.map(read).collect()
     }
 
-    /// The fields of an object, each of which must be called like one of `known`.
-    pub(crate) fn fields(&'a self, known: &[&str]) -> Result<impl Iterator<Item = (&'a str, At<'a>)>, Error> {
-        let fields = self.entries("an object")?;
+    /// Refuses anything but an object whose keys are among `known`.
+    pub(crate) fn only(&self, known: &[&str]) -> Result<(), Error> {
         let Json::Object(list) = self.value else { return Err(self.wrong("an object")) };
-        if let Some((key, _)) = list.iter().find(|(key, _)| !known.contains(&key.as_str())) {
-            let shown: String = key.chars().take(40).collect();
-            let meant = match nearest(key, known.iter().copied()) {
-                Some(name) => format!("did you mean {name:?}?"),
-                None => format!("known are {}", known.join(", ")),
-            };
-            let place = if self.up.is_none() { "key".into() } else { self.to_string() };
-            return Err(Error::fact(place, format!("{shown:?} is not known: {meant}")));
-        }
-        Ok(fields)
+        let Some((key, _)) = list.iter().find(|(key, _)| !known.contains(&key.as_str())) else { return Ok(()) };
+        let shown: String = key.chars().take(40).collect();
+        let meant = match nearest(key, known.iter().copied()) {
+            Some(name) => format!("did you mean {name:?}?"),
+            None => format!("known are {}", known.join(", ")),
+        };
+        Err(self.error(format!("the key {shown:?} is not known: {meant}")))
     }
 
-    /// The fields of an object whose keys are names of the user's.
+    /// The fields of an object.
     pub(crate) fn entries(&'a self, expected: &str) -> Result<impl Iterator<Item = (&'a str, At<'a>)>, Error> {
         match self.value {
             Json::Object(fields) => Ok(fields.iter().map(|(key, value)| {

@@ -19,6 +19,7 @@ mod parse;
 mod pattern;
 mod philox;
 mod plan;
+mod plan_serde;
 mod print;
 mod schedule;
 mod score;

@@ -14,7 +14,8 @@ impl Array {
     /// Reads one array; see [`Facts::from_json`](crate::Facts::from_json) for the forms.
     pub(crate) fn read(at: At<'_>) -> Result<Self, Error> {
         const FORMS: [&str; 6] = ["keep", "drop", "additive", "csr", "cells", "blocks"];
-        let mut fields = at.fields(&FORMS)?;
+        at.only(&FORMS)?;
+        let mut fields = at.entries("an object")?;
         let (Some((form, value)), None) = (fields.next(), fields.next()) else {
             return Err(at.error(format!("give exactly one of {}", FORMS.join(", "))));
         };
@@ -95,7 +96,7 @@ fn read_shape(at: &At<'_>) -> Result<(usize, usize), Error> {
 }
 
 fn read_csr(at: &At<'_>) -> Result<Array, Error> {
-    at.fields(&["shape", "indptr", "indices"])?;
+    at.only(&["shape", "indptr", "indices"])?;
     let (q_len, kv_len) = read_shape(at)?;
     let whole = |n: At<'_>| n.whole("an index", 0, MAX);
     let indptr = at.needed("indptr")?.list("a list of indices", |n| whole(n).map(|n| n as usize))?;
@@ -104,14 +105,14 @@ fn read_csr(at: &At<'_>) -> Result<Array, Error> {
 }
 
 fn read_cells(at: &At<'_>) -> Result<Array, Error> {
-    at.fields(&["shape", "list"])?;
+    at.only(&["shape", "list"])?;
     let (q_len, kv_len) = read_shape(at)?;
     let list = at.needed("list")?.list("a list of [query, key] pairs", |pair| read_pair(pair, "an index", 0))?;
     Array::cells(q_len, kv_len, &list).map_err(|e| at.rename(e))
 }
 
 fn read_blocks(at: &At<'_>) -> Result<Array, Error> {
-    at.fields(&["shape", "block", "list"])?;
+    at.only(&["shape", "block", "list"])?;
     let (q_len, kv_len) = read_shape(at)?;
     let block = read_pair(at.needed("block")?, "a block size", 1)?;
     let list = at.needed("list")?.list("a list of [query block, key block] pairs", |p| read_pair(p, "an index", 0))?;
@@ -132,7 +133,9 @@ impl Serialize for Array {
                 let block = Some([*block_q, *block_kv]);
                 map.serialize_entry("blocks", &Cells { shape: [q_len, kv_len], block, list: list.pairs().collect() })?;
             }
-            _ if (batch, heads) == (1, 1) => map.serialize_entry("keep", &Nested { array: self, at: [0; 3], depth: 2 })?,
+            _ if (batch, heads) == (1, 1) => {
+                map.serialize_entry("keep", &Nested { array: self, at: [0; 3], depth: 2 })?
+            }
             _ => map.serialize_entry("keep", &Nested { array: self, at: [0; 3], depth: 0 })?,
         }
         map.end()

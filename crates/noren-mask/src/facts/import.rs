@@ -57,7 +57,9 @@ impl Facts {
         for (row, ids) in rows.iter().map(AsRef::as_ref).enumerate() {
             let Some(first) = ids.iter().position(|id| *id != pad_id) else {
                 if real_ids.contains(&pad_id) {
-                    return refuse(format!("pad id {pad_id} is also a real token, and batch row {row} holds nothing else"));
+                    return refuse(format!(
+                        "pad id {pad_id} is also a real token, and batch row {row} holds nothing else"
+                    ));
                 }
                 keys.push(IntervalSet::new());
                 continue;
@@ -83,7 +85,7 @@ impl Facts {
         for (what, one_each) in [("begins", one_each(|e| e.0)), ("ends", one_each(|e| e.1))] {
             if both && one_each {
                 return refuse(format!(
-                    "every row {what} with exactly one {pad_id} and some have more of them at the other end: pad id \
+                    "every row {what} with exactly one {pad_id} and some have it at the other end too: pad id \
                      {pad_id} is probably also a real token (eos or bos)"
                 ));
             }
