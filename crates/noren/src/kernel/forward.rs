@@ -1,0 +1,238 @@
+//! Sharing a call out over threads.
+//!
+//! Work is a list of jobs (a tile of rows of one key-value head), grouped by key-value head, the dearest first inside a
+//! group. Threads take the next one from the list. Keys are packed by whoever comes first to a *pack* entry or, should it
+//! come too late, by the first job that needs them; they are dropped with the last job of their head.
+
+use super::level::Task;
+use super::pack::{Head, Packed};
+use super::simd::Simd;
+use super::tile::{Context, Job, ROWS, Scratch, TileKernel};
+use crate::View;
+use noren_mask::{Kind, PatternPlan, Plan};
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A job costs this many cells more than it computes: its queries, its sums, its mask.
+const JOB_OVERHEAD: u64 = 2048;
+
+/// Below this many multiplications another thread would be woken for less than it costs.
+const WORTH_A_THREAD: u64 = 1 << 20;
+
+/// Values that so many rows read are copied to where vectors are aligned.
+const WORTH_ALIGNING: u64 = 512;
+
+/// Jobs that read one key-value head.
+struct Unit {
+    batch: usize,
+    kv_head: usize,
+    /// No key outside is allowed for any of the jobs.
+    hull: Range<usize>,
+    jobs: Range<usize>,
+    /// Cells its jobs compute.
+    cost: u64,
+}
+
+/// All work of a call.
+pub(crate) struct Jobs {
+    units: Vec<Unit>,
+    jobs: Vec<Job>,
+    cost: u64,
+}
+
+impl Jobs {
+    /// Cuts a plan into jobs. Every query row of every head is in exactly one.
+    pub(crate) fn new(plan: &Plan) -> Jobs {
+        let shape = plan.shape();
+        plan.patterns().iter().for_each(|pattern| assert_covers(pattern, shape.q_len()));
+        let group = shape.head_count() / shape.kv_head_count();
+        let (mut units, mut jobs, mut total) = (Vec::new(), Vec::new(), 0);
+        for batch in 0..shape.batch_len() {
+            for kv_head in 0..shape.kv_head_count() {
+                let mut found: Vec<(u64, Job)> = Vec::new();
+                let mut hull: Option<Range<usize>> = None;
+                let heads = kv_head * group..(kv_head + 1) * group;
+                for (pattern, heads) in runs(plan, batch, heads) {
+                    let plan = &plan.patterns()[pattern];
+                    let keys = plan.key_hull();
+                    if !keys.is_empty() {
+                        let (start, end) = (keys.start as usize, keys.end as usize);
+                        hull = Some(hull.map_or(start..end, |hull| hull.start.min(start)..hull.end.max(end)));
+                    }
+                    cut(plan, pattern, batch, heads, &mut found);
+                }
+                found.sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
+                let cost = found.iter().map(|(cost, _)| cost).sum::<u64>();
+                total += cost;
+                let first = jobs.len();
+                jobs.extend(found.into_iter().map(|(_, job)| job));
+                units.push(Unit { batch, kv_head, hull: hull.unwrap_or(0..0), jobs: first..jobs.len(), cost });
+            }
+        }
+        Jobs { units, jobs, cost: total }
+    }
+}
+
+/// Panics unless the tiles of `pattern` are rows `0..q_len` in order: outputs are written by several threads because no
+/// row is in two tiles.
+fn assert_covers(pattern: &PatternPlan, q_len: usize) {
+    let mut next = 0;
+    for tile in (0..pattern.tile_count()).map(|i| pattern.tile(i)) {
+        assert!(tile.start == next && tile.end >= next, "tiles of a plan must follow each other");
+        next = tile.end;
+    }
+    assert_eq!(next as usize, q_len, "tiles of a plan must cover all query rows");
+}
+
+/// Runs of neighbouring heads with the same pattern.
+fn runs(plan: &Plan, batch: usize, heads: Range<usize>) -> Vec<(usize, Range<usize>)> {
+    let mut runs: Vec<(usize, Range<usize>)> = Vec::new();
+    for head in heads {
+        let pattern = plan.pattern_of(batch, head);
+        match runs.last_mut() {
+            Some((last, run)) if *last == pattern => run.end = head + 1,
+            _ => runs.push((pattern, head..head + 1)),
+        }
+    }
+    runs
+}
+
+/// The jobs of a pattern for heads `heads`: tiles cut to at most `ROWS` rows, heads of small tiles taken together.
+fn cut(plan: &PatternPlan, pattern: usize, batch: usize, heads: Range<usize>, into: &mut Vec<(u64, Job)>) {
+    for index in 0..plan.tile_count() {
+        let tile = plan.tile(index);
+        let area: u64 = (tile.spans.iter())
+            .map(|span| u64::from(span.end - span.start) * if span.kind == Kind::Full { 4 } else { 3 } / 4)
+            .sum();
+        let rows = tile.start as usize..tile.end as usize;
+        let parts = rows.len().div_ceil(ROWS);
+        let together = (ROWS / rows.len().clamp(1, ROWS)).max(1);
+        for part in 0..parts {
+            let cut = |i: usize| rows.start + rows.len() * i / parts;
+            let rows = cut(part)..cut(part + 1);
+            for first in heads.clone().step_by(together) {
+                let heads = first..heads.end.min(first + together);
+                let cost = area * (heads.len() * rows.len()) as u64 + JOB_OVERHEAD;
+                into.push((cost, Job { batch, heads, pattern, tile: index, rows: rows.clone() }));
+            }
+        }
+    }
+}
+
+/// An entry of the list that threads take from.
+enum Step {
+    Pack(usize),
+    Job { unit: usize, job: usize },
+}
+
+/// Runs all jobs on at most `threads` threads.
+pub(crate) struct Forward<'a> {
+    pub(crate) context: Context<'a>,
+    pub(crate) jobs: Jobs,
+    pub(crate) k: View<'a>,
+    pub(crate) v: View<'a>,
+    pub(crate) threads: usize,
+}
+
+/// Packed keys and values of a unit, while somebody needs them.
+struct Shared<S: Simd> {
+    packed: Mutex<Option<Arc<Packed<S>>>>,
+    jobs_left: AtomicUsize,
+}
+
+/// What the threads of a call share.
+struct Queue<S: Simd> {
+    steps: Vec<Step>,
+    next: AtomicUsize,
+    /// One for each unit.
+    shared: Vec<Shared<S>>,
+    /// Memory of units that are done.
+    spare: Mutex<Vec<Packed<S>>>,
+}
+
+impl Task for Forward<'_> {
+    fn run<S: Simd>(self, s: S) {
+        let head_dim = self.k.shape()[3];
+        let work = self.jobs.cost.saturating_mul(head_dim as u64);
+        let threads = self.threads.min(self.jobs.jobs.len()).min((work / WORTH_A_THREAD) as usize + 1);
+        let steps = self.steps(threads);
+        let shared: Vec<Shared<S>> = (self.jobs.units.iter())
+            .map(|unit| Shared { packed: Mutex::new(None), jobs_left: AtomicUsize::new(unit.jobs.len()) })
+            .collect();
+        let queue = Queue { steps, next: AtomicUsize::new(0), shared, spare: Mutex::new(Vec::new()) };
+        let work = || self.work(s, &queue);
+        if threads <= 1 {
+            return work();
+        }
+        rayon::scope(|scope| (0..threads).for_each(|_| scope.spawn(|_| work())));
+    }
+}
+
+impl<'a> Forward<'a> {
+    /// The list: jobs by unit, each unit packed while the one before it is computed.
+    fn steps(&self, ahead: usize) -> Vec<Step> {
+        let units = &self.jobs.units;
+        let mut steps = Vec::with_capacity(self.jobs.jobs.len() + units.len());
+        let shared = |unit: &usize| units[*unit].jobs.len() > 1;
+        steps.extend((0..units.len().min(ahead)).filter(shared).map(Step::Pack));
+        for (i, unit) in units.iter().enumerate() {
+            steps.extend(unit.jobs.clone().map(|job| Step::Job { unit: i, job }));
+            steps.extend(Some(i + ahead).filter(|i| *i < units.len()).filter(shared).map(Step::Pack));
+        }
+        steps
+    }
+
+    /// What a thread does: takes steps until none is left.
+    fn work<S: Simd>(&self, s: S, queue: &Queue<S>) {
+        let mut scratch: Option<Scratch<S>> = None;
+        while let Some(step) = queue.steps.get(queue.next.fetch_add(1, Ordering::Relaxed)) {
+            match *step {
+                Step::Pack(unit) => drop(self.packed(unit, queue)),
+                Step::Job { unit, job } => {
+                    let head = self.head(unit);
+                    let packed = (self.jobs.units[unit].jobs.len() > 1).then(|| self.packed(unit, queue));
+                    let scratch = scratch.get_or_insert_with(|| {
+                        let rows = self.jobs.jobs.iter().map(|job| job.heads.len() * job.rows.len()).max().unwrap_or(0);
+                        Scratch::new(rows, head.head_dim(), head.v_width::<S>())
+                    });
+                    s.run(TileKernel {
+                        context: &self.context,
+                        job: &self.jobs.jobs[job],
+                        head,
+                        hull: self.jobs.units[unit].hull.clone(),
+                        packed: packed.as_deref(),
+                        scratch,
+                    });
+                    drop(packed);
+                    if queue.shared[unit].jobs_left.fetch_sub(1, Ordering::AcqRel) == 1 {
+                        let last = lock(&queue.shared[unit].packed).take();
+                        lock(&queue.spare).extend(last.and_then(Arc::into_inner));
+                    }
+                }
+            }
+        }
+    }
+
+    fn head(&self, unit: usize) -> Head<'a> {
+        let Unit { batch, kv_head, ref hull, cost, .. } = self.jobs.units[unit];
+        let align_values = cost / WORTH_ALIGNING > hull.len() as u64;
+        Head { k: self.k, v: self.v, batch, head: kv_head, align_values }
+    }
+
+    /// Keys and values of a unit, packed now unless they are already.
+    fn packed<S: Simd>(&self, unit: usize, queue: &Queue<S>) -> Arc<Packed<S>> {
+        let mut packed = lock(&queue.shared[unit].packed);
+        let pack = || {
+            let mut memory = lock(&queue.spare).pop().unwrap_or_else(Packed::empty);
+            memory.refill(&self.head(unit), self.jobs.units[unit].hull.clone());
+            Arc::new(memory)
+        };
+        packed.get_or_insert_with(pack).clone()
+    }
+}
+
+/// Locks even where another thread panicked: its panic is on its way to the caller already.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

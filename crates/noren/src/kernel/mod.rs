@@ -1,0 +1,12 @@
+//! The forward kernel: a generic algorithm ([`tile`]) over small vector operations ([`simd`]), and what brings it its
+//! work ([`forward`]).
+
+pub(crate) mod exp;
+pub(crate) mod forward;
+pub(crate) mod level;
+pub(crate) mod micro;
+pub(crate) mod output;
+pub(crate) mod pack;
+pub(crate) mod scores;
+pub(crate) mod simd;
+pub(crate) mod tile;

@@ -1,0 +1,159 @@
+//! What is done to scores between the product and the softmax: softcap, bias, soft weights.
+//!
+//! Scores are in base 2 here: what the caller gives in natural units is multiplied by `log2(e)`.
+
+use super::exp::tanh;
+use super::micro::BLOCK;
+use super::simd::{Simd, floats};
+use crate::options::score_shape;
+use crate::{Bias, Options, View};
+use noren_mask::Plan;
+use std::f32::consts::LOG2_E;
+
+/// The score modifiers of a call, broadcast to `[batch, heads, q_len, kv_len]`.
+pub(crate) struct Modifiers<'a> {
+    plan: &'a Plan,
+    /// What queries are multiplied by before the product.
+    pub(crate) query_factor: f32,
+    softcap: Option<f32>,
+    bias: Vec<Term<'a>>,
+    soft: Option<View<'a>>,
+    pub(crate) sinks: Option<&'a [f32]>,
+}
+
+enum Term<'a> {
+    Dense(View<'a>),
+    Relative(View<'a>),
+    Alibi(&'a [f32]),
+}
+
+/// Where a row of a block stands.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) batch: usize,
+    pub(crate) head: usize,
+    pub(crate) row: usize,
+    /// The first key of the block.
+    pub(crate) key: usize,
+}
+
+impl<'a> Modifiers<'a> {
+    /// The modifiers in `options`, which were checked.
+    pub(crate) fn new(plan: &'a Plan, head_dim: usize, options: &'a Options<'a>) -> Self {
+        let full = score_shape(plan.shape());
+        let broadcast = |view: &View<'a>| view.broadcast(full).expect("checked with the options");
+        let scale = options.scale_for(head_dim);
+        let log2_e = std::f64::consts::LOG2_E;
+        Modifiers {
+            plan,
+            query_factor: options.softcap.map_or(scale * log2_e, |cap| scale / f64::from(cap)) as f32,
+            softcap: options.softcap.map(|cap| (f64::from(cap) * log2_e) as f32),
+            bias: (options.bias.iter())
+                .map(|bias| match bias {
+                    Bias::Dense(view) => Term::Dense(broadcast(view)),
+                    Bias::Relative { table } => {
+                        let [.., width] = table.shape();
+                        Term::Relative(table.broadcast([1, full[1], 1, width]).expect("checked with the options"))
+                    }
+                    Bias::Alibi(slopes) => Term::Alibi(slopes),
+                })
+                .collect(),
+            soft: options.soft.as_ref().map(broadcast),
+            sinks: options.sinks,
+        }
+    }
+
+    /// Whether `apply` does anything.
+    #[inline(always)]
+    pub(crate) fn change_scores(&self) -> bool {
+        self.softcap.is_some() || !self.bias.is_empty()
+    }
+
+    /// Whether there are soft weights.
+    #[inline(always)]
+    pub(crate) fn soften(&self) -> bool {
+        self.soft.is_some()
+    }
+
+    /// Clears the bits of cells whose soft weight is 0: these are not allowed.
+    pub(crate) fn clear_zero_weights(&self, at: Place, keys: usize, bits: u64) -> u64 {
+        let Some(soft) = &self.soft else { return bits };
+        let mut weights = [0.0; BLOCK];
+        soft.copy_row([at.batch, at.head, at.row], at.key, &mut weights[..keys]);
+        weights.iter().enumerate().fold(bits, |bits, (i, w)| if *w == 0.0 { bits & !(1 << i) } else { bits })
+    }
+
+    /// Softcap and bias on the scores of a row against the first `keys` keys of a block.
+    #[inline(always)]
+    pub(crate) fn apply<S: Simd>(&self, s: S, at: Place, keys: usize, scores: &mut [S::V]) {
+        let scores = &mut scores[..keys.div_ceil(S::LANES)];
+        if let Some(cap) = self.softcap {
+            for x in scores.iter_mut() {
+                *x = s.mul(tanh(s, *x), s.splat(cap));
+            }
+        }
+        for term in &self.bias {
+            let mut values = [0.0; BLOCK];
+            let factor = match term {
+                Term::Dense(bias) => {
+                    bias.copy_row([at.batch, at.head, at.row], at.key, &mut values[..keys]);
+                    LOG2_E
+                }
+                Term::Relative(table) => {
+                    let reach = table.shape()[3] as i64 / 2;
+                    for (value, distance) in values[..keys].iter_mut().zip(self.distances(at)) {
+                        *value = table.get([0, at.head, 0, (distance.clamp(-reach, reach) + reach) as usize]);
+                    }
+                    LOG2_E
+                }
+                Term::Alibi(slopes) => {
+                    for (value, distance) in values[..keys].iter_mut().zip(self.distances(at)) {
+                        *value = distance.unsigned_abs() as f32;
+                    }
+                    -slopes[at.head] * LOG2_E
+                }
+            };
+            for (x, value) in scores.iter_mut().zip(values.chunks_exact(S::LANES)) {
+                *x = s.fma(s.load(value), s.splat(factor), *x);
+            }
+        }
+    }
+
+    /// Multiplies the weights of a row by its soft weights where `bits` are set, and makes them 0 elsewhere.
+    #[inline(always)]
+    pub(crate) fn multiply_weights<S: Simd>(&self, s: S, at: Place, keys: usize, bits: u64, weights: &mut [S::V]) {
+        let Some(soft) = &self.soft else { return };
+        let mut values = [0.0; BLOCK];
+        soft.copy_row([at.batch, at.head, at.row], at.key, &mut values[..keys]);
+        let weights = &mut weights[..keys.div_ceil(S::LANES)];
+        for (i, (p, value)) in weights.iter_mut().zip(values.chunks_exact(S::LANES)).enumerate() {
+            let product = s.mul(*p, s.load(value));
+            *p = s.keep(bits >> (i * S::LANES), product, s.splat(0.0));
+        }
+    }
+
+    /// `k - q` in positions, key by key.
+    fn distances(&self, at: Place) -> impl Iterator<Item = i64> + '_ {
+        let query = self.plan.query_position(at.batch, at.row);
+        (at.key..).map(move |key| self.plan.key_position(at.batch, key) - query)
+    }
+}
+
+/// The sum of a row's denominators, from the lane of the row's first key on, in a fixed tree.
+///
+/// Lanes hold keys by their index modulo `LANES`. Counting lanes from the row's own first key makes the sum the same
+/// wherever the row's keys happen to lie, which padding and packing change.
+pub(crate) fn total<S: Simd>(sums: &S::V, first_key: usize) -> f32 {
+    let mut lanes = [0.0; BLOCK];
+    let lanes = &mut lanes[..S::LANES];
+    lanes.copy_from_slice(floats(std::slice::from_ref(sums)));
+    lanes.rotate_left(first_key % S::LANES);
+    let mut half = S::LANES / 2;
+    while half > 0 {
+        for i in 0..half {
+            lanes[i] += lanes[i + half];
+        }
+        half /= 2;
+    }
+    lanes[0]
+}

@@ -1,0 +1,126 @@
+//! AVX2 with FMA: 8 lanes, 16 registers.
+
+use super::{Kernel, Lanes, Simd};
+use std::arch::x86_64::*;
+
+/// Proof that the processor has AVX2 and FMA.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx2(());
+
+impl Avx2 {
+    /// The token, if the processor has the instructions.
+    pub(crate) fn detect() -> Option<Self> {
+        (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")).then_some(Avx2(()))
+    }
+}
+
+// SAFETY: `__m256` is eight `f32` values.
+unsafe impl Lanes for __m256 {}
+
+#[target_feature(enable = "avx2,fma")]
+fn enter<K: Kernel<Avx2>>(simd: Avx2, kernel: K) {
+    kernel.run(simd);
+}
+
+/// Wraps intrinsics whose only demand is that the processor has them.
+macro_rules! op {
+    ($call:expr) => {
+        // SAFETY: an `Avx2` token exists, so the processor has the instructions.
+        unsafe { $call }
+    };
+}
+
+/// `a * 2^n`: two exact factors `2^(n/2)`, so that only the last product can round.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn scale(a: __m256, n: __m256) -> __m256 {
+    let n = _mm256_cvtps_epi32(_mm256_max_ps(_mm256_set1_ps(-250.0), n));
+    let half = _mm256_srai_epi32::<1>(n);
+    let power = |e| _mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_add_epi32(e, _mm256_set1_epi32(127))));
+    let rest = _mm256_sub_epi32(n, half);
+    _mm256_mul_ps(_mm256_mul_ps(a, power(half)), power(rest))
+}
+
+/// Lane `i` of `a` where bit `i` of `bits` is set, of `b` elsewhere.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn keep(bits: u64, a: __m256, b: __m256) -> __m256 {
+    let lanes = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    let set = _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(bits as i32), lanes), lanes);
+    _mm256_blendv_ps(b, a, _mm256_castsi256_ps(set))
+}
+
+/// The largest lane.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn reduce_max(a: __m256) -> f32 {
+    let four = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+    let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)))
+}
+
+impl Simd for Avx2 {
+    type V = __m256;
+    const LANES: usize = 8;
+    const ROWS: usize = 6;
+    const VECTORS: usize = 2;
+
+    #[inline(always)]
+    fn run<K: Kernel<Self>>(self, kernel: K) {
+        op!(enter(self, kernel))
+    }
+    #[inline(always)]
+    fn splat(self, value: f32) -> __m256 {
+        op!(_mm256_set1_ps(value))
+    }
+    #[inline(always)]
+    fn load(self, from: &[f32]) -> __m256 {
+        assert!(from.len() >= 8);
+        // SAFETY: the processor has the instruction, and eight values lie at the pointer.
+        unsafe { _mm256_loadu_ps(from.as_ptr()) }
+    }
+    #[inline(always)]
+    fn add(self, a: __m256, b: __m256) -> __m256 {
+        op!(_mm256_add_ps(a, b))
+    }
+    #[inline(always)]
+    fn sub(self, a: __m256, b: __m256) -> __m256 {
+        op!(_mm256_sub_ps(a, b))
+    }
+    #[inline(always)]
+    fn mul(self, a: __m256, b: __m256) -> __m256 {
+        op!(_mm256_mul_ps(a, b))
+    }
+    #[inline(always)]
+    fn div(self, a: __m256, b: __m256) -> __m256 {
+        op!(_mm256_div_ps(a, b))
+    }
+    #[inline(always)]
+    fn fma(self, a: __m256, b: __m256, c: __m256) -> __m256 {
+        op!(_mm256_fmadd_ps(a, b, c))
+    }
+    #[inline(always)]
+    fn max(self, a: __m256, b: __m256) -> __m256 {
+        op!(_mm256_max_ps(a, b))
+    }
+    #[inline(always)]
+    fn min(self, a: __m256, b: __m256) -> __m256 {
+        op!(_mm256_min_ps(a, b))
+    }
+    #[inline(always)]
+    fn round(self, a: __m256) -> __m256 {
+        op!(_mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a))
+    }
+    #[inline(always)]
+    fn scale(self, a: __m256, n: __m256) -> __m256 {
+        op!(scale(a, n))
+    }
+    #[inline(always)]
+    fn keep(self, bits: u64, a: __m256, b: __m256) -> __m256 {
+        op!(keep(bits, a, b))
+    }
+    #[inline(always)]
+    fn reduce_max(self, a: __m256) -> f32 {
+        op!(reduce_max(a))
+    }
+}

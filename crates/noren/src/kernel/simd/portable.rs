@@ -1,0 +1,114 @@
+//! Plain Rust: arrays of 8 values, which compilers turn into whatever vectors the target has.
+
+use super::{Kernel, Lanes, Simd};
+
+/// Needs no proof: every processor runs it.
+#[derive(Clone, Copy)]
+pub(crate) struct Portable;
+
+/// Eight values.
+#[derive(Clone, Copy)]
+#[repr(C, align(32))]
+pub(crate) struct Eight([f32; 8]);
+
+// SAFETY: eight `f32` values and nothing else: 32 bytes, aligned to 32.
+unsafe impl Lanes for Eight {}
+
+#[inline(always)]
+fn zip(a: Eight, b: Eight, f: impl Fn(f32, f32) -> f32) -> Eight {
+    let mut out = a;
+    for i in 0..8 {
+        out.0[i] = f(a.0[i], b.0[i]);
+    }
+    out
+}
+
+#[inline(always)]
+fn map(a: Eight, f: impl Fn(f32) -> f32) -> Eight {
+    zip(a, a, |x, _| f(x))
+}
+
+/// `2^e` for `e` in -126..=127.
+#[inline(always)]
+fn power(e: i32) -> f32 {
+    f32::from_bits(((e + 127) as u32) << 23)
+}
+
+impl Simd for Portable {
+    type V = Eight;
+    const LANES: usize = 8;
+    const ROWS: usize = 4;
+    const VECTORS: usize = 1;
+
+    #[inline(always)]
+    fn run<K: Kernel<Self>>(self, kernel: K) {
+        kernel.run(self);
+    }
+    #[inline(always)]
+    fn splat(self, value: f32) -> Eight {
+        Eight([value; 8])
+    }
+    #[inline(always)]
+    fn load(self, from: &[f32]) -> Eight {
+        let mut out = Eight([0.0; 8]);
+        out.0.copy_from_slice(&from[..8]);
+        out
+    }
+    #[inline(always)]
+    fn add(self, a: Eight, b: Eight) -> Eight {
+        zip(a, b, |x, y| x + y)
+    }
+    #[inline(always)]
+    fn sub(self, a: Eight, b: Eight) -> Eight {
+        zip(a, b, |x, y| x - y)
+    }
+    #[inline(always)]
+    fn mul(self, a: Eight, b: Eight) -> Eight {
+        zip(a, b, |x, y| x * y)
+    }
+    #[inline(always)]
+    fn div(self, a: Eight, b: Eight) -> Eight {
+        zip(a, b, |x, y| x / y)
+    }
+    #[inline(always)]
+    fn fma(self, a: Eight, b: Eight, c: Eight) -> Eight {
+        self.add(self.mul(a, b), c)
+    }
+    #[inline(always)]
+    fn max(self, a: Eight, b: Eight) -> Eight {
+        zip(a, b, |x, y| if x > y { x } else { y })
+    }
+    #[inline(always)]
+    fn min(self, a: Eight, b: Eight) -> Eight {
+        zip(a, b, |x, y| if x < y { x } else { y })
+    }
+    #[inline(always)]
+    fn round(self, a: Eight) -> Eight {
+        // Beyond 2^22 the magic sum has no room for a fraction; there a value either is an integer or close enough to
+        // one that 2^x is 0 or infinite.
+        const MAGIC: f32 = 12_582_912.0; // 1.5 * 2^23
+        map(a, |x| if x.abs() < 4_194_304.0 { (x + MAGIC) - MAGIC } else { x.trunc() })
+    }
+    #[inline(always)]
+    fn scale(self, a: Eight, n: Eight) -> Eight {
+        zip(a, n, |x, n| {
+            let n = if -250.0 > n { -250 } else { n as i32 };
+            let half = n >> 1;
+            x * power(half) * power(n - half)
+        })
+    }
+    #[inline(always)]
+    fn keep(self, bits: u64, a: Eight, b: Eight) -> Eight {
+        let mut out = b;
+        for i in 0..8 {
+            out.0[i] = if bits >> i & 1 == 1 { a.0[i] } else { b.0[i] };
+        }
+        out
+    }
+    #[inline(always)]
+    fn reduce_max(self, a: Eight) -> f32 {
+        let pick = |x: f32, y: f32| if x > y { x } else { y };
+        let a = a.0;
+        pick(pick(pick(a[0], a[4]), pick(a[2], a[6])), pick(pick(a[1], a[5]), pick(a[3], a[7])))
+    }
+}

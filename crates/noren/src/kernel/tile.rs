@@ -1,0 +1,441 @@
+//! The forward pass of one tile: the algorithm, written once for every processor path.
+//!
+//! A tile is a few dozen query rows of one or more heads that read the same keys. Keys come in blocks of 64; for each
+//! block the scores of all rows are made, turned into weights, and the values are added up, with an *online* softmax
+//! (Milakov and Gimelshein 2018; Dao et al. 2022) that never holds more than a block of scores.
+//!
+//! Three choices make a row's result depend on nothing but what it may read, to the bit:
+//!
+//! * Scores are in base 2, and the running maximum is rounded up to an *integer*. When it rises, what was summed so far
+//!   is multiplied by a power of two, which rounds nothing.
+//! * Outputs add one key at a time in ascending order; denominators add in lanes that follow the key's index and are
+//!   put together from the row's first key on ([`total`]).
+//! * Hidden cells are replaced, never multiplied away: minus infinity as a score, 0 as a weight, and where a hidden value
+//!   may be infinite or NaN the cell is skipped.
+
+use super::exp::{NOTHING, exp2_minus};
+use super::micro::{self, BLOCK};
+use super::output::SharedRows;
+use super::pack::{Block, BlockScratch, Head, Packed};
+use super::scores::{Modifiers, Place, total};
+use super::simd::{Kernel, Simd, floats, zeroed};
+use crate::View;
+use noren_mask::{Kind, Plan, TileSpan};
+use std::ops::Range;
+
+/// Most rows in a job: enough that a block of keys, read from a far cache, is used often; a multiple of every path's rows.
+pub(crate) const ROWS: usize = 96;
+
+/// Rows whose scores are made before their weights: scores, keys and values of a phase share the nearest cache.
+const PHASE: usize = 24;
+
+/// What all jobs of a call share.
+pub(crate) struct Context<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) q: View<'a>,
+    pub(crate) modifiers: Modifiers<'a>,
+    pub(crate) out: SharedRows<'a>,
+    pub(crate) lse: Option<SharedRows<'a>>,
+}
+
+/// Query rows `rows` of heads `heads`, which share a pattern and a key-value head.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    pub(crate) batch: usize,
+    pub(crate) heads: Range<usize>,
+    pub(crate) pattern: usize,
+    pub(crate) tile: usize,
+    pub(crate) rows: Range<usize>,
+}
+
+/// A worker's memory, used for one job after the other.
+pub(crate) struct Scratch<S: Simd> {
+    /// Queries times the scale, `[rows][head_dim]`.
+    queries: Vec<f32>,
+    /// Scores and then weights of a phase, `[PHASE][BLOCK]`.
+    scores: Vec<S::V>,
+    /// Sums of weighted values, `[rows][v_width]`.
+    acc: Vec<S::V>,
+    /// Sums of weights, a vector for each row.
+    sums: Vec<S::V>,
+    /// Running maxima: integers, `NOTHING` at first.
+    maxima: Vec<f32>,
+    /// The first key each row may read, `usize::MAX` while none was seen.
+    first: Vec<usize>,
+    /// Mask bits of a block, a word for each row.
+    words: Vec<u64>,
+    block: BlockScratch<S>,
+    line: Vec<S::V>,
+}
+
+impl<S: Simd> Scratch<S> {
+    pub(crate) fn new(rows: usize, head_dim: usize, v_width: usize) -> Self {
+        let width = v_width / S::LANES;
+        Scratch {
+            queries: vec![0.0; rows * head_dim],
+            scores: zeroed(PHASE * BLOCK / S::LANES),
+            acc: zeroed(rows * width),
+            sums: zeroed(rows),
+            maxima: vec![NOTHING; rows],
+            first: vec![usize::MAX; rows],
+            words: vec![0; rows],
+            block: BlockScratch::new(head_dim, v_width),
+            line: zeroed(width),
+        }
+    }
+}
+
+/// A job with everything it needs.
+pub(crate) struct TileKernel<'a, 'b, S: Simd> {
+    pub(crate) context: &'a Context<'b>,
+    pub(crate) job: &'a Job,
+    pub(crate) head: Head<'b>,
+    /// No key outside is allowed for any row of the key-value head.
+    pub(crate) hull: Range<usize>,
+    /// Absent when this job is the only reader, which packs block by block.
+    pub(crate) packed: Option<&'a Packed<S>>,
+    pub(crate) scratch: &'a mut Scratch<S>,
+}
+
+/// What a row has summed so far.
+struct RowState<'a, S: Simd> {
+    maximum: &'a mut f32,
+    sum: &'a mut S::V,
+    acc: &'a mut [S::V],
+}
+
+impl<S: Simd> RowState<'_, S> {
+    /// Hides what `word` does not allow, and raises the maximum to the scores'.
+    #[inline(always)]
+    fn rise(&mut self, s: S, word: Option<u64>, scores: &mut [S::V]) {
+        let minus_infinity = s.splat(f32::NEG_INFINITY);
+        let mut top = minus_infinity;
+        for (i, x) in scores.iter_mut().enumerate() {
+            if let Some(word) = word {
+                *x = s.keep(word >> (i * S::LANES), *x, minus_infinity);
+            }
+            top = s.max(*x, top);
+        }
+        let top = s.reduce_max(top).ceil();
+        if top > *self.maximum {
+            let lower = s.splat((*self.maximum - top).max(-300.0));
+            // Before the first score there is nothing to lower.
+            if *self.maximum > NOTHING {
+                *self.sum = s.scale(*self.sum, lower);
+                self.acc.iter_mut().for_each(|x| *x = s.scale(*x, lower));
+            }
+            *self.maximum = top;
+        }
+    }
+
+    /// Turns scores into weights and adds these to the row's sum. Inlined once for each usual number of lane groups.
+    #[inline(always)]
+    fn weigh(&mut self, s: S, word: Option<u64>, scores: &mut [S::V]) {
+        self.rise(s, word, scores);
+        let maximum = s.splat(*self.maximum);
+        let mut sum = *self.sum;
+        for x in scores.iter_mut() {
+            *x = exp2_minus(s, *x, maximum);
+            sum = s.add(sum, *x);
+        }
+        *self.sum = sum;
+    }
+}
+
+/// How the cells of a block are allowed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cells {
+    /// All of them.
+    Full,
+    /// Those whose bits are set in the scratch's words.
+    Bits,
+}
+
+impl<S: Simd> Kernel<S> for TileKernel<'_, '_, S> {
+    #[inline(always)]
+    fn run(mut self, s: S) {
+        self.start(s);
+        let (context, job) = (self.context, self.job);
+        let tile = context.plan.patterns()[job.pattern].tile(job.tile);
+        let mut next = 0;
+        for (i, span) in tile.spans.iter().enumerate() {
+            let end = (span.end as usize).min(self.hull.end);
+            loop {
+                let from = (span.start as usize).max(self.hull.start).max(next);
+                if from >= end {
+                    break;
+                }
+                next = self.block(s, &tile.spans[i..], from);
+            }
+        }
+        self.finish(s);
+    }
+}
+
+impl<S: Simd> TileKernel<'_, '_, S> {
+    fn row_count(&self) -> usize {
+        self.job.heads.len() * self.job.rows.len()
+    }
+
+    /// Head and query row of row `r` of the job.
+    #[inline(always)]
+    fn place(&self, r: usize, key: usize) -> Place {
+        let Job { batch, heads, rows, .. } = self.job;
+        Place { batch: *batch, head: heads.start + r / rows.len(), row: rows.start + r % rows.len(), key }
+    }
+
+    /// Empties the sums and scales the queries.
+    #[inline(always)]
+    fn start(&mut self, s: S) {
+        let (rows, head_dim) = (self.row_count(), self.head.head_dim());
+        let width = self.head.v_width::<S>() / S::LANES;
+        for r in 0..rows {
+            let at = self.place(r, 0);
+            let query = &mut self.scratch.queries[r * head_dim..][..head_dim];
+            let (from, factor) = ([at.batch, at.head, at.row], self.context.modifiers.query_factor);
+            match self.context.q.row(from) {
+                Some(row) => query.iter_mut().zip(row).for_each(|(to, x)| *to = x * factor),
+                None => {
+                    self.context.q.copy_row(from, 0, query);
+                    query.iter_mut().for_each(|x| *x *= factor);
+                }
+            }
+        }
+        self.scratch.acc[..rows * width].fill(s.splat(0.0));
+        self.scratch.sums[..rows].fill(s.splat(0.0));
+        self.scratch.maxima[..rows].fill(NOTHING);
+        self.scratch.first[..rows].fill(usize::MAX);
+    }
+
+    /// Takes in the block that holds key `from`, the first one left of `spans`; returns the first key after the block.
+    #[inline(always)]
+    fn block(&mut self, s: S, spans: &[TileSpan], from: usize) -> usize {
+        let first = from / S::LANES;
+        let start = first * S::LANES;
+        let inside = spans.iter().take_while(|span| (span.start as usize) < start + BLOCK);
+        let last = inside.clone().last().map_or(start, |span| span.end as usize);
+        let end = last.min(start + BLOCK).min(self.hull.end);
+        let groups = first..end.div_ceil(S::LANES);
+        let whole = (start, groups.end * S::LANES);
+        let covers = |span: &TileSpan| (span.start as usize) <= whole.0 && span.end as usize >= whole.1;
+
+        let cells = if spans[0].kind == Kind::Full && covers(&spans[0]) && !self.context.modifiers.soften() {
+            Cells::Full
+        } else {
+            if inside.clone().all(|span| span.kind == Kind::Full) {
+                let set = |span: &TileSpan| bits(span.start as usize, span.end as usize, start, end);
+                let word = inside.fold(0, |word, span| word | set(span));
+                let rows = self.row_count();
+                self.scratch.words[..rows].fill(word);
+            } else {
+                self.fill_words(start..end);
+            }
+            self.clear_zero_weights(start, end - start);
+            Cells::Bits
+        };
+        self.note_first_keys(start, cells);
+
+        // The block scratch leaves its place while the block borrows it.
+        let rows = self.row_count();
+        let mut scratch = std::mem::replace(&mut self.scratch.block, BlockScratch::empty());
+        let block = match self.packed {
+            Some(packed) => packed.block(&self.head, groups.clone()),
+            None => scratch.block(&self.head, groups.clone()),
+        };
+        for phase in (0..rows).step_by(PHASE) {
+            self.phase(s, phase..rows.min(phase + PHASE), start, &block, groups.len(), cells);
+        }
+        self.scratch.block = scratch;
+        start + BLOCK
+    }
+
+    /// Asks the plan for the bits of keys `keys`; heads share them.
+    fn fill_words(&mut self, keys: Range<usize>) {
+        let Job { heads, rows, pattern, .. } = self.job;
+        let words = &mut self.scratch.words[..heads.len() * rows.len()];
+        let pattern = &self.context.plan.patterns()[*pattern];
+        let narrow = |range: &Range<usize>| range.start as u32..range.end as u32;
+        pattern.fill_bits(narrow(rows), narrow(&keys), &mut words[..rows.len()]);
+        for head in 1..heads.len() {
+            words.copy_within(..rows.len(), head * rows.len());
+        }
+    }
+
+    /// Cells with a soft weight of 0 are not allowed.
+    fn clear_zero_weights(&mut self, key: usize, keys: usize) {
+        if self.context.modifiers.soften() {
+            for r in 0..self.row_count() {
+                let word = self.scratch.words[r];
+                self.scratch.words[r] = self.context.modifiers.clear_zero_weights(self.place(r, key), keys, word);
+            }
+        }
+    }
+
+    /// Remembers where rows begin that have read nothing so far.
+    #[inline(always)]
+    fn note_first_keys(&mut self, start: usize, cells: Cells) {
+        let rows = self.row_count();
+        for (first, word) in self.scratch.first[..rows].iter_mut().zip(&self.scratch.words) {
+            let word = if cells == Cells::Full { 1 } else { *word };
+            if *first == usize::MAX && word != 0 {
+                *first = start + word.trailing_zeros() as usize;
+            }
+        }
+    }
+
+    /// Scores, weights and outputs of rows `rows` against a block.
+    #[inline(always)]
+    fn phase(&mut self, s: S, rows: Range<usize>, key: usize, block: &Block<'_, S>, groups: usize, cells: Cells) {
+        let (head_dim, v_width) = (self.head.head_dim(), self.head.v_width::<S>());
+        let per_row = BLOCK / S::LANES;
+        let width = v_width / S::LANES;
+        let keys = groups * S::LANES;
+        // The keys that some row of a register tile reads: the rest of the block is left out.
+        let needed = |words: &[u64]| match cells {
+            Cells::Full => 0..keys,
+            Cells::Bits => match words.iter().fold(0, |or, word| or | word) {
+                0 => 0..0,
+                or => or.trailing_zeros() as usize..BLOCK - or.leading_zeros() as usize,
+            },
+        };
+        let scratch = &mut *self.scratch;
+        let step = |from: usize| from..rows.end.min(from + S::ROWS);
+        for tile in rows.clone().step_by(S::ROWS).map(step) {
+            let needed = needed(&scratch.words[tile.clone()]);
+            let groups = needed.start / S::LANES..needed.end.div_ceil(S::LANES);
+            if groups.is_empty() {
+                continue;
+            }
+            let queries = &scratch.queries[tile.start * head_dim..];
+            let scores = &mut scratch.scores[(tile.start - rows.start) * per_row..];
+            let tile_keys = &block.keys[groups.start * head_dim..];
+            micro::scores(s, tile.len(), queries, tile_keys, head_dim, groups.len(), &mut scores[groups.start..]);
+        }
+        for tile in rows.clone().step_by(S::ROWS).map(step) {
+            let needed = needed(&self.scratch.words[tile.clone()]);
+            let groups = needed.start / S::LANES..needed.end.div_ceil(S::LANES);
+            if !groups.is_empty() {
+                for r in tile {
+                    self.weigh(s, r, (r - rows.start) * per_row, key, groups.clone(), cells);
+                }
+            }
+        }
+        let scratch = &mut *self.scratch;
+        for tile in rows.clone().step_by(S::ROWS).map(step) {
+            let needed = needed(&scratch.words[tile.clone()]);
+            if needed.is_empty() {
+                continue;
+            }
+            let weights = &scratch.scores[(tile.start - rows.start) * per_row..];
+            let acc = &mut scratch.acc[tile.start * width..];
+            if cells == Cells::Full || !block.wild {
+                micro::accumulate(s, tile.len(), weights, needed, block.values, v_width, acc);
+                continue;
+            }
+            // A hidden value may be infinite or NaN here, and 0 times that is not 0: visit allowed cells only.
+            for (r, row) in tile.enumerate() {
+                let mut word = scratch.words[row];
+                while word != 0 {
+                    let k = word.trailing_zeros() as usize;
+                    word &= word - 1;
+                    micro::accumulate(
+                        s,
+                        1,
+                        &weights[r * per_row..],
+                        k..k + 1,
+                        block.values,
+                        v_width,
+                        &mut acc[r * width..],
+                    );
+                }
+            }
+        }
+    }
+
+    /// Turns the scores of row `r` against some lane groups of a block into weights, and adds them to the row's sum.
+    #[inline(always)]
+    fn weigh(&mut self, s: S, r: usize, at: usize, key: usize, groups: Range<usize>, cells: Cells) {
+        let per_row = BLOCK / S::LANES;
+        let modifiers = &self.context.modifiers;
+        let keys = (groups.end * S::LANES).min(self.head.k.shape()[2] - key);
+        if modifiers.change_scores() {
+            modifiers.apply(s, self.place(r, key), keys, &mut self.scratch.scores[at..][..per_row]);
+        }
+        let place = self.place(r, key);
+        let scratch = &mut *self.scratch;
+        let word = scratch.words[r];
+        let mut row = RowState {
+            maximum: &mut scratch.maxima[r],
+            sum: &mut scratch.sums[r],
+            acc: {
+                let width = self.head.v_width::<S>() / S::LANES;
+                &mut scratch.acc[r * width..][..width]
+            },
+        };
+        let scores = &mut scratch.scores[at + groups.start..at + groups.end];
+        let word = match cells {
+            Cells::Full => None,
+            Cells::Bits => Some(word >> (groups.start * S::LANES)),
+        };
+        if modifiers.soften() {
+            row.rise(s, word, scores);
+            let maximum = s.splat(*row.maximum);
+            scores.iter_mut().for_each(|x| *x = exp2_minus(s, *x, maximum));
+            let word = word.map_or(u64::MAX, |word| word << (groups.start * S::LANES));
+            modifiers.multiply_weights(s, place, keys, word, &mut scratch.scores[at..][..per_row]);
+            let weights = &scratch.scores[at + groups.start..at + groups.end];
+            *row.sum = weights.iter().fold(*row.sum, |sum, p| s.add(sum, *p));
+        } else if let Ok(scores) = <&mut [S::V; 4]>::try_from(&mut *scores) {
+            row.weigh(s, word, scores);
+        } else if let Ok(scores) = <&mut [S::V; 8]>::try_from(&mut *scores) {
+            row.weigh(s, word, scores);
+        } else {
+            row.weigh(s, word, scores);
+        }
+    }
+
+    /// Divides by the denominators and writes outputs and log-sum-exps.
+    #[inline(always)]
+    fn finish(&mut self, s: S) {
+        let v_dim = self.head.v.shape()[3];
+        let width = self.head.v_width::<S>() / S::LANES;
+        for r in 0..self.row_count() {
+            let at = self.place(r, 0);
+            let scratch = &mut *self.scratch;
+            let sum = f64::from(total::<S>(&scratch.sums[r], scratch.first[r]));
+            let maximum = f64::from(scratch.maxima[r]);
+            let (mut denominator, mut top, mut factor) = (sum, maximum, 1.0);
+            if let Some(sinks) = self.context.modifiers.sinks {
+                let sink = f64::from(sinks[at.head]) * std::f64::consts::LOG2_E;
+                top = maximum.max(sink.ceil());
+                factor = (maximum - top).exp2();
+                denominator = sum * factor + (sink - top).exp2();
+            }
+            // A row that read nothing, or nothing but scores of minus infinity, is empty: 0, not 0 / 0.
+            let empty = sum == 0.0;
+            let factor = if empty { s.splat(0.0) } else { s.splat((factor / denominator) as f32) };
+            for (to, from) in scratch.line.iter_mut().zip(&scratch.acc[r * width..]) {
+                // Adding 0 makes a 0 positive: whether products of 0 were added or skipped before cannot be seen.
+                *to = s.add(s.mul(*from, factor), s.splat(0.0));
+            }
+            let place = [at.batch, at.head, at.row];
+            // SAFETY: no other job has this row (`Jobs::new` sees to it), and this job has each of its rows once.
+            unsafe { self.context.out.write(place, &floats(&scratch.line)[..v_dim]) };
+            if let Some(lse) = &self.context.lse {
+                let value = match empty {
+                    true => f32::NEG_INFINITY,
+                    false => ((denominator.log2() + top) * std::f64::consts::LN_2) as f32,
+                };
+                // SAFETY: as above.
+                unsafe { lse.write(place, &[value]) };
+            }
+        }
+    }
+}
+
+/// The bits of keys `from..to` in the word of a block `start..end`.
+fn bits(from: usize, to: usize, start: usize, end: usize) -> u64 {
+    let (from, to) = (from.clamp(start, end) - start, to.clamp(start, end) - start);
+    let below = |n: usize| if n >= 64 { u64::MAX } else { (1 << n) - 1 };
+    below(to) & !below(from)
+}

@@ -1,0 +1,112 @@
+//! [`Options`]: everything about attention that is neither the arrays nor the mask.
+
+use crate::{Error, Level, View};
+use noren_mask::Shape;
+
+/// Scale, score modifiers, threads and processor path. The default is plain attention.
+///
+/// The order of operations is fixed: scale, softcap, bias, soft weights, mask, softmax with sinks.
+///
+/// ```
+/// use noren::{Bias, Options};
+/// let options = Options { softcap: Some(30.0), bias: vec![Bias::Alibi(vec![0.5, 0.25])], ..Options::default() };
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Options<'a> {
+    /// Multiplies `q . k`; `1 / sqrt(head_dim)` unless given.
+    pub scale: Option<f32>,
+    /// `cap * tanh(score / cap)` replaces the score. Above 0.
+    pub softcap: Option<f32>,
+    /// Added to the scores, all of them.
+    pub bias: Vec<Bias<'a>>,
+    /// Weights in `[0, 1]` that multiply `exp(score)`, each dimension 1 or that of `[batch, heads, q_len, kv_len]`.
+    /// 0 means not allowed.
+    pub soft: Option<View<'a>>,
+    /// A logit for each query head that joins the softmax's denominator only. A row that may read nothing stays empty:
+    /// its output is 0 and its log-sum-exp minus infinity, with or without a sink.
+    pub sinks: Option<&'a [f32]>,
+    /// Threads that compute, at least 1 and at most those of the current rayon pool; all of those unless given. No
+    /// result depends on it.
+    pub threads: Option<usize>,
+    /// The processor path; see [`Level::choose`] for what happens unless it is given.
+    pub level: Option<Level>,
+}
+
+/// What may be added to scores.
+#[derive(Clone, Debug)]
+pub enum Bias<'a> {
+    /// An array, each dimension 1 or that of `[batch, heads, q_len, kv_len]`.
+    Dense(View<'a>),
+    /// A table by distance, `[1, heads or 1, 1, 2 * reach + 1]`: entry `clamp(k - q, -reach, reach) + reach`, where `q` and
+    /// `k` are positions.
+    Relative {
+        /// The table.
+        table: View<'a>,
+    },
+    /// `-slope * |q - k|`, one slope for each query head, where `q` and `k` are positions (ALiBi, Press et al. 2021).
+    Alibi(Vec<f32>),
+}
+
+impl Options<'_> {
+    /// The scale that is used for `head_dim`.
+    pub fn scale_for(&self, head_dim: usize) -> f64 {
+        self.scale.map_or(1.0 / (head_dim as f64).sqrt(), f64::from)
+    }
+
+    /// Refuses options that make no sense for this shape.
+    pub(crate) fn check(&self, shape: &Shape) -> Result<(), Error> {
+        let refuse =
+            |name, given: String, problem: &str| Err(Error::Option { name, given, problem: problem.to_owned() });
+        if let Some(scale) = self.scale.filter(|s| !s.is_finite()) {
+            return refuse("scale", scale.to_string(), "give a finite number");
+        }
+        if let Some(cap) = self.softcap.filter(|c| !(c.is_finite() && *c > 0.0)) {
+            return refuse("softcap", cap.to_string(), "give a finite number above 0, or leave it out");
+        }
+        if self.threads == Some(0) {
+            return refuse("threads", "0".into(), "give at least 1, or leave it out to use all");
+        }
+        let heads = shape.head_count();
+        let per_head = |name, len: usize| match len == heads {
+            true => Ok(()),
+            false => {
+                let expected = format!("there are {heads} query heads: give one value for each");
+                Err(Error::Shape { name, given: vec![len], expected })
+            }
+        };
+        for bias in &self.bias {
+            match bias {
+                Bias::Dense(view) => check_broadcast("bias", view, shape)?,
+                Bias::Alibi(slopes) => per_head("alibi slopes", slopes.len())?,
+                Bias::Relative { table } => match table.shape() {
+                    [1, h, 1, width] if (h == 1 || h == heads) && width % 2 == 1 => {}
+                    given => {
+                        let expected =
+                            format!("it must be [1, {heads} or 1, 1, 2 * reach + 1], an odd number of distances");
+                        return Err(Error::Shape { name: "relative bias table", given: given.to_vec(), expected });
+                    }
+                },
+            }
+        }
+        if let Some(soft) = &self.soft {
+            check_broadcast("soft weights", soft, shape)?;
+        }
+        self.sinks.map_or(Ok(()), |sinks| per_head("sinks", sinks.len()))
+    }
+}
+
+/// The shape of the scores.
+pub(crate) fn score_shape(shape: &Shape) -> [usize; 4] {
+    [shape.batch_len(), shape.head_count(), shape.q_len(), shape.kv_len()]
+}
+
+fn check_broadcast(name: &'static str, view: &View<'_>, shape: &Shape) -> Result<(), Error> {
+    let full = score_shape(shape);
+    match view.broadcast(full) {
+        Some(_) => Ok(()),
+        None => {
+            let expected = format!("each dimension must be 1 or that of [batch, heads, q_len, kv_len] = {full:?}");
+            Err(Error::Shape { name, given: view.shape().to_vec(), expected })
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! [`View`] and [`ViewMut`]: four-dimensional strided arrays of `f32` in somebody else's memory.
+
+use crate::Error;
+
+/// A strided view of `f32` values, `[batch, heads, length, head_dim]`.
+///
+/// Strides count values, not bytes, and may be anything that stays inside the memory: 0 repeats (a broadcast), negative
+/// runs backwards. A view that would leave its memory cannot be made, so nothing read through one is out of bounds.
+///
+/// ```
+/// use noren::View;
+/// let data: Vec<f32> = (0..24).map(|x| x as f32).collect();
+/// let contiguous = View::new(&data, [1, 2, 3, 4]).unwrap();
+/// assert_eq!(contiguous.get([0, 1, 2, 3]), 23.0);
+/// // The same memory as [batch, length, heads, head_dim], seen as [batch, heads, length, head_dim]:
+/// let swapped = View::strided(&data, [1, 3, 2, 4], [24, 4, 12, 1], 0).unwrap();
+/// assert_eq!(swapped.get([0, 2, 1, 0]), 20.0);
+/// assert!(View::new(&data, [1, 2, 3, 5]).is_err());
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    data: &'a [f32],
+    layout: Layout,
+}
+
+/// A strided view of `f32` values that can be written, `[batch, heads, length, head_dim]`.
+///
+/// Every element has a place of its own: strides that let two elements overlap are refused.
+#[derive(Debug)]
+pub struct ViewMut<'a> {
+    data: &'a mut [f32],
+    layout: Layout,
+}
+
+/// Where the elements lie: proven to stay inside the memory it was checked against.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Layout {
+    pub(crate) shape: [usize; 4],
+    pub(crate) strides: [isize; 4],
+    pub(crate) offset: usize,
+}
+
+impl Layout {
+    fn contiguous(shape: [usize; 4]) -> Layout {
+        let mut strides = [1isize; 4];
+        for d in (0..3).rev() {
+            strides[d] = strides[d + 1].wrapping_mul(shape[d + 1] as isize);
+        }
+        Layout { shape, strides, offset: 0 }
+    }
+
+    /// Refuses a layout that is empty or leaves memory of `len` values.
+    fn check(self, len: usize) -> Result<Layout, Error> {
+        if self.shape.contains(&0) {
+            return Err(self.error(len, "a dimension is 0: every dimension must hold at least 1"));
+        }
+        let (mut low, mut high) = (self.offset as i128, self.offset as i128);
+        for (&n, &stride) in self.shape.iter().zip(&self.strides) {
+            let reach = (n as i128 - 1) * stride as i128;
+            *(if reach < 0 { &mut low } else { &mut high }) += reach;
+        }
+        if low < 0 || high >= len as i128 {
+            let problem =
+                format!("it would reach from value {low} to {high}: give memory that holds these, or other strides");
+            return Err(self.error(len, &problem));
+        }
+        Ok(self)
+    }
+
+    /// Refuses a layout in which two elements may share a place.
+    ///
+    /// Sorted by stride, every dimension must step over all that the smaller ones reach. All layouts made by slicing and
+    /// transposing a dense array pass.
+    fn check_disjoint(self, len: usize) -> Result<Layout, Error> {
+        let mut dims: Vec<(usize, usize)> = (self.strides.iter().zip(&self.shape))
+            .filter(|(_, n)| **n > 1)
+            .map(|(stride, n)| (stride.unsigned_abs(), *n))
+            .collect();
+        dims.sort_unstable();
+        let mut reach = 0usize;
+        for (stride, n) in dims {
+            if stride <= reach {
+                return Err(self.error(len, "elements would overlap: an output needs a place for each element"));
+            }
+            reach += (n - 1) * stride;
+        }
+        Ok(self)
+    }
+
+    fn error(&self, len: usize, problem: &str) -> Error {
+        let Layout { shape, strides, offset } = *self;
+        Error::View { shape, strides, offset, len, problem: problem.to_owned() }
+    }
+
+    /// Where the element lies; in bounds whenever `at` is inside the shape.
+    #[inline(always)]
+    pub(crate) fn index(&self, at: [usize; 4]) -> usize {
+        let mut index = self.offset as isize;
+        for (i, stride) in at.into_iter().zip(self.strides) {
+            index += i as isize * stride;
+        }
+        index as usize
+    }
+
+    fn assert_inside(&self, at: [usize; 4]) {
+        assert!(at.iter().zip(&self.shape).all(|(i, n)| i < n), "{at:?} is outside a view of shape {:?}", self.shape);
+    }
+}
+
+impl<'a> View<'a> {
+    /// A contiguous array: `data` holds exactly the elements of `shape`, the last dimension fastest.
+    pub fn new(data: &'a [f32], shape: [usize; 4]) -> Result<Self, Error> {
+        let layout = Layout::contiguous(shape);
+        let count = shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d));
+        if count != Some(data.len()) {
+            return Err(layout.error(data.len(), "a contiguous view needs exactly as many values as its shape has"));
+        }
+        Ok(View { data, layout: layout.check(data.len())? })
+    }
+
+    /// Element `[b, h, i, d]` lies at `offset + b * strides[0] + h * strides[1] + i * strides[2] + d * strides[3]`.
+    pub fn strided(data: &'a [f32], shape: [usize; 4], strides: [isize; 4], offset: usize) -> Result<Self, Error> {
+        Ok(View { data, layout: Layout { shape, strides, offset }.check(data.len())? })
+    }
+
+    /// The shape.
+    pub fn shape(&self) -> [usize; 4] {
+        self.layout.shape
+    }
+
+    /// The strides, in values.
+    pub fn strides(&self) -> [isize; 4] {
+        self.layout.strides
+    }
+
+    /// One element; panics outside the shape, as indexing does.
+    pub fn get(&self, at: [usize; 4]) -> f32 {
+        self.layout.assert_inside(at);
+        self.data[self.layout.index(at)]
+    }
+
+    /// The same values with dimensions of 1 repeated as often as `shape` says, or `None` where another dimension differs.
+    pub fn broadcast(&self, shape: [usize; 4]) -> Option<View<'a>> {
+        let mut layout = self.layout;
+        for d in 0..4 {
+            match layout.shape[d] {
+                n if n == shape[d] => {}
+                1 => layout.strides[d] = 0,
+                _ => return None,
+            }
+        }
+        layout.shape = shape;
+        Some(View { data: self.data, layout })
+    }
+
+    /// Values `from..from + into.len()` of the last dimension at `[b, h, i]`, copied.
+    #[inline(always)]
+    pub(crate) fn copy_row(&self, [b, h, i]: [usize; 3], from: usize, into: &mut [f32]) {
+        let start = self.layout.index([b, h, i, from]);
+        match self.layout.strides[3] {
+            1 => into.copy_from_slice(&self.data[start..start + into.len()]),
+            stride => {
+                for (j, value) in into.iter_mut().enumerate() {
+                    *value = self.data[(start as isize + j as isize * stride) as usize];
+                }
+            }
+        }
+    }
+
+    /// The row at `[b, h, i]` as a slice, when its values are adjacent.
+    #[inline(always)]
+    pub(crate) fn row(&self, [b, h, i]: [usize; 3]) -> Option<&'a [f32]> {
+        let start = self.layout.index([b, h, i, 0]);
+        (self.layout.strides[3] == 1).then(|| &self.data[start..start + self.layout.shape[3]])
+    }
+
+    /// All rows of `[b, h]` from row `first` on as one slice, when they lie one after the other without gaps.
+    #[inline(always)]
+    pub(crate) fn dense_rows(&self, b: usize, h: usize, first: usize) -> Option<&'a [f32]> {
+        let [.., rows, width] = self.layout.shape;
+        let dense = self.layout.strides[3] == 1 && (rows == 1 || self.layout.strides[2] == width as isize);
+        let start = self.layout.index([b, h, first, 0]);
+        dense.then(|| &self.data[start..start + (rows - first) * width])
+    }
+}
+
+impl<'a> ViewMut<'a> {
+    /// A contiguous array: `data` holds exactly the elements of `shape`, the last dimension fastest.
+    pub fn new(data: &'a mut [f32], shape: [usize; 4]) -> Result<Self, Error> {
+        let layout = View::new(data, shape)?.layout;
+        Ok(ViewMut { data, layout })
+    }
+
+    /// Element `[b, h, i, d]` lies at `offset + b * strides[0] + h * strides[1] + i * strides[2] + d * strides[3]`.
+    ///
+    /// Strides that let elements overlap, 0 in a dimension longer than 1 included, are refused.
+    pub fn strided(data: &'a mut [f32], shape: [usize; 4], strides: [isize; 4], offset: usize) -> Result<Self, Error> {
+        let layout = Layout { shape, strides, offset }.check(data.len())?.check_disjoint(data.len())?;
+        Ok(ViewMut { data, layout })
+    }
+
+    /// The shape.
+    pub fn shape(&self) -> [usize; 4] {
+        self.layout.shape
+    }
+
+    /// The same, to be read.
+    pub fn as_view(&self) -> View<'_> {
+        View { data: self.data, layout: self.layout }
+    }
+
+    /// The memory and where the elements lie in it.
+    pub(crate) fn parts(&mut self) -> (&mut [f32], Layout) {
+        (self.data, self.layout)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn views_that_leave_their_memory_are_refused() {
+        let data = [0.0; 12];
+        for (shape, strides, offset) in [
+            ([1, 1, 3, 4], [0, 0, 4, 1], 1),
+            ([1, 1, 3, 4], [0, 0, -4, 1], 7),
+            ([1, 1, 3, 4], [0, 0, isize::MAX, 1], 0),
+            ([usize::MAX, 1, 1, 1], [isize::MAX, 0, 0, 0], 0),
+            ([1, 1, 0, 4], [0, 0, 4, 1], 0),
+        ] {
+            let error = View::strided(&data, shape, strides, offset).unwrap_err().to_string();
+            assert!(error.contains("over 12 values"), "{error}");
+        }
+        let backwards = View::strided(&data, [1, 1, 3, 4], [0, 0, -4, 1], 8).unwrap();
+        assert_eq!(backwards.get([0, 0, 2, 3]), 0.0);
+    }
+
+    #[test]
+    fn outputs_that_overlap_are_refused() {
+        let mut data = [0.0; 64];
+        let overlapping = ViewMut::strided(&mut data, [1, 2, 3, 4], [0, 0, 4, 1], 0).unwrap_err();
+        assert!(overlapping.to_string().contains("overlap"), "{overlapping}");
+        assert!(ViewMut::strided(&mut data, [1, 2, 3, 4], [0, 7, 2, 1], 0).is_err());
+        assert!(ViewMut::strided(&mut data, [1, 2, 3, 4], [0, 4, 8, 1], 0).is_ok());
+        assert!(ViewMut::strided(&mut data, [2, 2, 3, 4], [-32, 4, 8, 1], 36).is_ok());
+    }
+}

@@ -1,0 +1,137 @@
+//! Arrays, random numbers and comparisons that the tests share.
+#![allow(dead_code, unreachable_pub)] // each test file uses its part
+
+use noren::{Level, Options, Output, View, attention};
+use noren_mask::{Facts, Mask, Plan, Shape, Spec};
+use std::path::PathBuf;
+
+/// A contiguous array and its shape.
+#[derive(Clone, Debug)]
+pub struct Array {
+    pub data: Vec<f32>,
+    pub shape: [usize; 4],
+}
+
+impl Array {
+    pub fn new(shape: [usize; 4], mut value: impl FnMut([usize; 4]) -> f32) -> Array {
+        let mut data = Vec::with_capacity(shape.iter().product());
+        for b in 0..shape[0] {
+            for h in 0..shape[1] {
+                for i in 0..shape[2] {
+                    data.extend((0..shape[3]).map(|d| value([b, h, i, d])));
+                }
+            }
+        }
+        Array { data, shape }
+    }
+
+    /// Numbers between -2 and 2 that `seed` fixes.
+    pub fn random(shape: [usize; 4], seed: u64) -> Array {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x1234_5678_9abc_def1;
+        Array::new(shape, |_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 40) as f32 / (1u64 << 22) as f32 - 2.0
+        })
+    }
+
+    pub fn view(&self) -> View<'_> {
+        View::new(&self.data, self.shape).unwrap()
+    }
+
+    /// Rows `keys` of the third dimension.
+    pub fn slice(&self, keys: std::ops::Range<usize>) -> Array {
+        let [b, h, _, d] = self.shape;
+        Array::new([b, h, keys.len(), d], |[b, h, i, d]| self.view().get([b, h, keys.start + i, d]))
+    }
+
+    /// The same at `from` of a longer third dimension, other places `fill`.
+    pub fn pad(&self, from: usize, len: usize, fill: f32) -> Array {
+        let [b, h, n, d] = self.shape;
+        Array::new([b, h, len, d], |[b, h, i, d]| {
+            if (from..from + n).contains(&i) { self.view().get([b, h, i - from, d]) } else { fill }
+        })
+    }
+}
+
+/// The plan of a mask.
+pub fn plan(mask: &str, shape: &Shape, facts: &Facts) -> Plan {
+    let spec: Spec = mask.parse().unwrap();
+    spec.mask.bind(shape, facts).unwrap().plan()
+}
+
+/// The plan of a mask that is a value already.
+pub fn plan_of(mask: &Mask, shape: &Shape) -> Plan {
+    mask.bind(shape, &Facts::new()).unwrap().plan()
+}
+
+/// Attention on a level, all other options left alone.
+pub fn run(q: &Array, k: &Array, v: &Array, plan: &Plan, level: Level, options: &Options<'_>) -> Output {
+    let options = Options { level: Some(level), ..options.clone() };
+    attention(&q.view(), &k.view(), &v.view(), plan, &options).unwrap()
+}
+
+/// The largest difference, in units of the largest expected value; infinities must agree.
+pub fn difference(got: &[f32], expected: &[f64]) -> f64 {
+    assert_eq!(got.len(), expected.len());
+    let largest = expected.iter().filter(|x| x.is_finite()).fold(1e-30, |a: f64, x| a.max(x.abs()));
+    let mut worst = 0.0f64;
+    for (i, (g, e)) in got.iter().zip(expected).enumerate() {
+        if e.is_finite() {
+            assert!(g.is_finite(), "value {i} is {g}, expected {e}");
+            worst = worst.max((f64::from(*g) - e).abs() / largest);
+        } else {
+            assert!(f64::from(*g) == *e || g.is_nan() && e.is_nan(), "value {i} is {g}, expected {e}");
+        }
+    }
+    worst
+}
+
+/// The bits, so that NaN equals NaN and 0 differs from -0.
+pub fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|x| x.to_bits()).collect()
+}
+
+/// Says where two arrays first differ in a bit.
+#[track_caller]
+pub fn assert_same_bits(got: &[f32], expected: &[f32], what: &str) {
+    assert_eq!(got.len(), expected.len(), "{what}");
+    if let Some(i) = (0..got.len()).find(|i| got[*i].to_bits() != expected[*i].to_bits()) {
+        panic!("{what}: value {i} is {:?}, expected {:?}", got[i], expected[i]);
+    }
+}
+
+/// A file of the workspace's test data.
+pub fn testdata(path: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata").join(path)
+}
+
+/// All arrays of a safetensors file, up to four dimensions, shorter shapes padded with 1 at the front.
+pub struct Tensors(Vec<u8>);
+
+impl Tensors {
+    pub fn read(path: &str) -> Tensors {
+        let path = testdata(path);
+        Tensors(std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display())))
+    }
+
+    pub fn get(&self, name: &str) -> Option<Array> {
+        let file = safetensors::SafeTensors::deserialize(&self.0).unwrap();
+        let tensor = file.tensor(name).ok()?;
+        let data = match tensor.dtype() {
+            safetensors::Dtype::F32 => {
+                tensor.data().chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
+            }
+            safetensors::Dtype::U8 => tensor.data().iter().map(|b| f32::from(*b)).collect(),
+            other => panic!("{name} is {other:?}"),
+        };
+        let mut shape = [1; 4];
+        shape[4 - tensor.shape().len()..].copy_from_slice(tensor.shape());
+        Some(Array { data, shape })
+    }
+
+    pub fn array(&self, name: &str) -> Array {
+        self.get(name).unwrap_or_else(|| panic!("no array {name}"))
+    }
+}

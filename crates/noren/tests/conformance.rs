@@ -1,0 +1,158 @@
+//! The reference and every processor path against results that PyTorch computed in `f64`.
+
+mod common;
+
+use common::{Array, Tensors, difference, run, testdata};
+use noren::reference::{self, Cells};
+use noren::{Bias, Level, Options};
+use noren_mask::{Facts, Plan, Score, Shape, Spec};
+use serde_json::Value;
+
+/// One case: the arrays, the plan of its mask, and the score modifiers as the text names them.
+struct Case {
+    name: String,
+    tensors: Tensors,
+    plan: Plan,
+    scores: Vec<Score>,
+    scale: Option<f32>,
+}
+
+impl Case {
+    fn all() -> Vec<Case> {
+        let text = std::fs::read_to_string(testdata("conformance/attention/cases.json")).unwrap();
+        let cases: Vec<Value> = serde_json::from_str(&text).unwrap();
+        assert_eq!(cases.len(), 57);
+        cases.iter().map(Case::read).collect()
+    }
+
+    fn read(case: &Value) -> Case {
+        let name = case["name"].as_str().unwrap().to_owned();
+        let number = |key: &str| case[key].as_u64().unwrap() as usize;
+        let shape = Shape::new(number("q_len"), number("kv_len"), case["query_offset"].as_i64().unwrap())
+            .batch(number("batch"))
+            .heads(number("heads"))
+            .kv_heads(number("kv_heads"));
+        let spec: Spec = case["mask"].as_str().unwrap().parse().unwrap();
+        let plan = spec.mask.bind(&shape, &facts(&case["facts"])).unwrap().plan();
+        let tensors = Tensors::read(&format!("conformance/attention/{name}.safetensors"));
+        Case { name, tensors, plan, scores: spec.scores, scale: case["scale"].as_f64().map(|s| s as f32) }
+    }
+
+    /// Calls `f` with the options that the case's text asks for.
+    fn with_options(&self, f: impl FnOnce(&Options<'_>)) {
+        let arrays: Vec<Option<Array>> = ["bias", "soft", "sinks"].iter().map(|n| self.tensors.get(n)).collect();
+        let mut options = Options { scale: self.scale, ..Options::default() };
+        for score in &self.scores {
+            match score {
+                Score::Bias { .. } => options.bias.push(Bias::Dense(arrays[0].as_ref().unwrap().view())),
+                Score::Alibi { slopes: None } => {
+                    let slopes = Score::alibi_slopes(self.plan.shape().head_count());
+                    options.bias.push(Bias::Alibi(slopes.into_iter().map(|s| s as f32).collect()));
+                }
+                Score::Softcap { cap } => options.softcap = Some(cap.get() as f32),
+                Score::Soft { .. } => options.soft = Some(arrays[1].as_ref().unwrap().view()),
+                Score::Sinks { .. } => options.sinks = Some(&arrays[2].as_ref().unwrap().data),
+                other => panic!("{other:?} is in no case"),
+            }
+        }
+        f(&options);
+    }
+}
+
+fn facts(json: &Value) -> Facts {
+    let list = |v: &Value| v.as_array().unwrap().iter().map(|x| x.as_u64().unwrap()).collect::<Vec<_>>();
+    let mut facts = Facts::new();
+    if !json["lengths"].is_null() {
+        facts = facts.lengths(list(&json["lengths"]));
+    }
+    if !json["documents"].is_null() {
+        facts = facts.documents(json["documents"].as_array().unwrap().iter().map(list).collect::<Vec<_>>());
+    }
+    if !json["levels"].is_null() {
+        facts = facts.levels(list(&json["levels"]).into_iter().map(|x| x as i64).collect::<Vec<_>>());
+    }
+    facts
+}
+
+fn doubles(array: &Array) -> Vec<f64> {
+    array.data.iter().map(|x| f64::from(*x)).collect()
+}
+
+fn floats(values: &[f64]) -> Vec<f32> {
+    values.iter().map(|x| *x as f32).collect()
+}
+
+#[test]
+fn every_level_meets_the_stored_results() {
+    for case in Case::all() {
+        let [q, k, v, out, lse] = ["q", "k", "v", "out", "lse"].map(|name| case.tensors.array(name));
+        // Scores in the hundreds have an absolute error of 1e-5 in f32, and weights take it as their relative error.
+        let tolerance = if case.name == "large_scores" { 2e-4 } else { 1e-5 };
+        case.with_options(|options| {
+            for level in Level::available() {
+                let got = run(&q, &k, &v, &case.plan, *level, options);
+                let worst = difference(&got.out, &doubles(&out)).max(difference(&got.lse, &doubles(&lse)));
+                assert!(worst <= tolerance, "{} on {level}: off by {worst:.1e} of the largest value", case.name);
+            }
+        });
+    }
+}
+
+#[test]
+fn the_reference_is_the_stored_definition() {
+    for case in Case::all() {
+        let [q, k, v, out, lse, dout, dq, dk, dv, keep] =
+            ["q", "k", "v", "out", "lse", "dout", "dq", "dk", "dv", "keep"].map(|name| case.tensors.array(name));
+        let allowed = |at: [usize; 4]| keep.view().broadcast(score_shape(&case)).unwrap().get(at) != 0.0;
+        let distance = |[b, _, i, j]: [usize; 4]| case.plan.key_position(b, j) - case.plan.query_position(b, i);
+        let cells = Cells { allowed: &allowed, distance: &distance };
+        case.with_options(|options| {
+            let forward = reference::forward(&q.view(), &k.view(), &v.view(), &cells, options);
+            let worst = difference(&floats(&forward.out), &doubles(&out))
+                .max(difference(&floats(&forward.lse), &doubles(&lse)));
+            assert!(worst <= 1e-6, "{}: forward off by {worst:.1e}", case.name);
+            let grad = reference::backward([&q.view(), &k.view(), &v.view()], &dout.view(), &cells, options);
+            for (name, got, expected) in [("dq", grad.dq, dq), ("dk", grad.dk, dk), ("dv", grad.dv, dv)] {
+                let worst = difference(&floats(&got), &doubles(&expected));
+                assert!(worst <= 1e-6, "{}: {name} off by {worst:.1e}", case.name);
+            }
+        });
+    }
+}
+
+fn score_shape(case: &Case) -> [usize; 4] {
+    let shape = case.plan.shape();
+    [shape.batch_len(), shape.head_count(), shape.q_len(), shape.kv_len()]
+}
+
+#[test]
+fn the_plans_mask_is_the_stored_one() {
+    for case in Case::all() {
+        let keep = case.tensors.array("keep");
+        let [batch, heads, q_len, kv_len] = score_shape(&case);
+        let keep = keep.view().broadcast([batch, heads, q_len, kv_len]).unwrap();
+        for (b, h, i, j) in (0..batch * heads * q_len * kv_len)
+            .map(|n| (n / kv_len / q_len / heads, n / kv_len / q_len % heads, n / kv_len % q_len, n % kv_len))
+        {
+            let allowed = case.plan.bound().allowed(b, h, i, j);
+            assert_eq!(allowed, keep.get([b, h, i, j]) != 0.0, "{} at {:?}", case.name, [b, h, i, j]);
+        }
+    }
+}
+
+#[test]
+fn a_real_encoder_layer() {
+    let tensors = Tensors::read("conformance/minilm/attention.safetensors");
+    let keep = tensors.array("keep");
+    let lengths: Vec<u64> = keep.data.chunks(27).map(|row| row.iter().map(|x| *x as u64).sum()).collect();
+    let shape = Shape::square(27).batch(8).heads(12);
+    let plan = common::plan("padding", &shape, &Facts::new().lengths(lengths));
+    for layer in ["layer0", "layer3"] {
+        let [q, k, v, out] = ["q", "k", "v", "out"].map(|name| tensors.array(&format!("{layer}.{name}")));
+        for level in Level::available() {
+            let got = run(&q, &k, &v, &plan, *level, &Options::default());
+            let worst = difference(&got.out, &doubles(&out));
+            assert!(worst <= 1e-5, "{layer} on {level}: off by {worst:.1e} of the largest value");
+        }
+    }
+}
