@@ -60,7 +60,8 @@ impl Layout {
             *(if reach < 0 { &mut low } else { &mut high }) += reach;
         }
         if low < 0 || high >= len as i128 {
-            let problem = format!("it would reach from value {low} to {high}: give memory that holds these, or other strides");
+            let problem =
+                format!("it would reach from value {low} to {high}: give memory that holds these, or other strides");
             return Err(self.error(len, &problem));
         }
         Ok(self)

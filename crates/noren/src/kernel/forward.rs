@@ -4,16 +4,16 @@
 //! group. Threads take the next one from the list. Keys are packed by whoever comes first to a *pack* entry or, should it
 //! come too late, by the first job that needs them; they are dropped with the last job of their head.
 
+use super::level::Task;
 use super::pack::{Head, Packed};
 use super::simd::Simd;
 use super::tile::{Context, Job, ROWS, Scratch, TileKernel};
-use super::level::Task;
 use crate::View;
 use noren_mask::{Kind, PatternPlan, Plan};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A job costs this many cells more than it computes: its queries, its sums, its mask.
 const JOB_OVERHEAD: u64 = 2048;

@@ -287,7 +287,15 @@ impl<S: Simd> TileKernel<'_, '_, S> {
                 while word != 0 {
                     let k = word.trailing_zeros() as usize;
                     word &= word - 1;
-                    micro::accumulate(s, 1, &weights[r * per_row..], k..k + 1, block.values, v_width, &mut acc[r * width..]);
+                    micro::accumulate(
+                        s,
+                        1,
+                        &weights[r * per_row..],
+                        k..k + 1,
+                        block.values,
+                        v_width,
+                        &mut acc[r * width..],
+                    );
                 }
             }
         }
