@@ -167,6 +167,13 @@ impl<'a> View<'a> {
         }
     }
 
+    /// The row at `[b, h, i]` as a slice, when its values are adjacent.
+    #[inline(always)]
+    pub(crate) fn row(&self, [b, h, i]: [usize; 3]) -> Option<&'a [f32]> {
+        let start = self.layout.index([b, h, i, 0]);
+        (self.layout.strides[3] == 1).then(|| &self.data[start..start + self.layout.shape[3]])
+    }
+
     /// All rows of `[b, h]` from row `first` on as one slice, when they lie one after the other without gaps.
     #[inline(always)]
     pub(crate) fn dense_rows(&self, b: usize, h: usize, first: usize) -> Option<&'a [f32]> {
