@@ -1,6 +1,8 @@
 //! The atoms that carry tables of their own: trees, spans, levels, neighborhoods.
 
+use crate::bounds::Bounds;
 use crate::frame::Frame;
+use std::collections::BinaryHeap;
 
 /// Nodes at positions `start..start + len`; a node reads itself and its ancestors.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -34,6 +36,45 @@ impl Tree {
             frame.emit(self.start + i64::from(first), self.start + node + 1, keys, emit);
             node = self.parents[first as usize];
         }
+    }
+}
+
+impl Tree {
+    /// Exact bounds of the rows at positions `queries`; `None` when a parent comes after its child.
+    ///
+    /// Rows of a tile share most ancestors, so all are walked up together, furthest node first: every ancestor is looked at
+    /// once, whatever the number of rows below it.
+    pub(crate) fn bounds(&self, frame: &Frame, queries: std::ops::Range<i64>) -> Option<Bounds> {
+        if !self.ordered {
+            return None;
+        }
+        let nodes = (queries.start - self.start).max(0)..(queries.end - self.start).min(self.parents.len() as i64);
+        // a row outside the tree reads nothing, so no key is read by all
+        let mut common = nodes.end - nodes.start == queries.end - queries.start;
+        let mut heap: BinaryHeap<i64> = nodes.collect();
+        let (mut upper, mut lower) = (Vec::new(), Vec::new());
+        let emit = |first: i64, end: i64, out: &mut Vec<std::ops::Range<u32>>| {
+            frame.emit(self.start + first, self.start + end, (0, frame.kv_len), &mut |a, z| out.push(a..z));
+        };
+        while let Some(node) = heap.pop() {
+            let first = i64::from(self.run_start[node as usize]);
+            emit(first, node + 1, &mut upper);
+            let mut nearest = node;
+            while let Some(&next) = heap.peek().filter(|next| **next >= first) {
+                nearest = next;
+                heap.pop();
+            }
+            if common && heap.is_empty() {
+                emit(first, nearest + 1, &mut lower);
+            }
+            let parent = self.parents[first as usize];
+            if parent >= 0 {
+                heap.push(parent);
+            } else {
+                common = false;
+            }
+        }
+        Some(Bounds { upper: upper.into_iter().collect(), lower: lower.into_iter().collect() })
     }
 }
 

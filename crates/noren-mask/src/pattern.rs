@@ -225,6 +225,9 @@ impl Pattern {
                     Bounds { upper: cut(upper), lower: cut(lower) }
                 }
             },
+            Pattern::Tree(tree) => {
+                tree.bounds(frame, first..last + 1).unwrap_or_else(|| self.bounds_by_rows(frame, rows))
+            }
             Pattern::Not(a) => a.bounds(frame, rows).not(kv_len),
             Pattern::And(parts) => parts
                 .iter()
