@@ -1,5 +1,7 @@
 //! [`Array`]: a mask given cell by cell, dense, sparse or by blocks.
 
+mod json;
+
 use crate::Error;
 use crate::interval::IntervalSet;
 
@@ -28,10 +30,63 @@ pub struct Array {
 pub(crate) enum Slice {
     /// Bit `k % 64` of word `k / 64` of each row.
     Bits { row_words: usize, words: Vec<u64> },
-    /// Ascending keys of row `q`: `indices[indptr[q]..indptr[q + 1]]`.
-    Rows { indptr: Vec<usize>, indices: Vec<u32> },
-    /// Ascending allowed key blocks of query block `i`: `indices[indptr[i]..indptr[i + 1]]`.
-    Blocks { block_q: u32, block_kv: u32, indptr: Vec<usize>, indices: Vec<u32> },
+    /// Ascending keys of each row.
+    Rows(Compressed),
+    /// Ascending allowed key blocks of each query block.
+    Blocks { block_q: u32, block_kv: u32, list: Compressed },
+}
+
+/// Lists of numbers by row. Rows whose list is empty take no memory, so that a few cells of a vast array stay few bytes.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Compressed {
+    /// The rows that have a list, ascending.
+    rows: Vec<u32>,
+    /// The list of `rows[i]` is `indices[indptr[i]..indptr[i + 1]]`, ascending.
+    indptr: Vec<usize>,
+    indices: Vec<u32>,
+}
+
+impl Compressed {
+    fn new() -> Self {
+        Compressed { rows: Vec::new(), indptr: vec![0], indices: Vec::new() }
+    }
+
+    /// Appends `index` to the list of `row`; pairs come in order.
+    fn push(&mut self, row: u32, index: u32) {
+        if self.rows.last() != Some(&row) {
+            self.rows.push(row);
+            self.indptr.push(self.indices.len());
+        }
+        self.indices.push(index);
+        if let Some(end) = self.indptr.last_mut() {
+            *end = self.indices.len();
+        }
+    }
+
+    /// From (row, index) pairs in any order, repeated ones once.
+    fn from_pairs(rows: usize, pairs: &[(u32, u32)], what: &str) -> Result<Self, Error> {
+        let mut sorted = pairs.to_vec();
+        sorted.sort_unstable();
+        sorted.dedup();
+        if let Some(pair) = sorted.last().filter(|p| p.0 as usize >= rows) {
+            return Err(Error::fact(what, format!("{pair:?} is in row {}, but there are {rows} rows", pair.0)));
+        }
+        let mut out = Self::new();
+        sorted.into_iter().for_each(|(row, index)| out.push(row, index));
+        Ok(out)
+    }
+
+    fn row(&self, row: u32) -> &[u32] {
+        match self.rows.binary_search(&row) {
+            Ok(i) => &self.indices[self.indptr[i]..self.indptr[i + 1]],
+            Err(_) => &[],
+        }
+    }
+
+    fn pairs(&self) -> impl Iterator<Item = (u32, u32)> {
+        let lists = self.rows.iter().zip(self.indptr.windows(2));
+        lists.flat_map(|(row, w)| self.indices[w[0]..w[1]].iter().map(|index| (*row, *index)))
+    }
 }
 
 impl Array {
@@ -45,20 +100,16 @@ impl Array {
         Self::from_cells(shape, cells.len(), |i| Ok(!cells[i]))
     }
 
-    /// From numbers that are added to scores: 0 = may attend; -inf or the lowest finite f32, bf16 or f16 = ignored.
+    /// From numbers that are added to scores: 0 = may attend; -inf or the lowest finite f64, f32, bf16 or f16 = ignored.
     /// Anything else is refused: it is a bias, not a mask.
     pub fn additive(shape: &[usize], cells: &[f32]) -> Result<Self, Error> {
-        const LOWEST: [f32; 4] = [f32::NEG_INFINITY, f32::MIN, -3.389_531_4e38, -65504.0];
-        Self::from_cells(shape, cells.len(), |i| match cells[i] {
-            0.0 => Ok(true),
-            v if LOWEST.contains(&v) => Ok(false),
-            v => Err(Error::fact(
-                "additive array",
-                format!(
-                    "cell {i} is {v}: a mask holds 0 (may attend) and -inf or the type's lowest number (ignored); \
-                     give other values as a score, `mask + bias(name)`"
-                ),
-            )),
+        Self::from_cells(shape, cells.len(), |i| {
+            additive_keep(cells[i].into()).ok_or_else(|| {
+                Error::fact(
+                    "additive array",
+                    format!("cell {i} is {}: {ADDITIVE}; give other values as a score, `mask + bias(name)`", cells[i]),
+                )
+            })
         })
     }
 
@@ -77,24 +128,34 @@ impl Array {
                 indices.len()
             ));
         }
-        let mut sorted = indices.to_vec();
+        let mut list = Compressed::new();
         for (row, w) in indptr.windows(2).enumerate() {
             if w[1] < w[0] || w[1] > indices.len() {
                 return wrong(format!("indptr falls from {} to {} at row {row}: it must not decrease", w[0], w[1]));
             }
-            let keys = &mut sorted[w[0]..w[1]];
+            let mut keys = indices[w[0]..w[1]].to_vec();
             keys.sort_unstable();
             if let Some(&key) = keys.last().filter(|&&k| k as usize >= kv_len) {
                 return wrong(format!("row {row} lists key {key}, but there are {kv_len} keys"));
             }
+            if let Some(twice) = keys.windows(2).find(|w| w[0] == w[1]) {
+                return wrong(format!("row {row} lists key {} twice: list each allowed key once", twice[0]));
+            }
+            keys.into_iter().for_each(|key| list.push(row as u32, key));
         }
-        Ok(Array { shape, slices: vec![Slice::Rows { indptr: indptr.to_vec(), indices: sorted }] })
+        Ok(Array { shape, slices: vec![Slice::Rows(list)] })
     }
 
     /// From allowed (query row, key) cells in any order.
     pub fn cells(q_len: usize, kv_len: usize, cells: &[(u32, u32)]) -> Result<Self, Error> {
-        let (indptr, indices) = Self::group(q_len, cells, "cell list")?;
-        Self::csr(q_len, kv_len, &indptr, &indices)
+        let shape = Self::check_shape(&[q_len, kv_len])?;
+        if let Some(cell) = cells.iter().find(|cell| cell.1 as usize >= kv_len) {
+            return Err(Error::fact(
+                "cell list",
+                format!("{cell:?} is at key {}, but there are {kv_len} keys", cell.1),
+            ));
+        }
+        Ok(Array { shape, slices: vec![Slice::Rows(Compressed::from_pairs(q_len, cells, "cell list")?)] })
     }
 
     /// From allowed (query block, key block) pairs in any order; blocks of `block_q` by `block_kv` cells, the last ones cut.
@@ -112,8 +173,8 @@ impl Array {
         if let Some(pair) = list.iter().find(|p| p.1 as usize >= kv_blocks) {
             return Err(Error::fact("block list", format!("key block {} of {pair:?}: there are {kv_blocks}", pair.1)));
         }
-        let (indptr, indices) = Self::group(q_len.div_ceil(block_q as usize), list, "block list")?;
-        Ok(Array { shape, slices: vec![Slice::Blocks { block_q, block_kv, indptr, indices }] })
+        let list = Compressed::from_pairs(q_len.div_ceil(block_q as usize), list, "block list")?;
+        Ok(Array { shape, slices: vec![Slice::Blocks { block_q, block_kv, list }] })
     }
 
     /// `[batch, heads, q_len, kv_len]`; 1 for batch or heads means "all".
@@ -126,10 +187,9 @@ impl Array {
         let key = k as u32;
         match self.slice(self.slice_index(batch, head)) {
             Slice::Bits { row_words, words } => words[q * row_words + k / 64] >> (k % 64) & 1 == 1,
-            Slice::Rows { indptr, indices } => indices[indptr[q]..indptr[q + 1]].binary_search(&key).is_ok(),
-            Slice::Blocks { block_q, block_kv, indptr, indices } => {
-                let i = q / *block_q as usize;
-                indices[indptr[i]..indptr[i + 1]].binary_search(&(key / block_kv)).is_ok()
+            Slice::Rows(list) => list.row(q as u32).binary_search(&key).is_ok(),
+            Slice::Blocks { block_q, block_kv, list } => {
+                list.row(q as u32 / block_q).binary_search(&(key / block_kv)).is_ok()
             }
         }
     }
@@ -193,18 +253,6 @@ impl Array {
         };
         Ok(Array { shape, slices: (0..b * h).map(slice).collect::<Result<_, Error>>()? })
     }
-
-    /// Sorts pairs by their first number into compressed rows without repetition.
-    fn group(rows: usize, pairs: &[(u32, u32)], what: &str) -> Result<(Vec<usize>, Vec<u32>), Error> {
-        let mut sorted = pairs.to_vec();
-        sorted.sort_unstable();
-        sorted.dedup();
-        if let Some(pair) = sorted.last().filter(|p| p.0 as usize >= rows) {
-            return Err(Error::fact(what, format!("{pair:?} is in row {}, but there are {rows} rows", pair.0)));
-        }
-        let indptr = (0..=rows).map(|r| sorted.partition_point(|p| (p.0 as usize) < r)).collect();
-        Ok((indptr, sorted.into_iter().map(|p| p.1).collect()))
-    }
 }
 
 impl Slice {
@@ -214,14 +262,13 @@ impl Slice {
             Slice::Bits { row_words, words } => {
                 bit_runs(&words[q * row_words..(q + 1) * row_words], start, end, emit);
             }
-            Slice::Rows { indptr, indices } => {
-                let row = &indices[indptr[q]..indptr[q + 1]];
+            Slice::Rows(list) => {
+                let row = list.row(q as u32);
                 let from = row.partition_point(|&k| k < start);
                 row[from..].iter().take_while(|&&k| k < end).for_each(|&k| emit(k, k + 1));
             }
-            Slice::Blocks { block_q, block_kv, indptr, indices } => {
-                let i = q / *block_q as usize;
-                for &b in &indices[indptr[i]..indptr[i + 1]] {
+            Slice::Blocks { block_q, block_kv, list } => {
+                for &b in list.row(q as u32 / block_q) {
                     let first = b * block_kv;
                     let (a, z) = (first.max(start), first.saturating_add(*block_kv).min(end));
                     if a < z {
@@ -262,6 +309,23 @@ impl Slice {
             q = self.rows_alike(q);
         }
         (any, all)
+    }
+}
+
+/// What an additive mask may hold, for errors.
+pub(crate) const ADDITIVE: &str = "a mask holds 0 (may attend) and -inf or the type's lowest number (ignored)";
+
+/// True for 0, false for -inf and the lowest finite f64, f32, bf16 and f16; `None` for anything else.
+pub(crate) fn additive_keep(cell: f64) -> Option<bool> {
+    const LOWEST: [f32; 3] = [f32::MIN, -3.389_531_4e38, -65504.0];
+    // As f32, because a lowest f32 that was printed shortly is no exact f32 any more.
+    let near = cell as f32;
+    if cell == 0.0 {
+        Some(true)
+    } else if cell == f64::NEG_INFINITY || cell == f64::MIN || LOWEST.contains(&near) {
+        Some(false)
+    } else {
+        None
     }
 }
 

@@ -1,5 +1,10 @@
 //! [`Facts`]: what a mask must know about the data of one call.
 
+mod agree;
+mod import;
+mod read;
+mod write;
+
 use crate::array::Array;
 use crate::interval::{Interval, IntervalSet};
 use crate::mask::Side;

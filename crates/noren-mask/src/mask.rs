@@ -19,16 +19,16 @@ use std::sync::Arc;
 /// assert_eq!(mask, "sliding(4096) | causal & keys(0..4)".parse::<Mask>().unwrap());
 /// ```
 ///
-/// Equality compares expressions, not cells: `!!causal()` differs from `causal()` as a value.
+/// Equality (and order, which serves only to sort) compares expressions, not cells: `!!causal()` differs from `causal()` as a value.
 /// [`simplify`](Mask::simplify) brings both to one form; [`BoundMask`](crate::BoundMask) answers questions about cells.
 ///
 /// A mask is no truth value. Python's `and`, `or` and `if` have no counterpart here, so Rust refuses them by type.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Mask(pub(crate) Arc<Node>);
 
 /// The expression inside a [`Mask`]: an atom or a combination. The atoms' meanings stand at their builders in
 /// [`atoms`](crate::atoms).
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 #[non_exhaustive]
 #[allow(missing_docs)] // each field is the parameter of the same name in `atoms`
 pub enum Node {
@@ -100,7 +100,7 @@ pub enum Node {
 }
 
 /// One arm of `heads(...)`, `batch(...)` or `layers(...)`.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Arm {
     /// The indices it speaks for.
     pub selector: Selector,
@@ -109,7 +109,7 @@ pub struct Arm {
 }
 
 /// One number for all batch rows, or one for each.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum PerRow {
     /// The same for every batch row.
     All(u64),
@@ -146,7 +146,7 @@ impl<const N: usize> From<[u64; N]> for PerRow {
 }
 
 /// The parameters of the atom `padding`.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct Padding {
     /// Where the padding stands; `None` takes the side that the facts give (right unless they say otherwise).
     pub side: Option<Side>,
@@ -157,7 +157,7 @@ pub struct Padding {
 }
 
 /// The end of a sequence at which padding stands.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Side {
     /// Real tokens last.
@@ -180,6 +180,19 @@ impl Real {
     /// The number.
     pub fn get(self) -> f64 {
         f64::from_bits(self.0)
+    }
+}
+
+/// By value, as [`f64::total_cmp`].
+impl Ord for Real {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.get().total_cmp(&other.get())
+    }
+}
+
+impl PartialOrd for Real {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
     }
 }
 
@@ -293,5 +306,38 @@ impl ops::Not for Mask {
     type Output = Mask;
     fn not(self) -> Mask {
         Mask::new(Node::Not(self))
+    }
+}
+
+impl Node {
+    /// Moves the direct parts of a combination to `out`; an atom stays as it is.
+    fn give_up_parts(&mut self, out: &mut Vec<Mask>) {
+        match self {
+            Node::And(parts) | Node::Or(parts) => out.append(parts),
+            Node::Heads(arms) | Node::Batch(arms) | Node::Layers(arms) => {
+                out.extend(arms.drain(..).map(|arm| arm.mask));
+            }
+            Node::Not(_) | Node::Minus(..) => match std::mem::replace(self, Node::None) {
+                Node::Not(a) => out.push(a),
+                Node::Minus(a, b) => out.extend([a, b]),
+                _ => {}
+            },
+            _ => {}
+        }
+    }
+}
+
+/// Frees a deep expression without recursion: `mask = mask - part` in a loop may nest as deep as memory allows.
+impl Drop for Mask {
+    fn drop(&mut self) {
+        let mut parts = Vec::new();
+        if let Some(node) = Arc::get_mut(&mut self.0) {
+            node.give_up_parts(&mut parts);
+        }
+        while let Some(mut part) = parts.pop() {
+            if let Some(node) = Arc::get_mut(&mut part.0) {
+                node.give_up_parts(&mut parts);
+            }
+        }
     }
 }

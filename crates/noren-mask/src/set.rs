@@ -43,7 +43,7 @@ impl From<std::ops::RangeTo<u64>> for Span {
 }
 
 /// A set of positions: a list of spans, or everything that carries a label (a fact given at bind).
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Set {
     /// Positions and ranges.
     Spans(Vec<Span>),
@@ -82,7 +82,7 @@ impl<S: Into<Span>> From<Vec<S>> for Set {
 }
 
 /// Which heads, batch rows or layers an arm of `heads(...)`, `batch(...)`, `layers(...)` speaks for.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Selector {
     /// These indices.
     Spans(Vec<Span>),

@@ -1,0 +1,176 @@
+//! Facts said more than once: what must agree, and the message when it does not.
+
+use super::import::real_sets;
+use super::{Facts, RealTokens, Rows};
+use crate::Error;
+use crate::mask::Side;
+
+/// Who says which tokens are real, for rows of known length.
+pub(super) struct Claims {
+    first: Option<Claim>,
+}
+
+struct Claim {
+    name: &'static str,
+    real: RealTokens,
+    len: usize,
+}
+
+impl Claims {
+    pub(super) fn new() -> Self {
+        Claims { first: None }
+    }
+
+    /// True when something was said.
+    pub(super) fn any(&self) -> bool {
+        self.first.is_some()
+    }
+
+    /// Adds what `facts` say of rows of `len` keys, refusing what contradicts earlier ones.
+    pub(super) fn add(&mut self, name: &'static str, facts: Facts, len: usize) -> Result<(), Error> {
+        let Some(real) = facts.real else { return Ok(()) };
+        match &self.first {
+            None => self.first = Some(Claim { name, real, len }),
+            Some(first) if first.len != len => {
+                return Err(Error::fact(
+                    name,
+                    format!(
+                        "has rows of {len} keys but {} has rows of {}: give rows of one length",
+                        first.name, first.len
+                    ),
+                ));
+            }
+            Some(first) => first.compare(name, &real)?,
+        }
+        Ok(())
+    }
+
+    /// Joins what was claimed with `lengths`, `real_keys` and `side`.
+    pub(super) fn settle(
+        self,
+        lengths: Option<Vec<u64>>,
+        keys: Option<Vec<crate::interval::IntervalSet>>,
+        side: Option<Side>,
+    ) -> Result<Option<RealTokens>, Error> {
+        match (self.first, lengths, keys) {
+            (_, Some(_), Some(_)) => Err(Error::fact("real_keys", "lengths are given too: give one of them")),
+            (None, Some(lengths), None) => Ok(Some(RealTokens::Lengths { lengths, side: side.unwrap_or_default() })),
+            (Some(claim), Some(lengths), None) => {
+                claim.compare_lengths(&lengths)?;
+                claim.turn(side).map(Some)
+            }
+            (Some(claim), None, None) => claim.turn(side).map(Some),
+            (_, None, Some(_)) if side.is_some() => {
+                Err(Error::fact("side", "real_keys say themselves where padding stands: drop side"))
+            }
+            (claim, None, Some(keys)) => {
+                let keys = RealTokens::Keys(keys);
+                claim.map_or(Ok(()), |claim| claim.compare("real_keys", &keys))?;
+                Ok(Some(keys))
+            }
+            (None, None, None) if side.is_some() => Err(Error::fact("side", "says nothing without lengths: give both")),
+            (None, None, None) => Ok(None),
+        }
+    }
+}
+
+impl Claim {
+    fn compare(&self, name: &str, real: &RealTokens) -> Result<(), Error> {
+        let len = self.len as u32;
+        let batch = match &self.real {
+            RealTokens::Lengths { lengths, .. } => lengths.len(),
+            RealTokens::Keys(keys) => keys.len(),
+        };
+        let theirs = real_sets(self.name, real, batch, len)?;
+        let ours = real_sets(self.name, &self.real, batch, len)?;
+        for (row, (a, b)) in ours.iter().zip(&theirs).enumerate() {
+            for (real, padding, more) in [(self.name, name, a.minus(b)), (name, self.name, b.minus(a))] {
+                if let Some(hull) = more.hull() {
+                    return Err(Error::fact(
+                        name,
+                        format!(
+                            "contradicts {}: key {} of batch row {row} is a real token in {real} and padding in {padding}",
+                            self.name, hull.start
+                        ),
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn compare_lengths(&self, lengths: &[u64]) -> Result<(), Error> {
+        let name = self.name;
+        let refuse = |problem: String| Err(Error::fact("lengths", problem));
+        let RealTokens::Lengths { lengths: ours, .. } = &self.real else {
+            return refuse(format!("{name} has padding that is not at one end: drop lengths"));
+        };
+        if ours.len() != lengths.len() {
+            return refuse(format!("has {} entries but {name} has {} batch rows", lengths.len(), ours.len()));
+        }
+        match lengths.iter().zip(ours).enumerate().find(|(_, (a, b))| a != b) {
+            Some((row, (said, counted))) => refuse(format!(
+                "batch row {row} has length {said} but {name} has {counted} real tokens there: give one of them"
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// The real tokens with padding at `side`, which must be where it is.
+    fn turn(self, side: Option<Side>) -> Result<RealTokens, Error> {
+        let Some(side) = side else { return Ok(self.real) };
+        let shown = if side == Side::Left { "left" } else { "right" };
+        let refuse = |row: usize| {
+            Err(Error::fact("side", format!("is {shown:?} but {} pads batch row {row} otherwise", self.name)))
+        };
+        match self.real {
+            RealTokens::Keys(_) => {
+                Err(Error::fact("side", format!("is {shown:?} but the padding in {} is not at one end", self.name)))
+            }
+            RealTokens::Lengths { ref lengths, side: found } if found != side => {
+                match lengths.iter().position(|n| *n > 0 && *n < self.len as u64) {
+                    Some(row) => refuse(row),
+                    None => Ok(RealTokens::Lengths { lengths: lengths.clone(), side }),
+                }
+            }
+            real => Ok(real),
+        }
+    }
+}
+
+/// The documents that all of `sources` give, refusing sources that disagree.
+pub(super) fn same_documents(sources: Vec<(&str, Rows<Vec<u64>>)>) -> Result<Option<Rows<Vec<u64>>>, Error> {
+    let mut sources = sources.into_iter();
+    let Some((name, first)) = sources.next() else { return Ok(None) };
+    for (other, documents) in sources {
+        let rows = first.rows().or(documents.rows()).unwrap_or(1).max(documents.rows().unwrap_or(1));
+        for row in 0..rows {
+            let (ours, theirs) = (nonempty(&first, row), nonempty(&documents, row));
+            if ours != theirs {
+                return Err(Error::fact(
+                    other,
+                    format!(
+                        "contradicts {name}: the documents of batch row {row} are {} in the one and {} in the other; give \
+                         one of them",
+                        shown(theirs),
+                        shown(ours)
+                    ),
+                ));
+            }
+        }
+    }
+    Ok(Some(first))
+}
+
+fn nonempty(documents: &Rows<Vec<u64>>, row: usize) -> Option<Vec<u64>> {
+    Some(documents.get(row)?.iter().copied().filter(|n| *n > 0).collect())
+}
+
+/// The first few lengths.
+fn shown(lengths: Option<Vec<u64>>) -> String {
+    match lengths {
+        None => "missing".into(),
+        Some(list) if list.len() <= 8 => format!("{list:?}"),
+        Some(list) => format!("{:?} and {} more", &list[..8], list.len() - 8),
+    }
+}

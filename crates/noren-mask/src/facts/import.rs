@@ -1,0 +1,441 @@
+//! Facts from what people have: token ids, padding masks, segment ids, position ids, `cu_seqlens`.
+//!
+//! Each of these says less than [`Facts`] do. What cannot be known from them is refused with advice, never guessed.
+
+use super::{Facts, RealTokens, Rows, real_run};
+use crate::Error;
+use crate::array::{ADDITIVE, additive_keep};
+use crate::interval::IntervalSet;
+use crate::mask::Side;
+use crate::shape::Shape;
+use std::collections::HashSet;
+
+impl Facts {
+    /// Lengths and padding side from token ids `[batch, length]` that are filled up with `pad_id`.
+    ///
+    /// A row may be padded at either end or at both. Rows that are padded at different ends become
+    /// [`real_keys`](Self::real_keys). Where `pad_id` is a real token too (GPT-2 style, pad = eos or bos), ids do not tell
+    /// which are real; two signs of that are refused: a pad id between real tokens, and rows padded at both ends with
+    /// exactly one pad id in every row at one of them. A last eos right before the padding leaves no sign: name such
+    /// ids to [`from_token_ids_with`](Self::from_token_ids_with).
+    ///
+    /// ```
+    /// use noren_mask::{Facts, Side};
+    /// let facts = Facts::from_token_ids(&[[5, 8, 2, 0], [7, 2, 0, 0]], 0)?;
+    /// assert_eq!(facts, Facts::new().lengths([3, 2]));
+    /// let facts = Facts::from_token_ids(&[[0, 5, 8], [7, 2, 9]], 0)?;
+    /// assert_eq!(facts, Facts::new().lengths([2, 3]).side(Side::Left));
+    /// let error = Facts::from_token_ids(&[[5, 0, 8, 0]], 0).unwrap_err().to_string();
+    /// assert!(error.contains("is also a real token"), "{error}");
+    /// # Ok::<(), noren_mask::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// No rows, rows of different lengths, a pad id that is a real token too.
+    pub fn from_token_ids<R: AsRef<[i64]>>(rows: &[R], pad_id: i64) -> Result<Self, Error> {
+        Self::from_token_ids_with(rows, pad_id, &[])
+    }
+
+    /// [`from_token_ids`](Self::from_token_ids), where `real_ids` (eos and bos, say) are known to occur as real tokens: when
+    /// the pad id is one of them and occurs, which of its occurrences are padding cannot be known.
+    ///
+    /// ```
+    /// use noren_mask::Facts;
+    /// let rows = [[5, 8, 50256, 50256]]; // the first 50256 may end the text
+    /// assert!(Facts::from_token_ids(&rows, 50256).is_ok());
+    /// let error = Facts::from_token_ids_with(&rows, 50256, &[50256]).unwrap_err().to_string();
+    /// assert!(error.contains("give lengths or an attention_mask instead"), "{error}");
+    /// ```
+    ///
+    /// # Errors
+    /// As above, and a pad id among `real_ids` that occurs.
+    pub fn from_token_ids_with<R: AsRef<[i64]>>(rows: &[R], pad_id: i64, real_ids: &[i64]) -> Result<Self, Error> {
+        const ADVICE: &str = "give lengths or an attention_mask instead";
+        let len = check_rows("token_ids", rows)?;
+        let refuse = |problem: String| Err(Error::fact("token_ids", format!("{problem}: {ADVICE}")));
+        let (mut keys, mut ends) = (Vec::with_capacity(rows.len()), Vec::with_capacity(rows.len()));
+        for (row, ids) in rows.iter().map(AsRef::as_ref).enumerate() {
+            let Some(first) = ids.iter().position(|id| *id != pad_id) else {
+                if real_ids.contains(&pad_id) {
+                    return refuse(format!(
+                        "pad id {pad_id} is also a real token, and batch row {row} holds nothing else"
+                    ));
+                }
+                keys.push(IntervalSet::new());
+                continue;
+            };
+            let end = ids.iter().rposition(|id| *id != pad_id).map_or(len, |last| last + 1);
+            if let Some(hole) = ids[first..end].iter().position(|id| *id == pad_id) {
+                return refuse(format!(
+                    "pad id {pad_id} is also a real token: in batch row {row} it stands at key {} between others",
+                    first + hole
+                ));
+            }
+            if real_ids.contains(&pad_id) && end - first < len {
+                return refuse(format!(
+                    "pad id {pad_id} is also a real token, so where batch row {row} holds it at the end it may be text \
+                     or padding"
+                ));
+            }
+            keys.push(IntervalSet::from(first as u32..end as u32));
+            ends.push((first, len - end));
+        }
+        let both = ends.iter().any(|e| e.0 > 0) && ends.iter().any(|e| e.1 > 0);
+        let one_each = |count: fn(&(usize, usize)) -> usize| ends.iter().all(|e| count(e) == 1);
+        for (what, one_each) in [("begins", one_each(|e| e.0)), ("ends", one_each(|e| e.1))] {
+            if both && one_each {
+                return refuse(format!(
+                    "every row {what} with exactly one {pad_id} and some have it at the other end too: pad id \
+                     {pad_id} is probably also a real token (eos or bos)"
+                ));
+            }
+        }
+        Ok(Facts { real: Some(real_tokens(keys, len as u32)), ..Facts::new() })
+    }
+
+    /// Real tokens from a padding mask `[batch, length]` in which true = real token (Hugging Face's `attention_mask`).
+    ///
+    /// Padding at one end becomes [`lengths`](Self::lengths) with its side, anything else
+    /// [`real_keys`](Self::real_keys).
+    ///
+    /// ```
+    /// use noren_mask::{Facts, Side};
+    /// let facts = Facts::padding_from_keep(&[[false, true, true], [true, true, true]])?;
+    /// assert_eq!(facts, Facts::new().lengths([2, 3]).side(Side::Left));
+    /// # Ok::<(), noren_mask::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// No rows, or rows of different lengths.
+    pub fn padding_from_keep<R: AsRef<[bool]>>(rows: &[R]) -> Result<Self, Error> {
+        Self::padding_from("keep padding", rows, |keep| Ok(*keep))
+    }
+
+    /// Real tokens from a padding mask `[batch, length]` in which true = padding (`key_padding_mask` of
+    /// `nn.MultiheadAttention`).
+    ///
+    /// ```
+    /// use noren_mask::Facts;
+    /// let facts = Facts::padding_from_drop(&[[false, false, true]])?;
+    /// assert_eq!(facts, Facts::new().lengths([2]));
+    /// # Ok::<(), noren_mask::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// No rows, or rows of different lengths.
+    pub fn padding_from_drop<R: AsRef<[bool]>>(rows: &[R]) -> Result<Self, Error> {
+        Self::padding_from("drop padding", rows, |drop| Ok(!drop))
+    }
+
+    /// Real tokens from a padding mask `[batch, length]` that is added to scores: 0 = real token, -inf or a type's lowest
+    /// finite number = padding.
+    ///
+    /// ```
+    /// use noren_mask::Facts;
+    /// let facts = Facts::padding_from_additive(&[[0.0, 0.0, f32::MIN]])?;
+    /// assert_eq!(facts, Facts::new().lengths([2]));
+    /// # Ok::<(), noren_mask::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// No rows, rows of different lengths, other numbers.
+    pub fn padding_from_additive<R: AsRef<[f32]>>(rows: &[R]) -> Result<Self, Error> {
+        Self::padding_from("additive padding", rows, |cell| {
+            additive_keep((*cell).into())
+                .ok_or_else(|| Error::fact("additive padding", format!("{cell} is among the cells: {ADDITIVE}")))
+        })
+    }
+
+    pub(super) fn padding_from<T, R: AsRef<[T]>>(
+        fact: &str,
+        rows: &[R],
+        keep: impl Fn(&T) -> Result<bool, Error>,
+    ) -> Result<Self, Error> {
+        let len = check_rows(fact, rows)?;
+        let mut keys = Vec::with_capacity(rows.len());
+        for cells in rows.iter().map(AsRef::as_ref) {
+            let mut set = IntervalSet::new();
+            for (key, cell) in cells.iter().enumerate() {
+                if keep(cell)? {
+                    set.push(key as u32, key as u32 + 1);
+                }
+            }
+            keys.push(set);
+        }
+        Ok(Facts { real: Some(real_tokens(keys, len as u32)), ..Facts::new() })
+    }
+
+    /// Documents and real tokens from segment ids `[batch, length]` that count from 1, where 0 is padding (T5X, MaxText,
+    /// Megatron). A document is a run of one id; where padding stands between documents, `documents` gives it one of its own.
+    ///
+    /// ```
+    /// use noren_mask::Facts;
+    /// let facts = Facts::from_segment_ids(&[[1, 1, 2, 2, 0], [1, 1, 1, 1, 1]])?;
+    /// assert_eq!(facts, Facts::new().lengths([4, 5]).documents(vec![vec![2, 2], vec![5]]));
+    /// # Ok::<(), noren_mask::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// No rows, rows of different lengths, negative ids, an id that returns after another one, rows that begin with 0
+    /// while no 0 stands after another id: then ids may count from 0 without padding, and
+    /// [`from_segment_ids_with`](Self::from_segment_ids_with) lets you say which it is.
+    pub fn from_segment_ids<R: AsRef<[i64]>>(rows: &[R]) -> Result<Self, Error> {
+        check_rows("segment_ids", rows)?;
+        let mut leading = None;
+        let mut padding = false;
+        for (row, ids) in rows.iter().map(AsRef::as_ref).enumerate() {
+            if let Some((key, id)) = ids.iter().enumerate().find(|(_, id)| **id < 0) {
+                return Err(Error::fact(
+                    "segment_ids",
+                    format!(
+                        "batch row {row} has id {id} at key {key}: ids count from 1 and 0 is padding; if {id} is padding, \
+                         say so with segment_padding"
+                    ),
+                ));
+            }
+            let text = ids.iter().position(|id| *id != 0).unwrap_or(ids.len());
+            leading = leading.or((text > 0).then_some(row));
+            padding |= ids[text..].contains(&0);
+        }
+        match leading.filter(|_| !padding) {
+            Some(row) => Err(Error::fact(
+                "segment_ids",
+                format!(
+                    "batch row {row} begins with id 0: left padding, or a document when ids count from 0? Say which with \
+                     segment_padding (0, or none), or count documents from 1"
+                ),
+            )),
+            None => Self::from_segment_ids_with(rows, Some(0)),
+        }
+    }
+
+    /// [`from_segment_ids`](Self::from_segment_ids) where `padding` is the id of padding, or `None` when there is no padding
+    /// and every id is a document's (then no real tokens are set).
+    ///
+    /// ```
+    /// use noren_mask::{Facts, Side};
+    /// let rows = [[0, 0, 1, 1, 1]];
+    /// let padded = Facts::from_segment_ids_with(&rows, Some(0))?;
+    /// assert_eq!(padded, Facts::new().lengths([3]).side(Side::Left).documents(vec![vec![3]]));
+    /// let packed = Facts::from_segment_ids_with(&rows, None)?;
+    /// assert_eq!(packed, Facts::new().documents(vec![vec![2, 3]]));
+    /// # Ok::<(), noren_mask::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// No rows, rows of different lengths, an id that returns after another one.
+    pub fn from_segment_ids_with<R: AsRef<[i64]>>(rows: &[R], padding: Option<i64>) -> Result<Self, Error> {
+        let len = check_rows("segment_ids", rows)?;
+        let mut facts = match padding {
+            Some(id) => Self::padding_from("segment_ids", rows, |cell| Ok(*cell != id))?,
+            None => Facts::new(),
+        };
+        let mut owners = Vec::with_capacity(rows.len());
+        for (row, ids) in rows.iter().map(AsRef::as_ref).enumerate() {
+            let mut seen = HashSet::new();
+            let mut last = None;
+            for (key, id) in ids.iter().enumerate().filter(|(_, id)| Some(**id) != padding) {
+                if last != Some(id) && !seen.insert(id) {
+                    return Err(Error::fact(
+                        "segment_ids",
+                        format!(
+                            "batch row {row} returns to id {id} at key {key}: a document is one run; give segments that \
+                             interleave as an array, `dense(name)`"
+                        ),
+                    ));
+                }
+                last = Some(id);
+            }
+            owners.push(ids.iter().map(|id| (Some(*id) != padding).then_some(*id)).collect());
+        }
+        facts.documents = Some(documents_of(owners, facts.real.as_ref(), len));
+        Ok(facts)
+    }
+
+    /// Documents from position ids `[batch, length]` that restart at 0 with every document and rise by 1 within it.
+    ///
+    /// Says nothing of padding, which has position ids too (0 or 1, by custom): where a row holds padding, use
+    /// [`with_position_ids`](Self::with_position_ids) on facts that know it.
+    ///
+    /// ```
+    /// use noren_mask::Facts;
+    /// let facts = Facts::from_position_ids(&[[0, 1, 2, 0, 1]])?;
+    /// assert_eq!(facts, Facts::new().documents(vec![vec![3, 2]]));
+    /// # Ok::<(), noren_mask::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// No rows, rows of different lengths, a row that does not begin at 0, a step that is neither +1 nor a restart at 0, and
+    /// rows that begin or end with two or more 0: documents of one token, or padding?
+    pub fn from_position_ids<R: AsRef<[i64]>>(rows: &[R]) -> Result<Self, Error> {
+        Facts::new().with_position_ids(rows)
+    }
+
+    /// [`from_position_ids`](Self::from_position_ids) that keeps these facts and passes over what they call padding.
+    ///
+    /// ```
+    /// use noren_mask::{Facts, Side};
+    /// let facts = Facts::new().lengths([3]).side(Side::Left).with_position_ids(&[[1, 1, 0, 1, 0]])?;
+    /// assert_eq!(facts, Facts::new().lengths([3]).side(Side::Left).documents(vec![vec![2, 1]]));
+    /// # Ok::<(), noren_mask::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As above for the real tokens, and real tokens that do not fit the rows.
+    pub fn with_position_ids<R: AsRef<[i64]>>(mut self, rows: &[R]) -> Result<Self, Error> {
+        const FACT: &str = "position_ids";
+        let len = check_rows(FACT, rows)?;
+        let real = self.real.as_ref().map(|real| real_sets(FACT, real, rows.len(), len as u32)).transpose()?;
+        let mut owners = Vec::with_capacity(rows.len());
+        for (row, ids) in rows.iter().map(AsRef::as_ref).enumerate() {
+            let refuse = |problem: String| Err(Error::fact(FACT, format!("batch row {row} {problem}")));
+            let real = real.as_ref().map(|sets| &sets[row]);
+            if real.is_none() && len > 1 && (ids[..2] == [0, 0] || ids[len - 2..] == [0, 0]) {
+                let place = if ids[..2] == [0, 0] { "begins" } else { "ends" };
+                return refuse(format!(
+                    "{place} with more than one 0: padding, or documents of one token? Give lengths or an attention_mask \
+                     too, or the documents themselves"
+                ));
+            }
+            let mut owner: Vec<Option<i64>> = vec![None; len];
+            let (mut document, mut last) = (0, None);
+            for (key, &id) in ids.iter().enumerate() {
+                if real.is_some_and(|set| !set.contains(key as u32)) {
+                    continue;
+                }
+                match last {
+                    _ if id == 0 => document += 1,
+                    Some(last) if id.checked_sub(1) == Some(last) => {}
+                    Some(last) => {
+                        return refuse(format!(
+                            "has position {id} after {last} at key {key}: a document's positions rise by 1 and restart at 0"
+                        ));
+                    }
+                    None if self.real.is_none() => {
+                        return refuse(format!(
+                            "begins at position {id}, a document begins at 0: if that is padding, give lengths or an \
+                             attention_mask too"
+                        ));
+                    }
+                    None => {
+                        return refuse(format!("begins its real tokens at position {id}: a document begins at 0"));
+                    }
+                }
+                last = Some(id);
+                owner[key] = Some(document);
+            }
+            owners.push(owner);
+        }
+        self.documents = Some(documents_of(owners, self.real.as_ref(), len));
+        Ok(self)
+    }
+
+    /// Documents of one batch row from `cu_seqlens`: 0 and the end of every document (FlashAttention's varlen form).
+    ///
+    /// ```
+    /// use noren_mask::Facts;
+    /// assert_eq!(Facts::from_cu_seqlens(&[0, 5, 32])?, Facts::new().documents(vec![vec![5, 27]]));
+    /// let error = Facts::from_cu_seqlens(&[5, 32]).unwrap_err().to_string();
+    /// assert_eq!(error, "facts: cu_seqlens: begins with 5: give 0 and then the end of every document, [0, 5, 32] for [5, 27]");
+    /// # Ok::<(), noren_mask::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Fewer than two entries, a first one that is not 0, a fall, more than [`Shape::MAX_LEN`] tokens.
+    pub fn from_cu_seqlens(ends: &[i64]) -> Result<Self, Error> {
+        const FORM: &str = "give 0 and then the end of every document, [0, 5, 32] for [5, 27]";
+        let refuse = |problem: String| Err(Error::fact("cu_seqlens", problem));
+        if ends.len() < 2 {
+            return refuse(format!("has {} entries: {FORM}", ends.len()));
+        }
+        if ends[0] != 0 {
+            return refuse(format!("begins with {}: {FORM}", ends[0]));
+        }
+        if let Some((i, w)) = ends.windows(2).enumerate().find(|(_, w)| w[1] < w[0]) {
+            return refuse(format!(
+                "falls from {} to {} at entry {}: ends must not decrease; give lengths as documents",
+                w[0],
+                w[1],
+                i + 1
+            ));
+        }
+        let total = ends[ends.len() - 1];
+        if total > Shape::MAX_LEN as i64 {
+            return refuse(format!("ends at {total}: at most {} tokens are supported", Shape::MAX_LEN));
+        }
+        let lengths: Vec<u64> = ends.windows(2).map(|w| (w[1] - w[0]) as u64).collect();
+        Ok(Facts::new().documents(vec![lengths]))
+    }
+}
+
+/// The common length of all rows, at least 1.
+pub(super) fn check_rows<T, R: AsRef<[T]>>(fact: &str, rows: &[R]) -> Result<usize, Error> {
+    let refuse = |problem: String| Err(Error::fact(fact, problem));
+    let Some(len) = rows.first().map(|row| row.as_ref().len()) else {
+        return refuse("has no rows: give one per batch row".into());
+    };
+    if len == 0 || len > Shape::MAX_LEN {
+        return refuse(format!("batch row 0 has {len} entries: give 1 to {}", Shape::MAX_LEN));
+    }
+    match rows.iter().map(|row| row.as_ref().len()).enumerate().find(|(_, n)| *n != len) {
+        Some((row, n)) => {
+            refuse(format!("batch row {row} has {n} entries but batch row 0 has {len}: pad all rows to one length"))
+        }
+        None => Ok(len),
+    }
+}
+
+/// Lengths with their side when every row is padded at one and the same end, else the keys themselves.
+fn real_tokens(keys: Vec<IntervalSet>, len: u32) -> RealTokens {
+    for side in [Side::Right, Side::Left] {
+        if keys.iter().all(|set| *set == run_set(set.count(), side, len)) {
+            return RealTokens::Lengths { lengths: keys.iter().map(IntervalSet::count).collect(), side };
+        }
+    }
+    RealTokens::Keys(keys)
+}
+
+fn run_set(length: u64, side: Side, len: u32) -> IntervalSet {
+    let run = real_run(length, side, len);
+    IntervalSet::from(run.start..run.end)
+}
+
+/// The real keys of `batch` rows of `len` keys.
+pub(super) fn real_sets(fact: &str, real: &RealTokens, batch: usize, len: u32) -> Result<Vec<IntervalSet>, Error> {
+    let refuse = |problem: String| Err(Error::fact(fact, problem));
+    let (count, longest) = match real {
+        RealTokens::Lengths { lengths, .. } => (lengths.len(), lengths.iter().copied().max()),
+        RealTokens::Keys(keys) => (keys.len(), keys.iter().filter_map(|k| Some(u64::from(k.hull()?.end))).max()),
+    };
+    if count != batch {
+        return refuse(format!("has {batch} rows but the real tokens are given for {count}"));
+    }
+    if let Some(longest) = longest.filter(|n| *n > len.into()) {
+        return refuse(format!("has rows of {len} keys but the real tokens reach to {longest}"));
+    }
+    Ok(match real {
+        RealTokens::Lengths { lengths, side } => lengths.iter().map(|n| run_set(*n, *side, len)).collect(),
+        RealTokens::Keys(keys) => keys.clone(),
+    })
+}
+
+/// Document lengths from the document that owns each key. Padding is left out when it stands at one end in all rows; else
+/// it is a document of its own, or part of the document on both sides of it.
+fn documents_of(mut owners: Vec<Vec<Option<i64>>>, real: Option<&RealTokens>, len: usize) -> Rows<Vec<u64>> {
+    let at_end = matches!(real, Some(RealTokens::Lengths { .. }));
+    let lengths_of = |owner: &mut Vec<Option<i64>>| {
+        let mut last: Option<usize> = None;
+        for key in 0..len {
+            if owner[key].is_some() {
+                if let Some(last) = last.filter(|last| owner[*last] == owner[key]) {
+                    let fill = owner[key];
+                    owner[last..key].fill(fill);
+                }
+                last = Some(key);
+            }
+        }
+        let runs = owner.chunk_by(|a, b| a == b);
+        runs.filter(|run| !at_end || run[0].is_some()).map(|run| run.len() as u64).collect()
+    };
+    Rows::Each(owners.iter_mut().map(lengths_of).collect())
+}

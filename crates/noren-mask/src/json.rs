@@ -1,0 +1,279 @@
+//! JSON as it is read here: a value that refuses a key given twice, and a place in it whose errors name their path.
+
+use crate::Error;
+use crate::parse::nearest;
+use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use std::fmt;
+
+/// A value of JSON, or of any other format that describes itself.
+#[derive(Debug)]
+pub(crate) enum Json {
+    Null,
+    Flag(bool),
+    Whole(i64),
+    /// A whole number beyond `i64`.
+    Huge(u64),
+    Real(f64),
+    Text(String),
+    List(Vec<Json>),
+    /// In the order given, no key twice.
+    Object(Vec<(String, Json)>),
+}
+
+impl Json {
+    /// Reads `text`, which is called `what` in errors.
+    pub(crate) fn parse(text: &str, what: &str) -> Result<Self, Error> {
+        serde_json::from_str(text).map_err(|e| Error::fact(what, format!("not valid JSON: {}", advise(text, &e))))
+    }
+
+    /// The value as errors show it, long ones cut.
+    fn describe(&self) -> String {
+        match self {
+            Json::Null => "null".into(),
+            Json::Flag(b) => b.to_string(),
+            Json::Whole(n) => n.to_string(),
+            Json::Huge(n) => n.to_string(),
+            Json::Real(x) if x.abs() < 1e21 => x.to_string(),
+            Json::Real(x) => format!("{x:e}"),
+            Json::Text(t) if t.chars().nth(40).is_some() => format!("{:?}...", t.chars().take(40).collect::<String>()),
+            Json::Text(t) => format!("{t:?}"),
+            Json::List(list) => format!("a list of {}", list.len()),
+            Json::Object(_) => "an object".into(),
+        }
+    }
+}
+
+/// The parser's own message, with advice where a number stands that JSON does not have.
+fn advise(text: &str, error: &serde_json::Error) -> String {
+    const NO_NUMBERS: [&str; 5] = ["NaN", "nan", "Infinity", "inf", "Inf"];
+    let message = error.to_string();
+    if message.starts_with("number out of range") {
+        return format!("{message}: numbers go up to 1.8e308");
+    }
+    if message.starts_with("recursion limit") {
+        return format!("{message}: nested deeper than any fact");
+    }
+    let line = text.lines().nth(error.line().saturating_sub(1)).unwrap_or("").as_bytes();
+    let mut start = error.column().min(line.len());
+    while start > 0 && (line[start - 1].is_ascii_alphabetic() || line[start - 1] == b'-') {
+        start -= 1;
+    }
+    let word: String = line[start..]
+        .iter()
+        .map(|b| char::from(*b))
+        .skip_while(|c| *c == '-')
+        .take_while(char::is_ascii_alphabetic)
+        .collect();
+    match NO_NUMBERS.contains(&word.as_str()) {
+        true => format!("{message}: JSON has no {word}; write minus infinity as \"-inf\" where it has a meaning"),
+        false => message,
+    }
+}
+
+impl<'de> Deserialize<'de> for Json {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Any;
+        impl<'de> Visitor<'de> for Any {
+            type Value = Json;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a value")
+            }
+
+            fn visit_unit<E>(self) -> Result<Json, E> {
+                Ok(Json::Null)
+            }
+
+            fn visit_bool<E>(self, flag: bool) -> Result<Json, E> {
+                Ok(Json::Flag(flag))
+            }
+
+            fn visit_i64<E>(self, n: i64) -> Result<Json, E> {
+                Ok(Json::Whole(n))
+            }
+
+            fn visit_u64<E>(self, n: u64) -> Result<Json, E> {
+                Ok(i64::try_from(n).map_or(Json::Huge(n), Json::Whole))
+            }
+
+            fn visit_f64<E>(self, x: f64) -> Result<Json, E> {
+                Ok(Json::Real(x))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Json, E> {
+                Ok(Json::Text(text.into()))
+            }
+
+            fn visit_string<E>(self, text: String) -> Result<Json, E> {
+                Ok(Json::Text(text))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Json, A::Error> {
+                let mut list = Vec::new();
+                while let Some(item) = seq.next_element()? {
+                    list.push(item);
+                }
+                Ok(Json::List(list))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Json, A::Error> {
+                let mut fields: Vec<(String, Json)> = Vec::new();
+                let mut known = std::collections::HashSet::new();
+                while let Some(key) = map.next_key::<String>()? {
+                    if !known.insert(key.clone()) {
+                        return Err(de::Error::custom(format!("the key {key:?} appears twice")));
+                    }
+                    fields.push((key, map.next_value()?));
+                }
+                Ok(Json::Object(fields))
+            }
+        }
+        deserializer.deserialize_any(Any)
+    }
+}
+
+/// A value and the way to it, for errors such as `documents[1][0]: got "x", expected a length: ...`.
+#[derive(Clone, Copy)]
+pub(crate) struct At<'a> {
+    pub(crate) value: &'a Json,
+    step: Step<'a>,
+    up: Option<&'a At<'a>>,
+}
+
+#[derive(Clone, Copy)]
+enum Step<'a> {
+    Key(&'a str),
+    Index(usize),
+}
+
+impl fmt::Display for At<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(up) = self.up {
+            up.fmt(f)?;
+        }
+        match self.step {
+            Step::Key(key) if self.up.is_some_and(|up| !matches!(up.step, Step::Key(""))) => write!(f, ".{key}"),
+            Step::Key(key) => f.write_str(key),
+            Step::Index(index) => write!(f, "[{index}]"),
+        }
+    }
+}
+
+impl<'a> At<'a> {
+    /// The place of a whole text.
+    pub(crate) fn root(value: &'a Json) -> Self {
+        At { value, step: Step::Key(""), up: None }
+    }
+
+    /// An error at this place.
+    pub(crate) fn error(&self, problem: impl Into<String>) -> Error {
+        let place = if self.up.is_none() { "JSON".into() } else { self.to_string() };
+        Error::fact(place, problem)
+    }
+
+    /// The same error, said of this place.
+    pub(crate) fn rename(&self, error: Error) -> Error {
+        match error {
+            Error::Fact { problem, .. } => self.error(problem),
+            other => other,
+        }
+    }
+
+    /// "got ..., expected ...".
+    pub(crate) fn wrong(&self, expected: &str) -> Error {
+        self.error(format!("got {}, expected {expected}", self.value.describe()))
+    }
+
+    /// The entries of a list.
+    pub(crate) fn items(&'a self, expected: &str) -> Result<impl ExactSizeIterator<Item = At<'a>>, Error> {
+        match self.value {
+            Json::List(list) => {
+                Ok(list.iter().enumerate().map(|(i, value)| At { value, step: Step::Index(i), up: Some(self) }))
+            }
+            _ => Err(self.wrong(expected)),
+        }
+    }
+
+    /// The list of what `read` makes of the entries.
+    pub(crate) fn list<T>(
+        &self,
+        expected: &str,
+        read: impl FnMut(At<'_>) -> Result<T, Error>,
+    ) -> Result<Vec<T>, Error> {
+        self.items(expected)?.map(read).collect()
+    }
+
+    /// Refuses anything but an object whose keys are among `known`.
+    pub(crate) fn only(&self, known: &[&str]) -> Result<(), Error> {
+        let Json::Object(list) = self.value else { return Err(self.wrong("an object")) };
+        let Some((key, _)) = list.iter().find(|(key, _)| !known.contains(&key.as_str())) else { return Ok(()) };
+        let shown: String = key.chars().take(40).collect();
+        let meant = match nearest(key, known.iter().copied()) {
+            Some(name) => format!("did you mean {name:?}?"),
+            None => format!("known are {}", known.join(", ")),
+        };
+        Err(self.error(format!("the key {shown:?} is not known: {meant}")))
+    }
+
+    /// The fields of an object.
+    pub(crate) fn entries(&'a self, expected: &str) -> Result<impl Iterator<Item = (&'a str, At<'a>)>, Error> {
+        match self.value {
+            Json::Object(fields) => Ok(fields.iter().map(|(key, value)| {
+                let key = key.as_str();
+                (key, At { value, step: Step::Key(key), up: Some(self) })
+            })),
+            _ => Err(self.wrong(expected)),
+        }
+    }
+
+    /// The field called `key`.
+    pub(crate) fn field(&'a self, key: &'a str) -> Option<At<'a>> {
+        let Json::Object(fields) = self.value else { return None };
+        let (_, value) = fields.iter().find(|(name, _)| name == key)?;
+        Some(At { value, step: Step::Key(key), up: Some(self) })
+    }
+
+    /// The field called `key`, which must be there.
+    pub(crate) fn needed(&'a self, key: &'a str) -> Result<At<'a>, Error> {
+        self.field(key).ok_or_else(|| self.error(format!("the key {key:?} is missing")))
+    }
+
+    /// A whole number from `min` to `max`; `what` with its article.
+    pub(crate) fn whole(&self, what: &str, min: i64, max: i64) -> Result<i64, Error> {
+        let expected = || match (min, max) {
+            (i64::MIN, _) => format!("{what}: a whole number"),
+            (_, i64::MAX) => format!("{what}: a whole number from {min}"),
+            _ => format!("{what}: a whole number from {min} to {max}"),
+        };
+        let refuse = |why: &str| Err(self.error(format!("{} {why}, expected {}", self.value.describe(), expected())));
+        match *self.value {
+            Json::Whole(n) if (min..=max).contains(&n) => Ok(n),
+            Json::Whole(n) if n < min => refuse("is too small"),
+            Json::Whole(_) | Json::Huge(_) => refuse("is too large"),
+            Json::Real(x) if x.is_finite() && x.fract() != 0.0 => refuse("is not whole"),
+            Json::Real(x) if x.is_finite() && x > max as f64 => refuse("is too large"),
+            Json::Real(x) if x.is_finite() && x < min as f64 => refuse("is too small"),
+            Json::Real(x) if x.is_finite() => refuse("has a decimal point or exponent"),
+            _ => Err(self.wrong(&expected())),
+        }
+    }
+
+    /// A text.
+    pub(crate) fn text(&self, expected: &str) -> Result<&'a str, Error> {
+        match self.value {
+            Json::Text(text) => Ok(text),
+            _ => Err(self.wrong(expected)),
+        }
+    }
+
+    /// 0, 1, true or false.
+    pub(crate) fn flag(&self) -> Result<bool, Error> {
+        match *self.value {
+            Json::Flag(flag) => Ok(flag),
+            Json::Whole(0) => Ok(false),
+            Json::Whole(1) => Ok(true),
+            Json::Real(x) if x == 0.0 || x == 1.0 => Ok(x == 1.0),
+            _ => Err(self.wrong("0, 1, true or false")),
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! The serial form of bound masks and plans.
+//!
+//! A bound mask is its mask as text, its shape and its facts. A plan is the same with its options and, so that others can
+//! read it, its tiles:
+//!
+//! ```json
+//! {"version": 1, "mask": "causal", "shape": {"q_len": 4, "...": 0}, "facts": {}, "options": {"block_q": 64, "block_kv": 64},
+//!  "pattern_of": [0], "patterns": [{"rows": [0, 4], "spans": [[[0, 4, "mixed"]]]}]}
+//! ```
+//!
+//! `pattern_of` has one entry for each (batch, head), batch-major. `rows` are the first query rows of the tiles and the number
+//! of rows; `spans` holds one list for each tile of `[first key, first key after, "full" or "mixed"]`. Reading never trusts
+//! the tiles: the mask is bound and planned again, and a plan that says anything else is refused.
+
+use crate::Error;
+use crate::bind::BoundMask;
+use crate::facts::Facts;
+use crate::json::{At, Json};
+use crate::mask::Mask;
+use crate::plan::{Kind, PatternPlan, Plan, PlanOptions, TileSpan};
+use crate::shape::Shape;
+use serde::de::{Deserialize, Deserializer, Error as _};
+use serde::ser::{Error as _, Serialize, SerializeStruct, Serializer};
+
+/// The version of the form described above.
+const VERSION: i64 = 1;
+const AGAIN: &str = "the plan was edited or written by another version: plan the mask again";
+
+impl BoundMask {
+    /// The mask, shape and facts as one line of JSON, which [`from_json`](Self::from_json) reads.
+    ///
+    /// ```
+    /// use noren_mask::{BoundMask, Facts, Shape, atoms::*};
+    /// let bound = (causal() & padding()).bind(&Shape::square(5), &Facts::new().lengths([3]))?;
+    /// let again = BoundMask::from_json(&bound.to_json()?)?;
+    /// assert_eq!((again.mask(), again.shape(), again.facts()), (bound.mask(), bound.shape(), bound.facts()));
+    /// # Ok::<(), noren_mask::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Closures among the facts.
+    pub fn to_json(&self) -> Result<String, Error> {
+        self.facts().check_serial()?;
+        serde_json::to_string(self).map_err(|e| Error::Plan(e.to_string()))
+    }
+
+    /// Reads and binds a mask, shape and facts.
+    ///
+    /// # Errors
+    /// Text that is not JSON, unknown or missing keys, and what parsing, [`Facts::from_json`], [`Shape::from_json`] and
+    /// [`Mask::bind`] refuse.
+    pub fn from_json(text: &str) -> Result<Self, Error> {
+        let json = Json::parse(text, "JSON").map_err(of_plan)?;
+        read_bound(&At::root(&json)).map_err(of_plan)
+    }
+}
+
+impl Plan {
+    /// The plan as one line of JSON, which [`from_json`](Self::from_json) reads.
+    ///
+    /// ```
+    /// use noren_mask::{Facts, Plan, Shape, atoms::*};
+    /// let plan = causal().bind(&Shape::square(96), &Facts::new())?.plan();
+    /// let json = plan.to_json()?;
+    /// assert_eq!(Plan::from_json(&json)?.patterns()[0].tile(1), plan.patterns()[0].tile(1));
+    ///
+    /// let edited = json.replace(r#"[65,96,"mixed"]"#, r#"[65,96,"full"]"#);
+    /// assert_eq!(
+    ///     Plan::from_json(&edited).unwrap_err().to_string(),
+    ///     "plan: patterns[0].spans[1] is not what `causal` gives: the plan was edited or written by another version: plan \
+    ///      the mask again"
+    /// );
+    /// # Ok::<(), noren_mask::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Closures among the facts.
+    pub fn to_json(&self) -> Result<String, Error> {
+        self.bound().facts().check_serial()?;
+        serde_json::to_string(self).map_err(|e| Error::Plan(e.to_string()))
+    }
+
+    /// Reads a mask, shape, facts and options, plans again, and compares with the tiles given.
+    ///
+    /// # Errors
+    /// As [`BoundMask::from_json`], another version of the form, and tiles that differ from the mask's.
+    pub fn from_json(text: &str) -> Result<Self, Error> {
+        let json = Json::parse(text, "JSON").map_err(of_plan)?;
+        read_plan(&At::root(&json)).map_err(of_plan)
+    }
+}
+
+/// An error of the reader, said of the plan.
+fn of_plan(error: Error) -> Error {
+    match error {
+        Error::Fact { fact, problem } => Error::Plan(format!("{fact}: {problem}")),
+        other => other,
+    }
+}
+
+fn read_parts(at: &At<'_>) -> Result<(Mask, Shape, Facts), Error> {
+    let mask = at.needed("mask")?;
+    let text = mask.text("a mask as text")?;
+    let shape = Shape::read(&at.needed("shape")?)?;
+    Ok((text.parse()?, shape, Facts::read(&at.needed("facts")?)?))
+}
+
+fn read_bound(at: &At<'_>) -> Result<BoundMask, Error> {
+    at.only(&["mask", "shape", "facts"])?;
+    let (mask, shape, facts) = read_parts(at)?;
+    mask.bind(&shape, &facts)
+}
+
+fn read_plan(at: &At<'_>) -> Result<Plan, Error> {
+    let version = at.needed("version")?.whole("a version", 0, i64::MAX)?;
+    if version != VERSION {
+        return Err(Error::Plan(format!(
+            "version {version} is given, but {VERSION} is read here: plan the mask again"
+        )));
+    }
+    at.only(&["version", "mask", "shape", "facts", "options", "pattern_of", "patterns"])?;
+    let options = at.needed("options")?;
+    options.only(&["block_q", "block_kv"])?;
+    let block = |key| options.needed(key)?.whole("a block size", 1, u32::MAX.into()).map(|n| n as u32);
+    let options = PlanOptions { block_q: block("block_q")?, block_kv: block("block_kv")? };
+    let (mask, shape, facts) = read_parts(at)?;
+
+    // Lists that are too short are refused first, so that what is given bounds the work of planning.
+    let pattern_of = at.needed("pattern_of")?;
+    let pairs = shape.batch_len() * shape.head_count();
+    let given = pattern_of.items("a list of pattern numbers")?.len();
+    if given != pairs {
+        return Err(pattern_of.error(format!("has {given} entries but there are {pairs} pairs of batch row and head")));
+    }
+    let patterns = at.needed("patterns")?;
+    let fewest = shape.q_len().div_ceil(options.block_q as usize);
+    for pattern in patterns.items("a list of patterns")? {
+        pattern.only(&["rows", "spans"])?;
+        let rows = pattern.needed("rows")?;
+        let tiles = rows.items("a list of rows")?.len().saturating_sub(1);
+        if tiles < fewest {
+            return Err(rows.error(format!("cuts {tiles} tiles but {} query rows need {fewest}", shape.q_len())));
+        }
+    }
+    let bound = mask.bind(&shape, &facts)?;
+    let differs = |at: &At<'_>| Err(Error::Plan(format!("{at} is not what `{mask}` gives: {AGAIN}")));
+    if patterns.items("a list of patterns")?.len() != bound.pattern_count() {
+        return differs(&patterns);
+    }
+    for (i, entry) in pattern_of.items("a list of pattern numbers")?.enumerate() {
+        let pattern = bound.pattern_of(i / shape.head_count(), i % shape.head_count());
+        if !is_whole(entry.value, pattern) {
+            return differs(&entry);
+        }
+    }
+    let plan = bound.plan_with(&options);
+    for (given, made) in patterns.items("a list of patterns")?.zip(plan.patterns()) {
+        let (rows, spans) = (given.needed("rows")?, given.needed("spans")?);
+        let ends = made.tiles().map(|tile| tile.end);
+        let given_rows = rows.items("a list of rows")?;
+        if given_rows.len() != made.tile_count() + 1 {
+            return differs(&rows);
+        }
+        for (entry, row) in given_rows.zip(std::iter::once(0).chain(ends)) {
+            if !is_whole(entry.value, row as usize) {
+                return differs(&entry);
+            }
+        }
+        let given_spans = spans.items("one list of spans per tile")?;
+        if given_spans.len() != made.tile_count() {
+            return differs(&spans);
+        }
+        for (entry, tile) in given_spans.zip(made.tiles()) {
+            if !are_spans(entry.value, tile.spans) {
+                return differs(&entry);
+            }
+        }
+    }
+    Ok(plan)
+}
+
+fn is_whole(value: &Json, number: usize) -> bool {
+    matches!(value, Json::Whole(n) if usize::try_from(*n) == Ok(number))
+}
+
+fn are_spans(value: &Json, spans: &[TileSpan]) -> bool {
+    let is_span = |value: &Json, span: &TileSpan| match value {
+        Json::List(parts) => match &parts[..] {
+            [start, end, Json::Text(kind)] => {
+                is_whole(start, span.start as usize) && is_whole(end, span.end as usize) && kind == name(span.kind)
+            }
+            _ => false,
+        },
+        _ => false,
+    };
+    match value {
+        Json::List(list) => {
+            list.len() == spans.len() && list.iter().zip(spans).all(|(value, span)| is_span(value, span))
+        }
+        _ => false,
+    }
+}
+
+fn name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Full => "full",
+        Kind::Mixed => "mixed",
+    }
+}
+
+/// `{"mask": "..", "shape": {..}, "facts": {..}}`; refuses closures by name.
+impl Serialize for BoundMask {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut object = serializer.serialize_struct("BoundMask", 3)?;
+        object.serialize_field("mask", self.mask())?;
+        object.serialize_field("shape", self.shape())?;
+        object.serialize_field("facts", self.facts())?;
+        object.end()
+    }
+}
+
+/// As [`BoundMask::from_json`] reads it.
+impl<'de> Deserialize<'de> for BoundMask {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let json = Json::deserialize(deserializer)?;
+        read_bound(&At::root(&json)).map_err(|e| D::Error::custom(of_plan(e)))
+    }
+}
+
+/// As the module's page describes; refuses closures by name.
+impl Serialize for Plan {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.bound().facts().check_serial().map_err(S::Error::custom)?;
+        let shape = self.shape();
+        let pairs = (0..shape.batch_len()).flat_map(|b| (0..shape.head_count()).map(move |h| (b, h)));
+        let pattern_of: Vec<usize> = pairs.map(|(b, h)| self.pattern_of(b, h)).collect();
+        let mut object = serializer.serialize_struct("Plan", 7)?;
+        object.serialize_field("version", &VERSION)?;
+        object.serialize_field("mask", self.bound().mask())?;
+        object.serialize_field("shape", shape)?;
+        object.serialize_field("facts", self.bound().facts())?;
+        object.serialize_field("options", self.options())?;
+        object.serialize_field("pattern_of", &pattern_of)?;
+        object.serialize_field("patterns", self.patterns())?;
+        object.end()
+    }
+}
+
+/// As [`Plan::from_json`] reads it.
+impl<'de> Deserialize<'de> for Plan {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let json = Json::deserialize(deserializer)?;
+        read_plan(&At::root(&json)).map_err(|e| D::Error::custom(of_plan(e)))
+    }
+}
+
+/// `{"rows": [..], "spans": [[[first key, first key after, "full"], ..], ..]}`.
+impl Serialize for PatternPlan {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let rows: Vec<u32> = std::iter::once(0).chain(self.tiles().map(|tile| tile.end)).collect();
+        let spans: Vec<&[TileSpan]> = self.tiles().map(|tile| tile.spans).collect();
+        let mut object = serializer.serialize_struct("PatternPlan", 2)?;
+        object.serialize_field("rows", &rows)?;
+        object.serialize_field("spans", &spans)?;
+        object.end()
+    }
+}
+
+/// `[first key, first key after, "full"]`.
+impl Serialize for TileSpan {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        (self.start, self.end, name(self.kind)).serialize(serializer)
+    }
+}

@@ -1,0 +1,334 @@
+//! [`Mask::simplify`]: one form for masks that say the same in different words.
+//!
+//! Complements are pushed down to the atoms, `a - b` becomes `a & !b`, and each `&` and `|` is then put in order:
+//! operands that look at one number only (bands, key sets, query sets) join into one, repetitions and operands that
+//! others imply go, contradictions become `none`, and the rest is sorted. Every rule looks at one `&` or `|` and the
+//! operands of its operands, so the result is never much larger than what was given; the rules run until nothing changes.
+
+mod axis;
+mod runs;
+
+use crate::check::check_node;
+use crate::lower::pick_arm;
+use crate::mask::{Arm, Mask, Node};
+use crate::print::measure;
+use crate::set::{Selector, Set, Span};
+use axis::{AXES, Axis, Join, read};
+use runs::Runs;
+use std::collections::{HashMap, HashSet};
+
+impl Mask {
+    /// The canonical form: another expression that allows the same cells on every shape with all facts.
+    ///
+    /// Equal results mean equal masks. The reverse does not hold: two masks may allow the same cells and still have
+    /// different canonical forms ([`BoundMask`](crate::BoundMask) compares cells). A mask that
+    /// [`check`](Mask::check) refuses for its size is returned as it is.
+    ///
+    /// ```
+    /// use noren_mask::Mask;
+    /// let simplified = |text: &str| text.parse::<Mask>().unwrap().simplify().to_string();
+    /// assert_eq!(simplified("causal & window(left=7, right=7)"), "sliding(8)");
+    /// assert_eq!(simplified("!(!causal | padding - documents)"), "causal & (documents | !padding)");
+    /// assert_eq!(simplified("padding & (padding | causal)"), "padding");
+    /// assert_eq!(simplified("keys(0..4) | prefix(9) & keys(2..)"), "keys(0..9)");
+    /// ```
+    pub fn simplify(&self) -> Mask {
+        if measure(self).is_err() {
+            return self.clone();
+        }
+        let mut now = self.clone();
+        loop {
+            let next = pass(&now, false);
+            if next == now {
+                // Pushing a complement down can make an expression deeper by one.
+                return if measure(&now).is_ok() { now } else { self.clone() };
+            }
+            now = next;
+        }
+    }
+
+    /// The mask of one layer: each `layers(...)` becomes the arm for `layer`, `none` where no arm names it.
+    ///
+    /// ```
+    /// use noren_mask::Mask;
+    /// let mask: Mask = "padding & layers(every 2: sliding(4096), else: causal)".parse().unwrap();
+    /// assert_eq!(mask.at_layer(2).to_string(), "padding & sliding(4096)");
+    /// assert_eq!(mask.at_layer(3).to_string(), "padding & causal");
+    /// ```
+    pub fn at_layer(&self, layer: u64) -> Mask {
+        let Node::Layers(arms) = self.node() else { return self.map_children(|part| part.at_layer(layer)) };
+        pick_arm(arms, layer).map_or_else(|| Mask::new(Node::None), |mask| mask.at_layer(layer))
+    }
+
+    /// True when the mask differs by layer, so that [`at_layer`](Mask::at_layer) must choose before it is bound.
+    pub fn has_layers(&self) -> bool {
+        matches!(self.node(), Node::Layers(_)) || self.children().into_iter().any(Mask::has_layers)
+    }
+}
+
+/// Applies every rule once, from the atoms up. `negate` asks for the complement.
+fn pass(mask: &Mask, negate: bool) -> Mask {
+    let join_of = |join: Join| if negate { join.other() } else { join };
+    match mask.node() {
+        Node::Full | Node::None => {
+            let full = (*mask.node() == Node::Full) != negate;
+            Mask::new(if full { Node::Full } else { Node::None })
+        }
+        Node::Not(a) => pass(a, !negate),
+        Node::And(parts) => joined(join_of(Join::All), parts.iter().map(|part| pass(part, negate))),
+        Node::Or(parts) => joined(join_of(Join::Any), parts.iter().map(|part| pass(part, negate))),
+        Node::Minus(a, b) => joined(join_of(Join::All), [pass(a, negate), pass(b, !negate)]),
+        Node::Heads(arms) => simple_arms(mask, arms, negate, Node::Heads),
+        Node::Batch(arms) => simple_arms(mask, arms, negate, Node::Batch),
+        Node::Layers(arms) => simple_arms(mask, arms, negate, Node::Layers),
+        _ => atom(mask, negate),
+    }
+}
+
+fn atom(mask: &Mask, negate: bool) -> Mask {
+    // What bind would refuse has no meaning to keep: it stays as written.
+    if check_node(mask.node()).is_err() {
+        return if negate { !mask.clone() } else { mask.clone() };
+    }
+    if let Some((axis, runs)) = read(mask) {
+        let runs = if negate { axis.complement(&runs) } else { runs };
+        return Mask::all(axis.write(&runs, Join::All));
+    }
+    let plain = match mask.node() {
+        Node::Stride { step: 1 } => Mask::new(Node::Full),
+        Node::Spans { spans } => match outermost(spans) {
+            spans if spans.is_empty() => Mask::new(Node::None),
+            spans => Mask::new(Node::Spans { spans }),
+        },
+        Node::Global(Set::Spans(spans)) => match Runs::of_spans(spans) {
+            runs if runs.is_empty() => Mask::new(Node::None),
+            runs if Axis::Key.is_all(&runs) => Mask::new(Node::Full),
+            runs => Mask::new(Node::Global(Set::Spans(runs.spans()))),
+        },
+        _ => mask.clone(),
+    };
+    match plain.node() {
+        Node::Full | Node::None => pass(&plain, negate),
+        _ if negate => !plain,
+        _ => plain,
+    }
+}
+
+/// The spans that lie in no other: a pair of positions that shares an inner span shares the outer one too. Spans that
+/// only overlap stay apart, for a pair may share neither.
+fn outermost(spans: &[Span]) -> Vec<Span> {
+    let end = |span: &Span| span.end.unwrap_or(u64::MAX);
+    let mut sorted: Vec<Span> = spans.iter().copied().filter(|span| span.start < end(span)).collect();
+    sorted.sort_by_key(|span| (span.start, std::cmp::Reverse(end(span))));
+    let mut reach = 0;
+    sorted.retain(|span| {
+        let outer = end(span) > reach;
+        reach = reach.max(end(span));
+        outer
+    });
+    sorted
+}
+
+/// The canonical form of operands, each canonical itself, joined by `&` or `|`.
+fn joined(join: Join, parts: impl IntoIterator<Item = Mask>) -> Mask {
+    let flat = match join.of(parts.into_iter().collect()).node() {
+        Node::And(parts) if join == Join::All => parts.clone(),
+        Node::Or(parts) if join == Join::Any => parts.clone(),
+        other => vec![Mask::new(other.clone())],
+    };
+    let (zero, unit) = (join.zero(), join.other().zero());
+    let mut sets: [Vec<Runs>; 3] = Default::default();
+    let (mut literals, mut composites) = (Vec::new(), Vec::new());
+    for part in flat {
+        if part == zero {
+            return zero;
+        }
+        match (read(&part), part.node()) {
+            (Some((axis, runs)), _) => sets[axis as usize].push(runs),
+            (None, Node::And(_) | Node::Or(_)) => composites.push(part),
+            _ if part == unit => {}
+            _ => literals.push(part),
+        }
+    }
+    let context = Context {
+        join,
+        sets: AXES.map(|axis| axis.join(join, &sets[axis as usize])),
+        literals: literals.into_iter().collect(),
+    };
+    if context.contradicts() {
+        return zero;
+    }
+    let mut operands: Vec<Mask> =
+        AXES.iter().zip(&context.sets).flat_map(|(axis, runs)| axis.write(runs, join)).collect();
+    let composites = composites.iter().filter_map(|composite| context.reduce(composite)).collect();
+    operands.extend(without_implied(join, composites));
+    operands.extend(context.literals);
+    if operands.contains(&zero) {
+        return zero;
+    }
+    in_order(join, operands)
+}
+
+/// What the plain operands of one `&` or `|` say; composite operands are read in its light.
+struct Context {
+    join: Join,
+    /// By axis, the set that the operands leave together.
+    sets: [Runs; 3],
+    literals: HashSet<Mask>,
+}
+
+impl Context {
+    /// True when an operand stands beside its complement.
+    fn contradicts(&self) -> bool {
+        self.literals.iter().any(|literal| match literal.node() {
+            Node::Not(inner) => self.literals.contains(inner),
+            _ => false,
+        })
+    }
+
+    /// A composite operand without the parts that the plain operands settle; `None` when they settle it whole.
+    fn reduce(&self, composite: &Mask) -> Option<Mask> {
+        // A set of more runs than this is not compared with every part of every composite.
+        const MOST: usize = 256;
+        let mut kept = Vec::new();
+        for part in composite.children() {
+            if let Some((axis, runs)) =
+                read(part).filter(|(axis, _)| self.sets[*axis as usize].as_slice().len() <= MOST)
+            {
+                let whole = &self.sets[axis as usize];
+                let both = axis.join(self.join, [whole, &runs]);
+                if both == *whole {
+                    return None;
+                }
+                let settled = if self.join == Join::All { both.is_empty() } else { axis.is_all(&both) };
+                if settled {
+                    continue;
+                }
+            } else if self.literals.contains(part) {
+                return None;
+            } else if self.literals.contains(&complement(part)) {
+                continue;
+            }
+            kept.push(part.clone());
+        }
+        Some(self.join.other().of(kept))
+    }
+}
+
+/// `!a`, or `a` for `!a`.
+fn complement(literal: &Mask) -> Mask {
+    match literal.node() {
+        Node::Not(inner) => inner.clone(),
+        _ => !literal.clone(),
+    }
+}
+
+/// Composite operands of one `&` (or `|`) without those that have all parts of another: `(a | b) & (a | b | c)` is
+/// `a | b`.
+fn without_implied(join: Join, composites: Vec<Mask>) -> Vec<Mask> {
+    // Each is compared with each; in a longer list the repetitions alone are worth finding.
+    const MOST: usize = 64;
+    let mut seen = HashSet::new();
+    let distinct: Vec<Mask> = composites.into_iter().filter(|mask| seen.insert(mask.clone())).collect();
+    if distinct.len() > MOST {
+        return distinct;
+    }
+    // A composite of which one part was left is none any more.
+    let parts: Vec<HashSet<&Mask>> = distinct
+        .iter()
+        .map(|mask| match (mask.node(), join) {
+            (Node::Or(parts), Join::All) | (Node::And(parts), Join::Any) => parts.iter().collect(),
+            _ => HashSet::new(),
+        })
+        .collect();
+    let implied = |i: usize| (0..parts.len()).any(|j| i != j && !parts[j].is_empty() && parts[j].is_subset(&parts[i]));
+    (0..distinct.len()).filter(|&i| !implied(i)).map(|i| distinct[i].clone()).collect()
+}
+
+fn in_order(join: Join, mut operands: Vec<Mask>) -> Mask {
+    operands.sort_by(|a, b| reading_order(a).cmp(&reading_order(b)).then_with(|| a.cmp(b)));
+    operands.dedup();
+    join.of(operands)
+}
+
+/// Plain atoms before complements before combinations, and among atoms the ones that shape the picture first.
+fn reading_order(mask: &Mask) -> (u8, u8) {
+    let class = match mask.node() {
+        Node::Not(_) => 1,
+        Node::And(_) | Node::Or(_) | Node::Minus(..) => 2,
+        _ => 0,
+    };
+    let atom = match mask.node() {
+        Node::Not(inner) => inner.node(),
+        node => node,
+    };
+    let rank = match atom {
+        Node::Causal { .. } | Node::Window { .. } | Node::Sliding { .. } => 0,
+        Node::Chunk { .. } | Node::Stride { .. } => 1,
+        Node::Documents { .. } => 2,
+        Node::Spans { .. } | Node::Tree { .. } | Node::Neighborhood { .. } => 3,
+        Node::Padding(_) => 4,
+        Node::Prefix { .. } | Node::Keys(_) => 5,
+        Node::Queries(_) => 6,
+        Node::Global(_) => 7,
+        Node::Clearance => 8,
+        Node::Random { .. } | Node::RandomBlocks { .. } => 9,
+        Node::Dense { .. } | Node::Closure { .. } => 10,
+        Node::Batch(_) => 11,
+        Node::Heads(_) => 12,
+        Node::Layers(_) => 13,
+        _ => 14,
+    };
+    (class, rank)
+}
+
+/// `heads`, `batch` or `layers`: arms that say the same become one, arms that say what holds elsewhere anyway go.
+fn simple_arms(mask: &Mask, arms: &[Arm], negate: bool, wrap: fn(Vec<Arm>) -> Node) -> Mask {
+    if check_node(mask.node()).is_err() {
+        return if negate { !mask.clone() } else { mask.clone() };
+    }
+    // Where no arm speaks, nothing is allowed, so its complement is everything.
+    let mut elsewhere = Mask::new(if negate { Node::Full } else { Node::None });
+    let mut spans: HashMap<Mask, Vec<Runs>> = HashMap::new();
+    let mut every: Vec<(u64, u64, Mask)> = Vec::new();
+    for arm in arms {
+        let held = pass(&arm.mask, negate);
+        let runs = match &arm.selector {
+            Selector::Else => {
+                elsewhere = held;
+                continue;
+            }
+            Selector::Every { step, from } if *step > 1 => {
+                every.push((*from, *step, held));
+                continue;
+            }
+            Selector::Every { from, .. } => Runs::of_spans(&[Span { start: *from, end: None }]),
+            Selector::Spans(list) => Runs::of_spans(list),
+        };
+        spans.entry(held).or_default().push(runs);
+    }
+    if Axis::Key.is_all(&Axis::Key.join(Join::Any, spans.values().flatten())) {
+        elsewhere = Mask::new(Node::None);
+    }
+    let mut out: Vec<Arm> = spans
+        .into_iter()
+        .map(|(held, runs)| (held, Axis::Key.join(Join::Any, &runs)))
+        .filter(|(held, runs)| *held != elsewhere && !runs.is_empty())
+        .map(|(mask, runs)| Arm { selector: Selector::Spans(runs.spans()), mask })
+        .collect();
+    every.sort();
+    let every = every.into_iter().filter(|(_, _, held)| *held != elsewhere);
+    out.sort();
+    out.extend(every.map(|(from, step, mask)| Arm { selector: Selector::Every { step, from }, mask }));
+    match &out[..] {
+        [] => return elsewhere,
+        [Arm { selector: Selector::Spans(spans), mask }] if Axis::Key.is_all(&Runs::of_spans(spans)) => {
+            return mask.clone();
+        }
+        _ => {}
+    }
+    if *elsewhere.node() != Node::None {
+        out.push(Arm { selector: Selector::Else, mask: elsewhere });
+    }
+    Mask::new(wrap(out))
+}

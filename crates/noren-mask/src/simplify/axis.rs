@@ -1,0 +1,149 @@
+//! Atoms that look at one number only: the distance `k - q`, the key, or the query. Each is a set of integers, so that
+//! any number of them joins into one.
+
+use super::runs::Runs;
+use crate::check::{LIMIT, check_node};
+use crate::mask::{Mask, Node, PerRow};
+use crate::set::Set;
+
+/// The number an atom looks at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Axis {
+    /// `k - q`, any integer.
+    Distance,
+    /// `k`, from 0: a slot of a ring buffer that holds no key is never allowed, whatever the mask says of it.
+    Key,
+    /// `q`, any integer: a query may stand before position 0.
+    Query,
+}
+
+/// Every axis, in the order in which its atoms are written.
+pub(super) const AXES: [Axis; 3] = [Axis::Distance, Axis::Key, Axis::Query];
+
+/// `&` or `|`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Join {
+    All,
+    Any,
+}
+
+impl Join {
+    pub(super) fn other(self) -> Self {
+        if self == Join::All { Join::Any } else { Join::All }
+    }
+
+    pub(super) fn of(self, masks: Vec<Mask>) -> Mask {
+        if self == Join::All { Mask::all(masks) } else { Mask::any(masks) }
+    }
+
+    /// What swallows everything: `none` for `&`, `full` for `|`.
+    pub(super) fn zero(self) -> Mask {
+        Mask::new(if self == Join::All { Node::None } else { Node::Full })
+    }
+}
+
+impl Axis {
+    /// The least number on the axis.
+    fn first(self) -> i64 {
+        if self == Axis::Key { 0 } else { i64::MIN }
+    }
+
+    pub(super) fn complement(self, runs: &Runs) -> Runs {
+        runs.missing(self.first(), i64::MAX)
+    }
+
+    pub(super) fn is_all(self, runs: &Runs) -> bool {
+        self.complement(runs).is_empty()
+    }
+
+    /// The intersection or union of many sets.
+    pub(super) fn join<'a>(self, join: Join, sets: impl IntoIterator<Item = &'a Runs>) -> Runs {
+        match join {
+            Join::Any => Runs::of(sets.into_iter().flat_map(|set| set.as_slice().iter().copied())),
+            Join::All => {
+                let outside: Vec<Runs> = sets.into_iter().map(|set| self.complement(set)).collect();
+                self.complement(&self.join(Join::Any, &outside))
+            }
+        }
+    }
+
+    /// The masks that, joined, allow exactly `runs` of the axis; none when `join` of nothing says the same.
+    pub(super) fn write(self, runs: &Runs, join: Join) -> Vec<Mask> {
+        if runs.is_empty() {
+            return if join == Join::All { vec![join.zero()] } else { Vec::new() };
+        }
+        if self.is_all(runs) {
+            return if join == Join::Any { vec![join.zero()] } else { Vec::new() };
+        }
+        match self {
+            Axis::Key => vec![Mask::new(Node::Keys(Set::Spans(runs.spans())))],
+            Axis::Query if runs.as_slice()[0].0 < 0 => {
+                vec![!Mask::new(Node::Queries(Set::Spans(self.complement(runs).spans())))]
+            }
+            Axis::Query => vec![Mask::new(Node::Queries(Set::Spans(runs.spans())))],
+            Axis::Distance => write_bands(runs.as_slice(), join),
+        }
+    }
+}
+
+/// Distances as bands: in a union one for each run, in an intersection the hull without its holes.
+fn write_bands(runs: &[(i64, i64)], join: Join) -> Vec<Mask> {
+    let (first, last) = (runs[0], runs[runs.len() - 1]);
+    let holes = runs.windows(2).map(|pair| (pair[0].1 + 1, pair[1].0 - 1));
+    if join == Join::All {
+        let hull = (first.0 != i64::MIN || last.1 != i64::MAX).then(|| band(first.0, last.1));
+        return hull.into_iter().chain(holes.map(|(first, last)| !band(first, last))).collect();
+    }
+    if first.0 != i64::MIN || last.1 != i64::MAX {
+        return runs.iter().map(|&(first, last)| band(first, last)).collect();
+    }
+    // Both ends are open: everything but the stretch between them, and what lies in that stretch.
+    let inner = &runs[1..runs.len() - 1];
+    inner.iter().map(|&(first, last)| band(first, last)).chain([!band(first.1 + 1, last.0 - 1)]).collect()
+}
+
+/// `first <= k - q <= last` by its friendliest name.
+fn band(first: i64, last: i64) -> Mask {
+    let left = (first != i64::MIN).then(|| -first);
+    let right = (last != i64::MAX).then_some(last);
+    Mask::new(match (left, right) {
+        (None, Some(offset)) => Node::Causal { offset },
+        (Some(left), Some(0)) => Node::Sliding { window: left as u64 + 1 },
+        _ => Node::Window { left, right },
+    })
+}
+
+/// The axis and the set of an atom or its complement; `None` when it looks at more than one number, or so far out that a
+/// complement would not fit.
+pub(super) fn read(mask: &Mask) -> Option<(Axis, Runs)> {
+    match mask.node() {
+        Node::Not(inner) => {
+            let (axis, runs) = read_atom(inner.node())?;
+            Some((axis, axis.complement(&runs)))
+        }
+        atom => read_atom(atom),
+    }
+}
+
+fn read_atom(atom: &Node) -> Option<(Axis, Runs)> {
+    let side = |side: Option<i64>, open: i64| match side {
+        Some(at) if at.unsigned_abs() >= LIMIT => None,
+        Some(at) => Some(at),
+        None => Some(open),
+    };
+    let read = match atom {
+        Node::Causal { offset } => (Axis::Distance, Runs::of([(i64::MIN, side(Some(*offset), 0)?)])),
+        Node::Window { left, right } => {
+            let first = side(left.map(i64::wrapping_neg), i64::MIN)?;
+            (Axis::Distance, Runs::of([(first, side(*right, i64::MAX)?)]))
+        }
+        Node::Sliding { window } => (Axis::Distance, Runs::of([(1 - i64::try_from(*window).ok()?, 0)])),
+        Node::Chunk { size: 1 } => (Axis::Distance, Runs::of([(0, 0)])),
+        Node::Prefix { lengths: PerRow::All(n) } => (Axis::Key, Runs::of([(0, i64::try_from(*n).ok()? - 1)])),
+        Node::Keys(Set::Spans(spans)) => (Axis::Key, Runs::of_spans(spans)),
+        Node::Queries(Set::Spans(spans)) => (Axis::Query, Runs::of_spans(spans)),
+        _ => return None,
+    };
+    // What bind refuses has no set; asked last, for it walks long lists.
+    check_node(atom).is_ok().then_some(read)
+}
