@@ -217,7 +217,7 @@ fn whole(at: At<'_>, what: &str) -> Result<i64, Error> {
 }
 
 fn read_lengths(at: &At<'_>) -> Result<Vec<u64>, Error> {
-    at.list("a list of lengths, one per batch row", |n| length(n))
+    at.list("a list of lengths, one per batch row", length)
 }
 
 fn length(at: At<'_>) -> Result<u64, Error> {
