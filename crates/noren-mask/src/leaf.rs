@@ -123,9 +123,13 @@ impl Levels {
         });
     }
 
-    /// The first position after `q` whose level differs.
+    /// The first position after `q` whose level differs; positions outside the list have none.
     pub(crate) fn next_border(&self, q: i64) -> Option<i64> {
-        (0..self.len).contains(&q).then(|| self.run_end(self.run_at(q)))
+        match q {
+            q if q < 0 => Some(0),
+            q if q < self.len => Some(self.run_end(self.run_at(q))),
+            _ => None,
+        }
     }
 }
 

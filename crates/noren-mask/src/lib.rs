@@ -1,4 +1,50 @@
-//! The mask language of noren.
+//! Attention masks: say any mask, plan it exactly, ask about it, draw it.
+//!
+//! A transformer's *mask* decides which token may read which. Here a mask is a value: an expression over atoms such as
+//! [`causal`](atoms::causal) or [`documents`](atoms::documents), written in Rust or as text.
+//!
+//! ```
+//! use noren_mask::{Mask, atoms::*};
+//! let mask = sliding(4096) | causal() & keys(0..4);
+//! assert_eq!(mask, "sliding(4096) | causal & keys(0..4)".parse::<Mask>()?);
+//! # Ok::<(), noren_mask::ParseError>(())
+//! ```
+//!
+//! It knows no lengths. [`Mask::bind`] gives it a [`Shape`] and [`Facts`] (lengths, documents, labels, levels, arrays) and
+//! checks everything; a [`BoundMask`] knows each cell.
+//!
+//! ```
+//! use noren_mask::{Facts, Shape, atoms::*};
+//! let facts = Facts::new().lengths([5, 3]);
+//! let bound = (causal() & padding()).bind(&Shape::square(5).batch(2), &facts)?;
+//! assert!(bound.allowed(0, 0, 4, 3));
+//! assert!(!bound.allowed(1, 0, 4, 3));
+//! assert_eq!(bound.explain(1, 0, 4, 3)?.root.why, "denied by `padding`: key 3 is padding in batch row 1, which holds 3 tokens");
+//! # Ok::<(), noren_mask::Error>(())
+//! ```
+//!
+//! A [`Plan`] is what kernels and other systems read: query tiles with the keys they read, full or mixed, in memory that
+//! goes with the tiles and not with `q_len * kv_len`.
+//!
+//! ```
+//! use noren_mask::{Facts, Shape, atoms::*};
+//! let bound = (sliding(4096) | causal() & keys(0..4)).bind(&Shape::square(1 << 20), &Facts::new())?;
+//! let plan = bound.plan();
+//! assert!(plan.bytes() < 1 << 20); // a dense mask would take a terabyte
+//! # Ok::<(), noren_mask::Error>(())
+//! ```
+//!
+//! Where to go on:
+//!
+//! * [`atoms`]: everything a mask can say, each with its picture
+//! * [`Facts`]: what masks need to know of the data, and how to make it from what you have
+//! * [`BoundMask`]: cells, explanations, comparisons, pictures
+//! * [`Plan`], [`PatternPlan`], [`Transposed`], [`Stats`]: what to compute and what it costs
+//! * [`Spec`] and [`Score`]: a mask with what is done to the scores
+//!
+//! The crate has no `unsafe`, no threads and no tensor type.
+#![forbid(unsafe_code)]
+
 mod array;
 pub mod atoms;
 mod bind;
@@ -21,6 +67,7 @@ mod philox;
 mod plan;
 mod plan_serde;
 mod print;
+mod render;
 mod schedule;
 mod score;
 mod set;
@@ -38,6 +85,7 @@ pub use facts::{Facts, RealTokens, Rows};
 pub use mask::{Arm, Mask, Node, Padding, PerRow, Real, Side};
 pub use parse::ParseError;
 pub use plan::{Kind, PatternPlan, Plan, PlanOptions, Tile, TileSpan};
+pub use render::{Cover, Grid, GridOptions, Picture, TerminalOptions};
 pub use schedule::WorkItem;
 pub use score::{Score, Spec};
 pub use set::{Selector, Set, Span};

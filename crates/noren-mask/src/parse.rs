@@ -120,11 +120,11 @@ impl<'a> Parser<'a> {
     }
 
     fn union(&mut self) -> Parsed<Part> {
-        self.chain(Kind::Or, Self::intersection, |parts| Mask::any(parts))
+        self.chain(Kind::Or, Self::intersection, Mask::any)
     }
 
     fn intersection(&mut self) -> Parsed<Part> {
-        self.chain(Kind::And, Self::difference, |parts| Mask::all(parts))
+        self.chain(Kind::And, Self::difference, Mask::all)
     }
 
     /// One or more operands with the same operator between them.
@@ -408,7 +408,11 @@ impl<'a> Parser<'a> {
     fn float(&mut self) -> Parsed<f64> {
         let token = self.advance()?;
         let digits = self.slice(token).replace('_', "");
-        digits.parse().ok().filter(|x: &f64| x.is_finite()).ok_or_else(|| number_too_large(token))
+        digits
+            .parse()
+            .ok()
+            .filter(|x: &f64| x.is_finite())
+            .ok_or_else(|| ParseError::at(token.span(), "the number is too large").mend("at most 1.7e308 is possible"))
     }
 
     fn text_of_next(&mut self) -> Parsed<String> {

@@ -37,7 +37,7 @@ pub(crate) fn sample_blocks(q_block: i64, blocks: u64, count: u64, seed: u64) ->
     for (draw, top) in (blocks - count..blocks).enumerate() {
         let w = philox([draw as u32, 0xB10C, q_block as u32, (q_block >> 32) as u32], seed);
         let word = u128::from(w[0]) << 32 | u128::from(w[1]);
-        let pick = (word * u128::from(top + 1) >> 64) as u64;
+        let pick = ((word * u128::from(top + 1)) >> 64) as u64;
         if !chosen.insert(pick) {
             chosen.insert(top);
         }

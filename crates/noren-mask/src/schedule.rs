@@ -17,8 +17,8 @@ pub struct WorkItem {
 }
 
 impl Plan {
-    /// Cuts all tiles of all batch rows and heads into at least `parts` items (where there are as many tiles) of about equal
-    /// cost. Heads that share keys and values follow each other.
+    /// Cuts all tiles of all batch rows and heads into items that cost about a `parts`-th of the whole: one of several tiles
+    /// exceeds that share by at most half its last tile. Heads that share keys and values follow each other.
     ///
     /// Every tile is in exactly one item; tiles that read nothing are too, because somebody must write their empty rows.
     pub fn schedule(&self, parts: usize) -> Vec<WorkItem> {
@@ -32,8 +32,8 @@ impl Plan {
             let costs = &costs[self.pattern_of(batch, head)];
             let mut item = WorkItem { batch, head, tiles: 0..0, cost: 0 };
             for (tile, cost) in costs.iter().enumerate() {
-                // closing an item early keeps each at most one tile above the target
-                if item.cost > 0 && item.cost + cost / 2 > target {
+                // the tile goes where its middle lies
+                if item.cost > 0 && 2 * item.cost + cost > 2 * target {
                     items.push(std::mem::replace(&mut item, WorkItem { batch, head, tiles: tile..tile, cost: 0 }));
                 }
                 item.tiles.end = tile + 1;

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Universe, atoms, expressions, wild_atoms, wild_names};
 use noren_mask::atoms::*;
-use noren_mask::{Mask, Score, Spec};
+use noren_mask::{Mask, Score, Span, Spec};
 use proptest::prelude::*;
 
 const UNIVERSE: Universe = Universe { batch: 2, heads: 4, len: 12 };
@@ -138,7 +138,7 @@ fn specs() {
     }
     let spec: Spec = "padding + bias(bias) + softcap(2.5)".parse().unwrap();
     assert_eq!(spec, padding() + Score::bias("bias") + Score::softcap(2.5));
-    assert_eq!("causal | padding + bias".parse::<Spec>().unwrap(), causal() | padding() + Score::bias("bias"));
+    assert_eq!("causal | padding + bias".parse::<Spec>().unwrap(), causal() | (padding() + Score::bias("bias")));
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn check_refuses_what_the_parser_refuses() {
     for (mask, message) in [
         (sliding(0), "`sliding(0)`: window is 0: give at least 1"),
         (stride(0), "`stride(0)`: step is 0: give at least 1"),
-        (keys(14..10), "`keys(14..10)`: range 14..10 is reversed: write 10..14"),
+        (keys(Span { start: 14, end: Some(10) }), "`keys(14..10)`: range 14..10 is reversed: write 10..14"),
         (random(f64::NAN, 1), "`random(NaN, 1)`: p is NaN: give a probability from 0 to 1"),
         (random_blocks(8, 0, 1), "`random_blocks(8, 0, 1)`: count is 0: give at least 1"),
         (

@@ -1,8 +1,8 @@
 //! [`attention`] and [`attention_into`]: the public entry to the forward pass.
 
 use crate::kernel::{forward::Forward, forward::Jobs, output::SharedRows, scores::Modifiers, tile::Context};
-use noren_mask::Plan;
 use crate::{Error, Level, Options, View, ViewMut};
+use noren_mask::Plan;
 
 /// What [`attention`] returns.
 #[derive(Clone, PartialEq, Debug)]
@@ -24,7 +24,13 @@ pub struct Output {
 /// A row's result depends on what the row may read and on the processor path, and on nothing else, to the bit: not on
 /// hidden keys and values (infinities and NaN included), padding, batch mates, packed neighbours, or threads. (The one
 /// reservation: parts of a sum that are more than 2^126 times smaller than the row's largest weight may round differently.)
-pub fn attention(q: &View<'_>, k: &View<'_>, v: &View<'_>, plan: &Plan, options: &Options<'_>) -> Result<Output, Error> {
+pub fn attention(
+    q: &View<'_>,
+    k: &View<'_>,
+    v: &View<'_>,
+    plan: &Plan,
+    options: &Options<'_>,
+) -> Result<Output, Error> {
     let shape = check(q, k, v, plan, options)?;
     let rows = shape[..3].iter().product::<usize>();
     let mut out = vec![0.0; rows * shape[3]];
@@ -76,7 +82,13 @@ pub fn attention_into(
 }
 
 /// Refuses arrays and options that do not fit the plan; returns the shape of the output.
-pub(crate) fn check(q: &View<'_>, k: &View<'_>, v: &View<'_>, plan: &Plan, options: &Options<'_>) -> Result<[usize; 4], Error> {
+pub(crate) fn check(
+    q: &View<'_>,
+    k: &View<'_>,
+    v: &View<'_>,
+    plan: &Plan,
+    options: &Options<'_>,
+) -> Result<[usize; 4], Error> {
     let shape = plan.shape();
     shape.check()?;
     let (batch, heads, kv_heads) = (shape.batch_len(), shape.head_count(), shape.kv_head_count());
@@ -88,7 +100,8 @@ pub(crate) fn check(q: &View<'_>, k: &View<'_>, v: &View<'_>, plan: &Plan, optio
         ("v", v.shape(), [batch, kv_heads, shape.kv_len(), v_dim], "[batch, kv_heads, kv_len, v_dim]"),
     ] {
         if given != expected {
-            let expected = format!("the plan and q's head_dim make {what} {expected:?}: bind the mask to the arrays' sizes");
+            let expected =
+                format!("the plan and q's head_dim make {what} {expected:?}: bind the mask to the arrays' sizes");
             return Err(mismatch(name, given.to_vec(), expected));
         }
     }

@@ -4,7 +4,6 @@ mod error;
 mod kernel;
 mod options;
 
-
 pub mod reference;
 mod view;
 

@@ -55,7 +55,8 @@ impl Options<'_> {
 
     /// Refuses options that make no sense for this shape.
     pub(crate) fn check(&self, shape: &Shape) -> Result<(), Error> {
-        let refuse = |name, given: String, problem: &str| Err(Error::Option { name, given, problem: problem.to_owned() });
+        let refuse =
+            |name, given: String, problem: &str| Err(Error::Option { name, given, problem: problem.to_owned() });
         if let Some(scale) = self.scale.filter(|s| !s.is_finite()) {
             return refuse("scale", scale.to_string(), "give a finite number");
         }
@@ -80,7 +81,8 @@ impl Options<'_> {
                 Bias::Relative { table } => match table.shape() {
                     [1, h, 1, width] if (h == 1 || h == heads) && width % 2 == 1 => {}
                     given => {
-                        let expected = format!("it must be [1, {heads} or 1, 1, 2 * reach + 1], an odd number of distances");
+                        let expected =
+                            format!("it must be [1, {heads} or 1, 1, 2 * reach + 1], an odd number of distances");
                         return Err(Error::Shape { name: "relative bias table", given: given.to_vec(), expected });
                     }
                 },

@@ -39,7 +39,13 @@ pub struct Gradients {
 }
 
 /// [`forward`] for the cells that a plan's mask allows, asked one by one from its definition.
-pub fn forward_plan(q: &View<'_>, k: &View<'_>, v: &View<'_>, plan: &Plan, options: &Options<'_>) -> Result<Forward, Error> {
+pub fn forward_plan(
+    q: &View<'_>,
+    k: &View<'_>,
+    v: &View<'_>,
+    plan: &Plan,
+    options: &Options<'_>,
+) -> Result<Forward, Error> {
     crate::attention::check(q, k, v, plan, options)?;
     let allowed = |[b, h, i, j]: [usize; 4]| plan.bound().allowed(b, h, i, j);
     let distance = |[b, _, i, j]: [usize; 4]| plan.key_position(b, j) - plan.query_position(b, i);
@@ -53,7 +59,8 @@ pub fn forward(q: &View<'_>, k: &View<'_>, v: &View<'_>, cells: &Cells<'_>, opti
     for (b, h, i) in rows(batch, heads, q_len) {
         let row = Row::new(q, k, cells, options, [b, h, i]);
         let kv_head = h * kv_heads / heads;
-        let output = |d| (0..kv_len).filter(|j| row.allowed[*j]).map(|j| row.p[j] * at(v, [b, kv_head, j, d])).sum::<f64>();
+        let output =
+            |d| (0..kv_len).filter(|j| row.allowed[*j]).map(|j| row.p[j] * at(v, [b, kv_head, j, d])).sum::<f64>();
         out.extend((0..v_dim).map(output));
         lse.push(row.lse);
     }
@@ -61,12 +68,7 @@ pub fn forward(q: &View<'_>, k: &View<'_>, v: &View<'_>, cells: &Cells<'_>, opti
 }
 
 /// The gradients of `sum(out * dout)`, where `dout` is shaped as the output.
-pub fn backward(
-    [q, k, v]: [&View<'_>; 3],
-    dout: &View<'_>,
-    cells: &Cells<'_>,
-    options: &Options<'_>,
-) -> Gradients {
+pub fn backward([q, k, v]: [&View<'_>; 3], dout: &View<'_>, cells: &Cells<'_>, options: &Options<'_>) -> Gradients {
     let ([batch, heads, q_len, head_dim], [_, kv_heads, kv_len, v_dim]) = (q.shape(), v.shape());
     let scale = options.scale_for(head_dim);
     let mut grad = Gradients {
@@ -115,7 +117,8 @@ struct Row {
 impl Row {
     fn new(q: &View<'_>, k: &View<'_>, cells: &Cells<'_>, options: &Options<'_>, [b, h, i]: [usize; 3]) -> Row {
         let ([_, heads, q_len, head_dim], [_, kv_heads, kv_len, _]) = (q.shape(), k.shape());
-        let broadcast = |view: &View<'_>, j| at(&view.broadcast([q.shape()[0], heads, q_len, kv_len]).unwrap(), [b, h, i, j]);
+        let broadcast =
+            |view: &View<'_>, j| at(&view.broadcast([q.shape()[0], heads, q_len, kv_len]).unwrap(), [b, h, i, j]);
         let soft = |j| options.soft.as_ref().map_or(1.0, |soft| broadcast(soft, j));
         let allowed: Vec<bool> = (0..kv_len).map(|j| (cells.allowed)([b, h, i, j]) && soft(j) != 0.0).collect();
         let (mut score, mut cap_slope) = (vec![f64::NEG_INFINITY; kv_len], vec![1.0; kv_len]);
@@ -145,7 +148,8 @@ impl Row {
             return Row { p: vec![0.0; kv_len], allowed, cap_slope, sink: 0.0, lse: f64::NEG_INFINITY };
         }
         let top = top.max(sink);
-        let weight: Vec<f64> = (0..kv_len).map(|j| if allowed[j] { soft(j) * (score[j] - top).exp() } else { 0.0 }).collect();
+        let weight: Vec<f64> =
+            (0..kv_len).map(|j| if allowed[j] { soft(j) * (score[j] - top).exp() } else { 0.0 }).collect();
         let total = weight.iter().sum::<f64>() + (sink - top).exp();
         let p = weight.iter().map(|w| w / total).collect();
         Row { p, allowed, cap_slope, sink: (sink - top).exp() / total, lse: total.ln() + top }

@@ -60,7 +60,8 @@ impl Layout {
             *(if reach < 0 { &mut low } else { &mut high }) += reach;
         }
         if low < 0 || high >= len as i128 {
-            let problem = format!("it would reach from value {low} to {high}: give memory that holds these, or other strides");
+            let problem =
+                format!("it would reach from value {low} to {high}: give memory that holds these, or other strides");
             return Err(self.error(len, &problem));
         }
         Ok(self)
@@ -164,6 +165,13 @@ impl<'a> View<'a> {
                 }
             }
         }
+    }
+
+    /// The row at `[b, h, i]` as a slice, when its values are adjacent.
+    #[inline(always)]
+    pub(crate) fn row(&self, [b, h, i]: [usize; 3]) -> Option<&'a [f32]> {
+        let start = self.layout.index([b, h, i, 0]);
+        (self.layout.strides[3] == 1).then(|| &self.data[start..start + self.layout.shape[3]])
     }
 
     /// All rows of `[b, h]` from row `first` on as one slice, when they lie one after the other without gaps.

@@ -108,7 +108,8 @@ fn the_reference_is_the_stored_definition() {
         let cells = Cells { allowed: &allowed, distance: &distance };
         case.with_options(|options| {
             let forward = reference::forward(&q.view(), &k.view(), &v.view(), &cells, options);
-            let worst = difference(&floats(&forward.out), &doubles(&out)).max(difference(&floats(&forward.lse), &doubles(&lse)));
+            let worst = difference(&floats(&forward.out), &doubles(&out))
+                .max(difference(&floats(&forward.lse), &doubles(&lse)));
             assert!(worst <= 1e-6, "{}: forward off by {worst:.1e}", case.name);
             let grad = reference::backward([&q.view(), &k.view(), &v.view()], &dout.view(), &cells, options);
             for (name, got, expected) in [("dq", grad.dq, dq), ("dk", grad.dk, dk), ("dv", grad.dv, dv)] {

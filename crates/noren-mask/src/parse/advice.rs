@@ -8,7 +8,7 @@ use super::{MAX_DEPTH, Parser, suggest, vocabulary};
 /// What to say when the grammar does not fit.
 impl Parser<'_> {
     /// What the next token is, for a message.
-    pub(super) fn found(&self) -> String {
+    fn found(&self) -> String {
         let text = clip(self.slice(self.token)).escape_debug().to_string();
         match self.token.kind {
             Kind::End => "the text ends here".into(),
@@ -70,6 +70,11 @@ impl Parser<'_> {
     }
 
     pub(super) fn after_argument(&self, entry: &Entry, open: Token) -> Box<ParseError> {
+        if self.slice(self.token) == "..="
+            && let Some(error) = self.foreign_operator()
+        {
+            return error;
+        }
         let error = self.unexpected(&["`,`", "`)`"]);
         match self.token.kind {
             Kind::End => ParseError::at(open.span(), "this `(` is never closed").mend("add `)`"),
@@ -82,7 +87,7 @@ impl Parser<'_> {
     }
 
     /// An operator of another language, with what it is called here.
-    pub(super) fn foreign_operator(&self) -> Option<Box<ParseError>> {
+    fn foreign_operator(&self) -> Option<Box<ParseError>> {
         let text = self.slice(self.token);
         let word = self.token.kind == Kind::Name;
         let mend = match text {

@@ -75,13 +75,13 @@ impl ParseError {
         let start = self.span.start.min(self.text.len());
         let line_start = self.text[..start].rfind('\n').map_or(0, |i| i + 1);
         let line_end = self.text[start..].find('\n').map_or(self.text.len(), |i| start + i);
-        let line = &self.text[line_start..line_end];
+        let line = self.text[line_start..line_end].trim_end_matches('\r');
         let column = self.text[line_start..start].chars().count();
         let marked = self.text[start..self.span.end.clamp(start, line_end)].chars().count().max(1);
         let first = if column + marked.min(SHOWN / 2) <= SHOWN { 0 } else { column - SHOWN / 2 };
         let visible = |c: char| if c.is_control() { if c == '\t' { ' ' } else { '\u{fffd}' } } else { c };
         let mut shown: String = line.chars().skip(first).take(SHOWN).map(visible).collect();
-        let rest = line.chars().skip(first + SHOWN).next().is_some();
+        let rest = line.chars().nth(first + SHOWN).is_some();
         let mut blanks = column - first;
         let carets = marked.min(SHOWN - blanks);
         if first > 0 {

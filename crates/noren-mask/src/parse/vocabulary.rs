@@ -84,14 +84,18 @@ pub(crate) const ATOMS: &[Entry] = &[
             may("dilation", "distance between two cells of the window by dimension"),
         ],
     ),
-    entry("random", "random(0.1, 42)", &[need("p", "probability of a cell"), need("seed", "seed")]),
+    entry(
+        "random",
+        "random(0.1, 42)",
+        &[need("p", "probability of a cell"), need("seed", "number that fixes the pattern")],
+    ),
     entry(
         "random_blocks",
         "random_blocks(64, 3, 42)",
         &[
             need("block", "length of a block"),
             need("count", "number of key blocks for each query block"),
-            need("seed", "seed"),
+            need("seed", "number that fixes the pattern"),
         ],
     ),
     entry("dense", "dense(name)", &[need("name", "name of the keep-array")]),

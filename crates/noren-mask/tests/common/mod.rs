@@ -3,7 +3,7 @@
 #![allow(dead_code, unreachable_pub)] // each test binary takes what it needs
 
 use noren_mask::atoms::*;
-use noren_mask::{Mask, Padding, Selector, Set, Side, Span};
+use noren_mask::{Array, Facts, Mask, Padding, Selector, Set, Shape, Side, Span};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -131,12 +131,12 @@ pub fn atoms(u: Universe) -> BoxedStrategy<Mask> {
 
 /// Selectors of arms that do not overlap and name indices of `0..count`, perhaps with an `else`.
 fn selectors(count: u64) -> impl Strategy<Value = Vec<Selector>> {
-    let spans = (vec(0..=count, 1..4), any::<bool>(), any::<bool>()).prop_map(|(mut cuts, open, other)| {
+    let spans = (vec(0..=count, 1..4), any::<bool>(), any::<bool>()).prop_map(move |(mut cuts, open, other)| {
         cuts.sort_unstable();
         cuts.dedup();
         let mut arms: Vec<Selector> = cuts.windows(2).map(|w| Selector::from(w[0]..w[1])).collect();
         match cuts.last() {
-            Some(last) if open => arms.push(Selector::from(*last..)),
+            Some(last) if open && *last < count => arms.push(Selector::from(*last..)),
             _ => {}
         }
         if other || arms.is_empty() {
@@ -163,7 +163,7 @@ pub fn expressions(u: Universe, atoms: BoxedStrategy<Mask>, depth: u32, by_layer
             let by = prop_oneof![
                 arms(u.heads, inner.clone()).prop_map(heads),
                 arms(u.batch, inner.clone()).prop_map(batch),
-                arms(6, inner.clone()).prop_map(move |arms| if by_layer { layers(arms) } else { heads(arms) }),
+                arms(u.heads, inner.clone()).prop_map(move |arms| if by_layer { layers(arms) } else { heads(arms) }),
             ];
             prop_oneof![
                 2 => inner.clone().prop_map(|a| !a),
@@ -179,6 +179,33 @@ pub fn expressions(u: Universe, atoms: BoxedStrategy<Mask>, depth: u32, by_layer
 /// Masks over every atom, up to five deep, that bind to a shape of this universe.
 pub fn masks(u: Universe) -> BoxedStrategy<Mask> {
     expressions(u, atoms(u), 5, false)
+}
+
+/// A square or cached shape of this universe and facts for every atom in [`atoms`].
+pub fn settings(u: Universe) -> BoxedStrategy<(Shape, Facts)> {
+    let (rows, len) = (u.batch as usize, u.len as usize);
+    let shape = prop_oneof![Just(0..len), (0..len).prop_map(move |past| past..len)]
+        .prop_map(move |new| Shape::cached(new.start, new.len()).batch(rows).heads(u.heads as usize));
+    let facts = (vec(0..=u.len, rows), any::<bool>(), partition(u.len), vec(0..3i64, len), vec(spans_in(u.len), 2));
+    (shape, facts, any::<u64>())
+        .prop_map(move |(shape, (lengths, left, documents, levels, labels), seed)| {
+            let cells: Vec<bool> = (0..shape.q_len() * len).map(|i| seed >> (i % 61) & 1 == 1).collect();
+            let array = || Array::keep(&[1, 1, shape.q_len(), len], &cells).expect("as many cells as the shape says");
+            let mut facts = Facts::new()
+                .lengths(lengths)
+                .side(if left { Side::Left } else { Side::Right })
+                .documents(documents)
+                .levels(levels)
+                .closure(CLOSURES[0], |batch, head, q, k| (batch + head + q + k).is_multiple_of(2));
+            for (label, at) in LABELS.iter().zip(labels) {
+                facts = facts.label(*label, at);
+            }
+            for name in ARRAYS {
+                facts = facts.array(name, array());
+            }
+            (shape, facts)
+        })
+        .boxed()
 }
 
 /// Names that need quotes and escapes, and some that do not.

@@ -4,22 +4,24 @@
 //! group. Threads take the next one from the list. Keys are packed by whoever comes first to a *pack* entry or, should it
 //! come too late, by the first job that needs them; they are dropped with the last job of their head.
 
+use super::level::Task;
 use super::pack::{Head, Packed};
 use super::simd::Simd;
 use super::tile::{Context, Job, ROWS, Scratch, TileKernel};
-use super::level::Task;
 use crate::View;
 use noren_mask::{Kind, PatternPlan, Plan};
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A job costs this many cells more than it computes: its queries, its sums, its mask.
 const JOB_OVERHEAD: u64 = 2048;
 
 /// Below this many multiplications another thread would be woken for less than it costs.
 const WORTH_A_THREAD: u64 = 1 << 20;
+
+/// Values that so many rows read are copied to where vectors are aligned.
+const WORTH_ALIGNING: u64 = 512;
 
 /// Jobs that read one key-value head.
 struct Unit {
@@ -28,6 +30,8 @@ struct Unit {
     /// No key outside is allowed for any of the jobs.
     hull: Range<usize>,
     jobs: Range<usize>,
+    /// Cells its jobs compute.
+    cost: u64,
 }
 
 /// All work of a call.
@@ -59,10 +63,11 @@ impl Jobs {
                     cut(plan, pattern, batch, heads, &mut found);
                 }
                 found.sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
-                total += found.iter().map(|(cost, _)| cost).sum::<u64>();
+                let cost = found.iter().map(|(cost, _)| cost).sum::<u64>();
+                total += cost;
                 let first = jobs.len();
                 jobs.extend(found.into_iter().map(|(_, job)| job));
-                units.push(Unit { batch, kv_head, hull: hull.unwrap_or(0..0), jobs: first..jobs.len() });
+                units.push(Unit { batch, kv_head, hull: hull.unwrap_or(0..0), jobs: first..jobs.len(), cost });
             }
         }
         Jobs { units, jobs, cost: total }
@@ -136,6 +141,16 @@ struct Shared<S: Simd> {
     jobs_left: AtomicUsize,
 }
 
+/// What the threads of a call share.
+struct Queue<S: Simd> {
+    steps: Vec<Step>,
+    next: AtomicUsize,
+    /// One for each unit.
+    shared: Vec<Shared<S>>,
+    /// Memory of units that are done.
+    spare: Mutex<Vec<Packed<S>>>,
+}
+
 impl Task for Forward<'_> {
     fn run<S: Simd>(self, s: S) {
         let head_dim = self.k.shape()[3];
@@ -145,8 +160,8 @@ impl Task for Forward<'_> {
         let shared: Vec<Shared<S>> = (self.jobs.units.iter())
             .map(|unit| Shared { packed: Mutex::new(None), jobs_left: AtomicUsize::new(unit.jobs.len()) })
             .collect();
-        let next = AtomicUsize::new(0);
-        let work = || self.work(s, &steps, &shared, &next);
+        let queue = Queue { steps, next: AtomicUsize::new(0), shared, spare: Mutex::new(Vec::new()) };
+        let work = || self.work(s, &queue);
         if threads <= 1 {
             return work();
         }
@@ -169,14 +184,14 @@ impl<'a> Forward<'a> {
     }
 
     /// What a thread does: takes steps until none is left.
-    fn work<S: Simd>(&self, s: S, steps: &[Step], shared: &[Shared<S>], next: &AtomicUsize) {
+    fn work<S: Simd>(&self, s: S, queue: &Queue<S>) {
         let mut scratch: Option<Scratch<S>> = None;
-        while let Some(step) = steps.get(next.fetch_add(1, Ordering::Relaxed)) {
+        while let Some(step) = queue.steps.get(queue.next.fetch_add(1, Ordering::Relaxed)) {
             match *step {
-                Step::Pack(unit) => drop(self.packed(unit, &shared[unit])),
+                Step::Pack(unit) => drop(self.packed(unit, queue)),
                 Step::Job { unit, job } => {
                     let head = self.head(unit);
-                    let packed = (self.jobs.units[unit].jobs.len() > 1).then(|| self.packed(unit, &shared[unit]));
+                    let packed = (self.jobs.units[unit].jobs.len() > 1).then(|| self.packed(unit, queue));
                     let scratch = scratch.get_or_insert_with(|| {
                         let rows = self.jobs.jobs.iter().map(|job| job.heads.len() * job.rows.len()).max().unwrap_or(0);
                         Scratch::new(rows, head.head_dim(), head.v_width::<S>())
@@ -189,8 +204,10 @@ impl<'a> Forward<'a> {
                         packed: packed.as_deref(),
                         scratch,
                     });
-                    if shared[unit].jobs_left.fetch_sub(1, Ordering::Relaxed) == 1 {
-                        *shared[unit].packed.lock().unwrap() = None;
+                    drop(packed);
+                    if queue.shared[unit].jobs_left.fetch_sub(1, Ordering::AcqRel) == 1 {
+                        let last = lock(&queue.shared[unit].packed).take();
+                        lock(&queue.spare).extend(last.and_then(Arc::into_inner));
                     }
                 }
             }
@@ -198,13 +215,24 @@ impl<'a> Forward<'a> {
     }
 
     fn head(&self, unit: usize) -> Head<'a> {
-        let Unit { batch, kv_head, .. } = self.jobs.units[unit];
-        Head { k: self.k, v: self.v, batch, head: kv_head }
+        let Unit { batch, kv_head, ref hull, cost, .. } = self.jobs.units[unit];
+        let align_values = cost / WORTH_ALIGNING > hull.len() as u64;
+        Head { k: self.k, v: self.v, batch, head: kv_head, align_values }
     }
 
-    fn packed<S: Simd>(&self, unit: usize, shared: &Shared<S>) -> Arc<Packed<S>> {
-        let mut packed = shared.packed.lock().unwrap();
-        let pack = || Arc::new(Packed::new(&self.head(unit), self.jobs.units[unit].hull.clone()));
+    /// Keys and values of a unit, packed now unless they are already.
+    fn packed<S: Simd>(&self, unit: usize, queue: &Queue<S>) -> Arc<Packed<S>> {
+        let mut packed = lock(&queue.shared[unit].packed);
+        let pack = || {
+            let mut memory = lock(&queue.spare).pop().unwrap_or_else(Packed::empty);
+            memory.refill(&self.head(unit), self.jobs.units[unit].hull.clone());
+            Arc::new(memory)
+        };
         packed.get_or_insert_with(pack).clone()
     }
+}
+
+/// Locks even where another thread panicked: its panic is on its way to the caller already.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -46,7 +46,15 @@ macro_rules! by_tile {
 /// `q` is `[rows][head_dim]`, `k` is `[groups][head_dim]` vectors, `scores` has `BLOCK / LANES` vectors for a row,
 /// of which the first `groups` are written.
 #[inline(always)]
-pub(crate) fn scores<S: Simd>(s: S, rows: usize, q: &[f32], k: &[S::V], head_dim: usize, groups: usize, scores: &mut [S::V]) {
+pub(crate) fn scores<S: Simd>(
+    s: S,
+    rows: usize,
+    q: &[f32],
+    k: &[S::V],
+    head_dim: usize,
+    groups: usize,
+    scores: &mut [S::V],
+) {
     let mut group = 0;
     while group < groups {
         let vectors = S::VECTORS.min(groups - group);
@@ -56,7 +64,13 @@ pub(crate) fn scores<S: Simd>(s: S, rows: usize, q: &[f32], k: &[S::V], head_dim
 }
 
 #[inline(always)]
-fn score_tile<S: Simd, const R: usize, const N: usize>(s: S, q: &[f32], k: &[S::V], head_dim: usize, scores: &mut [S::V]) {
+fn score_tile<S: Simd, const R: usize, const N: usize>(
+    s: S,
+    q: &[f32],
+    k: &[S::V],
+    head_dim: usize,
+    scores: &mut [S::V],
+) {
     let mut queries = [&q[..head_dim]; R];
     for (r, queries) in queries.iter_mut().enumerate() {
         *queries = &q[r * head_dim..][..head_dim];
@@ -105,7 +119,12 @@ pub(crate) fn accumulate<S: Simd>(
     while column < width {
         let vectors = S::VECTORS.min(width - column);
         let values = &values[column * S::LANES..];
-        by_tile!(S, rows, vectors, value_tile(s, weights, keys.start, keys.end, values, v_width, &mut acc[column..], width));
+        by_tile!(
+            S,
+            rows,
+            vectors,
+            value_tile(s, weights, keys.start, keys.end, values, v_width, &mut acc[column..], width)
+        );
         column += vectors;
     }
 }

@@ -5,7 +5,7 @@
 //! of a score. Values are used where they lie when their rows follow each other and fill vectors, and are copied otherwise.
 
 use super::micro::BLOCK;
-use super::simd::{Simd, floats_mut, zeroed};
+use super::simd::{Lanes, Simd, floats, floats_mut, zeroed};
 use crate::View;
 use std::ops::Range;
 
@@ -16,6 +16,8 @@ pub(crate) struct Head<'a> {
     pub(crate) v: View<'a>,
     pub(crate) batch: usize,
     pub(crate) head: usize,
+    /// Whether values are read so often that copying ones that are not aligned to vectors pays.
+    pub(crate) align_values: bool,
 }
 
 /// Keys and values of one key-value head, packed for all that read them.
@@ -56,10 +58,12 @@ impl<'a> Head<'a> {
         self.v.shape()[3].next_multiple_of(S::LANES)
     }
 
-    /// The values in place from key `first` on, when the kernel can use them so.
+    /// The values in place from key `first` on, when the kernel can use them so: rows that follow each other, fill
+    /// vectors and, where it pays, are aligned to them: a vector across two cache lines costs two loads.
     fn values_in_place<S: Simd>(&self, first: usize) -> Option<&'a [f32]> {
         let fits = self.v.shape()[3].is_multiple_of(S::LANES);
-        fits.then(|| self.v.dense_rows(self.batch, self.head, first)).flatten()
+        let values = fits.then(|| self.v.dense_rows(self.batch, self.head, first)).flatten();
+        values.filter(|values| !self.align_values || values.as_ptr().cast::<S::V>().is_aligned())
     }
 
     /// Transposes lane groups `groups` into `into`, lanes beyond the last key zero.
@@ -96,24 +100,31 @@ impl<'a> Head<'a> {
 }
 
 impl<S: Simd> Packed<S> {
-    /// Packs keys and values of the groups that hold keys `hull`.
-    pub(crate) fn new(head: &Head<'_>, hull: Range<usize>) -> Self {
-        let first_group = hull.start / S::LANES;
-        let groups = first_group..hull.end.div_ceil(S::LANES);
+    /// Memory for nothing yet.
+    pub(crate) fn empty() -> Self {
+        Packed { first_group: 0, keys: Vec::new(), values: None, wild: Vec::new() }
+    }
+
+    /// Packs keys and values of the groups that hold keys `hull`, into the memory of a head that nobody needs any more.
+    pub(crate) fn refill(&mut self, head: &Head<'_>, hull: Range<usize>) {
+        self.first_group = hull.start / S::LANES;
+        let groups = self.first_group..hull.end.div_ceil(S::LANES);
         let keys = groups.start * S::LANES..(groups.end * S::LANES).min(head.k.shape()[2]);
-        let mut packed = zeroed(groups.len() * head.head_dim());
-        head.pack_keys::<S>(groups.clone(), &mut packed);
+        resize(&mut self.keys, groups.len() * head.head_dim());
+        head.pack_keys::<S>(groups, &mut self.keys);
         let width = head.v_width::<S>();
-        let (values, wild) = match head.values_in_place::<S>(keys.start) {
-            Some(values) => (None, wild_blocks(&values[..keys.len() * width], width)),
+        self.wild = match head.values_in_place::<S>(keys.start) {
+            Some(values) => {
+                self.values = None;
+                wild_blocks(&values[..keys.len() * width], width)
+            }
             None => {
-                let mut values = zeroed(keys.len() * width / S::LANES);
-                head.pack_values::<S>(keys, &mut values);
-                let wild = wild_blocks(super::simd::floats(&values), width);
-                (Some(values), wild)
+                let values = self.values.get_or_insert_default();
+                resize(values, keys.len() * width / S::LANES);
+                head.pack_values::<S>(keys, values);
+                wild_blocks(floats(values), width)
             }
         };
-        Packed { first_group, keys: packed, values, wild }
     }
 
     /// Groups `groups`, at most a block of them.
@@ -123,7 +134,7 @@ impl<S: Simd> Packed<S> {
         let first = groups.start - self.first_group;
         let values = match &self.values {
             None => head.values_in_place::<S>(groups.start * S::LANES).expect("values were found in place before"),
-            Some(values) => &super::simd::floats(values)[first * S::LANES * head.v_width::<S>()..],
+            Some(values) => &floats(values)[first * S::LANES * head.v_width::<S>()..],
         };
         let last_key = (first + groups.len()) * S::LANES - 1;
         let blocks = first * S::LANES / BLOCK..(last_key / BLOCK + 1).min(self.wild.len());
@@ -156,10 +167,20 @@ impl<S: Simd> BlockScratch<S> {
             Some(values) => &values[..keys.len() * width],
             None => {
                 head.pack_values::<S>(keys.clone(), &mut self.values);
-                &super::simd::floats(&self.values)[..keys.len() * width]
+                &floats(&self.values)[..keys.len() * width]
             }
         };
         Block { keys: packed, values, wild: !all_finite(values) }
+    }
+}
+
+/// Makes room for `len` vectors. What was there before may stay: packing overwrites it, but for the ends of padded rows,
+/// which are always zero.
+fn resize<V: Lanes>(vectors: &mut Vec<V>, len: usize) {
+    if len <= vectors.len() {
+        vectors.truncate(len);
+    } else {
+        *vectors = zeroed(len);
     }
 }
 

@@ -97,6 +97,51 @@ pub(crate) struct TileKernel<'a, 'b, S: Simd> {
     pub(crate) scratch: &'a mut Scratch<S>,
 }
 
+/// What a row has summed so far.
+struct RowState<'a, S: Simd> {
+    maximum: &'a mut f32,
+    sum: &'a mut S::V,
+    acc: &'a mut [S::V],
+}
+
+impl<S: Simd> RowState<'_, S> {
+    /// Hides what `word` does not allow, and raises the maximum to the scores'.
+    #[inline(always)]
+    fn rise(&mut self, s: S, word: Option<u64>, scores: &mut [S::V]) {
+        let minus_infinity = s.splat(f32::NEG_INFINITY);
+        let mut top = minus_infinity;
+        for (i, x) in scores.iter_mut().enumerate() {
+            if let Some(word) = word {
+                *x = s.keep(word >> (i * S::LANES), *x, minus_infinity);
+            }
+            top = s.max(*x, top);
+        }
+        let top = s.reduce_max(top).ceil();
+        if top > *self.maximum {
+            let lower = s.splat((*self.maximum - top).max(-300.0));
+            // Before the first score there is nothing to lower.
+            if *self.maximum > NOTHING {
+                *self.sum = s.scale(*self.sum, lower);
+                self.acc.iter_mut().for_each(|x| *x = s.scale(*x, lower));
+            }
+            *self.maximum = top;
+        }
+    }
+
+    /// Turns scores into weights and adds these to the row's sum. Inlined once for each usual number of lane groups.
+    #[inline(always)]
+    fn weigh(&mut self, s: S, word: Option<u64>, scores: &mut [S::V]) {
+        self.rise(s, word, scores);
+        let maximum = s.splat(*self.maximum);
+        let mut sum = *self.sum;
+        for x in scores.iter_mut() {
+            *x = exp2_minus(s, *x, maximum);
+            sum = s.add(sum, *x);
+        }
+        *self.sum = sum;
+    }
+}
+
 /// How the cells of a block are allowed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cells {
@@ -147,8 +192,14 @@ impl<S: Simd> TileKernel<'_, '_, S> {
         for r in 0..rows {
             let at = self.place(r, 0);
             let query = &mut self.scratch.queries[r * head_dim..][..head_dim];
-            self.context.q.copy_row([at.batch, at.head, at.row], 0, query);
-            query.iter_mut().for_each(|x| *x *= self.context.modifiers.query_factor);
+            let (from, factor) = ([at.batch, at.head, at.row], self.context.modifiers.query_factor);
+            match self.context.q.row(from) {
+                Some(row) => query.iter_mut().zip(row).for_each(|(to, x)| *to = x * factor),
+                None => {
+                    self.context.q.copy_row(from, 0, query);
+                    query.iter_mut().for_each(|x| *x *= factor);
+                }
+            }
         }
         self.scratch.acc[..rows * width].fill(s.splat(0.0));
         self.scratch.sums[..rows].fill(s.splat(0.0));
@@ -287,7 +338,15 @@ impl<S: Simd> TileKernel<'_, '_, S> {
                 while word != 0 {
                     let k = word.trailing_zeros() as usize;
                     word &= word - 1;
-                    micro::accumulate(s, 1, &weights[r * per_row..], k..k + 1, block.values, v_width, &mut acc[r * width..]);
+                    micro::accumulate(
+                        s,
+                        1,
+                        &weights[r * per_row..],
+                        k..k + 1,
+                        block.values,
+                        v_width,
+                        &mut acc[r * width..],
+                    );
                 }
             }
         }
@@ -305,43 +364,34 @@ impl<S: Simd> TileKernel<'_, '_, S> {
         let place = self.place(r, key);
         let scratch = &mut *self.scratch;
         let word = scratch.words[r];
-        let scores = &mut scratch.scores[at + groups.start..at + groups.end];
-        let minus_infinity = s.splat(f32::NEG_INFINITY);
-        let mut top = minus_infinity;
-        match cells {
-            Cells::Full => scores.iter().for_each(|x| top = s.max(*x, top)),
-            Cells::Bits => {
-                for (x, group) in scores.iter_mut().zip(groups.clone()) {
-                    *x = s.keep(word >> (group * S::LANES), *x, minus_infinity);
-                    top = s.max(*x, top);
-                }
-            }
-        }
-        let top = s.reduce_max(top).ceil();
-        let before = scratch.maxima[r];
-        if top > before {
-            scratch.maxima[r] = top;
-            if before > NOTHING {
-                let lower = s.splat((before - top).max(-300.0));
+        let mut row = RowState {
+            maximum: &mut scratch.maxima[r],
+            sum: &mut scratch.sums[r],
+            acc: {
                 let width = self.head.v_width::<S>() / S::LANES;
-                scratch.sums[r] = s.scale(scratch.sums[r], lower);
-                for x in &mut scratch.acc[r * width..][..width] {
-                    *x = s.scale(*x, lower);
-                }
-            }
-        }
-        let maximum = s.splat(scratch.maxima[r]);
-        let mut sum = scratch.sums[r];
-        for x in scores.iter_mut() {
-            *x = exp2_minus(s, *x, maximum);
-        }
+                &mut scratch.acc[r * width..][..width]
+            },
+        };
+        let scores = &mut scratch.scores[at + groups.start..at + groups.end];
+        let word = match cells {
+            Cells::Full => None,
+            Cells::Bits => Some(word >> (groups.start * S::LANES)),
+        };
         if modifiers.soften() {
+            row.rise(s, word, scores);
+            let maximum = s.splat(*row.maximum);
+            scores.iter_mut().for_each(|x| *x = exp2_minus(s, *x, maximum));
+            let word = word.map_or(u64::MAX, |word| word << (groups.start * S::LANES));
             modifiers.multiply_weights(s, place, keys, word, &mut scratch.scores[at..][..per_row]);
+            let weights = &scratch.scores[at + groups.start..at + groups.end];
+            *row.sum = weights.iter().fold(*row.sum, |sum, p| s.add(sum, *p));
+        } else if let Ok(scores) = <&mut [S::V; 4]>::try_from(&mut *scores) {
+            row.weigh(s, word, scores);
+        } else if let Ok(scores) = <&mut [S::V; 8]>::try_from(&mut *scores) {
+            row.weigh(s, word, scores);
+        } else {
+            row.weigh(s, word, scores);
         }
-        for p in &scratch.scores[at + groups.start..at + groups.end] {
-            sum = s.add(sum, *p);
-        }
-        scratch.sums[r] = sum;
     }
 
     /// Divides by the denominators and writes outputs and log-sum-exps.

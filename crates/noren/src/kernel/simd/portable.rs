@@ -109,9 +109,6 @@ impl Simd for Portable {
     fn reduce_max(self, a: Eight) -> f32 {
         let pick = |x: f32, y: f32| if x > y { x } else { y };
         let a = a.0;
-        pick(
-            pick(pick(a[0], a[4]), pick(a[2], a[6])),
-            pick(pick(a[1], a[5]), pick(a[3], a[7])),
-        )
+        pick(pick(pick(a[0], a[4]), pick(a[2], a[6])), pick(pick(a[1], a[5]), pick(a[3], a[7])))
     }
 }

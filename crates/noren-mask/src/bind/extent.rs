@@ -1,0 +1,51 @@
+//! How far a batch row reaches, for atoms that list positions.
+
+use crate::Error;
+use crate::facts::{Facts, RealTokens};
+use crate::mask::{Mask, Side};
+use crate::shape::Shape;
+
+/// First position after the last query of batch row `row`, at least 0.
+pub(super) fn queries_end(shape: &Shape, row: usize) -> u64 {
+    (shape.query_offset(row) + shape.q_len() as i64).max(0) as u64
+}
+
+/// How many positions a batch row has, and how many of them an atom that lists positions must speak for.
+pub(super) struct Extent {
+    /// Without right padding.
+    pub(super) real: u64,
+    /// With it, in the longest batch row: one list may speak for rows that reach differently far.
+    pub(super) all: u64,
+}
+
+impl Extent {
+    pub(super) fn of(shape: &Shape, facts: &Facts, row: usize) -> Self {
+        let keys_end = |row| match facts.positions.as_ref().and_then(|p| p.get(row)) {
+            Some(positions) => positions.iter().max().map_or(0, |p| (p + 1).max(0) as u64),
+            None => shape.kv_len() as u64,
+        };
+        let (keys, queries) = (keys_end(row), queries_end(shape, row));
+        let all = (0..shape.batch_len()).map(|row| keys_end(row).max(queries_end(shape, row))).fold(0, u64::max);
+        let real_keys = match &facts.real {
+            _ if facts.positions.is_some() => keys,
+            Some(RealTokens::Lengths { lengths, side: Side::Right }) => lengths[row],
+            Some(RealTokens::Keys(keys)) => keys[row].hull().map_or(0, |h| u64::from(h.end)),
+            _ => keys,
+        };
+        // queries that reach beyond the keys are no padding
+        Extent { real: if queries > keys { queries } else { real_keys }, all }
+    }
+
+    /// Refuses an atom that lists `given` positions: fewer leave some unsaid, more speak of none.
+    pub(super) fn check(&self, mask: &Mask, what: &str, given: u64, row: usize) -> Result<(), Error> {
+        let Extent { real, all } = *self;
+        if (real..=all).contains(&given) {
+            return Ok(());
+        }
+        let fix = match real < all {
+            true => format!("it must be {real} (the real tokens) to {all}"),
+            false => format!("it must be {all}, or lengths must mark the rest as padding"),
+        };
+        Err(Error::atom(mask, format!("{what} {given} of the {all} positions of batch row {row}: {fix}")))
+    }
+}

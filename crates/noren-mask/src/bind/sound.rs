@@ -1,0 +1,116 @@
+//! What every fact must fulfil by itself and against the shape, whether or not the mask looks at it.
+
+use super::extent::queries_end;
+use crate::Error;
+use crate::facts::{Facts, RealTokens, Rows};
+use crate::shape::Shape;
+
+/// What every fact must fulfil by itself and against the shape.
+pub(super) fn check_facts(facts: &Facts, shape: &Shape) -> Result<(), Error> {
+    let (batch, kv_len) = (shape.batch_len(), shape.kv_len());
+    let rows = |name: &str, given: Option<usize>| match given {
+        Some(n) if n != batch => Err(Error::fact(
+            name,
+            format!("{n} entries but the batch is {batch}: give one per batch row, or one list for all"),
+        )),
+        _ => Ok(()),
+    };
+    match &facts.real {
+        Some(RealTokens::Lengths { lengths, .. }) => check_lengths("lengths", lengths, batch, kv_len, "keys")?,
+        Some(RealTokens::Keys(keys)) => {
+            rows("real keys", Some(keys.len()))?;
+            if let Some(end) = keys.iter().filter_map(|k| k.hull()).map(|h| h.end as usize).find(|&e| e > kv_len) {
+                return Err(Error::fact(
+                    "real keys",
+                    format!("key {} is listed, but there are {kv_len} keys", end - 1),
+                ));
+            }
+        }
+        None => {}
+    }
+    if let Some(lengths) = &facts.query_lengths {
+        check_lengths("query_lengths", lengths, batch, shape.q_len(), "queries")?;
+    }
+    if let Some(documents) = &facts.documents {
+        rows("documents", documents.rows())?;
+    }
+    for (label, at) in &facts.labels {
+        rows(&format!("label {label:?}"), at.rows())?;
+    }
+    check_labels(facts, shape)?;
+    if let Some(levels) = &facts.levels {
+        rows("levels", levels.rows())?;
+    }
+    if let Some(positions) = &facts.positions {
+        rows("positions", positions.rows())?;
+        check_positions(positions, kv_len)?;
+    }
+    Ok(())
+}
+
+pub(super) fn check_lengths(name: &str, lengths: &[u64], batch: usize, len: usize, what: &str) -> Result<(), Error> {
+    if lengths.len() != batch {
+        return Err(Error::fact(
+            name,
+            format!("{} entries but the batch is {batch}: give one length per batch row", lengths.len()),
+        ));
+    }
+    match lengths.iter().enumerate().find(|(_, n)| **n > len as u64) {
+        Some((row, n)) => Err(Error::fact(
+            name,
+            format!("batch row {row} has {n} tokens but there are only {len} {what}: a length is at most {len}"),
+        )),
+        None => Ok(()),
+    }
+}
+
+fn check_labels(facts: &Facts, shape: &Shape) -> Result<(), Error> {
+    let extent = (0..shape.batch_len()).map(|row| queries_end(shape, row)).fold(shape.kv_len() as u64, u64::max);
+    for (label, rows) in &facts.labels {
+        let lists: Vec<_> = match rows {
+            Rows::All(list) => vec![list],
+            Rows::Each(lists) => lists.iter().collect(),
+        };
+        for span in lists.into_iter().flatten() {
+            let last = span.end.map_or(span.start, |e| e.saturating_sub(1));
+            if facts.positions.is_none() && last >= extent {
+                return Err(Error::fact(
+                    format!("label {label:?}"),
+                    format!("position {last} is beyond the sequence of {extent}: positions count from 0"),
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_positions(positions: &Rows<Vec<i64>>, kv_len: usize) -> Result<(), Error> {
+    let lists = match positions {
+        Rows::All(list) => std::slice::from_ref(list),
+        Rows::Each(lists) => lists,
+    };
+    for (row, list) in lists.iter().enumerate() {
+        if list.len() != kv_len {
+            return Err(Error::fact(
+                "positions",
+                format!("batch row {row} has {} entries but there are {kv_len} keys: give one per key", list.len()),
+            ));
+        }
+        let mut held: Vec<i64> = list.iter().copied().filter(|p| *p >= 0).collect();
+        held.sort_unstable();
+        if let Some(w) = held.windows(2).find(|w| w[0] == w[1]) {
+            return Err(Error::fact(
+                "positions",
+                format!(
+                    "batch row {row} has two keys at position {}: position ids that restart mark packed documents, \
+                     give them as position_ids",
+                    w[0]
+                ),
+            ));
+        }
+        if let Some(p) = held.last().filter(|p| **p > Shape::MAX_LEN as i64) {
+            return Err(Error::fact("positions", format!("position {p} is beyond {}", Shape::MAX_LEN)));
+        }
+    }
+    Ok(())
+}

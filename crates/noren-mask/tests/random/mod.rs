@@ -1,0 +1,8 @@
+//! Random cases, their cells counted one by one, and how to run a law on many of them.
+#![allow(dead_code)] // each test file uses its part
+
+pub(crate) mod cases;
+pub(crate) mod cells;
+mod config;
+
+pub(crate) use config::check;

@@ -1,0 +1,83 @@
+//! Wrong input is refused by name, with what was given, what was expected and how to mend it.
+
+mod common;
+
+use common::{Array, plan};
+use noren::{Bias, Error, Level, Options, View, ViewMut, attention, attention_into};
+use noren_mask::{Facts, Shape};
+
+fn refused(q: [usize; 4], k: [usize; 4], v: [usize; 4], options: &Options<'_>) -> String {
+    let plan = plan("causal", &Shape::square(8).batch(2).heads(4).kv_heads(2), &Facts::new());
+    let [q, k, v] = [q, k, v].map(|shape| Array::random(shape, 1));
+    attention(&q.view(), &k.view(), &v.view(), &plan, options).unwrap_err().to_string()
+}
+
+const Q: [usize; 4] = [2, 4, 8, 16];
+const K: [usize; 4] = [2, 2, 8, 16];
+
+#[test]
+fn arrays_that_do_not_fit_the_plan() {
+    for (q, k, v, named, given) in [
+        ([2, 4, 9, 16], K, K, "q has shape", "[2, 4, 9, 16]"),
+        ([1, 4, 8, 16], K, K, "q has shape", "[2, 4, 8, 16]"),
+        (Q, [2, 4, 8, 16], K, "k has shape", "[2, 2, 8, 16]"),
+        (Q, [2, 2, 8, 8], K, "k has shape", "[2, 2, 8, 8]"),
+        (Q, K, [2, 2, 7, 16], "v has shape", "[2, 2, 8, 16]"),
+    ] {
+        let message = refused(q, k, v, &Options::default());
+        assert!(message.contains(named) && message.contains(given) && message.contains("bind the mask"), "{message}");
+    }
+}
+
+#[test]
+fn options_that_make_no_sense() {
+    let wide = Array::random([1, 1, 8, 9], 1);
+    let table = Array::random([1, 4, 1, 8], 1);
+    let plain = Options::default;
+    for (options, words) in [
+        (Options { scale: Some(f32::NAN), ..plain() }, "scale is NaN: give a finite number"),
+        (Options { softcap: Some(0.0), ..plain() }, "softcap is 0: give a finite number above 0"),
+        (Options { softcap: Some(-3.0), ..plain() }, "softcap is -3"),
+        (Options { threads: Some(0), ..plain() }, "threads is 0: give at least 1"),
+        (Options { sinks: Some(&[1.0]), ..plain() }, "sinks has shape [1] but there are 4 query heads"),
+        (Options { bias: vec![Bias::Alibi(vec![1.0; 3])], ..plain() }, "alibi slopes has shape [3] but there are 4"),
+        (Options { bias: vec![Bias::Dense(wide.view())], ..plain() }, "bias has shape [1, 1, 8, 9] but each dimension"),
+        (Options { soft: Some(wide.view()), ..plain() }, "soft weights has shape [1, 1, 8, 9] but each dimension"),
+        (Options { bias: vec![Bias::Relative { table: table.view() }], ..plain() }, "an odd number of distances"),
+    ] {
+        let message = refused(Q, K, K, &options);
+        assert!(message.contains(words), "{message:?} should contain {words:?}");
+    }
+}
+
+#[test]
+fn outputs_that_do_not_fit() {
+    let plan = plan("causal", &Shape::square(8), &Facts::new());
+    let x = Array::random([1, 1, 8, 16], 1);
+    let x = x.view();
+    let mut memory = vec![0.0; 8 * 17];
+    let mut wrong = ViewMut::new(&mut memory, [1, 1, 8, 17]).unwrap();
+    let error = attention_into(&x, &x, &x, &plan, &Options::default(), &mut wrong, None).unwrap_err().to_string();
+    assert!(error.contains("out has shape [1, 1, 8, 17]") && error.contains("[1, 1, 8, 16]"), "{error}");
+    let mut right = ViewMut::strided(&mut memory, [1, 1, 8, 16], [0, 0, 17, 1], 0).unwrap();
+    let mut lse = [0.0; 7];
+    let error =
+        attention_into(&x, &x, &x, &plan, &Options::default(), &mut right, Some(&mut lse)).unwrap_err().to_string();
+    assert!(error.contains("lse has shape [7]") && error.contains("give 8 values"), "{error}");
+}
+
+#[test]
+fn views_that_do_not_fit_their_memory() {
+    let error = View::new(&[0.0; 5], [1, 1, 2, 3]).unwrap_err().to_string();
+    assert!(error.contains("[1, 1, 2, 3]") && error.contains("over 5 values") && error.contains("exactly"), "{error}");
+}
+
+#[test]
+fn levels_that_do_not_exist() {
+    let error = "sse9".parse::<Level>().unwrap_err();
+    assert!(matches!(error, Error::Level { .. }));
+    assert_eq!(error.to_string(), "level `sse9`: no such level: choose one of portable, avx2, avx512");
+    for level in Level::available() {
+        assert_eq!(level.to_string().parse::<Level>().unwrap(), *level);
+    }
+}
