@@ -2,7 +2,9 @@
 
 use crate::bounds::Bounds;
 use crate::frame::Frame;
+use crate::interval::IntervalSet;
 use std::collections::BinaryHeap;
+use std::ops::Range;
 
 /// Nodes at positions `start..start + len`; a node reads itself and its ancestors.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -199,23 +201,65 @@ impl Neighborhood {
         (residue + first * dilation, size.min(cells))
     }
 
-    pub(crate) fn row(&self, frame: &Frame, q: i64, keys: (u32, u32), emit: &mut impl FnMut(u32, u32)) {
-        let [[d0, ..], [d1, ..], [d2, _, step2]] = self.dims;
-        if !(0..d0 * d1 * d2).contains(&q) {
-            return;
-        }
+    /// Number of cells.
+    fn cells(&self) -> i64 {
+        self.dims.iter().map(|dim| dim[0]).product()
+    }
+
+    /// Calls `line` with the first position of each grid line that the window around `q` reaches, ascending.
+    fn lines(&self, q: i64, mut line: impl FnMut(i64)) {
+        let [[.., step0], [d1, _, step1], [d2, ..]] = self.dims;
         let (z0, n0) = self.window(0, q / (d1 * d2));
         let (z1, n1) = self.window(1, q / d2 % d1);
-        let (z2, n2) = self.window(2, q % d2);
         for i in 0..n0 {
             for j in 0..n1 {
-                let line = ((z0 + i * self.dims[0][2]) * d1 + z1 + j * self.dims[1][2]) * d2 + z2;
-                if step2 == 1 {
-                    frame.emit(line, line + n2, keys, emit);
-                } else {
-                    (0..n2).for_each(|x| frame.emit(line + x * step2, line + x * step2 + 1, keys, emit));
-                }
+                line(((z0 + i * step0) * d1 + z1 + j * step1) * d2);
             }
         }
+    }
+
+    pub(crate) fn row(&self, frame: &Frame, q: i64, keys: (u32, u32), emit: &mut impl FnMut(u32, u32)) {
+        if !(0..self.cells()).contains(&q) {
+            return;
+        }
+        let [width, _, step] = self.dims[2];
+        let (first, count) = self.window(2, q % width);
+        self.lines(q, |line| match step {
+            1 => frame.emit(line + first, line + first + count, keys, emit),
+            _ => (0..count).map(|i| line + first + i * step).for_each(|at| frame.emit(at, at + 1, keys, emit)),
+        });
+    }
+
+    /// Bounds for the rows `rows`. Queries of one grid line differ in the last dimension only, where windows move with them,
+    /// so the line's first and last query speak for all; a dilated line has the hull for an upper and no lower bound.
+    pub(crate) fn bounds(&self, frame: &Frame, rows: Range<u32>) -> Bounds {
+        let [width, _, step] = self.dims[2];
+        let mut bounds: Option<Bounds> = None;
+        let (mut q, end) = (frame.query(rows.start), frame.query(rows.end));
+        if q < 0 || end > self.cells() {
+            // some rows stand outside the grid and read nothing
+            bounds = Some(Bounds::exact(IntervalSet::new()));
+            q = q.max(0);
+        }
+        while q < end.min(self.cells()) {
+            let last = (q - q % width + width).min(end) - 1;
+            let ((a, count), (z, _)) = (self.window(2, q % width), self.window(2, last % width));
+            let reach = (count - 1) * step + 1;
+            let (low, high) = (a.min(z) - step + 1, a.max(z) + reach + step - 1);
+            let (mut any, mut all) = (Vec::new(), Vec::new());
+            self.lines(q, |line| {
+                frame.emit(line + low.max(0), line + high.min(width), (0, frame.kv_len), &mut |a, z| any.push(a..z));
+                if step == 1 {
+                    frame.emit(line + z, line + a + count, (0, frame.kv_len), &mut |a, z| all.push(a..z));
+                }
+            });
+            let (upper, lower): (IntervalSet, IntervalSet) = (any.into_iter().collect(), all.into_iter().collect());
+            bounds = Some(match bounds {
+                None => Bounds { upper, lower },
+                Some(b) => Bounds { upper: b.upper.union(&upper), lower: b.lower.intersect(&lower) },
+            });
+            q = last + 1;
+        }
+        bounds.unwrap_or_else(|| Bounds::exact(IntervalSet::new()))
     }
 }

@@ -212,6 +212,7 @@ impl Pattern {
                 Bounds { upper: set(first, last), lower: set(last, first) }
             }
             Pattern::Keys(set) => Bounds::exact((**set).clone()),
+            Pattern::Neighborhood(grid) => grid.bounds(frame, rows),
             Pattern::Stride(_) | Pattern::Random { .. } if rows.len() > 1 => Bounds::unknown(kv_len),
             Pattern::Array(array, slice) if matches!(array.0.slice(*slice), Slice::Bits { .. }) => {
                 let (upper, lower) = array.0.slice(*slice).bounds(rows.start, rows.end, kv_len);

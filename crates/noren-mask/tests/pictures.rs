@@ -124,22 +124,25 @@ causal
 1,048,576 keys
 
 query ↓  key →
-         0       524288
-        ┌┬───────┬─────┐
-      0 ┤▒▒            │
-        │██▒▒          │
-        │████▒▒        │
-        │██████▒▒      │
- 524288 ┤████████▒     │
-        │█████████▒▒   │
-        │███████████▒▒ │
-        └──────────────┘
+        0
+       ┌┬───────────┐
+     0 ┤▒▒          │
+       │██▒▒        │
+       │████▒▒      │
+524288 ┤██████▒▒    │
+       │████████▒▒  │
+       │██████████▒▒│
+       └────────────┘
+
+█ all allowed
+▒ some allowed
+␣ none allowed
+each cell holds up to
+174,763 queries × 87,382
+keys
 ";
     let picture = bound.picture().to_terminal(&options).unwrap();
-    let (frame, rest) = picture.split_at(picture.find("█ all").expect("a legend"));
-    assert!(rest.contains("▒ some allowed") && rest.contains("each cell holds"), "{picture}");
-    assert!(picture.lines().all(|l| l.chars().count() <= 24), "{picture}");
-    assert!(frame.starts_with(&expected[..30]) && frame.contains("┌┬"), "{picture}");
+    assert_eq!(picture, expected);
     let wide = text(&bound.picture());
     assert!(wide.lines().all(|l| l.chars().count() <= 100), "{wide}");
 }

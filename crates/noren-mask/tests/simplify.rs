@@ -212,3 +212,10 @@ fn cells(
         })
     })
 }
+
+#[test]
+fn a_form_found_in_two_steps_is_final() {
+    let mask: Mask = "(window(left=-1) & !chunk(2) | documents) & causal".parse().unwrap();
+    let simple = mask.simplify();
+    assert_eq!(simple.simplify(), simple, "{simple}");
+}

@@ -288,22 +288,28 @@ impl Look<'_> {
     fn bits(&mut self, rows: Range<u32>, col: usize, undecided: &IntervalSet) {
         let mut step = FIRST_KEYS;
         for part in undecided.within(self.cols[col], self.cols[col + 1]) {
+            // where cells are random one row tells, at a fraction of the cost
+            self.exact(rows.start..rows.start + 1, Interval::new(part.start, part.end.min(part.start + step)), col);
             let mut start = part.start;
             while start < part.end {
                 if self.seen[col].both() {
                     return;
                 }
                 let keys = Interval::new(start, part.end.min(start.saturating_add(step)));
-                self.words.clear();
-                self.words.resize(rows.len() * row_words(keys.len()), 0);
-                self.cells.fill(rows.clone(), keys, self.words);
-                let allowed: u64 = self.words.iter().map(|w| u64::from(w.count_ones())).sum();
-                self.seen[col].allowed |= allowed > 0;
-                self.seen[col].denied |= allowed < rows.len() as u64 * u64::from(keys.len());
+                self.exact(rows.clone(), keys, col);
                 start = keys.end;
                 step = (step * 2).min(MOST_KEYS);
             }
         }
+    }
+
+    fn exact(&mut self, rows: Range<u32>, keys: Interval, col: usize) {
+        self.words.clear();
+        self.words.resize(rows.len() * row_words(keys.len()), 0);
+        self.cells.fill(rows.clone(), keys, self.words);
+        let allowed: u64 = self.words.iter().map(|w| u64::from(w.count_ones())).sum();
+        self.seen[col].allowed |= allowed > 0;
+        self.seen[col].denied |= allowed < rows.len() as u64 * u64::from(keys.len());
     }
 }
 

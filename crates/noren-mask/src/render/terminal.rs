@@ -79,6 +79,8 @@ fn choose(picture: &Picture<'_>, layout: &Layout, options: &TerminalOptions) -> 
     let lines = options.max_height.saturating_sub(3).clamp(2, 4096);
     if options.unicode {
         let (rows, cols) = layout.size((2 * lines).min(most), cols, 1);
+        // an odd last row would leave half a line empty
+        let rows = if rows < q && rows < most { rows.next_multiple_of(2) } else { rows };
         let scene = layout.scene(picture, rows, cols)?;
         let two_inks =
             |s: &Scene| s.panels.iter().all(|p| p.inks.iter().all(|i| matches!(i, Ink::Allowed | Ink::Denied)));
