@@ -142,10 +142,10 @@ impl<'a> View<'a> {
     /// The same values with dimensions of 1 repeated as often as `shape` says, or `None` where another dimension differs.
     pub fn broadcast(&self, shape: [usize; 4]) -> Option<View<'a>> {
         let mut layout = self.layout;
-        for d in 0..4 {
-            match layout.shape[d] {
-                n if n == shape[d] => {}
-                1 => layout.strides[d] = 0,
+        for ((stride, given), asked) in layout.strides.iter_mut().zip(layout.shape).zip(shape) {
+            match given {
+                n if n == asked => {}
+                1 => *stride = 0,
                 _ => return None,
             }
         }

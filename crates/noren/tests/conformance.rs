@@ -60,18 +60,7 @@ impl Case {
 }
 
 fn facts(json: &Value) -> Facts {
-    let list = |v: &Value| v.as_array().unwrap().iter().map(|x| x.as_u64().unwrap()).collect::<Vec<_>>();
-    let mut facts = Facts::new();
-    if !json["lengths"].is_null() {
-        facts = facts.lengths(list(&json["lengths"]));
-    }
-    if !json["documents"].is_null() {
-        facts = facts.documents(json["documents"].as_array().unwrap().iter().map(list).collect::<Vec<_>>());
-    }
-    if !json["levels"].is_null() {
-        facts = facts.levels(list(&json["levels"]).into_iter().map(|x| x as i64).collect::<Vec<_>>());
-    }
-    facts
+    Facts::from_json(&json.to_string()).unwrap()
 }
 
 fn doubles(array: &Array) -> Vec<f64> {

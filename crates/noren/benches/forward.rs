@@ -1,0 +1,42 @@
+//! Forward attention by mask, `f32`, 8 heads of 64 over 2048 tokens, on all threads: throughput counts allowed pairs as
+//! `4 * head_dim` operations each, so `elem/s` are FLOP/s.
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use noren::{Facts, Options, PlanOptions, Shape, Spec, View, ViewMut, attention_into};
+use std::hint::black_box;
+
+const MASKS: [&str; 7] = [
+    "full",
+    "causal",
+    "sliding(256)",
+    "causal & documents([128, 256, 128, 384, 512, 256, 256, 128])",
+    "sliding(128) | (causal & keys(0..4))",
+    "causal & stride(4)",
+    "heads(0..2: causal, 2..4: sliding(256), 4..6: chunk(256), 6..: full)",
+];
+
+fn forward(c: &mut Criterion) {
+    let shape = [1, 8, 2048, 64];
+    let values = |seed: usize| -> Vec<f32> {
+        (0..shape.iter().product()).map(|i: usize| ((i * 7919 + seed * 104_729) % 2003) as f32 / 1000.0 - 1.0).collect()
+    };
+    let (q, k, v, mut out) = (values(1), values(2), values(3), values(4));
+    let [q, k, v] = [&q, &k, &v].map(|x| View::new(x, shape).expect("the sizes fit"));
+    let mut group = c.benchmark_group("forward");
+    for text in MASKS {
+        let mask = text.parse::<Spec>().expect("a mask").mask;
+        let bound = mask.bind(&Shape::square(2048).heads(8), &Facts::new()).expect("facts fit");
+        let plan = bound.plan_with(&PlanOptions { block_q: 96, ..PlanOptions::default() });
+        group.throughput(Throughput::Elements(4 * 64 * plan.stats().allowed as u64));
+        group.bench_function(text, |b| {
+            b.iter(|| {
+                let mut out = ViewMut::new(&mut out, shape).expect("the sizes fit");
+                attention_into(&q, &k, &v, black_box(&plan), &Options::default(), &mut out, None).expect("computes");
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, forward);
+criterion_main!(benches);
