@@ -47,7 +47,7 @@ pub(crate) struct FactArgs {
     #[arg(long, value_name = "N,N,...", value_delimiter = ',')]
     pub(crate) lengths: Vec<u64>,
     /// Where padding stands [default: right]
-    #[arg(long, value_enum, requires = "lengths", value_name = "SIDE")]
+    #[arg(long, value_enum, requires = "lengths", hide_possible_values = true, value_name = "left|right")]
     pub(crate) side: Option<SideArg>,
     /// JSON: {"lengths": [5, 3], "documents": [[2, 3], [3]], "levels": [0, 2], "labels": {"pii": [3, 4]}}
     #[arg(long, value_name = "FILE")]
