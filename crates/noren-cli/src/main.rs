@@ -1,2 +1,127 @@
-//! The command `noren`.
-fn main() {}
+//! The command `noren`: show, plan, explain and compare attention masks, and compute masked attention.
+
+mod args;
+mod attend;
+mod diff;
+mod explain;
+mod failure;
+mod infer;
+mod output;
+mod plan;
+mod show;
+mod tensors;
+
+use crate::failure::{Failure, Result};
+use crate::output::{BAD, Color, DIM, Screen, paint};
+use clap::{CommandFactory, Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Attention masking: say any mask, see it, plan it, compute attention with it, prove what it lets through.
+#[derive(Parser, Debug)]
+#[command(name = "noren", version, propagate_version = true, arg_required_else_help = true, max_term_width = 110)]
+#[command(after_help = EXAMPLES)]
+struct Cli {
+    /// When to use colour
+    #[arg(long, global = true, value_enum, default_value_t, hide_possible_values = true, value_name = "auto|always|never")]
+    color: Color,
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  noren show causal
+  noren show 'causal & documents([5, 3])' -o mask.svg
+  noren plan 'sliding(4096) | causal & keys(0..4)' --len 1048576
+  noren explain 'causal & padding' --lengths 9,5 --at 1,0,8,7
+  noren diff 'causal & window(left=3)' 'sliding(4)'
+  noren attend
+  noren attend qkv.safetensors --mask 'causal & padding' --facts facts.json -o out.safetensors --verify
+
+Masks are put in quotes, because the shell has its own meaning for & | ! and parentheses.
+Atoms: full none causal window sliding chunk stride prefix keys queries global padding documents spans tree clearance
+neighborhood random random_blocks dense heads batch layers; & (both) | (either) ! (not) - (but not).
+Scores: + bias relative alibi softcap(c) soft sinks.";
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Draw a mask in the terminal, as SVG, PNG or text
+    Show(show::ShowArgs),
+    /// Count what a mask costs, and what dense masking would
+    Plan(plan::PlanArgs),
+    /// Say why a query may or may not read a key
+    Explain(explain::ExplainArgs),
+    /// Compare two masks; the exit code is 0 when they are equal and 1 when they are not
+    Diff(diff::DiffArgs),
+    /// Compute masked attention over tensors in a file, or over an example that comes with this program
+    Attend(attend::AttendArgs),
+    /// Print a completion script for a shell
+    #[command(after_help = "Examples:\n  noren completions bash > ~/.local/share/bash-completion/completions/noren")]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// What a command that ran to its end has to say to the shell.
+pub(crate) enum Verdict {
+    /// Exit code 0.
+    Yes,
+    /// Exit code 1: the masks differ, or a check failed.
+    No,
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help for a reader that has gone away is no error either.
+            let _ = error.print();
+            return ExitCode::from(error.exit_code() as u8);
+        }
+    };
+    cli.color.choice().write_global();
+    match run(&cli) {
+        Ok(Verdict::Yes) => ExitCode::SUCCESS,
+        Ok(Verdict::No) => ExitCode::from(1),
+        Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(Failure::Output(error)) => report(&format!("the output cannot be written: {error}"), None),
+        Err(Failure::Input { message, hint }) => report(&message, hint.as_deref()),
+    }
+}
+
+fn run(cli: &Cli) -> Result<Verdict> {
+    let mut screen = Screen::new(cli.color);
+    match &cli.command {
+        Command::Show(args) => show::run(args, &mut screen),
+        Command::Plan(args) => plan::run(args, &mut screen),
+        Command::Explain(args) => explain::run(args, &mut screen),
+        Command::Diff(args) => diff::run(args, &mut screen),
+        Command::Attend(args) => attend::run(args, &mut screen),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Cli::command(), "noren", &mut script);
+            screen.text(String::from_utf8_lossy(&script))?;
+            Ok(Verdict::Yes)
+        }
+    }
+}
+
+/// Tells what is wrong on standard error.
+fn report(message: &str, hint: Option<&str>) -> ExitCode {
+    anstream::eprintln!("{} {message}", paint(BAD, "error:"));
+    if let Some(hint) = hint {
+        anstream::eprintln!("{} {hint}", paint(DIM, "hint:"));
+    }
+    ExitCode::from(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_consistent() {
+        Cli::command().debug_assert();
+    }
+}

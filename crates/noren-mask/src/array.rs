@@ -130,7 +130,10 @@ impl Array {
         }
         let mut list = Compressed::new();
         for (row, w) in indptr.windows(2).enumerate() {
-            if w[1] < w[0] || w[1] > indices.len() {
+            if w[1] > indices.len() {
+                return wrong(format!("indptr reaches {} at row {row}, but there are {} indices", w[1], indices.len()));
+            }
+            if w[1] < w[0] {
                 return wrong(format!("indptr falls from {} to {} at row {row}: it must not decrease", w[0], w[1]));
             }
             let mut keys = indices[w[0]..w[1]].to_vec();

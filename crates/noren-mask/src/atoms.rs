@@ -1,10 +1,9 @@
 //! The atoms: one builder for each thing a mask can say.
 //!
-//! `q` and `k` are the positions of the query and the key: query row `i` stands at position `i + query_offset`, key `j` at
-//! position `j` (or where the facts place it). Every atom with its picture stands in `docs/masks.md`.
-//!
 //! Builders take any number; a value that makes no sense (`chunk(0)`, a reversed range) is refused with its name when the
 //! mask is bound, or by the parser at its place in the text.
+#![doc = ""]
+#![doc = include_str!("../docs/masks.md")]
 
 use crate::mask::{Arm, Mask, Node, Padding, PerRow, Real, Side};
 use crate::set::{Selector, Set, Span};

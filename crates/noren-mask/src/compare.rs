@@ -117,7 +117,7 @@ impl BoundMask {
         (0..self.shape().batch_len()).flat_map(move |b| (0..heads).map(move |h| (b, h)))
     }
 
-    fn check_comparable(&self, other: &Self) -> Result<(), Error> {
+    pub(crate) fn check_comparable(&self, other: &Self) -> Result<(), Error> {
         let sizes = |m: &Self| [m.shape().batch_len(), m.shape().head_count(), m.shape().q_len(), m.shape().kv_len()];
         if sizes(self) == sizes(other) {
             return Ok(());

@@ -47,6 +47,10 @@ pub enum Error {
     #[error("cannot compare: {0}")]
     Compare(String),
 
+    /// A picture of something that is not there.
+    #[error("picture: {0}")]
+    Picture(String),
+
     /// Something that has no serial form, or a serial form that does not fit.
     #[error("plan: {0}")]
     Plan(String),

@@ -109,6 +109,12 @@ impl PartialEq for Closure {
 /// ```
 ///
 /// The same as JSON, for [`Facts::from_json`]: `{"lengths": [5, 3], "documents": [[2, 3], [3]]}`.
+///
+/// Facts come as well from what a data pipeline has: token ids with a pad id ([`from_token_ids`](Facts::from_token_ids)),
+/// padding masks of either polarity ([`padding_from_keep`](Facts::padding_from_keep),
+/// [`padding_from_drop`](Facts::padding_from_drop), [`padding_from_additive`](Facts::padding_from_additive)),
+/// [segment ids](Facts::from_segment_ids), [position ids](Facts::from_position_ids) and
+/// [`cu_seqlens`](Facts::from_cu_seqlens).
 #[derive(Clone, Default, PartialEq, Debug)]
 pub struct Facts {
     pub(crate) real: Option<RealTokens>,
@@ -134,10 +140,12 @@ impl Facts {
         self
     }
 
-    /// Where padding stands. Call it after [`lengths`](Self::lengths).
+    /// Where padding stands, for [`lengths`](Self::lengths), which must be given too.
     pub fn side(mut self, to: Side) -> Self {
-        if let Some(RealTokens::Lengths { side, .. }) = &mut self.real {
-            *side = to;
+        match &mut self.real {
+            Some(RealTokens::Lengths { side, .. }) => *side = to,
+            Some(RealTokens::Keys(_)) => {}
+            None => self.real = Some(RealTokens::Lengths { lengths: Vec::new(), side: to }),
         }
         self
     }

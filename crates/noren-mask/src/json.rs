@@ -152,8 +152,10 @@ impl fmt::Display for At<'_> {
             up.fmt(f)?;
         }
         match self.step {
-            Step::Key(key) if self.up.is_some_and(|up| !matches!(up.step, Step::Key(""))) => write!(f, ".{key}"),
-            Step::Key(key) => f.write_str(key),
+            Step::Key(key) => {
+                let dot = if self.up.is_some_and(|up| up.up.is_some()) { "." } else { "" };
+                write!(f, "{dot}{}", key.chars().take(40).collect::<String>())
+            }
             Step::Index(index) => write!(f, "[{index}]"),
         }
     }
@@ -241,7 +243,8 @@ impl<'a> At<'a> {
     /// A whole number from `min` to `max`; `what` with its article.
     pub(crate) fn whole(&self, what: &str, min: i64, max: i64) -> Result<i64, Error> {
         let expected = || match (min, max) {
-            (i64::MIN, _) => format!("{what}: a whole number"),
+            (i64::MIN, i64::MAX) => format!("{what}: a whole number"),
+            (i64::MIN, _) => format!("{what}: a whole number up to {max}"),
             (_, i64::MAX) => format!("{what}: a whole number from {min}"),
             _ => format!("{what}: a whole number from {min} to {max}"),
         };

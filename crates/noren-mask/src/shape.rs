@@ -34,6 +34,9 @@ impl Shape {
     /// Lengths and offsets beyond this are refused: positions are 32-bit inside plans.
     pub const MAX_LEN: usize = (u32::MAX / 2) as usize;
 
+    /// More pairs of batch row and head than this are refused: a plan lists its pattern for each.
+    const MAX_PAIRS: usize = 1 << 24;
+
     /// `q_len` queries over `kv_len` keys, the first query at position `query_offset`; one batch row, one head.
     pub fn new(q_len: usize, kv_len: usize, query_offset: i64) -> Self {
         Shape { batch: 1, heads: 1, kv_heads: 1, q_len, kv_len, query_offsets: vec![query_offset] }
@@ -136,8 +139,14 @@ impl Shape {
                 return refuse(format!("{name} is {value}: at most {} is supported", Self::MAX_LEN));
             }
         }
-        if self.batch.checked_mul(self.heads).is_none_or(|n| n > Self::MAX_LEN) {
-            return refuse(format!("batch {} times heads {} is too large", self.batch, self.heads));
+        let pairs = self.batch as u128 * self.heads as u128;
+        if pairs > Self::MAX_PAIRS as u128 {
+            return refuse(format!(
+                "batch {} times heads {} is {pairs}: at most {} is supported",
+                self.batch,
+                self.heads,
+                Self::MAX_PAIRS
+            ));
         }
         if !self.heads.is_multiple_of(self.kv_heads) {
             return refuse(format!(
@@ -217,11 +226,12 @@ impl Shape {
     }
 }
 
-/// An error of the reader, said of the shape.
+/// An error of the reader, said of the shape; its place may be within a larger object.
 fn of_shape(error: Error) -> Error {
-    match error {
-        Error::Fact { fact, problem } => Error::Shape(format!("{fact}: {problem}")),
-        other => other,
+    let Error::Fact { fact, problem } = error else { return error };
+    match fact.strip_prefix("shape").map(|rest| rest.trim_start_matches('.')) {
+        Some("") => Error::Shape(problem),
+        place => Error::Shape(format!("{}: {problem}", place.unwrap_or(&fact))),
     }
 }
 

@@ -65,15 +65,17 @@ pub fn attention_into(
     };
     let level = Level::choose(options.level)?;
     let threads = rayon::current_num_threads();
+    let jobs = Jobs::new(plan);
     level.run(Forward {
         context: Context {
             plan,
             q: *q,
+            bits: (0..jobs.shared_bits).map(|_| Default::default()).collect(),
             modifiers: Modifiers::new(plan, q.shape()[3], options),
             out: SharedRows::new(out.parts()),
             lse: lse.as_mut().map(|lse| SharedRows::new(lse.parts())),
         },
-        jobs: Jobs::new(plan),
+        jobs,
         k: *k,
         v: *v,
         threads: options.threads.unwrap_or(threads).min(threads),

@@ -5,11 +5,12 @@
 //! come too late, by the first job that needs them; they are dropped with the last job of their head.
 
 use super::level::Task;
-use super::pack::{Head, Packed};
+use super::pack::{Head, Packed, Refill};
 use super::simd::Simd;
 use super::tile::{Context, Job, ROWS, Scratch, TileKernel};
 use crate::View;
-use noren_mask::{Kind, PatternPlan, Plan};
+use noren_mask::{Kind, PatternPlan, Plan, Tile};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,6 +23,9 @@ const WORTH_A_THREAD: u64 = 1 << 20;
 
 /// Values that so many rows read are copied to where vectors are aligned.
 const WORTH_ALIGNING: u64 = 512;
+
+/// Heads share the bits of a tile unless it has more mixed keys than this, which would take more memory than they save.
+const MOST_SHARED_KEYS: u32 = 512;
 
 /// Jobs that read one key-value head.
 struct Unit {
@@ -39,6 +43,8 @@ pub(crate) struct Jobs {
     units: Vec<Unit>,
     jobs: Vec<Job>,
     cost: u64,
+    /// Number of entries that `Job::bits` point to.
+    pub(crate) shared_bits: usize,
 }
 
 impl Jobs {
@@ -48,6 +54,7 @@ impl Jobs {
         plan.patterns().iter().for_each(|pattern| assert_covers(pattern, shape.q_len()));
         let group = shape.head_count() / shape.kv_head_count();
         let (mut units, mut jobs, mut total) = (Vec::new(), Vec::new(), 0);
+        let mut bits = SharedBits::default();
         for batch in 0..shape.batch_len() {
             for kv_head in 0..shape.kv_head_count() {
                 let mut found: Vec<(u64, Job)> = Vec::new();
@@ -60,7 +67,7 @@ impl Jobs {
                         let (start, end) = (keys.start as usize, keys.end as usize);
                         hull = Some(hull.map_or(start..end, |hull| hull.start.min(start)..hull.end.max(end)));
                     }
-                    cut(plan, pattern, batch, heads, &mut found);
+                    cut(plan, pattern, batch, heads, &mut bits, &mut found);
                 }
                 found.sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
                 let cost = found.iter().map(|(cost, _)| cost).sum::<u64>();
@@ -70,7 +77,7 @@ impl Jobs {
                 units.push(Unit { batch, kv_head, hull: hull.unwrap_or(0..0), jobs: first..jobs.len(), cost });
             }
         }
-        Jobs { units, jobs, cost: total }
+        Jobs { units, jobs, cost: total, shared_bits: bits.0.len() }
     }
 }
 
@@ -99,7 +106,14 @@ fn runs(plan: &Plan, batch: usize, heads: Range<usize>) -> Vec<(usize, Range<usi
 }
 
 /// The jobs of a pattern for heads `heads`: tiles cut to at most `ROWS` rows, heads of small tiles taken together.
-fn cut(plan: &PatternPlan, pattern: usize, batch: usize, heads: Range<usize>, into: &mut Vec<(u64, Job)>) {
+fn cut(
+    plan: &PatternPlan,
+    pattern: usize,
+    batch: usize,
+    heads: Range<usize>,
+    bits: &mut SharedBits,
+    into: &mut Vec<(u64, Job)>,
+) {
     for index in 0..plan.tile_count() {
         let tile = plan.tile(index);
         let area: u64 = (tile.spans.iter())
@@ -111,12 +125,26 @@ fn cut(plan: &PatternPlan, pattern: usize, batch: usize, heads: Range<usize>, in
         for part in 0..parts {
             let cut = |i: usize| rows.start + rows.len() * i / parts;
             let rows = cut(part)..cut(part + 1);
+            let bits = bits.entry(pattern, &tile, rows.start);
             for first in heads.clone().step_by(together) {
                 let heads = first..heads.end.min(first + together);
                 let cost = area * (heads.len() * rows.len()) as u64 + JOB_OVERHEAD;
-                into.push((cost, Job { batch, heads, pattern, tile: index, rows: rows.clone() }));
+                into.push((cost, Job { batch, heads, pattern, tile: index, rows: rows.clone(), bits }));
             }
         }
+    }
+}
+
+/// Numbers for the bits that jobs of different heads share, by pattern and first row.
+#[derive(Default)]
+struct SharedBits(HashMap<(usize, usize), usize>);
+
+impl SharedBits {
+    fn entry(&mut self, pattern: usize, tile: &Tile<'_>, row: usize) -> Option<usize> {
+        let mixed = tile.spans.iter().filter(|span| span.kind == Kind::Mixed);
+        let keys = mixed.map(|span| span.keys()).fold(0, u32::saturating_add);
+        let next = self.0.len();
+        (1..=MOST_SHARED_KEYS).contains(&keys).then(|| *self.0.entry((pattern, row)).or_insert(next))
     }
 }
 
@@ -188,10 +216,10 @@ impl<'a> Forward<'a> {
         let mut scratch: Option<Scratch<S>> = None;
         while let Some(step) = queue.steps.get(queue.next.fetch_add(1, Ordering::Relaxed)) {
             match *step {
-                Step::Pack(unit) => drop(self.packed(unit, queue)),
+                Step::Pack(unit) => drop(self.packed(s, unit, queue)),
                 Step::Job { unit, job } => {
                     let head = self.head(unit);
-                    let packed = (self.jobs.units[unit].jobs.len() > 1).then(|| self.packed(unit, queue));
+                    let packed = (self.jobs.units[unit].jobs.len() > 1).then(|| self.packed(s, unit, queue));
                     let scratch = scratch.get_or_insert_with(|| {
                         let rows = self.jobs.jobs.iter().map(|job| job.heads.len() * job.rows.len()).max().unwrap_or(0);
                         Scratch::new(rows, head.head_dim(), head.v_width::<S>())
@@ -221,11 +249,11 @@ impl<'a> Forward<'a> {
     }
 
     /// Keys and values of a unit, packed now unless they are already.
-    fn packed<S: Simd>(&self, unit: usize, queue: &Queue<S>) -> Arc<Packed<S>> {
+    fn packed<S: Simd>(&self, s: S, unit: usize, queue: &Queue<S>) -> Arc<Packed<S>> {
         let mut packed = lock(&queue.shared[unit].packed);
         let pack = || {
             let mut memory = lock(&queue.spare).pop().unwrap_or_else(Packed::empty);
-            memory.refill(&self.head(unit), self.jobs.units[unit].hull.clone());
+            s.run(Refill { packed: &mut memory, head: self.head(unit), hull: self.jobs.units[unit].hull.clone() });
             Arc::new(memory)
         };
         packed.get_or_insert_with(pack).clone()

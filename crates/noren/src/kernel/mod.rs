@@ -1,6 +1,7 @@
 //! The forward kernel: a generic algorithm ([`tile`]) over small vector operations ([`simd`]), and what brings it its
 //! work ([`forward`]).
 
+pub(crate) mod blocks;
 pub(crate) mod exp;
 pub(crate) mod forward;
 pub(crate) mod level;

@@ -5,7 +5,7 @@
 //! of a score. Values are used where they lie when their rows follow each other and fill vectors, and are copied otherwise.
 
 use super::micro::BLOCK;
-use super::simd::{Lanes, Simd, floats, floats_mut, zeroed};
+use super::simd::{Kernel, Lanes, Simd, floats, floats_mut, zeroed};
 use crate::View;
 use std::ops::Range;
 
@@ -67,24 +67,29 @@ impl<'a> Head<'a> {
     }
 
     /// Transposes lane groups `groups` into `into`, lanes beyond the last key zero.
-    fn pack_keys<S: Simd>(&self, groups: Range<usize>, into: &mut [S::V]) {
+    #[inline(always)]
+    fn pack_keys<S: Simd>(&self, s: S, groups: Range<usize>, into: &mut [S::V]) {
         let (head_dim, kv_len) = (self.head_dim(), self.k.shape()[2]);
-        // A square of values at a time keeps both the rows read and the vectors written in the nearest cache.
-        const SQUARE: usize = 16;
-        let mut line = [0.0; SQUARE];
+        let mut square = [s.splat(0.0); BLOCK];
+        let square = &mut square[..S::LANES];
         for (g, into) in groups.zip(into.chunks_exact_mut(head_dim)) {
-            let into = floats_mut(into);
             let keys = g * S::LANES..kv_len.min((g + 1) * S::LANES);
-            for lane in keys.len()..S::LANES {
-                into[lane..].iter_mut().step_by(S::LANES).for_each(|x| *x = 0.0);
-            }
-            for d in (0..head_dim).step_by(SQUARE) {
-                let line = &mut line[..SQUARE.min(head_dim - d)];
-                for (lane, key) in keys.clone().enumerate() {
-                    self.k.copy_row([self.batch, self.head, key], d, line);
-                    let column = into[d * S::LANES + lane..].iter_mut().step_by(S::LANES);
-                    column.zip(line.iter()).for_each(|(to, from)| *to = *from);
+            for (d, into) in into.chunks_mut(S::LANES).enumerate() {
+                for (lane, key) in (g * S::LANES..).zip(square.iter_mut()).map(|(key, lane)| (lane, key)) {
+                    *lane = match self.k.row([self.batch, self.head, key.min(kv_len - 1)]) {
+                        Some(row) if key < keys.end && into.len() == S::LANES => s.load(&row[d * S::LANES..]),
+                        _ => {
+                            let mut line = [0.0; BLOCK];
+                            if key < keys.end {
+                                let at = [self.batch, self.head, key];
+                                self.k.copy_row(at, d * S::LANES, &mut line[..into.len()]);
+                            }
+                            s.load(&line)
+                        }
+                    };
                 }
+                s.transpose(square);
+                into.copy_from_slice(&square[..into.len()]);
             }
         }
     }
@@ -106,12 +111,13 @@ impl<S: Simd> Packed<S> {
     }
 
     /// Packs keys and values of the groups that hold keys `hull`, into the memory of a head that nobody needs any more.
-    pub(crate) fn refill(&mut self, head: &Head<'_>, hull: Range<usize>) {
+    #[inline(always)]
+    pub(crate) fn refill(&mut self, s: S, head: &Head<'_>, hull: Range<usize>) {
         self.first_group = hull.start / S::LANES;
         let groups = self.first_group..hull.end.div_ceil(S::LANES);
         let keys = groups.start * S::LANES..(groups.end * S::LANES).min(head.k.shape()[2]);
         resize(&mut self.keys, groups.len() * head.head_dim());
-        head.pack_keys::<S>(groups, &mut self.keys);
+        head.pack_keys(s, groups, &mut self.keys);
         let width = head.v_width::<S>();
         self.wild = match head.values_in_place::<S>(keys.start) {
             Some(values) => {
@@ -158,10 +164,10 @@ impl<S: Simd> BlockScratch<S> {
 
     /// Groups `groups`, at most a block of them, packed now.
     #[inline(always)]
-    pub(crate) fn block<'a>(&'a mut self, head: &Head<'a>, groups: Range<usize>) -> Block<'a, S> {
+    pub(crate) fn block<'a>(&'a mut self, s: S, head: &Head<'a>, groups: Range<usize>) -> Block<'a, S> {
         let keys = groups.start * S::LANES..(groups.end * S::LANES).min(head.k.shape()[2]);
         let packed = &mut self.keys[..groups.len() * head.head_dim()];
-        head.pack_keys::<S>(groups, packed);
+        head.pack_keys(s, groups, packed);
         let width = head.v_width::<S>();
         let values = match head.values_in_place::<S>(keys.start) {
             Some(values) => &values[..keys.len() * width],
@@ -171,6 +177,20 @@ impl<S: Simd> BlockScratch<S> {
             }
         };
         Block { keys: packed, values, wild: !all_finite(values) }
+    }
+}
+
+/// Packs a head: [`Packed::refill`] as work for a processor path.
+pub(crate) struct Refill<'a, S: Simd> {
+    pub(crate) packed: &'a mut Packed<S>,
+    pub(crate) head: Head<'a>,
+    pub(crate) hull: Range<usize>,
+}
+
+impl<S: Simd> Kernel<S> for Refill<'_, S> {
+    #[inline(always)]
+    fn run(self, s: S) {
+        self.packed.refill(s, &self.head, self.hull);
     }
 }
 

@@ -13,6 +13,7 @@
 //! * Hidden cells are replaced, never multiplied away: minus infinity as a score, 0 as a weight, and where a hidden value
 //!   may be infinite or NaN the cell is skipped.
 
+use super::blocks::{Cells, KeyBlock, KeyBlocks, fill_words};
 use super::exp::{NOTHING, exp2_minus};
 use super::micro::{self, BLOCK};
 use super::output::SharedRows;
@@ -20,8 +21,9 @@ use super::pack::{Block, BlockScratch, Head, Packed};
 use super::scores::{Modifiers, Place, total};
 use super::simd::{Kernel, Simd, floats, zeroed};
 use crate::View;
-use noren_mask::{Kind, Plan, TileSpan};
+use noren_mask::Plan;
 use std::ops::Range;
+use std::sync::OnceLock;
 
 /// Most rows in a job: enough that a block of keys, read from a far cache, is used often; a multiple of every path's rows.
 pub(crate) const ROWS: usize = 96;
@@ -34,6 +36,8 @@ pub(crate) struct Context<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) q: View<'a>,
     pub(crate) modifiers: Modifiers<'a>,
+    /// Bits of mixed blocks, found by the first head that needs them.
+    pub(crate) bits: Vec<OnceLock<Box<[u64]>>>,
     pub(crate) out: SharedRows<'a>,
     pub(crate) lse: Option<SharedRows<'a>>,
 }
@@ -46,6 +50,8 @@ pub(crate) struct Job {
     pub(crate) pattern: usize,
     pub(crate) tile: usize,
     pub(crate) rows: Range<usize>,
+    /// Where in the context the bits are that this job shares with other heads.
+    pub(crate) bits: Option<usize>,
 }
 
 /// A worker's memory, used for one job after the other.
@@ -142,31 +148,18 @@ impl<S: Simd> RowState<'_, S> {
     }
 }
 
-/// How the cells of a block are allowed.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Cells {
-    /// All of them.
-    Full,
-    /// Those whose bits are set in the scratch's words.
-    Bits,
-}
-
 impl<S: Simd> Kernel<S> for TileKernel<'_, '_, S> {
     #[inline(always)]
     fn run(mut self, s: S) {
         self.start(s);
         let (context, job) = (self.context, self.job);
         let tile = context.plan.patterns()[job.pattern].tile(job.tile);
-        let mut next = 0;
-        for (i, span) in tile.spans.iter().enumerate() {
-            let end = (span.end as usize).min(self.hull.end);
-            loop {
-                let from = (span.start as usize).max(self.hull.start).max(next);
-                if from >= end {
-                    break;
-                }
-                next = self.block(s, &tile.spans[i..], from);
-            }
+        let blocks = KeyBlocks { spans: tile.spans, hull: self.hull.clone(), lanes: S::LANES, next: 0 };
+        let known = job.bits.map(|bits| context.bits[bits].get_or_init(|| self.all_words(blocks.clone())));
+        let mut known = known.map(|words| words.chunks_exact(job.rows.len()));
+        for block in blocks {
+            let known = if block.cells == Cells::Mixed { known.as_mut().and_then(Iterator::next) } else { None };
+            self.block(s, &block, known);
         }
         self.finish(s);
     }
@@ -207,58 +200,63 @@ impl<S: Simd> TileKernel<'_, '_, S> {
         self.scratch.first[..rows].fill(usize::MAX);
     }
 
-    /// Takes in the block that holds key `from`, the first one left of `spans`; returns the first key after the block.
-    #[inline(always)]
-    fn block(&mut self, s: S, spans: &[TileSpan], from: usize) -> usize {
-        let first = from / S::LANES;
-        let start = first * S::LANES;
-        let inside = spans.iter().take_while(|span| (span.start as usize) < start + BLOCK);
-        let last = inside.clone().last().map_or(start, |span| span.end as usize);
-        let end = last.min(start + BLOCK).min(self.hull.end);
-        let groups = first..end.div_ceil(S::LANES);
-        let whole = (start, groups.end * S::LANES);
-        let covers = |span: &TileSpan| (span.start as usize) <= whole.0 && span.end as usize >= whole.1;
+    /// The bits of all mixed blocks of the tile, block after block.
+    #[cold]
+    fn all_words(&self, blocks: KeyBlocks<'_>) -> Box<[u64]> {
+        let mut words = Vec::new();
+        for block in blocks.filter(|block| block.cells == Cells::Mixed) {
+            let from = words.len();
+            words.resize(from + self.job.rows.len(), 0);
+            let plan = &self.context.plan.patterns()[self.job.pattern];
+            fill_words(plan, &self.job.rows, &block.keys, &mut words[from..]);
+        }
+        words.into()
+    }
 
-        let cells = if spans[0].kind == Kind::Full && covers(&spans[0]) && !self.context.modifiers.soften() {
-            Cells::Full
-        } else {
-            if inside.clone().all(|span| span.kind == Kind::Full) {
-                let set = |span: &TileSpan| bits(span.start as usize, span.end as usize, start, end);
-                let word = inside.fold(0, |word, span| word | set(span));
-                let rows = self.row_count();
-                self.scratch.words[..rows].fill(word);
-            } else {
-                self.fill_words(start..end);
+    /// Takes in a block of keys; `known` are its bits where another head found them before.
+    #[inline(always)]
+    fn block(&mut self, s: S, block: &KeyBlock, known: Option<&[u64]>) {
+        let KeyBlock { keys, groups, cells } = block;
+        let Job { heads, rows, pattern, .. } = self.job;
+        let words = &mut self.scratch.words[..heads.len() * rows.len()];
+        let masked = match cells {
+            Cells::Full if !self.context.modifiers.soften() => false,
+            Cells::Full => {
+                words.fill(u64::MAX);
+                true
             }
-            self.clear_zero_weights(start, end - start);
-            Cells::Bits
+            Cells::Uniform(word) => {
+                words.fill(*word);
+                true
+            }
+            Cells::Mixed => {
+                match known {
+                    Some(known) => words[..rows.len()].copy_from_slice(known),
+                    None => {
+                        let plan = &self.context.plan.patterns()[*pattern];
+                        fill_words(plan, rows, keys, &mut words[..rows.len()]);
+                    }
+                }
+                for head in 1..heads.len() {
+                    words.copy_within(..rows.len(), head * rows.len());
+                }
+                true
+            }
         };
-        self.note_first_keys(start, cells);
+        self.clear_zero_weights(keys.start, keys.len());
+        self.note_first_keys(keys.start, masked);
 
         // The block scratch leaves its place while the block borrows it.
         let rows = self.row_count();
         let mut scratch = std::mem::replace(&mut self.scratch.block, BlockScratch::empty());
         let block = match self.packed {
             Some(packed) => packed.block(&self.head, groups.clone()),
-            None => scratch.block(&self.head, groups.clone()),
+            None => scratch.block(s, &self.head, groups.clone()),
         };
         for phase in (0..rows).step_by(PHASE) {
-            self.phase(s, phase..rows.min(phase + PHASE), start, &block, groups.len(), cells);
+            self.phase(s, phase..rows.min(phase + PHASE), keys.start, &block, groups.len(), masked);
         }
         self.scratch.block = scratch;
-        start + BLOCK
-    }
-
-    /// Asks the plan for the bits of keys `keys`; heads share them.
-    fn fill_words(&mut self, keys: Range<usize>) {
-        let Job { heads, rows, pattern, .. } = self.job;
-        let words = &mut self.scratch.words[..heads.len() * rows.len()];
-        let pattern = &self.context.plan.patterns()[*pattern];
-        let narrow = |range: &Range<usize>| range.start as u32..range.end as u32;
-        pattern.fill_bits(narrow(rows), narrow(&keys), &mut words[..rows.len()]);
-        for head in 1..heads.len() {
-            words.copy_within(..rows.len(), head * rows.len());
-        }
     }
 
     /// Cells with a soft weight of 0 are not allowed.
@@ -273,10 +271,10 @@ impl<S: Simd> TileKernel<'_, '_, S> {
 
     /// Remembers where rows begin that have read nothing so far.
     #[inline(always)]
-    fn note_first_keys(&mut self, start: usize, cells: Cells) {
+    fn note_first_keys(&mut self, start: usize, masked: bool) {
         let rows = self.row_count();
         for (first, word) in self.scratch.first[..rows].iter_mut().zip(&self.scratch.words) {
-            let word = if cells == Cells::Full { 1 } else { *word };
+            let word = if masked { *word } else { 1 };
             if *first == usize::MAX && word != 0 {
                 *first = start + word.trailing_zeros() as usize;
             }
@@ -285,18 +283,16 @@ impl<S: Simd> TileKernel<'_, '_, S> {
 
     /// Scores, weights and outputs of rows `rows` against a block.
     #[inline(always)]
-    fn phase(&mut self, s: S, rows: Range<usize>, key: usize, block: &Block<'_, S>, groups: usize, cells: Cells) {
+    fn phase(&mut self, s: S, rows: Range<usize>, key: usize, block: &Block<'_, S>, groups: usize, masked: bool) {
         let (head_dim, v_width) = (self.head.head_dim(), self.head.v_width::<S>());
         let per_row = BLOCK / S::LANES;
         let width = v_width / S::LANES;
         let keys = groups * S::LANES;
         // The keys that some row of a register tile reads: the rest of the block is left out.
-        let needed = |words: &[u64]| match cells {
-            Cells::Full => 0..keys,
-            Cells::Bits => match words.iter().fold(0, |or, word| or | word) {
-                0 => 0..0,
-                or => or.trailing_zeros() as usize..BLOCK - or.leading_zeros() as usize,
-            },
+        let needed = |words: &[u64]| match words.iter().fold(0, |or, word| or | word) {
+            _ if !masked => 0..keys,
+            0 => 0..0,
+            or => or.trailing_zeros() as usize..BLOCK - or.leading_zeros() as usize,
         };
         let scratch = &mut *self.scratch;
         let step = |from: usize| from..rows.end.min(from + S::ROWS);
@@ -316,7 +312,7 @@ impl<S: Simd> TileKernel<'_, '_, S> {
             let groups = needed.start / S::LANES..needed.end.div_ceil(S::LANES);
             if !groups.is_empty() {
                 for r in tile {
-                    self.weigh(s, r, (r - rows.start) * per_row, key, groups.clone(), cells);
+                    self.weigh(s, r, (r - rows.start) * per_row, key, groups.clone(), masked);
                 }
             }
         }
@@ -328,7 +324,7 @@ impl<S: Simd> TileKernel<'_, '_, S> {
             }
             let weights = &scratch.scores[(tile.start - rows.start) * per_row..];
             let acc = &mut scratch.acc[tile.start * width..];
-            if cells == Cells::Full || !block.wild {
+            if !masked || !block.wild {
                 micro::accumulate(s, tile.len(), weights, needed, block.values, v_width, acc);
                 continue;
             }
@@ -354,7 +350,7 @@ impl<S: Simd> TileKernel<'_, '_, S> {
 
     /// Turns the scores of row `r` against some lane groups of a block into weights, and adds them to the row's sum.
     #[inline(always)]
-    fn weigh(&mut self, s: S, r: usize, at: usize, key: usize, groups: Range<usize>, cells: Cells) {
+    fn weigh(&mut self, s: S, r: usize, at: usize, key: usize, groups: Range<usize>, masked: bool) {
         let per_row = BLOCK / S::LANES;
         let modifiers = &self.context.modifiers;
         let keys = (groups.end * S::LANES).min(self.head.k.shape()[2] - key);
@@ -373,10 +369,7 @@ impl<S: Simd> TileKernel<'_, '_, S> {
             },
         };
         let scores = &mut scratch.scores[at + groups.start..at + groups.end];
-        let word = match cells {
-            Cells::Full => None,
-            Cells::Bits => Some(word >> (groups.start * S::LANES)),
-        };
+        let word = masked.then(|| word >> (groups.start * S::LANES));
         if modifiers.soften() {
             row.rise(s, word, scores);
             let maximum = s.splat(*row.maximum);
@@ -385,6 +378,12 @@ impl<S: Simd> TileKernel<'_, '_, S> {
             modifiers.multiply_weights(s, place, keys, word, &mut scratch.scores[at..][..per_row]);
             let weights = &scratch.scores[at + groups.start..at + groups.end];
             *row.sum = weights.iter().fold(*row.sum, |sum, p| s.add(sum, *p));
+        } else if let Ok(scores) = <&mut [S::V; 1]>::try_from(&mut *scores) {
+            row.weigh(s, word, scores);
+        } else if let Ok(scores) = <&mut [S::V; 2]>::try_from(&mut *scores) {
+            row.weigh(s, word, scores);
+        } else if let Ok(scores) = <&mut [S::V; 3]>::try_from(&mut *scores) {
+            row.weigh(s, word, scores);
         } else if let Ok(scores) = <&mut [S::V; 4]>::try_from(&mut *scores) {
             row.weigh(s, word, scores);
         } else if let Ok(scores) = <&mut [S::V; 8]>::try_from(&mut *scores) {
@@ -431,11 +430,4 @@ impl<S: Simd> TileKernel<'_, '_, S> {
             }
         }
     }
-}
-
-/// The bits of keys `from..to` in the word of a block `start..end`.
-fn bits(from: usize, to: usize, start: usize, end: usize) -> u64 {
-    let (from, to) = (from.clamp(start, end) - start, to.clamp(start, end) - start);
-    let below = |n: usize| if n >= 64 { u64::MAX } else { (1 << n) - 1 };
-    below(to) & !below(from)
 }

@@ -27,6 +27,32 @@ fn enter<K: Kernel<Avx512>>(simd: Avx512, kernel: K) {
     kernel.run(simd);
 }
 
+/// Exchanges rows and columns: pairs, then fours inside 128-bit lanes, then the lanes themselves.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
+fn transpose(rows: &mut [__m512; 16]) {
+    let mut fours = *rows;
+    for i in (0..16).step_by(4) {
+        let pair = |a, b| (_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+        let (a, b) = pair(rows[i], rows[i + 1]);
+        let (c, d) = pair(rows[i + 2], rows[i + 3]);
+        let [a, b, c, d] = [a, b, c, d].map(|x| _mm512_castps_pd(x));
+        fours[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c));
+        fours[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, c));
+        fours[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d));
+        fours[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
+    }
+    for i in 0..4 {
+        let [a, b, c, d] = [fours[i], fours[i + 4], fours[i + 8], fours[i + 12]];
+        let even = (_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0x88>(c, d));
+        let odd = (_mm512_shuffle_f32x4::<0xdd>(a, b), _mm512_shuffle_f32x4::<0xdd>(c, d));
+        rows[i] = _mm512_shuffle_f32x4::<0x88>(even.0, even.1);
+        rows[i + 8] = _mm512_shuffle_f32x4::<0xdd>(even.0, even.1);
+        rows[i + 4] = _mm512_shuffle_f32x4::<0x88>(odd.0, odd.1);
+        rows[i + 12] = _mm512_shuffle_f32x4::<0xdd>(odd.0, odd.1);
+    }
+}
+
 /// Wraps intrinsics whose only demand is that the processor has them.
 macro_rules! op {
     ($call:expr) => {
@@ -94,6 +120,11 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn keep(self, bits: u64, a: __m512, b: __m512) -> __m512 {
         op!(_mm512_mask_blend_ps(bits as u16, b, a))
+    }
+    #[inline(always)]
+    fn transpose(self, square: &mut [__m512]) {
+        let square = square.first_chunk_mut().expect("a square of vectors");
+        op!(transpose(square))
     }
     #[inline(always)]
     fn reduce_max(self, a: __m512) -> f32 {

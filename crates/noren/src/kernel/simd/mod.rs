@@ -64,6 +64,16 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn scale(self, a: Self::V, n: Self::V) -> Self::V;
     /// Lane `i` of `a` where bit `i` of `bits` is set, of `b` elsewhere.
     fn keep(self, bits: u64, a: Self::V, b: Self::V) -> Self::V;
+    /// Exchanges rows and columns of a square of `LANES` vectors.
+    #[inline(always)]
+    fn transpose(self, square: &mut [Self::V]) {
+        let values = &mut floats_mut(square)[..Self::LANES * Self::LANES];
+        for row in 0..Self::LANES {
+            for column in 0..row {
+                values.swap(row * Self::LANES + column, column * Self::LANES + row);
+            }
+        }
+    }
     /// The largest lane.
     fn reduce_max(self, a: Self::V) -> f32;
 }

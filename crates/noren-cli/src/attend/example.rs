@@ -1,0 +1,185 @@
+//! `noren attend` without a file: a layer of a real encoder over real sentences, embedded in the program.
+
+use super::heat::{Heat, cut};
+use super::inputs::Inputs;
+use super::job::Job;
+use super::minimap::{beside, minimap};
+use super::report::{Report, line, print_check};
+use super::verify::{Check, against, against_reference};
+use super::{AttendArgs, save};
+use crate::Verdict;
+use crate::failure::{Failure, Result};
+use crate::output::{DIM, STRONG, Screen, paint};
+use crate::tensors::TensorFile;
+use noren::View;
+use noren_mask::{Facts, PlanOptions, Spec, atoms};
+use serde::{Deserialize, Serialize};
+use std::io::Cursor;
+
+/// q, k, v and out of attention layer 3 of all-MiniLM-L6-v2, `[8, 12, 27, 32]`; assets/README.md says how they were made.
+const TENSORS: &[u8] = include_bytes!("../../assets/minilm-layer3.safetensors");
+/// The sentences and their tokens.
+const SENTENCES: &str = include_str!("../../assets/minilm-tokens.json");
+/// The sequences are shorter than a usual tile; narrow ones show what is skipped.
+const BLOCKS: PlanOptions = PlanOptions { block_q: 64, block_kv: 8 };
+
+#[derive(Deserialize)]
+struct Sentence {
+    text: String,
+    tokens: Vec<String>,
+}
+
+/// What the example did, as JSON.
+#[derive(Serialize)]
+struct ExampleReport {
+    #[serde(flatten)]
+    report: Report,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stored: Option<Check>,
+}
+
+/// What the screen shows.
+struct Example<'a> {
+    job: &'a Job<'a>,
+    sentences: &'a [Sentence],
+    args: &'a AttendArgs,
+}
+
+pub(crate) fn run(args: &AttendArgs, screen: &mut Screen) -> Result<Verdict> {
+    let sentences: Vec<Sentence> = serde_json::from_str(SENTENCES).map_err(|e| damaged(&e.to_string()))?;
+    let spec = match &args.mask {
+        Some(text) => crate::args::parse(text, args.layer)?,
+        None => Spec::from(atoms::padding()),
+    };
+    let own_facts = args.facts.is_some() || !args.lengths.is_empty();
+    let facts = match own_facts {
+        true => args.facts().read()?.0,
+        false => Facts::new().lengths(sentences.iter().map(|s| s.tokens.len() as u64).collect::<Vec<_>>()),
+    };
+    let mut file = TensorFile::new(Cursor::new(TENSORS), TENSORS.len() as u64, "example")?;
+    let inputs = Inputs::read(&mut file, &spec)?;
+    let job = Job::with_blocks(&inputs, &spec, &facts, args, &BLOCKS)?;
+    let dims = inputs.dims();
+    for (name, given, count) in [("--head", args.head, dims.heads), ("--batch-row", args.batch_row, dims.batch)] {
+        if given >= count {
+            return Err(Failure::new(format!("{name} is {given}: the example has {count}, counted from 0")));
+        }
+    }
+    let done = job.run()?;
+    let reference = against_reference(&job, &done)?;
+    // The model's own output says something about its own mask only.
+    let own_mask = spec == Spec::from(atoms::padding()) && !own_facts && args.scale.is_none();
+    let own_mask = own_mask && args.query_offset.iter().all(|o| *o == 0);
+    let stored = if own_mask { Some(against(&done.output.out, &file.read("out")?.data)) } else { None };
+    save(args, &done)?;
+    let holds = reference.holds && stored.as_ref().is_none_or(|c| c.holds);
+    let report = Report::new(&job, &done, Some(reference.clone()), args);
+    if args.json {
+        screen.json(&ExampleReport { report, stored })?;
+    } else {
+        let example = Example { job: &job, sentences: &sentences, args };
+        example.print(&report, [stored.as_ref(), Some(&reference)], screen)?;
+    }
+    Ok(if holds { Verdict::Yes } else { Verdict::No })
+}
+
+fn damaged(problem: &str) -> Failure {
+    Failure::new(format!("the embedded example is damaged: {problem}"))
+}
+
+impl Example<'_> {
+    fn print(&self, report: &Report, checks: [Option<&Check>; 2], screen: &mut Screen) -> Result<()> {
+        let title = "Eight sentences in attention layer 3 of the encoder all-MiniLM-L6-v2";
+        screen.line(paint(STRONG, title))?;
+        screen.line("")?;
+        self.print_sentences(screen)?;
+        self.print_masks(report, screen)?;
+        self.print_heat(screen)?;
+        let [batch, heads, q_len, kv_len] = report.plan.shape;
+        let dims = self.job.inputs.dims();
+        let lengths = format!("{q_len} queries × {kv_len} keys, head_dim {}", dims.head_dim);
+        line(screen, "shape", format!("batch {batch}, heads {heads}, {lengths}"))?;
+        report.print_cost(screen)?;
+        for (check, what) in checks.into_iter().zip(["the model's own output", "the 64-bit reference"]) {
+            if let Some(check) = check {
+                print_check(screen, "verified", what, check)?;
+            }
+        }
+        match &self.args.output {
+            Some(path) => line(screen, "written", path.display()),
+            None => Ok(()),
+        }
+    }
+
+    /// The tokens, and a dot for each padding key.
+    fn print_sentences(&self, screen: &mut Screen) -> Result<()> {
+        let kv_len = self.job.inputs.dims().kv_len;
+        for (row, sentence) in self.sentences.iter().enumerate() {
+            let tokens = cut(&sentence.tokens.join(" "), screen.width - 4);
+            let room = (screen.width - 4).saturating_sub(tokens.chars().count());
+            let padding = " ·".repeat((kv_len - sentence.tokens.len()).min(room / 2));
+            screen.line(format!("{} {tokens}{}", paint(DIM, format!("{row:>2} ")), paint(DIM, padding)))?;
+        }
+        screen.line("")
+    }
+
+    /// The mask of each sentence for the chosen head.
+    fn print_masks(&self, report: &Report, screen: &mut Screen) -> Result<()> {
+        let mask = self.job.plan.bound();
+        let panels = self.sentences.iter().enumerate().map(|(row, sentence)| {
+            let caption = match sentence.tokens.len() {
+                1 => format!("{row}: 1 token"),
+                n => format!("{row}: {n} tokens"),
+            };
+            Ok((caption, minimap(mask, row, self.args.head)?))
+        });
+        let panels = panels.collect::<Result<Vec<_>>>()?;
+        screen.line(format!(
+            "{} {}  {}",
+            paint(STRONG, "mask"),
+            report.spec,
+            paint(DIM, "a dot for each key (across) that a query (down) may read, by sentence")
+        ))?;
+        for line in beside(&panels, screen.width) {
+            screen.line(line)?;
+        }
+        screen.line("")
+    }
+
+    /// Who reads whom in the chosen sentence.
+    fn print_heat(&self, screen: &mut Screen) -> Result<()> {
+        let (row, head) = (self.args.batch_row, self.args.head);
+        let sentence = &self.sentences[row];
+        let probabilities = self.probabilities(row, head)?;
+        let padding = probabilities.iter().flat_map(|p| &p[sentence.tokens.len()..]).fold(0.0f32, |a, b| a.max(*b));
+        screen.line(format!(
+            "{} \"{}\"  {}",
+            paint(STRONG, "attention"),
+            sentence.text,
+            paint(DIM, format!("sentence {row}, head {head}: percent of each query's attention, by key"))
+        ))?;
+        let heat = Heat { tokens: &sentence.tokens, probabilities, color: screen.color, width: screen.width };
+        for line in heat.lines() {
+            screen.line(line)?;
+        }
+        let keys = self.job.inputs.dims().kv_len - sentence.tokens.len();
+        if keys > 0 && padding == 0.0 {
+            screen.line(paint(DIM, format!("the {keys} padding keys get exactly 0")))?;
+        }
+        screen.line("")
+    }
+
+    /// `[tokens, keys]` for one batch row and head: attention over an identity matrix is the probabilities themselves.
+    fn probabilities(&self, row: usize, head: usize) -> Result<Vec<Vec<f32>>> {
+        let dims = self.job.inputs.dims();
+        let n = dims.kv_len;
+        let identity: Vec<f32> = (0..n * n).map(|i| if i % (n + 1) == 0 { 1.0 } else { 0.0 }).collect();
+        let values = View::strided(&identity, [dims.batch, dims.kv_heads, n, n], [0, 0, n as isize, 1], 0)?;
+        let [q, k, _] = self.job.inputs.views()?;
+        let (plan, options) = (&self.job.plan, &self.job.options);
+        let output = self.job.install(|| noren::attention(&q, &k, &values, plan, options))?;
+        let first = (row * dims.heads + head) * dims.q_len;
+        let tokens = self.sentences[row].tokens.len();
+        Ok((first..first + tokens).map(|i| output.out[i * n..(i + 1) * n].to_vec()).collect())
+    }
+}

@@ -1,0 +1,98 @@
+//! Who reads whom: the probabilities of one sentence and head as a heat map.
+
+use crate::output::{DIM, STRONG, paint};
+use anstyle::{Ansi256Color, Style};
+
+/// Colours from nothing to everything.
+const RAMP: [u8; 9] = [234, 17, 18, 19, 25, 31, 37, 43, 50];
+/// Shades for terminals without colour.
+const SHADES: [char; 5] = [' ', '░', '▒', '▓', '█'];
+/// A reader is said to read what has at least this much of its attention, if anything has.
+const NOTABLE: f32 = 0.15;
+/// Columns that the words beside the map take.
+const WORDS: usize = 34;
+
+/// One sentence and head.
+pub(crate) struct Heat<'a> {
+    /// The tokens that are real.
+    pub(crate) tokens: &'a [String],
+    /// `[tokens, keys]`: how much of each query's attention goes to each key; keys beyond the tokens are padding.
+    pub(crate) probabilities: Vec<Vec<f32>>,
+    /// True where colour reaches the reader.
+    pub(crate) color: bool,
+    /// Columns there are.
+    pub(crate) width: usize,
+}
+
+impl Heat<'_> {
+    /// The map, a line for each query.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let chars = |text: &String| text.chars().count();
+        let label = self.tokens.iter().map(chars).max().unwrap_or(0).min(12);
+        let room = self.width.saturating_sub(label + 2 + WORDS);
+        let cell = (room / self.tokens.len().max(1)).clamp(2, 6);
+        let mut lines = vec![self.header(label, cell)];
+        for (token, row) in self.tokens.iter().zip(&self.probabilities) {
+            let cells: String = row[..self.tokens.len()].iter().map(|p| self.cell(*p, cell)).collect();
+            lines.push(format!("{:>label$}  {cells}  {}", cut(token, label), self.words(row)));
+        }
+        lines
+    }
+
+    fn header(&self, label: usize, cell: usize) -> String {
+        let names: String = match cell {
+            4.. => self.tokens.iter().map(|t| format!("{:>cell$}", cut(t, cell - 1))).collect(),
+            // Too narrow for tokens: a place mark at every fifth.
+            _ => (0..self.tokens.len().div_ceil(5)).map(|i| format!("{:<1$}", 5 * i, 5 * cell)).collect(),
+        };
+        paint(DIM, format!("{:label$}  {names}", "").trim_end())
+    }
+
+    fn cell(&self, p: f32, width: usize) -> String {
+        let percent = (100.0 * p).round() as usize;
+        let number = match percent {
+            0 => String::new(),
+            n => n.to_string(),
+        };
+        if self.color {
+            let step = ((p.sqrt() * (RAMP.len() - 1) as f32).round() as usize).min(RAMP.len() - 1);
+            let ink = if step > 5 { 16 } else { 255 };
+            let style = Style::new()
+                .bg_color(Some(Ansi256Color(RAMP[step]).into()))
+                .fg_color(Some(Ansi256Color(ink).into()));
+            let text = if width < 4 { String::new() } else { number };
+            return paint(style, format!("{text:>0$} ", width - 1));
+        }
+        if width >= 4 {
+            return format!("{:>width$}", if percent == 0 { "·".to_string() } else { number });
+        }
+        let shade = SHADES[((p * 4.0).ceil() as usize).min(4)];
+        shade.to_string().repeat(width)
+    }
+
+    /// What the query reads most, in words.
+    fn words(&self, row: &[f32]) -> String {
+        let mut order: Vec<usize> = (0..self.tokens.len()).collect();
+        order.sort_by(|a, b| row[*b].total_cmp(&row[*a]));
+        let notable: Vec<usize> = order.iter().copied().filter(|k| row[*k] >= NOTABLE).take(2).collect();
+        if notable.is_empty() {
+            return match order.first() {
+                Some(&k) if row[k] > 0.0 => paint(DIM, format!("spread, most on {}", cut(&self.tokens[k], 12))),
+                _ => paint(DIM, "reads nothing"),
+            };
+        }
+        let words = notable.into_iter().enumerate().map(|(i, k)| {
+            let style = if i == 0 { STRONG } else { DIM };
+            paint(style, format!("{} {:.0} %", cut(&self.tokens[k], 12), 100.0 * row[k]))
+        });
+        format!("reads {}", words.collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// At most `most` characters, the last one an ellipsis where something was cut.
+pub(crate) fn cut(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        None => text.to_string(),
+        Some(_) => text.chars().take(most.saturating_sub(1)).chain(['…']).collect(),
+    }
+}

@@ -1,0 +1,171 @@
+//! The arrays of one job, checked against each other before anything is computed.
+
+use crate::failure::{Failure, Result};
+use crate::tensors::{Tensor, TensorFile};
+use noren::View;
+use noren_mask::{Score, Spec};
+use std::collections::BTreeMap;
+use std::io::{Read, Seek};
+
+/// `q`, `k`, `v` and the tables that the spec's scores name.
+pub(crate) struct Inputs {
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    tables: BTreeMap<String, Tensor>,
+}
+
+/// The sizes of a job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Dims {
+    pub(crate) batch: usize,
+    pub(crate) heads: usize,
+    pub(crate) kv_heads: usize,
+    pub(crate) q_len: usize,
+    pub(crate) kv_len: usize,
+    pub(crate) head_dim: usize,
+    pub(crate) v_dim: usize,
+}
+
+impl Inputs {
+    /// Reads what the job needs and nothing else.
+    pub(crate) fn read<R: Read + Seek>(file: &mut TensorFile<R>, spec: &Spec) -> Result<Self> {
+        let [q, k, v] = [file.read("q")?, file.read("k")?, file.read("v")?];
+        let mut tables = BTreeMap::new();
+        for score in &spec.scores {
+            if let Some(name) = table_name(score) {
+                tables.insert(name.to_string(), file.read(name).map_err(|e| e.of(format!("`{score}`")))?);
+            }
+        }
+        let inputs = Inputs { q, k, v, tables };
+        inputs.check()?;
+        Ok(inputs)
+    }
+
+    fn check(&self) -> Result<()> {
+        for (name, tensor, what) in [
+            ("q", &self.q, "[batch, heads, q_len, head_dim]"),
+            ("k", &self.k, "[batch, kv_heads, kv_len, head_dim]"),
+            ("v", &self.v, "[batch, kv_heads, kv_len, v_dim]"),
+        ] {
+            let shape = &tensor.shape;
+            if shape.len() != 4 {
+                return Err(Failure::new(format!(
+                    "tensor {name:?} has shape {shape:?}, {} dimensions: {what} is needed",
+                    shape.len()
+                )));
+            }
+            if let Some(at) = shape.iter().position(|n| *n == 0) {
+                return Err(Failure::new(format!(
+                    "tensor {name:?} has shape {shape:?}: dimension {at} of {what} is 0, at least 1 is needed"
+                )));
+            }
+        }
+        let d = self.dims();
+        let fits = |name: &str, given: &[usize], expected: [usize; 4], why: &str| match given == expected {
+            true => Ok(()),
+            false => Err(Failure::new(format!("tensor {name:?} has shape {given:?}, but {why} ask for {expected:?}"))),
+        };
+        if d.heads % d.kv_heads != 0 {
+            return Err(Failure::new(format!(
+                "q has {} heads and k has {}: the first must be a multiple of the second, so that each key-value head serves \
+                 equally many query heads",
+                d.heads, d.kv_heads
+            )));
+        }
+        fits("k", &self.k.shape, [d.batch, d.kv_heads, d.kv_len, d.head_dim], "q's batch and head_dim")?;
+        fits("v", &self.v.shape, [d.batch, d.kv_heads, d.kv_len, d.v_dim], "q's batch and k's heads and length")
+    }
+
+    /// The sizes that q, k and v have.
+    pub(crate) fn dims(&self) -> Dims {
+        let (q, k) = (&self.q.shape, &self.k.shape);
+        Dims {
+            batch: q[0],
+            heads: q[1],
+            kv_heads: k[1],
+            q_len: q[2],
+            kv_len: k[2],
+            head_dim: q[3],
+            v_dim: self.v.shape[3],
+        }
+    }
+
+    /// `q`, `k` and `v` as they lie.
+    pub(crate) fn views(&self) -> Result<[View<'_>; 3]> {
+        Ok([view(&self.q)?, view(&self.k)?, view(&self.v)?])
+    }
+
+    /// The values of `q`, `k` and `v`.
+    pub(crate) fn values(&self) -> [&[f32]; 3] {
+        [&self.q.data, &self.k.data, &self.v.data]
+    }
+
+    /// The table that a score names, its shape brought to four dimensions.
+    pub(crate) fn table(&self, score: &Score) -> Result<Option<Table<'_>>> {
+        let Some((name, tensor)) = table_name(score).and_then(|name| self.tables.get_key_value(name)) else {
+            return Ok(None);
+        };
+        let d = self.dims();
+        let given = &tensor.shape;
+        let refuse = |expected: String| Failure::new(format!("tensor {name:?} has shape {given:?}, but {expected}"));
+        let shape = match (score, given.as_slice()) {
+            (Score::Sinks { .. }, [n]) if *n == d.heads => [1, *n, 1, 1],
+            (Score::Sinks { .. }, _) => {
+                return Err(refuse(format!("sinks are one value per query head: [{}]", d.heads)));
+            }
+            (Score::Relative { .. }, [h, width]) if (*h == d.heads || *h == 1) && width % 2 == 1 => [1, *h, 1, *width],
+            (Score::Relative { .. }, _) => {
+                return Err(refuse(format!("a relative table is [{} or 1, 2 * reach + 1], an odd width", d.heads)));
+            }
+            (_, dims) => {
+                let full = [d.batch, d.heads, d.q_len, d.kv_len];
+                let mut shape = [1; 4];
+                let fits = dims.len() <= 4 && {
+                    shape[4 - dims.len()..].copy_from_slice(dims);
+                    shape.iter().zip(full).all(|(n, all)| *n == 1 || *n == all)
+                };
+                if !fits {
+                    return Err(refuse(format!("each dimension must be 1 or that of [batch, heads, q_len, kv_len] = {full:?}")));
+                }
+                shape
+            }
+        };
+        Ok(Some(Table { shape, data: &tensor.data }))
+    }
+}
+
+/// A table of four dimensions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Table<'a> {
+    pub(crate) shape: [usize; 4],
+    pub(crate) data: &'a [f32],
+}
+
+impl<'a> Table<'a> {
+    /// The table as it lies.
+    pub(crate) fn view(&self) -> Result<View<'a>> {
+        Ok(View::new(self.data, self.shape)?)
+    }
+
+    /// One query row of it: `[1, 1, 1, n]`, dimensions of 1 standing for all.
+    pub(crate) fn row(&self, [b, h, i]: [usize; 3]) -> Result<View<'a>> {
+        let [_, heads, rows, width] = self.shape;
+        let at = |index: usize, len: usize| if len == 1 { 0 } else { index };
+        let row = (at(b, self.shape[0]) * heads + at(h, heads)) * rows + at(i, rows);
+        Ok(View::new(&self.data[row * width..(row + 1) * width], [1, 1, 1, width])?)
+    }
+}
+
+fn view(tensor: &Tensor) -> Result<View<'_>> {
+    let [a, b, c, d] = tensor.shape[..] else { unreachable!("four dimensions were checked") };
+    Ok(View::new(&tensor.data, [a, b, c, d])?)
+}
+
+/// The tensor that a score reads.
+fn table_name(score: &Score) -> Option<&str> {
+    match score {
+        Score::Bias { name } | Score::Relative { name } | Score::Soft { name } | Score::Sinks { name } => Some(name),
+        _ => None,
+    }
+}

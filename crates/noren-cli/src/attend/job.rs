@@ -1,0 +1,118 @@
+//! One job: arrays, a bound mask, its plan and the options of the kernels.
+
+use super::AttendArgs;
+use super::inputs::{Dims, Inputs};
+use crate::args::alignment;
+use crate::failure::{Failure, Result};
+use noren::{Bias, Level, Options, Output};
+use noren_mask::{Facts, Plan, PlanOptions, Score, Shape, Spec};
+use std::time::{Duration, Instant};
+
+/// More threads than this are surely a mistake.
+const MOST_THREADS: usize = 4096;
+
+/// What is to be computed.
+pub(crate) struct Job<'a> {
+    pub(crate) inputs: &'a Inputs,
+    pub(crate) spec: &'a Spec,
+    pub(crate) plan: Plan,
+    pub(crate) options: Options<'a>,
+    pool: rayon::ThreadPool,
+}
+
+/// What was computed.
+pub(crate) struct Done {
+    pub(crate) output: Output,
+    pub(crate) time: Duration,
+    pub(crate) level: Level,
+    pub(crate) threads: usize,
+}
+
+impl<'a> Job<'a> {
+    /// Binds the spec's mask to the arrays' sizes and gathers what the scores name.
+    pub(crate) fn new(inputs: &'a Inputs, spec: &'a Spec, facts: &Facts, args: &AttendArgs) -> Result<Self> {
+        Self::with_blocks(inputs, spec, facts, args, &PlanOptions::default())
+    }
+
+    /// The same with a plan cut as `blocks` says.
+    pub(crate) fn with_blocks(
+        inputs: &'a Inputs,
+        spec: &'a Spec,
+        facts: &Facts,
+        args: &AttendArgs,
+        blocks: &PlanOptions,
+    ) -> Result<Self> {
+        let plan = spec.mask.bind(&shape(&inputs.dims(), &args.query_offset)?, facts)?.plan_with(blocks);
+        let mut options = options(inputs, spec)?;
+        options.scale = args.scale;
+        let threads = args.threads.unwrap_or(0);
+        if args.threads == Some(0) || threads > MOST_THREADS {
+            return Err(Failure::new(format!("--threads is {threads}: give 1 to {MOST_THREADS}, or leave it out")));
+        }
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+        let pool = pool.map_err(|e| Failure::new(format!("{threads} threads cannot be started: {e}")))?;
+        Ok(Job { inputs, spec, plan, options, pool })
+    }
+
+    /// Computes.
+    pub(crate) fn run(&self) -> Result<Done> {
+        let [q, k, v] = self.inputs.views()?;
+        let level = Level::choose(None)?;
+        let start = Instant::now();
+        let output = self.pool.install(|| noren::attention(&q, &k, &v, &self.plan, &self.options))?;
+        Ok(Done { output, time: start.elapsed(), level, threads: self.pool.current_num_threads() })
+    }
+
+    /// Runs `work` on this job's threads.
+    pub(crate) fn install<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        self.pool.install(work)
+    }
+}
+
+fn shape(dims: &Dims, query_offset: &[i64]) -> Result<Shape> {
+    if dims.q_len != dims.kv_len && query_offset.is_empty() {
+        return Err(alignment(dims.q_len, dims.kv_len));
+    }
+    let shape = Shape::new(dims.q_len, dims.kv_len, 0).batch(dims.batch).heads(dims.heads).kv_heads(dims.kv_heads);
+    Ok(match query_offset {
+        [] => shape,
+        offsets => shape.query_offsets(offsets),
+    })
+}
+
+/// The kernels' options for the scores of a spec. Each score may stand there once; biases add up.
+fn options<'a>(inputs: &'a Inputs, spec: &'a Spec) -> Result<Options<'a>> {
+    let mut options = Options::default();
+    for score in &spec.scores {
+        let twice = || Failure::new(format!("`{score}`: the mask has two scores of this kind: give one"));
+        let table = inputs.table(score)?;
+        match (score, table) {
+            (Score::Softcap { cap }, _) => {
+                if options.softcap.replace(cap.get() as f32).is_some() {
+                    return Err(twice());
+                }
+            }
+            (Score::Alibi { slopes }, _) => {
+                let slopes: Vec<f64> = match slopes {
+                    Some(slopes) => slopes.iter().map(|s| s.get()).collect(),
+                    None => Score::alibi_slopes(inputs.dims().heads),
+                };
+                options.bias.push(Bias::Alibi(slopes.into_iter().map(|s| s as f32).collect()));
+            }
+            (Score::Bias { .. }, Some(table)) => options.bias.push(Bias::Dense(table.view()?)),
+            (Score::Relative { .. }, Some(table)) => options.bias.push(Bias::Relative { table: table.view()? }),
+            (Score::Soft { .. }, Some(table)) => {
+                if options.soft.replace(table.view()?).is_some() {
+                    return Err(twice());
+                }
+            }
+            (Score::Sinks { .. }, Some(table)) => {
+                if options.sinks.replace(table.data).is_some() {
+                    return Err(twice());
+                }
+            }
+            _ => return Err(Failure::new(format!("`{score}` is not supported here"))),
+        }
+    }
+    Ok(options)
+}

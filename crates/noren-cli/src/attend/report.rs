@@ -1,0 +1,117 @@
+//! What a job did, for people and as JSON.
+
+use super::AttendArgs;
+use super::job::{Done, Job};
+use super::verify::Check;
+use crate::failure::Result;
+use crate::output::{BAD, GOOD, Screen, paint};
+use noren_mask::{Stats, short_count};
+use serde::Serialize;
+
+/// What a job did.
+#[derive(Serialize)]
+pub(crate) struct Report {
+    /// The mask and its scores.
+    pub(crate) spec: String,
+    kv_heads: usize,
+    head_dim: usize,
+    v_dim: usize,
+    seconds: f64,
+    gflops_on_allowed: f64,
+    level: String,
+    threads: usize,
+    /// Share of all cells that no kernel looks at.
+    skipped_cells: f64,
+    /// Share of all tiles that no kernel looks at.
+    skipped_tiles: f64,
+    /// Cells, tiles, bytes.
+    pub(crate) plan: Stats,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verify: Option<Check>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output: Option<String>,
+}
+
+impl Report {
+    pub(crate) fn new(job: &Job<'_>, done: &Done, verify: Option<Check>, args: &AttendArgs) -> Report {
+        let (d, plan) = (job.inputs.dims(), job.plan.stats());
+        let tiles = plan.full_tiles + plan.mixed_tiles + plan.empty_tiles;
+        let seconds = done.time.as_secs_f64();
+        Report {
+            spec: job.spec.to_string(),
+            kv_heads: d.kv_heads,
+            head_dim: d.head_dim,
+            v_dim: d.v_dim,
+            seconds,
+            gflops_on_allowed: 2.0 * (d.head_dim + d.v_dim) as f64 * plan.allowed as f64 / seconds.max(1e-9) / 1e9,
+            level: done.level.to_string(),
+            threads: done.threads,
+            skipped_cells: 1.0 - plan.computed as f64 / plan.cells as f64,
+            skipped_tiles: plan.empty_tiles as f64 / tiles as f64,
+            plan,
+            verify,
+            output: args.output.as_ref().map(|path| path.display().to_string()),
+        }
+    }
+
+    /// All lines.
+    pub(crate) fn print(&self, screen: &mut Screen) -> Result<()> {
+        let [batch, heads, q_len, kv_len] = self.plan.shape;
+        let shared = if self.kv_heads == heads { String::new() } else { format!(" over {}", self.kv_heads) };
+        let dims = if self.head_dim == self.v_dim { String::new() } else { format!(", v_dim {}", self.v_dim) };
+        line(screen, "mask", &self.spec)?;
+        let lengths = format!("{q_len} queries × {kv_len} keys");
+        line(screen, "shape", format!("batch {batch}, heads {heads}{shared}, {lengths}, head_dim {}{dims}", self.head_dim))?;
+        self.print_cost(screen)?;
+        if let Some(check) = &self.verify {
+            print_check(screen, "verified", "the 64-bit reference", check)?;
+        }
+        match &self.output {
+            Some(path) => line(screen, "written", path),
+            None => line(screen, "written", "nothing: -o FILE.safetensors keeps out and lse"),
+        }
+    }
+
+    /// What was allowed, what was skipped, how long it took.
+    pub(crate) fn print_cost(&self, screen: &mut Screen) -> Result<()> {
+        let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+        let empty = match self.plan.empty_rows {
+            0 => String::new(),
+            1 => ", 1 row reads nothing".to_string(),
+            n => format!(", {} rows read nothing", short_count(n)),
+        };
+        let (allowed, cells) = (short_count(self.plan.allowed), short_count(self.plan.cells));
+        line(screen, "allowed", format!("{allowed} of {cells} cells, {}{empty}", percent(self.plan.density)))?;
+        let (by_cell, by_tile) = (percent(self.skipped_cells), percent(self.skipped_tiles));
+        line(screen, "skipped", format!("{by_cell} of the cells, {by_tile} of the tiles"))?;
+        let threads = if self.threads == 1 { "1 thread".to_string() } else { format!("{} threads", self.threads) };
+        let speed = format!("{:.1} GFLOP/s on allowed cells", self.gflops_on_allowed);
+        let (planning, time) = (duration(self.plan.planning_seconds), duration(self.seconds));
+        line(screen, "time", format!("planning {planning}, attention {time}: {speed}, {threads}, {}", self.level))
+    }
+}
+
+/// A label and what it says.
+pub(crate) fn line(screen: &mut Screen, label: &str, text: impl std::fmt::Display) -> Result<()> {
+    screen.line(format!("{label:<9} {text}"))
+}
+
+/// How far from `what`, and whether that is rounding.
+pub(crate) fn print_check(screen: &mut Screen, label: &str, what: &str, check: &Check) -> Result<()> {
+    let verdict = match check.holds {
+        true => paint(GOOD, "ok"),
+        false => paint(BAD, "WRONG"),
+    };
+    let lse = if check.lse > 0.0 { format!(", of lse {:.1e}", check.lse) } else { String::new() };
+    let limit = check.tolerance * check.scale;
+    line(screen, label, format!("{verdict}: largest difference to {what} {:.1e}{lse} (limit {limit:.1e})", check.out))
+}
+
+/// A time for people.
+pub(crate) fn duration(seconds: f64) -> String {
+    match seconds {
+        s if s < 1e-3 => format!("{:.0} µs", s * 1e6),
+        s if s < 1.0 => format!("{:.1} ms", s * 1e3),
+        s => format!("{s:.2} s"),
+    }
+}

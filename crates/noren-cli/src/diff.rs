@@ -1,0 +1,118 @@
+//! `noren diff`: where two masks differ.
+
+use crate::Verdict;
+use crate::args::{FactArgs, ShapeArgs, bind};
+use crate::failure::Result;
+use crate::output::{BAD, DIM, GOOD, STRONG, Screen, paint};
+use crate::show::LookArgs;
+use clap::Args;
+use noren_mask::{BoundMask, Score, short_count};
+
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct DiffArgs {
+    /// The first mask
+    first: String,
+    /// The second mask
+    second: String,
+    #[command(flatten)]
+    shape: ShapeArgs,
+    #[command(flatten)]
+    facts: FactArgs,
+    #[command(flatten)]
+    look: LookArgs,
+    /// Cells to list at most
+    #[arg(long, value_name = "N", default_value_t = 6)]
+    cells: usize,
+    /// Print nothing: only the exit code says whether they differ
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+const EXAMPLES: &str = "\
+The exit code is 0 when both allow the same cells, 1 when they differ, 2 when something is wrong.
+
+Examples:
+  noren diff 'causal & window(left=3)' 'sliding(4)'
+  noren diff causal 'causal & documents' --facts facts.json
+  noren diff 'sliding(4096)' 'causal & window(left=4096)' --len 1048576
+  noren diff -q 'padding & causal' 'causal & padding' --lengths 5,3 && echo equal";
+
+pub(crate) fn run(args: &DiffArgs, screen: &mut Screen) -> Result<Verdict> {
+    let bound = bind(&[args.first.clone(), args.second.clone()], &args.shape, &args.facts, &args.look.sizes())?;
+    let (first, second) = (&bound.masks[0], &bound.masks[1]);
+    let only_first = first.count_outside(second)?;
+    let only_second = second.count_outside(first)?;
+    let scores = score_differences(&bound.specs[0].scores, &bound.specs[1].scores);
+    let equal = only_first + only_second == 0;
+    let verdict = if equal && scores.is_empty() { Verdict::Yes } else { Verdict::No };
+    if args.quiet {
+        return Ok(verdict);
+    }
+    screen.line(format!("{} {}", paint(DIM, "a"), args.first.trim()))?;
+    screen.line(format!("{} {}", paint(DIM, "b"), args.second.trim()))?;
+    if equal {
+        let cells = short_count(first.shape().cells());
+        screen.line(format!("{}: both allow the same of {cells} cells", paint(GOOD, "equal")))?;
+    } else {
+        let facts = [only_first, only_second, first.shape().cells()];
+        screen.line(format!("{}: {}", paint(BAD, "differ"), summary(facts)))?;
+        list_cells(args, first, second, screen)?;
+        screen.line("")?;
+        let picture = args.look.apply(first.picture_of_difference(second), first);
+        screen.text(picture.to_terminal(&args.look.terminal(screen))?)?;
+    }
+    for (score, side) in scores {
+        screen.line(format!("{}: `{score}` only in {side}", paint(BAD, "scores differ")))?;
+    }
+    if let Some(remark) = bound.remark() {
+        screen.line(paint(DIM, remark))?;
+    }
+    Ok(verdict)
+}
+
+/// How many cells, and what that makes of the two.
+fn summary([only_first, only_second, all]: [u128; 3]) -> String {
+    let count = only_first + only_second;
+    let relation = match (only_first, only_second) {
+        (0, _) => "; b allows all that a allows",
+        (_, 0) => "; a allows all that b allows",
+        _ => "",
+    };
+    format!(
+        "{} of {} cells ({:.3} %), {} only in a, {} only in b{relation}",
+        short_count(count),
+        short_count(all),
+        100.0 * count as f64 / all as f64,
+        short_count(only_first),
+        short_count(only_second)
+    )
+}
+
+fn list_cells(args: &DiffArgs, first: &BoundMask, second: &BoundMask, screen: &mut Screen) -> Result<()> {
+    let found = first.differences(second, args.cells.saturating_add(1))?;
+    for cell in found.iter().take(args.cells) {
+        let side = if first.allowed(cell.batch, cell.head, cell.q, cell.k) { "a" } else { "b" };
+        screen.line(format!("  {}  query {} -> key {}, only in {side}", paint(STRONG, cell), cell.q, cell.k))?;
+    }
+    if found.len() > args.cells && args.cells > 0 {
+        screen.line(paint(DIM, "  ..."))?;
+    }
+    Ok(())
+}
+
+/// The scores that only one of the two has; their order has no meaning.
+fn score_differences<'a>(a: &'a [Score], b: &'a [Score]) -> Vec<(&'a Score, &'static str)> {
+    let mut rest: Vec<&Score> = b.iter().collect();
+    let mut found = Vec::new();
+    for score in a {
+        match rest.iter().position(|other| *other == score) {
+            Some(at) => {
+                rest.swap_remove(at);
+            }
+            None => found.push((score, "a")),
+        }
+    }
+    found.extend(rest.into_iter().map(|score| (score, "b")));
+    found
+}

@@ -1,0 +1,160 @@
+//! Sizes that a mask and its facts imply, for commands that were not told any.
+
+use noren_mask::{Arm, Mask, Node, PerRow, Score, Selector, Set, Span, Spec};
+use serde_json::Value;
+
+/// Tokens where nothing says how many.
+pub(crate) const DEFAULT_LEN: usize = 16;
+
+/// Sizes as far as they are known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Sizes {
+    /// Tokens.
+    pub(crate) len: Option<usize>,
+    /// Batch rows.
+    pub(crate) batch: Option<usize>,
+    /// Query heads.
+    pub(crate) heads: Option<usize>,
+}
+
+impl Sizes {
+    /// The larger of both where both know, what one knows where only one does.
+    pub(crate) fn or(self, other: Sizes) -> Sizes {
+        Sizes {
+            len: self.len.max(other.len),
+            batch: self.batch.max(other.batch),
+            heads: self.heads.max(other.heads),
+        }
+    }
+
+    /// What `self` knows, and `least` where it does not: lengths only where they exceed the usual.
+    pub(crate) fn or_else(self, least: &Sizes) -> Sizes {
+        Sizes {
+            len: self.len.or(least.len.filter(|n| *n > DEFAULT_LEN)),
+            batch: self.batch.or(least.batch),
+            heads: self.heads.or(least.heads),
+        }
+    }
+
+    fn len(n: u64) -> Sizes {
+        Sizes { len: usize::try_from(n).ok(), ..Sizes::default() }
+    }
+}
+
+/// What the lists inside a mask imply: documents sum, levels, grids and trees have a size, arms name heads.
+pub(crate) fn mask_sizes(spec: &Spec) -> Sizes {
+    let slopes = spec.scores.iter().filter_map(|score| match score {
+        Score::Alibi { slopes: Some(slopes) } => Some(slopes.len()),
+        _ => None,
+    });
+    sizes_of(&spec.mask).or(Sizes { heads: slopes.max(), ..Sizes::default() })
+}
+
+fn sizes_of(mask: &Mask) -> Sizes {
+    let rows = |n: usize| Sizes { batch: Some(n), ..Sizes::default() };
+    let own = match mask.node() {
+        Node::Documents { lengths: Some(lengths) } => Sizes::len(sum(lengths)),
+        Node::Neighborhood { grid, .. } => Sizes::len(grid.iter().fold(1u64, |n, g| n.saturating_mul(*g))),
+        Node::Tree { parents, start } => Sizes::len(start.saturating_add(parents.len() as u64)),
+        Node::Padding(padding) => match &padding.lengths {
+            Some(lengths) => Sizes::len(lengths.iter().copied().max().unwrap_or(0)).or(rows(lengths.len())),
+            None => Sizes::default(),
+        },
+        Node::Prefix { lengths: PerRow::Each(lengths) } => rows(lengths.len()),
+        Node::Heads(arms) => Sizes { heads: arms_end(arms), ..Sizes::default() },
+        Node::Batch(arms) => Sizes { batch: arms_end(arms), ..Sizes::default() },
+        Node::Spans { spans } | Node::Keys(Set::Spans(spans)) | Node::Queries(Set::Spans(spans)) => at_least(spans),
+        Node::Global(Set::Spans(spans)) => at_least(spans),
+        _ => Sizes::default(),
+    };
+    mask.children().into_iter().fold(own, |sizes, part| sizes.or(sizes_of(part)))
+}
+
+/// Spans say how far a sequence reaches only when that is beyond the usual: `keys(0..4)` is a beginning, not an end.
+fn at_least(spans: &[Span]) -> Sizes {
+    match spans.iter().map(|s| s.end.unwrap_or(s.start + 1)).max() {
+        Some(end) if (16..=4096).contains(&end) => Sizes::len(end),
+        _ => Sizes::default(),
+    }
+}
+
+/// As many heads as the arms name: an open arm `4..` needs one more than its start, and heads mostly come in powers of two.
+fn arms_end(arms: &[Arm]) -> Option<usize> {
+    let mut end = 0;
+    for arm in arms {
+        match &arm.selector {
+            Selector::Spans(spans) => {
+                for span in spans {
+                    end = end.max(span.end.unwrap_or_else(|| span.start.saturating_add(1).next_power_of_two()));
+                }
+            }
+            Selector::Every { step, from } => end = end.max(from.saturating_add(*step)),
+            Selector::Else => end = end.max(2),
+        }
+    }
+    usize::try_from(end).ok().filter(|n| (1..=1024).contains(n))
+}
+
+fn sum(lengths: &[u64]) -> u64 {
+    lengths.iter().fold(0, |n, l| n.saturating_add(*l))
+}
+
+/// What facts imply, from the JSON that was already accepted as facts.
+pub(crate) fn facts_sizes(text: &str) -> Sizes {
+    let Ok(Value::Object(facts)) = serde_json::from_str(text) else { return Sizes::default() };
+    let total = |list: &[Value]| list.iter().fold(0u64, |n, v| n.saturating_add(v.as_u64().unwrap_or(0)));
+    let count = |list: &[Value]| list.len() as u64;
+    let mut sizes = Sizes::default();
+    for (name, value) in &facts {
+        let Value::Array(list) = value else { continue };
+        sizes = sizes.or(match name.as_str() {
+            "lengths" => {
+                let longest = list.iter().filter_map(Value::as_u64).max().unwrap_or(0);
+                Sizes { batch: Some(list.len()), ..Sizes::len(longest) }
+            }
+            "documents" => by_row(list, total),
+            "levels" | "positions" | "segment_ids" | "position_ids" | "token_ids" | "attention_mask" => {
+                by_row(list, count)
+            }
+            "cu_seqlens" => Sizes::len(list.last().and_then(Value::as_u64).unwrap_or(0)),
+            _ => Sizes::default(),
+        });
+    }
+    sizes
+}
+
+/// One list for all batch rows, or one for each.
+fn by_row(list: &[Value], len: impl Fn(&[Value]) -> u64) -> Sizes {
+    let rows: Vec<&[Value]> = list.iter().filter_map(|row| row.as_array().map(Vec::as_slice)).collect();
+    match rows.len() {
+        0 => Sizes::len(len(list)),
+        n => Sizes { batch: Some(n), ..Sizes::len(rows.into_iter().map(len).max().unwrap_or(0)) },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> (Option<usize>, Option<usize>, Option<usize>) {
+        let Sizes { len, batch, heads } = mask_sizes(&text.parse().expect("a spec"));
+        (len, batch, heads)
+    }
+
+    #[test]
+    fn lists_imply_sizes() {
+        assert_eq!(of("causal"), (None, None, None));
+        assert_eq!(of("causal & documents([5, 3])"), (Some(8), None, None));
+        assert_eq!(of("padding(lengths=[5, 3])"), (Some(5), Some(2), None));
+        assert_eq!(of("heads(0..4: causal, 4..: full)"), (None, None, Some(8)));
+        assert_eq!(of("neighborhood(grid=[4, 6], size=[3, 3]) | keys(0..4)"), (Some(24), None, None));
+        assert_eq!(of("keys(0..9999999999)"), (None, None, None));
+    }
+
+    #[test]
+    fn facts_imply_sizes() {
+        let sizes = facts_sizes(r#"{"lengths": [5, 3], "documents": [[5, 27], [16, 16]], "levels": [0, 2]}"#);
+        assert_eq!(sizes, Sizes { len: Some(32), batch: Some(2), heads: None });
+        assert_eq!(facts_sizes("no JSON"), Sizes::default());
+    }
+}

@@ -1,0 +1,83 @@
+//! `noren plan`: what a mask costs.
+
+use crate::Verdict;
+use crate::args::{FactArgs, ShapeArgs, bind};
+use crate::failure::{Failure, Result};
+use crate::output::{DIM, Screen, paint};
+use clap::Args;
+use noren_mask::{PlanOptions, Stats, short_bytes, short_count};
+
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct PlanArgs {
+    /// The mask, for example 'causal & documents'
+    mask: String,
+    #[command(flatten)]
+    shape: ShapeArgs,
+    #[command(flatten)]
+    facts: FactArgs,
+    #[command(flatten)]
+    blocks: BlockArgs,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// How a plan is cut.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct BlockArgs {
+    /// Most query rows in a tile
+    #[arg(long, value_name = "N", default_value_t = 64, help_heading = "Tiles")]
+    pub(crate) block_q: u32,
+    /// Keys in a tile
+    #[arg(long, value_name = "N", default_value_t = 64, help_heading = "Tiles")]
+    pub(crate) block_kv: u32,
+}
+
+impl BlockArgs {
+    /// The same as options; sizes of 0 are refused.
+    pub(crate) fn options(&self) -> Result<PlanOptions> {
+        for (name, value) in [("--block-q", self.block_q), ("--block-kv", self.block_kv)] {
+            if value == 0 {
+                return Err(Failure::new(format!("{name} is 0: give at least 1")));
+            }
+        }
+        Ok(PlanOptions { block_q: self.block_q, block_kv: self.block_kv })
+    }
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  noren plan causal --len 4096 --heads 16
+  noren plan 'sliding(4096) | causal & keys(0..4)' --len 1048576
+  noren plan 'causal & documents' --facts facts.json --json
+  noren plan causal --past 8191 --new 1 --heads 32 --kv-heads 8";
+
+pub(crate) fn run(args: &PlanArgs, screen: &mut Screen) -> Result<Verdict> {
+    let bound = bind(std::slice::from_ref(&args.mask), &args.shape, &args.facts, &Default::default())?;
+    let stats = bound.masks[0].plan_with(&args.blocks.options()?).stats();
+    if args.json {
+        screen.json(&stats)?;
+        return Ok(Verdict::Yes);
+    }
+    screen.text(&stats)?;
+    screen.line(dense(&stats))?;
+    if let Some(remark) = bound.remark() {
+        screen.line(paint(DIM, remark))?;
+    }
+    Ok(Verdict::Yes)
+}
+
+/// What the same costs where a mask is an array.
+fn dense(stats: &Stats) -> String {
+    let times = match stats.computed {
+        0 => "while here nothing is computed".to_string(),
+        n => format!("{:.2} x as many", stats.cells as f64 / n as f64),
+    };
+    format!(
+        "{:<18} computes {} cells, {times}, and reads {} of mask",
+        "dense masking",
+        short_count(stats.cells),
+        short_bytes(stats.dense_bytes)
+    )
+}

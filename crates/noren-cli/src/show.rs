@@ -1,0 +1,223 @@
+//! `noren show`: a mask to look at.
+
+use crate::Verdict;
+use crate::args::{Bound, FactArgs, ShapeArgs, bind};
+use crate::failure::{Failure, Result};
+use crate::infer::Sizes;
+use crate::output::{DIM, STRONG, Screen, paint, write_whole};
+use crate::plan::BlockArgs;
+use clap::Args;
+use noren_mask::{Picture, TerminalOptions};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ShowArgs {
+    /// The mask, for example 'causal & documents([5, 3])'; scores such as '+ softcap(5)' are listed below the picture
+    mask: String,
+    #[command(flatten)]
+    shape: ShapeArgs,
+    #[command(flatten)]
+    facts: FactArgs,
+    #[command(flatten)]
+    look: LookArgs,
+    #[command(flatten)]
+    blocks: BlockArgs,
+    /// Show the tiles of the plan: full, mixed, skipped
+    #[arg(long, help_heading = "Tiles")]
+    tiles: bool,
+    /// Write a file in place of the terminal: .svg, .png or .txt
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// Which part of a mask a picture shows, and with which signs.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Picture")]
+pub(crate) struct LookArgs {
+    /// Only this query head
+    #[arg(long, value_name = "H")]
+    head: Option<usize>,
+    /// Only this batch row
+    #[arg(long, value_name = "B")]
+    batch_row: Option<usize>,
+    /// Only these query rows: 0..32, 100.. or ..8
+    #[arg(long, value_name = "A..B")]
+    rows: Option<Part>,
+    /// Only these keys: 0..32, 100.. or ..8
+    #[arg(long, value_name = "A..B")]
+    keys: Option<Part>,
+    /// Tokens to write beside queries and keys, with spaces or commas between them
+    #[arg(long, value_name = "TOKENS")]
+    labels_tokens: Option<String>,
+    /// ASCII signs only
+    #[arg(long)]
+    ascii: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  noren show causal
+  noren show 'causal & padding' --lengths 5,3
+  noren show 'sliding(4) | global(0)' --labels-tokens 'the cat sat on the mat'
+  noren show 'causal & documents' --facts facts.json -o mask.svg
+  noren show 'heads(0..2: sliding(4), 2..: causal)' --heads 4
+  noren show 'chunk(512) & causal' --len 4096 --tiles
+  noren show 'sliding(4096)' --len 1048576 --rows 4090..4110 --keys ..16
+  noren show causal --past 12 --new 4";
+
+/// `a..b`, with either end left out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Part {
+    start: usize,
+    end: Option<usize>,
+}
+
+impl FromStr for Part {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let expected = || "expected a range such as 0..32, 100.. or ..8".to_string();
+        let (start, end) = text.split_once("..").ok_or_else(expected)?;
+        let number = |text: &str, default| match text.trim() {
+            "" => Ok(default),
+            text => text.parse().map(Some).map_err(|_| expected()),
+        };
+        let (start, end) = (number(start, Some(0))?.unwrap_or(0), number(end, None)?);
+        match end {
+            Some(end) if end < start => Err(format!("{start}..{end} is reversed: write {end}..{start}")),
+            Some(end) if end == start => Err(format!("{start}..{end} is empty")),
+            _ => Ok(Part { start, end }),
+        }
+    }
+}
+
+impl Part {
+    fn within(self, len: usize) -> Range<usize> {
+        self.start..self.end.unwrap_or(len.max(self.start))
+    }
+}
+
+impl LookArgs {
+    /// The tokens, in order.
+    fn tokens(&self) -> Option<Vec<&str>> {
+        let text = self.labels_tokens.as_deref()?;
+        let spaced: Vec<&str> = text.split_whitespace().collect();
+        Some(if spaced.len() > 1 { spaced } else { text.split(',').map(str::trim).collect() })
+    }
+
+    /// `picture` with what was asked for.
+    pub(crate) fn apply<'a>(&self, mut picture: Picture<'a>, bound: &'a noren_mask::BoundMask) -> Picture<'a> {
+        if let Some(head) = self.head {
+            picture = picture.head(head);
+        }
+        if let Some(batch_row) = self.batch_row {
+            picture = picture.batch(batch_row);
+        }
+        if let Some(rows) = self.rows {
+            picture = picture.queries(rows.within(bound.shape().q_len()));
+        }
+        if let Some(keys) = self.keys {
+            picture = picture.keys(keys.within(bound.shape().kv_len()));
+        }
+        match self.tokens() {
+            Some(tokens) => picture.labels(tokens),
+            None => picture,
+        }
+    }
+
+    /// The least sizes that make sense of what was asked for.
+    pub(crate) fn sizes(&self) -> Sizes {
+        let more = |n: usize| n.saturating_add(1);
+        Sizes {
+            len: self.tokens().map(|t| t.len()),
+            batch: self.batch_row.map(more),
+            heads: self.head.map(more),
+        }
+    }
+
+    /// How the terminal shows it.
+    pub(crate) fn terminal(&self, screen: &Screen) -> TerminalOptions {
+        TerminalOptions {
+            color: screen.color,
+            unicode: !self.ascii,
+            max_width: screen.width,
+            ..TerminalOptions::default()
+        }
+    }
+}
+
+pub(crate) fn run(args: &ShowArgs, screen: &mut Screen) -> Result<Verdict> {
+    let sizes = args.look.sizes();
+    let mut shape = args.shape.clone();
+    if shape.len.is_none() && shape.q.is_none() && shape.past.is_none() {
+        // As many tokens as labels, also when they are fewer than usual.
+        shape.len = sizes.len;
+    }
+    let bound = bind(std::slice::from_ref(&args.mask), &shape, &args.facts, &sizes)?;
+    let mask = &bound.masks[0];
+    let mut picture = args.look.apply(mask.picture(), mask);
+    if args.tiles {
+        picture = picture.tiles(args.blocks.options()?);
+    }
+    match &args.output {
+        Some(path) => save(path, &picture, &bound, &args.look)?,
+        None => {
+            screen.text(picture.to_terminal(&args.look.terminal(screen))?)?;
+            if let Some(scores) = scores(&bound) {
+                screen.line(format!("{} {scores}", paint(STRONG, "scores")))?;
+            }
+            if let Some(remark) = bound.remark() {
+                screen.line(paint(DIM, remark))?;
+            }
+        }
+    }
+    Ok(Verdict::Yes)
+}
+
+/// The score modifiers of the spec as text.
+fn scores(bound: &Bound) -> Option<String> {
+    let scores: Vec<String> = bound.specs[0].scores.iter().map(|s| format!("+ {s}")).collect();
+    (!scores.is_empty()).then(|| scores.join(" "))
+}
+
+/// Writes the picture in the form that the file's name asks for.
+fn save(path: &Path, picture: &Picture<'_>, bound: &Bound, look: &LookArgs) -> Result<()> {
+    let extension = path.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default();
+    let bytes = match extension.as_str() {
+        "svg" => picture.to_svg()?.into_bytes(),
+        "png" => picture.to_png()?,
+        "txt" => {
+            let options = TerminalOptions { unicode: !look.ascii, ..TerminalOptions::default() };
+            let mut text = picture.to_terminal(&options)?;
+            if let Some(scores) = scores(bound) {
+                text.push_str(&format!("scores {scores}\n"));
+            }
+            text.into_bytes()
+        }
+        _ => {
+            return Err(Failure::new(format!("{}: the name says no known form", path.display()))
+                .hint("end it with .svg, .png or .txt"));
+        }
+    };
+    write_whole(path, |out| out.write_all(&bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_have_open_ends() {
+        let part = |start, end| Ok(Part { start, end });
+        assert_eq!("3..5".parse(), part(3, Some(5)));
+        assert_eq!("3..".parse(), part(3, None));
+        assert_eq!("..5".parse(), part(0, Some(5)));
+        assert_eq!(Part { start: 9, end: None }.within(4), 9..9);
+        for wrong in ["", "3", "5..3", "3..3", "a..b", "-1..3"] {
+            assert!(wrong.parse::<Part>().is_err(), "{wrong}");
+        }
+    }
+}

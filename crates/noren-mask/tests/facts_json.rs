@@ -1,0 +1,472 @@
+//! Facts, shapes and arrays as JSON: values at their place, exact messages, hostile text, round trips.
+
+use noren_mask::interval::IntervalSet;
+use noren_mask::{Array, Facts, Rows, Shape, Side, Span};
+use proptest::prelude::*;
+
+fn read(json: &str) -> Facts {
+    Facts::from_json(json).unwrap_or_else(|e| panic!("{json}: {e}"))
+}
+
+/// The message without its beginning, `facts: `.
+fn refusal(json: &str) -> String {
+    let message = Facts::from_json(json).unwrap_err().to_string();
+    message.strip_prefix("facts: ").unwrap_or_else(|| panic!("{message}")).to_string()
+}
+
+#[test]
+fn every_key_is_read() {
+    assert_eq!(read("{}"), Facts::new());
+    assert_eq!(
+        read(r#"{"lengths": [5, 3], "documents": [[5, 27], [16, 16]], "levels": [0, 2], "labels": {"pii": [3, 4]}}"#),
+        Facts::new()
+            .lengths([5, 3])
+            .documents(vec![vec![5, 27], vec![16, 16]])
+            .levels([0, 2])
+            .label("pii", [Span::from(3), Span::from(4)])
+    );
+    assert_eq!(read(r#"{"side": "left", "lengths": [5]}"#), Facts::new().lengths([5]).side(Side::Left));
+    assert_eq!(read(r#"{"documents": [5, 27]}"#), Facts::new().documents([5, 27]));
+    assert_eq!(read(r#"{"query_lengths": [2]}"#), Facts::new().query_lengths([2]));
+    assert_eq!(read(r#"{"positions": [[4, -1], [0, 1]]}"#), Facts::new().positions(vec![vec![4, -1], vec![0, 1]]));
+    assert_eq!(
+        read(r#"{"labels": {"pii": [["10..14"], [3, "5..", "..2"]]}}"#),
+        Facts::new().label_rows("pii", vec![vec![(10..14).into()], vec![3.into(), (5..).into(), (..2).into()]])
+    );
+    assert_eq!(
+        read(r#"{"real_keys": [["4..6", 0], []]}"#),
+        Facts::new().real_keys(vec![[0..1, 4..6].into_iter().collect(), IntervalSet::new()])
+    );
+}
+
+#[test]
+fn every_array_form_is_read() {
+    let array = |json: &str, array: Array| {
+        assert_eq!(read(&format!(r#"{{"arrays": {{"a": {json}}}}}"#)), Facts::new().array("a", array), "{json}");
+    };
+    let keep = Array::keep(&[2, 2], &[true, false, true, true]).unwrap();
+    array(r#"{"keep": [[1, 0], [true, 1.0]]}"#, keep.clone());
+    array(r#"{"drop": [[0, 1], [false, 0]]}"#, keep.clone());
+    array(r#"{"additive": [[0, "-inf"], [0.0, -0.0]]}"#, keep.clone());
+    array(r#"{"additive": [[0, -3.4028235e38], [0, 0]]}"#, keep.clone());
+    array(r#"{"additive": [[0, -65504], [0, 0]]}"#, keep.clone());
+    array(r#"{"keep": [[[[1, 0], [1, 1]]]]}"#, keep);
+    let cells = Array::cells(2, 2, &[(0, 0), (1, 0), (1, 1)]).unwrap();
+    array(r#"{"csr": {"shape": [2, 2], "indptr": [0, 1, 3], "indices": [0, 1, 0]}}"#, cells.clone());
+    array(r#"{"cells": {"shape": [2, 2], "list": [[1, 1], [0, 0], [1, 0]]}}"#, cells);
+    let blocks = Array::blocks(5, 4, (2, 3), &[(0, 0), (2, 1)]).unwrap();
+    array(r#"{"blocks": {"shape": [5, 4], "block": [2, 3], "list": [[0, 0], [2, 1]]}}"#, blocks);
+    let heads = Array::keep(&[1, 2, 1, 2], &[true, false, false, true]).unwrap();
+    array(r#"{"keep": [[[[1, 0]], [[0, 1]]]]}"#, heads);
+}
+
+#[test]
+fn a_vast_array_with_few_cells_is_small() {
+    let json = r#"{"arrays": {"a": {"cells": {"shape": [2147483647, 2147483647], "list": [[2147483646, 7]]}}}}"#;
+    let facts = read(json);
+    assert_eq!(read(&facts.to_json().unwrap()), facts);
+    let blocks = r#"{"arrays": {"a": {"blocks": {"shape": [2147483647, 9], "block": [1, 1], "list": [[9, 7]]}}}}"#;
+    assert_eq!(read(&read(blocks).to_json().unwrap()), read(blocks));
+}
+
+#[test]
+fn what_people_have_is_read() {
+    let facts = Facts::new().lengths([3, 2]);
+    assert_eq!(read(r#"{"token_ids": [[5, 6, 7, 0], [5, 6, 0, 0]], "pad_id": 0}"#), facts);
+    assert_eq!(read(r#"{"attention_mask": [[1, 1, 1, 0], [1, 1, 0, 0]]}"#), facts);
+    assert_eq!(
+        read(
+            r#"{"attention_mask": [[1, 1, 1, 0], [1, 1, 0, 0]], "lengths": [3, 2], "side": "right",
+                 "token_ids": [[5, 6, 7, 0], [5, 6, 0, 0]], "pad_id": 0}"#
+        ),
+        facts
+    );
+    let packed = Facts::new().lengths([4]).documents(vec![vec![2, 2]]);
+    assert_eq!(read(r#"{"segment_ids": [[1, 1, 2, 2, 0]], "position_ids": [[0, 1, 0, 1, 0]]}"#), packed);
+    assert_eq!(
+        read(r#"{"segment_ids": [[0, 1, 1]], "segment_padding": null}"#),
+        Facts::new().documents(vec![vec![1, 2]])
+    );
+    assert_eq!(
+        read(r#"{"cu_seqlens": [0, 2, 5], "position_ids": [[0, 1, 0, 1, 2]]}"#),
+        Facts::from_cu_seqlens(&[0, 2, 5]).unwrap()
+    );
+    // Left padding as Hugging Face fills it.
+    assert_eq!(
+        read(r#"{"attention_mask": [[0, 0, 1, 1]], "position_ids": [[1, 1, 0, 1]]}"#),
+        Facts::new().lengths([2]).side(Side::Left).documents(vec![vec![2]])
+    );
+    // The pad id is the eos id: other facts decide, and padding must hold it.
+    assert_eq!(
+        read(r#"{"token_ids": [[5, 2, 2, 2]], "pad_id": 2, "eos_id": [2, 9], "lengths": [2]}"#),
+        Facts::new().lengths([2])
+    );
+}
+
+#[test]
+fn wrong_values_are_named_with_their_place() {
+    let whole = "expected a length: a whole number from 0 to 2147483647";
+    let cell = "expected 0, 1, true or false";
+    let span = r#"expected a position or a range such as "10..14", "10.." or "..14""#;
+    for (json, message) in [
+        (r#"[]"#, "JSON: got a list of 0, expected an object".into()),
+        (r#"{"lengths": 5}"#, "lengths: got 5, expected a list of lengths, one per batch row".into()),
+        (r#"{"lengths": [-1]}"#, format!("lengths[0]: -1 is too small, {whole}")),
+        (r#"{"lengths": [2.5]}"#, format!("lengths[0]: 2.5 is not whole, {whole}")),
+        (r#"{"lengths": [5.0]}"#, format!("lengths[0]: 5 has a decimal point or exponent, {whole}")),
+        (r#"{"lengths": ["NaN"]}"#, format!("lengths[0]: got \"NaN\", {whole}")),
+        (r#"{"lengths": [null]}"#, format!("lengths[0]: got null, {whole}")),
+        (r#"{"lengths": [2147483648]}"#, format!("lengths[0]: 2147483648 is too large, {whole}")),
+        (r#"{"lengths": [18446744073709551615]}"#, format!("lengths[0]: 18446744073709551615 is too large, {whole}")),
+        (r#"{"lengths": [1180591620717411303424]}"#, format!("lengths[0]: 1.1805916207174113e21 is too large, {whole}")),
+        (r#"{"lengths": [-1e300]}"#, format!("lengths[0]: -1e300 is too small, {whole}")),
+        (r#"{"documents": [[5, 27], ["x", 16]]}"#, format!("documents[1][0]: got \"x\", {whole}")),
+        (r#"{"documents": [5, [6]]}"#, format!("documents[1]: got a list of 1, {whole}")),
+        (r#"{"documents": [[5], 6]}"#, "documents[1]: got 6, expected document lengths".into()),
+        (r#"{"levels": [0, "high"]}"#, "levels[1]: got \"high\", expected a level: a whole number".into()),
+        (r#"{"positions": [9223372036854775807]}"#,
+         "positions[0]: 9223372036854775807 is too large, expected a position: a whole number up to 2147483647".into()),
+        (r#"{"labels": [1]}"#, "labels: got a list of 1, expected an object of labels, {\"name\": [positions]}".into()),
+        (r#"{"labels": {"pii": [3, "x"]}}"#, format!("labels.pii[1]: got \"x\", {span}")),
+        (r#"{"labels": {"pii": ["14..10"]}}"#, "labels.pii[0]: range 14..10 is reversed: write 10..14".into()),
+        (r#"{"labels": {"pii": [".."]}}"#, format!("labels.pii[0]: got \"..\", {span}")),
+        (r#"{"labels": {"pii": ["1..99999999999999999999"]}}"#,
+         "labels.pii[0]: \"1..99999999999999999999\" reaches beyond 2147483647: positions are at most that".into()),
+        (r#"{"real_keys": [["3.."]]}"#, "real_keys[0][0]: range 3.. has no end: the keys must be listed to the last".into()),
+        (r#"{"side": "top", "lengths": [1]}"#, "side: got \"top\", expected \"left\" or \"right\"".into()),
+        (r#"{"side": "left"}"#, "side: says nothing without lengths: give both".into()),
+        (r#"{"side": "left", "real_keys": [[1]]}"#, "side: real_keys say themselves where padding stands: drop side".into()),
+        (r#"{"lengths": [1], "real_keys": [[0]]}"#, "real_keys: lengths are given too: give one of them".into()),
+        (r#"{"lenghts": [5]}"#, "JSON: the key \"lenghts\" is not known: did you mean \"lengths\"?".into()),
+        (r#"{"arrays": {"m": {"kep": [[1]]}}}"#, "arrays.m: the key \"kep\" is not known: did you mean \"keep\"?".into()),
+        (r#"{"arrays": {"m": {}}}"#, "arrays.m: give exactly one of keep, drop, additive, csr, cells, blocks".into()),
+        (r#"{"arrays": {"m": {"keep": 1}}}"#,
+         "arrays.m.keep: got 1, expected cells as nested lists: [q_len, kv_len] or [batch, heads, q_len, kv_len]".into()),
+        (r#"{"arrays": {"m": {"keep": [[1, 2]]}}}"#, format!("arrays.m.keep[0][1]: got 2, {cell}")),
+        (r#"{"arrays": {"m": {"keep": [[1, 1], [1]]}}}"#,
+         "arrays.m.keep[1]: has 1 entries, but the first list beside it has 2".into()),
+        (r#"{"arrays": {"m": {"keep": [1, 0]}}}"#,
+         "arrays.m.keep: shape [2] has 1 dimensions: give [q_len, kv_len] or [batch, heads, q_len, kv_len]".into()),
+        (r#"{"arrays": {"m": {"keep": [[[1], [0]]]}}}"#,
+         "arrays.m.keep: shape [1, 2, 1] has 3 dimensions and 1 could count batch rows or heads: give [1, 1, 2, 1] or [1, 1, 2, 1]".into()),
+        (r#"{"arrays": {"m": {"keep": [[]]}}}"#, "arrays.m.keep: shape [1, 0]: every size must be 1 to 2147483647".into()),
+        (r#"{"arrays": {"m": {"additive": [[0, -1e39]]}}}"#,
+         "arrays.m.additive[0][1]: got -1e39, expected 0 or \"-inf\": a mask holds 0 (may attend) and -inf or the type's \
+          lowest number (ignored); give other values as a score, `mask + bias(name)`".into()),
+        (r#"{"arrays": {"m": {"csr": {"shape": [2, 2], "indptr": [0, 9, 1], "indices": [0]}}}}"#,
+         "arrays.m.csr: indptr reaches 9 at row 0, but there are 1 indices".into()),
+        (r#"{"arrays": {"m": {"csr": {"shape": [1, 2], "indptr": [0, 2], "indices": [0, 0]}}}}"#,
+         "arrays.m.csr: row 0 lists key 0 twice: list each allowed key once".into()),
+        (r#"{"arrays": {"m": {"cells": {"shape": [2, 2], "list": [[0, 2]]}}}}"#,
+         "arrays.m.cells: (0, 2) is at key 2, but there are 2 keys".into()),
+        (r#"{"arrays": {"m": {"cells": {"shape": [2, 2], "list": [[0, 1, 2]]}}}}"#,
+         "arrays.m.cells.list[0]: got a list of 3, expected a pair of whole numbers".into()),
+        (r#"{"arrays": {"m": {"cells": {"list": []}}}}"#, "arrays.m.cells: the key \"shape\" is missing".into()),
+        (r#"{"arrays": {"m": {"cells": {"shape": [0, 2], "list": []}}}}"#,
+         "arrays.m.cells.shape[0]: 0 is too small, expected a number of queries or keys: a whole number from 1 to 2147483647".into()),
+        (r#"{"attention_mask": [1, 0]}"#, "attention_mask[0]: got 1, expected a list of 0 and 1".into()),
+        (r#"{"attention_mask": []}"#, "attention_mask: has no rows: give one per batch row".into()),
+        (r#"{"attention_mask": [[]]}"#, "attention_mask: batch row 0 has 0 entries: give 1 to 2147483647".into()),
+        (r#"{"token_ids": [[1]]}"#, "token_ids: which id is padding? Give pad_id".into()),
+        (r#"{"pad_id": 0}"#, "pad_id: says nothing without token_ids: give both".into()),
+        (r#"{"segment_padding": 0}"#, "segment_padding: says nothing without segment_ids: give both".into()),
+    ] {
+        assert_eq!(refusal(json), message, "{json}");
+    }
+}
+
+#[test]
+fn contradictions_are_named() {
+    for (json, message) in [
+        (
+            r#"{"lengths": [3], "token_ids": [[5, 6, 0]], "pad_id": 0}"#,
+            "lengths: batch row 0 has length 3 but token_ids has 2 real tokens there: give one of them",
+        ),
+        (
+            r#"{"lengths": [3, 3], "attention_mask": [[1, 1, 1]]}"#,
+            "lengths: has 2 entries but attention_mask has 1 batch rows",
+        ),
+        (
+            r#"{"lengths": [2], "attention_mask": [[1, 0, 1]]}"#,
+            "lengths: attention_mask has padding that is not at one end: drop lengths",
+        ),
+        (
+            r#"{"attention_mask": [[1, 1, 1]], "token_ids": [[5, 6, 0]], "pad_id": 0}"#,
+            "token_ids: contradicts attention_mask: key 2 of batch row 0 is a real token in attention_mask and padding in token_ids",
+        ),
+        (
+            r#"{"attention_mask": [[1, 1, 1]], "token_ids": [[5, 6]], "pad_id": 0}"#,
+            "token_ids: has rows of 2 keys but attention_mask has rows of 3: give rows of one length",
+        ),
+        (
+            r#"{"attention_mask": [[1, 1]], "real_keys": [[0]]}"#,
+            "real_keys: contradicts attention_mask: key 1 of batch row 0 is a real token in attention_mask and padding in real_keys",
+        ),
+        (
+            r#"{"side": "left", "attention_mask": [[1, 0]]}"#,
+            "side: is \"left\" but attention_mask pads batch row 0 otherwise",
+        ),
+        (
+            r#"{"side": "left", "attention_mask": [[1, 0, 1]]}"#,
+            "side: is \"left\" but the padding in attention_mask is not at one end",
+        ),
+        (
+            r#"{"documents": [5], "cu_seqlens": [0, 2, 5]}"#,
+            "cu_seqlens: contradicts documents: the documents of batch row 0 are [2, 3] in the one and [5] in the other; give one of them",
+        ),
+        (
+            r#"{"documents": [[2, 3], [5]], "cu_seqlens": [0, 2, 5]}"#,
+            "cu_seqlens: contradicts documents: the documents of batch row 1 are missing in the one and [5] in the other; give one of them",
+        ),
+        (
+            r#"{"token_ids": [[5, 7, 2]], "pad_id": 2, "eos_id": 2, "lengths": [1]}"#,
+            "token_ids[0][1]: is 7 and not pad id 2, but the other facts call it padding: mend either",
+        ),
+    ] {
+        assert_eq!(refusal(json), message, "{json}");
+    }
+}
+
+#[test]
+fn text_that_is_no_json_is_refused() {
+    for (json, message) in [
+        ("", "JSON: not valid JSON: EOF while parsing a value at line 1 column 0"),
+        (
+            r#"{"lengths": [1e400]}"#,
+            "JSON: not valid JSON: number out of range at line 1 column 18: numbers go up to 1.8e308",
+        ),
+        (
+            r#"{"lengths": [1], "lengths": [2]}"#,
+            "JSON: not valid JSON: the key \"lengths\" appears twice at line 1 column 26",
+        ),
+    ] {
+        assert_eq!(refusal(json), message, "{json}");
+    }
+    for number in ["NaN", "nan", "Infinity", "-Infinity", "inf", "-inf"] {
+        let message = refusal(&format!("{{\"levels\":\n [0, {number}]}}"));
+        let word = number.trim_start_matches('-');
+        assert!(message.contains(&format!("JSON has no {word}")), "{message}");
+        assert!(message.contains("line 2"), "{message}");
+    }
+    assert!(refusal("{\"levels\": [ä NaN").contains("expected value"));
+    for open in ["[", "{\"arrays\":", "{\"arrays\":{\"a\":{\"keep\":["] {
+        let message = refusal(&open.repeat(200_000));
+        assert!(message.contains("recursion limit exceeded"), "{message}");
+    }
+    assert!(refusal(&format!("{{\"{}\": 1}}", "x".repeat(1 << 20))).len() < 400);
+    assert!(refusal(&format!("{{\"lengths\": \"{}\"}}", "é".repeat(1 << 20))).len() < 400);
+}
+
+#[test]
+fn wrong_kinds_at_every_key_are_refused_without_panic() {
+    let values = [
+        "null",
+        "true",
+        "-1",
+        "1.5",
+        "1e308",
+        "18446744073709551615",
+        "\"x\"",
+        "\"\"",
+        "[]",
+        "[[]]",
+        "[[[]]]",
+        "[[[[[1]]]]]",
+        "{}",
+        "{\"a\": 1}",
+        "{\"a\": [[-1]]}",
+        "{\"a\": {}}",
+        "{\"a\": {\"keep\": [[[[[]]]]]}}",
+        "[null]",
+        "[\"..\"]",
+        "[[1], []]",
+        "[[], [1]]",
+        "[9223372036854775807, -9223372036854775808]",
+        "[[9223372036854775807]]",
+    ];
+    let keys = [
+        "lengths",
+        "side",
+        "real_keys",
+        "query_lengths",
+        "documents",
+        "labels",
+        "levels",
+        "positions",
+        "arrays",
+        "token_ids",
+        "pad_id",
+        "eos_id",
+        "bos_id",
+        "attention_mask",
+        "segment_ids",
+        "segment_padding",
+        "position_ids",
+        "cu_seqlens",
+    ];
+    for (key, value) in keys.iter().flat_map(|key| values.iter().map(move |value| (key, value))) {
+        for rest in ["", ", \"pad_id\": 0", ", \"token_ids\": [[1]]", ", \"segment_ids\": [[1]]", ", \"lengths\": [1]"]
+        {
+            let json = format!("{{\"{key}\": {value}{rest}}}");
+            if let Ok(facts) = Facts::from_json(&json) {
+                assert_eq!(read(&facts.to_json().unwrap()), facts, "{json}");
+            }
+        }
+    }
+}
+
+#[test]
+fn shapes_are_read_and_checked() {
+    let shape = |json: &str| Shape::from_json(json);
+    assert_eq!(shape(r#"{"q_len": 4, "kv_len": 4}"#).unwrap(), Shape::square(4));
+    assert_eq!(shape(r#"{"q_len": 4, "kv_len": 9, "query_offset": 0}"#).unwrap(), Shape::cross(4, 9));
+    let ragged = Shape::cached(5, 4).batch(2).heads(4).kv_heads(2).query_offsets([5, -1]);
+    assert_eq!(shape(&ragged.to_json().unwrap()).unwrap(), ragged);
+    for (json, message) in [
+        (r#"{"q_len": 4}"#, "shape: JSON: the key \"kv_len\" is missing"),
+        (
+            r#"{"q_len": 4, "kv_len": "4"}"#,
+            "shape: kv_len: got \"4\", expected a count: a whole number from 1 to 2147483647",
+        ),
+        (
+            r#"{"q_len": 0, "kv_len": 4}"#,
+            "shape: q_len: 0 is too small, expected a count: a whole number from 1 to 2147483647",
+        ),
+        (
+            r#"{"q_len": 1, "kv_len": 1, "head": 2}"#,
+            "shape: JSON: the key \"head\" is not known: did you mean \"heads\"?",
+        ),
+        (
+            r#"{"q_len": 1, "kv_len": 1, "heads": 4, "kv_heads": 3}"#,
+            "shape: 4 query heads over 3 key-value heads: the first must be a multiple of the second",
+        ),
+        (
+            r#"{"q_len": 1, "kv_len": 5}"#,
+            "shape: q_len is 1 and kv_len is 5: say where the first query stands, query_offset 4 when the queries are the last \
+          of the keys, 0 when they are another sequence",
+        ),
+        (
+            r#"{"q_len": 1, "kv_len": 1, "query_offset": [0, 1, 2], "batch": 2}"#,
+            "shape: query_offset has 3 entries but the batch is 2: give one, or one per batch row",
+        ),
+    ] {
+        assert_eq!(shape(json).unwrap_err().to_string(), message, "{json}");
+    }
+    assert_eq!(serde_json::from_str::<Shape>(r#"{"q_len": 4, "kv_len": 4}"#).unwrap(), Shape::square(4));
+}
+
+#[test]
+fn the_side_may_come_first_but_not_alone() {
+    let facts = Facts::new().side(Side::Left).lengths([1]);
+    assert_eq!(facts, Facts::new().lengths([1]).side(Side::Left));
+    let alone = noren_mask::atoms::causal().bind(&Shape::square(2), &Facts::new().side(Side::Left));
+    assert_eq!(
+        alone.unwrap_err().to_string(),
+        "facts: lengths: 0 entries but the batch is 1: give one length per batch row"
+    );
+}
+
+#[test]
+fn what_has_no_serial_form_is_refused() {
+    let facts = Facts::new().closure("near", |_, _, q, k| q == k);
+    let message =
+        "facts: closure \"near\": a closure has no serial form: give its cells as an array, or say it as a mask";
+    assert_eq!(facts.to_json().unwrap_err().to_string(), message);
+    assert_eq!(serde_json::to_string(&facts).unwrap_err().to_string(), message);
+    let empty = Facts::new().levels(Rows::Each(Vec::new()));
+    assert_eq!(
+        empty.to_json().unwrap_err().to_string(),
+        "facts: levels: lists no batch row: give one entry per batch row, or one for all"
+    );
+}
+
+fn rows<T: std::fmt::Debug + Clone>(item: impl Strategy<Value = T> + Clone) -> impl Strategy<Value = Rows<Vec<T>>> {
+    let list = prop::collection::vec(item, 0..5);
+    prop_oneof![list.clone().prop_map(Rows::All), prop::collection::vec(list, 1..4).prop_map(Rows::Each)]
+}
+
+fn array() -> impl Strategy<Value = Array> {
+    let size = 1usize..6;
+    prop_oneof![
+        (1usize..3, 1usize..3, size.clone(), 1usize..70, any::<u64>()).prop_map(|(b, h, q, k, seed)| {
+            let bit = |i: usize| (seed >> (i % 61)) & 1 == 1;
+            Array::keep(&[b, h, q, k], &(0..b * h * q * k).map(bit).collect::<Vec<_>>()).unwrap()
+        }),
+        prop::collection::vec((0u32..9, 0u32..9), 0..9).prop_map(|cells| Array::cells(9, 9, &cells).unwrap()),
+        (1u32..4, 1u32..4, prop::collection::vec((0u32..3, 0u32..3), 0..5)).prop_map(|(bq, bk, list)| Array::blocks(
+            12,
+            12,
+            (bq, bk),
+            &list
+        )
+        .unwrap()),
+    ]
+}
+
+fn facts() -> impl Strategy<Value = Facts> {
+    let length = 0u64..=Shape::MAX_LEN as u64;
+    let span = prop_oneof![
+        (0u64..100).prop_map(Span::from),
+        (0u64..100, 0u64..50).prop_map(|(a, n)| Span::from(a..a + n)),
+        (0u64..100).prop_map(|a| Span::from(a..)),
+    ];
+    let real = prop_oneof![
+        Just(Facts::new()),
+        (prop::collection::vec(length.clone(), 0..4), any::<bool>())
+            .prop_map(|(n, left)| Facts::new().lengths(n).side(if left { Side::Left } else { Side::Right })),
+        prop::collection::vec(prop::collection::vec((0u32..50, 0u32..9), 0..4), 0..3).prop_map(|rows| {
+            let set = |row: Vec<(u32, u32)>| row.into_iter().map(|(a, n)| a..a + n).collect();
+            Facts::new().real_keys(rows.into_iter().map(set).collect())
+        }),
+    ];
+    let optional = (
+        prop::option::of(prop::collection::vec(length.clone(), 0..4)),
+        prop::option::of(rows(length)),
+        prop::option::of(rows(any::<i64>())),
+        prop::option::of(rows(-5i64..=Shape::MAX_LEN as i64)),
+    );
+    let name = prop_oneof!["[a-z]{1,6}", any::<String>()];
+    let named = (prop::collection::vec((name.clone(), rows(span)), 0..3), prop::collection::vec((name, array()), 0..3));
+    (real, optional, named).prop_map(|(mut facts, (query_lengths, documents, levels, positions), (labels, arrays))| {
+        if let Some(n) = query_lengths {
+            facts = facts.query_lengths(n);
+        }
+        if let Some(rows) = documents {
+            facts = facts.documents(rows);
+        }
+        if let Some(rows) = levels {
+            facts = facts.levels(rows);
+        }
+        if let Some(rows) = positions {
+            facts = facts.positions(rows);
+        }
+        for (name, rows) in labels {
+            facts = match rows {
+                Rows::All(spans) => facts.label(name, spans),
+                Rows::Each(rows) => facts.label_rows(name, rows),
+            };
+        }
+        arrays.into_iter().fold(facts, |facts, (name, array)| facts.array(name, array))
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn facts_survive_json(facts in facts()) {
+        let json = facts.to_json().unwrap();
+        prop_assert_eq!(&Facts::from_json(&json)?, &facts);
+        let pretty = serde_json::to_string_pretty(&facts).unwrap();
+        prop_assert_eq!(&serde_json::from_str::<Facts>(&pretty).unwrap(), &facts);
+    }
+
+    #[test]
+    fn cut_and_garbled_json_never_panics(facts in facts(), at in any::<prop::sample::Index>(), byte in 32u8..127) {
+        let mut json = facts.to_json().unwrap().into_bytes();
+        let at = at.index(json.len());
+        let _ = Facts::from_json(&String::from_utf8_lossy(&json[..at]));
+        json[at] = byte;
+        let _ = Facts::from_json(&String::from_utf8_lossy(&json));
+    }
+}

@@ -1,0 +1,105 @@
+//! The blocks of keys that a tile reads.
+
+use super::micro::BLOCK;
+use noren_mask::{Kind, PatternPlan, TileSpan};
+use std::ops::Range;
+
+/// Up to 64 keys, beginning at a lane group.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct KeyBlock {
+    /// The keys. The first and the last may be none that is allowed.
+    pub(crate) keys: Range<usize>,
+    /// The lane groups that hold them.
+    pub(crate) groups: Range<usize>,
+    pub(crate) cells: Cells,
+}
+
+/// How the cells of a block are allowed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Cells {
+    /// All of them, to the end of the last lane group.
+    Full,
+    /// For every row the keys whose bits are set.
+    Uniform(u64),
+    /// As the plan says, row by row.
+    Mixed,
+}
+
+/// The blocks of a tile's spans in ascending order, nothing outside `hull`.
+#[derive(Clone)]
+pub(crate) struct KeyBlocks<'a> {
+    pub(crate) spans: &'a [TileSpan],
+    pub(crate) hull: Range<usize>,
+    pub(crate) lanes: usize,
+    /// Keys before are done.
+    pub(crate) next: usize,
+}
+
+impl Iterator for KeyBlocks<'_> {
+    type Item = KeyBlock;
+
+    #[inline]
+    fn next(&mut self) -> Option<KeyBlock> {
+        let from = loop {
+            let span = self.spans.first()?;
+            let from = (span.start as usize).max(self.hull.start).max(self.next);
+            if from < self.hull.end.min(span.end as usize) {
+                break from;
+            }
+            self.spans = &self.spans[1..];
+        };
+        let start = from / self.lanes * self.lanes;
+        let inside = self.spans.iter().take_while(|span| (span.start as usize) < start + BLOCK);
+        let last = inside.clone().last().map_or(start, |span| span.end as usize);
+        let end = last.min(start + BLOCK).min(self.hull.end);
+        let groups = start / self.lanes..end.div_ceil(self.lanes);
+        let covers = |span: &TileSpan| span.start as usize <= start && span.end as usize >= groups.end * self.lanes;
+        let cells = if inside.clone().any(|span| span.kind == Kind::Mixed) {
+            Cells::Mixed
+        } else if covers(&self.spans[0]) {
+            Cells::Full
+        } else {
+            let set = |span: &TileSpan| bits(span.start as usize, span.end as usize, start, end);
+            Cells::Uniform(inside.fold(0, |word, span| word | set(span)))
+        };
+        self.next = start + BLOCK;
+        Some(KeyBlock { keys: start..end, groups, cells })
+    }
+}
+
+/// The bits of keys `from..to` in the word of a block `start..end`.
+fn bits(from: usize, to: usize, start: usize, end: usize) -> u64 {
+    let (from, to) = (from.clamp(start, end) - start, to.clamp(start, end) - start);
+    let below = |n: usize| if n >= 64 { u64::MAX } else { (1 << n) - 1 };
+    below(to) & !below(from)
+}
+
+/// Asks the plan for the bits of keys `keys`, a word for each of `rows`.
+pub(crate) fn fill_words(plan: &PatternPlan, rows: &Range<usize>, keys: &Range<usize>, words: &mut [u64]) {
+    let narrow = |range: &Range<usize>| range.start as u32..range.end as u32;
+    plan.fill_bits(narrow(rows), narrow(keys), words);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn blocks(spans: &[(u32, u32, Kind)]) -> Vec<KeyBlock> {
+        let spans: Vec<_> = spans.iter().map(|&(start, end, kind)| TileSpan { start, end, kind }).collect();
+        KeyBlocks { spans: &spans, hull: 0..1000, lanes: 16, next: 0 }.collect()
+    }
+
+    #[test]
+    fn blocks_begin_at_lane_groups_and_are_full_only_where_all_lanes_are() {
+        use Kind::{Full, Mixed};
+        let block = |keys: Range<usize>, groups, cells| KeyBlock { keys, groups, cells };
+        assert_eq!(blocks(&[(0, 64, Full)]), [block(0..64, 0..4, Cells::Full)]);
+        assert_eq!(blocks(&[(20, 40, Full)]), [block(16..40, 1..3, Cells::Uniform(0xff_fff0))]);
+        assert_eq!(
+            blocks(&[(0, 70, Full), (70, 90, Mixed), (300, 310, Mixed)]),
+            [block(0..64, 0..4, Cells::Full), block(64..90, 4..6, Cells::Mixed), block(288..310, 18..20, Cells::Mixed)]
+        );
+        assert_eq!(blocks(&[(0, 2, Full), (40, 41, Full)]), [block(0..41, 0..3, Cells::Uniform(1 << 40 | 3))]);
+        assert_eq!(blocks(&[(990, 2000, Full)]), [block(976..1000, 61..63, Cells::Uniform(0xff_c000))]);
+    }
+}
