@@ -196,4 +196,3 @@ fn read_facts(path: &Path) -> Result<(Facts, Sizes)> {
     let facts = Facts::from_json(&text).map_err(|e| Failure::from(e).of(name))?;
     Ok((facts, facts_sizes(&text)))
 }
-

@@ -20,11 +20,7 @@ pub(crate) struct Sizes {
 impl Sizes {
     /// The larger of both where both know, what one knows where only one does.
     pub(crate) fn or(self, other: Sizes) -> Sizes {
-        Sizes {
-            len: self.len.max(other.len),
-            batch: self.batch.max(other.batch),
-            heads: self.heads.max(other.heads),
-        }
+        Sizes { len: self.len.max(other.len), batch: self.batch.max(other.batch), heads: self.heads.max(other.heads) }
     }
 
     /// What `self` knows, and `least` where it does not: lengths only where they exceed the usual.

@@ -22,7 +22,14 @@ use std::process::ExitCode;
 #[command(after_help = EXAMPLES)]
 struct Cli {
     /// When to use colour
-    #[arg(long, global = true, value_enum, default_value_t, hide_possible_values = true, value_name = "auto|always|never")]
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value_t,
+        hide_possible_values = true,
+        value_name = "auto|always|never"
+    )]
     color: Color,
     #[command(subcommand)]
     command: Command,

@@ -91,7 +91,8 @@ pub(crate) fn paint(style: Style, text: impl std::fmt::Display) -> String {
 /// Writes a file whole or not at all: into a new file beside it, which then takes its place.
 pub(crate) fn write_whole(path: &Path, write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<()> {
     let named = |what: &str, e: std::io::Error| {
-        Failure::new(format!("{}: {what}: {e}", path.display())).hint("give -o a file in a folder that you may write to")
+        Failure::new(format!("{}: {what}: {e}", path.display()))
+            .hint("give -o a file in a folder that you may write to")
     };
     // Through a link to what it names; a device or a pipe has no place to take, so it is written as it stands.
     let path = &std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -112,9 +113,9 @@ pub(crate) fn write_whole(path: &Path, write: impl FnOnce(&mut dyn Write) -> std
         write(&mut file)?;
         file.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()
     };
-    let done = fill().map_err(|e| named("cannot be written", e)).and_then(|()| {
-        std::fs::rename(&part, path).map_err(|e| named("cannot be put in place", e))
-    });
+    let done = fill()
+        .map_err(|e| named("cannot be written", e))
+        .and_then(|()| std::fs::rename(&part, path).map_err(|e| named("cannot be put in place", e)));
     if done.is_err() {
         // It may never have come into being; the error above is the one to tell.
         let _ = std::fs::remove_file(&part);

@@ -41,7 +41,9 @@ impl TensorFile<std::fs::File> {
         let file = std::fs::File::open(path).map_err(read)?;
         let about = file.metadata().map_err(read)?;
         if !about.is_file() {
-            return Err(Failure::new(format!("{name}: not a regular file")).hint("give a safetensors file with q, k and v"));
+            return Err(
+                Failure::new(format!("{name}: not a regular file")).hint("give a safetensors file with q, k and v")
+            );
         }
         TensorFile::new(file, about.len(), name)
     }
@@ -72,8 +74,9 @@ impl<R: Read + Seek> TensorFile<R> {
         let header: Metadata = match serde_json::from_slice(&text) {
             Ok(header) => header,
             Err(e) => {
-                return Err(Failure::new(format!("{name}: wrong safetensors header: {e}"))
-                    .hint("offsets must match dtype and shape, and tensors follow one another without gaps or overlaps"));
+                return Err(Failure::new(format!("{name}: wrong safetensors header: {e}")).hint(
+                    "offsets must match dtype and shape, and tensors follow one another without gaps or overlaps",
+                ));
             }
         };
         let (held, needed) = (len - 8 - header_len, header.data_len() as u64);
@@ -82,7 +85,9 @@ impl<R: Read + Seek> TensorFile<R> {
                 return refuse(format!("truncated: the tensors take {needed} bytes but only {held} follow the header"));
             }
             std::cmp::Ordering::Greater => {
-                return refuse(format!("the tensors take {needed} bytes but {held} follow the header: no tensor owns the rest"));
+                return refuse(format!(
+                    "the tensors take {needed} bytes but {held} follow the header: no tensor owns the rest"
+                ));
             }
             std::cmp::Ordering::Equal => {}
         }
@@ -104,8 +109,11 @@ impl<R: Read + Seek> TensorFile<R> {
             return Err(Failure::new(format!("{}: there is no tensor {tensor:?}: the file has {given}", self.name)));
         };
         if info.dtype != Dtype::F32 {
-            return Err(Failure::new(format!("{}: tensor {tensor:?} is {:?}, but F32 is needed", self.name, info.dtype))
-                .hint("convert it to 32-bit floats, for example with .float() in PyTorch"));
+            return Err(Failure::new(format!(
+                "{}: tensor {tensor:?} is {:?}, but F32 is needed",
+                self.name, info.dtype
+            ))
+            .hint("convert it to 32-bit floats, for example with .float() in PyTorch"));
         }
         let shape = info.shape.clone();
         let (from, to) = info.data_offsets;
@@ -231,7 +239,8 @@ mod tests {
     fn missing_and_wrong_tensors_are_named() {
         let header = r#"{"q":{"dtype":"F16","shape":[2],"data_offsets":[0,4]}}"#;
         let mut file = open(file(header, 4)).unwrap();
-        for (name, expected) in [("q", r#"x: tensor "q" is F16, but F32"#), ("k", r#"no tensor "k": the file has "q""#)] {
+        for (name, expected) in [("q", r#"x: tensor "q" is F16, but F32"#), ("k", r#"no tensor "k": the file has "q""#)]
+        {
             let Err(Failure::Input { message, .. }) = file.read(name) else { panic!("{name} was accepted") };
             assert!(message.contains(expected), "{message}");
         }

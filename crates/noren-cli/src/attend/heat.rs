@@ -57,9 +57,8 @@ impl Heat<'_> {
         if self.color {
             let step = ((p.sqrt() * (RAMP.len() - 1) as f32).round() as usize).min(RAMP.len() - 1);
             let ink = if step > 5 { 16 } else { 255 };
-            let style = Style::new()
-                .bg_color(Some(Ansi256Color(RAMP[step]).into()))
-                .fg_color(Some(Ansi256Color(ink).into()));
+            let style =
+                Style::new().bg_color(Some(Ansi256Color(RAMP[step]).into())).fg_color(Some(Ansi256Color(ink).into()));
             let text = if width < 4 { String::new() } else { number };
             return paint(style, format!("{text:>0$} ", width - 1));
         }

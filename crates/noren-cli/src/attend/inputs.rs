@@ -126,7 +126,9 @@ impl Inputs {
                     shape.iter().zip(full).all(|(n, all)| *n == 1 || *n == all)
                 };
                 if !fits {
-                    return Err(refuse(format!("each dimension must be 1 or that of [batch, heads, q_len, kv_len] = {full:?}")));
+                    return Err(refuse(format!(
+                        "each dimension must be 1 or that of [batch, heads, q_len, kv_len] = {full:?}"
+                    )));
                 }
                 shape
             }

@@ -61,7 +61,11 @@ impl Report {
         let dims = if self.head_dim == self.v_dim { String::new() } else { format!(", v_dim {}", self.v_dim) };
         line(screen, "mask", &self.spec)?;
         let lengths = format!("{q_len} queries × {kv_len} keys");
-        line(screen, "shape", format!("batch {batch}, heads {heads}{shared}, {lengths}, head_dim {}{dims}", self.head_dim))?;
+        line(
+            screen,
+            "shape",
+            format!("batch {batch}, heads {heads}{shared}, {lengths}, head_dim {}{dims}", self.head_dim),
+        )?;
         self.print_cost(screen)?;
         if let Some(check) = &self.verify {
             print_check(screen, "verified", "the 64-bit reference", check)?;
