@@ -49,8 +49,6 @@ pub(crate) fn run(args: &DiffArgs, screen: &mut Screen) -> Result<Verdict> {
     if args.quiet {
         return Ok(verdict);
     }
-    screen.line(format!("{} {}", paint(DIM, "a"), args.first.trim()))?;
-    screen.line(format!("{} {}", paint(DIM, "b"), args.second.trim()))?;
     if equal {
         let cells = short_count(first.shape().cells());
         screen.line(format!("{}: both allow the same of {cells} cells", paint(GOOD, "equal")))?;
@@ -63,7 +61,7 @@ pub(crate) fn run(args: &DiffArgs, screen: &mut Screen) -> Result<Verdict> {
         screen.text(picture.to_terminal(&args.look.terminal(screen))?)?;
     }
     for (score, side) in scores {
-        screen.line(format!("{}: `{score}` only in {side}", paint(BAD, "scores differ")))?;
+        screen.line(format!("{}: `{score}` only in the {side}", paint(BAD, "scores differ")))?;
     }
     if let Some(remark) = bound.remark() {
         screen.line(paint(DIM, remark))?;
@@ -75,12 +73,12 @@ pub(crate) fn run(args: &DiffArgs, screen: &mut Screen) -> Result<Verdict> {
 fn summary([only_first, only_second, all]: [u128; 3]) -> String {
     let count = only_first + only_second;
     let relation = match (only_first, only_second) {
-        (0, _) => "; b allows all that a allows",
-        (_, 0) => "; a allows all that b allows",
+        (0, _) => "; the second allows all that the first allows",
+        (_, 0) => "; the first allows all that the second allows",
         _ => "",
     };
     format!(
-        "{} of {} cells ({:.3} %), {} only in a, {} only in b{relation}",
+        "{} of {} cells ({:.3} %), {} only in the first, {} only in the second{relation}",
         short_count(count),
         short_count(all),
         100.0 * count as f64 / all as f64,
@@ -92,8 +90,8 @@ fn summary([only_first, only_second, all]: [u128; 3]) -> String {
 fn list_cells(args: &DiffArgs, first: &BoundMask, second: &BoundMask, screen: &mut Screen) -> Result<()> {
     let found = first.differences(second, args.cells.saturating_add(1))?;
     for cell in found.iter().take(args.cells) {
-        let side = if first.allowed(cell.batch, cell.head, cell.q, cell.k) { "a" } else { "b" };
-        screen.line(format!("  {}  query {} -> key {}, only in {side}", paint(STRONG, cell), cell.q, cell.k))?;
+        let side = if first.allowed(cell.batch, cell.head, cell.q, cell.k) { "first" } else { "second" };
+        screen.line(format!("  {}  query {} -> key {}, only in the {side}", paint(STRONG, cell), cell.q, cell.k))?;
     }
     if found.len() > args.cells && args.cells > 0 {
         screen.line(paint(DIM, "  ..."))?;
@@ -110,9 +108,9 @@ fn score_differences<'a>(a: &'a [Score], b: &'a [Score]) -> Vec<(&'a Score, &'st
             Some(at) => {
                 rest.swap_remove(at);
             }
-            None => found.push((score, "a")),
+            None => found.push((score, "first")),
         }
     }
-    found.extend(rest.into_iter().map(|score| (score, "b")));
+    found.extend(rest.into_iter().map(|score| (score, "second")));
     found
 }

@@ -43,12 +43,13 @@ Examples:
   noren explain 'causal & padding' --lengths 9,5 --at 1,0,8,7
   noren diff 'causal & window(left=3)' 'sliding(4)'
   noren attend
-  noren attend qkv.safetensors --mask 'causal & padding' --facts facts.json -o out.safetensors --verify
+  noren attend qkv.safetensors --mask 'causal & padding' --lengths 5,3 -o out.safetensors
 
 Masks are put in quotes, because the shell has its own meaning for & | ! and parentheses.
-Atoms: full none causal window sliding chunk stride prefix keys queries global padding documents spans tree clearance
-neighborhood random random_blocks dense heads batch layers; & (both) | (either) ! (not) - (but not).
-Scores: + bias relative alibi softcap(c) soft sinks.";
+Atoms: full none causal window sliding chunk stride prefix keys queries global padding documents
+spans tree clearance neighborhood random random_blocks dense heads batch layers;
+operators: & (both) | (either) ! (not) - (but not);
+scores: + bias relative alibi softcap soft sinks.";
 
 #[derive(Subcommand, Debug)]
 enum Command {

@@ -5,7 +5,7 @@ use crate::args::{FactArgs, ShapeArgs, bind};
 use crate::failure::{Failure, Result};
 use crate::output::{DIM, Screen, paint};
 use clap::Args;
-use noren_mask::{PlanOptions, Stats, short_bytes, short_count};
+use noren_mask::{PlanOptions, Stats, short_count};
 
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
@@ -74,10 +74,5 @@ fn dense(stats: &Stats) -> String {
         0 => "while here nothing is computed".to_string(),
         n => format!("{:.2} x as many", stats.cells as f64 / n as f64),
     };
-    format!(
-        "{:<18} computes {} cells, {times}, and reads {} of mask",
-        "dense masking",
-        short_count(stats.cells),
-        short_bytes(stats.dense_bytes)
-    )
+    format!("{:<18} computes {} cells, {times}", "dense masking", short_count(stats.cells))
 }

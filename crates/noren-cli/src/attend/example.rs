@@ -1,6 +1,6 @@
 //! `noren attend` without a file: a layer of a real encoder over real sentences, embedded in the program.
 
-use super::heat::{Heat, cut};
+use super::heat::Heat;
 use super::inputs::Inputs;
 use super::job::Job;
 use super::minimap::{beside, minimap};
@@ -11,6 +11,7 @@ use crate::Verdict;
 use crate::failure::{Failure, Result};
 use crate::output::{DIM, STRONG, Screen, paint};
 use crate::tensors::TensorFile;
+use anstyle::Style;
 use noren::View;
 use noren_mask::{Facts, PlanOptions, Spec, atoms};
 use serde::{Deserialize, Serialize};
@@ -25,7 +26,6 @@ const BLOCKS: PlanOptions = PlanOptions { block_q: 64, block_kv: 8 };
 
 #[derive(Deserialize)]
 struct Sentence {
-    text: String,
     tokens: Vec<String>,
 }
 
@@ -115,10 +115,22 @@ impl Example<'_> {
     fn print_sentences(&self, screen: &mut Screen) -> Result<()> {
         let kv_len = self.job.inputs.dims().kv_len;
         for (row, sentence) in self.sentences.iter().enumerate() {
-            let tokens = cut(&sentence.tokens.join(" "), screen.width - 4);
-            let room = (screen.width - 4).saturating_sub(tokens.chars().count());
-            let padding = " ·".repeat((kv_len - sentence.tokens.len()).min(room / 2));
-            screen.line(format!("{} {tokens}{}", paint(DIM, format!("{row:>2} ")), paint(DIM, padding)))?;
+            let mut line = paint(DIM, format!("{row:>2} "));
+            let mut columns = 3;
+            for at in 0..kv_len {
+                let (token, style) = match sentence.tokens.get(at) {
+                    Some(token) => (token.as_str(), Style::new()),
+                    None => ("·", DIM),
+                };
+                let width = 1 + token.chars().count();
+                if columns + width > screen.width {
+                    screen.line(line)?;
+                    (line, columns) = ("   ".to_string(), 3);
+                }
+                line.push_str(&paint(style, format!(" {token}")));
+                columns += width;
+            }
+            screen.line(line)?;
         }
         screen.line("")
     }
@@ -153,10 +165,9 @@ impl Example<'_> {
         let probabilities = self.probabilities(row, head)?;
         let padding = probabilities.iter().flat_map(|p| &p[sentence.tokens.len()..]).fold(0.0f32, |a, b| a.max(*b));
         screen.line(format!(
-            "{} \"{}\"  {}",
+            "{} sentence {row}, head {head}  {}",
             paint(STRONG, "attention"),
-            sentence.text,
-            paint(DIM, format!("sentence {row}, head {head}: percent of each query's attention, by key"))
+            paint(DIM, "percent of each query's attention (down), by key (across)")
         ))?;
         let heat = Heat { tokens: &sentence.tokens, probabilities, color: screen.color, width: screen.width };
         for line in heat.lines() {

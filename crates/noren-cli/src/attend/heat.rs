@@ -89,7 +89,7 @@ impl Heat<'_> {
 }
 
 /// At most `most` characters, the last one an ellipsis where something was cut.
-pub(crate) fn cut(text: &str, most: usize) -> String {
+fn cut(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         None => text.to_string(),
         Some(_) => text.chars().take(most.saturating_sub(1)).chain(['…']).collect(),

@@ -96,6 +96,12 @@ impl Inputs {
         Ok([view(&self.q)?, view(&self.k)?, view(&self.v)?])
     }
 
+    /// Memory that the arrays take.
+    pub(crate) fn bytes(&self) -> u64 {
+        let tensors = [&self.q, &self.k, &self.v].into_iter().chain(self.tables.values());
+        tensors.map(|t| 4 * t.data.len() as u64).sum()
+    }
+
     /// The values of `q`, `k` and `v`.
     pub(crate) fn values(&self) -> [&[f32]; 3] {
         [&self.q.data, &self.k.data, &self.v.data]

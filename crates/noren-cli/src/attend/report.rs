@@ -5,7 +5,7 @@ use super::job::{Done, Job};
 use super::verify::Check;
 use crate::failure::Result;
 use crate::output::{BAD, GOOD, Screen, paint};
-use noren_mask::{Stats, short_count};
+use noren_mask::{Stats, short_bytes, short_count};
 use serde::Serialize;
 
 /// What a job did.
@@ -24,6 +24,11 @@ pub(crate) struct Report {
     skipped_cells: f64,
     /// Share of all tiles that no kernel looks at.
     skipped_tiles: f64,
+    /// Memory of the arrays that were read.
+    input_bytes: u64,
+    /// The most memory that this process has held, where the system tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peak_bytes: Option<u64>,
     /// Cells, tiles, bytes.
     pub(crate) plan: Stats,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,6 +53,8 @@ impl Report {
             threads: done.threads,
             skipped_cells: 1.0 - plan.computed as f64 / plan.cells as f64,
             skipped_tiles: plan.empty_tiles as f64 / tiles as f64,
+            input_bytes: job.inputs.bytes(),
+            peak_bytes: peak_bytes(),
             plan,
             verify,
             output: args.output.as_ref().map(|path| path.display().to_string()),
@@ -67,6 +74,11 @@ impl Report {
             format!("batch {batch}, heads {heads}{shared}, {lengths}, head_dim {}{dims}", self.head_dim),
         )?;
         self.print_cost(screen)?;
+        if let Some(peak) = self.peak_bytes {
+            let inputs = u128::from(self.input_bytes);
+            let (peak, ratio) = (short_bytes(peak.into()), peak as f64 / self.input_bytes.max(1) as f64);
+            line(screen, "memory", format!("at most {peak}, {ratio:.1} x the {} of input", short_bytes(inputs)))?;
+        }
         if let Some(check) = &self.verify {
             print_check(screen, "verified", "the 64-bit reference", check)?;
         }
@@ -109,6 +121,13 @@ pub(crate) fn print_check(screen: &mut Screen, label: &str, what: &str, check: &
     let lse = if check.lse > 0.0 { format!(", of lse {:.1e}", check.lse) } else { String::new() };
     let limit = check.tolerance * check.scale;
     line(screen, label, format!("{verdict}: largest difference to {what} {:.1e}{lse} (limit {limit:.1e})", check.out))
+}
+
+/// The largest resident set of this process so far; Linux tells.
+fn peak_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()? * 1024)
 }
 
 /// A time for people.
