@@ -183,11 +183,7 @@ const MODELS: &[Entry] = &[
     Entry {
         title: "Speculative decoding",
         says: "New tokens read the cache and their own branch.",
-        drawn: &[Drawn {
-            text: "keys(..4) | tree(parents=[-1, 0, 0, 1, 2], start=4)",
-            size: (5, 9, 4),
-            facts: "{}",
-        }],
+        drawn: &[Drawn { text: "keys(..4) | tree(parents=[-1, 0, 0, 1, 2], start=4)", size: (5, 9, 4), facts: "{}" }],
     },
 ];
 
@@ -246,5 +242,8 @@ fn the_page_of_masks_is_up_to_date() {
         std::fs::write(path, &page).unwrap();
     }
     let written = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(written == page, "crates/noren-mask/docs/masks.md is out of date: NOREN_UPDATE=1 cargo test -p noren-mask --test atlas");
+    assert!(
+        written == page,
+        "crates/noren-mask/docs/masks.md is out of date: NOREN_UPDATE=1 cargo test -p noren-mask --test atlas"
+    );
 }

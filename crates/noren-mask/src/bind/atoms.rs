@@ -58,7 +58,9 @@ impl Fit<'_> {
     fn per_row(&self, what: &str, given: usize) -> Result<(), Error> {
         match self.shape.batch_len() {
             batch if batch == given => Ok(()),
-            batch => self.refuse(format!("{given} {what} but the batch is {batch}: give one per batch row")),
+            batch => {
+                self.refuse(format!("the batch is {batch} but {what} are given for {given}: give one per batch row"))
+            }
         }
     }
 
@@ -79,7 +81,8 @@ impl Fit<'_> {
         match (&padding.lengths, &facts.real) {
             (Some(lengths), _) => {
                 self.per_row("lengths", lengths.len())?;
-                check_lengths(&self.mask.to_string(), lengths, shape.batch_len(), shape.kv_len(), "keys")?;
+                check_lengths(lengths, shape.batch_len(), shape.kv_len(), "keys")
+                    .or_else(|problem| self.refuse(problem))?;
             }
             (None, None) => {
                 return self.missing("lengths", "give one per batch row, in the facts or as padding(lengths=[...])");
@@ -101,11 +104,11 @@ impl Fit<'_> {
         if own.is_none() && self.facts.documents.is_none() {
             return self.missing("documents", "give their lengths in the facts or as documents([...])");
         }
-        for row in self.rows() {
+        for (row, extent) in Extent::rows(self.shape, self.facts).iter().enumerate() {
             let given = self.facts.documents.as_ref().and_then(|d| d.get(row));
             let sum = own.or(given).map_or(0, |l| l.iter().fold(0u64, |n, l| n.saturating_add(*l)));
             if !self.are_the_left_padded_tokens(sum, row) {
-                Extent::of(self.shape, self.facts, row).check(self.mask, "the documents sum to", sum, row)?;
+                extent.check(self.mask, "the documents sum to", sum, row)?;
             }
         }
         Ok(())
@@ -127,17 +130,16 @@ impl Fit<'_> {
         let Some(levels) = &self.facts.levels else {
             return self.missing("levels", "give one per position in the facts");
         };
-        self.rows().try_for_each(|row| {
+        Extent::rows(self.shape, self.facts).iter().enumerate().try_for_each(|(row, extent)| {
             let given = levels.get(row).map_or(0, Vec::len) as u64;
-            Extent::of(self.shape, self.facts, row).check(self.mask, "the levels cover", given, row)
+            extent.check(self.mask, "the levels cover", given, row)
         })
     }
 
     fn neighborhood(&self, grid: &[u64]) -> Result<(), Error> {
         let cells = grid.iter().fold(1u64, |n, g| n.saturating_mul(*g));
-        self.rows().try_for_each(|row| {
+        Extent::rows(self.shape, self.facts).iter().enumerate().try_for_each(|(row, extent)| {
             // a grid may be larger than what of it has been made so far
-            let extent = Extent::of(self.shape, self.facts, row);
             extent.check(self.mask, "the grid holds", cells.min(extent.all), row)
         })
     }
@@ -152,12 +154,10 @@ impl Fit<'_> {
         if (b == 1 || b == batch) && (h == 1 || h == heads) && (q, k) == (shape.q_len(), shape.kv_len()) {
             return Ok(());
         }
-        self.refuse(format!(
-            "the array's shape is {:?} but [1 or {batch}, 1 or {heads}, {}, {}] is needed",
-            array.shape(),
-            shape.q_len(),
-            shape.kv_len()
-        ))
+        let one_or = |n: usize| if n == 1 { "1".to_string() } else { format!("1 or {n}") };
+        let (batch, heads) = (one_or(batch), one_or(heads));
+        let needed = format!("[{batch}, {heads}, {}, {}]", shape.q_len(), shape.kv_len());
+        self.refuse(format!("the array's shape is {:?} but {needed} is needed", array.shape()))
     }
 
     fn arms(&self, arms: &[Arm], what: &str, count: usize) -> Result<(), Error> {

@@ -19,21 +19,25 @@ pub(super) struct Extent {
 }
 
 impl Extent {
-    pub(super) fn of(shape: &Shape, facts: &Facts, row: usize) -> Self {
+    /// One for each batch row.
+    pub(super) fn rows(shape: &Shape, facts: &Facts) -> Vec<Self> {
+        let batch = shape.batch_len();
         let keys_end = |row| match facts.positions.as_ref().and_then(|p| p.get(row)) {
             Some(positions) => positions.iter().max().map_or(0, |p| (p + 1).max(0) as u64),
             None => shape.kv_len() as u64,
         };
-        let (keys, queries) = (keys_end(row), queries_end(shape, row));
-        let all = (0..shape.batch_len()).map(|row| keys_end(row).max(queries_end(shape, row))).fold(0, u64::max);
-        let real_keys = match &facts.real {
-            _ if facts.positions.is_some() => keys,
+        let keys: Vec<u64> = (0..batch).map(keys_end).collect();
+        let queries = |row| queries_end(shape, row);
+        let all = keys.iter().enumerate().map(|(row, keys)| (*keys).max(queries(row))).fold(0, u64::max);
+        let real_keys = |row: usize| match &facts.real {
+            _ if facts.positions.is_some() => keys[row],
             Some(RealTokens::Lengths { lengths, side: Side::Right }) => lengths[row],
             Some(RealTokens::Keys(keys)) => keys[row].hull().map_or(0, |h| u64::from(h.end)),
-            _ => keys,
+            _ => keys[row],
         };
         // queries that reach beyond the keys are no padding
-        Extent { real: if queries > keys { queries } else { real_keys }, all }
+        let real = |row| if queries(row) > keys[row] { queries(row) } else { real_keys(row) };
+        (0..batch).map(|row| Extent { real: real(row), all }).collect()
     }
 
     /// Refuses an atom that lists `given` positions: fewer leave some unsaid, more speak of none.
@@ -44,7 +48,8 @@ impl Extent {
         }
         let fix = match real < all {
             true => format!("it must be {real} (the real tokens) to {all}"),
-            false => format!("it must be {all}, or lengths must mark the rest as padding"),
+            false if given < all => format!("it must be {all}, or lengths must mark the rest as padding"),
+            false => format!("it must be {all}"),
         };
         Err(Error::atom(mask, format!("{what} {given} of the {all} positions of batch row {row}: {fix}")))
     }

@@ -16,7 +16,9 @@ pub(super) fn check_facts(facts: &Facts, shape: &Shape) -> Result<(), Error> {
         _ => Ok(()),
     };
     match &facts.real {
-        Some(RealTokens::Lengths { lengths, .. }) => check_lengths("lengths", lengths, batch, kv_len, "keys")?,
+        Some(RealTokens::Lengths { lengths, .. }) => {
+            check_lengths(lengths, batch, kv_len, "keys").map_err(|problem| Error::fact("lengths", problem))?
+        }
         Some(RealTokens::Keys(keys)) => {
             rows("real keys", Some(keys.len()))?;
             if let Some(end) = keys.iter().filter_map(|k| k.hull()).map(|h| h.end as usize).find(|&e| e > kv_len) {
@@ -29,7 +31,8 @@ pub(super) fn check_facts(facts: &Facts, shape: &Shape) -> Result<(), Error> {
         None => {}
     }
     if let Some(lengths) = &facts.query_lengths {
-        check_lengths("query_lengths", lengths, batch, shape.q_len(), "queries")?;
+        check_lengths(lengths, batch, shape.q_len(), "queries")
+            .map_err(|problem| Error::fact("query_lengths", problem))?;
     }
     if let Some(documents) = &facts.documents {
         rows("documents", documents.rows())?;
@@ -48,18 +51,15 @@ pub(super) fn check_facts(facts: &Facts, shape: &Shape) -> Result<(), Error> {
     Ok(())
 }
 
-pub(super) fn check_lengths(name: &str, lengths: &[u64], batch: usize, len: usize, what: &str) -> Result<(), Error> {
+/// What is wrong with `lengths` of `what`, of which there are `len`.
+pub(super) fn check_lengths(lengths: &[u64], batch: usize, len: usize, what: &str) -> Result<(), String> {
     if lengths.len() != batch {
-        return Err(Error::fact(
-            name,
-            format!("{} entries but the batch is {batch}: give one length per batch row", lengths.len()),
-        ));
+        return Err(format!("{} entries but the batch is {batch}: give one length per batch row", lengths.len()));
     }
     match lengths.iter().enumerate().find(|(_, n)| **n > len as u64) {
-        Some((row, n)) => Err(Error::fact(
-            name,
-            format!("batch row {row} has {n} tokens but there are only {len} {what}: a length is at most {len}"),
-        )),
+        Some((row, n)) => {
+            Err(format!("batch row {row} has {n} tokens but there are only {len} {what}: a length is at most {len}"))
+        }
         None => Ok(()),
     }
 }

@@ -1,5 +1,5 @@
 //! Random cases, their cells counted one by one, and how to run a law on many of them.
-#![allow(dead_code)] // each test file uses its part
+#![allow(dead_code, unused_imports)] // each test file uses its part
 
 pub(crate) mod cases;
 pub(crate) mod cells;
