@@ -139,6 +139,12 @@ impl Inputs {
                 shape
             }
         };
+        if let Score::Soft { .. } = score
+            && let Some(at) = tensor.data.iter().position(|w| !(0.0..=1.0).contains(w))
+        {
+            let given = tensor.data[at];
+            return Err(Failure::new(format!("tensor {name:?} has {given} at value {at}: soft weights lie in 0..=1")));
+        }
         Ok(Some(Table { shape, data: &tensor.data }))
     }
 }
