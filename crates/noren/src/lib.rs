@@ -59,3 +59,7 @@ pub use noren_mask;
 pub use noren_mask::{Facts, Kind, Mask, Plan, PlanOptions, Score, Shape, Spec};
 pub use options::{Bias, Options};
 pub use view::{View, ViewMut};
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -1,7 +1,7 @@
 //! [`Options`]: everything about attention that is neither the arrays nor the mask.
 
 use crate::{Error, Level, View};
-use noren_mask::Shape;
+use noren_mask::{Score, Shape};
 
 /// Scale, score modifiers, threads and processor path. The default is plain attention.
 ///
@@ -47,7 +47,70 @@ pub enum Bias<'a> {
     Alibi(Vec<f32>),
 }
 
-impl Options<'_> {
+impl<'a> Options<'a> {
+    /// What the scores of a [`Spec`](noren_mask::Spec) ask for, over `heads` query heads.
+    ///
+    /// `array(score, name)` finds the array that a score names: as [`Bias::Dense`] and [`Bias::Relative`] want it, as
+    /// [`soft`](Self::soft) wants it, and sinks as `[1, 1, 1, heads]`.
+    ///
+    /// ```
+    /// use noren::{Error, Options, Spec, View};
+    /// let spec: Spec = "causal + softcap(5) + sinks(registers)".parse().unwrap();
+    /// let registers = [0.5, 0.25];
+    /// let options = Options::for_scores(&spec.scores, 2, |_, name| {
+    ///     assert_eq!(name, "registers");
+    ///     View::new(&registers, [1, 1, 1, 2])
+    /// })?;
+    /// assert_eq!((options.softcap, options.sinks), (Some(5.0), Some(&registers[..])));
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// What `array` returns, and [`Error::Option`] for a second softcap, soft or sinks and for sinks of another shape.
+    pub fn for_scores<E: From<Error>>(
+        scores: &[Score],
+        heads: usize,
+        mut array: impl FnMut(&Score, &str) -> Result<View<'a>, E>,
+    ) -> Result<Self, E> {
+        let mut options = Options::default();
+        for score in scores {
+            let refuse = |problem: &str| Error::Option {
+                name: "score",
+                given: format!("`{score}`"),
+                problem: problem.to_owned(),
+            };
+            let taken = match score {
+                Score::Softcap { cap } => options.softcap.replace(cap.get() as f32).is_some(),
+                Score::Soft { name } => options.soft.replace(array(score, name)?).is_some(),
+                Score::Sinks { name } => {
+                    let sinks = array(score, name)?;
+                    let row = sinks.row([0; 3]).filter(|row| sinks.shape() == [1, 1, 1, heads] && row.len() == heads);
+                    let row = row.ok_or_else(|| refuse(&format!("sinks are one row of {heads} values")))?;
+                    options.sinks.replace(row).is_some()
+                }
+                Score::Bias { name } => {
+                    options.bias.push(Bias::Dense(array(score, name)?));
+                    false
+                }
+                Score::Relative { name } => {
+                    options.bias.push(Bias::Relative { table: array(score, name)? });
+                    false
+                }
+                Score::Alibi { slopes } => {
+                    let given = slopes.as_ref().map(|slopes| slopes.iter().map(|s| s.get()).collect());
+                    let slopes: Vec<f64> = given.unwrap_or_else(|| Score::alibi_slopes(heads));
+                    options.bias.push(Bias::Alibi(slopes.into_iter().map(|s| s as f32).collect()));
+                    false
+                }
+                _ => return Err(refuse("the kernels do not know this score").into()),
+            };
+            if taken {
+                return Err(refuse("a mask takes one score of this kind: leave one out").into());
+            }
+        }
+        Ok(options)
+    }
+
     /// The scale that is used for `head_dim`.
     pub fn scale_for(&self, head_dim: usize) -> f64 {
         self.scale.map_or(1.0 / (head_dim as f64).sqrt(), f64::from)
