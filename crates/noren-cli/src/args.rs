@@ -6,6 +6,9 @@ use clap::Args;
 use noren_mask::{BoundMask, Facts, Shape, Side, Spec};
 use std::path::{Path, PathBuf};
 
+/// More (batch row, head) pairs than this are refused: each takes memory, and nobody looks at so many.
+const MOST_PAIRS: usize = 1 << 20;
+
 /// The sizes that a mask is bound to.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Shape")]
@@ -47,7 +50,7 @@ pub(crate) struct FactArgs {
     #[arg(long, value_name = "N,N,...", value_delimiter = ',')]
     pub(crate) lengths: Vec<u64>,
     /// Where padding stands [default: right]
-    #[arg(long, value_enum, requires = "lengths", value_name = "SIDE")]
+    #[arg(long, value_enum, requires = "lengths", hide_possible_values = true, value_name = "left|right")]
     pub(crate) side: Option<SideArg>,
     /// JSON: {"lengths": [5, 3], "documents": [[2, 3], [3]], "levels": [0, 2], "labels": {"pii": [3, 4]}}
     #[arg(long, value_name = "FILE")]
@@ -141,6 +144,11 @@ impl ShapeArgs {
             }
             heads
         });
+        if batch.checked_mul(heads).is_none_or(|pairs| pairs > MOST_PAIRS) {
+            let message =
+                format!("--batch {batch} times --heads {heads} is too large: at most {MOST_PAIRS} are possible");
+            return Err(Failure::new(message));
+        }
         let mut shape = shape.batch(batch).heads(heads);
         if let Some(kv_heads) = self.kv_heads {
             shape = shape.kv_heads(kv_heads);

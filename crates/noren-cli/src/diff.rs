@@ -15,18 +15,18 @@ pub(crate) struct DiffArgs {
     first: String,
     /// The second mask
     second: String,
-    #[command(flatten)]
-    shape: ShapeArgs,
-    #[command(flatten)]
-    facts: FactArgs,
-    #[command(flatten)]
-    look: LookArgs,
     /// Cells to list at most
     #[arg(long, value_name = "N", default_value_t = 6)]
     cells: usize,
     /// Print nothing: only the exit code says whether they differ
     #[arg(long, short)]
     quiet: bool,
+    #[command(flatten)]
+    shape: ShapeArgs,
+    #[command(flatten)]
+    facts: FactArgs,
+    #[command(flatten)]
+    look: LookArgs,
 }
 
 const EXAMPLES: &str = "\

@@ -16,13 +16,13 @@ pub(crate) struct ExplainArgs {
     /// The cells: query,key or head,query,key or batch,head,query,key
     #[arg(long, value_name = "B,H,Q,K", required = true, num_args = 1.., value_parser = parse_cell)]
     at: Vec<Cell>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     shape: ShapeArgs,
     #[command(flatten)]
     facts: FactArgs,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
 }
 
 const EXAMPLES: &str = "\

@@ -12,15 +12,15 @@ use noren_mask::{PlanOptions, Stats, short_count};
 pub(crate) struct PlanArgs {
     /// The mask, for example 'causal & documents'
     mask: String,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     shape: ShapeArgs,
     #[command(flatten)]
     facts: FactArgs,
     #[command(flatten)]
     blocks: BlockArgs,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
 }
 
 /// How a plan is cut.

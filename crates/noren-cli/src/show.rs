@@ -17,6 +17,9 @@ use std::str::FromStr;
 pub(crate) struct ShowArgs {
     /// The mask, for example 'causal & documents([5, 3])'; scores such as '+ softcap(5)' are listed below the picture
     mask: String,
+    /// Write a file in place of the terminal: .svg, .png or .txt
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
     #[command(flatten)]
     shape: ShapeArgs,
     #[command(flatten)]
@@ -28,9 +31,6 @@ pub(crate) struct ShowArgs {
     /// Show the tiles of the plan: full, mixed, skipped
     #[arg(long, help_heading = "Tiles")]
     tiles: bool,
-    /// Write a file in place of the terminal: .svg, .png or .txt
-    #[arg(long, short, value_name = "FILE")]
-    output: Option<PathBuf>,
 }
 
 /// Which part of a mask a picture shows, and with which signs.

@@ -22,7 +22,8 @@
 //!
 //! let result = attention(&q, &k, &v, &plan, &Options::default())?;
 //! assert_eq!(result.shape, [2, 4, 6, 8]);
-//! assert_eq!(result.out[..8], [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]); // the first query reads the first key
+//! // The first query reads the first key alone, so its output is the first value.
+//! assert!((0..8).all(|d| (result.out[d] - d as f32).abs() < 1e-5));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

@@ -41,6 +41,8 @@ impl Heat<'_> {
 
     fn header(&self, label: usize, cell: usize) -> String {
         let names: String = match cell {
+            // Coloured cells end with a blank, so that numbers stay apart from the next colour.
+            4.. if self.color => self.tokens.iter().map(|t| format!("{:>1$} ", cut(t, cell - 1), cell - 1)).collect(),
             4.. => self.tokens.iter().map(|t| format!("{:>cell$}", cut(t, cell - 1))).collect(),
             // Too narrow for tokens: a place mark at every fifth.
             _ => (0..self.tokens.len().div_ceil(5)).map(|i| format!("{:<1$}", 5 * i, 5 * cell)).collect(),

@@ -66,7 +66,7 @@ impl Inputs {
             true => Ok(()),
             false => Err(Failure::new(format!("tensor {name:?} has shape {given:?}, but {why} ask for {expected:?}"))),
         };
-        if d.heads % d.kv_heads != 0 {
+        if !d.heads.is_multiple_of(d.kv_heads) {
             return Err(Failure::new(format!(
                 "q has {} heads and k has {}: the first must be a multiple of the second, so that each key-value head serves \
                  equally many query heads",
@@ -139,6 +139,12 @@ impl Inputs {
                 shape
             }
         };
+        if let Score::Soft { .. } = score
+            && let Some(at) = tensor.data.iter().position(|w| !(0.0..=1.0).contains(w))
+        {
+            let given = tensor.data[at];
+            return Err(Failure::new(format!("tensor {name:?} has {given} at value {at}: soft weights lie in 0..=1")));
+        }
         Ok(Some(Table { shape, data: &tensor.data }))
     }
 }

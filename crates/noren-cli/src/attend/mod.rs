@@ -33,7 +33,7 @@ pub(crate) struct AttendArgs {
     #[arg(long, value_name = "N,N,...", value_delimiter = ',')]
     lengths: Vec<u64>,
     /// Where padding stands [default: right]
-    #[arg(long, value_enum, requires = "lengths", value_name = "SIDE")]
+    #[arg(long, value_enum, requires = "lengths", hide_possible_values = true, value_name = "left|right")]
     side: Option<SideArg>,
     /// The layer that layers(...) is asked about
     #[arg(long, value_name = "L")]
@@ -65,9 +65,13 @@ pub(crate) struct AttendArgs {
 }
 
 const EXAMPLES: &str = "\
-Tensors are 32-bit floats: q [batch, heads, q_len, head_dim], k [batch, kv_heads, kv_len, head_dim],
-v [batch, kv_heads, kv_len, v_dim]; bias and soft broadcast to [batch, heads, q_len, kv_len], sinks is [heads],
-a relative table is [heads, 2 * reach + 1]. A score reads the tensor whose name it gives: '+ bias(b0)' reads b0.
+Tensors are 32-bit floats:
+  q         [batch, heads, q_len, head_dim]
+  k, v      [batch, kv_heads, kv_len, head_dim], the last of v may differ
+  bias      broadcasts to [batch, heads, q_len, kv_len]; so does soft
+  sinks     [heads]
+  relative  [heads, 2 * reach + 1]
+A score reads the tensor that it names: '+ bias' reads bias, '+ bias(b0)' reads b0.
 NOREN_LEVEL=portable, avx2 or avx512 forces a processor path.
 
 Examples:

@@ -146,3 +146,19 @@ fn row_difference(job: &Job<'_>, done: &Done, tables: &Tables<'_>, row: usize) -
 fn finite(value: f64) -> f64 {
     if value.is_finite() { value.abs() } else { 0.0 }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounding_holds_and_errors_do_not() {
+        let stored = [1.0, -2.0, 0.5];
+        assert!(against(&[1.0 + 1e-6, -2.0, 0.5], &stored).holds);
+        assert!(!against(&[1.0 + 1e-4, -2.0, 0.5], &stored).holds);
+        assert!(!against(&[f32::NAN, -2.0, 0.5], &stored).holds);
+        assert!(!against(&[1.0, f32::NEG_INFINITY, 0.5], &stored).holds);
+        assert!(against(&[0.0, f32::NAN], &[0.0, f32::NAN]).holds);
+        assert!(!against(&[1e-9], &[0.0]).holds);
+    }
+}

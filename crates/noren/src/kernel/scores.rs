@@ -139,15 +139,14 @@ impl<'a> Modifiers<'a> {
     }
 }
 
-/// The sum of a row's denominators, from the lane of the row's first key on, in a fixed tree.
+/// The sum of a row's denominators.
 ///
-/// Lanes hold keys by their index modulo `LANES`. Counting lanes from the row's own first key makes the sum the same
-/// wherever the row's keys happen to lie, which padding and packing change.
-pub(crate) fn total<S: Simd>(sums: &S::V, first_key: usize) -> f32 {
+/// Lanes hold keys by their index modulo `LANES`, so padding in front of a row's keys turns the lanes round. The tree adds
+/// lanes half a circle apart, then sums a quarter apart, and so on: turning the lanes swaps the sides of additions and
+/// nothing else, and the total keeps its bits wherever the row's keys happen to lie.
+pub(crate) fn total<S: Simd>(sums: &S::V) -> f32 {
     let mut lanes = [0.0; BLOCK];
-    let lanes = &mut lanes[..S::LANES];
-    lanes.copy_from_slice(floats(std::slice::from_ref(sums)));
-    lanes.rotate_left(first_key % S::LANES);
+    lanes[..S::LANES].copy_from_slice(floats(std::slice::from_ref(sums)));
     let mut half = S::LANES / 2;
     while half > 0 {
         for i in 0..half {
@@ -156,4 +155,27 @@ pub(crate) fn total<S: Simd>(sums: &S::V, first_key: usize) -> f32 {
         half /= 2;
     }
     lanes[0]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::simd::{Simd, floats_mut, portable::Portable, zeroed};
+    use super::*;
+
+    #[test]
+    fn totals_do_not_depend_on_where_the_circle_of_lanes_begins() {
+        let mut state = 1u32;
+        for _ in 0..1000 {
+            let mut sums = zeroed::<<Portable as Simd>::V>(1);
+            for x in floats_mut(&mut sums) {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                *x = (state >> 8) as f32 * (-f32::from((state & 31) as u8)).exp2();
+            }
+            let expected = total::<Portable>(&sums[0]);
+            for _ in 0..8 {
+                floats_mut(&mut sums).rotate_left(1);
+                assert_eq!(total::<Portable>(&sums[0]).to_bits(), expected.to_bits());
+            }
+        }
+    }
 }

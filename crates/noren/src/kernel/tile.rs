@@ -8,8 +8,8 @@
 //!
 //! * Scores are in base 2, and the running maximum is rounded up to an *integer*. When it rises, what was summed so far
 //!   is multiplied by a power of two, which rounds nothing.
-//! * Outputs add one key at a time in ascending order; denominators add in lanes that follow the key's index and are
-//!   put together from the row's first key on ([`total`]).
+//! * Outputs add one key at a time in ascending order; denominators add in lanes that follow the key's index and are put
+//!   together in a tree that has no first lane ([`total`]).
 //! * Hidden cells are replaced, never multiplied away: minus infinity as a score, 0 as a weight, and where a hidden value
 //!   may be infinite or NaN the cell is skipped.
 
@@ -66,8 +66,6 @@ pub(crate) struct Scratch<S: Simd> {
     sums: Vec<S::V>,
     /// Running maxima: integers, `NOTHING` at first.
     maxima: Vec<f32>,
-    /// The first key each row may read, `usize::MAX` while none was seen.
-    first: Vec<usize>,
     /// Mask bits of a block, a word for each row.
     words: Vec<u64>,
     block: BlockScratch<S>,
@@ -83,7 +81,6 @@ impl<S: Simd> Scratch<S> {
             acc: zeroed(rows * width),
             sums: zeroed(rows),
             maxima: vec![NOTHING; rows],
-            first: vec![usize::MAX; rows],
             words: vec![0; rows],
             block: BlockScratch::new(head_dim, v_width),
             line: zeroed(width),
@@ -197,7 +194,6 @@ impl<S: Simd> TileKernel<'_, '_, S> {
         self.scratch.acc[..rows * width].fill(s.splat(0.0));
         self.scratch.sums[..rows].fill(s.splat(0.0));
         self.scratch.maxima[..rows].fill(NOTHING);
-        self.scratch.first[..rows].fill(usize::MAX);
     }
 
     /// The bits of all mixed blocks of the tile, block after block.
@@ -244,7 +240,6 @@ impl<S: Simd> TileKernel<'_, '_, S> {
             }
         };
         self.clear_zero_weights(keys.start, keys.len());
-        self.note_first_keys(keys.start, masked);
 
         // The block scratch leaves its place while the block borrows it.
         let rows = self.row_count();
@@ -265,18 +260,6 @@ impl<S: Simd> TileKernel<'_, '_, S> {
             for r in 0..self.row_count() {
                 let word = self.scratch.words[r];
                 self.scratch.words[r] = self.context.modifiers.clear_zero_weights(self.place(r, key), keys, word);
-            }
-        }
-    }
-
-    /// Remembers where rows begin that have read nothing so far.
-    #[inline(always)]
-    fn note_first_keys(&mut self, start: usize, masked: bool) {
-        let rows = self.row_count();
-        for (first, word) in self.scratch.first[..rows].iter_mut().zip(&self.scratch.words) {
-            let word = if masked { *word } else { 1 };
-            if *first == usize::MAX && word != 0 {
-                *first = start + word.trailing_zeros() as usize;
             }
         }
     }
@@ -401,7 +384,7 @@ impl<S: Simd> TileKernel<'_, '_, S> {
         for r in 0..self.row_count() {
             let at = self.place(r, 0);
             let scratch = &mut *self.scratch;
-            let sum = f64::from(total::<S>(&scratch.sums[r], scratch.first[r]));
+            let sum = f64::from(total::<S>(&scratch.sums[r]));
             let maximum = f64::from(scratch.maxima[r]);
             let (mut denominator, mut top, mut factor) = (sum, maximum, 1.0);
             if let Some(sinks) = self.context.modifiers.sinks {
@@ -412,10 +395,10 @@ impl<S: Simd> TileKernel<'_, '_, S> {
             }
             // A row that read nothing, or nothing but scores of minus infinity, is empty: 0, not 0 / 0.
             let empty = sum == 0.0;
-            let factor = if empty { s.splat(0.0) } else { s.splat((factor / denominator) as f32) };
+            let divisor = s.splat((denominator / factor) as f32);
             for (to, from) in scratch.line.iter_mut().zip(&scratch.acc[r * width..]) {
                 // Adding 0 makes a 0 positive: whether products of 0 were added or skipped before cannot be seen.
-                *to = s.add(s.mul(*from, factor), s.splat(0.0));
+                *to = if empty { s.splat(0.0) } else { s.add(s.div(*from, divisor), s.splat(0.0)) };
             }
             let place = [at.batch, at.head, at.row];
             // SAFETY: no other job has this row (`Jobs::new` sees to it), and this job has each of its rows once.
