@@ -91,14 +91,14 @@ pub(crate) fn shapes(longest: usize, cells: usize) -> impl Strategy<Value = Shap
             let (batch, heads, kv_heads) =
                 if batch * heads * q * k > cells { (1, 1, 1) } else { (batch, heads, kv_heads) };
             let shape = match kind {
-                0 => Shape::square(q.max(1).min(k)),
-                1 => Shape::cached(k - q.max(1).min(k), q.max(1).min(k)),
-                2 => Shape::cross(q.max(1), k),
-                3 => Shape::new(q.max(1), k, offset),
+                0 => Shape::square(q.min(k)),
+                1 => Shape::cached(k - q.min(k), q.min(k)),
+                2 => Shape::cross(q, k),
+                3 => Shape::new(q, k, offset),
                 _ => {
                     let mut dice = Dice(seed);
                     let offsets: Vec<i64> = (0..batch).map(|_| dice.below(60) as i64 - 15).collect();
-                    Shape::new(q.max(1), k, 0).query_offsets(offsets)
+                    Shape::new(q, k, 0).query_offsets(offsets)
                 }
             };
             shape.batch(batch).heads(heads).kv_heads(kv_heads)
@@ -153,7 +153,7 @@ fn world(shape: Shape, seed: u64) -> World {
     };
     let seed = dice.next();
     facts = arrays(facts, &shape, &mut dice);
-    facts = facts.closure("odd", move |b, h, q, k| cell_hash(seed, [b, h, q, k]) % 3 == 0);
+    facts = facts.closure("odd", move |b, h, q, k| cell_hash(seed, [b, h, q, k]).is_multiple_of(3));
     facts = facts.closure_with_bounds(
         "near",
         |_, h, q, k| k + 2 + h > q && k < q + 9,
@@ -217,8 +217,8 @@ pub(crate) fn masks(world: &World) -> BoxedStrategy<Mask> {
                 4 => proptest::collection::vec(part.clone(), 2..4).prop_map(Mask::any),
                 3 => (part.clone(), part.clone()).prop_map(|(a, b)| a - b),
                 2 => part.clone().prop_map(|a| !a),
-                1 => arms(part.clone(), heads).prop_map(|a| atoms::heads(a)),
-                1 => arms(part, batch).prop_map(|a| atoms::batch(a)),
+                1 => arms(part.clone(), heads).prop_map(atoms::heads),
+                1 => arms(part, batch).prop_map(atoms::batch),
             ]
         })
         .boxed()
