@@ -153,6 +153,9 @@ impl<'a> Options<'a> {
         }
         if let Some(soft) = &self.soft {
             check_broadcast("soft weights", soft, shape)?;
+            if let Some(weight) = soft.find(|w| !(0.0..=1.0).contains(&w)) {
+                return refuse("a soft weight", weight.to_string(), "weights lie in 0..=1");
+            }
         }
         self.sinks.map_or(Ok(()), |sinks| per_head("sinks", sinks.len()))
     }

@@ -174,6 +174,16 @@ impl<'a> View<'a> {
         (self.layout.strides[3] == 1).then(|| &self.data[start..start + self.layout.shape[3]])
     }
 
+    /// Some value for which `wanted` holds.
+    pub(crate) fn find(&self, wanted: impl Fn(f32) -> bool) -> Option<f32> {
+        let [batch, heads, rows, width] = self.layout.shape;
+        let mut rows = (0..batch).flat_map(|b| (0..heads).flat_map(move |h| (0..rows).map(move |i| [b, h, i])));
+        rows.find_map(|at @ [b, h, i]| match self.row(at) {
+            Some(row) => row.iter().copied().find(|x| wanted(*x)),
+            None => (0..width).map(|d| self.get([b, h, i, d])).find(|x| wanted(*x)),
+        })
+    }
+
     /// All rows of `[b, h]` from row `first` on as one slice, when they lie one after the other without gaps.
     #[inline(always)]
     pub(crate) fn dense_rows(&self, b: usize, h: usize, first: usize) -> Option<&'a [f32]> {

@@ -116,7 +116,7 @@ impl Inputs {
         let given = &tensor.shape;
         let refuse = |expected: String| Failure::new(format!("tensor {name:?} has shape {given:?}, but {expected}"));
         let shape = match (score, given.as_slice()) {
-            (Score::Sinks { .. }, [n]) if *n == d.heads => [1, *n, 1, 1],
+            (Score::Sinks { .. }, [n]) if *n == d.heads => [1, 1, 1, *n],
             (Score::Sinks { .. }, _) => {
                 return Err(refuse(format!("sinks are one value per query head: [{}]", d.heads)));
             }

@@ -4,8 +4,8 @@ use super::AttendArgs;
 use super::inputs::{Dims, Inputs};
 use crate::args::alignment;
 use crate::failure::{Failure, Result};
-use noren::{Bias, Level, Options, Output};
-use noren_mask::{Facts, Plan, PlanOptions, Score, Shape, Spec};
+use noren::{Level, Options, Output};
+use noren_mask::{Facts, Plan, PlanOptions, Shape, Spec};
 use std::time::{Duration, Instant};
 
 /// More threads than this are surely a mistake.
@@ -80,39 +80,9 @@ fn shape(dims: &Dims, query_offset: &[i64]) -> Result<Shape> {
     })
 }
 
-/// The kernels' options for the scores of a spec. Each score may stand there once; biases add up.
-fn options<'a>(inputs: &'a Inputs, spec: &'a Spec) -> Result<Options<'a>> {
-    let mut options = Options::default();
-    for score in &spec.scores {
-        let twice = || Failure::new(format!("`{score}`: the mask has two scores of this kind: give one"));
-        let table = inputs.table(score)?;
-        match (score, table) {
-            (Score::Softcap { cap }, _) => {
-                if options.softcap.replace(cap.get() as f32).is_some() {
-                    return Err(twice());
-                }
-            }
-            (Score::Alibi { slopes }, _) => {
-                let slopes: Vec<f64> = match slopes {
-                    Some(slopes) => slopes.iter().map(|s| s.get()).collect(),
-                    None => Score::alibi_slopes(inputs.dims().heads),
-                };
-                options.bias.push(Bias::Alibi(slopes.into_iter().map(|s| s as f32).collect()));
-            }
-            (Score::Bias { .. }, Some(table)) => options.bias.push(Bias::Dense(table.view()?)),
-            (Score::Relative { .. }, Some(table)) => options.bias.push(Bias::Relative { table: table.view()? }),
-            (Score::Soft { .. }, Some(table)) => {
-                if options.soft.replace(table.view()?).is_some() {
-                    return Err(twice());
-                }
-            }
-            (Score::Sinks { .. }, Some(table)) => {
-                if options.sinks.replace(table.data).is_some() {
-                    return Err(twice());
-                }
-            }
-            _ => return Err(Failure::new(format!("`{score}` is not supported here"))),
-        }
-    }
-    Ok(options)
+/// The kernels' options for the scores of a spec.
+fn options<'a>(inputs: &'a Inputs, spec: &Spec) -> Result<Options<'a>> {
+    Options::for_scores(&spec.scores, inputs.dims().heads, |score, _| {
+        inputs.table(score)?.ok_or_else(|| Failure::new(format!("`{score}`: the file has no such tensor")))?.view()
+    })
 }
