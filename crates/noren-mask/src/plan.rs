@@ -71,7 +71,7 @@ pub struct PlanOptions {
 
 impl Default for PlanOptions {
     fn default() -> Self {
-        PlanOptions { block_q: 64, block_kv: 64 }
+        PlanOptions { block_q: 96, block_kv: 64 }
     }
 }
 
@@ -181,8 +181,8 @@ impl PatternPlan {
 /// assert_eq!(plan.patterns().len(), 1); // all heads share it
 /// let tile = plan.patterns()[0].tile(1);
 /// let spans: Vec<_> = tile.spans.iter().map(|s| (s.start, s.end, s.kind)).collect();
-/// assert_eq!((tile.start, tile.end), (64, 128));
-/// assert_eq!(spans, [(0, 65, Kind::Full), (65, 128, Kind::Mixed)]);
+/// assert_eq!((tile.start, tile.end), (96, 192));
+/// assert_eq!(spans, [(0, 97, Kind::Full), (97, 192, Kind::Mixed)]);
 /// # Ok::<(), noren_mask::Error>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -194,7 +194,7 @@ pub struct Plan {
 }
 
 impl BoundMask {
-    /// The plan with 64-row tiles.
+    /// The plan with tiles of 96 query rows, which suits the kernels.
     pub fn plan(&self) -> Plan {
         self.plan_with(&PlanOptions::default())
     }

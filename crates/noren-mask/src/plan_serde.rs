@@ -4,7 +4,7 @@
 //! read it, its tiles:
 //!
 //! ```json
-//! {"version": 1, "mask": "causal", "shape": {"q_len": 4, "...": 0}, "facts": {}, "options": {"block_q": 64, "block_kv": 64},
+//! {"version": 1, "mask": "causal", "shape": {"q_len": 4, "...": 0}, "facts": {}, "options": {"block_q": 96, "block_kv": 64},
 //!  "pattern_of": [0], "patterns": [{"rows": [0, 4], "spans": [[[0, 4, "mixed"]]]}]}
 //! ```
 //!
@@ -60,11 +60,11 @@ impl Plan {
     ///
     /// ```
     /// use noren_mask::{Facts, Plan, Shape, atoms::*};
-    /// let plan = causal().bind(&Shape::square(96), &Facts::new())?.plan();
+    /// let plan = causal().bind(&Shape::square(128), &Facts::new())?.plan();
     /// let json = plan.to_json()?;
     /// assert_eq!(Plan::from_json(&json)?.patterns()[0].tile(1), plan.patterns()[0].tile(1));
     ///
-    /// let edited = json.replace(r#"[65,96,"mixed"]"#, r#"[65,96,"full"]"#);
+    /// let edited = json.replace(r#"[97,128,"mixed"]"#, r#"[97,128,"full"]"#);
     /// assert_eq!(
     ///     Plan::from_json(&edited).unwrap_err().to_string(),
     ///     "plan: patterns[0].spans[1] is not what `causal` gives: the plan was edited or written by another version: plan \

@@ -5,7 +5,9 @@ use proptest::prelude::*;
 
 fn plan(mask: &str, shape: &Shape, facts: &Facts) -> Plan {
     let mask: Mask = mask.parse().unwrap_or_else(|e| panic!("{mask}: {e}"));
-    mask.bind(shape, facts).unwrap_or_else(|e| panic!("{mask}: {e}")).plan()
+    mask.bind(shape, facts)
+        .unwrap_or_else(|e| panic!("{mask}: {e}"))
+        .plan_with(&PlanOptions { block_q: 64, block_kv: 64 })
 }
 
 fn assert_same(a: &Plan, b: &Plan) {
@@ -41,7 +43,7 @@ fn the_form_is_as_described() {
     );
     assert_same(&serde_json::from_str(&serde_json::to_string(&plan).unwrap()).unwrap(), &plan);
     let bound: BoundMask = serde_json::from_str(&serde_json::to_string(plan.bound()).unwrap()).unwrap();
-    assert_same(&bound.plan(), &plan);
+    assert_same(&bound.plan_with(plan.options()), &plan);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::micro::BLOCK;
 use noren_mask::{Kind, PatternPlan, TileSpan};
 use std::ops::Range;
 
-/// Up to 64 keys, beginning at a lane group.
+/// Up to `BLOCK` keys, or `WIDE` where all cells are allowed, beginning at a lane group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct KeyBlock {
     /// The keys. The first and the last may be none that is allowed.
@@ -31,6 +31,8 @@ pub(crate) struct KeyBlocks<'a> {
     pub(crate) spans: &'a [TileSpan],
     pub(crate) hull: Range<usize>,
     pub(crate) lanes: usize,
+    /// Most keys in a full block.
+    pub(crate) widest: usize,
     /// Keys before are done.
     pub(crate) next: usize,
 }
@@ -62,6 +64,12 @@ impl Iterator for KeyBlocks<'_> {
             let set = |span: &TileSpan| bits(span.start as usize, span.end as usize, start, end);
             Cells::Uniform(inside.fold(0, |word, span| word | set(span)))
         };
+        if cells == Cells::Full {
+            let end = (self.spans[0].end as usize).min(self.hull.end) / self.lanes * self.lanes;
+            let end = end.min(start + self.widest).max(groups.end * self.lanes);
+            self.next = end;
+            return Some(KeyBlock { keys: start..end, groups: groups.start..end / self.lanes, cells });
+        }
         self.next = start + BLOCK;
         Some(KeyBlock { keys: start..end, groups, cells })
     }
@@ -86,7 +94,7 @@ mod tests {
 
     fn blocks(spans: &[(u32, u32, Kind)]) -> Vec<KeyBlock> {
         let spans: Vec<_> = spans.iter().map(|&(start, end, kind)| TileSpan { start, end, kind }).collect();
-        KeyBlocks { spans: &spans, hull: 0..1000, lanes: 16, next: 0 }.collect()
+        KeyBlocks { spans: &spans, hull: 0..1000, lanes: 16, widest: 128, next: 0 }.collect()
     }
 
     #[test]

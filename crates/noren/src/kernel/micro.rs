@@ -8,6 +8,9 @@ use super::simd::{Simd, floats};
 /// Keys in a block: a word of mask bits.
 pub(crate) const BLOCK: usize = 64;
 
+/// Most keys in a block in which every cell is allowed: longer runs of the products, fewer visits to the accumulators.
+pub(crate) const WIDE: usize = 2 * BLOCK;
+
 /// Calls `$f::<S, R, N>` for the run-time numbers of rows and vectors, leaving out tiles larger than the path's own.
 macro_rules! by_tile {
     ($s:ty, $rows:expr, $vectors:expr, $f:ident($($arg:expr),*)) => {
@@ -43,7 +46,7 @@ macro_rules! by_tile {
 
 /// Scores of `rows` queries against `groups` lane groups of keys.
 ///
-/// `q` is `[rows][head_dim]`, `k` is `[groups][head_dim]` vectors, `scores` has `BLOCK / LANES` vectors for a row,
+/// `q` is `[rows][head_dim]`, `k` is `[groups][head_dim]` vectors, `scores` has `WIDE / LANES` vectors for a row,
 /// of which the first `groups` are written.
 #[inline(always)]
 pub(crate) fn scores<S: Simd>(
@@ -94,14 +97,14 @@ fn score_tile<S: Simd, const R: usize, const N: usize>(
     }
     for r in 0..R {
         for n in 0..N {
-            scores[r * (BLOCK / S::LANES) + n] = acc[r][n];
+            scores[r * (WIDE / S::LANES) + n] = acc[r][n];
         }
     }
 }
 
 /// Adds the values of keys `keys` of a block, weighted, to the accumulators of `rows` queries.
 ///
-/// `weights` has `BLOCK` values for a row; row `j` of `values`, `v_width` long, belongs to key `j` of the block; `acc` has
+/// `weights` has `WIDE` values for a row; row `j` of `values`, `v_width` long, belongs to key `j` of the block; `acc` has
 /// `v_width / LANES` vectors for a row.
 #[inline(always)]
 pub(crate) fn accumulate<S: Simd>(
@@ -113,7 +116,7 @@ pub(crate) fn accumulate<S: Simd>(
     v_width: usize,
     acc: &mut [S::V],
 ) {
-    let weights = &floats(weights).as_chunks::<BLOCK>().0[..rows];
+    let weights = &floats(weights).as_chunks::<WIDE>().0[..rows];
     let width = v_width / S::LANES;
     let mut column = 0;
     while column < width {
@@ -133,7 +136,7 @@ pub(crate) fn accumulate<S: Simd>(
 #[allow(clippy::too_many_arguments)] // a register tile: its operands and where they lie
 fn value_tile<S: Simd, const R: usize, const N: usize>(
     s: S,
-    weights: &[[f32; BLOCK]],
+    weights: &[[f32; WIDE]],
     start: usize,
     end: usize,
     values: &[f32],
@@ -141,7 +144,7 @@ fn value_tile<S: Simd, const R: usize, const N: usize>(
     acc: &mut [S::V],
     width: usize,
 ) {
-    assert!(weights.len() == R && end <= BLOCK);
+    assert!(weights.len() == R && end <= WIDE);
     let mut sum = [[s.splat(0.0); N]; R];
     for r in 0..R {
         for n in 0..N {

@@ -4,7 +4,7 @@
 //! the sequence, as `[head_dim]` vectors with a key in each lane. Groups do not depend on any tile, so neither do the bits
 //! of a score. Values are used where they lie when their rows follow each other and fill vectors, and are copied otherwise.
 
-use super::micro::BLOCK;
+use super::micro::{BLOCK, WIDE};
 use super::simd::{Kernel, Lanes, Simd, floats, floats_mut, zeroed};
 use crate::View;
 use std::ops::Range;
@@ -154,7 +154,7 @@ impl<S: Simd> Packed<S> {
 
 impl<S: Simd> BlockScratch<S> {
     pub(crate) fn new(head_dim: usize, v_width: usize) -> Self {
-        BlockScratch { keys: zeroed(BLOCK / S::LANES * head_dim), values: zeroed(BLOCK * v_width / S::LANES) }
+        BlockScratch { keys: zeroed(WIDE / S::LANES * head_dim), values: zeroed(WIDE * v_width / S::LANES) }
     }
 
     /// Room for nothing.

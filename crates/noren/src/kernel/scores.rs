@@ -3,7 +3,7 @@
 //! Scores are in base 2 here: what the caller gives in natural units is multiplied by `log2(e)`.
 
 use super::exp::tanh;
-use super::micro::BLOCK;
+use super::micro::{BLOCK, WIDE};
 use super::simd::{Simd, floats};
 use crate::options::score_shape;
 use crate::{Bias, Options, View};
@@ -93,7 +93,7 @@ impl<'a> Modifiers<'a> {
             }
         }
         for term in &self.bias {
-            let mut values = [0.0; BLOCK];
+            let mut values = [0.0; WIDE];
             let factor = match term {
                 Term::Dense(bias) => {
                     bias.copy_row([at.batch, at.head, at.row], at.key, &mut values[..keys]);

@@ -15,7 +15,7 @@
 
 use super::blocks::{Cells, KeyBlock, KeyBlocks, fill_words};
 use super::exp::{NOTHING, exp2_minus};
-use super::micro::{self, BLOCK};
+use super::micro::{self, BLOCK, WIDE};
 use super::output::SharedRows;
 use super::pack::{Block, BlockScratch, Head, Packed};
 use super::scores::{Modifiers, Place, total};
@@ -58,7 +58,7 @@ pub(crate) struct Job {
 pub(crate) struct Scratch<S: Simd> {
     /// Queries times the scale, `[rows][head_dim]`.
     queries: Vec<f32>,
-    /// Scores and then weights of a phase, `[PHASE][BLOCK]`.
+    /// Scores and then weights of a phase, `[PHASE][WIDE]`.
     scores: Vec<S::V>,
     /// Sums of weighted values, `[rows][v_width]`.
     acc: Vec<S::V>,
@@ -77,7 +77,7 @@ impl<S: Simd> Scratch<S> {
         let width = v_width / S::LANES;
         Scratch {
             queries: vec![0.0; rows * head_dim],
-            scores: zeroed(PHASE * BLOCK / S::LANES),
+            scores: zeroed(PHASE * WIDE / S::LANES),
             acc: zeroed(rows * width),
             sums: zeroed(rows),
             maxima: vec![NOTHING; rows],
@@ -119,13 +119,16 @@ impl<S: Simd> RowState<'_, S> {
             }
             top = s.max(*x, top);
         }
-        let top = s.reduce_max(top).ceil();
-        if top > *self.maximum {
+        // The maximum is an integer, so only a score above it can raise it.
+        if s.any_above(top, s.splat(*self.maximum)) {
+            let top = s.reduce_max(top).ceil();
             let lower = s.splat((*self.maximum - top).max(-300.0));
             // Before the first score there is nothing to lower.
             if *self.maximum > NOTHING {
                 *self.sum = s.scale(*self.sum, lower);
-                self.acc.iter_mut().for_each(|x| *x = s.scale(*x, lower));
+                for x in &mut *self.acc {
+                    *x = s.scale(*x, lower);
+                }
             }
             *self.maximum = top;
         }
@@ -151,7 +154,9 @@ impl<S: Simd> Kernel<S> for TileKernel<'_, '_, S> {
         self.start(s);
         let (context, job) = (self.context, self.job);
         let tile = context.plan.patterns()[job.pattern].tile(job.tile);
-        let blocks = KeyBlocks { spans: tile.spans, hull: self.hull.clone(), lanes: S::LANES, next: 0 };
+        // soft weights of 0 hide cells of full blocks, which then need a word of bits for a row
+        let widest = if context.modifiers.soften() { BLOCK } else { WIDE };
+        let blocks = KeyBlocks { spans: tile.spans, hull: self.hull.clone(), lanes: S::LANES, widest, next: 0 };
         let known = job.bits.map(|bits| context.bits[bits].get_or_init(|| self.all_words(blocks.clone())));
         let mut known = known.map(|words| words.chunks_exact(job.rows.len()));
         for block in blocks {
@@ -268,7 +273,7 @@ impl<S: Simd> TileKernel<'_, '_, S> {
     #[inline(always)]
     fn phase(&mut self, s: S, rows: Range<usize>, key: usize, block: &Block<'_, S>, groups: usize, masked: bool) {
         let (head_dim, v_width) = (self.head.head_dim(), self.head.v_width::<S>());
-        let per_row = BLOCK / S::LANES;
+        let per_row = WIDE / S::LANES;
         let width = v_width / S::LANES;
         let keys = groups * S::LANES;
         // The keys that some row of a register tile reads: the rest of the block is left out.
@@ -334,7 +339,7 @@ impl<S: Simd> TileKernel<'_, '_, S> {
     /// Turns the scores of row `r` against some lane groups of a block into weights, and adds them to the row's sum.
     #[inline(always)]
     fn weigh(&mut self, s: S, r: usize, at: usize, key: usize, groups: Range<usize>, masked: bool) {
-        let per_row = BLOCK / S::LANES;
+        let per_row = WIDE / S::LANES;
         let modifiers = &self.context.modifiers;
         let keys = (groups.end * S::LANES).min(self.head.k.shape()[2] - key);
         if modifiers.change_scores() {
@@ -370,6 +375,8 @@ impl<S: Simd> TileKernel<'_, '_, S> {
         } else if let Ok(scores) = <&mut [S::V; 4]>::try_from(&mut *scores) {
             row.weigh(s, word, scores);
         } else if let Ok(scores) = <&mut [S::V; 8]>::try_from(&mut *scores) {
+            row.weigh(s, word, scores);
+        } else if let Ok(scores) = <&mut [S::V; 16]>::try_from(&mut *scores) {
             row.weigh(s, word, scores);
         } else {
             row.weigh(s, word, scores);

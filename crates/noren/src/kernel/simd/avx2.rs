@@ -120,6 +120,10 @@ impl Simd for Avx2 {
         op!(keep(bits, a, b))
     }
     #[inline(always)]
+    fn any_above(self, a: __m256, b: __m256) -> bool {
+        op!(_mm256_movemask_ps(_mm256_cmp_ps::<_CMP_GT_OQ>(a, b))) != 0
+    }
+    #[inline(always)]
     fn reduce_max(self, a: __m256) -> f32 {
         op!(reduce_max(a))
     }

@@ -127,6 +127,10 @@ impl Simd for Avx512 {
         op!(transpose(square))
     }
     #[inline(always)]
+    fn any_above(self, a: __m512, b: __m512) -> bool {
+        op!(_mm512_cmp_ps_mask::<_CMP_GT_OQ>(a, b)) != 0
+    }
+    #[inline(always)]
     fn reduce_max(self, a: __m512) -> f32 {
         op!(_mm512_reduce_max_ps(a))
     }

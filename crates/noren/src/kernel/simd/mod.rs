@@ -74,6 +74,8 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
             }
         }
     }
+    /// Whether a lane of `a` is larger than that of `b`.
+    fn any_above(self, a: Self::V, b: Self::V) -> bool;
     /// The largest lane.
     fn reduce_max(self, a: Self::V) -> f32;
 }

@@ -106,6 +106,10 @@ impl Simd for Portable {
         out
     }
     #[inline(always)]
+    fn any_above(self, a: Eight, b: Eight) -> bool {
+        a.0.iter().zip(&b.0).any(|(a, b)| a > b)
+    }
+    #[inline(always)]
     fn reduce_max(self, a: Eight) -> f32 {
         let pick = |x: f32, y: f32| if x > y { x } else { y };
         let a = a.0;
