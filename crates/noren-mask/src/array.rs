@@ -119,10 +119,10 @@ impl Array {
         let wrong = |problem: String| Err(Error::fact("csr array", problem));
         if indptr.len() != q_len + 1 || indptr[0] != 0 || indptr[q_len] != indices.len() {
             return wrong(format!(
-                "indptr has {} entries from {:?} to {:?}; {q_len} rows and {} indices need {} entries from 0 to {}",
+                "indptr has {} entries from {} to {}; {q_len} rows and {} indices need {} entries from 0 to {}",
                 indptr.len(),
-                indptr.first(),
-                indptr.last(),
+                indptr.first().copied().unwrap_or(0),
+                indptr.last().copied().unwrap_or(0),
                 indices.len(),
                 q_len + 1,
                 indices.len()

@@ -3,6 +3,12 @@
 use crate::{Error, Level, View};
 use noren_mask::{Score, Shape};
 
+/// Soft weights below this count as 0: times a weight of the softmax they would leave the range of `f32`.
+pub(crate) const LEAST_WEIGHT: f64 = f64::from_bits((1023 - 100) << 52); // 2^-100
+
+/// Scores below this count as minus infinity: in base 2 they would leave the range of `f32`.
+pub(crate) const LOWEST_SCORE: f64 = -1e38 * std::f64::consts::LN_2;
+
 /// Scale, score modifiers, threads and processor path. The default is plain attention.
 ///
 /// The order of operations is fixed: scale, softcap, bias, soft weights, mask, softmax with sinks.
@@ -13,14 +19,15 @@ use noren_mask::{Score, Shape};
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Options<'a> {
-    /// Multiplies `q . k`; `1 / sqrt(head_dim)` unless given.
+    /// Multiplies `q . k`; `1 / sqrt(head_dim)` unless given. At most 1e30 in size.
     pub scale: Option<f32>,
     /// `cap * tanh(score / cap)` replaces the score. Above 0.
     pub softcap: Option<f32>,
-    /// Added to the scores, all of them.
+    /// Added to the scores, all of them. A score below -6.9e37 (the lowest finite number of a type, say) counts as minus
+    /// infinity, so a row of nothing else is empty: its output is 0, not the mean of all values.
     pub bias: Vec<Bias<'a>>,
     /// Weights in `[0, 1]` that multiply `exp(score)`, each dimension 1 or that of `[batch, heads, q_len, kv_len]`.
-    /// 0 means not allowed.
+    /// 0 means not allowed, and so does anything below 2^-100.
     pub soft: Option<View<'a>>,
     /// A logit for each query head that joins the softmax's denominator only. A row that may read nothing stays empty:
     /// its output is 0 and its log-sum-exp minus infinity, with or without a sink.
@@ -120,8 +127,8 @@ impl<'a> Options<'a> {
     pub(crate) fn check(&self, shape: &Shape) -> Result<(), Error> {
         let refuse =
             |name, given: String, problem: &str| Err(Error::Option { name, given, problem: problem.to_owned() });
-        if let Some(scale) = self.scale.filter(|s| !s.is_finite()) {
-            return refuse("scale", scale.to_string(), "give a finite number");
+        if let Some(scale) = self.scale.filter(|s| !(s.abs() <= 1e30)) {
+            return refuse("scale", scale.to_string(), "give a finite number, at most 1e30 in size");
         }
         if let Some(cap) = self.softcap.filter(|c| !(c.is_finite() && *c > 0.0)) {
             return refuse("softcap", cap.to_string(), "give a finite number above 0, or leave it out");
@@ -140,7 +147,12 @@ impl<'a> Options<'a> {
         for bias in &self.bias {
             match bias {
                 Bias::Dense(view) => check_broadcast("bias", view, shape)?,
-                Bias::Alibi(slopes) => per_head("alibi slopes", slopes.len())?,
+                Bias::Alibi(slopes) => {
+                    per_head("alibi slopes", slopes.len())?;
+                    if let Some(slope) = slopes.iter().find(|s| !(s.abs() <= 1e30)) {
+                        return refuse("an alibi slope", slope.to_string(), "give finite numbers, at most 1e30 in size");
+                    }
+                }
                 Bias::Relative { table } => match table.shape() {
                     [1, h, 1, width] if (h == 1 || h == heads) && width % 2 == 1 => {}
                     given => {

@@ -2,6 +2,7 @@
 //!
 //! Slow and plain: one row of scores at a time, every cell asked for. All arrays are contiguous.
 
+use crate::options::{LEAST_WEIGHT, LOWEST_SCORE};
 use crate::{Bias, Error, Options, View};
 use noren_mask::Plan;
 
@@ -120,7 +121,7 @@ impl Row {
         let broadcast =
             |view: &View<'_>, j| at(&view.broadcast([q.shape()[0], heads, q_len, kv_len]).unwrap(), [b, h, i, j]);
         let soft = |j| options.soft.as_ref().map_or(1.0, |soft| broadcast(soft, j));
-        let allowed: Vec<bool> = (0..kv_len).map(|j| (cells.allowed)([b, h, i, j]) && soft(j) != 0.0).collect();
+        let allowed: Vec<bool> = (0..kv_len).map(|j| (cells.allowed)([b, h, i, j]) && soft(j) >= LEAST_WEIGHT).collect();
         let (mut score, mut cap_slope) = (vec![f64::NEG_INFINITY; kv_len], vec![1.0; kv_len]);
         for j in (0..kv_len).filter(|j| allowed[*j]) {
             let dot = |d| at(q, [b, h, i, d]) * at(k, [b, h * kv_heads / heads, j, d]);
@@ -140,11 +141,15 @@ impl Row {
                     }
                 };
             }
-            score[j] = x;
+            // NaN stays NaN
+            score[j] = if x < LOWEST_SCORE { f64::NEG_INFINITY } else { x };
         }
         let sink = options.sinks.map_or(f64::NEG_INFINITY, |sinks| f64::from(sinks[h]));
-        let top = score.iter().fold(f64::NEG_INFINITY, |a, b| if b.is_nan() { *b } else { a.max(*b) });
+        let larger = |a: f64, b: &f64| if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(*b) };
+        let top = score.iter().fold(f64::NEG_INFINITY, larger);
         if top == f64::NEG_INFINITY {
+            // nothing is read, not even a value that is infinite
+            let allowed = vec![false; kv_len];
             return Row { p: vec![0.0; kv_len], allowed, cap_slope, sink: 0.0, lse: f64::NEG_INFINITY };
         }
         let top = top.max(sink);

@@ -5,7 +5,7 @@
 use super::exp::tanh;
 use super::micro::{BLOCK, WIDE};
 use super::simd::{Simd, floats};
-use crate::options::score_shape;
+use crate::options::{LEAST_WEIGHT, score_shape};
 use crate::{Bias, Options, View};
 use noren_mask::Plan;
 use std::f32::consts::LOG2_E;
@@ -75,12 +75,12 @@ impl<'a> Modifiers<'a> {
         self.soft.is_some()
     }
 
-    /// Clears the bits of cells whose soft weight is 0: these are not allowed.
+    /// Clears the bits of cells whose soft weight is 0, or as good as 0: these are not allowed.
     pub(crate) fn clear_zero_weights(&self, at: Place, keys: usize, bits: u64) -> u64 {
         let Some(soft) = &self.soft else { return bits };
         let mut weights = [0.0; BLOCK];
         soft.copy_row([at.batch, at.head, at.row], at.key, &mut weights[..keys]);
-        weights.iter().enumerate().fold(bits, |bits, (i, w)| if *w == 0.0 { bits & !(1 << i) } else { bits })
+        weights.iter().enumerate().fold(bits, |bits, (i, w)| if *w < LEAST_WEIGHT as f32 { bits & !(1 << i) } else { bits })
     }
 
     /// Softcap and bias on the scores of a row against the first `keys` keys of a block.
