@@ -73,6 +73,7 @@ impl BoundMask {
         let allowed = self.allowed(batch, head, q, k);
         if key_position < 0 {
             root.allowed = false;
+            root.parts.clear();
             root.why = format!("key {k} is an empty slot, which nobody may read");
         }
         Ok(Explanation { cell, query_position, key_position, allowed, root })

@@ -163,7 +163,8 @@ impl Facts {
         self
     }
 
-    /// Lengths of the documents packed one after the other from position 0: one list for all batch rows, or one for each.
+    /// Lengths of the documents packed one after the other from position 0, or, where they sum to the real tokens of a
+    /// left-padded row, from its first real token: one list for all batch rows, or one for each.
     pub fn documents(mut self, lengths: impl Into<Rows<Vec<u64>>>) -> Self {
         self.documents = Some(lengths.into());
         self
@@ -187,7 +188,7 @@ impl Facts {
         self
     }
 
-    /// The position at which each key stands (a ring buffer): a negative one marks an empty slot, which nobody may read.
+    /// The position at which each key stands (a ring buffer): -1 marks an empty slot, which nobody may read.
     pub fn positions(mut self, positions: impl Into<Rows<Vec<i64>>>) -> Self {
         self.positions = Some(positions.into());
         self
@@ -199,7 +200,8 @@ impl Facts {
         self
     }
 
-    /// The predicate that `closure(name)` means, over (batch, head, query row, key index). It must be a pure function.
+    /// The predicate that `closure(name)` means, over (batch, head, query row, key index). It must be a pure function, and is
+    /// called from several threads at once.
     pub fn closure(
         mut self,
         name: impl Into<String>,

@@ -53,6 +53,14 @@ impl Frame {
         runs.get(i).filter(|r| r.index <= index).map_or(-1, |r| r.position + i64::from(index - r.index))
     }
 
+    /// Position after that of the last key.
+    pub(crate) fn end(&self) -> i64 {
+        match &self.runs {
+            None => self.kv_len.into(),
+            Some(runs) => runs.iter().map(|r| r.position + i64::from(r.len)).max().unwrap_or(0),
+        }
+    }
+
     /// The slots that hold a key, when some do not.
     pub(crate) fn live(&self) -> Option<IntervalSet> {
         let live: IntervalSet = self.runs.as_ref()?.iter().map(|r| r.index..r.index + r.len).collect();

@@ -181,15 +181,17 @@ impl Levels {
 pub(crate) struct Neighborhood {
     /// `[length, window, dilation]` of each dimension, always three, the first ones 1 where the grid has fewer.
     dims: [[i64; 3]; 3],
+    /// Position after the last key: grids may be far larger than what is there.
+    end: i64,
 }
 
 impl Neighborhood {
-    pub(crate) fn new(grid: &[u64], size: &[u64], dilation: &[u64]) -> Self {
+    pub(crate) fn new(grid: &[u64], size: &[u64], dilation: &[u64], end: i64) -> Self {
         let mut dims = [[1; 3]; 3];
         for (dim, i) in dims[3 - grid.len()..].iter_mut().zip(0..) {
             *dim = [grid[i] as i64, size[i] as i64, dilation[i] as i64];
         }
-        Neighborhood { dims }
+        Neighborhood { dims, end }
     }
 
     /// First coordinate and number of coordinates of the window around `x` in dimension `dim`; they are `dilation` apart.
@@ -206,15 +208,14 @@ impl Neighborhood {
         self.dims.iter().map(|dim| dim[0]).product()
     }
 
-    /// Calls `line` with the first position of each grid line that the window around `q` reaches, ascending.
+    /// Calls `line` with the first position of each grid line with keys that the window around `q` reaches, ascending.
     fn lines(&self, q: i64, mut line: impl FnMut(i64)) {
         let [[.., step0], [d1, _, step1], [d2, ..]] = self.dims;
         let (z0, n0) = self.window(0, q / (d1 * d2));
         let (z1, n1) = self.window(1, q / d2 % d1);
-        for i in 0..n0 {
-            for j in 0..n1 {
-                line(((z0 + i * step0) * d1 + z1 + j * step1) * d2);
-            }
+        for plane in (0..n0).map(|i| (z0 + i * step0) * d1 * d2).take_while(|plane| *plane < self.end) {
+            let lines = (0..n1).map(|j| plane + (z1 + j * step1) * d2);
+            lines.take_while(|first| *first < self.end).for_each(&mut line);
         }
     }
 

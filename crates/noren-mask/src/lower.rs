@@ -134,7 +134,7 @@ impl Lowering<'_> {
                 Pattern::Levels(Arc::new(Levels::new(levels)))
             }
             Node::Neighborhood { grid, size, dilation } => {
-                Pattern::Neighborhood(Arc::new(Neighborhood::new(grid, size, dilation)))
+                Pattern::Neighborhood(Arc::new(Neighborhood::new(grid, size, dilation, frame.end())))
             }
             Node::Random { p, seed } => Pattern::Random { threshold: philox::threshold(p.get()), seed: *seed },
             Node::RandomBlocks { block, count, seed } => {

@@ -213,6 +213,19 @@ impl Pattern {
             }
             Pattern::Keys(set) => Bounds::exact((**set).clone()),
             Pattern::Neighborhood(grid) => grid.bounds(frame, rows),
+            Pattern::Stride(step) if *step > 4 * i64::from(rows.end - rows.start) => {
+                // the keys at the rows' own residues, as runs of one key for each row
+                let mut runs = Vec::new();
+                frame.pieces((0, kv_len), &mut |a, z, shift| {
+                    let mut k = i64::from(a) - (i64::from(a) + shift - last).rem_euclid(*step) - (last - first);
+                    while k < i64::from(z) {
+                        let run = k.max(a.into()) as u32..(k + last - first + 1).clamp(a.into(), z.into()) as u32;
+                        runs.extend((!run.is_empty()).then_some(run));
+                        k += step;
+                    }
+                });
+                Bounds { upper: runs.into_iter().collect(), lower: IntervalSet::new() }
+            }
             Pattern::Stride(_) | Pattern::Random { .. } if rows.len() > 1 => Bounds::unknown(kv_len),
             Pattern::Array(array, slice) if matches!(array.0.slice(*slice), Slice::Bits { .. }) => {
                 let (upper, lower) = array.0.slice(*slice).bounds(rows.start, rows.end, kv_len);

@@ -68,7 +68,8 @@ const ATOMS: &[Entry] = &[
     Entry {
         title: "`keys(set)`, `queries(set)`, `global(set)`",
         says: "The key is in the set; the query is; either is. A set is a position, a range `a..b` (half open; `a..`, `..b`), a \
-               list of these, or `label=\"name\"`, whose positions the facts give.",
+               list of these, or `label=\"name\"`, whose positions the facts give. What of a set lies beyond the sequence is \
+               not there yet: masks know no lengths. Positions count from the first slot, padding on the left included.",
         drawn: &[
             square("keys([1, 4..6])", 8),
             square("queries(2..4)", 8),
@@ -122,8 +123,9 @@ const ATOMS: &[Entry] = &[
     },
     Entry {
         title: "`random(p, seed)`, `random_blocks(block, count, seed)`",
-        says: "Each cell with probability `p`; for each block of queries, `count` blocks of keys. Fixed by the seed and the \
-               positions (Philox 4x32-10), the same on every machine.",
+        says: "Each cell with probability `p`; for each block of queries, `count` of the blocks that all `kv_len` keys make. \
+               Fixed by the seed and the positions (Philox 4x32-10), the same on every machine; `random_blocks` by \
+               `kv_len` too, so decoding step by step draws other blocks than one pass.",
         drawn: &[square("random(0.3, 1)", 8), square("random_blocks(2, 2, 1)", 8)],
     },
     Entry {
@@ -203,7 +205,7 @@ fn page() -> String {
     let mut out = String::from(
         "# Every mask\n\n\
          `q` and `k` are the positions of the query and the key: query row `i` stands at position `i + query_offset`, key `j` at \
-         position `j`, or where the facts place it. In the pictures queries run down and keys across. Any of them is drawn by\n\n\
+         position `j`, or where the facts place it. In the pictures queries run down and keys across; the command draws them, for example\n\n\
          ```sh\nnoren show 'causal & documents([3, 1, 4])'\n```\n\n\
          Atoms combine with `!a` (or `~a`), `a - b` (a and not b), `a & b` and `a | b`, binding in this order from the tightest, \
          as in Rust and Python.\n\n## Atoms\n\n",

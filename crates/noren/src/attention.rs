@@ -23,7 +23,7 @@ pub struct Output {
 ///
 /// A row's result depends on what the row may read and on the processor path, and on nothing else, to the bit: not on
 /// hidden keys and values (infinities and NaN included), padding, batch mates, packed neighbours, or threads. (The one
-/// reservation: parts of a sum that are more than 2^126 times smaller than the row's largest weight may round differently.)
+/// reservation: sums and products so small that they leave the range of normal `f32` numbers may round differently.)
 pub fn attention(
     q: &View<'_>,
     k: &View<'_>,
@@ -108,6 +108,11 @@ pub(crate) fn check(
         }
     }
     options.check(shape)?;
+    let elements = [batch, heads, shape.q_len(), v_dim].iter().try_fold(1usize, |n, d| n.checked_mul(*d));
+    if elements.is_none_or(|n| n > isize::MAX as usize / 4) {
+        let expected = "the output would not fit into memory: give a v that really has so many columns".to_owned();
+        return Err(mismatch("v", v.shape().to_vec(), expected));
+    }
     Ok([batch, heads, shape.q_len(), v_dim])
 }
 

@@ -42,7 +42,7 @@
 //! * *A query that may read nothing* gets an output of 0 and a log-sum-exp of minus infinity.
 //! * *Cost follows what is allowed*: time goes with the allowed cells, memory with the length.
 //!
-//! What attention *is* stands in [`reference`](mod@reference), in `f64` and a hundred lines; every path is tested
+//! What attention *is* stands in [`reference`](mod@reference), in `f64`, plainly; every path is tested
 //! against it. How the kernel keeps these promises is told at the top of `kernel/tile.rs`.
 
 mod attention;
@@ -56,7 +56,9 @@ pub use attention::{Output, attention, attention_into};
 pub use error::Error;
 pub use kernel::level::Level;
 pub use noren_mask;
-pub use noren_mask::{Facts, Kind, Mask, Plan, PlanOptions, Score, Shape, Spec};
+pub use noren_mask::{
+    Array, BoundMask, Facts, Kind, Mask, Plan, PlanOptions, Score, Set, Shape, Side, Spec, Stats, atoms,
+};
 pub use options::{Bias, Options};
 pub use view::{View, ViewMut};
 

@@ -21,7 +21,7 @@ pub(crate) const LOWEST_SCORE: f64 = -1e38 * std::f64::consts::LN_2;
 pub struct Options<'a> {
     /// Multiplies `q . k`; `1 / sqrt(head_dim)` unless given. At most 1e30 in size.
     pub scale: Option<f32>,
-    /// `cap * tanh(score / cap)` replaces the score. Above 0.
+    /// `cap * tanh(score / cap)` replaces the score. From 1e-30 to 1e30.
     pub softcap: Option<f32>,
     /// Added to the scores, all of them. A score below -6.9e37 (the lowest finite number of a type, say) counts as minus
     /// infinity, so a row of nothing else is empty: its output is 0, not the mean of all values.
@@ -130,8 +130,8 @@ impl<'a> Options<'a> {
         if let Some(scale) = self.scale.filter(|s| !(s.abs() <= 1e30)) {
             return refuse("scale", scale.to_string(), "give a finite number, at most 1e30 in size");
         }
-        if let Some(cap) = self.softcap.filter(|c| !(c.is_finite() && *c > 0.0)) {
-            return refuse("softcap", cap.to_string(), "give a finite number above 0, or leave it out");
+        if let Some(cap) = self.softcap.filter(|c| !(1e-30..=1e30).contains(c)) {
+            return refuse("softcap", cap.to_string(), "give a number from 1e-30 to 1e30, or leave it out");
         }
         if self.threads == Some(0) {
             return refuse("threads", "0".into(), "give at least 1, or leave it out to use all");
@@ -150,7 +150,11 @@ impl<'a> Options<'a> {
                 Bias::Alibi(slopes) => {
                     per_head("alibi slopes", slopes.len())?;
                     if let Some(slope) = slopes.iter().find(|s| !(s.abs() <= 1e30)) {
-                        return refuse("an alibi slope", slope.to_string(), "give finite numbers, at most 1e30 in size");
+                        return refuse(
+                            "an alibi slope",
+                            slope.to_string(),
+                            "give finite numbers, at most 1e30 in size",
+                        );
                     }
                 }
                 Bias::Relative { table } => match table.shape() {
@@ -169,7 +173,12 @@ impl<'a> Options<'a> {
                 return refuse("a soft weight", weight.to_string(), "weights lie in 0..=1");
             }
         }
-        self.sinks.map_or(Ok(()), |sinks| per_head("sinks", sinks.len()))
+        let Some(sinks) = self.sinks else { return Ok(()) };
+        per_head("sinks", sinks.len())?;
+        match sinks.iter().find(|s| s.is_nan() || **s == f32::INFINITY) {
+            Some(sink) => refuse("a sink", sink.to_string(), "give a number, or -inf for none"),
+            None => Ok(()),
+        }
     }
 }
 

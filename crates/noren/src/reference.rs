@@ -121,7 +121,8 @@ impl Row {
         let broadcast =
             |view: &View<'_>, j| at(&view.broadcast([q.shape()[0], heads, q_len, kv_len]).unwrap(), [b, h, i, j]);
         let soft = |j| options.soft.as_ref().map_or(1.0, |soft| broadcast(soft, j));
-        let allowed: Vec<bool> = (0..kv_len).map(|j| (cells.allowed)([b, h, i, j]) && soft(j) >= LEAST_WEIGHT).collect();
+        let allowed: Vec<bool> =
+            (0..kv_len).map(|j| (cells.allowed)([b, h, i, j]) && soft(j) >= LEAST_WEIGHT).collect();
         let (mut score, mut cap_slope) = (vec![f64::NEG_INFINITY; kv_len], vec![1.0; kv_len]);
         for j in (0..kv_len).filter(|j| allowed[*j]) {
             let dot = |d| at(q, [b, h, i, d]) * at(k, [b, h * kv_heads / heads, j, d]);

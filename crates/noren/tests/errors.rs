@@ -36,7 +36,7 @@ fn options_that_make_no_sense() {
     let plain = Options::default;
     for (options, words) in [
         (Options { scale: Some(f32::NAN), ..plain() }, "scale is NaN: give a finite number"),
-        (Options { softcap: Some(0.0), ..plain() }, "softcap is 0: give a finite number above 0"),
+        (Options { softcap: Some(0.0), ..plain() }, "softcap is 0: give a number from 1e-30 to 1e30"),
         (Options { softcap: Some(-3.0), ..plain() }, "softcap is -3"),
         (Options { threads: Some(0), ..plain() }, "threads is 0: give at least 1"),
         (Options { sinks: Some(&[1.0]), ..plain() }, "sinks has shape [1] but there are 4 query heads"),

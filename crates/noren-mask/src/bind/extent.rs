@@ -48,7 +48,7 @@ impl Extent {
         }
         let fix = match real < all {
             true => format!("it must be {real} (the real tokens) to {all}"),
-            false if given < all => format!("it must be {all}, or lengths must mark the rest as padding"),
+            false if given < all => format!("it must be {all}, or lengths must mark the rest as padding on the right"),
             false => format!("it must be {all}"),
         };
         Err(Error::atom(mask, format!("{what} {given} of the {all} positions of batch row {row}: {fix}")))

@@ -216,6 +216,8 @@ impl<'a> Forward<'a> {
         let mut scratch: Option<Scratch<S>> = None;
         while let Some(step) = queue.steps.get(queue.next.fetch_add(1, Ordering::Relaxed)) {
             match *step {
+                // a unit whose jobs others have done already needs no keys
+                Step::Pack(unit) if queue.shared[unit].jobs_left.load(Ordering::Acquire) == 0 => {}
                 Step::Pack(unit) => drop(self.packed(s, unit, queue)),
                 Step::Job { unit, job } => {
                     let head = self.head(unit);

@@ -75,7 +75,7 @@ impl<'a> Head<'a> {
         for (g, into) in groups.zip(into.chunks_exact_mut(head_dim)) {
             let keys = g * S::LANES..kv_len.min((g + 1) * S::LANES);
             for (d, into) in into.chunks_mut(S::LANES).enumerate() {
-                for (lane, key) in (g * S::LANES..).zip(square.iter_mut()).map(|(key, lane)| (lane, key)) {
+                for (key, lane) in (g * S::LANES..).zip(square.iter_mut()) {
                     *lane = match self.k.row([self.batch, self.head, key.min(kv_len - 1)]) {
                         Some(row) if key < keys.end && into.len() == S::LANES => s.load(&row[d * S::LANES..]),
                         _ => {

@@ -80,7 +80,10 @@ impl<'a> Modifiers<'a> {
         let Some(soft) = &self.soft else { return bits };
         let mut weights = [0.0; BLOCK];
         soft.copy_row([at.batch, at.head, at.row], at.key, &mut weights[..keys]);
-        weights.iter().enumerate().fold(bits, |bits, (i, w)| if *w < LEAST_WEIGHT as f32 { bits & !(1 << i) } else { bits })
+        weights
+            .iter()
+            .enumerate()
+            .fold(bits, |bits, (i, w)| if *w < LEAST_WEIGHT as f32 { bits & !(1 << i) } else { bits })
     }
 
     /// Softcap and bias on the scores of a row against the first `keys` keys of a block.

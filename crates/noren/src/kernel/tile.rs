@@ -157,7 +157,14 @@ impl<S: Simd> Kernel<S> for TileKernel<'_, '_, S> {
         // soft weights of 0 hide cells of full blocks, which then need a word of bits for a row
         let widest = if context.modifiers.soften() { BLOCK } else { WIDE };
         let blocks = KeyBlocks { spans: tile.spans, hull: self.hull.clone(), lanes: S::LANES, widest, next: 0 };
-        let known = job.bits.map(|bits| context.bits[bits].get_or_init(|| self.all_words(blocks.clone())));
+        let known = job.bits.map(|bits| {
+            let cell = &context.bits[bits];
+            // Made outside the cell, so that a user's closure may do what it likes, this call included.
+            cell.get().unwrap_or_else(|| {
+                let words = self.all_words(blocks.clone());
+                cell.get_or_init(|| words)
+            })
+        });
         let mut known = known.map(|words| words.chunks_exact(job.rows.len()));
         for block in blocks {
             let known = if block.cells == Cells::Mixed { known.as_mut().and_then(Iterator::next) } else { None };
