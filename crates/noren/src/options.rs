@@ -127,7 +127,7 @@ impl<'a> Options<'a> {
     pub(crate) fn check(&self, shape: &Shape) -> Result<(), Error> {
         let refuse =
             |name, given: String, problem: &str| Err(Error::Option { name, given, problem: problem.to_owned() });
-        if let Some(scale) = self.scale.filter(|s| !(s.abs() <= 1e30)) {
+        if let Some(scale) = self.scale.filter(|s| !(..=1e30).contains(&s.abs())) {
             return refuse("scale", scale.to_string(), "give a finite number, at most 1e30 in size");
         }
         if let Some(cap) = self.softcap.filter(|c| !(1e-30..=1e30).contains(c)) {
@@ -149,7 +149,7 @@ impl<'a> Options<'a> {
                 Bias::Dense(view) => check_broadcast("bias", view, shape)?,
                 Bias::Alibi(slopes) => {
                     per_head("alibi slopes", slopes.len())?;
-                    if let Some(slope) = slopes.iter().find(|s| !(s.abs() <= 1e30)) {
+                    if let Some(slope) = slopes.iter().find(|s| !(..=1e30).contains(&s.abs())) {
                         return refuse(
                             "an alibi slope",
                             slope.to_string(),
