@@ -92,7 +92,6 @@ fn main() -> ExitCode {
     match run(&cli) {
         Ok(Verdict::Yes) => ExitCode::SUCCESS,
         Ok(Verdict::No) => ExitCode::from(1),
-        Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(Failure::Output(error)) => report(&format!("the output cannot be written: {error}"), None),
         Err(Failure::Input { message, hint }) => report(&message, hint.as_deref()),
     }

@@ -45,6 +45,8 @@ pub(crate) struct Screen {
     pub(crate) color: bool,
     /// Columns; 100 when standard output is no terminal.
     pub(crate) width: usize,
+    /// True once nobody reads any more: the rest is dropped, so that the verdict is reached all the same.
+    gone: bool,
 }
 
 impl Screen {
@@ -63,17 +65,27 @@ impl Screen {
             color: matches!(choice, ColorChoice::Always | ColorChoice::AlwaysAnsi),
             out: AutoStream::new(stdout, choice),
             width: columns.unwrap_or(100).clamp(40, 160),
+            gone: false,
         }
     }
 
     /// One line.
     pub(crate) fn line(&mut self, text: impl std::fmt::Display) -> Result<()> {
-        Ok(writeln!(self.out, "{text}")?)
+        self.text(format_args!("{text}\n"))
     }
 
     /// Lines that end as they should.
     pub(crate) fn text(&mut self, text: impl std::fmt::Display) -> Result<()> {
-        Ok(write!(self.out, "{text}")?)
+        if self.gone {
+            return Ok(());
+        }
+        match write!(self.out, "{text}") {
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+                self.gone = true;
+                Ok(())
+            }
+            written => Ok(written?),
+        }
     }
 
     /// `value` as JSON on several lines.
