@@ -59,7 +59,7 @@ enum Command {
     Plan(plan::PlanArgs),
     /// Say why a query may or may not read a key
     Explain(explain::ExplainArgs),
-    /// Compare two masks; the exit code is 0 when they are equal and 1 when they are not
+    /// Compare two masks; exit code 0 when cells and scores are the same, 1 when not
     Diff(diff::DiffArgs),
     /// Compute masked attention over tensors in a file, or over an example that comes with this program
     Attend(attend::AttendArgs),
