@@ -9,6 +9,7 @@ mod infer;
 mod output;
 mod plan;
 mod show;
+mod target;
 mod tensors;
 
 use crate::failure::{Failure, Result};

@@ -4,7 +4,6 @@ use crate::failure::{Failure, Result};
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 use std::io::{IsTerminal, Stdout, Write};
-use std::path::Path;
 
 /// Labels and captions.
 pub(crate) const DIM: Style = Style::new().dimmed();
@@ -98,39 +97,4 @@ impl Screen {
 /// Text between the marks of a style.
 pub(crate) fn paint(style: Style, text: impl std::fmt::Display) -> String {
     format!("{style}{text}{style:#}")
-}
-
-/// Writes a file whole or not at all: into a new file beside it, which then takes its place.
-pub(crate) fn write_whole(path: &Path, write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<()> {
-    let named = |what: &str, e: std::io::Error| {
-        Failure::new(format!("{}: {what}: {e}", path.display()))
-            .hint("give -o a file in a folder that you may write to")
-    };
-    // Through a link to what it names; a device or a pipe has no place to take, so it is written as it stands.
-    let path = &std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    if std::fs::metadata(path).is_ok_and(|m| !m.is_file() && !m.is_dir()) {
-        let fill = || write(&mut std::fs::OpenOptions::new().write(true).open(path)?);
-        return fill().map_err(|e| named("cannot be written", e));
-    }
-    let Some(name) = path.file_name() else {
-        return Err(Failure::new(format!("{} is no file name", path.display())).hint("give -o a file"));
-    };
-    let mut part = std::ffi::OsString::from(".");
-    part.push(name);
-    part.push(format!(".{}.part", std::process::id()));
-    let part = path.with_file_name(part);
-    let fill = || {
-        let file = std::fs::OpenOptions::new().write(true).create_new(true).open(&part)?;
-        let mut file = std::io::BufWriter::with_capacity(1 << 20, file);
-        write(&mut file)?;
-        file.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()
-    };
-    let done = fill()
-        .map_err(|e| named("cannot be written", e))
-        .and_then(|()| std::fs::rename(&part, path).map_err(|e| named("cannot be put in place", e)));
-    if done.is_err() {
-        // It may never have come into being; the error above is the one to tell.
-        let _ = std::fs::remove_file(&part);
-    }
-    done
 }

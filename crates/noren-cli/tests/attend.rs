@@ -211,6 +211,63 @@ fn an_output_is_whole_or_not_there() {
 }
 
 #[test]
+fn outputs_that_cannot_be_written_are_refused_before_the_work() {
+    let folder = Folder::new("refused");
+    let name = |path: &Path| path.to_str().expect("a path").to_string();
+    // The input is not there either: were it read first, that would be the error.
+    let input = folder.file("missing.safetensors");
+    let file = folder.file("a.txt");
+    std::fs::write(&file, "a").expect("a file");
+    for (output, expected) in [
+        (folder.file("none/out.txt"), "cannot be written: there is no folder"),
+        (folder.file("a.txt/out.txt"), "cannot be written"),
+        (folder.file("out.txt/"), "is no file name"),
+    ] {
+        refused(&attend(&input, &["-o", &name(&output)]), expected);
+        refused(&noren(&["attend", "-o", &name(&output)]), expected);
+    }
+    refused(&attend(&input, &["-o", &name(&folder.0)]), "is a folder, not a file");
+    let pictures = folder.file("pictures.svg");
+    std::fs::create_dir(&pictures).expect("a folder");
+    // So large a mask cannot be bound: the output is looked at first.
+    refused(&noren(&["show", "causal", "--len", "9999999999", "-o", &name(&pictures)]), "is a folder, not a file");
+    let mut read_only = std::fs::metadata(&file).expect("a file").permissions();
+    read_only.set_readonly(true);
+    std::fs::set_permissions(&file, read_only).expect("a file that may be changed");
+    refused(&noren(&["show", "causal", "-o", &name(&file)]), "is read-only");
+    assert_eq!(std::fs::read(&file).expect("it stays"), b"a");
+}
+
+#[test]
+#[cfg(unix)]
+fn links_lead_to_what_is_written_and_permissions_stay() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let folder = Folder::new("links");
+    let show = |path: &Path| {
+        let done = noren(&["show", "causal", "-o", path.to_str().expect("a path")]);
+        assert!(done.status.success(), "{}", text(&done.stderr));
+    };
+    let is_link = |path: &Path| std::fs::symlink_metadata(path).expect("a link").is_symlink();
+    let (file, link, dangling) = (folder.file("file.txt"), folder.file("link.txt"), folder.file("dangling.txt"));
+    std::fs::write(&file, "a").expect("a file");
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).expect("permissions");
+    symlink("file.txt", &link).expect("a link");
+    symlink("new.txt", &dangling).expect("a link");
+    show(&link);
+    show(&dangling);
+    assert!(is_link(&link) && is_link(&dangling));
+    assert!(std::fs::read(&file).expect("a picture").starts_with(b"causal"));
+    assert!(std::fs::read(folder.file("new.txt")).expect("a picture").starts_with(b"causal"));
+    assert_eq!(std::fs::metadata(&file).expect("a file").permissions().mode() & 0o777, 0o640);
+    let (one, other) = (folder.file("one.txt"), folder.file("other.txt"));
+    symlink(&one, &other).expect("a link");
+    symlink(&other, &one).expect("a link");
+    refused(&noren(&["show", "causal", "-o", one.to_str().expect("a path")]), "its links lead in a circle");
+    // The longest name that file systems know leaves no room for an ending of its temporary neighbour.
+    show(&folder.file(&format!("{}.txt", "n".repeat(251))));
+}
+
+#[test]
 fn memory_stays_below_three_times_the_inputs() {
     let folder = Folder::new("memory");
     // Long padding keeps the test short: what is hidden costs no time.
