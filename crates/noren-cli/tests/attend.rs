@@ -180,6 +180,10 @@ fn hostile_files_are_refused() {
         (with_header(&tensor(0, 16), 16), "wrong safetensors header"),
         (with_header("{}", 0), "there is no tensor \"q\": the file has no tensor"),
         (with_header("\0\0\0\0", 0), "wrong safetensors header"),
+        (
+            with_header(&three(tensor(16, 32), tensor(32, 48)).replace("\"v\"", "\"k\""), 48),
+            "x.safetensors: wrong safetensors header: the name \"k\" appears twice",
+        ),
         (f64s, "tensor \"v\" is F64, but F32 is needed"),
     ] {
         std::fs::write(&path, bytes).expect("a file");
