@@ -132,7 +132,12 @@ impl LookArgs {
     /// The least sizes that make sense of what was asked for.
     pub(crate) fn sizes(&self) -> Sizes {
         let more = |n: usize| n.saturating_add(1);
-        Sizes { len: self.tokens().map(|t| t.len()), batch: self.batch_row.map(more), heads: self.head.map(more) }
+        Sizes {
+            len: self.tokens().map(|t| t.len()),
+            batch: self.batch_row.map(more),
+            heads: self.head.map(more),
+            ..Sizes::default()
+        }
     }
 
     /// How the terminal shows it.

@@ -93,7 +93,7 @@ pub(crate) fn run(args: &AttendArgs, screen: &mut Screen) -> Result<Verdict> {
     let target = args.output.as_deref().map(Target::new).transpose()?;
     let Some(path) = &args.input else { return example::run(args, target.as_ref(), screen) };
     let spec = crate::args::parse(args.mask.as_deref().unwrap_or("full"), args.layer)?;
-    let (facts, _) = args.facts().read()?;
+    let (facts, _) = args.facts().read(&[])?;
     let inputs = Inputs::read(&mut TensorFile::open(path)?, &spec)?;
     let job = Job::new(&inputs, &spec, &facts, args)?;
     let done = job.run()?;
