@@ -137,7 +137,7 @@ impl ShapeArgs {
             }
         };
         let batch = self.batch.or(self.rows_of_offsets()).unwrap_or_else(|| {
-            let batch = known.batch.unwrap_or(1);
+            let batch = known.batch.unwrap_or(1).max(1);
             if batch > 1 {
                 assumed.push(format!("--batch {batch}"));
             }
@@ -207,6 +207,13 @@ fn read_facts(path: &Path, named: &[String]) -> Result<(Facts, Sizes)> {
     let name = path.display();
     let text = std::fs::read_to_string(path)
         .map_err(|e| Failure::new(format!("{name}: cannot be read: {e}")).hint("--facts takes a JSON file"))?;
-    let facts = Facts::from_json(&text).map_err(|e| Failure::from(e).of(name))?;
-    Ok((facts, facts_sizes(&text, named)))
+    // Some editors begin a file with a byte order mark, which is no part of the JSON.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    let facts = Facts::from_json(text).map_err(|e| Failure::from(e).of(&name))?;
+    let sizes = facts_sizes(text, named);
+    if sizes.batch == Some(0) {
+        let failure = Failure::new(format!("{name}: facts: lengths is empty: give one length per batch row"));
+        return Err(failure.hint("leave the key out where there is no padding"));
+    }
+    Ok((facts, sizes))
 }
