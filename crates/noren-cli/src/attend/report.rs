@@ -75,9 +75,7 @@ impl Report {
         )?;
         self.print_cost(screen)?;
         if let Some(peak) = self.peak_bytes {
-            let inputs = u128::from(self.input_bytes);
-            let (peak, ratio) = (short_bytes(peak.into()), peak as f64 / self.input_bytes.max(1) as f64);
-            line(screen, "memory", format!("at most {peak}, {ratio:.1} x the {} of input", short_bytes(inputs)))?;
+            line(screen, "memory", memory(peak, self.input_bytes))?;
         }
         if let Some(check) = &self.verify {
             print_check(screen, "verified", "the 64-bit reference", check)?;
@@ -137,6 +135,18 @@ fn differences(what: &str, check: &Check) -> String {
     format!("{one_sided} difference to {what} {:.1e}{lse} (at most {worst} the limit of its row)", check.out)
 }
 
+/// Below this the program itself takes more memory than the arrays, and a ratio says nothing.
+const TELLING: u64 = 16 << 20;
+
+/// The most memory held, against that of the arrays where it tells something.
+fn memory(peak: u64, inputs: u64) -> String {
+    let held = format!("at most {}", short_bytes(peak.into()));
+    match inputs {
+        0..=TELLING => held,
+        _ => format!("{held}, {:.1} x the {} of input", peak as f64 / inputs as f64, short_bytes(inputs.into())),
+    }
+}
+
 /// The largest resident set of this process so far; Linux tells.
 fn peak_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
@@ -166,5 +176,11 @@ mod tests {
         let check = Check { one_sided: 0, lse: 0.5, worst: 250.0, ..check };
         let expected = "largest difference to it 1.0e-7, of lse 5.0e-1 (at most 250.0 x the limit of its row)";
         assert_eq!(differences("it", &check), expected);
+    }
+
+    #[test]
+    fn memory_is_held_against_large_inputs_only() {
+        assert_eq!(memory(5 << 20, 288), "at most 5.00 MiB");
+        assert_eq!(memory(64 << 20, 32 << 20), "at most 64.0 MiB, 2.0 x the 32.0 MiB of input");
     }
 }
