@@ -4,6 +4,8 @@ use crate::failure::{Failure, Result};
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 use std::io::{IsTerminal, Stdout, Write};
+use std::sync::mpsc;
+use std::time::Duration;
 
 /// Labels and captions.
 pub(crate) const DIM: Style = Style::new().dimmed();
@@ -97,4 +99,43 @@ impl Screen {
 /// Text between the marks of a style.
 pub(crate) fn paint(style: Style, text: impl std::fmt::Display) -> String {
     format!("{style}{text}{style:#}")
+}
+
+/// Runs `work`; when standard error is a terminal and the work lasts, `note` appears there meanwhile.
+pub(crate) fn with_note<T>(note: &str, work: impl FnOnce() -> T) -> T {
+    match std::io::stderr().is_terminal() {
+        true => patiently(Duration::from_secs(1), || anstream::eprintln!("{}", paint(DIM, note)), work),
+        false => work(),
+    }
+}
+
+/// Runs `work`, and `note` beside it once `patience` is over.
+fn patiently<T>(patience: Duration, note: impl FnOnce() + Send, work: impl FnOnce() -> T) -> T {
+    std::thread::scope(|scope| {
+        let (working, done) = mpsc::channel::<()>();
+        let waiting = move || {
+            if done.recv_timeout(patience) == Err(mpsc::RecvTimeoutError::Timeout) {
+                note();
+            }
+        };
+        // Without a thread for it there is no note.
+        let _ = std::thread::Builder::new().spawn_scoped(scope, waiting);
+        let result = work();
+        // Also dropped when `work` panics: then nobody waits.
+        drop(working);
+        result
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_long_work_is_noted() {
+        let (noted, notes) = mpsc::channel();
+        let result = patiently(Duration::ZERO, || noted.send(1).expect("a reader"), || notes.recv().expect("a note"));
+        assert_eq!(result, 1);
+        assert_eq!(patiently(Duration::from_secs(3600), || panic!("too early"), || 2), 2);
+    }
 }
