@@ -1,7 +1,7 @@
 //! Arguments that several commands share: the mask, its shape and its facts, and what is assumed where they say nothing.
 
 use crate::failure::{Failure, Result};
-use crate::infer::{DEFAULT_LEN, Sizes, facts_sizes, mask_sizes};
+use crate::infer::{DEFAULT_LEN, Sizes, array_names, facts_sizes, mask_sizes};
 use clap::Args;
 use noren_mask::{BoundMask, Facts, Shape, Side, Spec};
 use std::path::{Path, PathBuf};
@@ -98,7 +98,8 @@ impl Bound {
 /// Parses the texts and binds all masks to one shape, at least as large as `least` where nothing says how large.
 pub(crate) fn bind(texts: &[String], shape: &ShapeArgs, facts: &FactArgs, least: &Sizes) -> Result<Bound> {
     let specs = texts.iter().map(|text| parse(text, facts.layer)).collect::<Result<Vec<_>>>()?;
-    let (facts, known) = facts.read()?;
+    let named: Vec<String> = specs.iter().flat_map(|spec| array_names(&spec.mask)).collect();
+    let (facts, known) = facts.read(&named)?;
     let known = specs.iter().fold(known, |known, spec| known.or(mask_sizes(spec)));
     let mut assumed = Vec::new();
     let shape = shape.resolve(&known.or_else(least), &mut assumed)?;
@@ -119,7 +120,12 @@ pub(crate) fn parse(text: &str, layer: Option<u64>) -> Result<Spec> {
 impl ShapeArgs {
     /// The shape: what was said, then what the facts and the masks say, then what is usual.
     fn resolve(&self, known: &Sizes, assumed: &mut Vec<String>) -> Result<Shape> {
-        let shape = match (self.len, self.q.zip(self.kv), self.past) {
+        let told = self.q.zip(self.kv);
+        let cross = known.cross.filter(|_| self.len.is_none() && told.is_none() && self.past.is_none());
+        if let Some((q, kv)) = cross {
+            assumed.push(format!("--q {q} --kv {kv}"));
+        }
+        let shape = match (self.len, told.or(cross), self.past) {
             (Some(len), ..) => Shape::square(len),
             (None, Some((q, kv)), _) if q != kv && self.query_offset.is_empty() => return Err(alignment(q, kv)),
             (None, Some((q, kv)), _) => Shape::cross(q, kv),
@@ -131,7 +137,7 @@ impl ShapeArgs {
             }
         };
         let batch = self.batch.or(self.rows_of_offsets()).unwrap_or_else(|| {
-            let batch = known.batch.unwrap_or(1);
+            let batch = known.batch.unwrap_or(1).max(1);
             if batch > 1 {
                 assumed.push(format!("--batch {batch}"));
             }
@@ -179,16 +185,16 @@ pub(crate) fn alignment(q_len: usize, kv_len: usize) -> Failure {
 }
 
 impl FactArgs {
-    /// The facts, and the sizes that they imply.
-    pub(crate) fn read(&self) -> Result<(Facts, Sizes)> {
+    /// The facts, and the sizes that they imply together with the arrays `named`.
+    pub(crate) fn read(&self, named: &[String]) -> Result<(Facts, Sizes)> {
         let (mut facts, mut sizes) = match &self.facts {
-            Some(path) => read_facts(path)?,
+            Some(path) => read_facts(path, named)?,
             None => (Facts::new(), Sizes::default()),
         };
         if !self.lengths.is_empty() {
             facts = facts.lengths(self.lengths.clone());
             let longest = self.lengths.iter().max().and_then(|n| usize::try_from(*n).ok());
-            sizes = sizes.or(Sizes { len: longest, batch: Some(self.lengths.len()), heads: None });
+            sizes = sizes.or(Sizes { len: longest, batch: Some(self.lengths.len()), ..Sizes::default() });
         }
         if let Some(side) = self.side {
             facts = facts.side(side.into());
@@ -197,10 +203,17 @@ impl FactArgs {
     }
 }
 
-fn read_facts(path: &Path) -> Result<(Facts, Sizes)> {
+fn read_facts(path: &Path, named: &[String]) -> Result<(Facts, Sizes)> {
     let name = path.display();
     let text = std::fs::read_to_string(path)
         .map_err(|e| Failure::new(format!("{name}: cannot be read: {e}")).hint("--facts takes a JSON file"))?;
-    let facts = Facts::from_json(&text).map_err(|e| Failure::from(e).of(name))?;
-    Ok((facts, facts_sizes(&text)))
+    // Some editors begin a file with a byte order mark, which is no part of the JSON.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    let facts = Facts::from_json(text).map_err(|e| Failure::from(e).of(&name))?;
+    let sizes = facts_sizes(text, named);
+    if sizes.batch == Some(0) {
+        let failure = Failure::new(format!("{name}: facts: lengths is empty: give one length per batch row"));
+        return Err(failure.hint("leave the key out where there is no padding"));
+    }
+    Ok((facts, sizes))
 }

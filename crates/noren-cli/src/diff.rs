@@ -30,7 +30,8 @@ pub(crate) struct DiffArgs {
 }
 
 const EXAMPLES: &str = "\
-The exit code is 0 when both allow the same cells, 1 when they differ, 2 when something is wrong.
+The exit code is 0 when both allow the same cells and have the same scores, 1 when they differ,
+2 when something is wrong. With -q nothing is printed and the first difference ends the search.
 
 Examples:
   noren diff 'causal & window(left=3)' 'sliding(4)'
@@ -41,17 +42,22 @@ Examples:
 pub(crate) fn run(args: &DiffArgs, screen: &mut Screen) -> Result<Verdict> {
     let bound = bind(&[args.first.clone(), args.second.clone()], &args.shape, &args.facts, &args.look.sizes())?;
     let (first, second) = (&bound.masks[0], &bound.masks[1]);
+    let scores = score_differences(&bound.specs[0].scores, &bound.specs[1].scores);
+    if args.quiet {
+        let equal = scores.is_empty() && first.first_difference(second)?.is_none();
+        return Ok(if equal { Verdict::Yes } else { Verdict::No });
+    }
     let only_first = first.count_outside(second)?;
     let only_second = second.count_outside(first)?;
-    let scores = score_differences(&bound.specs[0].scores, &bound.specs[1].scores);
     let equal = only_first + only_second == 0;
     let verdict = if equal && scores.is_empty() { Verdict::Yes } else { Verdict::No };
-    if args.quiet {
-        return Ok(verdict);
-    }
     if equal {
         let cells = short_count(first.shape().cells());
-        screen.line(format!("{}: both allow the same of {cells} cells", paint(GOOD, "equal")))?;
+        let same = format!("both allow the same of {cells} cells");
+        screen.line(match verdict {
+            Verdict::Yes => format!("{}: {same}", paint(GOOD, "equal")),
+            Verdict::No => format!("{}: {same}, but the scores differ", paint(BAD, "differ")),
+        })?;
     } else {
         let facts = [only_first, only_second, first.shape().cells()];
         screen.line(format!("{}: {}", paint(BAD, "differ"), summary(facts)))?;

@@ -34,7 +34,8 @@ Examples:
 
 pub(crate) fn run(args: &ExplainArgs, screen: &mut Screen) -> Result<Verdict> {
     let most = |of: fn(&Cell) -> usize| args.at.iter().map(|cell| of(cell).saturating_add(1)).max();
-    let asked = Sizes { len: most(|c| c.q.max(c.k)), batch: most(|c| c.batch), heads: most(|c| c.head) };
+    let (len, batch, heads) = (most(|c| c.q.max(c.k)), most(|c| c.batch), most(|c| c.head));
+    let asked = Sizes { len, batch, heads, ..Sizes::default() };
     let bound = bind(std::slice::from_ref(&args.mask), &args.shape, &args.facts, &asked)?;
     let mask = &bound.masks[0];
     let found = args.at.iter().map(|c| Ok(mask.explain(c.batch, c.head, c.q, c.k)?)).collect::<Result<Vec<_>>>()?;

@@ -14,7 +14,7 @@ pub(crate) enum Failure {
         /// What to try, as a line of its own.
         hint: Option<String>,
     },
-    /// The output cannot be written. A reader that has gone away (`noren show ... | head`) is no error.
+    /// The output cannot be written. A reader that has gone away (`noren show ... | head`) is no error and never gets here.
     Output(io::Error),
 }
 

@@ -15,12 +15,19 @@ pub(crate) struct Sizes {
     pub(crate) batch: Option<usize>,
     /// Query heads.
     pub(crate) heads: Option<usize>,
+    /// Queries and keys where they differ in number.
+    pub(crate) cross: Option<(usize, usize)>,
 }
 
 impl Sizes {
     /// The larger of both where both know, what one knows where only one does.
     pub(crate) fn or(self, other: Sizes) -> Sizes {
-        Sizes { len: self.len.max(other.len), batch: self.batch.max(other.batch), heads: self.heads.max(other.heads) }
+        Sizes {
+            len: self.len.max(other.len),
+            batch: self.batch.max(other.batch),
+            heads: self.heads.max(other.heads),
+            cross: self.cross.or(other.cross),
+        }
     }
 
     /// What `self` knows, and `least` where it does not: lengths only where they exceed the usual.
@@ -29,6 +36,7 @@ impl Sizes {
             len: self.len.or(least.len.filter(|n| *n > DEFAULT_LEN)),
             batch: self.batch.or(least.batch),
             heads: self.heads.or(least.heads),
+            cross: self.cross.or(least.cross),
         }
     }
 
@@ -95,12 +103,25 @@ fn sum(lengths: &[u64]) -> u64 {
     lengths.iter().fold(0, |n, l| n.saturating_add(*l))
 }
 
-/// What facts imply, from the JSON that was already accepted as facts.
-pub(crate) fn facts_sizes(text: &str) -> Sizes {
+/// The arrays that a mask names.
+pub(crate) fn array_names(mask: &Mask) -> Vec<String> {
+    let own = match mask.node() {
+        Node::Dense { name } => Some(name.to_string()),
+        _ => None,
+    };
+    own.into_iter().chain(mask.children().into_iter().flat_map(array_names)).collect()
+}
+
+/// What facts imply, from the JSON that was already accepted as facts. Of its arrays only those in `named` say anything.
+pub(crate) fn facts_sizes(text: &str, named: &[String]) -> Sizes {
     let Ok(Value::Object(facts)) = serde_json::from_str(text) else { return Sizes::default() };
     let total = |list: &[Value]| list.iter().fold(0u64, |n, v| n.saturating_add(v.as_u64().unwrap_or(0)));
     let count = |list: &[Value]| list.len() as u64;
     let mut sizes = Sizes::default();
+    if let Some(Value::Object(arrays)) = facts.get("arrays") {
+        let arrays = arrays.iter().filter(|(name, _)| named.contains(name));
+        sizes = arrays.filter_map(|(_, array)| array_sizes(array)).fold(sizes, Sizes::or);
+    }
     for (name, value) in &facts {
         let Value::Array(list) = value else { continue };
         sizes = sizes.or(match name.as_str() {
@@ -119,6 +140,30 @@ pub(crate) fn facts_sizes(text: &str) -> Sizes {
     sizes
 }
 
+/// The shape of an array: that of its nested lists, or the one that it states.
+fn array_sizes(array: &Value) -> Option<Sizes> {
+    let form = array.as_object()?.values().next()?;
+    let mut shape = Vec::new();
+    match form.get("shape").and_then(Value::as_array) {
+        Some(stated) => shape.extend(stated.iter().filter_map(|n| usize::try_from(n.as_u64()?).ok())),
+        None => {
+            let mut level = form;
+            while let Value::Array(list) = level {
+                shape.push(list.len());
+                let Some(first) = list.first() else { break };
+                level = first;
+            }
+        }
+    }
+    let (batch, heads, q, kv) = match shape[..] {
+        [q, kv] => (None, None, q, kv),
+        [batch, heads, q, kv] => (Some(batch), Some(heads), q, kv),
+        _ => return None,
+    };
+    let (len, cross) = if q == kv { (Some(q), None) } else { (None, Some((q, kv))) };
+    Some(Sizes { len, batch, heads, cross })
+}
+
 /// One list for all batch rows, or one for each.
 fn by_row(list: &[Value], len: impl Fn(&[Value]) -> u64) -> Sizes {
     let rows: Vec<&[Value]> = list.iter().filter_map(|row| row.as_array().map(Vec::as_slice)).collect();
@@ -133,7 +178,7 @@ mod tests {
     use super::*;
 
     fn of(text: &str) -> (Option<usize>, Option<usize>, Option<usize>) {
-        let Sizes { len, batch, heads } = mask_sizes(&text.parse().expect("a spec"));
+        let Sizes { len, batch, heads, .. } = mask_sizes(&text.parse().expect("a spec"));
         (len, batch, heads)
     }
 
@@ -149,8 +194,23 @@ mod tests {
 
     #[test]
     fn facts_imply_sizes() {
-        let sizes = facts_sizes(r#"{"lengths": [5, 3], "documents": [[5, 27], [16, 16]], "levels": [0, 2]}"#);
-        assert_eq!(sizes, Sizes { len: Some(32), batch: Some(2), heads: None });
-        assert_eq!(facts_sizes("no JSON"), Sizes::default());
+        let sizes = facts_sizes(r#"{"lengths": [5, 3], "documents": [[5, 27], [16, 16]], "levels": [0, 2]}"#, &[]);
+        assert_eq!(sizes, Sizes { len: Some(32), batch: Some(2), ..Sizes::default() });
+        assert_eq!(facts_sizes("no JSON", &[]), Sizes::default());
+    }
+
+    #[test]
+    fn arrays_that_a_mask_names_imply_sizes() {
+        let facts = r#"{"arrays": {"a": {"keep": [[1, 0], [1, 1]]}, "b": {"drop": [[[[1], [1]]], [[[1], [0]]]]},
+            "c": {"cells": {"shape": [40, 40], "list": []}}, "d": {"keep": []}}}"#;
+        let of = |mask: &str| {
+            let mask: Spec = mask.parse().expect("a spec");
+            facts_sizes(facts, &array_names(&mask.mask))
+        };
+        assert_eq!(of("causal"), Sizes::default());
+        assert_eq!(of("causal & !dense(a)"), Sizes::len(2));
+        assert_eq!(of("dense(c) | dense(a)"), Sizes::len(40));
+        assert_eq!(of("dense(b)"), Sizes { batch: Some(2), heads: Some(1), cross: Some((2, 1)), ..Sizes::default() });
+        assert_eq!(of("dense(d)"), Sizes::default());
     }
 }

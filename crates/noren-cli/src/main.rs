@@ -9,6 +9,7 @@ mod infer;
 mod output;
 mod plan;
 mod show;
+mod target;
 mod tensors;
 
 use crate::failure::{Failure, Result};
@@ -59,7 +60,7 @@ enum Command {
     Plan(plan::PlanArgs),
     /// Say why a query may or may not read a key
     Explain(explain::ExplainArgs),
-    /// Compare two masks; the exit code is 0 when they are equal and 1 when they are not
+    /// Compare two masks; exit code 0 when cells and scores are the same, 1 when not
     Diff(diff::DiffArgs),
     /// Compute masked attention over tensors in a file, or over an example that comes with this program
     Attend(attend::AttendArgs),
@@ -92,7 +93,6 @@ fn main() -> ExitCode {
     match run(&cli) {
         Ok(Verdict::Yes) => ExitCode::SUCCESS,
         Ok(Verdict::No) => ExitCode::from(1),
-        Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(Failure::Output(error)) => report(&format!("the output cannot be written: {error}"), None),
         Err(Failure::Input { message, hint }) => report(&message, hint.as_deref()),
     }

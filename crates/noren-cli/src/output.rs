@@ -4,7 +4,8 @@ use crate::failure::{Failure, Result};
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 use std::io::{IsTerminal, Stdout, Write};
-use std::path::Path;
+use std::sync::mpsc;
+use std::time::Duration;
 
 /// Labels and captions.
 pub(crate) const DIM: Style = Style::new().dimmed();
@@ -45,6 +46,8 @@ pub(crate) struct Screen {
     pub(crate) color: bool,
     /// Columns; 100 when standard output is no terminal.
     pub(crate) width: usize,
+    /// True once nobody reads any more: the rest is dropped, so that the verdict is reached all the same.
+    gone: bool,
 }
 
 impl Screen {
@@ -63,17 +66,27 @@ impl Screen {
             color: matches!(choice, ColorChoice::Always | ColorChoice::AlwaysAnsi),
             out: AutoStream::new(stdout, choice),
             width: columns.unwrap_or(100).clamp(40, 160),
+            gone: false,
         }
     }
 
     /// One line.
     pub(crate) fn line(&mut self, text: impl std::fmt::Display) -> Result<()> {
-        Ok(writeln!(self.out, "{text}")?)
+        self.text(format_args!("{text}\n"))
     }
 
     /// Lines that end as they should.
     pub(crate) fn text(&mut self, text: impl std::fmt::Display) -> Result<()> {
-        Ok(write!(self.out, "{text}")?)
+        if self.gone {
+            return Ok(());
+        }
+        match write!(self.out, "{text}") {
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+                self.gone = true;
+                Ok(())
+            }
+            written => Ok(written?),
+        }
     }
 
     /// `value` as JSON on several lines.
@@ -88,37 +101,41 @@ pub(crate) fn paint(style: Style, text: impl std::fmt::Display) -> String {
     format!("{style}{text}{style:#}")
 }
 
-/// Writes a file whole or not at all: into a new file beside it, which then takes its place.
-pub(crate) fn write_whole(path: &Path, write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<()> {
-    let named = |what: &str, e: std::io::Error| {
-        Failure::new(format!("{}: {what}: {e}", path.display()))
-            .hint("give -o a file in a folder that you may write to")
-    };
-    // Through a link to what it names; a device or a pipe has no place to take, so it is written as it stands.
-    let path = &std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    if std::fs::metadata(path).is_ok_and(|m| !m.is_file() && !m.is_dir()) {
-        let fill = || write(&mut std::fs::OpenOptions::new().write(true).open(path)?);
-        return fill().map_err(|e| named("cannot be written", e));
+/// Runs `work`; when standard error is a terminal and the work lasts, `note` appears there meanwhile.
+pub(crate) fn with_note<T>(note: &str, work: impl FnOnce() -> T) -> T {
+    match std::io::stderr().is_terminal() {
+        true => patiently(Duration::from_secs(1), || anstream::eprintln!("{}", paint(DIM, note)), work),
+        false => work(),
     }
-    let Some(name) = path.file_name() else {
-        return Err(Failure::new(format!("{} is no file name", path.display())).hint("give -o a file"));
-    };
-    let mut part = std::ffi::OsString::from(".");
-    part.push(name);
-    part.push(format!(".{}.part", std::process::id()));
-    let part = path.with_file_name(part);
-    let fill = || {
-        let file = std::fs::OpenOptions::new().write(true).create_new(true).open(&part)?;
-        let mut file = std::io::BufWriter::with_capacity(1 << 20, file);
-        write(&mut file)?;
-        file.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()
-    };
-    let done = fill()
-        .map_err(|e| named("cannot be written", e))
-        .and_then(|()| std::fs::rename(&part, path).map_err(|e| named("cannot be put in place", e)));
-    if done.is_err() {
-        // It may never have come into being; the error above is the one to tell.
-        let _ = std::fs::remove_file(&part);
+}
+
+/// Runs `work`, and `note` beside it once `patience` is over.
+fn patiently<T>(patience: Duration, note: impl FnOnce() + Send, work: impl FnOnce() -> T) -> T {
+    std::thread::scope(|scope| {
+        let (working, done) = mpsc::channel::<()>();
+        let waiting = move || {
+            if done.recv_timeout(patience) == Err(mpsc::RecvTimeoutError::Timeout) {
+                note();
+            }
+        };
+        // Without a thread for it there is no note.
+        let _ = std::thread::Builder::new().spawn_scoped(scope, waiting);
+        let result = work();
+        // Also dropped when `work` panics: then nobody waits.
+        drop(working);
+        result
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_long_work_is_noted() {
+        let (noted, notes) = mpsc::channel();
+        let result = patiently(Duration::ZERO, || noted.send(1).expect("a reader"), || notes.recv().expect("a note"));
+        assert_eq!(result, 1);
+        assert_eq!(patiently(Duration::from_secs(3600), || panic!("too early"), || 2), 2);
     }
-    done
 }

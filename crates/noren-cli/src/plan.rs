@@ -3,7 +3,7 @@
 use crate::Verdict;
 use crate::args::{FactArgs, ShapeArgs, bind};
 use crate::failure::{Failure, Result};
-use crate::output::{DIM, Screen, paint};
+use crate::output::{DIM, Screen, paint, with_note};
 use clap::Args;
 use noren_mask::{PlanOptions, Stats, short_count};
 
@@ -55,7 +55,8 @@ Examples:
 
 pub(crate) fn run(args: &PlanArgs, screen: &mut Screen) -> Result<Verdict> {
     let bound = bind(std::slice::from_ref(&args.mask), &args.shape, &args.facts, &Default::default())?;
-    let stats = bound.masks[0].plan_with(&args.blocks.options()?).stats();
+    let plan = bound.masks[0].plan_with(&args.blocks.options()?);
+    let stats = with_note("counting cells exactly ...", || plan.stats());
     if args.json {
         screen.json(&stats)?;
         return Ok(Verdict::Yes);

@@ -4,8 +4,9 @@ use crate::Verdict;
 use crate::args::{Bound, FactArgs, ShapeArgs, bind};
 use crate::failure::{Failure, Result};
 use crate::infer::Sizes;
-use crate::output::{DIM, STRONG, Screen, paint, write_whole};
+use crate::output::{DIM, STRONG, Screen, paint};
 use crate::plan::BlockArgs;
+use crate::target::Target;
 use clap::Args;
 use noren_mask::{Picture, TerminalOptions};
 use std::ops::Range;
@@ -131,7 +132,12 @@ impl LookArgs {
     /// The least sizes that make sense of what was asked for.
     pub(crate) fn sizes(&self) -> Sizes {
         let more = |n: usize| n.saturating_add(1);
-        Sizes { len: self.tokens().map(|t| t.len()), batch: self.batch_row.map(more), heads: self.head.map(more) }
+        Sizes {
+            len: self.tokens().map(|t| t.len()),
+            batch: self.batch_row.map(more),
+            heads: self.head.map(more),
+            ..Sizes::default()
+        }
     }
 
     /// How the terminal shows it.
@@ -146,6 +152,11 @@ impl LookArgs {
 }
 
 pub(crate) fn run(args: &ShowArgs, screen: &mut Screen) -> Result<Verdict> {
+    // What cannot be written is better known before the work than after it.
+    let target = match &args.output {
+        Some(path) => Some((Form::of(path)?, Target::new(path)?)),
+        None => None,
+    };
     let sizes = args.look.sizes();
     let mut shape = args.shape.clone();
     if shape.len.is_none() && shape.q.is_none() && shape.past.is_none() {
@@ -158,8 +169,8 @@ pub(crate) fn run(args: &ShowArgs, screen: &mut Screen) -> Result<Verdict> {
     if args.tiles {
         picture = picture.tiles(args.blocks.options()?);
     }
-    match &args.output {
-        Some(path) => save(path, &picture, &bound, &args.look)?,
+    match target {
+        Some((form, target)) => save(form, &target, &picture, &bound, &args.look)?,
         None => {
             screen.text(picture.to_terminal(&args.look.terminal(screen))?)?;
             if let Some(scores) = scores(&bound) {
@@ -179,13 +190,33 @@ fn scores(bound: &Bound) -> Option<String> {
     (!scores.is_empty()).then(|| scores.join(" "))
 }
 
-/// Writes the picture in the form that the file's name asks for.
-fn save(path: &Path, picture: &Picture<'_>, bound: &Bound, look: &LookArgs) -> Result<()> {
-    let extension = path.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default();
-    let bytes = match extension.as_str() {
-        "svg" => picture.to_svg()?.into_bytes(),
-        "png" => picture.to_png()?,
-        "txt" => {
+/// What a picture is written as.
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    Svg,
+    Png,
+    Text,
+}
+
+impl Form {
+    /// As the file's name asks for.
+    fn of(path: &Path) -> Result<Form> {
+        let extension = path.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default();
+        match extension.as_str() {
+            "svg" => Ok(Form::Svg),
+            "png" => Ok(Form::Png),
+            "txt" => Ok(Form::Text),
+            _ => Err(Failure::new(format!("{}: the name says no known form", path.display()))
+                .hint("end it with .svg, .png or .txt")),
+        }
+    }
+}
+
+fn save(form: Form, target: &Target, picture: &Picture<'_>, bound: &Bound, look: &LookArgs) -> Result<()> {
+    let bytes = match form {
+        Form::Svg => picture.to_svg()?.into_bytes(),
+        Form::Png => picture.to_png()?,
+        Form::Text => {
             let options = TerminalOptions { unicode: !look.ascii, ..TerminalOptions::default() };
             let mut text = picture.to_terminal(&options)?;
             if let Some(scores) = scores(bound) {
@@ -193,12 +224,8 @@ fn save(path: &Path, picture: &Picture<'_>, bound: &Bound, look: &LookArgs) -> R
             }
             text.into_bytes()
         }
-        _ => {
-            return Err(Failure::new(format!("{}: the name says no known form", path.display()))
-                .hint("end it with .svg, .png or .txt"));
-        }
     };
-    write_whole(path, |out| out.write_all(&bytes))
+    target.write(|out| out.write_all(&bytes))
 }
 
 #[cfg(test)]

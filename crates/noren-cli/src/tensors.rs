@@ -6,6 +6,8 @@
 use crate::failure::{Failure, Result};
 use safetensors::Dtype;
 use safetensors::tensor::Metadata;
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use std::collections::HashSet;
 use std::io::{Read, Seek, SeekFrom, Write};
 
 /// The crate that reads headers refuses longer ones; so does every other reader.
@@ -71,6 +73,10 @@ impl<R: Read + Seek> TensorFile<R> {
         }
         let mut text = vec![0; header_len as usize];
         reader.read_exact(&mut text).map_err(|e| Failure::new(format!("{name}: cannot be read: {e}")))?;
+        // The crate that reads headers keeps one of several tensors of the same name.
+        if let Ok(Names { twice: Some(twice) }) = serde_json::from_slice(&text) {
+            return refuse(format!("wrong safetensors header: the name {twice:?} appears twice"));
+        }
         let header: Metadata = match serde_json::from_slice(&text) {
             Ok(header) => header,
             Err(e) => {
@@ -129,6 +135,37 @@ impl<R: Read + Seek> TensorFile<R> {
             left -= n;
         }
         Ok(Tensor { shape, data })
+    }
+}
+
+/// The names in a header: whether one appears twice. They are no more than the header's bytes, which are bounded.
+struct Names {
+    twice: Option<String>,
+}
+
+impl<'de> Deserialize<'de> for Names {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        struct Keys;
+        impl<'de> Visitor<'de> for Keys {
+            type Value = Names;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object of tensors")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<Names, A::Error> {
+                let (mut seen, mut twice) = (HashSet::new(), None);
+                while let Some((name, IgnoredAny)) = map.next_entry::<String, _>()? {
+                    if seen.contains(&name) {
+                        twice.get_or_insert(name);
+                    } else {
+                        seen.insert(name);
+                    }
+                }
+                Ok(Names { twice })
+            }
+        }
+        deserializer.deserialize_map(Keys)
     }
 }
 
@@ -229,6 +266,9 @@ mod tests {
             (file(r#"{"q":{"dtype":"F31","shape":[1],"data_offsets":[0,4]}}"#, 4), "wrong safetensors header"),
             (file(r#"{"q":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}}"#, 4), "wrong safetensors header"),
             (file(&"[".repeat(100_000), 0), "wrong safetensors header"),
+            (file(&format!(r#"{{"q":{},"k":{}}}"#, "[".repeat(100_000), info(0, 8)), 8), "wrong safetensors header"),
+            (file(&two(info(0, 8), info(8, 16)).replace("\"k\"", "\"q\""), 16), "the name \"q\" appears twice"),
+            (file(&two(info(0, 8), info(0, 8)).replace("\"k\"", "\"\\u0071\""), 8), "the name \"q\" appears twice"),
         ] {
             let message = refusal(bytes);
             assert!(message.contains(expected), "{message:?} should contain {expected:?}");

@@ -180,6 +180,10 @@ fn hostile_files_are_refused() {
         (with_header(&tensor(0, 16), 16), "wrong safetensors header"),
         (with_header("{}", 0), "there is no tensor \"q\": the file has no tensor"),
         (with_header("\0\0\0\0", 0), "wrong safetensors header"),
+        (
+            with_header(&three(tensor(16, 32), tensor(32, 48)).replace("\"v\"", "\"k\""), 48),
+            "x.safetensors: wrong safetensors header: the name \"k\" appears twice",
+        ),
         (f64s, "tensor \"v\" is F64, but F32 is needed"),
     ] {
         std::fs::write(&path, bytes).expect("a file");
@@ -208,6 +212,63 @@ fn an_output_is_whole_or_not_there() {
     assert_eq!(names, ["out.safetensors", "x.safetensors"], "no part of an output is left");
     let nowhere = folder.file("none/out.safetensors");
     refused(&attend(&input, &["-o", nowhere.to_str().expect("a path")]), "cannot be written");
+}
+
+#[test]
+fn outputs_that_cannot_be_written_are_refused_before_the_work() {
+    let folder = Folder::new("refused");
+    let name = |path: &Path| path.to_str().expect("a path").to_string();
+    // The input is not there either: were it read first, that would be the error.
+    let input = folder.file("missing.safetensors");
+    let file = folder.file("a.txt");
+    std::fs::write(&file, "a").expect("a file");
+    for (output, expected) in [
+        (folder.file("none/out.txt"), "cannot be written: there is no folder"),
+        (folder.file("a.txt/out.txt"), "cannot be written"),
+        (folder.file("out.txt/"), "is no file name"),
+    ] {
+        refused(&attend(&input, &["-o", &name(&output)]), expected);
+        refused(&noren(&["attend", "-o", &name(&output)]), expected);
+    }
+    refused(&attend(&input, &["-o", &name(&folder.0)]), "is a folder, not a file");
+    let pictures = folder.file("pictures.svg");
+    std::fs::create_dir(&pictures).expect("a folder");
+    // So large a mask cannot be bound: the output is looked at first.
+    refused(&noren(&["show", "causal", "--len", "9999999999", "-o", &name(&pictures)]), "is a folder, not a file");
+    let mut read_only = std::fs::metadata(&file).expect("a file").permissions();
+    read_only.set_readonly(true);
+    std::fs::set_permissions(&file, read_only).expect("a file that may be changed");
+    refused(&noren(&["show", "causal", "-o", &name(&file)]), "is read-only");
+    assert_eq!(std::fs::read(&file).expect("it stays"), b"a");
+}
+
+#[test]
+#[cfg(unix)]
+fn links_lead_to_what_is_written_and_permissions_stay() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let folder = Folder::new("links");
+    let show = |path: &Path| {
+        let done = noren(&["show", "causal", "-o", path.to_str().expect("a path")]);
+        assert!(done.status.success(), "{}", text(&done.stderr));
+    };
+    let is_link = |path: &Path| std::fs::symlink_metadata(path).expect("a link").is_symlink();
+    let (file, link, dangling) = (folder.file("file.txt"), folder.file("link.txt"), folder.file("dangling.txt"));
+    std::fs::write(&file, "a").expect("a file");
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).expect("permissions");
+    symlink("file.txt", &link).expect("a link");
+    symlink("new.txt", &dangling).expect("a link");
+    show(&link);
+    show(&dangling);
+    assert!(is_link(&link) && is_link(&dangling));
+    assert!(std::fs::read(&file).expect("a picture").starts_with(b"causal"));
+    assert!(std::fs::read(folder.file("new.txt")).expect("a picture").starts_with(b"causal"));
+    assert_eq!(std::fs::metadata(&file).expect("a file").permissions().mode() & 0o777, 0o640);
+    let (one, other) = (folder.file("one.txt"), folder.file("other.txt"));
+    symlink(&one, &other).expect("a link");
+    symlink(&other, &one).expect("a link");
+    refused(&noren(&["show", "causal", "-o", one.to_str().expect("a path")]), "its links lead in a circle");
+    // The longest name that file systems know leaves no room for an ending of its temporary neighbour.
+    show(&folder.file(&format!("{}.txt", "n".repeat(251))));
 }
 
 #[test]
@@ -243,7 +304,7 @@ fn results_do_not_depend_on_threads() {
     });
     assert!(outputs[0] == outputs[1] && outputs[1] == outputs[2]);
     refused(&attend(&input, &["--threads", "0"]), "--threads is 0");
-    refused(&attend(&input, &["--threads", "99999999"]), "--threads is 99999999");
+    refused(&attend(&input, &["--threads", "257"]), "--threads is 257: give 1 to 256, or leave it out");
 }
 
 #[test]
@@ -259,13 +320,13 @@ fn pictures_are_written_as_their_names_say() {
     }
 }
 
-#[test]
+/// Runs a command whose reader goes away after a few bytes, and returns its exit code.
 #[cfg(unix)]
-fn a_reader_that_goes_away_is_no_error() {
+fn with_a_reader_that_goes_away(args: &[&str]) -> Option<i32> {
     use std::io::Read;
     use std::process::Stdio;
     let mut child = Command::new(env!("CARGO_BIN_EXE_noren"))
-        .args(["diff", "causal", "full", "--len", "400", "--cells", "80000"])
+        .args(args)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -274,5 +335,14 @@ fn a_reader_that_goes_away_is_no_error() {
     child.stdout.take().expect("a pipe").read_exact(&mut first).expect("some output");
     let done = child.wait_with_output().expect("the command ends");
     assert!(done.stderr.is_empty(), "{}", text(&done.stderr));
-    assert_eq!(done.status.code(), Some(0));
+    done.status.code()
+}
+
+#[test]
+#[cfg(unix)]
+fn a_reader_that_goes_away_changes_no_verdict() {
+    let diff = |second| ["diff", "causal", second, "--len", "400", "--cells", "80000"];
+    assert_eq!(with_a_reader_that_goes_away(&diff("full")), Some(1));
+    assert_eq!(with_a_reader_that_goes_away(&diff("full - !causal")), Some(0));
+    assert_eq!(with_a_reader_that_goes_away(&["completions", "bash"]), Some(0));
 }

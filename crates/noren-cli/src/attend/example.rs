@@ -10,6 +10,7 @@ use super::{AttendArgs, save};
 use crate::Verdict;
 use crate::failure::{Failure, Result};
 use crate::output::{DIM, STRONG, Screen, paint};
+use crate::target::Target;
 use crate::tensors::TensorFile;
 use anstyle::Style;
 use noren::View;
@@ -45,7 +46,7 @@ struct Example<'a> {
     args: &'a AttendArgs,
 }
 
-pub(crate) fn run(args: &AttendArgs, screen: &mut Screen) -> Result<Verdict> {
+pub(crate) fn run(args: &AttendArgs, target: Option<&Target>, screen: &mut Screen) -> Result<Verdict> {
     let sentences: Vec<Sentence> = serde_json::from_str(SENTENCES).map_err(|e| damaged(&e.to_string()))?;
     let spec = match &args.mask {
         Some(text) => crate::args::parse(text, args.layer)?,
@@ -53,7 +54,7 @@ pub(crate) fn run(args: &AttendArgs, screen: &mut Screen) -> Result<Verdict> {
     };
     let own_facts = args.facts.is_some() || !args.lengths.is_empty();
     let facts = match own_facts {
-        true => args.facts().read()?.0,
+        true => args.facts().read(&[])?.0,
         false => Facts::new().lengths(sentences.iter().map(|s| s.tokens.len() as u64).collect::<Vec<_>>()),
     };
     let mut file = TensorFile::new(Cursor::new(TENSORS), TENSORS.len() as u64, "example")?;
@@ -71,7 +72,7 @@ pub(crate) fn run(args: &AttendArgs, screen: &mut Screen) -> Result<Verdict> {
     let own_mask = spec == Spec::from(atoms::padding()) && !own_facts && args.scale.is_none();
     let own_mask = own_mask && args.query_offset.iter().all(|o| *o == 0);
     let stored = if own_mask { Some(against(&done.output.out, &file.read("out")?.data)) } else { None };
-    save(args, &done)?;
+    save(target, &done)?;
     let holds = reference.holds && stored.as_ref().is_none_or(|c| c.holds);
     let report = Report::new(&job, &done, Some(reference.clone()), args);
     if args.json {

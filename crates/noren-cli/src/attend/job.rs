@@ -8,8 +8,8 @@ use noren::{Level, Options, Output};
 use noren_mask::{Facts, Plan, PlanOptions, Shape, Spec};
 use std::time::{Duration, Instant};
 
-/// More threads than this are surely a mistake.
-const MOST_THREADS: usize = 4096;
+/// More threads than this are surely a mistake: thousands take longer to start than most jobs to compute.
+const MOST_THREADS: usize = 256;
 
 /// What is to be computed.
 pub(crate) struct Job<'a> {
@@ -47,7 +47,9 @@ impl<'a> Job<'a> {
         options.scale = args.scale;
         let threads = args.threads.unwrap_or(0);
         if args.threads == Some(0) || threads > MOST_THREADS {
-            return Err(Failure::new(format!("--threads is {threads}: give 1 to {MOST_THREADS}, or leave it out")));
+            let message =
+                format!("--threads is {threads}: give 1 to {MOST_THREADS}, or leave it out for one per processor");
+            return Err(Failure::new(message));
         }
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
         let pool = pool.map_err(|e| Failure::new(format!("{threads} threads cannot be started: {e}")))?;

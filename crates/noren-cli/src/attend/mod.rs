@@ -11,7 +11,8 @@ mod verify;
 use crate::Verdict;
 use crate::args::{FactArgs, SideArg};
 use crate::failure::Result;
-use crate::output::{Screen, write_whole};
+use crate::output::Screen;
+use crate::target::Target;
 use crate::tensors::{self, TensorFile};
 use clap::Args;
 use inputs::Inputs;
@@ -88,14 +89,16 @@ impl AttendArgs {
 }
 
 pub(crate) fn run(args: &AttendArgs, screen: &mut Screen) -> Result<Verdict> {
-    let Some(path) = &args.input else { return example::run(args, screen) };
+    // What cannot be written is better known before the work than after it.
+    let target = args.output.as_deref().map(Target::new).transpose()?;
+    let Some(path) = &args.input else { return example::run(args, target.as_ref(), screen) };
     let spec = crate::args::parse(args.mask.as_deref().unwrap_or("full"), args.layer)?;
-    let (facts, _) = args.facts().read()?;
+    let (facts, _) = args.facts().read(&[])?;
     let inputs = Inputs::read(&mut TensorFile::open(path)?, &spec)?;
     let job = Job::new(&inputs, &spec, &facts, args)?;
     let done = job.run()?;
     let check = if args.verify { Some(verify::against_reference(&job, &done)?) } else { None };
-    save(args, &done)?;
+    save(target.as_ref(), &done)?;
     let report = report::Report::new(&job, &done, check.clone(), args);
     if args.json {
         screen.json(&report)?;
@@ -110,10 +113,9 @@ pub(crate) fn run(args: &AttendArgs, screen: &mut Screen) -> Result<Verdict> {
 }
 
 /// Writes `out` and `lse` where they are wanted.
-fn save(args: &AttendArgs, done: &job::Done) -> Result<()> {
-    let Some(path) = &args.output else { return Ok(()) };
+fn save(target: Option<&Target>, done: &job::Done) -> Result<()> {
+    let Some(target) = target else { return Ok(()) };
     let shape = done.output.shape;
-    write_whole(path, |out| {
-        tensors::write(out, &[("out", &shape, &done.output.out), ("lse", &shape[..3], &done.output.lse)])
-    })
+    target
+        .write(|out| tensors::write(out, &[("out", &shape, &done.output.out), ("lse", &shape[..3], &done.output.lse)]))
 }

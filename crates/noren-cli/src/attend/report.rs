@@ -75,9 +75,7 @@ impl Report {
         )?;
         self.print_cost(screen)?;
         if let Some(peak) = self.peak_bytes {
-            let inputs = u128::from(self.input_bytes);
-            let (peak, ratio) = (short_bytes(peak.into()), peak as f64 / self.input_bytes.max(1) as f64);
-            line(screen, "memory", format!("at most {peak}, {ratio:.1} x the {} of input", short_bytes(inputs)))?;
+            line(screen, "memory", memory(peak, self.input_bytes))?;
         }
         if let Some(check) = &self.verify {
             print_check(screen, "verified", "the 64-bit reference", check)?;
@@ -118,9 +116,35 @@ pub(crate) fn print_check(screen: &mut Screen, label: &str, what: &str, check: &
         true => paint(GOOD, "ok"),
         false => paint(BAD, "WRONG"),
     };
+    line(screen, label, format!("{verdict}: {}", differences(what, check)))
+}
+
+/// The differences in words: first what no difference can say, then the largest ones and how far they are from too large.
+fn differences(what: &str, check: &Check) -> String {
+    let one_sided = match check.one_sided {
+        0 => "largest".to_string(),
+        1 => "1 value is NaN or infinite on one side only; elsewhere the largest".to_string(),
+        n => format!("{n} values are NaN or infinite on one side only; elsewhere the largest"),
+    };
     let lse = if check.lse > 0.0 { format!(", of lse {:.1e}", check.lse) } else { String::new() };
-    let limit = check.tolerance * check.scale;
-    line(screen, label, format!("{verdict}: largest difference to {what} {:.1e}{lse} (limit {limit:.1e})", check.out))
+    let worst = match check.worst {
+        w if w <= 1.0 => format!("{:.1} % of", 100.0 * w),
+        w if w < 1e4 => format!("{w:.1} x"),
+        w => format!("{w:.0e} x"),
+    };
+    format!("{one_sided} difference to {what} {:.1e}{lse} (at most {worst} the limit of its row)", check.out)
+}
+
+/// Below this the program itself takes more memory than the arrays, and a ratio says nothing.
+const TELLING: u64 = 16 << 20;
+
+/// The most memory held, against that of the arrays where it tells something.
+fn memory(peak: u64, inputs: u64) -> String {
+    let held = format!("at most {}", short_bytes(peak.into()));
+    match inputs {
+        0..=TELLING => held,
+        _ => format!("{held}, {:.1} x the {} of input", peak as f64 / inputs as f64, short_bytes(inputs.into())),
+    }
 }
 
 /// The largest resident set of this process so far; Linux tells.
@@ -136,5 +160,27 @@ pub(crate) fn duration(seconds: f64) -> String {
         s if s < 1e-3 => format!("{:.0} µs", s * 1e6),
         s if s < 1.0 => format!("{:.1} ms", s * 1e3),
         s => format!("{s:.2} s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_sided_values_are_told() {
+        let check = Check { out: 1e-7, lse: 0.0, scale: 1.0, worst: 0.01, one_sided: 2, holds: false };
+        let expected = "2 values are NaN or infinite on one side only; elsewhere the largest difference to it 1.0e-7 \
+                        (at most 1.0 % of the limit of its row)";
+        assert_eq!(differences("it", &check), expected);
+        let check = Check { one_sided: 0, lse: 0.5, worst: 250.0, ..check };
+        let expected = "largest difference to it 1.0e-7, of lse 5.0e-1 (at most 250.0 x the limit of its row)";
+        assert_eq!(differences("it", &check), expected);
+    }
+
+    #[test]
+    fn memory_is_held_against_large_inputs_only() {
+        assert_eq!(memory(5 << 20, 288), "at most 5.00 MiB");
+        assert_eq!(memory(64 << 20, 32 << 20), "at most 64.0 MiB, 2.0 x the 32.0 MiB of input");
     }
 }

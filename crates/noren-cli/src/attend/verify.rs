@@ -9,18 +9,26 @@ use noren_mask::Score;
 use rayon::prelude::*;
 use serde::Serialize;
 
-/// How far the output is from the reference.
+/// Differences up to this share of what they are measured against are rounding, where scores are of ordinary size.
+const TOLERANCE: f64 = 1e-5;
+/// Beyond this size of a row's scores its tolerance grows with them.
+const ORDINARY: f64 = 20.0;
+
+/// How far the output is from the reference. Every row is judged by its own scores: one row of vast scores, whose rounding
+/// is vast too, makes no room for errors in others.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(crate) struct Check {
     /// The largest difference of an output value.
     pub(crate) out: f64,
     /// The largest difference of a log-sum-exp.
     pub(crate) lse: f64,
-    /// What they are measured against: the largest output value of the reference.
+    /// What outputs are measured against: the largest output value of the reference.
     pub(crate) scale: f64,
-    /// Differences up to `tolerance * scale` are rounding.
-    pub(crate) tolerance: f64,
-    /// True when all differences are, and the same rows are empty.
+    /// The largest difference as a share of the limit of its row: up to 1 is rounding.
+    pub(crate) worst: f64,
+    /// Values that are NaN or infinite on one side only, such as those of a row that only one side takes for empty.
+    pub(crate) one_sided: usize,
+    /// True when all differences are rounding and none is one-sided.
     pub(crate) holds: bool,
 }
 
@@ -29,20 +37,43 @@ pub(crate) struct Check {
 struct Seen {
     out: f64,
     lse: f64,
+    /// The largest `out / tolerance` of a row; it becomes a share of a limit once the scale of all rows is known.
+    worst_out: f64,
+    /// The largest share of a log-sum-exp's limit.
+    worst_lse: f64,
     most_out: f64,
-    most_lse: f64,
-    /// A value is missing on one side only: not a number, or minus infinity for an empty row.
-    broken: bool,
+    one_sided: usize,
 }
 
 impl Seen {
+    /// One row: the given values and those of the reference, with the log-sum-exp where both have one.
+    fn row(given: &[f32], reference: impl IntoIterator<Item = f64>, lse: Option<(f32, f64)>) -> Seen {
+        let mut seen = Seen::default();
+        let size = lse.map_or(0.0, |(_, reference)| finite(reference));
+        if let Some((given, reference)) = lse {
+            seen.lse = seen.difference(given, reference);
+            seen.worst_lse = seen.lse / (TOLERANCE * size.max(1.0));
+        }
+        for (given, reference) in given.iter().zip(reference) {
+            let difference = seen.difference(*given, reference);
+            seen.out = seen.out.max(difference);
+            seen.most_out = seen.most_out.max(finite(reference));
+        }
+        // Rounding moves a score of size `s` by about `s * 2^-24`, and the softmax makes of that a relative error of its
+        // weights. For scores of ordinary size the sums over keys and head_dim dominate; beyond, the log-sum-exp tells
+        // how large those scores are that weigh anything.
+        seen.worst_out = seen.out / (TOLERANCE * (size / ORDINARY).max(1.0));
+        seen
+    }
+
     fn join(self, other: Seen) -> Seen {
         Seen {
             out: self.out.max(other.out),
             lse: self.lse.max(other.lse),
+            worst_out: self.worst_out.max(other.worst_out),
+            worst_lse: self.worst_lse.max(other.worst_lse),
             most_out: self.most_out.max(other.most_out),
-            most_lse: self.most_lse.max(other.most_lse),
-            broken: self.broken || other.broken,
+            one_sided: self.one_sided + other.one_sided,
         }
     }
 
@@ -53,7 +84,7 @@ impl Seen {
             return 0.0;
         }
         if !given.is_finite() || !reference.is_finite() {
-            self.broken = true;
+            self.one_sided += 1;
             return 0.0;
         }
         (given - reference).abs()
@@ -61,14 +92,16 @@ impl Seen {
 }
 
 impl Check {
-    /// Rounding moves a score of size `s` by about `s * 2^-24`, and the softmax makes of that a relative error of its
-    /// weights. For scores of ordinary size the sums over keys and head_dim dominate and 1e-5 is ample; beyond 20 the
-    /// tolerance grows with the log-sum-exp, which is as large as the largest score.
     fn new(seen: Seen) -> Check {
-        let tolerance = 1e-5 * (seen.most_lse / 20.0).max(1.0);
         let scale = seen.most_out;
-        let holds = !seen.broken && seen.out <= tolerance * scale && seen.lse <= tolerance * seen.most_lse.max(1.0);
-        Check { out: seen.out, lse: seen.lse, scale, tolerance, holds }
+        let of_out = match seen.worst_out {
+            0.0 => 0.0,
+            // JSON has no infinity.
+            worst => (worst / scale).min(f64::MAX),
+        };
+        let worst = of_out.max(seen.worst_lse);
+        let holds = seen.one_sided == 0 && worst <= 1.0;
+        Check { out: seen.out, lse: seen.lse, scale, worst, one_sided: seen.one_sided, holds }
     }
 }
 
@@ -87,14 +120,7 @@ pub(crate) fn against_reference(job: &Job<'_>, done: &Done) -> Result<Check> {
 
 /// Compares with another output of the same shape, such as one that was stored.
 pub(crate) fn against(given: &[f32], stored: &[f32]) -> Check {
-    let mut seen = Seen::default();
-    for (given, stored) in given.iter().zip(stored) {
-        let stored = f64::from(*stored);
-        let difference = seen.difference(*given, stored);
-        seen.out = seen.out.max(difference);
-        seen.most_out = seen.most_out.max(stored.abs());
-    }
-    Check::new(seen)
+    Check::new(Seen::row(given, stored.iter().map(|x| f64::from(*x)), None))
 }
 
 type Tables<'a> = [(&'a Score, Option<Table<'a>>)];
@@ -129,18 +155,11 @@ fn row_difference(job: &Job<'_>, done: &Done, tables: &Tables<'_>, row: usize) -
         }
     }
     let reference = forward(&q, &k, &v, &Cells { allowed: &allowed, distance: &distance }, &options);
-    let mut seen = Seen { most_lse: finite(reference.lse[0]), ..Seen::default() };
-    seen.lse = seen.difference(done.output.lse[row], reference.lse[0]);
     let given = &done.output.out[row * d.v_dim..][..d.v_dim];
     if given.len() != reference.out.len() {
         return Err(Failure::new("the reference's output has another shape"));
     }
-    for (given, reference) in given.iter().zip(&reference.out) {
-        let difference = seen.difference(*given, *reference);
-        seen.out = seen.out.max(difference);
-        seen.most_out = seen.most_out.max(finite(*reference));
-    }
-    Ok(seen)
+    Ok(Seen::row(given, reference.out, Some((done.output.lse[row], reference.lse[0]))))
 }
 
 fn finite(value: f64) -> f64 {
@@ -160,5 +179,28 @@ mod tests {
         assert!(!against(&[1.0, f32::NEG_INFINITY, 0.5], &stored).holds);
         assert!(against(&[0.0, f32::NAN], &[0.0, f32::NAN]).holds);
         assert!(!against(&[1e-9], &[0.0]).holds);
+    }
+
+    #[test]
+    fn one_row_of_vast_scores_hides_no_other() {
+        let vast = |out: f32| Seen::row(&[out], [1.0], Some((2e6, 2e6)));
+        let plain = |out: f32, lse: f32| Seen::row(&[out], [0.5], Some((lse, 3.0)));
+        let check = |a: Seen, b: Seen| Check::new(a.join(b));
+        assert!(check(vast(0.9), plain(0.5, 3.0)).holds, "the row's own scores excuse it");
+        let wrong = check(vast(1.0), plain(0.501, 3.0));
+        assert!(!wrong.holds && (90.0..110.0).contains(&wrong.worst), "{wrong:?}");
+        assert!(!check(vast(1.0), plain(0.5, 3.001)).holds, "a log-sum-exp has its own limit too");
+        assert!(!check(plain(0.501, 3.0), vast(1.0)).holds);
+    }
+
+    #[test]
+    fn values_on_one_side_only_are_counted() {
+        let empty = Seen::row(&[0.0, 0.0], [0.25, 0.5], Some((f32::NEG_INFINITY, 1.0)));
+        let check = Check::new(empty.join(Seen::row(&[f32::NAN, 1.0], [1.0, 1.0], Some((0.0, 0.0)))));
+        assert!(!check.holds);
+        assert_eq!(check.one_sided, 2);
+        let both = Seen::row(&[0.0], [0.0], Some((f32::NEG_INFINITY, f64::NEG_INFINITY)));
+        assert!(Check::new(both).holds);
+        assert_eq!(against(&[1e-9], &[0.0]).worst, f64::MAX);
     }
 }
