@@ -188,7 +188,7 @@ impl Facts {
         self
     }
 
-    /// The position at which each key stands (a ring buffer): -1 marks an empty slot, which nobody may read.
+    /// The position at which each key stands (a ring buffer): a negative one marks an empty slot, which nobody may read.
     pub fn positions(mut self, positions: impl Into<Rows<Vec<i64>>>) -> Self {
         self.positions = Some(positions.into());
         self

@@ -117,7 +117,8 @@ fn what_a_row_may_not_read_changes_no_bit_of_it() {
     });
 }
 
-/// Everything that row `[b, h, i]` may not read is `poison`; other queries, other heads' sinks and table entries are NaN.
+/// Everything that row `[b, h, i]` may not read is `poison`; other queries and table entries are NaN, other heads' sinks
+/// 1e30.
 fn poisoned(case: &Case, [b, h, i]: [usize; 3], poison: f32) -> Scene {
     let visible = case.visible([b, h, i]);
     let (shape, scene) = (case.shape(), &case.scene);
@@ -145,7 +146,7 @@ fn poisoned(case: &Case, [b, h, i]: [usize; 3], poison: f32) -> Scene {
         bias: scene.bias.as_ref().map(|bias| overwrite(bias, &|at| score(bias, at), poison)),
         relative: scene.relative.as_ref().map(|table| overwrite(table, &|at| entry(table, at), f32::NAN)),
         soft: scene.soft.as_ref().map(|soft| overwrite(soft, &|at| is_row(soft, at), 1.0)),
-        sinks: scene.sinks.as_ref().map(|sinks| of_head(sinks, f32::NAN)),
+        sinks: scene.sinks.as_ref().map(|sinks| of_head(sinks, 1e30)),
         alibi: scene.alibi.as_ref().map(|slopes| of_head(slopes, 1e30)),
         ..scene.clone()
     }

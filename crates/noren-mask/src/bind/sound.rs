@@ -96,12 +96,6 @@ fn check_positions(positions: &Rows<Vec<i64>>, kv_len: usize) -> Result<(), Erro
                 format!("batch row {row} has {} entries but there are {kv_len} keys: give one per key", list.len()),
             ));
         }
-        if let Some(p) = list.iter().find(|p| **p < -1) {
-            return Err(Error::fact(
-                "positions",
-                format!("position {p} in batch row {row}: positions count from 0, and -1 marks an empty slot"),
-            ));
-        }
         let mut held: Vec<i64> = list.iter().copied().filter(|p| *p >= 0).collect();
         held.sort_unstable();
         if let Some(w) = held.windows(2).find(|w| w[0] == w[1]) {
