@@ -290,28 +290,16 @@ impl Slice {
         }
     }
 
-    /// Union and intersection of the rows `start..end`.
-    pub(crate) fn bounds(&self, start: u32, end: u32, kv_len: u32) -> (IntervalSet, IntervalSet) {
-        if let Slice::Bits { row_words, words } = self {
-            let row = |q: u32| &words[q as usize * row_words..(q as usize + 1) * row_words];
-            let (mut any, mut all) = (row(start).to_vec(), row(start).to_vec());
-            for q in start + 1..end {
-                any.iter_mut().zip(row(q)).for_each(|(a, w)| *a |= w);
-                all.iter_mut().zip(row(q)).for_each(|(a, w)| *a &= w);
-            }
-            return (bit_set(&any, kv_len), bit_set(&all, kv_len));
+    /// Union and intersection of the rows `start..end` of a dense slice, by words; `None` for lists, whose rows are as quick.
+    pub(crate) fn bounds(&self, start: u32, end: u32, kv_len: u32) -> Option<(IntervalSet, IntervalSet)> {
+        let Slice::Bits { row_words, words } = self else { return None };
+        let row = |q: u32| &words[q as usize * row_words..(q as usize + 1) * row_words];
+        let (mut any, mut all) = (row(start).to_vec(), row(start).to_vec());
+        for q in start + 1..end {
+            any.iter_mut().zip(row(q)).for_each(|(a, w)| *a |= w);
+            all.iter_mut().zip(row(q)).for_each(|(a, w)| *a &= w);
         }
-        let mut any = IntervalSet::new();
-        let mut all = IntervalSet::all(kv_len);
-        let mut q = start;
-        while q < end {
-            let mut set = IntervalSet::new();
-            self.row(q as usize, 0, kv_len, |a, z| set.push(a, z));
-            any = any.union(&set);
-            all = all.intersect(&set);
-            q = self.rows_alike(q);
-        }
-        (any, all)
+        Some((bit_set(&any, kv_len), bit_set(&all, kv_len)))
     }
 }
 

@@ -3,7 +3,7 @@
 //! A pattern answers three questions: which keys one row reads (`row`), bounds for a range of rows (`bounds`), and the exact
 //! cells of a rectangle as bits (`fill`). Leaves answer; combinations combine the answers.
 
-use crate::array::{Array, Slice};
+use crate::array::Array;
 use crate::bounds::Bounds;
 use crate::facts::Closure;
 use crate::frame::Frame;
@@ -227,10 +227,10 @@ impl Pattern {
                 Bounds { upper: runs.into_iter().collect(), lower: IntervalSet::new() }
             }
             Pattern::Stride(_) | Pattern::Random { .. } if rows.len() > 1 => Bounds::unknown(kv_len),
-            Pattern::Array(array, slice) if matches!(array.0.slice(*slice), Slice::Bits { .. }) => {
-                let (upper, lower) = array.0.slice(*slice).bounds(rows.start, rows.end, kv_len);
-                Bounds { upper, lower }
-            }
+            Pattern::Array(array, slice) => match array.0.slice(*slice).bounds(rows.start, rows.end, kv_len) {
+                Some((upper, lower)) => Bounds { upper, lower },
+                None => self.bounds_by_rows(frame, rows),
+            },
             Pattern::Closure { closure, batch, head } => match &closure.0.bounds {
                 None => Bounds::unknown(kv_len),
                 Some(bounds) => {

@@ -354,7 +354,7 @@ impl<S: Simd> TileKernel<'_, '_, S> {
         }
         let place = self.place(r, key);
         let scratch = &mut *self.scratch;
-        let word = scratch.words[r];
+        let bits = scratch.words[r];
         let mut row = RowState {
             maximum: &mut scratch.maxima[r],
             sum: &mut scratch.sums[r],
@@ -364,13 +364,12 @@ impl<S: Simd> TileKernel<'_, '_, S> {
             },
         };
         let scores = &mut scratch.scores[at + groups.start..at + groups.end];
-        let word = masked.then(|| word >> (groups.start * S::LANES));
+        let word = masked.then(|| bits >> (groups.start * S::LANES));
         if modifiers.soften() {
             row.rise(s, word, scores);
             let maximum = s.splat(*row.maximum);
             scores.iter_mut().for_each(|x| *x = exp2_minus(s, *x, maximum));
-            let word = word.map_or(u64::MAX, |word| word << (groups.start * S::LANES));
-            modifiers.multiply_weights(s, place, keys, word, &mut scratch.scores[at..][..per_row]);
+            modifiers.multiply_weights(s, place, keys, bits, &mut scratch.scores[at..][..per_row]);
             let weights = &scratch.scores[at + groups.start..at + groups.end];
             *row.sum = weights.iter().fold(*row.sum, |sum, p| s.add(sum, *p));
         } else if let Ok(scores) = <&mut [S::V; 1]>::try_from(&mut *scores) {
