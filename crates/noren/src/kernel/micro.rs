@@ -44,6 +44,8 @@ macro_rules! by_tile {
     };
 }
 
+pub(super) use by_tile;
+
 /// Scores of `rows` queries against `groups` lane groups of keys.
 ///
 /// `q` is `[rows][head_dim]`, `k` is `[groups][head_dim]` vectors, `scores` has `WIDE / LANES` vectors for a row,
