@@ -1,6 +1,7 @@
-//! The forward kernel: a generic algorithm ([`tile`]) over small vector operations ([`simd`]), and what brings it its
-//! work ([`forward`]).
+//! The kernels: generic algorithms (forward in [`tile`], backward in [`backward`]) over small vector operations
+//! ([`simd`]), and what brings them their work.
 
+pub(crate) mod backward;
 pub(crate) mod blocks;
 pub(crate) mod exp;
 pub(crate) mod forward;
@@ -19,12 +20,17 @@ use crate::Level;
 pub trait Run: Sized {
     /// Runs work that was checked.
     fn forward(level: Level, task: forward::Forward<'_, Self>);
+    /// Runs work that was checked.
+    fn backward(level: Level, task: backward::Backward<'_, Self>);
 }
 
 macro_rules! run {
     ($($element:ty),*) => {
         $(impl Run for $element {
             fn forward(level: Level, task: forward::Forward<'_, Self>) {
+                level.run(task);
+            }
+            fn backward(level: Level, task: backward::Backward<'_, Self>) {
                 level.run(task);
             }
         })*

@@ -11,8 +11,8 @@ pub(crate) struct SharedRows<'a, T = f32> {
     borrow: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: the pointer comes from an exclusive borrow that lives as long as `self`, and is only written through `write`,
-// whose contract keeps threads apart.
+// SAFETY: the pointer comes from an exclusive borrow that lives as long as `self`, and is only used through `write`
+// and `read`, whose contracts keep threads apart.
 unsafe impl<T: Element> Send for SharedRows<'_, T> {}
 // SAFETY: as for `Send`.
 unsafe impl<T: Element> Sync for SharedRows<'_, T> {}
@@ -43,6 +43,26 @@ impl<'a, T: Element> SharedRows<'a, T> {
             // SAFETY: the index is that of an element inside the shape, which `Layout` keeps inside the memory; no other
             // row shares the element, and the caller keeps others from this row.
             unsafe { self.data.offset(index).write(T::from_f32(*value)) };
+        }
+    }
+    /// Reads row `[b, h, i]`.
+    ///
+    /// # Safety
+    ///
+    /// No call of [`write`](Self::write) may be for the same row at the same time.
+    pub(crate) unsafe fn read(&self, at: [usize; 3], values: &mut [f32]) {
+        let Layout { shape, strides, .. } = self.layout;
+        assert!(at.iter().zip(&shape).all(|(i, n)| i < n) && values.len() == shape[3]);
+        let start = self.layout.index([at[0], at[1], at[2], 0]);
+        if strides[3] == 1 {
+            // SAFETY: as in `write`; nobody writes the row meanwhile.
+            let row = unsafe { std::slice::from_raw_parts(self.data.add(start), values.len()) };
+            return T::widen(row, values);
+        }
+        for (d, value) in values.iter_mut().enumerate() {
+            let index = start as isize + d as isize * strides[3];
+            // SAFETY: as in `write`.
+            *value = unsafe { self.data.offset(index).read() }.to_f32();
         }
     }
 }
