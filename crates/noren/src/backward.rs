@@ -2,7 +2,7 @@
 
 use crate::attention::check;
 use crate::kernel::backward::{Backward, Context, Gradient, Wanted};
-use crate::kernel::{output::SharedRows, scores::Modifiers};
+use crate::kernel::{rows::Erase, scores::Modifiers};
 use crate::{Bias, Dtype, Element, Error, Inputs, Level, Options, View, ViewMut};
 use noren_mask::Plan;
 
@@ -141,36 +141,36 @@ pub fn attention_backward_into<T: Element>(
     let GradientsMut { dq, dk, dv, bias, soft, sinks } = gradients;
     let of_bias = |bias: &Bias<'_>| if let Bias::Relative { .. } = bias { Gradient::Relative } else { Gradient::Bias };
     let mut arrays: Vec<_> =
-        options.bias.iter().zip(bias).filter_map(|(term, array)| Some((of_bias(term), array?))).collect();
-    arrays.extend(soft.map(|array| (Gradient::Soft, array)));
+        options.bias.iter().zip(bias).filter_map(|(term, array)| Some((of_bias(term), f32::shared(array?)))).collect();
+    arrays.extend(soft.map(|array| (Gradient::Soft, f32::shared(array))));
 
     let shape = dq.shape();
     // Sums in progress keep their digits.
     let mut sums = if T::DTYPE == Dtype::F32 { Vec::new() } else { vec![0.0f32; shape.iter().product()] };
-    let dq_sums = if sums.is_empty() { None } else { Some(SharedRows::new(ViewMut::new(&mut sums, shape)?)) };
+    let dq_sums = if sums.is_empty() { None } else { Some(f32::shared(ViewMut::new(&mut sums, shape)?)) };
     let head_dim = inputs.q.shape()[3];
     let task = Backward {
         context: Context {
             plan,
-            q: inputs.q,
-            k: inputs.k,
-            v: inputs.v,
-            out: saved.out,
-            dout: saved.dout,
+            q: T::rows(inputs.q),
+            k: T::rows(inputs.k),
+            v: T::rows(inputs.v),
+            out: T::rows(saved.out),
+            dout: T::rows(saved.dout),
             lse: saved.lse,
             modifiers: Modifiers::new(plan, head_dim, options),
             scale: options.scale_for(head_dim),
             softcap: options.softcap.map(f64::from),
             stats: Vec::new(),
         },
-        dq: SharedRows::new(dq),
+        dq: T::shared(dq),
         dq_sums,
-        dk: SharedRows::new(dk),
-        dv: SharedRows::new(dv),
+        dk: T::shared(dk),
+        dv: T::shared(dv),
         wanted: Wanted { arrays, sinks },
         threads: options.threads.unwrap_or(threads).min(threads),
     };
-    T::backward(level, task);
+    level.run(task);
     Ok(())
 }
 

@@ -2,13 +2,12 @@
 
 use super::super::blocks::{Cells, KeyBlock, fill_words};
 use super::super::exp::{exp2_minus, tanh};
-use super::super::micro::{self, BLOCK, WIDE};
+use super::super::micro::{self, BLOCK, Single, WIDE};
 use super::super::scores::Place;
 use super::super::simd::{Simd, floats, floats_mut, zeroed};
 use super::keys::Keys;
 use super::queries::Queries;
 use super::{Context, Widths};
-use crate::Element;
 use crate::options::LOWEST_SCORE;
 use std::f64::consts::LOG2_E;
 use std::ops::Range;
@@ -68,11 +67,7 @@ pub(super) fn needed(words: &[u64], masked: bool, keys: usize) -> Range<usize> {
 
 /// Finds the words of a block: which of its cells are allowed.
 #[inline(always)]
-pub(super) fn prepare<S: Simd, T: Element>(
-    context: &Context<'_, T>,
-    queries: &mut Queries<S>,
-    block: &KeyBlock,
-) -> Block {
+pub(super) fn prepare<S: Simd>(context: &Context<'_>, queries: &mut Queries<S>, block: &KeyBlock) -> Block {
     let rows = queries.rows.clone();
     let words = &mut queries.words[..rows.len()];
     let mut masked = true;
@@ -99,14 +94,14 @@ pub(super) fn prepare<S: Simd, T: Element>(
 }
 
 /// What makes the cells of a part of the rows.
-pub(super) struct Maker<'a, 'b, S: Simd, T> {
-    pub(super) context: &'a Context<'b, T>,
+pub(super) struct Maker<'a, 'b, S: Simd> {
+    pub(super) context: &'a Context<'b>,
     pub(super) queries: &'a Queries<S>,
     pub(super) keys: &'a Keys<S>,
     pub(super) tables: &'a mut Tables<S>,
 }
 
-impl<S: Simd, T: Element> Maker<'_, '_, S, T> {
+impl<S: Simd> Maker<'_, '_, S> {
     /// Makes the cells of rows `rows`, counted in the part.
     #[inline(always)]
     pub(super) fn make(&mut self, s: S, block: &Block, rows: Range<usize>, of: Of) {
@@ -139,7 +134,15 @@ impl<S: Simd, T: Element> Maker<'_, '_, S, T> {
                 }
                 let table = &mut table[(tile.start - rows.start) * (WIDE / S::LANES) + groups.start..];
                 let right = &right[(first + groups.start) * width..];
-                micro::scores(s, tile.len(), &left[tile.start * width..], right, width, groups.len(), table);
+                micro::scores::<S, Single>(
+                    s,
+                    tile.len(),
+                    &left[tile.start * width..],
+                    right,
+                    width,
+                    groups.len(),
+                    table,
+                );
             }
         }
     }
@@ -245,8 +248,8 @@ impl<S: Simd> RowCells<S> {
 }
 
 /// Scores of a row in base 2, as `f64` products of the inputs, and the derivatives of the softcap.
-pub(super) fn careful_scores<S: Simd, T: Element>(
-    context: &Context<'_, T>,
+pub(super) fn careful_scores<S: Simd>(
+    context: &Context<'_>,
     keys: &Keys<S>,
     at: Place,
     scores: &mut [f64],

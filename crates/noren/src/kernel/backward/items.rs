@@ -6,14 +6,13 @@
 //! items of several heads are begun alternately, so waiting is rare.
 
 use super::super::blocks::KeyBlocks;
-use super::super::micro::{self, BLOCK, WIDE};
+use super::super::micro::{self, BLOCK, Single, WIDE};
 use super::super::simd::{Kernel, Simd, floats, floats_mut, zeroed};
 use super::cells::{Block, Maker, Of, PHASE, Tables, needed, prepare};
 use super::keys::Keys;
 use super::micro::{add_cell, gather};
 use super::queries::{Queries, ROWS};
 use super::{Backward, Widths, on_threads, pieces};
-use crate::Element;
 use noren_mask::{PatternPlan, TileSpan};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -98,7 +97,7 @@ struct Queue {
 }
 
 /// Computes `dq`, `dk` and `dv`.
-pub(super) fn run<S: Simd, T: Element>(s: S, work: &Backward<'_, T>, threads: usize) {
+pub(super) fn run<S: Simd>(s: S, work: &Backward<'_>, threads: usize) {
     let context = &work.context;
     let shape = context.plan.shape();
     let (batch, heads, kv_heads) = (shape.batch_len(), shape.head_count(), shape.kv_head_count());
@@ -175,14 +174,14 @@ impl<S: Simd> Scratch<S> {
 }
 
 /// An item with everything it needs.
-struct Item<'a, 'b, S: Simd, T> {
-    work: &'a Backward<'b, T>,
+struct Item<'a, 'b, S: Simd> {
+    work: &'a Backward<'b>,
     queue: &'a Queue,
     item: [usize; 3],
     scratch: &'a mut Scratch<S>,
 }
 
-impl<S: Simd, T: Element> Kernel<S> for Item<'_, '_, S, T> {
+impl<S: Simd> Kernel<S> for Item<'_, '_, S> {
     #[inline(always)]
     fn run(mut self, s: S) {
         let context = &self.work.context;
@@ -228,7 +227,7 @@ impl<S: Simd, T: Element> Kernel<S> for Item<'_, '_, S, T> {
     }
 }
 
-impl<S: Simd, T: Element> Item<'_, '_, S, T> {
+impl<S: Simd> Item<'_, '_, S> {
     /// Waits until all items before are through with a part; `false` when that will never be.
     fn wait(&self, through: &AtomicU32, turn: Turn) -> bool {
         let mut rounds = 0;
@@ -339,7 +338,7 @@ impl<S: Simd, T: Element> Item<'_, '_, S, T> {
             let needed = needed(&words[tile.clone()], block.masked, all);
             if !needed.is_empty() {
                 let (weights, sums) = (&tables.grads[tile.start * per_row..], &mut sums[tile.start * vectors..]);
-                micro::accumulate(s, tile.len(), weights, needed, floats(values), k, sums);
+                micro::accumulate::<S, Single>(s, tile.len(), weights, needed, floats(values), k, sums);
             }
         }
     }

@@ -1,8 +1,8 @@
 //! The keys of an item, laid out for the five products.
 
+use super::super::rows::Rows;
 use super::super::simd::{Simd, floats, floats_mut, zeroed};
 use super::{Context, Widths};
-use crate::{Element, View};
 use std::ops::Range;
 
 /// Keys and values of a run of keys of one key-value head, padded to whole lane groups with zeros.
@@ -37,22 +37,16 @@ impl<S: Simd> Keys<S> {
 
     /// Lays out keys `keys`, which begin at a lane group.
     #[inline(always)]
-    pub(super) fn fill<T: Element>(
-        &mut self,
-        s: S,
-        context: &Context<'_, T>,
-        [batch, kv_head]: [usize; 2],
-        keys: Range<usize>,
-    ) {
+    pub(super) fn fill(&mut self, s: S, context: &Context<'_>, [batch, kv_head]: [usize; 2], keys: Range<usize>) {
         let Widths { k, v } = context.widths::<S>();
         self.first = keys.start;
         for (group, from) in keys.clone().step_by(S::LANES).enumerate() {
             let part = from..keys.end.min(from + S::LANES);
             let rows = &mut self.rows[group * k..][..k];
-            copy_rows::<S, T>(&context.k, [batch, kv_head], &part, k, rows);
+            copy_rows::<S>(&context.k, [batch, kv_head], &part, k, rows);
             self.wild[group] = !all_finite(floats(rows));
             across(s, rows, &mut self.across[group * k..][..k]);
-            copy_rows::<S, T>(&context.v, [batch, kv_head], &part, v, &mut self.line);
+            copy_rows::<S>(&context.v, [batch, kv_head], &part, v, &mut self.line);
             across(s, &self.line, &mut self.values_across[group * v..][..v]);
         }
     }
@@ -65,8 +59,8 @@ impl<S: Simd> Keys<S> {
 }
 
 /// Rows `rows` of `view` as rows of `width` values, then rows of zeros.
-fn copy_rows<S: Simd, T: Element>(
-    view: &View<'_, T>,
+fn copy_rows<S: Simd>(
+    view: &Rows<'_>,
     [batch, head]: [usize; 2],
     rows: &Range<usize>,
     width: usize,

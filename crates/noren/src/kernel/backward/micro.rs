@@ -2,7 +2,7 @@
 //!
 //! As there, one term at a time is added in ascending order, so sums have the same bits in every tile.
 
-use super::super::micro::{WIDE, by_tile};
+use super::super::micro::{Product, Single, WIDE, by_tile};
 use super::super::simd::{Simd, floats};
 use std::ops::Range;
 
@@ -29,13 +29,13 @@ pub(super) fn gather<S: Simd>(
     while column < vectors {
         let wide = S::VECTORS.min(vectors - column);
         let values = &values[column * S::LANES..];
-        by_tile!(S, keys, wide, gather_tile(s, weights, first, values, width, &mut acc[column..]));
+        by_tile!(S, Single, keys, wide, gather_tile(s, weights, first, values, width, &mut acc[column..]));
         column += wide;
     }
 }
 
 #[inline(always)]
-fn gather_tile<S: Simd, const R: usize, const N: usize>(
+fn gather_tile<S: Simd, P: Product, const R: usize, const N: usize>(
     s: S,
     weights: &[[f32; WIDE]],
     first: usize,
@@ -60,7 +60,7 @@ fn gather_tile<S: Simd, const R: usize, const N: usize>(
         for r in 0..R {
             let weight = s.splat(weights[first + r]);
             for n in 0..N {
-                sum[r][n] = s.fma(weight, value[n], sum[r][n]);
+                sum[r][n] = P::dot(s, weight, value[n], sum[r][n]);
             }
         }
     }

@@ -15,22 +15,21 @@
 //! * Weights are relative to an integer above the row's log-sum-exp, as in the forward pass; what is left, a factor between
 //!   1/2 and 1, is multiplied into the row of `dO` beforehand, which brings it into every product.
 //! * A score of several hundred has an error of 1e-5 and more in `f32`, and so has its weight. Rows whose log-sum-exp is
-//!   large are *careful*: their scores are sums of `f64` products, and so are their denominator and `delta` ([`rows`]).
+//!   large are *careful*: their scores are sums of `f64` products, and so are their denominator and `delta` ([`walk`]).
 
 mod cells;
 mod items;
 mod keys;
 mod micro;
 mod queries;
-mod rows;
+mod walk;
 
-pub(crate) use rows::{Gradient, Wanted};
+pub(crate) use walk::{Gradient, Wanted};
 
 use super::level::Task;
-use super::output::SharedRows;
+use super::rows::{Rows, SharedRows};
 use super::scores::Modifiers;
 use super::simd::Simd;
-use crate::{Element, View};
 use noren_mask::Plan;
 use std::cell::Cell;
 use std::ops::Range;
@@ -43,13 +42,13 @@ const CAREFUL: f32 = 64.0;
 const WORTH_A_THREAD: u64 = 1 << 20;
 
 /// What all work of a call reads.
-pub(crate) struct Context<'a, T> {
+pub(crate) struct Context<'a> {
     pub(crate) plan: &'a Plan,
-    pub(crate) q: View<'a, T>,
-    pub(crate) k: View<'a, T>,
-    pub(crate) v: View<'a, T>,
-    pub(crate) out: View<'a, T>,
-    pub(crate) dout: View<'a, T>,
+    pub(crate) q: Rows<'a>,
+    pub(crate) k: Rows<'a>,
+    pub(crate) v: Rows<'a>,
+    pub(crate) out: Rows<'a>,
+    pub(crate) dout: Rows<'a>,
     /// `[batch, heads, q_len]`.
     pub(crate) lse: &'a [f32],
     pub(crate) modifiers: Modifiers<'a>,
@@ -79,18 +78,23 @@ struct Widths {
 }
 
 /// The backward pass of arguments that were checked.
-pub struct Backward<'a, T> {
-    pub(crate) context: Context<'a, T>,
-    pub(crate) dq: SharedRows<'a, T>,
-    /// Sums of `dq` on their way, where `T` cannot hold them.
+pub(crate) struct Backward<'a> {
+    pub(crate) context: Context<'a>,
+    pub(crate) dq: SharedRows<'a>,
+    /// Sums of `dq` on their way, where its type cannot hold them.
     pub(crate) dq_sums: Option<SharedRows<'a>>,
-    pub(crate) dk: SharedRows<'a, T>,
-    pub(crate) dv: SharedRows<'a, T>,
+    pub(crate) dk: SharedRows<'a>,
+    pub(crate) dv: SharedRows<'a>,
     pub(crate) wanted: Wanted<'a>,
     pub(crate) threads: usize,
 }
 
-impl<T: Element> Task for Backward<'_, T> {
+impl Task for Backward<'_> {
+    /// Products are of `f32`.
+    fn pairs(&self) -> bool {
+        false
+    }
+
     fn run<S: Simd>(mut self, s: S) {
         let shape = self.context.plan.shape();
         let cells = (self.context.plan.patterns().iter().enumerate())
@@ -102,16 +106,16 @@ impl<T: Element> Task for Backward<'_, T> {
             .sum::<u64>();
         let work = cells.saturating_mul(self.context.q.shape()[3] as u64);
         let threads = self.threads.min((work / WORTH_A_THREAD) as usize + 1);
-        self.context.stats = rows::stats(&self.context, threads);
-        rows::refine(s, &mut self.context, threads);
+        self.context.stats = walk::stats(&self.context, threads);
+        walk::refine(s, &mut self.context, threads);
         items::run(s, &self, threads);
-        rows::modifiers(s, &self.context, self.wanted, threads);
+        walk::modifiers(s, &self.context, self.wanted, threads);
     }
 }
 
-impl<T: Element> Context<'_, T> {
+impl Context<'_> {
     fn widths<S: Simd>(&self) -> Widths {
-        let width = |view: &View<'_, T>| view.shape()[3].next_multiple_of(S::LANES);
+        let width = |view: &Rows<'_>| view.shape()[3].next_multiple_of(S::LANES);
         Widths { k: width(&self.k), v: width(&self.v) }
     }
 

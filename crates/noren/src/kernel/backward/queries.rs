@@ -3,7 +3,6 @@
 use super::super::simd::{Simd, floats, floats_mut, zeroed};
 use super::keys::all_finite;
 use super::{Context, Widths};
-use crate::Element;
 use std::ops::Range;
 
 /// Most rows in a part: what keys gather from them stays in registers as long.
@@ -63,7 +62,7 @@ impl<S: Simd> Queries<S> {
 
     /// Takes in rows `rows`, at most `ROWS`.
     #[inline(always)]
-    pub(super) fn fill<T: Element>(&mut self, context: &Context<'_, T>, [batch, head]: [usize; 2], rows: Range<usize>) {
+    pub(super) fn fill(&mut self, context: &Context<'_>, [batch, head]: [usize; 2], rows: Range<usize>) {
         let Widths { k, v } = context.widths::<S>();
         (self.batch, self.head, self.rows) = (batch, head, rows.clone());
         (self.dead, self.careful) = (false, false);

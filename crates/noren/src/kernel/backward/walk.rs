@@ -2,7 +2,7 @@
 
 use super::super::blocks::KeyBlocks;
 use super::super::micro::{BLOCK, WIDE};
-use super::super::output::SharedRows;
+use super::super::rows::SharedRows;
 use super::super::scores::Place;
 use super::super::simd::{Kernel, Simd, floats};
 use super::cells::{Block, Maker, Of, PHASE, Tables, careful_scores, prepare};
@@ -10,14 +10,13 @@ use super::items::item_keys;
 use super::keys::Keys;
 use super::queries::{Queries, ROWS};
 use super::{CAREFUL, Context, RowStats, for_each, pieces};
-use crate::{Element, ViewMut};
 use std::f64::consts::LOG2_E;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 /// The gradients of score modifiers that are asked for.
 pub(crate) struct Wanted<'a> {
-    pub(crate) arrays: Vec<(Gradient, ViewMut<'a>)>,
+    pub(crate) arrays: Vec<(Gradient, SharedRows<'a>)>,
     pub(crate) sinks: Option<&'a mut [f32]>,
 }
 
@@ -30,7 +29,7 @@ pub(crate) enum Gradient {
 }
 
 /// The statistics of all rows; careful ones lack their denominator.
-pub(super) fn stats<T: Element>(context: &Context<'_, T>, threads: usize) -> Vec<RowStats> {
+pub(super) fn stats(context: &Context<'_>, threads: usize) -> Vec<RowStats> {
     let [batch, heads, q_len, v_dim] = context.out.shape();
     let mut all = vec![RowStats::default(); batch * heads * q_len];
     let slices: Vec<_> = all.chunks_mut(ROWS).map(Mutex::new).collect();
@@ -78,7 +77,7 @@ struct Scratch<S: Simd> {
 }
 
 impl<S: Simd> Scratch<S> {
-    fn new<T: Element>(context: &Context<'_, T>) -> Self {
+    fn new(context: &Context<'_>) -> Self {
         let widths = context.widths::<S>();
         let keys = item_keys(widths).min(context.k.shape()[2].next_multiple_of(S::LANES));
         Scratch { keys: Keys::new(keys, widths), queries: Queries::new(widths), tables: Tables::new() }
@@ -86,8 +85,8 @@ impl<S: Simd> Scratch<S> {
 }
 
 /// Visits the cells of rows of one head: keys by item, in each the rows in order, and for each row blocks of keys.
-struct Walk<'a, 'b, S: Simd, T, F> {
-    context: &'a Context<'b, T>,
+struct Walk<'a, 'b, S: Simd, F> {
+    context: &'a Context<'b>,
     scratch: &'a mut Scratch<S>,
     /// Batch row and head.
     head: [usize; 2],
@@ -115,7 +114,7 @@ impl<S: Simd> RowCells<'_, S> {
     }
 }
 
-impl<S: Simd, T: Element, F: FnMut(RowCells<'_, S>)> Kernel<S> for Walk<'_, '_, S, T, F> {
+impl<S: Simd, F: FnMut(RowCells<'_, S>)> Kernel<S> for Walk<'_, '_, S, F> {
     #[inline(always)]
     fn run(mut self, s: S) {
         let context = self.context;
@@ -151,7 +150,7 @@ impl<S: Simd, T: Element, F: FnMut(RowCells<'_, S>)> Kernel<S> for Walk<'_, '_, 
     }
 }
 
-impl<S: Simd, T: Element, F: FnMut(RowCells<'_, S>)> Walk<'_, '_, S, T, F> {
+impl<S: Simd, F: FnMut(RowCells<'_, S>)> Walk<'_, '_, S, F> {
     #[inline(always)]
     fn phase(&mut self, s: S, block: &Block, rows: Range<usize>, kv_len: usize) {
         let Scratch { keys, queries, tables } = &mut *self.scratch;
@@ -185,7 +184,7 @@ struct Softmax {
 }
 
 /// Finds the denominators and deltas of careful rows.
-pub(super) fn refine<S: Simd, T: Element>(s: S, context: &mut Context<'_, T>, threads: usize) {
+pub(super) fn refine<S: Simd>(s: S, context: &mut Context<'_>, threads: usize) {
     let [_, heads, q_len, _] = context.q.shape();
     let found = Mutex::new(Vec::new());
     let of_head: Vec<usize> = (context.stats.chunks(q_len).enumerate())
@@ -227,7 +226,7 @@ pub(super) fn refine<S: Simd, T: Element>(s: S, context: &mut Context<'_, T>, th
 }
 
 impl Softmax {
-    fn add<S: Simd, T: Element>(&mut self, context: &Context<'_, T>, cells: &RowCells<'_, S>) {
+    fn add<S: Simd>(&mut self, context: &Context<'_>, cells: &RowCells<'_, S>) {
         let (mut scores, mut slopes, mut soft) = ([0.0; WIDE], [0.0; WIDE], [1.0; WIDE]);
         let count = cells.grads.len();
         careful_scores(context, cells.keys, cells.at, &mut scores[..count], &mut slopes);
@@ -246,7 +245,7 @@ impl Softmax {
 }
 
 /// Computes the gradients of score modifiers.
-pub(super) fn modifiers<S: Simd, T: Element>(s: S, context: &Context<'_, T>, wanted: Wanted<'_>, threads: usize) {
+pub(super) fn modifiers<S: Simd>(s: S, context: &Context<'_>, wanted: Wanted<'_>, threads: usize) {
     for (gradient, array) in wanted.arrays {
         match gradient {
             Gradient::Bias => dense(s, context, Of::Scores, array, threads),
@@ -270,10 +269,9 @@ fn summed(dim: usize, at: usize, len: usize) -> Range<usize> {
 }
 
 /// The gradients of an array that is broadcast over the cells.
-fn dense<S: Simd, T: Element>(s: S, context: &Context<'_, T>, of: Of, array: ViewMut<'_>, threads: usize) {
+fn dense<S: Simd>(s: S, context: &Context<'_>, of: Of, array: SharedRows<'_>, threads: usize) {
     let [batch, heads, q_len, _] = context.q.shape();
     let dims = array.shape();
-    let array = SharedRows::new(array);
     // Each piece of work has elements of its own and adds to them in the order of batch rows, heads, keys and rows.
     let pieces_of_rows: Vec<Range<usize>> =
         if dims[2] == 1 { vec![0..q_len] } else { pieces(0..q_len, ROWS).collect() };
@@ -305,7 +303,7 @@ fn dense<S: Simd, T: Element>(s: S, context: &Context<'_, T>, of: Of, array: Vie
 }
 
 /// The gradients of a table by distance.
-fn relative<S: Simd, T: Element>(s: S, context: &Context<'_, T>, table: ViewMut<'_>, threads: usize) {
+fn relative<S: Simd>(s: S, context: &Context<'_>, table: SharedRows<'_>, threads: usize) {
     let [batch, heads, q_len, _] = context.q.shape();
     let [_, table_heads, _, width] = table.shape();
     let reach = width as i64 / 2;
@@ -324,7 +322,6 @@ fn relative<S: Simd, T: Element>(s: S, context: &Context<'_, T>, table: ViewMut<
             s.run(Walk { context, scratch: &mut scratch, head: [b, h], rows: 0..q_len, of: Some(Of::Scores), visit });
         }
     });
-    let table = SharedRows::new(table);
     let of_heads: Vec<Vec<f64>> =
         of_heads.into_iter().map(|sums| sums.into_inner().unwrap_or_else(PoisonError::into_inner)).collect();
     for head in 0..table_heads {
