@@ -7,7 +7,7 @@ use super::super::scores::Place;
 use super::super::simd::{Simd, floats, floats_mut, zeroed};
 use super::keys::Keys;
 use super::queries::Queries;
-use super::{Context, Widths};
+use super::{Context, Widths, pieces};
 use crate::options::LOWEST_SCORE;
 use std::f64::consts::LOG2_E;
 use std::ops::Range;
@@ -26,8 +26,7 @@ pub(super) enum Of {
     Soft,
 }
 
-/// A phase's cells, `[PHASE][WIDE]`; what is outside the lane groups that a register tile of rows needs is left over from
-/// earlier blocks.
+/// A phase's cells, `[PHASE][WIDE]`; what is outside the block's lane groups is left over from earlier blocks.
 pub(super) struct Tables<S: Simd> {
     /// Scores, then weights, both but for the rows' factors, which [`Queries::dout`] has.
     pub(super) weights: Vec<S::V>,
@@ -109,8 +108,21 @@ impl<S: Simd> Maker<'_, '_, S> {
         for tile in rows.clone().step_by(S::ROWS).map(|from| from..rows.end.min(from + S::ROWS)) {
             let needed = needed(&self.queries.words[tile.clone()], block.masked, block.groups.len() * S::LANES);
             let groups = needed.start / S::LANES..needed.end.div_ceil(S::LANES);
-            if !groups.is_empty() {
-                tile.for_each(|r| self.weigh(s, block, r, r - rows.start, groups.clone(), of));
+            for r in tile {
+                let slot = (r - rows.start) * (WIDE / S::LANES);
+                if !groups.is_empty() {
+                    self.weigh(s, block, r, slot, groups.clone(), of);
+                    if block.masked && self.queries.words[r].is_power_of_two() {
+                        self.clear_lone(block, r, slot);
+                    }
+                }
+                if groups.len() < block.groups.len() {
+                    // Keys gather from rows that read some of their neighbours alone.
+                    for table in [&mut self.tables.weights, &mut self.tables.grads] {
+                        table[slot..slot + groups.start].fill(s.splat(0.0));
+                        table[slot + groups.end..slot + block.groups.len()].fill(s.splat(0.0));
+                    }
+                }
             }
         }
     }
@@ -147,7 +159,7 @@ impl<S: Simd> Maker<'_, '_, S> {
         }
     }
 
-    /// Turns row `r` of the part, at `slot` of the tables, into weights and gradients.
+    /// Turns row `r` of the part, from vector `slot` of the tables on, into weights and gradients.
     #[inline(always)]
     fn weigh(&mut self, s: S, block: &Block, r: usize, slot: usize, groups: Range<usize>, of: Of) {
         let context = self.context;
@@ -155,7 +167,7 @@ impl<S: Simd> Maker<'_, '_, S> {
         let queries = self.queries;
         let place = Place { batch: queries.batch, head: queries.head, row: queries.rows.start + r, key: block.key };
         let keys = (groups.end * S::LANES).min(context.k.shape()[2] - block.key);
-        let slot = slot * (WIDE / S::LANES)..(slot + 1) * (WIDE / S::LANES);
+        let slot = slot..slot + WIDE / S::LANES;
         let tables = &mut *self.tables;
         let (scores, slopes) = (&mut tables.weights[slot.clone()], &mut tables.slopes[slot.clone()]);
         let mut top = queries.tops[r];
@@ -213,6 +225,30 @@ impl<S: Simd> Maker<'_, '_, S> {
             row.weigh(s, scores, grads);
         } else {
             row.weigh(s, scores, grads);
+        }
+    }
+
+    /// A row's only key has a weight of 1 whatever its score: its gradient is 0, not what rounding leaves of it.
+    fn clear_lone(&mut self, block: &Block, r: usize, slot: usize) {
+        let Maker { context, queries, .. } = self;
+        let at = queries.words[r].trailing_zeros() as usize;
+        let weight = floats(&self.tables.weights[slot..])[at] * queries.factors[r];
+        if weight < 0.99 || context.modifiers.sinks.is_some() || context.modifiers.soften() {
+            return;
+        }
+        let pattern = &context.plan.patterns()[context.plan.pattern_of(queries.batch, queries.head)];
+        let row = (queries.rows.start + r) as u32;
+        let key = (block.key + at) as u32;
+        let mut words = [0; 16];
+        let mut others = |from: u32, to: u32| {
+            pieces(from as usize..to as usize, 64 * 16).any(|keys| {
+                let words = &mut words[..keys.len().div_ceil(64)];
+                fill_words(pattern, &(row as usize..row as usize + 1), &keys, words);
+                words.iter().any(|word| *word != 0)
+            })
+        };
+        if !others(0, key) && !others(key + 1, pattern.kv_len()) {
+            floats_mut(&mut self.tables.grads[slot..])[at] = 0.0;
         }
     }
 }
