@@ -39,7 +39,7 @@ pub struct Attention<T = f32> {
 
 /// Masked attention, `softmax(scale * q k^T + ..., over the keys that plan allows) v`.
 ///
-/// The shapes of `inputs` are those of the plan. Values of [`bf16`](crate::bf16) and [`f16`](crate::f16) are widened,
+/// The shapes of `inputs` are those of the plan. Values of [`bf16`](crate::bf16) and [`f16`](struct@crate::f16) are widened,
 /// everything is computed in `f32`, and the output is rounded once, at the end.
 ///
 /// A row's result depends on what the row may read and on the processor path, and on nothing else, to the bit: not on

@@ -28,8 +28,8 @@
 //! ```
 //!
 //! [`View`] takes any strides, so `[batch, length, heads, head_dim]` memory needs no copy; [`attention_into`] writes
-//! where you say. Arrays hold `f32`, [`bf16`] or [`f16`] ([`Element`]), all of a call the same. [`Options`] holds the scale and everything that may be done to scores: softcap, bias, ALiBi, soft
-//! weights, sinks.
+//! where you say. Arrays hold `f32`, [`bf16`] or [`f16`](struct@f16) ([`Element`]), all of a call the same. [`Options`]
+//! holds the scale and everything that may be done to scores: softcap, bias, ALiBi, soft weights, sinks.
 //!
 //! # What is promised
 //!
