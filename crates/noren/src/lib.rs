@@ -53,6 +53,7 @@ mod kernel;
 mod options;
 pub mod reference;
 mod view;
+mod weights;
 
 pub use attention::{Attention, Inputs, Outputs, attention, attention_into};
 pub use dropout::Dropout;
@@ -66,6 +67,7 @@ pub use noren_mask::{
 };
 pub use options::{Bias, Options};
 pub use view::{View, ViewMut};
+pub use weights::attention_weights;
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
