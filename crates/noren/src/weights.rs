@@ -62,6 +62,6 @@ mod tests {
         ] {
             assert_eq!(ask(at, rows).unwrap_err().to_string(), message);
         }
-        assert_eq!(ask([0, 0], 1..1).unwrap(), []);
+        assert!(ask([0, 0], 1..1).unwrap().is_empty());
     }
 }
