@@ -30,6 +30,7 @@ use super::level::Task;
 use super::rows::{Rows, SharedRows};
 use super::scores::Modifiers;
 use super::simd::Simd;
+use crate::Level;
 use noren_mask::Plan;
 use std::cell::Cell;
 use std::ops::Range;
@@ -110,6 +111,13 @@ impl Task for Backward<'_> {
         walk::refine(s, &mut self.context, threads);
         items::run(s, &self, threads);
         walk::modifiers(s, &self.context, self.wanted, threads);
+    }
+}
+
+impl Backward<'_> {
+    /// Not generic, so that the kernels are compiled with this crate and not again with every crate that calls it.
+    pub(crate) fn compute_on(self, level: Level) {
+        level.run(self);
     }
 }
 
