@@ -6,7 +6,7 @@ mod common;
 mod random;
 mod scene;
 
-use common::{Array, assert_same_bits, difference, inputs};
+use common::{assert_same_bits, difference, inputs};
 use noren::{Attention, Level, reference};
 use scene::case::{Case, POISON, check, poisoned};
 use scene::{Part, Scene};
