@@ -7,7 +7,7 @@ fn plan(mask: &str, shape: &Shape, facts: &Facts) -> Plan {
     let mask: Mask = mask.parse().unwrap_or_else(|e| panic!("{mask}: {e}"));
     mask.bind(shape, facts)
         .unwrap_or_else(|e| panic!("{mask}: {e}"))
-        .plan_with(&PlanOptions { block_q: 64, block_kv: 64 })
+        .plan_with(&PlanOptions { block_q: 64, block_kv: 64, ..PlanOptions::default() })
 }
 
 fn assert_same(a: &Plan, b: &Plan) {
@@ -138,7 +138,7 @@ proptest! {
             .levels((0..kv).map(|i| (seed >> (i % 50) & 3) as i64).collect::<Vec<_>>())
             .array("a", Array::keep(&[new, kv], &(0..new * kv).map(|i| seed >> (i % 59) & 1 == 1).collect::<Vec<_>>())?);
         let shape = Shape::cached(past, new).batch(batch).heads(heads);
-        let plan = masks[which].parse::<Mask>()?.bind(&shape, &facts)?.plan_with(&PlanOptions { block_q, block_kv });
+        let plan = masks[which].parse::<Mask>()?.bind(&shape, &facts)?.plan_with(&PlanOptions { block_q, block_kv, ..PlanOptions::default() });
         let json = plan.to_json()?;
         let again = Plan::from_json(&json)?;
         assert_same(&again, &plan);
