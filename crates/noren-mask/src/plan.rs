@@ -7,6 +7,7 @@ use crate::pattern::row_words;
 use crate::reorder::{MOST_CLASSES, Reordering};
 use crate::shape::Shape;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -397,6 +398,14 @@ impl Plan {
     /// How it was cut.
     pub fn options(&self) -> &PlanOptions {
         &self.options
+    }
+
+    /// The same plan with every query and key at its own place, for what reads tiles and knows no order.
+    pub fn in_place(&self) -> Cow<'_, Plan> {
+        match self.patterns.iter().any(|p| p.reordering.is_some()) {
+            true => Cow::Owned(self.bound.plan_with(&PlanOptions { reorder: Reorder::Never, ..self.options })),
+            false => Cow::Borrowed(self),
+        }
     }
 
     /// The distinct patterns.

@@ -28,7 +28,7 @@ fn the_form_is_as_described() {
         concat!(
             r#"{"version":1,"mask":"causal & padding","#,
             r#""shape":{"batch":2,"heads":2,"kv_heads":2,"q_len":70,"kv_len":70,"query_offset":0},"#,
-            r#""facts":{"lengths":[70,3],"side":"left"},"options":{"block_q":64,"block_kv":64},"pattern_of":[0,0,1,1],"#,
+            r#""facts":{"lengths":[70,3],"side":"left"},"options":{"block_q":64,"block_kv":64,"reorder":"auto"},"pattern_of":[0,0,1,1],"#,
             r#""patterns":[{"rows":[0,64,70],"spans":[[[0,64,"mixed"]],[[0,65,"full"],[65,70,"mixed"]]]},"#,
             r#"{"rows":[0,64,70],"spans":[[],[[67,70,"mixed"]]]}]}"#
         )

@@ -8,7 +8,7 @@
 //!
 //! * Scores are in base 2, and the running maximum is rounded up to an *integer*. When it rises, what was summed so far
 //!   is multiplied by a power of two, which rounds nothing.
-//! * Outputs add one key at a time in ascending order; denominators add in lanes that follow the key's index and are put
+//! * Outputs add one key at a time in the plan's order of keys; denominators add in lanes that follow the key's place in it and are put
 //!   together in a tree that has no first lane ([`total`]).
 //! * Hidden cells are replaced, never multiplied away: minus infinity as a score, 0 as a weight, and where a hidden value
 //!   may be infinite or NaN the cell is skipped.
@@ -41,7 +41,7 @@ pub(crate) struct Context<'a> {
     pub(crate) lse: Option<SharedRows<'a>>,
 }
 
-/// Query rows `rows` of heads `heads`, which share a pattern and a key-value head.
+/// Query rows at places `rows` of heads `heads`, which share a pattern and a key-value head.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     pub(crate) batch: usize,
@@ -190,8 +190,10 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
     /// Head and query row of row `r` of the job.
     #[inline(always)]
     fn place(&self, r: usize, key: usize) -> Place {
-        let Job { batch, heads, rows, .. } = self.job;
-        Place { batch: *batch, head: heads.start + r / rows.len(), row: rows.start + r % rows.len(), key }
+        let Job { batch, heads, rows, pattern, .. } = self.job;
+        let place = rows.start + r % rows.len();
+        let row = self.context.plan.patterns()[*pattern].query_at(place as u32) as usize;
+        Place { batch: *batch, head: heads.start + r / rows.len(), row, key }
     }
 
     /// Empties the sums and scales the queries.
@@ -356,7 +358,7 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
         if modifiers.change_scores() {
             modifiers.apply(s, self.place(r, key), keys, &mut self.scratch.scores[at..][..per_row]);
         }
-        let place = self.place(r, key);
+        let place = modifiers.soften().then(|| self.place(r, key));
         let width = self.head.v_width::<S>() / S::LANES;
         let scratch = &mut *self.scratch;
         let bits = scratch.words[r];
@@ -368,7 +370,7 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
         };
         let scores = &mut scratch.scores[vectors.clone()];
         let word = masked.then(|| bits >> (groups.start * group::<S, P>()));
-        if modifiers.soften() {
+        if let Some(place) = place {
             row.rise(s, word, scores);
             let maximum = s.splat(*row.maximum);
             scores.iter_mut().for_each(|x| *x = exp2_minus(s, *x, maximum));
