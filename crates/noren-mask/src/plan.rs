@@ -136,7 +136,7 @@ pub struct PatternPlan {
 /// Orders with more runs than this are not tried: they would cost more than they save.
 const MOST_RUNS: u64 = 4096;
 /// The part of a pattern's cost that an order must save before [`Reorder::Auto`] changes the order of a row's keys for it.
-const GAIN: u64 = 4;
+const GAIN: u64 = 8;
 /// And the cells: small plans keep the order of keys, so that it does not hang on a little more or less of them.
 const LEAST_GAIN: u64 = 1 << 20;
 

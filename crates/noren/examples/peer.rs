@@ -1,6 +1,6 @@
 //! Times attention the way the peer benchmark wants it: `--mask full|causal|swa256|padding|docs8|causalpad|perhead|stride8|longformer|scattered`,
 //! `--h`, `--hkv`, `--d`, `--n`, `--m`, `--dtype f32|bf16|f16`, `--threads`, `--runs`, `--minruns`, `--budget` (seconds), and beyond its
-//! protocol `--level`, `--block` (query rows in a tile of the plan) and `--reorder never`.
+//! protocol `--level`, `--block` (query rows in a tile of the plan) and `--reorder auto|never|always`.
 //!
 //! The last line printed is JSON: `{"base_rss_mb": .., "peak_rss_mb": .., "ms": [..], ...}`; peak memory is that of the
 //! process, `base` what it was before the plan was made and the first run begun.
@@ -33,7 +33,11 @@ fn measure<T: Element>() -> Result<(), Failure> {
     let (mask, facts) = mask(&text("--mask").unwrap_or("full".into()), h, m)?;
     let shape = Shape::cached(m - n, n).heads(h).kv_heads(kv_heads);
     let block_q = number("--block", 96) as u32;
-    let reorder = if text("--reorder").as_deref() == Some("never") { Reorder::Never } else { Reorder::Auto };
+    let reorder = match text("--reorder").as_deref() {
+        Some("never") => Reorder::Never,
+        Some("always") => Reorder::Always,
+        _ => Reorder::Auto,
+    };
     let plan = mask.bind(&shape, &facts)?.plan_with(&PlanOptions { block_q, reorder, ..PlanOptions::default() });
     let level = text("--level").map(|name| name.parse()).transpose()?;
     let options = Options { level, threads: Some(threads), ..Options::default() };

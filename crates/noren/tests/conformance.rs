@@ -5,7 +5,7 @@ mod common;
 use common::{Array, Tensors, check_accuracy, difference, inputs, run, testdata};
 use noren::reference::{self, Told};
 use noren::{Bias, Element, Level, Options, bf16, f16};
-use noren_mask::{Facts, Plan, Score, Shape, Spec};
+use noren_mask::{Facts, Plan, PlanOptions, Reorder, Score, Shape, Spec};
 use serde_json::Value;
 
 /// One case: the arrays, the plan of its mask, and the score modifiers as the text names them.
@@ -82,8 +82,11 @@ fn every_level_meets_the_stored_results() {
         let [q, k, v, out, lse] = ["q", "k", "v", "out", "lse"].map(|name| case.tensors.array(name));
         let tolerance = case.tolerance();
         case.with_options(|options| {
-            for level in Level::available() {
-                let got = run(&q, &k, &v, &case.plan, *level, options);
+            let reordered = [Reorder::Always, Reorder::Residues(3)]
+                .map(|reorder| case.plan.bound().plan_with(&PlanOptions { reorder, ..PlanOptions::default() }));
+            let plans = || std::iter::once(&case.plan).chain(&reordered);
+            for (level, plan) in Level::available().iter().flat_map(|level| plans().map(move |plan| (level, plan))) {
+                let got = run(&q, &k, &v, plan, *level, options);
                 let worst = difference(&got.out, &doubles(&out)).max(difference(&got.lse, &doubles(&lse)));
                 assert!(worst <= tolerance, "{} on {level}: off by {worst:.1e} of the largest value", case.name);
             }

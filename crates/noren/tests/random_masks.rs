@@ -8,7 +8,7 @@ mod scene;
 
 use common::{Array, assert_same_bits, difference, inputs};
 use noren::{Attention, Level, reference};
-use noren_mask::{BoundMask, Mask, Plan, PlanOptions, Shape};
+use noren_mask::{BoundMask, Mask, Plan, PlanOptions, Reorder, Shape, atoms};
 use proptest::prelude::*;
 use random::cases::{self, World};
 use scene::{Dice, Part, Scene};
@@ -17,10 +17,11 @@ use std::sync::OnceLock;
 const CASES: u32 = 1000;
 const POISON: [f32; 4] = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e30];
 
-/// A mask that is bound, a plan of it in tiles of some size, content for it, and further chance.
+/// A mask that is bound, a plan of it in tiles of some size and some order, content for it, and further chance.
 struct Case {
     bound: BoundMask,
     plan: Plan,
+    reorder: Reorder,
     scene: Scene,
     dice: Dice,
     name: String,
@@ -32,11 +33,27 @@ impl Case {
         let bound = world.bind(mask);
         let plan = bound.plan_with(options);
         let scene = Scene::random(bound.shape(), &mut dice);
-        Case { bound, plan, scene, dice, name: format!("{mask} in tiles of {}", options.block_q) }
+        let name = format!("{mask} in tiles of {}, reordered {:?}", options.block_q, options.reorder);
+        Case { bound, plan, reorder: options.reorder, scene, dice, name }
     }
 
     fn shape(&self) -> &Shape {
         self.bound.shape()
+    }
+
+    /// A case in which other masks of the same cells are planned in the same order: every query and key at its own place or,
+    /// where all distances are multiples of a number, by residue classes.
+    fn in_an_order(mut self) -> Case {
+        self.reorder = Reorder::Never;
+        if self.dice.chance(40) {
+            let step = 2 + self.dice.below(5);
+            let mask = self.bound.mask() & &atoms::stride(step as u64);
+            self.bound = mask.bind(self.bound.shape(), self.bound.facts()).unwrap();
+            self.reorder = Reorder::Residues(step as u32);
+        }
+        self.plan = self.bound.plan_with(&PlanOptions { reorder: self.reorder, ..*self.plan.options() });
+        self.name = format!("{} by {:?}", self.bound.mask(), self.plan.options());
+        self
     }
 
     /// Some row, as `[batch, head, query]`.
@@ -158,7 +175,8 @@ fn threads_tiles_and_strides_change_no_bit() {
     let pool = POOL.get_or_init(|| rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap());
     check(|mut case| {
         for level in Level::available() {
-            let expected = case.scene.run(&case.bound.plan(), *level, 1);
+            let usual = PlanOptions { reorder: case.reorder, ..PlanOptions::default() };
+            let expected = case.scene.run(&case.bound.plan_with(&usual), *level, 1);
             for threads in [1, 2] {
                 let got = pool.install(|| case.scene.run(&case.plan, *level, threads));
                 assert_same_output(&got, &expected, &format!("{} on {level}, {threads} threads", case.name));
@@ -172,7 +190,7 @@ fn threads_tiles_and_strides_change_no_bit() {
 /// Runs a part of the case and compares its rows with those of the whole.
 fn check_part(case: &mut Case, part: &Part, what: &str) {
     let (scene, bound) = part.cut(&case.scene, &case.bound, &case.plan, &mut case.dice);
-    let plan = bound.plan();
+    let plan = bound.plan_with(&PlanOptions { reorder: case.reorder, ..PlanOptions::default() });
     for level in Level::available() {
         let (whole, got) = (case.scene.run(&case.plan, *level, 1), scene.run(&plan, *level, 1));
         for (h, i) in (0..whole.shape[1]).flat_map(|h| part.rows.clone().map(move |i| (h, i))) {
@@ -186,7 +204,8 @@ fn check_part(case: &mut Case, part: &Part, what: &str) {
 
 #[test]
 fn a_batch_row_gives_the_same_bits_alone() {
-    check(|mut case| {
+    check(|case| {
+        let mut case = case.in_an_order();
         let batch = case.dice.below(case.shape().batch_len());
         let (rows, keys) = (0..case.shape().q_len(), 0..case.shape().kv_len());
         check_part(&mut case, &Part { batch, rows, keys, queries_before: 0, keys_before: 0 }, "alone");
@@ -195,7 +214,8 @@ fn a_batch_row_gives_the_same_bits_alone() {
 
 #[test]
 fn padding_on_the_left_changes_no_bit() {
-    check(|mut case| {
+    check(|case| {
+        let mut case = case.in_an_order();
         let batch = case.dice.below(case.shape().batch_len());
         let (rows, keys) = (0..case.shape().q_len(), 0..case.shape().kv_len());
         let (queries_before, keys_before) = (case.dice.below(30), case.dice.below(100));
@@ -207,7 +227,8 @@ fn padding_on_the_left_changes_no_bit() {
 /// The keys after the last one that a row may read need not be there yet.
 #[test]
 fn decoding_row_by_row_changes_no_bit() {
-    check(|mut case| {
+    check(|case| {
+        let mut case = case.in_an_order();
         for _ in 0..3 {
             let [batch, _, i] = case.some_row();
             let heads = 0..case.shape().head_count();
