@@ -55,6 +55,8 @@ pub(crate) struct Job {
 
 /// A worker's memory, used for one job after the other.
 pub(crate) struct Scratch<S: Simd> {
+    /// The query rows at the job's places.
+    rows: Vec<usize>,
     /// Queries, `[rows][words]`: times the scale where words are `f32`, as they were given where words are pairs.
     queries: Vec<f32>,
     /// A query on its way there.
@@ -80,6 +82,7 @@ impl<S: Simd> Scratch<S> {
     pub(crate) fn new(rows: usize, head_dim: usize, words: usize, v_width: usize) -> Self {
         let width = v_width / S::LANES;
         Scratch {
+            rows: Vec::new(),
             queries: vec![0.0; rows * words],
             query: vec![0.0; head_dim],
             scores: zeroed(PHASE * WIDE / S::LANES),
@@ -190,15 +193,16 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
     /// Head and query row of row `r` of the job.
     #[inline(always)]
     fn place(&self, r: usize, key: usize) -> Place {
-        let Job { batch, heads, rows, pattern, .. } = self.job;
-        let place = rows.start + r % rows.len();
-        let row = self.context.plan.patterns()[*pattern].query_at(place as u32) as usize;
-        Place { batch: *batch, head: heads.start + r / rows.len(), row, key }
+        let Job { batch, heads, rows, .. } = self.job;
+        Place { batch: *batch, head: heads.start + r / rows.len(), row: self.scratch.rows[r % rows.len()], key }
     }
 
     /// Empties the sums and scales the queries.
     #[inline(always)]
     fn start(&mut self, s: S) {
+        let plan = &self.context.plan.patterns()[self.job.pattern];
+        self.scratch.rows.clear();
+        self.scratch.rows.extend(self.job.rows.clone().map(|place| plan.query_at(place as u32) as usize));
         let (rows, words) = (self.row_count(), self.head.words::<P>());
         let width = self.head.v_width::<S>() / S::LANES;
         let factor = self.context.modifiers.query_factor;
@@ -358,7 +362,7 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
         if modifiers.change_scores() {
             modifiers.apply(s, self.place(r, key), keys, &mut self.scratch.scores[at..][..per_row]);
         }
-        let place = modifiers.soften().then(|| self.place(r, key));
+        let place = self.place(r, key);
         let width = self.head.v_width::<S>() / S::LANES;
         let scratch = &mut *self.scratch;
         let bits = scratch.words[r];
@@ -370,7 +374,7 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
         };
         let scores = &mut scratch.scores[vectors.clone()];
         let word = masked.then(|| bits >> (groups.start * group::<S, P>()));
-        if let Some(place) = place {
+        if modifiers.soften() {
             row.rise(s, word, scores);
             let maximum = s.splat(*row.maximum);
             scores.iter_mut().for_each(|x| *x = exp2_minus(s, *x, maximum));
@@ -393,13 +397,20 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
             row.weigh(s, word, scores);
         }
         if P::TERMS == 2 {
-            let sum = &mut scratch.rounded[r];
+            let weights = &scratch.scores[at..][..per_row];
+            let rounded =
+                groups.clone().map(|pair| s.unpair(s.pair_neighbours(weights[2 * pair], weights[2 * pair + 1])));
+            let sum = rounded.fold(scratch.rounded[r], |sum, [low, high]| s.add(sum, s.add(low, high)));
+            scratch.rounded[r] = sum;
+        }
+        if let Some(dropout) = modifiers.dropout {
+            let first = Place { key: key + groups.start * group::<S, P>(), ..place };
+            dropout.apply(s, first, modifiers.order(first), &mut scratch.scores[vectors]);
+        }
+        if P::TERMS == 2 {
+            let weights = &mut scratch.scores[at..][..per_row];
             for pair in groups {
-                let weights = &mut scratch.scores[at..][..per_row];
-                let words = s.pair_neighbours(weights[2 * pair], weights[2 * pair + 1]);
-                let [low, high] = s.unpair(words);
-                *sum = s.add(*sum, s.add(low, high));
-                weights[pair] = words;
+                weights[pair] = s.pair_neighbours(weights[2 * pair], weights[2 * pair + 1]);
             }
         }
     }
