@@ -90,8 +90,8 @@ fn never() -> Reorder {
 pub enum Reorder {
     /// By residue classes where every distance is a multiple of one number, whatever the sizes: all keys of a row are then in
     /// one class and stay in ascending order. Queries of a `global(..)` are gathered when that saves something, which nothing
-    /// but the cost shows. What changes the order in which a row adds its keys in another way is done only where it saves a
-    /// quarter of the work, and a million cells.
+    /// but the cost shows. What changes the order in which a row adds its keys in another way is done only where it saves an
+    /// eighth of the cost, and a million cells.
     #[default]
     Auto,
     /// Every query and key at its own place.
@@ -166,7 +166,8 @@ impl PatternPlan {
         // one run of keys is one run already
         let keys = if few(&keys, frame.kv_len) && keys.as_slice().len() > 1 { keys } else { none.clone() };
         let modulus = pattern.any_modulus();
-        let fits = |modulus: u32| u64::from(modulus) * (rows.as_slice().len() + keys.as_slice().len() + 1) as u64 <= MOST_RUNS;
+        let fits =
+            |modulus: u32| u64::from(modulus) * (rows.as_slice().len() + keys.as_slice().len() + 1) as u64 <= MOST_RUNS;
         let found = !rows.is_empty() || !keys.is_empty();
         if options.reorder == Reorder::Always {
             return match fits(modulus) && (found || modulus > 1) {
@@ -341,7 +342,8 @@ impl PatternPlan {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        let orders = self.reordering.as_ref().map_or(0, |r| r.queries.bytes() + r.keys.as_ref().map_or(0, Order::bytes));
+        let orders =
+            self.reordering.as_ref().map_or(0, |r| r.queries.bytes() + r.keys.as_ref().map_or(0, Order::bytes));
         orders + 4 * (self.rows.len() + self.first_span.len()) + size_of::<TileSpan>() * self.spans.len()
     }
 }

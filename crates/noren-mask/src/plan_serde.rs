@@ -305,7 +305,8 @@ impl Serialize for PatternPlan {
         let rows: Vec<u32> = std::iter::once(0).chain(self.tiles().map(|tile| tile.end)).collect();
         let spans: Vec<&[TileSpan]> = self.tiles().map(|tile| tile.spans).collect();
         let orders = [("query_order", self.query_order()), ("key_order", self.key_order())];
-        let mut object = serializer.serialize_struct("PatternPlan", 2 + orders.iter().filter(|o| o.1.is_some()).count())?;
+        let mut object =
+            serializer.serialize_struct("PatternPlan", 2 + orders.iter().filter(|o| o.1.is_some()).count())?;
         object.serialize_field("rows", &rows)?;
         object.serialize_field("spans", &spans)?;
         for (key, order) in orders {

@@ -34,7 +34,10 @@ impl Reordering {
         Reordering {
             queries: Order::of_queries(frame, modulus, rows),
             keys: (!order.is_identity() || modulus > 1).then_some(order),
-            within_class: modulus > 1 && rows.is_empty() && keys.is_empty() && pattern.modulus() % u64::from(modulus) == 0,
+            within_class: modulus > 1
+                && rows.is_empty()
+                && keys.is_empty()
+                && pattern.modulus() % u64::from(modulus) == 0,
             gathered: [rows.count(), keys.count()],
         }
     }
@@ -161,7 +164,9 @@ impl Pattern {
                 let any = parts.iter().map(|p| p.places(rows)).reduce(|a, b| a.or(&b));
                 any.unwrap_or_else(|| Bounds::exact(IntervalSet::new()))
             }
-            (Pattern::Stride(step), Some((order, groups))) if divides(*step, order.modulus()) && rows.class.is_some() => {
+            (Pattern::Stride(step), Some((order, groups)))
+                if divides(*step, order.modulus()) && rows.class.is_some() =>
+            {
                 let residue = |class: u32| i64::from(class) % step;
                 let mut bounds = Bounds::exact(IntervalSet::new());
                 for group in &order.groups()[groups.clone()] {
@@ -182,7 +187,8 @@ impl Pattern {
                     grid.lines_of(rows.frame, rows.frame.query(row), (0, kv_len), &mut |a, z| lines.push(a..z));
                     Bounds::exact(order.places(&lines.into_iter().collect(), own.clone()))
                 });
-                let all = each.reduce(|a, b| Bounds { upper: a.upper.union(&b.upper), lower: a.lower.intersect(&b.lower) });
+                let all =
+                    each.reduce(|a, b| Bounds { upper: a.upper.union(&b.upper), lower: a.lower.intersect(&b.lower) });
                 all.unwrap_or_else(|| Bounds::exact(IntervalSet::new()))
             }
             _ => {
@@ -324,7 +330,9 @@ impl Pattern {
             Pattern::And(parts) => parts.iter().map(Pattern::modulus).fold(1, |all, part| match gcd(all, part) {
                 0 => 0,
                 _ if all == 0 || part == 0 => 0,
-                common if all / common <= u64::from(MOST_CLASSES) / part.min(u64::from(MOST_CLASSES)) => all / common * part,
+                common if all / common <= u64::from(MOST_CLASSES) / part.min(u64::from(MOST_CLASSES)) => {
+                    all / common * part
+                }
                 _ => all.max(1),
             }),
             Pattern::Or(parts) => parts.iter().map(Pattern::modulus).fold(0, gcd),

@@ -85,7 +85,8 @@ impl Plan {
         for b in 0..batch {
             for h in 0..heads {
                 let c = counts[self.pattern_of(b, h)];
-                let parts = [c.allowed, c.computed, c.empty_rows, c.full_tiles, c.mixed_tiles, c.tiles, c.computed_in_place];
+                let parts =
+                    [c.allowed, c.computed, c.empty_rows, c.full_tiles, c.mixed_tiles, c.tiles, c.computed_in_place];
                 sum.iter_mut().zip(parts).for_each(|(s, n)| *s += u128::from(n));
             }
         }

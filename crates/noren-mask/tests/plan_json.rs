@@ -5,9 +5,11 @@ use proptest::prelude::*;
 
 fn plan(mask: &str, shape: &Shape, facts: &Facts) -> Plan {
     let mask: Mask = mask.parse().unwrap_or_else(|e| panic!("{mask}: {e}"));
-    mask.bind(shape, facts)
-        .unwrap_or_else(|e| panic!("{mask}: {e}"))
-        .plan_with(&PlanOptions { block_q: 64, block_kv: 64, ..PlanOptions::default() })
+    mask.bind(shape, facts).unwrap_or_else(|e| panic!("{mask}: {e}")).plan_with(&PlanOptions {
+        block_q: 64,
+        block_kv: 64,
+        ..PlanOptions::default()
+    })
 }
 
 fn assert_same(a: &Plan, b: &Plan) {

@@ -40,12 +40,7 @@ fn every_level_computes_every_drawn_mask() {
         let shape = bound.shape().clone();
         let (batch, heads, kv_heads) = (shape.batch_len(), shape.head_count(), shape.kv_head_count());
         let cut = |block_q, reorder| bound.plan_with(&PlanOptions { block_q, reorder, ..PlanOptions::default() });
-        let plans = [
-            bound.plan(),
-            cut(5, Reorder::Never),
-            cut(96, Reorder::Always),
-            cut(20, Reorder::Residues(3)),
-        ];
+        let plans = [bound.plan(), cut(5, Reorder::Never), cut(96, Reorder::Always), cut(20, Reorder::Residues(3))];
         for dim in [8, 20] {
             let seed = (n * 100 + dim) as u64;
             let q = Array::random([batch, heads, shape.q_len(), dim], seed);

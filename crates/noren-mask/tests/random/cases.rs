@@ -1,7 +1,9 @@
 //! Random cases that bind: a shape, facts that fit it, and masks over all atoms whose parameters fit both.
 
 use noren_mask::interval::IntervalSet;
-use noren_mask::{Array, BoundMask, Facts, Mask, Padding, PlanOptions, Reorder, Rows, Selector, Shape, Side, Span, atoms};
+use noren_mask::{
+    Array, BoundMask, Facts, Mask, Padding, PlanOptions, Reorder, Rows, Selector, Shape, Side, Span, atoms,
+};
 use proptest::prelude::*;
 use std::fmt;
 use std::ops::Range;

@@ -22,7 +22,9 @@ impl Dropout {
         for (chunk, weights) in weights.chunks_mut(KEYS / S::LANES).enumerate() {
             let key = at.key + chunk * KEYS;
             match order {
-                Some(order) => self.factors_in_order(Place { key, ..at }, order, &mut factors[..weights.len() * S::LANES]),
+                Some(order) => {
+                    self.factors_in_order(Place { key, ..at }, order, &mut factors[..weights.len() * S::LANES])
+                }
                 None => {
                     for (i, factors) in factors.as_chunks_mut::<4>().0.iter_mut().enumerate() {
                         let first = ((key / 4) as u32).wrapping_add(i as u32);
