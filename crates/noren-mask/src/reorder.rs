@@ -37,7 +37,7 @@ impl Reordering {
             within_class: modulus > 1
                 && rows.is_empty()
                 && keys.is_empty()
-                && pattern.modulus() % u64::from(modulus) == 0,
+                && pattern.modulus().is_multiple_of(u64::from(modulus)),
             gathered: [rows.count(), keys.count()],
         }
     }
@@ -320,12 +320,12 @@ impl Pattern {
         }
     }
 
-    /// A number that divides the distance of every allowed cell; 0 when no cell is allowed, 1 when nothing is known.
+    /// A number that divides the distance of every allowed cell, 0 when all are 0, 1 when nothing is known. It hangs on the
+    /// mask alone: not on sizes, nor on where keys or documents begin.
     pub(crate) fn modulus(&self) -> u64 {
         match self {
             Pattern::Stride(step) => *step as u64,
             Pattern::Neighborhood(grid) => grid.modulus(),
-            Pattern::Keys(set) if set.is_empty() => 0,
             // cells of all parts: the least common multiple, unless that is too much
             Pattern::And(parts) => parts.iter().map(Pattern::modulus).fold(1, |all, part| match gcd(all, part) {
                 0 => 0,
