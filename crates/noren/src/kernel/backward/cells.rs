@@ -115,14 +115,14 @@ impl<S: Simd> Maker<'_, '_, S> {
                     let place = Place { key: block.key + groups.start * S::LANES, ..self.place(block, r) };
                     let cells = slot + groups.start..slot + groups.end;
                     if let Some(dropout) = dropout {
-                        dropout.apply(s, place, &mut self.tables.grads[cells.clone()]);
+                        dropout.apply(s, place, None, &mut self.tables.grads[cells.clone()]);
                     }
                     self.weigh(s, block, r, slot, groups.clone(), of);
                     if block.masked && self.queries.words[r].is_power_of_two() {
                         self.clear_lone(block, r, slot);
                     }
                     if let Some(dropout) = dropout {
-                        dropout.apply(s, place, &mut self.tables.weights[cells]);
+                        dropout.apply(s, place, None, &mut self.tables.weights[cells]);
                     }
                 }
                 if groups.len() < block.groups.len() {
