@@ -151,7 +151,7 @@ pub fn attention_backward_into<T: Element>(
     let mut sums = if T::DTYPE == Dtype::F32 { Vec::new() } else { vec![0.0f32; shape.iter().product()] };
     let dq_sums = if sums.is_empty() { None } else { Some(f32::shared(ViewMut::new(&mut sums, shape)?)) };
     let head_dim = inputs.q.shape()[3];
-    let task = Backward {
+    let pass = Backward {
         context: Context {
             plan,
             q: T::rows(inputs.q),
@@ -172,7 +172,7 @@ pub fn attention_backward_into<T: Element>(
         wanted: Wanted { arrays, sinks },
         threads: options.threads.unwrap_or(threads).min(threads),
     };
-    task.compute_on(level);
+    pass.compute_on(level);
     Ok(())
 }
 

@@ -10,7 +10,7 @@ mod stored;
 use common::{Array, assert_same_bits, difference, inputs, plan, run};
 use noren::reference;
 use noren::{
-    Bias, Gradients, GradientsMut, Level, Options, Saved, View, ViewMut, attention, attention_backward,
+    Bias, Dropout, Gradients, GradientsMut, Level, Options, Saved, View, ViewMut, attention, attention_backward,
     attention_backward_into,
 };
 use noren_mask::{Facts, Plan, Shape};
@@ -43,6 +43,12 @@ fn every_level_meets_the_stored_gradients() {
             }
         });
     }
+}
+
+/// Some cases drop probabilities.
+fn drop_some(case: &mut Case) {
+    let seed = case.dice.next();
+    case.scene.dropout = case.dice.chance(40).then_some(Dropout { probability: 0.3, seed });
 }
 
 /// The gradient of the output for a case.
@@ -106,6 +112,7 @@ impl All {
 #[test]
 fn every_level_computes_the_reference() {
     check(600, |mut case| {
+        drop_some(&mut case);
         let dout = dout(&mut case);
         let Scene { q, k, v, .. } = &case.scene;
         let expected = case.scene.with_options(Level::Portable, |options| {
@@ -145,6 +152,7 @@ fn every_level_computes_the_reference() {
 #[test]
 fn finite_differences_agree() {
     check(150, |mut case| {
+        drop_some(&mut case);
         let dout = dout(&mut case);
         let got = All::new(&case.scene, &dout, &case.plan, *Level::available().last().unwrap(), 1);
         let loss = |scene: &Scene| -> f64 {
@@ -204,6 +212,7 @@ fn assert_same(got: &Gradients, expected: &Gradients, what: &str) {
 #[test]
 fn threads_tiles_and_strides_change_no_bit() {
     check(300, |mut case| {
+        drop_some(&mut case);
         let dout = dout(&mut case);
         for level in Level::available() {
             let expected = All::new(&case.scene, &dout, &case.bound.plan(), *level, 1);

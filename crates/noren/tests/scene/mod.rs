@@ -6,7 +6,7 @@ pub(crate) mod case;
 
 use crate::common::{Array, inputs};
 use noren::{
-    Attention, Bias, Gradients, GradientsMut, Inputs, Level, Options, Outputs, Saved, View, ViewMut,
+    Attention, Bias, Dropout, Gradients, GradientsMut, Inputs, Level, Options, Outputs, Saved, View, ViewMut,
     attention_backward, attention_backward_into, attention_into,
 };
 use noren_mask::{BoundMask, Facts, Plan, Shape, atoms};
@@ -50,6 +50,8 @@ pub(crate) struct Scene {
     pub(crate) alibi: Option<Vec<f32>>,
     pub(crate) soft: Option<Array>,
     pub(crate) sinks: Option<Vec<f32>>,
+    /// None unless a test sets it: it goes by place, not by content.
+    pub(crate) dropout: Option<Dropout>,
 }
 
 impl Scene {
@@ -85,6 +87,7 @@ impl Scene {
             }),
             sinks: dice.chance(40).then(|| (0..heads).map(|_| 3.0 * dice.number()).collect()),
             softcap: dice.chance(40).then(|| 2.0 + dice.number()),
+            dropout: None,
             scale: dice.chance(30).then(|| 0.3 * dice.number()),
             q: Array::random([batch, heads, shape.q_len(), head_dim], dice.next()),
             k: Array::random([batch, kv_heads, shape.kv_len(), head_dim], dice.next()),
@@ -100,7 +103,7 @@ impl Scene {
         bias.extend(self.alibi.clone().map(Bias::Alibi));
         let soft = self.soft.as_ref().map(Array::view);
         let (scale, softcap, sinks) = (self.scale, self.softcap, self.sinks.as_deref());
-        f(&Options { scale, softcap, bias, soft, sinks, dropout: None, threads: None, level: Some(level) })
+        f(&Options { scale, softcap, bias, soft, sinks, dropout: self.dropout, threads: None, level: Some(level) })
     }
 
     /// The gradients of `sum(out * dout)`, from the forward pass on the same level.

@@ -28,7 +28,7 @@ pub(super) enum Of {
 
 /// A phase's cells, `[PHASE][WIDE]`; what is outside the block's lane groups is left over from earlier blocks.
 pub(super) struct Tables<S: Simd> {
-    /// Scores, then weights, both but for the rows' factors, which [`Queries::dout`] has.
+    /// Scores, then weights after dropout, both but for the rows' factors, which [`Queries::dout`] has.
     pub(super) weights: Vec<S::V>,
     /// Products of `dout` and values, then the gradients.
     pub(super) grads: Vec<S::V>,
@@ -111,18 +111,9 @@ impl<S: Simd> Maker<'_, '_, S> {
             for r in tile {
                 let slot = (r - rows.start) * (WIDE / S::LANES);
                 if !groups.is_empty() {
-                    let dropout = self.context.modifiers.dropout;
-                    let place = Place { key: block.key + groups.start * S::LANES, ..self.place(block, r) };
-                    let cells = slot + groups.start..slot + groups.end;
-                    if let Some(dropout) = dropout {
-                        dropout.apply(s, place, None, &mut self.tables.grads[cells.clone()]);
-                    }
                     self.weigh(s, block, r, slot, groups.clone(), of);
                     if block.masked && self.queries.words[r].is_power_of_two() {
                         self.clear_lone(block, r, slot);
-                    }
-                    if let Some(dropout) = dropout {
-                        dropout.apply(s, place, None, &mut self.tables.weights[cells]);
                     }
                 }
                 if groups.len() < block.groups.len() {
@@ -168,18 +159,13 @@ impl<S: Simd> Maker<'_, '_, S> {
         }
     }
 
-    fn place(&self, block: &Block, r: usize) -> Place {
-        let queries = self.queries;
-        Place { batch: queries.batch, head: queries.head, row: queries.rows.start + r, key: block.key }
-    }
-
     /// Turns row `r` of the part, from vector `slot` of the tables on, into weights and gradients.
     #[inline(always)]
     fn weigh(&mut self, s: S, block: &Block, r: usize, slot: usize, groups: Range<usize>, of: Of) {
         let context = self.context;
         let modifiers = &context.modifiers;
         let queries = self.queries;
-        let place = self.place(block, r);
+        let place = Place { batch: queries.batch, head: queries.head, row: queries.rows.start + r, key: block.key };
         let keys = (groups.end * S::LANES).min(context.k.shape()[2] - block.key);
         let slot = slot..slot + WIDE / S::LANES;
         let tables = &mut *self.tables;
@@ -204,27 +190,23 @@ impl<S: Simd> Maker<'_, '_, S> {
         let word = queries.words[r] >> (groups.start * S::LANES);
         let row = RowCells { word: block.masked.then_some(word), top: s.splat(top), delta: s.splat(queries.deltas[r]) };
         let grads = &mut tables.grads[slot][groups.clone()];
-        if modifiers.softcap.is_some() || modifiers.soften() {
-            let soft = modifiers.soften();
-            let mut weights = [1.0; WIDE];
-            if soft {
-                modifiers.soft_values(place, &mut weights[..keys]);
+        if modifiers.softcap.is_some() || modifiers.soften() || modifiers.dropout.is_some() {
+            let (mut soft, mut kept) = ([1.0; WIDE], [s.splat(1.0); BLOCK]);
+            modifiers.soft_values(place, &mut soft[..keys]);
+            if let Some(dropout) = modifiers.dropout {
+                let first = Place { key: block.key + groups.start * S::LANES, ..place };
+                dropout.apply(s, first, None, &mut kept[..groups.len()]);
             }
-            let soft_weights = weights.chunks_exact(S::LANES).skip(groups.start);
-            let slopes = &slopes[groups.clone()];
             let with_slope = of == Of::Products && modifiers.softcap.is_some();
-            for (i, ((x, grad), (weight, slope))) in
-                scores[groups].iter_mut().zip(grads).zip(soft_weights.zip(slopes)).enumerate()
-            {
-                let (plain, weight) = (exp2_minus(s, *x, row.top), s.load(weight));
-                // soft weights join here as they do forward
-                let p = if soft { s.mul(plain, weight) } else { plain };
-                let difference = s.sub(*grad, row.delta);
+            for (i, group) in groups.enumerate() {
+                let plain = exp2_minus(s, scores[group], row.top);
+                let p = s.mul(plain, s.load(&soft[group * S::LANES..]));
+                let difference = s.sub(s.mul(grads[i], kept[i]), row.delta);
                 let mut g = s.mul(if of == Of::Soft { plain } else { p }, difference);
                 if with_slope {
-                    g = s.mul(g, *slope);
+                    g = s.mul(g, slopes[group]);
                 }
-                (*x, *grad) = row.keep(s, i, p, g);
+                (scores[group], grads[i]) = row.keep(s, i, s.mul(p, kept[i]), g);
             }
             return;
         }

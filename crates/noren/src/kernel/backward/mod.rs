@@ -89,13 +89,6 @@ pub(crate) struct Backward<'a> {
     pub(crate) threads: usize,
 }
 
-impl Backward<'_> {
-    /// Not generic, so that the kernels are compiled with this crate and not again with every crate that calls it.
-    pub(crate) fn compute_on(self, level: Level) {
-        level.run(self);
-    }
-}
-
 impl Task for Backward<'_> {
     /// Products are of `f32`.
     fn pairs(&self) -> bool {
@@ -117,6 +110,13 @@ impl Task for Backward<'_> {
         walk::refine(s, &mut self.context, threads);
         items::run(s, &self, threads);
         walk::modifiers(s, &self.context, self.wanted, threads);
+    }
+}
+
+impl Backward<'_> {
+    /// Not generic, so that the kernels are compiled with this crate and not again with every crate that calls it.
+    pub(crate) fn compute_on(self, level: Level) {
+        level.run(self);
     }
 }
 

@@ -239,7 +239,13 @@ impl Softmax {
         for i in cells.places().filter(|i| scores[*i] != f64::NEG_INFINITY) {
             let weight = (scores[i] - self.base).exp2() * f64::from(soft[i]);
             self.sum += weight;
-            self.delta += weight * f64::from(cells.grads[i]);
+            let Place { batch, head, row, key } = cells.at;
+            let kept =
+                context.modifiers.dropout.map_or(1.0, |dropout| match dropout.keeps([batch, head, row, key + i]) {
+                    true => f64::from(dropout.factor()),
+                    false => 0.0,
+                });
+            self.delta += weight * kept * f64::from(cells.grads[i]);
         }
     }
 }
