@@ -48,6 +48,7 @@
 mod attention;
 mod error;
 mod kernel;
+pub mod machine;
 mod options;
 pub mod reference;
 mod view;

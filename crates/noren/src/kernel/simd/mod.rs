@@ -9,6 +9,8 @@
 pub(crate) mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod bf16_dot;
 pub(crate) mod portable;
 
 /// A vector type that is nothing but `f32` values.
