@@ -2,7 +2,7 @@
 //! `4 * head_dim` operations each, so `elem/s` are FLOP/s.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use noren::{Facts, Options, PlanOptions, Shape, Spec, View, ViewMut, attention_into};
+use noren::{Facts, Inputs, Options, Outputs, PlanOptions, Shape, Spec, View, ViewMut, attention_into};
 use std::hint::black_box;
 
 const MASKS: [&str; 7] = [
@@ -22,6 +22,7 @@ fn forward(c: &mut Criterion) {
     };
     let (q, k, v, mut out) = (values(1), values(2), values(3), values(4));
     let [q, k, v] = [&q, &k, &v].map(|x| View::new(x, shape).expect("the sizes fit"));
+    let inputs = Inputs { q, k, v };
     let mut group = c.benchmark_group("forward");
     for text in MASKS {
         let mask = text.parse::<Spec>().expect("a mask").mask;
@@ -30,8 +31,9 @@ fn forward(c: &mut Criterion) {
         group.throughput(Throughput::Elements(4 * 64 * plan.stats().allowed as u64));
         group.bench_function(text, |b| {
             b.iter(|| {
-                let mut out = ViewMut::new(&mut out, shape).expect("the sizes fit");
-                attention_into(&q, &k, &v, black_box(&plan), &Options::default(), &mut out, None).expect("computes");
+                let out = ViewMut::new(&mut out, shape).expect("the sizes fit");
+                attention_into(&inputs, black_box(&plan), &Options::default(), Outputs { out, lse: None })
+                    .expect("computes");
             });
         });
     }

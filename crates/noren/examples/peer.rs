@@ -1,27 +1,33 @@
 //! Times attention the way the peer benchmark wants it: `--mask full|causal|swa256|padding|docs8|causalpad|perhead`,
-//! `--h`, `--hkv`, `--d`, `--n`, `--m`, `--threads`, `--runs`, `--minruns`, `--budget` (seconds), and beyond its
+//! `--h`, `--hkv`, `--d`, `--n`, `--m`, `--dtype f32|bf16|f16`, `--threads`, `--runs`, `--minruns`, `--budget` (seconds), and beyond its
 //! protocol `--level` and `--block` (query rows in a tile of the plan).
 //!
 //! The last line printed is JSON: `{"base_rss_mb": .., "peak_rss_mb": .., "ms": [..], ...}`; peak memory is that of the
 //! process, `base` what it was before the plan was made and the first run begun.
 
-use noren::{Options, View, ViewMut, attention_into};
+use noren::{Dtype, Element, Inputs, Options, Outputs, View, ViewMut, attention_into, bf16, f16};
 use noren_mask::{Facts, PlanOptions, Shape, Spec};
 use std::time::Instant;
 
 type Failure = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failure> {
+    if let Some(op) = text("--op").filter(|op| op != "fwd") {
+        return Err(format!("--op {op}: only fwd is computed so far").into());
+    }
+    match text("--dtype").map_or(Ok(Dtype::F32), |name| name.parse())? {
+        Dtype::F32 => measure::<f32>(),
+        Dtype::Bf16 => measure::<bf16>(),
+        Dtype::F16 => measure::<f16>(),
+    }
+}
+
+fn measure<T: Element>() -> Result<(), Failure> {
     let [h, n, d] = [("--h", 16), ("--n", 4096), ("--d", 64)].map(|(name, default)| number(name, default));
     let (kv_heads, m, threads) = (number("--hkv", h), number("--m", n), number("--threads", 2));
-    for (name, only) in [("--dtype", "f32"), ("--op", "fwd")] {
-        if text(name).is_some_and(|given| given != only) {
-            return Err(format!("{name}: only {only} is computed so far").into());
-        }
-    }
     rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?;
-    let [q, k, v] = [(h, n, 1), (kv_heads, m, 2), (kv_heads, m, 3)].map(|(h, n, seed)| normal(h * n * d, seed));
-    let mut out = vec![0.0; h * n * d];
+    let [q, k, v] = [(h, n, 1), (kv_heads, m, 2), (kv_heads, m, 3)].map(|(h, n, seed)| normal::<T>(h * n * d, seed));
+    let mut out = vec![T::from_f32(0.0); h * n * d];
     let base = peak_rss_mb();
 
     let (mask, facts) = mask(&text("--mask").unwrap_or("full".into()), h, m)?;
@@ -31,10 +37,11 @@ fn main() -> Result<(), Failure> {
     let level = text("--level").map(|name| name.parse()).transpose()?;
     let options = Options { level, threads: Some(threads), ..Options::default() };
     let [q, k, v] = [(&q, h, n), (&k, kv_heads, m), (&v, kv_heads, m)].map(|(x, h, n)| View::new(x, [1, h, n, d]));
-    let (q, k, v) = (q?, k?, v?);
+    let inputs = Inputs { q: q?, k: k?, v: v? };
     let mut once = || -> Result<f64, Failure> {
         let start = Instant::now();
-        attention_into(&q, &k, &v, &plan, &options, &mut ViewMut::new(&mut out, [1, h, n, d])?, None)?;
+        let out = ViewMut::new(&mut out, [1, h, n, d])?;
+        attention_into(&inputs, &plan, &options, Outputs { out, lse: None })?;
         Ok(start.elapsed().as_secs_f64() * 1e3)
     };
 
@@ -86,7 +93,7 @@ fn number(name: &str, default: usize) -> usize {
 }
 
 /// Roughly standard normal numbers: sums of twelve uniform ones.
-fn normal(len: usize, seed: u64) -> Vec<f32> {
+fn normal<T: Element>(len: usize, seed: u64) -> Vec<T> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut uniform = move || {
         state ^= state << 13;
@@ -94,7 +101,7 @@ fn normal(len: usize, seed: u64) -> Vec<f32> {
         state ^= state << 17;
         (state >> 40) as f32 / (1u64 << 24) as f32
     };
-    (0..len).map(|_| (0..12).map(|_| uniform()).sum::<f32>() - 6.0).collect()
+    (0..len).map(|_| T::from_f32((0..12).map(|_| uniform()).sum::<f32>() - 6.0)).collect()
 }
 
 /// The most memory this process ever held, where the system says so.

@@ -1,14 +1,34 @@
 //! [`attention`] and [`attention_into`]: the public entry to the forward pass.
 
 use crate::kernel::{forward::Forward, forward::Jobs, output::SharedRows, scores::Modifiers, tile::Context};
-use crate::{Error, Level, Options, View, ViewMut};
-use noren_mask::Plan;
+use crate::{Element, Error, Level, Options, View, ViewMut};
+use noren_mask::{Plan, Shape};
+
+/// What attention reads, each with any strides; `heads` must be a multiple of `kv_heads`.
+#[derive(Clone, Copy, Debug)]
+pub struct Inputs<'a, T = f32> {
+    /// The queries, `[batch, heads, q_len, head_dim]`.
+    pub q: View<'a, T>,
+    /// The keys, `[batch, kv_heads, kv_len, head_dim]`.
+    pub k: View<'a, T>,
+    /// The values, `[batch, kv_heads, kv_len, v_dim]`.
+    pub v: View<'a, T>,
+}
+
+/// Where [`attention_into`] writes. Every element is overwritten.
+#[derive(Debug)]
+pub struct Outputs<'a, T = f32> {
+    /// The output, `[batch, heads, q_len, v_dim]` with any strides.
+    pub out: ViewMut<'a, T>,
+    /// Where it is wanted, the natural logarithm of each row's softmax denominator, contiguous, `[batch, heads, q_len]`.
+    pub lse: Option<&'a mut [f32]>,
+}
 
 /// What [`attention`] returns.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Output {
+pub struct Attention<T = f32> {
     /// The output, contiguous, `[batch, heads, q_len, v_dim]`.
-    pub out: Vec<f32>,
+    pub out: Vec<T>,
     /// The shape of `out`.
     pub shape: [usize; 4],
     /// The natural logarithm of each row's softmax denominator, contiguous, `[batch, heads, q_len]`; minus infinity for a
@@ -18,80 +38,94 @@ pub struct Output {
 
 /// Masked attention, `softmax(scale * q k^T + ..., over the keys that plan allows) v`.
 ///
-/// `q` is `[batch, heads, q_len, head_dim]`, `k` is `[batch, kv_heads, kv_len, head_dim]`, `v` is
-/// `[batch, kv_heads, kv_len, v_dim]`, as the plan's shape says; `heads` must be a multiple of `kv_heads`.
+/// The shapes of `inputs` are those of the plan. Values of [`bf16`](crate::bf16) and [`f16`](crate::f16) are widened,
+/// everything is computed in `f32`, and the output is rounded once, at the end.
 ///
 /// A row's result depends on what the row may read and on the processor path, and on nothing else, to the bit: not on
 /// hidden keys and values (infinities and NaN included), padding, batch mates, packed neighbours, or threads. (The one
 /// reservation: sums and products so small that they leave the range of normal `f32` numbers may round differently.)
-pub fn attention(
-    q: &View<'_>,
-    k: &View<'_>,
-    v: &View<'_>,
+pub fn attention<T: Element>(
+    inputs: &Inputs<'_, T>,
     plan: &Plan,
     options: &Options<'_>,
-) -> Result<Output, Error> {
-    let shape = check(q, k, v, plan, options)?;
+) -> Result<Attention<T>, Error> {
+    let shape = check(inputs, plan.shape(), options)?;
     let rows = shape[..3].iter().product::<usize>();
-    let mut out = vec![0.0; rows * shape[3]];
+    let mut out = vec![T::from_f32(0.0); rows * shape[3]];
     let mut lse = vec![0.0; rows];
-    attention_into(q, k, v, plan, options, &mut ViewMut::new(&mut out, shape)?, Some(&mut lse))?;
-    Ok(Output { out, shape, lse })
+    compute(inputs, plan, options, Outputs { out: ViewMut::new(&mut out, shape)?, lse: Some(&mut lse) })?;
+    Ok(Attention { out, shape, lse })
 }
 
-/// [`attention`] into the caller's memory: `out` is `[batch, heads, q_len, v_dim]` with any strides, `lse`, when wanted,
-/// contiguous `[batch, heads, q_len]`. Every element is overwritten.
-pub fn attention_into(
-    q: &View<'_>,
-    k: &View<'_>,
-    v: &View<'_>,
+/// [`attention`] into the caller's memory.
+///
+/// ```
+/// use noren::{Facts, Inputs, Options, Outputs, Shape, View, ViewMut, atoms, attention_into, bf16};
+///
+/// let plan = atoms::causal().bind(&Shape::square(3), &Facts::new())?.plan();
+/// let x = [1.0, 2.0, 3.0].map(bf16::from_f32);
+/// let x = View::new(&x, [1, 1, 3, 1])?;
+/// let mut memory = [bf16::ZERO; 6]; // every other value is the output's
+/// let out = ViewMut::strided(&mut memory, [1, 1, 3, 1], [0, 0, 2, 1], 0)?;
+/// attention_into(&Inputs { q: x, k: x, v: x }, &plan, &Options::default(), Outputs { out, lse: None })?;
+/// assert_eq!(memory[0], bf16::ONE);
+/// # Ok::<(), noren::Error>(())
+/// ```
+pub fn attention_into<T: Element>(
+    inputs: &Inputs<'_, T>,
     plan: &Plan,
     options: &Options<'_>,
-    out: &mut ViewMut<'_>,
-    lse: Option<&mut [f32]>,
+    outputs: Outputs<'_, T>,
 ) -> Result<(), Error> {
-    let shape = check(q, k, v, plan, options)?;
-    if out.shape() != shape {
-        return Err(mismatch("out", out.shape().to_vec(), format!("[batch, heads, q_len, v_dim] is {shape:?}")));
+    let shape = check(inputs, plan.shape(), options)?;
+    if outputs.out.shape() != shape {
+        let expected = format!("[batch, heads, q_len, v_dim] is {shape:?}");
+        return Err(mismatch("out", outputs.out.shape().to_vec(), expected));
     }
     let rows = shape[..3].iter().product::<usize>();
-    let mut lse = match lse {
-        Some(lse) if lse.len() != rows => {
-            let expected = format!("[batch, heads, q_len] is {:?}: give {rows} values", &shape[..3]);
-            return Err(mismatch("lse", vec![lse.len()], expected));
-        }
-        Some(lse) => Some(ViewMut::new(lse, [shape[0], shape[1], shape[2], 1])?),
-        None => None,
-    };
+    if let Some(lse) = outputs.lse.as_ref().filter(|lse| lse.len() != rows) {
+        let expected = format!("[batch, heads, q_len] is {:?}: give {rows} values", &shape[..3]);
+        return Err(mismatch("lse", vec![lse.len()], expected));
+    }
+    compute(inputs, plan, options, outputs)
+}
+
+/// The forward pass of arguments that were checked.
+fn compute<T: Element>(
+    inputs: &Inputs<'_, T>,
+    plan: &Plan,
+    options: &Options<'_>,
+    outputs: Outputs<'_, T>,
+) -> Result<(), Error> {
+    let [batch, heads, q_len, _] = outputs.out.shape();
+    let lse = outputs.lse.map(|lse| ViewMut::new(lse, [batch, heads, q_len, 1])).transpose()?;
     let level = Level::choose(options.level)?;
     let threads = rayon::current_num_threads();
     let jobs = Jobs::new(plan);
-    level.run(Forward {
+    let task = Forward {
         context: Context {
             plan,
-            q: *q,
+            q: inputs.q,
             bits: (0..jobs.shared_bits).map(|_| Default::default()).collect(),
-            modifiers: Modifiers::new(plan, q.shape()[3], options),
-            out: SharedRows::new(out.parts()),
-            lse: lse.as_mut().map(|lse| SharedRows::new(lse.parts())),
+            modifiers: Modifiers::new(plan, inputs.q.shape()[3], options),
+            out: SharedRows::new(outputs.out),
+            lse: lse.map(SharedRows::new),
         },
         jobs,
-        k: *k,
-        v: *v,
+        k: inputs.k,
+        v: inputs.v,
         threads: options.threads.unwrap_or(threads).min(threads),
-    });
+    };
+    T::forward(level, task);
     Ok(())
 }
 
-/// Refuses arrays and options that do not fit the plan; returns the shape of the output.
-pub(crate) fn check(
-    q: &View<'_>,
-    k: &View<'_>,
-    v: &View<'_>,
-    plan: &Plan,
+/// Refuses arrays and options that do not fit the shape; returns the shape of the output.
+pub(crate) fn check<T: Element>(
+    Inputs { q, k, v }: &Inputs<'_, T>,
+    shape: &Shape,
     options: &Options<'_>,
 ) -> Result<[usize; 4], Error> {
-    let shape = plan.shape();
     shape.check()?;
     let (batch, heads, kv_heads) = (shape.batch_len(), shape.head_count(), shape.kv_head_count());
     let [.., head_dim] = q.shape();

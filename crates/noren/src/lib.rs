@@ -9,7 +9,7 @@
 //! layers and calls:
 //!
 //! ```
-//! use noren::{Facts, Options, Shape, Spec, View, attention};
+//! use noren::{Facts, Inputs, Options, Shape, Spec, View, attention};
 //!
 //! let spec: Spec = "causal & padding".parse()?;
 //! let shape = Shape::square(6).batch(2).heads(4).kv_heads(2); // two query heads share a key-value head
@@ -20,7 +20,7 @@
 //! let v: Vec<f32> = (0..2 * 2 * 6 * 8).map(|x| x as f32).collect();
 //! let (q, k, v) = (View::new(&q, [2, 4, 6, 8])?, View::new(&k, [2, 2, 6, 8])?, View::new(&v, [2, 2, 6, 8])?);
 //!
-//! let result = attention(&q, &k, &v, &plan, &Options::default())?;
+//! let result = attention(&Inputs { q, k, v }, &plan, &Options::default())?;
 //! assert_eq!(result.shape, [2, 4, 6, 8]);
 //! // The first query reads the first key alone, so its output is the first value.
 //! assert!((0..8).all(|d| (result.out[d] - d as f32).abs() < 1e-5));
@@ -28,12 +28,12 @@
 //! ```
 //!
 //! [`View`] takes any strides, so `[batch, length, heads, head_dim]` memory needs no copy; [`attention_into`] writes
-//! where you say. [`Options`] holds the scale and everything that may be done to scores: softcap, bias, ALiBi, soft
+//! where you say. Arrays hold `f32`, [`bf16`] or [`f16`] ([`Element`]), all of a call the same. [`Options`] holds the scale and everything that may be done to scores: softcap, bias, ALiBi, soft
 //! weights, sinks.
 //!
 //! # What is promised
 //!
-//! For `f32`, on each [`Level`] (processor path):
+//! For every type of values, on each [`Level`] (processor path):
 //!
 //! * *Nothing hidden leaks.* What lies in keys, values and biases that a query may not read, NaN and infinities included,
 //!   changes no bit of its result.
@@ -46,6 +46,7 @@
 //! against it. How the kernel keeps these promises is told at the top of `kernel/tile.rs`.
 
 mod attention;
+mod dtype;
 mod error;
 mod kernel;
 pub mod machine;
@@ -53,8 +54,10 @@ mod options;
 pub mod reference;
 mod view;
 
-pub use attention::{Output, attention, attention_into};
+pub use attention::{Attention, Inputs, Outputs, attention, attention_into};
+pub use dtype::{Dtype, Element};
 pub use error::Error;
+pub use half::{bf16, f16};
 pub use kernel::level::Level;
 pub use noren_mask;
 pub use noren_mask::{

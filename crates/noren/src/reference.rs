@@ -1,17 +1,86 @@
 //! Attention in `f64`, written to be read: forward and backward are the definition that everything else is tested against.
 //!
-//! Slow and plain: one row of scores at a time, every cell asked for. All arrays are contiguous.
+//! Slow and plain: one row of scores at a time, every cell asked for. Arrays may hold any [`Element`]; results are
+//! contiguous.
+//!
+//! ```
+//! use noren::{Facts, Inputs, Options, Shape, View, atoms, reference};
+//!
+//! let plan = atoms::causal().bind(&Shape::square(3), &Facts::new())?.plan();
+//! let x = View::new(&[1f32, 2.0, 3.0], [1, 1, 3, 1])?;
+//! let (inputs, options) = (Inputs { q: x, k: x, v: x }, Options::default());
+//! let whole = reference::forward(&inputs, &plan, &options)?;
+//! let row = reference::row(&inputs, &plan, &options, [0, 0, 2]);
+//! assert_eq!((row.out[0], row.lse), (whole.out[2], whole.lse[2]));
+//! let gradients = reference::backward(&inputs, &x, &plan, &options)?;
+//! assert_eq!(gradients.dq.len(), 3);
+//! # Ok::<(), noren::Error>(())
+//! ```
 
+use crate::attention::check;
 use crate::options::{LEAST_WEIGHT, LOWEST_SCORE};
-use crate::{Bias, Error, Options, View};
-use noren_mask::Plan;
+use crate::{Bias, Element, Error, Inputs, Options, View};
+use noren_mask::{BoundMask, Plan, Shape};
 
-/// What a cell's mask says and where it lies, by `[batch, head, query row, key]`.
-pub struct Cells<'a> {
+/// What a mask says of cells `[batch, head, query row, key]`: a [`Plan`], a [`BoundMask`] or two functions ([`Told`]).
+pub trait Cells {
+    /// The sizes that the arrays must have; `None` where any will do.
+    fn shape(&self) -> Option<&Shape>;
     /// Whether the query may read the key.
-    pub allowed: &'a dyn Fn([usize; 4]) -> bool,
+    fn allowed(&self, cell: [usize; 4]) -> bool;
     /// The position of the key minus that of the query, for ALiBi and relative bias.
-    pub distance: &'a dyn Fn([usize; 4]) -> i64,
+    fn distance(&self, cell: [usize; 4]) -> i64;
+}
+
+impl Cells for BoundMask {
+    fn shape(&self) -> Option<&Shape> {
+        Some(self.shape())
+    }
+
+    fn allowed(&self, [b, h, i, j]: [usize; 4]) -> bool {
+        self.allowed(b, h, i, j)
+    }
+
+    fn distance(&self, [b, _, i, j]: [usize; 4]) -> i64 {
+        self.key_position(b, j) - self.query_position(b, i)
+    }
+}
+
+/// By the definition of its mask: the tiles are not looked at.
+impl Cells for Plan {
+    fn shape(&self) -> Option<&Shape> {
+        Cells::shape(self.bound())
+    }
+
+    fn allowed(&self, cell: [usize; 4]) -> bool {
+        Cells::allowed(self.bound(), cell)
+    }
+
+    fn distance(&self, cell: [usize; 4]) -> i64 {
+        Cells::distance(self.bound(), cell)
+    }
+}
+
+/// [`Cells`] that two functions tell.
+pub struct Told<A, D> {
+    /// Whether the query may read the key.
+    pub allowed: A,
+    /// The position of the key minus that of the query.
+    pub distance: D,
+}
+
+impl<A: Fn([usize; 4]) -> bool, D: Fn([usize; 4]) -> i64> Cells for Told<A, D> {
+    fn shape(&self) -> Option<&Shape> {
+        None
+    }
+
+    fn allowed(&self, cell: [usize; 4]) -> bool {
+        (self.allowed)(cell)
+    }
+
+    fn distance(&self, cell: [usize; 4]) -> i64 {
+        (self.distance)(cell)
+    }
 }
 
 /// What [`forward`] returns: `out` is `[batch, heads, q_len, v_dim]`, `lse` is `[batch, heads, q_len]`.
@@ -39,37 +108,64 @@ pub struct Gradients {
     pub dsinks: Vec<f64>,
 }
 
-/// [`forward`] for the cells that a plan's mask allows, asked one by one from its definition.
-pub fn forward_plan(
-    q: &View<'_>,
-    k: &View<'_>,
-    v: &View<'_>,
-    plan: &Plan,
-    options: &Options<'_>,
-) -> Result<Forward, Error> {
-    crate::attention::check(q, k, v, plan, options)?;
-    let allowed = |[b, h, i, j]: [usize; 4]| plan.bound().allowed(b, h, i, j);
-    let distance = |[b, _, i, j]: [usize; 4]| plan.key_position(b, j) - plan.query_position(b, i);
-    Ok(forward(q, k, v, &Cells { allowed: &allowed, distance: &distance }, options))
+/// One row of [`forward`].
+#[derive(Clone, PartialEq, Debug)]
+pub struct Row {
+    /// The output, `[v_dim]`.
+    pub out: Vec<f64>,
+    /// The natural logarithm of the softmax's denominator; minus infinity for an empty row.
+    pub lse: f64,
+    /// What the value of each key is multiplied by, `[kv_len]`; 0 where it may not be read.
+    pub weights: Vec<f64>,
 }
 
-/// Masked attention. Shapes as in [`attention`](crate::attention()), not checked: a wrong one panics.
-pub fn forward(q: &View<'_>, k: &View<'_>, v: &View<'_>, cells: &Cells<'_>, options: &Options<'_>) -> Forward {
-    let ([batch, heads, q_len, _], [_, kv_heads, kv_len, v_dim]) = (q.shape(), v.shape());
+/// Masked attention, [`attention`](crate::attention()) by definition.
+pub fn forward<T: Element>(
+    inputs: &Inputs<'_, T>,
+    cells: &impl Cells,
+    options: &Options<'_>,
+) -> Result<Forward, Error> {
+    let [batch, heads, q_len, _] = fit(inputs, cells, options)?;
     let (mut out, mut lse) = (Vec::new(), Vec::new());
-    for (b, h, i) in rows(batch, heads, q_len) {
-        let row = Row::new(q, k, cells, options, [b, h, i]);
-        let kv_head = h * kv_heads / heads;
-        let output =
-            |d| (0..kv_len).filter(|j| row.allowed[*j]).map(|j| row.p[j] * at(v, [b, kv_head, j, d])).sum::<f64>();
-        out.extend((0..v_dim).map(output));
+    for at in rows(batch, heads, q_len) {
+        let row = row(inputs, cells, options, at);
+        out.extend(row.out);
         lse.push(row.lse);
     }
-    Forward { out, lse }
+    Ok(Forward { out, lse })
+}
+
+/// The row `[batch, head, query row]` of [`forward`] alone.
+///
+/// # Panics
+/// Where arrays, options and row do not fit the cells: nothing is checked, so that asking for row after row stays cheap.
+pub fn row<T: Element>(
+    inputs: &Inputs<'_, T>,
+    cells: &impl Cells,
+    options: &Options<'_>,
+    [b, h, i]: [usize; 3],
+) -> Row {
+    let [_, kv_heads, kv_len, v_dim] = inputs.v.shape();
+    let row = Softmax::new(inputs, cells, options, [b, h, i]);
+    let kv_head = h * kv_heads / inputs.q.shape()[1];
+    let visible = || (0..kv_len).filter(|j| row.allowed[*j]);
+    let output = |d| visible().map(|j| row.p[j] * at(&inputs.v, [b, kv_head, j, d])).sum::<f64>();
+    Row { out: (0..v_dim).map(output).collect(), lse: row.lse, weights: row.p }
 }
 
 /// The gradients of `sum(out * dout)`, where `dout` is shaped as the output.
-pub fn backward([q, k, v]: [&View<'_>; 3], dout: &View<'_>, cells: &Cells<'_>, options: &Options<'_>) -> Gradients {
+pub fn backward<T: Element>(
+    inputs: &Inputs<'_, T>,
+    dout: &View<'_, T>,
+    cells: &impl Cells,
+    options: &Options<'_>,
+) -> Result<Gradients, Error> {
+    let out_shape = fit(inputs, cells, options)?;
+    if dout.shape() != out_shape {
+        let expected = format!("the output is {out_shape:?}: give one gradient for each of its values");
+        return Err(Error::Shape { name: "dout", given: dout.shape().to_vec(), expected });
+    }
+    let Inputs { q, k, v } = inputs;
     let ([batch, heads, q_len, head_dim], [_, kv_heads, kv_len, v_dim]) = (q.shape(), v.shape());
     let scale = options.scale_for(head_dim);
     let mut grad = Gradients {
@@ -79,8 +175,8 @@ pub fn backward([q, k, v]: [&View<'_>; 3], dout: &View<'_>, cells: &Cells<'_>, o
         dscores: vec![0.0; batch * heads * q_len * kv_len],
         dsinks: vec![0.0; heads],
     };
-    for (b, h, i) in rows(batch, heads, q_len) {
-        let row = Row::new(q, k, cells, options, [b, h, i]);
+    for [b, h, i] in rows(batch, heads, q_len) {
+        let row = Softmax::new(inputs, cells, options, [b, h, i]);
         let g = h * kv_heads / heads;
         let visible = || (0..kv_len).filter(|j| row.allowed[*j]);
         // d(sum out * dout) / d p_j, and its mean under p: the softmax's derivative is p * (dp - mean).
@@ -100,11 +196,18 @@ pub fn backward([q, k, v]: [&View<'_>; 3], dout: &View<'_>, cells: &Cells<'_>, o
             }
         }
     }
-    grad
+    Ok(grad)
+}
+
+/// Refuses what does not fit; returns the shape of the output.
+fn fit<T: Element>(inputs: &Inputs<'_, T>, cells: &impl Cells, options: &Options<'_>) -> Result<[usize; 4], Error> {
+    let ([batch, heads, q_len, _], [_, kv_heads, kv_len, _]) = (inputs.q.shape(), inputs.k.shape());
+    let own = || Shape::new(q_len, kv_len, 0).batch(batch).heads(heads).kv_heads(kv_heads);
+    check(inputs, &cells.shape().cloned().unwrap_or_else(own), options)
 }
 
 /// One query's softmax.
-struct Row {
+struct Softmax {
     allowed: Vec<bool>,
     /// Weights; 0 where not allowed.
     p: Vec<f64>,
@@ -115,14 +218,18 @@ struct Row {
     lse: f64,
 }
 
-impl Row {
-    fn new(q: &View<'_>, k: &View<'_>, cells: &Cells<'_>, options: &Options<'_>, [b, h, i]: [usize; 3]) -> Row {
+impl Softmax {
+    fn new<T: Element>(
+        Inputs { q, k, .. }: &Inputs<'_, T>,
+        cells: &impl Cells,
+        options: &Options<'_>,
+        [b, h, i]: [usize; 3],
+    ) -> Softmax {
         let ([_, heads, q_len, head_dim], [_, kv_heads, kv_len, _]) = (q.shape(), k.shape());
         let broadcast =
             |view: &View<'_>, j| at(&view.broadcast([q.shape()[0], heads, q_len, kv_len]).unwrap(), [b, h, i, j]);
         let soft = |j| options.soft.as_ref().map_or(1.0, |soft| broadcast(soft, j));
-        let allowed: Vec<bool> =
-            (0..kv_len).map(|j| (cells.allowed)([b, h, i, j]) && soft(j) >= LEAST_WEIGHT).collect();
+        let allowed: Vec<bool> = (0..kv_len).map(|j| cells.allowed([b, h, i, j]) && soft(j) >= LEAST_WEIGHT).collect();
         let (mut score, mut cap_slope) = (vec![f64::NEG_INFINITY; kv_len], vec![1.0; kv_len]);
         for j in (0..kv_len).filter(|j| allowed[*j]) {
             let dot = |d| at(q, [b, h, i, d]) * at(k, [b, h * kv_heads / heads, j, d]);
@@ -134,10 +241,10 @@ impl Row {
             for bias in &options.bias {
                 x += match bias {
                     Bias::Dense(view) => broadcast(view, j),
-                    Bias::Alibi(slopes) => -f64::from(slopes[h]) * (cells.distance)([b, h, i, j]).abs() as f64,
+                    Bias::Alibi(slopes) => -f64::from(slopes[h]) * cells.distance([b, h, i, j]).abs() as f64,
                     Bias::Relative { table } => {
                         let reach = table.shape()[3] as i64 / 2;
-                        let entry = (cells.distance)([b, h, i, j]).clamp(-reach, reach) + reach;
+                        let entry = cells.distance([b, h, i, j]).clamp(-reach, reach) + reach;
                         at(table, [0, h.min(table.shape()[1] - 1), 0, entry as usize])
                     }
                 };
@@ -151,21 +258,21 @@ impl Row {
         if top == f64::NEG_INFINITY {
             // nothing is read, not even a value that is infinite
             let allowed = vec![false; kv_len];
-            return Row { p: vec![0.0; kv_len], allowed, cap_slope, sink: 0.0, lse: f64::NEG_INFINITY };
+            return Softmax { p: vec![0.0; kv_len], allowed, cap_slope, sink: 0.0, lse: f64::NEG_INFINITY };
         }
         let top = top.max(sink);
         let weight: Vec<f64> =
             (0..kv_len).map(|j| if allowed[j] { soft(j) * (score[j] - top).exp() } else { 0.0 }).collect();
         let total = weight.iter().sum::<f64>() + (sink - top).exp();
         let p = weight.iter().map(|w| w / total).collect();
-        Row { p, allowed, cap_slope, sink: (sink - top).exp() / total, lse: total.ln() + top }
+        Softmax { p, allowed, cap_slope, sink: (sink - top).exp() / total, lse: total.ln() + top }
     }
 }
 
-fn rows(batch: usize, heads: usize, q_len: usize) -> impl Iterator<Item = (usize, usize, usize)> {
-    (0..batch).flat_map(move |b| (0..heads).flat_map(move |h| (0..q_len).map(move |i| (b, h, i))))
+fn rows(batch: usize, heads: usize, q_len: usize) -> impl Iterator<Item = [usize; 3]> {
+    (0..batch).flat_map(move |b| (0..heads).flat_map(move |h| (0..q_len).map(move |i| [b, h, i])))
 }
 
-fn at(view: &View<'_>, index: [usize; 4]) -> f64 {
-    f64::from(view.get(index))
+fn at<T: Element>(view: &View<'_, T>, index: [usize; 4]) -> f64 {
+    f64::from(view.get(index).to_f32())
 }

@@ -1,8 +1,9 @@
-//! [`View`] and [`ViewMut`]: four-dimensional strided arrays of `f32` in somebody else's memory.
+//! [`View`] and [`ViewMut`]: four-dimensional strided arrays in somebody else's memory.
 
-use crate::Error;
+use crate::{Element, Error};
 
-/// A strided view of `f32` values, `[batch, heads, length, head_dim]`.
+/// A strided view of values, `[batch, heads, length, head_dim]`: `f32` unless said, [`bf16`](crate::bf16) or
+/// [`f16`](crate::f16).
 ///
 /// Strides count values, not bytes, and may be anything that stays inside the memory: 0 repeats (a broadcast), negative
 /// runs backwards. A view that would leave its memory cannot be made, so nothing read through one is out of bounds.
@@ -18,17 +19,17 @@ use crate::Error;
 /// assert!(View::new(&data, [1, 2, 3, 5]).is_err());
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct View<'a> {
-    data: &'a [f32],
+pub struct View<'a, T = f32> {
+    data: &'a [T],
     layout: Layout,
 }
 
-/// A strided view of `f32` values that can be written, `[batch, heads, length, head_dim]`.
+/// A strided view of values that can be written, `[batch, heads, length, head_dim]`.
 ///
 /// Every element has a place of its own: strides that let two elements overlap are refused.
 #[derive(Debug)]
-pub struct ViewMut<'a> {
-    data: &'a mut [f32],
+pub struct ViewMut<'a, T = f32> {
+    data: &'a mut [T],
     layout: Layout,
 }
 
@@ -107,9 +108,9 @@ impl Layout {
     }
 }
 
-impl<'a> View<'a> {
+impl<'a, T: Element> View<'a, T> {
     /// A contiguous array: `data` holds exactly the elements of `shape`, the last dimension fastest.
-    pub fn new(data: &'a [f32], shape: [usize; 4]) -> Result<Self, Error> {
+    pub fn new(data: &'a [T], shape: [usize; 4]) -> Result<Self, Error> {
         let layout = Layout::contiguous(shape);
         let count = shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d));
         if count != Some(data.len()) {
@@ -119,7 +120,7 @@ impl<'a> View<'a> {
     }
 
     /// Element `[b, h, i, d]` lies at `offset + b * strides[0] + h * strides[1] + i * strides[2] + d * strides[3]`.
-    pub fn strided(data: &'a [f32], shape: [usize; 4], strides: [isize; 4], offset: usize) -> Result<Self, Error> {
+    pub fn strided(data: &'a [T], shape: [usize; 4], strides: [isize; 4], offset: usize) -> Result<Self, Error> {
         Ok(View { data, layout: Layout { shape, strides, offset }.check(data.len())? })
     }
 
@@ -134,13 +135,13 @@ impl<'a> View<'a> {
     }
 
     /// One element; panics outside the shape, as indexing does.
-    pub fn get(&self, at: [usize; 4]) -> f32 {
+    pub fn get(&self, at: [usize; 4]) -> T {
         self.layout.assert_inside(at);
         self.data[self.layout.index(at)]
     }
 
     /// The same values with dimensions of 1 repeated as often as `shape` says, or `None` where another dimension differs.
-    pub fn broadcast(&self, shape: [usize; 4]) -> Option<View<'a>> {
+    pub fn broadcast(&self, shape: [usize; 4]) -> Option<View<'a, T>> {
         let mut layout = self.layout;
         for ((stride, given), asked) in layout.strides.iter_mut().zip(layout.shape).zip(shape) {
             match given {
@@ -153,50 +154,52 @@ impl<'a> View<'a> {
         Some(View { data: self.data, layout })
     }
 
-    /// Values `from..from + into.len()` of the last dimension at `[b, h, i]`, copied.
+    /// Values `from..from + into.len()` of the last dimension at `[b, h, i]`, as `f32`.
     #[inline(always)]
     pub(crate) fn copy_row(&self, [b, h, i]: [usize; 3], from: usize, into: &mut [f32]) {
         let start = self.layout.index([b, h, i, from]);
         match self.layout.strides[3] {
-            1 => into.copy_from_slice(&self.data[start..start + into.len()]),
+            1 => T::widen(&self.data[start..start + into.len()], into),
             stride => {
                 for (j, value) in into.iter_mut().enumerate() {
-                    *value = self.data[(start as isize + j as isize * stride) as usize];
+                    *value = self.data[(start as isize + j as isize * stride) as usize].to_f32();
                 }
             }
         }
     }
 
-    /// The row at `[b, h, i]` as a slice, when its values are adjacent.
+    /// The row at `[b, h, i]` in place, when its values are adjacent and `f32`.
     #[inline(always)]
     pub(crate) fn row(&self, [b, h, i]: [usize; 3]) -> Option<&'a [f32]> {
         let start = self.layout.index([b, h, i, 0]);
-        (self.layout.strides[3] == 1).then(|| &self.data[start..start + self.layout.shape[3]])
+        let adjacent = self.layout.strides[3] == 1;
+        adjacent.then(|| T::as_f32(&self.data[start..start + self.layout.shape[3]])).flatten()
     }
 
     /// Some value for which `wanted` holds.
-    pub(crate) fn find(&self, wanted: impl Fn(f32) -> bool) -> Option<f32> {
+    pub(crate) fn find(&self, wanted: impl Fn(T) -> bool) -> Option<T> {
         let [batch, heads, rows, width] = self.layout.shape;
         let mut rows = (0..batch).flat_map(|b| (0..heads).flat_map(move |h| (0..rows).map(move |i| [b, h, i])));
-        rows.find_map(|at @ [b, h, i]| match self.row(at) {
-            Some(row) => row.iter().copied().find(|x| wanted(*x)),
-            None => (0..width).map(|d| self.get([b, h, i, d])).find(|x| wanted(*x)),
+        let adjacent = self.layout.strides[3] == 1;
+        rows.find_map(|[b, h, i]| match self.layout.index([b, h, i, 0]) {
+            start if adjacent => self.data[start..start + width].iter().copied().find(|x| wanted(*x)),
+            _ => (0..width).map(|d| self.get([b, h, i, d])).find(|x| wanted(*x)),
         })
     }
 
-    /// All rows of `[b, h]` from row `first` on as one slice, when they lie one after the other without gaps.
+    /// All rows of `[b, h]` from row `first` on in place, when they are `f32` and lie one after the other without gaps.
     #[inline(always)]
     pub(crate) fn dense_rows(&self, b: usize, h: usize, first: usize) -> Option<&'a [f32]> {
         let [.., rows, width] = self.layout.shape;
         let dense = self.layout.strides[3] == 1 && (rows == 1 || self.layout.strides[2] == width as isize);
         let start = self.layout.index([b, h, first, 0]);
-        dense.then(|| &self.data[start..start + (rows - first) * width])
+        dense.then(|| T::as_f32(&self.data[start..start + (rows - first) * width])).flatten()
     }
 }
 
-impl<'a> ViewMut<'a> {
+impl<'a, T: Element> ViewMut<'a, T> {
     /// A contiguous array: `data` holds exactly the elements of `shape`, the last dimension fastest.
-    pub fn new(data: &'a mut [f32], shape: [usize; 4]) -> Result<Self, Error> {
+    pub fn new(data: &'a mut [T], shape: [usize; 4]) -> Result<Self, Error> {
         let layout = View::new(data, shape)?.layout;
         Ok(ViewMut { data, layout })
     }
@@ -204,7 +207,7 @@ impl<'a> ViewMut<'a> {
     /// Element `[b, h, i, d]` lies at `offset + b * strides[0] + h * strides[1] + i * strides[2] + d * strides[3]`.
     ///
     /// Strides that let elements overlap, 0 in a dimension longer than 1 included, are refused.
-    pub fn strided(data: &'a mut [f32], shape: [usize; 4], strides: [isize; 4], offset: usize) -> Result<Self, Error> {
+    pub fn strided(data: &'a mut [T], shape: [usize; 4], strides: [isize; 4], offset: usize) -> Result<Self, Error> {
         let layout = Layout { shape, strides, offset }.check(data.len())?.check_disjoint(data.len())?;
         Ok(ViewMut { data, layout })
     }
@@ -215,12 +218,17 @@ impl<'a> ViewMut<'a> {
     }
 
     /// The same, to be read.
-    pub fn as_view(&self) -> View<'_> {
+    pub fn as_view(&self) -> View<'_, T> {
         View { data: self.data, layout: self.layout }
     }
 
+    /// The same, to be given away for a while.
+    pub fn reborrow(&mut self) -> ViewMut<'_, T> {
+        ViewMut { data: self.data, layout: self.layout }
+    }
+
     /// The memory and where the elements lie in it.
-    pub(crate) fn parts(&mut self) -> (&mut [f32], Layout) {
+    pub(crate) fn into_parts(self) -> (&'a mut [T], Layout) {
         (self.data, self.layout)
     }
 }

@@ -3,14 +3,14 @@
 mod common;
 
 use common::{Array, assert_same_bits, plan, run};
-use noren::{Bias, Level, Options, Output};
+use noren::{Attention, Bias, Level, Options};
 use noren_mask::{Facts, Plan, PlanOptions, Shape, Spec};
 use proptest::prelude::*;
 
 const POISON: [f32; 4] = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e30];
 
 /// Row `[b, h, i]` of an output: its values and its log-sum-exp.
-fn row(output: &Output, [b, h, i]: [usize; 3]) -> Vec<f32> {
+fn row(output: &Attention, [b, h, i]: [usize; 3]) -> Vec<f32> {
     let [_, heads, q_len, v_dim] = output.shape;
     let index = (b * heads + h) * q_len + i;
     let mut row = output.out[index * v_dim..][..v_dim].to_vec();
@@ -37,7 +37,7 @@ impl Scene {
         }
     }
 
-    fn run(&self, level: Level, options: &Options<'_>) -> Output {
+    fn run(&self, level: Level, options: &Options<'_>) -> Attention {
         run(&self.q, &self.k, &self.v, &self.plan, level, options)
     }
 }
@@ -141,12 +141,12 @@ fn tiles_of_any_size_and_any_threads_give_the_same_bits() {
 }
 
 /// Causal attention over one sequence: what the properties below compare with.
-fn alone(q: &Array, k: &Array, v: &Array, mask: &str, level: Level) -> Output {
+fn alone(q: &Array, k: &Array, v: &Array, mask: &str, level: Level) -> Attention {
     let shape = Shape::square(q.shape[2]).heads(q.shape[1]).kv_heads(k.shape[1]);
     run(q, k, v, &plan(mask, &shape, &Facts::new()), level, &Options::default())
 }
 
-fn check_rows(got: &Output, batch: usize, from: usize, expected: &Output, what: &str) {
+fn check_rows(got: &Attention, batch: usize, from: usize, expected: &Attention, what: &str) {
     for (h, i) in (0..expected.shape[1]).flat_map(|h| (0..expected.shape[2]).map(move |i| (h, i))) {
         assert_same_bits(
             &row(got, [batch, h, from + i]),

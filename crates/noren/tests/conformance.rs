@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::{Array, Tensors, difference, run, testdata};
-use noren::reference::{self, Cells};
+use common::{Array, Tensors, difference, inputs, run, testdata};
+use noren::reference::{self, Told};
 use noren::{Bias, Level, Options};
 use noren_mask::{Facts, Plan, Score, Shape, Spec};
 use serde_json::Value;
@@ -94,13 +94,13 @@ fn the_reference_is_the_stored_definition() {
             ["q", "k", "v", "out", "lse", "dout", "dq", "dk", "dv", "keep"].map(|name| case.tensors.array(name));
         let allowed = |at: [usize; 4]| keep.view().broadcast(score_shape(&case)).unwrap().get(at) != 0.0;
         let distance = |[b, _, i, j]: [usize; 4]| case.plan.key_position(b, j) - case.plan.query_position(b, i);
-        let cells = Cells { allowed: &allowed, distance: &distance };
+        let cells = Told { allowed, distance };
         case.with_options(|options| {
-            let forward = reference::forward(&q.view(), &k.view(), &v.view(), &cells, options);
+            let forward = reference::forward(&inputs(&q, &k, &v), &cells, options).unwrap();
             let worst = difference(&floats(&forward.out), &doubles(&out))
                 .max(difference(&floats(&forward.lse), &doubles(&lse)));
             assert!(worst <= 1e-6, "{}: forward off by {worst:.1e}", case.name);
-            let grad = reference::backward([&q.view(), &k.view(), &v.view()], &dout.view(), &cells, options);
+            let grad = reference::backward(&inputs(&q, &k, &v), &dout.view(), &cells, options).unwrap();
             for (name, got, expected) in [("dq", grad.dq, dq), ("dk", grad.dk, dk), ("dv", grad.dv, dv)] {
                 let worst = difference(&floats(&got), &doubles(&expected));
                 assert!(worst <= 1e-6, "{}: {name} off by {worst:.1e}", case.name);

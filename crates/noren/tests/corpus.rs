@@ -4,13 +4,13 @@ mod common;
 #[path = "../../noren-mask/tests/drawn/mod.rs"]
 mod drawn;
 
-use common::{Array, difference, run};
+use common::{Array, difference, inputs, run};
 use noren::reference;
-use noren::{Level, Options, Output};
+use noren::{Attention, Level, Options};
 use noren_mask::{BoundMask, PlanOptions};
 
 /// Rows that may read nothing by the definition must be exactly 0 with a log-sum-exp of minus infinity; returns how many.
-fn check_empty_rows(bound: &BoundMask, got: &Output, what: &str) -> usize {
+fn check_empty_rows(bound: &BoundMask, got: &Attention, what: &str) -> usize {
     let [batch, heads, q_len, v_dim] = got.shape;
     let mut empty = 0;
     for (row, out) in got.out.chunks(v_dim).enumerate().take(batch * heads * q_len) {
@@ -46,7 +46,7 @@ fn every_level_computes_every_drawn_mask() {
             let k = Array::random([batch, kv_heads, shape.kv_len(), dim], seed + 1);
             let v = Array::random([batch, kv_heads, shape.kv_len(), dim], seed + 2);
             let options = Options::default();
-            let expected = reference::forward_plan(&q.view(), &k.view(), &v.view(), &plans[0], &options).unwrap();
+            let expected = reference::forward(&inputs(&q, &k, &v), &plans[0], &options).unwrap();
             for (plan, level) in plans.iter().flat_map(|plan| Level::available().iter().map(move |l| (plan, *l))) {
                 let what = format!("{file}: {}: {} on {level}, head_dim {dim}", case.name, case.mask);
                 let got = run(&q, &k, &v, plan, level, &options);

@@ -2,14 +2,14 @@
 
 mod common;
 
-use common::{Array, plan};
-use noren::{Bias, Error, Level, Options, View, ViewMut, attention, attention_into};
+use common::{Array, inputs, plan};
+use noren::{Bias, Error, Inputs, Level, Options, Outputs, View, ViewMut, attention, attention_into};
 use noren_mask::{Facts, Shape};
 
 fn refused(q: [usize; 4], k: [usize; 4], v: [usize; 4], options: &Options<'_>) -> String {
     let plan = plan("causal", &Shape::square(8).batch(2).heads(4).kv_heads(2), &Facts::new());
     let [q, k, v] = [q, k, v].map(|shape| Array::random(shape, 1));
-    attention(&q.view(), &k.view(), &v.view(), &plan, options).unwrap_err().to_string()
+    attention(&inputs(&q, &k, &v), &plan, options).unwrap_err().to_string()
 }
 
 const Q: [usize; 4] = [2, 4, 8, 16];
@@ -54,15 +54,16 @@ fn options_that_make_no_sense() {
 fn outputs_that_do_not_fit() {
     let plan = plan("causal", &Shape::square(8), &Facts::new());
     let x = Array::random([1, 1, 8, 16], 1);
-    let x = x.view();
+    let inputs = Inputs { q: x.view(), k: x.view(), v: x.view() };
+    let refused =
+        |outputs: Outputs<'_>| attention_into(&inputs, &plan, &Options::default(), outputs).unwrap_err().to_string();
     let mut memory = vec![0.0; 8 * 17];
-    let mut wrong = ViewMut::new(&mut memory, [1, 1, 8, 17]).unwrap();
-    let error = attention_into(&x, &x, &x, &plan, &Options::default(), &mut wrong, None).unwrap_err().to_string();
+    let out = ViewMut::new(&mut memory, [1, 1, 8, 17]).unwrap();
+    let error = refused(Outputs { out, lse: None });
     assert!(error.contains("out has shape [1, 1, 8, 17]") && error.contains("[1, 1, 8, 16]"), "{error}");
-    let mut right = ViewMut::strided(&mut memory, [1, 1, 8, 16], [0, 0, 17, 1], 0).unwrap();
+    let out = ViewMut::strided(&mut memory, [1, 1, 8, 16], [0, 0, 17, 1], 0).unwrap();
     let mut lse = [0.0; 7];
-    let error =
-        attention_into(&x, &x, &x, &plan, &Options::default(), &mut right, Some(&mut lse)).unwrap_err().to_string();
+    let error = refused(Outputs { out, lse: Some(&mut lse) });
     assert!(error.contains("lse has shape [7]") && error.contains("give 8 values"), "{error}");
 }
 

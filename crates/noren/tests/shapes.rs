@@ -2,14 +2,14 @@
 
 mod common;
 
-use common::{Array, difference, plan, run};
-use noren::{Bias, Level, Options, View, ViewMut, attention_into, reference};
+use common::{Array, difference, inputs, plan, run};
+use noren::{Bias, Inputs, Level, Options, Outputs, View, ViewMut, attention_into, reference};
 use noren_mask::{Facts, Plan, Shape};
 
 /// Compares all levels with the reference.
 #[track_caller]
 fn check(q: &Array, k: &Array, v: &Array, plan: &Plan, options: &Options<'_>) {
-    let expected = reference::forward_plan(&q.view(), &k.view(), &v.view(), plan, options).unwrap();
+    let expected = reference::forward(&inputs(q, k, v), plan, options).unwrap();
     for level in Level::available() {
         let got = run(q, k, v, plan, *level, options);
         let worst = difference(&got.out, &expected.out).max(difference(&got.lse, &expected.lse));
@@ -102,13 +102,13 @@ fn any_strides() {
     let v = View::strided(&memory[2], [1, h, n, d], dim_major, 0).unwrap();
     let dense = |view: &View<'_>| Array::new(view.shape(), |at| view.get(at));
     let plan = plan("sliding(20)", &Shape::square(n).heads(h), &Facts::new());
-    let expected = reference::forward_plan(&q, &k, &v, &plan, &Options::default()).unwrap();
+    let expected = reference::forward(&Inputs { q, k, v }, &plan, &Options::default()).unwrap();
     for level in Level::available() {
         let options = Options { level: Some(*level), ..Options::default() };
         let mut memory = vec![7.5; 2 * n * h * d];
         let strides = [0, 2 * d as isize, 2 * (h * d) as isize, 2];
         let mut out = ViewMut::strided(&mut memory, [1, h, n, d], strides, 1).unwrap();
-        attention_into(&q, &k, &v, &plan, &options, &mut out, None).unwrap();
+        attention_into(&Inputs { q, k, v }, &plan, &options, Outputs { out: out.reborrow(), lse: None }).unwrap();
         let got = dense(&out.as_view());
         assert!(difference(&got.data, &expected.out) <= 1e-5);
         let contiguous = run(&dense(&q), &dense(&k), &dense(&v), &plan, *level, &Options::default());
@@ -123,8 +123,9 @@ fn broadcast_keys_and_values() {
     let one = Array::random([1, 1, 20, 16], 2);
     let k = one.view().broadcast([2, 4, 20, 16]).unwrap();
     let plan = plan("causal", &Shape::square(20).batch(2).heads(4), &Facts::new());
-    let expected = reference::forward_plan(&q.view(), &k, &k, &plan, &Options::default()).unwrap();
-    let got = noren::attention(&q.view(), &k, &k, &plan, &Options::default()).unwrap();
+    let inputs = Inputs { q: q.view(), k, v: k };
+    let expected = reference::forward(&inputs, &plan, &Options::default()).unwrap();
+    let got = noren::attention(&inputs, &plan, &Options::default()).unwrap();
     assert!(difference(&got.out, &expected.out) <= 1e-5);
 }
 

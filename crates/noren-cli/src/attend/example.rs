@@ -186,10 +186,10 @@ impl Example<'_> {
         let dims = self.job.inputs.dims();
         let n = dims.kv_len;
         let identity: Vec<f32> = (0..n * n).map(|i| if i % (n + 1) == 0 { 1.0 } else { 0.0 }).collect();
-        let values = View::strided(&identity, [dims.batch, dims.kv_heads, n, n], [0, 0, n as isize, 1], 0)?;
-        let [q, k, _] = self.job.inputs.views()?;
+        let v = View::strided(&identity, [dims.batch, dims.kv_heads, n, n], [0, 0, n as isize, 1], 0)?;
+        let inputs = noren::Inputs { v, ..self.job.inputs.arrays()? };
         let (plan, options) = (&self.job.plan, &self.job.options);
-        let output = self.job.install(|| noren::attention(&q, &k, &values, plan, options))?;
+        let output = self.job.install(|| noren::attention(&inputs, plan, options))?;
         let first = (row * dims.heads + head) * dims.q_len;
         let tokens = self.sentences[row].tokens.len();
         Ok((first..first + tokens).map(|i| output.out[i * n..(i + 1) * n].to_vec()).collect())

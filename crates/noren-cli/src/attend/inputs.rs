@@ -92,8 +92,8 @@ impl Inputs {
     }
 
     /// `q`, `k` and `v` as they lie.
-    pub(crate) fn views(&self) -> Result<[View<'_>; 3]> {
-        Ok([view(&self.q)?, view(&self.k)?, view(&self.v)?])
+    pub(crate) fn arrays(&self) -> Result<noren::Inputs<'_>> {
+        Ok(noren::Inputs { q: view(&self.q)?, k: view(&self.k)?, v: view(&self.v)? })
     }
 
     /// Memory that the arrays take.
@@ -102,13 +102,8 @@ impl Inputs {
         tensors.map(|t| 4 * t.data.len() as u64).sum()
     }
 
-    /// The values of `q`, `k` and `v`.
-    pub(crate) fn values(&self) -> [&[f32]; 3] {
-        [&self.q.data, &self.k.data, &self.v.data]
-    }
-
     /// The table that a score names, its shape brought to four dimensions.
-    pub(crate) fn table(&self, score: &Score) -> Result<Option<Table<'_>>> {
+    pub(crate) fn table(&self, score: &Score) -> Result<Option<View<'_>>> {
         let Some((name, tensor)) = table_name(score).and_then(|name| self.tables.get_key_value(name)) else {
             return Ok(None);
         };
@@ -145,29 +140,7 @@ impl Inputs {
             let given = tensor.data[at];
             return Err(Failure::new(format!("tensor {name:?} has {given} at value {at}: soft weights lie in 0..=1")));
         }
-        Ok(Some(Table { shape, data: &tensor.data }))
-    }
-}
-
-/// A table of four dimensions.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Table<'a> {
-    pub(crate) shape: [usize; 4],
-    pub(crate) data: &'a [f32],
-}
-
-impl<'a> Table<'a> {
-    /// The table as it lies.
-    pub(crate) fn view(&self) -> Result<View<'a>> {
-        Ok(View::new(self.data, self.shape)?)
-    }
-
-    /// One query row of it: `[1, 1, 1, n]`, dimensions of 1 standing for all.
-    pub(crate) fn row(&self, [b, h, i]: [usize; 3]) -> Result<View<'a>> {
-        let [_, heads, rows, width] = self.shape;
-        let at = |index: usize, len: usize| if len == 1 { 0 } else { index };
-        let row = (at(b, self.shape[0]) * heads + at(h, heads)) * rows + at(i, rows);
-        Ok(View::new(&self.data[row * width..(row + 1) * width], [1, 1, 1, width])?)
+        Ok(Some(View::new(&tensor.data, shape)?))
     }
 }
 

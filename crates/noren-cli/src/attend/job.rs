@@ -4,7 +4,7 @@ use super::AttendArgs;
 use super::inputs::{Dims, Inputs};
 use crate::args::alignment;
 use crate::failure::{Failure, Result};
-use noren::{Level, Options, Output};
+use noren::{Attention, Level, Options};
 use noren_mask::{Facts, Plan, PlanOptions, Shape, Spec};
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ pub(crate) struct Job<'a> {
 
 /// What was computed.
 pub(crate) struct Done {
-    pub(crate) output: Output,
+    pub(crate) output: Attention,
     pub(crate) time: Duration,
     pub(crate) level: Level,
     pub(crate) threads: usize,
@@ -58,10 +58,10 @@ impl<'a> Job<'a> {
 
     /// Computes.
     pub(crate) fn run(&self) -> Result<Done> {
-        let [q, k, v] = self.inputs.views()?;
+        let inputs = self.inputs.arrays()?;
         let level = Level::choose(None)?;
         let start = Instant::now();
-        let output = self.pool.install(|| noren::attention(&q, &k, &v, &self.plan, &self.options))?;
+        let output = self.pool.install(|| noren::attention(&inputs, &self.plan, &self.options))?;
         Ok(Done { output, time: start.elapsed(), level, threads: self.pool.current_num_threads() })
     }
 
@@ -85,6 +85,6 @@ fn shape(dims: &Dims, query_offset: &[i64]) -> Result<Shape> {
 /// The kernels' options for the scores of a spec.
 fn options<'a>(inputs: &'a Inputs, spec: &Spec) -> Result<Options<'a>> {
     Options::for_scores(&spec.scores, inputs.dims().heads, |score, _| {
-        inputs.table(score)?.ok_or_else(|| Failure::new(format!("`{score}`: the file has no such tensor")))?.view()
+        inputs.table(score)?.ok_or_else(|| Failure::new(format!("`{score}`: the file has no such tensor")))
     })
 }

@@ -1,11 +1,8 @@
 //! The output held against the 64-bit reference, row by row, so that memory stays small.
 
-use super::inputs::Table;
 use super::job::{Done, Job};
-use crate::failure::{Failure, Result};
-use noren::reference::{Cells, forward};
-use noren::{Bias, Options, View};
-use noren_mask::Score;
+use crate::failure::Result;
+use noren::reference;
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -107,59 +104,22 @@ impl Check {
 
 /// Runs the reference and compares.
 pub(crate) fn against_reference(job: &Job<'_>, done: &Done) -> Result<Check> {
-    let [batch, heads, q_len, _] = done.output.shape;
-    let tables = job.spec.scores.iter().map(|s| Ok((s, job.inputs.table(s)?))).collect::<Result<Vec<_>>>()?;
-    let seen = job.install(|| {
-        (0..batch * heads * q_len)
-            .into_par_iter()
-            .map(|row| row_difference(job, done, &tables, row))
-            .try_reduce(Seen::default, |a, b| Ok(a.join(b)))
-    })?;
+    let [batch, heads, q_len, v_dim] = done.output.shape;
+    let inputs = job.inputs.arrays()?;
+    let row_difference = |row: usize| {
+        let at = [row / q_len / heads, row / q_len % heads, row % q_len];
+        let reference = reference::row(&inputs, &job.plan, &job.options, at);
+        let given = &done.output.out[row * v_dim..][..v_dim];
+        Seen::row(given, reference.out, Some((done.output.lse[row], reference.lse)))
+    };
+    let rows = 0..batch * heads * q_len;
+    let seen = job.install(|| rows.into_par_iter().map(row_difference).reduce(Seen::default, Seen::join));
     Ok(Check::new(seen))
 }
 
 /// Compares with another output of the same shape, such as one that was stored.
 pub(crate) fn against(given: &[f32], stored: &[f32]) -> Check {
     Check::new(Seen::row(given, stored.iter().map(|x| f64::from(*x)), None))
-}
-
-type Tables<'a> = [(&'a Score, Option<Table<'a>>)];
-
-/// One query row by the reference, which sees it as a problem of its own: one batch row, one head, one query.
-fn row_difference(job: &Job<'_>, done: &Done, tables: &Tables<'_>, row: usize) -> Result<Seen> {
-    let d = job.inputs.dims();
-    let (b, h, i) = (row / (d.heads * d.q_len), row / d.q_len % d.heads, row % d.q_len);
-    let [q, k, v] = job.inputs.values();
-    let group = b * d.kv_heads + h * d.kv_heads / d.heads;
-    let q = View::new(&q[row * d.head_dim..][..d.head_dim], [1, 1, 1, d.head_dim])?;
-    let k = View::new(&k[group * d.kv_len * d.head_dim..][..d.kv_len * d.head_dim], [1, 1, d.kv_len, d.head_dim])?;
-    let v = View::new(&v[group * d.kv_len * d.v_dim..][..d.kv_len * d.v_dim], [1, 1, d.kv_len, d.v_dim])?;
-    let bound = job.plan.bound();
-    let allowed = |[_, _, _, j]: [usize; 4]| bound.allowed(b, h, i, j);
-    let distance = |[_, _, _, j]: [usize; 4]| bound.key_position(b, j) - bound.query_position(b, i);
-    let mut options = Options { scale: job.options.scale, softcap: job.options.softcap, ..Options::default() };
-    for (score, table) in tables {
-        match (score, table) {
-            (Score::Bias { .. }, Some(table)) => options.bias.push(Bias::Dense(table.row([b, h, i])?)),
-            (Score::Relative { .. }, Some(table)) => {
-                options.bias.push(Bias::Relative { table: table.row([b, h, i])? });
-            }
-            (Score::Soft { .. }, Some(table)) => options.soft = Some(table.row([b, h, i])?),
-            (Score::Sinks { .. }, Some(table)) => options.sinks = Some(&table.data[h..=h]),
-            _ => {}
-        }
-    }
-    for bias in &job.options.bias {
-        if let Bias::Alibi(slopes) = bias {
-            options.bias.push(Bias::Alibi(vec![slopes[h]]));
-        }
-    }
-    let reference = forward(&q, &k, &v, &Cells { allowed: &allowed, distance: &distance }, &options);
-    let given = &done.output.out[row * d.v_dim..][..d.v_dim];
-    if given.len() != reference.out.len() {
-        return Err(Failure::new("the reference's output has another shape"));
-    }
-    Ok(Seen::row(given, reference.out, Some((done.output.lse[row], reference.lse[0]))))
 }
 
 fn finite(value: f64) -> f64 {

@@ -8,7 +8,7 @@ use super::level::Task;
 use super::pack::{Head, Packed, Refill};
 use super::simd::Simd;
 use super::tile::{Context, Job, ROWS, Scratch, TileKernel};
-use crate::View;
+use crate::{Element, View};
 use noren_mask::{Kind, PatternPlan, Plan, Tile};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -155,11 +155,11 @@ enum Step {
 }
 
 /// Runs all jobs on at most `threads` threads.
-pub(crate) struct Forward<'a> {
-    pub(crate) context: Context<'a>,
+pub struct Forward<'a, T> {
+    pub(crate) context: Context<'a, T>,
     pub(crate) jobs: Jobs,
-    pub(crate) k: View<'a>,
-    pub(crate) v: View<'a>,
+    pub(crate) k: View<'a, T>,
+    pub(crate) v: View<'a, T>,
     pub(crate) threads: usize,
 }
 
@@ -179,7 +179,7 @@ struct Queue<S: Simd> {
     spare: Mutex<Vec<Packed<S>>>,
 }
 
-impl Task for Forward<'_> {
+impl<T: Element> Task for Forward<'_, T> {
     fn run<S: Simd>(self, s: S) {
         let head_dim = self.k.shape()[3];
         let work = self.jobs.cost.saturating_mul(head_dim as u64);
@@ -197,7 +197,7 @@ impl Task for Forward<'_> {
     }
 }
 
-impl<'a> Forward<'a> {
+impl<'a, T: Element> Forward<'a, T> {
     /// The list: jobs by unit, each unit packed while the one before it is computed.
     fn steps(&self, ahead: usize) -> Vec<Step> {
         let units = &self.jobs.units;
@@ -244,7 +244,7 @@ impl<'a> Forward<'a> {
         }
     }
 
-    fn head(&self, unit: usize) -> Head<'a> {
+    fn head(&self, unit: usize) -> Head<'a, T> {
         let Unit { batch, kv_head, ref hull, cost, .. } = self.jobs.units[unit];
         let align_values = cost / WORTH_ALIGNING > hull.len() as u64;
         Head { k: self.k, v: self.v, batch, head: kv_head, align_values }

@@ -6,14 +6,14 @@
 
 use super::micro::{BLOCK, WIDE};
 use super::simd::{Kernel, Lanes, Simd, floats, floats_mut, zeroed};
-use crate::View;
+use crate::{Element, View};
 use std::ops::Range;
 
 /// The arrays of one key-value head.
 #[derive(Clone, Copy)]
-pub(crate) struct Head<'a> {
-    pub(crate) k: View<'a>,
-    pub(crate) v: View<'a>,
+pub(crate) struct Head<'a, T> {
+    pub(crate) k: View<'a, T>,
+    pub(crate) v: View<'a, T>,
     pub(crate) batch: usize,
     pub(crate) head: usize,
     /// Whether values are read so often that copying ones that are not aligned to vectors pays.
@@ -48,7 +48,7 @@ pub(crate) struct BlockScratch<S: Simd> {
     values: Vec<S::V>,
 }
 
-impl<'a> Head<'a> {
+impl<'a, T: Element> Head<'a, T> {
     pub(crate) fn head_dim(&self) -> usize {
         self.k.shape()[3]
     }
@@ -58,7 +58,7 @@ impl<'a> Head<'a> {
         self.v.shape()[3].next_multiple_of(S::LANES)
     }
 
-    /// The values in place from key `first` on, when the kernel can use them so: rows that follow each other, fill
+    /// The values in place from key `first` on, when the kernel can use them so: `f32`, in rows that follow each other, fill
     /// vectors and, where it pays, are aligned to them: a vector across two cache lines costs two loads.
     fn values_in_place<S: Simd>(&self, first: usize) -> Option<&'a [f32]> {
         let fits = self.v.shape()[3].is_multiple_of(S::LANES);
@@ -112,7 +112,7 @@ impl<S: Simd> Packed<S> {
 
     /// Packs keys and values of the groups that hold keys `hull`, into the memory of a head that nobody needs any more.
     #[inline(always)]
-    pub(crate) fn refill(&mut self, s: S, head: &Head<'_>, hull: Range<usize>) {
+    pub(crate) fn refill<T: Element>(&mut self, s: S, head: &Head<'_, T>, hull: Range<usize>) {
         self.first_group = hull.start / S::LANES;
         let groups = self.first_group..hull.end.div_ceil(S::LANES);
         let keys = groups.start * S::LANES..(groups.end * S::LANES).min(head.k.shape()[2]);
@@ -135,7 +135,7 @@ impl<S: Simd> Packed<S> {
 
     /// Groups `groups`, at most a block of them.
     #[inline(always)]
-    pub(crate) fn block<'a>(&'a self, head: &Head<'a>, groups: Range<usize>) -> Block<'a, S> {
+    pub(crate) fn block<'a, T: Element>(&'a self, head: &Head<'a, T>, groups: Range<usize>) -> Block<'a, S> {
         let head_dim = head.head_dim();
         let first = groups.start - self.first_group;
         let values = match &self.values {
@@ -164,7 +164,7 @@ impl<S: Simd> BlockScratch<S> {
 
     /// Groups `groups`, at most a block of them, packed now.
     #[inline(always)]
-    pub(crate) fn block<'a>(&'a mut self, s: S, head: &Head<'a>, groups: Range<usize>) -> Block<'a, S> {
+    pub(crate) fn block<'a, T: Element>(&'a mut self, s: S, head: &Head<'a, T>, groups: Range<usize>) -> Block<'a, S> {
         let keys = groups.start * S::LANES..(groups.end * S::LANES).min(head.k.shape()[2]);
         let packed = &mut self.keys[..groups.len() * head.head_dim()];
         head.pack_keys(s, groups, packed);
@@ -181,13 +181,13 @@ impl<S: Simd> BlockScratch<S> {
 }
 
 /// Packs a head: [`Packed::refill`] as work for a processor path.
-pub(crate) struct Refill<'a, S: Simd> {
+pub(crate) struct Refill<'a, S: Simd, T> {
     pub(crate) packed: &'a mut Packed<S>,
-    pub(crate) head: Head<'a>,
+    pub(crate) head: Head<'a, T>,
     pub(crate) hull: Range<usize>,
 }
 
-impl<S: Simd> Kernel<S> for Refill<'_, S> {
+impl<S: Simd, T: Element> Kernel<S> for Refill<'_, S, T> {
     #[inline(always)]
     fn run(self, s: S) {
         self.packed.refill(s, &self.head, self.hull);

@@ -20,7 +20,7 @@ use super::output::SharedRows;
 use super::pack::{Block, BlockScratch, Head, Packed};
 use super::scores::{Modifiers, Place, total};
 use super::simd::{Kernel, Simd, floats, zeroed};
-use crate::View;
+use crate::{Element, View};
 use noren_mask::Plan;
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -32,13 +32,13 @@ pub(crate) const ROWS: usize = 96;
 const PHASE: usize = 24;
 
 /// What all jobs of a call share.
-pub(crate) struct Context<'a> {
+pub(crate) struct Context<'a, T> {
     pub(crate) plan: &'a Plan,
-    pub(crate) q: View<'a>,
+    pub(crate) q: View<'a, T>,
     pub(crate) modifiers: Modifiers<'a>,
     /// Bits of mixed blocks, found by the first head that needs them.
     pub(crate) bits: Vec<OnceLock<Box<[u64]>>>,
-    pub(crate) out: SharedRows<'a>,
+    pub(crate) out: SharedRows<'a, T>,
     pub(crate) lse: Option<SharedRows<'a>>,
 }
 
@@ -89,10 +89,10 @@ impl<S: Simd> Scratch<S> {
 }
 
 /// A job with everything it needs.
-pub(crate) struct TileKernel<'a, 'b, S: Simd> {
-    pub(crate) context: &'a Context<'b>,
+pub(crate) struct TileKernel<'a, 'b, S: Simd, T> {
+    pub(crate) context: &'a Context<'b, T>,
     pub(crate) job: &'a Job,
-    pub(crate) head: Head<'b>,
+    pub(crate) head: Head<'b, T>,
     /// No key outside is allowed for any row of the key-value head.
     pub(crate) hull: Range<usize>,
     /// Absent when this job is the only reader, which packs block by block.
@@ -148,7 +148,7 @@ impl<S: Simd> RowState<'_, S> {
     }
 }
 
-impl<S: Simd> Kernel<S> for TileKernel<'_, '_, S> {
+impl<S: Simd, T: Element> Kernel<S> for TileKernel<'_, '_, S, T> {
     #[inline(always)]
     fn run(mut self, s: S) {
         self.start(s);
@@ -174,7 +174,7 @@ impl<S: Simd> Kernel<S> for TileKernel<'_, '_, S> {
     }
 }
 
-impl<S: Simd> TileKernel<'_, '_, S> {
+impl<S: Simd, T: Element> TileKernel<'_, '_, S, T> {
     fn row_count(&self) -> usize {
         self.job.heads.len() * self.job.rows.len()
     }

@@ -1,7 +1,7 @@
 //! Arrays, random numbers and comparisons that the tests share.
 #![allow(dead_code, unreachable_pub)] // each test file uses its part
 
-use noren::{Level, Options, Output, View, attention};
+use noren::{Attention, Inputs, Level, Options, View, attention};
 use noren_mask::{Facts, Mask, Plan, Shape, Spec};
 use std::path::PathBuf;
 
@@ -66,10 +66,15 @@ pub fn plan_of(mask: &Mask, shape: &Shape) -> Plan {
     mask.bind(shape, &Facts::new()).unwrap().plan()
 }
 
+/// The views of three arrays.
+pub fn inputs<'a>(q: &'a Array, k: &'a Array, v: &'a Array) -> Inputs<'a> {
+    Inputs { q: q.view(), k: k.view(), v: v.view() }
+}
+
 /// Attention on a level, all other options left alone.
-pub fn run(q: &Array, k: &Array, v: &Array, plan: &Plan, level: Level, options: &Options<'_>) -> Output {
+pub fn run(q: &Array, k: &Array, v: &Array, plan: &Plan, level: Level, options: &Options<'_>) -> Attention {
     let options = Options { level: Some(level), ..options.clone() };
-    attention(&q.view(), &k.view(), &v.view(), plan, &options).unwrap()
+    attention(&inputs(q, k, v), plan, &options).unwrap()
 }
 
 /// The largest difference, in units of the largest expected value; infinities must agree.

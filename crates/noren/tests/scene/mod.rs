@@ -1,7 +1,7 @@
 //! A random mask with random arrays and options, and the same content moved elsewhere.
 
-use crate::common::Array;
-use noren::{Bias, Level, Options, Output, View, ViewMut, attention_into};
+use crate::common::{Array, inputs};
+use noren::{Attention, Bias, Inputs, Level, Options, Outputs, View, ViewMut, attention_into};
 use noren_mask::{BoundMask, Facts, Plan, Shape, atoms};
 use std::ops::Range;
 
@@ -96,15 +96,15 @@ impl Scene {
         f(&Options { scale, softcap, bias, soft, sinks, threads: None, level: Some(level) })
     }
 
-    pub(crate) fn run(&self, plan: &Plan, level: Level, threads: usize) -> Output {
+    pub(crate) fn run(&self, plan: &Plan, level: Level, threads: usize) -> Attention {
         self.with_options(level, |options| {
             let options = Options { threads: Some(threads), ..options.clone() };
-            noren::attention(&self.q.view(), &self.k.view(), &self.v.view(), plan, &options).unwrap()
+            noren::attention(&inputs(&self.q, &self.k, &self.v), plan, &options).unwrap()
         })
     }
 
     /// The same with every array laid out in memory by chance, NaN between its values, the output too.
-    pub(crate) fn run_strided(&self, plan: &Plan, level: Level, dice: &mut Dice) -> Output {
+    pub(crate) fn run_strided(&self, plan: &Plan, level: Level, dice: &mut Dice) -> Attention {
         let [q, k, v] = [&self.q, &self.k, &self.v].map(|x| Strided::new(x, dice));
         let [bias, soft, table] =
             [&self.bias, &self.soft, &self.relative].map(|x| x.as_ref().map(|x| Strided::new(x, dice)));
@@ -121,11 +121,12 @@ impl Scene {
                 }
             }
             options.soft = soft.as_ref().map(Strided::view);
-            let mut view = ViewMut::strided(&mut out.data, shape, out.strides, out.offset).unwrap();
-            attention_into(&q.view(), &k.view(), &v.view(), plan, &options, &mut view, Some(&mut lse)).unwrap();
+            let inputs = Inputs { q: q.view(), k: k.view(), v: v.view() };
+            let out = ViewMut::strided(&mut out.data, shape, out.strides, out.offset).unwrap();
+            attention_into(&inputs, plan, &options, Outputs { out, lse: Some(&mut lse) }).unwrap();
         });
         let view = out.view();
-        Output { out: Array::new(shape, |at| view.get(at)).data, shape, lse }
+        Attention { out: Array::new(shape, |at| view.get(at)).data, shape, lse }
     }
 
     pub(crate) fn soft_at(&self, [b, h, i, j]: [usize; 4]) -> f32 {
