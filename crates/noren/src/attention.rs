@@ -1,6 +1,7 @@
 //! [`attention`] and [`attention_into`]: the public entry to the forward pass.
 
-use crate::kernel::{forward::Forward, forward::Jobs, output::SharedRows, scores::Modifiers, tile::Context};
+use crate::kernel::rows::Erase;
+use crate::kernel::{forward::Forward, forward::Jobs, scores::Modifiers, tile::Context};
 use crate::{Element, Error, Level, Options, View, ViewMut};
 use noren_mask::{Plan, Shape};
 
@@ -102,21 +103,20 @@ fn compute<T: Element>(
     let level = Level::choose(options.level)?;
     let threads = rayon::current_num_threads();
     let jobs = Jobs::new(plan);
-    let task = Forward {
+    level.run(Forward {
         context: Context {
             plan,
-            q: inputs.q,
+            q: T::rows(inputs.q),
             bits: (0..jobs.shared_bits).map(|_| Default::default()).collect(),
             modifiers: Modifiers::new(plan, inputs.q.shape()[3], options),
-            out: SharedRows::new(outputs.out),
-            lse: lse.map(SharedRows::new),
+            out: T::shared(outputs.out),
+            lse: lse.map(f32::shared),
         },
         jobs,
-        k: inputs.k,
-        v: inputs.v,
+        k: T::rows(inputs.k),
+        v: T::rows(inputs.v),
         threads: options.threads.unwrap_or(threads).min(threads),
-    };
-    T::forward(level, task);
+    });
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! [`Element`] and [`Dtype`]: the numbers that arrays may hold.
 
-use crate::{Error, kernel};
+use crate::Error;
+use crate::kernel::rows::Erase;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use std::fmt;
@@ -65,7 +66,7 @@ impl FromStr for Dtype {
 ///
 /// Whatever the type, attention is computed in `f32`: queries, keys and values are widened, which is exact, and outputs
 /// rounded once. No other type can implement this.
-pub trait Element: kernel::Run + Copy + Send + Sync + fmt::Debug + PartialEq + 'static {
+pub trait Element: Erase + Copy + Send + Sync + fmt::Debug + PartialEq + 'static {
     /// Which of the types this is.
     const DTYPE: Dtype;
 

@@ -2,9 +2,9 @@
 
 mod common;
 
-use common::{Array, Tensors, difference, inputs, run, testdata};
+use common::{Array, Tensors, check_accuracy, difference, inputs, run, testdata};
 use noren::reference::{self, Told};
-use noren::{Bias, Level, Options};
+use noren::{Bias, Element, Level, Options, bf16, f16};
 use noren_mask::{Facts, Plan, Score, Shape, Spec};
 use serde_json::Value;
 
@@ -36,6 +36,11 @@ impl Case {
         let plan = spec.mask.bind(&shape, &facts(&case["facts"])).unwrap().plan();
         let tensors = Tensors::read(&format!("conformance/attention/{name}.safetensors"));
         Case { name, tensors, plan, scores: spec.scores, scale: case["scale"].as_f64().map(|s| s as f32) }
+    }
+
+    /// Scores in the hundreds have an absolute error of 1e-5 in f32, and weights take it as their relative error.
+    fn tolerance(&self) -> f64 {
+        if self.name == "large_scores" { 2e-4 } else { 1e-5 }
     }
 
     /// Calls `f` with the options that the case's text asks for.
@@ -75,8 +80,7 @@ fn floats(values: &[f64]) -> Vec<f32> {
 fn every_level_meets_the_stored_results() {
     for case in Case::all() {
         let [q, k, v, out, lse] = ["q", "k", "v", "out", "lse"].map(|name| case.tensors.array(name));
-        // Scores in the hundreds have an absolute error of 1e-5 in f32, and weights take it as their relative error.
-        let tolerance = if case.name == "large_scores" { 2e-4 } else { 1e-5 };
+        let tolerance = case.tolerance();
         case.with_options(|options| {
             for level in Level::available() {
                 let got = run(&q, &k, &v, &case.plan, *level, options);
@@ -85,6 +89,25 @@ fn every_level_meets_the_stored_results() {
             }
         });
     }
+}
+
+fn check_in<T: Element>() {
+    for case in Case::all() {
+        let [q, k, v] = ["q", "k", "v"].map(|name| case.tensors.array(name).cast::<T>());
+        case.with_options(|options| {
+            check_accuracy(&inputs(&q, &k, &v), &case.plan, options, case.tolerance(), &case.name);
+        });
+    }
+}
+
+#[test]
+fn every_level_computes_the_cases_in_bf16_as_well_as_the_type_allows() {
+    check_in::<bf16>();
+}
+
+#[test]
+fn every_level_computes_the_cases_in_f16_as_well_as_the_type_allows() {
+    check_in::<f16>();
 }
 
 #[test]

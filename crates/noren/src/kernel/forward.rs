@@ -5,10 +5,12 @@
 //! come too late, by the first job that needs them; they are dropped with the last job of their head.
 
 use super::level::Task;
+use super::micro::Product;
 use super::pack::{Head, Packed, Refill};
+use super::rows::Rows;
 use super::simd::Simd;
 use super::tile::{Context, Job, ROWS, Scratch, TileKernel};
-use crate::{Element, View};
+use crate::Dtype;
 use noren_mask::{Kind, PatternPlan, Plan, Tile};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -155,37 +157,47 @@ enum Step {
 }
 
 /// Runs all jobs on at most `threads` threads.
-pub struct Forward<'a, T> {
-    pub(crate) context: Context<'a, T>,
+pub(crate) struct Forward<'a> {
+    pub(crate) context: Context<'a>,
     pub(crate) jobs: Jobs,
-    pub(crate) k: View<'a, T>,
-    pub(crate) v: View<'a, T>,
+    pub(crate) k: Rows<'a>,
+    pub(crate) v: Rows<'a>,
     pub(crate) threads: usize,
 }
 
 /// Packed keys and values of a unit, while somebody needs them.
-struct Shared<S: Simd> {
-    packed: Mutex<Option<Arc<Packed<S>>>>,
+struct Shared<S: Simd, P> {
+    packed: Mutex<Option<Arc<Packed<S, P>>>>,
     jobs_left: AtomicUsize,
 }
 
 /// What the threads of a call share.
-struct Queue<S: Simd> {
+struct Queue<S: Simd, P> {
     steps: Vec<Step>,
     next: AtomicUsize,
     /// One for each unit.
-    shared: Vec<Shared<S>>,
+    shared: Vec<Shared<S, P>>,
     /// Memory of units that are done.
-    spare: Mutex<Vec<Packed<S>>>,
+    spare: Mutex<Vec<Packed<S, P>>>,
 }
 
-impl<T: Element> Task for Forward<'_, T> {
+impl Task for Forward<'_> {
+    fn pairs(&self) -> bool {
+        self.k.dtype() == Dtype::Bf16
+    }
+
     fn run<S: Simd>(self, s: S) {
+        self.compute::<S, S::Product>(s);
+    }
+}
+
+impl<'a> Forward<'a> {
+    fn compute<S: Simd, P: Product>(self, s: S) {
         let head_dim = self.k.shape()[3];
         let work = self.jobs.cost.saturating_mul(head_dim as u64);
         let threads = self.threads.min(self.jobs.jobs.len()).min((work / WORTH_A_THREAD) as usize + 1);
         let steps = self.steps(threads);
-        let shared: Vec<Shared<S>> = (self.jobs.units.iter())
+        let shared: Vec<Shared<S, P>> = (self.jobs.units.iter())
             .map(|unit| Shared { packed: Mutex::new(None), jobs_left: AtomicUsize::new(unit.jobs.len()) })
             .collect();
         let queue = Queue { steps, next: AtomicUsize::new(0), shared, spare: Mutex::new(Vec::new()) };
@@ -195,9 +207,7 @@ impl<T: Element> Task for Forward<'_, T> {
         }
         rayon::scope(|scope| (0..threads).for_each(|_| scope.spawn(|_| work())));
     }
-}
 
-impl<'a, T: Element> Forward<'a, T> {
     /// The list: jobs by unit, each unit packed while the one before it is computed.
     fn steps(&self, ahead: usize) -> Vec<Step> {
         let units = &self.jobs.units;
@@ -212,7 +222,7 @@ impl<'a, T: Element> Forward<'a, T> {
     }
 
     /// What a thread does: takes steps until none is left.
-    fn work<S: Simd>(&self, s: S, queue: &Queue<S>) {
+    fn work<S: Simd, P: Product>(&self, s: S, queue: &Queue<S, P>) {
         let mut scratch: Option<Scratch<S>> = None;
         while let Some(step) = queue.steps.get(queue.next.fetch_add(1, Ordering::Relaxed)) {
             match *step {
@@ -224,7 +234,7 @@ impl<'a, T: Element> Forward<'a, T> {
                     let packed = (self.jobs.units[unit].jobs.len() > 1).then(|| self.packed(s, unit, queue));
                     let scratch = scratch.get_or_insert_with(|| {
                         let rows = self.jobs.jobs.iter().map(|job| job.heads.len() * job.rows.len()).max().unwrap_or(0);
-                        Scratch::new(rows, head.head_dim(), head.v_width::<S>())
+                        Scratch::new(rows, head.head_dim(), head.words::<P>(), head.v_width::<S>())
                     });
                     s.run(TileKernel {
                         context: &self.context,
@@ -244,14 +254,14 @@ impl<'a, T: Element> Forward<'a, T> {
         }
     }
 
-    fn head(&self, unit: usize) -> Head<'a, T> {
+    fn head(&self, unit: usize) -> Head<'a> {
         let Unit { batch, kv_head, ref hull, cost, .. } = self.jobs.units[unit];
         let align_values = cost / WORTH_ALIGNING > hull.len() as u64;
         Head { k: self.k, v: self.v, batch, head: kv_head, align_values }
     }
 
     /// Keys and values of a unit, packed now unless they are already.
-    fn packed<S: Simd>(&self, s: S, unit: usize, queue: &Queue<S>) -> Arc<Packed<S>> {
+    fn packed<S: Simd, P: Product>(&self, s: S, unit: usize, queue: &Queue<S, P>) -> Arc<Packed<S, P>> {
         let mut packed = lock(&queue.shared[unit].packed);
         let pack = || {
             let mut memory = lock(&queue.spare).pop().unwrap_or_else(Packed::empty);

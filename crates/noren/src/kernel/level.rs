@@ -7,7 +7,7 @@ use std::{fmt, str::FromStr, sync::OnceLock};
 /// A processor path.
 ///
 /// The best one available is used unless the caller names one, in [`Options::level`](crate::Options::level) or in the
-/// environment variable `NOREN_LEVEL` (`portable`, `avx2` or `avx512`). Results of different levels agree to rounding;
+/// environment variable `NOREN_LEVEL` (`portable`, `avx2`, `avx512` or `avx512bf16`). Results of different levels agree to rounding;
 /// results of one level agree to the bit.
 ///
 /// There is no NEON path yet: one would be kept only where it can be compiled and run. Other processors use
@@ -21,16 +21,22 @@ pub enum Level {
     Avx2,
     /// AVX-512 (F, VL, BW, DQ): x86-64 servers since 2017.
     Avx512,
+    /// AVX-512 with AVX512-BF16, where products of `bf16` take half the time of `f32`: AMD since 2022. Intel's processors
+    /// have the instructions and run them at half speed, so there this is only chosen by name.
+    Avx512Bf16,
 }
 
 /// Work that is generic over the processor path.
 pub(crate) trait Task {
+    /// Whether the work has products of `bf16`, for which there are paths of their own.
+    fn pairs(&self) -> bool;
+
     /// Runs on the path whose token is given.
     fn run<S: Simd>(self, simd: S);
 }
 
 impl Level {
-    const ALL: [Level; 3] = [Level::Portable, Level::Avx2, Level::Avx512];
+    const ALL: [Level; 4] = [Level::Portable, Level::Avx2, Level::Avx512, Level::Avx512Bf16];
 
     /// The levels this processor has, slowest first; never empty.
     ///
@@ -49,7 +55,7 @@ impl Level {
         let level = match (asked, FROM_ENVIRONMENT.get_or_init(|| std::env::var("NOREN_LEVEL").ok())) {
             (Some(level), _) => level,
             (None, Some(name)) if !name.is_empty() => name.parse()?,
-            (None, _) => return Ok(*Self::available().last().expect("the portable level is always there")),
+            (None, _) => return Ok(Self::best()),
         };
         match Self::available().contains(&level) {
             true => Ok(level),
@@ -60,6 +66,16 @@ impl Level {
         }
     }
 
+    /// The fastest level this processor has.
+    fn best() -> Level {
+        static BEST: OnceLock<Level> = OnceLock::new();
+        *BEST.get_or_init(|| {
+            let slow = |level: &Level| *level == Level::Avx512Bf16 && !fast_pairs();
+            let fast = Self::available().iter().rev().find(|level| !slow(level));
+            *fast.expect("the portable level is always there")
+        })
+    }
+
     fn detected(self) -> bool {
         match self {
             Level::Portable => true,
@@ -67,6 +83,8 @@ impl Level {
             Level::Avx2 => super::simd::avx2::Avx2::detect().is_some(),
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => super::simd::avx512::Avx512::detect().is_some(),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512Bf16 => super::simd::avx512::Avx512Bf16::detect().is_some(),
             #[cfg(not(target_arch = "x86_64"))]
             _ => false,
         }
@@ -80,9 +98,15 @@ impl Level {
     pub(crate) fn run<T: Task>(self, task: T) {
         #[cfg(target_arch = "x86_64")]
         {
-            use super::simd::{avx2::Avx2, avx512::Avx512};
+            use super::simd::{avx2::Avx2, avx512::Avx512, avx512::Avx512Bf16};
             match self {
-                Level::Avx512 => {
+                Level::Avx512Bf16 if task.pairs() => {
+                    if let Some(simd) = Avx512Bf16::detect() {
+                        return task.run(simd);
+                    }
+                }
+                // without pairs both are the same
+                Level::Avx512 | Level::Avx512Bf16 => {
                     if let Some(simd) = Avx512::detect() {
                         return task.run(simd);
                     }
@@ -99,12 +123,24 @@ impl Level {
     }
 }
 
+/// Whether the product of pairs takes as long as one of `f32`: so it is on AMD's processors; Intel's need twice as long.
+fn fast_pairs() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let vendor = std::arch::x86_64::__cpuid(0);
+        [vendor.ebx, vendor.edx, vendor.ecx] == [*b"Auth", *b"enti", *b"cAMD"].map(u32::from_le_bytes)
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
 impl fmt::Display for Level {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Level::Portable => "portable",
             Level::Avx2 => "avx2",
             Level::Avx512 => "avx512",
+            Level::Avx512Bf16 => "avx512bf16",
         })
     }
 }

@@ -1,9 +1,50 @@
 //! The two products of attention on a register tile: scores from queries and keys, outputs from weights and values.
 //!
-//! Both keep `R x N` accumulators in registers and add one term at a time in ascending order, so a result has the same
-//! bits whichever tile, row block or neighbour it is computed with.
+//! Both keep `R x N` accumulators in registers and add one *word* at a time in ascending order, so a result has the same
+//! bits whichever tile, row block or neighbour it is computed with. What a word is, a [`Product`] says: an `f32`, or a pair
+//! of `bf16`.
 
-use super::simd::{Simd, floats};
+use super::simd::{Simd, floats, floats_mut};
+
+/// What operands are stored as. Arrays of words are arrays of `f32`, whose bits may be those of pairs.
+pub(crate) trait Product: Copy + Send + Sync + 'static {
+    /// Numbers in a word: terms of a sum that one instruction adds to a lane.
+    const TERMS: usize;
+
+    /// `c` plus the products of the words of `a` and `b`, lane by lane.
+    fn dot<S: Simd>(s: S, a: S::V, b: S::V, c: S::V) -> S::V;
+
+    /// Words that hold `numbers`.
+    fn words(numbers: usize) -> usize {
+        numbers.div_ceil(Self::TERMS)
+    }
+}
+
+/// Words are `f32`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Single;
+
+/// Words are pairs of `bf16`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pairs;
+
+impl Product for Single {
+    const TERMS: usize = 1;
+
+    #[inline(always)]
+    fn dot<S: Simd>(s: S, a: S::V, b: S::V, c: S::V) -> S::V {
+        s.fma(a, b, c)
+    }
+}
+
+impl Product for Pairs {
+    const TERMS: usize = 2;
+
+    #[inline(always)]
+    fn dot<S: Simd>(s: S, a: S::V, b: S::V, c: S::V) -> S::V {
+        s.dot_pairs(a, b, c)
+    }
+}
 
 /// Keys in a block: a word of mask bits.
 pub(crate) const BLOCK: usize = 64;
@@ -11,34 +52,34 @@ pub(crate) const BLOCK: usize = 64;
 /// Most keys in a block in which every cell is allowed: longer runs of the products, fewer visits to the accumulators.
 pub(crate) const WIDE: usize = 2 * BLOCK;
 
-/// Calls `$f::<S, R, N>` for the run-time numbers of rows and vectors, leaving out tiles larger than the path's own.
+/// Calls `$f::<S, P, R, N>` for the run-time numbers of rows and vectors, leaving out tiles larger than the path's own.
 macro_rules! by_tile {
-    ($s:ty, $rows:expr, $vectors:expr, $f:ident($($arg:expr),*)) => {
+    ($s:ty, $p:ty, $rows:expr, $vectors:expr, $f:ident($($arg:expr),*)) => {
         match ($rows, $vectors) {
-            (1, 1) => $f::<$s, 1, 1>($($arg),*),
-            (2, 1) => $f::<$s, 2, 1>($($arg),*),
-            (3, 1) => $f::<$s, 3, 1>($($arg),*),
-            (4, 1) => $f::<$s, 4, 1>($($arg),*),
-            (5, 1) if <$s>::ROWS >= 5 => $f::<$s, 5, 1>($($arg),*),
-            (6, 1) if <$s>::ROWS >= 6 => $f::<$s, 6, 1>($($arg),*),
-            (1, 2) if <$s>::VECTORS >= 2 => $f::<$s, 1, 2>($($arg),*),
-            (2, 2) if <$s>::VECTORS >= 2 => $f::<$s, 2, 2>($($arg),*),
-            (3, 2) if <$s>::VECTORS >= 2 => $f::<$s, 3, 2>($($arg),*),
-            (4, 2) if <$s>::VECTORS >= 2 => $f::<$s, 4, 2>($($arg),*),
-            (5, 2) if <$s>::VECTORS >= 2 && <$s>::ROWS >= 5 => $f::<$s, 5, 2>($($arg),*),
-            (6, 2) if <$s>::VECTORS >= 2 && <$s>::ROWS >= 6 => $f::<$s, 6, 2>($($arg),*),
-            (1, 3) if <$s>::VECTORS >= 3 => $f::<$s, 1, 3>($($arg),*),
-            (2, 3) if <$s>::VECTORS >= 3 => $f::<$s, 2, 3>($($arg),*),
-            (3, 3) if <$s>::VECTORS >= 3 => $f::<$s, 3, 3>($($arg),*),
-            (4, 3) if <$s>::VECTORS >= 3 => $f::<$s, 4, 3>($($arg),*),
-            (5, 3) if <$s>::VECTORS >= 3 && <$s>::ROWS >= 5 => $f::<$s, 5, 3>($($arg),*),
-            (6, 3) if <$s>::VECTORS >= 3 && <$s>::ROWS >= 6 => $f::<$s, 6, 3>($($arg),*),
-            (1, 4) if <$s>::VECTORS >= 4 => $f::<$s, 1, 4>($($arg),*),
-            (2, 4) if <$s>::VECTORS >= 4 => $f::<$s, 2, 4>($($arg),*),
-            (3, 4) if <$s>::VECTORS >= 4 => $f::<$s, 3, 4>($($arg),*),
-            (4, 4) if <$s>::VECTORS >= 4 => $f::<$s, 4, 4>($($arg),*),
-            (5, 4) if <$s>::VECTORS >= 4 && <$s>::ROWS >= 5 => $f::<$s, 5, 4>($($arg),*),
-            (6, 4) if <$s>::VECTORS >= 4 && <$s>::ROWS >= 6 => $f::<$s, 6, 4>($($arg),*),
+            (1, 1) => $f::<$s, $p, 1, 1>($($arg),*),
+            (2, 1) => $f::<$s, $p, 2, 1>($($arg),*),
+            (3, 1) => $f::<$s, $p, 3, 1>($($arg),*),
+            (4, 1) => $f::<$s, $p, 4, 1>($($arg),*),
+            (5, 1) if <$s>::ROWS >= 5 => $f::<$s, $p, 5, 1>($($arg),*),
+            (6, 1) if <$s>::ROWS >= 6 => $f::<$s, $p, 6, 1>($($arg),*),
+            (1, 2) if <$s>::VECTORS >= 2 => $f::<$s, $p, 1, 2>($($arg),*),
+            (2, 2) if <$s>::VECTORS >= 2 => $f::<$s, $p, 2, 2>($($arg),*),
+            (3, 2) if <$s>::VECTORS >= 2 => $f::<$s, $p, 3, 2>($($arg),*),
+            (4, 2) if <$s>::VECTORS >= 2 => $f::<$s, $p, 4, 2>($($arg),*),
+            (5, 2) if <$s>::VECTORS >= 2 && <$s>::ROWS >= 5 => $f::<$s, $p, 5, 2>($($arg),*),
+            (6, 2) if <$s>::VECTORS >= 2 && <$s>::ROWS >= 6 => $f::<$s, $p, 6, 2>($($arg),*),
+            (1, 3) if <$s>::VECTORS >= 3 => $f::<$s, $p, 1, 3>($($arg),*),
+            (2, 3) if <$s>::VECTORS >= 3 => $f::<$s, $p, 2, 3>($($arg),*),
+            (3, 3) if <$s>::VECTORS >= 3 => $f::<$s, $p, 3, 3>($($arg),*),
+            (4, 3) if <$s>::VECTORS >= 3 => $f::<$s, $p, 4, 3>($($arg),*),
+            (5, 3) if <$s>::VECTORS >= 3 && <$s>::ROWS >= 5 => $f::<$s, $p, 5, 3>($($arg),*),
+            (6, 3) if <$s>::VECTORS >= 3 && <$s>::ROWS >= 6 => $f::<$s, $p, 6, 3>($($arg),*),
+            (1, 4) if <$s>::VECTORS >= 4 => $f::<$s, $p, 1, 4>($($arg),*),
+            (2, 4) if <$s>::VECTORS >= 4 => $f::<$s, $p, 2, 4>($($arg),*),
+            (3, 4) if <$s>::VECTORS >= 4 => $f::<$s, $p, 3, 4>($($arg),*),
+            (4, 4) if <$s>::VECTORS >= 4 => $f::<$s, $p, 4, 4>($($arg),*),
+            (5, 4) if <$s>::VECTORS >= 4 && <$s>::ROWS >= 5 => $f::<$s, $p, 5, 4>($($arg),*),
+            (6, 4) if <$s>::VECTORS >= 4 && <$s>::ROWS >= 6 => $f::<$s, $p, 6, 4>($($arg),*),
             (rows, vectors) => unreachable!("a register tile of {rows} x {vectors}"),
         }
     };
@@ -46,52 +87,52 @@ macro_rules! by_tile {
 
 /// Scores of `rows` queries against `groups` lane groups of keys.
 ///
-/// `q` is `[rows][head_dim]`, `k` is `[groups][head_dim]` vectors, `scores` has `WIDE / LANES` vectors for a row,
-/// of which the first `groups` are written.
+/// `q` is `[rows][words]`, `k` is `[groups][words]` vectors, where `words` hold `head_dim` numbers; `scores` has
+/// `WIDE / LANES` vectors for a row, of which the first `groups` are written.
 #[inline(always)]
-pub(crate) fn scores<S: Simd>(
+pub(crate) fn scores<S: Simd, P: Product>(
     s: S,
     rows: usize,
     q: &[f32],
     k: &[S::V],
-    head_dim: usize,
+    words: usize,
     groups: usize,
     scores: &mut [S::V],
 ) {
     let mut group = 0;
     while group < groups {
         let vectors = S::VECTORS.min(groups - group);
-        by_tile!(S, rows, vectors, score_tile(s, q, &k[group * head_dim..], head_dim, &mut scores[group..]));
+        by_tile!(S, P, rows, vectors, score_tile(s, q, &k[group * words..], words, &mut scores[group..]));
         group += vectors;
     }
 }
 
 #[inline(always)]
-fn score_tile<S: Simd, const R: usize, const N: usize>(
+fn score_tile<S: Simd, P: Product, const R: usize, const N: usize>(
     s: S,
     q: &[f32],
     k: &[S::V],
-    head_dim: usize,
+    words: usize,
     scores: &mut [S::V],
 ) {
-    let mut queries = [&q[..head_dim]; R];
+    let mut queries = [&q[..words]; R];
     for (r, queries) in queries.iter_mut().enumerate() {
-        *queries = &q[r * head_dim..][..head_dim];
+        *queries = &q[r * words..][..words];
     }
-    let mut keys = [&k[..head_dim]; N];
+    let mut keys = [&k[..words]; N];
     for (n, keys) in keys.iter_mut().enumerate() {
-        *keys = &k[n * head_dim..][..head_dim];
+        *keys = &k[n * words..][..words];
     }
     let mut acc = [[s.splat(0.0); N]; R];
-    for d in 0..head_dim {
+    for w in 0..words {
         let mut key = [s.splat(0.0); N];
         for n in 0..N {
-            key[n] = keys[n][d];
+            key[n] = keys[n][w];
         }
         for r in 0..R {
-            let query = s.splat(queries[r][d]);
+            let query = s.splat(queries[r][w]);
             for n in 0..N {
-                acc[r][n] = s.fma(query, key[n], acc[r][n]);
+                acc[r][n] = P::dot(s, query, key[n], acc[r][n]);
             }
         }
     }
@@ -102,16 +143,45 @@ fn score_tile<S: Simd, const R: usize, const N: usize>(
     }
 }
 
-/// Adds the values of keys `keys` of a block, weighted, to the accumulators of `rows` queries.
-///
-/// `weights` has `WIDE` values for a row; row `j` of `values`, `v_width` long, belongs to key `j` of the block; `acc` has
-/// `v_width / LANES` vectors for a row.
+/// [`accumulate`] for one row, key by key as `allowed` says: values of other keys may be infinite or NaN, and nothing of
+/// them is touched.
 #[inline(always)]
-pub(crate) fn accumulate<S: Simd>(
+pub(crate) fn accumulate_allowed<S: Simd, P: Product>(
+    s: S,
+    weights: &[S::V],
+    mut allowed: u64,
+    values: &[f32],
+    acc: &mut [S::V],
+) {
+    let v_width = acc.len() * S::LANES;
+    let mut row = [s.splat(0.0); 1];
+    while allowed != 0 {
+        let word = allowed.trailing_zeros() as usize / P::TERMS;
+        let all = (1 << P::TERMS) - 1;
+        let seen = allowed >> (word * P::TERMS) & all;
+        allowed &= !(all << (word * P::TERMS));
+        let weight = s.splat(floats(weights)[word]);
+        for (sum, values) in acc.iter_mut().zip(values[word * v_width..][..v_width].chunks_exact(S::LANES)) {
+            row[0] = s.load(values);
+            if seen != all {
+                let mask = if seen == 1 { 0xffff } else { 0xffff_0000 };
+                floats_mut(&mut row).iter_mut().for_each(|x| *x = f32::from_bits(x.to_bits() & mask));
+            }
+            *sum = P::dot(s, weight, row[0], *sum);
+        }
+    }
+}
+
+/// Adds values, weighted, to the accumulators of `rows` queries.
+///
+/// `weights` has room for `WIDE` words for a row; row `j` of `values`, `v_width` words long, belongs to word `j` of the
+/// weights, and words `words` are added; `acc` has `v_width / LANES` vectors for a row.
+#[inline(always)]
+pub(crate) fn accumulate<S: Simd, P: Product>(
     s: S,
     rows: usize,
     weights: &[S::V],
-    keys: std::ops::Range<usize>,
+    words: std::ops::Range<usize>,
     values: &[f32],
     v_width: usize,
     acc: &mut [S::V],
@@ -124,9 +194,10 @@ pub(crate) fn accumulate<S: Simd>(
         let values = &values[column * S::LANES..];
         by_tile!(
             S,
+            P,
             rows,
             vectors,
-            value_tile(s, weights, keys.start, keys.end, values, v_width, &mut acc[column..], width)
+            value_tile(s, weights, words.start, words.end, values, v_width, &mut acc[column..], width)
         );
         column += vectors;
     }
@@ -134,7 +205,7 @@ pub(crate) fn accumulate<S: Simd>(
 
 #[inline(always)]
 #[allow(clippy::too_many_arguments)] // a register tile: its operands and where they lie
-fn value_tile<S: Simd, const R: usize, const N: usize>(
+fn value_tile<S: Simd, P: Product, const R: usize, const N: usize>(
     s: S,
     weights: &[[f32; WIDE]],
     start: usize,
@@ -151,16 +222,16 @@ fn value_tile<S: Simd, const R: usize, const N: usize>(
             sum[r][n] = acc[r * width + n];
         }
     }
-    for key in start..end {
-        let row = &values[key * v_width..][..N * S::LANES];
+    for word in start..end {
+        let row = &values[word * v_width..][..N * S::LANES];
         let mut value = [s.splat(0.0); N];
         for n in 0..N {
             value[n] = s.load(&row[n * S::LANES..]);
         }
         for r in 0..R {
-            let weight = s.splat(weights[r][key]);
+            let weight = s.splat(weights[r][word]);
             for n in 0..N {
-                sum[r][n] = s.fma(weight, value[n], sum[r][n]);
+                sum[r][n] = P::dot(s, weight, value[n], sum[r][n]);
             }
         }
     }

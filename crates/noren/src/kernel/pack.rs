@@ -1,42 +1,51 @@
 //! Keys and values laid out for the kernel.
 //!
-//! Keys are transposed in *lane groups*: group `g` holds keys `g * LANES..(g + 1) * LANES`, counted from the first key of
-//! the sequence, as `[head_dim]` vectors with a key in each lane. Groups do not depend on any tile, so neither do the bits
-//! of a score. Values are used where they lie when their rows follow each other and fill vectors, and are copied otherwise.
+//! Keys are transposed in *lane groups*: a group holds `LANES` keys for each number of a word ([`group`]), counted from the
+//! first key of the sequence, as one or two times `[words]` vectors with a key in each lane, where `words` hold `head_dim`
+//! numbers. Groups do not depend on any tile, so neither do the bits of a score. Values are rows of words, a row for as many
+//! keys as a word has numbers; they are used where they lie when these rows follow each other and fill vectors, and are
+//! copied otherwise.
 
-use super::micro::{BLOCK, WIDE};
-use super::simd::{Kernel, Lanes, Simd, floats, floats_mut, zeroed};
-use crate::{Element, View};
+use super::micro::{BLOCK, Product, WIDE};
+use super::rows::Rows;
+use super::simd::{Kernel, Lanes, Simd, floats, floats_mut, pair_up, zeroed};
+use std::marker::PhantomData;
 use std::ops::Range;
 
 /// The arrays of one key-value head.
 #[derive(Clone, Copy)]
-pub(crate) struct Head<'a, T> {
-    pub(crate) k: View<'a, T>,
-    pub(crate) v: View<'a, T>,
+pub(crate) struct Head<'a> {
+    pub(crate) k: Rows<'a>,
+    pub(crate) v: Rows<'a>,
     pub(crate) batch: usize,
     pub(crate) head: usize,
     /// Whether values are read so often that copying ones that are not aligned to vectors pays.
     pub(crate) align_values: bool,
 }
 
+/// Keys in a lane group: as many as fill vectors of weights, whose words are pairs of neighbours where words are pairs.
+pub(crate) const fn group<S: Simd, P: Product>() -> usize {
+    S::LANES * P::TERMS
+}
+
 /// Keys and values of one key-value head, packed for all that read them.
-pub(crate) struct Packed<S: Simd> {
+pub(crate) struct Packed<S: Simd, P> {
     /// The first group that `keys` holds.
     first_group: usize,
-    /// `[groups][head_dim]`.
+    /// `[TERMS * groups][words]`.
     keys: Vec<S::V>,
     /// `[LANES * groups][v_width]`, where values cannot be used in place.
     values: Option<Vec<S::V>>,
     /// Whether block number `i` of `BLOCK` keys, counted from the first group, holds a value that is not finite.
     wild: Vec<bool>,
+    product: PhantomData<P>,
 }
 
 /// What a tile reads of a block of keys.
 pub(crate) struct Block<'a, S: Simd> {
-    /// `[groups][head_dim]`.
+    /// `[TERMS * groups][words]`.
     pub(crate) keys: &'a [S::V],
-    /// `[keys][v_width]`; may end early at the last key of the sequence.
+    /// `[keys / TERMS][v_width]`; may end early at the last key of the sequence.
     pub(crate) values: &'a [f32],
     /// Whether some value of the block may be infinite or NaN.
     pub(crate) wild: bool,
@@ -48,9 +57,14 @@ pub(crate) struct BlockScratch<S: Simd> {
     values: Vec<S::V>,
 }
 
-impl<'a, T: Element> Head<'a, T> {
+impl<'a> Head<'a> {
     pub(crate) fn head_dim(&self) -> usize {
         self.k.shape()[3]
+    }
+
+    /// Words that hold a key or a query.
+    pub(crate) fn words<P: Product>(&self) -> usize {
+        P::words(self.head_dim())
     }
 
     /// `v_dim` rounded up to whole vectors.
@@ -58,33 +72,42 @@ impl<'a, T: Element> Head<'a, T> {
         self.v.shape()[3].next_multiple_of(S::LANES)
     }
 
+    /// The keys of groups `groups`, without those beyond the last.
+    fn keys_of<S: Simd, P: Product>(&self, groups: &Range<usize>) -> Range<usize> {
+        groups.start * group::<S, P>()..(groups.end * group::<S, P>()).min(self.k.shape()[2])
+    }
+
     /// The values in place from key `first` on, when the kernel can use them so: `f32`, in rows that follow each other, fill
     /// vectors and, where it pays, are aligned to them: a vector across two cache lines costs two loads.
-    fn values_in_place<S: Simd>(&self, first: usize) -> Option<&'a [f32]> {
-        let fits = self.v.shape()[3].is_multiple_of(S::LANES);
+    fn values_in_place<S: Simd, P: Product>(&self, first: usize) -> Option<&'a [f32]> {
+        let fits = P::TERMS == 1 && self.v.shape()[3].is_multiple_of(S::LANES);
         let values = fits.then(|| self.v.dense_rows(self.batch, self.head, first)).flatten();
         values.filter(|values| !self.align_values || values.as_ptr().cast::<S::V>().is_aligned())
     }
 
-    /// Transposes lane groups `groups` into `into`, lanes beyond the last key zero.
+    /// Transposes groups `groups` into `into`, lanes beyond the last key zero.
     #[inline(always)]
-    fn pack_keys<S: Simd>(&self, s: S, groups: Range<usize>, into: &mut [S::V]) {
+    fn pack_keys<S: Simd, P: Product>(&self, s: S, groups: Range<usize>, into: &mut [S::V]) {
         let (head_dim, kv_len) = (self.head_dim(), self.k.shape()[2]);
         let mut square = [s.splat(0.0); BLOCK];
         let square = &mut square[..S::LANES];
-        for (g, into) in groups.zip(into.chunks_exact_mut(head_dim)) {
-            let keys = g * S::LANES..kv_len.min((g + 1) * S::LANES);
-            for (d, into) in into.chunks_mut(S::LANES).enumerate() {
+        let vectors = groups.start * P::TERMS..groups.end * P::TERMS;
+        for (g, into) in vectors.zip(into.chunks_exact_mut(self.words::<P>())) {
+            for (w, into) in into.chunks_mut(S::LANES).enumerate() {
+                let numbers = w * group::<S, P>()..head_dim.min((w + 1) * group::<S, P>());
                 for (key, lane) in (g * S::LANES..).zip(square.iter_mut()) {
                     *lane = match self.k.row([self.batch, self.head, key.min(kv_len - 1)]) {
-                        Some(row) if key < keys.end && into.len() == S::LANES => s.load(&row[d * S::LANES..]),
+                        Some(row) if P::TERMS == 1 && key < kv_len && into.len() == S::LANES => {
+                            s.load(&row[numbers.start..])
+                        }
                         _ => {
-                            let mut line = [0.0; BLOCK];
-                            if key < keys.end {
+                            let mut line = [0.0; 2 * BLOCK];
+                            if key < kv_len {
                                 let at = [self.batch, self.head, key];
-                                self.k.copy_row(at, d * S::LANES, &mut line[..into.len()]);
+                                self.k.copy_row(at, numbers.start, &mut line[..numbers.len()]);
                             }
-                            s.load(&line)
+                            let (first, second) = (s.load(&line), s.load(&line[S::LANES..]));
+                            if P::TERMS == 2 { s.pair_neighbours(first, second) } else { first }
                         }
                     };
                 }
@@ -94,58 +117,72 @@ impl<'a, T: Element> Head<'a, T> {
         }
     }
 
-    /// Copies the values of `keys` into rows of `v_width` values; what pads a row stays as it was.
-    fn pack_values<S: Simd>(&self, keys: Range<usize>, into: &mut [S::V]) {
+    /// Copies the values of `keys` into rows of `v_width` words; what pads a row stays as it was.
+    #[inline(always)]
+    fn pack_values<S: Simd, P: Product>(&self, keys: Range<usize>, into: &mut [S::V]) {
         let v_dim = self.v.shape()[3];
+        let at = |key| [self.batch, self.head, key];
         let rows = floats_mut(into).chunks_exact_mut(self.v_width::<S>());
-        for (key, row) in keys.zip(rows) {
-            self.v.copy_row([self.batch, self.head, key], 0, &mut row[..v_dim]);
+        let mut odd = vec![0.0; if P::TERMS == 2 { v_dim } else { 0 }];
+        for (key, row) in keys.clone().step_by(P::TERMS).zip(rows) {
+            let row = &mut row[..v_dim];
+            self.v.copy_row(at(key), 0, row);
+            if P::TERMS == 2 {
+                match key + 1 < keys.end {
+                    true => self.v.copy_row(at(key + 1), 0, &mut odd),
+                    false => odd.fill(0.0),
+                }
+                row.iter_mut().zip(&odd).for_each(|(word, odd)| *word = pair_up(*word, *odd));
+            }
         }
     }
 }
 
-impl<S: Simd> Packed<S> {
+impl<S: Simd, P: Product> Packed<S, P> {
     /// Memory for nothing yet.
     pub(crate) fn empty() -> Self {
-        Packed { first_group: 0, keys: Vec::new(), values: None, wild: Vec::new() }
+        Packed { first_group: 0, keys: Vec::new(), values: None, wild: Vec::new(), product: PhantomData }
     }
 
     /// Packs keys and values of the groups that hold keys `hull`, into the memory of a head that nobody needs any more.
     #[inline(always)]
-    pub(crate) fn refill<T: Element>(&mut self, s: S, head: &Head<'_, T>, hull: Range<usize>) {
-        self.first_group = hull.start / S::LANES;
-        let groups = self.first_group..hull.end.div_ceil(S::LANES);
-        let keys = groups.start * S::LANES..(groups.end * S::LANES).min(head.k.shape()[2]);
-        resize(&mut self.keys, groups.len() * head.head_dim());
-        head.pack_keys(s, groups, &mut self.keys);
+    pub(crate) fn refill(&mut self, s: S, head: &Head<'_>, hull: Range<usize>) {
+        self.first_group = hull.start / group::<S, P>();
+        let groups = self.first_group..hull.end.div_ceil(group::<S, P>());
+        let keys = head.keys_of::<S, P>(&groups);
+        resize(&mut self.keys, groups.len() * P::TERMS * head.words::<P>());
+        head.pack_keys::<S, P>(s, groups, &mut self.keys);
         let width = head.v_width::<S>();
-        self.wild = match head.values_in_place::<S>(keys.start) {
+        self.wild = match head.values_in_place::<S, P>(keys.start) {
             Some(values) => {
                 self.values = None;
-                wild_blocks(&values[..keys.len() * width], width)
+                wild_blocks::<P>(&values[..keys.len() * width], width)
             }
             None => {
                 let values = self.values.get_or_insert_default();
-                resize(values, keys.len() * width / S::LANES);
-                head.pack_values::<S>(keys, values);
-                wild_blocks(floats(values), width)
+                resize(values, keys.len().div_ceil(P::TERMS) * width / S::LANES);
+                head.pack_values::<S, P>(keys, values);
+                wild_blocks::<P>(floats(values), width)
             }
         };
     }
 
     /// Groups `groups`, at most a block of them.
     #[inline(always)]
-    pub(crate) fn block<'a, T: Element>(&'a self, head: &Head<'a, T>, groups: Range<usize>) -> Block<'a, S> {
-        let head_dim = head.head_dim();
+    pub(crate) fn block<'a>(&'a self, head: &Head<'a>, groups: Range<usize>) -> Block<'a, S> {
+        let vectors = P::TERMS * head.words::<P>();
         let first = groups.start - self.first_group;
         let values = match &self.values {
-            None => head.values_in_place::<S>(groups.start * S::LANES).expect("values were found in place before"),
+            None => {
+                let first_key = groups.start * group::<S, P>();
+                head.values_in_place::<S, P>(first_key).expect("values were found in place before")
+            }
             Some(values) => &floats(values)[first * S::LANES * head.v_width::<S>()..],
         };
-        let last_key = (first + groups.len()) * S::LANES - 1;
-        let blocks = first * S::LANES / BLOCK..(last_key / BLOCK + 1).min(self.wild.len());
+        let last_key = (first + groups.len()) * group::<S, P>() - 1;
+        let blocks = first * group::<S, P>() / BLOCK..(last_key / BLOCK + 1).min(self.wild.len());
         Block {
-            keys: &self.keys[first * head_dim..][..groups.len() * head_dim],
+            keys: &self.keys[first * vectors..][..groups.len() * vectors],
             values,
             wild: self.wild[blocks].contains(&true),
         }
@@ -153,8 +190,9 @@ impl<S: Simd> Packed<S> {
 }
 
 impl<S: Simd> BlockScratch<S> {
-    pub(crate) fn new(head_dim: usize, v_width: usize) -> Self {
-        BlockScratch { keys: zeroed(WIDE / S::LANES * head_dim), values: zeroed(WIDE * v_width / S::LANES) }
+    /// Room for a block of keys of `words` words.
+    pub(crate) fn new(words: usize, v_width: usize) -> Self {
+        BlockScratch { keys: zeroed(WIDE / S::LANES * words), values: zeroed(WIDE * v_width / S::LANES) }
     }
 
     /// Room for nothing.
@@ -164,30 +202,31 @@ impl<S: Simd> BlockScratch<S> {
 
     /// Groups `groups`, at most a block of them, packed now.
     #[inline(always)]
-    pub(crate) fn block<'a, T: Element>(&'a mut self, s: S, head: &Head<'a, T>, groups: Range<usize>) -> Block<'a, S> {
-        let keys = groups.start * S::LANES..(groups.end * S::LANES).min(head.k.shape()[2]);
-        let packed = &mut self.keys[..groups.len() * head.head_dim()];
-        head.pack_keys(s, groups, packed);
+    pub(crate) fn block<'a, P: Product>(&'a mut self, s: S, head: &Head<'a>, groups: Range<usize>) -> Block<'a, S> {
+        let keys = head.keys_of::<S, P>(&groups);
+        let packed = &mut self.keys[..groups.len() * P::TERMS * head.words::<P>()];
+        head.pack_keys::<S, P>(s, groups, packed);
         let width = head.v_width::<S>();
-        let values = match head.values_in_place::<S>(keys.start) {
+        let values = match head.values_in_place::<S, P>(keys.start) {
             Some(values) => &values[..keys.len() * width],
             None => {
-                head.pack_values::<S>(keys.clone(), &mut self.values);
-                &floats(&self.values)[..keys.len() * width]
+                let rows = keys.len().div_ceil(P::TERMS);
+                head.pack_values::<S, P>(keys, &mut self.values);
+                &floats(&self.values)[..rows * width]
             }
         };
-        Block { keys: packed, values, wild: !all_finite(values) }
+        Block { keys: packed, values, wild: !all_finite::<P>(values) }
     }
 }
 
 /// Packs a head: [`Packed::refill`] as work for a processor path.
-pub(crate) struct Refill<'a, S: Simd, T> {
-    pub(crate) packed: &'a mut Packed<S>,
-    pub(crate) head: Head<'a, T>,
+pub(crate) struct Refill<'a, S: Simd, P> {
+    pub(crate) packed: &'a mut Packed<S, P>,
+    pub(crate) head: Head<'a>,
     pub(crate) hull: Range<usize>,
 }
 
-impl<S: Simd, T: Element> Kernel<S> for Refill<'_, S, T> {
+impl<S: Simd, P: Product> Kernel<S> for Refill<'_, S, P> {
     #[inline(always)]
     fn run(self, s: S) {
         self.packed.refill(s, &self.head, self.hull);
@@ -204,15 +243,16 @@ fn resize<V: Lanes>(vectors: &mut Vec<V>, len: usize) {
     }
 }
 
-/// For each block of `BLOCK` rows of `width` values whether one is infinite or NaN.
-fn wild_blocks(values: &[f32], width: usize) -> Vec<bool> {
-    values.chunks(BLOCK * width).map(|block| !all_finite(block)).collect()
+/// For each block of `BLOCK` keys, in rows of `width` words, whether a value is infinite or NaN.
+fn wild_blocks<P: Product>(values: &[f32], width: usize) -> Vec<bool> {
+    values.chunks(BLOCK / P::TERMS * width).map(|block| !all_finite::<P>(block)).collect()
 }
 
-/// Whether no value is infinite or NaN.
+/// Whether no number in the words is infinite or NaN.
 #[inline(always)]
-fn all_finite(values: &[f32]) -> bool {
+fn all_finite<P: Product>(values: &[f32]) -> bool {
     // An exponent of all ones: adding one to it carries into the sign bit, so a plain OR of sums finds it.
-    let carry = |x: &f32| (x.to_bits() & 0x7fff_ffff) + 0x0080_0000;
-    values.chunks(256).all(|chunk| chunk.iter().fold(0, |or, x| or | carry(x)) & 0x8000_0000 == 0)
+    let carry = |bits: u32| (bits & 0x7fff_ffff) + 0x0080_0000;
+    let both = |x: &f32| carry(x.to_bits()) | if P::TERMS == 2 { carry(x.to_bits() << 16) } else { 0 };
+    values.chunks(256).all(|chunk| chunk.iter().fold(0, |or, x| or | both(x)) & 0x8000_0000 == 0)
 }

@@ -15,12 +15,11 @@
 
 use super::blocks::{Cells, KeyBlock, KeyBlocks, fill_words};
 use super::exp::{NOTHING, exp2_minus};
-use super::micro::{self, BLOCK, WIDE};
-use super::output::SharedRows;
-use super::pack::{Block, BlockScratch, Head, Packed};
+use super::micro::{self, BLOCK, Product, WIDE};
+use super::pack::{Block, BlockScratch, Head, Packed, group};
+use super::rows::{Rows, SharedRows};
 use super::scores::{Modifiers, Place, total};
-use super::simd::{Kernel, Simd, floats, zeroed};
-use crate::{Element, View};
+use super::simd::{Kernel, Simd, floats, pair_up, zeroed};
 use noren_mask::Plan;
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -32,13 +31,13 @@ pub(crate) const ROWS: usize = 96;
 const PHASE: usize = 24;
 
 /// What all jobs of a call share.
-pub(crate) struct Context<'a, T> {
+pub(crate) struct Context<'a> {
     pub(crate) plan: &'a Plan,
-    pub(crate) q: View<'a, T>,
+    pub(crate) q: Rows<'a>,
     pub(crate) modifiers: Modifiers<'a>,
     /// Bits of mixed blocks, found by the first head that needs them.
     pub(crate) bits: Vec<OnceLock<Box<[u64]>>>,
-    pub(crate) out: SharedRows<'a, T>,
+    pub(crate) out: SharedRows<'a>,
     pub(crate) lse: Option<SharedRows<'a>>,
 }
 
@@ -56,14 +55,18 @@ pub(crate) struct Job {
 
 /// A worker's memory, used for one job after the other.
 pub(crate) struct Scratch<S: Simd> {
-    /// Queries times the scale, `[rows][head_dim]`.
+    /// Queries, `[rows][words]`: times the scale where words are `f32`, as they were given where words are pairs.
     queries: Vec<f32>,
-    /// Scores and then weights of a phase, `[PHASE][WIDE]`.
+    /// A query on its way there.
+    query: Vec<f32>,
+    /// Scores and then weights of a phase, `[PHASE][WIDE]`; words of weights take the first half where they are pairs.
     scores: Vec<S::V>,
     /// Sums of weighted values, `[rows][v_width]`.
     acc: Vec<S::V>,
     /// Sums of weights, a vector for each row.
     sums: Vec<S::V>,
+    /// Sums of the same weights as they were rounded to pairs.
+    rounded: Vec<S::V>,
     /// Running maxima: integers, `NOTHING` at first.
     maxima: Vec<f32>,
     /// Mask bits of a block, a word for each row.
@@ -73,30 +76,33 @@ pub(crate) struct Scratch<S: Simd> {
 }
 
 impl<S: Simd> Scratch<S> {
-    pub(crate) fn new(rows: usize, head_dim: usize, v_width: usize) -> Self {
+    /// Room for `rows` rows of `head_dim` numbers in `words` words, and outputs of `v_width`.
+    pub(crate) fn new(rows: usize, head_dim: usize, words: usize, v_width: usize) -> Self {
         let width = v_width / S::LANES;
         Scratch {
-            queries: vec![0.0; rows * head_dim],
+            queries: vec![0.0; rows * words],
+            query: vec![0.0; head_dim],
             scores: zeroed(PHASE * WIDE / S::LANES),
             acc: zeroed(rows * width),
             sums: zeroed(rows),
+            rounded: zeroed(rows),
             maxima: vec![NOTHING; rows],
             words: vec![0; rows],
-            block: BlockScratch::new(head_dim, v_width),
+            block: BlockScratch::new(words, v_width),
             line: zeroed(width),
         }
     }
 }
 
 /// A job with everything it needs.
-pub(crate) struct TileKernel<'a, 'b, S: Simd, T> {
-    pub(crate) context: &'a Context<'b, T>,
+pub(crate) struct TileKernel<'a, 'b, S: Simd, P> {
+    pub(crate) context: &'a Context<'b>,
     pub(crate) job: &'a Job,
-    pub(crate) head: Head<'b, T>,
+    pub(crate) head: Head<'b>,
     /// No key outside is allowed for any row of the key-value head.
     pub(crate) hull: Range<usize>,
     /// Absent when this job is the only reader, which packs block by block.
-    pub(crate) packed: Option<&'a Packed<S>>,
+    pub(crate) packed: Option<&'a Packed<S, P>>,
     pub(crate) scratch: &'a mut Scratch<S>,
 }
 
@@ -104,6 +110,7 @@ pub(crate) struct TileKernel<'a, 'b, S: Simd, T> {
 struct RowState<'a, S: Simd> {
     maximum: &'a mut f32,
     sum: &'a mut S::V,
+    rounded: &'a mut S::V,
     acc: &'a mut [S::V],
 }
 
@@ -126,6 +133,7 @@ impl<S: Simd> RowState<'_, S> {
             // Before the first score there is nothing to lower.
             if *self.maximum > NOTHING {
                 *self.sum = s.scale(*self.sum, lower);
+                *self.rounded = s.scale(*self.rounded, lower);
                 for x in &mut *self.acc {
                     *x = s.scale(*x, lower);
                 }
@@ -148,7 +156,7 @@ impl<S: Simd> RowState<'_, S> {
     }
 }
 
-impl<S: Simd, T: Element> Kernel<S> for TileKernel<'_, '_, S, T> {
+impl<S: Simd, P: Product> Kernel<S> for TileKernel<'_, '_, S, P> {
     #[inline(always)]
     fn run(mut self, s: S) {
         self.start(s);
@@ -156,7 +164,7 @@ impl<S: Simd, T: Element> Kernel<S> for TileKernel<'_, '_, S, T> {
         let tile = context.plan.patterns()[job.pattern].tile(job.tile);
         // soft weights of 0 hide cells of full blocks, which then need a word of bits for a row
         let widest = if context.modifiers.soften() { BLOCK } else { WIDE };
-        let blocks = KeyBlocks { spans: tile.spans, hull: self.hull.clone(), lanes: S::LANES, widest, next: 0 };
+        let blocks = KeyBlocks { spans: tile.spans, hull: self.hull.clone(), lanes: group::<S, P>(), widest, next: 0 };
         let known = job.bits.map(|bits| {
             let cell = &context.bits[bits];
             // Made outside the cell, so that a user's closure may do what it likes, this call included.
@@ -174,7 +182,7 @@ impl<S: Simd, T: Element> Kernel<S> for TileKernel<'_, '_, S, T> {
     }
 }
 
-impl<S: Simd, T: Element> TileKernel<'_, '_, S, T> {
+impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
     fn row_count(&self) -> usize {
         self.job.heads.len() * self.job.rows.len()
     }
@@ -189,22 +197,29 @@ impl<S: Simd, T: Element> TileKernel<'_, '_, S, T> {
     /// Empties the sums and scales the queries.
     #[inline(always)]
     fn start(&mut self, s: S) {
-        let (rows, head_dim) = (self.row_count(), self.head.head_dim());
+        let (rows, words) = (self.row_count(), self.head.words::<P>());
         let width = self.head.v_width::<S>() / S::LANES;
+        let factor = self.context.modifiers.query_factor;
         for r in 0..rows {
             let at = self.place(r, 0);
-            let query = &mut self.scratch.queries[r * head_dim..][..head_dim];
-            let (from, factor) = ([at.batch, at.head, at.row], self.context.modifiers.query_factor);
+            let from = [at.batch, at.head, at.row];
+            let to = &mut self.scratch.queries[r * words..][..words];
             match self.context.q.row(from) {
-                Some(row) => query.iter_mut().zip(row).for_each(|(to, x)| *to = x * factor),
-                None => {
+                Some(row) if P::TERMS == 1 => to.iter_mut().zip(row).for_each(|(to, x)| *to = x * factor),
+                _ => {
+                    let query = &mut self.scratch.query[..];
                     self.context.q.copy_row(from, 0, query);
-                    query.iter_mut().for_each(|x| *x *= factor);
+                    match P::TERMS {
+                        1 => to.iter_mut().zip(query).for_each(|(to, x)| *to = *x * factor),
+                        _ => (to.iter_mut().zip(query.chunks(2)))
+                            .for_each(|(to, pair)| *to = pair_up(pair[0], pair.get(1).copied().unwrap_or(0.0))),
+                    }
                 }
             }
         }
         self.scratch.acc[..rows * width].fill(s.splat(0.0));
         self.scratch.sums[..rows].fill(s.splat(0.0));
+        self.scratch.rounded[..rows].fill(s.splat(0.0));
         self.scratch.maxima[..rows].fill(NOTHING);
     }
 
@@ -258,7 +273,7 @@ impl<S: Simd, T: Element> TileKernel<'_, '_, S, T> {
         let mut scratch = std::mem::replace(&mut self.scratch.block, BlockScratch::empty());
         let block = match self.packed {
             Some(packed) => packed.block(&self.head, groups.clone()),
-            None => scratch.block(s, &self.head, groups.clone()),
+            None => scratch.block::<P>(s, &self.head, groups.clone()),
         };
         for phase in (0..rows).step_by(PHASE) {
             self.phase(s, phase..rows.min(phase + PHASE), keys.start, &block, groups.len(), masked);
@@ -279,66 +294,50 @@ impl<S: Simd, T: Element> TileKernel<'_, '_, S, T> {
     /// Scores, weights and outputs of rows `rows` against a block.
     #[inline(always)]
     fn phase(&mut self, s: S, rows: Range<usize>, key: usize, block: &Block<'_, S>, groups: usize, masked: bool) {
-        let (head_dim, v_width) = (self.head.head_dim(), self.head.v_width::<S>());
+        let (words, v_width) = (self.head.words::<P>(), self.head.v_width::<S>());
         let per_row = WIDE / S::LANES;
         let width = v_width / S::LANES;
-        let keys = groups * S::LANES;
+        let tiles = rows.clone().step_by(S::ROWS).map(|from| from..rows.end.min(from + S::ROWS));
         // The keys that some row of a register tile reads: the rest of the block is left out.
-        let needed = |words: &[u64]| match words.iter().fold(0, |or, word| or | word) {
-            _ if !masked => 0..keys,
-            0 => 0..0,
-            or => or.trailing_zeros() as usize..BLOCK - or.leading_zeros() as usize,
-        };
-        let scratch = &mut *self.scratch;
-        let step = |from: usize| from..rows.end.min(from + S::ROWS);
-        for tile in rows.clone().step_by(S::ROWS).map(step) {
-            let needed = needed(&scratch.words[tile.clone()]);
-            let groups = needed.start / S::LANES..needed.end.div_ceil(S::LANES);
-            if groups.is_empty() {
-                continue;
+        let mut needed = [const { 0..0 }; PHASE];
+        needed.fill(0..groups * group::<S, P>());
+        if masked {
+            for (tile, needed) in tiles.clone().zip(&mut needed) {
+                *needed = match self.scratch.words[tile].iter().fold(0, |or, word| or | word) {
+                    0 => 0..0,
+                    or => or.trailing_zeros() as usize..BLOCK - or.leading_zeros() as usize,
+                };
             }
-            let queries = &scratch.queries[tile.start * head_dim..];
+        }
+        let tiles = tiles.zip(&needed).filter(|(_, needed)| !needed.is_empty());
+        let groups = |keys: &Range<usize>| keys.start / group::<S, P>()..keys.end.div_ceil(group::<S, P>());
+
+        let scratch = &mut *self.scratch;
+        for (tile, needed) in tiles.clone() {
+            let vectors = groups(needed).start * P::TERMS..groups(needed).end * P::TERMS;
+            let queries = &scratch.queries[tile.start * words..];
             let scores = &mut scratch.scores[(tile.start - rows.start) * per_row..];
-            let tile_keys = &block.keys[groups.start * head_dim..];
-            micro::scores(s, tile.len(), queries, tile_keys, head_dim, groups.len(), &mut scores[groups.start..]);
+            let keys = &block.keys[vectors.start * words..];
+            micro::scores::<S, P>(s, tile.len(), queries, keys, words, vectors.len(), &mut scores[vectors.start..]);
         }
-        for tile in rows.clone().step_by(S::ROWS).map(step) {
-            let needed = needed(&self.scratch.words[tile.clone()]);
-            let groups = needed.start / S::LANES..needed.end.div_ceil(S::LANES);
-            if !groups.is_empty() {
-                for r in tile {
-                    self.weigh(s, r, (r - rows.start) * per_row, key, groups.clone(), masked);
-                }
+        for (tile, needed) in tiles.clone() {
+            for r in tile {
+                self.weigh(s, r, (r - rows.start) * per_row, key, groups(needed), masked);
             }
         }
         let scratch = &mut *self.scratch;
-        for tile in rows.clone().step_by(S::ROWS).map(step) {
-            let needed = needed(&scratch.words[tile.clone()]);
-            if needed.is_empty() {
-                continue;
-            }
+        for (tile, keys) in tiles {
             let weights = &scratch.scores[(tile.start - rows.start) * per_row..];
             let acc = &mut scratch.acc[tile.start * width..];
             if !masked || !block.wild {
-                micro::accumulate(s, tile.len(), weights, needed, block.values, v_width, acc);
+                let keys = keys.start / P::TERMS..keys.end.div_ceil(P::TERMS);
+                micro::accumulate::<S, P>(s, tile.len(), weights, keys, block.values, v_width, acc);
                 continue;
             }
             // A hidden value may be infinite or NaN here, and 0 times that is not 0: visit allowed cells only.
             for (r, row) in tile.enumerate() {
-                let mut word = scratch.words[row];
-                while word != 0 {
-                    let k = word.trailing_zeros() as usize;
-                    word &= word - 1;
-                    micro::accumulate(
-                        s,
-                        1,
-                        &weights[r * per_row..],
-                        k..k + 1,
-                        block.values,
-                        v_width,
-                        &mut acc[r * width..],
-                    );
-                }
+                let (weights, acc) = (&weights[r * per_row..][..per_row], &mut acc[r * width..][..width]);
+                micro::accumulate_allowed::<S, P>(s, weights, scratch.words[row], block.values, acc);
             }
         }
     }
@@ -348,29 +347,33 @@ impl<S: Simd, T: Element> TileKernel<'_, '_, S, T> {
     fn weigh(&mut self, s: S, r: usize, at: usize, key: usize, groups: Range<usize>, masked: bool) {
         let per_row = WIDE / S::LANES;
         let modifiers = &self.context.modifiers;
-        let keys = (groups.end * S::LANES).min(self.head.k.shape()[2] - key);
+        let keys = (groups.end * group::<S, P>()).min(self.head.k.shape()[2] - key);
+        let vectors = at + groups.start * P::TERMS..at + groups.end * P::TERMS;
+        if P::TERMS == 2 {
+            let factor = s.splat(modifiers.query_factor);
+            self.scratch.scores[vectors.clone()].iter_mut().for_each(|x| *x = s.mul(*x, factor));
+        }
         if modifiers.change_scores() {
             modifiers.apply(s, self.place(r, key), keys, &mut self.scratch.scores[at..][..per_row]);
         }
         let place = self.place(r, key);
+        let width = self.head.v_width::<S>() / S::LANES;
         let scratch = &mut *self.scratch;
         let bits = scratch.words[r];
         let mut row = RowState {
             maximum: &mut scratch.maxima[r],
             sum: &mut scratch.sums[r],
-            acc: {
-                let width = self.head.v_width::<S>() / S::LANES;
-                &mut scratch.acc[r * width..][..width]
-            },
+            rounded: &mut scratch.rounded[r],
+            acc: &mut scratch.acc[r * width..][..width],
         };
-        let scores = &mut scratch.scores[at + groups.start..at + groups.end];
-        let word = masked.then(|| bits >> (groups.start * S::LANES));
+        let scores = &mut scratch.scores[vectors.clone()];
+        let word = masked.then(|| bits >> (groups.start * group::<S, P>()));
         if modifiers.soften() {
             row.rise(s, word, scores);
             let maximum = s.splat(*row.maximum);
             scores.iter_mut().for_each(|x| *x = exp2_minus(s, *x, maximum));
             modifiers.multiply_weights(s, place, keys, bits, &mut scratch.scores[at..][..per_row]);
-            let weights = &scratch.scores[at + groups.start..at + groups.end];
+            let weights = &scratch.scores[vectors.clone()];
             *row.sum = weights.iter().fold(*row.sum, |sum, p| s.add(sum, *p));
         } else if let Ok(scores) = <&mut [S::V; 1]>::try_from(&mut *scores) {
             row.weigh(s, word, scores);
@@ -387,6 +390,16 @@ impl<S: Simd, T: Element> TileKernel<'_, '_, S, T> {
         } else {
             row.weigh(s, word, scores);
         }
+        if P::TERMS == 2 {
+            let sum = &mut scratch.rounded[r];
+            for pair in groups {
+                let weights = &mut scratch.scores[at..][..per_row];
+                let words = s.pair_neighbours(weights[2 * pair], weights[2 * pair + 1]);
+                let [low, high] = s.unpair(words);
+                *sum = s.add(*sum, s.add(low, high));
+                weights[pair] = words;
+            }
+        }
     }
 
     /// Divides by the denominators and writes outputs and log-sum-exps.
@@ -398,17 +411,20 @@ impl<S: Simd, T: Element> TileKernel<'_, '_, S, T> {
             let at = self.place(r, 0);
             let scratch = &mut *self.scratch;
             let sum = f64::from(total::<S>(&scratch.sums[r]));
+            // Outputs are divided by the sum of what their values were multiplied by.
+            let mut divisor = if P::TERMS == 1 { sum } else { f64::from(total::<S>(&scratch.rounded[r])) };
             let maximum = f64::from(scratch.maxima[r]);
-            let (mut denominator, mut top, mut factor) = (sum, maximum, 1.0);
+            let (mut denominator, mut top) = (sum, maximum);
             if let Some(sinks) = self.context.modifiers.sinks {
                 let sink = f64::from(sinks[at.head]) * std::f64::consts::LOG2_E;
                 top = maximum.max(sink.ceil());
-                factor = (maximum - top).exp2();
-                denominator = sum * factor + (sink - top).exp2();
+                let (factor, sink) = ((maximum - top).exp2(), (sink - top).exp2());
+                denominator = sum * factor + sink;
+                divisor = (divisor * factor + sink) / factor;
             }
             // A row that read nothing, or nothing but scores of minus infinity, is empty: 0, not 0 / 0.
             let empty = sum == 0.0;
-            let divisor = s.splat((denominator / factor) as f32);
+            let divisor = s.splat(divisor as f32);
             for (to, from) in scratch.line.iter_mut().zip(&scratch.acc[r * width..]) {
                 // Adding 0 makes a 0 positive: whether products of 0 were added or skipped before cannot be seen.
                 *to = if empty { s.splat(0.0) } else { s.add(s.div(*from, divisor), s.splat(0.0)) };

@@ -1,14 +1,15 @@
 //! Arrays, random numbers and comparisons that the tests share.
 #![allow(dead_code, unreachable_pub)] // each test file uses its part
 
-use noren::{Attention, Inputs, Level, Options, View, attention};
+use noren::reference::{self, Cells};
+use noren::{Attention, Element, Inputs, Level, Options, View, attention};
 use noren_mask::{Facts, Mask, Plan, Shape, Spec};
 use std::path::PathBuf;
 
 /// A contiguous array and its shape.
 #[derive(Clone, Debug)]
-pub struct Array {
-    pub data: Vec<f32>,
+pub struct Array<T = f32> {
+    pub data: Vec<T>,
     pub shape: [usize; 4],
 }
 
@@ -36,10 +37,6 @@ impl Array {
         })
     }
 
-    pub fn view(&self) -> View<'_> {
-        View::new(&self.data, self.shape).unwrap()
-    }
-
     /// Rows `keys` of the third dimension.
     pub fn slice(&self, keys: std::ops::Range<usize>) -> Array {
         let [b, h, _, d] = self.shape;
@@ -55,6 +52,17 @@ impl Array {
     }
 }
 
+impl<T: Element> Array<T> {
+    pub fn view(&self) -> View<'_, T> {
+        View::new(&self.data, self.shape).unwrap()
+    }
+
+    /// The values rounded to another type.
+    pub fn cast<U: Element>(&self) -> Array<U> {
+        Array { data: self.data.iter().map(|x| U::from_f32(x.to_f32())).collect(), shape: self.shape }
+    }
+}
+
 /// The plan of a mask.
 pub fn plan(mask: &str, shape: &Shape, facts: &Facts) -> Plan {
     let spec: Spec = mask.parse().unwrap();
@@ -67,30 +75,68 @@ pub fn plan_of(mask: &Mask, shape: &Shape) -> Plan {
 }
 
 /// The views of three arrays.
-pub fn inputs<'a>(q: &'a Array, k: &'a Array, v: &'a Array) -> Inputs<'a> {
+pub fn inputs<'a, T: Element>(q: &'a Array<T>, k: &'a Array<T>, v: &'a Array<T>) -> Inputs<'a, T> {
     Inputs { q: q.view(), k: k.view(), v: v.view() }
 }
 
 /// Attention on a level, all other options left alone.
-pub fn run(q: &Array, k: &Array, v: &Array, plan: &Plan, level: Level, options: &Options<'_>) -> Attention {
+pub fn run<T: Element>(
+    q: &Array<T>,
+    k: &Array<T>,
+    v: &Array<T>,
+    plan: &Plan,
+    level: Level,
+    options: &Options<'_>,
+) -> Attention<T> {
     let options = Options { level: Some(level), ..options.clone() };
     attention(&inputs(q, k, v), plan, &options).unwrap()
 }
 
 /// The largest difference, in units of the largest expected value; infinities must agree.
-pub fn difference(got: &[f32], expected: &[f64]) -> f64 {
+pub fn difference<T: Element>(got: &[T], expected: &[f64]) -> f64 {
     assert_eq!(got.len(), expected.len());
     let largest = expected.iter().filter(|x| x.is_finite()).fold(1e-30, |a: f64, x| a.max(x.abs()));
     let mut worst = 0.0f64;
-    for (i, (g, e)) in got.iter().zip(expected).enumerate() {
+    for (i, (g, e)) in got.iter().map(|g| g.to_f32()).zip(expected).enumerate() {
         if e.is_finite() {
             assert!(g.is_finite(), "value {i} is {g}, expected {e}");
-            worst = worst.max((f64::from(*g) - e).abs() / largest);
+            worst = worst.max((f64::from(g) - e).abs() / largest);
         } else {
-            assert!(f64::from(*g) == *e || g.is_nan() && e.is_nan(), "value {i} is {g}, expected {e}");
+            assert!(f64::from(g) == *e || g.is_nan() && e.is_nan(), "value {i} is {g}, expected {e}");
         }
     }
     worst
+}
+
+/// The output of the textbook formula as a library of few ideas computes it: probabilities rounded to the type of the
+/// arrays, products summed in `f32`, the sums rounded. Scores are exact, which makes this harder to equal.
+pub fn textbook<T: Element>(inputs: &Inputs<'_, T>, cells: &impl Cells, options: &Options<'_>) -> Vec<T> {
+    let ([batch, heads, q_len, _], [_, kv_heads, _, v_dim]) = (inputs.q.shape(), inputs.v.shape());
+    let mut out = Vec::new();
+    for (b, h, i) in (0..batch * heads * q_len).map(|n| (n / q_len / heads, n / q_len % heads, n % q_len)) {
+        let weights = reference::row(inputs, cells, options, [b, h, i]).weights;
+        let weights: Vec<f32> = weights.iter().map(|p| T::from_f32(*p as f32).to_f32()).collect();
+        let value = |j, d| inputs.v.get([b, h * kv_heads / heads, j, d]).to_f32();
+        let visible = || weights.iter().enumerate().filter(|(_, p)| **p != 0.0);
+        out.extend((0..v_dim).map(|d| T::from_f32(visible().map(|(j, p)| p * value(j, d)).sum())));
+    }
+    out
+}
+
+/// Holds every level to the accuracy asked of a narrow type: against the `f64` reference of the same, already rounded
+/// arrays, at most 1.1 times the error of the textbook formula, and `f32`, the largest error of `f32` sums, besides.
+#[track_caller]
+pub fn check_accuracy<T: Element>(inputs: &Inputs<'_, T>, plan: &Plan, options: &Options<'_>, f32: f64, what: &str) {
+    let expected = reference::forward(inputs, plan, options).unwrap();
+    let allowed = 1.1 * difference(&textbook(inputs, plan, options), &expected.out) + f32;
+    for level in Level::available() {
+        let options = Options { level: Some(*level), ..options.clone() };
+        let got = attention(inputs, plan, &options).unwrap();
+        let (out, lse) = (difference(&got.out, &expected.out), difference(&got.lse, &expected.lse));
+        let what = format!("{what} in {} on {level}", T::DTYPE);
+        assert!(out <= allowed, "{what}: out off by {out:.2e} of the largest value, {allowed:.2e} is allowed");
+        assert!(lse <= f32, "{what}: lse off by {lse:.2e} of the largest value");
+    }
 }
 
 /// The bits, so that NaN equals NaN and 0 differs from -0.

@@ -1,6 +1,7 @@
 //! AVX2 with FMA: 8 lanes, 16 registers.
 
 use super::{Kernel, Lanes, Simd};
+use crate::kernel::micro::Single;
 use std::arch::x86_64::*;
 
 /// Proof that the processor has AVX2 and FMA.
@@ -61,6 +62,7 @@ fn reduce_max(a: __m256) -> f32 {
 
 impl Simd for Avx2 {
     type V = __m256;
+    type Product = Single;
     const LANES: usize = 8;
     const ROWS: usize = 6;
     const VECTORS: usize = 2;

@@ -1,11 +1,19 @@
 //! AVX-512: 16 lanes, 32 registers, a predicate register that a word of mask bits becomes as it is.
+//!
+//! Two paths: the one that every such processor has, and the same with AVX512-BF16, whose product of pairs is one
+//! instruction. They differ in nothing else, so `f32` results of both have the same bits.
 
 use super::{Kernel, Lanes, Simd};
+use crate::kernel::micro::{Pairs, Single};
 use std::arch::x86_64::*;
 
 /// Proof that the processor has AVX-512 F, VL, BW and DQ.
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512(());
+
+/// Proof that it has AVX512-BF16 too.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx512Bf16(());
 
 impl Avx512 {
     /// The token, if the processor has the instructions.
@@ -19,13 +27,15 @@ impl Avx512 {
     }
 }
 
+impl Avx512Bf16 {
+    /// The token, if the processor has the instructions.
+    pub(crate) fn detect() -> Option<Self> {
+        (Avx512::detect().is_some() && is_x86_feature_detected!("avx512bf16")).then_some(Avx512Bf16(()))
+    }
+}
+
 // SAFETY: `__m512` is sixteen `f32` values.
 unsafe impl Lanes for __m512 {}
-
-#[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
-fn enter<K: Kernel<Avx512>>(simd: Avx512, kernel: K) {
-    kernel.run(simd);
-}
 
 /// Exchanges rows and columns: pairs, then fours inside 128-bit lanes, then the lanes themselves.
 #[inline]
@@ -56,82 +66,145 @@ fn transpose(rows: &mut [__m512; 16]) {
 /// Wraps intrinsics whose only demand is that the processor has them.
 macro_rules! op {
     ($call:expr) => {
-        // SAFETY: an `Avx512` token exists, so the processor has the instruction.
+        // SAFETY: a token of a path in this file exists, so the processor has the instruction.
         unsafe { $call }
     };
 }
 
-impl Simd for Avx512 {
-    type V = __m512;
-    const LANES: usize = 16;
-    const ROWS: usize = 6;
-    const VECTORS: usize = 4;
+/// A path: its token, the features it is compiled with, and the operations in which it differs.
+macro_rules! path {
+    ($token:ident, $features:literal, $product:ty, $($own:item)*) => {
+        impl Simd for $token {
+            type V = __m512;
+            type Product = $product;
+            const LANES: usize = 16;
+            const ROWS: usize = 6;
+            const VECTORS: usize = 4;
 
+            #[inline(always)]
+            fn run<K: Kernel<Self>>(self, kernel: K) {
+                #[target_feature(enable = $features)]
+                fn enter<K: Kernel<$token>>(simd: $token, kernel: K) {
+                    kernel.run(simd);
+                }
+                op!(enter(self, kernel))
+            }
+            #[inline(always)]
+            fn splat(self, value: f32) -> __m512 {
+                op!(_mm512_set1_ps(value))
+            }
+            #[inline(always)]
+            fn load(self, from: &[f32]) -> __m512 {
+                assert!(from.len() >= 16);
+                // SAFETY: the processor has the instruction, and sixteen values lie at the pointer.
+                unsafe { _mm512_loadu_ps(from.as_ptr()) }
+            }
+            #[inline(always)]
+            fn add(self, a: __m512, b: __m512) -> __m512 {
+                op!(_mm512_add_ps(a, b))
+            }
+            #[inline(always)]
+            fn sub(self, a: __m512, b: __m512) -> __m512 {
+                op!(_mm512_sub_ps(a, b))
+            }
+            #[inline(always)]
+            fn mul(self, a: __m512, b: __m512) -> __m512 {
+                op!(_mm512_mul_ps(a, b))
+            }
+            #[inline(always)]
+            fn div(self, a: __m512, b: __m512) -> __m512 {
+                op!(_mm512_div_ps(a, b))
+            }
+            #[inline(always)]
+            fn fma(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+                op!(_mm512_fmadd_ps(a, b, c))
+            }
+            #[inline(always)]
+            fn max(self, a: __m512, b: __m512) -> __m512 {
+                op!(_mm512_max_ps(a, b))
+            }
+            #[inline(always)]
+            fn min(self, a: __m512, b: __m512) -> __m512 {
+                op!(_mm512_min_ps(a, b))
+            }
+            #[inline(always)]
+            fn round(self, a: __m512) -> __m512 {
+                op!(_mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a))
+            }
+            #[inline(always)]
+            fn scale(self, a: __m512, n: __m512) -> __m512 {
+                op!(_mm512_scalef_ps(a, n))
+            }
+            #[inline(always)]
+            fn keep(self, bits: u64, a: __m512, b: __m512) -> __m512 {
+                op!(_mm512_mask_blend_ps(bits as u16, b, a))
+            }
+            #[inline(always)]
+            fn transpose(self, square: &mut [__m512]) {
+                let square = square.first_chunk_mut().expect("a square of vectors");
+                op!(transpose(square))
+            }
+            #[inline(always)]
+            fn any_above(self, a: __m512, b: __m512) -> bool {
+                op!(_mm512_cmp_ps_mask::<_CMP_GT_OQ>(a, b)) != 0
+            }
+            #[inline(always)]
+            fn reduce_max(self, a: __m512) -> f32 {
+                op!(_mm512_reduce_max_ps(a))
+            }
+            $($own)*
+        }
+    };
+}
+
+path! {
+    Avx512, "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma", Single,
     #[inline(always)]
-    fn run<K: Kernel<Self>>(self, kernel: K) {
-        op!(enter(self, kernel))
+    fn unpair(self, a: __m512) -> [__m512; 2] {
+        op!({
+            let bits = _mm512_castps_si512(a);
+            let high = _mm512_and_si512(bits, _mm512_set1_epi32(0xffff_0000_u32 as i32));
+            [_mm512_slli_epi32::<16>(bits), high].map(|half| _mm512_castsi512_ps(half))
+        })
+    }
+}
+
+path! {
+    Avx512Bf16, "avx512f,avx512vl,avx512bw,avx512dq,avx512bf16,avx2,fma", Pairs,
+    #[inline(always)]
+    fn dot_pairs(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+        op!(_mm512_dpbf16_ps(c, bf16s(a), bf16s(b)))
     }
     #[inline(always)]
-    fn splat(self, value: f32) -> __m512 {
-        op!(_mm512_set1_ps(value))
+    fn pair(self, low: __m512, high: __m512) -> __m512 {
+        op!({
+            let [low, high] = [low, high].map(|x| _mm512_cvtepu16_epi32(m256i_of(_mm512_cvtneps_pbh(x))));
+            _mm512_castsi512_ps(_mm512_or_si512(low, _mm512_slli_epi32::<16>(high)))
+        })
     }
     #[inline(always)]
-    fn load(self, from: &[f32]) -> __m512 {
-        assert!(from.len() >= 16);
-        // SAFETY: the processor has the instruction, and sixteen values lie at the pointer.
-        unsafe { _mm512_loadu_ps(from.as_ptr()) }
+    fn pair_neighbours(self, first: __m512, second: __m512) -> __m512 {
+        op!(m512_of(_mm512_cvtne2ps_pbh(second, first)))
     }
-    #[inline(always)]
-    fn add(self, a: __m512, b: __m512) -> __m512 {
-        op!(_mm512_add_ps(a, b))
-    }
-    #[inline(always)]
-    fn sub(self, a: __m512, b: __m512) -> __m512 {
-        op!(_mm512_sub_ps(a, b))
-    }
-    #[inline(always)]
-    fn mul(self, a: __m512, b: __m512) -> __m512 {
-        op!(_mm512_mul_ps(a, b))
-    }
-    #[inline(always)]
-    fn div(self, a: __m512, b: __m512) -> __m512 {
-        op!(_mm512_div_ps(a, b))
-    }
-    #[inline(always)]
-    fn fma(self, a: __m512, b: __m512, c: __m512) -> __m512 {
-        op!(_mm512_fmadd_ps(a, b, c))
-    }
-    #[inline(always)]
-    fn max(self, a: __m512, b: __m512) -> __m512 {
-        op!(_mm512_max_ps(a, b))
-    }
-    #[inline(always)]
-    fn min(self, a: __m512, b: __m512) -> __m512 {
-        op!(_mm512_min_ps(a, b))
-    }
-    #[inline(always)]
-    fn round(self, a: __m512) -> __m512 {
-        op!(_mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a))
-    }
-    #[inline(always)]
-    fn scale(self, a: __m512, n: __m512) -> __m512 {
-        op!(_mm512_scalef_ps(a, n))
-    }
-    #[inline(always)]
-    fn keep(self, bits: u64, a: __m512, b: __m512) -> __m512 {
-        op!(_mm512_mask_blend_ps(bits as u16, b, a))
-    }
-    #[inline(always)]
-    fn transpose(self, square: &mut [__m512]) {
-        let square = square.first_chunk_mut().expect("a square of vectors");
-        op!(transpose(square))
-    }
-    #[inline(always)]
-    fn any_above(self, a: __m512, b: __m512) -> bool {
-        op!(_mm512_cmp_ps_mask::<_CMP_GT_OQ>(a, b)) != 0
-    }
-    #[inline(always)]
-    fn reduce_max(self, a: __m512) -> f32 {
-        op!(_mm512_reduce_max_ps(a))
-    }
+}
+
+/// The same bits, as pairs.
+#[inline(always)]
+fn bf16s(pairs: __m512) -> __m512bh {
+    // SAFETY: both are 512 bits of which every pattern is valid.
+    unsafe { std::mem::transmute(pairs) }
+}
+
+/// The same bits, as words.
+#[inline(always)]
+fn m512_of(pairs: __m512bh) -> __m512 {
+    // SAFETY: as in `bf16s`.
+    unsafe { std::mem::transmute(pairs) }
+}
+
+/// The same bits, as integers.
+#[inline(always)]
+fn m256i_of(halves: __m256bh) -> __m256i {
+    // SAFETY: both are 256 bits of which every pattern is valid.
+    unsafe { std::mem::transmute(halves) }
 }

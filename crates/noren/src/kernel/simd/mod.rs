@@ -13,6 +13,8 @@ pub(crate) mod avx512;
 pub(crate) mod bf16_dot;
 pub(crate) mod portable;
 
+use super::micro::Product;
+
 /// A vector type that is nothing but `f32` values.
 ///
 /// # Safety
@@ -33,6 +35,8 @@ pub(crate) trait Kernel<S: Simd> {
 pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// The vector.
     type V: Lanes;
+    /// What a whole pass multiplies on this path.
+    type Product: Product;
     /// Values in a vector, at most 64 and a divisor of 64.
     const LANES: usize;
     /// Rows of the register tile: accumulators are `ROWS x VECTORS` vectors. At most 6.
@@ -80,6 +84,63 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn any_above(self, a: Self::V, b: Self::V) -> bool;
     /// The largest lane.
     fn reduce_max(self, a: Self::V) -> f32;
+
+    /// `c` plus both products of every lane: a lane of `a` and of `b` is a *pair*, two `bf16` in its lower and upper half.
+    ///
+    /// The two additions round on their own or together, and numbers below `f32`'s normal range may count as 0.
+    #[inline(always)]
+    fn dot_pairs(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
+        let ([a_low, a_high], [b_low, b_high]) = (self.unpair(a), self.unpair(b));
+        self.fma(a_high, b_high, self.fma(a_low, b_low, c))
+    }
+    /// The lower and the upper numbers of pairs.
+    #[inline(always)]
+    fn unpair(self, a: Self::V) -> [Self::V; 2] {
+        let (mut low, mut high) = (a, a);
+        let each = |vector: &mut Self::V, half: fn(u32) -> u32| {
+            let values = floats_mut(std::slice::from_mut(vector));
+            values.iter_mut().for_each(|x| *x = f32::from_bits(half(x.to_bits())));
+        };
+        each(&mut low, |bits| bits << 16);
+        each(&mut high, |bits| bits & 0xffff_0000);
+        [low, high]
+    }
+    /// Lane `i` pairs lane `i` of `low` with lane `i` of `high`, rounded to the nearest `bf16`, ties to even.
+    #[inline(always)]
+    fn pair(self, low: Self::V, high: Self::V) -> Self::V {
+        let mut pairs = low;
+        let highs = floats(std::slice::from_ref(&high));
+        for (x, high) in floats_mut(std::slice::from_mut(&mut pairs)).iter_mut().zip(highs) {
+            *x = pair_up(*x, *high);
+        }
+        pairs
+    }
+    /// The lanes of `first` and then those of `second`, paired with their neighbours.
+    #[inline(always)]
+    fn pair_neighbours(self, first: Self::V, second: Self::V) -> Self::V {
+        let mut values = [0.0; 128];
+        values[..Self::LANES].copy_from_slice(floats(std::slice::from_ref(&first)));
+        values[Self::LANES..2 * Self::LANES].copy_from_slice(floats(std::slice::from_ref(&second)));
+        let (mut low, mut high) = (first, second);
+        for i in 0..Self::LANES {
+            floats_mut(std::slice::from_mut(&mut low))[i] = values[2 * i];
+            floats_mut(std::slice::from_mut(&mut high))[i] = values[2 * i + 1];
+        }
+        self.pair(low, high)
+    }
+}
+
+/// A word of two `bf16`, the nearest to these numbers.
+#[inline(always)]
+pub(crate) fn pair_up(low: f32, high: f32) -> f32 {
+    f32::from_bits(bf16_bits(low) >> 16 | bf16_bits(high) & 0xffff_0000)
+}
+
+/// `value` rounded to the nearest `bf16`, in the upper half.
+#[inline(always)]
+fn bf16_bits(value: f32) -> u32 {
+    let bits = value.to_bits();
+    if value.is_nan() { bits | 0x0040_0000 } else { bits.wrapping_add(0x7fff + (bits >> 16 & 1)) }
 }
 
 /// The values of some vectors.

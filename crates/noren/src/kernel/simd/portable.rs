@@ -1,6 +1,7 @@
 //! Plain Rust: arrays of 8 values, which compilers turn into whatever vectors the target has.
 
 use super::{Kernel, Lanes, Simd};
+use crate::kernel::micro::Single;
 
 /// Needs no proof: every processor runs it.
 #[derive(Clone, Copy)]
@@ -36,6 +37,7 @@ fn power(e: i32) -> f32 {
 
 impl Simd for Portable {
     type V = Eight;
+    type Product = Single;
     const LANES: usize = 8;
     const ROWS: usize = 4;
     const VECTORS: usize = 1;

@@ -1,0 +1,156 @@
+//! `bf16` and `f16`: as accurate as the type allows, and the promises of `f32` kept.
+
+mod common;
+
+use common::{Array, check_accuracy, inputs, plan, run};
+use noren::{Element, Inputs, Level, Options, Outputs, View, ViewMut, attention_into, f16};
+use noren_mask::{Facts, Shape};
+
+/// Runs a generic test in both types.
+macro_rules! in_both_types {
+    ($($name:ident),*) => {
+        $(mod $name {
+            #[test]
+            fn in_bf16() {
+                super::$name::<noren::bf16>();
+            }
+
+            #[test]
+            fn in_f16() {
+                super::$name::<noren::f16>();
+            }
+        })*
+    };
+}
+
+in_both_types!(
+    head_dims_and_lengths_of_all_kinds,
+    grouped_heads_with_score_modifiers,
+    strides_change_no_bit,
+    hidden_content_changes_no_bit,
+    threads_change_no_bit,
+    empty_rows_are_zero
+);
+
+fn random<T: Element>(shape: [usize; 4], seed: u64) -> Array<T> {
+    Array::random(shape, seed).cast()
+}
+
+#[track_caller]
+fn assert_same<T: Element>(got: &[T], expected: &[T], what: &str) {
+    let [got, expected] = [got, expected].map(|values| values.iter().map(|x| x.to_f32()).collect::<Vec<f32>>());
+    common::assert_same_bits(&got, &expected, what);
+}
+
+fn head_dims_and_lengths_of_all_kinds<T: Element>() {
+    for head_dim in [1, 3, 15, 16, 17, 31, 32, 40, 64, 80, 96, 128, 256] {
+        for (q_len, kv_len) in [(33, 33), (1, 200), (5, 17), (130, 70)] {
+            let shape = Shape::cross(q_len, kv_len).heads(2);
+            let [q, k] = [(q_len, 1), (kv_len, 2)].map(|(n, seed)| random::<T>([1, 2, n, head_dim], seed));
+            let v = random([1, 2, kv_len, 257 - head_dim], 3);
+            let plan = plan("window(left=90, right=40)", &shape, &Facts::new());
+            let what = format!("head_dim {head_dim}, {q_len} x {kv_len}");
+            check_accuracy(&inputs(&q, &k, &v), &plan, &Options::default(), 1e-5, &what);
+        }
+    }
+}
+
+fn grouped_heads_with_score_modifiers<T: Element>() {
+    let shape = Shape::cached(20, 51).batch(2).heads(4).kv_heads(2);
+    let q = random::<T>([2, 4, 51, 24], 1);
+    let [k, v] = [2, 3].map(|seed| random([2, 2, 71, 24], seed));
+    let plan = plan("causal & padding", &shape, &Facts::new().lengths([71, 43]));
+    let bias = Array::random([1, 4, 51, 71], 4);
+    let soft = Array::new([2, 1, 51, 71], |[b, _, i, j]| ((b + 3 * i + 7 * j) % 5) as f32 / 4.0);
+    let sinks = [0.5, -2.0, 3.0, f32::NEG_INFINITY];
+    let options = Options {
+        softcap: Some(2.0),
+        bias: vec![noren::Bias::Dense(bias.view()), noren::Bias::Alibi(vec![0.5, 0.25, 0.125, 0.0625])],
+        soft: Some(soft.view()),
+        sinks: Some(&sinks),
+        ..Options::default()
+    };
+    check_accuracy(&inputs(&q, &k, &v), &plan, &options, 1e-5, "modifiers");
+}
+
+fn strides_change_no_bit<T: Element>() {
+    // [batch, length, heads, head_dim] memory seen as [batch, heads, length, head_dim]; keys backwards; values with
+    // head_dim outermost; an output with room around its values.
+    let (n, h, d) = (75, 3, 32);
+    let memory = [1, 2, 3].map(|seed| random::<T>([1, n, h, d], seed).data);
+    let token_major = [0, d as isize, (h * d) as isize, 1];
+    let backwards = [0, d as isize, -((h * d) as isize), 1];
+    let dim_major = [0, n as isize, 1, (h * n) as isize];
+    let q = View::strided(&memory[0], [1, h, n, d], token_major, 0).unwrap();
+    let k = View::strided(&memory[1], [1, h, n, d], backwards, (n - 1) * h * d).unwrap();
+    let v = View::strided(&memory[2], [1, h, n, d], dim_major, 0).unwrap();
+    let dense = |view: &View<'_, T>| Array::new(view.shape(), |at| view.get(at).to_f32()).cast::<T>();
+    let plan = plan("sliding(20)", &Shape::square(n).heads(h), &Facts::new());
+    check_accuracy(&Inputs { q, k, v }, &plan, &Options::default(), 1e-5, "strided");
+    for level in Level::available() {
+        let expected = run(&dense(&q), &dense(&k), &dense(&v), &plan, *level, &Options::default());
+        let options = Options { level: Some(*level), ..Options::default() };
+        for (step, strides) in
+            [(1, [0, d as isize, (h * d) as isize, 1]), (2, [0, 2 * d as isize, 2 * (h * d) as isize, 2])]
+        {
+            let mut memory = vec![T::from_f32(7.5); step * n * h * d];
+            let mut out = ViewMut::strided(&mut memory, [1, h, n, d], strides, step - 1).unwrap();
+            attention_into(&Inputs { q, k, v }, &plan, &options, Outputs { out: out.reborrow(), lse: None }).unwrap();
+            assert_same(&dense(&out.as_view()).data, &expected.out, &format!("on {level}"));
+            let between = memory.iter().step_by(2).filter(|_| step == 2);
+            assert!(between.into_iter().all(|x| x.to_f32() == 7.5), "what is not the output's is left alone");
+        }
+    }
+}
+
+fn hidden_content_changes_no_bit<T: Element>() {
+    let shape = Shape::square(150).heads(4).kv_heads(2);
+    let plan = plan("sliding(20) - keys([7, 64..99])", &shape, &Facts::new());
+    let q = random::<T>([1, 4, 150, 24], 1);
+    let (k, v) = (random::<T>([1, 2, 150, 24], 2), random::<T>([1, 2, 150, 40], 3));
+    let poisoned = |x: &Array<T>, poison: f32| {
+        let keep = |j: usize| j != 7 && !(64..99).contains(&j);
+        Array::new(x.shape, |at| if keep(at[2]) { x.view().get(at).to_f32() } else { poison }).cast::<T>()
+    };
+    for level in Level::available() {
+        let clean = run(&q, &k, &v, &plan, *level, &Options::default());
+        for poison in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 6e4] {
+            let got = run(&q, &poisoned(&k, poison), &poisoned(&v, poison), &plan, *level, &Options::default());
+            assert_same(&got.out, &clean.out, &format!("{poison} on {level}"));
+            common::assert_same_bits(&got.lse, &clean.lse, &format!("{poison} on {level}"));
+        }
+    }
+}
+
+fn threads_change_no_bit<T: Element>() {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+    let [q, k, v] = [1, 2, 3].map(|seed| random::<T>([2, 4, 150, 64], seed));
+    let plan = plan("causal", &Shape::square(150).batch(2).heads(4), &Facts::new());
+    for level in Level::available() {
+        let one = Options { threads: Some(1), ..Options::default() };
+        let expected = run(&q, &k, &v, &plan, *level, &one);
+        let got = pool.install(|| run(&q, &k, &v, &plan, *level, &Options::default()));
+        assert_same(&got.out, &expected.out, &format!("on {level}"));
+    }
+}
+
+fn empty_rows_are_zero<T: Element>() {
+    let [q, k, v] = [1, 2, 3].map(|seed| random::<T>([1, 1, 40, 16], seed));
+    let plan = plan("causal & keys(9..12)", &Shape::square(40), &Facts::new());
+    for level in Level::available() {
+        let got = run(&q, &k, &v, &plan, *level, &Options::default());
+        assert!(got.out[..9 * 16].iter().all(|x| x.to_f32().to_bits() == 0), "no -0 and no NaN");
+        assert!(got.lse[..9].iter().all(|x| *x == f32::NEG_INFINITY));
+    }
+}
+
+#[test]
+fn scores_beyond_the_type_are_computed_in_f32() {
+    let large = Array::new([1, 1, 1, 1], |_| 65504.0).cast::<f16>();
+    let plan = plan("full", &Shape::square(1), &Facts::new());
+    for level in Level::available() {
+        let got = run(&large, &large, &large, &plan, *level, &Options::default());
+        assert_eq!(got.out, [f16::MAX]);
+        assert!((got.lse[0] / (65504.0 * 65504.0) - 1.0).abs() < 1e-6, "{} on {level}", got.lse[0]);
+    }
+}
