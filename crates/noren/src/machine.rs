@@ -67,10 +67,11 @@ pub struct Rate {
 }
 
 impl Probe {
-    /// Everything this processor has: each arithmetic probe for each level, then reading memory of the sizes of [`Memory`]
+    /// Everything this processor has: each arithmetic probe for each level (once for levels that differ in products of
+    /// bf16 alone), then reading memory of the sizes of [`Memory`]
     /// that one thread of `threads` has to itself, or all of them share.
     pub fn all(threads: usize) -> Vec<Probe> {
-        let levels = || Level::available().iter().copied();
+        let levels = || Level::available().iter().copied().filter(|level| *level != Level::Avx512Bf16);
         let arithmetic = levels().map(Probe::Fma).chain([Probe::Bf16Dot]).filter(Probe::is_available);
         let softmax = levels().map(Probe::Exp2).chain(levels().map(Probe::SoftmaxRow));
         let reads = memory().sizes(threads).map(|(_, bytes)| Probe::Read { bytes });
@@ -81,7 +82,7 @@ impl Probe {
     pub fn is_available(&self) -> bool {
         match self {
             Probe::Fma(level) | Probe::Exp2(level) | Probe::SoftmaxRow(level) => Level::available().contains(level),
-            Probe::Bf16Dot => has_bf16_dot(),
+            Probe::Bf16Dot => Level::available().contains(&Level::Avx512Bf16),
             Probe::Read { .. } => true,
         }
     }
@@ -99,11 +100,11 @@ impl Probe {
     /// takes longer, more. `None` where the processor cannot do it.
     pub fn measure(&self, threads: usize, time: Duration) -> Option<Rate> {
         let threads = threads.max(1);
-        let best = *Level::available().last()?;
+        let best = *Level::available().last()?; // the widest loads
         self.is_available().then(|| {
             stage::measure(threads, time, |stage| match *self {
                 Probe::Fma(level) => level.run(work::Fma { stage }),
-                Probe::Bf16Dot => work::bf16_dot(stage),
+                Probe::Bf16Dot => Level::Avx512Bf16.run(work::Dot { stage }),
                 Probe::Exp2(level) => level.run(work::Exp2 { stage }),
                 Probe::SoftmaxRow(level) => level.run(work::SoftmaxRow { stage }),
                 Probe::Read { bytes } => best.run(work::Read { stage, bytes: bytes / threads }),
@@ -135,16 +136,6 @@ impl fmt::Display for Unit {
             Unit::Byte => "B",
         })
     }
-}
-
-#[cfg(target_arch = "x86_64")]
-fn has_bf16_dot() -> bool {
-    crate::kernel::simd::bf16_dot::Bf16Dot::detect().is_some()
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn has_bf16_dot() -> bool {
-    false
 }
 
 /// Whether the processor has AMX tiles for bf16 products. No probe measures them and no kernel uses them.

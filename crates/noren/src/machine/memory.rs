@@ -1,6 +1,7 @@
 //! How large the levels of memory are.
 
 use std::fs;
+use std::sync::OnceLock;
 
 /// Bytes at each level of the memory that a processor reads from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,14 +16,15 @@ pub struct Memory {
     pub available: usize,
 }
 
-/// The sizes that the system tells of this machine, and usual ones where it does not.
+/// The sizes that the system tells of this machine, and usual ones where it does not; it is asked once.
 pub fn memory() -> Memory {
-    Memory {
+    static MEMORY: OnceLock<Memory> = OnceLock::new();
+    *MEMORY.get_or_init(|| Memory {
         l1: cache(1).unwrap_or(32 << 10),
         l2: cache(2).unwrap_or(1 << 20),
         l3: cache(3).unwrap_or(16 << 20),
         available: available().unwrap_or(4 << 30),
-    }
+    })
 }
 
 impl Memory {

@@ -19,6 +19,10 @@ pub(super) struct Fma<'a> {
 }
 
 impl Task for Fma<'_> {
+    fn pairs(&self) -> bool {
+        false
+    }
+
     fn run<S: Simd>(self, s: S) {
         let flop = (chains::<S>() * S::LANES * 2) as f64;
         self.stage.turns(flop, |rounds| s.run(FmaRounds { rounds }));
@@ -52,12 +56,51 @@ impl<S: Simd> Kernel<S> for FmaRounds {
     }
 }
 
+/// Pairs of bf16 multiplied and added to `f32`, in registers.
+pub(super) struct Dot<'a> {
+    pub(super) stage: &'a Stage,
+}
+
+impl Task for Dot<'_> {
+    fn pairs(&self) -> bool {
+        true
+    }
+
+    fn run<S: Simd>(self, s: S) {
+        let flop = (chains::<S>() * S::LANES * 4) as f64;
+        self.stage.turns(flop, |rounds| s.run(DotRounds { rounds }));
+    }
+}
+
+struct DotRounds {
+    rounds: usize,
+}
+
+impl<S: Simd> Kernel<S> for DotRounds {
+    #[inline(always)]
+    fn run(self, s: S) {
+        let small = s.splat(0.001);
+        let pairs = black_box(s.pair(small, small));
+        let mut sums = [s.splat(1.0); MOST_CHAINS];
+        for _ in 0..self.rounds {
+            for sum in &mut sums[..chains::<S>()] {
+                *sum = s.dot_pairs(pairs, pairs, *sum);
+            }
+        }
+        black_box(sums);
+    }
+}
+
 /// Powers of two of [`VALUES`] numbers.
 pub(super) struct Exp2<'a> {
     pub(super) stage: &'a Stage,
 }
 
 impl Task for Exp2<'_> {
+    fn pairs(&self) -> bool {
+        false
+    }
+
     fn run<S: Simd>(self, s: S) {
         let (from, mut to) = (scores(s), zeroed(VALUES / S::LANES));
         self.stage.turns(VALUES as f64, |rounds| s.run(Exp2Rounds { rounds, from: &from, to: &mut to }));
@@ -89,6 +132,10 @@ pub(super) struct SoftmaxRow<'a> {
 }
 
 impl Task for SoftmaxRow<'_> {
+    fn pairs(&self) -> bool {
+        false
+    }
+
     fn run<S: Simd>(self, s: S) {
         let (from, mut to) = (scores(s), zeroed(ROW / S::LANES));
         self.stage.turns(VALUES as f64, |rounds| s.run(SoftmaxRounds { rounds, from: &from, to: &mut to }));
@@ -146,6 +193,10 @@ pub(super) struct Read<'a> {
 }
 
 impl Task for Read<'_> {
+    fn pairs(&self) -> bool {
+        false
+    }
+
     fn run<S: Simd>(self, s: S) {
         let vectors = (self.bytes / size_of::<S::V>()).next_multiple_of(STREAM).max(STREAM);
         let memory = zeroed::<S::V>(vectors); // written, so that every page is there
@@ -174,18 +225,4 @@ impl<S: Simd> Kernel<S> for ReadRounds<'_, S::V> {
         }
         black_box(sums);
     }
-}
-
-/// Dot products of bf16 in registers.
-#[cfg(target_arch = "x86_64")]
-pub(super) fn bf16_dot(stage: &Stage) {
-    use crate::kernel::simd::bf16_dot::{Bf16Dot, FLOP};
-    let dot = Bf16Dot::detect();
-    stage.turns(FLOP, |rounds| dot.iter().for_each(|dot| dot.rounds(rounds)));
-}
-
-/// Never called: no other processor has the instruction.
-#[cfg(not(target_arch = "x86_64"))]
-pub(super) fn bf16_dot(stage: &Stage) {
-    stage.turns(0.0, |_| ());
 }

@@ -9,8 +9,6 @@
 pub(crate) mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512;
-#[cfg(target_arch = "x86_64")]
-pub(crate) mod bf16_dot;
 pub(crate) mod portable;
 
 use super::micro::Product;
