@@ -68,13 +68,12 @@ pub struct Rate {
 
 impl Probe {
     /// Everything this processor has: each arithmetic probe for each level (once for levels that differ in products of
-    /// bf16 alone), then reading memory of the sizes of [`Memory`]
-    /// that one thread of `threads` has to itself, or all of them share.
-    pub fn all(threads: usize) -> Vec<Probe> {
+    /// bf16 alone), then reading as much of `memory` as `threads` threads together find at each level.
+    pub fn all(memory: &Memory, threads: usize) -> Vec<Probe> {
         let levels = || Level::available().iter().copied().filter(|level| *level != Level::Avx512Bf16);
         let arithmetic = levels().map(Probe::Fma).chain([Probe::Bf16Dot]).filter(Probe::is_available);
         let softmax = levels().map(Probe::Exp2).chain(levels().map(Probe::SoftmaxRow));
-        let reads = memory().sizes(threads).map(|(_, bytes)| Probe::Read { bytes });
+        let reads = memory.sizes(threads).map(|(_, bytes)| Probe::Read { bytes });
         arithmetic.chain(softmax).chain(reads).collect()
     }
 

@@ -1,6 +1,6 @@
 //! The machine's limits, and the least time that they leave for some work.
 
-use noren::machine::{Probe, Rate, Unit, memory};
+use noren::machine::{Memory, Probe, Rate, Unit};
 use noren::{Dtype, Level};
 use serde::Serialize;
 use std::time::Duration;
@@ -30,27 +30,30 @@ pub(super) enum Bound {
 pub(super) struct Limits {
     /// The processor path that computes.
     pub(super) level: Level,
+    /// The memory that was read.
+    pub(super) memory: Memory,
     /// Probes, threads, rates, in the order of measuring.
     pub(super) rates: Vec<(Probe, usize, Rate)>,
 }
 
 /// All probes to run: one after the other, each for every number of threads, reading last.
-pub(super) fn probes(threads: &[usize]) -> Vec<(Probe, usize)> {
-    let mut probes: Vec<_> = threads.iter().flat_map(|&n| Probe::all(n).into_iter().map(move |p| (p, n))).collect();
+pub(super) fn probes(memory: &Memory, threads: &[usize]) -> Vec<(Probe, usize)> {
+    let mut probes: Vec<_> =
+        threads.iter().flat_map(|&n| Probe::all(memory, n).into_iter().map(move |p| (p, n))).collect();
     probes.sort_by_key(|(probe, threads)| match probe {
         Probe::Fma(level) => (0, *level as usize),
         Probe::Bf16Dot => (1, 0),
         Probe::Exp2(level) => (2, *level as usize),
         Probe::SoftmaxRow(level) => (3, *level as usize),
-        Probe::Read { bytes } => (5, memory().sizes(*threads).position(|(_, size)| size == *bytes).unwrap_or(0)),
+        Probe::Read { bytes } => (5, memory.sizes(*threads).position(|(_, size)| size == *bytes).unwrap_or(0)),
         _ => (4, 0),
     });
     probes
 }
 
 impl Limits {
-    pub(super) fn new(level: Level) -> Limits {
-        Limits { level, rates: Vec::new() }
+    pub(super) fn new(level: Level, memory: Memory) -> Limits {
+        Limits { level, memory, rates: Vec::new() }
     }
 
     /// Runs a probe.
@@ -85,16 +88,16 @@ impl Limits {
         let memory = work.bytes / read;
         Some(if memory > compute { (memory, Bound::Memory) } else { (compute, Bound::Compute) })
     }
-}
 
-/// A probe's name with the level of memory that it reads, a rate's scale and its unit.
-pub(super) fn describe(probe: &Probe, threads: usize) -> (String, &'static str) {
-    match (probe, probe.unit()) {
-        (Probe::Read { bytes }, _) => {
-            let name = memory().sizes(threads).find(|(_, size)| size == bytes).map_or("memory", |(name, _)| name);
-            (format!("read {name}"), "GB/s")
+    /// A probe's name, with the level of memory that it reads, and the unit of its rate divided by 10^9.
+    pub(super) fn describe(&self, probe: &Probe, threads: usize) -> (String, &'static str) {
+        match (probe, probe.unit()) {
+            (Probe::Read { bytes }, _) => {
+                let level = self.memory.sizes(threads).find(|(_, size)| size == bytes);
+                (format!("read {}", level.map_or("memory", |(name, _)| name)), "GB/s")
+            }
+            (probe, Unit::Flop) => (probe.to_string(), "GFLOP/s"),
+            (probe, _) => (probe.to_string(), "Gvalues/s"),
         }
-        (probe, Unit::Flop) => (probe.to_string(), "GFLOP/s"),
-        (probe, _) => (probe.to_string(), "Gvalues/s"),
     }
 }

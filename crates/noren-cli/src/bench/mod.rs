@@ -12,6 +12,7 @@ use cases::Case;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use limits::Limits;
+use noren::machine::{self, Memory};
 use noren::{Dtype, Level};
 use ops::Op;
 use report::{Report, Row};
@@ -82,9 +83,10 @@ pub(crate) fn run(args: &BenchArgs, screen: &mut Screen) -> Result<Verdict> {
     threads.sort_unstable();
     threads.dedup();
 
-    let plan = limits::probes(&threads);
+    let memory = args.memory();
+    let plan = limits::probes(&memory, &threads);
     let progress = Progress::new(plan.len() + cases.len());
-    let mut limits = Limits::new(level);
+    let mut limits = Limits::new(level, memory);
     for (probe, threads) in plan {
         progress.next(format!("{probe}, {threads} threads"));
         limits.measure(probe, threads, probe_time);
@@ -109,6 +111,12 @@ pub(crate) fn run(args: &BenchArgs, screen: &mut Screen) -> Result<Verdict> {
 }
 
 impl BenchArgs {
+    /// The memory to read. All of a gigabyte has to be written before; a quarter is beyond most caches too.
+    fn memory(&self) -> Memory {
+        let memory = machine::memory();
+        Memory { available: memory.available.min(if self.quick { 1 << 30 } else { usize::MAX }), ..memory }
+    }
+
     /// How long a probe runs, and how long a row.
     fn times(&self) -> Result<(Duration, Duration)> {
         let (probe, row) = if self.quick { (0.01, 0.05) } else { (0.15, 1.0) };

@@ -79,8 +79,7 @@ impl Setup<'_> {
 
     /// Attention of all queries there are: a whole sequence, or the newest token.
     fn attend<T: Element>(&self) -> Result<Vec<Duration>> {
-        let Case { len, dim, heads, kv_heads, .. } = *self.case;
-        let (q_shape, kv_shape) = ([1, heads, self.case.q_len(), dim], [1, kv_heads, len, dim]);
+        let [q_shape, kv_shape] = self.case.shapes();
         let [q, k, v] = [(q_shape, 1), (kv_shape, 2), (kv_shape, 3)].map(|(shape, seed)| values::<T>(shape, seed));
         let mut out = values::<T>(q_shape, 4);
         let inputs = Inputs { q: View::new(&q, q_shape)?, k: View::new(&k, kv_shape)?, v: View::new(&v, kv_shape)? };
@@ -104,17 +103,29 @@ impl Setup<'_> {
 }
 
 impl Case {
+    /// The shapes of queries and of keys.
+    fn shapes(&self) -> [[usize; 4]; 2] {
+        [[1, self.heads, self.q_len(), self.dim], [1, self.kv_heads, self.len, self.dim]]
+    }
+
     /// What this case cannot do without, by what its plan counts.
     fn work(&self, stats: &Stats) -> Work {
         let pairs = stats.allowed as f64;
-        let value = self.dtype.size() as f64;
-        let rows = (self.heads * self.q_len() * 2) as f64; // queries and outputs
-        let keys = match self.op {
-            Op::Forward => (self.kv_heads * self.len * 2) as f64,
-            // The heads of a group read the same keys.
-            Op::Decode => pairs * self.kv_heads as f64 / self.heads as f64 * 2.0,
+        // Rows of head_dim that are read or written by query, and by key.
+        let (products, by_query, by_key) = match self.op {
+            Op::Forward | Op::Decode => (2, 2, 2),
         };
-        Work { flop: 4.0 * self.dim as f64 * pairs, weights: pairs, bytes: (rows + keys) * self.dim as f64 * value }
+        let keys = match self.op {
+            // The heads of a group read the same keys, and no others than they may.
+            Op::Decode => pairs / self.heads as f64,
+            _ => self.len as f64,
+        };
+        let rows = (by_query * self.heads * self.q_len()) as f64 + (by_key * self.kv_heads) as f64 * keys;
+        Work {
+            flop: 2.0 * f64::from(products) * self.dim as f64 * pairs,
+            weights: pairs,
+            bytes: rows * (self.dim * self.dtype.size()) as f64,
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! What was measured, as a table for people and as JSON.
 
 use super::cases::Case;
-use super::limits::{Bound, Limits, describe};
+use super::limits::{Bound, Limits};
 use super::ops::Measured;
 use crate::failure::Result;
 use crate::output::{DIM, STRONG, Screen, paint};
@@ -88,8 +88,8 @@ impl Report {
         screen.line(format!("\n{}", paint(STRONG, head)))?;
         let mut rates = self.limits.rates.as_slice();
         while let Some((probe, threads, _)) = rates.first() {
-            let (name, unit) = describe(probe, *threads);
-            let same = rates.iter().take_while(|(probe, threads, _)| describe(probe, *threads).0 == name).count();
+            let (name, unit) = self.limits.describe(probe, *threads);
+            let same = rates.iter().take_while(|(probe, n, _)| self.limits.describe(probe, *n).0 == name).count();
             let mut line = format!("{name:<18}");
             for n in &self.threads {
                 let found = rates[..same].iter().find(|(_, threads, _)| threads == n);
@@ -194,7 +194,7 @@ fn limits_as_json<S: Serializer>(limits: &Limits, to: S) -> std::result::Result<
         best: f64,
     }
     to.collect_seq(limits.rates.iter().map(|(probe, threads, rate)| {
-        let (name, unit) = describe(probe, *threads);
+        let (name, unit) = limits.describe(probe, *threads);
         let bytes = match probe {
             Probe::Read { bytes } => Some(*bytes),
             _ => None,
