@@ -28,8 +28,8 @@
 //! ```
 //!
 //! [`View`] takes any strides, so `[batch, length, heads, head_dim]` memory needs no copy; [`attention_into`] writes
-//! where you say. Arrays hold `f32`, [`bf16`] or [`f16`] ([`Element`]), all of a call the same. [`Options`] holds the scale and everything that may be done to scores: softcap, bias, ALiBi, soft
-//! weights, sinks.
+//! where you say. Arrays hold `f32`, [`bf16`] or [`f16`](struct@f16) ([`Element`]), all of a call the same. [`Options`]
+//! holds the scale and everything that may be done to scores: softcap, bias, ALiBi, soft weights, sinks.
 //!
 //! # What is promised
 //!
@@ -46,6 +46,7 @@
 //! against it. How the kernel keeps these promises is told at the top of `kernel/tile.rs`.
 
 mod attention;
+mod dropout;
 mod dtype;
 mod error;
 mod kernel;
@@ -53,8 +54,10 @@ pub mod machine;
 mod options;
 pub mod reference;
 mod view;
+mod weights;
 
 pub use attention::{Attention, Inputs, Outputs, attention, attention_into};
+pub use dropout::Dropout;
 pub use dtype::{Dtype, Element};
 pub use error::Error;
 pub use half::{bf16, f16};
@@ -65,6 +68,7 @@ pub use noren_mask::{
 };
 pub use options::{Bias, Options};
 pub use view::{View, ViewMut};
+pub use weights::attention_weights;
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]

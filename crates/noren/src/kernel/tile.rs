@@ -391,13 +391,20 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
             row.weigh(s, word, scores);
         }
         if P::TERMS == 2 {
-            let sum = &mut scratch.rounded[r];
+            let weights = &scratch.scores[at..][..per_row];
+            let rounded =
+                groups.clone().map(|pair| s.unpair(s.pair_neighbours(weights[2 * pair], weights[2 * pair + 1])));
+            let sum = rounded.fold(scratch.rounded[r], |sum, [low, high]| s.add(sum, s.add(low, high)));
+            scratch.rounded[r] = sum;
+        }
+        if let Some(dropout) = modifiers.dropout {
+            let first = Place { key: key + groups.start * group::<S, P>(), ..place };
+            dropout.apply(s, first, &mut scratch.scores[vectors]);
+        }
+        if P::TERMS == 2 {
+            let weights = &mut scratch.scores[at..][..per_row];
             for pair in groups {
-                let weights = &mut scratch.scores[at..][..per_row];
-                let words = s.pair_neighbours(weights[2 * pair], weights[2 * pair + 1]);
-                let [low, high] = s.unpair(words);
-                *sum = s.add(*sum, s.add(low, high));
-                weights[pair] = words;
+                weights[pair] = s.pair_neighbours(weights[2 * pair], weights[2 * pair + 1]);
             }
         }
     }
