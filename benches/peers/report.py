@@ -136,15 +136,15 @@ def picture(document):
     panels = [(op, dtype, dim, rows) for (op, dtype, dim), rows in by(document["rows"], "op", "dtype", "dim")]
     peak = {(limit["probe"], limit["threads"]): limit["median"] for limit in document.get("bench", {}).get("limits", [])}
     level = document.get("bench", {}).get("level", "").removesuffix("bf16")  # which differs in products of bf16 alone
-    fma = peak.get((f"fma {level}", document["threads"]))
-    read = peak.get(("read DRAM", document["threads"]))
+    threads = document["threads"]
+    products = {"f32": ("multiply-add peak", peak.get((f"fma {level}", threads)))}
+    products |= {"f16": products["f32"], "bf16": ("bf16 dot peak", peak.get(("bf16 dot", threads)))}
+    read = ("memory read", peak.get(("read DRAM", threads)))
     drawing = Drawing(WIDTH)
     y = legend(drawing, [p for p in document["peers"] if any("ms" in r["peers"].get(p, {}) for r in document["rows"])])
     for op, dtype, dim, rows in panels:
-        decoding = op == "decode"
-        limit = read if decoding else fma if dtype == "f32" else None
-        y = panel(drawing, y + 14, f"{OPS[op]}, {dtype}, head_dim {dim}", "GB/s" if decoding else "GFLOP/s", rows, limit,
-                  "memory read" if decoding else "multiply-add peak")
+        unit, limit = ("GB/s", read) if op == "decode" else ("GFLOP/s", products[dtype])
+        y = panel(drawing, y + 14, f"{OPS[op]}, {dtype}, head_dim {dim}, {unit}", rows, limit)
     return drawing.text(y + 10)
 
 
@@ -159,15 +159,16 @@ def legend(drawing, peers):
     return y + 20
 
 
-def panel(drawing, y, title, unit, rows, limit, limit_name):
+def panel(drawing, y, title, rows, limit):
     """One panel from `y` down; returns where it ends."""
+    limit_name, limit = limit
     measured = [(row, [(p, f) for p, f in row["peers"].items() if "ms" in f]) for row in rows]
     measured = [(row, bars) for row, bars in measured if bars]
     if not measured:
         return y - 14
     most = max([rate(f) for _, bars in measured for _, f in bars] + ([limit] if limit else []))
     scale = (WIDTH - LEFT - 60) / most
-    drawing.label(LEFT, y + 10, f"{title}, {unit}", bold=True)
+    drawing.label(LEFT, y + 10, title, bold=True)
     y = top = y + 20
     several = len({row["m"] for row in rows}) > 1
     for row, bars in measured:

@@ -66,12 +66,13 @@ def build(peers, command=False):
     if command:
         subprocess.run([*cargo, "-p", "noren-cli"], cwd=ROOT, check=True)
         programs["command"] = target() / "release" / "noren"
-    for peer in [peer for peer in NATIVE if peer in peers]:
-        name = NATIVE[peer][0]
-        folder = target() / "peers"
-        env = dict(os.environ, RUSTFLAGS="-C target-cpu=native", CARGO_TARGET_DIR=str(folder))
-        done = subprocess.run([*cargo, "-p", name], cwd=HERE / "native", env=env)
-        programs[peer] = folder / "release" / name if done.returncode == 0 else None
+    native = [peer for peer in NATIVE if peer in peers]
+    if native:
+        # All at once: one by one, packages that they share would be built again with other features.
+        env = dict(os.environ, RUSTFLAGS="-C target-cpu=native", CARGO_TARGET_DIR=str(target() / "peers"))
+        done = subprocess.run([*cargo, "--keep-going"], cwd=HERE / "native", env=env)
+        paths = {peer: target() / "peers" / "release" / NATIVE[peer][0] for peer in native}
+        programs |= {peer: path if done.returncode == 0 and path.exists() else None for peer, path in paths.items()}
     return programs
 
 
