@@ -105,7 +105,7 @@ fn compute<T: Element>(
     let level = Level::choose(options.level)?;
     let threads = rayon::current_num_threads();
     let jobs = Jobs::new(plan);
-    level.run(Forward {
+    let pass = Forward {
         context: Context {
             plan,
             q: T::rows(inputs.q),
@@ -118,7 +118,8 @@ fn compute<T: Element>(
         k: T::rows(inputs.k),
         v: T::rows(inputs.v),
         threads: options.threads.unwrap_or(threads).min(threads),
-    });
+    };
+    pass.compute_on(level);
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use super::pack::{Head, Packed, Refill};
 use super::rows::Rows;
 use super::simd::Simd;
 use super::tile::{Context, Job, ROWS, Scratch, TileKernel};
-use crate::Dtype;
+use crate::{Dtype, Level};
 use noren_mask::{Kind, PatternPlan, Plan, Tile};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -192,6 +192,11 @@ impl Task for Forward<'_> {
 }
 
 impl<'a> Forward<'a> {
+    /// Not generic, so that the kernels are compiled with this crate and not again with every crate that calls it.
+    pub(crate) fn compute_on(self, level: Level) {
+        level.run(self);
+    }
+
     fn compute<S: Simd, P: Product>(self, s: S) {
         let head_dim = self.k.shape()[3];
         let work = self.jobs.cost.saturating_mul(head_dim as u64);
