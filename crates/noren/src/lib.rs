@@ -52,6 +52,7 @@ mod dropout;
 mod dtype;
 mod error;
 mod kernel;
+pub mod machine;
 mod options;
 pub mod reference;
 mod view;
