@@ -1,6 +1,7 @@
-//! Times attention the way the peer benchmark wants it: `--mask full|causal|swa256|padding|docs8|causalpad|perhead`,
-//! `--op fwd|fwdbwd`, `--h`, `--hkv`, `--d`, `--n`, `--m`, `--dtype f32|bf16|f16`, `--threads`, `--runs`, `--minruns`,
-//! `--budget` (seconds), and beyond its protocol `--level` and `--block` (query rows in a tile of the plan).
+//! Times attention the way the peer benchmark wants it:
+//! `--mask full|causal|swa256|padding|docs8|causalpad|perhead|stride8|longformer|scattered`, `--op fwd|fwdbwd`, `--h`,
+//! `--hkv`, `--d`, `--n`, `--m`, `--dtype f32|bf16|f16`, `--threads`, `--runs`, `--minruns`, `--budget` (seconds), and beyond
+//! its protocol `--level`, `--block` (query rows in a tile of the plan) and `--reorder auto|never|always`.
 //!
 //! The last line printed is JSON: `{"base_rss_mb": .., "peak_rss_mb": .., "ms": [..], ...}`; peak memory is that of the
 //! process, `base` what it was before the plan was made and the first run begun.
@@ -9,7 +10,7 @@ use noren::{
     Dtype, Element, GradientsMut, Inputs, Options, Outputs, Saved, View, ViewMut, attention_backward_into,
     attention_into, bf16, f16,
 };
-use noren_mask::{Facts, PlanOptions, Shape, Spec};
+use noren_mask::{Facts, PlanOptions, Reorder, Shape, Spec};
 use std::time::Instant;
 
 type Failure = Box<dyn std::error::Error>;
@@ -36,7 +37,12 @@ fn measure<T: Element>() -> Result<(), Failure> {
     let (mask, facts) = mask(&text("--mask").unwrap_or("full".into()), h, m)?;
     let shape = Shape::cached(m - n, n).heads(h).kv_heads(kv_heads);
     let block_q = number("--block", 96) as u32;
-    let plan = mask.bind(&shape, &facts)?.plan_with(&PlanOptions { block_q, ..PlanOptions::default() });
+    let reorder = match text("--reorder").as_deref() {
+        Some("never") => Reorder::Never,
+        Some("always") => Reorder::Always,
+        _ => Reorder::Auto,
+    };
+    let plan = mask.bind(&shape, &facts)?.plan_with(&PlanOptions { block_q, reorder, ..PlanOptions::default() });
     let level = text("--level").map(|name| name.parse()).transpose()?;
     let options = Options { level, threads: Some(threads), ..Options::default() };
     let [q, k, v] = [(&q, h, n), (&k, kv_heads, m), (&v, kv_heads, m)].map(|(x, h, n)| View::new(x, [1, h, n, d]));
@@ -69,13 +75,15 @@ fn measure<T: Element>() -> Result<(), Failure> {
         ms.push(once()?);
     }
     let peak = peak_rss_mb();
+    let stats = plan.stats();
     // Two products forward, five backward.
-    let flop = if both { 14.0 } else { 4.0 } * d as f64 * plan.stats().allowed as f64;
+    let flop = if both { 14.0 } else { 4.0 } * d as f64 * stats.allowed as f64;
+    let (computed, planning) = (stats.computed_per_allowed, stats.planning_seconds * 1e3);
     let mut sorted = ms.clone();
     sorted.sort_by(f64::total_cmp);
     let [best, median] = [sorted[0], sorted[sorted.len() / 2]].map(|ms| flop / ms / 1e6);
     println!(
-        r#"{{"base_rss_mb": {base:.1}, "peak_rss_mb": {peak:.1}, "ms": {ms:.3?}, "gflops_median": {median:.1}, "gflops_best": {best:.1}}}"#
+        r#"{{"base_rss_mb": {base:.1}, "peak_rss_mb": {peak:.1}, "ms": {ms:.3?}, "gflops_median": {median:.1}, "gflops_best": {best:.1}, "computed_per_allowed": {computed:.3}, "planning_ms": {planning:.3}}}"#
     );
     Ok(())
 }
@@ -92,6 +100,12 @@ fn mask(name: &str, heads: usize, m: usize) -> Result<(noren_mask::Mask, Facts),
         "perhead" => {
             let [a, b, c] = [1, 2, 3].map(|i| heads * i / 4);
             format!("heads(0..{a}: causal, {a}..{b}: sliding(256), {b}..{c}: causal & documents, {c}..: padding)")
+        }
+        "stride8" => "causal & stride(8)".to_owned(),
+        "longformer" => "window(left=256, right=256) | global(0..8)".to_owned(),
+        "scattered" => {
+            let global: Vec<String> = (0..8).map(|i| (m * i / 8 + 5 + 13 * i).to_string()).collect();
+            format!("window(left=256, right=256) | global([{}])", global.join(", "))
         }
         other => other.to_owned(),
     };

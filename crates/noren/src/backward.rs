@@ -136,6 +136,8 @@ pub fn attention_backward_into<T: Element>(
 ) -> Result<(), Error> {
     check_saved(inputs, saved, plan, options)?;
     check_gradients(inputs, options, &gradients)?;
+    // Sums over queries and keys are taken in their own order, whatever the forward pass read them in.
+    let plan = &*plan.in_place();
     let level = Level::choose(options.level)?;
     let threads = rayon::current_num_threads();
     let GradientsMut { dq, dk, dv, bias, soft, sinks } = gradients;

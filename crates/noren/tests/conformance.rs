@@ -6,7 +6,7 @@ mod stored;
 use common::{Tensors, check_accuracy, difference, inputs, run};
 use noren::reference::{self, Told};
 use noren::{Element, Level, Options, bf16, f16};
-use noren_mask::{Facts, Shape};
+use noren_mask::{Facts, PlanOptions, Reorder, Shape};
 use stored::{Case, doubles, floats};
 
 #[test]
@@ -15,8 +15,11 @@ fn every_level_meets_the_stored_results() {
         let [q, k, v, out, lse] = ["q", "k", "v", "out", "lse"].map(|name| case.tensors.array(name));
         let tolerance = case.tolerance();
         case.with_options(|options| {
-            for level in Level::available() {
-                let got = run(&q, &k, &v, &case.plan, *level, options);
+            let reordered = [Reorder::Always, Reorder::Residues(3)]
+                .map(|reorder| case.plan.bound().plan_with(&PlanOptions { reorder, ..PlanOptions::default() }));
+            let plans = || std::iter::once(&case.plan).chain(&reordered);
+            for (level, plan) in Level::available().iter().flat_map(|level| plans().map(move |plan| (level, plan))) {
+                let got = run(&q, &k, &v, plan, *level, options);
                 let worst = difference(&got.out, &doubles(&out)).max(difference(&got.lse, &doubles(&lse)));
                 assert!(worst <= tolerance, "{} on {level}: off by {worst:.1e} of the largest value", case.name);
             }

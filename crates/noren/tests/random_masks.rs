@@ -8,6 +8,7 @@ mod scene;
 
 use common::{assert_same_bits, difference, inputs};
 use noren::{Attention, Level, reference};
+use noren_mask::PlanOptions;
 use scene::case::{Case, POISON, check, poisoned};
 use scene::{Part, Scene};
 use std::sync::OnceLock;
@@ -76,7 +77,8 @@ fn threads_tiles_and_strides_change_no_bit() {
     let pool = POOL.get_or_init(|| rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap());
     check(CASES, |mut case| {
         for level in Level::available() {
-            let expected = case.scene.run(&case.bound.plan(), *level, 1);
+            let usual = PlanOptions { reorder: case.reorder, ..PlanOptions::default() };
+            let expected = case.scene.run(&case.bound.plan_with(&usual), *level, 1);
             for threads in [1, 2] {
                 let got = pool.install(|| case.scene.run(&case.plan, *level, threads));
                 assert_same_output(&got, &expected, &format!("{} on {level}, {threads} threads", case.name));
@@ -90,7 +92,7 @@ fn threads_tiles_and_strides_change_no_bit() {
 /// Runs a part of the case and compares its rows with those of the whole.
 fn check_part(case: &mut Case, part: &Part, what: &str) {
     let (scene, bound) = part.cut(&case.scene, &case.bound, &case.plan, &mut case.dice);
-    let plan = bound.plan();
+    let plan = bound.plan_with(&PlanOptions { reorder: case.reorder, ..PlanOptions::default() });
     for level in Level::available() {
         let (whole, got) = (case.scene.run(&case.plan, *level, 1), scene.run(&plan, *level, 1));
         for (h, i) in (0..whole.shape[1]).flat_map(|h| part.rows.clone().map(move |i| (h, i))) {
@@ -104,7 +106,8 @@ fn check_part(case: &mut Case, part: &Part, what: &str) {
 
 #[test]
 fn a_batch_row_gives_the_same_bits_alone() {
-    check(CASES, |mut case| {
+    check(CASES, |case| {
+        let mut case = case.in_an_order();
         let batch = case.dice.below(case.shape().batch_len());
         let (rows, keys) = (0..case.shape().q_len(), 0..case.shape().kv_len());
         check_part(&mut case, &Part { batch, rows, keys, queries_before: 0, keys_before: 0 }, "alone");
@@ -113,7 +116,8 @@ fn a_batch_row_gives_the_same_bits_alone() {
 
 #[test]
 fn padding_on_the_left_changes_no_bit() {
-    check(CASES, |mut case| {
+    check(CASES, |case| {
+        let mut case = case.in_an_order();
         let batch = case.dice.below(case.shape().batch_len());
         let (rows, keys) = (0..case.shape().q_len(), 0..case.shape().kv_len());
         let (queries_before, keys_before) = (case.dice.below(30), case.dice.below(100));
@@ -125,7 +129,8 @@ fn padding_on_the_left_changes_no_bit() {
 /// The keys after the last one that a row may read need not be there yet.
 #[test]
 fn decoding_row_by_row_changes_no_bit() {
-    check(CASES, |mut case| {
+    check(CASES, |case| {
+        let mut case = case.in_an_order();
         for _ in 0..3 {
             let [batch, _, i] = case.some_row();
             let heads = 0..case.shape().head_count();

@@ -29,10 +29,12 @@ const WORTH_ALIGNING: u64 = 512;
 /// Heads share the bits of a tile unless it has more mixed keys than this, which would take more memory than they save.
 const MOST_SHARED_KEYS: u32 = 512;
 
-/// Jobs that read one key-value head.
+/// Jobs that read one key-value head, its keys in one order.
 struct Unit {
     batch: usize,
     kv_head: usize,
+    /// A pattern whose keys have that order.
+    pattern: usize,
     /// No key outside is allowed for any of the jobs.
     hull: Range<usize>,
     jobs: Range<usize>,
@@ -59,32 +61,40 @@ impl Jobs {
         let mut bits = SharedBits::default();
         for batch in 0..shape.batch_len() {
             for kv_head in 0..shape.kv_head_count() {
-                let mut found: Vec<(u64, Job)> = Vec::new();
-                let mut hull: Option<Range<usize>> = None;
-                let heads = kv_head * group..(kv_head + 1) * group;
-                for (pattern, heads) in runs(plan, batch, heads) {
-                    let plan = &plan.patterns()[pattern];
-                    let keys = plan.key_hull();
-                    if !keys.is_empty() {
-                        let (start, end) = (keys.start as usize, keys.end as usize);
-                        hull = Some(hull.map_or(start..end, |hull| hull.start.min(start)..hull.end.max(end)));
+                let mut rest = runs(plan, batch, kv_head * group..(kv_head + 1) * group);
+                while let Some((first, _)) = rest.first() {
+                    let unit = *first;
+                    let order = plan.patterns()[unit].key_order();
+                    let alike = |pattern: usize| pattern == unit || plan.patterns()[pattern].key_order() == order;
+                    let (now, later): (Vec<_>, Vec<_>) = rest.into_iter().partition(|(pattern, _)| alike(*pattern));
+                    rest = later;
+                    let mut found: Vec<(u64, Job)> = Vec::new();
+                    let mut hull: Option<Range<usize>> = None;
+                    for (pattern, heads) in now {
+                        let plan = &plan.patterns()[pattern];
+                        let keys = plan.key_hull();
+                        if !keys.is_empty() {
+                            let (start, end) = (keys.start as usize, keys.end as usize);
+                            hull = Some(hull.map_or(start..end, |hull| hull.start.min(start)..hull.end.max(end)));
+                        }
+                        cut(plan, pattern, batch, heads, &mut bits, &mut found);
                     }
-                    cut(plan, pattern, batch, heads, &mut bits, &mut found);
+                    found.sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
+                    let cost = found.iter().map(|(cost, _)| cost).sum::<u64>();
+                    total += cost;
+                    let first = jobs.len();
+                    jobs.extend(found.into_iter().map(|(_, job)| job));
+                    let (hull, jobs) = (hull.unwrap_or(0..0), first..jobs.len());
+                    units.push(Unit { batch, kv_head, pattern: unit, hull, jobs, cost });
                 }
-                found.sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
-                let cost = found.iter().map(|(cost, _)| cost).sum::<u64>();
-                total += cost;
-                let first = jobs.len();
-                jobs.extend(found.into_iter().map(|(_, job)| job));
-                units.push(Unit { batch, kv_head, hull: hull.unwrap_or(0..0), jobs: first..jobs.len(), cost });
             }
         }
         Jobs { units, jobs, cost: total, shared_bits: bits.0.len() }
     }
 }
 
-/// Panics unless the tiles of `pattern` are rows `0..q_len` in order: outputs are written by several threads because no
-/// row is in two tiles.
+/// Panics unless the tiles of `pattern` are places `0..q_len` in order, and each query row has one place: outputs are
+/// written by several threads because no row is in two tiles.
 fn assert_covers(pattern: &PatternPlan, q_len: usize) {
     let mut next = 0;
     for tile in (0..pattern.tile_count()).map(|i| pattern.tile(i)) {
@@ -92,6 +102,15 @@ fn assert_covers(pattern: &PatternPlan, q_len: usize) {
         next = tile.end;
     }
     assert_eq!(next as usize, q_len, "tiles of a plan must cover all query rows");
+    if let Some(order) = pattern.query_order() {
+        let mut placed = vec![false; q_len];
+        for (start, step, len) in order.runs() {
+            for row in (0..len).map(|i| (start + i * step) as usize) {
+                assert!(!std::mem::replace(&mut placed[row], true), "row {row} has two places");
+            }
+        }
+        assert!(!placed.contains(&false), "each row has a place");
+    }
 }
 
 /// Runs of neighbouring heads with the same pattern.
@@ -260,9 +279,10 @@ impl<'a> Forward<'a> {
     }
 
     fn head(&self, unit: usize) -> Head<'a> {
-        let Unit { batch, kv_head, ref hull, cost, .. } = self.jobs.units[unit];
+        let Unit { batch, kv_head, pattern, ref hull, cost, .. } = self.jobs.units[unit];
+        let order = self.context.plan.patterns()[pattern].key_order();
         let align_values = cost / WORTH_ALIGNING > hull.len() as u64;
-        Head { k: self.k, v: self.v, batch, head: kv_head, align_values }
+        Head { k: self.k, v: self.v, batch, head: kv_head, order, align_values }
     }
 
     /// Keys and values of a unit, packed now unless they are already.

@@ -7,7 +7,7 @@ use super::micro::{BLOCK, WIDE};
 use super::simd::{Simd, floats};
 use crate::options::{LEAST_WEIGHT, score_shape};
 use crate::{Bias, Dropout, Options, View};
-use noren_mask::Plan;
+use noren_mask::{Order, Plan};
 use std::f32::consts::LOG2_E;
 
 /// The score modifiers of a call, broadcast to `[batch, heads, q_len, kv_len]`.
@@ -35,7 +35,7 @@ pub(crate) struct Place {
     pub(crate) batch: usize,
     pub(crate) head: usize,
     pub(crate) row: usize,
-    /// The first key of the block.
+    /// The place of the first key of the block, in the plan's order of keys.
     pub(crate) key: usize,
 }
 
@@ -82,7 +82,7 @@ impl<'a> Modifiers<'a> {
     pub(crate) fn clear_zero_weights(&self, at: Place, keys: usize, bits: u64) -> u64 {
         let Some(soft) = &self.soft else { return bits };
         let mut weights = [0.0; BLOCK];
-        soft.copy_row([at.batch, at.head, at.row], at.key, &mut weights[..keys]);
+        self.copy_keys(soft, at, &mut weights[..keys]);
         weights
             .iter()
             .enumerate()
@@ -123,7 +123,7 @@ impl<'a> Modifiers<'a> {
     pub(crate) fn bias_values(&self, term: usize, at: Place, values: &mut [f32]) -> f32 {
         match &self.bias[term] {
             Term::Dense(bias) => {
-                bias.copy_row([at.batch, at.head, at.row], at.key, values);
+                self.copy_keys(bias, at, values);
                 1.0
             }
             Term::Relative(table) => {
@@ -145,7 +145,7 @@ impl<'a> Modifiers<'a> {
     /// The soft weights of a row where there are some.
     pub(crate) fn soft_values(&self, at: Place, values: &mut [f32]) -> bool {
         let Some(soft) = &self.soft else { return false };
-        soft.copy_row([at.batch, at.head, at.row], at.key, values);
+        self.copy_keys(soft, at, values);
         true
     }
 
@@ -154,7 +154,7 @@ impl<'a> Modifiers<'a> {
     pub(crate) fn multiply_weights<S: Simd>(&self, s: S, at: Place, keys: usize, bits: u64, weights: &mut [S::V]) {
         let Some(soft) = &self.soft else { return };
         let mut values = [0.0; BLOCK];
-        soft.copy_row([at.batch, at.head, at.row], at.key, &mut values[..keys]);
+        self.copy_keys(soft, at, &mut values[..keys]);
         let weights = &mut weights[..keys.div_ceil(S::LANES)];
         for (i, (p, value)) in weights.iter_mut().zip(values.chunks_exact(S::LANES)).enumerate() {
             let product = s.mul(*p, s.load(value));
@@ -162,10 +162,28 @@ impl<'a> Modifiers<'a> {
         }
     }
 
+    /// The order of the keys that a row reads.
+    pub(crate) fn order(&self, at: Place) -> Option<&'a Order> {
+        self.plan.patterns()[self.plan.pattern_of(at.batch, at.head)].key_order()
+    }
+
+    /// The values of a row for the keys of a block.
+    fn copy_keys(&self, view: &View<'_>, at: Place, into: &mut [f32]) {
+        match self.order(at) {
+            None => view.copy_row([at.batch, at.head, at.row], at.key, into),
+            Some(order) => {
+                for (place, value) in (at.key as u32..).zip(into) {
+                    *value = view.get([at.batch, at.head, at.row, order.origin(place) as usize]);
+                }
+            }
+        }
+    }
+
     /// `k - q` in positions, key by key.
     pub(crate) fn distances(&self, at: Place) -> impl Iterator<Item = i64> + '_ {
-        let query = self.plan.query_position(at.batch, at.row);
-        (at.key..).map(move |key| self.plan.key_position(at.batch, key) - query)
+        let (query, order) = (self.plan.query_position(at.batch, at.row), self.order(at));
+        let key = move |place: usize| order.map_or(place, |order| order.origin(place as u32) as usize);
+        (at.key..).map(move |place| self.plan.key_position(at.batch, key(place)) - query)
     }
 }
 

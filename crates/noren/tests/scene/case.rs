@@ -6,15 +6,16 @@ use crate::random::{
     self,
     cases::{self, World},
 };
-use noren_mask::{BoundMask, Mask, Plan, PlanOptions, Shape};
+use noren_mask::{BoundMask, Mask, Plan, PlanOptions, Reorder, Shape, atoms};
 use proptest::prelude::*;
 
 pub(crate) const POISON: [f32; 4] = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e30];
 
-/// A mask that is bound, a plan of it in tiles of some size, content for it, and further chance.
+/// A mask that is bound, a plan of it in tiles of some size and some order, content for it, and further chance.
 pub(crate) struct Case {
     pub(crate) bound: BoundMask,
     pub(crate) plan: Plan,
+    pub(crate) reorder: Reorder,
     pub(crate) scene: Scene,
     pub(crate) dice: Dice,
     pub(crate) name: String,
@@ -26,7 +27,23 @@ impl Case {
         let bound = world.bind(mask);
         let plan = bound.plan_with(options);
         let scene = Scene::random(bound.shape(), &mut dice);
-        Case { bound, plan, scene, dice, name: format!("{mask} in tiles of {}", options.block_q) }
+        let name = format!("{mask} in tiles of {}, reordered {:?}", options.block_q, options.reorder);
+        Case { bound, plan, reorder: options.reorder, scene, dice, name }
+    }
+
+    /// A case in which other masks of the same cells are planned in the same order: every query and key at its own place or,
+    /// where all distances are multiples of a number, by residue classes.
+    pub(crate) fn in_an_order(mut self) -> Case {
+        self.reorder = Reorder::Never;
+        if self.dice.chance(40) {
+            let step = 2 + self.dice.below(5);
+            let mask = self.bound.mask().clone() & atoms::stride(step as u64);
+            self.bound = mask.bind(self.bound.shape(), self.bound.facts()).unwrap();
+            self.reorder = Reorder::Residues(step as u32);
+        }
+        self.plan = self.bound.plan_with(&PlanOptions { reorder: self.reorder, ..*self.plan.options() });
+        self.name = format!("{} by {:?}", self.bound.mask(), self.plan.options());
+        self
     }
 
     pub(crate) fn shape(&self) -> &Shape {

@@ -195,7 +195,7 @@ impl<S: Simd> Maker<'_, '_, S> {
             modifiers.soft_values(place, &mut soft[..keys]);
             if let Some(dropout) = modifiers.dropout {
                 let first = Place { key: block.key + groups.start * S::LANES, ..place };
-                dropout.apply(s, first, &mut kept[..groups.len()]);
+                dropout.apply(s, first, None, &mut kept[..groups.len()]);
             }
             let with_slope = of == Of::Products && modifiers.softcap.is_some();
             for (i, group) in groups.enumerate() {

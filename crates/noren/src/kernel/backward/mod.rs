@@ -26,11 +26,10 @@ mod walk;
 
 pub(crate) use walk::{Gradient, Wanted};
 
-use super::level::Task;
+use super::level::{Level, Task};
 use super::rows::{Rows, SharedRows};
 use super::scores::Modifiers;
 use super::simd::Simd;
-use crate::Level;
 use noren_mask::Plan;
 use std::cell::Cell;
 use std::ops::Range;
