@@ -1,19 +1,23 @@
-//! Times attention the way the peer benchmark wants it: `--mask full|causal|swa256|padding|docs8|causalpad|perhead|stride8|longformer|scattered`,
+//! Times attention the way the peer benchmark wants it:
+//! `--mask full|causal|swa256|padding|docs8|causalpad|perhead|stride8|longformer|scattered`, `--op fwd|fwdbwd`,
 //! `--h`, `--hkv`, `--d`, `--n`, `--m`, `--dtype f32|bf16|f16`, `--threads`, `--runs`, `--minruns`, `--budget` (seconds), and beyond its
 //! protocol `--level`, `--block` (query rows in a tile of the plan) and `--reorder auto|never|always`.
 //!
 //! The last line printed is JSON: `{"base_rss_mb": .., "peak_rss_mb": .., "ms": [..], ...}`; peak memory is that of the
 //! process, `base` what it was before the plan was made and the first run begun.
 
-use noren::{Dtype, Element, Inputs, Options, Outputs, View, ViewMut, attention_into, bf16, f16};
+use noren::{
+    Dtype, Element, GradientsMut, Inputs, Options, Outputs, Saved, View, ViewMut, attention_backward_into,
+    attention_into, bf16, f16,
+};
 use noren_mask::{Facts, PlanOptions, Reorder, Shape, Spec};
 use std::time::Instant;
 
 type Failure = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failure> {
-    if let Some(op) = text("--op").filter(|op| op != "fwd") {
-        return Err(format!("--op {op}: only fwd is computed so far").into());
+    if let Some(op) = text("--op").filter(|op| !["fwd", "fwdbwd"].contains(&op.as_str())) {
+        return Err(format!("--op {op}: fwd and fwdbwd are computed").into());
     }
     match text("--dtype").map_or(Ok(Dtype::F32), |name| name.parse())? {
         Dtype::F32 => measure::<f32>(),
@@ -43,10 +47,21 @@ fn measure<T: Element>() -> Result<(), Failure> {
     let options = Options { level, threads: Some(threads), ..Options::default() };
     let [q, k, v] = [(&q, h, n), (&k, kv_heads, m), (&v, kv_heads, m)].map(|(x, h, n)| View::new(x, [1, h, n, d]));
     let inputs = Inputs { q: q?, k: k?, v: v? };
+    let both = text("--op").is_some_and(|op| op == "fwdbwd");
+    let dout = normal::<T>(if both { h * n * d } else { 0 }, 4);
+    let mut lse = vec![0.0; h * n];
+    let [mut dq, mut dk, mut dv] = [h * n, kv_heads * m, kv_heads * m].map(|rows| vec![T::from_f32(0.0); rows * d]);
     let mut once = || -> Result<f64, Failure> {
         let start = Instant::now();
-        let out = ViewMut::new(&mut out, [1, h, n, d])?;
-        attention_into(&inputs, &plan, &options, Outputs { out, lse: None })?;
+        let view = ViewMut::new(&mut out, [1, h, n, d])?;
+        attention_into(&inputs, &plan, &options, Outputs { out: view, lse: both.then_some(&mut lse) })?;
+        if both {
+            let (out, dout) = (View::new(&out, [1, h, n, d])?, View::new(&dout, [1, h, n, d])?);
+            let [dq, dk, dv] = [(&mut dq, h, n), (&mut dk, kv_heads, m), (&mut dv, kv_heads, m)]
+                .map(|(x, h, n)| ViewMut::new(x, [1, h, n, d]));
+            let gradients = GradientsMut::new(dq?, dk?, dv?);
+            attention_backward_into(&inputs, &Saved { out, lse: &lse, dout }, &plan, &options, gradients)?;
+        }
         Ok(start.elapsed().as_secs_f64() * 1e3)
     };
 
@@ -61,8 +76,9 @@ fn measure<T: Element>() -> Result<(), Failure> {
     }
     let peak = peak_rss_mb();
     let stats = plan.stats();
-    let (flop, computed) = (4.0 * d as f64 * stats.allowed as f64, stats.computed_per_allowed);
-    let planning = stats.planning_seconds * 1e3;
+    // Two products forward, five backward.
+    let flop = if both { 14.0 } else { 4.0 } * d as f64 * stats.allowed as f64;
+    let (computed, planning) = (stats.computed_per_allowed, stats.planning_seconds * 1e3);
     let mut sorted = ms.clone();
     sorted.sort_by(f64::total_cmp);
     let [best, median] = [sorted[0], sorted[sorted.len() / 2]].map(|ms| flop / ms / 1e6);

@@ -47,16 +47,19 @@
 //! against it. How the kernel keeps these promises is told at the top of `kernel/tile.rs`.
 
 mod attention;
+mod backward;
 mod dropout;
 mod dtype;
 mod error;
 mod kernel;
+pub mod machine;
 mod options;
 pub mod reference;
 mod view;
 mod weights;
 
 pub use attention::{Attention, Inputs, Outputs, attention, attention_into};
+pub use backward::{Gradients, GradientsMut, Saved, attention_backward, attention_backward_into};
 pub use dropout::Dropout;
 pub use dtype::{Dtype, Element};
 pub use error::Error;

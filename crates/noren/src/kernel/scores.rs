@@ -15,7 +15,8 @@ pub(crate) struct Modifiers<'a> {
     plan: &'a Plan,
     /// What queries are multiplied by before the product.
     pub(crate) query_factor: f32,
-    softcap: Option<f32>,
+    /// The cap, in base 2.
+    pub(crate) softcap: Option<f32>,
     bias: Vec<Term<'a>>,
     soft: Option<View<'a>>,
     pub(crate) sinks: Option<&'a [f32]>,
@@ -91,37 +92,61 @@ impl<'a> Modifiers<'a> {
     /// Softcap and bias on the scores of a row against the first `keys` keys of a block.
     #[inline(always)]
     pub(crate) fn apply<S: Simd>(&self, s: S, at: Place, keys: usize, scores: &mut [S::V]) {
-        let scores = &mut scores[..keys.div_ceil(S::LANES)];
         if let Some(cap) = self.softcap {
-            for x in scores.iter_mut() {
+            for x in &mut scores[..keys.div_ceil(S::LANES)] {
                 *x = s.mul(tanh(s, *x), s.splat(cap));
             }
         }
-        for term in &self.bias {
+        self.add_bias(s, at, keys, scores);
+    }
+
+    /// Bias on the scores of a row against the first `keys` keys of a block.
+    #[inline(always)]
+    pub(crate) fn add_bias<S: Simd>(&self, s: S, at: Place, keys: usize, scores: &mut [S::V]) {
+        let scores = &mut scores[..keys.div_ceil(S::LANES)];
+        for term in 0..self.bias.len() {
             let mut values = [0.0; WIDE];
-            let factor = match term {
-                Term::Dense(bias) => {
-                    self.copy_keys(bias, at, &mut values[..keys]);
-                    LOG2_E
-                }
-                Term::Relative(table) => {
-                    let reach = table.shape()[3] as i64 / 2;
-                    for (value, distance) in values[..keys].iter_mut().zip(self.distances(at)) {
-                        *value = table.get([0, at.head, 0, (distance.clamp(-reach, reach) + reach) as usize]);
-                    }
-                    LOG2_E
-                }
-                Term::Alibi(slopes) => {
-                    for (value, distance) in values[..keys].iter_mut().zip(self.distances(at)) {
-                        *value = distance.unsigned_abs() as f32;
-                    }
-                    -slopes[at.head] * LOG2_E
-                }
-            };
+            let factor = self.bias_values(term, at, &mut values[..keys]) * LOG2_E;
             for (x, value) in scores.iter_mut().zip(values.chunks_exact(S::LANES)) {
                 *x = s.fma(s.load(value), s.splat(factor), *x);
             }
         }
+    }
+
+    /// How many terms [`bias_values`](Self::bias_values) knows.
+    pub(crate) fn bias_terms(&self) -> usize {
+        self.bias.len()
+    }
+
+    /// What bias number `term` adds to the scores of a row, in natural units: `values` times the factor that is returned.
+    #[inline(always)]
+    pub(crate) fn bias_values(&self, term: usize, at: Place, values: &mut [f32]) -> f32 {
+        match &self.bias[term] {
+            Term::Dense(bias) => {
+                self.copy_keys(bias, at, values);
+                1.0
+            }
+            Term::Relative(table) => {
+                let reach = table.shape()[3] as i64 / 2;
+                for (value, distance) in values.iter_mut().zip(self.distances(at)) {
+                    *value = table.get([0, at.head, 0, (distance.clamp(-reach, reach) + reach) as usize]);
+                }
+                1.0
+            }
+            Term::Alibi(slopes) => {
+                for (value, distance) in values.iter_mut().zip(self.distances(at)) {
+                    *value = distance.unsigned_abs() as f32;
+                }
+                -slopes[at.head]
+            }
+        }
+    }
+
+    /// The soft weights of a row where there are some.
+    pub(crate) fn soft_values(&self, at: Place, values: &mut [f32]) -> bool {
+        let Some(soft) = &self.soft else { return false };
+        self.copy_keys(soft, at, values);
+        true
     }
 
     /// Multiplies the weights of a row by its soft weights where `bits` are set, and makes them 0 elsewhere.
@@ -155,7 +180,7 @@ impl<'a> Modifiers<'a> {
     }
 
     /// `k - q` in positions, key by key.
-    fn distances(&self, at: Place) -> impl Iterator<Item = i64> + '_ {
+    pub(crate) fn distances(&self, at: Place) -> impl Iterator<Item = i64> + '_ {
         let (query, order) = (self.plan.query_position(at.batch, at.row), self.order(at));
         let key = move |place: usize| order.map_or(place, |order| order.origin(place as u32) as usize);
         (at.key..).map(move |place| self.plan.key_position(at.batch, key(place)) - query)
