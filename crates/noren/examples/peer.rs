@@ -1,7 +1,7 @@
 //! Times attention the way the peer benchmark wants it:
-//! `--mask full|causal|swa256|padding|docs8|causalpad|perhead|stride8|longformer|scattered`, `--op fwd|fwdbwd`,
-//! `--h`, `--hkv`, `--d`, `--n`, `--m`, `--dtype f32|bf16|f16`, `--threads`, `--runs`, `--minruns`, `--budget` (seconds), and beyond its
-//! protocol `--level`, `--block` (query rows in a tile of the plan) and `--reorder auto|never|always`.
+//! `--mask full|causal|swa256|padding|docs8|causalpad|perhead|stride8|longformer|scattered`, `--op fwd|fwdbwd`, `--h`,
+//! `--hkv`, `--d`, `--n`, `--m`, `--dtype f32|bf16|f16`, `--threads`, `--runs`, `--minruns`, `--budget` (seconds), and beyond
+//! its protocol `--level`, `--block` (query rows in a tile of the plan) and `--reorder auto|never|always`.
 //!
 //! The last line printed is JSON: `{"base_rss_mb": .., "peak_rss_mb": .., "ms": [..], ...}`; peak memory is that of the
 //! process, `base` what it was before the plan was made and the first run begun.

@@ -31,6 +31,8 @@
 //! where you say. Arrays hold `f32`, [`bf16`] or [`f16`](struct@f16) ([`Element`]), all of a call the same. [`Options`]
 //! holds the scale and everything that may be done to scores: softcap, bias, ALiBi, soft weights, sinks.
 //!
+//! [`attention_backward`] gives the gradients, on the same plan.
+//!
 //! # What is promised
 //!
 //! For every type of values, on each [`Level`] (processor path):

@@ -161,7 +161,8 @@ fn finite_differences_agree() {
             });
             forward.out.iter().zip(&dout.data).map(|(out, dout)| out * f64::from(*dout)).sum()
         };
-        let arrays: [(&str, fn(&mut Scene) -> Option<&mut Vec<f32>>); 7] = [
+        type Pick = fn(&mut Scene) -> Option<&mut Vec<f32>>;
+        let arrays: [(&str, Pick); 7] = [
             ("dq", |scene| Some(&mut scene.q.data)),
             ("dk", |scene| Some(&mut scene.k.data)),
             ("dv", |scene| Some(&mut scene.v.data)),
