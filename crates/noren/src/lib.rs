@@ -46,6 +46,7 @@
 //! against it. How the kernel keeps these promises is told at the top of `kernel/tile.rs`.
 
 mod attention;
+mod cache;
 mod dtype;
 mod error;
 mod kernel;
@@ -54,6 +55,7 @@ pub mod reference;
 mod view;
 
 pub use attention::{Attention, Inputs, Outputs, attention, attention_into};
+pub use cache::{KvCache, KvShape, StepPlan};
 pub use dtype::{Dtype, Element};
 pub use error::Error;
 pub use half::{bf16, f16};

@@ -6,9 +6,10 @@
 
 use super::level::Task;
 use super::micro::Product;
-use super::pack::{Head, Packed, Refill};
+use super::pack::{Head, Packed, Refill, Source};
 use super::rows::Rows;
 use super::simd::Simd;
+use super::store::StoredHead;
 use super::tile::{Context, Job, ROWS, Scratch, TileKernel};
 use crate::Dtype;
 use noren_mask::{Kind, PatternPlan, Plan, Tile};
@@ -52,6 +53,11 @@ pub(crate) struct Jobs {
 impl Jobs {
     /// Cuts a plan into jobs. Every query row of every head is in exactly one.
     pub(crate) fn new(plan: &Plan) -> Jobs {
+        Self::of_rows(plan, |_| usize::MAX)
+    }
+
+    /// [`new`](Self::new) without the query rows of batch row `b` from `rows(b)` on.
+    pub(crate) fn of_rows(plan: &Plan, rows: impl Fn(usize) -> usize) -> Jobs {
         let shape = plan.shape();
         plan.patterns().iter().for_each(|pattern| assert_covers(pattern, shape.q_len()));
         let group = shape.head_count() / shape.kv_head_count();
@@ -69,7 +75,7 @@ impl Jobs {
                         let (start, end) = (keys.start as usize, keys.end as usize);
                         hull = Some(hull.map_or(start..end, |hull| hull.start.min(start)..hull.end.max(end)));
                     }
-                    cut(plan, pattern, batch, heads, &mut bits, &mut found);
+                    cut(plan, pattern, batch, heads, rows(batch), &mut bits, &mut found);
                 }
                 found.sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
                 let cost = found.iter().map(|(cost, _)| cost).sum::<u64>();
@@ -107,12 +113,13 @@ fn runs(plan: &Plan, batch: usize, heads: Range<usize>) -> Vec<(usize, Range<usi
     runs
 }
 
-/// The jobs of a pattern for heads `heads`: tiles cut to at most `ROWS` rows, heads of small tiles taken together.
+/// The jobs of a pattern for heads `heads` and rows before `limit`: tiles cut to at most `ROWS` rows, heads of small tiles taken together.
 fn cut(
     plan: &PatternPlan,
     pattern: usize,
     batch: usize,
     heads: Range<usize>,
+    limit: usize,
     bits: &mut SharedBits,
     into: &mut Vec<(u64, Job)>,
 ) {
@@ -121,7 +128,10 @@ fn cut(
         let area: u64 = (tile.spans.iter())
             .map(|span| u64::from(span.end - span.start) * if span.kind == Kind::Full { 4 } else { 3 } / 4)
             .sum();
-        let rows = tile.start as usize..tile.end as usize;
+        let rows = tile.start as usize..limit.min(tile.end as usize);
+        if rows.is_empty() {
+            break;
+        }
         let parts = rows.len().div_ceil(ROWS);
         let together = (ROWS / rows.len().clamp(1, ROWS)).max(1);
         for part in 0..parts {
@@ -160,9 +170,18 @@ enum Step {
 pub(crate) struct Forward<'a> {
     pub(crate) context: Context<'a>,
     pub(crate) jobs: Jobs,
-    pub(crate) k: Rows<'a>,
-    pub(crate) v: Rows<'a>,
+    pub(crate) keys: Keys<'a>,
     pub(crate) threads: usize,
+}
+
+/// Keys and values of a call.
+pub(crate) enum Keys<'a> {
+    Given {
+        k: Rows<'a>,
+        v: Rows<'a>,
+    },
+    /// Those of a cache, one head after the other for each batch row.
+    Stored(Vec<StoredHead<'a>>),
 }
 
 /// Packed keys and values of a unit, while somebody needs them.
@@ -183,7 +202,7 @@ struct Queue<S: Simd, P> {
 
 impl Task for Forward<'_> {
     fn pairs(&self) -> bool {
-        self.k.dtype() == Dtype::Bf16
+        self.context.q.dtype() == Dtype::Bf16
     }
 
     fn run<S: Simd>(self, s: S) {
@@ -193,7 +212,7 @@ impl Task for Forward<'_> {
 
 impl<'a> Forward<'a> {
     fn compute<S: Simd, P: Product>(self, s: S) {
-        let head_dim = self.k.shape()[3];
+        let head_dim = self.context.q.shape()[3];
         let work = self.jobs.cost.saturating_mul(head_dim as u64);
         let threads = self.threads.min(self.jobs.jobs.len()).min((work / WORTH_A_THREAD) as usize + 1);
         let steps = self.steps(threads);
@@ -212,7 +231,8 @@ impl<'a> Forward<'a> {
     fn steps(&self, ahead: usize) -> Vec<Step> {
         let units = &self.jobs.units;
         let mut steps = Vec::with_capacity(self.jobs.jobs.len() + units.len());
-        let shared = |unit: &usize| units[*unit].jobs.len() > 1;
+        let given = matches!(self.keys, Keys::Given { .. });
+        let shared = |unit: &usize| given && units[*unit].jobs.len() > 1;
         steps.extend((0..units.len().min(ahead)).filter(shared).map(Step::Pack));
         for (i, unit) in units.iter().enumerate() {
             steps.extend(unit.jobs.clone().map(|job| Step::Job { unit: i, job }));
@@ -228,20 +248,37 @@ impl<'a> Forward<'a> {
             match *step {
                 // a unit whose jobs others have done already needs no keys
                 Step::Pack(unit) if queue.shared[unit].jobs_left.load(Ordering::Acquire) == 0 => {}
-                Step::Pack(unit) => drop(self.packed(s, unit, queue)),
+                Step::Pack(unit) => {
+                    if let Keys::Given { k, v } = self.keys {
+                        drop(self.packed(s, unit, self.head(unit, k, v), queue));
+                    }
+                }
                 Step::Job { unit, job } => {
-                    let head = self.head(unit);
-                    let packed = (self.jobs.units[unit].jobs.len() > 1).then(|| self.packed(s, unit, queue));
+                    let shared = self.jobs.units[unit].jobs.len() > 1;
+                    let (head, packed) = match &self.keys {
+                        Keys::Given { k, v } => {
+                            let head = self.head(unit, *k, *v);
+                            (Ok(head), shared.then(|| self.packed(s, unit, head, queue)))
+                        }
+                        Keys::Stored(heads) => {
+                            let Unit { batch, kv_head, .. } = self.jobs.units[unit];
+                            let kv_heads = self.context.plan.shape().kv_head_count();
+                            (Err(heads[batch * kv_heads + kv_head]), None)
+                        }
+                    };
+                    let source = match head {
+                        Ok(head) => Source::<S, P>::Given(head, packed.as_deref()),
+                        Err(head) => Source::Stored(head),
+                    };
                     let scratch = scratch.get_or_insert_with(|| {
                         let rows = self.jobs.jobs.iter().map(|job| job.heads.len() * job.rows.len()).max().unwrap_or(0);
-                        Scratch::new(rows, head.head_dim(), head.words::<P>(), head.v_width::<S>())
+                        Scratch::new(rows, source.head_dim(), source.words(), source.v_width())
                     });
                     s.run(TileKernel {
                         context: &self.context,
                         job: &self.jobs.jobs[job],
-                        head,
+                        source,
                         hull: self.jobs.units[unit].hull.clone(),
-                        packed: packed.as_deref(),
                         scratch,
                     });
                     drop(packed);
@@ -254,18 +291,18 @@ impl<'a> Forward<'a> {
         }
     }
 
-    fn head(&self, unit: usize) -> Head<'a> {
+    fn head(&self, unit: usize, k: Rows<'a>, v: Rows<'a>) -> Head<'a> {
         let Unit { batch, kv_head, ref hull, cost, .. } = self.jobs.units[unit];
         let align_values = cost / WORTH_ALIGNING > hull.len() as u64;
-        Head { k: self.k, v: self.v, batch, head: kv_head, align_values }
+        Head { k, v, batch, head: kv_head, align_values }
     }
 
     /// Keys and values of a unit, packed now unless they are already.
-    fn packed<S: Simd, P: Product>(&self, s: S, unit: usize, queue: &Queue<S, P>) -> Arc<Packed<S, P>> {
+    fn packed<S: Simd, P: Product>(&self, s: S, unit: usize, head: Head<'a>, queue: &Queue<S, P>) -> Arc<Packed<S, P>> {
         let mut packed = lock(&queue.shared[unit].packed);
         let pack = || {
             let mut memory = lock(&queue.spare).pop().unwrap_or_else(Packed::empty);
-            s.run(Refill { packed: &mut memory, head: self.head(unit), hull: self.jobs.units[unit].hull.clone() });
+            s.run(Refill { packed: &mut memory, head, hull: self.jobs.units[unit].hull.clone() });
             Arc::new(memory)
         };
         packed.get_or_insert_with(pack).clone()

@@ -9,6 +9,7 @@
 use super::micro::{BLOCK, Product, WIDE};
 use super::rows::Rows;
 use super::simd::{Kernel, Lanes, Simd, floats, floats_mut, pair_up, zeroed};
+use super::store::StoredHead;
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -26,6 +27,15 @@ pub(crate) struct Head<'a> {
 /// Keys in a lane group: as many as fill vectors of weights, whose words are pairs of neighbours where words are pairs.
 pub(crate) const fn group<S: Simd, P: Product>() -> usize {
     S::LANES * P::TERMS
+}
+
+/// Where a tile finds keys and values.
+#[derive(Clone, Copy)]
+pub(crate) enum Source<'a, 'b, S: Simd, P> {
+    /// Arrays, packed for all that read them, or block by block where only this tile does.
+    Given(Head<'b>, Option<&'a Packed<S, P>>),
+    /// A cache.
+    Stored(StoredHead<'b>),
 }
 
 /// Keys and values of one key-value head, packed for all that read them.
@@ -200,6 +210,12 @@ impl<S: Simd> BlockScratch<S> {
         BlockScratch { keys: Vec::new(), values: Vec::new() }
     }
 
+    /// Room for so many vectors of keys and words of values.
+    #[inline(always)]
+    pub(crate) fn parts(&mut self, keys: usize, values: usize) -> (&mut [S::V], &mut [f32]) {
+        (&mut self.keys[..keys], &mut floats_mut(&mut self.values)[..values])
+    }
+
     /// Groups `groups`, at most a block of them, packed now.
     #[inline(always)]
     pub(crate) fn block<'a, P: Product>(&'a mut self, s: S, head: &Head<'a>, groups: Range<usize>) -> Block<'a, S> {
@@ -216,6 +232,62 @@ impl<S: Simd> BlockScratch<S> {
             }
         };
         Block { keys: packed, values, wild: !all_finite::<P>(values) }
+    }
+}
+
+impl<S: Simd, P: Product> Source<'_, '_, S, P> {
+    pub(crate) fn head_dim(&self) -> usize {
+        match self {
+            Source::Given(head, _) => head.head_dim(),
+            Source::Stored(head) => head.store.packing.head_dim,
+        }
+    }
+
+    /// Number of keys.
+    #[inline(always)]
+    pub(crate) fn kv_len(&self) -> usize {
+        match self {
+            Source::Given(head, _) => head.k.shape()[2],
+            Source::Stored(head) => head.kv_len,
+        }
+    }
+
+    /// Blocks of keys that cross no multiple of this lie in one piece.
+    pub(crate) fn page(&self) -> usize {
+        match self {
+            Source::Given(..) => usize::MAX,
+            Source::Stored(head) => head.page(),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn v_dim(&self) -> usize {
+        match self {
+            Source::Given(head, _) => head.v.shape()[3],
+            Source::Stored(head) => head.store.packing.v_dim,
+        }
+    }
+
+    /// Words that hold a key or a query.
+    #[inline(always)]
+    pub(crate) fn words(&self) -> usize {
+        P::words(self.head_dim())
+    }
+
+    /// `v_dim` rounded up to whole vectors.
+    #[inline(always)]
+    pub(crate) fn v_width(&self) -> usize {
+        self.v_dim().next_multiple_of(S::LANES)
+    }
+
+    /// Groups `groups`, at most a block of them.
+    #[inline(always)]
+    pub(crate) fn block<'c>(&'c self, s: S, groups: Range<usize>, scratch: &'c mut BlockScratch<S>) -> Block<'c, S> {
+        match self {
+            Source::Given(head, Some(packed)) => packed.block(head, groups),
+            Source::Given(head, None) => scratch.block::<P>(s, head, groups),
+            Source::Stored(head) => head.block::<S, P>(groups, scratch),
+        }
     }
 }
 
@@ -250,7 +322,7 @@ fn wild_blocks<P: Product>(values: &[f32], width: usize) -> Vec<bool> {
 
 /// Whether no number in the words is infinite or NaN.
 #[inline(always)]
-fn all_finite<P: Product>(values: &[f32]) -> bool {
+pub(crate) fn all_finite<P: Product>(values: &[f32]) -> bool {
     // An exponent of all ones: adding one to it carries into the sign bit, so a plain OR of sums finds it.
     let carry = |bits: u32| (bits & 0x7fff_ffff) + 0x0080_0000;
     let both = |x: &f32| carry(x.to_bits()) | if P::TERMS == 2 { carry(x.to_bits() << 16) } else { 0 };

@@ -16,7 +16,7 @@
 use super::blocks::{Cells, KeyBlock, KeyBlocks, fill_words};
 use super::exp::{NOTHING, exp2_minus};
 use super::micro::{self, BLOCK, Product, WIDE};
-use super::pack::{Block, BlockScratch, Head, Packed, group};
+use super::pack::{Block, BlockScratch, Source, group};
 use super::rows::{Rows, SharedRows};
 use super::scores::{Modifiers, Place, total};
 use super::simd::{Kernel, Simd, floats, pair_up, zeroed};
@@ -34,11 +34,24 @@ const PHASE: usize = 24;
 pub(crate) struct Context<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) q: Rows<'a>,
+    /// Where queries and outputs of all batch rows follow each other in one, the first row of each.
+    pub(crate) starts: Option<&'a [usize]>,
     pub(crate) modifiers: Modifiers<'a>,
     /// Bits of mixed blocks, found by the first head that needs them.
     pub(crate) bits: Vec<OnceLock<Box<[u64]>>>,
     pub(crate) out: SharedRows<'a>,
     pub(crate) lse: Option<SharedRows<'a>>,
+}
+
+impl Context<'_> {
+    /// Where a query and its output lie.
+    #[inline(always)]
+    fn row(&self, at: Place) -> [usize; 3] {
+        match self.starts {
+            None => [at.batch, at.head, at.row],
+            Some(starts) => [0, at.head, starts[at.batch] + at.row],
+        }
+    }
 }
 
 /// Query rows `rows` of heads `heads`, which share a pattern and a key-value head.
@@ -98,11 +111,9 @@ impl<S: Simd> Scratch<S> {
 pub(crate) struct TileKernel<'a, 'b, S: Simd, P> {
     pub(crate) context: &'a Context<'b>,
     pub(crate) job: &'a Job,
-    pub(crate) head: Head<'b>,
+    pub(crate) source: Source<'a, 'b, S, P>,
     /// No key outside is allowed for any row of the key-value head.
     pub(crate) hull: Range<usize>,
-    /// Absent when this job is the only reader, which packs block by block.
-    pub(crate) packed: Option<&'a Packed<S, P>>,
     pub(crate) scratch: &'a mut Scratch<S>,
 }
 
@@ -164,7 +175,8 @@ impl<S: Simd, P: Product> Kernel<S> for TileKernel<'_, '_, S, P> {
         let tile = context.plan.patterns()[job.pattern].tile(job.tile);
         // soft weights of 0 hide cells of full blocks, which then need a word of bits for a row
         let widest = if context.modifiers.soften() { BLOCK } else { WIDE };
-        let blocks = KeyBlocks { spans: tile.spans, hull: self.hull.clone(), lanes: group::<S, P>(), widest, next: 0 };
+        let (hull, lanes, page) = (self.hull.clone(), group::<S, P>(), self.source.page());
+        let blocks = KeyBlocks { spans: tile.spans, hull, lanes, widest, page, next: 0 };
         let known = job.bits.map(|bits| {
             let cell = &context.bits[bits];
             // Made outside the cell, so that a user's closure may do what it likes, this call included.
@@ -197,12 +209,11 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
     /// Empties the sums and scales the queries.
     #[inline(always)]
     fn start(&mut self, s: S) {
-        let (rows, words) = (self.row_count(), self.head.words::<P>());
-        let width = self.head.v_width::<S>() / S::LANES;
+        let (rows, words) = (self.row_count(), self.source.words());
+        let width = self.source.v_width() / S::LANES;
         let factor = self.context.modifiers.query_factor;
         for r in 0..rows {
-            let at = self.place(r, 0);
-            let from = [at.batch, at.head, at.row];
+            let from = self.context.row(self.place(r, 0));
             let to = &mut self.scratch.queries[r * words..][..words];
             match self.context.q.row(from) {
                 Some(row) if P::TERMS == 1 => to.iter_mut().zip(row).for_each(|(to, x)| *to = x * factor),
@@ -271,10 +282,8 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
         // The block scratch leaves its place while the block borrows it.
         let rows = self.row_count();
         let mut scratch = std::mem::replace(&mut self.scratch.block, BlockScratch::empty());
-        let block = match self.packed {
-            Some(packed) => packed.block(&self.head, groups.clone()),
-            None => scratch.block::<P>(s, &self.head, groups.clone()),
-        };
+        let source = self.source;
+        let block = source.block(s, groups.clone(), &mut scratch);
         for phase in (0..rows).step_by(PHASE) {
             self.phase(s, phase..rows.min(phase + PHASE), keys.start, &block, groups.len(), masked);
         }
@@ -294,7 +303,7 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
     /// Scores, weights and outputs of rows `rows` against a block.
     #[inline(always)]
     fn phase(&mut self, s: S, rows: Range<usize>, key: usize, block: &Block<'_, S>, groups: usize, masked: bool) {
-        let (words, v_width) = (self.head.words::<P>(), self.head.v_width::<S>());
+        let (words, v_width) = (self.source.words(), self.source.v_width());
         let per_row = WIDE / S::LANES;
         let width = v_width / S::LANES;
         let tiles = rows.clone().step_by(S::ROWS).map(|from| from..rows.end.min(from + S::ROWS));
@@ -347,7 +356,7 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
     fn weigh(&mut self, s: S, r: usize, at: usize, key: usize, groups: Range<usize>, masked: bool) {
         let per_row = WIDE / S::LANES;
         let modifiers = &self.context.modifiers;
-        let keys = (groups.end * group::<S, P>()).min(self.head.k.shape()[2] - key);
+        let keys = (groups.end * group::<S, P>()).min(self.source.kv_len() - key);
         let vectors = at + groups.start * P::TERMS..at + groups.end * P::TERMS;
         if P::TERMS == 2 {
             let factor = s.splat(modifiers.query_factor);
@@ -357,7 +366,7 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
             modifiers.apply(s, self.place(r, key), keys, &mut self.scratch.scores[at..][..per_row]);
         }
         let place = self.place(r, key);
-        let width = self.head.v_width::<S>() / S::LANES;
+        let width = self.source.v_width() / S::LANES;
         let scratch = &mut *self.scratch;
         let bits = scratch.words[r];
         let mut row = RowState {
@@ -405,8 +414,8 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
     /// Divides by the denominators and writes outputs and log-sum-exps.
     #[inline(always)]
     fn finish(&mut self, s: S) {
-        let v_dim = self.head.v.shape()[3];
-        let width = self.head.v_width::<S>() / S::LANES;
+        let v_dim = self.source.v_dim();
+        let width = self.source.v_width() / S::LANES;
         for r in 0..self.row_count() {
             let at = self.place(r, 0);
             let scratch = &mut *self.scratch;
@@ -429,7 +438,7 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
                 // Adding 0 makes a 0 positive: whether products of 0 were added or skipped before cannot be seen.
                 *to = if empty { s.splat(0.0) } else { s.add(s.div(*from, divisor), s.splat(0.0)) };
             }
-            let place = [at.batch, at.head, at.row];
+            let place = self.context.row(at);
             // SAFETY: no other job has this row (`Jobs::new` sees to it), and this job has each of its rows once.
             unsafe { self.context.out.write(place, &floats(&scratch.line)[..v_dim]) };
             if let Some(lse) = &self.context.lse {

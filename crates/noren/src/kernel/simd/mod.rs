@@ -157,13 +157,28 @@ pub(crate) fn floats_mut<V: Lanes>(vectors: &mut [V]) -> &mut [f32] {
     unsafe { std::slice::from_raw_parts_mut(vectors.as_mut_ptr().cast(), len) }
 }
 
-/// `len` vectors of zeros.
+/// Values as vectors, which they must be aligned to and fill.
+#[inline(always)]
+pub(crate) fn vectors<V: Lanes>(floats: &[f32]) -> &[V] {
+    let vectors: *const V = floats.as_ptr().cast();
+    assert!(vectors.is_aligned() && size_of_val(floats).is_multiple_of(size_of::<V>()));
+    // SAFETY: `Lanes` promises that a vector is nothing but values, and there are enough of them at the aligned pointer.
+    unsafe { std::slice::from_raw_parts(vectors, size_of_val(floats) / size_of::<V>()) }
+}
+
+/// `len` vectors of zeros. Large memory comes from the system as it is first written.
 pub(crate) fn zeroed<V: Lanes>(len: usize) -> Vec<V> {
-    let mut vectors = Vec::with_capacity(len);
-    // SAFETY: the allocation holds `len` vectors, and `Lanes` promises that zero bits are valid values.
-    unsafe {
-        std::ptr::write_bytes(vectors.as_mut_ptr(), 0, len);
-        vectors.set_len(len);
+    let layout = std::alloc::Layout::array::<V>(len).expect("no more than all memory");
+    if layout.size() == 0 {
+        return Vec::new();
     }
-    vectors
+    // SAFETY: the layout has a size and is the one of a vector with this capacity, and `Lanes` promises that zero bits
+    // are valid values.
+    unsafe {
+        let memory = std::alloc::alloc_zeroed(layout);
+        if memory.is_null() {
+            std::alloc::handle_alloc_error(layout);
+        }
+        Vec::from_raw_parts(memory.cast(), len, len)
+    }
 }
