@@ -10,6 +10,7 @@ use super::pack::{Head, Packed, Refill, Source};
 use super::rows::Rows;
 use super::simd::Simd;
 use super::store::StoredHead;
+use super::tile::split::{self, Part, SplitKernel};
 use super::tile::{Context, Job, ROWS, Scratch, TileKernel};
 use crate::Dtype;
 use noren_mask::{Kind, PatternPlan, Plan, Tile};
@@ -214,7 +215,11 @@ impl<'a> Forward<'a> {
     fn compute<S: Simd, P: Product>(self, s: S) {
         let head_dim = self.context.q.shape()[3];
         let work = self.jobs.cost.saturating_mul(head_dim as u64);
-        let threads = self.threads.min(self.jobs.jobs.len()).min((work / WORTH_A_THREAD) as usize + 1);
+        let threads = self.threads.min((work / WORTH_A_THREAD) as usize + 1);
+        if self.share_tiles(threads) {
+            return self.split::<S, P>(s, threads);
+        }
+        let threads = threads.min(self.jobs.jobs.len());
         let steps = self.steps(threads);
         let shared: Vec<Shared<S, P>> = (self.jobs.units.iter())
             .map(|unit| Shared { packed: Mutex::new(None), jobs_left: AtomicUsize::new(unit.jobs.len()) })
@@ -254,33 +259,14 @@ impl<'a> Forward<'a> {
                     }
                 }
                 Step::Job { unit, job } => {
-                    let shared = self.jobs.units[unit].jobs.len() > 1;
-                    let (head, packed) = match &self.keys {
-                        Keys::Given { k, v } => {
-                            let head = self.head(unit, *k, *v);
-                            (Ok(head), shared.then(|| self.packed(s, unit, head, queue)))
+                    let packed = match self.keys {
+                        Keys::Given { k, v } if self.jobs.units[unit].jobs.len() > 1 => {
+                            Some(self.packed(s, unit, self.head(unit, k, v), queue))
                         }
-                        Keys::Stored(heads) => {
-                            let Unit { batch, kv_head, .. } = self.jobs.units[unit];
-                            let kv_heads = self.context.plan.shape().kv_head_count();
-                            (Err(heads[batch * kv_heads + kv_head]), None)
-                        }
+                        _ => None,
                     };
-                    let source = match head {
-                        Ok(head) => Source::<S, P>::Given(head, packed.as_deref()),
-                        Err(head) => Source::Stored(head),
-                    };
-                    let scratch = scratch.get_or_insert_with(|| {
-                        let rows = self.jobs.jobs.iter().map(|job| job.heads.len() * job.rows.len()).max().unwrap_or(0);
-                        Scratch::new(rows, source.head_dim(), source.words(), source.v_width())
-                    });
-                    s.run(TileKernel {
-                        context: &self.context,
-                        job: &self.jobs.jobs[job],
-                        source,
-                        hull: self.jobs.units[unit].hull.clone(),
-                        scratch,
-                    });
+                    let scratch = scratch.get_or_insert_with(|| self.scratch::<S, P>());
+                    s.run(self.tile(unit, job, packed.as_deref(), scratch));
                     drop(packed);
                     if queue.shared[unit].jobs_left.fetch_sub(1, Ordering::AcqRel) == 1 {
                         let last = lock(&queue.shared[unit].packed).take();
@@ -288,6 +274,80 @@ impl<'a> Forward<'a> {
                     }
                 }
             }
+        }
+    }
+
+    /// A job with what it reads.
+    fn tile<'b, S: Simd, P: Product>(
+        &'b self,
+        unit: usize,
+        job: usize,
+        packed: Option<&'b Packed<S, P>>,
+        scratch: &'b mut Scratch<S>,
+    ) -> TileKernel<'b, 'a, S, P> {
+        let Unit { batch, kv_head, ref hull, .. } = self.jobs.units[unit];
+        let source = match &self.keys {
+            Keys::Given { k, v } => Source::Given(self.head(unit, *k, *v), packed),
+            Keys::Stored(heads) => {
+                Source::Stored(heads[batch * self.context.plan.shape().kv_head_count() + kv_head])
+            }
+        };
+        TileKernel { context: &self.context, job: &self.jobs.jobs[job], source, hull: hull.clone(), scratch }
+    }
+
+    /// Memory for any of the jobs.
+    fn scratch<S: Simd, P: Product>(&self) -> Scratch<S> {
+        let rows = self.jobs.jobs.iter().map(|job| job.heads.len() * job.rows.len()).max().unwrap_or(0);
+        let (head_dim, v_dim) = (self.context.q.shape()[3], self.context.out.v_dim());
+        Scratch::new(rows, head_dim, P::words(head_dim), v_dim.next_multiple_of(S::LANES))
+    }
+
+    /// Whether threads had better share tiles than take one each: when a cache is read, by few rows, and tiles are so few that
+    /// some threads would wait for others.
+    fn share_tiles(&self, threads: usize) -> bool {
+        let jobs = &self.jobs.jobs;
+        matches!(self.keys, Keys::Stored(_))
+            && threads > 1
+            && jobs.len() < 4 * threads
+            && !jobs.len().is_multiple_of(threads)
+            && jobs.iter().all(|job| job.heads.len() * job.rows.len() <= split::MOST_ROWS)
+    }
+
+    /// Runs all jobs, each on all threads.
+    fn split<S: Simd, P: Product>(&self, s: S, threads: usize) {
+        let units = self.jobs.units.iter().enumerate();
+        let jobs: Vec<(usize, usize)> = units.flat_map(|(i, unit)| unit.jobs.clone().map(move |job| (i, job))).collect();
+        let run = |(unit, job): (usize, usize), task: split::Task<'_, S>, scratch: &mut Scratch<S>| {
+            s.run(SplitKernel { tile: self.tile::<S, P>(unit, job, None, scratch), task });
+        };
+        let scratch = || self.scratch::<S, P>();
+        let mut parts: Vec<Vec<Part<S>>> = jobs.iter().map(|_| Vec::new()).collect();
+        let most = (4 * threads).div_ceil(jobs.len());
+        let mut first = scratch();
+        jobs.iter().zip(&mut parts).for_each(|(job, parts)| run(*job, split::Task::Cut(most, parts), &mut first));
+
+        let items = jobs.iter().zip(&mut parts).flat_map(|(job, parts)| parts.iter_mut().map(|part| (*job, part)));
+        share(threads, items.collect(), scratch, |(job, part), scratch| run(job, split::Task::Score(part), scratch));
+
+        let maxima: Vec<Vec<f32>> = parts.iter().map(|parts| Part::maxima(parts)).collect();
+        let items = jobs.iter().zip(&mut parts).zip(&maxima);
+        let items = items.flat_map(|((job, parts), maxima)| parts.iter_mut().map(move |part| (*job, part, maxima)));
+        share(threads, items.collect(), scratch, |(job, part, maxima), scratch| {
+            run(job, split::Task::Weigh(part, maxima), scratch);
+        });
+
+        let width = self.context.out.v_dim().div_ceil(S::LANES);
+        let pieces = threads.min(width);
+        let columns = (0..pieces).map(|i| width * i / pieces..width * (i + 1) / pieces);
+        let columns: Vec<(Range<usize>, Vec<S::V>)> = columns.map(|columns| (columns, Vec::new())).collect();
+        let mut columns = vec![columns; jobs.len()];
+        let items = jobs.iter().zip(&parts).zip(&mut columns);
+        let items = items.flat_map(|((job, parts), columns)| columns.iter_mut().map(move |column| (*job, parts, column)));
+        share(threads, items.collect(), scratch, |(job, parts, (columns, acc)), scratch| {
+            run(job, split::Task::Accumulate(parts, columns.clone(), acc), scratch);
+        });
+        for (((job, parts), maxima), columns) in jobs.iter().zip(&parts).zip(&maxima).zip(&columns) {
+            run(*job, split::Task::Finish(parts, maxima, columns), &mut first);
         }
     }
 
@@ -307,6 +367,19 @@ impl<'a> Forward<'a> {
         };
         packed.get_or_insert_with(pack).clone()
     }
+}
+
+/// Runs all items on so many threads, which take one after the other, each with memory of its own.
+fn share<T: Send, M>(threads: usize, items: Vec<T>, memory: impl Fn() -> M + Sync, run: impl Fn(T, &mut M) + Sync) {
+    let items = Mutex::new(items.into_iter());
+    let work = || {
+        let mut own = None;
+        let next = || lock(&items).next();
+        while let Some(item) = next() {
+            run(item, own.get_or_insert_with(&memory));
+        }
+    };
+    rayon::scope(|scope| (0..threads).for_each(|_| scope.spawn(|_| work())));
 }
 
 /// Locks even where another thread panicked: its panic is on its way to the caller already.

@@ -186,11 +186,27 @@ pub(crate) fn accumulate<S: Simd, P: Product>(
     v_width: usize,
     acc: &mut [S::V],
 ) {
+    accumulate_columns::<S, P>(s, rows, weights, words, values, v_width, 0..v_width / S::LANES, acc);
+}
+
+/// [`accumulate`] for some columns, in vectors; `acc` has as many for a row as there are in all.
+#[inline(always)]
+#[allow(clippy::too_many_arguments)] // a product: its operands and which part of them
+pub(crate) fn accumulate_columns<S: Simd, P: Product>(
+    s: S,
+    rows: usize,
+    weights: &[S::V],
+    words: std::ops::Range<usize>,
+    values: &[f32],
+    v_width: usize,
+    columns: std::ops::Range<usize>,
+    acc: &mut [S::V],
+) {
     let weights = &floats(weights).as_chunks::<WIDE>().0[..rows];
     let width = v_width / S::LANES;
-    let mut column = 0;
-    while column < width {
-        let vectors = S::VECTORS.min(width - column);
+    let mut column = columns.start;
+    while column < columns.end {
+        let vectors = S::VECTORS.min(columns.end - column);
         let values = &values[column * S::LANES..];
         by_tile!(
             S,

@@ -210,10 +210,10 @@ impl<S: Simd> BlockScratch<S> {
         BlockScratch { keys: Vec::new(), values: Vec::new() }
     }
 
-    /// Room for so many vectors of keys and words of values.
+    /// The room for vectors of keys and that for words of values.
     #[inline(always)]
-    pub(crate) fn parts(&mut self, keys: usize, values: usize) -> (&mut [S::V], &mut [f32]) {
-        (&mut self.keys[..keys], &mut floats_mut(&mut self.values)[..values])
+    pub(crate) fn parts(&mut self) -> (&mut [S::V], &mut [f32]) {
+        (&mut self.keys, floats_mut(&mut self.values))
     }
 
     /// Groups `groups`, at most a block of them, packed now.
@@ -286,7 +286,41 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
         match self {
             Source::Given(head, Some(packed)) => packed.block(head, groups),
             Source::Given(head, None) => scratch.block::<P>(s, head, groups),
-            Source::Stored(head) => head.block::<S, P>(groups, scratch),
+            Source::Stored(head) => {
+                let (keys, values) = scratch.parts();
+                let (values, wild) = head.values::<S, P>(groups.clone(), 0..self.v_width() / S::LANES, values);
+                Block { keys: head.keys::<S, P>(groups, keys), values, wild }
+            }
+        }
+    }
+}
+
+impl<S: Simd, P: Product> Source<'_, '_, S, P> {
+    /// The keys of [`block`](Self::block).
+    #[inline(always)]
+    pub(crate) fn keys<'c>(&'c self, s: S, groups: Range<usize>, scratch: &'c mut BlockScratch<S>) -> &'c [S::V] {
+        match self {
+            Source::Stored(head) => head.keys::<S, P>(groups, scratch.parts().0),
+            _ => self.block(s, groups, scratch).keys,
+        }
+    }
+
+    /// The values of [`block`](Self::block) in columns `columns`, counted in vectors, and whether some may be infinite or NaN.
+    /// What the other columns hold is not said.
+    #[inline(always)]
+    pub(crate) fn values<'c>(
+        &'c self,
+        s: S,
+        groups: Range<usize>,
+        columns: Range<usize>,
+        scratch: &'c mut BlockScratch<S>,
+    ) -> (&'c [f32], bool) {
+        match self {
+            Source::Stored(head) => head.values::<S, P>(groups, columns, scratch.parts().1),
+            _ => {
+                let block = self.block(s, groups, scratch);
+                (block.values, block.wild)
+            }
         }
     }
 }

@@ -85,6 +85,11 @@ macro_rules! erase {
         }
 
         impl SharedRows<'_> {
+            /// Values in a row.
+            pub(crate) fn v_dim(&self) -> usize {
+                self.layout.shape[3]
+            }
+
             /// Writes row `[b, h, i]`, rounded to its type.
             ///
             /// # Safety

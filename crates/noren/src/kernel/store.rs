@@ -11,7 +11,7 @@
 use super::level::Task;
 use super::lines::Lines;
 use super::micro::{BLOCK, Pairs, Product};
-use super::pack::{Block, BlockScratch, all_finite, group};
+use super::pack::{all_finite, group};
 use super::simd::{Simd, floats_mut, pair_up, vectors};
 use crate::{Dtype, Element, Error, Level, View, bf16, f16};
 use std::ops::Range;
@@ -176,6 +176,17 @@ impl Store {
         (region * (self.region[0] + self.region[1]), region * (self.page / self.packing.lanes))
     }
 
+    /// Copies words from word `first` of the memory on, widened where they are not of 4 bytes.
+    #[inline(always)]
+    fn widen(&self, first: usize, into: &mut [f32]) {
+        let words = first..first + into.len();
+        match self.dtype {
+            Dtype::Bf16 if self.packing.word_bytes == 2 => bf16::widen(&self.lines.values()[words], into),
+            Dtype::F16 => f16::widen(&self.lines.values()[words], into),
+            _ => into.copy_from_slice(&self.lines.values()[words]),
+        }
+    }
+
     /// Writes the keys and values of `tokens`, rows of `k` and `v` in batch row `batch`, at positions from `position` on.
     /// `pages` has places for them all.
     pub(crate) fn write<T: Element>(
@@ -268,78 +279,83 @@ impl<'a> StoredHead<'a> {
         if page >= BLOCK && page.is_multiple_of(self.store.packing.group()) { page } else { usize::MAX }
     }
 
-    /// Groups `groups`, at most a block of them: where they lie, or put together in `scratch`.
+    /// The keys of groups `groups`, at most a block of them, where they lie or put together in `room`.
     #[inline(always)]
-    pub(crate) fn block<'b, S: Simd, P: Product>(
-        &self,
-        groups: Range<usize>,
-        scratch: &'b mut BlockScratch<S>,
-    ) -> Block<'b, S>
+    pub(crate) fn keys<'b, S: Simd, P: Product>(&self, groups: Range<usize>, room: &'b mut [S::V]) -> &'b [S::V]
     where
         'a: 'b,
     {
         let store = self.store;
-        let Packing { words, v_width, word_bytes, .. } = store.packing;
+        let Packing { words, word_bytes, .. } = store.packing;
         assert!(store.packing.group() == group::<S, P>(), "packed for this path");
         let mut keys = groups.start * group::<S, P>()..groups.end * group::<S, P>();
-        let in_place = word_bytes == 4;
-        if in_place && let (Some(page), slot, run) = self.locate(keys.start) && run >= keys.len() {
-            let (start, vector) = store.region(page, self.head);
-            let memory = store.lines.values::<f32>();
-            let first = start / 4 + slot * words;
-            let value = (start + store.region[0]) / 4 + slot / P::TERMS * v_width;
-            let vector = vector + slot / S::LANES;
-            return Block {
-                keys: vectors(&memory[first..first + keys.len() * words]),
-                values: &memory[value..value + keys.len() / P::TERMS * v_width],
-                wild: store.wild[vector..vector + keys.len() / S::LANES].contains(&true),
-            };
+        let start = |page| store.region(page, self.head).0 / word_bytes;
+        if word_bytes == 4 && let (Some(page), slot, run) = self.locate(keys.start) && run >= keys.len() {
+            return vectors(&store.lines.values::<f32>()[start(page) + slot * words..][..keys.len() * words]);
         }
-        let (into_keys, into_values) = scratch.parts(keys.len() * words / S::LANES, keys.len() / P::TERMS * v_width);
-        let mut wild = false;
-        let (mut key, mut value) = (0, 0);
+        let room = &mut room[..keys.len() * words / S::LANES];
+        let mut rest = floats_mut(room);
+        while !keys.is_empty() {
+            let (page, slot, run) = self.locate(keys.start);
+            keys.start += run.min(keys.len());
+            let now;
+            (now, rest) = rest.split_at_mut((run * words).min(rest.len()));
+            match page {
+                Some(page) => store.widen(start(page) + slot * words, now),
+                // beyond the last page: nobody may read it
+                None => now.fill(0.0),
+            }
+        }
+        room
+    }
+
+    /// The values of groups `groups`, at most a block of them, and whether some may be infinite or NaN: where they lie, or put
+    /// together in `room`, where only columns `columns`, counted in vectors, are written.
+    #[inline(always)]
+    pub(crate) fn values<'b, S: Simd, P: Product>(
+        &self,
+        groups: Range<usize>,
+        columns: Range<usize>,
+        room: &'b mut [f32],
+    ) -> (&'b [f32], bool)
+    where
+        'a: 'b,
+    {
+        let store = self.store;
+        let Packing { v_width, word_bytes, .. } = store.packing;
+        let mut keys = groups.start * group::<S, P>()..groups.end * group::<S, P>();
+        let start = |page| (store.region(page, self.head).0 + store.region[0]) / word_bytes;
+        let wild = |page, slot: usize, run: usize| {
+            let vector = store.region(page, self.head).1 + slot / S::LANES;
+            store.wild[vector..vector + run / S::LANES].contains(&true)
+        };
+        let columns = columns.start * S::LANES..columns.end * S::LANES;
+        if word_bytes == 4 && let (Some(page), slot, run) = self.locate(keys.start) && run >= keys.len() {
+            let values = &store.lines.values::<f32>()[start(page) + slot / P::TERMS * v_width..];
+            return (&values[..keys.len() / P::TERMS * v_width], wild(page, slot, keys.len()));
+        }
+        let room = &mut room[..keys.len() / P::TERMS * v_width];
+        let (mut found_wild, mut rest) = (false, &mut room[..]);
         while !keys.is_empty() {
             let (page, slot, run) = self.locate(keys.start);
             let run = run.min(keys.len());
-            let (to_keys, to_values) = (
-                &mut floats_mut(into_keys)[key..key + run * words],
-                &mut into_values[value..value + run / P::TERMS * v_width],
-            );
-            match page {
-                // beyond the last page: nobody may read it
-                None => {
-                    to_keys.fill(0.0);
-                    to_values.fill(0.0);
-                }
-                Some(page) => {
-                    let (start, vector) = store.region(page, self.head);
-                    let first = start / word_bytes + slot * words;
-                    let values = (start + store.region[0]) / word_bytes + slot / P::TERMS * v_width;
-                    if in_place {
-                        let memory = store.lines.values::<f32>();
-                        to_keys.copy_from_slice(&memory[first..first + to_keys.len()]);
-                        to_values.copy_from_slice(&memory[values..values + to_values.len()]);
-                    } else {
-                        let (keys, values) = (first..first + to_keys.len(), values..values + to_values.len());
-                        match store.dtype {
-                            Dtype::F32 => unreachable!("words of 4 bytes are read in place"),
-                            Dtype::Bf16 => {
-                                bf16::widen(&store.lines.values()[keys], to_keys);
-                                bf16::widen(&store.lines.values()[values], to_values);
-                            }
-                            Dtype::F16 => {
-                                f16::widen(&store.lines.values()[keys], to_keys);
-                                f16::widen(&store.lines.values()[values], to_values);
-                            }
-                        }
-                    }
-                    let vector = vector + slot / S::LANES;
-                    wild |= store.wild[vector..vector + run / S::LANES].contains(&true);
-                }
-            }
-            (key, value) = (key + run * words, value + run / P::TERMS * v_width);
             keys.start += run;
+            let now;
+            (now, rest) = rest.split_at_mut(run / P::TERMS * v_width);
+            let Some(page) = page else {
+                now.fill(0.0);
+                continue;
+            };
+            found_wild |= wild(page, slot, run);
+            let first = start(page) + slot / P::TERMS * v_width;
+            if columns.len() == v_width {
+                store.widen(first, now);
+                continue;
+            }
+            for (row, now) in now.chunks_exact_mut(v_width).enumerate() {
+                store.widen(first + row * v_width + columns.start, &mut now[columns.clone()]);
+            }
         }
-        Block { keys: into_keys, values: into_values, wild }
+        (room, found_wild)
     }
 }

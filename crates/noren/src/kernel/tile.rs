@@ -13,6 +13,8 @@
 //! * Hidden cells are replaced, never multiplied away: minus infinity as a score, 0 as a weight, and where a hidden value
 //!   may be infinite or NaN the cell is skipped.
 
+pub(crate) mod split;
+
 use super::blocks::{Cells, KeyBlock, KeyBlocks, fill_words};
 use super::exp::{NOTHING, exp2_minus};
 use super::micro::{self, BLOCK, Product, WIDE};
@@ -172,11 +174,7 @@ impl<S: Simd, P: Product> Kernel<S> for TileKernel<'_, '_, S, P> {
     fn run(mut self, s: S) {
         self.start(s);
         let (context, job) = (self.context, self.job);
-        let tile = context.plan.patterns()[job.pattern].tile(job.tile);
-        // soft weights of 0 hide cells of full blocks, which then need a word of bits for a row
-        let widest = if context.modifiers.soften() { BLOCK } else { WIDE };
-        let (hull, lanes, page) = (self.hull.clone(), group::<S, P>(), self.source.page());
-        let blocks = KeyBlocks { spans: tile.spans, hull, lanes, widest, page, next: 0 };
+        let blocks = self.blocks();
         let known = job.bits.map(|bits| {
             let cell = &context.bits[bits];
             // Made outside the cell, so that a user's closure may do what it likes, this call included.
@@ -194,7 +192,17 @@ impl<S: Simd, P: Product> Kernel<S> for TileKernel<'_, '_, S, P> {
     }
 }
 
-impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
+impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
+    /// The blocks of keys that the tile reads.
+    fn blocks(&self) -> KeyBlocks<'a> {
+        let context: &'a Context<'_> = self.context;
+        let tile = context.plan.patterns()[self.job.pattern].tile(self.job.tile);
+        // soft weights of 0 hide cells of full blocks, which then need a word of bits for a row
+        let widest = if context.modifiers.soften() { BLOCK } else { WIDE };
+        let (hull, lanes, page) = (self.hull.clone(), group::<S, P>(), self.source.page());
+        KeyBlocks { spans: tile.spans, hull, lanes, widest, page, next: 0 }
+    }
+
     fn row_count(&self) -> usize {
         self.job.heads.len() * self.job.rows.len()
     }
@@ -247,10 +255,11 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
         words.into()
     }
 
-    /// Takes in a block of keys; `known` are its bits where another head found them before.
+    /// Sets the mask bits of a block, a word for each row, unless it has none that is not allowed; `known` are its bits where
+    /// another head found them before.
     #[inline(always)]
-    fn block(&mut self, s: S, block: &KeyBlock, known: Option<&[u64]>) {
-        let KeyBlock { keys, groups, cells } = block;
+    fn mask(&mut self, block: &KeyBlock, known: Option<&[u64]>) -> bool {
+        let KeyBlock { keys, cells, .. } = block;
         let Job { heads, rows, pattern, .. } = self.job;
         let words = &mut self.scratch.words[..heads.len() * rows.len()];
         let masked = match cells {
@@ -278,7 +287,14 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
             }
         };
         self.clear_zero_weights(keys.start, keys.len());
+        masked
+    }
 
+    /// Takes in a block of keys; `known` are its bits where another head found them before.
+    #[inline(always)]
+    fn block(&mut self, s: S, block: &KeyBlock, known: Option<&[u64]>) {
+        let masked = self.mask(block, known);
+        let KeyBlock { keys, groups, .. } = block;
         // The block scratch leaves its place while the block borrows it.
         let rows = self.row_count();
         let mut scratch = std::mem::replace(&mut self.scratch.block, BlockScratch::empty());
@@ -351,20 +367,31 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
         }
     }
 
-    /// Turns the scores of row `r` against some lane groups of a block into weights, and adds them to the row's sum.
+    /// What is done to the scores of row `r` against some lane groups of a block before they are hidden; returns the keys up to
+    /// the end of these groups.
     #[inline(always)]
-    fn weigh(&mut self, s: S, r: usize, at: usize, key: usize, groups: Range<usize>, masked: bool) {
+    fn modify(&mut self, s: S, r: usize, at: usize, key: usize, groups: Range<usize>) -> usize {
         let per_row = WIDE / S::LANES;
         let modifiers = &self.context.modifiers;
         let keys = (groups.end * group::<S, P>()).min(self.source.kv_len() - key);
-        let vectors = at + groups.start * P::TERMS..at + groups.end * P::TERMS;
         if P::TERMS == 2 {
             let factor = s.splat(modifiers.query_factor);
-            self.scratch.scores[vectors.clone()].iter_mut().for_each(|x| *x = s.mul(*x, factor));
+            let vectors = at + groups.start * P::TERMS..at + groups.end * P::TERMS;
+            self.scratch.scores[vectors].iter_mut().for_each(|x| *x = s.mul(*x, factor));
         }
         if modifiers.change_scores() {
             modifiers.apply(s, self.place(r, key), keys, &mut self.scratch.scores[at..][..per_row]);
         }
+        keys
+    }
+
+    /// Turns the scores of row `r` against some lane groups of a block into weights, and adds them to the row's sum.
+    #[inline(always)]
+    fn weigh(&mut self, s: S, r: usize, at: usize, key: usize, groups: Range<usize>, masked: bool) {
+        let per_row = WIDE / S::LANES;
+        let keys = self.modify(s, r, at, key, groups.clone());
+        let modifiers = &self.context.modifiers;
+        let vectors = at + groups.start * P::TERMS..at + groups.end * P::TERMS;
         let place = self.place(r, key);
         let width = self.source.v_width() / S::LANES;
         let scratch = &mut *self.scratch;
