@@ -64,6 +64,8 @@ mod mask;
 mod parse;
 mod pattern;
 mod philox;
+#[doc(hidden)] // for the dropout of crate `noren`, which draws from the same generator
+pub use philox::philox;
 mod plan;
 mod plan_serde;
 mod print;

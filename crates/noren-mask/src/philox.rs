@@ -3,8 +3,9 @@
 //! Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011. The known-answer tests below
 //! are those of its reference implementation.
 
-/// Four random words for a 128-bit counter under a 64-bit key.
-pub(crate) fn philox(counter: [u32; 4], key: u64) -> [u32; 4] {
+/// Four random words for a 128-bit counter under a 64-bit key, by Philox 4x32-10 (Salmon et al. 2011).
+#[inline(always)]
+pub fn philox(counter: [u32; 4], key: u64) -> [u32; 4] {
     const M: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
     const W: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
     let mut c = counter;

@@ -39,12 +39,14 @@ pub struct Attention<T = f32> {
 
 /// Masked attention, `softmax(scale * q k^T + ..., over the keys that plan allows) v`.
 ///
-/// The shapes of `inputs` are those of the plan. Values of [`bf16`](crate::bf16) and [`f16`](crate::f16) are widened,
-/// everything is computed in `f32`, and the output is rounded once, at the end.
+/// The shapes of `inputs` are those of the plan. Values of [`bf16`](crate::bf16) and [`f16`](struct@crate::f16) are widened,
+/// everything is computed in `f32`, and the output is rounded once, at the end; but on [`Level::Avx512Bf16`] products of
+/// `bf16` are taken two at a time, with weights rounded to `bf16` and sums in `f32`.
 ///
 /// A row's result depends on what the row may read and on the processor path, and on nothing else, to the bit: not on
 /// hidden keys and values (infinities and NaN included), padding, batch mates, packed neighbours, or threads. (The one
-/// reservation: sums and products so small that they leave the range of normal `f32` numbers may round differently.)
+/// reservation: sums and products so small that they leave the range of normal `f32` numbers may round differently.) Where
+/// products are taken two at a time, padding in front and packed neighbours must move a row's keys by an even number.
 pub fn attention<T: Element>(
     inputs: &Inputs<'_, T>,
     plan: &Plan,
@@ -109,7 +111,7 @@ fn compute<T: Element>(
     let level = Level::choose(options.level)?;
     let threads = rayon::current_num_threads();
     let jobs = Jobs::new(plan);
-    level.run(Forward {
+    let pass = Forward {
         context: Context {
             plan,
             q: T::rows(inputs.q),
@@ -122,7 +124,8 @@ fn compute<T: Element>(
         jobs,
         keys: Keys::Given { k: T::rows(inputs.k), v: T::rows(inputs.v) },
         threads: options.threads.unwrap_or(threads).min(threads),
-    });
+    };
+    pass.compute_on(level);
     Ok(())
 }
 

@@ -62,7 +62,7 @@ impl FromStr for Dtype {
     }
 }
 
-/// A number that arrays may hold: `f32`, [`bf16`] or [`f16`].
+/// A number that arrays may hold: `f32`, [`bf16`] or [`f16`](struct@f16).
 ///
 /// Whatever the type, attention is computed in `f32`: queries, keys and values are widened, which is exact, and outputs
 /// rounded once. No other type can implement this.

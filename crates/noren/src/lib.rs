@@ -28,8 +28,8 @@
 //! ```
 //!
 //! [`View`] takes any strides, so `[batch, length, heads, head_dim]` memory needs no copy; [`attention_into`] writes
-//! where you say. Arrays hold `f32`, [`bf16`] or [`f16`] ([`Element`]), all of a call the same. [`Options`] holds the scale and everything that may be done to scores: softcap, bias, ALiBi, soft
-//! weights, sinks.
+//! where you say. Arrays hold `f32`, [`bf16`] or [`f16`](struct@f16) ([`Element`]), all of a call the same. [`Options`]
+//! holds the scale and everything that may be done to scores: softcap, bias, ALiBi, soft weights, sinks.
 //!
 //! # What is promised
 //!
@@ -47,15 +47,18 @@
 
 mod attention;
 mod cache;
+mod dropout;
 mod dtype;
 mod error;
 mod kernel;
 mod options;
 pub mod reference;
 mod view;
+mod weights;
 
 pub use attention::{Attention, Inputs, Outputs, attention, attention_into};
 pub use cache::{KvCache, KvShape, StepPlan};
+pub use dropout::Dropout;
 pub use dtype::{Dtype, Element};
 pub use error::Error;
 pub use half::{bf16, f16};
@@ -66,6 +69,7 @@ pub use noren_mask::{
 };
 pub use options::{Bias, Options};
 pub use view::{View, ViewMut};
+pub use weights::attention_weights;
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]

@@ -1,6 +1,6 @@
 //! [`Options`]: everything about attention that is neither the arrays nor the mask.
 
-use crate::{Error, Level, View};
+use crate::{Dropout, Error, Level, View};
 use noren_mask::{Score, Shape};
 
 /// Soft weights below this count as 0: times a weight of the softmax they would leave the range of `f32`.
@@ -11,7 +11,7 @@ pub(crate) const LOWEST_SCORE: f64 = -1e38 * std::f64::consts::LN_2;
 
 /// Scale, score modifiers, threads and processor path. The default is plain attention.
 ///
-/// The order of operations is fixed: scale, softcap, bias, soft weights, mask, softmax with sinks.
+/// The order of operations is fixed: scale, softcap, bias, soft weights, mask, softmax with sinks, dropout.
 ///
 /// ```
 /// use noren::{Bias, Options};
@@ -32,6 +32,8 @@ pub struct Options<'a> {
     /// A logit for each query head that joins the softmax's denominator only. A row that may read nothing stays empty:
     /// its output is 0 and its log-sum-exp minus infinity, with or without a sink.
     pub sinks: Option<&'a [f32]>,
+    /// Probabilities that are dropped after the softmax, in training.
+    pub dropout: Option<Dropout>,
     /// Threads that compute, at least 1 and at most those of the current rayon pool; all of those unless given. No
     /// result depends on it.
     pub threads: Option<usize>,
@@ -132,6 +134,9 @@ impl<'a> Options<'a> {
         }
         if let Some(cap) = self.softcap.filter(|c| !(1e-30..=1e30).contains(c)) {
             return refuse("softcap", cap.to_string(), "give a number from 1e-30 to 1e30, or leave it out");
+        }
+        if let Some(p) = self.dropout.map(|d| d.probability).filter(|p| !(0.0..1.0).contains(p)) {
+            return refuse("dropout", p.to_string(), "give a probability from 0.0 to less than 1.0, or leave it out");
         }
         if self.threads == Some(0) {
             return refuse("threads", "0".into(), "give at least 1, or leave it out to use all");

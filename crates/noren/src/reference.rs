@@ -149,8 +149,9 @@ pub fn row<T: Element>(
     let row = Softmax::new(inputs, cells, options, [b, h, i]);
     let kv_head = h * kv_heads / inputs.q.shape()[1];
     let visible = || (0..kv_len).filter(|j| row.allowed[*j]);
-    let output = |d| visible().map(|j| row.p[j] * at(&inputs.v, [b, kv_head, j, d])).sum::<f64>();
-    Row { out: (0..v_dim).map(output).collect(), lse: row.lse, weights: row.p }
+    let weights: Vec<f64> = row.p.iter().zip(&row.kept).map(|(p, kept)| p * kept).collect();
+    let output = |d| visible().map(|j| weights[j] * at(&inputs.v, [b, kv_head, j, d])).sum::<f64>();
+    Row { out: (0..v_dim).map(output).collect(), lse: row.lse, weights }
 }
 
 /// The gradients of `sum(out * dout)`, where `dout` is shaped as the output.
@@ -180,13 +181,13 @@ pub fn backward<T: Element>(
         let g = h * kv_heads / heads;
         let visible = || (0..kv_len).filter(|j| row.allowed[*j]);
         // d(sum out * dout) / d p_j, and its mean under p: the softmax's derivative is p * (dp - mean).
-        let dp = |j| (0..v_dim).map(|d| at(dout, [b, h, i, d]) * at(v, [b, g, j, d])).sum::<f64>();
+        let dp = |j| row.kept[j] * (0..v_dim).map(|d| at(dout, [b, h, i, d]) * at(v, [b, g, j, d])).sum::<f64>();
         let mean: f64 = visible().map(|j| row.p[j] * dp(j)).sum();
         grad.dsinks[h] -= row.sink * mean;
         for j in visible() {
             let key = (b * kv_heads + g) * kv_len + j;
             let query = (b * heads + h) * q_len + i;
-            (0..v_dim).for_each(|d| grad.dv[key * v_dim + d] += row.p[j] * at(dout, [b, h, i, d]));
+            (0..v_dim).for_each(|d| grad.dv[key * v_dim + d] += row.p[j] * row.kept[j] * at(dout, [b, h, i, d]));
             let ds = row.p[j] * (dp(j) - mean);
             grad.dscores[query * kv_len + j] = ds;
             let ds = ds * scale * row.cap_slope[j];
@@ -211,6 +212,8 @@ struct Softmax {
     allowed: Vec<bool>,
     /// Weights; 0 where not allowed.
     p: Vec<f64>,
+    /// What dropout multiplies a weight by.
+    kept: Vec<f64>,
     /// The derivative of the softcap.
     cap_slope: Vec<f64>,
     /// The sink's share of the softmax.
@@ -258,14 +261,27 @@ impl Softmax {
         if top == f64::NEG_INFINITY {
             // nothing is read, not even a value that is infinite
             let allowed = vec![false; kv_len];
-            return Softmax { p: vec![0.0; kv_len], allowed, cap_slope, sink: 0.0, lse: f64::NEG_INFINITY };
+            return Softmax {
+                p: vec![0.0; kv_len],
+                kept: vec![0.0; kv_len],
+                allowed,
+                cap_slope,
+                sink: 0.0,
+                lse: f64::NEG_INFINITY,
+            };
         }
         let top = top.max(sink);
         let weight: Vec<f64> =
             (0..kv_len).map(|j| if allowed[j] { soft(j) * (score[j] - top).exp() } else { 0.0 }).collect();
         let total = weight.iter().sum::<f64>() + (sink - top).exp();
         let p = weight.iter().map(|w| w / total).collect();
-        Softmax { p, allowed, cap_slope, sink: (sink - top).exp() / total, lse: total.ln() + top }
+        let stays = |j| {
+            options
+                .dropout
+                .map_or(1.0, |d| if d.keeps([b, h, i, j]) { 1.0 / (1.0 - f64::from(d.probability)) } else { 0.0 })
+        };
+        let kept = (0..kv_len).map(stays).collect();
+        Softmax { p, kept, allowed, cap_slope, sink: (sink - top).exp() / total, lse: total.ln() + top }
     }
 }
 

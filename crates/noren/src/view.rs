@@ -3,7 +3,7 @@
 use crate::{Element, Error};
 
 /// A strided view of values, `[batch, heads, length, head_dim]`: `f32` unless said, [`bf16`](crate::bf16) or
-/// [`f16`](crate::f16).
+/// [`f16`](struct@crate::f16).
 ///
 /// Strides count values, not bytes, and may be anything that stays inside the memory: 0 repeats (a broadcast), negative
 /// runs backwards. A view that would leave its memory cannot be made, so nothing read through one is out of bounds.

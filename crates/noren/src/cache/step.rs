@@ -215,6 +215,10 @@ impl<T: Element> KvCache<T> {
             return Err(Error::Shape { name: "q", given: q.shape().to_vec(), expected });
         }
         options.check(shape)?;
+        if let Some(dropout) = options.dropout {
+            let problem = "dropout is for training, over whole sequences: leave it out".to_owned();
+            return Err(Error::Option { name: "dropout", given: dropout.probability.to_string(), problem });
+        }
         if let Some(level) = options.level.filter(|level| *level != self.level) {
             let problem = format!("the cache is packed for {}: leave it out, or make the cache for it", self.level);
             return Err(Error::Level { given: level.to_string(), problem });
@@ -245,7 +249,7 @@ impl<T: Element> KvCache<T> {
                 kv_len,
             })
         });
-        self.level.run(Forward {
+        let pass = Forward {
             context: Context {
                 plan,
                 q: T::rows(q),
@@ -261,7 +265,8 @@ impl<T: Element> KvCache<T> {
             jobs,
             keys: Keys::Stored(stored.collect()),
             threads: options.threads.unwrap_or(threads).min(threads),
-        });
+        };
+        pass.compute_on(self.level);
         Ok(())
     }
 }

@@ -12,7 +12,7 @@ use super::simd::Simd;
 use super::store::StoredHead;
 use super::tile::split::{self, Part, SplitKernel};
 use super::tile::{Context, Job, ROWS, Scratch, TileKernel};
-use crate::Dtype;
+use crate::{Dtype, Level};
 use noren_mask::{Kind, PatternPlan, Plan, Tile};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -212,6 +212,11 @@ impl Task for Forward<'_> {
 }
 
 impl<'a> Forward<'a> {
+    /// Not generic, so that the kernels are compiled with this crate and not again with every crate that calls it.
+    pub(crate) fn compute_on(self, level: Level) {
+        level.run(self);
+    }
+
     fn compute<S: Simd, P: Product>(self, s: S) {
         let head_dim = self.context.q.shape()[3];
         let work = self.jobs.cost.saturating_mul(head_dim as u64);

@@ -2,6 +2,7 @@
 //! work ([`forward`]).
 
 pub(crate) mod blocks;
+pub(crate) mod dropout;
 pub(crate) mod exp;
 pub(crate) mod forward;
 pub(crate) mod level;

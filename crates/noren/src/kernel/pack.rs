@@ -53,12 +53,14 @@ pub(crate) struct Packed<S: Simd, P> {
 
 /// What a tile reads of a block of keys.
 pub(crate) struct Block<'a, S: Simd> {
-    /// `[TERMS * groups][words]`.
+    /// `[TERMS * groups][words]`; may go on with keys that follow.
     pub(crate) keys: &'a [S::V],
-    /// `[keys / TERMS][v_width]`; may end early at the last key of the sequence.
+    /// `[keys / TERMS][v_width]`; may end early at the last key of the sequence, and may go on with values that follow.
     pub(crate) values: &'a [f32],
     /// Whether some value of the block may be infinite or NaN.
     pub(crate) wild: bool,
+    /// Whether keys and values come from far memory, where nobody read them before.
+    pub(crate) far: bool,
 }
 
 /// Room for a block that is packed when it is needed.
@@ -195,6 +197,7 @@ impl<S: Simd, P: Product> Packed<S, P> {
             keys: &self.keys[first * vectors..][..groups.len() * vectors],
             values,
             wild: self.wild[blocks].contains(&true),
+            far: false,
         }
     }
 }
@@ -231,7 +234,7 @@ impl<S: Simd> BlockScratch<S> {
                 &floats(&self.values)[..rows * width]
             }
         };
-        Block { keys: packed, values, wild: !all_finite::<P>(values) }
+        Block { keys: packed, values, wild: !all_finite::<P>(values), far: false }
     }
 }
 
@@ -288,8 +291,8 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
             Source::Given(head, None) => scratch.block::<P>(s, head, groups),
             Source::Stored(head) => {
                 let (keys, values) = scratch.parts();
-                let (values, wild) = head.values::<S, P>(groups.clone(), 0..self.v_width() / S::LANES, values);
-                Block { keys: head.keys::<S, P>(groups, keys), values, wild }
+                let (values, wild) = head.values::<S, P>(s, groups.clone(), 0..self.v_width() / S::LANES, values);
+                Block { keys: head.keys::<S, P>(s, groups, keys), values, wild, far: true }
             }
         }
     }
@@ -300,7 +303,7 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
     #[inline(always)]
     pub(crate) fn keys<'c>(&'c self, s: S, groups: Range<usize>, scratch: &'c mut BlockScratch<S>) -> &'c [S::V] {
         match self {
-            Source::Stored(head) => head.keys::<S, P>(groups, scratch.parts().0),
+            Source::Stored(head) => head.keys::<S, P>(s, groups, scratch.parts().0),
             _ => self.block(s, groups, scratch).keys,
         }
     }
@@ -316,7 +319,7 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
         scratch: &'c mut BlockScratch<S>,
     ) -> (&'c [f32], bool) {
         match self {
-            Source::Stored(head) => head.values::<S, P>(groups, columns, scratch.parts().1),
+            Source::Stored(head) => head.values::<S, P>(s, groups, columns, scratch.parts().1),
             _ => {
                 let block = self.block(s, groups, scratch);
                 (block.values, block.wild)

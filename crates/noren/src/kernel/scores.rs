@@ -6,7 +6,7 @@ use super::exp::tanh;
 use super::micro::{BLOCK, WIDE};
 use super::simd::{Simd, floats};
 use crate::options::{LEAST_WEIGHT, score_shape};
-use crate::{Bias, Options, View};
+use crate::{Bias, Dropout, Options, View};
 use noren_mask::Plan;
 use std::f32::consts::LOG2_E;
 
@@ -19,6 +19,7 @@ pub(crate) struct Modifiers<'a> {
     bias: Vec<Term<'a>>,
     soft: Option<View<'a>>,
     pub(crate) sinks: Option<&'a [f32]>,
+    pub(crate) dropout: Option<Dropout>,
 }
 
 enum Term<'a> {
@@ -60,6 +61,7 @@ impl<'a> Modifiers<'a> {
                 .collect(),
             soft: options.soft.as_ref().map(broadcast),
             sinks: options.sinks,
+            dropout: options.dropout.filter(|dropout| dropout.probability > 0.0),
         }
     }
 

@@ -10,10 +10,11 @@
 
 use super::level::Task;
 use super::lines::Lines;
-use super::micro::{BLOCK, Pairs, Product};
+use super::micro::{BLOCK, Pairs, Product, WIDE};
 use super::pack::{all_finite, group};
 use super::simd::{Simd, floats_mut, pair_up, vectors};
 use crate::{Dtype, Element, Error, Level, View, bf16, f16};
+use half::slice::HalfFloatSliceExt;
 use std::ops::Range;
 
 /// How keys and values lie: fixed by their sizes and the processor path.
@@ -116,6 +117,10 @@ impl Ring {
     }
 }
 
+/// Keys and values that are read where they lie go on behind a block, as far as they follow each other, up to so many keys: what
+/// is read next may be fetched ahead.
+const MOST_AHEAD: usize = 4 * WIDE;
+
 /// The memory of a cache.
 pub(crate) struct Store {
     pub(crate) packing: Packing,
@@ -178,11 +183,11 @@ impl Store {
 
     /// Copies words from word `first` of the memory on, widened where they are not of 4 bytes.
     #[inline(always)]
-    fn widen(&self, first: usize, into: &mut [f32]) {
+    fn widen<S: Simd>(&self, s: S, first: usize, into: &mut [f32]) {
         let words = first..first + into.len();
         match self.dtype {
             Dtype::Bf16 if self.packing.word_bytes == 2 => bf16::widen(&self.lines.values()[words], into),
-            Dtype::F16 => f16::widen(&self.lines.values()[words], into),
+            Dtype::F16 => s.widen_f16(self.lines.values::<f16>()[words].reinterpret_cast(), into),
             _ => into.copy_from_slice(&self.lines.values()[words]),
         }
     }
@@ -279,9 +284,9 @@ impl<'a> StoredHead<'a> {
         if page >= BLOCK && page.is_multiple_of(self.store.packing.group()) { page } else { usize::MAX }
     }
 
-    /// The keys of groups `groups`, at most a block of them, where they lie or put together in `room`.
+    /// The keys of groups `groups`, at most a block of them, where they lie or put together in `room`; perhaps more.
     #[inline(always)]
-    pub(crate) fn keys<'b, S: Simd, P: Product>(&self, groups: Range<usize>, room: &'b mut [S::V]) -> &'b [S::V]
+    pub(crate) fn keys<'b, S: Simd, P: Product>(&self, s: S, groups: Range<usize>, room: &'b mut [S::V]) -> &'b [S::V]
     where
         'a: 'b,
     {
@@ -291,7 +296,7 @@ impl<'a> StoredHead<'a> {
         let mut keys = groups.start * group::<S, P>()..groups.end * group::<S, P>();
         let start = |page| store.region(page, self.head).0 / word_bytes;
         if word_bytes == 4 && let (Some(page), slot, run) = self.locate(keys.start) && run >= keys.len() {
-            return vectors(&store.lines.values::<f32>()[start(page) + slot * words..][..keys.len() * words]);
+            return vectors(&store.lines.values::<f32>()[start(page) + slot * words..][..run.min(MOST_AHEAD) * words]);
         }
         let room = &mut room[..keys.len() * words / S::LANES];
         let mut rest = floats_mut(room);
@@ -301,7 +306,7 @@ impl<'a> StoredHead<'a> {
             let now;
             (now, rest) = rest.split_at_mut((run * words).min(rest.len()));
             match page {
-                Some(page) => store.widen(start(page) + slot * words, now),
+                Some(page) => store.widen(s, start(page) + slot * words, now),
                 // beyond the last page: nobody may read it
                 None => now.fill(0.0),
             }
@@ -314,6 +319,7 @@ impl<'a> StoredHead<'a> {
     #[inline(always)]
     pub(crate) fn values<'b, S: Simd, P: Product>(
         &self,
+        s: S,
         groups: Range<usize>,
         columns: Range<usize>,
         room: &'b mut [f32],
@@ -332,7 +338,7 @@ impl<'a> StoredHead<'a> {
         let columns = columns.start * S::LANES..columns.end * S::LANES;
         if word_bytes == 4 && let (Some(page), slot, run) = self.locate(keys.start) && run >= keys.len() {
             let values = &store.lines.values::<f32>()[start(page) + slot / P::TERMS * v_width..];
-            return (&values[..keys.len() / P::TERMS * v_width], wild(page, slot, keys.len()));
+            return (&values[..run.min(MOST_AHEAD) / P::TERMS * v_width], wild(page, slot, keys.len()));
         }
         let room = &mut room[..keys.len() / P::TERMS * v_width];
         let (mut found_wild, mut rest) = (false, &mut room[..]);
@@ -349,11 +355,11 @@ impl<'a> StoredHead<'a> {
             found_wild |= wild(page, slot, run);
             let first = start(page) + slot / P::TERMS * v_width;
             if columns.len() == v_width {
-                store.widen(first, now);
+                store.widen(s, first, now);
                 continue;
             }
             for (row, now) in now.chunks_exact_mut(v_width).enumerate() {
-                store.widen(first + row * v_width + columns.start, &mut now[columns.clone()]);
+                store.widen(s, first + row * v_width + columns.start, &mut now[columns.clone()]);
             }
         }
         (room, found_wild)

@@ -343,7 +343,11 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
             let queries = &scratch.queries[tile.start * words..];
             let scores = &mut scratch.scores[(tile.start - rows.start) * per_row..];
             let keys = &block.keys[vectors.start * words..];
-            micro::scores::<S, P>(s, tile.len(), queries, keys, words, vectors.len(), &mut scores[vectors.start..]);
+            let scores = &mut scores[vectors.start..];
+            match block.far && tile.start == 0 {
+                true => micro::far_scores::<S, P>(s, tile.len(), queries, keys, words, vectors.len(), scores),
+                false => micro::scores::<S, P>(s, tile.len(), queries, keys, words, vectors.len(), scores),
+            }
         }
         for (tile, needed) in tiles.clone() {
             for r in tile {
@@ -356,7 +360,12 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
             let acc = &mut scratch.acc[tile.start * width..];
             if !masked || !block.wild {
                 let keys = keys.start / P::TERMS..keys.end.div_ceil(P::TERMS);
-                micro::accumulate::<S, P>(s, tile.len(), weights, keys, block.values, v_width, acc);
+                if block.far && tile.start == 0 {
+                    let (rows, values) = (tile.len(), block.values);
+                    micro::far_accumulate::<S, P>(s, rows, weights, keys, values, v_width, 0..width, acc);
+                } else {
+                    micro::accumulate::<S, P>(s, tile.len(), weights, keys, block.values, v_width, acc);
+                }
                 continue;
             }
             // A hidden value may be infinite or NaN here, and 0 times that is not 0: visit allowed cells only.
@@ -427,13 +436,20 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
             row.weigh(s, word, scores);
         }
         if P::TERMS == 2 {
-            let sum = &mut scratch.rounded[r];
+            let weights = &scratch.scores[at..][..per_row];
+            let rounded =
+                groups.clone().map(|pair| s.unpair(s.pair_neighbours(weights[2 * pair], weights[2 * pair + 1])));
+            let sum = rounded.fold(scratch.rounded[r], |sum, [low, high]| s.add(sum, s.add(low, high)));
+            scratch.rounded[r] = sum;
+        }
+        if let Some(dropout) = modifiers.dropout {
+            let first = Place { key: key + groups.start * group::<S, P>(), ..place };
+            dropout.apply(s, first, &mut scratch.scores[vectors]);
+        }
+        if P::TERMS == 2 {
+            let weights = &mut scratch.scores[at..][..per_row];
             for pair in groups {
-                let weights = &mut scratch.scores[at..][..per_row];
-                let words = s.pair_neighbours(weights[2 * pair], weights[2 * pair + 1]);
-                let [low, high] = s.unpair(words);
-                *sum = s.add(*sum, s.add(low, high));
-                weights[pair] = words;
+                weights[pair] = s.pair_neighbours(weights[2 * pair], weights[2 * pair + 1]);
             }
         }
     }

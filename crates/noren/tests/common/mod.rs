@@ -108,16 +108,20 @@ pub fn difference<T: Element>(got: &[T], expected: &[f64]) -> f64 {
     worst
 }
 
-/// The output of the textbook formula as a library of few ideas computes it: probabilities rounded to the type of the
-/// arrays, products summed in `f32`, the sums rounded. Scores are exact, which makes this harder to equal.
+/// The output of the textbook formula computed in the type of the arrays, as a library of few ideas does it: scores and
+/// probabilities are arrays of that type, so both are rounded; sums are `f32`.
 pub fn textbook<T: Element>(inputs: &Inputs<'_, T>, cells: &impl Cells, options: &Options<'_>) -> Vec<T> {
     let ([batch, heads, q_len, _], [_, kv_heads, _, v_dim]) = (inputs.q.shape(), inputs.v.shape());
+    let round = |x: f64| f64::from(T::from_f32(x as f32).to_f32());
     let mut out = Vec::new();
     for (b, h, i) in (0..batch * heads * q_len).map(|n| (n / q_len / heads, n / q_len % heads, n % q_len)) {
-        let weights = reference::row(inputs, cells, options, [b, h, i]).weights;
-        let weights: Vec<f32> = weights.iter().map(|p| T::from_f32(*p as f32).to_f32()).collect();
+        let row = reference::row(inputs, cells, options, [b, h, i]);
+        // scores are what the probabilities tell; what they leave of 1 is the sink's share
+        let rounded: Vec<f64> = row.weights.iter().map(|p| (round(p.ln() + row.lse) - row.lse).exp()).collect();
+        let total = rounded.iter().sum::<f64>() + (1.0 - row.weights.iter().sum::<f64>()).max(0.0);
+        let weights: Vec<f32> = rounded.iter().map(|p| round(p / total) as f32).collect();
         let value = |j, d| inputs.v.get([b, h * kv_heads / heads, j, d]).to_f32();
-        let visible = || weights.iter().enumerate().filter(|(_, p)| **p != 0.0);
+        let visible = || weights.iter().enumerate().filter(|(j, _)| row.weights[*j] != 0.0);
         out.extend((0..v_dim).map(|d| T::from_f32(visible().map(|(j, p)| p * value(j, d)).sum())));
     }
     out

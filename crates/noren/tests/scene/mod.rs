@@ -93,7 +93,7 @@ impl Scene {
         bias.extend(self.alibi.clone().map(Bias::Alibi));
         let soft = self.soft.as_ref().map(Array::view);
         let (scale, softcap, sinks) = (self.scale, self.softcap, self.sinks.as_deref());
-        f(&Options { scale, softcap, bias, soft, sinks, threads: None, level: Some(level) })
+        f(&Options { scale, softcap, bias, soft, sinks, dropout: None, threads: None, level: Some(level) })
     }
 
     pub(crate) fn run(&self, plan: &Plan, level: Level, threads: usize) -> Attention {

@@ -120,7 +120,11 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
                 let queries = &self.scratch.queries[from * key_words..];
                 let keys = &keys[vectors.start * key_words..];
                 let into = &mut self.scratch.scores[vectors.start..];
-                micro::scores::<S, P>(s, tile.len(), queries, keys, key_words, vectors.len(), into);
+                if from == 0 {
+                    micro::far_scores::<S, P>(s, tile.len(), queries, keys, key_words, vectors.len(), into);
+                } else {
+                    micro::scores::<S, P>(s, tile.len(), queries, keys, key_words, vectors.len(), into);
+                }
                 for r in tile {
                     let at = (r - from) * Self::PER_ROW;
                     self.modify(s, r, at, block.keys.start, groups.clone());
@@ -187,7 +191,11 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
                     if !wild || words.iter().all(|word| *word == u64::MAX) {
                         let (tile, columns) = (tile.len(), columns.clone());
                         let acc = &mut acc[from * width..];
-                        micro::accumulate_columns::<S, P>(s, tile, weights, keys, values, v_width, columns, acc);
+                        if from == 0 {
+                            micro::far_accumulate::<S, P>(s, tile, weights, keys, values, v_width, columns, acc);
+                        } else {
+                            micro::accumulate_columns::<S, P>(s, tile, weights, keys, values, v_width, columns, acc);
+                        }
                         continue;
                     }
                     for (r, word) in words.iter().enumerate() {

@@ -1,0 +1,33 @@
+//! Dropout on a row of weights, many cells at a time.
+
+use super::scores::Place;
+use super::simd::Simd;
+use crate::Dropout;
+use noren_mask::philox;
+
+/// Counters at a time: as many as fill vectors of integers on every path.
+const COUNTERS: usize = 16;
+
+/// Keys whose words these counters give.
+const KEYS: usize = 4 * COUNTERS;
+
+impl Dropout {
+    /// Multiplies the weights of a row, from the key at `at` on, by 0 where they drop and by the factor where they stay.
+    ///
+    /// The first key is a multiple of `LANES`, hence of the four keys of a counter.
+    #[inline(always)]
+    pub(crate) fn apply<S: Simd>(&self, s: S, at: Place, weights: &mut [S::V]) {
+        let (threshold, factor) = (self.threshold(), self.factor());
+        let mut factors = [0.0; KEYS];
+        for (chunk, weights) in weights.chunks_mut(KEYS / S::LANES).enumerate() {
+            let first = ((at.key + chunk * KEYS) / 4) as u32;
+            for (i, factors) in factors.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+                let counter = [first.wrapping_add(i as u32), at.row as u32, at.head as u32, at.batch as u32];
+                *factors = philox(counter, self.seed).map(|word| if word < threshold { 0.0 } else { factor });
+            }
+            for (weight, factors) in weights.iter_mut().zip(factors.chunks_exact(S::LANES)) {
+                *weight = s.mul(*weight, s.load(factors));
+            }
+        }
+    }
+}
