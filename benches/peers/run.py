@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
-"""Times noren beside PyTorch's SDPA and FlexAttention in one run and prints the ratios.
+"""Times noren beside other projects' attention in one run and prints the ratios.
 
     python -m venv .venv && .venv/bin/pip install -r benches/peers/requirements.txt   # FlexAttention wants a C++ compiler
-    .venv/bin/python benches/peers/run.py [--masks full,causal,swa256,docs8] [--dims 64,128] [--len 4096] [--json]
+    .venv/bin/python benches/peers/run.py [--ops fwd,fwdbwd,decode] [--dtypes f32,bf16,f16] [--masks full,causal] [--dims 64]
+    .venv/bin/python benches/peers/run.py --peers all --len 1024
+    .venv/bin/python benches/peers/run.py --publish        # everything, and docs/performance.md from it
 
 Peers take turns, round after round, each measurement in a process of its own; a figure is the median of the rounds'
-medians, and a ratio is the median of the rounds' ratios (peer time / noren time: above 1, noren is faster).
-GFLOP/s count 4 * head_dim for each allowed pair of each head, whatever a peer computes beside.
+medians, and a ratio is the median of the rounds' ratios (peer time / noren time: above 1, noren is faster). A peer that is so
+slow that five runs take four times the budget is measured once only.
+GFLOP/s count operations of allowed pairs of each head, whatever a peer computes beside: 4 * head_dim forward and decoding,
+14 * head_dim forward and backward. GB/s of decoding count the allowed keys and values once for each key-value head.
 """
 
 import argparse
@@ -16,199 +20,260 @@ import platform
 import statistics
 import subprocess
 import sys
-import time
+import tomllib
 from datetime import date
+from importlib import metadata
 from pathlib import Path
 
 import masks as M
+import report
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-PEERS = ("noren", "sdpa", "sdpa_bool", "flex")
+NATIVE = {"candle": ("peer-candle", "flash"), "candle_plain": ("peer-candle", "plain"), "burn": ("peer-burn", "")}
+PEERS = ("noren", "sdpa", "sdpa_bool", "flex", "ort", *NATIVE)
+USUAL_PEERS = ("noren", "sdpa", "sdpa_bool", "flex")
+OPS = ("fwd", "fwdbwd", "decode")
+DTYPES = ("f32", "bf16", "f16")
+USUAL_MASKS = ("full", "causal", "swa256", "docs8")
+SIZE = {"f32": 4, "bf16": 2, "f16": 2}
+FLOP = {"fwd": 4, "fwdbwd": 14, "decode": 4}  # times head_dim, for each allowed pair
+
+# What --publish measures: ops, dtypes, masks, dims, lengths, peers.
+PUBLISHED = (
+    ("fwd", "f32", USUAL_MASKS, (64,), (4096,), PEERS),
+    ("fwd", "f32", USUAL_MASKS, (128,), (4096,), USUAL_PEERS),
+    ("fwd", "bf16,f16", USUAL_MASKS, (64, 128), (4096,), USUAL_PEERS),
+    ("fwdbwd", "f32,bf16", USUAL_MASKS, (64,), (4096,), ("noren", "sdpa", "sdpa_bool")),
+    ("decode", "f32,bf16,f16", ("full",), (128,), (1024, 32768), ("noren", "sdpa", "flex", "ort")),
+)
 
 
-class Unsupported(Exception):
-    """The peer cannot say this mask, or cannot run it here."""
+# --- building -----------------------------------------------------------------------------------------------------
+
+
+def target():
+    return Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
+
+
+def build(peers, command=False):
+    """Builds what is to be measured; returns the programs by peer, and None for those that do not build."""
+    cargo = ["cargo", "build", "--release", "-q"]
+    programs = {}
+    if "noren" in peers:
+        subprocess.run([*cargo, "-p", "noren", "--example", "peer"], cwd=ROOT, check=True)
+        programs["noren"] = target() / "release" / "examples" / "peer"
+    if command:
+        subprocess.run([*cargo, "-p", "noren-cli"], cwd=ROOT, check=True)
+        programs["command"] = target() / "release" / "noren"
+    native = [peer for peer in NATIVE if peer in peers]
+    if native:
+        # All at once: one by one, packages that they share would be built again with other features.
+        env = dict(os.environ, RUSTFLAGS="-C target-cpu=native", CARGO_TARGET_DIR=str(target() / "peers"))
+        done = subprocess.run([*cargo, "--keep-going"], cwd=HERE / "native", env=env)
+        paths = {peer: target() / "peers" / "release" / NATIVE[peer][0] for peer in native}
+        programs |= {peer: path if done.returncode == 0 and path.exists() else None for peer, path in paths.items()}
+    return programs
 
 
 # --- one measurement, in a process of its own ---------------------------------------------------------------------
 
 
-def torch_inputs(case):
-    import torch
-
-    torch.set_num_threads(case["threads"])
-    torch.manual_seed(0)
-    shape = (1, case["heads"], case["len"], case["dim"])
-    return torch, *(torch.randn(shape) for _ in range(3))
-
-
-def sdpa(case):
-    """scaled_dot_product_attention without a mask tensor."""
-    if case["mask"] not in ("full", "causal"):
-        raise Unsupported("no mask argument says it")
-    torch, q, k, v = torch_inputs(case)
-    causal = case["mask"] == "causal"
-    return lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+def arguments(case, programs):
+    peer = case["peer"]
+    if peer not in programs:
+        return [sys.executable, str(HERE / "peers.py"), json.dumps(case)]
+    keys = {"mask": "mask", "h": "heads", "hkv": "kv_heads", "d": "dim", "n": "n", "m": "m", "threads": "threads", "dtype": "dtype"}
+    given = [x for k, v in keys.items() for x in (f"--{k}", str(case[v]))]
+    # To noren's program a decode step is a forward pass of one query over many keys.
+    given += ["--op", "fwd" if case["op"] == "decode" else case["op"], "--budget", str(case["budget"])]
+    given += ["--runs", "15", "--minruns", "5"] if peer == "noren" else ["--impl", NATIVE[peer][1]]
+    return [str(programs[peer]), *given]
 
 
-def sdpa_bool(case):
-    """scaled_dot_product_attention with a dense boolean mask, made before the timed runs."""
-    if case["mask"] == "full":
-        raise Unsupported("needs no mask")
-    torch, q, k, v = torch_inputs(case)
-    keep = torch.from_numpy(M.dense_keep(case["mask"], case["heads"], case["len"]))
-    return lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=keep)
-
-
-def flex(case):
-    """FlexAttention, compiled; the block mask and the compilation come before the timed runs."""
-    torch, q, k, v = torch_inputs(case)
-    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-
-    n, heads = case["len"], case["heads"]
-    documents = torch.from_numpy(M.document_ids(n))
-    mods = {
-        "causal": lambda b, h, q, k: k <= q,
-        "swa256": lambda b, h, q, k: (k <= q) & (q - k < M.WINDOW),
-        "padding": lambda b, h, q, k: k < n // 2,
-        "docs8": lambda b, h, q, k: (documents[q] == documents[k]) & (k <= q),
-    }
-
-    def perhead(b, h, q, k):
-        group = h * 4 // heads
-        low = torch.where(group == 0, mods["causal"](b, h, q, k), mods["swa256"](b, h, q, k))
-        high = torch.where(group == 2, mods["docs8"](b, h, q, k), mods["padding"](b, h, q, k))
-        return torch.where(group < 2, low, high)
-
-    mod = perhead if case["mask"] == "perhead" else mods.get(case["mask"])
-    per_head = heads if case["mask"] == "perhead" else None
-    block_mask = mod and create_block_mask(mod, None, per_head, n, n, device="cpu")
-    compiled = torch.compile(flex_attention)
-    return lambda: compiled(q, k, v, block_mask=block_mask)
-
-
-def measure(case):
-    """Prints the times of one peer in milliseconds."""
-    import torch
-
-    try:
-        with torch.no_grad():
-            run = globals()[case["peer"]](case)
-            start = time.perf_counter()
-            run()  # compiles, warms up
-            once = time.perf_counter()
-            run()
-            once = time.perf_counter() - once
-            while time.perf_counter() - start < 0.3:
-                run()
-            times = []
-            for _ in range(max(5, min(15, int(case["budget"] / once)))):
-                start = time.perf_counter()
-                run()
-                times.append((time.perf_counter() - start) * 1e3)
-        print(json.dumps({"ms": times}))
-    except Unsupported as e:
-        print(json.dumps({"error": str(e)}))
-
-
-def measure_in_child(case, program):
-    """The times of one measurement in milliseconds, or None with the reason on stderr."""
+def measure(case, programs, timeout):
+    """`{"ms": [..]}`, or `{"error": ".."}`."""
+    if programs.get(case["peer"], True) is None:
+        return {"error": "does not build here"}
     threads = str(case["threads"])
-    env = dict(os.environ, OMP_NUM_THREADS=threads, MKL_NUM_THREADS=threads, RAYON_NUM_THREADS=threads)
-    if case["peer"] == "noren":
-        keys = {"mask": "mask", "h": "heads", "hkv": "heads", "d": "dim", "n": "len", "m": "len", "threads": "threads"}
-        args = [str(program)] + [x for k, v in keys.items() for x in (f"--{k}", str(case[v]))]
-        args += ["--dtype", "f32", "--op", "fwd", "--runs", "15", "--minruns", "5", "--budget", str(case["budget"])]
-    else:
-        args = [sys.executable, str(HERE / "run.py"), "--child", json.dumps(case)]
-    done = subprocess.run(args, capture_output=True, text=True, env=env, cwd=HERE)
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
+    env = dict(os.environ, **{name: threads for name in names})
+    command = arguments(case, programs)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=HERE, timeout=timeout)
+    except subprocess.TimeoutExpired:
+        return {"error": f"longer than {timeout:.0f} s"}
     lines = done.stdout.strip().splitlines()
-    result = json.loads(lines[-1]) if done.returncode == 0 and lines else {"error": done.stderr.strip()[-300:]}
-    if "error" in result and "no mask" not in result["error"]:
-        print(f"{case['peer']} {case['mask']}: {result['error']}", file=sys.stderr)
-    return result.get("ms")
+    if done.returncode == 0 and lines:
+        return json.loads(lines[-1])
+    last = done.stderr.strip().splitlines() or [""]
+    return {"error": f"ended with {done.returncode}: {last[-1][:200]}"}
 
 
 # --- the comparison -----------------------------------------------------------------------------------------------
 
 
-def build_noren():
-    subprocess.run(["cargo", "build", "--release", "-q", "-p", "noren", "--example", "peer"], cwd=ROOT, check=True)
-    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    return (target / "release" / "examples" / "peer").resolve()
-
-
-def compare(case, peers, rounds, program):
-    """One row: medians in milliseconds by peer and ratios to noren."""
-    medians = {peer: [] for peer in peers}
-    for _ in range(rounds):
+def compare(case, peers, rounds, programs, timeout):
+    """One row: medians by peer and ratios to noren, or why there is none."""
+    medians, errors = {peer: [] for peer in peers}, {}
+    for turn in range(rounds):
         for peer in peers:
-            if medians[peer] is None:
+            slow = medians[peer] and 5 * medians[peer][0] > 4e3 * case["budget"]
+            if peer in errors or slow:
                 continue
-            times = measure_in_child(dict(case, peer=peer), program)
-            medians[peer] = medians[peer] + [statistics.median(times)] if times else None
-    flop = 4 * case["dim"] * M.allowed_pairs(case["mask"], case["heads"], case["len"])
+            result = measure(dict(case, peer=peer), programs, timeout)
+            if "ms" in result:
+                medians[peer].append(statistics.median(result["ms"]))
+            else:
+                errors[peer] = result["error"]
+    n, m, heads, kv_heads = (case[x] for x in ("n", "m", "heads", "kv_heads"))
+    pairs = M.allowed_pairs(case["mask"], heads, n, m)
+    row = {k: v for k, v in case.items() if k != "budget"} | {"allowed": pairs, "peers": {}}
     ours = medians.get("noren")
-    row = dict(case, peers={})
-    for peer, ms in medians.items():
-        if ms is None:
+    for peer in peers:
+        if peer in errors:
+            row["peers"][peer] = {"error": errors[peer]}
             continue
-        middle = statistics.median(ms)
-        row["peers"][peer] = {"ms": round(middle, 3), "gflops": round(flop / middle / 1e6, 1)}
+        middle = statistics.median(medians[peer])
+        figure = {"ms": round(middle, 4), "gflops": round(FLOP[case["op"]] * case["dim"] * pairs / middle / 1e6, 2)}
+        if case["op"] == "decode":
+            read = 2 * pairs / heads * kv_heads * case["dim"] * SIZE[case["dtype"]]
+            figure["gb_per_s"] = round(read / middle / 1e6, 2)
         if ours and peer != "noren":
-            row["peers"][peer]["ratio"] = round(statistics.median(p / o for p, o in zip(ms, ours)), 2)
+            figure["ratio"] = round(statistics.median(p / o for p, o in zip(medians[peer], ours)), 3)
+        row["peers"][peer] = figure
     return row
+
+
+def cases(ops, dtypes, masks, dims, lens, args):
+    """Every combination. A decode step has one query, more heads than key-value heads, and by default no mask."""
+    for op in ops:
+        heads, kv_heads = (32, 8) if op == "decode" else (16, 16)
+        heads, kv_heads = args.heads or heads, args.kv_heads or args.heads or kv_heads
+        for length in lens:
+            for dtype in dtypes:
+                for dim in dims:
+                    for mask in masks or (("full",) if op == "decode" else USUAL_MASKS):
+                        n = 1 if op == "decode" else length
+                        yield dict(op=op, dtype=dtype, mask=mask, dim=dim, n=n, m=length, heads=heads, kv_heads=kv_heads,
+                                   threads=args.threads, budget=args.budget)
 
 
 def machine():
     name = next((l.split(":")[1].strip() for l in open("/proc/cpuinfo") if l.startswith("model name")), "unknown")
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
-    return f"{name}, {os.cpu_count()} cores, {platform.system()}; commit {commit.stdout.strip()}; {date.today()}"
+    return {"processor": name, "cores": os.cpu_count(), "system": platform.system(), "commit": commit.stdout.strip(),
+            "date": str(date.today())}
+
+
+def versions(peers):
+    found = {}
+    for package in ("torch", "onnxruntime"):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            pass
+    lock = HERE / "native" / "Cargo.lock"
+    if lock.exists() and set(NATIVE) & set(peers):
+        packages = tomllib.loads(lock.read_text())["package"]
+        found |= {p["name"]: p["version"] for p in packages if p["name"] in ("candle-nn", "burn-flex")}
+    return found
 
 
 def show(row, peers):
-    cells = [f"{row['mask']:8}", f"{row['dim']:>4}", f"{row['len']:>6}"]
+    cells = [f"{row['op']:6}", f"{row['dtype']:4}", f"{row['mask']:8}", f"{row['dim']:>4}", f"{row['m']:>6}"]
     for peer in peers:
-        figure = row["peers"].get(peer)
-        if figure is None:
+        figure = row["peers"].get(peer, {})
+        if "ms" not in figure:
             cells.append(f"{'-':>24}")
-        else:
-            ratio = f"{figure['ratio']:.2f}x" if "ratio" in figure else ""
-            cells.append(f"{figure['ms']:>9.2f} {figure['gflops']:>6.0f} {ratio:>7}")
+            continue
+        rate = figure.get("gb_per_s", figure["gflops"])
+        ratio = f"{figure['ratio']:.2f}x" if "ratio" in figure else ""
+        cells.append(f"{figure['ms']:>9.2f} {rate:>6.0f} {ratio:>7}")
     print("  ".join(cells), flush=True)
+
+
+def run(groups, args, document):
+    """Measures groups of (cases, peers), one row after the other; `document` grows and is saved with each."""
+    peers = [peer for peer in PEERS if any(peer in group for _, group in groups)]
+    programs = build(peers, args.publish)
+    document |= {"machine": machine(), "versions": versions(peers), "threads": args.threads, "peers": peers, "rows": []}
+    m = document["machine"]
+    print(f"# {m['processor']}, {m['cores']} cores, {args.threads} threads; commit {m['commit']}; {m['date']}")
+    print("# ms, GFLOP/s on allowed pairs (decode: GB/s), and peer time / noren time")
+    print("  ".join(["op    ", "type", "mask    ", " dim", "   len"] + [f"{peer:>24}" for peer in peers]), flush=True)
+    told = set()
+    for group, its_peers in groups:
+        for case in group:
+            row = compare(case, its_peers, args.rounds, programs, args.timeout)
+            document["rows"].append(row)
+            show(row, peers)
+            for peer, figure in row["peers"].items():
+                if "error" in figure and (peer, figure["error"]) not in told:
+                    told.add((peer, figure["error"]))
+                    print(f"# {peer}: {case['op']} {case['dtype']} {case['mask']}: {figure['error']}", file=sys.stderr)
+            save(document, args.json)
+    return programs
+
+
+def save(document, path):
+    if path:
+        Path(path).write_text(json.dumps(document, indent=1) + "\n")
+
+
+def publish(args, document):
+    """Measures what docs/performance.md shows, the machine's limits last, and writes it."""
+    args.json = args.json or ROOT / "docs" / "performance.json"
+    groups = []
+    for ops, dtypes, masks, dims, lens, peers in PUBLISHED:
+        lens = numbers(args.len) if args.len else lens
+        group = cases(ops.split(","), dtypes.split(","), masks, dims, lens, args)
+        groups.append((list(group), [p for p in peers if p in args.peers]))
+    programs = run(groups, args, document)
+    bench = [str(programs["command"]), "bench", "--json", "--budget", str(args.budget)]
+    if args.len:
+        bench += ["--lens", args.len]
+    document["bench"] = json.loads(subprocess.run(bench, capture_output=True, text=True, check=True).stdout)
+    save(document, args.json)
+    report.write(document, ROOT / "docs")
+
+
+def numbers(text):
+    return [int(x) for x in text.split(",")]
 
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--masks", default=",".join(M.MASKS))
-    p.add_argument("--peers", default=",".join(PEERS))
+    p.add_argument("--peers", help=f"a list of {', '.join(PEERS)}, or all [default: {', '.join(USUAL_PEERS)}]")
+    p.add_argument("--ops", default="fwd", help=f"a list of {', '.join(OPS)}")
+    p.add_argument("--dtypes", default="f32", help=f"a list of {', '.join(DTYPES)}")
+    p.add_argument("--masks", help=f"a list of {', '.join(M.MASKS)} [default: {', '.join(USUAL_MASKS)}; decode: full]")
     p.add_argument("--dims", default="64,128", help="head_dim, a list")
-    p.add_argument("--len", default="4096", help="sequence length, a list")
-    p.add_argument("--heads", type=int, default=16)
-    p.add_argument("--threads", type=int, default=2)
+    p.add_argument("--len", help="sequence length, a list; keys in the cache of decode [default: 4096]")
+    p.add_argument("--heads", type=int, help="query heads [default: 16, and 32 for decode]")
+    p.add_argument("--kv-heads", type=int, help="key-value heads [default: as many as heads, and 8 for decode]")
+    p.add_argument("--threads", type=int, default=os.cpu_count())
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--budget", type=float, default=3.0, help="seconds of timed runs aimed at, for each measurement")
-    p.add_argument("--json", action="store_true", help="one line of JSON for each row instead of the table")
-    p.add_argument("--child", help=argparse.SUPPRESS)
+    p.add_argument("--timeout", type=float, default=600.0, help="seconds after which a measurement is given up")
+    p.add_argument("--json", metavar="FILE", help="write everything to this file, after every row")
+    p.add_argument("--publish", action="store_true", help="measure what docs/performance.md shows, and write it")
+    p.add_argument("--plot", metavar="FILE", help="write docs/performance.md from such a file, measuring nothing")
     a = p.parse_args()
-    if a.child:
-        return measure(json.loads(a.child))
-    peers = a.peers.split(",")
-    unknown = set(peers) - set(PEERS) or set(a.masks.split(",")) - set(M.MASKS)
-    if unknown:
-        sys.exit(f"unknown: {', '.join(sorted(unknown))}; peers are {', '.join(PEERS)}, masks {', '.join(M.MASKS)}")
-    program = build_noren()
-    if not a.json:
-        print(f"# f32 forward, {a.heads} heads, {a.threads} threads; {machine()}")
-        print("# ms, GFLOP/s on allowed pairs, and peer time / noren time")
-        print("  ".join(["mask    ", " dim", "   len"] + [f"{peer:>24}" for peer in peers]))
-    for n in a.len.split(","):
-        for dim in a.dims.split(","):
-            for mask in a.masks.split(","):
-                case = {"mask": mask, "dim": int(dim), "len": int(n), "heads": a.heads, "threads": a.threads}
-                row = compare(dict(case, budget=a.budget), peers, a.rounds, program)
-                print(json.dumps(row), flush=True) if a.json else show(row, peers)
+    if a.plot:
+        return report.write(json.loads(Path(a.plot).read_text()), ROOT / "docs")
+    usual = PEERS if a.publish or a.peers == "all" else USUAL_PEERS
+    a.peers = usual if a.peers in (None, "all") else tuple(a.peers.split(","))
+    for name, given, known in (("peers", a.peers, PEERS), ("ops", a.ops.split(","), OPS),
+                               ("dtypes", a.dtypes.split(","), DTYPES), ("masks", (a.masks or "full").split(","), M.MASKS)):
+        if unknown := sorted(set(given) - set(known)):
+            sys.exit(f"--{name}: unknown: {', '.join(unknown)}; there are {', '.join(known)}")
+    document = {}
+    if a.publish:
+        return publish(a, document)
+    masks = a.masks and a.masks.split(",")
+    group = cases(a.ops.split(","), a.dtypes.split(","), masks, numbers(a.dims), numbers(a.len or "4096"), a)
+    run([(list(group), list(a.peers))], a, document)
 
 
 if __name__ == "__main__":

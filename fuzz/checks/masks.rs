@@ -50,7 +50,7 @@ pub(crate) fn facts(data: &[u8]) {
 
 /// The plan allows the cells that the definition allows.
 fn plan_is_exact(bound: &BoundMask) {
-    let plan = bound.plan_with(&PlanOptions { block_q: 4, block_kv: 4 });
+    let plan = bound.plan_with(&PlanOptions { block_q: 4, block_kv: 4, ..PlanOptions::default() });
     let shape = bound.shape();
     for batch in 0..shape.batch_len() {
         for head in 0..shape.head_count() {

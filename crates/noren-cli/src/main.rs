@@ -2,6 +2,7 @@
 
 mod args;
 mod attend;
+mod bench;
 mod diff;
 mod explain;
 mod failure;
@@ -45,6 +46,7 @@ Examples:
   noren diff 'causal & window(left=3)' 'sliding(4)'
   noren attend
   noren attend qkv.safetensors --mask 'causal & padding' --lengths 5,3 -o out.safetensors
+  noren bench --quick
 
 Masks are put in quotes, because the shell has its own meaning for & | ! and parentheses.
 Atoms: full none causal window sliding chunk stride prefix keys queries global padding documents
@@ -64,6 +66,8 @@ enum Command {
     Diff(diff::DiffArgs),
     /// Compute masked attention over tensors in a file, or over an example that comes with this program
     Attend(attend::AttendArgs),
+    /// Measure the limits of this machine, and how much of them attention reaches
+    Bench(bench::BenchArgs),
     /// Print a completion script for a shell
     #[command(after_help = "Examples:\n  noren completions bash > ~/.local/share/bash-completion/completions/noren")]
     Completions {
@@ -106,6 +110,7 @@ fn run(cli: &Cli) -> Result<Verdict> {
         Command::Explain(args) => explain::run(args, &mut screen),
         Command::Diff(args) => diff::run(args, &mut screen),
         Command::Attend(args) => attend::run(args, &mut screen),
+        Command::Bench(args) => bench::run(args, &mut screen),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "noren", &mut script);

@@ -42,7 +42,7 @@ impl BlockArgs {
                 return Err(Failure::new(format!("{name} is 0: give at least 1")));
             }
         }
-        Ok(PlanOptions { block_q: self.block_q, block_kv: self.block_kv })
+        Ok(PlanOptions { block_q: self.block_q, block_kv: self.block_kv, ..PlanOptions::default() })
     }
 }
 

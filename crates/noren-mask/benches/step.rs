@@ -4,8 +4,12 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use noren_mask::{Facts, Mask, Shape};
 use std::hint::black_box;
 
-const MASKS: [&str; 4] =
-    ["causal", "sliding(4096) | causal & keys(0..4)", "causal & documents", "keys(..32767) | tree(parents=[-1], start=32767)"];
+const MASKS: [&str; 4] = [
+    "causal",
+    "sliding(4096) | causal & keys(0..4)",
+    "causal & documents",
+    "keys(..32767) | tree(parents=[-1], start=32767)",
+];
 
 fn step(c: &mut Criterion) {
     let shape = Shape::cached(32767, 1).heads(32).kv_heads(8);

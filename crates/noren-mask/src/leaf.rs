@@ -231,6 +231,31 @@ impl Neighborhood {
         });
     }
 
+    /// The dilation along a line.
+    pub(crate) fn step(&self) -> i64 {
+        self.dims[2][2]
+    }
+
+    /// A number that divides the distance from a query to every key it reads; 0 when it reads only itself.
+    pub(crate) fn modulus(&self) -> u64 {
+        let [_, [d1, ..], [d2, ..]] = self.dims;
+        let sizes = [d1 * d2, d2, 1];
+        // a product too large to hold is a distance that nothing has
+        let steps = self.dims.iter().zip(sizes).filter(|(dim, _)| dim[1] > 1);
+        steps.fold(0, |all, (dim, size)| gcd(all, dim[2].checked_mul(size).unwrap_or(0) as u64))
+    }
+
+    /// For each line that the query reads, the keys from the first to the last that it reads there.
+    pub(crate) fn lines_of(&self, frame: &Frame, q: i64, keys: (u32, u32), emit: &mut impl FnMut(u32, u32)) {
+        if (0..self.cells()).contains(&q) {
+            let [width, _, step] = self.dims[2];
+            let (first, count) = self.window(2, q % width);
+            self.lines(q, |line| {
+                frame.emit(line + first, line + first + (count - 1) * step + 1, keys, emit);
+            });
+        }
+    }
+
     /// Bounds for the rows `rows`. Queries of one grid line differ in the last dimension only, where windows move with them,
     /// so the line's first and last query speak for all; a dilated line has the hull for an upper and no lower bound.
     pub(crate) fn bounds(&self, frame: &Frame, rows: Range<u32>) -> Bounds {
@@ -263,4 +288,8 @@ impl Neighborhood {
         }
         bounds.unwrap_or_else(|| Bounds::exact(IntervalSet::new()))
     }
+}
+
+pub(crate) fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
 }

@@ -111,7 +111,7 @@ impl Pattern {
 
     /// For a leaf: calls `emit(start, end)` with the allowed keys of query row `row` within `keys`; pieces come in any order
     /// and may overlap.
-    fn row(&self, frame: &Frame, row: u32, keys: (u32, u32), emit: &mut impl FnMut(u32, u32)) {
+    pub(crate) fn row(&self, frame: &Frame, row: u32, keys: (u32, u32), emit: &mut impl FnMut(u32, u32)) {
         let q = frame.query(row);
         match self {
             Pattern::Band { lo, hi } => {
@@ -175,7 +175,7 @@ impl Pattern {
     }
 
     /// The first row after `row` that may read other keys than `row` does.
-    fn alike(&self, frame: &Frame, row: u32) -> u32 {
+    pub(crate) fn alike(&self, frame: &Frame, row: u32) -> u32 {
         let q = frame.query(row);
         let at = |position: Option<i64>| {
             position.map_or(frame.q_len, |p| (p - frame.offset).clamp(0, u32::MAX.into()) as u32)
@@ -257,12 +257,15 @@ impl Pattern {
         }
     }
 
-    /// Exact union and intersection of a leaf's rows.
-    fn bounds_by_rows(&self, frame: &Frame, rows: Range<u32>) -> Bounds {
+    /// Exact union and intersection of a leaf's rows, which ascend.
+    pub(crate) fn bounds_by_rows(&self, frame: &Frame, rows: impl Iterator<Item = u32>) -> Bounds {
         let mut bounds: Option<Bounds> = None;
-        let mut row = rows.start;
+        let mut next = 0;
         let mut pieces: SmallVec<[Range<u32>; 16]> = SmallVec::new();
-        while row < rows.end {
+        for row in rows {
+            if row < next {
+                continue;
+            }
             pieces.clear();
             self.row(frame, row, (0, frame.kv_len), &mut |a, z| pieces.push(a..z));
             let set: IntervalSet = pieces.iter().cloned().collect();
@@ -270,7 +273,7 @@ impl Pattern {
                 None => Bounds::exact(set),
                 Some(b) => Bounds { upper: b.upper.union(&set), lower: b.lower.intersect(&set) },
             });
-            row = self.alike(frame, row);
+            next = self.alike(frame, row);
         }
         bounds.unwrap_or_else(|| Bounds::unknown(frame.kv_len))
     }
@@ -285,8 +288,14 @@ impl Pattern {
                 words.iter_mut().for_each(|w| *w = !*w);
                 clear_tails(words, stride, keys.len());
             }
-            Pattern::And(parts) => fill_all(parts, frame, rows, keys, words, u64::MAX, |a, b| a & b),
-            Pattern::Or(parts) => fill_all(parts, frame, rows, keys, words, 0, |a, b| a | b),
+            Pattern::And(parts) => {
+                let fill = |p: &Pattern, words: &mut [u64]| p.fill(frame, rows.clone(), keys, words);
+                fill_all(parts, words, keys.len(), u64::MAX, fill, |a, b| a & b);
+            }
+            Pattern::Or(parts) => {
+                let fill = |p: &Pattern, words: &mut [u64]| p.fill(frame, rows.clone(), keys, words);
+                fill_all(parts, words, keys.len(), 0, fill, |a, b| a | b);
+            }
             _ => {
                 words.fill(0);
                 let mut row = rows.start;
@@ -342,30 +351,29 @@ impl Pattern {
     }
 }
 
-/// Fills the first part into `words` and combines the others into it.
-fn fill_all(
+/// Fills the first part into `words`, which are those of rows of `keys` keys, and combines the others into it.
+pub(crate) fn fill_all(
     parts: &[Pattern],
-    frame: &Frame,
-    rows: Range<u32>,
-    keys: Interval,
     words: &mut [u64],
+    keys: u32,
     neutral: u64,
+    fill: impl Fn(&Pattern, &mut [u64]),
     combine: impl Fn(u64, u64) -> u64,
 ) {
     let Some((first, rest)) = parts.split_first() else {
         words.fill(neutral);
-        clear_tails(words, row_words(keys.len()), keys.len());
+        clear_tails(words, row_words(keys), keys);
         return;
     };
-    first.fill(frame, rows.clone(), keys, words);
+    fill(first, words);
     let mut other: SmallVec<[u64; 128]> = smallvec![0; if rest.is_empty() { 0 } else { words.len() }];
     for part in rest {
-        part.fill(frame, rows.clone(), keys, &mut other);
+        fill(part, &mut other);
         words.iter_mut().zip(&other).for_each(|(w, o)| *w = combine(*w, *o));
     }
 }
 
-fn clear_tails(words: &mut [u64], stride: usize, keys: u32) {
+pub(crate) fn clear_tails(words: &mut [u64], stride: usize, keys: u32) {
     if !keys.is_multiple_of(64) {
         let keep = (1u64 << (keys % 64)) - 1;
         words.iter_mut().skip(stride - 1).step_by(stride).for_each(|w| *w &= keep);
@@ -373,7 +381,7 @@ fn clear_tails(words: &mut [u64], stride: usize, keys: u32) {
 }
 
 /// Sets bits `start..end`.
-fn set_bits(words: &mut [u64], start: u32, end: u32) {
+pub(crate) fn set_bits(words: &mut [u64], start: u32, end: u32) {
     let (first, last) = (start as usize / 64, (end - 1) as usize / 64);
     let head = u64::MAX << (start % 64);
     let tail = u64::MAX >> (63 - (end - 1) % 64);

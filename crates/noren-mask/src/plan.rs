@@ -2,9 +2,12 @@
 
 use crate::bind::{BoundMask, Resolved};
 use crate::interval::{Interval, IntervalSet};
+use crate::order::{Group, Order};
 use crate::pattern::row_words;
+use crate::reorder::{MOST_CLASSES, Reordering};
 use crate::shape::Shape;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -36,7 +39,7 @@ impl TileSpan {
     }
 }
 
-/// Query rows `start..end` and the keys they read: spans ascending and disjoint. What is in no span is not allowed.
+/// Query rows `start..end` and the keys they read, by their places in the plan's order: spans ascending and disjoint. What is in no span is not allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tile<'a> {
     /// First query row.
@@ -67,11 +70,41 @@ pub struct PlanOptions {
     pub block_q: u32,
     /// Width of the key tiles in which statistics and the transposed view count.
     pub block_kv: u32,
+    /// Whether queries and keys may be put in another order.
+    #[serde(default = "never")]
+    pub reorder: Reorder,
+}
+
+/// Plans written before there were orders have none.
+fn never() -> Reorder {
+    Reorder::Never
+}
+
+/// Whether a plan may put queries and keys in another order, in which its tiles are full. The set of cells is the same.
+///
+/// `causal & stride(8)` allows an eighth of the causal cells, but no tile of it is empty. By residue classes of the positions
+/// modulo 8, it is a causal mask for each class. In `window(left=256, right=256) | global([5, 900])` two rows read
+/// everything; put in a tile of their own they cost two rows, not two tiles.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Reorder {
+    /// By residue classes where every distance is a multiple of one number, whatever the sizes: all keys of a row are then in
+    /// one class and stay in ascending order. Queries of a `global(..)` are gathered when that saves something, which nothing
+    /// but the cost shows. What changes the order in which a row adds its keys in another way is done only where it saves an
+    /// eighth of the cost, and a million cells.
+    #[default]
+    Auto,
+    /// Every query and key at its own place.
+    Never,
+    /// Wherever the mask suggests an order, whatever it saves.
+    Always,
+    /// By residue classes of positions by this modulus (at most 4096), whatever the mask.
+    Residues(u32),
 }
 
 impl Default for PlanOptions {
     fn default() -> Self {
-        PlanOptions { block_q: 96, block_kv: 64 }
+        PlanOptions { block_q: 96, block_kv: 64, reorder: Reorder::Auto }
     }
 }
 
@@ -80,11 +113,19 @@ const MAX_SPANS: usize = 256;
 /// Shorter full runs beside mixed ones, and shorter gaps between spans, cost a kernel more than they save.
 const MIN_RUN: u32 = 16;
 
+/// Residue classes of at most this many rows share tiles.
+const SMALL_CLASS: u32 = 16;
+
 /// The plan of one distinct pattern: query tiles and their spans. It holds for every (batch, head) that
 /// [`Plan::pattern_of`] maps to it.
+///
+/// Where [`query_order`](Self::query_order) or [`key_order`](Self::key_order) is given, tiles, spans and bits speak of *places*
+/// in these orders, and [`query_at`](Self::query_at) and [`key_at`](Self::key_at) say which query row and key stands there.
 #[derive(Clone, Debug)]
 pub struct PatternPlan {
     resolved: Resolved,
+    /// `None`: places are indices.
+    reordering: Option<Box<Reordering>>,
     /// First row of each tile, and the number of rows at the end.
     rows: Vec<u32>,
     /// First span of each tile, and the number of spans at the end.
@@ -92,15 +133,83 @@ pub struct PatternPlan {
     spans: Vec<TileSpan>,
 }
 
+/// Orders with more runs than this are not tried: they would cost more than they save.
+const MOST_RUNS: u64 = 4096;
+/// The part of a pattern's cost that an order must save before [`Reorder::Auto`] changes the order of a row's keys for it.
+const GAIN: u64 = 8;
+/// And the cells: small plans keep the order of keys, so that it does not hang on a little more or less of them.
+const LEAST_GAIN: u64 = 1 << 20;
+
 impl PatternPlan {
     pub(crate) fn new(resolved: &Resolved, options: &PlanOptions) -> Self {
+        let Resolved { frame, pattern } = resolved;
+        let none = IntervalSet::new();
+        let cut = |modulus: u32, rows: &IntervalSet, keys: &IntervalSet| {
+            let reordering = Reordering::new(pattern, frame, modulus, rows, keys);
+            Self::cut(resolved, options.block_q, Some(reordering))
+        };
+        let natural = || Self::cut(resolved, options.block_q, None);
+        let modulus = match options.reorder {
+            Reorder::Never => return natural(),
+            Reorder::Residues(modulus) if modulus < 2 => return natural(),
+            Reorder::Residues(modulus) => return cut(modulus.min(MOST_CLASSES), &none, &none),
+            Reorder::Auto | Reorder::Always => pattern.modulus(),
+        };
+        if (2..=u64::from(MOST_CLASSES)).contains(&modulus) {
+            return cut(modulus as u32, &none, &none);
+        }
+
+        let (mut rows, mut keys) = (IntervalSet::new(), IntervalSet::new());
+        pattern.global(&mut rows, &mut keys);
+        let few = |set: &IntervalSet, len: u32| set.count() <= u64::from(len / 4);
+        let rows = if few(&rows, frame.q_len) { rows } else { none.clone() };
+        // one run of keys is one run already
+        let keys = if few(&keys, frame.kv_len) && keys.as_slice().len() > 1 { keys } else { none.clone() };
+        let modulus = pattern.any_modulus();
+        let fits =
+            |modulus: u32| u64::from(modulus) * (rows.as_slice().len() + keys.as_slice().len() + 1) as u64 <= MOST_RUNS;
+        let found = !rows.is_empty() || !keys.is_empty();
+        if options.reorder == Reorder::Always {
+            return match fits(modulus) && (found || modulus > 1) {
+                true => cut(modulus, &rows, &keys),
+                false => natural(),
+            };
+        }
+        let mut best = natural();
+        if !rows.is_empty() && fits(1) {
+            let gathered = cut(1, &rows, &none);
+            best = if gathered.cost() < best.cost() { gathered } else { best };
+        }
+        let with_keys = (fits(1) && !keys.is_empty()).then_some(1);
+        let with_classes = (fits(modulus) && modulus > 1).then_some(modulus);
+        for modulus in with_keys.into_iter().chain(with_classes) {
+            let other = cut(modulus, &rows, &keys);
+            let least = best.cost() / GAIN;
+            if other.cost() + least.max(LEAST_GAIN) <= best.cost() {
+                best = other;
+            }
+        }
+        best
+    }
+
+    /// Cuts the rows into tiles and finds their spans.
+    fn cut(resolved: &Resolved, block_q: u32, reordering: Option<Reordering>) -> Self {
         let q_len = resolved.frame.q_len;
-        let mut plan =
-            PatternPlan { resolved: resolved.clone(), rows: vec![0], first_span: vec![0], spans: Vec::new() };
+        let mut plan = PatternPlan {
+            resolved: resolved.clone(),
+            reordering: reordering.map(Box::new),
+            rows: vec![0],
+            first_span: vec![0],
+            spans: Vec::new(),
+        };
         let mut start = 0;
         while start < q_len {
-            let end = plan.tile_end(start, options.block_q);
-            let bounds = resolved.pattern.bounds(&resolved.frame, start..end);
+            let end = plan.tile_end(start, block_q);
+            let Resolved { frame, pattern } = resolved;
+            let bounds = match &plan.reordering {
+                None => pattern.bounds(frame, start..end),
+                Some(order) => pattern.ordered_bounds(frame, order, start..end),
+            };
             append_spans(&mut plan.spans, &bounds.upper, &bounds.lower);
             plan.rows.push(end);
             plan.first_span.push(plan.spans.len() as u32);
@@ -114,8 +223,71 @@ impl PatternPlan {
     /// begins with that content.
     fn tile_end(&self, start: u32, block_q: u32) -> u32 {
         let Resolved { frame, pattern } = &self.resolved;
-        let end = (start.saturating_add(block_q)).min(frame.q_len);
-        pattern.last_border(frame, start + block_q / 2, end).filter(|b| (start + 1..end).contains(b)).unwrap_or(end)
+        let Some(order) = &self.reordering else {
+            let end = (start.saturating_add(block_q)).min(frame.q_len);
+            let border = pattern.last_border(frame, start + block_q / 2, end);
+            return border.filter(|b| (start + 1..end).contains(b)).unwrap_or(end);
+        };
+        let queries = &order.queries;
+        let groups = &queries.groups()[queries.group_at(start)..];
+        let end = start.saturating_add(block_q).min(groups[0].end);
+        if end == groups[0].end {
+            // classes of a few rows and keys cost less together than what every tile costs
+            let small = |g: &&Group| {
+                g.class.is_some() && g.end - g.start <= SMALL_CLASS && frame.kv_len / order.modulus() <= 4 * SMALL_CLASS
+            };
+            let together = groups.iter().take_while(|g| small(g) && g.end - start <= block_q);
+            return together.last().map_or(end, |g| g.end);
+        }
+        let (after, upto) = (queries.origin(start + block_q / 2), queries.origin(end));
+        // rows of a class lie far apart, and their borders are not worth looking at each row between them
+        let near = upto.saturating_sub(after) <= block_q.saturating_mul(4);
+        let border = if near { pattern.last_border(frame, after, upto) } else { None };
+        let place = border.map(|index| queries.place(&groups[0], index));
+        place.filter(|b| (start + 1..end).contains(b)).unwrap_or(end)
+    }
+
+    /// About what a kernel takes, in cells: rows and keys come in vectors, and spans and tiles have a cost of their own.
+    fn cost(&self) -> u64 {
+        let span = |s: &TileSpan| u64::from(s.keys()) + 24;
+        let tile = |t: Tile<'_>| u64::from(t.rows().next_multiple_of(6)) * t.spans.iter().map(span).sum::<u64>() + 2048;
+        self.tiles().map(tile).sum()
+    }
+
+    /// The order of query rows; `None` when every row is at its own place.
+    pub fn query_order(&self) -> Option<&Order> {
+        self.reordering.as_ref().map(|order| &order.queries).filter(|order| !order.is_identity())
+    }
+
+    /// The order of keys; `None` when every key is at its own place.
+    pub fn key_order(&self) -> Option<&Order> {
+        self.reordering.as_ref().and_then(|order| order.keys.as_ref()).filter(|order| !order.is_identity())
+    }
+
+    /// The query row at place `place`.
+    ///
+    /// # Panics
+    /// When `place` is not below [`q_len`](Self::q_len) and the plan is reordered.
+    pub fn query_at(&self, place: u32) -> u32 {
+        self.query_order().map_or(place, |order| order.origin(place))
+    }
+
+    /// The key at place `place`.
+    ///
+    /// # Panics
+    /// When `place` is not below [`kv_len`](Self::kv_len) and the plan is reordered.
+    pub fn key_at(&self, place: u32) -> u32 {
+        self.key_order().map_or(place, |order| order.origin(place))
+    }
+
+    /// What was reordered, `None` when nothing was: `8 residue classes`.
+    pub fn reordered(&self) -> Option<String> {
+        self.reordering.as_ref().map(|order| order.to_string())
+    }
+
+    /// The cells that a kernel would compute without the order.
+    pub(crate) fn computed_in_place(&self, block_q: u32) -> u64 {
+        Self::cut(&self.resolved, block_q, None).tiles().map(|t| t.computed()).sum()
     }
 
     /// Number of query rows.
@@ -150,7 +322,7 @@ impl PatternPlan {
         ends.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).map_or(0..0, |(a, z)| a..z)
     }
 
-    /// Exact cells of `rows` x `keys`: bit `i % 64` of word `i / 64` of row `r` is set when query row `rows.start + r` may read
+    /// Exact cells of `rows` x `keys`, both by their places: bit `i % 64` of word `i / 64` of row `r` is set when query row `rows.start + r` may read
     /// key `keys.start + i`. Each row takes `keys.len().div_ceil(64)` words; bits beyond `keys` are 0. Overwrites `words`.
     ///
     /// # Panics
@@ -160,13 +332,19 @@ impl PatternPlan {
         assert!(rows.start <= rows.end && rows.end <= frame.q_len, "rows {rows:?} of {}", frame.q_len);
         assert!(keys.start <= keys.end && keys.end <= frame.kv_len, "keys {keys:?} of {}", frame.kv_len);
         assert_eq!(words.len(), rows.len() * row_words(keys.len() as u32), "words for {rows:?} x {keys:?}");
-        if !words.is_empty() {
-            pattern.fill(frame, rows, Interval::new(keys.start, keys.end), words);
+        if words.is_empty() {
+            return;
+        }
+        match &self.reordering {
+            None => pattern.fill(frame, rows, Interval::new(keys.start, keys.end), words),
+            Some(order) => pattern.ordered_fill(frame, order, rows, keys, words),
         }
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        4 * (self.rows.len() + self.first_span.len()) + size_of::<TileSpan>() * self.spans.len()
+        let orders =
+            self.reordering.as_ref().map_or(0, |r| r.queries.bytes() + r.keys.as_ref().map_or(0, Order::bytes));
+        orders + 4 * (self.rows.len() + self.first_span.len()) + size_of::<TileSpan>() * self.spans.len()
     }
 }
 
@@ -202,7 +380,7 @@ impl BoundMask {
     /// The plan cut as `options` says; block sizes of 0 count as 1.
     pub fn plan_with(&self, options: &PlanOptions) -> Plan {
         let start = Instant::now();
-        let options = PlanOptions { block_q: options.block_q.max(1), block_kv: options.block_kv.max(1) };
+        let options = PlanOptions { block_q: options.block_q.max(1), block_kv: options.block_kv.max(1), ..*options };
         let patterns = self.resolved().iter().map(|r| PatternPlan::new(r, &options)).collect();
         Plan { bound: self.clone(), options, patterns, planning_time: start.elapsed() }
     }
@@ -222,6 +400,14 @@ impl Plan {
     /// How it was cut.
     pub fn options(&self) -> &PlanOptions {
         &self.options
+    }
+
+    /// The same plan with every query and key at its own place, for what reads tiles and knows no order.
+    pub fn in_place(&self) -> Cow<'_, Plan> {
+        match self.patterns.iter().any(|p| p.reordering.is_some()) {
+            true => Cow::Owned(self.bound.plan_with(&PlanOptions { reorder: Reorder::Never, ..self.options })),
+            false => Cow::Borrowed(self),
+        }
     }
 
     /// The distinct patterns.

@@ -4,12 +4,15 @@
 //! read it, its tiles:
 //!
 //! ```json
-//! {"version": 1, "mask": "causal", "shape": {"q_len": 4, "...": 0}, "facts": {}, "options": {"block_q": 96, "block_kv": 64},
+//! {"version": 1, "mask": "causal", "shape": {"q_len": 4, "...": 0}, "facts": {},
+//!  "options": {"block_q": 96, "block_kv": 64, "reorder": "auto"},
 //!  "pattern_of": [0], "patterns": [{"rows": [0, 4], "spans": [[[0, 4, "mixed"]]]}]}
 //! ```
 //!
 //! `pattern_of` has one entry for each (batch, head), batch-major. `rows` are the first query rows of the tiles and the number
-//! of rows; `spans` holds one list for each tile of `[first key, first key after, "full" or "mixed"]`. Reading never trusts
+//! of rows; `spans` holds one list for each tile of `[first key, first key after, "full" or "mixed"]`. A pattern whose queries
+//! or keys are reordered says so in `query_order` and `key_order`, lists of `[first index, step, number of indices]`; rows and spans
+//! are then places in these orders. Reading never trusts
 //! the tiles: the mask is bound and planned again, and a plan that says anything else is refused.
 
 use crate::Error;
@@ -17,7 +20,9 @@ use crate::bind::BoundMask;
 use crate::facts::Facts;
 use crate::json::{At, Json};
 use crate::mask::Mask;
-use crate::plan::{Kind, PatternPlan, Plan, PlanOptions, TileSpan};
+use crate::order::Order;
+use crate::plan::{Kind, PatternPlan, Plan, PlanOptions, Reorder, TileSpan};
+use crate::reorder::MOST_CLASSES;
 use crate::shape::Shape;
 use serde::de::{Deserialize, Deserializer, Error as _};
 use serde::ser::{Error as _, Serialize, SerializeStruct, Serializer};
@@ -120,9 +125,10 @@ fn read_plan(at: &At<'_>) -> Result<Plan, Error> {
     }
     at.only(&["version", "mask", "shape", "facts", "options", "pattern_of", "patterns"])?;
     let options = at.needed("options")?;
-    options.only(&["block_q", "block_kv"])?;
+    options.only(&["block_q", "block_kv", "reorder"])?;
     let block = |key| options.needed(key)?.whole("a block size", 1, u32::MAX.into()).map(|n| n as u32);
-    let options = PlanOptions { block_q: block("block_q")?, block_kv: block("block_kv")? };
+    let options =
+        PlanOptions { block_q: block("block_q")?, block_kv: block("block_kv")?, reorder: read_reorder(&options)? };
     let (mask, shape, facts) = read_parts(at)?;
 
     // Lists that are too short are refused first, so that what is given bounds the work of planning.
@@ -135,7 +141,7 @@ fn read_plan(at: &At<'_>) -> Result<Plan, Error> {
     let patterns = at.needed("patterns")?;
     let fewest = shape.q_len().div_ceil(options.block_q as usize);
     for pattern in patterns.items("a list of patterns")? {
-        pattern.only(&["rows", "spans"])?;
+        pattern.only(&["rows", "spans", "query_order", "key_order"])?;
         let rows = pattern.needed("rows")?;
         let tiles = rows.items("a list of rows")?.len().saturating_sub(1);
         if tiles < fewest {
@@ -156,6 +162,12 @@ fn read_plan(at: &At<'_>) -> Result<Plan, Error> {
     let plan = bound.plan_with(&options);
     for (given, made) in patterns.items("a list of patterns")?.zip(plan.patterns()) {
         let (rows, spans) = (given.needed("rows")?, given.needed("spans")?);
+        for (key, order) in [("query_order", made.query_order()), ("key_order", made.key_order())] {
+            let entry = given.field(key);
+            if !is_order(entry.as_ref().map(|at| at.value), order) {
+                return differs(entry.as_ref().unwrap_or(&given));
+            }
+        }
         let ends = made.tiles().map(|tile| tile.end);
         let given_rows = rows.items("a list of rows")?;
         if given_rows.len() != made.tile_count() + 1 {
@@ -177,6 +189,39 @@ fn read_plan(at: &At<'_>) -> Result<Plan, Error> {
         }
     }
     Ok(plan)
+}
+
+/// `"auto"`, `"never"`, `"always"` or `{"residues": 8}`; plans written before there were orders have none.
+fn read_reorder(options: &At<'_>) -> Result<Reorder, Error> {
+    let Some(at) = options.field("reorder") else { return Ok(Reorder::Never) };
+    if let Some(residues) = at.field("residues") {
+        at.only(&["residues"])?;
+        let modulus = residues.whole("a modulus", 0, MOST_CLASSES.into())?;
+        return Ok(Reorder::Residues(modulus as u32));
+    }
+    match at.text("how to reorder")? {
+        "auto" => Ok(Reorder::Auto),
+        "never" => Ok(Reorder::Never),
+        "always" => Ok(Reorder::Always),
+        other => Err(at.error(format!(r#"is "{other}": give "auto", "never", "always" or {{"residues": 8}}"#))),
+    }
+}
+
+fn is_order(value: Option<&Json>, order: Option<&Order>) -> bool {
+    let is_run = |value: &Json, (start, step, len): (u32, u32, u32)| match value {
+        Json::List(parts) => match &parts[..] {
+            [a, b, c] => [(a, start), (b, step), (c, len)].iter().all(|(value, n)| is_whole(value, *n as usize)),
+            _ => false,
+        },
+        _ => false,
+    };
+    match (value, order) {
+        (None, None) => true,
+        (Some(Json::List(list)), Some(order)) => {
+            list.len() == order.runs().len() && list.iter().zip(order.runs()).all(|(value, run)| is_run(value, run))
+        }
+        _ => false,
+    }
 }
 
 fn is_whole(value: &Json, number: usize) -> bool {
@@ -254,14 +299,22 @@ impl<'de> Deserialize<'de> for Plan {
     }
 }
 
-/// `{"rows": [..], "spans": [[[first key, first key after, "full"], ..], ..]}`.
+/// `{"rows": [..], "spans": [[[first key, first key after, "full"], ..], ..]}`, with `query_order` and `key_order` where there are.
 impl Serialize for PatternPlan {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let rows: Vec<u32> = std::iter::once(0).chain(self.tiles().map(|tile| tile.end)).collect();
         let spans: Vec<&[TileSpan]> = self.tiles().map(|tile| tile.spans).collect();
-        let mut object = serializer.serialize_struct("PatternPlan", 2)?;
+        let orders = [("query_order", self.query_order()), ("key_order", self.key_order())];
+        let mut object =
+            serializer.serialize_struct("PatternPlan", 2 + orders.iter().filter(|o| o.1.is_some()).count())?;
         object.serialize_field("rows", &rows)?;
         object.serialize_field("spans", &spans)?;
+        for (key, order) in orders {
+            match order {
+                Some(order) => object.serialize_field(key, &order.runs().collect::<Vec<_>>())?,
+                None => object.skip_field(key)?,
+            }
+        }
         object.end()
     }
 }

@@ -25,6 +25,9 @@ pub struct Stats {
     pub computed: u128,
     /// `computed / allowed`; 1 is the best, 0 when nothing is allowed.
     pub computed_per_allowed: f64,
+    /// What [`Reorder`](crate::Reorder) did; absent when all queries and keys are at their own places.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reordered: Option<Reordered>,
     /// Query rows (of all batch rows and heads) that may read nothing.
     pub empty_rows: u128,
     /// Tiles of `block_q` by `block_kv` cells in which everything is allowed.
@@ -41,11 +44,23 @@ pub struct Stats {
     pub planning_seconds: f64,
 }
 
+/// What putting queries and keys in another order gains.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Reordered {
+    /// How, for each of the distinct patterns that are reordered: `8 residue classes`; equal ones once.
+    pub how: Vec<String>,
+    /// Distinct patterns that are reordered.
+    pub patterns: usize,
+    /// Cells that a kernel would compute without.
+    pub computed_in_place: u128,
+}
+
 /// Counts of one pattern.
 #[derive(Clone, Copy, Default)]
 struct Counts {
     allowed: u64,
     computed: u64,
+    computed_in_place: u64,
     empty_rows: u64,
     full_tiles: u64,
     mixed_tiles: u64,
@@ -55,18 +70,31 @@ struct Counts {
 impl Plan {
     /// Counts cells exactly. Mixed spans are looked at cell by cell (64 at a time), so this can take longer than planning.
     pub fn stats(&self) -> Stats {
-        let counts: Vec<Counts> = self.patterns().iter().map(|p| count(p, self.options().block_kv)).collect();
+        let count = |p: &PatternPlan| {
+            let mut counts = count(p, self.options().block_kv);
+            counts.computed_in_place = match p.reordered() {
+                Some(_) => p.computed_in_place(self.options().block_q),
+                None => counts.computed,
+            };
+            counts
+        };
+        let counts: Vec<Counts> = self.patterns().iter().map(count).collect();
         let shape = self.shape();
         let [batch, heads] = [shape.batch_len(), shape.head_count()];
-        let mut sum = [0u128; 6];
+        let mut sum = [0u128; 7];
         for b in 0..batch {
             for h in 0..heads {
                 let c = counts[self.pattern_of(b, h)];
-                let parts = [c.allowed, c.computed, c.empty_rows, c.full_tiles, c.mixed_tiles, c.tiles];
+                let parts =
+                    [c.allowed, c.computed, c.empty_rows, c.full_tiles, c.mixed_tiles, c.tiles, c.computed_in_place];
                 sum.iter_mut().zip(parts).for_each(|(s, n)| *s += u128::from(n));
             }
         }
-        let [allowed, computed, empty_rows, full_tiles, mixed_tiles, tiles] = sum;
+        let [allowed, computed, empty_rows, full_tiles, mixed_tiles, tiles, computed_in_place] = sum;
+        let mut how: Vec<String> = self.patterns().iter().filter_map(PatternPlan::reordered).collect();
+        let reordered = how.len();
+        how.sort();
+        how.dedup();
         let by_head = (0..batch).any(|b| (1..heads).any(|h| self.pattern_of(b, h) != self.pattern_of(b, 0)));
         let by_row = (1..batch).any(|b| (0..heads).any(|h| self.pattern_of(b, h) != self.pattern_of(0, h)));
         let planes = if by_head { heads } else { 1 } * if by_row { batch } else { 1 };
@@ -80,6 +108,7 @@ impl Plan {
             density: ratio(allowed, shape.cells()),
             computed,
             computed_per_allowed: ratio(computed, allowed),
+            reordered: (reordered > 0).then_some(Reordered { how, patterns: reordered, computed_in_place }),
             empty_rows,
             full_tiles,
             mixed_tiles,
@@ -190,6 +219,11 @@ impl fmt::Display for Stats {
             "computed cells",
             format!("{:>10}  {:.3} x allowed", short_count(self.computed), self.computed_per_allowed),
         )?;
+        if let Some(Reordered { how, computed_in_place, .. }) = &self.reordered {
+            let times = *computed_in_place as f64 / self.allowed.max(1) as f64;
+            let instead = format!("instead of {} ({times:.3} x allowed)", short_count(*computed_in_place));
+            line("reordered", format!("{:>10}  {instead}", how.join("; ")))?;
+        }
         line("empty rows", format!("{:>10}", short_count(self.empty_rows)))?;
         line("full tiles", tile(self.full_tiles))?;
         line("mixed tiles", tile(self.mixed_tiles))?;

@@ -47,7 +47,7 @@ fn the_definition_draws_every_case() {
 #[test]
 fn plans_draw_every_case() {
     for (block_q, block_kv) in [(64, 64), (1, 1), (3, 2)] {
-        let options = PlanOptions { block_q, block_kv };
+        let options = PlanOptions { block_q, block_kv, ..PlanOptions::default() };
         check(|wrong, file, case, bound| {
             compare(wrong, "by plan", file, case, &Cells::of_plan(&bound.plan_with(&options)));
         });

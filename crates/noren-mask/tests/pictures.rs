@@ -191,7 +191,7 @@ query v  key >
 #[test]
 fn tiles_are_the_plans() {
     let bound = square("sliding(70) | keys(0)", 160);
-    let options = PlanOptions { block_q: 32, block_kv: 32 };
+    let options = PlanOptions { block_q: 32, block_kv: 32, ..PlanOptions::default() };
     let picture = bound.picture().tiles(options).max_cells(160);
     let wide = TerminalOptions { unicode: false, max_width: 200, max_height: 200, ..TerminalOptions::default() };
     let text = picture.to_terminal(&wide).unwrap();

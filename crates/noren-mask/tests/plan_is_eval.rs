@@ -20,6 +20,7 @@ fn check_case(world: &World, mask: &Mask, options: &PlanOptions, entropy: u64) {
     let cells = Cells::of(&bound);
     let plan = bound.plan_with(options);
     plan.patterns().iter().for_each(|p| tiles_cover_rows_and_spans_ascend(p, options.block_q));
+    plan.patterns().iter().for_each(orders_hold_everything_once);
     full_spans_are_full(&plan, &cells);
     if let Some([b, h, q, k]) = cells.zip(&Cells::of_plan(&plan), |a, b| a != b).first() {
         panic!("cell [{b}, {h}, {q}, {k}] is {} by definition", cells.get([b, h, q, k]));
@@ -54,12 +55,28 @@ fn each_batch_head(plan: &Plan, mut f: impl FnMut(usize, usize, &PatternPlan)) {
     }
 }
 
+/// Cell `[b, h, q, k]` where row and key are places in the pattern's order.
+fn at(cells: &Cells, pattern: &PatternPlan, [b, h, q, k]: [usize; 4]) -> bool {
+    cells.get([b, h, pattern.query_at(q as u32) as usize, pattern.key_at(k as u32) as usize])
+}
+
+fn orders_hold_everything_once(plan: &PatternPlan) {
+    for (order, len) in [(plan.query_order(), plan.q_len()), (plan.key_order(), plan.kv_len())] {
+        let Some(order) = order else { continue };
+        let mut origins: Vec<u32> = (0..order.len()).map(|place| order.origin(place)).collect();
+        let by_runs = order.runs().flat_map(|(start, step, len)| (0..len).map(move |i| start + i * step));
+        assert!(by_runs.eq(origins.iter().copied()));
+        origins.sort_unstable();
+        assert!(origins.into_iter().eq(0..len), "{order:?} of {len}");
+    }
+}
+
 fn full_spans_are_full(plan: &Plan, cells: &Cells) {
     each_batch_head(plan, |b, h, pattern| {
         for tile in pattern.tiles() {
             for span in tile.spans.iter().filter(|s| s.kind == Kind::Full) {
                 for q in tile.start..tile.end {
-                    let denied = (span.start..span.end).find(|&k| !cells.get([b, h, q as usize, k as usize]));
+                    let denied = (span.start..span.end).find(|&k| !at(cells, pattern, [b, h, q as usize, k as usize]));
                     assert_eq!(denied, None, "full span {span:?} of row {q} in [{b}, {h}]");
                 }
             }
@@ -78,7 +95,7 @@ fn rectangles_are_exact(plan: &Plan, cells: &Cells, entropy: u64) {
         let stride = keys.len().div_ceil(64);
         for (i, q) in rows.enumerate() {
             for bit in 0..stride * 64 {
-                let expected = bit < keys.len() && cells.get([b, h, q as usize, keys.start as usize + bit]);
+                let expected = bit < keys.len() && at(cells, pattern, [b, h, q as usize, keys.start as usize + bit]);
                 let found = words[i * stride + bit / 64] >> (bit % 64) & 1 == 1;
                 assert_eq!(found, expected, "bit {bit} of row {q} in [{b}, {h}], keys {keys:?}");
             }
@@ -98,7 +115,7 @@ fn transposed_covers_the_same(plan: &Plan, cells: &Cells, block_kv: u32) {
             for q in 0..pattern.q_len() {
                 let kind = tile.queries.iter().find(|s| s.start <= q && q < s.end).map(|s| s.kind);
                 for k in tile.start..tile.end {
-                    let allowed = cells.get([b, h, q as usize, k as usize]);
+                    let allowed = at(cells, pattern, [b, h, q as usize, k as usize]);
                     let fits = if allowed { kind.is_some() } else { kind != Some(Kind::Full) };
                     assert!(fits, "[{b}, {h}, {q}, {k}] is {allowed}, its key tile says {kind:?}");
                 }

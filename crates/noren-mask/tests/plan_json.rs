@@ -5,9 +5,11 @@ use proptest::prelude::*;
 
 fn plan(mask: &str, shape: &Shape, facts: &Facts) -> Plan {
     let mask: Mask = mask.parse().unwrap_or_else(|e| panic!("{mask}: {e}"));
-    mask.bind(shape, facts)
-        .unwrap_or_else(|e| panic!("{mask}: {e}"))
-        .plan_with(&PlanOptions { block_q: 64, block_kv: 64 })
+    mask.bind(shape, facts).unwrap_or_else(|e| panic!("{mask}: {e}")).plan_with(&PlanOptions {
+        block_q: 64,
+        block_kv: 64,
+        ..PlanOptions::default()
+    })
 }
 
 fn assert_same(a: &Plan, b: &Plan) {
@@ -28,7 +30,7 @@ fn the_form_is_as_described() {
         concat!(
             r#"{"version":1,"mask":"causal & padding","#,
             r#""shape":{"batch":2,"heads":2,"kv_heads":2,"q_len":70,"kv_len":70,"query_offset":0},"#,
-            r#""facts":{"lengths":[70,3],"side":"left"},"options":{"block_q":64,"block_kv":64},"pattern_of":[0,0,1,1],"#,
+            r#""facts":{"lengths":[70,3],"side":"left"},"options":{"block_q":64,"block_kv":64,"reorder":"auto"},"pattern_of":[0,0,1,1],"#,
             r#""patterns":[{"rows":[0,64,70],"spans":[[[0,64,"mixed"]],[[0,65,"full"],[65,70,"mixed"]]]},"#,
             r#"{"rows":[0,64,70],"spans":[[],[[67,70,"mixed"]]]}]}"#
         )
@@ -138,7 +140,7 @@ proptest! {
             .levels((0..kv).map(|i| (seed >> (i % 50) & 3) as i64).collect::<Vec<_>>())
             .array("a", Array::keep(&[new, kv], &(0..new * kv).map(|i| seed >> (i % 59) & 1 == 1).collect::<Vec<_>>())?);
         let shape = Shape::cached(past, new).batch(batch).heads(heads);
-        let plan = masks[which].parse::<Mask>()?.bind(&shape, &facts)?.plan_with(&PlanOptions { block_q, block_kv });
+        let plan = masks[which].parse::<Mask>()?.bind(&shape, &facts)?.plan_with(&PlanOptions { block_q, block_kv, ..PlanOptions::default() });
         let json = plan.to_json()?;
         let again = Plan::from_json(&json)?;
         assert_same(&again, &plan);

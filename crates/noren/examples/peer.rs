@@ -1,6 +1,7 @@
-//! Times attention the way the peer benchmark wants it: `--mask full|causal|swa256|padding|docs8|causalpad|perhead`,
+//! Times attention the way the peer benchmark wants it:
+//! `--mask full|causal|swa256|padding|docs8|causalpad|perhead|stride8|longformer|scattered`, `--op fwd|fwdbwd`,
 //! `--h`, `--hkv`, `--d`, `--n`, `--m`, `--dtype f32|bf16|f16`, `--threads`, `--runs`, `--minruns`, `--budget` (seconds), and beyond its
-//! protocol `--level` and `--block` (query rows in a tile of the plan).
+//! protocol `--level`, `--block` (query rows in a tile of the plan) and `--reorder auto|never|always`.
 //!
 //! Few queries after many keys (`--n 1 --m 32768`) are a step of decoding: the `n` tokens are taken back, appended to a cache of
 //! the form `--cache contiguous|paged|rotating` (`none` for arrays), planned and computed, all of it timed.
@@ -8,15 +9,18 @@
 //! The last line printed is JSON: `{"base_rss_mb": .., "peak_rss_mb": .., "ms": [..], ...}`; peak memory is that of the
 //! process, `base` what it was before the plan was made and the first run begun.
 
-use noren::{Dtype, Element, Inputs, KvCache, KvShape, Level, Options, Outputs, View, ViewMut, attention_into, bf16, f16};
-use noren_mask::{Facts, PlanOptions, Shape, Spec};
+use noren::{
+    Dtype, Element, GradientsMut, Inputs, KvCache, KvShape, Level, Options, Outputs, Saved, View, ViewMut,
+    attention_backward_into, attention_into, bf16, f16,
+};
+use noren_mask::{Facts, PlanOptions, Reorder, Shape, Spec};
 use std::time::Instant;
 
 type Failure = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failure> {
-    if let Some(op) = text("--op").filter(|op| op != "fwd") {
-        return Err(format!("--op {op}: only fwd is computed so far").into());
+    if let Some(op) = text("--op").filter(|op| !["fwd", "fwdbwd"].contains(&op.as_str())) {
+        return Err(format!("--op {op}: fwd and fwdbwd are computed").into());
     }
     match text("--dtype").map_or(Ok(Dtype::F32), |name| name.parse())? {
         Dtype::F32 => measure::<f32>(),
@@ -36,7 +40,12 @@ fn measure<T: Element>() -> Result<(), Failure> {
     let (mask, facts) = mask(&text("--mask").unwrap_or("full".into()), h, m)?;
     let shape = Shape::cached(m - n, n).heads(h).kv_heads(kv_heads);
     let block_q = number("--block", 96) as u32;
-    let plan = mask.bind(&shape, &facts)?.plan_with(&PlanOptions { block_q, ..PlanOptions::default() });
+    let reorder = match text("--reorder").as_deref() {
+        Some("never") => Reorder::Never,
+        Some("always") => Reorder::Always,
+        _ => Reorder::Auto,
+    };
+    let plan = mask.bind(&shape, &facts)?.plan_with(&PlanOptions { block_q, reorder, ..PlanOptions::default() });
     let level = text("--level").map(|name| name.parse()).transpose()?;
     let options = Options { level, threads: Some(threads), ..Options::default() };
     let [q, k, v] = [(&q, h, n), (&k, kv_heads, m), (&v, kv_heads, m)].map(|(x, h, n)| View::new(x, [1, h, n, d]));
@@ -46,6 +55,10 @@ fn measure<T: Element>() -> Result<(), Failure> {
     let mut cache = if n <= 16 && m > 64 * n && form != "none" { Some(filled(&form, &inputs, level)?) } else { None };
     let [last_k, last_v] = [k, v].map(|x| rows(&x, m - n..m));
     let [last_k, last_v] = [last_k, last_v].map(|x| (x, [1, kv_heads, n, d]));
+    let both = text("--op").is_some_and(|op| op == "fwdbwd");
+    let dout = normal::<T>(if both { h * n * d } else { 0 }, 4);
+    let mut lse = vec![0.0; h * n];
+    let [mut dq, mut dk, mut dv] = [h * n, kv_heads * m, kv_heads * m].map(|rows| vec![T::from_f32(0.0); rows * d]);
     let mut once = || -> Result<f64, Failure> {
         if let Some(cache) = &mut cache {
             cache.truncate(0, m - n)?;
@@ -58,8 +71,15 @@ fn measure<T: Element>() -> Result<(), Failure> {
             return Ok(start.elapsed().as_secs_f64() * 1e3);
         }
         let start = Instant::now();
-        let out = ViewMut::new(&mut out, [1, h, n, d])?;
-        attention_into(&inputs, &plan, &options, Outputs { out, lse: None })?;
+        let view = ViewMut::new(&mut out, [1, h, n, d])?;
+        attention_into(&inputs, &plan, &options, Outputs { out: view, lse: both.then_some(&mut lse) })?;
+        if both {
+            let (out, dout) = (View::new(&out, [1, h, n, d])?, View::new(&dout, [1, h, n, d])?);
+            let [dq, dk, dv] = [(&mut dq, h, n), (&mut dk, kv_heads, m), (&mut dv, kv_heads, m)]
+                .map(|(x, h, n)| ViewMut::new(x, [1, h, n, d]));
+            let gradients = GradientsMut::new(dq?, dk?, dv?);
+            attention_backward_into(&inputs, &Saved { out, lse: &lse, dout }, &plan, &options, gradients)?;
+        }
         Ok(start.elapsed().as_secs_f64() * 1e3)
     };
 
@@ -74,7 +94,10 @@ fn measure<T: Element>() -> Result<(), Failure> {
     }
     let cpu = (cpu_ms() - cpu) / ms.len() as f64;
     let peak = peak_rss_mb();
-    let flop = 4.0 * d as f64 * plan.stats().allowed as f64;
+    let stats = plan.stats();
+    // Two products forward, five backward.
+    let flop = if both { 14.0 } else { 4.0 } * d as f64 * stats.allowed as f64;
+    let (computed, planning) = (stats.computed_per_allowed, stats.planning_seconds * 1e3);
     let mut sorted = ms.clone();
     sorted.sort_by(f64::total_cmp);
     let [best, median] = [sorted[0], sorted[sorted.len() / 2]].map(|ms| flop / ms / 1e6);
@@ -82,7 +105,7 @@ fn measure<T: Element>() -> Result<(), Failure> {
     let bytes = (2 * kv_heads * m * d * T::DTYPE.size()) as f64;
     let [gbs_best, gbs] = [sorted[0], sorted[sorted.len() / 2]].map(|ms| bytes / ms / 1e6);
     println!(
-        r#"{{"cpu_ms": {cpu:.2}, "gb_s_median": {gbs:.1}, "gb_s_best": {gbs_best:.1}, "base_rss_mb": {base:.1}, "peak_rss_mb": {peak:.1}, "ms": {ms:.3?}, "gflops_median": {median:.1}, "gflops_best": {best:.1}}}"#
+        r#"{{"cpu_ms": {cpu:.2}, "gb_s_median": {gbs:.1}, "gb_s_best": {gbs_best:.1}, "base_rss_mb": {base:.1}, "peak_rss_mb": {peak:.1}, "ms": {ms:.3?}, "gflops_median": {median:.1}, "gflops_best": {best:.1}, "computed_per_allowed": {computed:.3}, "planning_ms": {planning:.3}}}"#
     );
     Ok(())
 }
@@ -127,6 +150,12 @@ fn mask(name: &str, heads: usize, m: usize) -> Result<(noren_mask::Mask, Facts),
         "perhead" => {
             let [a, b, c] = [1, 2, 3].map(|i| heads * i / 4);
             format!("heads(0..{a}: causal, {a}..{b}: sliding(256), {b}..{c}: causal & documents, {c}..: padding)")
+        }
+        "stride8" => "causal & stride(8)".to_owned(),
+        "longformer" => "window(left=256, right=256) | global(0..8)".to_owned(),
+        "scattered" => {
+            let global: Vec<String> = (0..8).map(|i| (m * i / 8 + 5 + 13 * i).to_string()).collect();
+            format!("window(left=256, right=256) | global([{}])", global.join(", "))
         }
         other => other.to_owned(),
     };

@@ -305,13 +305,13 @@ impl<T: Element> KvCache<T> {
 
     /// Refuses new keys and values of the wrong shape.
     fn check_new(&self, k: &View<'_, T>, v: &View<'_, T>, [batch, kv_heads, new]: [usize; 3]) -> Result<(), Error> {
-        for (name, given, width, what) in [
-            ("k", k.shape(), self.shape.head_dim, "head_dim"),
-            ("v", v.shape(), self.shape.v_dim, "v_dim"),
-        ] {
+        for (name, given, width, what) in
+            [("k", k.shape(), self.shape.head_dim, "head_dim"), ("v", v.shape(), self.shape.v_dim, "v_dim")]
+        {
             let expected = [batch, kv_heads, new, width];
             if given != expected {
-                let expected = format!("the cache and k's new tokens make [sequences, kv_heads, new, {what}] {expected:?}");
+                let expected =
+                    format!("the cache and k's new tokens make [sequences, kv_heads, new, {what}] {expected:?}");
                 return Err(Error::Shape { name, given: given.to_vec(), expected });
             }
         }

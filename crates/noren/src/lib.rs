@@ -39,6 +39,7 @@
 //!   changes no bit of its result.
 //! * *Same content, same bits.* A query's result does not depend on threads, batch mates, padding on either side, or
 //!   whether its document was packed with others; decoding token by token gives the bits of one pass.
+//!   [`Reorder`] says which long plans of scattered global keys trade the last bits for speed, and how to say no.
 //! * *A query that may read nothing* gets an output of 0 and a log-sum-exp of minus infinity.
 //! * *Cost follows what is allowed*: time goes with the allowed cells, memory with the length.
 //!
@@ -46,17 +47,20 @@
 //! against it. How the kernel keeps these promises is told at the top of `kernel/tile.rs`.
 
 mod attention;
+mod backward;
 mod cache;
 mod dropout;
 mod dtype;
 mod error;
 mod kernel;
+pub mod machine;
 mod options;
 pub mod reference;
 mod view;
 mod weights;
 
 pub use attention::{Attention, Inputs, Outputs, attention, attention_into};
+pub use backward::{Gradients, GradientsMut, Saved, attention_backward, attention_backward_into};
 pub use cache::{KvCache, KvShape, StepPlan};
 pub use dropout::Dropout;
 pub use dtype::{Dtype, Element};
@@ -65,7 +69,7 @@ pub use half::{bf16, f16};
 pub use kernel::level::Level;
 pub use noren_mask;
 pub use noren_mask::{
-    Array, BoundMask, Facts, Kind, Mask, Plan, PlanOptions, Score, Set, Shape, Side, Spec, Stats, atoms,
+    Array, BoundMask, Facts, Kind, Mask, Plan, PlanOptions, Reorder, Score, Set, Shape, Side, Spec, Stats, atoms,
 };
 pub use options::{Bias, Options};
 pub use view::{View, ViewMut};

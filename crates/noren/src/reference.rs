@@ -104,6 +104,10 @@ pub struct Gradients {
     /// Of the scores after scale, softcap and bias, `[batch, heads, q_len, kv_len]`: summed over what a bias broadcasts
     /// over, this is the bias's gradient.
     pub dscores: Vec<f64>,
+    /// Of each of [`Options::bias`], shaped as it is; empty for ALiBi.
+    pub dbias: Vec<Vec<f64>>,
+    /// Of the soft weights, shaped as these; empty without.
+    pub dsoft: Vec<f64>,
     /// Of the sinks, one for each query head.
     pub dsinks: Vec<f64>,
 }
@@ -174,6 +178,8 @@ pub fn backward<T: Element>(
         dk: vec![0.0; batch * kv_heads * kv_len * head_dim],
         dv: vec![0.0; batch * kv_heads * kv_len * v_dim],
         dscores: vec![0.0; batch * heads * q_len * kv_len],
+        dbias: options.bias.iter().map(|bias| vec![0.0; bias_shape(bias).iter().product()]).collect(),
+        dsoft: vec![0.0; options.soft.map_or(0, |soft| soft.shape().iter().product())],
         dsinks: vec![0.0; heads],
     };
     for [b, h, i] in rows(batch, heads, q_len) {
@@ -190,6 +196,21 @@ pub fn backward<T: Element>(
             (0..v_dim).for_each(|d| grad.dv[key * v_dim + d] += row.p[j] * row.kept[j] * at(dout, [b, h, i, d]));
             let ds = row.p[j] * (dp(j) - mean);
             grad.dscores[query * kv_len + j] = ds;
+            for (bias, dbias) in options.bias.iter().zip(&mut grad.dbias).filter(|(_, dbias)| !dbias.is_empty()) {
+                let [_, heads, _, width] = bias_shape(bias);
+                let at = match bias {
+                    Bias::Relative { .. } => {
+                        let reach = width as i64 / 2;
+                        h.min(heads - 1) * width + (cells.distance([b, h, i, j]).clamp(-reach, reach) + reach) as usize
+                    }
+                    _ => place(bias_shape(bias), [b, h, i, j]),
+                };
+                dbias[at] += ds;
+            }
+            if let Some(soft) = &options.soft {
+                let weight = at(&soft.broadcast([batch, heads, q_len, kv_len]).expect("checked"), [b, h, i, j]);
+                grad.dsoft[place(soft.shape(), [b, h, i, j])] += ds / weight;
+            }
             let ds = ds * scale * row.cap_slope[j];
             for d in 0..head_dim {
                 grad.dq[query * head_dim + d] += ds * at(k, [b, g, j, d]);
@@ -283,6 +304,19 @@ impl Softmax {
         let kept = (0..kv_len).map(stays).collect();
         Softmax { p, kept, allowed, cap_slope, sink: (sink - top).exp() / total, lse: total.ln() + top }
     }
+}
+
+/// The shape of a bias's array; empty for ALiBi, which has none.
+fn bias_shape(bias: &Bias<'_>) -> [usize; 4] {
+    match bias {
+        Bias::Dense(view) | Bias::Relative { table: view } => view.shape(),
+        Bias::Alibi(_) => [0; 4],
+    }
+}
+
+/// Where the element of a cell is in a contiguous array that is broadcast over the cells.
+fn place(shape: [usize; 4], cell: [usize; 4]) -> usize {
+    shape.iter().zip(cell).fold(0, |place, (n, i)| place * n + if *n == 1 { 0 } else { i })
 }
 
 fn rows(batch: usize, heads: usize, q_len: usize) -> impl Iterator<Item = [usize; 3]> {

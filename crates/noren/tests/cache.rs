@@ -104,10 +104,7 @@ fn rules(sequences: usize, len: usize, dice: &mut Dice) -> Vec<Rule> {
         rule("causal"),
         rule("causal & stride(3) | causal & keys(2..9)"),
         Rule { window: Some((window, 0, ahead)), ..rule(format!("sliding({window})")) },
-        Rule {
-            window: Some((window, sinks, ahead)),
-            ..rule(format!("sliding({window}) | causal & keys(..{sinks})"))
-        },
+        Rule { window: Some((window, sinks, ahead)), ..rule(format!("sliding({window}) | causal & keys(..{sinks})")) },
         Rule { facts: Box::new(documents), ..rule("causal & documents") },
         Rule { facts: Box::new(right), ..rule("causal & padding") },
         Rule { facts: Box::new(left), ..rule("causal & padding") },
@@ -345,7 +342,8 @@ fn threads_and_score_modifiers_change_no_bit() {
             sinks: Some(&sinks),
             ..Options::default()
         };
-        for (level, options) in Level::available().iter().flat_map(|l| [(l, Options::default()), (l, modified.clone())]) {
+        for (level, options) in Level::available().iter().flat_map(|l| [(l, Options::default()), (l, modified.clone())])
+        {
             let expected = one_pass([&q, &k, &v], mask, &Facts::new(), *level, &options);
             let shape = KvShape::new(kv_heads, head_dim).level(*level);
             for (form, mut cache) in forms::<T>(&shape, 1, len, None) {
@@ -380,11 +378,8 @@ fn soft_weights_and_dense_biases_index_keys_as_the_cache_shows_them() {
     let soft = |q: i64, k: i64| ((5 * q + k) % 4) as f32 / 3.0;
     let table = |cell: &dyn Fn(i64, i64) -> f32| Array::new([1, 1, len, len], |[.., i, j]| cell(i as i64, j as i64));
     let (all_bias, all_soft) = (table(&bias), table(&soft));
-    let options = Options {
-        bias: vec![noren::Bias::Dense(all_bias.view())],
-        soft: Some(all_soft.view()),
-        ..Options::default()
-    };
+    let options =
+        Options { bias: vec![noren::Bias::Dense(all_bias.view())], soft: Some(all_soft.view()), ..Options::default() };
     for level in Level::available() {
         let expected = one_pass([&q, &k, &v], "sliding(30) | causal & keys(..2)", &Facts::new(), *level, &options);
         let shape = KvShape::new(2, d).level(*level);
@@ -423,8 +418,10 @@ fn wrong_use_is_refused_by_name() {
     let one = part(&x, 0..1);
     let message = |result: Result<(), noren::Error>| result.unwrap_err().to_string();
     let mut cache = KvCache::<f32>::contiguous(&shape, 16).unwrap();
-    assert_eq!(message(cache.attend(one.view(), &atoms::causal(), &Options::default()).map(drop)),
-        "cache: sequence 0 has 0 tokens, but 1 queries were asked for: append them first");
+    assert_eq!(
+        message(cache.attend(one.view(), &atoms::causal(), &Options::default()).map(drop)),
+        "cache: sequence 0 has 0 tokens, but 1 queries were asked for: append them first"
+    );
     cache.append(x.view(), x.view()).unwrap();
     assert_eq!(
         message(cache.append(x.view(), x.view())),
@@ -438,13 +435,14 @@ fn wrong_use_is_refused_by_name() {
         "k has shape [2, 2, 1, 3] but the cache and k's new tokens make [sequences, kv_heads, new, head_dim] [2, 2, 1, 4]"
     );
     assert_eq!(
-        message(cache.append_ragged(View::new(&x.data[..80], [1, 2, 10, 4]).unwrap(), View::new(&x.data[..80], [1, 2, 10, 4]).unwrap(), &[0, 4, 9])),
+        message(cache.append_ragged(
+            View::new(&x.data[..80], [1, 2, 10, 4]).unwrap(),
+            View::new(&x.data[..80], [1, 2, 10, 4]).unwrap(),
+            &[0, 4, 9]
+        )),
         "cache: cu_seqlens are [0, 4, 9]: there are 10 tokens: the last number must be that"
     );
-    assert_eq!(
-        message(cache.truncate(2, 0)),
-        "cache: there is no sequence 2: they are numbered from 0 to 1"
-    );
+    assert_eq!(message(cache.truncate(2, 0)), "cache: there is no sequence 2: they are numbered from 0 to 1");
     assert_eq!(message(cache.truncate(1, 11)), "cache: sequence 1 has 10 tokens and cannot be cut to 11");
     let plan = cache.plan(&atoms::causal(), &Facts::new(), 4, 1).unwrap();
     let q = Array::random([2, 4, 1, 4], 3);
@@ -459,7 +457,10 @@ fn wrong_use_is_refused_by_name() {
         "cache: the plan was made when sequences had [10, 10] tokens, but now they have [11, 11]: make a plan after appending, \
          for a cache of the same form"
     );
-    assert!(message(cache.plan(&atoms::causal(), &Facts::new(), 3, 1).map(drop)).contains("3 query heads over 2 key-value heads"));
+    assert!(
+        message(cache.plan(&atoms::causal(), &Facts::new(), 3, 1).map(drop))
+            .contains("3 query heads over 2 key-value heads")
+    );
     let other = if cache.level() == Level::Portable { return } else { Level::Portable };
     let plan = cache.plan(&atoms::causal(), &Facts::new(), 4, 1).unwrap();
     let options = Options { level: Some(other), ..Options::default() };
@@ -487,7 +488,9 @@ fn wrong_use_is_refused_by_name() {
         ring.append(part(&x, 0..4).view(), part(&x, 0..4).view()).unwrap();
     }
     ring.truncate(0, 156).unwrap();
-    assert!(message(ring.truncate(0, 60)).contains("is overwritten; only the tokens of the last step can be taken back"));
+    assert!(
+        message(ring.truncate(0, 60)).contains("is overwritten; only the tokens of the last step can be taken back")
+    );
     assert!(KvCache::<f32>::paged(&shape, 24, 3).unwrap_err().to_string().starts_with("block is 24"));
     assert!(KvCache::<f32>::contiguous(&KvShape::new(0, 4), 3).unwrap_err().to_string().starts_with("kv_heads is 0"));
     assert!(KvCache::<f32>::contiguous(&shape, 0).unwrap_err().to_string().starts_with("capacity is 0"));

@@ -1,80 +1,13 @@
 //! The reference and every processor path against results that PyTorch computed in `f64`.
 
 mod common;
+mod stored;
 
-use common::{Array, Tensors, check_accuracy, difference, inputs, run, testdata};
+use common::{Tensors, check_accuracy, difference, inputs, run};
 use noren::reference::{self, Told};
-use noren::{Bias, Element, Level, Options, bf16, f16};
-use noren_mask::{Facts, Plan, Score, Shape, Spec};
-use serde_json::Value;
-
-/// One case: the arrays, the plan of its mask, and the score modifiers as the text names them.
-struct Case {
-    name: String,
-    tensors: Tensors,
-    plan: Plan,
-    scores: Vec<Score>,
-    scale: Option<f32>,
-}
-
-impl Case {
-    fn all() -> Vec<Case> {
-        let text = std::fs::read_to_string(testdata("conformance/attention/cases.json")).unwrap();
-        let cases: Vec<Value> = serde_json::from_str(&text).unwrap();
-        assert_eq!(cases.len(), 57);
-        cases.iter().map(Case::read).collect()
-    }
-
-    fn read(case: &Value) -> Case {
-        let name = case["name"].as_str().unwrap().to_owned();
-        let number = |key: &str| case[key].as_u64().unwrap() as usize;
-        let shape = Shape::new(number("q_len"), number("kv_len"), case["query_offset"].as_i64().unwrap())
-            .batch(number("batch"))
-            .heads(number("heads"))
-            .kv_heads(number("kv_heads"));
-        let spec: Spec = case["mask"].as_str().unwrap().parse().unwrap();
-        let plan = spec.mask.bind(&shape, &facts(&case["facts"])).unwrap().plan();
-        let tensors = Tensors::read(&format!("conformance/attention/{name}.safetensors"));
-        Case { name, tensors, plan, scores: spec.scores, scale: case["scale"].as_f64().map(|s| s as f32) }
-    }
-
-    /// Scores in the hundreds have an absolute error of 1e-5 in f32, and weights take it as their relative error.
-    fn tolerance(&self) -> f64 {
-        if self.name == "large_scores" { 2e-4 } else { 1e-5 }
-    }
-
-    /// Calls `f` with the options that the case's text asks for.
-    fn with_options(&self, f: impl FnOnce(&Options<'_>)) {
-        let arrays: Vec<Option<Array>> = ["bias", "soft", "sinks"].iter().map(|n| self.tensors.get(n)).collect();
-        let mut options = Options { scale: self.scale, ..Options::default() };
-        for score in &self.scores {
-            match score {
-                Score::Bias { .. } => options.bias.push(Bias::Dense(arrays[0].as_ref().unwrap().view())),
-                Score::Alibi { slopes: None } => {
-                    let slopes = Score::alibi_slopes(self.plan.shape().head_count());
-                    options.bias.push(Bias::Alibi(slopes.into_iter().map(|s| s as f32).collect()));
-                }
-                Score::Softcap { cap } => options.softcap = Some(cap.get() as f32),
-                Score::Soft { .. } => options.soft = Some(arrays[1].as_ref().unwrap().view()),
-                Score::Sinks { .. } => options.sinks = Some(&arrays[2].as_ref().unwrap().data),
-                other => panic!("{other:?} is in no case"),
-            }
-        }
-        f(&options);
-    }
-}
-
-fn facts(json: &Value) -> Facts {
-    Facts::from_json(&json.to_string()).unwrap()
-}
-
-fn doubles(array: &Array) -> Vec<f64> {
-    array.data.iter().map(|x| f64::from(*x)).collect()
-}
-
-fn floats(values: &[f64]) -> Vec<f32> {
-    values.iter().map(|x| *x as f32).collect()
-}
+use noren::{Element, Level, Options, bf16, f16};
+use noren_mask::{Facts, PlanOptions, Reorder, Shape};
+use stored::{Case, doubles, floats};
 
 #[test]
 fn every_level_meets_the_stored_results() {
@@ -82,8 +15,11 @@ fn every_level_meets_the_stored_results() {
         let [q, k, v, out, lse] = ["q", "k", "v", "out", "lse"].map(|name| case.tensors.array(name));
         let tolerance = case.tolerance();
         case.with_options(|options| {
-            for level in Level::available() {
-                let got = run(&q, &k, &v, &case.plan, *level, options);
+            let reordered = [Reorder::Always, Reorder::Residues(3)]
+                .map(|reorder| case.plan.bound().plan_with(&PlanOptions { reorder, ..PlanOptions::default() }));
+            let plans = || std::iter::once(&case.plan).chain(&reordered);
+            for (level, plan) in Level::available().iter().flat_map(|level| plans().map(move |plan| (level, plan))) {
+                let got = run(&q, &k, &v, plan, *level, options);
                 let worst = difference(&got.out, &doubles(&out)).max(difference(&got.lse, &doubles(&lse)));
                 assert!(worst <= tolerance, "{} on {level}: off by {worst:.1e} of the largest value", case.name);
             }

@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::{Array, assert_same_bits, check_accuracy, inputs, plan, run};
-use noren::{Dropout, Level, Options, PlanOptions, Shape, attention, reference};
+use common::{Array, assert_same_bits, check_accuracy, difference, inputs, plan, run};
+use noren::{Dropout, Level, Options, PlanOptions, Saved, Shape, View, attention, attention_backward, reference};
 use noren_mask::Facts;
 
 fn options(probability: f32, seed: u64) -> Options<'static> {
@@ -28,6 +28,34 @@ fn every_level_drops_what_the_reference_drops() {
         }
         let [q, k, v] = [q, k, v].map(|x| x.cast::<noren::bf16>());
         check_accuracy(&inputs(&q, &k, &v), &plan, &options, 1e-5, text);
+    }
+}
+
+#[test]
+fn the_backward_pass_drops_the_same() {
+    let shape = Shape::square(130).batch(2).heads(4).kv_heads(2);
+    let [q, dout] = [1, 4].map(|seed| Array::random([2, 4, 130, 24], seed));
+    let [k, v] = [2, 3].map(|seed| Array::random([2, 2, 130, 24], seed));
+    for text in ["full", "causal", "sliding(37) | keys(0..3)", "causal & sliding(1)"] {
+        let plan = plan(text, &shape, &Facts::new());
+        for softcap in [None, Some(3.0)] {
+            let options = Options { softcap, ..options(0.3, 99) };
+            let inputs = inputs(&q, &k, &v);
+            let expected = reference::backward(&inputs, &dout.view(), &plan, &options).unwrap();
+            for level in Level::available() {
+                let options = Options { level: Some(*level), ..options.clone() };
+                let forward = attention(&inputs, &plan, &options).unwrap();
+                let out = View::new(&forward.out, forward.shape).unwrap();
+                let saved = Saved { out, lse: &forward.lse, dout: dout.view() };
+                let got = attention_backward(&inputs, &saved, &plan, &options).unwrap();
+                for (name, got, expected) in
+                    [("dq", &got.dq, &expected.dq), ("dk", &got.dk, &expected.dk), ("dv", &got.dv, &expected.dv)]
+                {
+                    let off = difference(got, expected);
+                    assert!(off < 2e-5, "{text} on {level}: {name} off by {off:.1e} of the largest value");
+                }
+            }
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use crate::target::Target;
 use crate::tensors::TensorFile;
 use anstyle::Style;
 use noren::View;
-use noren_mask::{Facts, PlanOptions, Spec, atoms};
+use noren_mask::{Facts, PlanOptions, Reorder, Spec, atoms};
 use serde::{Deserialize, Serialize};
 use std::io::Cursor;
 
@@ -23,7 +23,7 @@ const TENSORS: &[u8] = include_bytes!("../../assets/minilm-layer3.safetensors");
 /// The sentences and their tokens.
 const SENTENCES: &str = include_str!("../../assets/minilm-tokens.json");
 /// The sequences are shorter than a usual tile; narrow ones show what is skipped.
-const BLOCKS: PlanOptions = PlanOptions { block_q: 64, block_kv: 8 };
+const BLOCKS: PlanOptions = PlanOptions { block_q: 64, block_kv: 8, reorder: Reorder::Auto };
 
 #[derive(Deserialize)]
 struct Sentence {

@@ -5,7 +5,7 @@ use super::grid::{Cover, Grid, GridOptions, checked_range};
 use super::text::{clean, grouped, index_list};
 use crate::Error;
 use crate::interval::IntervalSet;
-use crate::plan::{Kind, PatternPlan, PlanOptions};
+use crate::plan::{Kind, PatternPlan, PlanOptions, Reorder};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -380,5 +380,6 @@ impl Scene {
 
 /// Tiles of one size, as a picture asks for them.
 pub(super) fn tile_options(options: PlanOptions) -> PlanOptions {
-    PlanOptions { block_q: options.block_q.max(1), block_kv: options.block_kv.max(1) }
+    // a picture shows indices, so its tiles are those of the plan that has every row and key at its own place
+    PlanOptions { block_q: options.block_q.max(1), block_kv: options.block_kv.max(1), reorder: Reorder::Never }
 }

@@ -56,6 +56,14 @@ pub(crate) fn masks() -> Vec<Long> {
         ("tree, depth first", depth_first(LEN as i64, 1024), Facts::new(), LEN),
         ("tree, breadth first", breadth_first(LEN as i64), Facts::new(), LEN),
         ("longformer", parse("window(left=256, right=256) | global(0..8)"), Facts::new(), LEN),
+        ("strided", parse("causal & stride(8)"), Facts::new(), MIB),
+        ("far strides", parse("causal & stride(4096)"), Facts::new(), MIB),
+        (
+            "scattered globals",
+            parse("window(left=256, right=256) | global([5, 9000, 70000, 131000])"),
+            Facts::new(),
+            LEN,
+        ),
         ("packed prefix-LM", prefixes, packed(), LEN),
     ]);
     cases

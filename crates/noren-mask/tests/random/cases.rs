@@ -1,7 +1,9 @@
 //! Random cases that bind: a shape, facts that fit it, and masks over all atoms whose parameters fit both.
 
 use noren_mask::interval::IntervalSet;
-use noren_mask::{Array, BoundMask, Facts, Mask, Padding, PlanOptions, Rows, Selector, Shape, Side, Span, atoms};
+use noren_mask::{
+    Array, BoundMask, Facts, Mask, Padding, PlanOptions, Reorder, Rows, Selector, Shape, Side, Span, atoms,
+};
 use proptest::prelude::*;
 use std::fmt;
 use std::ops::Range;
@@ -328,5 +330,12 @@ fn neighborhood(dice: &mut Dice, extent: u64) -> Mask {
 /// Tile sizes from 1 to 64.
 pub(crate) fn options() -> impl Strategy<Value = PlanOptions> {
     let block = || prop_oneof![1..=64u32, Just(1), Just(16), Just(64)];
-    (block(), block()).prop_map(|(block_q, block_kv)| PlanOptions { block_q, block_kv })
+    let reorder = prop_oneof![
+        3 => Just(Reorder::Auto),
+        1 => Just(Reorder::Never),
+        2 => Just(Reorder::Always),
+        2 => (0u32..=9).prop_map(Reorder::Residues),
+        1 => any::<u32>().prop_map(Reorder::Residues),
+    ];
+    (block(), block(), reorder).prop_map(|(block_q, block_kv, reorder)| PlanOptions { block_q, block_kv, reorder })
 }

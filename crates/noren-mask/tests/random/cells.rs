@@ -91,10 +91,10 @@ fn pattern_cells(plan: &PatternPlan) -> Vec<bool> {
                 Kind::Full => vec![u64::MAX; tile.rows() as usize * (span.keys() as usize).div_ceil(64)],
                 Kind::Mixed => fill(plan, tile.start..tile.end, span.start..span.end),
             };
-            for (i, line) in bits.chunks((span.keys() as usize).div_ceil(64)).enumerate() {
-                let row = (tile.start as usize + i) * kv_len;
+            for (place, line) in (tile.start..).zip(bits.chunks((span.keys() as usize).div_ceil(64))) {
+                let row = plan.query_at(place) as usize * kv_len;
                 for k in 0..span.keys() as usize {
-                    keep[row + span.start as usize + k] = line[k / 64] >> (k % 64) & 1 == 1;
+                    keep[row + plan.key_at(span.start + k as u32) as usize] = line[k / 64] >> (k % 64) & 1 == 1;
                 }
             }
         }

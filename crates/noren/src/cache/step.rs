@@ -6,7 +6,7 @@ use crate::kernel::rows::Erase;
 use crate::kernel::store::{Ring, StoredHead};
 use crate::kernel::{scores::Modifiers, tile::Context};
 use crate::{Attention, Element, Error, Options, Outputs, View, ViewMut};
-use noren_mask::{Facts, Mask, Plan, Shape};
+use noren_mask::{Facts, Mask, Plan, PlanOptions, Reorder, Shape};
 use std::ops::Range;
 
 /// The plan of one step: what the new tokens of each sequence read.
@@ -129,10 +129,12 @@ impl<T: Element> KvCache<T> {
         let shape = Shape::new(q_len, kv_len, 0).batch(count).heads(heads).kv_heads(self.shape.kv_heads);
         let shape = shape.query_offsets(offsets);
         let runs: Vec<_> = held.iter().map(Held::runs).collect();
-        let plan = match runs.iter().all(|runs| *runs == [(0..kv_len as u32, 0)]) {
-            true => mask.bind(&shape, facts)?.plan(),
-            false => mask.bind(&shape, &facts.clone().position_runs(runs))?.plan(),
+        let bound = match runs.iter().all(|runs| *runs == [(0..kv_len as u32, 0)]) {
+            true => mask.bind(&shape, facts)?,
+            false => mask.bind(&shape, &facts.clone().position_runs(runs))?,
         };
+        // Keys stay where they lie, in the order of positions.
+        let plan = bound.plan_with(&PlanOptions { reorder: Reorder::Never, ..PlanOptions::default() });
         Ok(StepPlan { plan, new, held })
     }
 
@@ -141,7 +143,9 @@ impl<T: Element> KvCache<T> {
         let sequence = &self.sequences[b];
         let len = sequence.len;
         let Some(past) = len.checked_sub(new) else {
-            return refuse(format!("sequence {b} has {len} tokens, but {new} queries were asked for: append them first"));
+            return refuse(format!(
+                "sequence {b} has {len} tokens, but {new} queries were asked for: append them first"
+            ));
         };
         let Form::Rotating { window, mut ring, .. } = self.form else {
             return Ok(Held { len, first: 0, ring: Ring::ENDLESS });

@@ -3,7 +3,7 @@
 use super::scores::Place;
 use super::simd::Simd;
 use crate::Dropout;
-use noren_mask::philox;
+use noren_mask::{Order, philox};
 
 /// Counters at a time: as many as fill vectors of integers on every path.
 const COUNTERS: usize = 16;
@@ -14,20 +14,36 @@ const KEYS: usize = 4 * COUNTERS;
 impl Dropout {
     /// Multiplies the weights of a row, from the key at `at` on, by 0 where they drop and by the factor where they stay.
     ///
-    /// The first key is a multiple of `LANES`, hence of the four keys of a counter.
+    /// The first key is a multiple of `LANES`, hence of the four keys of a counter, unless keys are in another order.
     #[inline(always)]
-    pub(crate) fn apply<S: Simd>(&self, s: S, at: Place, weights: &mut [S::V]) {
+    pub(crate) fn apply<S: Simd>(&self, s: S, at: Place, order: Option<&Order>, weights: &mut [S::V]) {
         let (threshold, factor) = (self.threshold(), self.factor());
         let mut factors = [0.0; KEYS];
         for (chunk, weights) in weights.chunks_mut(KEYS / S::LANES).enumerate() {
-            let first = ((at.key + chunk * KEYS) / 4) as u32;
-            for (i, factors) in factors.as_chunks_mut::<4>().0.iter_mut().enumerate() {
-                let counter = [first.wrapping_add(i as u32), at.row as u32, at.head as u32, at.batch as u32];
-                *factors = philox(counter, self.seed).map(|word| if word < threshold { 0.0 } else { factor });
+            let key = at.key + chunk * KEYS;
+            match order {
+                Some(order) => {
+                    self.factors_in_order(Place { key, ..at }, order, &mut factors[..weights.len() * S::LANES])
+                }
+                None => {
+                    for (i, factors) in factors.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+                        let first = ((key / 4) as u32).wrapping_add(i as u32);
+                        let counter = [first, at.row as u32, at.head as u32, at.batch as u32];
+                        *factors = philox(counter, self.seed).map(|word| if word < threshold { 0.0 } else { factor });
+                    }
+                }
             }
             for (weight, factors) in weights.iter_mut().zip(factors.chunks_exact(S::LANES)) {
                 *weight = s.mul(*weight, s.load(factors));
             }
+        }
+    }
+
+    /// The factors of a row's cells where neighbouring keys do not share a counter. Lanes beyond the last key hold nothing.
+    fn factors_in_order(&self, at: Place, order: &Order, factors: &mut [f32]) {
+        for (factor, place) in factors.iter_mut().zip(at.key as u32..order.len()) {
+            let keeps = self.keeps([at.batch, at.head, at.row, order.origin(place) as usize]);
+            *factor = if keeps { self.factor() } else { 0.0 };
         }
     }
 }

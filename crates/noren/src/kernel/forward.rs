@@ -31,10 +31,12 @@ const WORTH_ALIGNING: u64 = 512;
 /// Heads share the bits of a tile unless it has more mixed keys than this, which would take more memory than they save.
 const MOST_SHARED_KEYS: u32 = 512;
 
-/// Jobs that read one key-value head.
+/// Jobs that read one key-value head, its keys in one order.
 struct Unit {
     batch: usize,
     kv_head: usize,
+    /// A pattern whose keys have that order.
+    pattern: usize,
     /// No key outside is allowed for any of the jobs.
     hull: Range<usize>,
     jobs: Range<usize>,
@@ -66,32 +68,40 @@ impl Jobs {
         let mut bits = SharedBits::default();
         for batch in 0..shape.batch_len() {
             for kv_head in 0..shape.kv_head_count() {
-                let mut found: Vec<(u64, Job)> = Vec::new();
-                let mut hull: Option<Range<usize>> = None;
-                let heads = kv_head * group..(kv_head + 1) * group;
-                for (pattern, heads) in runs(plan, batch, heads) {
-                    let plan = &plan.patterns()[pattern];
-                    let keys = plan.key_hull();
-                    if !keys.is_empty() {
-                        let (start, end) = (keys.start as usize, keys.end as usize);
-                        hull = Some(hull.map_or(start..end, |hull| hull.start.min(start)..hull.end.max(end)));
+                let mut rest = runs(plan, batch, kv_head * group..(kv_head + 1) * group);
+                while let Some((first, _)) = rest.first() {
+                    let unit = *first;
+                    let order = plan.patterns()[unit].key_order();
+                    let alike = |pattern: usize| pattern == unit || plan.patterns()[pattern].key_order() == order;
+                    let (now, later): (Vec<_>, Vec<_>) = rest.into_iter().partition(|(pattern, _)| alike(*pattern));
+                    rest = later;
+                    let mut found: Vec<(u64, Job)> = Vec::new();
+                    let mut hull: Option<Range<usize>> = None;
+                    for (pattern, heads) in now {
+                        let plan = &plan.patterns()[pattern];
+                        let keys = plan.key_hull();
+                        if !keys.is_empty() {
+                            let (start, end) = (keys.start as usize, keys.end as usize);
+                            hull = Some(hull.map_or(start..end, |hull| hull.start.min(start)..hull.end.max(end)));
+                        }
+                        cut(plan, pattern, batch, heads, rows(batch), &mut bits, &mut found);
                     }
-                    cut(plan, pattern, batch, heads, rows(batch), &mut bits, &mut found);
+                    found.sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
+                    let cost = found.iter().map(|(cost, _)| cost).sum::<u64>();
+                    total += cost;
+                    let first = jobs.len();
+                    jobs.extend(found.into_iter().map(|(_, job)| job));
+                    let (hull, jobs) = (hull.unwrap_or(0..0), first..jobs.len());
+                    units.push(Unit { batch, kv_head, pattern: unit, hull, jobs, cost });
                 }
-                found.sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
-                let cost = found.iter().map(|(cost, _)| cost).sum::<u64>();
-                total += cost;
-                let first = jobs.len();
-                jobs.extend(found.into_iter().map(|(_, job)| job));
-                units.push(Unit { batch, kv_head, hull: hull.unwrap_or(0..0), jobs: first..jobs.len(), cost });
             }
         }
         Jobs { units, jobs, cost: total, shared_bits: bits.0.len() }
     }
 }
 
-/// Panics unless the tiles of `pattern` are rows `0..q_len` in order: outputs are written by several threads because no
-/// row is in two tiles.
+/// Panics unless the tiles of `pattern` are places `0..q_len` in order, and each query row has one place: outputs are
+/// written by several threads because no row is in two tiles.
 fn assert_covers(pattern: &PatternPlan, q_len: usize) {
     let mut next = 0;
     for tile in (0..pattern.tile_count()).map(|i| pattern.tile(i)) {
@@ -99,6 +109,15 @@ fn assert_covers(pattern: &PatternPlan, q_len: usize) {
         next = tile.end;
     }
     assert_eq!(next as usize, q_len, "tiles of a plan must cover all query rows");
+    if let Some(order) = pattern.query_order() {
+        let mut placed = vec![false; q_len];
+        for (start, step, len) in order.runs() {
+            for row in (0..len).map(|i| (start + i * step) as usize) {
+                assert!(!std::mem::replace(&mut placed[row], true), "row {row} has two places");
+            }
+        }
+        assert!(!placed.contains(&false), "each row has a place");
+    }
 }
 
 /// Runs of neighbouring heads with the same pattern.
@@ -138,7 +157,7 @@ fn cut(
         for part in 0..parts {
             let cut = |i: usize| rows.start + rows.len() * i / parts;
             let rows = cut(part)..cut(part + 1);
-            let bits = bits.entry(pattern, &tile, rows.start);
+            let bits = bits.entry(pattern, &tile, &rows);
             for first in heads.clone().step_by(together) {
                 let heads = first..heads.end.min(first + together);
                 let cost = area * (heads.len() * rows.len()) as u64 + JOB_OVERHEAD;
@@ -148,16 +167,16 @@ fn cut(
     }
 }
 
-/// Numbers for the bits that jobs of different heads share, by pattern and first row.
+/// Numbers for the bits that jobs of different heads share, by pattern and rows.
 #[derive(Default)]
-struct SharedBits(HashMap<(usize, usize), usize>);
+struct SharedBits(HashMap<(usize, Range<usize>), usize>);
 
 impl SharedBits {
-    fn entry(&mut self, pattern: usize, tile: &Tile<'_>, row: usize) -> Option<usize> {
+    fn entry(&mut self, pattern: usize, tile: &Tile<'_>, rows: &Range<usize>) -> Option<usize> {
         let mixed = tile.spans.iter().filter(|span| span.kind == Kind::Mixed);
         let keys = mixed.map(|span| span.keys()).fold(0, u32::saturating_add);
         let next = self.0.len();
-        (1..=MOST_SHARED_KEYS).contains(&keys).then(|| *self.0.entry((pattern, row)).or_insert(next))
+        (1..=MOST_SHARED_KEYS).contains(&keys).then(|| *self.0.entry((pattern, rows.clone())).or_insert(next))
     }
 }
 
@@ -293,9 +312,7 @@ impl<'a> Forward<'a> {
         let Unit { batch, kv_head, ref hull, .. } = self.jobs.units[unit];
         let source = match &self.keys {
             Keys::Given { k, v } => Source::Given(self.head(unit, *k, *v), packed),
-            Keys::Stored(heads) => {
-                Source::Stored(heads[batch * self.context.plan.shape().kv_head_count() + kv_head])
-            }
+            Keys::Stored(heads) => Source::Stored(heads[batch * self.context.plan.shape().kv_head_count() + kv_head]),
         };
         TileKernel { context: &self.context, job: &self.jobs.jobs[job], source, hull: hull.clone(), scratch }
     }
@@ -303,7 +320,7 @@ impl<'a> Forward<'a> {
     /// Memory for any of the jobs.
     fn scratch<S: Simd, P: Product>(&self) -> Scratch<S> {
         let rows = self.jobs.jobs.iter().map(|job| job.heads.len() * job.rows.len()).max().unwrap_or(0);
-        let (head_dim, v_dim) = (self.context.q.shape()[3], self.context.out.v_dim());
+        let (head_dim, v_dim) = (self.context.q.shape()[3], self.context.out.shape()[3]);
         Scratch::new(rows, head_dim, P::words(head_dim), v_dim.next_multiple_of(S::LANES))
     }
 
@@ -321,7 +338,8 @@ impl<'a> Forward<'a> {
     /// Runs all jobs, each on all threads.
     fn split<S: Simd, P: Product>(&self, s: S, threads: usize) {
         let units = self.jobs.units.iter().enumerate();
-        let jobs: Vec<(usize, usize)> = units.flat_map(|(i, unit)| unit.jobs.clone().map(move |job| (i, job))).collect();
+        let jobs: Vec<(usize, usize)> =
+            units.flat_map(|(i, unit)| unit.jobs.clone().map(move |job| (i, job))).collect();
         let run = |(unit, job): (usize, usize), task: split::Task<'_, S>, scratch: &mut Scratch<S>| {
             s.run(SplitKernel { tile: self.tile::<S, P>(unit, job, None, scratch), task });
         };
@@ -341,13 +359,14 @@ impl<'a> Forward<'a> {
             run(job, split::Task::Weigh(part, maxima), scratch);
         });
 
-        let width = self.context.out.v_dim().div_ceil(S::LANES);
+        let width = self.context.out.shape()[3].div_ceil(S::LANES);
         let pieces = threads.min(width);
         let columns = (0..pieces).map(|i| width * i / pieces..width * (i + 1) / pieces);
         let columns: Vec<(Range<usize>, Vec<S::V>)> = columns.map(|columns| (columns, Vec::new())).collect();
         let mut columns = vec![columns; jobs.len()];
         let items = jobs.iter().zip(&parts).zip(&mut columns);
-        let items = items.flat_map(|((job, parts), columns)| columns.iter_mut().map(move |column| (*job, parts, column)));
+        let items =
+            items.flat_map(|((job, parts), columns)| columns.iter_mut().map(move |column| (*job, parts, column)));
         share(threads, items.collect(), scratch, |(job, parts, (columns, acc)), scratch| {
             run(job, split::Task::Accumulate(parts, columns.clone(), acc), scratch);
         });
@@ -357,9 +376,10 @@ impl<'a> Forward<'a> {
     }
 
     fn head(&self, unit: usize, k: Rows<'a>, v: Rows<'a>) -> Head<'a> {
-        let Unit { batch, kv_head, ref hull, cost, .. } = self.jobs.units[unit];
+        let Unit { batch, kv_head, pattern, ref hull, cost, .. } = self.jobs.units[unit];
+        let order = self.context.plan.patterns()[pattern].key_order();
         let align_values = cost / WORTH_ALIGNING > hull.len() as u64;
-        Head { k, v, batch, head: kv_head, align_values }
+        Head { k, v, batch, head: kv_head, order, align_values }
     }
 
     /// Keys and values of a unit, packed now unless they are already.

@@ -85,6 +85,8 @@ macro_rules! by_tile {
     };
 }
 
+pub(super) use by_tile;
+
 /// Scores of `rows` queries against `groups` lane groups of keys.
 ///
 /// `q` is `[rows][words]`, `k` is `[groups][words]` vectors, where `words` hold `head_dim` numbers; `scores` has

@@ -1,6 +1,7 @@
-//! The forward kernel: a generic algorithm ([`tile`]) over small vector operations ([`simd`]), and what brings it its
-//! work ([`forward`]).
+//! The kernels: generic algorithms (forward in [`tile`], backward in [`backward`]) over small vector operations
+//! ([`simd`]), and what brings them their work.
 
+pub(crate) mod backward;
 pub(crate) mod blocks;
 pub(crate) mod dropout;
 pub(crate) mod exp;

@@ -5,11 +5,14 @@
 //! numbers. Groups do not depend on any tile, so neither do the bits of a score. Values are rows of words, a row for as many
 //! keys as a word has numbers; they are used where they lie when these rows follow each other and fill vectors, and are
 //! copied otherwise.
+//!
+//! Where a plan has keys in another order, a key here is a place in it: packing is where they are put in order.
 
 use super::micro::{BLOCK, Product, WIDE};
 use super::rows::Rows;
 use super::simd::{Kernel, Lanes, Simd, floats, floats_mut, pair_up, zeroed};
 use super::store::StoredHead;
+use noren_mask::Order;
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -20,6 +23,8 @@ pub(crate) struct Head<'a> {
     pub(crate) v: Rows<'a>,
     pub(crate) batch: usize,
     pub(crate) head: usize,
+    /// The order of keys and values; `None` when they are used as they lie.
+    pub(crate) order: Option<&'a Order>,
     /// Whether values are read so often that copying ones that are not aligned to vectors pays.
     pub(crate) align_values: bool,
 }
@@ -74,6 +79,13 @@ impl<'a> Head<'a> {
         self.k.shape()[3]
     }
 
+    /// Where the key at place `key` lies.
+    #[inline(always)]
+    fn at(&self, key: usize) -> [usize; 3] {
+        let key = self.order.map_or(key, |order| order.origin(key as u32) as usize);
+        [self.batch, self.head, key]
+    }
+
     /// Words that hold a key or a query.
     pub(crate) fn words<P: Product>(&self) -> usize {
         P::words(self.head_dim())
@@ -92,7 +104,7 @@ impl<'a> Head<'a> {
     /// The values in place from key `first` on, when the kernel can use them so: `f32`, in rows that follow each other, fill
     /// vectors and, where it pays, are aligned to them: a vector across two cache lines costs two loads.
     fn values_in_place<S: Simd, P: Product>(&self, first: usize) -> Option<&'a [f32]> {
-        let fits = P::TERMS == 1 && self.v.shape()[3].is_multiple_of(S::LANES);
+        let fits = P::TERMS == 1 && self.order.is_none() && self.v.shape()[3].is_multiple_of(S::LANES);
         let values = fits.then(|| self.v.dense_rows(self.batch, self.head, first)).flatten();
         values.filter(|values| !self.align_values || values.as_ptr().cast::<S::V>().is_aligned())
     }
@@ -108,15 +120,14 @@ impl<'a> Head<'a> {
             for (w, into) in into.chunks_mut(S::LANES).enumerate() {
                 let numbers = w * group::<S, P>()..head_dim.min((w + 1) * group::<S, P>());
                 for (key, lane) in (g * S::LANES..).zip(square.iter_mut()) {
-                    *lane = match self.k.row([self.batch, self.head, key.min(kv_len - 1)]) {
+                    *lane = match self.k.row(self.at(key.min(kv_len - 1))) {
                         Some(row) if P::TERMS == 1 && key < kv_len && into.len() == S::LANES => {
                             s.load(&row[numbers.start..])
                         }
                         _ => {
                             let mut line = [0.0; 2 * BLOCK];
                             if key < kv_len {
-                                let at = [self.batch, self.head, key];
-                                self.k.copy_row(at, numbers.start, &mut line[..numbers.len()]);
+                                self.k.copy_row(self.at(key), numbers.start, &mut line[..numbers.len()]);
                             }
                             let (first, second) = (s.load(&line), s.load(&line[S::LANES..]));
                             if P::TERMS == 2 { s.pair_neighbours(first, second) } else { first }
@@ -133,15 +144,14 @@ impl<'a> Head<'a> {
     #[inline(always)]
     fn pack_values<S: Simd, P: Product>(&self, keys: Range<usize>, into: &mut [S::V]) {
         let v_dim = self.v.shape()[3];
-        let at = |key| [self.batch, self.head, key];
         let rows = floats_mut(into).chunks_exact_mut(self.v_width::<S>());
         let mut odd = vec![0.0; if P::TERMS == 2 { v_dim } else { 0 }];
         for (key, row) in keys.clone().step_by(P::TERMS).zip(rows) {
             let row = &mut row[..v_dim];
-            self.v.copy_row(at(key), 0, row);
+            self.v.copy_row(self.at(key), 0, row);
             if P::TERMS == 2 {
                 match key + 1 < keys.end {
-                    true => self.v.copy_row(at(key + 1), 0, &mut odd),
+                    true => self.v.copy_row(self.at(key + 1), 0, &mut odd),
                     false => odd.fill(0.0),
                 }
                 row.iter_mut().zip(&odd).for_each(|(word, odd)| *word = pair_up(*word, *odd));

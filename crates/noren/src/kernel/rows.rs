@@ -85,9 +85,9 @@ macro_rules! erase {
         }
 
         impl SharedRows<'_> {
-            /// Values in a row.
-            pub(crate) fn v_dim(&self) -> usize {
-                self.layout.shape[3]
+            /// The shape.
+            pub(crate) fn shape(&self) -> [usize; 4] {
+                self.layout.shape
             }
 
             /// Writes row `[b, h, i]`, rounded to its type.
@@ -99,6 +99,18 @@ macro_rules! erase {
                 match self.data {
                     // SAFETY: the pointer is the one that came with the layout; the caller promises the rest.
                     $(Data::$variant(data) => unsafe { write(data, &self.layout, at, values) },)*
+                }
+            }
+
+            /// Reads row `[b, h, i]`.
+            ///
+            /// # Safety
+            ///
+            /// No call of [`write`](Self::write) may be for the same row at the same time.
+            pub(crate) unsafe fn read(&self, at: [usize; 3], values: &mut [f32]) {
+                match self.data {
+                    // SAFETY: as in `write`.
+                    $(Data::$variant(data) => unsafe { read(data, &self.layout, at, values) },)*
                 }
             }
         }
@@ -131,8 +143,8 @@ impl<'a> Rows<'a> {
     }
 }
 
-// SAFETY: the pointer comes from an exclusive borrow that lives as long as `self`, and is only written through `write`,
-// whose contract keeps threads apart.
+// SAFETY: the pointer comes from an exclusive borrow that lives as long as `self`, and is only used through `write`
+// and `read`, whose contracts keep threads apart.
 unsafe impl Send for SharedRows<'_> {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for SharedRows<'_> {}
@@ -158,5 +170,28 @@ unsafe fn write<T: Element>(data: *mut T, layout: &Layout, at: [usize; 3], value
         // SAFETY: the index is that of an element inside the shape, which `Layout` keeps inside the memory; no other
         // row shares the element, and the caller keeps others from this row.
         unsafe { data.offset(index).write(T::from_f32(*value)) };
+    }
+}
+
+/// Reads row `at` of the array at `data`.
+///
+/// # Safety
+///
+/// As for [`write`]; calls of this function may be for the same row at the same time.
+#[inline(always)]
+unsafe fn read<T: Element>(data: *const T, layout: &Layout, at: [usize; 3], values: &mut [f32]) {
+    let Layout { shape, strides, .. } = *layout;
+    assert!(at.iter().zip(&shape).all(|(i, n)| i < n) && values.len() == shape[3]);
+    let start = layout.index([at[0], at[1], at[2], 0]);
+    if strides[3] == 1 {
+        // SAFETY: as below, for all elements of the row at once.
+        let row = unsafe { std::slice::from_raw_parts(data.add(start), values.len()) };
+        return T::widen(row, values);
+    }
+    for (d, value) in values.iter_mut().enumerate() {
+        let index = start as isize + d as isize * strides[3];
+        // SAFETY: the index is that of an element inside the shape, which `Layout` keeps inside the memory, and nobody
+        // writes to the row meanwhile.
+        *value = unsafe { data.offset(index).read() }.to_f32();
     }
 }

@@ -7,7 +7,7 @@ use super::micro::{BLOCK, WIDE};
 use super::simd::{Simd, floats};
 use crate::options::{LEAST_WEIGHT, score_shape};
 use crate::{Bias, Dropout, Options, View};
-use noren_mask::Plan;
+use noren_mask::{Order, Plan};
 use std::f32::consts::LOG2_E;
 
 /// The score modifiers of a call, broadcast to `[batch, heads, q_len, kv_len]`.
@@ -15,7 +15,8 @@ pub(crate) struct Modifiers<'a> {
     plan: &'a Plan,
     /// What queries are multiplied by before the product.
     pub(crate) query_factor: f32,
-    softcap: Option<f32>,
+    /// The cap, in base 2.
+    pub(crate) softcap: Option<f32>,
     bias: Vec<Term<'a>>,
     soft: Option<View<'a>>,
     pub(crate) sinks: Option<&'a [f32]>,
@@ -34,7 +35,7 @@ pub(crate) struct Place {
     pub(crate) batch: usize,
     pub(crate) head: usize,
     pub(crate) row: usize,
-    /// The first key of the block.
+    /// The place of the first key of the block, in the plan's order of keys.
     pub(crate) key: usize,
 }
 
@@ -81,7 +82,7 @@ impl<'a> Modifiers<'a> {
     pub(crate) fn clear_zero_weights(&self, at: Place, keys: usize, bits: u64) -> u64 {
         let Some(soft) = &self.soft else { return bits };
         let mut weights = [0.0; BLOCK];
-        soft.copy_row([at.batch, at.head, at.row], at.key, &mut weights[..keys]);
+        self.copy_keys(soft, at, &mut weights[..keys]);
         weights
             .iter()
             .enumerate()
@@ -91,37 +92,61 @@ impl<'a> Modifiers<'a> {
     /// Softcap and bias on the scores of a row against the first `keys` keys of a block.
     #[inline(always)]
     pub(crate) fn apply<S: Simd>(&self, s: S, at: Place, keys: usize, scores: &mut [S::V]) {
-        let scores = &mut scores[..keys.div_ceil(S::LANES)];
         if let Some(cap) = self.softcap {
-            for x in scores.iter_mut() {
+            for x in &mut scores[..keys.div_ceil(S::LANES)] {
                 *x = s.mul(tanh(s, *x), s.splat(cap));
             }
         }
-        for term in &self.bias {
+        self.add_bias(s, at, keys, scores);
+    }
+
+    /// Bias on the scores of a row against the first `keys` keys of a block.
+    #[inline(always)]
+    pub(crate) fn add_bias<S: Simd>(&self, s: S, at: Place, keys: usize, scores: &mut [S::V]) {
+        let scores = &mut scores[..keys.div_ceil(S::LANES)];
+        for term in 0..self.bias.len() {
             let mut values = [0.0; WIDE];
-            let factor = match term {
-                Term::Dense(bias) => {
-                    bias.copy_row([at.batch, at.head, at.row], at.key, &mut values[..keys]);
-                    LOG2_E
-                }
-                Term::Relative(table) => {
-                    let reach = table.shape()[3] as i64 / 2;
-                    for (value, distance) in values[..keys].iter_mut().zip(self.distances(at)) {
-                        *value = table.get([0, at.head, 0, (distance.clamp(-reach, reach) + reach) as usize]);
-                    }
-                    LOG2_E
-                }
-                Term::Alibi(slopes) => {
-                    for (value, distance) in values[..keys].iter_mut().zip(self.distances(at)) {
-                        *value = distance.unsigned_abs() as f32;
-                    }
-                    -slopes[at.head] * LOG2_E
-                }
-            };
+            let factor = self.bias_values(term, at, &mut values[..keys]) * LOG2_E;
             for (x, value) in scores.iter_mut().zip(values.chunks_exact(S::LANES)) {
                 *x = s.fma(s.load(value), s.splat(factor), *x);
             }
         }
+    }
+
+    /// How many terms [`bias_values`](Self::bias_values) knows.
+    pub(crate) fn bias_terms(&self) -> usize {
+        self.bias.len()
+    }
+
+    /// What bias number `term` adds to the scores of a row, in natural units: `values` times the factor that is returned.
+    #[inline(always)]
+    pub(crate) fn bias_values(&self, term: usize, at: Place, values: &mut [f32]) -> f32 {
+        match &self.bias[term] {
+            Term::Dense(bias) => {
+                self.copy_keys(bias, at, values);
+                1.0
+            }
+            Term::Relative(table) => {
+                let reach = table.shape()[3] as i64 / 2;
+                for (value, distance) in values.iter_mut().zip(self.distances(at)) {
+                    *value = table.get([0, at.head, 0, (distance.clamp(-reach, reach) + reach) as usize]);
+                }
+                1.0
+            }
+            Term::Alibi(slopes) => {
+                for (value, distance) in values.iter_mut().zip(self.distances(at)) {
+                    *value = distance.unsigned_abs() as f32;
+                }
+                -slopes[at.head]
+            }
+        }
+    }
+
+    /// The soft weights of a row where there are some.
+    pub(crate) fn soft_values(&self, at: Place, values: &mut [f32]) -> bool {
+        let Some(soft) = &self.soft else { return false };
+        self.copy_keys(soft, at, values);
+        true
     }
 
     /// Multiplies the weights of a row by its soft weights where `bits` are set, and makes them 0 elsewhere.
@@ -129,7 +154,7 @@ impl<'a> Modifiers<'a> {
     pub(crate) fn multiply_weights<S: Simd>(&self, s: S, at: Place, keys: usize, bits: u64, weights: &mut [S::V]) {
         let Some(soft) = &self.soft else { return };
         let mut values = [0.0; BLOCK];
-        soft.copy_row([at.batch, at.head, at.row], at.key, &mut values[..keys]);
+        self.copy_keys(soft, at, &mut values[..keys]);
         let weights = &mut weights[..keys.div_ceil(S::LANES)];
         for (i, (p, value)) in weights.iter_mut().zip(values.chunks_exact(S::LANES)).enumerate() {
             let product = s.mul(*p, s.load(value));
@@ -137,10 +162,28 @@ impl<'a> Modifiers<'a> {
         }
     }
 
+    /// The order of the keys that a row reads.
+    pub(crate) fn order(&self, at: Place) -> Option<&'a Order> {
+        self.plan.patterns()[self.plan.pattern_of(at.batch, at.head)].key_order()
+    }
+
+    /// The values of a row for the keys of a block.
+    fn copy_keys(&self, view: &View<'_>, at: Place, into: &mut [f32]) {
+        match self.order(at) {
+            None => view.copy_row([at.batch, at.head, at.row], at.key, into),
+            Some(order) => {
+                for (place, value) in (at.key as u32..).zip(into) {
+                    *value = view.get([at.batch, at.head, at.row, order.origin(place) as usize]);
+                }
+            }
+        }
+    }
+
     /// `k - q` in positions, key by key.
-    fn distances(&self, at: Place) -> impl Iterator<Item = i64> + '_ {
-        let query = self.plan.query_position(at.batch, at.row);
-        (at.key..).map(move |key| self.plan.key_position(at.batch, key) - query)
+    pub(crate) fn distances(&self, at: Place) -> impl Iterator<Item = i64> + '_ {
+        let (query, order) = (self.plan.query_position(at.batch, at.row), self.order(at));
+        let key = move |place: usize| order.map_or(place, |order| order.origin(place as u32) as usize);
+        (at.key..).map(move |place| self.plan.key_position(at.batch, key(place)) - query)
     }
 }
 

@@ -295,7 +295,10 @@ impl<'a> StoredHead<'a> {
         assert!(store.packing.group() == group::<S, P>(), "packed for this path");
         let mut keys = groups.start * group::<S, P>()..groups.end * group::<S, P>();
         let start = |page| store.region(page, self.head).0 / word_bytes;
-        if word_bytes == 4 && let (Some(page), slot, run) = self.locate(keys.start) && run >= keys.len() {
+        if word_bytes == 4
+            && let (Some(page), slot, run) = self.locate(keys.start)
+            && run >= keys.len()
+        {
             return vectors(&store.lines.values::<f32>()[start(page) + slot * words..][..run.min(MOST_AHEAD) * words]);
         }
         let room = &mut room[..keys.len() * words / S::LANES];
@@ -336,7 +339,10 @@ impl<'a> StoredHead<'a> {
             store.wild[vector..vector + run / S::LANES].contains(&true)
         };
         let columns = columns.start * S::LANES..columns.end * S::LANES;
-        if word_bytes == 4 && let (Some(page), slot, run) = self.locate(keys.start) && run >= keys.len() {
+        if word_bytes == 4
+            && let (Some(page), slot, run) = self.locate(keys.start)
+            && run >= keys.len()
+        {
             let values = &store.lines.values::<f32>()[start(page) + slot / P::TERMS * v_width..];
             return (&values[..run.min(MOST_AHEAD) / P::TERMS * v_width], wild(page, slot, keys.len()));
         }

@@ -8,7 +8,7 @@
 //!
 //! * Scores are in base 2, and the running maximum is rounded up to an *integer*. When it rises, what was summed so far
 //!   is multiplied by a power of two, which rounds nothing.
-//! * Outputs add one key at a time in ascending order; denominators add in lanes that follow the key's index and are put
+//! * Outputs add one key at a time in the plan's order of keys; denominators add in lanes that follow the key's place in it and are put
 //!   together in a tree that has no first lane ([`total`]).
 //! * Hidden cells are replaced, never multiplied away: minus infinity as a score, 0 as a weight, and where a hidden value
 //!   may be infinite or NaN the cell is skipped.
@@ -56,7 +56,7 @@ impl Context<'_> {
     }
 }
 
-/// Query rows `rows` of heads `heads`, which share a pattern and a key-value head.
+/// Query rows at places `rows` of heads `heads`, which share a pattern and a key-value head.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     pub(crate) batch: usize,
@@ -70,6 +70,8 @@ pub(crate) struct Job {
 
 /// A worker's memory, used for one job after the other.
 pub(crate) struct Scratch<S: Simd> {
+    /// The query rows at the job's places.
+    rows: Vec<usize>,
     /// Queries, `[rows][words]`: times the scale where words are `f32`, as they were given where words are pairs.
     queries: Vec<f32>,
     /// A query on its way there.
@@ -95,6 +97,7 @@ impl<S: Simd> Scratch<S> {
     pub(crate) fn new(rows: usize, head_dim: usize, words: usize, v_width: usize) -> Self {
         let width = v_width / S::LANES;
         Scratch {
+            rows: Vec::new(),
             queries: vec![0.0; rows * words],
             query: vec![0.0; head_dim],
             scores: zeroed(PHASE * WIDE / S::LANES),
@@ -211,12 +214,15 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
     #[inline(always)]
     fn place(&self, r: usize, key: usize) -> Place {
         let Job { batch, heads, rows, .. } = self.job;
-        Place { batch: *batch, head: heads.start + r / rows.len(), row: rows.start + r % rows.len(), key }
+        Place { batch: *batch, head: heads.start + r / rows.len(), row: self.scratch.rows[r % rows.len()], key }
     }
 
     /// Empties the sums and scales the queries.
     #[inline(always)]
     fn start(&mut self, s: S) {
+        let plan = &self.context.plan.patterns()[self.job.pattern];
+        self.scratch.rows.clear();
+        self.scratch.rows.extend(self.job.rows.clone().map(|place| plan.query_at(place as u32) as usize));
         let (rows, words) = (self.row_count(), self.source.words());
         let width = self.source.v_width() / S::LANES;
         let factor = self.context.modifiers.query_factor;
@@ -444,7 +450,7 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         }
         if let Some(dropout) = modifiers.dropout {
             let first = Place { key: key + groups.start * group::<S, P>(), ..place };
-            dropout.apply(s, first, &mut scratch.scores[vectors]);
+            dropout.apply(s, first, modifiers.order(first), &mut scratch.scores[vectors]);
         }
         if P::TERMS == 2 {
             let weights = &mut scratch.scores[at..][..per_row];

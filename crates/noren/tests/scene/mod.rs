@@ -1,7 +1,14 @@
 //! A random mask with random arrays and options, and the same content moved elsewhere.
 
+#![allow(dead_code)] // each test file uses its part
+
+pub(crate) mod case;
+
 use crate::common::{Array, inputs};
-use noren::{Attention, Bias, Inputs, Level, Options, Outputs, View, ViewMut, attention_into};
+use noren::{
+    Attention, Bias, Dropout, Gradients, GradientsMut, Inputs, Level, Options, Outputs, Saved, View, ViewMut,
+    attention_backward, attention_backward_into, attention_into,
+};
 use noren_mask::{BoundMask, Facts, Plan, Shape, atoms};
 use std::ops::Range;
 
@@ -43,6 +50,8 @@ pub(crate) struct Scene {
     pub(crate) alibi: Option<Vec<f32>>,
     pub(crate) soft: Option<Array>,
     pub(crate) sinks: Option<Vec<f32>>,
+    /// None unless a test sets it: it goes by place, not by content.
+    pub(crate) dropout: Option<Dropout>,
 }
 
 impl Scene {
@@ -78,6 +87,7 @@ impl Scene {
             }),
             sinks: dice.chance(40).then(|| (0..heads).map(|_| 3.0 * dice.number()).collect()),
             softcap: dice.chance(40).then(|| 2.0 + dice.number()),
+            dropout: None,
             scale: dice.chance(30).then(|| 0.3 * dice.number()),
             q: Array::random([batch, heads, shape.q_len(), head_dim], dice.next()),
             k: Array::random([batch, kv_heads, shape.kv_len(), head_dim], dice.next()),
@@ -93,7 +103,18 @@ impl Scene {
         bias.extend(self.alibi.clone().map(Bias::Alibi));
         let soft = self.soft.as_ref().map(Array::view);
         let (scale, softcap, sinks) = (self.scale, self.softcap, self.sinks.as_deref());
-        f(&Options { scale, softcap, bias, soft, sinks, dropout: None, threads: None, level: Some(level) })
+        f(&Options { scale, softcap, bias, soft, sinks, dropout: self.dropout, threads: None, level: Some(level) })
+    }
+
+    /// The gradients of `sum(out * dout)`, from the forward pass on the same level.
+    pub(crate) fn backward(&self, dout: &Array, plan: &Plan, level: Level, threads: usize) -> Gradients {
+        let forward = self.run(plan, level, threads);
+        let out = View::new(&forward.out, forward.shape).unwrap();
+        let saved = Saved { out, lse: &forward.lse, dout: dout.view() };
+        self.with_options(level, |options| {
+            let options = Options { threads: Some(threads), ..options.clone() };
+            attention_backward(&inputs(&self.q, &self.k, &self.v), &saved, plan, &options).unwrap()
+        })
     }
 
     pub(crate) fn run(&self, plan: &Plan, level: Level, threads: usize) -> Attention {
@@ -127,6 +148,23 @@ impl Scene {
         });
         let view = out.view();
         Attention { out: Array::new(shape, |at| view.get(at)).data, shape, lse }
+    }
+
+    /// The same as [`backward`](Self::backward) with every array laid out in memory by chance.
+    pub(crate) fn backward_strided(&self, dout: &Array, plan: &Plan, level: Level, dice: &mut Dice) -> Gradients {
+        let forward = self.run(plan, level, 1);
+        let out = Array { data: forward.out, shape: forward.shape };
+        let [q, k, v, out, dout] = [&self.q, &self.k, &self.v, &out, dout].map(|x| Strided::new(x, dice));
+        let mut results = [&q, &k, &v].map(|x| Strided::new(&Array::new(x.shape, |_| f32::NAN), dice));
+        let inputs = Inputs { q: q.view(), k: k.view(), v: v.view() };
+        let saved = Saved { out: out.view(), lse: &forward.lse, dout: dout.view() };
+        let [dq, dk, dv] =
+            results.each_mut().map(|x| ViewMut::strided(&mut x.data, x.shape, x.strides, x.offset).unwrap());
+        self.with_options(level, |options| {
+            attention_backward_into(&inputs, &saved, plan, options, GradientsMut::new(dq, dk, dv)).unwrap();
+        });
+        let [dq, dk, dv] = results.map(|x| Array::new(x.shape, |at| x.view().get(at)).data);
+        Gradients { dq, dk, dv }
     }
 
     pub(crate) fn soft_at(&self, [b, h, i, j]: [usize; 4]) -> f32 {

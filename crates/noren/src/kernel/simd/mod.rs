@@ -217,7 +217,10 @@ mod tests {
         let check = |wide: &[f32]| {
             for (bits, wide) in all.iter().zip(wide) {
                 let expected = f16::from_bits(*bits).to_f32();
-                assert!(wide.to_bits() == expected.to_bits() || wide.is_nan() && expected.is_nan(), "{bits:#x}: {wide}");
+                assert!(
+                    wide.to_bits() == expected.to_bits() || wide.is_nan() && expected.is_nan(),
+                    "{bits:#x}: {wide}"
+                );
             }
         };
         check(&wide);

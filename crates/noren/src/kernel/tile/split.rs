@@ -150,6 +150,7 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
     /// Turns the scores of a part into weights.
     #[inline(always)]
     fn weigh_part(&mut self, s: S, part: &mut Part<S>, maxima: &[f32]) {
+        self.start(s);
         let (rows, modifiers) = (self.row_count(), &self.context.modifiers);
         for (i, block) in part.blocks.iter().enumerate() {
             let words = &part.words[i * rows..][..rows];

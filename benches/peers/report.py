@@ -1,0 +1,185 @@
+"""docs/performance.md and its picture, from what run.py measured."""
+
+from svg import Drawing
+
+NAMES = {"noren": "noren", "sdpa": "SDPA", "sdpa_bool": "SDPA, dense mask", "flex": "FlexAttention", "ort": "ONNX Runtime",
+         "candle": "candle flash", "candle_plain": "candle matmuls", "burn": "burn"}
+COLORS = {"noren": "#c2410c", "sdpa": "#1d4ed8", "sdpa_bool": "#93c5fd", "flex": "#0f766e", "ort": "#a16207",
+          "candle": "#7e22ce", "candle_plain": "#c4b5fd", "burn": "#64748b"}
+OPS = {"fwd": "Forward", "fwdbwd": "Forward and backward", "decode": "Decoding"}
+MASKS = {"full": "none", "causal": "causal", "swa256": "window 256", "docs8": "8 documents", "padding": "half padding",
+         "perhead": "by head"}
+
+
+def write(document, docs):
+    """Writes performance.md and pictures/performance.svg into the folder."""
+    (docs / "pictures").mkdir(parents=True, exist_ok=True)
+    (docs / "pictures" / "performance.svg").write_text(picture(document))
+    (docs / "performance.md").write_text("\n".join(page(document)) + "\n")
+
+
+def rate(figure):
+    return figure.get("gb_per_s", figure.get("gflops"))
+
+
+def short(value):
+    return f"{value:.0f}" if value >= 20 else f"{value:.1f}" if value >= 1 else f"{value:.2f}"
+
+
+# --- the page -----------------------------------------------------------------------------------------------------
+
+
+def page(document):
+    m = document["machine"]
+    versions = ", ".join(f"{name} {version}" for name, version in sorted(document["versions"].items()))
+    yield from [
+        "# Performance",
+        "",
+        "Written by `benches/peers/run.py --publish`; do not edit. "
+        f"{m['processor']}, {m['cores']} cores, {document['threads']} threads, {m['system']}; commit {m['commit']}; {m['date']}.",
+        f"Beside it: {versions}.",
+        "",
+        "GFLOP/s count operations of allowed pairs only, whatever a peer computes beside: `4 * head_dim` forward and decoding, "
+        "`14 * head_dim` forward and backward. In brackets: the peer's time divided by noren's, turn by turn in the same run; "
+        "above 1, noren is faster. Machines are noisy: ratios say more than figures.",
+        "",
+        "![Attention by operation, type and mask](pictures/performance.svg)",
+    ]
+    if bench := document.get("bench"):
+        yield from limits(bench)
+    for op, rows in by(document["rows"], "op"):
+        yield from ["", f"## {OPS[op]}"]
+        for (dtype, heads, kv_heads), group in by(rows, "dtype", "heads", "kv_heads"):
+            yield from table(op, dtype, heads, kv_heads, group, document["peers"])
+    if bench:
+        yield from shares(bench)
+    yield from reasons(document["rows"])
+
+
+def by(rows, *keys):
+    """Rows in groups that agree in keys, in the order of their first row."""
+    groups = {}
+    for row in rows:
+        groups.setdefault(tuple(row[k] for k in keys), []).append(row)
+    return [(k if len(k) > 1 else k[0], rows) for k, rows in groups.items()]
+
+
+def markdown(head, rows):
+    yield from ["", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    yield from ("| " + " | ".join(row) + " |" for row in rows)
+
+
+def table(op, dtype, heads, kv_heads, rows, peers):
+    unit = "GB/s of keys and values" if op == "decode" else "GFLOP/s"
+    shared = "" if heads == kv_heads else f", {kv_heads} key-value heads"
+    yield from ["", f"{dtype}, {heads} heads{shared}, {unit}:"]
+    shown = [p for p in peers if any("ms" in row["peers"].get(p, {}) for row in rows)]
+
+    def cell(row, peer):
+        figure = row["peers"].get(peer, {})
+        if "ms" not in figure:
+            return ""
+        if peer == "noren":
+            return f"**{short(rate(figure))}** ({short(figure['ms'])} ms)"
+        return short(rate(figure)) + (f" ({figure['ratio']:.2f}x)" if "ratio" in figure else "")
+
+    lines = ([MASKS[r["mask"]], str(r["dim"]), str(r["m"]), *(cell(r, p) for p in shown)] for r in rows)
+    yield from markdown(["mask", "head_dim", "keys" if op == "decode" else "length", *(NAMES[p] for p in shown)], lines)
+
+
+def limits(bench):
+    yield from ["", "## What the machine can do", "", "Measured by `noren bench` (medians); memory by the size that fits each level."]
+    threads = sorted({limit["threads"] for limit in bench["limits"]})
+    lines = []
+    for (probe, unit), group in by(bench["limits"], "probe", "unit"):
+        rates = {limit["threads"]: limit["median"] for limit in group}
+        lines.append([probe, *(short(rates[n]) if n in rates else "" for n in threads), unit])
+    yield from markdown(["limit", *(f"{n} thread{'s' * (n > 1)}" for n in threads), ""], lines)
+    yield from ["", *(f"{line}." for line in bench["not_measured"])]
+
+
+def shares(bench):
+    yield from [
+        "",
+        "## How much of the limit",
+        "",
+        "`noren bench`: the least time that the limits leave (products at the multiply-add peak plus one softmax row for each "
+        "pair, or every array read once, whichever is longer), divided by the time taken.",
+    ]
+    lines = [
+        [r["op"], r["dtype"], f"`{r['mask']}`", str(r["kv_len"]), str(r["head_dim"]), short(r["gflops"]), short(r["gb_per_s"]),
+         f"{r['computed_per_allowed']:.2f}", f"{100 * r['of_limit']:.0f} % {r['bound']}"]
+        for r in bench["rows"]
+    ]
+    yield from markdown(["", "type", "mask", "length", "head_dim", "GFLOP/s", "GB/s", "computed / allowed", "of the limit"], lines)
+
+
+def reasons(rows):
+    """What peers could not do, in their own words."""
+    found = {}
+    for row in rows:
+        for peer, figure in row["peers"].items():
+            if "error" in figure:
+                found.setdefault((NAMES[peer], figure["error"]), set()).add(MASKS[row["mask"]])
+    if found:
+        yield from ["", "## What is missing above", ""]
+        yield from (f"- {peer} ({', '.join(sorted(masks))}): {why}" for (peer, why), masks in sorted(found.items()))
+
+
+# --- the picture --------------------------------------------------------------------------------------------------
+
+WIDTH, LEFT, BAR, GAP = 860, 90, 12, 10
+
+
+def picture(document):
+    """Bars by peer in groups by mask; a panel for each operation, type and head_dim."""
+    panels = [(op, dtype, dim, rows) for (op, dtype, dim), rows in by(document["rows"], "op", "dtype", "dim")]
+    peak = {(limit["probe"], limit["threads"]): limit["median"] for limit in document.get("bench", {}).get("limits", [])}
+    level = document.get("bench", {}).get("level", "").removesuffix("bf16")  # which differs in products of bf16 alone
+    threads = document["threads"]
+    products = {"f32": ("multiply-add peak", peak.get((f"fma {level}", threads)))}
+    products |= {"f16": products["f32"], "bf16": ("bf16 dot peak", peak.get(("bf16 dot", threads)))}
+    read = ("memory read", peak.get(("read DRAM", threads)))
+    drawing = Drawing(WIDTH)
+    y = legend(drawing, [p for p in document["peers"] if any("ms" in r["peers"].get(p, {}) for r in document["rows"])])
+    for op, dtype, dim, rows in panels:
+        unit, limit = ("GB/s", read) if op == "decode" else ("GFLOP/s", products[dtype])
+        y = panel(drawing, y + 14, f"{OPS[op]}, {dtype}, head_dim {dim}, {unit}", rows, limit)
+    return drawing.text(y + 10)
+
+
+def legend(drawing, peers):
+    x, y = LEFT, 12
+    for peer in peers:
+        if x + 30 + 7 * len(NAMES[peer]) > WIDTH:
+            x, y = LEFT, y + 20
+        drawing.rect(x, y, 12, 12, COLORS[peer])
+        drawing.label(x + 17, y + 10, NAMES[peer])
+        x += 34 + 7 * len(NAMES[peer])
+    return y + 20
+
+
+def panel(drawing, y, title, rows, limit):
+    """One panel from `y` down; returns where it ends."""
+    limit_name, limit = limit
+    measured = [(row, [(p, f) for p, f in row["peers"].items() if "ms" in f]) for row in rows]
+    measured = [(row, bars) for row, bars in measured if bars]
+    if not measured:
+        return y - 14
+    most = max([rate(f) for _, bars in measured for _, f in bars] + ([limit] if limit else []))
+    scale = (WIDTH - LEFT - 60) / most
+    drawing.label(LEFT, y + 10, title, bold=True)
+    y = top = y + 20
+    several = len({row["m"] for row in rows}) > 1
+    for row, bars in measured:
+        name = f"{row['m']} keys" if several else MASKS[row["mask"]]
+        drawing.label(LEFT - 8, y + BAR * len(bars) / 2 + 4, name, anchor="end")
+        for peer, figure in bars:
+            drawing.rect(LEFT, y, max(1, rate(figure) * scale), BAR - 2, COLORS[peer])
+            drawing.label(LEFT + rate(figure) * scale + 4, y + BAR - 3, short(rate(figure)), small=True)
+            y += BAR
+        y += GAP
+    if limit:
+        drawing.line(LEFT + limit * scale, top - 4, LEFT + limit * scale, y - GAP)
+        drawing.label(LEFT + limit * scale, top - 7, f"{limit_name} {short(limit)}", anchor="end", small=True)
+    return y

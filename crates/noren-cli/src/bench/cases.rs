@@ -1,0 +1,167 @@
+//! Which cases are measured: every combination of what was asked for.
+
+use super::BenchArgs;
+use super::ops::Op;
+use crate::failure::{Failure, Result};
+use noren::{Dtype, Options};
+use noren_mask::{BoundMask, Facts, Shape, Spec};
+use std::fmt;
+
+const MASKS: &str = "full, causal, sliding(256), causal & documents, padding";
+const QUICK_MASKS: &str = "full, causal, sliding(256)";
+/// In one row of a decode step most masks are the same.
+const DECODE_MASKS: &str = "causal, sliding(256)";
+
+/// Sixteenths of the length.
+const DOCUMENTS: [usize; 8] = [1, 2, 1, 3, 4, 2, 2, 1];
+
+/// More than this is surely a mistake.
+const MOST_THREADS: usize = 256;
+const MOST_HEADS: usize = 1 << 12;
+const MOST_BYTES: usize = 1 << 36;
+
+/// One row of the table to come.
+pub(super) struct Case {
+    pub(super) op: Op,
+    pub(super) dtype: Dtype,
+    pub(super) spec: Spec,
+    /// Keys; as many queries, or one when decoding.
+    pub(super) len: usize,
+    pub(super) dim: usize,
+    pub(super) heads: usize,
+    pub(super) kv_heads: usize,
+    pub(super) threads: usize,
+}
+
+impl Case {
+    /// All combinations, each of them checked.
+    pub(super) fn all(args: &BenchArgs) -> Result<Vec<Case>> {
+        let or = |given: &[usize], usual: &[usize]| if given.is_empty() { usual.to_vec() } else { given.to_vec() };
+        let lens = or(&args.lens, if args.quick { &[1024] } else { &[1024, 4096] });
+        let dims = or(&args.dims, if args.quick { &[64] } else { &[64, 128] });
+        let threads = or(&args.threads, &[std::thread::available_parallelism().map_or(1, |n| n.get())]);
+        let ops = if args.ops.is_empty() { Op::ALL.to_vec() } else { args.ops.clone() };
+        let dtypes = if args.dtypes.is_empty() { vec![Dtype::F32, Dtype::Bf16] } else { args.dtypes.clone() };
+        let mut cases = Vec::new();
+        for &op in &ops {
+            let (heads, kv_heads) = match op {
+                Op::Decode => (args.heads.unwrap_or(32), args.kv_heads.or(args.heads).unwrap_or(8)),
+                _ => (args.heads.unwrap_or(16), args.kv_heads.or(args.heads).unwrap_or(16)),
+            };
+            let usual = match op {
+                Op::Decode => DECODE_MASKS,
+                _ if args.quick => QUICK_MASKS,
+                _ => MASKS,
+            };
+            let specs = masks(args.masks.as_deref().unwrap_or(usual))?;
+            for &threads in &threads {
+                for &dtype in &dtypes {
+                    for &dim in &dims {
+                        for &len in &lens {
+                            for spec in specs.iter().cloned() {
+                                let case = Case { op, dtype, spec, len, dim, heads, kv_heads, threads };
+                                case.check()?;
+                                cases.push(case);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        Ok(cases)
+    }
+
+    /// Refuses sizes that nobody means, and masks that this shape and these facts do not fit.
+    fn check(&self) -> Result<()> {
+        let Case { len, dim, heads, kv_heads, threads, .. } = *self;
+        for (name, value, most) in
+            [("--threads", threads, MOST_THREADS), ("--heads", heads, MOST_HEADS), ("--kv-heads", kv_heads, MOST_HEADS)]
+        {
+            if value == 0 || value > most {
+                return Err(Failure::new(format!("{name} is {value}: give 1 to {most}")));
+            }
+        }
+        for (name, value) in [("--lens", len), ("--dims", dim)] {
+            if value == 0 {
+                return Err(Failure::new(format!("{name} has a 0: give at least 1")));
+            }
+        }
+        let bytes = len.checked_mul(dim).and_then(|n| n.checked_mul((heads + kv_heads) * 2 * self.dtype.size()));
+        if bytes.is_none_or(|bytes| bytes > MOST_BYTES) {
+            let message = format!("{len} tokens of {heads} heads of {dim} take more than {} GiB", MOST_BYTES >> 30);
+            return Err(Failure::new(message).hint("ask for fewer: --lens, --dims, --heads"));
+        }
+        self.bind()?;
+        self.options().map(drop)
+    }
+
+    /// Queries.
+    pub(super) fn q_len(&self) -> usize {
+        match self.op {
+            Op::Decode => 1,
+            Op::Forward => self.len,
+        }
+    }
+
+    /// The mask over this case's shape and facts.
+    pub(super) fn bind(&self) -> Result<BoundMask> {
+        let shape = Shape::cached(self.len - self.q_len(), self.q_len()).heads(self.heads).kv_heads(self.kv_heads);
+        let borders = DOCUMENTS.iter().scan(0, |sum, share| {
+            let start = *sum;
+            *sum += share;
+            Some((*sum * self.len / 16 - start * self.len / 16) as u64)
+        });
+        let documents: Vec<u64> = borders.filter(|len| *len > 0).collect();
+        let facts = Facts::new().documents(vec![documents]).lengths([self.len.div_ceil(2) as u64]);
+        Ok(self.spec.mask.bind(&shape, &facts)?)
+    }
+
+    /// What the scores of the mask ask for.
+    pub(super) fn options(&self) -> Result<Options<'static>> {
+        Options::for_scores(&self.spec.scores, self.heads, |score, name| {
+            let failure = Failure::new(format!("`{score}`: there is no array {name:?} to measure with"));
+            Err(failure.hint("scores without arrays can be measured: alibi, softcap(30)"))
+        })
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}, {} x {}", self.op, self.dtype, self.spec, self.len, self.dim)
+    }
+}
+
+/// The masks of a list with commas between them; commas inside parentheses and quotes belong to a mask.
+fn masks(list: &str) -> Result<Vec<Spec>> {
+    let (mut depth, mut quoted, mut start) = (0i32, false, 0);
+    let mut parts = Vec::new();
+    for (at, sign) in list.char_indices() {
+        match sign {
+            '"' => quoted = !quoted,
+            _ if quoted => {}
+            '(' | '[' => depth += 1,
+            ')' | ']' => depth -= 1,
+            ',' if depth == 0 => {
+                parts.push(&list[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&list[start..]);
+    parts.into_iter().map(|part| crate::args::parse(part.trim(), None)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commas_inside_a_mask_belong_to_it() {
+        let texts = |list| masks(list).expect("masks").iter().map(Spec::to_string).collect::<Vec<_>>();
+        assert_eq!(texts("full,causal"), ["full", "causal"]);
+        assert_eq!(texts("window(left=3, right=1), keys([1, 2])"), ["window(left=3, right=1)", "keys([1, 2])"]);
+        assert_eq!(texts(r#"keys(label="a,b"),full"#), [r#"keys(label="a,b")"#, "full"]);
+        assert!(masks("full,").is_err() && masks("causl").is_err());
+    }
+}

@@ -1,0 +1,103 @@
+//! The machine's limits, and the least time that they leave for some work.
+
+use noren::machine::{Memory, Probe, Rate, Unit};
+use noren::{Dtype, Level};
+use serde::Serialize;
+use std::time::Duration;
+
+/// What a case cannot do without.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Work {
+    /// Operations of both products over allowed pairs.
+    pub(super) flop: f64,
+    /// Scores that become weights.
+    pub(super) weights: f64,
+    /// Bytes read and written, each once.
+    pub(super) bytes: f64,
+}
+
+/// Which limit a case comes to first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Bound {
+    /// Products and softmax.
+    Compute,
+    /// Reading memory.
+    Memory,
+}
+
+/// What was measured of the machine.
+pub(super) struct Limits {
+    /// The processor path that computes.
+    pub(super) level: Level,
+    /// The memory that was read.
+    pub(super) memory: Memory,
+    /// Probes, threads, rates, in the order of measuring.
+    pub(super) rates: Vec<(Probe, usize, Rate)>,
+}
+
+/// All probes to run: one after the other, each for every number of threads, reading last.
+pub(super) fn probes(memory: &Memory, threads: &[usize]) -> Vec<(Probe, usize)> {
+    let mut probes: Vec<_> =
+        threads.iter().flat_map(|&n| Probe::all(memory, n).into_iter().map(move |p| (p, n))).collect();
+    probes.sort_by_key(|(probe, threads)| match probe {
+        Probe::Fma(level) => (0, *level as usize),
+        Probe::Bf16Dot => (1, 0),
+        Probe::Exp2(level) => (2, *level as usize),
+        Probe::SoftmaxRow(level) => (3, *level as usize),
+        Probe::Read { bytes } => (5, memory.sizes(*threads).position(|(_, size)| size == *bytes).unwrap_or(0)),
+        _ => (4, 0),
+    });
+    probes
+}
+
+impl Limits {
+    pub(super) fn new(level: Level, memory: Memory) -> Limits {
+        Limits { level, memory, rates: Vec::new() }
+    }
+
+    /// Runs a probe.
+    pub(super) fn measure(&mut self, probe: Probe, threads: usize, time: Duration) {
+        self.rates.extend(probe.measure(threads, time).map(|rate| (probe, threads, rate)));
+    }
+
+    /// The median rate of a probe.
+    fn rate(&self, probe: Probe, threads: usize) -> Option<f64> {
+        let found = self.rates.iter().find(|(p, n, _)| *p == probe && *n == threads);
+        found.map(|(_, _, rate)| rate.median)
+    }
+
+    /// The least seconds that `work` takes on so many threads, and what makes them so many.
+    pub(super) fn least_seconds(&self, work: &Work, dtype: Dtype, threads: usize) -> Option<(f64, Bound)> {
+        // The level of bf16 products differs in these alone.
+        let (level, pairs) = match self.level {
+            Level::Avx512Bf16 => (Level::Avx512, dtype == Dtype::Bf16),
+            level => (level, false),
+        };
+        let fma = self.rate(Probe::Fma(level), threads)?;
+        let dot = self.rate(Probe::Bf16Dot, threads).filter(|_| pairs);
+        let products = work.flop / dot.map_or(fma, |dot| dot.max(fma));
+        let compute = products + work.weights / self.rate(Probe::SoftmaxRow(level), threads)?;
+        // The smallest piece of memory that holds as much; beyond the largest it is as slow as that.
+        let reads = self.rates.iter().filter_map(|(probe, n, rate)| match probe {
+            Probe::Read { bytes } if *n == threads => Some((*bytes as f64, rate.median)),
+            _ => None,
+        });
+        let reads: Vec<_> = reads.collect();
+        let (_, read) = reads.iter().find(|(bytes, _)| *bytes >= work.bytes).or(reads.last())?;
+        let memory = work.bytes / read;
+        Some(if memory > compute { (memory, Bound::Memory) } else { (compute, Bound::Compute) })
+    }
+
+    /// A probe's name, with the level of memory that it reads, and the unit of its rate divided by 10^9.
+    pub(super) fn describe(&self, probe: &Probe, threads: usize) -> (String, &'static str) {
+        match (probe, probe.unit()) {
+            (Probe::Read { bytes }, _) => {
+                let level = self.memory.sizes(threads).find(|(_, size)| size == bytes);
+                (format!("read {}", level.map_or("memory", |(name, _)| name)), "GB/s")
+            }
+            (probe, Unit::Flop) => (probe.to_string(), "GFLOP/s"),
+            (probe, _) => (probe.to_string(), "Gvalues/s"),
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! What is measured: one small function for each operation.
+
+use super::cases::Case;
+use super::limits::Work;
+use crate::failure::{Failure, Result};
+use noren::{Dtype, Element, Inputs, Options, Outputs, View, ViewMut, attention_into, bf16, f16};
+use noren_mask::{Plan, PlanOptions, Stats};
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// Query rows in a tile: what the kernels take at once.
+const BLOCK_Q: u32 = 96;
+const LEAST_RUNS: usize = 3;
+const MOST_RUNS: usize = 1000;
+
+/// An operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(super) enum Op {
+    /// All queries of a sequence
+    Forward,
+    /// One query over a cache
+    Decode,
+}
+
+impl Op {
+    /// All of them.
+    pub(super) const ALL: [Op; 2] = [Op::Forward, Op::Decode];
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Op::Forward => "forward",
+            Op::Decode => "decode",
+        })
+    }
+}
+
+/// What was measured.
+pub(super) struct Measured {
+    /// The times of the runs, shortest first; at least one.
+    pub(super) times: Vec<Duration>,
+    /// What the plan counts.
+    pub(super) stats: Stats,
+    /// What cannot be done without.
+    pub(super) work: Work,
+}
+
+/// Runs one case for about `budget`.
+pub(super) fn measure(case: &Case, budget: Duration) -> Result<Measured> {
+    let plan = case.bind()?.plan_with(&PlanOptions { block_q: BLOCK_Q, ..PlanOptions::default() });
+    let stats = plan.stats();
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(case.threads).build();
+    let pool = pool.map_err(|e| Failure::new(format!("{} threads cannot be started: {e}", case.threads)))?;
+    let setup = Setup { case, plan, options: case.options()?, budget };
+    let mut times = pool.install(|| match case.dtype {
+        Dtype::F32 => setup.run::<f32>(),
+        Dtype::Bf16 => setup.run::<bf16>(),
+        Dtype::F16 => setup.run::<f16>(),
+    })?;
+    times.sort_unstable();
+    Ok(Measured { times, work: case.work(&stats), stats })
+}
+
+/// What every operation needs.
+struct Setup<'a> {
+    case: &'a Case,
+    plan: Plan,
+    options: Options<'a>,
+    budget: Duration,
+}
+
+impl Setup<'_> {
+    fn run<T: Element>(&self) -> Result<Vec<Duration>> {
+        match self.case.op {
+            Op::Forward | Op::Decode => self.attend::<T>(),
+        }
+    }
+
+    /// Attention of all queries there are: a whole sequence, or the newest token.
+    fn attend<T: Element>(&self) -> Result<Vec<Duration>> {
+        let [q_shape, kv_shape] = self.case.shapes();
+        let [q, k, v] = [(q_shape, 1), (kv_shape, 2), (kv_shape, 3)].map(|(shape, seed)| values::<T>(shape, seed));
+        let mut out = values::<T>(q_shape, 4);
+        let inputs = Inputs { q: View::new(&q, q_shape)?, k: View::new(&k, kv_shape)?, v: View::new(&v, kv_shape)? };
+        self.time(|| {
+            let out = ViewMut::new(&mut out, q_shape)?;
+            Ok(attention_into(&inputs, &self.plan, &self.options, Outputs { out, lse: None })?)
+        })
+    }
+
+    /// Runs `once` to warm up, then until the budget is spent.
+    fn time(&self, mut once: impl FnMut() -> Result<()>) -> Result<Vec<Duration>> {
+        once()?;
+        let (mut times, begin) = (Vec::new(), Instant::now());
+        while times.len() < LEAST_RUNS || times.len() < MOST_RUNS && begin.elapsed() < self.budget {
+            let start = Instant::now();
+            once()?;
+            times.push(start.elapsed());
+        }
+        Ok(times)
+    }
+}
+
+impl Case {
+    /// The shapes of queries and of keys.
+    fn shapes(&self) -> [[usize; 4]; 2] {
+        [[1, self.heads, self.q_len(), self.dim], [1, self.kv_heads, self.len, self.dim]]
+    }
+
+    /// What this case cannot do without, by what its plan counts.
+    fn work(&self, stats: &Stats) -> Work {
+        let pairs = stats.allowed as f64;
+        // Rows of head_dim that are read or written by query, and by key.
+        let (products, by_query, by_key) = match self.op {
+            Op::Forward | Op::Decode => (2, 2, 2),
+        };
+        let keys = match self.op {
+            // The heads of a group read the same keys, and no others than they may.
+            Op::Decode => pairs / self.heads as f64,
+            _ => self.len as f64,
+        };
+        let rows = (by_query * self.heads * self.q_len()) as f64 + (by_key * self.kv_heads) as f64 * keys;
+        Work {
+            flop: 2.0 * f64::from(products) * self.dim as f64 * pairs,
+            weights: pairs,
+            bytes: rows * (self.dim * self.dtype.size()) as f64,
+        }
+    }
+}
+
+/// Numbers between -2 and 2 that do not repeat soon.
+fn values<T: Element>(shape: [usize; 4], seed: u64) -> Vec<T> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1 << 22) as f32 - 2.0
+    };
+    (0..shape.iter().product()).map(|_| T::from_f32(next())).collect()
+}

@@ -1,0 +1,220 @@
+//! [`Order`]: queries or keys in another order, in which a mask's tiles are full.
+//!
+//! An order is a list of groups, one after the other, and ascends inside each. So a run of indices is one run in each group,
+//! and intervals stay intervals: planning in another order costs what planning does.
+
+use crate::frame::Frame;
+use crate::interval::{Interval, IntervalSet};
+use std::ops::Range;
+
+/// A permutation of `0..len` made of ascending groups.
+///
+/// ```
+/// use noren_mask::{Facts, Shape, atoms::*};
+/// let plan = (causal() & stride(2)).bind(&Shape::square(6), &Facts::new())?.plan();
+/// let order = plan.patterns()[0].key_order().expect("strided keys are put in residue classes");
+/// assert_eq!((0..6).map(|i| order.origin(i)).collect::<Vec<_>>(), [0, 2, 4, 1, 3, 5]);
+/// assert_eq!(order.runs().collect::<Vec<_>>(), [(0, 2, 3), (1, 2, 3)]);
+/// # Ok::<(), noren_mask::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Order {
+    runs: Vec<Run>,
+    groups: Vec<Group>,
+    /// Groups are residue classes of positions by this modulus; 1 when they are not.
+    modulus: u32,
+}
+
+/// Places `at..at + len` hold the indices `start, start + step, ...`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Run {
+    at: u32,
+    start: u32,
+    step: u32,
+    len: u32,
+}
+
+/// Ascending, disjoint runs at places `start..end`.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Group {
+    runs: Range<usize>,
+    pub(crate) start: u32,
+    pub(crate) end: u32,
+    /// All positions in the group are this modulo the order's modulus.
+    pub(crate) class: Option<u32>,
+}
+
+/// Indices `start, start + step, ...`, ascending.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Indices {
+    pub(crate) start: u32,
+    pub(crate) step: u32,
+    pub(crate) len: u32,
+}
+
+impl Indices {
+    /// Index number `i`.
+    pub(crate) fn at(self, i: u32) -> u32 {
+        self.start + i * self.step
+    }
+
+    pub(crate) fn last(self) -> u32 {
+        self.at(self.len - 1)
+    }
+
+    pub(crate) fn adjacent(self) -> bool {
+        self.step == 1 || self.len == 1
+    }
+
+    /// Number of indices below `index`.
+    pub(crate) fn below(self, index: u32) -> u32 {
+        index.saturating_sub(self.start).div_ceil(self.step).min(self.len)
+    }
+}
+
+/// An index range whose positions are index + shift.
+type Piece = (u32, u32, i64);
+
+impl Order {
+    /// Query rows: `gathered` first, the others by the residue of their position.
+    pub(crate) fn of_queries(frame: &Frame, modulus: u32, gathered: &IntervalSet) -> Order {
+        let mut order = Order::new(modulus);
+        order.group(None, gathered.iter().map(adjacent));
+        let pieces: Vec<Piece> =
+            gathered.complement(frame.q_len).iter().map(|i| (i.start, i.end, frame.offset)).collect();
+        order.classes(&pieces);
+        order
+    }
+
+    /// Keys: by the residue of their position, `gathered` before all others; without residues `gathered` stands where its
+    /// first key does, so that what lies before it moves all keys alike. Empty slots come last.
+    pub(crate) fn of_keys(frame: &Frame, modulus: u32, gathered: &IntervalSet) -> Order {
+        let mut order = Order::new(modulus);
+        let rest = gathered.complement(frame.kv_len);
+        if modulus == 1 {
+            let first = gathered.hull().map_or(0, |hull| hull.start);
+            order.group(Some(0), rest.within(0, first).map(adjacent));
+            order.group(None, gathered.iter().map(adjacent));
+            order.group(Some(0), rest.within(first, frame.kv_len).map(adjacent));
+            return order;
+        }
+        order.group(None, gathered.iter().map(adjacent));
+        let mut pieces: Vec<Piece> = Vec::new();
+        for i in rest.iter() {
+            frame.pieces((i.start, i.end), &mut |first, last, shift| pieces.push((first, last, shift)));
+        }
+        order.classes(&pieces);
+        let placed: IntervalSet = pieces.iter().map(|p| p.0..p.1).collect();
+        order.group(None, rest.minus(&placed).iter().map(adjacent));
+        order
+    }
+
+    fn new(modulus: u32) -> Order {
+        Order { runs: Vec::new(), groups: Vec::new(), modulus }
+    }
+
+    fn classes(&mut self, pieces: &[Piece]) {
+        let modulus = i64::from(self.modulus);
+        for class in 0..modulus {
+            let of_class = pieces.iter().map(|&(first, last, shift)| {
+                let start = i64::from(first) + (class - i64::from(first) - shift).rem_euclid(modulus);
+                let len = (i64::from(last) - start).max(0) as u64;
+                Indices { start: start as u32, step: self.modulus, len: len.div_ceil(modulus as u64) as u32 }
+            });
+            // a start beyond 32 bits belongs to a run of length 0
+            let of_class: Vec<Indices> = of_class.filter(|indices| indices.len > 0).collect();
+            self.group(Some(class as u32), of_class.into_iter());
+        }
+    }
+
+    /// Appends a group unless it is empty. Runs come in ascending order.
+    fn group(&mut self, class: Option<u32>, runs: impl Iterator<Item = Indices>) {
+        let (first, start) = (self.runs.len(), self.len());
+        let mut at = start;
+        for Indices { start, step, len } in runs {
+            self.runs.push(Run { at, start, step, len });
+            at += len;
+        }
+        if at > start {
+            self.groups.push(Group { runs: first..self.runs.len(), start, end: at, class });
+        }
+    }
+
+    /// Number of indices.
+    pub fn len(&self) -> u32 {
+        self.groups.last().map_or(0, |g| g.end)
+    }
+
+    /// True when there is no index.
+    pub fn is_empty(&self) -> bool {
+        self.groups.is_empty()
+    }
+
+    /// The index at place `place`.
+    ///
+    /// # Panics
+    /// When `place` is not below [`len`](Self::len).
+    pub fn origin(&self, place: u32) -> u32 {
+        let run = &self.runs[self.runs.partition_point(|r| r.at + r.len <= place)];
+        run.start + (place - run.at) * run.step
+    }
+
+    /// The order as runs `(first index, step, number of indices)`, place after place.
+    pub fn runs(&self) -> impl ExactSizeIterator<Item = (u32, u32, u32)> + '_ {
+        self.runs.iter().map(|r| (r.start, r.step, r.len))
+    }
+
+    /// True when every index is at its own place.
+    pub(crate) fn is_identity(&self) -> bool {
+        self.runs.iter().all(|r| r.at == r.start && (r.step == 1 || r.len == 1))
+    }
+
+    pub(crate) fn modulus(&self) -> u32 {
+        self.modulus
+    }
+
+    pub(crate) fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    /// The number of the group that holds `place`.
+    pub(crate) fn group_at(&self, place: u32) -> usize {
+        self.groups.partition_point(|g| g.end <= place)
+    }
+
+    /// The first place of `group` whose index is at least `index`, its end when there is none.
+    pub(crate) fn place(&self, group: &Group, index: u32) -> u32 {
+        let runs = &self.runs[group.runs.clone()];
+        let Some(before) = runs.partition_point(|r| r.start < index).checked_sub(1) else { return group.start };
+        let Run { at, start, step, len } = runs[before];
+        at + Indices { start, step, len }.below(index)
+    }
+
+    /// The indices at `places`, run by run.
+    pub(crate) fn indices(&self, places: Range<u32>) -> impl Iterator<Item = Indices> + '_ {
+        let first = self.runs.partition_point(|r| r.at + r.len <= places.start);
+        self.runs[first..].iter().take_while(move |r| r.at < places.end).map(move |r| {
+            let (from, to) = (places.start.max(r.at) - r.at, places.end.min(r.at + r.len) - r.at);
+            Indices { start: r.start + from * r.step, step: r.step, len: to - from }
+        })
+    }
+
+    /// The places that hold the indices of `set`, in the groups numbered `groups`.
+    pub(crate) fn places(&self, set: &IntervalSet, groups: Range<usize>) -> IntervalSet {
+        let mut out = IntervalSet::new();
+        for group in &self.groups[groups] {
+            for Interval { start, end } in set.iter() {
+                out.push(self.place(group, start), self.place(group, end));
+            }
+        }
+        out
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<Run>() * self.runs.len() + size_of::<Group>() * self.groups.len()
+    }
+}
+
+fn adjacent(interval: Interval) -> Indices {
+    Indices { start: interval.start, step: 1, len: interval.len() }
+}

@@ -1,0 +1,394 @@
+//! [`Reordering`]: which other order a pattern is planned in, and what the pattern answers there.
+//!
+//! The questions are those of [`Pattern`]: bounds for some query rows, and the exact cells of a rectangle. Rows and keys are
+//! places of an [`Order`]; leaves answer in indices, and an interval of indices is one interval of places in each group.
+
+use crate::bounds::Bounds;
+use crate::frame::Frame;
+use crate::interval::{Interval, IntervalSet};
+use crate::leaf::{Neighborhood, gcd};
+use crate::order::{Group, Indices, Order};
+use crate::pattern::{Pattern, clear_tails, fill_all, row_words, set_bits};
+use smallvec::SmallVec;
+use std::fmt;
+use std::ops::Range;
+
+/// Beyond this many residue classes the keys of one are too few to fill tiles, and an order is no longer small.
+pub(crate) const MOST_CLASSES: u32 = 4096;
+
+/// The orders of a pattern's queries and keys.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Reordering {
+    pub(crate) queries: Order,
+    /// `None`: keys stay as they are.
+    pub(crate) keys: Option<Order>,
+    /// Every row reads keys of its own residue class only.
+    within_class: bool,
+    gathered: [u64; 2],
+}
+
+impl Reordering {
+    /// Residue classes of positions by `modulus` (1: none), `rows` and `keys` gathered.
+    pub(crate) fn new(pattern: &Pattern, frame: &Frame, modulus: u32, rows: &IntervalSet, keys: &IntervalSet) -> Self {
+        let order = Order::of_keys(frame, modulus, keys);
+        Reordering {
+            queries: Order::of_queries(frame, modulus, rows),
+            keys: (!order.is_identity() || modulus > 1).then_some(order),
+            within_class: modulus > 1
+                && rows.is_empty()
+                && keys.is_empty()
+                && pattern.modulus().is_multiple_of(u64::from(modulus)),
+            gathered: [rows.count(), keys.count()],
+        }
+    }
+
+    pub(crate) fn modulus(&self) -> u32 {
+        self.queries.modulus()
+    }
+}
+
+/// What was done, for people.
+impl fmt::Display for Reordering {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [rows, keys] = self.gathered;
+        let mut said = false;
+        let mut say = |text: String| {
+            let and = if std::mem::replace(&mut said, true) { ", " } else { "" };
+            write!(f, "{and}{text}")
+        };
+        if rows > 0 {
+            say(format!("{rows} queries gathered"))?;
+        }
+        if keys > 0 && self.keys.is_some() {
+            say(format!("{keys} keys gathered"))?;
+        }
+        match self.modulus() {
+            1 => Ok(()),
+            n => say(format!("{n} residue classes")),
+        }
+    }
+}
+
+/// Query rows of one group, and the groups of keys they may read.
+struct Rows<'a> {
+    frame: &'a Frame,
+    rows: &'a [Indices],
+    class: Option<u32>,
+    keys: Option<(&'a Order, Range<usize>)>,
+}
+
+impl Rows<'_> {
+    fn each(&self) -> impl Iterator<Item = u32> + '_ {
+        self.rows.iter().flat_map(|r| (0..r.len).map(move |i| r.at(i)))
+    }
+
+    /// Indices as places.
+    fn places(&self, set: IntervalSet) -> IntervalSet {
+        match &self.keys {
+            Some((order, groups)) => order.places(&set, groups.clone()),
+            None => set,
+        }
+    }
+}
+
+/// Keys at places `start..end`, all of one group.
+struct Keys<'a> {
+    order: Option<(&'a Order, &'a Group)>,
+    start: u32,
+    end: u32,
+    /// The indices between the first and the last of them.
+    hull: (u32, u32),
+}
+
+impl<'a> Keys<'a> {
+    /// `places`, group by group.
+    fn of(order: Option<&'a Order>, places: Range<u32>) -> SmallVec<[Self; 4]> {
+        let Some(order) = order else {
+            let (start, end) = (places.start, places.end);
+            return [Keys { order: None, start, end, hull: (start, end) }].into_iter().collect();
+        };
+        let groups = order.groups()[order.group_at(places.start)..].iter();
+        let keys = groups.take_while(|g| g.start < places.end).map(|group| {
+            let (start, end) = (group.start.max(places.start), group.end.min(places.end));
+            Keys { order: Some((order, group)), start, end, hull: (order.origin(start), order.origin(end - 1) + 1) }
+        });
+        keys.collect()
+    }
+
+    /// The place of index `index`, or of the first one after it.
+    fn place(&self, index: u32) -> u32 {
+        self.order.map_or(index, |(order, group)| order.place(group, index)).clamp(self.start, self.end)
+    }
+
+    /// Residue class and modulus.
+    fn class(&self) -> Option<(u32, u32)> {
+        self.order.and_then(|(order, group)| Some((group.class?, order.modulus())))
+    }
+}
+
+impl Pattern {
+    /// Bounds, in places, for the rows at places `rows`, which are not empty.
+    pub(crate) fn ordered_bounds(&self, frame: &Frame, order: &Reordering, rows: Range<u32>) -> Bounds {
+        let mut bounds: Option<Bounds> = None;
+        let first = order.queries.group_at(rows.start);
+        for group in order.queries.groups()[first..].iter().take_while(|g| g.start < rows.end) {
+            let indices: SmallVec<[Indices; 8]> =
+                order.queries.indices(rows.start.max(group.start)..rows.end.min(group.end)).collect();
+            let groups = order.keys.as_ref().map(|keys| (keys, order.reach(keys, group)));
+            let reach = groups.as_ref().map(|(keys, groups)| {
+                let ends = keys.groups()[groups.clone()].first().zip(keys.groups()[groups.clone()].last());
+                ends.map_or(IntervalSet::new(), |(a, z)| (a.start..z.end).into())
+            });
+            let mut found = self.places(&Rows { frame, rows: &indices, class: group.class, keys: groups });
+            if let Some(reach) = reach {
+                found = Bounds { upper: found.upper.intersect(&reach), lower: found.lower.intersect(&reach) };
+            }
+            bounds = Some(match bounds {
+                None => found,
+                Some(b) => Bounds { upper: b.upper.union(&found.upper), lower: b.lower.intersect(&found.lower) },
+            });
+        }
+        bounds.unwrap_or_else(|| Bounds::exact(IntervalSet::new()))
+    }
+
+    /// Bounds that hold in the groups of keys that `rows` may read.
+    fn places(&self, rows: &Rows<'_>) -> Bounds {
+        let kv_len = rows.frame.kv_len;
+        match (self, &rows.keys) {
+            (Pattern::Not(a), _) => a.places(rows).not(kv_len),
+            (Pattern::And(parts), _) => {
+                let all = parts.iter().map(|p| p.places(rows)).reduce(|a, b| a.and(&b));
+                all.unwrap_or_else(|| Bounds::exact(IntervalSet::all(kv_len)))
+            }
+            (Pattern::Or(parts), _) => {
+                let any = parts.iter().map(|p| p.places(rows)).reduce(|a, b| a.or(&b));
+                any.unwrap_or_else(|| Bounds::exact(IntervalSet::new()))
+            }
+            (Pattern::Stride(step), Some((order, groups)))
+                if divides(*step, order.modulus()) && rows.class.is_some() =>
+            {
+                let residue = |class: u32| i64::from(class) % step;
+                let mut bounds = Bounds::exact(IntervalSet::new());
+                for group in &order.groups()[groups.clone()] {
+                    if group.class.is_none_or(|class| Some(residue(class)) == rows.class.map(residue)) {
+                        bounds.upper.push(group.start, group.end);
+                    }
+                    if group.class.is_some_and(|class| Some(residue(class)) == rows.class.map(residue)) {
+                        bounds.lower.push(group.start, group.end);
+                    }
+                }
+                bounds
+            }
+            (Pattern::Neighborhood(grid), Some((order, groups))) if lines_are_classes(grid, order, rows.class) => {
+                let own = order.groups()[groups.clone()].iter().position(|g| g.class == rows.class);
+                let own = own.map_or(0..0, |i| groups.start + i..groups.start + i + 1);
+                let each = rows.each().map(|row| {
+                    let mut lines = Vec::new();
+                    grid.lines_of(rows.frame, rows.frame.query(row), (0, kv_len), &mut |a, z| lines.push(a..z));
+                    Bounds::exact(order.places(&lines.into_iter().collect(), own.clone()))
+                });
+                let all =
+                    each.reduce(|a, b| Bounds { upper: a.upper.union(&b.upper), lower: a.lower.intersect(&b.lower) });
+                all.unwrap_or_else(|| Bounds::exact(IntervalSet::new()))
+            }
+            _ => {
+                let bounds = self.bounds_of(rows);
+                Bounds { upper: rows.places(bounds.upper), lower: rows.places(bounds.lower) }
+            }
+        }
+    }
+
+    /// A leaf's bounds in indices. Where rows have others between them, those speak for them only if it costs little.
+    fn bounds_of(&self, rows: &Rows<'_>) -> Bounds {
+        let frame = rows.frame;
+        let (first, last) = (rows.rows[0].start, rows.rows[rows.rows.len() - 1].last());
+        let hull = first..last + 1;
+        match self {
+            _ if rows.rows.len() == 1 && rows.rows[0].adjacent() => self.bounds(frame, hull),
+            Pattern::Array(array, slice) => match array.0.slice(*slice).bounds(hull.start, hull.end, frame.kv_len) {
+                Some((upper, lower)) => Bounds { upper, lower },
+                None => self.bounds_by_rows(frame, rows.each()),
+            },
+            Pattern::Chunk(_)
+            | Pattern::Queries(_)
+            | Pattern::Documents(_)
+            | Pattern::Spans(_)
+            | Pattern::Levels(_)
+            | Pattern::RandomBlocks { .. } => self.bounds_by_rows(frame, rows.each()),
+            _ => self.bounds(frame, hull),
+        }
+    }
+
+    /// [`fill`](Self::fill) for rows and keys at places of `order`.
+    pub(crate) fn ordered_fill(
+        &self,
+        frame: &Frame,
+        order: &Reordering,
+        rows: Range<u32>,
+        keys: Range<u32>,
+        words: &mut [u64],
+    ) {
+        let stride = row_words(keys.len() as u32);
+        let pieces = Keys::of(order.keys.as_ref(), keys.clone());
+        let mut words = words;
+        let first = order.queries.group_at(rows.start);
+        for group in order.queries.groups()[first..].iter().take_while(|g| g.start < rows.end) {
+            for indices in order.queries.indices(rows.start.max(group.start)..rows.end.min(group.end)) {
+                let (now, rest) = words.split_at_mut(indices.len as usize * stride);
+                self.fill_places(frame, (indices, group.class), &pieces, now);
+                words = rest;
+            }
+        }
+    }
+
+    fn fill_places(&self, frame: &Frame, rows: (Indices, Option<u32>), keys: &[Keys<'_>], words: &mut [u64]) {
+        let (start, end) = (keys[0].start, keys[keys.len() - 1].end);
+        let stride = row_words(end - start);
+        let fill = |part: &Pattern, words: &mut [u64]| part.fill_places(frame, rows, keys, words);
+        match self {
+            Pattern::Not(a) => {
+                fill(a, words);
+                words.iter_mut().for_each(|w| *w = !*w);
+                clear_tails(words, stride, end - start);
+            }
+            Pattern::And(parts) => fill_all(parts, words, end - start, u64::MAX, fill, |a, b| a & b),
+            Pattern::Or(parts) => fill_all(parts, words, end - start, 0, fill, |a, b| a | b),
+            _ if rows.0.adjacent() && keys.len() == 1 && keys[0].order.is_none() => {
+                self.fill(frame, rows.0.start..rows.0.last() + 1, Interval::new(start, end), words);
+            }
+            _ => {
+                words.fill(0);
+                let (indices, class) = rows;
+                let mut i = 0;
+                while i < indices.len {
+                    let at = i as usize * stride;
+                    let line = &mut words[at..at + stride];
+                    for piece in keys {
+                        self.row_places(frame, indices.at(i), class, piece, &mut |a, z| {
+                            set_bits(line, a - start, z - start);
+                        });
+                    }
+                    let next = indices.below(self.alike(frame, indices.at(i)));
+                    for copy in 1..(next - i) as usize {
+                        words.copy_within(at..at + stride, at + copy * stride);
+                    }
+                    i = next;
+                }
+            }
+        }
+    }
+
+    /// For a leaf: calls `emit(start, end)` with the places among `keys` that query row `row` may read.
+    fn row_places(
+        &self,
+        frame: &Frame,
+        row: u32,
+        class: Option<u32>,
+        keys: &Keys<'_>,
+        emit: &mut impl FnMut(u32, u32),
+    ) {
+        let mut emit_indices = |a: u32, z: u32| {
+            let (a, z) = (keys.place(a), keys.place(z));
+            if a < z {
+                emit(a, z);
+            }
+        };
+        match (self, keys.class().zip(class), keys.order) {
+            (Pattern::Stride(step), Some(((key, modulus), query)), _) if divides(*step, modulus) => {
+                if (i64::from(key) - i64::from(query)) % step == 0 {
+                    emit(keys.start, keys.end);
+                }
+            }
+            (Pattern::Neighborhood(grid), Some(((key, _), query)), Some((order, _)))
+                if lines_are_classes(grid, order, class) =>
+            {
+                if key == query {
+                    grid.lines_of(frame, frame.query(row), keys.hull, &mut emit_indices);
+                }
+            }
+            // what looks at every cell looks at these keys only, not at those between them
+            (Pattern::Random { .. } | Pattern::Closure { .. }, _, Some((order, _))) => {
+                for run in order.indices(keys.start..keys.end) {
+                    if run.adjacent() {
+                        self.row(frame, row, (run.start, run.last() + 1), &mut emit_indices);
+                    } else {
+                        (0..run.len).for_each(|i| self.row(frame, row, (run.at(i), run.at(i) + 1), &mut emit_indices));
+                    }
+                }
+            }
+            _ => self.row(frame, row, keys.hull, &mut emit_indices),
+        }
+    }
+
+    /// A number that divides the distance of every allowed cell, 0 when all are 0, 1 when nothing is known. It hangs on the
+    /// mask alone: not on sizes, nor on where keys or documents begin.
+    pub(crate) fn modulus(&self) -> u64 {
+        match self {
+            Pattern::Stride(step) => *step as u64,
+            Pattern::Neighborhood(grid) => grid.modulus(),
+            // cells of all parts: the least common multiple, unless that is too much
+            Pattern::And(parts) => parts.iter().map(Pattern::modulus).fold(1, |all, part| match gcd(all, part) {
+                0 => 0,
+                _ if all == 0 || part == 0 => 0,
+                common if all / common <= u64::from(MOST_CLASSES) / part.min(u64::from(MOST_CLASSES)) => {
+                    all / common * part
+                }
+                _ => all.max(1),
+            }),
+            Pattern::Or(parts) => parts.iter().map(Pattern::modulus).fold(0, gcd),
+            _ => 1,
+        }
+    }
+
+    /// The largest usable modulus of a part, 1 when there is none.
+    pub(crate) fn any_modulus(&self) -> u32 {
+        let own = self.modulus();
+        if (2..=u64::from(MOST_CLASSES)).contains(&own) {
+            return own as u32;
+        }
+        match self {
+            Pattern::And(parts) | Pattern::Or(parts) => parts.iter().map(Pattern::any_modulus).max().unwrap_or(1),
+            _ => 1,
+        }
+    }
+
+    /// Adds the query rows that read, and the keys that are read, beside what the rest of a union allows.
+    pub(crate) fn global(&self, rows: &mut IntervalSet, keys: &mut IntervalSet) {
+        match self {
+            Pattern::And(parts) => parts.iter().for_each(|p| p.global(rows, keys)),
+            Pattern::Or(parts) => {
+                for part in parts {
+                    match part {
+                        Pattern::Queries(set) => *rows = rows.union(set),
+                        Pattern::Keys(set) => *keys = keys.union(set),
+                        other => other.global(rows, keys),
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Reordering {
+    /// The groups of keys that the queries of a group may read.
+    fn reach(&self, keys: &Order, queries: &Group) -> Range<usize> {
+        match queries.class {
+            Some(class) if self.within_class => {
+                let first = keys.groups().partition_point(|g| g.class.is_some_and(|c| c < class));
+                let found = keys.groups().get(first).is_some_and(|g| g.class == Some(class));
+                first..first + usize::from(found)
+            }
+            _ => 0..keys.groups().len(),
+        }
+    }
+}
+
+fn divides(step: i64, modulus: u32) -> bool {
+    i64::from(modulus) % step == 0
+}
+
+/// Whether what a query reads of a grid's line are the keys of its own class between two ends.
+fn lines_are_classes(grid: &Neighborhood, order: &Order, class: Option<u32>) -> bool {
+    class.is_some() && grid.step() == i64::from(order.modulus()) && grid.modulus() == u64::from(order.modulus())
+}

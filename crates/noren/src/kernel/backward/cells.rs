@@ -1,0 +1,317 @@
+//! From queries and keys to weights and gradients of scores, a phase of rows against a block of keys at a time.
+
+use super::super::blocks::{Cells, KeyBlock, fill_words};
+use super::super::exp::{exp2_minus, tanh};
+use super::super::micro::{self, BLOCK, Single, WIDE};
+use super::super::scores::Place;
+use super::super::simd::{Simd, floats, floats_mut, zeroed};
+use super::keys::Keys;
+use super::queries::Queries;
+use super::{Context, Widths, pieces};
+use crate::options::LOWEST_SCORE;
+use std::f64::consts::LOG2_E;
+use std::ops::Range;
+
+/// Rows whose cells are made before their products: all tables of a phase share the nearest caches.
+pub(super) const PHASE: usize = 48;
+
+/// What the cells' gradients are of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Of {
+    /// Queries and keys: of scores before the softcap.
+    Products,
+    /// Bias: of scores after it.
+    Scores,
+    /// Soft weights.
+    Soft,
+}
+
+/// A phase's cells, `[PHASE][WIDE]`; what is outside the block's lane groups is left over from earlier blocks.
+pub(super) struct Tables<S: Simd> {
+    /// Scores, then weights after dropout, both but for the rows' factors, which [`Queries::dout`] has.
+    pub(super) weights: Vec<S::V>,
+    /// Products of `dout` and values, then the gradients.
+    pub(super) grads: Vec<S::V>,
+    /// The softcap's derivatives, where there is one.
+    slopes: Vec<S::V>,
+}
+
+/// A block of keys that a part of the rows reads.
+#[derive(Clone, Debug)]
+pub(super) struct Block {
+    /// The first key.
+    pub(super) key: usize,
+    /// The lane groups.
+    pub(super) groups: Range<usize>,
+    /// Whether the queries' words say which cells are allowed; all are otherwise.
+    pub(super) masked: bool,
+}
+
+impl<S: Simd> Tables<S> {
+    pub(super) fn new() -> Self {
+        let table = || zeroed(PHASE * WIDE / S::LANES);
+        Tables { weights: table(), grads: table(), slopes: table() }
+    }
+}
+
+/// The keys `0..` of a block that some of `words` allow; all `keys` where nothing is masked.
+#[inline(always)]
+pub(super) fn needed(words: &[u64], masked: bool, keys: usize) -> Range<usize> {
+    match words.iter().fold(0, |or, word| or | word) {
+        _ if !masked => 0..keys,
+        0 => 0..0,
+        or => or.trailing_zeros() as usize..BLOCK - or.leading_zeros() as usize,
+    }
+}
+
+/// Finds the words of a block: which of its cells are allowed.
+#[inline(always)]
+pub(super) fn prepare<S: Simd>(context: &Context<'_>, queries: &mut Queries<S>, block: &KeyBlock) -> Block {
+    let rows = queries.rows.clone();
+    let words = &mut queries.words[..rows.len()];
+    let mut masked = true;
+    match block.cells {
+        Cells::Full if context.modifiers.soften() || queries.dead => words.fill(u64::MAX),
+        Cells::Full => masked = false,
+        Cells::Uniform(word) => words.fill(word),
+        Cells::Mixed => {
+            let pattern = context.plan.pattern_of(queries.batch, queries.head);
+            fill_words(&context.plan.patterns()[pattern], &rows, &block.keys, words);
+        }
+    }
+    if context.modifiers.soften() {
+        for (row, word) in rows.zip(words.iter_mut()) {
+            let at = Place { batch: queries.batch, head: queries.head, row, key: block.keys.start };
+            *word = context.modifiers.clear_zero_weights(at, block.keys.len(), *word);
+        }
+    }
+    if queries.dead {
+        let dead = queries.factors[..words.len()].iter().zip(words).filter(|(factor, _)| **factor == 0.0);
+        dead.for_each(|(_, word)| *word = 0);
+    }
+    Block { key: block.keys.start, groups: block.groups.clone(), masked }
+}
+
+/// What makes the cells of a part of the rows.
+pub(super) struct Maker<'a, 'b, S: Simd> {
+    pub(super) context: &'a Context<'b>,
+    pub(super) queries: &'a Queries<S>,
+    pub(super) keys: &'a Keys<S>,
+    pub(super) tables: &'a mut Tables<S>,
+}
+
+impl<S: Simd> Maker<'_, '_, S> {
+    /// Makes the cells of rows `rows`, counted in the part.
+    #[inline(always)]
+    pub(super) fn make(&mut self, s: S, block: &Block, rows: Range<usize>, of: Of) {
+        self.products(s, block, rows.clone());
+        for tile in rows.clone().step_by(S::ROWS).map(|from| from..rows.end.min(from + S::ROWS)) {
+            let needed = needed(&self.queries.words[tile.clone()], block.masked, block.groups.len() * S::LANES);
+            let groups = needed.start / S::LANES..needed.end.div_ceil(S::LANES);
+            for r in tile {
+                let slot = (r - rows.start) * (WIDE / S::LANES);
+                if !groups.is_empty() {
+                    self.weigh(s, block, r, slot, groups.clone(), of);
+                    if block.masked && self.queries.words[r].is_power_of_two() {
+                        self.clear_lone(block, r, slot);
+                    }
+                }
+                if groups.len() < block.groups.len() {
+                    // Keys gather from rows that read some of their neighbours alone.
+                    for table in [&mut self.tables.weights, &mut self.tables.grads] {
+                        table[slot..slot + groups.start].fill(s.splat(0.0));
+                        table[slot + groups.end..slot + block.groups.len()].fill(s.splat(0.0));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The products of queries and keys, and of `dout` and values.
+    #[inline(always)]
+    pub(super) fn products(&mut self, s: S, block: &Block, rows: Range<usize>) {
+        let Widths { k, v } = self.context.widths::<S>();
+        let first = block.groups.start - self.keys.first / S::LANES;
+        let (queries, keys, tables) = (self.queries, self.keys, &mut *self.tables);
+        let operands = [
+            (floats(&queries.q), &keys.across, k, &mut tables.weights),
+            (floats(&queries.dout), &keys.values_across, v, &mut tables.grads),
+        ];
+        for (left, right, width, table) in operands {
+            for tile in rows.clone().step_by(S::ROWS).map(|from| from..rows.end.min(from + S::ROWS)) {
+                let needed = needed(&queries.words[tile.clone()], block.masked, block.groups.len() * S::LANES);
+                let groups = needed.start / S::LANES..needed.end.div_ceil(S::LANES);
+                if groups.is_empty() {
+                    continue;
+                }
+                let table = &mut table[(tile.start - rows.start) * (WIDE / S::LANES) + groups.start..];
+                let right = &right[(first + groups.start) * width..];
+                micro::scores::<S, Single>(
+                    s,
+                    tile.len(),
+                    &left[tile.start * width..],
+                    right,
+                    width,
+                    groups.len(),
+                    table,
+                );
+            }
+        }
+    }
+
+    /// Turns row `r` of the part, from vector `slot` of the tables on, into weights and gradients.
+    #[inline(always)]
+    fn weigh(&mut self, s: S, block: &Block, r: usize, slot: usize, groups: Range<usize>, of: Of) {
+        let context = self.context;
+        let modifiers = &context.modifiers;
+        let queries = self.queries;
+        let place = Place { batch: queries.batch, head: queries.head, row: queries.rows.start + r, key: block.key };
+        let keys = (groups.end * S::LANES).min(context.k.shape()[2] - block.key);
+        let slot = slot..slot + WIDE / S::LANES;
+        let tables = &mut *self.tables;
+        let (scores, slopes) = (&mut tables.weights[slot.clone()], &mut tables.slopes[slot.clone()]);
+        let mut top = queries.tops[r];
+        if queries.careful && queries.careful_rows[r] {
+            let mut precise = [0.0; WIDE];
+            careful_scores(context, self.keys, place, &mut precise[..keys], floats_mut(slopes));
+            let base = queries.bases[r];
+            floats_mut(scores)[..keys].iter_mut().zip(precise).for_each(|(x, precise)| *x = (precise - base) as f32);
+            top = 0.0;
+        } else if modifiers.change_scores() {
+            if let Some(cap) = modifiers.softcap {
+                for (x, slope) in scores[groups.clone()].iter_mut().zip(&mut slopes[groups.clone()]) {
+                    let t = tanh(s, *x);
+                    *slope = s.fma(s.sub(s.splat(0.0), t), t, s.splat(1.0));
+                    *x = s.mul(t, s.splat(cap));
+                }
+            }
+            modifiers.add_bias(s, place, keys, scores);
+        }
+        let word = queries.words[r] >> (groups.start * S::LANES);
+        let row = RowCells { word: block.masked.then_some(word), top: s.splat(top), delta: s.splat(queries.deltas[r]) };
+        let grads = &mut tables.grads[slot][groups.clone()];
+        if modifiers.softcap.is_some() || modifiers.soften() || modifiers.dropout.is_some() {
+            let (mut soft, mut kept) = ([1.0; WIDE], [s.splat(1.0); BLOCK]);
+            modifiers.soft_values(place, &mut soft[..keys]);
+            if let Some(dropout) = modifiers.dropout {
+                let first = Place { key: block.key + groups.start * S::LANES, ..place };
+                dropout.apply(s, first, None, &mut kept[..groups.len()]);
+            }
+            let with_slope = of == Of::Products && modifiers.softcap.is_some();
+            for (i, group) in groups.enumerate() {
+                let plain = exp2_minus(s, scores[group], row.top);
+                let p = s.mul(plain, s.load(&soft[group * S::LANES..]));
+                let difference = s.sub(s.mul(grads[i], kept[i]), row.delta);
+                let mut g = s.mul(if of == Of::Soft { plain } else { p }, difference);
+                if with_slope {
+                    g = s.mul(g, slopes[group]);
+                }
+                (scores[group], grads[i]) = row.keep(s, i, s.mul(p, kept[i]), g);
+            }
+            return;
+        }
+        let scores = &mut scores[groups];
+        if let (Ok(scores), Ok(grads)) =
+            (<&mut [S::V; 8]>::try_from(&mut *scores), <&mut [S::V; 8]>::try_from(&mut *grads))
+        {
+            row.weigh(s, scores, grads);
+        } else if let (Ok(scores), Ok(grads)) =
+            (<&mut [S::V; 4]>::try_from(&mut *scores), <&mut [S::V; 4]>::try_from(&mut *grads))
+        {
+            row.weigh(s, scores, grads);
+        } else {
+            row.weigh(s, scores, grads);
+        }
+    }
+
+    /// A row's only key has a weight of 1 whatever its score: its gradient is 0, not what rounding leaves of it.
+    fn clear_lone(&mut self, block: &Block, r: usize, slot: usize) {
+        let Maker { context, queries, .. } = self;
+        let at = queries.words[r].trailing_zeros() as usize;
+        let weight = floats(&self.tables.weights[slot..])[at] * queries.factors[r];
+        if weight < 0.99 || context.modifiers.sinks.is_some() || context.modifiers.soften() {
+            return;
+        }
+        let pattern = &context.plan.patterns()[context.plan.pattern_of(queries.batch, queries.head)];
+        let row = (queries.rows.start + r) as u32;
+        let key = (block.key + at) as u32;
+        let mut words = [0; 16];
+        let mut others = |from: u32, to: u32| {
+            pieces(from as usize..to as usize, 64 * 16).any(|keys| {
+                let words = &mut words[..keys.len().div_ceil(64)];
+                fill_words(pattern, &(row as usize..row as usize + 1), &keys, words);
+                words.iter().any(|word| *word != 0)
+            })
+        };
+        if !others(0, key) && !others(key + 1, pattern.kv_len()) {
+            floats_mut(&mut self.tables.grads[slot..])[at] = 0.0;
+        }
+    }
+}
+
+/// What the cells of a row have in common.
+struct RowCells<S: Simd> {
+    word: Option<u64>,
+    top: S::V,
+    delta: S::V,
+}
+
+impl<S: Simd> RowCells<S> {
+    /// Weights and gradients of lane group `i`, 0 where they are hidden.
+    #[inline(always)]
+    fn keep(&self, s: S, i: usize, p: S::V, g: S::V) -> (S::V, S::V) {
+        match self.word {
+            None => (p, g),
+            Some(word) => {
+                let bits = word >> (i * S::LANES);
+                (s.keep(bits, p, s.splat(0.0)), s.keep(bits, g, s.splat(0.0)))
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn weigh(&self, s: S, scores: &mut [S::V], grads: &mut [S::V]) {
+        for (i, (x, grad)) in scores.iter_mut().zip(grads).enumerate() {
+            let p = exp2_minus(s, *x, self.top);
+            let g = s.mul(p, s.sub(*grad, self.delta));
+            (*x, *grad) = self.keep(s, i, p, g);
+        }
+    }
+}
+
+/// Scores of a row in base 2, as `f64` products of the inputs, and the derivatives of the softcap.
+pub(super) fn careful_scores<S: Simd>(
+    context: &Context<'_>,
+    keys: &Keys<S>,
+    at: Place,
+    scores: &mut [f64],
+    slopes: &mut [f32],
+) {
+    let width = context.widths::<S>().k;
+    let mut query = vec![0.0; context.q.shape()[3]];
+    context.q.copy_row([at.batch, at.head, at.row], 0, &mut query);
+    let first = (at.key - keys.first) / S::LANES;
+    for (group, scores) in scores.chunks_mut(S::LANES).enumerate() {
+        let across = floats(&keys.across[(first + group) * width..][..width]);
+        scores.fill(0.0);
+        for (q, keys) in query.iter().zip(across.chunks_exact(S::LANES)) {
+            scores.iter_mut().zip(keys).for_each(|(score, key)| *score += f64::from(*q) * f64::from(*key));
+        }
+    }
+    for (score, slope) in scores.iter_mut().zip(slopes) {
+        *score *= context.scale;
+        if let Some(cap) = context.softcap {
+            let tanh = (*score / cap).tanh();
+            *slope = (1.0 - tanh * tanh) as f32;
+            *score = cap * tanh;
+        }
+    }
+    for term in 0..context.modifiers.bias_terms() {
+        let mut values = [0.0; WIDE];
+        let factor = f64::from(context.modifiers.bias_values(term, at, &mut values[..scores.len()]));
+        scores.iter_mut().zip(values).for_each(|(score, value)| *score += f64::from(value) * factor);
+    }
+    for score in scores {
+        *score = if *score < LOWEST_SCORE { f64::NEG_INFINITY } else { *score * LOG2_E };
+    }
+}

@@ -1,0 +1,423 @@
+//! The traversal: which thread adds what to which gradient, and when.
+//!
+//! An item is a run of keys of one key-value head. It has the gradients of these keys and values for itself. Gradients of
+//! queries it shares with the other items of the head: each part of the rows counts the items that are through with it,
+//! and an item waits until all before it are. Items are begun in order, so whom one waits for is always at work; and
+//! items of several heads are begun alternately, so waiting is rare.
+
+use super::super::blocks::KeyBlocks;
+use super::super::micro::{self, BLOCK, Single, WIDE};
+use super::super::simd::{Kernel, Simd, floats, floats_mut, zeroed};
+use super::cells::{Block, Maker, Of, PHASE, Tables, needed, prepare};
+use super::keys::Keys;
+use super::micro::{add_cell, gather};
+use super::queries::{Queries, ROWS};
+use super::{Backward, Widths, on_threads, pieces};
+use noren_mask::{PatternPlan, TileSpan};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+
+/// Memory that the keys of an item may take, with all that is kept for them: a part of the second-level cache.
+const ITEM_BYTES: usize = 320 << 10;
+
+/// Keys in an item, a multiple of `WIDE`. No result depends on it.
+pub(super) fn item_keys(widths: Widths) -> usize {
+    let bytes = 4 * (3 * widths.k + 2 * widths.v);
+    (ITEM_BYTES / bytes / WIDE * WIDE).clamp(WIDE, 4 * WIDE)
+}
+
+/// Rows that an item takes in at once, all of one tile of the plan.
+struct Part {
+    tile: usize,
+    rows: Range<usize>,
+}
+
+/// A pattern of the plan as items see it.
+struct Pattern {
+    parts: Vec<Part>,
+    /// For each item of a head the parts among which are all that it has a share in.
+    reach: Vec<Range<usize>>,
+}
+
+impl Pattern {
+    fn new(plan: &PatternPlan, keys: usize) -> Pattern {
+        let mut parts = Vec::new();
+        let mut reach = vec![usize::MAX..0; (plan.kv_len() as usize).div_ceil(keys)];
+        for (index, tile) in plan.tiles().enumerate() {
+            let first = parts.len();
+            let rows = tile.start as usize..tile.end as usize;
+            parts.extend(pieces(rows, ROWS).map(|rows| Part { tile: index, rows }));
+            for span in tile.spans {
+                for reach in &mut reach[span.start as usize / keys..=(span.end as usize - 1) / keys] {
+                    *reach = reach.start.min(first)..parts.len();
+                }
+            }
+        }
+        Pattern { parts, reach }
+    }
+}
+
+/// When an item may add to the gradients of a part's queries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Turn {
+    /// How many items do so before.
+    before: u32,
+    /// Whether none does after.
+    last: bool,
+}
+
+/// The turn of item `item` at rows that read `spans`, unless it has no share in them; items have `keys` keys.
+fn turn(spans: &[TileSpan], item: usize, keys: usize) -> Option<Turn> {
+    let (mut before, mut has_share, mut next) = (0, false, 0);
+    for span in spans {
+        let items = (span.start as usize / keys).max(next)..(span.end as usize - 1) / keys + 1;
+        next = next.max(items.end);
+        before += items.end.min(item).saturating_sub(items.start);
+        has_share |= items.contains(&item);
+        if items.end > item + 1 {
+            break;
+        }
+    }
+    has_share.then_some(Turn { before: before as u32, last: next <= item + 1 })
+}
+
+/// What the threads of a call share.
+struct Queue {
+    patterns: Vec<Pattern>,
+    /// `[batch row, key-value head, number in the head]`, in the order in which they are begun.
+    items: Vec<[usize; 3]>,
+    next: AtomicUsize,
+    /// Items that are through, for each part of each head.
+    through: Vec<AtomicU32>,
+    /// The first entry of `through` for each `[batch, head]`.
+    first: Vec<usize>,
+    /// Set when a thread panics, which others would wait for.
+    given_up: AtomicBool,
+    keys: usize,
+}
+
+/// Computes `dq`, `dk` and `dv`.
+pub(super) fn run<S: Simd>(s: S, work: &Backward<'_>, threads: usize) {
+    let context = &work.context;
+    let shape = context.plan.shape();
+    let (batch, heads, kv_heads) = (shape.batch_len(), shape.head_count(), shape.kv_head_count());
+    let pairs = batch * kv_heads;
+    // Few heads: smaller items, so that each thread has some.
+    let largest = item_keys(context.widths::<S>());
+    let keys = if pairs * shape.kv_len().div_ceil(largest) < 4 * threads { WIDE } else { largest };
+    let patterns: Vec<Pattern> = context.plan.patterns().iter().map(|plan| Pattern::new(plan, keys)).collect();
+    let mut parts = 0;
+    let first = (0..batch * heads)
+        .map(|i| {
+            let count = patterns[context.plan.pattern_of(i / heads, i % heads)].parts.len();
+            parts += count;
+            parts - count
+        })
+        .collect();
+    let in_head = shape.kv_len().div_ceil(keys);
+    let items = pieces(0..pairs, threads.max(1)).flat_map(|together| {
+        (0..in_head).flat_map(move |item| together.clone().map(move |pair| [pair / kv_heads, pair % kv_heads, item]))
+    });
+    let queue = Queue {
+        patterns,
+        items: items.collect(),
+        next: AtomicUsize::new(0),
+        through: (0..parts).map(|_| AtomicU32::new(0)).collect(),
+        first,
+        given_up: AtomicBool::new(false),
+        keys,
+    };
+    on_threads(threads.min(queue.items.len()), || {
+        let _give_up = GiveUp(&queue.given_up);
+        let mut scratch = Scratch::<S>::new(keys.min(shape.kv_len().next_multiple_of(S::LANES)), context.widths::<S>());
+        while let Some(item) = queue.items.get(queue.next.fetch_add(1, Ordering::Relaxed)) {
+            s.run(Item { work, queue: &queue, item: *item, scratch: &mut scratch });
+            if queue.given_up.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+    });
+}
+
+/// Tells the others when this thread panics.
+struct GiveUp<'a>(&'a AtomicBool);
+
+impl Drop for GiveUp<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A worker's memory, used for one item after the other.
+struct Scratch<S: Simd> {
+    keys: Keys<S>,
+    queries: Queries<S>,
+    tables: Tables<S>,
+    /// `[keys][k_width]`.
+    dk: Vec<S::V>,
+    /// `[keys][v_width]`.
+    dv: Vec<S::V>,
+}
+
+impl<S: Simd> Scratch<S> {
+    fn new(keys: usize, widths: Widths) -> Self {
+        Scratch {
+            keys: Keys::new(keys, widths),
+            queries: Queries::new(widths),
+            tables: Tables::new(),
+            dk: zeroed(keys * widths.k / S::LANES),
+            dv: zeroed(keys * widths.v / S::LANES),
+        }
+    }
+}
+
+/// An item with everything it needs.
+struct Item<'a, 'b, S: Simd> {
+    work: &'a Backward<'b>,
+    queue: &'a Queue,
+    item: [usize; 3],
+    scratch: &'a mut Scratch<S>,
+}
+
+impl<S: Simd> Kernel<S> for Item<'_, '_, S> {
+    #[inline(always)]
+    fn run(mut self, s: S) {
+        let context = &self.work.context;
+        let plan = context.plan;
+        let [batch, kv_head, item] = self.item;
+        let keys = item * self.queue.keys..context.k.shape()[2].min((item + 1) * self.queue.keys);
+        let group = plan.shape().head_count() / plan.shape().kv_head_count();
+        self.scratch.dk.fill(s.splat(0.0));
+        self.scratch.dv.fill(s.splat(0.0));
+        let mut filled = false;
+        for head in kv_head * group..(kv_head + 1) * group {
+            let pattern = plan.pattern_of(batch, head);
+            let Pattern { parts, reach } = &self.queue.patterns[pattern];
+            let tiles = &plan.patterns()[pattern];
+            if item == 0 {
+                self.clear_empty(tiles, [batch, head]);
+            }
+            for (index, part) in parts.iter().enumerate().take(reach[item].end).skip(reach[item].start) {
+                let spans = tiles.tile(part.tile).spans;
+                let Some(turn) = turn(spans, item, self.queue.keys) else { continue };
+                if !filled {
+                    self.scratch.keys.fill(s, context, [batch, kv_head], keys.clone());
+                    filled = true;
+                }
+                let through = &self.queue.through[self.queue.first[batch * plan.shape().head_count() + head] + index];
+                self.scratch.queries.fill(context, [batch, head], part.rows.clone());
+                if !self.wait(through, turn) {
+                    return;
+                }
+                self.load(turn.before == 0);
+                let widest = if context.modifiers.soften() || self.scratch.queries.dead { BLOCK } else { WIDE };
+                for block in
+                    (KeyBlocks { spans, hull: keys.clone(), lanes: S::LANES, widest, page: usize::MAX, next: 0 })
+                {
+                    let block = prepare(context, &mut self.scratch.queries, &block);
+                    for rows in pieces(0..part.rows.len(), PHASE) {
+                        self.phase(s, &block, rows);
+                    }
+                }
+                self.store(turn.last);
+                through.store(turn.before + 1, Ordering::Release);
+            }
+        }
+        self.finish(s, keys);
+    }
+}
+
+impl<S: Simd> Item<'_, '_, S> {
+    /// Waits until all items before are through with a part; `false` when that will never be.
+    fn wait(&self, through: &AtomicU32, turn: Turn) -> bool {
+        let mut rounds = 0;
+        while through.load(Ordering::Acquire) != turn.before {
+            if self.queue.given_up.load(Ordering::Relaxed) {
+                return false;
+            }
+            rounds += 1;
+            if rounds < 1000 { std::hint::spin_loop() } else { std::thread::yield_now() }
+        }
+        true
+    }
+
+    /// Rows that read nothing have no turn: their gradients are 0.
+    fn clear_empty(&self, tiles: &PatternPlan, [batch, head]: [usize; 2]) {
+        let zeros = vec![0.0; self.work.context.q.shape()[3]];
+        for tile in tiles.tiles().filter(|tile| tile.spans.is_empty()) {
+            for row in tile.start..tile.end {
+                // SAFETY: only item 0 of the head writes rows that read nothing.
+                unsafe { self.work.dq.write([batch, head, row as usize], &zeros) };
+            }
+        }
+    }
+
+    /// Fetches the gradients of the part's queries.
+    fn load(&mut self, first: bool) {
+        let Widths { k, .. } = self.work.context.widths::<S>();
+        let head_dim = self.work.context.q.shape()[3];
+        let Queries { batch, head, ref rows, ref mut sums, .. } = self.scratch.queries;
+        let sums = &mut floats_mut(sums)[..rows.len() * k];
+        sums.fill(0.0);
+        if first {
+            return;
+        }
+        for (row, sum) in rows.clone().zip(sums.chunks_exact_mut(k)) {
+            let (at, sum) = ([batch, head, row], &mut sum[..head_dim]);
+            // SAFETY: it is this item's turn at the row, and `through` made visible what others wrote.
+            match &self.work.dq_sums {
+                Some(sums) => unsafe { sums.read(at, sum) },
+                None => unsafe { self.work.dq.read(at, sum) },
+            }
+        }
+    }
+
+    /// Brings them back.
+    fn store(&mut self, last: bool) {
+        let Widths { k, .. } = self.work.context.widths::<S>();
+        let head_dim = self.work.context.q.shape()[3];
+        let Queries { batch, head, ref rows, ref mut sums, .. } = self.scratch.queries;
+        let scale = self.work.context.scale as f32;
+        for (row, sum) in rows.clone().zip(floats_mut(sums).chunks_exact_mut(k)) {
+            let (at, sum) = ([batch, head, row], &mut sum[..head_dim]);
+            if last {
+                // Adding 0 makes a 0 positive: whether products of 0 were added or left out before cannot be seen.
+                sum.iter_mut().for_each(|x| *x = *x * scale + 0.0);
+            }
+            // SAFETY: it is this item's turn at the row.
+            match &self.work.dq_sums {
+                Some(sums) if !last => unsafe { sums.write(at, sum) },
+                _ => unsafe { self.work.dq.write(at, sum) },
+            }
+        }
+    }
+
+    /// Makes the cells of some rows of the part against a block, and adds them to all gradients.
+    #[inline(always)]
+    fn phase(&mut self, s: S, block: &Block, rows: Range<usize>) {
+        let context = &self.work.context;
+        let Scratch { keys, queries, tables, dk, dv } = &mut *self.scratch;
+        Maker { context, queries, keys, tables }.make(s, block, rows.clone(), Of::Products);
+        let Widths { k, v } = context.widths::<S>();
+        let start = block.key - keys.first;
+        let all = block.groups.len() * S::LANES;
+        let words = &queries.words[rows.clone()];
+        let per_row = WIDE / S::LANES;
+
+        let wild = block.masked && queries.wild;
+        let operands = [(&tables.weights, &queries.dout, v, dv), (&tables.grads, &queries.q, k, dk)];
+        for (weights, values, width, acc) in operands {
+            let vectors = width / S::LANES;
+            let (acc, values) = (&mut acc[start * vectors..], &values[rows.start * vectors..]);
+            if wild {
+                cells(words, |r, key| {
+                    let weight = floats(&weights[r * per_row..])[key];
+                    add_cell(s, weight, &values[r * vectors..][..vectors], &mut acc[key * vectors..]);
+                });
+                continue;
+            }
+            for keys in pieces(needed(words, block.masked, all), S::ROWS) {
+                let rows = reading(words, block.masked, &keys);
+                if !rows.is_empty() {
+                    let acc = &mut acc[keys.start * vectors..];
+                    gather(s, weights, rows, keys.start, keys.len(), floats(values), width, acc);
+                }
+            }
+        }
+
+        let vectors = k / S::LANES;
+        let values = &keys.rows[start * vectors..];
+        let sums = &mut queries.sums[rows.start * vectors..];
+        if block.masked && keys.wild(&block.groups) {
+            return cells(words, |r, key| {
+                let weight = floats(&tables.grads[r * per_row..])[key];
+                add_cell(s, weight, &values[key * vectors..][..vectors], &mut sums[r * vectors..]);
+            });
+        }
+        for tile in pieces(0..rows.len(), S::ROWS) {
+            let needed = needed(&words[tile.clone()], block.masked, all);
+            if !needed.is_empty() {
+                let (weights, sums) = (&tables.grads[tile.start * per_row..], &mut sums[tile.start * vectors..]);
+                micro::accumulate::<S, Single>(s, tile.len(), weights, needed, floats(values), k, sums);
+            }
+        }
+    }
+
+    /// Scales and writes the gradients of the item's keys and values.
+    #[inline(always)]
+    fn finish(&mut self, s: S, keys: Range<usize>) {
+        let context = &self.work.context;
+        let Widths { k, v } = context.widths::<S>();
+        let [batch, kv_head, _] = self.item;
+        // Queries were multiplied by their factor before they were added up.
+        let factor = f64::from(context.modifiers.query_factor);
+        let scale = if factor == 0.0 { 0.0 } else { (context.scale / factor) as f32 };
+        let (head_dim, v_dim) = (context.k.shape()[3], context.v.shape()[3]);
+        let Scratch { dk, dv, .. } = &mut *self.scratch;
+        for (sums, width, dim, scale, out) in
+            [(dk, k, head_dim, scale, &self.work.dk), (dv, v, v_dim, 1.0, &self.work.dv)]
+        {
+            for x in sums.iter_mut() {
+                *x = s.add(s.mul(*x, s.splat(scale)), s.splat(0.0));
+            }
+            for (key, sum) in keys.clone().zip(floats(sums).chunks_exact(width)) {
+                // SAFETY: no other item has this key.
+                unsafe { out.write([batch, kv_head, key], &sum[..dim]) };
+            }
+        }
+    }
+}
+
+/// Rows that may read one of `keys`, counted as `words` are.
+#[inline(always)]
+fn reading(words: &[u64], masked: bool, keys: &Range<usize>) -> Range<usize> {
+    if !masked {
+        return 0..words.len();
+    }
+    let bits = (u64::MAX >> (BLOCK - keys.len())) << keys.start;
+    let reads = |word: &u64| word & bits != 0;
+    match words.iter().position(reads) {
+        Some(first) => first..words.iter().rposition(reads).map_or(0, |last| last + 1),
+        None => 0..0,
+    }
+}
+
+/// Calls `f` with the row and the key of each cell that is allowed.
+#[inline(always)]
+fn cells(words: &[u64], mut f: impl FnMut(usize, usize)) {
+    for (r, word) in words.iter().enumerate() {
+        let mut word = *word;
+        while word != 0 {
+            f(r, word.trailing_zeros() as usize);
+            word &= word - 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use noren_mask::Kind;
+
+    #[test]
+    fn turns_follow_the_items_that_have_a_share() {
+        let spans = |runs: &[(u32, u32)]| -> Vec<TileSpan> {
+            runs.iter().map(|&(start, end)| TileSpan { start, end, kind: Kind::Full }).collect()
+        };
+        let turns = |runs: &[(u32, u32)]| -> Vec<Option<(u32, bool)>> {
+            let spans = spans(runs);
+            (0..6).map(|item| turn(&spans, item, 10).map(|turn| (turn.before, turn.last))).collect()
+        };
+        let (first, second) = (Some((0, false)), Some((1, false)));
+        assert_eq!(turns(&[(0, 20)]), [first, Some((1, true)), None, None, None, None]);
+        assert_eq!(turns(&[(5, 6), (7, 9), (30, 31)]), [first, None, None, Some((1, true)), None, None]);
+        assert_eq!(
+            turns(&[(9, 11), (12, 45)]),
+            [first, second, Some((2, false)), Some((3, false)), Some((4, true)), None]
+        );
+        assert_eq!(turns(&[(25, 26)]), [None, None, Some((0, true)), None, None, None]);
+        assert_eq!(turns(&[]), [None; 6]);
+    }
+}

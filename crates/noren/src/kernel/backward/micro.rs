@@ -1,0 +1,81 @@
+//! The products of the backward pass that the forward pass does not have: what keys gather from query rows.
+//!
+//! As there, one term at a time is added in ascending order, so sums have the same bits in every tile.
+
+use super::super::micro::{Product, Single, WIDE, by_tile};
+use super::super::simd::{Simd, floats};
+use std::ops::Range;
+
+/// Adds rows `rows` of `values`, weighted, to the accumulators of `keys` keys, at most `S::ROWS`.
+///
+/// `weights` has `WIDE` values for a row, that of the first key at `first`; `values` is `[rows][width]`; `acc` has
+/// `width / LANES` vectors for a key.
+#[inline(always)]
+#[allow(clippy::too_many_arguments)] // a register tile: its operands and where they lie
+pub(super) fn gather<S: Simd>(
+    s: S,
+    weights: &[S::V],
+    rows: Range<usize>,
+    first: usize,
+    keys: usize,
+    values: &[f32],
+    width: usize,
+    acc: &mut [S::V],
+) {
+    let weights = &floats(weights).as_chunks::<WIDE>().0[rows.clone()];
+    let values = &values[rows.start * width..rows.end * width];
+    let vectors = width / S::LANES;
+    let mut column = 0;
+    while column < vectors {
+        let wide = S::VECTORS.min(vectors - column);
+        let values = &values[column * S::LANES..];
+        by_tile!(S, Single, keys, wide, gather_tile(s, weights, first, values, width, &mut acc[column..]));
+        column += wide;
+    }
+}
+
+#[inline(always)]
+fn gather_tile<S: Simd, P: Product, const R: usize, const N: usize>(
+    s: S,
+    weights: &[[f32; WIDE]],
+    first: usize,
+    values: &[f32],
+    width: usize,
+    acc: &mut [S::V],
+) {
+    assert!(first + R <= WIDE);
+    let vectors = width / S::LANES;
+    let mut sum = [[s.splat(0.0); N]; R];
+    for r in 0..R {
+        for n in 0..N {
+            sum[r][n] = acc[r * vectors + n];
+        }
+    }
+    for (row, weights) in weights.iter().enumerate() {
+        let row = &values[row * width..][..N * S::LANES];
+        let mut value = [s.splat(0.0); N];
+        for n in 0..N {
+            value[n] = s.load(&row[n * S::LANES..]);
+        }
+        for r in 0..R {
+            let weight = s.splat(weights[first + r]);
+            for n in 0..N {
+                sum[r][n] = P::dot(s, weight, value[n], sum[r][n]);
+            }
+        }
+    }
+    for r in 0..R {
+        for n in 0..N {
+            acc[r * vectors + n] = sum[r][n];
+        }
+    }
+}
+
+/// Adds one row of values, weighted, to one accumulator: a cell among hidden ones whose values may be infinite or NaN.
+#[inline(always)]
+pub(super) fn add_cell<S: Simd>(s: S, weight: f32, values: &[S::V], acc: &mut [S::V]) {
+    let weight = s.splat(weight);
+    for (acc, value) in acc.iter_mut().zip(values) {
+        *acc = s.fma(weight, *value, *acc);
+    }
+}

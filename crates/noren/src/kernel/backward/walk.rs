@@ -1,0 +1,341 @@
+//! What is found row by row: statistics before the traversal, gradients of score modifiers after it.
+
+use super::super::blocks::KeyBlocks;
+use super::super::micro::{BLOCK, WIDE};
+use super::super::rows::SharedRows;
+use super::super::scores::Place;
+use super::super::simd::{Kernel, Simd, floats};
+use super::cells::{Block, Maker, Of, PHASE, Tables, careful_scores, prepare};
+use super::items::item_keys;
+use super::keys::Keys;
+use super::queries::{Queries, ROWS};
+use super::{CAREFUL, Context, RowStats, for_each, pieces};
+use std::f64::consts::LOG2_E;
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+/// The gradients of score modifiers that are asked for.
+pub(crate) struct Wanted<'a> {
+    pub(crate) arrays: Vec<(Gradient, SharedRows<'a>)>,
+    pub(crate) sinks: Option<&'a mut [f32]>,
+}
+
+/// What an array of [`Wanted`] is the gradient of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Gradient {
+    Bias,
+    Relative,
+    Soft,
+}
+
+/// The statistics of all rows; careful ones lack their denominator.
+pub(super) fn stats(context: &Context<'_>, threads: usize) -> Vec<RowStats> {
+    let [batch, heads, q_len, v_dim] = context.out.shape();
+    let mut all = vec![RowStats::default(); batch * heads * q_len];
+    let slices: Vec<_> = all.chunks_mut(ROWS).map(Mutex::new).collect();
+    for_each(threads, slices.len(), |i| {
+        let (mut out, mut dout) = (vec![0.0; v_dim], vec![0.0; v_dim]);
+        for (n, stats) in slices[i].lock().unwrap_or_else(PoisonError::into_inner).iter_mut().enumerate() {
+            let row = i * ROWS + n;
+            let lse = context.lse[row];
+            if lse == f32::NEG_INFINITY {
+                continue;
+            }
+            let at = [row / q_len / heads, row / q_len % heads, row % q_len];
+            *stats = RowStats { base: 0.0, factor: 1.0, delta: 0.0, careful: lse.abs() > CAREFUL };
+            if lse.is_finite() && stats.careful {
+                continue;
+            }
+            let lse = f64::from(lse) * LOG2_E;
+            let factor = (lse.ceil() - lse).exp2() as f32;
+            context.out.copy_row(at, 0, &mut out);
+            context.dout.copy_row(at, 0, &mut dout);
+            let delta = (f64::from(factor) * dot(&out, &dout)) as f32;
+            *stats = RowStats { base: lse.ceil(), factor, delta, careful: false };
+        }
+    });
+    drop(slices);
+    all
+}
+
+/// In sums that follow the index, so that they become vectors.
+fn dot(a: &[f32], b: &[f32]) -> f64 {
+    let mut sums = [0.0; 8];
+    for (a, b) in a.chunks(8).zip(b.chunks(8)) {
+        for (sum, (a, b)) in sums.iter_mut().zip(a.iter().zip(b)) {
+            *sum += f64::from(*a) * f64::from(*b);
+        }
+    }
+    sums.iter().sum()
+}
+
+/// Room for visiting the cells of rows.
+struct Scratch<S: Simd> {
+    keys: Keys<S>,
+    queries: Queries<S>,
+    tables: Tables<S>,
+}
+
+impl<S: Simd> Scratch<S> {
+    fn new(context: &Context<'_>) -> Self {
+        let widths = context.widths::<S>();
+        let keys = item_keys(widths).min(context.k.shape()[2].next_multiple_of(S::LANES));
+        Scratch { keys: Keys::new(keys, widths), queries: Queries::new(widths), tables: Tables::new() }
+    }
+}
+
+/// Visits the cells of rows of one head: keys by item, in each the rows in order, and for each row blocks of keys.
+struct Walk<'a, 'b, S: Simd, F> {
+    context: &'a Context<'b>,
+    scratch: &'a mut Scratch<S>,
+    /// Batch row and head.
+    head: [usize; 2],
+    rows: Range<usize>,
+    /// What gradients are wanted; for `None` the products alone.
+    of: Option<Of>,
+    visit: F,
+}
+
+/// A row's cells in a block.
+struct RowCells<'a, S: Simd> {
+    keys: &'a Keys<S>,
+    at: Place,
+    /// Which are allowed.
+    word: Option<u64>,
+    /// As in [`Tables::grads`], for each key from `at.key` on.
+    grads: &'a [f32],
+}
+
+impl<S: Simd> RowCells<'_, S> {
+    /// The places of the cells that are allowed.
+    fn places(&self) -> impl Iterator<Item = usize> + use<S> {
+        let (word, len) = (self.word.unwrap_or(u64::MAX), self.grads.len());
+        (0..len).filter(move |i| *i >= BLOCK || word >> i & 1 == 1)
+    }
+}
+
+impl<S: Simd, F: FnMut(RowCells<'_, S>)> Kernel<S> for Walk<'_, '_, S, F> {
+    #[inline(always)]
+    fn run(mut self, s: S) {
+        let context = self.context;
+        let [batch, head] = self.head;
+        let kv_len = context.k.shape()[2];
+        let kv_head = context.plan.shape().kv_head(head);
+        let pattern = &context.plan.patterns()[context.plan.pattern_of(batch, head)];
+        for keys in pieces(0..kv_len, item_keys(context.widths::<S>())) {
+            let mut filled = false;
+            for tile in pattern.tiles() {
+                let rows = self.rows.start.max(tile.start as usize)..self.rows.end.min(tile.end as usize);
+                let inside = |start: u32, end: u32| (start as usize) < keys.end && end as usize > keys.start;
+                if rows.is_empty() || !tile.spans.iter().any(|span| inside(span.start, span.end)) {
+                    continue;
+                }
+                if !filled {
+                    self.scratch.keys.fill(s, context, [batch, kv_head], keys.clone());
+                    filled = true;
+                }
+                for rows in pieces(rows, ROWS) {
+                    self.scratch.queries.fill(context, self.head, rows.clone());
+                    let widest = if context.modifiers.soften() || self.scratch.queries.dead { BLOCK } else { WIDE };
+                    let hull = keys.clone();
+                    for block in
+                        (KeyBlocks { spans: tile.spans, hull, lanes: S::LANES, widest, page: usize::MAX, next: 0 })
+                    {
+                        let block = prepare(context, &mut self.scratch.queries, &block);
+                        for rows in pieces(0..rows.len(), PHASE) {
+                            self.phase(s, &block, rows, kv_len);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<S: Simd, F: FnMut(RowCells<'_, S>)> Walk<'_, '_, S, F> {
+    #[inline(always)]
+    fn phase(&mut self, s: S, block: &Block, rows: Range<usize>, kv_len: usize) {
+        let Scratch { keys, queries, tables } = &mut *self.scratch;
+        let mut maker = Maker { context: self.context, queries, keys, tables };
+        match self.of {
+            Some(of) => maker.make(s, block, rows.clone(), of),
+            None => maker.products(s, block, rows.clone()),
+        }
+        let [batch, head] = self.head;
+        let count = (block.groups.len() * S::LANES).min(kv_len - block.key);
+        for (slot, r) in rows.enumerate() {
+            let word = queries.words[r];
+            if block.masked && word == 0 {
+                continue;
+            }
+            let at = Place { batch, head, row: queries.rows.start + r, key: block.key };
+            let grads = &floats(&tables.grads)[slot * WIDE..][..count];
+            (self.visit)(RowCells { keys, at, word: block.masked.then_some(word), grads });
+        }
+    }
+}
+
+/// A careful row's softmax so far.
+#[derive(Clone, Copy)]
+struct Softmax {
+    /// An integer not below the scores.
+    base: f64,
+    sum: f64,
+    /// Products of `dout` and values, weighted.
+    delta: f64,
+}
+
+/// Finds the denominators and deltas of careful rows.
+pub(super) fn refine<S: Simd>(s: S, context: &mut Context<'_>, threads: usize) {
+    let [_, heads, q_len, _] = context.q.shape();
+    let found = Mutex::new(Vec::new());
+    let of_head: Vec<usize> = (context.stats.chunks(q_len).enumerate())
+        .filter(|(_, rows)| rows.iter().any(|row| row.careful))
+        .map(|(head, _)| head)
+        .collect();
+    for_each(threads, of_head.len(), |i| {
+        let head = [of_head[i] / heads, of_head[i] % heads];
+        let sink = context.modifiers.sinks.map_or(f64::NEG_INFINITY, |sinks| f64::from(sinks[head[1]]) * LOG2_E);
+        let sum = if sink == f64::NEG_INFINITY { 0.0 } else { (sink - sink.ceil()).exp2() };
+        let mut softmax = vec![Softmax { base: sink.ceil(), sum, delta: 0.0 }; q_len];
+        let careful = |row: usize| context.stats[of_head[i] * q_len + row].careful;
+        let mut scratch = Scratch::<S>::new(context);
+        s.run(Walk {
+            context,
+            scratch: &mut scratch,
+            head,
+            rows: 0..q_len,
+            of: None,
+            visit: |cells: RowCells<'_, S>| {
+                if careful(cells.at.row) {
+                    softmax[cells.at.row].add(context, &cells);
+                }
+            },
+        });
+        let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+        found.extend((0..q_len).filter(|row| careful(*row)).map(|row| (of_head[i] * q_len + row, softmax[row])));
+    });
+    for (row, Softmax { base, sum, delta }) in found.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        // A row whose scores are all minus infinity reads nothing.
+        context.stats[row] = match sum == 0.0 {
+            true => RowStats::default(),
+            false => {
+                let factor = (1.0 / sum) as f32;
+                RowStats { base, factor, delta: (delta / sum * f64::from(factor)) as f32, careful: true }
+            }
+        };
+    }
+}
+
+impl Softmax {
+    fn add<S: Simd>(&mut self, context: &Context<'_>, cells: &RowCells<'_, S>) {
+        let (mut scores, mut slopes, mut soft) = ([0.0; WIDE], [0.0; WIDE], [1.0; WIDE]);
+        let count = cells.grads.len();
+        careful_scores(context, cells.keys, cells.at, &mut scores[..count], &mut slopes);
+        context.modifiers.soft_values(cells.at, &mut soft[..count]);
+        let top = cells.places().fold(f64::NEG_INFINITY, |top, i| top.max(scores[i])).ceil();
+        if top > self.base {
+            let lower = if self.sum == 0.0 { 0.0 } else { (self.base - top).exp2() };
+            *self = Softmax { base: top, sum: self.sum * lower, delta: self.delta * lower };
+        }
+        for i in cells.places().filter(|i| scores[*i] != f64::NEG_INFINITY) {
+            let weight = (scores[i] - self.base).exp2() * f64::from(soft[i]);
+            self.sum += weight;
+            let Place { batch, head, row, key } = cells.at;
+            let kept =
+                context.modifiers.dropout.map_or(1.0, |dropout| match dropout.keeps([batch, head, row, key + i]) {
+                    true => f64::from(dropout.factor()),
+                    false => 0.0,
+                });
+            self.delta += weight * kept * f64::from(cells.grads[i]);
+        }
+    }
+}
+
+/// Computes the gradients of score modifiers.
+pub(super) fn modifiers<S: Simd>(s: S, context: &Context<'_>, wanted: Wanted<'_>, threads: usize) {
+    for (gradient, array) in wanted.arrays {
+        match gradient {
+            Gradient::Bias => dense(s, context, Of::Scores, array, threads),
+            Gradient::Soft => dense(s, context, Of::Soft, array, threads),
+            Gradient::Relative => relative(s, context, array, threads),
+        }
+    }
+    let (Some(gradient), Some(values)) = (wanted.sinks, context.modifiers.sinks) else { return };
+    let [batch, heads, q_len, _] = context.q.shape();
+    for (head, (gradient, value)) in gradient.iter_mut().zip(values).enumerate() {
+        let rows = (0..batch).flat_map(|b| &context.stats[(b * heads + head) * q_len..][..q_len]);
+        let sink = f64::from(*value) * LOG2_E;
+        let share = |row: &RowStats| (sink - row.base).exp2() * f64::from(row.delta);
+        *gradient = (0.0 - rows.filter(|row| row.factor != 0.0).map(share).sum::<f64>()) as f32;
+    }
+}
+
+/// The range that a dimension of 1 stands for, or place `at` alone.
+fn summed(dim: usize, at: usize, len: usize) -> Range<usize> {
+    if dim == 1 { 0..len } else { at..at + 1 }
+}
+
+/// The gradients of an array that is broadcast over the cells.
+fn dense<S: Simd>(s: S, context: &Context<'_>, of: Of, array: SharedRows<'_>, threads: usize) {
+    let [batch, heads, q_len, _] = context.q.shape();
+    let dims = array.shape();
+    // Each piece of work has elements of its own and adds to them in the order of batch rows, heads, keys and rows.
+    let pieces_of_rows: Vec<Range<usize>> =
+        if dims[2] == 1 { vec![0..q_len] } else { pieces(0..q_len, ROWS).collect() };
+    for_each(threads, dims[0] * dims[1] * pieces_of_rows.len(), |i| {
+        let rows = &pieces_of_rows[i % pieces_of_rows.len()];
+        let at = [i / pieces_of_rows.len() / dims[1], i / pieces_of_rows.len() % dims[1]];
+        let mut sums = vec![0.0f64; if dims[2] == 1 { 1 } else { rows.len() } * dims[3]];
+        let mut scratch = Scratch::<S>::new(context);
+        for b in summed(dims[0], at[0], batch) {
+            for h in summed(dims[1], at[1], heads) {
+                let visit = |cells: RowCells<'_, S>| {
+                    let row = if dims[2] == 1 { 0 } else { cells.at.row - rows.start };
+                    let sums = &mut sums[row * dims[3]..][..dims[3]];
+                    for i in cells.places() {
+                        sums[if dims[3] == 1 { 0 } else { cells.at.key + i }] += f64::from(cells.grads[i]);
+                    }
+                };
+                s.run(Walk { context, scratch: &mut scratch, head: [b, h], rows: rows.clone(), of: Some(of), visit });
+            }
+        }
+        let mut line = vec![0.0; dims[3]];
+        for (row, sums) in sums.chunks_exact(dims[3]).enumerate() {
+            line.iter_mut().zip(sums).for_each(|(to, sum)| *to = *sum as f32);
+            let row = if dims[2] == 1 { 0 } else { rows.start + row };
+            // SAFETY: no other piece of work has these rows.
+            unsafe { array.write([at[0], at[1], row], &line) };
+        }
+    });
+}
+
+/// The gradients of a table by distance.
+fn relative<S: Simd>(s: S, context: &Context<'_>, table: SharedRows<'_>, threads: usize) {
+    let [batch, heads, q_len, _] = context.q.shape();
+    let [_, table_heads, _, width] = table.shape();
+    let reach = width as i64 / 2;
+    let of_heads: Vec<Mutex<Vec<f64>>> = (0..heads).map(|_| Mutex::new(vec![0.0; width])).collect();
+    for_each(threads, heads, |h| {
+        let mut sums = of_heads[h].lock().unwrap_or_else(PoisonError::into_inner);
+        let mut scratch = Scratch::<S>::new(context);
+        for b in 0..batch {
+            let visit = |cells: RowCells<'_, S>| {
+                let query = context.plan.query_position(b, cells.at.row);
+                for i in cells.places() {
+                    let distance = context.plan.key_position(b, cells.at.key + i) - query;
+                    sums[(distance.clamp(-reach, reach) + reach) as usize] += f64::from(cells.grads[i]);
+                }
+            };
+            s.run(Walk { context, scratch: &mut scratch, head: [b, h], rows: 0..q_len, of: Some(Of::Scores), visit });
+        }
+    });
+    let of_heads: Vec<Vec<f64>> =
+        of_heads.into_iter().map(|sums| sums.into_inner().unwrap_or_else(PoisonError::into_inner)).collect();
+    for head in 0..table_heads {
+        let sum = |i: usize| summed(table_heads, head, heads).map(|h| of_heads[h][i]).sum::<f64>() as f32;
+        let line: Vec<f32> = (0..width).map(sum).collect();
+        // SAFETY: nobody else writes to the table.
+        unsafe { table.write([0, head, 0], &line) };
+    }
+}

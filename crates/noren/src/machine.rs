@@ -1,0 +1,182 @@
+//! What this processor can do at best: the limits that a kernel is held against.
+//!
+//! A [`Probe`] is one limit: multiplying and adding in registers, powers of two, a whole row of softmax, reading memory of
+//! some size. [`Probe::measure`] runs it on some threads for a given time; [`Probe::all`] lists what this processor
+//! has. `noren bench` prints them and divides what attention reaches by the one that applies.
+//!
+//! ```
+//! use noren::{Level, machine::Probe};
+//! use std::time::Duration;
+//!
+//! let rate = Probe::Fma(Level::Portable).measure(1, Duration::from_millis(20)).expect("every processor has it");
+//! assert!(rate.best >= rate.median && rate.median > 0.0);
+//! println!("{:.1} GFLOP/s", rate.median / 1e9);
+//! ```
+//!
+//! Threads are not bound to processors, and other programs that run meanwhile take their share: a figure is what *this*
+//! process got *now*, which is what its own speed has to be compared with.
+
+mod memory;
+mod stage;
+mod work;
+
+use crate::Level;
+pub use memory::{Memory, memory};
+use std::fmt;
+use std::time::Duration;
+
+/// One thing that a processor does at a limited rate.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum Probe {
+    /// `a * b + c` in `f32`, everything in registers; two operations each. On [`Level::Portable`] a multiplication and an
+    /// addition.
+    Fma(Level),
+    /// Dot products of pairs of bf16 added to `f32` (`vdpbf16ps`), everything in registers; four operations for each lane.
+    Bf16Dot,
+    /// Powers of two as the kernels compute them, relative error 1e-7, in the first cache.
+    Exp2(Level),
+    /// A row of scores turned into weights: maximum, scaling, power of two, sum; rows of 256 in the first cache.
+    SoftmaxRow(Level),
+    /// Reading memory from end to end, over and over.
+    Read {
+        /// What all threads together read, each its own part.
+        bytes: usize,
+    },
+}
+
+/// What a [`Rate`] counts.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum Unit {
+    /// Floating-point operations.
+    Flop,
+    /// Values.
+    Value,
+    /// Bytes.
+    Byte,
+}
+
+/// How often something was done each second, by all threads together.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Rate {
+    /// The median of the rounds.
+    pub median: f64,
+    /// The best round.
+    pub best: f64,
+}
+
+impl Probe {
+    /// Everything this processor has: each arithmetic probe for each level (once for levels that differ in products of
+    /// bf16 alone), then reading as much of `memory` as `threads` threads together find at each level.
+    pub fn all(memory: &Memory, threads: usize) -> Vec<Probe> {
+        let levels = || Level::available().iter().copied().filter(|level| *level != Level::Avx512Bf16);
+        let arithmetic = levels().map(Probe::Fma).chain([Probe::Bf16Dot]).filter(Probe::is_available);
+        let softmax = levels().map(Probe::Exp2).chain(levels().map(Probe::SoftmaxRow));
+        let reads = memory.sizes(threads).map(|(_, bytes)| Probe::Read { bytes });
+        arithmetic.chain(softmax).chain(reads).collect()
+    }
+
+    /// Whether this processor has it.
+    pub fn is_available(&self) -> bool {
+        match self {
+            Probe::Fma(level) | Probe::Exp2(level) | Probe::SoftmaxRow(level) => Level::available().contains(level),
+            Probe::Bf16Dot => Level::available().contains(&Level::Avx512Bf16),
+            Probe::Read { .. } => true,
+        }
+    }
+
+    /// What the rate counts.
+    pub fn unit(&self) -> Unit {
+        match self {
+            Probe::Fma(_) | Probe::Bf16Dot => Unit::Flop,
+            Probe::Exp2(_) | Probe::SoftmaxRow(_) => Unit::Value,
+            Probe::Read { .. } => Unit::Byte,
+        }
+    }
+
+    /// Runs on `threads` threads at once (at least one) for about `time`, a little less or, where one pass over memory
+    /// takes longer, more. `None` where the processor cannot do it.
+    pub fn measure(&self, threads: usize, time: Duration) -> Option<Rate> {
+        let threads = threads.max(1);
+        let best = *Level::available().last()?; // the widest loads
+        self.is_available().then(|| {
+            stage::measure(threads, time, |stage| match *self {
+                Probe::Fma(level) => level.run(work::Fma { stage }),
+                Probe::Bf16Dot => Level::Avx512Bf16.run(work::Dot { stage }),
+                Probe::Exp2(level) => level.run(work::Exp2 { stage }),
+                Probe::SoftmaxRow(level) => level.run(work::SoftmaxRow { stage }),
+                Probe::Read { bytes } => best.run(work::Read { stage, bytes: bytes / threads }),
+            })
+        })
+    }
+}
+
+impl fmt::Display for Probe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Probe::Fma(level) => write!(f, "fma {level}"),
+            Probe::Bf16Dot => f.write_str("bf16 dot"),
+            Probe::Exp2(level) => write!(f, "exp2 {level}"),
+            Probe::SoftmaxRow(level) => write!(f, "softmax {level}"),
+            Probe::Read { bytes } => match bytes >> 20 {
+                0 => write!(f, "read {} KiB", bytes >> 10),
+                mib => write!(f, "read {mib} MiB"),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Unit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Unit::Flop => "FLOP",
+            Unit::Value => "values",
+            Unit::Byte => "B",
+        })
+    }
+}
+
+/// Whether the processor has AMX tiles for bf16 products. No probe measures them and no kernel uses them.
+#[cfg(target_arch = "x86_64")]
+pub fn has_amx() -> bool {
+    use std::arch::x86_64::__cpuid_count;
+    // Leaf 7 exists where leaf 0 says so; EDX bits 22 and 24 are AMX-BF16 and AMX-TILE.
+    __cpuid_count(0, 0).eax >= 7 && __cpuid_count(7, 0).edx & (1 << 22 | 1 << 24) == 1 << 22 | 1 << 24
+}
+
+/// Whether the processor has AMX tiles for bf16 products. No probe measures them and no kernel uses them.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn has_amx() -> bool {
+    false
+}
+
+/// What the processor is called, where the system says so; else its architecture.
+pub fn processor() -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let line = info.lines().find(|line| line.starts_with("model name") || line.starts_with("Model"));
+    let name = line.and_then(|line| line.split_once(':')).map(|(_, name)| name.trim().to_owned());
+    name.filter(|name| !name.is_empty()).unwrap_or_else(|| std::env::consts::ARCH.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_probe_of_every_level_runs_on_two_threads() {
+        let levels = Level::available().iter().copied();
+        let arithmetic = levels.flat_map(|l| [Probe::Fma(l), Probe::Exp2(l), Probe::SoftmaxRow(l)]);
+        let probes =
+            arithmetic.chain([Probe::Read { bytes: 1 << 16 }, Probe::Read { bytes: 1 }]).chain([Probe::Bf16Dot]);
+        for probe in probes.filter(Probe::is_available) {
+            let rate = probe.measure(2, Duration::from_millis(2)).expect("it is available");
+            assert!(rate.median > 0.0 && rate.best >= rate.median && rate.best.is_finite(), "{probe}: {rate:?}");
+        }
+    }
+
+    #[test]
+    fn no_threads_are_one_thread() {
+        assert!(Probe::Exp2(Level::Portable).measure(0, Duration::ZERO).is_some());
+    }
+}

@@ -1,0 +1,228 @@
+//! What the probes do, written once over [`Simd`] as the kernels are.
+
+use super::stage::Stage;
+use crate::kernel::exp::exp2_minus;
+use crate::kernel::level::Task;
+use crate::kernel::simd::{Kernel, Simd, floats_mut, zeroed};
+use std::hint::black_box;
+
+/// Values that stay in the first cache together with as many results.
+const VALUES: usize = 2048;
+/// Scores in a row.
+const ROW: usize = 256;
+/// The most accumulators a register tile has.
+const MOST_CHAINS: usize = 24;
+
+/// `a * x + y` in registers.
+pub(super) struct Fma<'a> {
+    pub(super) stage: &'a Stage,
+}
+
+impl Task for Fma<'_> {
+    fn pairs(&self) -> bool {
+        false
+    }
+
+    fn run<S: Simd>(self, s: S) {
+        let flop = (chains::<S>() * S::LANES * 2) as f64;
+        self.stage.turns(flop, |rounds| s.run(FmaRounds { rounds }));
+    }
+}
+
+/// Accumulators that wait only for themselves: as many as the kernels keep, which is all that a path has registers for,
+/// and at least six, which hide the latency of a multiplication and an addition.
+const fn chains<S: Simd>() -> usize {
+    let chains = S::ROWS * S::VECTORS;
+    assert!(chains <= MOST_CHAINS);
+    if chains < 6 { 6 } else { chains }
+}
+
+struct FmaRounds {
+    rounds: usize,
+}
+
+impl<S: Simd> Kernel<S> for FmaRounds {
+    #[inline(always)]
+    fn run(self, s: S) {
+        // Converges to 1: no value leaves the range where processors are fast.
+        let (x, y) = (black_box(s.splat(0.999)), black_box(s.splat(0.001)));
+        let mut sums = [s.splat(1.0); MOST_CHAINS];
+        for _ in 0..self.rounds {
+            for sum in &mut sums[..chains::<S>()] {
+                *sum = s.fma(*sum, x, y);
+            }
+        }
+        black_box(sums);
+    }
+}
+
+/// Pairs of bf16 multiplied and added to `f32`, in registers.
+pub(super) struct Dot<'a> {
+    pub(super) stage: &'a Stage,
+}
+
+impl Task for Dot<'_> {
+    fn pairs(&self) -> bool {
+        true
+    }
+
+    fn run<S: Simd>(self, s: S) {
+        let flop = (chains::<S>() * S::LANES * 4) as f64;
+        self.stage.turns(flop, |rounds| s.run(DotRounds { rounds }));
+    }
+}
+
+struct DotRounds {
+    rounds: usize,
+}
+
+impl<S: Simd> Kernel<S> for DotRounds {
+    #[inline(always)]
+    fn run(self, s: S) {
+        let small = s.splat(0.001);
+        let pairs = black_box(s.pair(small, small));
+        let mut sums = [s.splat(1.0); MOST_CHAINS];
+        for _ in 0..self.rounds {
+            for sum in &mut sums[..chains::<S>()] {
+                *sum = s.dot_pairs(pairs, pairs, *sum);
+            }
+        }
+        black_box(sums);
+    }
+}
+
+/// Powers of two of [`VALUES`] numbers.
+pub(super) struct Exp2<'a> {
+    pub(super) stage: &'a Stage,
+}
+
+impl Task for Exp2<'_> {
+    fn pairs(&self) -> bool {
+        false
+    }
+
+    fn run<S: Simd>(self, s: S) {
+        let (from, mut to) = (scores(s), zeroed(VALUES / S::LANES));
+        self.stage.turns(VALUES as f64, |rounds| s.run(Exp2Rounds { rounds, from: &from, to: &mut to }));
+    }
+}
+
+struct Exp2Rounds<'a, V> {
+    rounds: usize,
+    from: &'a [V],
+    to: &'a mut [V],
+}
+
+impl<S: Simd> Kernel<S> for Exp2Rounds<'_, S::V> {
+    #[inline(always)]
+    fn run(self, s: S) {
+        let zero = black_box(s.splat(0.0));
+        for _ in 0..self.rounds {
+            for (to, x) in self.to.iter_mut().zip(black_box(self.from)) {
+                *to = exp2_minus(s, *x, zero);
+            }
+            black_box(&mut *self.to);
+        }
+    }
+}
+
+/// Weights of rows of [`ROW`] scores.
+pub(super) struct SoftmaxRow<'a> {
+    pub(super) stage: &'a Stage,
+}
+
+impl Task for SoftmaxRow<'_> {
+    fn pairs(&self) -> bool {
+        false
+    }
+
+    fn run<S: Simd>(self, s: S) {
+        let (from, mut to) = (scores(s), zeroed(ROW / S::LANES));
+        self.stage.turns(VALUES as f64, |rounds| s.run(SoftmaxRounds { rounds, from: &from, to: &mut to }));
+    }
+}
+
+struct SoftmaxRounds<'a, V> {
+    rounds: usize,
+    from: &'a [V],
+    to: &'a mut [V],
+}
+
+impl<S: Simd> Kernel<S> for SoftmaxRounds<'_, S::V> {
+    #[inline(always)]
+    fn run(self, s: S) {
+        let scale = black_box(s.splat(0.18));
+        for _ in 0..self.rounds {
+            for row in black_box(self.from).chunks_exact(ROW / S::LANES) {
+                let mut most = [row[0]; 4];
+                for four in row.as_chunks::<4>().0 {
+                    for (most, x) in most.iter_mut().zip(four) {
+                        *most = s.max(*most, *x);
+                    }
+                }
+                let most = s.max(s.max(most[0], most[1]), s.max(most[2], most[3]));
+                let most = s.round(s.mul(s.splat(s.reduce_max(most)), scale));
+                let mut sums = [s.splat(0.0); 4];
+                for (to, four) in self.to.as_chunks_mut::<4>().0.iter_mut().zip(row.as_chunks::<4>().0) {
+                    for ((to, sum), x) in to.iter_mut().zip(&mut sums).zip(four) {
+                        *to = exp2_minus(s, s.mul(*x, scale), most);
+                        *sum = s.add(*sum, *to);
+                    }
+                }
+                black_box(s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3])));
+                black_box(&mut *self.to);
+            }
+        }
+    }
+}
+
+/// Scores as a kernel sees them.
+fn scores<S: Simd>(_: S) -> Vec<S::V> {
+    let mut vectors = zeroed::<S::V>(VALUES / S::LANES);
+    for (i, x) in floats_mut(&mut vectors).iter_mut().enumerate() {
+        *x = (i * 37 % 101) as f32 * -0.25;
+    }
+    vectors
+}
+
+/// Memory read from end to end.
+pub(super) struct Read<'a> {
+    pub(super) stage: &'a Stage,
+    /// What each thread reads.
+    pub(super) bytes: usize,
+}
+
+impl Task for Read<'_> {
+    fn pairs(&self) -> bool {
+        false
+    }
+
+    fn run<S: Simd>(self, s: S) {
+        let vectors = (self.bytes / size_of::<S::V>()).next_multiple_of(STREAM).max(STREAM);
+        let memory = zeroed::<S::V>(vectors); // written, so that every page is there
+        self.stage.turns(size_of_val(&memory[..]) as f64, |rounds| s.run(ReadRounds { rounds, memory: &memory }));
+    }
+}
+
+/// Vectors that are added up at a time.
+const STREAM: usize = 8;
+
+struct ReadRounds<'a, V> {
+    rounds: usize,
+    memory: &'a [V],
+}
+
+impl<S: Simd> Kernel<S> for ReadRounds<'_, S::V> {
+    #[inline(always)]
+    fn run(self, s: S) {
+        let mut sums = [s.splat(0.0); STREAM];
+        for _ in 0..self.rounds {
+            for part in black_box(self.memory).as_chunks::<STREAM>().0 {
+                for (sum, x) in sums.iter_mut().zip(part) {
+                    *sum = s.add(*sum, *x);
+                }
+            }
+        }
+        black_box(sums);
+    }
+}
