@@ -50,6 +50,7 @@
 
 mod attention;
 mod backward;
+mod cache;
 mod dropout;
 mod dtype;
 mod error;
@@ -62,6 +63,7 @@ mod weights;
 
 pub use attention::{Attention, Inputs, Outputs, attention, attention_into};
 pub use backward::{Gradients, GradientsMut, Saved, attention_backward, attention_backward_into};
+pub use cache::{KvCache, KvShape, StepPlan};
 pub use dropout::Dropout;
 pub use dtype::{Dtype, Element};
 pub use error::Error;

@@ -220,7 +220,9 @@ impl<S: Simd> Kernel<S> for Item<'_, '_, S> {
                 }
                 self.load(turn.before == 0);
                 let widest = if context.modifiers.soften() || self.scratch.queries.dead { BLOCK } else { WIDE };
-                for block in (KeyBlocks { spans, hull: keys.clone(), lanes: S::LANES, widest, next: 0 }) {
+                for block in
+                    (KeyBlocks { spans, hull: keys.clone(), lanes: S::LANES, widest, page: usize::MAX, next: 0 })
+                {
                     let block = prepare(context, &mut self.scratch.queries, &block);
                     for rows in pieces(0..part.rows.len(), PHASE) {
                         self.phase(s, &block, rows);

@@ -138,7 +138,9 @@ impl<S: Simd, F: FnMut(RowCells<'_, S>)> Kernel<S> for Walk<'_, '_, S, F> {
                     self.scratch.queries.fill(context, self.head, rows.clone());
                     let widest = if context.modifiers.soften() || self.scratch.queries.dead { BLOCK } else { WIDE };
                     let hull = keys.clone();
-                    for block in (KeyBlocks { spans: tile.spans, hull, lanes: S::LANES, widest, next: 0 }) {
+                    for block in
+                        (KeyBlocks { spans: tile.spans, hull, lanes: S::LANES, widest, page: usize::MAX, next: 0 })
+                    {
                         let block = prepare(context, &mut self.scratch.queries, &block);
                         for rows in pieces(0..rows.len(), PHASE) {
                             self.phase(s, &block, rows, kv_len);
