@@ -4,7 +4,9 @@
 //! bits whichever tile, row block or neighbour it is computed with. What a word is, a [`Product`] says: an `f32`, or a pair
 //! of `bf16`.
 
-use super::simd::{Simd, floats, floats_mut};
+use super::simd::{Kernel, Simd, floats, floats_mut};
+use std::marker::PhantomData;
+use std::ops::Range;
 
 /// What operands are stored as. Arrays of words are arrays of `f32`, whose bits may be those of pairs.
 pub(crate) trait Product: Copy + Send + Sync + 'static {
@@ -101,11 +103,30 @@ pub(crate) fn scores<S: Simd, P: Product>(
     groups: usize,
     scores: &mut [S::V],
 ) {
-    let mut group = 0;
-    while group < groups {
-        let vectors = S::VECTORS.min(groups - group);
-        by_tile!(S, P, rows, vectors, score_tile(s, q, &k[group * words..], words, &mut scores[group..]));
-        group += vectors;
+    s.run(Scores::<S, P> { rows, q, k, words, groups, scores, product: PhantomData });
+}
+
+/// [`scores`], to be compiled once for a path and a product, not wherever it is called.
+struct Scores<'a, S: Simd, P> {
+    rows: usize,
+    q: &'a [f32],
+    k: &'a [S::V],
+    words: usize,
+    groups: usize,
+    scores: &'a mut [S::V],
+    product: PhantomData<P>,
+}
+
+impl<S: Simd, P: Product> Kernel<S> for Scores<'_, S, P> {
+    #[inline(always)]
+    fn run(self, s: S) {
+        let Scores { rows, q, k, words, groups, scores, .. } = self;
+        let mut group = 0;
+        while group < groups {
+            let vectors = S::VECTORS.min(groups - group);
+            by_tile!(S, P, rows, vectors, score_tile(s, q, &k[group * words..], words, &mut scores[group..]));
+            group += vectors;
+        }
     }
 }
 
@@ -183,7 +204,7 @@ pub(crate) fn accumulate<S: Simd, P: Product>(
     s: S,
     rows: usize,
     weights: &[S::V],
-    words: std::ops::Range<usize>,
+    words: Range<usize>,
     values: &[f32],
     v_width: usize,
     acc: &mut [S::V],
@@ -198,26 +219,45 @@ pub(crate) fn accumulate_columns<S: Simd, P: Product>(
     s: S,
     rows: usize,
     weights: &[S::V],
-    words: std::ops::Range<usize>,
+    words: Range<usize>,
     values: &[f32],
     v_width: usize,
-    columns: std::ops::Range<usize>,
+    columns: Range<usize>,
     acc: &mut [S::V],
 ) {
     let weights = &floats(weights).as_chunks::<WIDE>().0[..rows];
-    let width = v_width / S::LANES;
-    let mut column = columns.start;
-    while column < columns.end {
-        let vectors = S::VECTORS.min(columns.end - column);
-        let values = &values[column * S::LANES..];
-        by_tile!(
-            S,
-            P,
-            rows,
-            vectors,
-            value_tile(s, weights, words.start, words.end, values, v_width, &mut acc[column..], width)
-        );
-        column += vectors;
+    s.run(Accumulate::<S, P> { weights, words, values, v_width, columns, acc, product: PhantomData });
+}
+
+/// [`accumulate_columns`], to be compiled once for a path and a product, not wherever it is called.
+struct Accumulate<'a, S: Simd, P> {
+    weights: &'a [[f32; WIDE]],
+    words: Range<usize>,
+    values: &'a [f32],
+    v_width: usize,
+    columns: Range<usize>,
+    acc: &'a mut [S::V],
+    product: PhantomData<P>,
+}
+
+impl<S: Simd, P: Product> Kernel<S> for Accumulate<'_, S, P> {
+    #[inline(always)]
+    fn run(self, s: S) {
+        let Accumulate { weights, words, values, v_width, columns, acc, .. } = self;
+        let width = v_width / S::LANES;
+        let mut column = columns.start;
+        while column < columns.end {
+            let vectors = S::VECTORS.min(columns.end - column);
+            let values = &values[column * S::LANES..];
+            by_tile!(
+                S,
+                P,
+                weights.len(),
+                vectors,
+                value_tile(s, weights, words.start, words.end, values, v_width, &mut acc[column..], width)
+            );
+            column += vectors;
+        }
     }
 }
 
@@ -350,10 +390,10 @@ pub(crate) fn far_accumulate<S: Simd, P: Product>(
     s: S,
     rows: usize,
     weights: &[S::V],
-    words: std::ops::Range<usize>,
+    words: Range<usize>,
     values: &[f32],
     v_width: usize,
-    columns: std::ops::Range<usize>,
+    columns: Range<usize>,
     acc: &mut [S::V],
 ) {
     let near = (NEAR / v_width).clamp(4, BLOCK);
