@@ -31,6 +31,9 @@
 //! where you say. Arrays hold `f32`, [`bf16`] or [`f16`](struct@f16) ([`Element`]), all of a call the same. [`Options`]
 //! holds the scale and everything that may be done to scores: softcap, bias, ALiBi, soft weights, sinks.
 //!
+//! For decoding, a [`KvCache`] holds keys and values as the kernels read them: append what is new, then ask for the attention
+//! of the new queries.
+//!
 //! # What is promised
 //!
 //! For every type of values, on each [`Level`] (processor path):
