@@ -1,7 +1,7 @@
 //! Times attention the way the peer benchmark wants it:
-//! `--mask full|causal|swa256|padding|docs8|causalpad|perhead|stride8|longformer|scattered`, `--op fwd|fwdbwd`,
-//! `--h`, `--hkv`, `--d`, `--n`, `--m`, `--dtype f32|bf16|f16`, `--threads`, `--runs`, `--minruns`, `--budget` (seconds), and beyond its
-//! protocol `--level`, `--block` (query rows in a tile of the plan) and `--reorder auto|never|always`.
+//! `--mask full|causal|swa256|padding|docs8|causalpad|perhead|stride8|longformer|scattered`, `--op fwd|fwdbwd`, `--h`,
+//! `--hkv`, `--d`, `--n`, `--m`, `--dtype f32|bf16|f16`, `--threads`, `--runs`, `--minruns`, `--budget` (seconds), and beyond
+//! its protocol `--level`, `--block` (query rows in a tile of the plan) and `--reorder auto|never|always`.
 //!
 //! Few queries after many keys (`--n 1 --m 32768`) are a step of decoding: the `n` tokens are taken back, appended to a cache of
 //! the form `--cache contiguous|paged|rotating` (`none` for arrays), planned and computed, all of it timed.
