@@ -31,12 +31,9 @@
 //! where you say. Arrays hold `f32`, [`bf16`] or [`f16`](struct@f16) ([`Element`]), all of a call the same. [`Options`]
 //! holds the scale and everything that may be done to scores: softcap, bias, ALiBi, soft weights, sinks.
 //!
-<<<<<<< HEAD
+//! [`attention_backward`] gives the gradients, on the same plan.
 //! For decoding, a [`KvCache`] holds keys and values as the kernels read them: append what is new, then ask for the attention
 //! of the new queries.
-=======
-//! [`attention_backward`] gives the gradients, on the same plan.
->>>>>>> main
 //!
 //! # What is promised
 //!
