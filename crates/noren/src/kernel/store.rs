@@ -280,7 +280,7 @@ impl<'a> StoredHead<'a> {
         let Store { page, packing, .. } = *self.store;
         match packing.word_bytes {
             4 if page >= BLOCK && page.is_multiple_of(packing.group()) => page,
-            2 if few => BLOCK / 2,
+            2 if few => BLOCK,
             _ => usize::MAX,
         }
     }
