@@ -103,7 +103,8 @@ impl KvShape {
 ///
 /// In `f32`, a step's output has the bits of the same row of one pass over the whole sequence at the same level, whatever the
 /// form, the sizes of the steps and the number of threads. A rotating cache is read in the order of positions, wherever its
-/// ring begins, so the same holds of it with the mask that says its window: `sliding(window) | causal & keys(..sinks)`.
+/// ring begins, so the same holds of it with the mask that says its window: `sliding(window) | causal & keys(..sinks)`. Of masks
+/// whose keys a whole pass reads in another order (strides; [`Reorder`](crate::Reorder)) it is the pass with `Reorder::Never`.
 /// With bf16 and f16 the same holds of contiguous and paged caches; of a rotating one where `sinks` is even.
 ///
 /// What lies in slots that were never written, that a sequence gave back, or that a mask hides changes no bit, NaN included.

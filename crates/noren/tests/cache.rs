@@ -4,7 +4,7 @@ mod common;
 
 use common::{Array, assert_same_bits, bits, difference, inputs, plan, textbook};
 use noren::{Attention, Element, KvCache, KvShape, Level, Options, View, atoms, bf16, f16, reference};
-use noren_mask::{Facts, Mask, Shape, Side};
+use noren_mask::{Facts, Mask, PlanOptions, Reorder, Shape, Side};
 
 /// Random numbers that a seed fixes (SplitMix64).
 struct Dice(u64);
@@ -43,7 +43,7 @@ fn forms<T: Element>(shape: &KvShape, sequences: usize, len: usize, window: Wind
 /// Window, sinks and ahead of a rotating cache.
 type Window = Option<(usize, usize, usize)>;
 
-/// One pass over `len` tokens of every sequence.
+/// One pass over `len` tokens of every sequence, keys in their own order as a step reads them.
 fn one_pass<T: Element>(
     [q, k, v]: [&Array<T>; 3],
     mask: &str,
@@ -53,7 +53,8 @@ fn one_pass<T: Element>(
 ) -> Attention<T> {
     let [batch, heads, len, _] = q.shape;
     let shape = Shape::square(len).batch(batch).heads(heads).kv_heads(k.shape[1]);
-    let plan = plan(mask, &shape, facts);
+    let bound = mask.parse::<Mask>().unwrap().bind(&shape, facts).unwrap();
+    let plan = bound.plan_with(&PlanOptions { reorder: Reorder::Never, ..PlanOptions::default() });
     noren::attention(&inputs(q, k, v), &plan, &Options { level: Some(level), ..options.clone() }).unwrap()
 }
 
