@@ -99,7 +99,7 @@ impl Case {
     pub(super) fn q_len(&self) -> usize {
         match self.op {
             Op::Decode => 1,
-            Op::Forward => self.len,
+            Op::Forward | Op::Backward => self.len,
         }
     }
 
