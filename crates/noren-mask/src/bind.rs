@@ -125,10 +125,12 @@ impl BoundMask {
 }
 
 fn frame(shape: &Shape, facts: &Facts, row: usize) -> Frame {
-    let runs = facts.positions.as_ref().and_then(|p| p.get(row)).and_then(|positions| {
+    let given = facts.runs.as_ref().map(|rows| rows[row].clone());
+    let listed = facts.positions.as_ref().and_then(|p| p.get(row)).and_then(|positions| {
         let one_to_one = positions.iter().enumerate().all(|(i, &p)| p == i as i64);
         (!one_to_one).then(|| Frame::runs_of(positions))
     });
+    let runs = given.or(listed);
     Frame { q_len: shape.q_len() as u32, kv_len: shape.kv_len() as u32, offset: shape.query_offset(row), runs }
 }
 

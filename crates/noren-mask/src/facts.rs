@@ -6,6 +6,7 @@ mod read;
 mod write;
 
 use crate::array::Array;
+use crate::frame::Run;
 use crate::interval::{Interval, IntervalSet};
 use crate::mask::Side;
 use crate::set::Span;
@@ -123,6 +124,8 @@ pub struct Facts {
     pub(crate) labels: BTreeMap<String, Rows<Vec<Span>>>,
     pub(crate) levels: Option<Rows<Vec<i64>>>,
     pub(crate) positions: Option<Rows<Vec<i64>>>,
+    /// The same by runs, for each batch row.
+    pub(crate) runs: Option<Vec<Arc<[Run]>>>,
     pub(crate) arrays: BTreeMap<String, Arc<Array>>,
     pub(crate) closures: BTreeMap<String, Closure>,
 }
@@ -191,6 +194,30 @@ impl Facts {
     /// The position at which each key stands (a ring buffer): a negative one marks an empty slot, which nobody may read.
     pub fn positions(mut self, positions: impl Into<Rows<Vec<i64>>>) -> Self {
         self.positions = Some(positions.into());
+        self.runs = None;
+        self
+    }
+
+    /// [`positions`](Self::positions) by runs, for each batch row: keys `keys` stand at positions from the number beside
+    /// them on, and a key in no run is an empty slot. Binding takes time by the run and not by the key, which is what a
+    /// cache needs at every step.
+    ///
+    /// ```
+    /// use noren_mask::{Facts, Shape, atoms::*};
+    /// // A ring of 4 slots: the oldest key left stands at position 6, in slot 2.
+    /// let facts = Facts::new().position_runs(vec![vec![(0..2, 8), (2..4, 6)]]);
+    /// let bound = causal().bind(&Shape::new(1, 4, 8), &facts)?;
+    /// assert_eq!([0, 1, 2, 3].map(|key| bound.allowed(0, 0, 0, key)), [true, false, true, true]);
+    /// # Ok::<(), noren_mask::Error>(())
+    /// ```
+    pub fn position_runs(mut self, rows: Vec<Vec<(Range<u32>, i64)>>) -> Self {
+        let run = |(keys, position): (Range<u32>, i64)| Run {
+            index: keys.start,
+            len: keys.end.saturating_sub(keys.start),
+            position,
+        };
+        self.runs = Some(rows.into_iter().map(|row| row.into_iter().map(run).collect()).collect());
+        self.positions = None;
         self
     }
 
@@ -228,6 +255,19 @@ impl Facts {
     /// Names of the labels that are declared.
     pub fn label_names(&self) -> impl Iterator<Item = &str> {
         self.labels.keys().map(String::as_str)
+    }
+
+    /// Whether they say where keys stand.
+    pub(crate) fn place_keys(&self) -> bool {
+        self.positions.is_some() || self.runs.is_some()
+    }
+
+    /// The position after that of the last key of batch row `row`, where they say where keys stand.
+    pub(crate) fn keys_end(&self, row: usize) -> Option<i64> {
+        let listed = self.positions.as_ref().and_then(|p| p.get(row));
+        let listed = listed.map(|list| list.iter().max().map_or(0, |p| p + 1));
+        let runs = self.runs.as_ref().and_then(|runs| runs.get(row));
+        listed.or_else(|| runs.map(|runs| runs.iter().map(|r| r.position + i64::from(r.len)).max().unwrap_or(0)))
     }
 
     /// The facts' padding side, right unless they say otherwise.

@@ -135,6 +135,8 @@ pub struct PatternPlan {
 
 /// Orders with more runs than this are not tried: they would cost more than they save.
 const MOST_RUNS: u64 = 4096;
+/// Where rows read several residue classes, the bounds of a tile are found in each: more of them are not tried.
+const MOST_SHARED_CLASSES: u32 = 64;
 /// The part of a pattern's cost that an order must save before [`Reorder::Auto`] changes the order of a row's keys for it.
 const GAIN: u64 = 8;
 /// And the cells: small plans keep the order of keys, so that it does not hang on a little more or less of them.
@@ -181,7 +183,7 @@ impl PatternPlan {
             best = if gathered.cost() < best.cost() { gathered } else { best };
         }
         let with_keys = (fits(1) && !keys.is_empty()).then_some(1);
-        let with_classes = (fits(modulus) && modulus > 1).then_some(modulus);
+        let with_classes = (fits(modulus) && (2..=MOST_SHARED_CLASSES).contains(&modulus)).then_some(modulus);
         for modulus in with_keys.into_iter().chain(with_classes) {
             let other = cut(modulus, &rows, &keys);
             let least = best.cost() / GAIN;

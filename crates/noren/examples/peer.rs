@@ -1,14 +1,17 @@
 //! Times attention the way the peer benchmark wants it:
-//! `--mask full|causal|swa256|padding|docs8|causalpad|perhead|stride8|longformer|scattered`, `--op fwd|fwdbwd`,
-//! `--h`, `--hkv`, `--d`, `--n`, `--m`, `--dtype f32|bf16|f16`, `--threads`, `--runs`, `--minruns`, `--budget` (seconds), and beyond its
-//! protocol `--level`, `--block` (query rows in a tile of the plan) and `--reorder auto|never|always`.
+//! `--mask full|causal|swa256|padding|docs8|causalpad|perhead|stride8|longformer|scattered`, `--op fwd|fwdbwd`, `--h`,
+//! `--hkv`, `--d`, `--n`, `--m`, `--dtype f32|bf16|f16`, `--threads`, `--runs`, `--minruns`, `--budget` (seconds), and beyond
+//! its protocol `--level`, `--block` (query rows in a tile of the plan) and `--reorder auto|never|always`.
+//!
+//! Few queries after many keys (`--n 1 --m 32768`) are a step of decoding: the `n` tokens are taken back, appended to a cache of
+//! the form `--cache contiguous|paged|rotating` (`none` for arrays), planned and computed, all of it timed.
 //!
 //! The last line printed is JSON: `{"base_rss_mb": .., "peak_rss_mb": .., "ms": [..], ...}`; peak memory is that of the
 //! process, `base` what it was before the plan was made and the first run begun.
 
 use noren::{
-    Dtype, Element, GradientsMut, Inputs, Options, Outputs, Saved, View, ViewMut, attention_backward_into,
-    attention_into, bf16, f16,
+    Dtype, Element, GradientsMut, Inputs, KvCache, KvShape, Level, Options, Outputs, Saved, View, ViewMut,
+    attention_backward_into, attention_into, bf16, f16,
 };
 use noren_mask::{Facts, PlanOptions, Reorder, Shape, Spec};
 use std::time::Instant;
@@ -46,12 +49,27 @@ fn measure<T: Element>() -> Result<(), Failure> {
     let level = text("--level").map(|name| name.parse()).transpose()?;
     let options = Options { level, threads: Some(threads), ..Options::default() };
     let [q, k, v] = [(&q, h, n), (&k, kv_heads, m), (&v, kv_heads, m)].map(|(x, h, n)| View::new(x, [1, h, n, d]));
-    let inputs = Inputs { q: q?, k: k?, v: v? };
+    let (k, v) = (k?, v?);
+    let inputs = Inputs { q: q?, k, v };
+    let form = text("--cache").unwrap_or("contiguous".into());
+    let mut cache = if n <= 16 && m > 64 * n && form != "none" { Some(filled(&form, &inputs, level)?) } else { None };
+    let [last_k, last_v] = [k, v].map(|x| rows(&x, m - n..m));
+    let [last_k, last_v] = [last_k, last_v].map(|x| (x, [1, kv_heads, n, d]));
     let both = text("--op").is_some_and(|op| op == "fwdbwd");
     let dout = normal::<T>(if both { h * n * d } else { 0 }, 4);
     let mut lse = vec![0.0; h * n];
     let [mut dq, mut dk, mut dv] = [h * n, kv_heads * m, kv_heads * m].map(|rows| vec![T::from_f32(0.0); rows * d]);
     let mut once = || -> Result<f64, Failure> {
+        if let Some(cache) = &mut cache {
+            cache.truncate(0, m - n)?;
+            let start = Instant::now();
+            cache.append(View::new(&last_k.0, last_k.1)?, View::new(&last_v.0, last_v.1)?)?;
+            let plan = cache.plan(&mask, &facts, h, n)?;
+            let out = ViewMut::new(&mut out, [1, h, n, d])?;
+            let options = Options { level: None, ..options.clone() };
+            cache.attention_into(inputs.q, &plan, &options, Outputs { out, lse: None })?;
+            return Ok(start.elapsed().as_secs_f64() * 1e3);
+        }
         let start = Instant::now();
         let view = ViewMut::new(&mut out, [1, h, n, d])?;
         attention_into(&inputs, &plan, &options, Outputs { out: view, lse: both.then_some(&mut lse) })?;
@@ -70,10 +88,11 @@ fn measure<T: Element>() -> Result<(), Failure> {
         warm += once()?;
     }
     let (runs, least, budget) = (number("--runs", 30), number("--minruns", 5), number("--budget", 4));
-    let mut ms = Vec::new();
+    let (mut ms, cpu) = (Vec::new(), cpu_ms());
     while ms.len() < least || ms.len() < runs && ms.iter().sum::<f64>() < budget as f64 * 1e3 {
         ms.push(once()?);
     }
+    let cpu = (cpu_ms() - cpu) / ms.len() as f64;
     let peak = peak_rss_mb();
     let stats = plan.stats();
     // Two products forward, five backward.
@@ -82,10 +101,41 @@ fn measure<T: Element>() -> Result<(), Failure> {
     let mut sorted = ms.clone();
     sorted.sort_by(f64::total_cmp);
     let [best, median] = [sorted[0], sorted[sorted.len() / 2]].map(|ms| flop / ms / 1e6);
+    // Every key and value once.
+    let bytes = (2 * kv_heads * m * d * T::DTYPE.size()) as f64;
+    let [gbs_best, gbs] = [sorted[0], sorted[sorted.len() / 2]].map(|ms| bytes / ms / 1e6);
     println!(
-        r#"{{"base_rss_mb": {base:.1}, "peak_rss_mb": {peak:.1}, "ms": {ms:.3?}, "gflops_median": {median:.1}, "gflops_best": {best:.1}, "computed_per_allowed": {computed:.3}, "planning_ms": {planning:.3}}}"#
+        r#"{{"cpu_ms": {cpu:.2}, "gb_s_median": {gbs:.1}, "gb_s_best": {gbs_best:.1}, "base_rss_mb": {base:.1}, "peak_rss_mb": {peak:.1}, "ms": {ms:.3?}, "gflops_median": {median:.1}, "gflops_best": {best:.1}, "computed_per_allowed": {computed:.3}, "planning_ms": {planning:.3}}}"#
     );
     Ok(())
+}
+
+/// A cache that holds all keys and values.
+fn filled<T: Element>(form: &str, inputs: &Inputs<'_, T>, level: Option<Level>) -> Result<KvCache<T>, Failure> {
+    let [_, kv_heads, m, d] = inputs.k.shape();
+    let mut shape = KvShape::new(kv_heads, d);
+    shape = level.map_or(shape.clone(), |level| shape.level(level));
+    let block = number("--page", 64);
+    let mut cache = match form {
+        "contiguous" => KvCache::contiguous(&shape, m)?,
+        "paged" => KvCache::paged(&shape, block, m.div_ceil(block))?,
+        "rotating" => KvCache::rotating(&shape, m, 0, 256)?,
+        other => return Err(format!("--cache {other}: contiguous, paged, rotating or none").into()),
+    };
+    for from in (0..m).step_by(256) {
+        let rows = from..m.min(from + 256);
+        let [k, v] = [&inputs.k, &inputs.v].map(|x| self::rows(x, rows.clone()));
+        let [k, v] = [&k, &v].map(|x| View::new(x, [1, kv_heads, rows.len(), d]));
+        cache.append(k?, v?)?;
+    }
+    Ok(cache)
+}
+
+/// A copy of some rows of each head.
+fn rows<T: Element>(x: &View<'_, T>, rows: std::ops::Range<usize>) -> Vec<T> {
+    let [_, heads, _, width] = x.shape();
+    let at = |n: usize| [0, n / width / rows.len(), rows.start + n / width % rows.len(), n % width];
+    (0..heads * rows.len() * width).map(|n| x.get(at(n))).collect()
 }
 
 /// The mask in noren's language, and the facts it needs.
@@ -131,6 +181,16 @@ fn normal<T: Element>(len: usize, seed: u64) -> Vec<T> {
         (state >> 40) as f32 / (1u64 << 24) as f32
     };
     (0..len).map(|_| T::from_f32((0..12).map(|_| uniform()).sum::<f32>() - 6.0)).collect()
+}
+
+/// Time that all threads of this process have run, where the system says so: what counts on a machine that others use too.
+fn cpu_ms() -> f64 {
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let ran = |task: std::fs::DirEntry| {
+        let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+        text.split_whitespace().next()?.parse::<f64>().ok()
+    };
+    tasks.filter_map(ran).sum::<f64>() / 1e6
 }
 
 /// The most memory this process ever held, where the system says so.

@@ -1,7 +1,7 @@
 //! [`attention`] and [`attention_into`]: the public entry to the forward pass.
 
 use crate::kernel::rows::Erase;
-use crate::kernel::{forward::Forward, forward::Jobs, scores::Modifiers, tile::Context};
+use crate::kernel::{forward::Forward, forward::Jobs, forward::Keys, scores::Modifiers, tile::Context};
 use crate::{Element, Error, Level, Options, View, ViewMut};
 use noren_mask::{Plan, Shape};
 
@@ -81,6 +81,12 @@ pub fn attention_into<T: Element>(
     outputs: Outputs<'_, T>,
 ) -> Result<(), Error> {
     let shape = check(inputs, plan.shape(), options)?;
+    check_outputs(&outputs, shape)?;
+    compute(inputs, plan, options, outputs)
+}
+
+/// Refuses outputs of another shape than `shape`.
+pub(crate) fn check_outputs<T: Element>(outputs: &Outputs<'_, T>, shape: [usize; 4]) -> Result<(), Error> {
     if outputs.out.shape() != shape {
         let expected = format!("[batch, heads, q_len, v_dim] is {shape:?}");
         return Err(mismatch("out", outputs.out.shape().to_vec(), expected));
@@ -90,7 +96,7 @@ pub fn attention_into<T: Element>(
         let expected = format!("[batch, heads, q_len] is {:?}: give {rows} values", &shape[..3]);
         return Err(mismatch("lse", vec![lse.len()], expected));
     }
-    compute(inputs, plan, options, outputs)
+    Ok(())
 }
 
 /// The forward pass of arguments that were checked.
@@ -109,14 +115,14 @@ fn compute<T: Element>(
         context: Context {
             plan,
             q: T::rows(inputs.q),
+            starts: None,
             bits: (0..jobs.shared_bits).map(|_| Default::default()).collect(),
             modifiers: Modifiers::new(plan, inputs.q.shape()[3], options),
             out: T::shared(outputs.out),
             lse: lse.map(f32::shared),
         },
         jobs,
-        k: T::rows(inputs.k),
-        v: T::rows(inputs.v),
+        keys: Keys::Given { k: T::rows(inputs.k), v: T::rows(inputs.v) },
         threads: options.threads.unwrap_or(threads).min(threads),
     };
     pass.compute_on(level);

@@ -45,6 +45,13 @@ pub enum Error {
         problem: String,
     },
 
+    /// A cache cannot do what was asked.
+    #[error("cache: {problem}")]
+    Cache {
+        /// What is wrong and how to mend it.
+        problem: String,
+    },
+
     /// The processor path is unknown or not available.
     #[error("level `{given}`: {problem}")]
     Level {

@@ -31,6 +31,8 @@
 //! where you say. Arrays hold `f32`, [`bf16`] or [`f16`](struct@f16) ([`Element`]), all of a call the same. [`Options`]
 //! holds the scale and everything that may be done to scores: softcap, bias, ALiBi, soft weights, sinks.
 //!
+//! [`attention_backward`] gives the gradients, on the same plan.
+//!
 //! # What is promised
 //!
 //! For every type of values, on each [`Level`] (processor path):
@@ -48,6 +50,7 @@
 
 mod attention;
 mod backward;
+mod cache;
 mod dropout;
 mod dtype;
 mod error;
@@ -60,6 +63,7 @@ mod weights;
 
 pub use attention::{Attention, Inputs, Outputs, attention, attention_into};
 pub use backward::{Gradients, GradientsMut, Saved, attention_backward, attention_backward_into};
+pub use cache::{KvCache, KvShape, StepPlan};
 pub use dropout::Dropout;
 pub use dtype::{Dtype, Element};
 pub use error::Error;

@@ -140,6 +140,12 @@ impl<'a, T: Element> View<'a, T> {
         self.data[self.layout.index(at)]
     }
 
+    /// [`get`](Self::get) for a place that is known to be inside the shape.
+    #[inline(always)]
+    pub(crate) fn value(&self, at: [usize; 4]) -> T {
+        self.data[self.layout.index(at)]
+    }
+
     /// The same values with dimensions of 1 repeated as often as `shape` says, or `None` where another dimension differs.
     pub fn broadcast(&self, shape: [usize; 4]) -> Option<View<'a, T>> {
         let mut layout = self.layout;

@@ -13,7 +13,7 @@ use noren::{
     Bias, Dropout, Gradients, GradientsMut, Level, Options, Saved, View, ViewMut, attention, attention_backward,
     attention_backward_into,
 };
-use noren_mask::{Facts, Plan, Shape};
+use noren_mask::{Facts, Plan, PlanOptions, Shape};
 use scene::case::{Case, POISON, check, poisoned};
 use scene::{Dice, Part, Scene};
 use std::sync::OnceLock;
@@ -161,7 +161,8 @@ fn finite_differences_agree() {
             });
             forward.out.iter().zip(&dout.data).map(|(out, dout)| out * f64::from(*dout)).sum()
         };
-        let arrays: [(&str, fn(&mut Scene) -> Option<&mut Vec<f32>>); 7] = [
+        type Pick = fn(&mut Scene) -> Option<&mut Vec<f32>>;
+        let arrays: [(&str, Pick); 7] = [
             ("dq", |scene| Some(&mut scene.q.data)),
             ("dk", |scene| Some(&mut scene.k.data)),
             ("dv", |scene| Some(&mut scene.v.data)),
@@ -215,7 +216,8 @@ fn threads_tiles_and_strides_change_no_bit() {
         drop_some(&mut case);
         let dout = dout(&mut case);
         for level in Level::available() {
-            let expected = All::new(&case.scene, &dout, &case.bound.plan(), *level, 1);
+            let usual = case.bound.plan_with(&PlanOptions { reorder: case.reorder, ..PlanOptions::default() });
+            let expected = All::new(&case.scene, &dout, &usual, *level, 1);
             for threads in [1, 2, 3, 7] {
                 let got = pool().install(|| All::new(&case.scene, &dout, &case.plan, *level, threads));
                 let what = format!("{} on {level}, {threads} threads", case.name);
@@ -260,7 +262,7 @@ fn row(data: &[f32], shape: [usize; 4], [b, h, i]: [usize; 3]) -> &[f32] {
 fn check_part(case: &mut Case, part: &Part, what: &str) {
     let dout = dout(case);
     let (scene, bound) = part.cut(&case.scene, &case.bound, &case.plan, &mut case.dice);
-    let plan = bound.plan();
+    let plan = bound.plan_with(&PlanOptions { reorder: case.reorder, ..PlanOptions::default() });
     let [_, heads, q_len, v_dim] = [0, dout.shape[1], part.queries_before + part.rows.len(), dout.shape[3]];
     let moved = Array::new([1, heads, q_len, v_dim], |[_, h, i, d]| match i.checked_sub(part.queries_before) {
         Some(i) => dout.view().get([part.batch, h, i + part.rows.start, d]),
@@ -287,7 +289,8 @@ fn check_part(case: &mut Case, part: &Part, what: &str) {
 
 #[test]
 fn batch_mates_and_padding_on_the_left_change_no_bit() {
-    check(400, |mut case| {
+    check(400, |case| {
+        let mut case = case.in_an_order();
         let batch = case.dice.below(case.shape().batch_len());
         let (rows, keys) = (0..case.shape().q_len(), 0..case.shape().kv_len());
         let before = [case.dice.below(30), case.dice.below(100)];

@@ -77,7 +77,7 @@ fn views_that_do_not_fit_their_memory() {
 fn levels_that_do_not_exist() {
     let error = "sse9".parse::<Level>().unwrap_err();
     assert!(matches!(error, Error::Level { .. }));
-    assert_eq!(error.to_string(), "level `sse9`: no such level: choose one of portable, avx2, avx512");
+    assert_eq!(error.to_string(), "level `sse9`: no such level: choose one of portable, avx2, avx512, avx512bf16");
     for level in Level::available() {
         assert_eq!(level.to_string().parse::<Level>().unwrap(), *level);
     }

@@ -118,7 +118,7 @@ impl Fit<'_> {
     fn are_the_left_padded_tokens(&self, sum: u64, row: usize) -> bool {
         match &self.facts.real {
             Some(RealTokens::Lengths { lengths, side: Side::Left }) => {
-                self.facts.positions.is_none()
+                !self.facts.place_keys()
                     && sum == lengths[row]
                     && queries_end(self.shape, row) <= self.shape.kv_len() as u64
             }

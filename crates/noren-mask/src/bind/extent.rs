@@ -22,15 +22,12 @@ impl Extent {
     /// One for each batch row.
     pub(super) fn rows(shape: &Shape, facts: &Facts) -> Vec<Self> {
         let batch = shape.batch_len();
-        let keys_end = |row| match facts.positions.as_ref().and_then(|p| p.get(row)) {
-            Some(positions) => positions.iter().max().map_or(0, |p| (p + 1).max(0) as u64),
-            None => shape.kv_len() as u64,
-        };
+        let keys_end = |row| facts.keys_end(row).map_or(shape.kv_len() as u64, |end| end.max(0) as u64);
         let keys: Vec<u64> = (0..batch).map(keys_end).collect();
         let queries = |row| queries_end(shape, row);
         let all = keys.iter().enumerate().map(|(row, keys)| (*keys).max(queries(row))).fold(0, u64::max);
         let real_keys = |row: usize| match &facts.real {
-            _ if facts.positions.is_some() => keys[row],
+            _ if facts.place_keys() => keys[row],
             Some(RealTokens::Lengths { lengths, side: Side::Right }) => lengths[row],
             Some(RealTokens::Keys(keys)) => keys[row].hull().map_or(0, |h| u64::from(h.end)),
             _ => keys[row],

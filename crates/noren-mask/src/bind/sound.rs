@@ -3,6 +3,7 @@
 use super::extent::queries_end;
 use crate::Error;
 use crate::facts::{Facts, RealTokens, Rows};
+use crate::frame::Run;
 use crate::shape::Shape;
 
 /// What every fact must fulfil by itself and against the shape.
@@ -48,6 +49,10 @@ pub(super) fn check_facts(facts: &Facts, shape: &Shape) -> Result<(), Error> {
         rows("positions", positions.rows())?;
         check_positions(positions, kv_len)?;
     }
+    if let Some(runs) = &facts.runs {
+        rows("position_runs", Some(runs.len()))?;
+        runs.iter().enumerate().try_for_each(|(row, runs)| check_runs(row, runs, kv_len))?;
+    }
     Ok(())
 }
 
@@ -73,7 +78,7 @@ fn check_labels(facts: &Facts, shape: &Shape) -> Result<(), Error> {
         };
         for span in lists.into_iter().flatten() {
             let last = span.end.map_or(span.start, |e| e.saturating_sub(1));
-            if facts.positions.is_none() && last >= extent {
+            if !facts.place_keys() && last >= extent {
                 return Err(Error::fact(
                     format!("label {label:?}"),
                     format!("position {last} is beyond the sequence of {extent}: positions count from 0"),
@@ -82,6 +87,30 @@ fn check_labels(facts: &Facts, shape: &Shape) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+fn check_runs(row: usize, runs: &[Run], kv_len: usize) -> Result<(), Error> {
+    let refuse = |problem: String| Err(Error::fact("position_runs", format!("batch row {row} {problem}")));
+    let mut next = 0;
+    for run in runs {
+        let end = u64::from(run.index) + u64::from(run.len);
+        if run.len == 0 || run.index < next || end > kv_len as u64 {
+            let keys = run.index..end as u32;
+            return refuse(format!(
+                "has keys {keys:?} of {kv_len}: runs hold keys that there are, in ascending order, and are not empty"
+            ));
+        }
+        next = end as u32;
+        if !(0..=Shape::MAX_LEN as i64 - i64::from(run.len)).contains(&run.position) {
+            return refuse(format!("has a run from position {}: positions are 0 to {}", run.position, Shape::MAX_LEN));
+        }
+    }
+    let mut held: Vec<_> = runs.iter().map(|run| (run.position, run.position + i64::from(run.len))).collect();
+    held.sort_unstable();
+    match held.windows(2).find(|w| w[0].1 > w[1].0) {
+        Some(w) => refuse(format!("has two keys at position {}", w[1].0)),
+        None => Ok(()),
+    }
 }
 
 fn check_positions(positions: &Rows<Vec<i64>>, kv_len: usize) -> Result<(), Error> {

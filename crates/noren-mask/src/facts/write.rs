@@ -22,7 +22,7 @@ impl Facts {
     /// ```
     ///
     /// # Errors
-    /// Closures, which have no serial form, and a fact by batch row that lists no row.
+    /// Closures and runs of positions, which have no serial form, and a fact by batch row that lists no row.
     pub fn to_json(&self) -> Result<String, Error> {
         self.check_serial()?;
         serde_json::to_string(self).map_err(|e| Error::fact("JSON", e.to_string()))
@@ -35,6 +35,9 @@ impl Facts {
                 format!("closure {name:?}"),
                 "a closure has no serial form: give its cells as an array, or say it as a mask",
             ));
+        }
+        if self.runs.is_some() {
+            return Err(Error::fact("position_runs", "runs have no serial form: give positions, one for each key"));
         }
         let rows = [
             ("documents", self.documents.as_ref().and_then(Rows::rows)),

@@ -33,6 +33,8 @@ pub(crate) struct KeyBlocks<'a> {
     pub(crate) lanes: usize,
     /// Most keys in a full block.
     pub(crate) widest: usize,
+    /// No block crosses a multiple of this many keys, which is one of `lanes`.
+    pub(crate) page: usize,
     /// Keys before are done.
     pub(crate) next: usize,
 }
@@ -51,9 +53,11 @@ impl Iterator for KeyBlocks<'_> {
             self.spans = &self.spans[1..];
         };
         let start = from / self.lanes * self.lanes;
-        let inside = self.spans.iter().take_while(|span| (span.start as usize) < start + BLOCK);
+        let page_end = (start - start % self.page).saturating_add(self.page);
+        let limit = page_end.min(start + BLOCK);
+        let inside = self.spans.iter().take_while(|span| (span.start as usize) < limit);
         let last = inside.clone().last().map_or(start, |span| span.end as usize);
-        let end = last.min(start + BLOCK).min(self.hull.end);
+        let end = last.min(limit).min(self.hull.end);
         let groups = start / self.lanes..end.div_ceil(self.lanes);
         let covers = |span: &TileSpan| span.start as usize <= start && span.end as usize >= groups.end * self.lanes;
         let cells = if inside.clone().any(|span| span.kind == Kind::Mixed) {
@@ -66,11 +70,11 @@ impl Iterator for KeyBlocks<'_> {
         };
         if cells == Cells::Full {
             let end = (self.spans[0].end as usize).min(self.hull.end) / self.lanes * self.lanes;
-            let end = end.min(start + self.widest).max(groups.end * self.lanes);
+            let end = end.min(start + self.widest).min(page_end).max(groups.end * self.lanes);
             self.next = end;
             return Some(KeyBlock { keys: start..end, groups: groups.start..end / self.lanes, cells });
         }
-        self.next = start + BLOCK;
+        self.next = limit;
         Some(KeyBlock { keys: start..end, groups, cells })
     }
 }
@@ -93,8 +97,12 @@ mod tests {
     use super::*;
 
     fn blocks(spans: &[(u32, u32, Kind)]) -> Vec<KeyBlock> {
+        blocks_of_pages(spans, usize::MAX)
+    }
+
+    fn blocks_of_pages(spans: &[(u32, u32, Kind)], page: usize) -> Vec<KeyBlock> {
         let spans: Vec<_> = spans.iter().map(|&(start, end, kind)| TileSpan { start, end, kind }).collect();
-        KeyBlocks { spans: &spans, hull: 0..1000, lanes: 16, widest: 128, next: 0 }.collect()
+        KeyBlocks { spans: &spans, hull: 0..1000, lanes: 16, widest: 128, page, next: 0 }.collect()
     }
 
     #[test]
@@ -108,6 +116,14 @@ mod tests {
             [block(0..64, 0..4, Cells::Full), block(64..90, 4..6, Cells::Mixed), block(288..310, 18..20, Cells::Mixed)]
         );
         assert_eq!(blocks(&[(0, 2, Full), (40, 41, Full)]), [block(0..41, 0..3, Cells::Uniform(1 << 40 | 3))]);
+        assert_eq!(
+            blocks_of_pages(&[(70, 200, Full), (200, 201, Mixed)], 96),
+            [
+                block(64..96, 4..6, Cells::Uniform(!0x3f & 0xffff_ffff)),
+                block(96..192, 6..12, Cells::Full),
+                block(192..201, 12..13, Cells::Mixed),
+            ]
+        );
         assert_eq!(blocks(&[(990, 2000, Full)]), [block(976..1000, 61..63, Cells::Uniform(0xff_c000))]);
     }
 }

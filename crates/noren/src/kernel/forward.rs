@@ -6,9 +6,11 @@
 
 use super::level::Task;
 use super::micro::Product;
-use super::pack::{Head, Packed, Refill};
+use super::pack::{Head, Packed, Refill, Source};
 use super::rows::Rows;
 use super::simd::Simd;
+use super::store::StoredHead;
+use super::tile::split::{self, Part, SplitKernel};
 use super::tile::{Context, Job, ROWS, Scratch, TileKernel};
 use crate::{Dtype, Level};
 use noren_mask::{Kind, PatternPlan, Plan, Tile};
@@ -54,6 +56,11 @@ pub(crate) struct Jobs {
 impl Jobs {
     /// Cuts a plan into jobs. Every query row of every head is in exactly one.
     pub(crate) fn new(plan: &Plan) -> Jobs {
+        Self::of_rows(plan, |_| usize::MAX)
+    }
+
+    /// [`new`](Self::new) without the query rows of batch row `b` from `rows(b)` on.
+    pub(crate) fn of_rows(plan: &Plan, rows: impl Fn(usize) -> usize) -> Jobs {
         let shape = plan.shape();
         plan.patterns().iter().for_each(|pattern| assert_covers(pattern, shape.q_len()));
         let group = shape.head_count() / shape.kv_head_count();
@@ -77,7 +84,7 @@ impl Jobs {
                             let (start, end) = (keys.start as usize, keys.end as usize);
                             hull = Some(hull.map_or(start..end, |hull| hull.start.min(start)..hull.end.max(end)));
                         }
-                        cut(plan, pattern, batch, heads, &mut bits, &mut found);
+                        cut(plan, pattern, batch, heads, rows(batch), &mut bits, &mut found);
                     }
                     found.sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
                     let cost = found.iter().map(|(cost, _)| cost).sum::<u64>();
@@ -126,12 +133,13 @@ fn runs(plan: &Plan, batch: usize, heads: Range<usize>) -> Vec<(usize, Range<usi
     runs
 }
 
-/// The jobs of a pattern for heads `heads`: tiles cut to at most `ROWS` rows, heads of small tiles taken together.
+/// The jobs of a pattern for heads `heads` and rows before `limit`: tiles cut to at most `ROWS` rows, heads of small tiles taken together.
 fn cut(
     plan: &PatternPlan,
     pattern: usize,
     batch: usize,
     heads: Range<usize>,
+    limit: usize,
     bits: &mut SharedBits,
     into: &mut Vec<(u64, Job)>,
 ) {
@@ -140,13 +148,16 @@ fn cut(
         let area: u64 = (tile.spans.iter())
             .map(|span| u64::from(span.end - span.start) * if span.kind == Kind::Full { 4 } else { 3 } / 4)
             .sum();
-        let rows = tile.start as usize..tile.end as usize;
+        let rows = tile.start as usize..limit.min(tile.end as usize);
+        if rows.is_empty() {
+            break;
+        }
         let parts = rows.len().div_ceil(ROWS);
         let together = (ROWS / rows.len().clamp(1, ROWS)).max(1);
         for part in 0..parts {
             let cut = |i: usize| rows.start + rows.len() * i / parts;
             let rows = cut(part)..cut(part + 1);
-            let bits = bits.entry(pattern, &tile, rows.start);
+            let bits = bits.entry(pattern, &tile, &rows);
             for first in heads.clone().step_by(together) {
                 let heads = first..heads.end.min(first + together);
                 let cost = area * (heads.len() * rows.len()) as u64 + JOB_OVERHEAD;
@@ -156,16 +167,16 @@ fn cut(
     }
 }
 
-/// Numbers for the bits that jobs of different heads share, by pattern and first row.
+/// Numbers for the bits that jobs of different heads share, by pattern and rows.
 #[derive(Default)]
-struct SharedBits(HashMap<(usize, usize), usize>);
+struct SharedBits(HashMap<(usize, Range<usize>), usize>);
 
 impl SharedBits {
-    fn entry(&mut self, pattern: usize, tile: &Tile<'_>, row: usize) -> Option<usize> {
+    fn entry(&mut self, pattern: usize, tile: &Tile<'_>, rows: &Range<usize>) -> Option<usize> {
         let mixed = tile.spans.iter().filter(|span| span.kind == Kind::Mixed);
         let keys = mixed.map(|span| span.keys()).fold(0, u32::saturating_add);
         let next = self.0.len();
-        (1..=MOST_SHARED_KEYS).contains(&keys).then(|| *self.0.entry((pattern, row)).or_insert(next))
+        (1..=MOST_SHARED_KEYS).contains(&keys).then(|| *self.0.entry((pattern, rows.clone())).or_insert(next))
     }
 }
 
@@ -179,9 +190,18 @@ enum Step {
 pub(crate) struct Forward<'a> {
     pub(crate) context: Context<'a>,
     pub(crate) jobs: Jobs,
-    pub(crate) k: Rows<'a>,
-    pub(crate) v: Rows<'a>,
+    pub(crate) keys: Keys<'a>,
     pub(crate) threads: usize,
+}
+
+/// Keys and values of a call.
+pub(crate) enum Keys<'a> {
+    Given {
+        k: Rows<'a>,
+        v: Rows<'a>,
+    },
+    /// Those of a cache, one head after the other for each batch row.
+    Stored(Vec<StoredHead<'a>>),
 }
 
 /// Packed keys and values of a unit, while somebody needs them.
@@ -202,7 +222,7 @@ struct Queue<S: Simd, P> {
 
 impl Task for Forward<'_> {
     fn pairs(&self) -> bool {
-        self.k.dtype() == Dtype::Bf16
+        self.context.q.dtype() == Dtype::Bf16
     }
 
     fn run<S: Simd>(self, s: S) {
@@ -217,9 +237,13 @@ impl<'a> Forward<'a> {
     }
 
     fn compute<S: Simd, P: Product>(self, s: S) {
-        let head_dim = self.k.shape()[3];
+        let head_dim = self.context.q.shape()[3];
         let work = self.jobs.cost.saturating_mul(head_dim as u64);
-        let threads = self.threads.min(self.jobs.jobs.len()).min((work / WORTH_A_THREAD) as usize + 1);
+        let threads = self.threads.min((work / WORTH_A_THREAD) as usize + 1);
+        if self.share_tiles(threads) {
+            return self.split::<S, P>(s, threads);
+        }
+        let threads = threads.min(self.jobs.jobs.len());
         let steps = self.steps(threads);
         let shared: Vec<Shared<S, P>> = (self.jobs.units.iter())
             .map(|unit| Shared { packed: Mutex::new(None), jobs_left: AtomicUsize::new(unit.jobs.len()) })
@@ -236,7 +260,8 @@ impl<'a> Forward<'a> {
     fn steps(&self, ahead: usize) -> Vec<Step> {
         let units = &self.jobs.units;
         let mut steps = Vec::with_capacity(self.jobs.jobs.len() + units.len());
-        let shared = |unit: &usize| units[*unit].jobs.len() > 1;
+        let given = matches!(self.keys, Keys::Given { .. });
+        let shared = |unit: &usize| given && units[*unit].jobs.len() > 1;
         steps.extend((0..units.len().min(ahead)).filter(shared).map(Step::Pack));
         for (i, unit) in units.iter().enumerate() {
             steps.extend(unit.jobs.clone().map(|job| Step::Job { unit: i, job }));
@@ -252,22 +277,20 @@ impl<'a> Forward<'a> {
             match *step {
                 // a unit whose jobs others have done already needs no keys
                 Step::Pack(unit) if queue.shared[unit].jobs_left.load(Ordering::Acquire) == 0 => {}
-                Step::Pack(unit) => drop(self.packed(s, unit, queue)),
+                Step::Pack(unit) => {
+                    if let Keys::Given { k, v } = self.keys {
+                        drop(self.packed(s, unit, self.head(unit, k, v), queue));
+                    }
+                }
                 Step::Job { unit, job } => {
-                    let head = self.head(unit);
-                    let packed = (self.jobs.units[unit].jobs.len() > 1).then(|| self.packed(s, unit, queue));
-                    let scratch = scratch.get_or_insert_with(|| {
-                        let rows = self.jobs.jobs.iter().map(|job| job.heads.len() * job.rows.len()).max().unwrap_or(0);
-                        Scratch::new(rows, head.head_dim(), head.words::<P>(), head.v_width::<S>())
-                    });
-                    s.run(TileKernel {
-                        context: &self.context,
-                        job: &self.jobs.jobs[job],
-                        head,
-                        hull: self.jobs.units[unit].hull.clone(),
-                        packed: packed.as_deref(),
-                        scratch,
-                    });
+                    let packed = match self.keys {
+                        Keys::Given { k, v } if self.jobs.units[unit].jobs.len() > 1 => {
+                            Some(self.packed(s, unit, self.head(unit, k, v), queue))
+                        }
+                        _ => None,
+                    };
+                    let scratch = scratch.get_or_insert_with(|| self.scratch::<S, P>());
+                    s.run(self.tile(unit, job, packed.as_deref(), scratch));
                     drop(packed);
                     if queue.shared[unit].jobs_left.fetch_sub(1, Ordering::AcqRel) == 1 {
                         let last = lock(&queue.shared[unit].packed).take();
@@ -278,23 +301,110 @@ impl<'a> Forward<'a> {
         }
     }
 
-    fn head(&self, unit: usize) -> Head<'a> {
+    /// A job with what it reads.
+    fn tile<'b, S: Simd, P: Product>(
+        &'b self,
+        unit: usize,
+        job: usize,
+        packed: Option<&'b Packed<S, P>>,
+        scratch: &'b mut Scratch<S>,
+    ) -> TileKernel<'b, 'a, S, P> {
+        let Unit { batch, kv_head, ref hull, .. } = self.jobs.units[unit];
+        let source = match &self.keys {
+            Keys::Given { k, v } => Source::Given(self.head(unit, *k, *v), packed),
+            Keys::Stored(heads) => Source::Stored(heads[batch * self.context.plan.shape().kv_head_count() + kv_head]),
+        };
+        TileKernel { context: &self.context, job: &self.jobs.jobs[job], source, hull: hull.clone(), scratch }
+    }
+
+    /// Memory for any of the jobs.
+    fn scratch<S: Simd, P: Product>(&self) -> Scratch<S> {
+        let rows = self.jobs.jobs.iter().map(|job| job.heads.len() * job.rows.len()).max().unwrap_or(0);
+        let (head_dim, v_dim) = (self.context.q.shape()[3], self.context.out.shape()[3]);
+        Scratch::new(rows, head_dim, P::words(head_dim), v_dim.next_multiple_of(S::LANES))
+    }
+
+    /// Whether threads had better share tiles than take one each: when a cache is read, by few rows, and tiles are so few that
+    /// some threads would wait for others.
+    fn share_tiles(&self, threads: usize) -> bool {
+        let jobs = &self.jobs.jobs;
+        matches!(self.keys, Keys::Stored(_))
+            && threads > 1
+            && jobs.len() < 4 * threads
+            && !jobs.len().is_multiple_of(threads)
+            && jobs.iter().all(|job| job.heads.len() * job.rows.len() <= split::MOST_ROWS)
+    }
+
+    /// Runs all jobs, each on all threads.
+    fn split<S: Simd, P: Product>(&self, s: S, threads: usize) {
+        let units = self.jobs.units.iter().enumerate();
+        let jobs: Vec<(usize, usize)> =
+            units.flat_map(|(i, unit)| unit.jobs.clone().map(move |job| (i, job))).collect();
+        let run = |(unit, job): (usize, usize), task: split::Task<'_, S>, scratch: &mut Scratch<S>| {
+            s.run(SplitKernel { tile: self.tile::<S, P>(unit, job, None, scratch), task });
+        };
+        let scratch = || self.scratch::<S, P>();
+        let mut parts: Vec<Vec<Part<S>>> = jobs.iter().map(|_| Vec::new()).collect();
+        let most = (4 * threads).div_ceil(jobs.len());
+        let mut first = scratch();
+        jobs.iter().zip(&mut parts).for_each(|(job, parts)| run(*job, split::Task::Cut(most, parts), &mut first));
+
+        let items = jobs.iter().zip(&mut parts).flat_map(|(job, parts)| parts.iter_mut().map(|part| (*job, part)));
+        share(threads, items.collect(), scratch, |(job, part), scratch| run(job, split::Task::Score(part), scratch));
+
+        let maxima: Vec<Vec<f32>> = parts.iter().map(|parts| Part::maxima(parts)).collect();
+        let items = jobs.iter().zip(&mut parts).zip(&maxima);
+        let items = items.flat_map(|((job, parts), maxima)| parts.iter_mut().map(move |part| (*job, part, maxima)));
+        share(threads, items.collect(), scratch, |(job, part, maxima), scratch| {
+            run(job, split::Task::Weigh(part, maxima), scratch);
+        });
+
+        let width = self.context.out.shape()[3].div_ceil(S::LANES);
+        let pieces = threads.min(width);
+        let columns = (0..pieces).map(|i| width * i / pieces..width * (i + 1) / pieces);
+        let columns: Vec<(Range<usize>, Vec<S::V>)> = columns.map(|columns| (columns, Vec::new())).collect();
+        let mut columns = vec![columns; jobs.len()];
+        let items = jobs.iter().zip(&parts).zip(&mut columns);
+        let items =
+            items.flat_map(|((job, parts), columns)| columns.iter_mut().map(move |column| (*job, parts, column)));
+        share(threads, items.collect(), scratch, |(job, parts, (columns, acc)), scratch| {
+            run(job, split::Task::Accumulate(parts, columns.clone(), acc), scratch);
+        });
+        for (((job, parts), maxima), columns) in jobs.iter().zip(&parts).zip(&maxima).zip(&columns) {
+            run(*job, split::Task::Finish(parts, maxima, columns), &mut first);
+        }
+    }
+
+    fn head(&self, unit: usize, k: Rows<'a>, v: Rows<'a>) -> Head<'a> {
         let Unit { batch, kv_head, pattern, ref hull, cost, .. } = self.jobs.units[unit];
         let order = self.context.plan.patterns()[pattern].key_order();
         let align_values = cost / WORTH_ALIGNING > hull.len() as u64;
-        Head { k: self.k, v: self.v, batch, head: kv_head, order, align_values }
+        Head { k, v, batch, head: kv_head, order, align_values }
     }
 
     /// Keys and values of a unit, packed now unless they are already.
-    fn packed<S: Simd, P: Product>(&self, s: S, unit: usize, queue: &Queue<S, P>) -> Arc<Packed<S, P>> {
+    fn packed<S: Simd, P: Product>(&self, s: S, unit: usize, head: Head<'a>, queue: &Queue<S, P>) -> Arc<Packed<S, P>> {
         let mut packed = lock(&queue.shared[unit].packed);
         let pack = || {
             let mut memory = lock(&queue.spare).pop().unwrap_or_else(Packed::empty);
-            s.run(Refill { packed: &mut memory, head: self.head(unit), hull: self.jobs.units[unit].hull.clone() });
+            s.run(Refill { packed: &mut memory, head, hull: self.jobs.units[unit].hull.clone() });
             Arc::new(memory)
         };
         packed.get_or_insert_with(pack).clone()
     }
+}
+
+/// Runs all items on so many threads, which take one after the other, each with memory of its own.
+fn share<T: Send, M>(threads: usize, items: Vec<T>, memory: impl Fn() -> M + Sync, run: impl Fn(T, &mut M) + Sync) {
+    let items = Mutex::new(items.into_iter());
+    let work = || {
+        let mut own = None;
+        let next = || lock(&items).next();
+        while let Some(item) = next() {
+            run(item, own.get_or_insert_with(&memory));
+        }
+    };
+    rayon::scope(|scope| (0..threads).for_each(|_| scope.spawn(|_| work())));
 }
 
 /// Locks even where another thread panicked: its panic is on its way to the caller already.

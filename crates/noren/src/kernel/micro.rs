@@ -188,11 +188,27 @@ pub(crate) fn accumulate<S: Simd, P: Product>(
     v_width: usize,
     acc: &mut [S::V],
 ) {
+    accumulate_columns::<S, P>(s, rows, weights, words, values, v_width, 0..v_width / S::LANES, acc);
+}
+
+/// [`accumulate`] for some columns, in vectors; `acc` has as many for a row as there are in all.
+#[inline(always)]
+#[allow(clippy::too_many_arguments)] // a product: its operands and which part of them
+pub(crate) fn accumulate_columns<S: Simd, P: Product>(
+    s: S,
+    rows: usize,
+    weights: &[S::V],
+    words: std::ops::Range<usize>,
+    values: &[f32],
+    v_width: usize,
+    columns: std::ops::Range<usize>,
+    acc: &mut [S::V],
+) {
     let weights = &floats(weights).as_chunks::<WIDE>().0[..rows];
     let width = v_width / S::LANES;
-    let mut column = 0;
-    while column < width {
-        let vectors = S::VECTORS.min(width - column);
+    let mut column = columns.start;
+    while column < columns.end {
+        let vectors = S::VECTORS.min(columns.end - column);
         let values = &values[column * S::LANES..];
         by_tile!(
             S,
@@ -241,5 +257,159 @@ fn value_tile<S: Simd, P: Product, const R: usize, const N: usize>(
         for n in 0..N {
             acc[r * width + n] = sum[r][n];
         }
+    }
+}
+
+/// Words of values that are added before the next columns are: so many that they and the next as many stay in the nearest
+/// cache.
+const NEAR: usize = 1 << 11;
+
+/// Calls `$f::<S, P, R, N>` for the run-time number of rows and the path's number of vectors of a register tile.
+macro_rules! by_rows {
+    ($s:ty, $p:ty, $rows:expr, $f:ident $args:tt) => {
+        match <$s>::VECTORS {
+            4 => by_rows!($s, $p, $rows, 4, $f $args),
+            2 => by_rows!($s, $p, $rows, 2, $f $args),
+            _ => by_rows!($s, $p, $rows, 1, $f $args),
+        }
+    };
+    ($s:ty, $p:ty, $rows:expr, $n:literal, $f:ident($($arg:expr),*)) => {
+        match $rows {
+            1 => $f::<$s, $p, 1, $n>($($arg),*),
+            2 => $f::<$s, $p, 2, $n>($($arg),*),
+            3 => $f::<$s, $p, 3, $n>($($arg),*),
+            4 => $f::<$s, $p, 4, $n>($($arg),*),
+            5 if <$s>::ROWS >= 5 => $f::<$s, $p, 5, $n>($($arg),*),
+            6 if <$s>::ROWS >= 6 => $f::<$s, $p, 6, $n>($($arg),*),
+            rows => unreachable!("a register tile of {rows} rows"),
+        }
+    };
+}
+
+/// [`scores`] of one register tile against keys in far memory: the same numbers, while the keys of the next register tile are on
+/// their way. `k` goes on as far as keys follow that will be read next.
+#[inline(always)]
+pub(crate) fn far_scores<S: Simd, P: Product>(
+    s: S,
+    rows: usize,
+    q: &[f32],
+    k: &[S::V],
+    words: usize,
+    groups: usize,
+    into: &mut [S::V],
+) {
+    let whole = groups - groups % S::VECTORS;
+    for group in (0..whole).step_by(S::VECTORS) {
+        let keys = &k[group * words..];
+        by_rows!(S, P, rows, far_score_tile(s, q, keys, words, &mut into[group..]));
+    }
+    if whole < groups {
+        scores::<S, P>(s, rows, q, &k[whole * words..], words, groups - whole, &mut into[whole..]);
+    }
+}
+
+#[inline(always)]
+fn far_score_tile<S: Simd, P: Product, const R: usize, const N: usize>(
+    s: S,
+    q: &[f32],
+    k: &[S::V],
+    words: usize,
+    scores: &mut [S::V],
+) {
+    let mut queries = [&q[..words]; R];
+    for (r, queries) in queries.iter_mut().enumerate() {
+        *queries = &q[r * words..][..words];
+    }
+    let now: [&[S::V]; N] = std::array::from_fn(|n| &k[n * words..][..words]);
+    // In the order of memory, which the processor's own fetching ahead follows. At the end nothing is to be fetched.
+    let next = if k.len() >= 2 * N * words { &k[N * words..] } else { k };
+    let next = &next.as_chunks::<N>().0[..words];
+    let mut acc = [[s.splat(0.0); N]; R];
+    for w in 0..words {
+        for line in &next[w] {
+            s.prefetch(line);
+        }
+        let key = now.map(|keys| keys[w]);
+        for r in 0..R {
+            let query = s.splat(queries[r][w]);
+            for n in 0..N {
+                acc[r][n] = P::dot(s, query, key[n], acc[r][n]);
+            }
+        }
+    }
+    for r in 0..R {
+        scores[r * (WIDE / S::LANES)..][..N].copy_from_slice(&acc[r]);
+    }
+}
+
+/// [`accumulate_columns`] of one register tile from values in far memory: the same sums, made for a few keys at a time, while the
+/// next are on their way. `values` goes on as far as rows follow that will be read next.
+#[inline(always)]
+#[allow(clippy::too_many_arguments)] // as `accumulate_columns`
+pub(crate) fn far_accumulate<S: Simd, P: Product>(
+    s: S,
+    rows: usize,
+    weights: &[S::V],
+    words: std::ops::Range<usize>,
+    values: &[f32],
+    v_width: usize,
+    columns: std::ops::Range<usize>,
+    acc: &mut [S::V],
+) {
+    let near = (NEAR / v_width).clamp(4, BLOCK);
+    let all = columns.len() * S::LANES == v_width;
+    let width = v_width / S::LANES;
+    let whole = columns.end - columns.len() % S::VECTORS;
+    for start in words.clone().step_by(near) {
+        let now = start..words.end.min(start + near);
+        let next = now.end * v_width..(now.end + now.len()) * v_width;
+        let next = if next.end <= values.len() { next.start } else { now.start * v_width };
+        for column in (columns.start..whole).step_by(S::VECTORS) {
+            let from = column * S::LANES;
+            // Where all columns are read, what is next is fetched in the order of memory.
+            let (ahead, step) =
+                if all { (next + from * now.len(), S::VECTORS * S::LANES) } else { (next + from, v_width) };
+            let (values, ahead) = (&values[from..], &values[ahead..]);
+            let tile = floats(weights).as_chunks::<WIDE>().0;
+            let tile = &tile[..rows];
+            let (start, end) = (now.start, now.end);
+            let acc = &mut acc[column..];
+            by_rows!(S, P, rows, far_value_tile(s, tile, start, end, values, v_width, ahead, step, acc, width));
+        }
+        accumulate_columns::<S, P>(s, rows, weights, now, values, v_width, whole..columns.end, acc);
+    }
+}
+
+#[inline(always)]
+#[allow(clippy::too_many_arguments)] // as `value_tile`, and what is to be fetched ahead
+fn far_value_tile<S: Simd, P: Product, const R: usize, const N: usize>(
+    s: S,
+    weights: &[[f32; WIDE]],
+    start: usize,
+    end: usize,
+    values: &[f32],
+    v_width: usize,
+    ahead: &[f32],
+    step: usize,
+    acc: &mut [S::V],
+    width: usize,
+) {
+    assert!(weights.len() == R && end <= WIDE);
+    let mut sum: [[S::V; N]; R] = std::array::from_fn(|r| std::array::from_fn(|n| acc[r * width + n]));
+    for word in start..end {
+        for line in ahead[(word - start) * step..][..N * S::LANES].chunks_exact(S::LANES) {
+            s.prefetch(&line[0]);
+        }
+        let row = &values[word * v_width..][..N * S::LANES];
+        let value: [S::V; N] = std::array::from_fn(|n| s.load(&row[n * S::LANES..]));
+        for r in 0..R {
+            let weight = s.splat(weights[r][word]);
+            for n in 0..N {
+                sum[r][n] = P::dot(s, weight, value[n], sum[r][n]);
+            }
+        }
+    }
+    for r in 0..R {
+        acc[r * width..][..N].copy_from_slice(&sum[r]);
     }
 }

@@ -11,6 +11,7 @@
 use super::micro::{BLOCK, Product, WIDE};
 use super::rows::Rows;
 use super::simd::{Kernel, Lanes, Simd, floats, floats_mut, pair_up, zeroed};
+use super::store::StoredHead;
 use noren_mask::Order;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -33,6 +34,15 @@ pub(crate) const fn group<S: Simd, P: Product>() -> usize {
     S::LANES * P::TERMS
 }
 
+/// Where a tile finds keys and values.
+#[derive(Clone, Copy)]
+pub(crate) enum Source<'a, 'b, S: Simd, P> {
+    /// Arrays, packed for all that read them, or block by block where only this tile does.
+    Given(Head<'b>, Option<&'a Packed<S, P>>),
+    /// A cache.
+    Stored(StoredHead<'b>),
+}
+
 /// Keys and values of one key-value head, packed for all that read them.
 pub(crate) struct Packed<S: Simd, P> {
     /// The first group that `keys` holds.
@@ -48,12 +58,14 @@ pub(crate) struct Packed<S: Simd, P> {
 
 /// What a tile reads of a block of keys.
 pub(crate) struct Block<'a, S: Simd> {
-    /// `[TERMS * groups][words]`.
+    /// `[TERMS * groups][words]`; may go on with keys that follow.
     pub(crate) keys: &'a [S::V],
-    /// `[keys / TERMS][v_width]`; may end early at the last key of the sequence.
+    /// `[keys / TERMS][v_width]`; may end early at the last key of the sequence, and may go on with values that follow.
     pub(crate) values: &'a [f32],
     /// Whether some value of the block may be infinite or NaN.
     pub(crate) wild: bool,
+    /// Whether keys and values come from far memory, where nobody read them before.
+    pub(crate) far: bool,
 }
 
 /// Room for a block that is packed when it is needed.
@@ -195,6 +207,7 @@ impl<S: Simd, P: Product> Packed<S, P> {
             keys: &self.keys[first * vectors..][..groups.len() * vectors],
             values,
             wild: self.wild[blocks].contains(&true),
+            far: false,
         }
     }
 }
@@ -208,6 +221,12 @@ impl<S: Simd> BlockScratch<S> {
     /// Room for nothing.
     pub(crate) fn empty() -> Self {
         BlockScratch { keys: Vec::new(), values: Vec::new() }
+    }
+
+    /// The room for vectors of keys and that for words of values.
+    #[inline(always)]
+    pub(crate) fn parts(&mut self) -> (&mut [S::V], &mut [f32]) {
+        (&mut self.keys, floats_mut(&mut self.values))
     }
 
     /// Groups `groups`, at most a block of them, packed now.
@@ -225,7 +244,97 @@ impl<S: Simd> BlockScratch<S> {
                 &floats(&self.values)[..rows * width]
             }
         };
-        Block { keys: packed, values, wild: !all_finite::<P>(values) }
+        Block { keys: packed, values, wild: !all_finite::<P>(values), far: false }
+    }
+}
+
+impl<S: Simd, P: Product> Source<'_, '_, S, P> {
+    pub(crate) fn head_dim(&self) -> usize {
+        match self {
+            Source::Given(head, _) => head.head_dim(),
+            Source::Stored(head) => head.store.packing.head_dim,
+        }
+    }
+
+    /// Number of keys.
+    #[inline(always)]
+    pub(crate) fn kv_len(&self) -> usize {
+        match self {
+            Source::Given(head, _) => head.k.shape()[2],
+            Source::Stored(head) => head.kv_len,
+        }
+    }
+
+    /// Blocks of keys that cross no multiple of this lie in one piece.
+    pub(crate) fn page(&self) -> usize {
+        match self {
+            Source::Given(..) => usize::MAX,
+            Source::Stored(head) => head.page(),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn v_dim(&self) -> usize {
+        match self {
+            Source::Given(head, _) => head.v.shape()[3],
+            Source::Stored(head) => head.store.packing.v_dim,
+        }
+    }
+
+    /// Words that hold a key or a query.
+    #[inline(always)]
+    pub(crate) fn words(&self) -> usize {
+        P::words(self.head_dim())
+    }
+
+    /// `v_dim` rounded up to whole vectors.
+    #[inline(always)]
+    pub(crate) fn v_width(&self) -> usize {
+        self.v_dim().next_multiple_of(S::LANES)
+    }
+
+    /// Groups `groups`, at most a block of them.
+    #[inline(always)]
+    pub(crate) fn block<'c>(&'c self, s: S, groups: Range<usize>, scratch: &'c mut BlockScratch<S>) -> Block<'c, S> {
+        match self {
+            Source::Given(head, Some(packed)) => packed.block(head, groups),
+            Source::Given(head, None) => scratch.block::<P>(s, head, groups),
+            Source::Stored(head) => {
+                let (keys, values) = scratch.parts();
+                let (values, wild) = head.values::<S, P>(s, groups.clone(), 0..self.v_width() / S::LANES, values);
+                Block { keys: head.keys::<S, P>(s, groups, keys), values, wild, far: true }
+            }
+        }
+    }
+}
+
+impl<S: Simd, P: Product> Source<'_, '_, S, P> {
+    /// The keys of [`block`](Self::block).
+    #[inline(always)]
+    pub(crate) fn keys<'c>(&'c self, s: S, groups: Range<usize>, scratch: &'c mut BlockScratch<S>) -> &'c [S::V] {
+        match self {
+            Source::Stored(head) => head.keys::<S, P>(s, groups, scratch.parts().0),
+            _ => self.block(s, groups, scratch).keys,
+        }
+    }
+
+    /// The values of [`block`](Self::block) in columns `columns`, counted in vectors, and whether some may be infinite or NaN.
+    /// What the other columns hold is not said.
+    #[inline(always)]
+    pub(crate) fn values<'c>(
+        &'c self,
+        s: S,
+        groups: Range<usize>,
+        columns: Range<usize>,
+        scratch: &'c mut BlockScratch<S>,
+    ) -> (&'c [f32], bool) {
+        match self {
+            Source::Stored(head) => head.values::<S, P>(s, groups, columns, scratch.parts().1),
+            _ => {
+                let block = self.block(s, groups, scratch);
+                (block.values, block.wild)
+            }
+        }
     }
 }
 
@@ -260,7 +369,7 @@ fn wild_blocks<P: Product>(values: &[f32], width: usize) -> Vec<bool> {
 
 /// Whether no number in the words is infinite or NaN.
 #[inline(always)]
-fn all_finite<P: Product>(values: &[f32]) -> bool {
+pub(crate) fn all_finite<P: Product>(values: &[f32]) -> bool {
     // An exponent of all ones: adding one to it carries into the sign bit, so a plain OR of sums finds it.
     let carry = |bits: u32| (bits & 0x7fff_ffff) + 0x0080_0000;
     let both = |x: &f32| carry(x.to_bits()) | if P::TERMS == 2 { carry(x.to_bits() << 16) } else { 0 };

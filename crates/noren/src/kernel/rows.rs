@@ -39,6 +39,8 @@ pub trait Erase: Sized {
     fn rows(view: View<'_, Self>) -> Rows<'_>;
     /// The output, to be written by rows.
     fn shared(out: ViewMut<'_, Self>) -> SharedRows<'_>;
+    /// Whether the number is neither infinite nor NaN.
+    fn finite(self) -> bool;
 }
 
 macro_rules! erase {
@@ -50,6 +52,10 @@ macro_rules! erase {
             fn shared(out: ViewMut<'_, Self>) -> SharedRows<'_> {
                 let (data, layout) = out.into_parts();
                 SharedRows { data: Data::$variant(data.as_mut_ptr()), layout, borrow: PhantomData }
+            }
+            #[inline(always)]
+            fn finite(self) -> bool {
+                self.is_finite()
             }
         })*
 

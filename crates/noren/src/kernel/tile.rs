@@ -13,10 +13,12 @@
 //! * Hidden cells are replaced, never multiplied away: minus infinity as a score, 0 as a weight, and where a hidden value
 //!   may be infinite or NaN the cell is skipped.
 
+pub(crate) mod split;
+
 use super::blocks::{Cells, KeyBlock, KeyBlocks, fill_words};
 use super::exp::{NOTHING, exp2_minus};
 use super::micro::{self, BLOCK, Product, WIDE};
-use super::pack::{Block, BlockScratch, Head, Packed, group};
+use super::pack::{Block, BlockScratch, Source, group};
 use super::rows::{Rows, SharedRows};
 use super::scores::{Modifiers, Place, total};
 use super::simd::{Kernel, Simd, floats, pair_up, zeroed};
@@ -34,11 +36,24 @@ const PHASE: usize = 24;
 pub(crate) struct Context<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) q: Rows<'a>,
+    /// Where queries and outputs of all batch rows follow each other in one, the first row of each.
+    pub(crate) starts: Option<&'a [usize]>,
     pub(crate) modifiers: Modifiers<'a>,
     /// Bits of mixed blocks, found by the first head that needs them.
     pub(crate) bits: Vec<OnceLock<Box<[u64]>>>,
     pub(crate) out: SharedRows<'a>,
     pub(crate) lse: Option<SharedRows<'a>>,
+}
+
+impl Context<'_> {
+    /// Where a query and its output lie.
+    #[inline(always)]
+    fn row(&self, at: Place) -> [usize; 3] {
+        match self.starts {
+            None => [at.batch, at.head, at.row],
+            Some(starts) => [0, at.head, starts[at.batch] + at.row],
+        }
+    }
 }
 
 /// Query rows at places `rows` of heads `heads`, which share a pattern and a key-value head.
@@ -101,11 +116,9 @@ impl<S: Simd> Scratch<S> {
 pub(crate) struct TileKernel<'a, 'b, S: Simd, P> {
     pub(crate) context: &'a Context<'b>,
     pub(crate) job: &'a Job,
-    pub(crate) head: Head<'b>,
+    pub(crate) source: Source<'a, 'b, S, P>,
     /// No key outside is allowed for any row of the key-value head.
     pub(crate) hull: Range<usize>,
-    /// Absent when this job is the only reader, which packs block by block.
-    pub(crate) packed: Option<&'a Packed<S, P>>,
     pub(crate) scratch: &'a mut Scratch<S>,
 }
 
@@ -164,10 +177,7 @@ impl<S: Simd, P: Product> Kernel<S> for TileKernel<'_, '_, S, P> {
     fn run(mut self, s: S) {
         self.start(s);
         let (context, job) = (self.context, self.job);
-        let tile = context.plan.patterns()[job.pattern].tile(job.tile);
-        // soft weights of 0 hide cells of full blocks, which then need a word of bits for a row
-        let widest = if context.modifiers.soften() { BLOCK } else { WIDE };
-        let blocks = KeyBlocks { spans: tile.spans, hull: self.hull.clone(), lanes: group::<S, P>(), widest, next: 0 };
+        let blocks = self.blocks();
         let known = job.bits.map(|bits| {
             let cell = &context.bits[bits];
             // Made outside the cell, so that a user's closure may do what it likes, this call included.
@@ -185,7 +195,17 @@ impl<S: Simd, P: Product> Kernel<S> for TileKernel<'_, '_, S, P> {
     }
 }
 
-impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
+impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
+    /// The blocks of keys that the tile reads.
+    fn blocks(&self) -> KeyBlocks<'a> {
+        let context: &'a Context<'_> = self.context;
+        let tile = context.plan.patterns()[self.job.pattern].tile(self.job.tile);
+        // soft weights of 0 hide cells of full blocks, which then need a word of bits for a row
+        let widest = if context.modifiers.soften() { BLOCK } else { WIDE };
+        let (hull, lanes, page) = (self.hull.clone(), group::<S, P>(), self.source.page());
+        KeyBlocks { spans: tile.spans, hull, lanes, widest, page, next: 0 }
+    }
+
     fn row_count(&self) -> usize {
         self.job.heads.len() * self.job.rows.len()
     }
@@ -203,12 +223,11 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
         let plan = &self.context.plan.patterns()[self.job.pattern];
         self.scratch.rows.clear();
         self.scratch.rows.extend(self.job.rows.clone().map(|place| plan.query_at(place as u32) as usize));
-        let (rows, words) = (self.row_count(), self.head.words::<P>());
-        let width = self.head.v_width::<S>() / S::LANES;
+        let (rows, words) = (self.row_count(), self.source.words());
+        let width = self.source.v_width() / S::LANES;
         let factor = self.context.modifiers.query_factor;
         for r in 0..rows {
-            let at = self.place(r, 0);
-            let from = [at.batch, at.head, at.row];
+            let from = self.context.row(self.place(r, 0));
             let to = &mut self.scratch.queries[r * words..][..words];
             match self.context.q.row(from) {
                 Some(row) if P::TERMS == 1 => to.iter_mut().zip(row).for_each(|(to, x)| *to = x * factor),
@@ -242,10 +261,11 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
         words.into()
     }
 
-    /// Takes in a block of keys; `known` are its bits where another head found them before.
+    /// Sets the mask bits of a block, a word for each row, unless it has none that is not allowed; `known` are its bits where
+    /// another head found them before.
     #[inline(always)]
-    fn block(&mut self, s: S, block: &KeyBlock, known: Option<&[u64]>) {
-        let KeyBlock { keys, groups, cells } = block;
+    fn mask(&mut self, block: &KeyBlock, known: Option<&[u64]>) -> bool {
+        let KeyBlock { keys, cells, .. } = block;
         let Job { heads, rows, pattern, .. } = self.job;
         let words = &mut self.scratch.words[..heads.len() * rows.len()];
         let masked = match cells {
@@ -273,14 +293,19 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
             }
         };
         self.clear_zero_weights(keys.start, keys.len());
+        masked
+    }
 
+    /// Takes in a block of keys; `known` are its bits where another head found them before.
+    #[inline(always)]
+    fn block(&mut self, s: S, block: &KeyBlock, known: Option<&[u64]>) {
+        let masked = self.mask(block, known);
+        let KeyBlock { keys, groups, .. } = block;
         // The block scratch leaves its place while the block borrows it.
         let rows = self.row_count();
         let mut scratch = std::mem::replace(&mut self.scratch.block, BlockScratch::empty());
-        let block = match self.packed {
-            Some(packed) => packed.block(&self.head, groups.clone()),
-            None => scratch.block::<P>(s, &self.head, groups.clone()),
-        };
+        let source = self.source;
+        let block = source.block(s, groups.clone(), &mut scratch);
         for phase in (0..rows).step_by(PHASE) {
             self.phase(s, phase..rows.min(phase + PHASE), keys.start, &block, groups.len(), masked);
         }
@@ -300,7 +325,7 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
     /// Scores, weights and outputs of rows `rows` against a block.
     #[inline(always)]
     fn phase(&mut self, s: S, rows: Range<usize>, key: usize, block: &Block<'_, S>, groups: usize, masked: bool) {
-        let (words, v_width) = (self.head.words::<P>(), self.head.v_width::<S>());
+        let (words, v_width) = (self.source.words(), self.source.v_width());
         let per_row = WIDE / S::LANES;
         let width = v_width / S::LANES;
         let tiles = rows.clone().step_by(S::ROWS).map(|from| from..rows.end.min(from + S::ROWS));
@@ -324,7 +349,11 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
             let queries = &scratch.queries[tile.start * words..];
             let scores = &mut scratch.scores[(tile.start - rows.start) * per_row..];
             let keys = &block.keys[vectors.start * words..];
-            micro::scores::<S, P>(s, tile.len(), queries, keys, words, vectors.len(), &mut scores[vectors.start..]);
+            let scores = &mut scores[vectors.start..];
+            match block.far && tile.start == 0 {
+                true => micro::far_scores::<S, P>(s, tile.len(), queries, keys, words, vectors.len(), scores),
+                false => micro::scores::<S, P>(s, tile.len(), queries, keys, words, vectors.len(), scores),
+            }
         }
         for (tile, needed) in tiles.clone() {
             for r in tile {
@@ -337,7 +366,12 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
             let acc = &mut scratch.acc[tile.start * width..];
             if !masked || !block.wild {
                 let keys = keys.start / P::TERMS..keys.end.div_ceil(P::TERMS);
-                micro::accumulate::<S, P>(s, tile.len(), weights, keys, block.values, v_width, acc);
+                if block.far && tile.start == 0 {
+                    let (rows, values) = (tile.len(), block.values);
+                    micro::far_accumulate::<S, P>(s, rows, weights, keys, values, v_width, 0..width, acc);
+                } else {
+                    micro::accumulate::<S, P>(s, tile.len(), weights, keys, block.values, v_width, acc);
+                }
                 continue;
             }
             // A hidden value may be infinite or NaN here, and 0 times that is not 0: visit allowed cells only.
@@ -348,22 +382,33 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
         }
     }
 
-    /// Turns the scores of row `r` against some lane groups of a block into weights, and adds them to the row's sum.
+    /// What is done to the scores of row `r` against some lane groups of a block before they are hidden; returns the keys up to
+    /// the end of these groups.
     #[inline(always)]
-    fn weigh(&mut self, s: S, r: usize, at: usize, key: usize, groups: Range<usize>, masked: bool) {
+    fn modify(&mut self, s: S, r: usize, at: usize, key: usize, groups: Range<usize>) -> usize {
         let per_row = WIDE / S::LANES;
         let modifiers = &self.context.modifiers;
-        let keys = (groups.end * group::<S, P>()).min(self.head.k.shape()[2] - key);
-        let vectors = at + groups.start * P::TERMS..at + groups.end * P::TERMS;
+        let keys = (groups.end * group::<S, P>()).min(self.source.kv_len() - key);
         if P::TERMS == 2 {
             let factor = s.splat(modifiers.query_factor);
-            self.scratch.scores[vectors.clone()].iter_mut().for_each(|x| *x = s.mul(*x, factor));
+            let vectors = at + groups.start * P::TERMS..at + groups.end * P::TERMS;
+            self.scratch.scores[vectors].iter_mut().for_each(|x| *x = s.mul(*x, factor));
         }
         if modifiers.change_scores() {
             modifiers.apply(s, self.place(r, key), keys, &mut self.scratch.scores[at..][..per_row]);
         }
+        keys
+    }
+
+    /// Turns the scores of row `r` against some lane groups of a block into weights, and adds them to the row's sum.
+    #[inline(always)]
+    fn weigh(&mut self, s: S, r: usize, at: usize, key: usize, groups: Range<usize>, masked: bool) {
+        let per_row = WIDE / S::LANES;
+        let keys = self.modify(s, r, at, key, groups.clone());
+        let modifiers = &self.context.modifiers;
+        let vectors = at + groups.start * P::TERMS..at + groups.end * P::TERMS;
         let place = self.place(r, key);
-        let width = self.head.v_width::<S>() / S::LANES;
+        let width = self.source.v_width() / S::LANES;
         let scratch = &mut *self.scratch;
         let bits = scratch.words[r];
         let mut row = RowState {
@@ -418,8 +463,8 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
     /// Divides by the denominators and writes outputs and log-sum-exps.
     #[inline(always)]
     fn finish(&mut self, s: S) {
-        let v_dim = self.head.v.shape()[3];
-        let width = self.head.v_width::<S>() / S::LANES;
+        let v_dim = self.source.v_dim();
+        let width = self.source.v_width() / S::LANES;
         for r in 0..self.row_count() {
             let at = self.place(r, 0);
             let scratch = &mut *self.scratch;
@@ -442,7 +487,7 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
                 // Adding 0 makes a 0 positive: whether products of 0 were added or skipped before cannot be seen.
                 *to = if empty { s.splat(0.0) } else { s.add(s.div(*from, divisor), s.splat(0.0)) };
             }
-            let place = [at.batch, at.head, at.row];
+            let place = self.context.row(at);
             // SAFETY: no other job has this row (`Jobs::new` sees to it), and this job has each of its rows once.
             unsafe { self.context.out.write(place, &floats(&scratch.line)[..v_dim]) };
             if let Some(lse) = &self.context.lse {

@@ -211,17 +211,19 @@ impl<S: Simd> Maker<'_, '_, S> {
             return;
         }
         let scores = &mut scores[groups];
-        if let (Ok(scores), Ok(grads)) =
-            (<&mut [S::V; 8]>::try_from(&mut *scores), <&mut [S::V; 8]>::try_from(&mut *grads))
-        {
-            row.weigh(s, scores, grads);
-        } else if let (Ok(scores), Ok(grads)) =
-            (<&mut [S::V; 4]>::try_from(&mut *scores), <&mut [S::V; 4]>::try_from(&mut *grads))
-        {
-            row.weigh(s, scores, grads);
-        } else {
-            row.weigh(s, scores, grads);
+        // Inlined once for each usual number of lane groups.
+        macro_rules! weigh {
+            ($($len:literal)*) => {
+                match scores.len() {
+                    $($len => {
+                        let scores = <&mut [S::V; $len]>::try_from(scores).expect("so many");
+                        row.weigh(s, scores, <&mut [S::V; $len]>::try_from(grads).expect("as many"));
+                    })*
+                    _ => row.weigh(s, scores, grads),
+                }
+            };
         }
+        weigh!(1 2 3 4 8);
     }
 
     /// A row's only key has a weight of 1 whatever its score: its gradient is 0, not what rounding leaves of it.

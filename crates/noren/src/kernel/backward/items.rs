@@ -42,17 +42,23 @@ struct Pattern {
 impl Pattern {
     fn new(plan: &PatternPlan, keys: usize) -> Pattern {
         let mut parts = Vec::new();
-        let mut reach = vec![usize::MAX..0; (plan.kv_len() as usize).div_ceil(keys)];
+        let mut reach = vec![0..0; (plan.kv_len() as usize).div_ceil(keys)];
+        let mut next = 0;
         for (index, tile) in plan.tiles().enumerate() {
+            // Gradients are written by several threads because no row is in two tiles.
+            assert!(tile.start == next && tile.end >= next, "tiles of a plan must follow each other");
+            next = tile.end;
             let first = parts.len();
             let rows = tile.start as usize..tile.end as usize;
             parts.extend(pieces(rows, ROWS).map(|rows| Part { tile: index, rows }));
             for span in tile.spans {
                 for reach in &mut reach[span.start as usize / keys..=(span.end as usize - 1) / keys] {
-                    *reach = reach.start.min(first)..parts.len();
+                    let from = if reach.end == 0 { first } else { reach.start };
+                    *reach = from..parts.len();
                 }
             }
         }
+        assert_eq!(next, plan.q_len(), "tiles of a plan must cover all query rows");
         Pattern { parts, reach }
     }
 }
@@ -69,7 +75,8 @@ struct Turn {
 /// The turn of item `item` at rows that read `spans`, unless it has no share in them; items have `keys` keys.
 fn turn(spans: &[TileSpan], item: usize, keys: usize) -> Option<Turn> {
     let (mut before, mut has_share, mut next) = (0, false, 0);
-    for span in spans {
+    for (i, span) in spans.iter().enumerate() {
+        assert!(i == 0 || spans[i - 1].end <= span.start, "spans of a tile must ascend");
         let items = (span.start as usize / keys).max(next)..(span.end as usize - 1) / keys + 1;
         next = next.max(items.end);
         before += items.end.min(item).saturating_sub(items.start);
@@ -213,7 +220,9 @@ impl<S: Simd> Kernel<S> for Item<'_, '_, S> {
                 }
                 self.load(turn.before == 0);
                 let widest = if context.modifiers.soften() || self.scratch.queries.dead { BLOCK } else { WIDE };
-                for block in (KeyBlocks { spans, hull: keys.clone(), lanes: S::LANES, widest, next: 0 }) {
+                for block in
+                    (KeyBlocks { spans, hull: keys.clone(), lanes: S::LANES, widest, page: usize::MAX, next: 0 })
+                {
                     let block = prepare(context, &mut self.scratch.queries, &block);
                     for rows in pieces(0..part.rows.len(), PHASE) {
                         self.phase(s, &block, rows);
@@ -264,11 +273,9 @@ impl<S: Simd> Item<'_, '_, S> {
         }
         for (row, sum) in rows.clone().zip(sums.chunks_exact_mut(k)) {
             let (at, sum) = ([batch, head, row], &mut sum[..head_dim]);
+            let from = self.work.dq_sums.as_ref().unwrap_or(&self.work.dq);
             // SAFETY: it is this item's turn at the row, and `through` made visible what others wrote.
-            match &self.work.dq_sums {
-                Some(sums) => unsafe { sums.read(at, sum) },
-                None => unsafe { self.work.dq.read(at, sum) },
-            }
+            unsafe { from.read(at, sum) };
         }
     }
 
@@ -284,11 +291,12 @@ impl<S: Simd> Item<'_, '_, S> {
                 // Adding 0 makes a 0 positive: whether products of 0 were added or left out before cannot be seen.
                 sum.iter_mut().for_each(|x| *x = *x * scale + 0.0);
             }
-            // SAFETY: it is this item's turn at the row.
-            match &self.work.dq_sums {
-                Some(sums) if !last => unsafe { sums.write(at, sum) },
-                _ => unsafe { self.work.dq.write(at, sum) },
-            }
+            let to = match &self.work.dq_sums {
+                Some(sums) if !last => sums,
+                _ => &self.work.dq,
+            };
+            // SAFETY: it is this item's turn at the row: turns of different items differ, since spans ascend.
+            unsafe { to.write(at, sum) };
         }
     }
 

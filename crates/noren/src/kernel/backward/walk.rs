@@ -138,7 +138,9 @@ impl<S: Simd, F: FnMut(RowCells<'_, S>)> Kernel<S> for Walk<'_, '_, S, F> {
                     self.scratch.queries.fill(context, self.head, rows.clone());
                     let widest = if context.modifiers.soften() || self.scratch.queries.dead { BLOCK } else { WIDE };
                     let hull = keys.clone();
-                    for block in (KeyBlocks { spans: tile.spans, hull, lanes: S::LANES, widest, next: 0 }) {
+                    for block in
+                        (KeyBlocks { spans: tile.spans, hull, lanes: S::LANES, widest, page: usize::MAX, next: 0 })
+                    {
                         let block = prepare(context, &mut self.scratch.queries, &block);
                         for rows in pieces(0..rows.len(), PHASE) {
                             self.phase(s, &block, rows, kv_len);
@@ -279,8 +281,7 @@ fn dense<S: Simd>(s: S, context: &Context<'_>, of: Of, array: SharedRows<'_>, th
     let [batch, heads, q_len, _] = context.q.shape();
     let dims = array.shape();
     // Each piece of work has elements of its own and adds to them in the order of batch rows, heads, keys and rows.
-    let pieces_of_rows: Vec<Range<usize>> =
-        if dims[2] == 1 { vec![0..q_len] } else { pieces(0..q_len, ROWS).collect() };
+    let pieces_of_rows: Vec<_> = pieces(0..q_len, if dims[2] == 1 { q_len } else { ROWS }).collect();
     for_each(threads, dims[0] * dims[1] * pieces_of_rows.len(), |i| {
         let rows = &pieces_of_rows[i % pieces_of_rows.len()];
         let at = [i / pieces_of_rows.len() / dims[1], i / pieces_of_rows.len() % dims[1]];

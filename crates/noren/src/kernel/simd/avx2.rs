@@ -122,6 +122,10 @@ impl Simd for Avx2 {
         op!(keep(bits, a, b))
     }
     #[inline(always)]
+    fn prefetch<T>(self, value: &T) {
+        op!(_mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(value).cast()))
+    }
+    #[inline(always)]
     fn any_above(self, a: __m256, b: __m256) -> bool {
         op!(_mm256_movemask_ps(_mm256_cmp_ps::<_CMP_GT_OQ>(a, b))) != 0
     }

@@ -3,7 +3,7 @@
 //! Two paths: the one that every such processor has, and the same with AVX512-BF16, whose product of pairs is one
 //! instruction. They differ in nothing else, so `f32` results of both have the same bits.
 
-use super::{Kernel, Lanes, Simd};
+use super::{Kernel, Lanes, Simd, f16_value};
 use crate::kernel::micro::{Pairs, Single};
 use std::arch::x86_64::*;
 
@@ -138,6 +138,23 @@ macro_rules! path {
             #[inline(always)]
             fn keep(self, bits: u64, a: __m512, b: __m512) -> __m512 {
                 op!(_mm512_mask_blend_ps(bits as u16, b, a))
+            }
+            #[inline(always)]
+            fn prefetch<T>(self, value: &T) {
+                op!(_mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(value).cast()))
+            }
+            #[inline(always)]
+            fn widen_f16(self, from: &[u16], into: &mut [f32]) {
+                let (from, tail) = from.as_chunks::<16>();
+                let (into, into_tail) = into.as_chunks_mut::<16>();
+                for (from, into) in from.iter().zip(into) {
+                    // SAFETY: the processor has the instructions, and sixteen values lie at each pointer.
+                    unsafe {
+                        let halves = _mm256_loadu_si256(from.as_ptr().cast());
+                        _mm512_storeu_ps(into.as_mut_ptr(), _mm512_cvtph_ps(halves));
+                    }
+                }
+                tail.iter().zip(into_tail).for_each(|(bits, into)| *into = f16_value(*bits));
             }
             #[inline(always)]
             fn transpose(self, square: &mut [__m512]) {

@@ -83,6 +83,17 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// The largest lane.
     fn reduce_max(self, a: Self::V) -> f32;
 
+    /// Says that the line of this value will be read soon.
+    #[inline(always)]
+    fn prefetch<T>(self, value: &T) {
+        let _ = value;
+    }
+    /// The numbers whose `f16` bits are given; as many are written.
+    #[inline(always)]
+    fn widen_f16(self, from: &[u16], into: &mut [f32]) {
+        from.iter().zip(into).for_each(|(bits, into)| *into = f16_value(*bits));
+    }
+
     /// `c` plus both products of every lane: a lane of `a` and of `b` is a *pair*, two `bf16` in its lower and upper half.
     ///
     /// The two additions round on their own or together, and numbers below `f32`'s normal range may count as 0.
@@ -128,6 +139,16 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     }
 }
 
+/// The number whose `f16` bits are given, without a branch.
+#[inline(always)]
+pub(crate) fn f16_value(bits: u16) -> f32 {
+    let bits = u32::from(bits);
+    // exponent and significand in their places, the exponent short by 112: a product, exact for subnormal numbers too
+    let size = f32::from_bits((bits & 0x7fff) << 13) * f32::from_bits((127 + 112) << 23);
+    let special = if bits & 0x7c00 == 0x7c00 { 0x7f80_0000 } else { 0 };
+    f32::from_bits(size.to_bits() | special | (bits & 0x8000) << 16)
+}
+
 /// A word of two `bf16`, the nearest to these numbers.
 #[inline(always)]
 pub(crate) fn pair_up(low: f32, high: f32) -> f32 {
@@ -157,13 +178,58 @@ pub(crate) fn floats_mut<V: Lanes>(vectors: &mut [V]) -> &mut [f32] {
     unsafe { std::slice::from_raw_parts_mut(vectors.as_mut_ptr().cast(), len) }
 }
 
-/// `len` vectors of zeros.
+/// Values as vectors, which they must be aligned to and fill.
+#[inline(always)]
+pub(crate) fn vectors<V: Lanes>(floats: &[f32]) -> &[V] {
+    let vectors: *const V = floats.as_ptr().cast();
+    assert!(vectors.is_aligned() && size_of_val(floats).is_multiple_of(size_of::<V>()));
+    // SAFETY: `Lanes` promises that a vector is nothing but values, and there are enough of them at the aligned pointer.
+    unsafe { std::slice::from_raw_parts(vectors, size_of_val(floats) / size_of::<V>()) }
+}
+
+/// `len` vectors of zeros. Large memory comes from the system as it is first written.
 pub(crate) fn zeroed<V: Lanes>(len: usize) -> Vec<V> {
-    let mut vectors = Vec::with_capacity(len);
-    // SAFETY: the allocation holds `len` vectors, and `Lanes` promises that zero bits are valid values.
-    unsafe {
-        std::ptr::write_bytes(vectors.as_mut_ptr(), 0, len);
-        vectors.set_len(len);
+    let layout = std::alloc::Layout::array::<V>(len).expect("no more than all memory");
+    if layout.size() == 0 {
+        return Vec::new();
     }
-    vectors
+    // SAFETY: the layout has a size and is the one of a vector with this capacity, and `Lanes` promises that zero bits
+    // are valid values.
+    unsafe {
+        let memory = std::alloc::alloc_zeroed(layout);
+        if memory.is_null() {
+            std::alloc::handle_alloc_error(layout);
+        }
+        Vec::from_raw_parts(memory.cast(), len, len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use half::f16;
+
+    #[test]
+    fn f16_is_widened_exactly() {
+        let all: Vec<u16> = (0..=u16::MAX).collect();
+        let mut wide = vec![0.0; all.len()];
+        portable::Portable.widen_f16(&all, &mut wide);
+        let check = |wide: &[f32]| {
+            for (bits, wide) in all.iter().zip(wide) {
+                let expected = f16::from_bits(*bits).to_f32();
+                assert!(
+                    wide.to_bits() == expected.to_bits() || wide.is_nan() && expected.is_nan(),
+                    "{bits:#x}: {wide}"
+                );
+            }
+        };
+        check(&wide);
+        #[cfg(target_arch = "x86_64")]
+        if let Some(s) = avx512::Avx512::detect() {
+            let mut wide = vec![0.0; all.len()];
+            s.widen_f16(&all[..all.len() - 3], &mut wide[..all.len() - 3]);
+            wide[all.len() - 3..].fill(f32::NAN);
+            check(&wide);
+        }
+    }
 }

@@ -1,0 +1,423 @@
+//! [`KvCache`]: keys and values that stay packed between the steps of a decoder.
+
+mod step;
+
+pub use step::StepPlan;
+
+use crate::kernel::store::{Packing, Ring, Store};
+use crate::{Element, Error, Level, View};
+use std::marker::PhantomData;
+
+/// The sizes of a [`KvCache`].
+///
+/// ```
+/// use noren::KvShape;
+/// let shape = KvShape::new(8, 128).sequences(4); // 8 key-value heads of 128 numbers, 4 sequences
+/// # let _ = shape;
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KvShape {
+    sequences: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    v_dim: usize,
+    level: Option<Level>,
+}
+
+impl KvShape {
+    /// One sequence with `kv_heads` key-value heads, keys and values of `head_dim` numbers.
+    pub fn new(kv_heads: usize, head_dim: usize) -> Self {
+        KvShape { sequences: 1, kv_heads, head_dim, v_dim: head_dim, level: None }
+    }
+
+    /// The same with so many sequences: batch rows of every step.
+    pub fn sequences(mut self, sequences: usize) -> Self {
+        self.sequences = sequences;
+        self
+    }
+
+    /// The same with values of `v_dim` numbers.
+    pub fn v_dim(mut self, v_dim: usize) -> Self {
+        self.v_dim = v_dim;
+        self
+    }
+
+    /// The same for a processor path: keys are laid out for one, so a cache keeps to it.
+    pub fn level(mut self, level: Level) -> Self {
+        self.level = Some(level);
+        self
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        for (name, given) in [
+            ("sequences", self.sequences),
+            ("kv_heads", self.kv_heads),
+            ("head_dim", self.head_dim),
+            ("v_dim", self.v_dim),
+        ] {
+            if !(1..=1 << 24).contains(&given) {
+                return Err(Error::Option { name, given: given.to_string(), problem: "give 1 to 2^24".to_owned() });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The keys and values of some sequences, packed for the kernel once, when they are appended.
+///
+/// Three forms share one interface:
+///
+/// * [`contiguous`](Self::contiguous): room for so many tokens in each sequence;
+/// * [`rotating`](Self::rotating): a window of the last tokens, and the first few for good; what falls out of the window is
+///   overwritten;
+/// * [`paged`](Self::paged): blocks of tokens from a pool that all sequences share.
+///
+/// A step appends the keys and values of new tokens, then asks for the attention of their queries under any mask:
+///
+/// ```
+/// use noren::{KvCache, KvShape, Options, View, atoms};
+///
+/// // A toy decoder of one layer: tokens are 0 to 3, its head reads the embedding itself, and the next token is the one whose
+/// // embedding the output is most like.
+/// let embedding = [[1.0, 0.0, 0.0, 0.5], [0.0, 1.0, 0.5, 0.0], [0.5, 0.0, 1.0, 0.0], [0.0, 0.5, 0.0, 1.0]];
+/// let mut cache = KvCache::<f32>::contiguous(&KvShape::new(1, 4), 16)?;
+/// let mut tokens = vec![2];
+/// while tokens.len() < 8 {
+///     let x = embedding[tokens[tokens.len() - 1]];
+///     let x = View::new(&x, [1, 1, 1, 4])?; // [batch, heads, new tokens, head_dim]
+///     cache.append(x, x)?;
+///     let out = cache.attend(x, &atoms::causal(), &Options::default())?.out;
+///     let likeness = |token: &usize| (0..4).map(|d| out[d] * embedding[*token][(d + 1) % 4]).sum::<f32>();
+///     tokens.push((0..4).max_by(|a, b| likeness(a).total_cmp(&likeness(b))).expect("four tokens"));
+/// }
+/// assert_eq!(cache.len(0), 7);
+/// # Ok::<(), noren::Error>(())
+/// ```
+///
+/// With many layers, or facts, make the [plan](Self::plan) of a step once and give it to the
+/// [`attention`](Self::attention) of each layer's cache. Queries are those of the last tokens of each sequence, so a long prompt
+/// may come in chunks, and several tokens at once may be guesses under a tree mask, of which [`truncate`](Self::truncate) takes
+/// back those that were wrong.
+///
+/// # What is promised
+///
+/// In `f32`, a step's output has the bits of the same row of one pass over the whole sequence at the same level, whatever the
+/// form, the sizes of the steps and the number of threads. A rotating cache is read in the order of positions, wherever its
+/// ring begins, so the same holds of it with the mask that says its window: `sliding(window) | causal & keys(..sinks)`.
+/// With bf16 and f16 the same holds of contiguous and paged caches; of a rotating one where `sinks` is even.
+///
+/// What lies in slots that were never written, that a sequence gave back, or that a mask hides changes no bit, NaN included.
+///
+/// bf16 and f16 take two bytes a number, and every step reads each byte once for all query heads of a key-value head.
+pub struct KvCache<T> {
+    shape: KvShape,
+    level: Level,
+    form: Form,
+    store: Store,
+    sequences: Vec<Sequence>,
+    /// Pages that no sequence has.
+    free: Vec<u32>,
+    element: PhantomData<T>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Form {
+    Contiguous { capacity: usize },
+    Rotating { window: usize, ahead: usize, ring: Ring },
+    Paged { block: usize },
+}
+
+#[derive(Clone, Debug, Default)]
+struct Sequence {
+    pages: Vec<u32>,
+    /// Tokens it holds or has forgotten: the position of the next.
+    len: usize,
+    /// The most it ever held since it was empty: a ring has overwritten what lay `ring.len` before.
+    written: usize,
+}
+
+impl<T: Element> KvCache<T> {
+    /// Room for `capacity` tokens in each sequence.
+    ///
+    /// # Errors
+    /// Sizes of 0 or beyond all memory, and a level that this processor lacks. All constructors check the same.
+    pub fn contiguous(shape: &KvShape, capacity: usize) -> Result<Self, Error> {
+        check_tokens("capacity", capacity)?;
+        let (level, packing) = packing::<T>(shape)?;
+        let page = capacity.next_multiple_of(packing.group());
+        Self::new(shape, level, packing, Form::Contiguous { capacity }, page, shape.sequences)
+    }
+
+    /// The last `window` tokens of each sequence and its first `sinks`, while steps append at most `ahead` tokens.
+    ///
+    /// A query sees what [`sliding(window)`](noren_mask::atoms::sliding) and the sinks let it see if the mask says so; of older
+    /// tokens it sees none, whatever the mask. Positions go on counting, so masks, biases and rotary embeddings mean the same as
+    /// in a cache that forgets nothing; [`StepPlan::key_position`] says where a key stands.
+    pub fn rotating(shape: &KvShape, window: usize, sinks: usize, ahead: usize) -> Result<Self, Error> {
+        for (name, given) in [("window", window), ("ahead", ahead), ("sinks + 1", sinks.saturating_add(1))] {
+            check_tokens(name, given)?;
+        }
+        let (level, packing) = packing::<T>(shape)?;
+        let group = packing.group();
+        let kept = sinks.next_multiple_of(group);
+        // A group more, because the first key of the oldest group may be older than the window.
+        let len = (window - 1 + ahead).next_multiple_of(group) + group;
+        let form = Form::Rotating { window, ahead, ring: Ring { sinks, kept, first: 0, len } };
+        Self::new(shape, level, packing, form, kept + len, shape.sequences)
+    }
+
+    /// `blocks` blocks of `block` tokens, 16 to 256 in steps of 16, for all sequences together.
+    pub fn paged(shape: &KvShape, block: usize, blocks: usize) -> Result<Self, Error> {
+        if !(16..=256).contains(&block) || block % 16 != 0 {
+            let problem = "give a multiple of 16 from 16 to 256".to_owned();
+            return Err(Error::Option { name: "block", given: block.to_string(), problem });
+        }
+        check_tokens("blocks", blocks)?;
+        let (level, packing) = packing::<T>(shape)?;
+        Self::new(shape, level, packing, Form::Paged { block }, block, blocks)
+    }
+
+    fn new(
+        shape: &KvShape,
+        level: Level,
+        packing: Packing,
+        form: Form,
+        page: usize,
+        pages: usize,
+    ) -> Result<Self, Error> {
+        let store = Store::new(packing, T::DTYPE, shape.kv_heads, page, pages)?;
+        let pages = 0..pages as u32;
+        let (sequences, free) = match form {
+            Form::Paged { .. } => (vec![Sequence::default(); shape.sequences], pages.rev().collect()),
+            _ => (pages.map(|page| Sequence { pages: vec![page], ..Sequence::default() }).collect(), Vec::new()),
+        };
+        Ok(KvCache { shape: shape.clone(), level, form, store, sequences, free, element: PhantomData })
+    }
+
+    /// The sizes.
+    pub fn shape(&self) -> &KvShape {
+        &self.shape
+    }
+
+    /// The processor path that it is packed for and computes on.
+    pub fn level(&self) -> Level {
+        self.level
+    }
+
+    /// Tokens of a sequence so far, those that a rotating cache has forgotten included: the position of the next.
+    ///
+    /// # Panics
+    /// Where there is no such sequence, as indexing does.
+    pub fn len(&self, sequence: usize) -> usize {
+        self.sequences[sequence].len
+    }
+
+    /// Whether no sequence has a token.
+    pub fn is_empty(&self) -> bool {
+        self.sequences.iter().all(|sequence| sequence.len == 0)
+    }
+
+    /// Bytes of memory for keys and values, used or not.
+    pub fn bytes(&self) -> usize {
+        self.store.bytes()
+    }
+
+    /// Blocks of a paged cache that no sequence has; 0 in other forms.
+    pub fn free_blocks(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Appends as many tokens to every sequence: `k` is `[sequences, kv_heads, new, head_dim]`, `v` the same with `v_dim`.
+    ///
+    /// # Errors
+    /// Arrays of other shapes, more tokens than there is room for, and more than a rotating cache's `ahead`. The cache is
+    /// then as it was.
+    pub fn append(&mut self, k: View<'_, T>, v: View<'_, T>) -> Result<(), Error> {
+        let new = k.shape()[2];
+        self.check_new(&k, &v, [self.shape.sequences, self.shape.kv_heads, new])?;
+        let tokens: Vec<_> = (0..self.shape.sequences).map(|b| (b, 0..new)).collect();
+        self.write(&k, &v, &tokens)
+    }
+
+    /// Appends tokens of sequences one after the other: `k` is `[1, kv_heads, total, head_dim]`, and sequence `b` takes tokens
+    /// `cu_seqlens[b]..cu_seqlens[b + 1]`, perhaps none.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append), and `cu_seqlens` that do not rise from 0 to `total` over all sequences.
+    pub fn append_ragged(&mut self, k: View<'_, T>, v: View<'_, T>, cu_seqlens: &[usize]) -> Result<(), Error> {
+        let total = k.shape()[2];
+        self.check_new(&k, &v, [1, self.shape.kv_heads, total])?;
+        self.check_starts(cu_seqlens, Some(total))?;
+        let tokens: Vec<_> = cu_seqlens.windows(2).map(|w| (0, w[0]..w[1])).collect();
+        self.write(&k, &v, &tokens)
+    }
+
+    /// Takes back the last tokens of a sequence, down to `len`. Blocks that hold none any more return to the pool.
+    ///
+    /// ```
+    /// use noren::{KvCache, KvShape, View};
+    /// let mut cache = KvCache::<f32>::paged(&KvShape::new(1, 2), 16, 3)?;
+    /// let guesses = [0.0; 2 * 40];
+    /// let guesses = View::new(&guesses, [1, 1, 40, 2])?;
+    /// cache.append(guesses, guesses)?;
+    /// assert_eq!(cache.free_blocks(), 0);
+    /// cache.truncate(0, 17)?;
+    /// assert_eq!((cache.len(0), cache.free_blocks()), (17, 1));
+    /// # Ok::<(), noren::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A sequence that there is not, a length above the sequence's, and one that a rotating cache cannot go back to because
+    /// tokens of its window are overwritten: it can take back what the last step appended.
+    pub fn truncate(&mut self, sequence: usize, len: usize) -> Result<(), Error> {
+        let count = self.sequences.len();
+        let Some(found) = self.sequences.get_mut(sequence) else {
+            return refuse(format!("there is no sequence {sequence}: they are numbered from 0 to {}", count - 1));
+        };
+        if len > found.len {
+            let held = found.len;
+            return refuse(format!("sequence {sequence} has {held} tokens and cannot be cut to {len}"));
+        }
+        if len == 0 {
+            found.written = 0;
+        }
+        if let Form::Rotating { window, ring, .. } = self.form {
+            let oldest = (len + 1).saturating_sub(window).max(ring.sinks);
+            if oldest < len && oldest + ring.len < found.written {
+                return refuse(format!(
+                    "sequence {sequence} cannot be cut to {len} tokens: its window would begin at position {oldest}, which is \
+                     overwritten; only the tokens of the last step can be taken back"
+                ));
+            }
+        }
+        found.len = len;
+        if let Form::Paged { block } = self.form {
+            let kept = len.div_ceil(block);
+            self.free.extend(found.pages.drain(kept..).rev());
+        }
+        Ok(())
+    }
+
+    /// Forgets a sequence; its blocks return to the pool. [`truncate`](Self::truncate) to 0.
+    pub fn clear(&mut self, sequence: usize) -> Result<(), Error> {
+        self.truncate(sequence, 0)
+    }
+
+    /// Refuses new keys and values of the wrong shape.
+    fn check_new(&self, k: &View<'_, T>, v: &View<'_, T>, [batch, kv_heads, new]: [usize; 3]) -> Result<(), Error> {
+        for (name, given, width, what) in
+            [("k", k.shape(), self.shape.head_dim, "head_dim"), ("v", v.shape(), self.shape.v_dim, "v_dim")]
+        {
+            let expected = [batch, kv_heads, new, width];
+            if given != expected {
+                let expected =
+                    format!("the cache and k's new tokens make [sequences, kv_heads, new, {what}] {expected:?}");
+                return Err(Error::Shape { name, given: given.to_vec(), expected });
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses `cu_seqlens` that do not cut `total` tokens into one run for each sequence.
+    fn check_starts(&self, cu_seqlens: &[usize], total: Option<usize>) -> Result<(), Error> {
+        let expected = match self.shape.sequences + 1 {
+            n if cu_seqlens.len() != n => format!("there are {} sequences: give {n} numbers", n - 1),
+            _ if cu_seqlens[0] != 0 || !cu_seqlens.is_sorted() => "they must rise from 0".to_owned(),
+            n if total.is_some_and(|total| cu_seqlens[n - 1] != total) => {
+                format!("there are {} tokens: the last number must be that", total.unwrap_or(0))
+            }
+            _ => return Ok(()),
+        };
+        refuse(format!("cu_seqlens are {cu_seqlens:?}: {expected}"))
+    }
+
+    /// Appends to each sequence the tokens beside it, after making sure that there is room for all.
+    fn write(
+        &mut self,
+        k: &View<'_, T>,
+        v: &View<'_, T>,
+        tokens: &[(usize, std::ops::Range<usize>)],
+    ) -> Result<(), Error> {
+        let mut pages = 0;
+        for (b, ((_, tokens), sequence)) in tokens.iter().zip(&self.sequences).enumerate() {
+            let (new, len) = (tokens.len(), sequence.len);
+            check_tokens("the length of a sequence", len.saturating_add(new).max(1))?;
+            match self.form {
+                Form::Contiguous { capacity } if len + new > capacity => {
+                    return refuse(format!(
+                        "sequence {b} has {len} tokens and {new} more were appended, but there is room for {capacity}: make \
+                         the cache larger, or clear the sequence"
+                    ));
+                }
+                Form::Rotating { ahead, .. } if new > ahead => {
+                    return refuse(format!(
+                        "{new} tokens were appended to sequence {b} at once, but the cache was made for {ahead}: append and \
+                         ask in chunks, or make it with a larger `ahead`"
+                    ));
+                }
+                Form::Paged { block } => pages += (len + new).div_ceil(block) - sequence.pages.len(),
+                _ => {}
+            }
+        }
+        if pages > self.free.len() {
+            return refuse(format!(
+                "the new tokens need {pages} more blocks, but only {} are free: clear or truncate a sequence, or make the \
+                 cache with more blocks",
+                self.free.len()
+            ));
+        }
+        let ring = self.ring();
+        for ((batch, tokens), sequence) in tokens.iter().zip(&mut self.sequences) {
+            if let Form::Paged { block } = self.form {
+                let missing = (sequence.len + tokens.len()).div_ceil(block) - sequence.pages.len();
+                sequence.pages.extend(self.free.drain(self.free.len() - missing..).rev());
+            }
+            self.store.write(&sequence.pages, ring, sequence.len, [k, v], *batch, tokens.clone());
+            sequence.len += tokens.len();
+            sequence.written = sequence.written.max(sequence.len);
+        }
+        Ok(())
+    }
+
+    fn ring(&self) -> Ring {
+        match self.form {
+            Form::Rotating { ring, .. } => ring,
+            _ => Ring::ENDLESS,
+        }
+    }
+}
+
+impl<T> std::fmt::Debug for KvCache<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let lengths: Vec<usize> = self.sequences.iter().map(|sequence| sequence.len).collect();
+        let Self { shape, level, form, .. } = self;
+        f.debug_struct("KvCache")
+            .field("shape", shape)
+            .field("level", level)
+            .field("form", form)
+            .field("lengths", &lengths)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The level of a cache and how it packs.
+fn packing<T: Element>(shape: &KvShape) -> Result<(Level, Packing), Error> {
+    shape.check()?;
+    let level = Level::choose(shape.level)?;
+    Ok((level, Packing::new(level, T::DTYPE, shape.head_dim, shape.v_dim)))
+}
+
+/// Refuses counts of tokens that plans cannot hold.
+fn check_tokens(name: &'static str, given: usize) -> Result<(), Error> {
+    match (1..=noren_mask::Shape::MAX_LEN / 2).contains(&given) {
+        true => Ok(()),
+        false => {
+            let problem = format!("give 1 to {}", noren_mask::Shape::MAX_LEN / 2);
+            Err(Error::Option { name, given: given.to_string(), problem })
+        }
+    }
+}
+
+fn refuse<R>(problem: String) -> Result<R, Error> {
+    Err(Error::Cache { problem })
+}

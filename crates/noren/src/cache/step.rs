@@ -1,0 +1,276 @@
+//! [`StepPlan`], and the attention of a step.
+
+use super::{Form, KvCache, refuse};
+use crate::kernel::forward::{Forward, Jobs, Keys};
+use crate::kernel::rows::Erase;
+use crate::kernel::store::{Ring, StoredHead};
+use crate::kernel::{scores::Modifiers, tile::Context};
+use crate::{Attention, Element, Error, Options, Outputs, View, ViewMut};
+use noren_mask::{Facts, Mask, Plan, PlanOptions, Reorder, Shape};
+use std::ops::Range;
+
+/// The plan of one step: what the new tokens of each sequence read.
+///
+/// Made by [`KvCache::plan`] in microseconds, after the new tokens were appended; good for every cache with the same history,
+/// the other layers' that is, until one of them changes.
+#[derive(Clone, Debug)]
+pub struct StepPlan {
+    plan: Plan,
+    new: New,
+    held: Vec<Held>,
+}
+
+/// How the queries of a step lie.
+#[derive(Clone, Debug)]
+enum New {
+    /// So many for each sequence.
+    Each(usize),
+    /// One sequence's after the other's; `cu_seqlens`.
+    Ragged(Vec<usize>),
+}
+
+impl New {
+    /// Of sequence `b`.
+    fn count(&self, b: usize) -> usize {
+        match self {
+            New::Each(new) => *new,
+            New::Ragged(starts) => starts[b + 1] - starts[b],
+        }
+    }
+}
+
+/// What a step sees of a sequence.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Held {
+    len: usize,
+    /// The first position that it sees beside the sinks.
+    first: usize,
+    ring: Ring,
+}
+
+impl Held {
+    /// Keys by index, the gap between sinks and window included.
+    fn kv_len(&self) -> usize {
+        if self.len <= self.ring.sinks { self.len } else { self.ring.kept + self.len - self.ring.first }
+    }
+
+    /// The indices that hold a key and the position of the first of each run.
+    fn runs(&self) -> Vec<(Range<u32>, i64)> {
+        let Held { len, first, ring } = *self;
+        let index = |position: usize| (ring.kept + position - ring.first) as u32;
+        let sinks = (0..ring.sinks.min(len) as u32, 0);
+        let window = (index(first)..index(len.max(first)), first as i64);
+        [sinks, window].into_iter().filter(|(keys, _)| !keys.is_empty()).collect()
+    }
+}
+
+impl StepPlan {
+    /// The plan itself: its batch rows are the sequences, its queries the new tokens (as many as the sequence with the most
+    /// has), its keys what the cache shows.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The position of key `key` of a sequence, as biases and masks given cell by cell index keys; negative where there is
+    /// none.
+    pub fn key_position(&self, sequence: usize, key: usize) -> i64 {
+        self.plan.key_position(sequence, key)
+    }
+}
+
+impl<T: Element> KvCache<T> {
+    /// Plans a step in which the last `new` tokens of every sequence are queries of `heads` heads.
+    ///
+    /// Facts speak of the sequences as they are now: documents and levels of all tokens so far, the lengths of padded rows. Where
+    /// keys stand is for the cache to say.
+    ///
+    /// ```
+    /// use noren::{Facts, KvCache, KvShape, Mask, Options, View};
+    /// let mut layers = [(); 2].map(|_| KvCache::<f32>::contiguous(&KvShape::new(2, 4), 64).unwrap());
+    /// let prompt = [0.25; 2 * 5 * 4];
+    /// let (x, mask) = (View::new(&prompt, [1, 2, 5, 4])?, "sliding(3)".parse::<Mask>().unwrap());
+    /// layers.iter_mut().try_for_each(|layer| layer.append(x, x))?;
+    /// let plan = layers[0].plan(&mask, &Facts::new(), 2, 5)?;
+    /// for layer in &layers {
+    ///     let out = layer.attention(x, &plan, &Options::default())?;
+    ///     assert_eq!(out.shape, [1, 2, 5, 4]);
+    /// }
+    /// # Ok::<(), noren::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// More queries than a sequence has tokens, and whatever [`Mask::bind`] refuses.
+    pub fn plan(&self, mask: &Mask, facts: &Facts, heads: usize, new: usize) -> Result<StepPlan, Error> {
+        self.plan_new(mask, facts, heads, New::Each(new))
+    }
+
+    /// [`plan`](Self::plan) where the queries of all sequences follow each other, those of sequence `b` being
+    /// `cu_seqlens[b]..cu_seqlens[b + 1]`, perhaps none.
+    pub fn plan_ragged(
+        &self,
+        mask: &Mask,
+        facts: &Facts,
+        heads: usize,
+        cu_seqlens: &[usize],
+    ) -> Result<StepPlan, Error> {
+        self.check_starts(cu_seqlens, None)?;
+        self.plan_new(mask, facts, heads, New::Ragged(cu_seqlens.to_vec()))
+    }
+
+    fn plan_new(&self, mask: &Mask, facts: &Facts, heads: usize, new: New) -> Result<StepPlan, Error> {
+        let count = self.sequences.len();
+        let held = (0..count).map(|b| self.held(b, new.count(b))).collect::<Result<Vec<_>, _>>()?;
+        let q_len = (0..count).map(|b| new.count(b)).max().unwrap_or(0);
+        let kv_len = held.iter().map(Held::kv_len).max().unwrap_or(0);
+        if q_len == 0 || kv_len == 0 {
+            return refuse("a step has no queries: append tokens and ask for some of them".to_owned());
+        }
+        let offsets: Vec<i64> = held.iter().enumerate().map(|(b, held)| (held.len - new.count(b)) as i64).collect();
+        let shape = Shape::new(q_len, kv_len, 0).batch(count).heads(heads).kv_heads(self.shape.kv_heads);
+        let shape = shape.query_offsets(offsets);
+        let runs: Vec<_> = held.iter().map(Held::runs).collect();
+        let bound = match runs.iter().all(|runs| *runs == [(0..kv_len as u32, 0)]) {
+            true => mask.bind(&shape, facts)?,
+            false => mask.bind(&shape, &facts.clone().position_runs(runs))?,
+        };
+        // Keys stay where they lie, in the order of positions.
+        let plan = bound.plan_with(&PlanOptions { reorder: Reorder::Never, ..PlanOptions::default() });
+        Ok(StepPlan { plan, new, held })
+    }
+
+    /// What the last `new` tokens of a sequence see.
+    fn held(&self, b: usize, new: usize) -> Result<Held, Error> {
+        let sequence = &self.sequences[b];
+        let len = sequence.len;
+        let Some(past) = len.checked_sub(new) else {
+            return refuse(format!(
+                "sequence {b} has {len} tokens, but {new} queries were asked for: append them first"
+            ));
+        };
+        let Form::Rotating { window, mut ring, .. } = self.form else {
+            return Ok(Held { len, first: 0, ring: Ring::ENDLESS });
+        };
+        let first = past.saturating_sub(window - 1).max(ring.sinks);
+        if first < len && first + ring.len < sequence.written {
+            return refuse(format!(
+                "the {new} queries of sequence {b} reach back to position {first}, which is overwritten: ask for them before \
+                 more tokens are appended"
+            ));
+        }
+        ring.first = first / self.store.packing.group() * self.store.packing.group();
+        Ok(Held { len, first, ring })
+    }
+
+    /// [`plan`](Self::plan) and [`attention`](Self::attention) in one, without facts: `q` is `[sequences, heads, new, head_dim]`.
+    pub fn attend(&self, q: View<'_, T>, mask: &Mask, options: &Options<'_>) -> Result<Attention<T>, Error> {
+        let [_, heads, new, _] = q.shape();
+        self.attention(q, &self.plan(mask, &Facts::new(), heads, new)?, options)
+    }
+
+    /// The attention of new tokens: `q` is `[sequences, heads, new, head_dim]`, or `[1, heads, total, head_dim]` for a ragged plan.
+    ///
+    /// # Errors
+    /// A plan made for another state of the cache, queries of another shape, and options that make no sense.
+    pub fn attention(&self, q: View<'_, T>, plan: &StepPlan, options: &Options<'_>) -> Result<Attention<T>, Error> {
+        let shape = self.check_step(&q, plan, options)?;
+        let rows = shape[..3].iter().product::<usize>();
+        let mut out = vec![T::from_f32(0.0); rows * shape[3]];
+        let mut lse = vec![0.0; rows];
+        self.compute(q, plan, options, Outputs { out: ViewMut::new(&mut out, shape)?, lse: Some(&mut lse) })?;
+        Ok(Attention { out, shape, lse })
+    }
+
+    /// [`attention`](Self::attention) into the caller's memory.
+    pub fn attention_into(
+        &self,
+        q: View<'_, T>,
+        plan: &StepPlan,
+        options: &Options<'_>,
+        outputs: Outputs<'_, T>,
+    ) -> Result<(), Error> {
+        let shape = self.check_step(&q, plan, options)?;
+        crate::attention::check_outputs(&outputs, shape)?;
+        self.compute(q, plan, options, outputs)
+    }
+
+    /// Refuses what does not fit the cache; returns the shape of the output.
+    fn check_step(&self, q: &View<'_, T>, step: &StepPlan, options: &Options<'_>) -> Result<[usize; 4], Error> {
+        let shape = step.plan.shape();
+        let fits = step.held.len() == self.sequences.len() && shape.kv_head_count() == self.shape.kv_heads;
+        let same = |(b, held): (usize, &Held)| self.held(b, step.new.count(b)).is_ok_and(|now| now == *held);
+        if !fits || !step.held.iter().enumerate().all(same) {
+            let lengths = |list: Vec<usize>| format!("{list:?}");
+            return refuse(format!(
+                "the plan was made when sequences had {} tokens, but now they have {}: make a plan after appending, for a \
+                 cache of the same form",
+                lengths(step.held.iter().map(|held| held.len).collect()),
+                lengths(self.sequences.iter().map(|sequence| sequence.len).collect()),
+            ));
+        }
+        let (heads, head_dim) = (shape.head_count(), self.shape.head_dim);
+        let (expected, what) = match &step.new {
+            New::Each(new) => ([self.sequences.len(), heads, *new, head_dim], "[sequences, heads, new, head_dim]"),
+            New::Ragged(starts) => {
+                ([1, heads, starts.last().copied().unwrap_or(0), head_dim], "[1, heads, total, head_dim]")
+            }
+        };
+        if q.shape() != expected {
+            let expected = format!("the plan and the cache make {what} {expected:?}");
+            return Err(Error::Shape { name: "q", given: q.shape().to_vec(), expected });
+        }
+        options.check(shape)?;
+        if let Some(dropout) = options.dropout {
+            let problem = "dropout is for training, over whole sequences: leave it out".to_owned();
+            return Err(Error::Option { name: "dropout", given: dropout.probability.to_string(), problem });
+        }
+        if let Some(level) = options.level.filter(|level| *level != self.level) {
+            let problem = format!("the cache is packed for {}: leave it out, or make the cache for it", self.level);
+            return Err(Error::Level { given: level.to_string(), problem });
+        }
+        Ok([expected[0], expected[1], expected[2], self.shape.v_dim])
+    }
+
+    fn compute(
+        &self,
+        q: View<'_, T>,
+        step: &StepPlan,
+        options: &Options<'_>,
+        outputs: Outputs<'_, T>,
+    ) -> Result<(), Error> {
+        let [batch, heads, rows, _] = outputs.out.shape();
+        let lse = outputs.lse.map(|lse| ViewMut::new(lse, [batch, heads, rows, 1])).transpose()?;
+        let plan = &step.plan;
+        let threads = rayon::current_num_threads();
+        let jobs = Jobs::of_rows(plan, |b| step.new.count(b));
+        let kv_len = plan.shape().kv_len();
+        let stored = (self.sequences.iter().zip(&step.held)).flat_map(|(sequence, held)| {
+            let ring = held.ring;
+            (0..self.shape.kv_heads).map(move |head| StoredHead {
+                store: &self.store,
+                pages: &sequence.pages,
+                ring,
+                head,
+                kv_len,
+            })
+        });
+        let pass = Forward {
+            context: Context {
+                plan,
+                q: T::rows(q),
+                starts: match &step.new {
+                    New::Each(_) => None,
+                    New::Ragged(starts) => Some(starts),
+                },
+                bits: (0..jobs.shared_bits).map(|_| Default::default()).collect(),
+                modifiers: Modifiers::new(plan, self.shape.head_dim, options),
+                out: T::shared(outputs.out),
+                lse: lse.map(f32::shared),
+            },
+            jobs,
+            keys: Keys::Stored(stored.collect()),
+            threads: options.threads.unwrap_or(threads).min(threads),
+        };
+        pass.compute_on(self.level);
+        Ok(())
+    }
+}

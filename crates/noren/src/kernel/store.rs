@@ -1,0 +1,373 @@
+//! Keys and values that stay packed between calls: the memory of a cache.
+//!
+//! Memory is cut into *pages* of so many keys, each with a region for every key-value head: the keys in lane groups, as
+//! [`pack`](super::pack) lays them out, and after them the values in rows. A sequence has a list of pages and, by its
+//! [`Ring`], its own idea of which key lies where; a kernel asks for lane groups by the *index* of their keys and gets them
+//! in ascending order of positions, whatever their order in memory.
+//!
+//! `f32` and, on paths that multiply pairs, `bf16` are read where they lie. Other values of 16 bits stay so in memory and
+//! are widened block by block into memory that stays in the nearest cache, so each byte comes from far memory once.
+
+use super::level::Task;
+use super::lines::Lines;
+use super::micro::{BLOCK, Pairs, Product, WIDE};
+use super::pack::{all_finite, group};
+use super::simd::{Simd, floats_mut, pair_up, vectors};
+use crate::{Dtype, Element, Error, Level, View, bf16, f16};
+use half::slice::HalfFloatSliceExt;
+use std::ops::Range;
+
+/// How keys and values lie: fixed by their sizes and the processor path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Packing {
+    pub(crate) head_dim: usize,
+    pub(crate) v_dim: usize,
+    /// Keys in a vector.
+    pub(crate) lanes: usize,
+    /// Numbers in a word.
+    terms: usize,
+    /// Words of a key.
+    words: usize,
+    /// Words of a row of values: `v_dim` in whole vectors.
+    v_width: usize,
+    /// Bytes of a word.
+    word_bytes: usize,
+}
+
+/// Asks a path for its sizes.
+struct Probe<'a> {
+    dtype: Dtype,
+    sizes: &'a mut (usize, usize),
+}
+
+impl Task for Probe<'_> {
+    fn pairs(&self) -> bool {
+        self.dtype == Dtype::Bf16
+    }
+
+    fn run<S: Simd>(self, _: S) {
+        *self.sizes = (S::LANES, S::Product::TERMS);
+    }
+}
+
+impl Packing {
+    pub(crate) fn new(level: Level, dtype: Dtype, head_dim: usize, v_dim: usize) -> Packing {
+        let mut sizes = (0, 0);
+        level.run(Probe { dtype, sizes: &mut sizes });
+        let (lanes, terms) = sizes;
+        Packing {
+            head_dim,
+            v_dim,
+            lanes,
+            terms,
+            words: head_dim.div_ceil(terms),
+            v_width: v_dim.next_multiple_of(lanes),
+            word_bytes: if terms == 2 { 4 } else { dtype.size() },
+        }
+    }
+
+    /// Keys in a lane group.
+    pub(crate) fn group(&self) -> usize {
+        self.lanes * self.terms
+    }
+
+    /// Bytes of the keys and of the values of `slots` keys, in whole lines; `None` beyond all memory.
+    fn bytes(&self, slots: usize) -> Option<[usize; 2]> {
+        let lines = |words: Option<usize>| words?.checked_mul(self.word_bytes)?.checked_next_multiple_of(Lines::LINE);
+        let keys = lines(slots.checked_mul(self.words))?;
+        Some([keys, lines((slots / self.terms).checked_mul(self.v_width))?])
+    }
+}
+
+/// Where the keys of a sequence lie among the slots of its pages.
+///
+/// Keys at positions before `sinks` lie in the slots of these numbers, and the others in a ring of `len` slots from slot `kept`
+/// on, position `p` in slot `kept + p % len`. A kernel sees them by *index*: the first `kept` indices are the first slots, and
+/// index `kept` is the key at position `first`. All but `sinks` are multiples of a lane group, so a key's lane is always that
+/// of its position. A sequence that forgets nothing has an endless ring and no sinks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Ring {
+    pub(crate) sinks: usize,
+    pub(crate) kept: usize,
+    pub(crate) first: usize,
+    pub(crate) len: usize,
+}
+
+impl Ring {
+    pub(crate) const ENDLESS: Ring = Ring { sinks: 0, kept: 0, first: 0, len: usize::MAX };
+
+    /// The slot of the key at index `index`, and how many indices from there on follow it in memory.
+    #[inline]
+    fn slot(&self, index: usize) -> (usize, usize) {
+        match index.checked_sub(self.kept) {
+            None => (index, self.kept - index),
+            Some(after) => self.in_ring(self.first + after),
+        }
+    }
+
+    /// The slot of the key at position `position`, and how many positions from there on follow it in memory.
+    fn place(&self, position: usize) -> (usize, usize) {
+        if position < self.sinks { (position, self.sinks - position) } else { self.in_ring(position) }
+    }
+
+    #[inline]
+    fn in_ring(&self, position: usize) -> (usize, usize) {
+        let at = position % self.len;
+        (self.kept + at, self.len - at)
+    }
+}
+
+/// Keys and values that are read where they lie go on behind a block, as far as they follow each other, up to so many keys: what
+/// is read next may be fetched ahead.
+const MOST_AHEAD: usize = 4 * WIDE;
+
+/// The memory of a cache.
+pub(crate) struct Store {
+    pub(crate) packing: Packing,
+    dtype: Dtype,
+    pub(crate) kv_heads: usize,
+    /// Keys in a page.
+    page: usize,
+    /// Bytes of a region: keys, and values behind them.
+    region: [usize; 2],
+    lines: Lines,
+    /// For each vector of keys of each region whether a value among them is infinite or NaN.
+    wild: Vec<bool>,
+}
+
+/// A key-value head of a sequence.
+#[derive(Clone, Copy)]
+pub(crate) struct StoredHead<'a> {
+    pub(crate) store: &'a Store,
+    pub(crate) pages: &'a [u32],
+    pub(crate) ring: Ring,
+    pub(crate) head: usize,
+    /// Indices of keys that a plan may ask for.
+    pub(crate) kv_len: usize,
+}
+
+impl Store {
+    /// Memory for `pages` pages of `page` keys, a multiple of the lanes; an error where there cannot be so much.
+    pub(crate) fn new(
+        packing: Packing,
+        dtype: Dtype,
+        kv_heads: usize,
+        page: usize,
+        pages: usize,
+    ) -> Result<Self, Error> {
+        let regions = pages.checked_mul(kv_heads);
+        let region = packing.bytes(page);
+        let bytes = regions.zip(region).and_then(|(n, [keys, values])| keys.checked_add(values)?.checked_mul(n));
+        let Some((bytes, region)) = bytes.filter(|bytes| *bytes < isize::MAX as usize / 2).zip(region) else {
+            return Err(Error::Option {
+                name: "the cache",
+                given: format!("{pages} x {page} keys for {kv_heads} heads"),
+                problem: "this is more than any memory: give a smaller capacity".to_owned(),
+            });
+        };
+        let wild = vec![false; pages * kv_heads * (page / packing.lanes)];
+        let lines = Lines::zeroed(bytes / Lines::LINE);
+        Ok(Store { packing, dtype, kv_heads, page, region, lines, wild })
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(self.lines.values::<f32>())
+    }
+
+    /// The region of a page and head, and the number of its first vector among all.
+    fn region(&self, page: u32, head: usize) -> (usize, usize) {
+        let region = page as usize * self.kv_heads + head;
+        (region * (self.region[0] + self.region[1]), region * (self.page / self.packing.lanes))
+    }
+
+    /// Copies words from word `first` of the memory on, widened where they are not of 4 bytes.
+    #[inline(always)]
+    fn widen<S: Simd>(&self, s: S, first: usize, into: &mut [f32]) {
+        let words = first..first + into.len();
+        match self.dtype {
+            Dtype::Bf16 if self.packing.word_bytes == 2 => bf16::widen(&self.lines.values()[words], into),
+            Dtype::F16 => s.widen_f16(self.lines.values::<f16>()[words].reinterpret_cast(), into),
+            _ => into.copy_from_slice(&self.lines.values()[words]),
+        }
+    }
+
+    /// Writes the keys and values of `tokens`, rows of `k` and `v` in batch row `batch`, at positions from `position` on.
+    /// `pages` has places for them all.
+    pub(crate) fn write<T: Element>(
+        &mut self,
+        pages: &[u32],
+        ring: Ring,
+        position: usize,
+        [k, v]: [&View<'_, T>; 2],
+        batch: usize,
+        tokens: Range<usize>,
+    ) {
+        let from = tokens.start;
+        for head in 0..self.kv_heads {
+            let mut tokens = tokens.clone();
+            while !tokens.is_empty() {
+                let position = position + tokens.start - from;
+                let (slot, follow) = ring.place(position);
+                let (page, slot) = (pages[slot / self.page], slot % self.page);
+                let run = follow.min(self.page - slot).min(tokens.len());
+                let now = tokens.start..tokens.start + run;
+                self.write_run((page, head), slot, [k, v], batch, now);
+                tokens.start += run;
+            }
+        }
+    }
+
+    fn write_run<T: Element>(
+        &mut self,
+        region: (u32, usize),
+        slot: usize,
+        [k, v]: [&View<'_, T>; 2],
+        batch: usize,
+        tokens: Range<usize>,
+    ) {
+        let Packing { head_dim, v_dim, lanes, terms, words, v_width, word_bytes } = self.packing;
+        let (start, first_vector) = self.region(region.0, region.1);
+        let head = region.1;
+        let (keys, values) = (start / word_bytes, (start + self.region[0]) / word_bytes);
+        let slots = slot..slot + tokens.len();
+        let mut row = vec![0.0f32; head_dim.max(v_dim)];
+        for (slot, token) in slots.clone().zip(tokens) {
+            let at = [batch, head, token];
+            let key = keys + slot / lanes * words * lanes + slot % lanes;
+            let value = values + slot / terms * v_width;
+            if terms == 2 {
+                let memory = self.lines.values_mut::<f32>();
+                k.copy_row(at, 0, &mut row[..head_dim]);
+                for (word, pair) in memory[key..].iter_mut().step_by(lanes).zip(row[..head_dim].chunks(2)) {
+                    *word = pair_up(pair[0], pair.get(1).copied().unwrap_or(0.0));
+                }
+                v.copy_row(at, 0, &mut row[..v_dim]);
+                for (word, value) in memory[value..].iter_mut().zip(&row[..v_dim]) {
+                    let (old, new) = (word.to_bits(), pair_up(*value, *value).to_bits());
+                    let keep = if slot % 2 == 0 { 0xffff_0000 } else { 0xffff };
+                    *word = f32::from_bits(old & keep | new & !keep);
+                }
+            } else {
+                let memory = self.lines.values_mut::<T>();
+                for (d, value) in memory[key..].iter_mut().step_by(lanes).take(head_dim).enumerate() {
+                    *value = k.value([batch, head, token, d]);
+                }
+                for (d, value) in memory[value..value + v_dim].iter_mut().enumerate() {
+                    *value = v.value([batch, head, token, d]);
+                }
+            }
+        }
+        for vector in slots.start / lanes..slots.end.div_ceil(lanes) {
+            let rows = values + vector * lanes / terms * v_width..values + (vector + 1) * lanes / terms * v_width;
+            self.wild[first_vector + vector] = match terms {
+                2 => !all_finite::<Pairs>(&self.lines.values::<f32>()[rows]),
+                _ => !self.lines.values::<T>()[rows].iter().all(|x| x.finite()),
+            };
+        }
+    }
+}
+
+impl<'a> StoredHead<'a> {
+    /// The page and slot of the key at `index`, and how many indices from there on follow in memory; `None` where there is
+    /// no page.
+    #[inline]
+    fn locate(&self, index: usize) -> (Option<u32>, usize, usize) {
+        let (slot, follow) = self.ring.slot(index);
+        let (page, slot) = (slot / self.store.page, slot % self.store.page);
+        (self.pages.get(page).copied(), slot, follow.min(self.store.page - slot))
+    }
+
+    /// Keys in a page, where blocks had better end with it: smaller pages are put together instead.
+    pub(crate) fn page(&self) -> usize {
+        let page = self.store.page;
+        if page >= BLOCK && page.is_multiple_of(self.store.packing.group()) { page } else { usize::MAX }
+    }
+
+    /// The keys of groups `groups`, at most a block of them, where they lie or put together in `room`; perhaps more.
+    #[inline(always)]
+    pub(crate) fn keys<'b, S: Simd, P: Product>(&self, s: S, groups: Range<usize>, room: &'b mut [S::V]) -> &'b [S::V]
+    where
+        'a: 'b,
+    {
+        let store = self.store;
+        let Packing { words, word_bytes, .. } = store.packing;
+        assert!(store.packing.group() == group::<S, P>(), "packed for this path");
+        let mut keys = groups.start * group::<S, P>()..groups.end * group::<S, P>();
+        let start = |page| store.region(page, self.head).0 / word_bytes;
+        if word_bytes == 4
+            && let (Some(page), slot, run) = self.locate(keys.start)
+            && run >= keys.len()
+        {
+            return vectors(&store.lines.values::<f32>()[start(page) + slot * words..][..run.min(MOST_AHEAD) * words]);
+        }
+        let room = &mut room[..keys.len() * words / S::LANES];
+        let mut rest = floats_mut(room);
+        while !keys.is_empty() {
+            let (page, slot, run) = self.locate(keys.start);
+            keys.start += run.min(keys.len());
+            let now;
+            (now, rest) = rest.split_at_mut((run * words).min(rest.len()));
+            match page {
+                Some(page) => store.widen(s, start(page) + slot * words, now),
+                // beyond the last page: nobody may read it
+                None => now.fill(0.0),
+            }
+        }
+        room
+    }
+
+    /// The values of groups `groups`, at most a block of them, and whether some may be infinite or NaN: where they lie, or put
+    /// together in `room`, where only columns `columns`, counted in vectors, are written.
+    #[inline(always)]
+    pub(crate) fn values<'b, S: Simd, P: Product>(
+        &self,
+        s: S,
+        groups: Range<usize>,
+        columns: Range<usize>,
+        room: &'b mut [f32],
+    ) -> (&'b [f32], bool)
+    where
+        'a: 'b,
+    {
+        let store = self.store;
+        let Packing { v_width, word_bytes, .. } = store.packing;
+        let mut keys = groups.start * group::<S, P>()..groups.end * group::<S, P>();
+        let start = |page| (store.region(page, self.head).0 + store.region[0]) / word_bytes;
+        let wild = |page, slot: usize, run: usize| {
+            let vector = store.region(page, self.head).1 + slot / S::LANES;
+            store.wild[vector..vector + run / S::LANES].contains(&true)
+        };
+        let columns = columns.start * S::LANES..columns.end * S::LANES;
+        if word_bytes == 4
+            && let (Some(page), slot, run) = self.locate(keys.start)
+            && run >= keys.len()
+        {
+            let values = &store.lines.values::<f32>()[start(page) + slot / P::TERMS * v_width..];
+            return (&values[..run.min(MOST_AHEAD) / P::TERMS * v_width], wild(page, slot, keys.len()));
+        }
+        let room = &mut room[..keys.len() / P::TERMS * v_width];
+        let (mut found_wild, mut rest) = (false, &mut room[..]);
+        while !keys.is_empty() {
+            let (page, slot, run) = self.locate(keys.start);
+            let run = run.min(keys.len());
+            keys.start += run;
+            let now;
+            (now, rest) = rest.split_at_mut(run / P::TERMS * v_width);
+            let Some(page) = page else {
+                now.fill(0.0);
+                continue;
+            };
+            found_wild |= wild(page, slot, run);
+            let first = start(page) + slot / P::TERMS * v_width;
+            if columns.len() == v_width {
+                store.widen(s, first, now);
+                continue;
+            }
+            for (row, now) in now.chunks_exact_mut(v_width).enumerate() {
+                store.widen(s, first + row * v_width + columns.start, &mut now[columns.clone()]);
+            }
+        }
+        (room, found_wild)
+    }
+}

@@ -1,0 +1,252 @@
+//! One tile computed by several threads, for steps with fewer tiles than threads.
+//!
+//! Scores are shared out over keys; when all are there, the maximum of each row is known, and with it every weight; then the
+//! product with the values is shared out over columns. Each number of the output is so added key by key in ascending order,
+//! as by one thread, and since the maximum is an integer, weights made with the last one are those made with earlier ones
+//! times a power of two: the bits are the same.
+
+use super::{Product, TileKernel};
+use crate::kernel::blocks::KeyBlock;
+use crate::kernel::exp::{NOTHING, exp2_minus};
+use crate::kernel::micro::{self, BLOCK, WIDE};
+use crate::kernel::pack::{BlockScratch, group};
+use crate::kernel::simd::{Kernel, Simd, zeroed};
+use std::ops::Range;
+
+/// The most rows of a tile that is shared: all its scores are held at once.
+pub(crate) const MOST_ROWS: usize = 32;
+
+/// Scores, later weights, of some blocks of a tile.
+pub(crate) struct Part<S: Simd> {
+    blocks: Vec<KeyBlock>,
+    /// `[blocks][rows][WIDE]`.
+    scores: Vec<S::V>,
+    /// Mask bits, `[blocks][rows]`; all set in blocks that are not masked.
+    words: Vec<u64>,
+    /// The largest score of each row, rounded up.
+    maxima: Vec<f32>,
+}
+
+/// What a thread does for a tile.
+pub(crate) enum Task<'c, S: Simd> {
+    /// Cuts the blocks into at most so many parts.
+    Cut(usize, &'c mut Vec<Part<S>>),
+    Score(&'c mut Part<S>),
+    /// With the maximum of each row over all parts.
+    Weigh(&'c mut Part<S>, &'c [f32]),
+    /// Values of these columns, in vectors, into `[rows][v_width]`.
+    Accumulate(&'c [Part<S>], Range<usize>, &'c mut Vec<S::V>),
+    /// Sums the weights, puts the columns together and writes the rows.
+    Finish(&'c [Part<S>], &'c [f32], &'c [(Range<usize>, Vec<S::V>)]),
+}
+
+/// A task with the tile it belongs to.
+pub(crate) struct SplitKernel<'a, 'b, 'c, S: Simd, P> {
+    pub(crate) tile: TileKernel<'a, 'b, S, P>,
+    pub(crate) task: Task<'c, S>,
+}
+
+impl<S: Simd, P: Product> Kernel<S> for SplitKernel<'_, '_, '_, S, P> {
+    #[inline(always)]
+    fn run(self, s: S) {
+        let SplitKernel { mut tile, task } = self;
+        match task {
+            Task::Cut(most, parts) => tile.cut(most, parts),
+            Task::Score(part) => tile.score(s, part),
+            Task::Weigh(part, maxima) => tile.weigh_part(s, part, maxima),
+            Task::Accumulate(parts, columns, acc) => tile.accumulate(s, parts, columns, acc),
+            Task::Finish(parts, maxima, columns) => tile.put_together(s, parts, maxima, columns),
+        }
+    }
+}
+
+impl<S: Simd> Part<S> {
+    /// The maximum of each row over all parts.
+    pub(crate) fn maxima(parts: &[Part<S>]) -> Vec<f32> {
+        let rows = parts.first().map_or(0, |part| part.maxima.len());
+        (0..rows).map(|r| parts.iter().map(|part| part.maxima[r]).fold(NOTHING, f32::max)).collect()
+    }
+}
+
+impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
+    const PER_ROW: usize = WIDE / S::LANES;
+
+    /// The lane groups and words of a block of parts that some row of the register tile `rows` reads.
+    fn needed(words: &[u64], block: &KeyBlock) -> (Range<usize>, Range<usize>) {
+        let keys = match words.iter().fold(0, |or, word| or | word) {
+            0 => 0..0,
+            u64::MAX => 0..block.groups.len() * group::<S, P>(),
+            or => or.trailing_zeros() as usize..BLOCK - or.leading_zeros() as usize,
+        };
+        let groups = keys.start / group::<S, P>()..keys.end.div_ceil(group::<S, P>());
+        (groups, keys.start / P::TERMS..keys.end.div_ceil(P::TERMS))
+    }
+
+    #[inline(always)]
+    fn cut(&mut self, most: usize, parts: &mut Vec<Part<S>>) {
+        let blocks: Vec<KeyBlock> = self.blocks().collect();
+        let each = blocks.len().div_ceil(most).max(1);
+        let part = |blocks: &[KeyBlock]| Part {
+            blocks: blocks.to_vec(),
+            scores: Vec::new(),
+            words: Vec::new(),
+            maxima: vec![NOTHING; self.row_count()],
+        };
+        parts.extend(blocks.chunks(each).map(part));
+    }
+
+    /// Scores of all rows against the keys of a part, hidden ones minus infinity.
+    #[inline(always)]
+    fn score(&mut self, s: S, part: &mut Part<S>) {
+        self.start(s);
+        let (rows, key_words) = (self.row_count(), self.source.words());
+        part.scores = zeroed(part.blocks.len() * rows * Self::PER_ROW);
+        for (block, scores) in part.blocks.iter().zip(part.scores.chunks_exact_mut(rows * Self::PER_ROW)) {
+            if !self.mask(block, None) {
+                self.scratch.words[..rows].fill(u64::MAX);
+            }
+            part.words.extend_from_slice(&self.scratch.words[..rows]);
+            let mut scratch = std::mem::replace(&mut self.scratch.block, BlockScratch::empty());
+            let source = self.source;
+            let keys = source.keys(s, block.groups.clone(), &mut scratch);
+            scores.fill(s.splat(f32::NEG_INFINITY));
+            for from in (0..rows).step_by(S::ROWS) {
+                let tile = from..rows.min(from + S::ROWS);
+                let (groups, _) = Self::needed(&self.scratch.words[tile.clone()], block);
+                if groups.is_empty() {
+                    continue;
+                }
+                let vectors = groups.start * P::TERMS..groups.end * P::TERMS;
+                let queries = &self.scratch.queries[from * key_words..];
+                let keys = &keys[vectors.start * key_words..];
+                let into = &mut self.scratch.scores[vectors.start..];
+                if from == 0 {
+                    micro::far_scores::<S, P>(s, tile.len(), queries, keys, key_words, vectors.len(), into);
+                } else {
+                    micro::scores::<S, P>(s, tile.len(), queries, keys, key_words, vectors.len(), into);
+                }
+                for r in tile {
+                    let at = (r - from) * Self::PER_ROW;
+                    self.modify(s, r, at, block.keys.start, groups.clone());
+                    let word = self.scratch.words[r];
+                    let minus_infinity = s.splat(f32::NEG_INFINITY);
+                    let mut top = minus_infinity;
+                    let into = &mut scores[r * Self::PER_ROW..];
+                    for i in vectors.clone() {
+                        let mut x = self.scratch.scores[at + i];
+                        if word != u64::MAX {
+                            x = s.keep(word >> (i * S::LANES), x, minus_infinity);
+                        }
+                        into[i] = x;
+                        top = s.max(x, top);
+                    }
+                    part.maxima[r] = part.maxima[r].max(s.reduce_max(top).ceil());
+                }
+            }
+            self.scratch.block = scratch;
+        }
+    }
+
+    /// Turns the scores of a part into weights.
+    #[inline(always)]
+    fn weigh_part(&mut self, s: S, part: &mut Part<S>, maxima: &[f32]) {
+        self.start(s);
+        let (rows, modifiers) = (self.row_count(), &self.context.modifiers);
+        for (i, block) in part.blocks.iter().enumerate() {
+            let words = &part.words[i * rows..][..rows];
+            for (r, word) in words.iter().enumerate() {
+                let weights = &mut part.scores[(i * rows + r) * Self::PER_ROW..][..Self::PER_ROW];
+                let maximum = s.splat(maxima[r]);
+                let vectors = &mut weights[..block.groups.len() * P::TERMS];
+                vectors.iter_mut().for_each(|x| *x = exp2_minus(s, *x, maximum));
+                if modifiers.soften() {
+                    let keys = block.keys.len().min(self.source.kv_len() - block.keys.start);
+                    modifiers.multiply_weights(s, self.place(r, block.keys.start), keys, *word, weights);
+                }
+            }
+        }
+    }
+
+    /// Adds the values of some columns, weighted.
+    #[inline(always)]
+    fn accumulate(&mut self, s: S, parts: &[Part<S>], columns: Range<usize>, acc: &mut Vec<S::V>) {
+        let (rows, v_width) = (self.row_count(), self.source.v_width());
+        let width = v_width / S::LANES;
+        *acc = zeroed(rows * width);
+        let mut weights: Vec<S::V> = zeroed(S::ROWS * Self::PER_ROW);
+        for part in parts {
+            for (i, block) in part.blocks.iter().enumerate() {
+                let mut scratch = std::mem::replace(&mut self.scratch.block, BlockScratch::empty());
+                let source = self.source;
+                let (values, wild) = source.values(s, block.groups.clone(), columns.clone(), &mut scratch);
+                for from in (0..rows).step_by(S::ROWS) {
+                    let tile = from..rows.min(from + S::ROWS);
+                    let words = &part.words[i * rows..][tile.clone()];
+                    let (_, keys) = Self::needed(words, block);
+                    let given = &part.scores[(i * rows + from) * Self::PER_ROW..][..tile.len() * Self::PER_ROW];
+                    let weights = &mut weights[..given.len()];
+                    weights.copy_from_slice(given);
+                    if P::TERMS == 2 {
+                        weights.chunks_exact_mut(Self::PER_ROW).for_each(|row| pair_weights(s, row));
+                    }
+                    if !wild || words.iter().all(|word| *word == u64::MAX) {
+                        let (tile, columns) = (tile.len(), columns.clone());
+                        let acc = &mut acc[from * width..];
+                        if from == 0 {
+                            micro::far_accumulate::<S, P>(s, tile, weights, keys, values, v_width, columns, acc);
+                        } else {
+                            micro::accumulate_columns::<S, P>(s, tile, weights, keys, values, v_width, columns, acc);
+                        }
+                        continue;
+                    }
+                    for (r, word) in words.iter().enumerate() {
+                        let row = &mut acc[(from + r) * width..][..width];
+                        let weights = &weights[r * Self::PER_ROW..][..Self::PER_ROW];
+                        micro::accumulate_allowed::<S, P>(s, weights, *word, values, row);
+                    }
+                }
+                self.scratch.block = scratch;
+            }
+        }
+    }
+
+    /// The sums of the weights and what the columns came to, then [`finish`](TileKernel::finish).
+    #[inline(always)]
+    fn put_together(&mut self, s: S, parts: &[Part<S>], maxima: &[f32], columns: &[(Range<usize>, Vec<S::V>)]) {
+        self.start(s);
+        let rows = self.row_count();
+        let width = self.source.v_width() / S::LANES;
+        for part in parts {
+            for (i, block) in part.blocks.iter().enumerate() {
+                for r in 0..rows {
+                    let weights = &part.scores[(i * rows + r) * Self::PER_ROW..][..block.groups.len() * P::TERMS];
+                    let sum = &mut self.scratch.sums[r];
+                    *sum = weights.iter().fold(*sum, |sum, p| s.add(sum, *p));
+                    if P::TERMS == 2 {
+                        let sum = &mut self.scratch.rounded[r];
+                        for pair in weights.chunks_exact(2) {
+                            let [low, high] = s.unpair(s.pair_neighbours(pair[0], pair[1]));
+                            *sum = s.add(*sum, s.add(low, high));
+                        }
+                    }
+                }
+            }
+        }
+        self.scratch.maxima[..rows].copy_from_slice(&maxima[..rows]);
+        for (columns, acc) in columns {
+            for r in 0..rows {
+                let columns = r * width + columns.start..r * width + columns.end;
+                self.scratch.acc[columns.clone()].copy_from_slice(&acc[columns]);
+            }
+        }
+        self.finish(s);
+    }
+}
+
+/// Rounds the weights of a row to pairs, in the first half of where they were.
+#[inline(always)]
+fn pair_weights<S: Simd>(s: S, weights: &mut [S::V]) {
+    for pair in 0..weights.len() / 2 {
+        weights[pair] = s.pair_neighbours(weights[2 * pair], weights[2 * pair + 1]);
+    }
+}
