@@ -61,7 +61,8 @@ First the limits, for one thread and all: multiply-add, exp2, softmax, reading m
 Then a row for each case:
   GFLOP/s    operations of allowed pairs: 4 * head_dim each, backward 10 * head_dim
   computed   pairs computed / pairs allowed
-  GB/s       decode: bytes that have to be read and written, each once
+  GB/s       decode: bytes that have to be read and written, each once; a step appends a token
+             to a cache, plans, and computes
   of limit   the least time that the limits leave / the time taken: products at the
              multiply-add peak (bf16: of dot products, where faster) and one softmax row
              for each pair, or every array read or written once, whichever is longer

@@ -4,8 +4,8 @@ use super::cases::Case;
 use super::limits::Work;
 use crate::failure::{Failure, Result};
 use noren::{
-    Dtype, Element, GradientsMut, Inputs, Options, Outputs, Saved, View, ViewMut, attention, attention_backward_into,
-    attention_into, bf16, f16,
+    Dtype, Element, GradientsMut, Inputs, KvCache, KvShape, Options, Outputs, Saved, View, ViewMut, attention,
+    attention_backward_into, attention_into, bf16, f16,
 };
 use noren_mask::{Plan, PlanOptions, Stats};
 use std::fmt;
@@ -23,7 +23,7 @@ pub(super) enum Op {
     Forward,
     /// The gradients of all queries, keys and values, from what the forward pass gave
     Backward,
-    /// One query over a cache
+    /// One new token over a cache: appended, planned, computed
     Decode,
 }
 
@@ -79,13 +79,14 @@ struct Setup<'a> {
 impl Setup<'_> {
     fn run<T: Element>(&self) -> Result<Vec<Duration>> {
         match self.case.op {
-            Op::Forward | Op::Decode => self.attend::<T>(),
+            Op::Forward => self.forward::<T>(),
             Op::Backward => self.backward::<T>(),
+            Op::Decode => self.decode::<T>(),
         }
     }
 
-    /// Attention of all queries there are: a whole sequence, or the newest token.
-    fn attend<T: Element>(&self) -> Result<Vec<Duration>> {
+    /// Attention of a whole sequence, planned before.
+    fn forward<T: Element>(&self) -> Result<Vec<Duration>> {
         let [q_shape, kv_shape] = self.case.shapes();
         let [q, k, v] = [(q_shape, 1), (kv_shape, 2), (kv_shape, 3)].map(|(shape, seed)| values::<T>(shape, seed));
         let mut out = values::<T>(q_shape, 4);
@@ -111,6 +112,27 @@ impl Setup<'_> {
             let (dk, dv) = (ViewMut::new(&mut dk, kv_shape)?, ViewMut::new(&mut dv, kv_shape)?);
             let gradients = GradientsMut::new(dq, dk, dv);
             Ok(attention_backward_into(&inputs, &saved, &self.plan, &self.options, gradients)?)
+        })
+    }
+
+    /// A step of decoding: the newest token is appended to the cache, planned and computed.
+    fn decode<T: Element>(&self) -> Result<Vec<Duration>> {
+        let Case { len, dim, heads, kv_heads, .. } = *self.case;
+        let (chunk, new) = ([1, kv_heads, len.min(256), dim], [1, kv_heads, 1, dim]);
+        let (q_shape, mask, facts) = ([1, heads, 1, dim], &self.case.spec.mask, self.case.facts());
+        let [q, k, v] = [(q_shape, 1), (chunk, 2), (chunk, 3)].map(|(shape, seed)| values::<T>(shape, seed));
+        let mut out = values::<T>(q_shape, 4);
+        let mut cache = KvCache::contiguous(&KvShape::new(kv_heads, dim), len)?;
+        for from in (0..len).step_by(chunk[2]) {
+            let rows = [1, kv_heads, chunk[2].min(len - from), dim];
+            cache.append(View::new(&k, rows)?, View::new(&v, rows)?)?;
+        }
+        self.time(|| {
+            cache.truncate(0, len - 1)?;
+            cache.append(View::new(&k, new)?, View::new(&v, new)?)?;
+            let plan = cache.plan(mask, &facts, heads, 1)?;
+            let out = ViewMut::new(&mut out, q_shape)?;
+            Ok(cache.attention_into(View::new(&q, q_shape)?, &plan, &self.options, Outputs { out, lse: None })?)
         })
     }
 
