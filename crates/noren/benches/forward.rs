@@ -1,8 +1,10 @@
 //! Forward attention by mask, `f32`, 8 heads of 64 over 2048 tokens, on all threads: throughput counts allowed pairs as
-//! `4 * head_dim` operations each, so `elem/s` are FLOP/s.
+//! `4 * head_dim` operations each, so `elem/s` are FLOP/s. Then steps of decoding.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use noren::{Facts, Inputs, Options, Outputs, PlanOptions, Shape, Spec, View, ViewMut, attention_into};
+use noren::{
+    Facts, Inputs, KvCache, KvShape, Options, Outputs, PlanOptions, Shape, Spec, View, ViewMut, attention_into,
+};
 use std::hint::black_box;
 
 const MASKS: [&str; 7] = [
@@ -40,5 +42,33 @@ fn forward(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, forward);
+/// A step of decoding: 32 heads over 8 key-value heads of 128, by form and number of keys; throughput counts keys and values.
+fn decode(c: &mut Criterion) {
+    let (heads, kv_heads, d, chunk) = (32, 8, 128, 256);
+    let values = |len: usize| -> Vec<f32> { (0..len).map(|i| (i * 7919 % 2003) as f32 / 1000.0 - 1.0).collect() };
+    let (q, x) = (values(heads * d), values(kv_heads * chunk * d));
+    let q = View::new(&q, [1, heads, 1, d]).expect("the sizes fit");
+    let x = View::new(&x, [1, kv_heads, chunk, d]).expect("the sizes fit");
+    let shape = KvShape::new(kv_heads, d);
+    let mask = "causal".parse::<Spec>().expect("a mask").mask;
+    let mut group = c.benchmark_group("decode");
+    for keys in [1024, 32768] {
+        let caches = [
+            ("contiguous", KvCache::<f32>::contiguous(&shape, keys)),
+            ("blocks of 64", KvCache::paged(&shape, 64, keys / 64)),
+            ("rotating", KvCache::rotating(&shape, keys, 4, chunk)),
+        ];
+        group.throughput(Throughput::Bytes((2 * kv_heads * keys * d * size_of::<f32>()) as u64));
+        for (form, cache) in caches {
+            let mut cache = cache.expect("there is memory");
+            (0..keys / chunk).for_each(|_| cache.append(x, x).expect("there is room"));
+            group.bench_function(format!("{form}, {keys} keys"), |b| {
+                b.iter(|| cache.attend(q, black_box(&mask), &Options::default()).expect("computes"));
+            });
+        }
+    }
+    group.finish();
+}
+
+criterion_group!(benches, forward, decode);
 criterion_main!(benches);

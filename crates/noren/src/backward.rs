@@ -29,7 +29,7 @@ pub struct GradientsMut<'a, T = f32> {
     pub dv: ViewMut<'a, T>,
     /// Where they are wanted, the gradients of what [`Options::bias`] lists, in the same order, each shaped as the array
     /// it belongs to: dimensions of 1 are summed over. Empty for none; `None` for ALiBi, which has no gradient. Each takes
-    /// a pass of its own, about 1.4 times as long as the backward pass without.
+    /// a pass of its own, about as long as the backward pass itself.
     pub bias: Vec<Option<ViewMut<'a>>>,
     /// Where it is wanted, the gradient of [`Options::soft`], as for a bias; 0 where the weight counts as 0.
     pub soft: Option<ViewMut<'a>>,

@@ -32,6 +32,8 @@
 //! holds the scale and everything that may be done to scores: softcap, bias, ALiBi, soft weights, sinks.
 //!
 //! [`attention_backward`] gives the gradients, on the same plan.
+//! For decoding, a [`KvCache`] holds keys and values as the kernels read them: append what is new, then ask for the attention
+//! of the new queries.
 //!
 //! # What is promised
 //!

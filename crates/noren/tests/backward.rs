@@ -149,6 +149,25 @@ fn every_level_computes_the_reference() {
     });
 }
 
+/// A row that reads nothing but minus infinity, in blocks of few keys that are all allowed.
+#[test]
+fn rows_without_weight_in_full_blocks_have_no_gradient() {
+    for kv_len in [3, 8, 16, 24, 40, 64, 72, 130] {
+        let [q, dout] = [1, 2].map(|seed| Array::random([1, 1, 7, 8], seed));
+        let [k, v] = [3, 4].map(|seed| Array::random([1, 1, kv_len, 8], seed));
+        let bias = Array::new([1, 1, 7, 1], |[_, _, i, _]| if i == 3 { f32::NEG_INFINITY } else { 0.0 });
+        let plan = plan("full", &Shape::cross(7, kv_len), &Facts::new());
+        for level in Level::available() {
+            let options = Options { bias: vec![Bias::Dense(bias.view())], ..Options::default() };
+            let expected = reference::backward(&inputs(&q, &k, &v), &dout.view(), &plan, &options).unwrap();
+            let got = gradients([&q, &k, &v, &dout], &plan, *level, &options);
+            for (got, expected) in [(got.dq, expected.dq), (got.dk, expected.dk), (got.dv, expected.dv)] {
+                assert!(difference(&got, &expected) < 2e-5, "{kv_len} keys on {level}");
+            }
+        }
+    }
+}
+
 #[test]
 fn finite_differences_agree() {
     check(150, |mut case| {

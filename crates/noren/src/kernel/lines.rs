@@ -1,6 +1,6 @@
 //! Memory of cache lines that holds values of any element type.
 
-use super::simd::{Lanes, zeroed};
+use super::simd::{Lanes, try_zeroed};
 use crate::Element;
 
 /// A cache line.
@@ -18,9 +18,9 @@ impl Lines {
     /// Bytes of a line.
     pub(crate) const LINE: usize = 64;
 
-    /// `len` lines of zeros. Pages of memory are taken from the system when they are first written.
-    pub(crate) fn zeroed(len: usize) -> Lines {
-        Lines(zeroed(len))
+    /// `len` lines of zeros, or `None` where there is no such memory.
+    pub(crate) fn zeroed(len: usize) -> Option<Lines> {
+        try_zeroed(len).map(Lines)
     }
 
     /// All of it as values.

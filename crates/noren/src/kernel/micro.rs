@@ -4,7 +4,9 @@
 //! bits whichever tile, row block or neighbour it is computed with. What a word is, a [`Product`] says: an `f32`, or a pair
 //! of `bf16`.
 
-use super::simd::{Simd, floats, floats_mut};
+use super::simd::{Kernel, Simd, floats, floats_mut};
+use std::marker::PhantomData;
+use std::ops::Range;
 
 /// What operands are stored as. Arrays of words are arrays of `f32`, whose bits may be those of pairs.
 pub(crate) trait Product: Copy + Send + Sync + 'static {
@@ -101,11 +103,30 @@ pub(crate) fn scores<S: Simd, P: Product>(
     groups: usize,
     scores: &mut [S::V],
 ) {
-    let mut group = 0;
-    while group < groups {
-        let vectors = S::VECTORS.min(groups - group);
-        by_tile!(S, P, rows, vectors, score_tile(s, q, &k[group * words..], words, &mut scores[group..]));
-        group += vectors;
+    s.run(Scores::<S, P> { rows, q, k, words, groups, scores, product: PhantomData });
+}
+
+/// [`scores`], to be compiled once for a path and a product, not wherever it is called.
+struct Scores<'a, S: Simd, P> {
+    rows: usize,
+    q: &'a [f32],
+    k: &'a [S::V],
+    words: usize,
+    groups: usize,
+    scores: &'a mut [S::V],
+    product: PhantomData<P>,
+}
+
+impl<S: Simd, P: Product> Kernel<S> for Scores<'_, S, P> {
+    #[inline(always)]
+    fn run(self, s: S) {
+        let Scores { rows, q, k, words, groups, scores, .. } = self;
+        let mut group = 0;
+        while group < groups {
+            let vectors = S::VECTORS.min(groups - group);
+            by_tile!(S, P, rows, vectors, score_tile(s, q, &k[group * words..], words, &mut scores[group..]));
+            group += vectors;
+        }
     }
 }
 
@@ -183,7 +204,7 @@ pub(crate) fn accumulate<S: Simd, P: Product>(
     s: S,
     rows: usize,
     weights: &[S::V],
-    words: std::ops::Range<usize>,
+    words: Range<usize>,
     values: &[f32],
     v_width: usize,
     acc: &mut [S::V],
@@ -198,26 +219,45 @@ pub(crate) fn accumulate_columns<S: Simd, P: Product>(
     s: S,
     rows: usize,
     weights: &[S::V],
-    words: std::ops::Range<usize>,
+    words: Range<usize>,
     values: &[f32],
     v_width: usize,
-    columns: std::ops::Range<usize>,
+    columns: Range<usize>,
     acc: &mut [S::V],
 ) {
     let weights = &floats(weights).as_chunks::<WIDE>().0[..rows];
-    let width = v_width / S::LANES;
-    let mut column = columns.start;
-    while column < columns.end {
-        let vectors = S::VECTORS.min(columns.end - column);
-        let values = &values[column * S::LANES..];
-        by_tile!(
-            S,
-            P,
-            rows,
-            vectors,
-            value_tile(s, weights, words.start, words.end, values, v_width, &mut acc[column..], width)
-        );
-        column += vectors;
+    s.run(Accumulate::<S, P> { weights, words, values, v_width, columns, acc, product: PhantomData });
+}
+
+/// [`accumulate_columns`], to be compiled once for a path and a product, not wherever it is called.
+struct Accumulate<'a, S: Simd, P> {
+    weights: &'a [[f32; WIDE]],
+    words: Range<usize>,
+    values: &'a [f32],
+    v_width: usize,
+    columns: Range<usize>,
+    acc: &'a mut [S::V],
+    product: PhantomData<P>,
+}
+
+impl<S: Simd, P: Product> Kernel<S> for Accumulate<'_, S, P> {
+    #[inline(always)]
+    fn run(self, s: S) {
+        let Accumulate { weights, words, values, v_width, columns, acc, .. } = self;
+        let width = v_width / S::LANES;
+        let mut column = columns.start;
+        while column < columns.end {
+            let vectors = S::VECTORS.min(columns.end - column);
+            let values = &values[column * S::LANES..];
+            by_tile!(
+                S,
+                P,
+                weights.len(),
+                vectors,
+                value_tile(s, weights, words.start, words.end, values, v_width, &mut acc[column..], width)
+            );
+            column += vectors;
+        }
     }
 }
 
@@ -287,13 +327,15 @@ macro_rules! by_rows {
 }
 
 /// [`scores`] of one register tile against keys in far memory: the same numbers, while the keys of the next register tile are on
-/// their way. `k` goes on as far as keys follow that will be read next.
+/// their way; after the last come those in `next`.
 #[inline(always)]
+#[allow(clippy::too_many_arguments)] // as `scores`, and what is to be fetched ahead
 pub(crate) fn far_scores<S: Simd, P: Product>(
     s: S,
     rows: usize,
     q: &[f32],
     k: &[S::V],
+    next: &[S::V],
     words: usize,
     groups: usize,
     into: &mut [S::V],
@@ -301,7 +343,11 @@ pub(crate) fn far_scores<S: Simd, P: Product>(
     let whole = groups - groups % S::VECTORS;
     for group in (0..whole).step_by(S::VECTORS) {
         let keys = &k[group * words..];
-        by_rows!(S, P, rows, far_score_tile(s, q, keys, words, &mut into[group..]));
+        let follow = &keys[S::VECTORS * words..];
+        let ahead = if group + 2 * S::VECTORS <= whole { follow } else { next };
+        // where nothing comes, it is fetched what is there
+        let ahead = if ahead.len() < S::VECTORS * words { keys } else { ahead };
+        by_rows!(S, P, rows, far_score_tile(s, q, keys, ahead, words, &mut into[group..]));
     }
     if whole < groups {
         scores::<S, P>(s, rows, q, &k[whole * words..], words, groups - whole, &mut into[whole..]);
@@ -313,6 +359,7 @@ fn far_score_tile<S: Simd, P: Product, const R: usize, const N: usize>(
     s: S,
     q: &[f32],
     k: &[S::V],
+    ahead: &[S::V],
     words: usize,
     scores: &mut [S::V],
 ) {
@@ -321,12 +368,11 @@ fn far_score_tile<S: Simd, P: Product, const R: usize, const N: usize>(
         *queries = &q[r * words..][..words];
     }
     let now: [&[S::V]; N] = std::array::from_fn(|n| &k[n * words..][..words]);
-    // In the order of memory, which the processor's own fetching ahead follows. At the end nothing is to be fetched.
-    let next = if k.len() >= 2 * N * words { &k[N * words..] } else { k };
-    let next = &next.as_chunks::<N>().0[..words];
+    // In the order of memory, which the processor's own fetching ahead follows.
+    let ahead = &ahead.as_chunks::<N>().0[..words];
     let mut acc = [[s.splat(0.0); N]; R];
     for w in 0..words {
-        for line in &next[w] {
+        for line in &ahead[w] {
             s.prefetch(line);
         }
         let key = now.map(|keys| keys[w]);
@@ -343,17 +389,18 @@ fn far_score_tile<S: Simd, P: Product, const R: usize, const N: usize>(
 }
 
 /// [`accumulate_columns`] of one register tile from values in far memory: the same sums, made for a few keys at a time, while the
-/// next are on their way. `values` goes on as far as rows follow that will be read next.
+/// next are on their way; after the last come those in `next`.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)] // as `accumulate_columns`
 pub(crate) fn far_accumulate<S: Simd, P: Product>(
     s: S,
     rows: usize,
     weights: &[S::V],
-    words: std::ops::Range<usize>,
+    words: Range<usize>,
     values: &[f32],
+    next: &[f32],
     v_width: usize,
-    columns: std::ops::Range<usize>,
+    columns: Range<usize>,
     acc: &mut [S::V],
 ) {
     let near = (NEAR / v_width).clamp(4, BLOCK);
@@ -362,14 +409,13 @@ pub(crate) fn far_accumulate<S: Simd, P: Product>(
     let whole = columns.end - columns.len() % S::VECTORS;
     for start in words.clone().step_by(near) {
         let now = start..words.end.min(start + near);
-        let next = now.end * v_width..(now.end + now.len()) * v_width;
-        let next = if next.end <= values.len() { next.start } else { now.start * v_width };
+        let ahead = if now.end + now.len() <= words.end { &values[now.end * v_width..] } else { next };
+        let ahead = if ahead.len() < now.len() * v_width { &values[now.start * v_width..] } else { ahead };
         for column in (columns.start..whole).step_by(S::VECTORS) {
             let from = column * S::LANES;
             // Where all columns are read, what is next is fetched in the order of memory.
-            let (ahead, step) =
-                if all { (next + from * now.len(), S::VECTORS * S::LANES) } else { (next + from, v_width) };
-            let (values, ahead) = (&values[from..], &values[ahead..]);
+            let (first, step) = if all { (from * now.len(), S::VECTORS * S::LANES) } else { (from, v_width) };
+            let (values, ahead) = (&values[from..], &ahead[first..]);
             let tile = floats(weights).as_chunks::<WIDE>().0;
             let tile = &tile[..rows];
             let (start, end) = (now.start, now.end);

@@ -58,14 +58,14 @@ pub(crate) struct Packed<S: Simd, P> {
 
 /// What a tile reads of a block of keys.
 pub(crate) struct Block<'a, S: Simd> {
-    /// `[TERMS * groups][words]`; may go on with keys that follow.
+    /// `[TERMS * groups][words]`
     pub(crate) keys: &'a [S::V],
-    /// `[keys / TERMS][v_width]`; may end early at the last key of the sequence, and may go on with values that follow.
+    /// `[keys / TERMS][v_width]`; may end early at the last key of the sequence.
     pub(crate) values: &'a [f32],
     /// Whether some value of the block may be infinite or NaN.
     pub(crate) wild: bool,
-    /// Whether keys and values come from far memory, where nobody read them before.
-    pub(crate) far: bool,
+    /// Where keys and values come from far memory: those that are read next.
+    pub(crate) far: Option<(&'a [S::V], &'a [f32])>,
 }
 
 /// Room for a block that is packed when it is needed.
@@ -207,7 +207,7 @@ impl<S: Simd, P: Product> Packed<S, P> {
             keys: &self.keys[first * vectors..][..groups.len() * vectors],
             values,
             wild: self.wild[blocks].contains(&true),
-            far: false,
+            far: None,
         }
     }
 }
@@ -244,7 +244,7 @@ impl<S: Simd> BlockScratch<S> {
                 &floats(&self.values)[..rows * width]
             }
         };
-        Block { keys: packed, values, wild: !all_finite::<P>(values), far: false }
+        Block { keys: packed, values, wild: !all_finite::<P>(values), far: None }
     }
 }
 
@@ -265,11 +265,11 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
         }
     }
 
-    /// Blocks of keys that cross no multiple of this lie in one piece.
-    pub(crate) fn page(&self) -> usize {
+    /// Blocks had better cross no multiple of so many keys, when `few` rows read them.
+    pub(crate) fn page(&self, few: bool) -> usize {
         match self {
             Source::Given(..) => usize::MAX,
-            Source::Stored(head) => head.page(),
+            Source::Stored(head) => head.page(few),
         }
     }
 
@@ -300,9 +300,10 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
             Source::Given(head, Some(packed)) => packed.block(head, groups),
             Source::Given(head, None) => scratch.block::<P>(s, head, groups),
             Source::Stored(head) => {
+                let far = Some(head.ahead::<S, P>(groups.end * group::<S, P>()));
                 let (keys, values) = scratch.parts();
                 let (values, wild) = head.values::<S, P>(s, groups.clone(), 0..self.v_width() / S::LANES, values);
-                Block { keys: head.keys::<S, P>(s, groups, keys), values, wild, far: true }
+                Block { keys: head.keys::<S, P>(s, groups, keys), values, wild, far }
             }
         }
     }
@@ -315,6 +316,15 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
         match self {
             Source::Stored(head) => head.keys::<S, P>(s, groups, scratch.parts().0),
             _ => self.block(s, groups, scratch).keys,
+        }
+    }
+
+    /// Of a cache, what lies from the first key of group `group` on.
+    #[inline(always)]
+    pub(crate) fn ahead(&self, group: usize) -> (&[S::V], &[f32]) {
+        match self {
+            Source::Stored(head) => head.ahead::<S, P>(group * self::group::<S, P>()),
+            _ => (&[], &[]),
         }
     }
 

@@ -10,7 +10,7 @@
 
 use super::level::Task;
 use super::lines::Lines;
-use super::micro::{BLOCK, Pairs, Product, WIDE};
+use super::micro::{BLOCK, Pairs, Product};
 use super::pack::{all_finite, group};
 use super::simd::{Simd, floats_mut, pair_up, vectors};
 use crate::{Dtype, Element, Error, Level, View, bf16, f16};
@@ -117,10 +117,6 @@ impl Ring {
     }
 }
 
-/// Keys and values that are read where they lie go on behind a block, as far as they follow each other, up to so many keys: what
-/// is read next may be fetched ahead.
-const MOST_AHEAD: usize = 4 * WIDE;
-
 /// The memory of a cache.
 pub(crate) struct Store {
     pub(crate) packing: Packing,
@@ -158,15 +154,15 @@ impl Store {
         let regions = pages.checked_mul(kv_heads);
         let region = packing.bytes(page);
         let bytes = regions.zip(region).and_then(|(n, [keys, values])| keys.checked_add(values)?.checked_mul(n));
-        let Some((bytes, region)) = bytes.filter(|bytes| *bytes < isize::MAX as usize / 2).zip(region) else {
+        let lines = bytes.and_then(|bytes| Lines::zeroed(bytes / Lines::LINE));
+        let Some((lines, region)) = lines.zip(region) else {
             return Err(Error::Option {
                 name: "the cache",
                 given: format!("{pages} x {page} keys for {kv_heads} heads"),
-                problem: "this is more than any memory: give a smaller capacity".to_owned(),
+                problem: "there is not so much memory: give a smaller capacity".to_owned(),
             });
         };
         let wild = vec![false; pages * kv_heads * (page / packing.lanes)];
-        let lines = Lines::zeroed(bytes / Lines::LINE);
         Ok(Store { packing, dtype, kv_heads, page, region, lines, wild })
     }
 
@@ -278,13 +274,36 @@ impl<'a> StoredHead<'a> {
         (self.pages.get(page).copied(), slot, follow.min(self.store.page - slot))
     }
 
-    /// Keys in a page, where blocks had better end with it: smaller pages are put together instead.
-    pub(crate) fn page(&self) -> usize {
-        let page = self.store.page;
-        if page >= BLOCK && page.is_multiple_of(self.store.packing.group()) { page } else { usize::MAX }
+    /// No block had better cross a multiple of this: pages, so that it lies in one piece, or, where it is widened for few
+    /// rows, so little that it stays in the nearest cache. Small pages are put together instead.
+    pub(crate) fn page(&self, few: bool) -> usize {
+        let Store { page, packing, .. } = *self.store;
+        match packing.word_bytes {
+            4 if page >= BLOCK && page.is_multiple_of(packing.group()) => page,
+            2 if few => BLOCK,
+            _ => usize::MAX,
+        }
     }
 
-    /// The keys of groups `groups`, at most a block of them, where they lie or put together in `room`; perhaps more.
+    /// What lies from the key at `index` on, in one piece, as far as it is worth fetching ahead.
+    #[inline(always)]
+    pub(crate) fn ahead<S: Simd, P: Product>(&self, index: usize) -> (&'a [S::V], &'a [f32]) {
+        let store = self.store;
+        let Packing { words, v_width, word_bytes, .. } = store.packing;
+        match self.locate(index) {
+            (Some(page), slot, run) if word_bytes == 4 => {
+                let memory = store.lines.values::<f32>();
+                let start = store.region(page, self.head).0;
+                let run = run.min(BLOCK * P::TERMS) / group::<S, P>() * group::<S, P>();
+                let (key, value) =
+                    (start / 4 + slot * words, (start + store.region[0]) / 4 + slot / P::TERMS * v_width);
+                (vectors(&memory[key..key + run * words]), &memory[value..value + run / P::TERMS * v_width])
+            }
+            _ => (&[], &[]),
+        }
+    }
+
+    /// The keys of groups `groups`, at most a block of them, where they lie or put together in `room`.
     #[inline(always)]
     pub(crate) fn keys<'b, S: Simd, P: Product>(&self, s: S, groups: Range<usize>, room: &'b mut [S::V]) -> &'b [S::V]
     where
@@ -299,7 +318,7 @@ impl<'a> StoredHead<'a> {
             && let (Some(page), slot, run) = self.locate(keys.start)
             && run >= keys.len()
         {
-            return vectors(&store.lines.values::<f32>()[start(page) + slot * words..][..run.min(MOST_AHEAD) * words]);
+            return vectors(&store.lines.values::<f32>()[start(page) + slot * words..][..keys.len() * words]);
         }
         let room = &mut room[..keys.len() * words / S::LANES];
         let mut rest = floats_mut(room);
@@ -344,7 +363,7 @@ impl<'a> StoredHead<'a> {
             && run >= keys.len()
         {
             let values = &store.lines.values::<f32>()[start(page) + slot / P::TERMS * v_width..];
-            return (&values[..run.min(MOST_AHEAD) / P::TERMS * v_width], wild(page, slot, keys.len()));
+            return (&values[..keys.len() / P::TERMS * v_width], wild(page, slot, keys.len()));
         }
         let room = &mut room[..keys.len() / P::TERMS * v_width];
         let (mut found_wild, mut rest) = (false, &mut room[..]);

@@ -202,7 +202,7 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         let tile = context.plan.patterns()[self.job.pattern].tile(self.job.tile);
         // soft weights of 0 hide cells of full blocks, which then need a word of bits for a row
         let widest = if context.modifiers.soften() { BLOCK } else { WIDE };
-        let (hull, lanes, page) = (self.hull.clone(), group::<S, P>(), self.source.page());
+        let (hull, lanes, page) = (self.hull.clone(), group::<S, P>(), self.source.page(self.row_count() <= S::ROWS));
         KeyBlocks { spans: tile.spans, hull, lanes, widest, page, next: 0 }
     }
 
@@ -350,9 +350,12 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
             let scores = &mut scratch.scores[(tile.start - rows.start) * per_row..];
             let keys = &block.keys[vectors.start * words..];
             let scores = &mut scores[vectors.start..];
-            match block.far && tile.start == 0 {
-                true => micro::far_scores::<S, P>(s, tile.len(), queries, keys, words, vectors.len(), scores),
-                false => micro::scores::<S, P>(s, tile.len(), queries, keys, words, vectors.len(), scores),
+            match block.far.filter(|_| tile.start == 0) {
+                Some((next, _)) => {
+                    let (rows, groups) = (tile.len(), vectors.len());
+                    micro::far_scores::<S, P>(s, rows, queries, keys, next, words, groups, scores);
+                }
+                None => micro::scores::<S, P>(s, tile.len(), queries, keys, words, vectors.len(), scores),
             }
         }
         for (tile, needed) in tiles.clone() {
@@ -366,11 +369,12 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
             let acc = &mut scratch.acc[tile.start * width..];
             if !masked || !block.wild {
                 let keys = keys.start / P::TERMS..keys.end.div_ceil(P::TERMS);
-                if block.far && tile.start == 0 {
-                    let (rows, values) = (tile.len(), block.values);
-                    micro::far_accumulate::<S, P>(s, rows, weights, keys, values, v_width, 0..width, acc);
-                } else {
-                    micro::accumulate::<S, P>(s, tile.len(), weights, keys, block.values, v_width, acc);
+                match block.far.filter(|_| tile.start == 0) {
+                    Some((_, next)) => {
+                        let (rows, values) = (tile.len(), block.values);
+                        micro::far_accumulate::<S, P>(s, rows, weights, keys, values, next, v_width, 0..width, acc);
+                    }
+                    None => micro::accumulate::<S, P>(s, tile.len(), weights, keys, block.values, v_width, acc),
                 }
                 continue;
             }

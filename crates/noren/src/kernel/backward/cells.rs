@@ -71,7 +71,9 @@ pub(super) fn prepare<S: Simd>(context: &Context<'_>, queries: &mut Queries<S>, 
     let words = &mut queries.words[..rows.len()];
     let mut masked = true;
     match block.cells {
-        Cells::Full if context.modifiers.soften() || queries.dead => words.fill(u64::MAX),
+        Cells::Full if context.modifiers.soften() || queries.dead => {
+            words.fill(u64::MAX >> (BLOCK - (block.groups.len() * S::LANES).min(BLOCK)));
+        }
         Cells::Full => masked = false,
         Cells::Uniform(word) => words.fill(word),
         Cells::Mixed => {

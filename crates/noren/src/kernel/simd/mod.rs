@@ -187,20 +187,22 @@ pub(crate) fn vectors<V: Lanes>(floats: &[f32]) -> &[V] {
     unsafe { std::slice::from_raw_parts(vectors, size_of_val(floats) / size_of::<V>()) }
 }
 
-/// `len` vectors of zeros. Large memory comes from the system as it is first written.
+/// `len` vectors of zeros.
 pub(crate) fn zeroed<V: Lanes>(len: usize) -> Vec<V> {
-    let layout = std::alloc::Layout::array::<V>(len).expect("no more than all memory");
+    try_zeroed(len).expect("memory for what a call works with")
+}
+
+/// `len` vectors of zeros, or `None` where there is no such memory. Much of it comes from the system as it is first written.
+pub(crate) fn try_zeroed<V: Lanes>(len: usize) -> Option<Vec<V>> {
+    let layout = std::alloc::Layout::array::<V>(len).ok()?;
     if layout.size() == 0 {
-        return Vec::new();
+        return Some(Vec::new());
     }
-    // SAFETY: the layout has a size and is the one of a vector with this capacity, and `Lanes` promises that zero bits
-    // are valid values.
+    // SAFETY: the layout has a size and is that of a vector with this capacity, and `Lanes` promises that zero bits are
+    // valid values.
     unsafe {
         let memory = std::alloc::alloc_zeroed(layout);
-        if memory.is_null() {
-            std::alloc::handle_alloc_error(layout);
-        }
-        Vec::from_raw_parts(memory.cast(), len, len)
+        (!memory.is_null()).then(|| Vec::from_raw_parts(memory.cast(), len, len))
     }
 }
 

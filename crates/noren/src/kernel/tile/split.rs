@@ -108,6 +108,7 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
             part.words.extend_from_slice(&self.scratch.words[..rows]);
             let mut scratch = std::mem::replace(&mut self.scratch.block, BlockScratch::empty());
             let source = self.source;
+            let (next, _) = source.ahead(block.groups.end);
             let keys = source.keys(s, block.groups.clone(), &mut scratch);
             scores.fill(s.splat(f32::NEG_INFINITY));
             for from in (0..rows).step_by(S::ROWS) {
@@ -121,7 +122,7 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
                 let keys = &keys[vectors.start * key_words..];
                 let into = &mut self.scratch.scores[vectors.start..];
                 if from == 0 {
-                    micro::far_scores::<S, P>(s, tile.len(), queries, keys, key_words, vectors.len(), into);
+                    micro::far_scores::<S, P>(s, tile.len(), queries, keys, next, key_words, vectors.len(), into);
                 } else {
                     micro::scores::<S, P>(s, tile.len(), queries, keys, key_words, vectors.len(), into);
                 }
@@ -178,6 +179,7 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
             for (i, block) in part.blocks.iter().enumerate() {
                 let mut scratch = std::mem::replace(&mut self.scratch.block, BlockScratch::empty());
                 let source = self.source;
+                let (_, next) = source.ahead(block.groups.end);
                 let (values, wild) = source.values(s, block.groups.clone(), columns.clone(), &mut scratch);
                 for from in (0..rows).step_by(S::ROWS) {
                     let tile = from..rows.min(from + S::ROWS);
@@ -193,7 +195,7 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
                         let (tile, columns) = (tile.len(), columns.clone());
                         let acc = &mut acc[from * width..];
                         if from == 0 {
-                            micro::far_accumulate::<S, P>(s, tile, weights, keys, values, v_width, columns, acc);
+                            micro::far_accumulate::<S, P>(s, tile, weights, keys, values, next, v_width, columns, acc);
                         } else {
                             micro::accumulate_columns::<S, P>(s, tile, weights, keys, values, v_width, columns, acc);
                         }
