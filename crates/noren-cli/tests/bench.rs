@@ -31,7 +31,7 @@ fn json_is_one_document_with_limits_and_rows() {
         }
     }
     let rows = document["rows"].as_array().expect("a list");
-    assert_eq!(rows.len(), 2 * 2 * 2 * 2); // operations, lengths, masks, types
+    assert_eq!(rows.len(), 3 * 2 * 2 * 2); // operations, lengths, masks, types
     for row in rows {
         for key in ["ms_median", "ms_min", "computed_per_allowed", "gflops", "gb_per_s", "limit_ms", "of_limit"] {
             assert!(row[key].as_f64().is_some_and(|value| value > 0.0), "{key}: {row}");

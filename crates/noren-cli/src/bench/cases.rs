@@ -99,21 +99,25 @@ impl Case {
     pub(super) fn q_len(&self) -> usize {
         match self.op {
             Op::Decode => 1,
-            Op::Forward => self.len,
+            Op::Forward | Op::Backward => self.len,
         }
     }
 
     /// The mask over this case's shape and facts.
     pub(super) fn bind(&self) -> Result<BoundMask> {
         let shape = Shape::cached(self.len - self.q_len(), self.q_len()).heads(self.heads).kv_heads(self.kv_heads);
+        Ok(self.spec.mask.bind(&shape, &self.facts())?)
+    }
+
+    /// What masks may ask for: documents, and lengths.
+    pub(super) fn facts(&self) -> Facts {
         let borders = DOCUMENTS.iter().scan(0, |sum, share| {
             let start = *sum;
             *sum += share;
             Some((*sum * self.len / 16 - start * self.len / 16) as u64)
         });
         let documents: Vec<u64> = borders.filter(|len| *len > 0).collect();
-        let facts = Facts::new().documents(vec![documents]).lengths([self.len.div_ceil(2) as u64]);
-        Ok(self.spec.mask.bind(&shape, &facts)?)
+        Facts::new().documents(vec![documents]).lengths([self.len.div_ceil(2) as u64])
     }
 
     /// What the scores of the mask ask for.

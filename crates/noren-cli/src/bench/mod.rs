@@ -33,7 +33,7 @@ pub(crate) struct BenchArgs {
     /// f32, bf16, f16 [default: f32,bf16]
     #[arg(long, value_name = "T,T,...", value_delimiter = ',')]
     dtypes: Vec<Dtype>,
-    /// forward, decode [default: both]
+    /// forward, backward, decode [default: all]
     #[arg(long, value_name = "OP,OP,...", value_delimiter = ',', hide_possible_values = true)]
     ops: Vec<Op>,
     /// Query heads [default: 16, and 32 for decode]
@@ -59,9 +59,10 @@ pub(crate) struct BenchArgs {
 const EXAMPLES: &str = "\
 First the limits, for one thread and all: multiply-add, exp2, softmax, reading memory by size.
 Then a row for each case:
-  GFLOP/s    operations of allowed pairs: 4 * head_dim each
+  GFLOP/s    operations of allowed pairs: 4 * head_dim each, backward 10 * head_dim
   computed   pairs computed / pairs allowed
-  GB/s       decode: bytes that have to be read and written, each once
+  GB/s       decode: bytes that have to be read and written, each once; a step appends a token
+             to a cache, plans, and computes
   of limit   the least time that the limits leave / the time taken: products at the
              multiply-add peak (bf16: of dot products, where faster) and one softmax row
              for each pair, or every array read or written once, whichever is longer

@@ -3,7 +3,10 @@
 use super::cases::Case;
 use super::limits::Work;
 use crate::failure::{Failure, Result};
-use noren::{Dtype, Element, Inputs, Options, Outputs, View, ViewMut, attention_into, bf16, f16};
+use noren::{
+    Dtype, Element, GradientsMut, Inputs, KvCache, KvShape, Options, Outputs, Saved, View, ViewMut, attention,
+    attention_backward_into, attention_into, bf16, f16,
+};
 use noren_mask::{Plan, PlanOptions, Stats};
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -18,19 +21,22 @@ const MOST_RUNS: usize = 1000;
 pub(super) enum Op {
     /// All queries of a sequence
     Forward,
-    /// One query over a cache
+    /// The gradients of all queries, keys and values, from what the forward pass gave
+    Backward,
+    /// One new token over a cache: appended, planned, computed
     Decode,
 }
 
 impl Op {
     /// All of them.
-    pub(super) const ALL: [Op; 2] = [Op::Forward, Op::Decode];
+    pub(super) const ALL: [Op; 3] = [Op::Forward, Op::Backward, Op::Decode];
 }
 
 impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Op::Forward => "forward",
+            Op::Backward => "backward",
             Op::Decode => "decode",
         })
     }
@@ -73,12 +79,14 @@ struct Setup<'a> {
 impl Setup<'_> {
     fn run<T: Element>(&self) -> Result<Vec<Duration>> {
         match self.case.op {
-            Op::Forward | Op::Decode => self.attend::<T>(),
+            Op::Forward => self.forward::<T>(),
+            Op::Backward => self.backward::<T>(),
+            Op::Decode => self.decode::<T>(),
         }
     }
 
-    /// Attention of all queries there are: a whole sequence, or the newest token.
-    fn attend<T: Element>(&self) -> Result<Vec<Duration>> {
+    /// Attention of a whole sequence, planned before.
+    fn forward<T: Element>(&self) -> Result<Vec<Duration>> {
         let [q_shape, kv_shape] = self.case.shapes();
         let [q, k, v] = [(q_shape, 1), (kv_shape, 2), (kv_shape, 3)].map(|(shape, seed)| values::<T>(shape, seed));
         let mut out = values::<T>(q_shape, 4);
@@ -86,6 +94,45 @@ impl Setup<'_> {
         self.time(|| {
             let out = ViewMut::new(&mut out, q_shape)?;
             Ok(attention_into(&inputs, &self.plan, &self.options, Outputs { out, lse: None })?)
+        })
+    }
+
+    /// The backward pass alone.
+    fn backward<T: Element>(&self) -> Result<Vec<Duration>> {
+        let [q_shape, kv_shape] = self.case.shapes();
+        let [q, k, v] = [(q_shape, 1), (kv_shape, 2), (kv_shape, 3)].map(|(shape, seed)| values::<T>(shape, seed));
+        let inputs = Inputs { q: View::new(&q, q_shape)?, k: View::new(&k, kv_shape)?, v: View::new(&v, kv_shape)? };
+        let forward = attention(&inputs, &self.plan, &self.options)?;
+        let dout = values::<T>(q_shape, 4);
+        let out = View::new(&forward.out, forward.shape)?;
+        let saved = Saved { out, lse: &forward.lse, dout: View::new(&dout, q_shape)? };
+        let [mut dq, mut dk, mut dv] = [&q, &k, &v].map(Clone::clone);
+        self.time(|| {
+            let dq = ViewMut::new(&mut dq, q_shape)?;
+            let (dk, dv) = (ViewMut::new(&mut dk, kv_shape)?, ViewMut::new(&mut dv, kv_shape)?);
+            let gradients = GradientsMut::new(dq, dk, dv);
+            Ok(attention_backward_into(&inputs, &saved, &self.plan, &self.options, gradients)?)
+        })
+    }
+
+    /// A step of decoding: the newest token is appended to the cache, planned and computed.
+    fn decode<T: Element>(&self) -> Result<Vec<Duration>> {
+        let Case { len, dim, heads, kv_heads, .. } = *self.case;
+        let (chunk, new) = ([1, kv_heads, len.min(256), dim], [1, kv_heads, 1, dim]);
+        let (q_shape, mask, facts) = ([1, heads, 1, dim], &self.case.spec.mask, self.case.facts());
+        let [q, k, v] = [(q_shape, 1), (chunk, 2), (chunk, 3)].map(|(shape, seed)| values::<T>(shape, seed));
+        let mut out = values::<T>(q_shape, 4);
+        let mut cache = KvCache::contiguous(&KvShape::new(kv_heads, dim), len)?;
+        for from in (0..len).step_by(chunk[2]) {
+            let rows = [1, kv_heads, chunk[2].min(len - from), dim];
+            cache.append(first(&k, rows)?, first(&v, rows)?)?;
+        }
+        self.time(|| {
+            cache.truncate(0, len - 1)?;
+            cache.append(first(&k, new)?, first(&v, new)?)?;
+            let plan = cache.plan(mask, &facts, heads, 1)?;
+            let out = ViewMut::new(&mut out, q_shape)?;
+            Ok(cache.attention_into(View::new(&q, q_shape)?, &plan, &self.options, Outputs { out, lse: None })?)
         })
     }
 
@@ -114,6 +161,7 @@ impl Case {
         // Rows of head_dim that are read or written by query, and by key.
         let (products, by_query, by_key) = match self.op {
             Op::Forward | Op::Decode => (2, 2, 2),
+            Op::Backward => (5, 4, 4),
         };
         let keys = match self.op {
             // The heads of a group read the same keys, and no others than they may.
@@ -127,6 +175,11 @@ impl Case {
             bytes: rows * (self.dim * self.dtype.size()) as f64,
         }
     }
+}
+
+/// A view of the first values.
+fn first<T: Element>(values: &[T], shape: [usize; 4]) -> Result<View<'_, T>> {
+    Ok(View::new(&values[..shape.iter().product()], shape)?)
 }
 
 /// Numbers between -2 and 2 that do not repeat soon.
