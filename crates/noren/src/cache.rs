@@ -169,7 +169,7 @@ impl<T: Element> KvCache<T> {
 
     /// `blocks` blocks of `block` tokens, 16 to 256 in steps of 16, for all sequences together.
     pub fn paged(shape: &KvShape, block: usize, blocks: usize) -> Result<Self, Error> {
-        if !(16..=256).contains(&block) || block % 16 != 0 {
+        if !(16..=256).contains(&block) || !block.is_multiple_of(16) {
             let problem = "give a multiple of 16 from 16 to 256".to_owned();
             return Err(Error::Option { name: "block", given: block.to_string(), problem });
         }
