@@ -161,7 +161,9 @@ fn steps_have_the_bits_of_one_pass() {
 
 #[test]
 fn steps_of_narrow_types_have_the_bits_of_one_pass() {
-    (0..4).for_each(|seed| check_steps::<bf16>(100 + seed, |form| !form.starts_with("window")));
+    // pairs of keys, of which an odd number of sinks parts one
+    let odd = |form: &str| form.split_once(" sinks").is_some_and(|(before, _)| before.ends_with(['1', '3', '5', '7']));
+    (0..8).for_each(|seed| check_steps::<bf16>(100 + seed, |form| !odd(form)));
     (0..4).for_each(|seed| check_steps::<f16>(200 + seed, |_| true));
 }
 
