@@ -122,7 +122,9 @@ fn narrow<T: Element>(case: &Case) {
     let [q, k, v] = [&case.scene.q, &case.scene.k, &case.scene.v].map(|x| x.cast::<T>());
     let inputs = inputs(&q, &k, &v);
     let expected = reference::forward(&inputs, &case.plan, &Options::default()).unwrap().out;
-    let allowed = 1.1 * difference(&textbook(&inputs, &case.plan, &Options::default()), &expected) + 1e-5;
+    // Both errors are a chance of rounding, and a case may have few outputs: a quarter of the type's unit is luck.
+    let luck = if T::DTYPE == noren::Dtype::Bf16 { 2f64.powi(-10) } else { 2f64.powi(-13) };
+    let allowed = 1.1 * difference(&textbook(&inputs, &case.plan, &Options::default()), &expected) + luck;
     for level in Level::available() {
         let options = Options { level: Some(*level), ..Options::default() };
         let off = difference(&attention(&inputs, &case.plan, &options).unwrap().out, &expected);
