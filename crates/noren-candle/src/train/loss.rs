@@ -1,0 +1,26 @@
+//! What a batch is, for a model, and how wrong it was.
+
+use crate::error::Result;
+use candle_core::{D, Device, Tensor};
+use noren_text::data::Batch;
+
+/// The tokens of a batch, `[rows, len]` of `u32`.
+pub(super) fn ids(batch: &Batch) -> Result<Tensor> {
+    let (rows, len) = (batch.ids.len(), batch.ids.first().map_or(0, Vec::len));
+    Ok(Tensor::from_vec(batch.ids.concat(), (rows, len), &Device::Cpu)?)
+}
+
+/// The sum of `-ln p(target)` over the places at which a token is asked for, from logits `[rows, len, vocab]`.
+///
+/// Other places (padding, ends of documents, tokens that were not masked) are not read, so that their gradients are exactly 0.
+pub(super) fn sum_of_losses(logits: &Tensor, batch: &Batch) -> Result<Tensor> {
+    let targets = batch.targets.iter().flatten().enumerate();
+    let (places, tokens): (Vec<u32>, Vec<u32>) = targets.filter_map(|(at, token)| Some((at as u32, (*token)?))).unzip();
+    let count = places.len();
+    let device = logits.device();
+    let asked = logits.flatten_to(1)?.index_select(&Tensor::from_vec(places, count, device)?, 0)?;
+    let largest = asked.detach().max_keepdim(D::Minus1)?;
+    let shifted = asked.broadcast_sub(&largest)?;
+    let chosen = shifted.gather(&Tensor::from_vec(tokens, (count, 1), device)?, 1)?;
+    Ok((shifted.exp()?.sum_keepdim(D::Minus1)?.log()? - chosen)?.sum_all()?)
+}
