@@ -49,18 +49,17 @@ impl Weights {
         self.parts.values().map(|part| part.values.len()).sum()
     }
 
-    /// Draws all parameters anew: normalisation weights 1, biases 0, others normal with standard deviation `range`, those that
-    /// write to the residual stream smaller by the root of the number of writers (Radford et al. 2019).
+    /// Draws all matrices anew, normal with standard deviation `range`, those that write to the residual stream smaller by the
+    /// root of the number of writers (Radford et al. 2019). Biases become 0, and norms stay as the model made them.
     pub(super) fn draw(&mut self, range: f64, layers: usize, seed: u64) -> Result<()> {
         let writers = ((2 * layers.max(1)) as f64).sqrt();
         for (name, part) in &mut self.parts {
-            let flat = part.var.rank() == 1;
-            let value = if flat && !name.ends_with("bias") { 1.0 } else { 0.0 };
-            part.values.fill(value);
-            if !flat {
-                let writes = ["o_proj", "down_proj", "c_proj", "output.dense", "wo"].iter().any(|end| name.contains(end));
+            if part.var.rank() > 1 {
+                let writes = ["o_proj", "down_proj", "c_proj", "output.dense"].iter().any(|end| name.contains(end));
                 let deviation = if writes { range / writers } else { range };
                 fill_normal(&mut part.values, deviation, name, seed);
+            } else if name.ends_with("bias") {
+                part.values.fill(0.0);
             }
             part.publish()?;
         }
