@@ -1,0 +1,1 @@
+//! Masked transformers on candle.
