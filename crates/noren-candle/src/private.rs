@@ -77,7 +77,9 @@ fn rows(run: &mut impl FnMut(&[u32]) -> Result<Vec<Vec<f32>>>, ids: &[u32]) -> R
     let rows = run(ids)?;
     match rows.len() == ids.len() {
         true => Ok(rows),
-        false => Err(Error::input("outputs", rows.len(), format!("one row for each of {} tokens is needed", ids.len()))),
+        false => {
+            Err(Error::input("outputs", rows.len(), format!("one row for each of {} tokens is needed", ids.len())))
+        }
     }
 }
 

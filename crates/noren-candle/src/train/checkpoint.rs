@@ -49,7 +49,10 @@ impl Checkpoint {
             Err(e) => return Err(Error::file(path, format!("it cannot be read: {e}"))),
         };
         let broken = |problem: String| {
-            Error::file(&path, format!("it is no checkpoint ({problem}): remove the file to begin anew, or take another folder"))
+            Error::file(
+                &path,
+                format!("it is no checkpoint ({problem}): remove the file to begin anew, or take another folder"),
+            )
         };
         let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|e| broken(e.to_string()))?;
         let tensors = SafeTensors::deserialize(&bytes).map_err(|e| broken(e.to_string()))?;
@@ -58,8 +61,8 @@ impl Checkpoint {
             said.ok_or_else(|| broken(format!("it does not say its {key}")))
         };
         let step = said("step")?.parse().map_err(|_| broken("its step is no number".into()))?;
-        let fingerprint =
-            u64::from_str_radix(&said("fingerprint")?, 16).map_err(|_| broken("its fingerprint is no number".into()))?;
+        let fingerprint = u64::from_str_radix(&said("fingerprint")?, 16)
+            .map_err(|_| broken("its fingerprint is no number".into()))?;
         let history = serde_json::from_str(&said("history")?).map_err(|e| broken(format!("its history: {e}")))?;
         weights.restore(|name, shape| {
             let tensor = tensors.tensor(name).map_err(|_| broken(format!("{name} is missing")))?;
@@ -79,7 +82,8 @@ pub(super) fn write_tensors(
     tensors: Vec<(String, Tensor)>,
     metadata: Option<HashMap<String, String>>,
 ) -> Result<()> {
-    let tensors = tensors.into_iter().map(|(name, tensor)| Ok((name, Bytes::new(&tensor)?))).collect::<Result<Vec<_>>>()?;
+    let tensors =
+        tensors.into_iter().map(|(name, tensor)| Ok((name, Bytes::new(&tensor)?))).collect::<Result<Vec<_>>>()?;
     let bytes = safetensors::serialize(tensors, metadata).map_err(|e| Error::file(path, e.to_string()))?;
     write_whole(path, &bytes)
 }

@@ -113,8 +113,8 @@ impl TrainConfig {
     /// # Errors
     /// [`Error::Config`] with the key.
     pub fn from_json(text: &str) -> Result<Self> {
-        let config: TrainConfig =
-            serde_json::from_str(text).map_err(|e| Error::input("the training configuration", "malformed", e.to_string()))?;
+        let config: TrainConfig = serde_json::from_str(text)
+            .map_err(|e| Error::input("the training configuration", "malformed", e.to_string()))?;
         config.check()?;
         Ok(config)
     }
@@ -151,7 +151,11 @@ impl TrainConfig {
             return Err(Error::config(key, 0, "at least 1 is needed"));
         }
         if self.warmup > self.steps {
-            return Err(Error::config("warmup", self.warmup, format!("it may last all {} steps, not more", self.steps)));
+            return Err(Error::config(
+                "warmup",
+                self.warmup,
+                format!("it may last all {} steps, not more", self.steps),
+            ));
         }
         let shares = [("floor", self.floor), ("betas", self.betas[0]), ("betas", self.betas[1])];
         if let Some((key, value)) = shares.into_iter().find(|(_, value)| !(0.0..=1.0).contains(value)) {
@@ -163,7 +167,11 @@ impl TrainConfig {
             }
         }
         if self.separator.is_empty() {
-            return Err(Error::config("separator", "empty", "it stands between documents: give at least one character"));
+            return Err(Error::config(
+                "separator",
+                "empty",
+                "it stands between documents: give at least one character",
+            ));
         }
         Ok(())
     }

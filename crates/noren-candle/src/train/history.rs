@@ -67,8 +67,7 @@ impl History {
                 (&self.validation, format!("stroke=\"{color}\" stroke-width=\"2\"")),
             ] {
                 let places = points.iter().filter(|p| p.objective == name);
-                let places: Vec<String> =
-                    places.map(|p| format!("{:.1},{:.1}", x(p.step as f64), y(p.loss))).collect();
+                let places: Vec<String> = places.map(|p| format!("{:.1},{:.1}", x(p.step as f64), y(p.loss))).collect();
                 if !places.is_empty() {
                     line(&places.join(" "), &style);
                 }
@@ -83,8 +82,18 @@ impl History {
         for tick in 0..=4 {
             let share = f64::from(tick) / 4.0;
             let (loss, step) = (top * share, last * share);
-            let _ = writeln!(svg, "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{loss:.1}</text>", left - 6.0, y(loss) + 4.0);
-            let _ = writeln!(svg, "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{step:.0}</text>", x(step), lower + 18.0);
+            let _ = writeln!(
+                svg,
+                "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{loss:.1}</text>",
+                left - 6.0,
+                y(loss) + 4.0
+            );
+            let _ = writeln!(
+                svg,
+                "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{step:.0}</text>",
+                x(step),
+                lower + 18.0
+            );
         }
         svg.push_str("</svg>\n");
         svg

@@ -8,8 +8,8 @@ use super::weights::{Step, Weights, fingerprint};
 use crate::error::{Error, Result};
 use candle_core::{DType, Tensor, Var};
 use noren::{Facts, Plan, Shape};
-use noren_text::data::{Batch, Objective, Rows, Sampler};
 use noren_text::Tokenizer;
+use noren_text::data::{Batch, Objective, Rows, Sampler};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -112,7 +112,8 @@ impl<'a> Trainer<'a> {
         let mut first = 0;
         if let Some(found) = Checkpoint::read(folder, &mut self.weights)? {
             if found.fingerprint != self.fingerprint {
-                let problem = "it is of another configuration, objective or text: train into another folder, or remove it";
+                let problem =
+                    "it is of another configuration, objective or text: train into another folder, or remove it";
                 return Err(Error::file(Checkpoint::path(folder), problem));
             }
             (first, history) = (found.step, found.history);
