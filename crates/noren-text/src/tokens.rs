@@ -68,6 +68,9 @@ pub trait Tokenizer: Send + Sync {
 
     /// Whether a token stands for no text.
     fn is_special(&self, id: u32) -> bool;
+
+    /// The same tokenizer as a tokenizer.json of Hugging Face, for a model's folder.
+    fn to_json(&self) -> String;
 }
 
 /// One token for each byte, and four special ones: padding 256, begin 257, end 258, mask 259.
@@ -88,36 +91,6 @@ impl ByteTokenizer {
     pub const VOCAB_SIZE: usize = 260;
     const SPECIAL: [(Role, &'static str); 4] =
         [(Role::Padding, "<pad>"), (Role::Begin, "<s>"), (Role::End, "</s>"), (Role::Mask, "<mask>")];
-
-    /// The same tokenizer as a Hugging Face tokenizer.json (byte-level BPE without merges), for other programs.
-    pub fn to_json(self) -> String {
-        let mut vocab = serde_json::Map::new();
-        for byte in 0..=255u8 {
-            vocab.insert(byte_char(byte).to_string(), byte.into());
-        }
-        let added: Vec<_> = Self::SPECIAL
-            .iter()
-            .enumerate()
-            .map(|(at, (_, name))| {
-                serde_json::json!({"id": 256 + at, "content": name, "single_word": false, "lstrip": false,
-                    "rstrip": false, "normalized": false, "special": true})
-            })
-            .collect();
-        let begin = serde_json::json!({"id": "<s>", "ids": [257], "tokens": ["<s>"]});
-        let text = |name: &str| serde_json::json!({"Sequence": {"id": name, "type_id": 0}});
-        let sign = serde_json::json!({"SpecialToken": {"id": "<s>", "type_id": 0}});
-        let tokenizer = serde_json::json!({
-            "version": "1.0", "truncation": null, "padding": null, "added_tokens": added, "normalizer": null,
-            "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false},
-            "post_processor": {"type": "TemplateProcessing", "single": [sign, text("A")],
-                "pair": [sign, text("A"), text("B")], "special_tokens": {"<s>": begin}},
-            "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false},
-            "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
-                "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
-                "vocab": vocab, "merges": []},
-        });
-        format!("{tokenizer:#}\n")
-    }
 }
 
 impl Tokenizer for ByteTokenizer {
@@ -159,6 +132,36 @@ impl Tokenizer for ByteTokenizer {
 
     fn is_special(&self, id: u32) -> bool {
         id >= 256
+    }
+
+    /// Byte-level BPE without merges.
+    fn to_json(&self) -> String {
+        let mut vocab = serde_json::Map::new();
+        for byte in 0..=255u8 {
+            vocab.insert(byte_char(byte).to_string(), byte.into());
+        }
+        let added: Vec<_> = Self::SPECIAL
+            .iter()
+            .enumerate()
+            .map(|(at, (_, name))| {
+                serde_json::json!({"id": 256 + at, "content": name, "single_word": false, "lstrip": false,
+                    "rstrip": false, "normalized": false, "special": true})
+            })
+            .collect();
+        let begin = serde_json::json!({"id": "<s>", "ids": [257], "tokens": ["<s>"]});
+        let text = |name: &str| serde_json::json!({"Sequence": {"id": name, "type_id": 0}});
+        let sign = serde_json::json!({"SpecialToken": {"id": "<s>", "type_id": 0}});
+        let tokenizer = serde_json::json!({
+            "version": "1.0", "truncation": null, "padding": null, "added_tokens": added, "normalizer": null,
+            "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false},
+            "post_processor": {"type": "TemplateProcessing", "single": [sign, text("A")],
+                "pair": [sign, text("A"), text("B")], "special_tokens": {"<s>": begin}},
+            "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false},
+            "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+                "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
+                "vocab": vocab, "merges": []},
+        });
+        format!("{tokenizer:#}\n")
     }
 }
 
@@ -250,5 +253,9 @@ impl Tokenizer for HfTokenizer {
 
     fn is_special(&self, id: u32) -> bool {
         self.special.contains(&id)
+    }
+
+    fn to_json(&self) -> String {
+        self.inner.to_string(true).expect("a tokenizer that was read from JSON can be written as JSON")
     }
 }

@@ -76,7 +76,7 @@ impl Checkpoint {
     }
 }
 
-/// Writes tensors of `f32`, or of what they are; the file is whole or not there.
+/// Writes tensors of `f32`, `bf16` or `f16`; the file is whole or not there.
 pub(super) fn write_tensors(
     path: &Path,
     tensors: Vec<(String, Tensor)>,
@@ -117,6 +117,10 @@ impl Bytes {
             candle_core::DType::BF16 => {
                 let values = flat.to_vec1::<half::bf16>()?;
                 (Dtype::BF16, values.iter().flat_map(|v| v.to_le_bytes()).collect())
+            }
+            candle_core::DType::F16 => {
+                let values = flat.to_vec1::<half::f16>()?;
+                (Dtype::F16, values.iter().flat_map(|v| v.to_le_bytes()).collect())
             }
             _ => (Dtype::F32, flat.to_vec1::<f32>()?.iter().flat_map(|v| v.to_le_bytes()).collect()),
         };

@@ -1,14 +1,8 @@
-//! What a batch is, for a model, and how wrong it was.
+//! How wrong a model was.
 
 use crate::error::Result;
-use candle_core::{D, Device, Tensor};
+use candle_core::{D, Tensor};
 use noren_text::data::Batch;
-
-/// The tokens of a batch, `[rows, len]` of `u32`.
-pub(super) fn ids(batch: &Batch) -> Result<Tensor> {
-    let (rows, len) = (batch.ids.len(), batch.ids.first().map_or(0, Vec::len));
-    Ok(Tensor::from_vec(batch.ids.concat(), (rows, len), &Device::Cpu)?)
-}
 
 /// The sum of `-ln p(target)` over the places at which a token is asked for, from logits `[rows, len, vocab]`.
 ///

@@ -7,10 +7,11 @@
 mod checkpoint;
 mod config;
 mod history;
+mod learner;
 mod loss;
 mod trainer;
 mod weights;
 
 pub use config::TrainConfig;
 pub use history::{History, Point};
-pub use trainer::{Learner, Progress, Trained, Trainer};
+pub use trainer::{Progress, Trained, Trainer};

@@ -3,35 +3,17 @@
 use super::checkpoint::{Checkpoint, write_tensors, write_whole};
 use super::config::TrainConfig;
 use super::history::{History, Point};
-use super::loss::{ids, sum_of_losses};
+use super::learner::Learner;
+use super::loss::sum_of_losses;
 use super::weights::{Step, Weights, fingerprint};
 use crate::error::{Error, Result};
-use candle_core::{DType, Tensor, Var};
-use noren::{Facts, Plan, Shape};
+use crate::nn::Mode;
+use candle_core::DType;
 use noren_text::Tokenizer;
 use noren_text::data::{Batch, Objective, Rows, Sampler};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Instant;
-
-/// A model as training sees it.
-pub trait Learner {
-    /// Its parameters by their names in a checkpoint of Hugging Face.
-    fn parameters(&self) -> Vec<(String, Var)>;
-    /// Query heads and key-value heads.
-    fn heads(&self) -> [usize; 2];
-    /// Number of layers.
-    fn layers(&self) -> usize;
-    /// The standard deviation of fresh weights.
-    fn initializer_range(&self) -> f64;
-    /// Scores of each token of the vocabulary, `[rows, len, vocab]`, for `ids` `[rows, len]` of which each reads what `plan`
-    /// allows.
-    ///
-    /// # Errors
-    /// Tokens outside of the vocabulary, rows that are too long.
-    fn logits(&self, ids: &Tensor, plan: &Arc<Plan>) -> Result<Tensor>;
-}
 
 /// How far training is, told after each step.
 #[derive(Clone, Debug)]
@@ -51,8 +33,6 @@ pub struct Progress {
 pub struct Trained {
     /// The folder with config.json, model.safetensors, tokenizer.json and loss.svg.
     pub folder: PathBuf,
-    /// Number of parameters.
-    pub parameters: usize,
     /// Step from which training went on; 0 where it began.
     pub resumed_at: u64,
     /// Losses.
@@ -60,28 +40,41 @@ pub struct Trained {
 }
 
 /// Trains one model on one text.
+///
+/// ```no_run
+/// use noren_candle::train::{TrainConfig, Trainer};
+/// use noren_text::{ByteTokenizer, data::Objective};
+/// let config = TrainConfig::from_file("config.json")?;
+/// let text = std::fs::read_to_string("text.txt").unwrap();
+/// let trained = Trainer::new(&config, &ByteTokenizer, &text, Objective::Clm)?
+///     .run("model".as_ref(), |now| println!("{} of {}: loss {:.3}", now.steps[0], now.steps[1], now.loss))?;
+/// println!("{:?}", trained.history.validation.last());
+/// # Ok::<(), noren_candle::Error>(())
+/// ```
 pub struct Trainer<'a> {
     config: &'a TrainConfig,
-    model: &'a dyn Learner,
+    tokenizer: &'a dyn Tokenizer,
+    model: Learner,
     train: Sampler,
     held: Sampler,
     objective: Objective,
     weights: Weights,
+    unigram: f64,
     fingerprint: u64,
 }
 
 impl<'a> Trainer<'a> {
-    /// Makes `text` into rows, holds some of them out and draws the weights of `model`.
+    /// Makes `text` into rows, holds some of them out, makes the model and draws its weights.
     ///
     /// # Errors
-    /// Text that is empty or too short, an objective that the tokenizer cannot serve.
+    /// Text that is empty or too short, an objective that the tokenizer cannot serve, a model that makes no sense or has no
+    /// head for tokens.
     pub fn new(
         config: &'a TrainConfig,
-        model: &'a dyn Learner,
-        tokenizer: &dyn Tokenizer,
+        tokenizer: &'a dyn Tokenizer,
         text: &str,
         objective: Objective,
-    ) -> Result<(Self, History)> {
+    ) -> Result<Self> {
         let documents: Vec<&str> = text.split(&config.separator[..]).filter(|part| !part.trim().is_empty()).collect();
         let rows = Rows::pack(&documents, tokenizer, config.row_len)?;
         let unigram = rows.unigram_entropy(tokenizer);
@@ -89,27 +82,39 @@ impl<'a> Trainer<'a> {
         let said = format!("{objective} {}", serde_json::to_string(config).expect("a configuration is JSON"));
         let fingerprint = fingerprint(tokens.chain(said.bytes()));
         let (train, held) = rows.split(config.held_out)?;
+        let model = Learner::new(config, tokenizer)?;
         let mut weights = Weights::new(model.parameters())?;
         weights.draw(model.initializer_range(), model.layers(), config.seed)?;
-        let trainer = Trainer {
+        Ok(Trainer {
             train: Sampler::new(train, tokenizer, objective, config.seed)?,
             held: Sampler::new(held, tokenizer, objective, config.seed)?,
             config,
+            tokenizer,
             model,
             objective,
             weights,
+            unigram,
             fingerprint,
-        };
-        Ok((trainer, History { unigram, ..History::default() }))
+        })
+    }
+
+    /// Number of parameters.
+    pub fn parameters(&self) -> usize {
+        self.weights.count()
+    }
+
+    /// Rows to train on, and rows held out.
+    pub fn rows(&self) -> [usize; 2] {
+        [self.train.rows().len(), self.held.rows().len()]
     }
 
     /// Trains into `folder`, going on from its checkpoint where there is one; `tell` hears of every step.
     ///
     /// # Errors
     /// A folder that cannot be written, a checkpoint of something else, a loss that runs away.
-    pub fn run(mut self, mut history: History, folder: &Path, mut tell: impl FnMut(&Progress)) -> Result<Trained> {
+    pub fn run(mut self, folder: &Path, mut tell: impl FnMut(&Progress)) -> Result<Trained> {
         std::fs::create_dir_all(folder).map_err(|e| Error::file(folder, format!("it cannot be made: {e}")))?;
-        let mut first = 0;
+        let (mut first, mut history) = (0, History { unigram: self.unigram, ..History::default() });
         if let Some(found) = Checkpoint::read(folder, &mut self.weights)? {
             if found.fingerprint != self.fingerprint {
                 let problem =
@@ -139,9 +144,12 @@ impl<'a> Trainer<'a> {
                 tokens_per_second: tokens as f64 / begun.elapsed().as_secs_f64(),
             });
         }
-        write_tensors(&folder.join("model.safetensors"), self.weights.parameters(), Some(pytorch()))?;
-        let parameters = self.weights.count();
-        Ok(Trained { folder: folder.to_path_buf(), parameters, resumed_at: first, history })
+        write_whole(&folder.join("tokenizer.json"), self.tokenizer.to_json().as_bytes())?;
+        let config = serde_json::to_string_pretty(self.model.config()).expect("a configuration is JSON");
+        write_whole(&folder.join("config.json"), format!("{config}\n").as_bytes())?;
+        let weights = self.weights.parameters(self.model.stored_type())?;
+        write_tensors(&folder.join("model.safetensors"), weights, Some(pytorch()))?;
+        Ok(Trained { folder: folder.to_path_buf(), resumed_at: first, history })
     }
 
     /// One update; its loss, and the tokens that were read.
@@ -153,11 +161,9 @@ impl<'a> Trainer<'a> {
         // Each token counts the same, in whichever of the batches it stands.
         let asked: usize = batches.iter().map(Batch::asked).sum();
         let mut loss = 0.0;
-        for batch in &batches {
-            if batch.asked() == 0 {
-                continue;
-            }
-            let sum = sum_of_losses(&self.logits(batch)?, batch)?;
+        for (number, batch) in (first..).zip(&batches).filter(|(_, batch)| batch.asked() > 0) {
+            let mode = Mode::Training { seed: config.seed }.at(number);
+            let sum = sum_of_losses(&self.model.logits(batch, mode)?, batch)?;
             let mean = (&sum / asked as f64)?;
             self.weights.accumulate(&mean.backward()?)?;
             let sum = f64::from(sum.to_scalar::<f32>()?);
@@ -167,15 +173,6 @@ impl<'a> Trainer<'a> {
         let (rate, weight_decay, betas, clip) = (config.rate(step), config.weight_decay, config.betas, config.clip);
         self.weights.step(&Step { number: step + 1, rate, weight_decay, betas, clip })?;
         Ok((loss, batches.iter().map(Batch::real).sum()))
-    }
-
-    fn logits(&self, batch: &Batch) -> Result<Tensor> {
-        let [heads, kv_heads] = self.model.heads();
-        let len = batch.ids[0].len();
-        let shape = Shape::square(len).batch(batch.ids.len()).heads(heads).kv_heads(kv_heads);
-        let lengths: Vec<u64> = batch.documents.iter().map(|documents| documents.iter().sum()).collect();
-        let facts = Facts::new().lengths(lengths).documents(batch.documents.clone());
-        self.model.logits(&ids(batch)?, &crate::plan(&batch.objective.mask(), &shape, &facts)?)
     }
 
     /// Losses on what was held out.
@@ -188,7 +185,7 @@ impl<'a> Trainer<'a> {
         for objective in objectives {
             let batches = self.held.in_order(*objective, self.config.rows);
             for batch in batches.take(self.config.validate_rows.div_ceil(self.config.rows)).filter(|b| b.asked() > 0) {
-                let sum = sum_of_losses(&self.logits(&batch)?.detach(), &batch)?.to_dtype(DType::F64)?;
+                let sum = sum_of_losses(&self.model.logits(&batch, Mode::Inference)?.detach(), &batch)?.to_dtype(DType::F64)?;
                 sums.add(*objective, sum.to_scalar::<f64>()?, batch.asked());
             }
         }

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use candle_core::backprop::GradStore;
-use candle_core::{Device, Tensor, Var};
+use candle_core::{DType, Device, Tensor, Var};
 use noren::noren_mask::philox;
 use std::collections::BTreeMap;
 
@@ -104,9 +104,9 @@ impl Weights {
         Ok(all)
     }
 
-    /// The parameters alone.
-    pub(super) fn parameters(&self) -> Vec<(String, Tensor)> {
-        self.parts.iter().map(|(name, part)| (name.clone(), part.var.as_tensor().clone())).collect()
+    /// The parameters alone, as `dtype`.
+    pub(super) fn parameters(&self, dtype: DType) -> Result<Vec<(String, Tensor)>> {
+        self.parts.iter().map(|(name, part)| Ok((name.clone(), part.var.as_tensor().to_dtype(dtype)?))).collect()
     }
 
     /// Takes up what [`state`](Self::state) gave; `take` finds a tensor by its name.

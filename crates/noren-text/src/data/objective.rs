@@ -34,10 +34,12 @@ impl Objective {
         }
     }
 
-    /// What tokens may read: their own document, and with [`Objective::Clm`] only what came before.
+    /// What tokens may read, padding aside: their own document, and with [`Objective::Clm`] only what came before.
     pub fn mask(self) -> Mask {
-        let apart = atoms::documents() & atoms::padding();
-        if self == Objective::Mlm { apart } else { atoms::causal() & apart }
+        match self {
+            Objective::Mlm => atoms::documents(),
+            _ => atoms::causal() & atoms::documents(),
+        }
     }
 }
 
@@ -75,6 +77,8 @@ pub struct Batch {
     pub targets: Vec<Vec<Option<u32>>>,
     /// Lengths of the documents of each row; what they do not reach is padding.
     pub documents: Vec<Vec<u64>>,
+    /// The token that stands there.
+    pub padding: u32,
 }
 
 impl Batch {
@@ -125,19 +129,14 @@ impl Sampler {
 
     /// The batch with this number, of `size` rows: all rows come once before any comes again.
     pub fn batch(&self, number: u64, size: usize) -> Batch {
-        let objective = self.objective.of_batch(number);
-        let mut batch = Batch { objective, ids: Vec::new(), targets: Vec::new(), documents: Vec::new() };
+        let mut batch = self.empty(self.objective.of_batch(number));
         let count = self.rows.len() as u64;
         let mut epoch = (u64::MAX, Vec::new());
         for draw in number * size as u64..(number + 1) * size as u64 {
             if epoch.0 != draw / count {
                 epoch = (draw / count, self.shuffled(draw / count));
             }
-            let row = self.rows.get(epoch.1[(draw % count) as usize]);
-            let (ids, targets) = self.question(row, objective, draw);
-            batch.ids.push(ids);
-            batch.targets.push(targets);
-            batch.documents.push(row.documents.clone());
+            self.ask(&mut batch, epoch.1[(draw % count) as usize], draw);
         }
         batch
     }
@@ -146,13 +145,9 @@ impl Sampler {
     /// for validation.
     pub fn in_order(&self, objective: Objective, size: usize) -> impl Iterator<Item = Batch> {
         (0..self.rows.len()).step_by(size.max(1)).map(move |first| {
-            let mut batch = Batch { objective, ids: Vec::new(), targets: Vec::new(), documents: Vec::new() };
+            let mut batch = self.empty(objective);
             for at in first..(first + size.max(1)).min(self.rows.len()) {
-                let row = self.rows.get(at);
-                let (ids, targets) = self.question(row, objective, at as u64);
-                batch.ids.push(ids);
-                batch.targets.push(targets);
-                batch.documents.push(row.documents.clone());
+                self.ask(&mut batch, at, at as u64);
             }
             batch
         })
@@ -168,12 +163,21 @@ impl Sampler {
         order
     }
 
-    /// What the model reads of `row`, and what it is asked for.
-    fn question(&self, row: &Row, objective: Objective, draw: u64) -> (Vec<u32>, Vec<Option<u32>>) {
-        match objective {
+    fn empty(&self, objective: Objective) -> Batch {
+        let padding = self.rows.padding();
+        Batch { objective, ids: Vec::new(), targets: Vec::new(), documents: Vec::new(), padding }
+    }
+
+    /// Adds row `at` to a batch, as draw number `draw`: what the model reads of it, and what it is asked for.
+    fn ask(&self, batch: &mut Batch, at: usize, draw: u64) {
+        let row = self.rows.get(at);
+        let (ids, targets) = match batch.objective {
             Objective::Mlm => self.corrupted(row, draw),
             _ => (row.ids.clone(), next_tokens(row)),
-        }
+        };
+        batch.ids.push(ids);
+        batch.targets.push(targets);
+        batch.documents.push(row.documents.clone());
     }
 
     /// Some tokens of text replaced, never padding or special ones.
