@@ -3,8 +3,11 @@
 //! Tensors, gradients, optimisers and files come from candle; what is noren's is the attention and its masks.
 
 mod attention;
+pub mod dynamic;
 mod error;
+pub mod generate;
 pub mod layers;
+pub mod model;
 pub mod nn;
 mod private;
 pub mod train;

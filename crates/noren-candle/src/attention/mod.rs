@@ -4,10 +4,12 @@ mod carry;
 mod masks;
 mod op;
 mod options;
-mod storage;
+pub(crate) mod storage;
 
 pub use masks::{array_from_additive, array_from_drop, array_from_keep, facts_from_keep, to_additive, to_drop, to_keep};
 pub use options::{Bias, Options};
+pub(crate) use masks::keep_rows;
+pub(crate) use options::Owned;
 
 use crate::error::{Error, Result};
 use candle_core::{DType, Tensor};
