@@ -12,6 +12,7 @@ mod plan;
 mod show;
 mod target;
 mod tensors;
+mod train;
 
 use crate::failure::{Failure, Result};
 use crate::output::{BAD, Color, DIM, Screen, paint};
@@ -66,6 +67,8 @@ enum Command {
     Diff(diff::DiffArgs),
     /// Compute masked attention over tensors in a file, or over an example that comes with this program
     Attend(attend::AttendArgs),
+    /// Train a model on a text: the next token, masked tokens, or both
+    Train(train::TrainArgs),
     /// Measure the limits of this machine, and how much of them attention reaches
     Bench(bench::BenchArgs),
     /// Print a completion script for a shell
@@ -110,6 +113,7 @@ fn run(cli: &Cli) -> Result<Verdict> {
         Command::Explain(args) => explain::run(args, &mut screen),
         Command::Diff(args) => diff::run(args, &mut screen),
         Command::Attend(args) => attend::run(args, &mut screen),
+        Command::Train(args) => train::run(args, &mut screen),
         Command::Bench(args) => bench::run(args, &mut screen),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -6,7 +6,7 @@ use crate::model::{Batch as Tokens, Call, Config, Model, Stack};
 use crate::nn::Mode;
 use candle_core::{DType, Device, Tensor, Var};
 use candle_nn::{VarBuilder, VarMap};
-use noren::{Facts, Side, atoms};
+use noren::{Facts, atoms};
 use noren_text::Tokenizer;
 use noren_text::data::{Batch, Objective};
 use serde_json::{Map, Value};
@@ -88,11 +88,12 @@ impl Learner {
 
     /// Scores of each token of the vocabulary, `[rows, len, vocab]`.
     pub(super) fn logits(&self, batch: &Batch, mode: Mode) -> Result<Tensor> {
-        let real = |(ids, documents): (&Vec<u32>, &Vec<u64>)| ids[..documents.iter().sum::<u64>() as usize].to_vec();
-        let texts: Vec<Vec<u32>> = batch.ids.iter().zip(&batch.documents).map(real).collect();
-        let len = batch.ids[0].len();
-        // Rows keep their length, so that a place in the targets is a place in the logits.
-        let tokens = Tokens::padded_to(&texts, len, batch.padding, Side::Right)?
+        let (rows, len) = (batch.ids.len(), batch.ids.first().map_or(0, Vec::len));
+        let real = batch.documents.iter().map(|documents| documents.iter().sum::<u64>() as usize);
+        let keep: Vec<u8> = real.flat_map(|real| (0..len).map(move |at| u8::from(at < real))).collect();
+        let ids = Tensor::from_vec(batch.ids.concat(), (rows, len), &Device::Cpu)?;
+        let keep = Tensor::from_vec(keep, (rows, len), &Device::Cpu)?;
+        let tokens = Tokens::from_tensors(&ids, Some(&keep))?
             .mask(batch.objective.mask())
             .facts(Facts::new().documents(batch.documents.clone()));
         let model = if batch.objective == Objective::Mlm { &self.both_ways } else { &self.model };

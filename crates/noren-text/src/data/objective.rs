@@ -77,8 +77,6 @@ pub struct Batch {
     pub targets: Vec<Vec<Option<u32>>>,
     /// Lengths of the documents of each row; what they do not reach is padding.
     pub documents: Vec<Vec<u64>>,
-    /// The token that stands there.
-    pub padding: u32,
 }
 
 impl Batch {
@@ -129,7 +127,7 @@ impl Sampler {
 
     /// The batch with this number, of `size` rows: all rows come once before any comes again.
     pub fn batch(&self, number: u64, size: usize) -> Batch {
-        let mut batch = self.empty(self.objective.of_batch(number));
+        let mut batch = Sampler::empty(self.objective.of_batch(number));
         let count = self.rows.len() as u64;
         let mut epoch = (u64::MAX, Vec::new());
         for draw in number * size as u64..(number + 1) * size as u64 {
@@ -145,7 +143,7 @@ impl Sampler {
     /// for validation.
     pub fn in_order(&self, objective: Objective, size: usize) -> impl Iterator<Item = Batch> {
         (0..self.rows.len()).step_by(size.max(1)).map(move |first| {
-            let mut batch = self.empty(objective);
+            let mut batch = Sampler::empty(objective);
             for at in first..(first + size.max(1)).min(self.rows.len()) {
                 self.ask(&mut batch, at, at as u64);
             }
@@ -163,9 +161,8 @@ impl Sampler {
         order
     }
 
-    fn empty(&self, objective: Objective) -> Batch {
-        let padding = self.rows.padding();
-        Batch { objective, ids: Vec::new(), targets: Vec::new(), documents: Vec::new(), padding }
+    fn empty(objective: Objective) -> Batch {
+        Batch { objective, ids: Vec::new(), targets: Vec::new(), documents: Vec::new() }
     }
 
     /// Adds row `at` to a batch, as draw number `draw`: what the model reads of it, and what it is asked for.

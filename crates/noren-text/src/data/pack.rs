@@ -24,7 +24,6 @@ impl Row {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rows {
     len: usize,
-    padding: u32,
     rows: Vec<Row>,
 }
 
@@ -63,18 +62,13 @@ impl Rows {
         packer.close();
         match packer.rows.is_empty() {
             true => Err(Error::Data("the text is empty: there is nothing to learn from".into())),
-            false => Ok(Rows { len, padding, rows: packer.rows }),
+            false => Ok(Rows { len, rows: packer.rows }),
         }
     }
 
     /// Tokens of a row, padding included.
     pub fn row_len(&self) -> usize {
         self.len
-    }
-
-    /// The token that fills rows.
-    pub fn padding(&self) -> u32 {
-        self.padding
     }
 
     /// Number of rows.
@@ -115,7 +109,7 @@ impl Rows {
         for (at, row) in self.rows.into_iter().enumerate() {
             if at % nth == nth - 1 { held.push(row) } else { train.push(row) }
         }
-        let of = |rows| Rows { len: self.len, padding: self.padding, rows };
+        let of = |rows| Rows { len: self.len, rows };
         Ok((of(train), of(held)))
     }
 
