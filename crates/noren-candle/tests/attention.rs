@@ -177,3 +177,21 @@ fn wrong_tensors_are_refused_by_name() {
     assert!(ask(&x.squeeze(0).unwrap(), &x).contains("give [batch, heads, length, head_dim]"));
     assert!(ask(&x.narrow(2, 0, 3).unwrap(), &x).contains("q has shape [1, 2, 3, 8]"));
 }
+
+#[test]
+fn a_relative_bias_is_the_dense_one_by_distance() {
+    let plan = plan(&"full".parse().unwrap(), &Shape::cross(29, 29).heads(4), &Facts::new()).unwrap();
+    let [q, k, v] = [(); 3].map(|()| Tensor::randn(0f32, 3.0, (1, 4, 29, 16), &CPU).unwrap());
+    let table = Var::randn(0f32, 3.0, (4, 2 * 10 + 1), &CPU).unwrap();
+    let index: Vec<u32> = (0..29i64).flat_map(|q| (0..29i64).map(move |k| ((k - q).clamp(-10, 10) + 10) as u32)).collect();
+    let index = Tensor::from_vec(index, 29 * 29, &CPU).unwrap();
+    let dense = table.index_select(&index, 1).unwrap().reshape((1, 4, 29, 29)).unwrap();
+    let [(a, da), (b, db)] = [Bias::Relative(table.as_tensor().clone()), Bias::Dense(dense)].map(|bias| {
+        let options = Options { bias: vec![bias], scale: Some(1.0), ..Options::default() };
+        let out = attention(&q, &k, &v, &plan, &options).unwrap();
+        let gradients = out.sqr().unwrap().sum_all().unwrap().backward().unwrap();
+        (out, gradients.get(&table).unwrap().clone())
+    });
+    close("out", &a, &b, 1e-5);
+    close("gradient of the table", &da, &db, 1e-4);
+}

@@ -56,6 +56,7 @@ fn check(name: &str, got: &[f32], expected: &[f32]) {
     let size = expected.iter().fold(0f32, |most, x| most.max(x.abs()));
     let off = got.iter().zip(expected).fold(0f32, |most, (a, b)| most.max((a - b).abs()));
     println!("{name:44} {off:.1e} of {size:.1e}");
+    if off > 1e-4 * size { let w = got.len() / 11; for i in 0..11 { println!("{i}: {:e}", got[i*w..(i+1)*w].iter().zip(&expected[i*w..(i+1)*w]).fold(0f32, |m, (a, b)| m.max((a - b).abs()))); } }
     assert!(off <= 1e-4 * size, "{name} is off by {off:e} where the largest is {size:e}");
 }
 

@@ -210,7 +210,7 @@ impl Bert {
             let read = pass.attend((Stack::Encoder, layer), [&q, &k, &v], Options::default(), attention_dropout)?;
             let inner = block.out.forward(&join_heads(&read)?)?;
             x = block.norms[0].forward(&(&x + mode.at(0).dropout(&inner, dropout)?)?)?;
-            let inner = block.down.forward(&self.config.activation.forward(&block.up.forward(&x)?)?)?;
+            let inner = block.down.forward(&block.up.forward_then(&x, self.config.activation)?)?;
             x = block.norms[1].forward(&(&x + mode.at(1).dropout(&inner, dropout)?)?)?;
         }
         Ok(x)
@@ -228,7 +228,7 @@ impl Bert {
             Head::None => Ok(None),
             Head::Classifier(linear) => pooled.map(|pooled| linear.forward(pooled)).transpose(),
             Head::MaskedLm { transform, norm, decoder } => {
-                let inner = norm.forward(&self.config.activation.forward(&transform.forward(hidden)?)?)?;
+                let inner = norm.forward(&transform.forward_then(hidden, self.config.activation)?)?;
                 Ok(Some(decoder.forward(&inner)?))
             }
         }

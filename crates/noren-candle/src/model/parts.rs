@@ -126,9 +126,9 @@ impl FeedForward {
 
     pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {
         match self {
-            FeedForward::Plain { up, down, activation } => down.forward(&activation.forward(&up.forward(x)?)?),
+            FeedForward::Plain { up, down, activation } => down.forward(&up.forward_then(x, *activation)?),
             FeedForward::Gated { gate, up, down, activation } => {
-                down.forward(&(activation.forward(&gate.forward(x)?)? * up.forward(x)?)?)
+                down.forward(&(gate.forward_then(x, *activation)? * up.forward(x)?)?)
             }
             FeedForward::Mixture(mixture) => mixture.forward(x),
         }
