@@ -88,7 +88,8 @@ impl BertConfig {
                 BertHead::Classifier { classes: raw.count_or("num_labels", labels)? }
             }
             Some(other) => {
-                let expected = "known are BertModel, BertForMaskedLM, BertForPreTraining and BertForSequenceClassification";
+                let expected =
+                    "known are BertModel, BertForMaskedLM, BertForPreTraining and BertForSequenceClassification";
                 return Err(Error::config("architectures", format!("{other:?}"), expected));
             }
         };
@@ -173,11 +174,16 @@ impl Bert {
         let words = table(config.vocab, "word_embeddings")?;
         let has_pooler = inner.contains_tensor("pooler.dense.weight");
         let classifies = matches!(config.head, BertHead::Classifier { .. });
-        let pooler = (has_pooler || classifies).then(|| linear(hidden, hidden, inner.pp("pooler.dense"))).transpose()?;
+        let pooler =
+            (has_pooler || classifies).then(|| linear(hidden, hidden, inner.pp("pooler.dense"))).transpose()?;
         Ok(Bert {
             declared: atoms::full().into(),
             head: Head::new(config, &words, vb)?,
-            embeddings: [words, table(config.positions, "position_embeddings")?, table(config.types, "token_type_embeddings")?],
+            embeddings: [
+                words,
+                table(config.positions, "position_embeddings")?,
+                table(config.types, "token_type_embeddings")?,
+            ],
             norm: norm(inner.pp("embeddings.LayerNorm"))?,
             blocks: (0..config.layers).map(block).collect::<Result<_>>()?,
             pooler,

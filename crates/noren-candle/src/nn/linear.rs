@@ -79,7 +79,11 @@ impl Linear {
     fn apply(&self, x: &Tensor, activation: Option<Activation>) -> Result<Tensor> {
         let (outputs, inputs) = self.weight.dims2()?;
         if x.dims().last() != Some(&inputs) {
-            return Err(Error::tensor("the input of a linear layer", x, format!("its last dimension must be {inputs}")));
+            return Err(Error::tensor(
+                "the input of a linear layer",
+                x,
+                format!("its last dimension must be {inputs}"),
+            ));
         }
         let mut shape = x.dims().to_vec();
         let rows = x.elem_count() / inputs.max(1);
@@ -136,7 +140,9 @@ mod tests {
 
     #[test]
     fn a_row_has_the_same_bits_among_any_number_of_rows() {
-        for (inputs, outputs) in [(384, 384), (384, 1536), (1536, 384), (64, 3), (17, 131), (2048, 5), (1100, 64), (3, 700)] {
+        for (inputs, outputs) in
+            [(384, 384), (384, 1536), (1536, 384), (64, 3), (17, 131), (2048, 5), (1100, 64), (3, 700)]
+        {
             let weight = Tensor::randn(0f32, 1.0, (outputs, inputs), &Device::Cpu).unwrap();
             let linear = Linear::new(weight, None);
             let most = 333;

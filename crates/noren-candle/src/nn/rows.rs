@@ -142,13 +142,7 @@ impl CustomOp1 for ActivationOp {
 }
 
 /// `out = x W^T`, `[rows, outputs]`.
-fn product(
-    x: &[f32],
-    rows: usize,
-    weight: &CpuStorage,
-    layout: &Layout,
-    out: &mut [f32],
-) -> candle_core::Result<()> {
+fn product(x: &[f32], rows: usize, weight: &CpuStorage, layout: &Layout, out: &mut [f32]) -> candle_core::Result<()> {
     let CpuStorage::F32(weight) = weight else { candle_core::bail!("a weight of f32 is needed") };
     let ((outputs, inputs), strides) = (layout.shape().dims2()?, layout.stride());
     let last = layout.start_offset() + outputs.saturating_sub(1) * strides[0] + inputs.saturating_sub(1) * strides[1];

@@ -197,7 +197,10 @@ mod tests {
         };
         for (name, got, expected) in [("gelu", of(gelu), a), ("tanh", of(gelu_tanh), b), ("silu", of(silu), c)] {
             for ((x, got), expected) in xs.iter().zip(got).zip(expected) {
-                assert!((got - expected).abs() < 1e-6 * expected.abs().max(1.0), "{name}({x}) is {got}, not {expected}");
+                assert!(
+                    (got - expected).abs() < 1e-6 * expected.abs().max(1.0),
+                    "{name}({x}) is {got}, not {expected}"
+                );
             }
         }
         let mut edges = [f32::NAN, f32::INFINITY, -1e30, 0.0];
