@@ -22,11 +22,19 @@ pub struct GenerateOptions {
     pub stop: Vec<u32>,
     /// Tokens of a prompt that are computed at a time: memory goes with them, results do not depend on it.
     pub prefill_chunk: usize,
+    /// What the model's masks must know: labels of a prompt's tokens, say. Each of the prompts is a batch row.
+    pub facts: Facts,
 }
 
 impl Default for GenerateOptions {
     fn default() -> Self {
-        GenerateOptions { new_tokens: 64, sampling: Sampling::default(), stop: Vec::new(), prefill_chunk: 512 }
+        GenerateOptions {
+            new_tokens: 64,
+            sampling: Sampling::default(),
+            stop: Vec::new(),
+            prefill_chunk: 512,
+            facts: Facts::new(),
+        }
     }
 }
 
@@ -151,7 +159,7 @@ impl Loop<'_> {
 fn decoder_loop(model: &Decoder, prompts: &[Vec<u32>], loops: &mut Loop<'_>) -> Result<usize> {
     let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
     let shape = stack_shape(model, prompts.len(), longest, loops.options);
-    let mut cache = StackCache::new(&model.declared.mask, Facts::new(), &shape)?;
+    let mut cache = StackCache::new(&model.declared.mask, loops.options.facts.clone(), &shape)?;
     // What each sequence is still to read, and how much it has read.
     let mut waiting: Vec<&[u32]> = prompts.iter().map(Vec::as_slice).collect();
     let mut held = vec![0usize; prompts.len()];
@@ -234,7 +242,7 @@ impl Packed {
 fn t5_loop(model: &T5, prompts: &[Vec<u32>], loops: &mut Loop<'_>) -> Result<usize> {
     let config = model.config();
     let (rows, heads) = (prompts.len(), config.heads);
-    let batch = Batch::padded(prompts, 0, noren::Side::Right)?;
+    let batch = Batch::padded(prompts, 0, noren::Side::Right)?.facts(loops.options.facts.clone());
     let [of_encoder, of_decoder, of_cross] = &model.declared;
     let square = Shape::square(batch.len()).batch(rows).heads(heads);
     let (mut pass, _) = Pass::new(Call::default());

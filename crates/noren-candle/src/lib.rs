@@ -4,6 +4,7 @@
 
 mod attention;
 pub mod dynamic;
+pub mod embed;
 mod error;
 pub mod generate;
 pub mod layers;
@@ -13,10 +14,10 @@ mod private;
 pub mod train;
 
 pub use attention::{
-    Bias, Options, array_from_additive, array_from_drop, array_from_keep, attention, attention_weights, facts_from_keep,
-    plan, to_additive, to_drop, to_keep,
+    Bias, Options, array_from_additive, array_from_drop, array_from_keep, attention, attention_weights,
+    facts_from_keep, plan, to_additive, to_drop, to_keep,
 };
 pub use candle_core;
 pub use candle_nn;
 pub use error::{Error, Result};
-pub use private::{Proof, prove};
+pub use private::{Proof, pool_released, prove};

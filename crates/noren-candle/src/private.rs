@@ -24,6 +24,30 @@ impl Proof {
     }
 }
 
+/// The mean of the states of tokens that `policy` releases, `[hidden]` from one row for each token: a text's representation that
+/// holds nothing of its secrets. `None` where no token is released.
+///
+/// ```
+/// use noren_candle::pool_released;
+/// use noren_text::{ByteTokenizer, Detectors, Policy, PrivateTokens, Tokenizer};
+/// let text = "a@b.example";
+/// let tokens = ByteTokenizer.encode(text)?;
+/// let private = PrivateTokens::locate(&"email".parse::<Detectors>()?.find(text)?, text, &tokens);
+/// let mut states = vec![vec![f32::NAN]; tokens.len()]; // a secret's own state holds the secret
+/// states[0] = vec![2.0];
+/// assert_eq!(pool_released(&states, &private, &Policy::Hide), Some(vec![2.0]));
+/// # Ok::<(), noren_text::Error>(())
+/// ```
+pub fn pool_released(states: &[Vec<f32>], private: &PrivateTokens, policy: &Policy) -> Option<Vec<f32>> {
+    let released = || states.iter().enumerate().filter(|(at, _)| policy.released(private, *at)).map(|(_, state)| state);
+    let mut sum = vec![0f32; released().next()?.len()];
+    for state in released() {
+        sum.iter_mut().zip(state).for_each(|(sum, x)| *sum += x);
+    }
+    let count = released().count() as f32;
+    Some(sum.into_iter().map(|x| x / count).collect())
+}
+
 /// Runs the model with its own text and with `trials` others, in which each secret token is another token drawn from `choices`,
 /// and compares what is released, bit by bit.
 ///

@@ -62,7 +62,10 @@ fn cases() -> Vec<Case> {
         case("heads(0..2: causal, 2: window(left=3, right=3))", Shape::square(33).heads(3)),
         case("none", Shape::square(4).heads(2)),
         case("full", Shape::cross(9, 41).batch(2).heads(4)),
-        Case { options: Options { softcap: Some(2.0), scale: Some(0.9), ..Options::default() }, ..case("causal", square.clone()) },
+        Case {
+            options: Options { softcap: Some(2.0), scale: Some(0.9), ..Options::default() },
+            ..case("causal", square.clone())
+        },
         Case {
             options: Options { bias: vec![Bias::Dense(random(&[1, 4, 37, 37]))], ..Options::default() },
             ..case("causal", square.clone())
@@ -102,7 +105,8 @@ fn outputs_and_gradients_are_those_of_the_textbook_formula() {
                 let values = Tensor::randn(0f32, 1.0, shape, &CPU).unwrap();
                 Var::from_tensor(&values.to_dtype(dtype).unwrap()).unwrap()
             };
-            let vars = [var((b, h, shape.q_len(), d)), var((b, g, shape.kv_len(), d)), var((b, g, shape.kv_len(), d + 3))];
+            let vars =
+                [var((b, h, shape.q_len(), d)), var((b, g, shape.kv_len(), d)), var((b, g, shape.kv_len(), d + 3))];
             let dout = Tensor::randn(0f32, 1.0, (b, h, shape.q_len(), d + 3), &CPU).unwrap().to_dtype(dtype).unwrap();
             let [q, k, v] = vars.each_ref().map(Var::as_tensor);
             let out = attention(q, k, v, &plan, &options).unwrap();
@@ -117,7 +121,8 @@ fn outputs_and_gradients_are_those_of_the_textbook_formula() {
             for (i, var) in vars.iter().enumerate() {
                 close(&format!("{name}: gradient {i}"), got.get(var).unwrap(), expected.get(var).unwrap(), tolerance);
             }
-            let dense = options.bias.iter().map(|bias| if let Bias::Dense(bias) = bias { bias } else { unreachable!() });
+            let dense =
+                options.bias.iter().map(|bias| if let Bias::Dense(bias) = bias { bias } else { unreachable!() });
             for modifier in dense.chain(&options.soft).chain(&options.sinks) {
                 let (got, expected) = (got.get(modifier).unwrap(), expected.get(modifier).unwrap());
                 close(&format!("{name}: gradient of a modifier {:?}", modifier.dims()), got, expected, tolerance);
@@ -176,4 +181,23 @@ fn wrong_tensors_are_refused_by_name() {
     assert!(ask(&x, &x.to_dtype(DType::F16).unwrap()).contains("k is [1, 2, 4, 8] of F16"));
     assert!(ask(&x.squeeze(0).unwrap(), &x).contains("give [batch, heads, length, head_dim]"));
     assert!(ask(&x.narrow(2, 0, 3).unwrap(), &x).contains("q has shape [1, 2, 3, 8]"));
+}
+
+#[test]
+fn a_relative_bias_is_the_dense_one_by_distance() {
+    let plan = plan(&"full".parse().unwrap(), &Shape::cross(29, 29).heads(4), &Facts::new()).unwrap();
+    let [q, k, v] = [(); 3].map(|()| Tensor::randn(0f32, 3.0, (1, 4, 29, 16), &CPU).unwrap());
+    let table = Var::randn(0f32, 3.0, (4, 2 * 10 + 1), &CPU).unwrap();
+    let index: Vec<u32> =
+        (0..29i64).flat_map(|q| (0..29i64).map(move |k| ((k - q).clamp(-10, 10) + 10) as u32)).collect();
+    let index = Tensor::from_vec(index, 29 * 29, &CPU).unwrap();
+    let dense = table.index_select(&index, 1).unwrap().reshape((1, 4, 29, 29)).unwrap();
+    let [(a, da), (b, db)] = [Bias::Relative(table.as_tensor().clone()), Bias::Dense(dense)].map(|bias| {
+        let options = Options { bias: vec![bias], scale: Some(1.0), ..Options::default() };
+        let out = attention(&q, &k, &v, &plan, &options).unwrap();
+        let gradients = out.sqr().unwrap().sum_all().unwrap().backward().unwrap();
+        (out, gradients.get(&table).unwrap().clone())
+    });
+    close("out", &a, &b, 1e-5);
+    close("gradient of the table", &da, &db, 1e-4);
 }

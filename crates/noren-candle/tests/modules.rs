@@ -118,11 +118,20 @@ fn modules_agree_in_outputs_and_all_gradients() {
             let gradient = gradients.get(var).unwrap_or_else(|| panic!("{}: {name} has no gradient", case.name));
             pairs.push((format!("grad.{name}"), gradient.clone()));
         }
-        assert_eq!(pairs.len() - 1, tensors.all.keys().filter(|name| name.starts_with("grad.")).count(), "{}", case.name);
+        assert_eq!(
+            pairs.len() - 1,
+            tensors.all.keys().filter(|name| name.starts_with("grad.")).count(),
+            "{}",
+            case.name
+        );
         for (name, got) in pairs {
             let (off, size) = distance(&got, &tensors.all[&name]);
             println!("{:18} {name:48} {off:.1e} of {size:.1e}", case.name);
-            assert!(off <= 2e-5 * size.max(1e-3), "{}: {name} is off by {off:e} where the largest is {size:e}", case.name);
+            assert!(
+                off <= 2e-5 * size.max(1e-3),
+                "{}: {name} is off by {off:e} where the largest is {size:e}",
+                case.name
+            );
         }
     }
 }

@@ -72,15 +72,6 @@ impl From<noren_text::Error> for Failure {
     }
 }
 
-impl From<noren_candle::Error> for Failure {
-    fn from(error: noren_candle::Error) -> Self {
-        match error {
-            noren_candle::Error::Noren(error) => error.into(),
-            other => Failure::new(other.to_string()),
-        }
-    }
-}
-
 /// How to mend, on the command line, what the library words for all its users.
 fn hint_for(error: &MaskError) -> Option<&'static str> {
     let MaskError::Missing { what, .. } = error else { return None };

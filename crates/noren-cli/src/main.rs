@@ -7,11 +7,13 @@ mod diff;
 mod explain;
 mod failure;
 mod infer;
+mod model;
 mod output;
 mod plan;
 mod show;
 mod target;
 mod tensors;
+mod text;
 mod train;
 
 use crate::failure::{Failure, Result};
@@ -47,6 +49,9 @@ Examples:
   noren diff 'causal & window(left=3)' 'sliding(4)'
   noren attend
   noren attend qkv.safetensors --mask 'causal & padding' --lengths 5,3 -o out.safetensors
+  noren run --model llama --input tokens.safetensors --generate 12 -o out.safetensors
+  noren embed --model all-MiniLM-L6-v2 lines.txt -o vectors.npy
+  noren inspect --model gemma2
   noren bench --quick
 
 Masks are put in quotes, because the shell has its own meaning for & | ! and parentheses.
@@ -67,6 +72,14 @@ enum Command {
     Diff(diff::DiffArgs),
     /// Compute masked attention over tensors in a file, or over an example that comes with this program
     Attend(attend::AttendArgs),
+    /// Run a model over a text, the whole way: tokens, mask, attention, what comes out, what is hidden; or over tokens in a file
+    Run(model::run::RunArgs),
+    /// One vector for each line of a text
+    Embed(model::embed::EmbedArgs),
+    /// Continue prompts
+    Generate(model::generate::GenerateArgs),
+    /// Show what each layer of a model may read
+    Inspect(model::inspect::InspectArgs),
     /// Train a model on a text: the next token, masked tokens, or both
     Train(train::TrainArgs),
     /// Measure the limits of this machine, and how much of them attention reaches
@@ -113,6 +126,10 @@ fn run(cli: &Cli) -> Result<Verdict> {
         Command::Explain(args) => explain::run(args, &mut screen),
         Command::Diff(args) => diff::run(args, &mut screen),
         Command::Attend(args) => attend::run(args, &mut screen),
+        Command::Run(args) => model::run::run(args, &mut screen),
+        Command::Embed(args) => model::embed::run(args, &mut screen),
+        Command::Generate(args) => model::generate::run(args, &mut screen),
+        Command::Inspect(args) => model::inspect::run(args, &mut screen),
         Command::Train(args) => train::run(args, &mut screen),
         Command::Bench(args) => bench::run(args, &mut screen),
         Command::Completions { shell } => {

@@ -96,7 +96,7 @@ impl ByteTokenizer {
 impl Tokenizer for ByteTokenizer {
     fn encode(&self, text: &str) -> Result<Encoding, Error> {
         let begin = self.special(Role::Begin).expect("it has one");
-        let mut tokens = Encoding { ids: vec![begin], ranges: vec![0..0], special: vec![true] };
+        let mut tokens = Encoding { ids: vec![begin], ranges: vec![Range::default()], special: vec![true] };
         for (at, c) in text.char_indices() {
             for byte in c.encode_utf8(&mut [0; 4]).bytes() {
                 tokens.ids.push(byte.into());

@@ -26,7 +26,11 @@ pub fn to_drop(mask: &BoundMask, device: &Device) -> Result<Tensor> {
 /// A tensor that does not fit into memory, and types that know no infinity.
 pub fn to_additive(mask: &BoundMask, dtype: DType, device: &Device) -> Result<Tensor> {
     if !dtype.is_float() {
-        return Err(Error::input("dtype", format!("{dtype:?}"), "only floats know minus infinity: give f32, bf16 or f16"));
+        return Err(Error::input(
+            "dtype",
+            format!("{dtype:?}"),
+            "only floats know minus infinity: give f32, bf16 or f16",
+        ));
     }
     Ok(cells(mask, device, |allowed| if allowed { 0f32 } else { f32::NEG_INFINITY })?.to_dtype(dtype)?)
 }

@@ -6,10 +6,12 @@ mod op;
 mod options;
 pub(crate) mod storage;
 
-pub use masks::{array_from_additive, array_from_drop, array_from_keep, facts_from_keep, to_additive, to_drop, to_keep};
-pub use options::{Bias, Options};
 pub(crate) use masks::keep_rows;
+pub use masks::{
+    array_from_additive, array_from_drop, array_from_keep, facts_from_keep, to_additive, to_drop, to_keep,
+};
 pub(crate) use options::Owned;
+pub use options::{Bias, Options};
 
 use crate::error::{Error, Result};
 use candle_core::{DType, Tensor};

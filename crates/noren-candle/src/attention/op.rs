@@ -117,7 +117,8 @@ impl Kind for Backward<'_> {
     fn call<T: Stored>(self, [q, k, v]: [View<'_, T>; 3]) -> Self::Result {
         let Backward { op, out, dout, device } = self;
         let ((out, out_layout), (dout, dout_layout)) = (out.storage_and_layout(), dout.storage_and_layout());
-        let lse = op.lse.get().ok_or_else(|| Error::input("attention", "not computed", "call the forward pass first"))?;
+        let lse =
+            op.lse.get().ok_or_else(|| Error::input("attention", "not computed", "call the forward pass first"))?;
         let saved = Saved { out: view(cpu(&out)?, out_layout)?, lse, dout: view(cpu(&dout)?, dout_layout)? };
 
         let of = |view: &View<'_, T>| vec![T::from_f32(0.0); view.shape().iter().product()];

@@ -126,7 +126,8 @@ impl TopBlocks {
         let one = |(queries, keys): (&Vec<Vec<f32>>, &Vec<Vec<f32>>)| -> Vec<Vec<f32>> {
             let boxes: Vec<Vec<(f32, f32)>> = keys.chunks(self.block).map(extent).collect();
             let bound = |block: &[Vec<f32>], extent: &Vec<(f32, f32)>| {
-                let of = |q: &Vec<f32>| q.iter().zip(extent).map(|(q, (low, high))| (q * low).max(q * high)).sum::<f32>();
+                let of =
+                    |q: &Vec<f32>| q.iter().zip(extent).map(|(q, (low, high))| (q * low).max(q * high)).sum::<f32>();
                 block.iter().map(of).fold(f32::NEG_INFINITY, f32::max)
             };
             queries.chunks(self.block).map(|block| boxes.iter().map(|extent| bound(block, extent)).collect()).collect()
@@ -140,7 +141,9 @@ impl TopBlocks {
 fn extent(keys: &[Vec<f32>]) -> Vec<(f32, f32)> {
     let width = keys.first().map_or(0, Vec::len);
     let of = |d: usize| {
-        keys.iter().map(|key| key[d]).fold((f32::INFINITY, f32::NEG_INFINITY), |(low, high), x| (low.min(x), high.max(x)))
+        keys.iter()
+            .map(|key| key[d])
+            .fold((f32::INFINITY, f32::NEG_INFINITY), |(low, high), x| (low.min(x), high.max(x)))
     };
     (0..width).map(of).collect()
 }

@@ -63,7 +63,10 @@ impl Sampler {
         let mut weights: Vec<f64> = order.iter().map(weight).collect();
         if let Some(p) = top_p {
             let reach = p * weights.iter().sum::<f64>();
-            let within = weights.iter().scan(0.0, |sum, w| Some(std::mem::replace(sum, *sum + w))).take_while(|sum| *sum < reach);
+            let within = weights
+                .iter()
+                .scan(0.0, |sum, w| Some(std::mem::replace(sum, *sum + w)))
+                .take_while(|sum| *sum < reach);
             weights.truncate(within.count().max(1));
         }
         let [a, b, ..] = philox([count, row as u32, 0x7361_6d70, 0x6c65], seed);
@@ -98,7 +101,10 @@ mod tests {
         let plain = Sampling { temperature: 1.0, seed: 3, ..Sampling::default() };
         let counts = |drawn: Vec<u32>| [0, 1, 2, 3].map(|t| drawn.iter().filter(|d| **d == t).count());
         let [a, b, c, d] = counts(draws(&plain, &logits));
-        assert!((200..300).contains(&a) && (430..570).contains(&b) && (1170..1330).contains(&c) && d == 0, "{a} {b} {c}");
+        assert!(
+            (200..300).contains(&a) && (430..570).contains(&b) && (1170..1330).contains(&c) && d == 0,
+            "{a} {b} {c}"
+        );
         assert_eq!(draws(&plain, &logits), draws(&plain, &logits));
         assert_ne!(draws(&plain, &logits), draws(&Sampling { seed: 4, ..plain.clone() }, &logits));
         assert_eq!(counts(draws(&Sampling { top_k: Some(2), ..plain.clone() }, &logits))[0], 0);

@@ -27,8 +27,8 @@ mod plans;
 mod transformer;
 
 pub use mha::{MhaConfig, MultiHeadAttention};
+pub(crate) use mha::{join_heads, split_heads};
 pub use plans::LayerPlans;
 pub use transformer::{
     LayerConfig, TransformerDecoder, TransformerDecoderLayer, TransformerEncoder, TransformerEncoderLayer,
 };
-pub(crate) use mha::{join_heads, split_heads};

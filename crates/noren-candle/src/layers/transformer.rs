@@ -86,7 +86,7 @@ impl FeedForward {
     }
 
     fn forward(&self, x: &Tensor, mode: Mode) -> Result<Tensor> {
-        let inner = self.activation.forward(&self.linear1.forward(x)?)?;
+        let inner = self.linear1.forward_then(x, self.activation)?;
         self.linear2.forward(&mode.dropout(&inner, self.dropout)?)
     }
 }

@@ -88,7 +88,8 @@ impl BertConfig {
                 BertHead::Classifier { classes: raw.count_or("num_labels", labels)? }
             }
             Some(other) => {
-                let expected = "known are BertModel, BertForMaskedLM, BertForPreTraining and BertForSequenceClassification";
+                let expected =
+                    "known are BertModel, BertForMaskedLM, BertForPreTraining and BertForSequenceClassification";
                 return Err(Error::config("architectures", format!("{other:?}"), expected));
             }
         };
@@ -173,11 +174,16 @@ impl Bert {
         let words = table(config.vocab, "word_embeddings")?;
         let has_pooler = inner.contains_tensor("pooler.dense.weight");
         let classifies = matches!(config.head, BertHead::Classifier { .. });
-        let pooler = (has_pooler || classifies).then(|| linear(hidden, hidden, inner.pp("pooler.dense"))).transpose()?;
+        let pooler =
+            (has_pooler || classifies).then(|| linear(hidden, hidden, inner.pp("pooler.dense"))).transpose()?;
         Ok(Bert {
             declared: atoms::full().into(),
             head: Head::new(config, &words, vb)?,
-            embeddings: [words, table(config.positions, "position_embeddings")?, table(config.types, "token_type_embeddings")?],
+            embeddings: [
+                words,
+                table(config.positions, "position_embeddings")?,
+                table(config.types, "token_type_embeddings")?,
+            ],
             norm: norm(inner.pp("embeddings.LayerNorm"))?,
             blocks: (0..config.layers).map(block).collect::<Result<_>>()?,
             pooler,
@@ -210,7 +216,7 @@ impl Bert {
             let read = pass.attend((Stack::Encoder, layer), [&q, &k, &v], Options::default(), attention_dropout)?;
             let inner = block.out.forward(&join_heads(&read)?)?;
             x = block.norms[0].forward(&(&x + mode.at(0).dropout(&inner, dropout)?)?)?;
-            let inner = block.down.forward(&self.config.activation.forward(&block.up.forward(&x)?)?)?;
+            let inner = block.down.forward(&block.up.forward_then(&x, self.config.activation)?)?;
             x = block.norms[1].forward(&(&x + mode.at(1).dropout(&inner, dropout)?)?)?;
         }
         Ok(x)
@@ -228,7 +234,7 @@ impl Bert {
             Head::None => Ok(None),
             Head::Classifier(linear) => pooled.map(|pooled| linear.forward(pooled)).transpose(),
             Head::MaskedLm { transform, norm, decoder } => {
-                let inner = norm.forward(&self.config.activation.forward(&transform.forward(hidden)?)?)?;
+                let inner = norm.forward(&transform.forward_then(hidden, self.config.activation)?)?;
                 Ok(Some(decoder.forward(&inner)?))
             }
         }

@@ -200,7 +200,8 @@ mod tests {
         assert_eq!(window("sliding(8)"), Some((8, 0)));
         assert_eq!(window("sliding(8) | causal & keys(0..4)"), Some((8, 4)));
         assert_eq!(window("causal & window(left=7)"), Some((8, 0)));
-        for other in ["causal", "sliding(8) | causal & keys(2..4)", "sliding(8) | keys(0..4)", "sliding(8) & !keys(3)"] {
+        for other in ["causal", "sliding(8) | causal & keys(2..4)", "sliding(8) | keys(0..4)", "sliding(8) & !keys(3)"]
+        {
             assert_eq!(window(other), None, "{other}");
         }
     }

@@ -151,7 +151,8 @@ impl DecoderConfig {
 
     fn read_gpt2(raw: &Raw<'_>) -> Result<Self> {
         let (hidden, layers) = (raw.count("n_embd")?, layers(raw, "n_layer")?);
-        let plain = Self::gpt2(raw.count("vocab_size")?, hidden, layers, raw.count("n_head")?, raw.count("n_positions")?);
+        let plain =
+            Self::gpt2(raw.count("vocab_size")?, hidden, layers, raw.count("n_head")?, raw.count("n_positions")?);
         let scaled = raw.flag_or("scale_attn_weights", true)?;
         let drop = |key| Ok::<_, Error>(raw.real_or(key, 0.0)? as f32);
         Ok(DecoderConfig {
@@ -173,7 +174,11 @@ impl DecoderConfig {
         let positions = raw.count("max_position_embeddings")?;
         let gemma = family.starts_with("gemma");
         let plain = Self::llama(raw.count("vocab_size")?, hidden, layers, heads, positions);
-        let activation = if gemma { raw.text_or("hidden_activation", "gelu_pytorch_tanh")? } else { raw.text_or("hidden_act", "silu")? };
+        let activation = if gemma {
+            raw.text_or("hidden_activation", "gelu_pytorch_tanh")?
+        } else {
+            raw.text_or("hidden_act", "silu")?
+        };
         let (rope, window_rope) = ropes(raw, family, positions)?;
         let windows = windows(raw, family, layers)?;
         Ok(DecoderConfig {
@@ -210,7 +215,11 @@ impl DecoderConfig {
             return Err(Error::config("num_key_value_heads", given, "the heads must be a multiple of them"));
         }
         if head_dim == 0 || self.rope.is_some() && !head_dim.is_multiple_of(2) {
-            return Err(Error::config("head_dim", head_dim, "an even number is needed: dimensions are turned in pairs"));
+            return Err(Error::config(
+                "head_dim",
+                head_dim,
+                "an even number is needed: dimensions are turned in pairs",
+            ));
         }
         if self.windows.len() != self.layers {
             let given = format!("for {} layers", self.windows.len());
@@ -318,7 +327,8 @@ fn windows(raw: &Raw<'_>, family: &str, layers: usize) -> Result<Vec<Option<usiz
 
 fn experts(raw: &Raw<'_>) -> Result<Experts> {
     if raw.get("quantization_config").is_some() {
-        let expected = "experts stored in four bits are not known here: save the model dequantised, as bfloat16 or float32";
+        let expected =
+            "experts stored in four bits are not known here: save the model dequantised, as bfloat16 or float32";
         return Err(Error::config("quantization_config", "given", expected));
     }
     Ok(Experts {

@@ -42,7 +42,8 @@ impl Config {
             family if DECODERS.contains(&family) && causal => Ok(Config::Decoder(DecoderConfig::read(&raw, family)?)),
             family if DECODERS.contains(&family) || family == "t5" => {
                 let given = format!("{:?}", architecture.unwrap_or_default());
-                let expected = "of this model_type only the causal language model (T5: T5ForConditionalGeneration) is known";
+                let expected =
+                    "of this model_type only the causal language model (T5: T5ForConditionalGeneration) is known";
                 Err(Error::config("architectures", given, expected))
             }
             other => {
@@ -125,12 +126,14 @@ fn read_tensors(folder: &Path, dtype: DType) -> Result<HashMap<String, Tensor>> 
             }
             use candle_core::safetensors::Load;
             let loaded = tensor.load(&Device::Cpu);
-            let loaded = loaded.map_err(|e| Error::file(&file, format!("tensor {name:?} cannot be read: {}", first_line(&e))))?;
+            let loaded = loaded
+                .map_err(|e| Error::file(&file, format!("tensor {name:?} cannot be read: {}", first_line(&e))))?;
             let loaded = if loaded.dtype().is_float() { loaded.to_dtype(dtype)? } else { loaded };
             all.insert(name.to_owned(), loaded);
         }
         if let Some(missing) = wanted.iter().flatten().find(|name| !all.contains_key(*name)) {
-            let problem = format!("has no tensor {missing:?}, which the index places here: the files do not belong together");
+            let problem =
+                format!("has no tensor {missing:?}, which the index places here: the files do not belong together");
             return Err(Error::file(&file, problem));
         }
     }
@@ -145,7 +148,8 @@ fn files(folder: &Path) -> Result<Vec<(PathBuf, Option<Vec<String>>)>> {
     }
     let index = folder.join("model.safetensors.index.json");
     if !index.exists() {
-        let problem = "there is neither model.safetensors nor model.safetensors.index.json: save the model as safetensors";
+        let problem =
+            "there is neither model.safetensors nor model.safetensors.index.json: save the model as safetensors";
         return Err(Error::file(folder, problem));
     }
     let object = read_object(&index)?;

@@ -229,9 +229,7 @@ impl Model {
         self.check_len(longest)?;
         let types = if let Model::Bert(model) = self { model.config().types } else { 0 };
         match batch.types().into_iter().flatten().flatten().find(|given| **given as usize >= types) {
-            Some(given) => {
-                Err(Error::input("a token type", given, format!("the model knows {types}, counted from 0")))
-            }
+            Some(given) => Err(Error::input("a token type", given, format!("the model knows {types}, counted from 0"))),
             None => Ok(()),
         }
     }

@@ -126,9 +126,9 @@ impl FeedForward {
 
     pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {
         match self {
-            FeedForward::Plain { up, down, activation } => down.forward(&activation.forward(&up.forward(x)?)?),
+            FeedForward::Plain { up, down, activation } => down.forward(&up.forward_then(x, *activation)?),
             FeedForward::Gated { gate, up, down, activation } => {
-                down.forward(&(activation.forward(&gate.forward(x)?)? * up.forward(x)?)?)
+                down.forward(&(gate.forward_then(x, *activation)? * up.forward(x)?)?)
             }
             FeedForward::Mixture(mixture) => mixture.forward(x),
         }
@@ -171,7 +171,8 @@ impl Mixture {
         let mut sum = x.zeros_like()?;
         // Experts in their own order, so that a token's sum does not depend on the others.
         for (i, [gate_up, down]) in self.experts.iter().enumerate() {
-            let rows: Vec<u32> = (0..).zip(&chosen).filter(|(_, of)| of.contains(&(i as u32))).map(|(row, _)| row).collect();
+            let rows: Vec<u32> =
+                (0..).zip(&chosen).filter(|(_, of)| of.contains(&(i as u32))).map(|(row, _)| row).collect();
             if rows.is_empty() {
                 continue;
             }
@@ -199,9 +200,9 @@ impl Mixture {
     /// The softmax over the chosen logits of each row, 0 for the others.
     fn weights(&self, logits: &Tensor, chosen: &[Vec<u32>]) -> Result<Tensor> {
         let count = self.settings.count;
-        let hidden = chosen.iter().flat_map(|of| {
-            (0..count as u32).map(|i| if of.contains(&i) { 0f32 } else { f32::NEG_INFINITY })
-        });
+        let hidden = chosen
+            .iter()
+            .flat_map(|of| (0..count as u32).map(|i| if of.contains(&i) { 0f32 } else { f32::NEG_INFINITY }));
         let hidden = Tensor::from_iter(hidden, logits.device())?.reshape(logits.shape())?.to_dtype(logits.dtype())?;
         Ok(candle_nn::ops::softmax(&(logits + hidden)?, D::Minus1)?)
     }

@@ -132,9 +132,7 @@ impl Rope {
                 plain.map(|f| stretched(f) as f32).collect()
             }
             RopeScaling::Yarn { factor, fast, slow, original, truncate, .. } => {
-                let border = |turns: f64| {
-                    head_dim as f64 * (original / (turns * TAU)).ln() / (2.0 * self.theta.ln())
-                };
+                let border = |turns: f64| head_dim as f64 * (original / (turns * TAU)).ln() / (2.0 * self.theta.ln());
                 let (mut low, mut high) = (border(fast), border(slow));
                 if truncate {
                     (low, high) = (low.floor(), high.ceil());
@@ -155,7 +153,13 @@ impl Rope {
     ///
     /// # Errors
     /// Rows of different lengths.
-    pub(crate) fn rotary(&self, positions: &[Vec<u32>], head_dim: usize, dtype: DType, device: &Device) -> Result<Rotary> {
+    pub(crate) fn rotary(
+        &self,
+        positions: &[Vec<u32>],
+        head_dim: usize,
+        dtype: DType,
+        device: &Device,
+    ) -> Result<Rotary> {
         let frequencies = self.frequencies(head_dim);
         let sharper = if let RopeScaling::Yarn { attention, .. } = self.scaling { attention } else { 1.0 };
         let shape = (positions.len(), 1, positions.first().map_or(0, Vec::len), head_dim / 2);

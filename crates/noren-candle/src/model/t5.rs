@@ -10,8 +10,8 @@ use crate::layers::{join_heads, split_heads};
 use crate::nn::{Activation, Linear, Mode, Norm, NormKind};
 use candle_core::{Device, Tensor};
 use candle_nn::{Init, VarBuilder};
-use noren::noren_mask::{Score, Spec};
 use noren::atoms;
+use noren::noren_mask::{Score, Spec};
 
 /// What a T5 is made of.
 #[derive(Clone, PartialEq, Debug)]
@@ -267,8 +267,9 @@ impl T5Stack {
     /// The biases by distance, `[heads, 2 * most_distance + 1]`, as noren takes them.
     fn relative(&self, config: &T5Config, both_sides: bool, device: &Device) -> Result<Tensor> {
         let reach = config.most_distance as i64;
-        let buckets: Vec<u32> =
-            (-reach..=reach).map(|distance| bucket(distance, both_sides, config.buckets, config.most_distance)).collect();
+        let buckets: Vec<u32> = (-reach..=reach)
+            .map(|distance| bucket(distance, both_sides, config.buckets, config.most_distance))
+            .collect();
         Ok(self.biases.index_select(&Tensor::new(buckets, device)?, 0)?.t()?)
     }
 }

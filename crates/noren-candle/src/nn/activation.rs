@@ -1,5 +1,6 @@
 //! [`Activation`]: what stands between the two halves of a feed-forward layer.
 
+use super::rows::{ActivationOp, takes};
 use crate::error::{Error, Result};
 use candle_core::Tensor;
 use std::str::FromStr;
@@ -44,6 +45,9 @@ impl Activation {
     /// # Errors
     /// Types other than floats.
     pub fn forward(self, x: &Tensor) -> Result<Tensor> {
+        if takes(&[x]) {
+            return Ok(x.contiguous()?.apply_op1_no_bwd(&ActivationOp(self))?);
+        }
         Ok(match self {
             Activation::Gelu => x.gelu_erf()?,
             Activation::GeluTanh => x.gelu()?,

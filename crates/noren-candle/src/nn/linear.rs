@@ -1,6 +1,8 @@
 //! [`Linear`]: `x W^T + b`, the same bits for a row whatever stands beside it.
 
-use crate::error::Result;
+use super::Activation;
+use super::rows::{LinearOp, check_width, takes};
+use crate::error::{Error, Result};
 use candle_core::Tensor;
 use candle_nn::{Init, VarBuilder};
 
@@ -26,6 +28,7 @@ impl Linear {
     /// # Errors
     /// Tensors that are missing or of other shapes.
     pub fn load(inputs: usize, outputs: usize, bias: bool, vb: &VarBuilder<'_>) -> Result<Self> {
+        check_width(inputs)?;
         let bound = 1.0 / (inputs as f64).sqrt();
         let init = Init::Uniform { lo: -bound, up: bound };
         let weight = vb.get_with_hints((outputs, inputs), "weight", init)?;
@@ -62,23 +65,56 @@ impl Linear {
     /// # Errors
     /// Another last dimension or type than the weight's.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.apply(x, None)
+    }
+
+    /// [`forward`](Self::forward), then an activation; in one pass where no gradient is asked for.
+    ///
+    /// # Errors
+    /// As [`forward`](Self::forward).
+    pub fn forward_then(&self, x: &Tensor, activation: Activation) -> Result<Tensor> {
+        self.apply(x, Some(activation))
+    }
+
+    fn apply(&self, x: &Tensor, activation: Option<Activation>) -> Result<Tensor> {
         let (outputs, inputs) = self.weight.dims2()?;
+        if x.dims().last() != Some(&inputs) {
+            return Err(Error::tensor(
+                "the input of a linear layer",
+                x,
+                format!("its last dimension must be {inputs}"),
+            ));
+        }
         let mut shape = x.dims().to_vec();
         let rows = x.elem_count() / inputs.max(1);
-        let least = least_rows(outputs, inputs);
+        let least_rows = least_rows(outputs, inputs);
         let x = x.reshape((rows, inputs))?;
-        let product = match rows < least {
-            true => x.pad_with_zeros(0, 0, least - rows)?.matmul(&self.weight.t()?)?.narrow(0, 0, rows)?,
+        let tensors = [Some(&x), Some(&self.weight), self.bias.as_ref()];
+        let result = match takes(&tensors.into_iter().flatten().collect::<Vec<_>>()) {
+            true => {
+                let op = LinearOp { bias: self.bias.as_ref(), activation, least_rows };
+                x.contiguous()?.apply_op2_no_bwd(&self.weight, &op)?
+            }
+            false => self.with_gradients(&x, activation, least_rows)?,
+        };
+        if let Some(last) = shape.last_mut() {
+            *last = outputs;
+        }
+        Ok(result.reshape(shape)?)
+    }
+
+    /// The same by operations that know their gradients.
+    fn with_gradients(&self, x: &Tensor, activation: Option<Activation>, least_rows: usize) -> Result<Tensor> {
+        let rows = x.dim(0)?;
+        let product = match rows < least_rows {
+            true => x.pad_with_zeros(0, 0, least_rows - rows)?.matmul(&self.weight.t()?)?.narrow(0, 0, rows)?,
             false => x.matmul(&self.weight.t()?)?,
         };
         let sum = match &self.bias {
             Some(bias) => product.broadcast_add(bias)?,
             None => product,
         };
-        if let Some(last) = shape.last_mut() {
-            *last = outputs;
-        }
-        Ok(sum.reshape(shape)?)
+        activation.map_or(Ok(sum.clone()), |activation| activation.forward(&sum))
     }
 }
 
@@ -104,7 +140,9 @@ mod tests {
 
     #[test]
     fn a_row_has_the_same_bits_among_any_number_of_rows() {
-        for (inputs, outputs) in [(384, 384), (384, 1536), (1536, 384), (64, 3), (17, 131), (2048, 5), (1100, 64), (3, 700)] {
+        for (inputs, outputs) in
+            [(384, 384), (384, 1536), (1536, 384), (64, 3), (17, 131), (2048, 5), (1100, 64), (3, 700)]
+        {
             let weight = Tensor::randn(0f32, 1.0, (outputs, inputs), &Device::Cpu).unwrap();
             let linear = Linear::new(weight, None);
             let most = 333;

@@ -8,6 +8,8 @@ mod activation;
 mod linear;
 mod mode;
 mod norm;
+mod rows;
+mod wide;
 
 pub use activation::Activation;
 pub use linear::Linear;

@@ -1,5 +1,6 @@
 //! [`Norm`]: layer norm and RMS norm, row by row.
 
+use super::rows::{NormOp, check_width, takes};
 use crate::error::Result;
 use candle_core::{D, DType, Tensor};
 use candle_nn::{Init, VarBuilder};
@@ -30,6 +31,7 @@ impl Norm {
     /// # Errors
     /// Tensors that are missing or of other shapes.
     pub fn load(kind: NormKind, width: usize, eps: f64, vb: &VarBuilder<'_>) -> Result<Self> {
+        check_width(width)?;
         let one = if kind == NormKind::RmsPlusOne { 0.0 } else { 1.0 };
         let weight = vb.get_with_hints(width, "weight", Init::Const(one))?;
         let bias = match kind {
@@ -44,6 +46,12 @@ impl Norm {
     /// # Errors
     /// Another last dimension than the weight's.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let plain = [Some(x), Some(&self.weight), self.bias.as_ref()];
+        if takes(&plain.into_iter().flatten().collect::<Vec<_>>()) && x.dims().last() == Some(&self.weight.dim(0)?) {
+            let Norm { kind, weight, bias, eps } = self;
+            let op = NormOp { kind: *kind, weight, bias: bias.as_ref(), eps: *eps as f32 };
+            return Ok(x.contiguous()?.apply_op1_no_bwd(&op)?);
+        }
         let dtype = x.dtype();
         let x = x.to_dtype(DType::F32)?;
         let x = match self.kind {

@@ -4,6 +4,9 @@ use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
+/// Tokens that an update may read: all of them are in memory at once.
+const MOST_TOKENS: usize = 1 << 26;
+
 /// How to train. Everything but `model` has a default.
 ///
 /// ```
@@ -149,6 +152,15 @@ impl TrainConfig {
         ];
         if let Some((key, _)) = positive.into_iter().find(|(_, value)| *value == 0) {
             return Err(Error::config(key, 0, "at least 1 is needed"));
+        }
+        let shape = [("row_len", self.row_len), ("rows", self.rows), ("accumulate", self.accumulate)];
+        let mut tokens = 1usize;
+        for (key, count) in shape {
+            tokens = tokens.saturating_mul(count);
+            if tokens > MOST_TOKENS {
+                let expected = format!("an update may read {MOST_TOKENS} tokens, row_len * rows * accumulate");
+                return Err(Error::config(key, count, expected));
+            }
         }
         if self.warmup > self.steps {
             return Err(Error::config(

@@ -11,6 +11,9 @@ use noren_text::Tokenizer;
 use noren_text::data::{Batch, Objective};
 use serde_json::{Map, Value};
 
+/// Parameters that can be trained: each is kept as four numbers of 32 bits, and a checkpoint is made in memory.
+const MOST_PARAMETERS: f64 = 2e9;
+
 /// A model whose parameters are variables.
 pub(super) struct Learner {
     vars: VarMap,
@@ -33,6 +36,7 @@ impl Learner {
             return Err(Error::config("vocab_size", size, format!("the tokenizer has {vocab} tokens: leave the key out")));
         }
         let parsed = Config::read(&object)?;
+        check_size(&object)?;
         let dtype = match object.get("dtype").and_then(Value::as_str) {
             None | Some("float32") => DType::F32,
             Some("bfloat16") => DType::BF16,
@@ -103,5 +107,26 @@ impl Learner {
             let given = self.config.get("architectures").map_or("left out".to_string(), Value::to_string);
             Error::config("architectures", given, "a head that gives tokens is needed: LlamaForCausalLM, BertForMaskedLM, ...")
         })
+    }
+}
+
+/// Refuses models that no memory holds, before anything is made; counts matrices by what configurations call their sides.
+fn check_size(object: &Map<String, Value>) -> Result<()> {
+    let number = |names: [&str; 2], usual: f64| {
+        names.iter().find_map(|name| object.get(*name)).and_then(Value::as_f64).unwrap_or(usual)
+    };
+    let hidden = number(["hidden_size", "n_embd"], 1.0);
+    let heads = number(["num_attention_heads", "n_head"], 1.0);
+    let inner = number(["intermediate_size", "n_inner"], 4.0 * hidden);
+    let attention = 2.0 * hidden * (hidden + heads * number(["head_dim", "head_dim"], 1.0));
+    let layers = number(["num_hidden_layers", "n_layer"], 1.0) * (attention + 2.0 * hidden * inner);
+    let tables = number(["vocab_size", "vocab_size"], 1.0) + number(["max_position_embeddings", "n_positions"], 1.0);
+    let parameters = layers + hidden * tables;
+    match parameters <= MOST_PARAMETERS {
+        true => Ok(()),
+        false => {
+            let expected = format!("at most {MOST_PARAMETERS:.0e} are trained here: take smaller sizes");
+            Err(Error::config("model", format!("of about {parameters:.1e} parameters"), expected))
+        }
     }
 }

@@ -8,7 +8,7 @@ use noren_candle::candle_core::Tensor;
 use noren_candle::generate::{GenerateOptions, Sampling, generate};
 use noren_candle::model::{Batch, Call, Model, Output, Stack, Trace};
 use noren_candle::{Proof, prove};
-use noren_mask::{BoundMask, Facts, Mask, Shape, atoms};
+use noren_mask::{BoundMask, Facts, Shape, atoms};
 use noren_text::{BUILT_IN, Detectors, Encoding, Finding, Policy, PrivateTokens, Role};
 
 /// A map of who reads whom has the square of this many cells.
@@ -207,7 +207,7 @@ impl<'a> Job<'a> {
         Ok([layers, heads, layer])
     }
 
-    fn given(&self, model: &Model, ids: &[u32], facts: &Facts, trace: Option<&mut Trace>) -> Result<Given, noren_candle::Error> {
+    fn given(&self, model: &Model, ids: &[u32], facts: &Facts, trace: Option<&mut Trace>) -> noren_candle::Result<Given> {
         let batch = Batch::new(vec![ids.to_vec()])?.facts(facts.clone());
         let call = Call { trace, ..Call::default() };
         if let Model::T5(_) = model {

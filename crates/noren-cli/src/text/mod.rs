@@ -14,7 +14,7 @@ use crate::target::Target;
 use clap::Args;
 use job::Job;
 use noren_text::{BUILT_IN, Detector, Detectors};
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::Path;
 
 /// What runs where no text is given. Whoever wrote it has many secrets, all of them made up: numbers that nobody has.

@@ -127,7 +127,7 @@ impl Run<'_> {
         let piece = |rest: Option<&str>, last: fn(&str) -> Option<char>| rest.and_then(last).is_some_and(joins);
         let pieces = piece(head.strip_suffix(['-', '.', '/']), |rest| rest.chars().next_back())
             || piece(tail.strip_prefix(['-', '.', '/']), |rest| rest.chars().next().filter(char::is_ascii_digit));
-        !before && !after && !(plain && pieces)
+        !(before || after || plain && pieces)
     }
 
     /// Where the number begins with its `+` or parenthesis.
