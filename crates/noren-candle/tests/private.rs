@@ -134,10 +134,8 @@ fn broken_masks_are_caught() {
 #[test]
 fn readers_see_what_their_clearance_allows() {
     let text = "Ask ann.lee@x.example, pay 4111 1111 1111 1111 now";
-    let levels = [("email", 1), ("card", 2)];
-    let kinds: Detectors = "email,card".parse().unwrap();
-    let levels = kinds.kinds().into_iter().map(|kind| (kind.clone(), levels.iter().find(|(n, _)| *n == kind.as_str()).unwrap().1));
-    let levels: std::collections::BTreeMap<_, _> = levels.collect();
+    let kinds = "email,card".parse::<Detectors>().unwrap().kinds();
+    let levels: std::collections::BTreeMap<_, _> = kinds.into_iter().zip([1, 2]).collect();
     for name in MODELS {
         let plain = model(name);
         let tokens = encode(text, plain.vocab());
@@ -150,7 +148,7 @@ fn readers_see_what_their_clearance_allows() {
             let proof = prove(&tokens.ids, &secret, &policy, &choices, 2, |ids| rows(&model, ids, &facts)).unwrap();
             assert!(proof.holds(), "{name}, reader {reader}: {proof:?}");
             let released = (0..tokens.len()).filter(|at| policy.released(&secret, *at)).count();
-            assert_eq!(released, if reader == 0 { tokens.len() - 16 - 19 } else { tokens.len() - 19 });
+            assert_eq!(released, if reader == 0 { tokens.len() - 17 - 19 } else { tokens.len() - 19 });
         }
         // Whoever may read e-mail sees through to it: the address matters to its own outputs, and to those of the card.
         let policy = Policy::Clearance { levels: levels.clone(), reader: 2 };

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Trains the embedded model anew: the text from Debian's archive (needs apt-get, dpkg-deb and python3), the rest by `noren train`.
-# One thread, a quarter of an hour on the machine of docs/model.md; it goes on from where it was stopped.
+# One thread, a quarter of an hour on the machine of docs/model-card.md when it is idle; it goes on from where it was stopped.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 work=${1:-$(mktemp -d)}
@@ -17,3 +17,6 @@ cargo run --release --manifest-path "$here/../../Cargo.toml" -- \
     train --data austen.txt --objective both --config "$here/train.json" -o model
 cp model/model.safetensors model/config.json "$here/"
 cp model/loss.svg "$here/../../../../docs/pictures/model-loss.svg"
+# What tests take for words: the 3000 most frequent of the text.
+tr 'A-Z' 'a-z' < austen.txt | grep -oE '[a-z]+' | sort | uniq -c | sort -k1,1nr -k2 | head -3000 | awk '{print $2}' |
+    grep -E '..|a|i' | LC_ALL=C sort > "$here/words.txt"

@@ -1,5 +1,5 @@
 //! Telephone numbers: international (`+44 20 7946 0958`), with a national 0 (`030 1234567`) and of the North American plan
-//! (`(555) 123-4567`).
+//! (`(555) 123-4567`); with an extension, where there is one.
 
 use crate::fold::Folded;
 use regex::Regex;
@@ -9,6 +9,10 @@ use std::sync::LazyLock;
 static RUN: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"[0-9]+(?:[ ./()\-]{1,3}[0-9]+)*").expect("a pattern that compiles"));
 static GROUP: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"[0-9]+").expect("a pattern that compiles"));
+/// What is dialled after the number has answered.
+static EXTENSION: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"^(?:x|[ ,;]{1,2}(?i:x|ext\.?|extension|#)[ .:]{0,2})[0-9]{1,6}\b").expect("a pattern that compiles")
+});
 /// Digits of a number with its country code (ITU-T E.164); the shortest that people write have eight.
 const INTERNATIONAL: std::ops::RangeInclusive<usize> = 8..=15;
 
@@ -22,7 +26,9 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
         while at < run.groups.len() {
             match run.number(at, fresh) {
                 Some(end) => {
-                    found.push(run.with_sign(at)..run.groups[end - 1].end);
+                    let number = run.groups[end - 1].end;
+                    let extension = EXTENSION.find(&folded.text[number..]).map_or(0, |found| found.len());
+                    found.push(run.with_sign(at)..number + extension);
                     (at, fresh) = (end, true);
                 }
                 None => (at, fresh) = (at + 1, false),
