@@ -19,11 +19,14 @@ fn repaired(sick: &Sick, report: &Report) -> bool {
     let Some(fixed) = &report.fixed else { return false };
     let [b, h, q, k] = fixed.dims();
     let meant: &Keep = &sick.meant;
-    if [b, q, k] != [meant.dims()[0], meant.dims()[2], meant.dims()[3]] {
-        // A mask given for one row stands for all of them.
+    let [batch, _, q_meant, k_meant] = meant.dims();
+    // A mask given for one batch row stands for all of them.
+    if (b != 1 && b != batch) || [q, k] != [q_meant, k_meant] {
         return false;
     }
-    (0..b).all(|b| (0..h).all(|h| (0..q).filter(|&i| sick.scene.cares(b, i)).all(|i| (0..k).all(|j| fixed.get([b, h, i, j]) == meant.get([b, 0, i, j])))))
+    let cares = |b: usize, i: &usize| sick.scene.cares(b, *i);
+    let same = |n: usize, h: usize, i: usize| (0..k).all(|j| fixed.get([n.min(b - 1), h, i, j]) == meant.get([n, 0, i, j]));
+    (0..batch).all(|n| (0..h).all(|h| (0..q).filter(|i| cares(n, i)).all(|i| same(n, h, i))))
 }
 
 #[test]

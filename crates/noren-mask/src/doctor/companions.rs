@@ -387,7 +387,7 @@ fn probabilities(beside: &Companions<'_>, context: &Context, verdict: &Verdict) 
         return None;
     }
     let keep: Keep = verdict.keep.clone();
-    let (mut leaking, mut uneven, mut short, mut rows, mut full_rows) = (0u64, 0u64, 0u64, 0u64, 0u64);
+    let (mut leaking, mut uneven, mut short, mut rows, mut full_rows, mut several) = (0u64, 0u64, 0u64, 0u64, 0u64, false);
     for b in 0..shape[0] {
         for h in 0..shape[1] {
             for i in 0..q_len {
@@ -402,6 +402,7 @@ fn probabilities(beside: &Companions<'_>, context: &Context, verdict: &Verdict) 
                     continue;
                 }
                 rows += 1;
+                several |= hidden.len() > 1;
                 leaking += u64::from(hidden.iter().any(|x| *x > 1e-6));
                 uneven += u64::from(hidden.iter().any(|x| (x - hidden[0]).abs() > 1e-4 * hidden[0].abs().max(1e-6)));
                 short += u64::from(sum < 0.998);
@@ -414,7 +415,7 @@ fn probabilities(beside: &Companions<'_>, context: &Context, verdict: &Verdict) 
     }
     let sinks = context.sinks > 0 || context.api_has(&["sink", "gpt_oss", "gpt-oss"]);
     match () {
-        () if leaking > 0 && uneven == 0 && full_rows == rows && leaking == rows => Some(error(
+        () if leaking > 0 && uneven == 0 && several && full_rows == rows && leaking == rows => Some(error(
             "multiplied_before_softmax",
             Certainty::Likely,
             "all hidden cells of a row have the same probability, that of a score of 0: scores were multiplied by the mask before the softmax",

@@ -53,7 +53,6 @@ pub(crate) struct Verdict {
     pub(crate) keep: Keep,
     /// The intent that the mask was held against.
     pub(crate) intent: Option<Intent>,
-    pub(crate) bias: bool,
 }
 
 /// A mask with everything that is known, decoded.
@@ -144,7 +143,7 @@ impl<'a> Case<'a> {
             let plane = Keep::from_cells(dims, self.decoded.keep.cells());
             let mut meant = plane.expand(self.dims());
             if dims[2] == 1
-                && let Some(intent) = structure
+                && let Some(intent) = structure.filter(|_| self.context.kind.is_some())
             {
                 let open = Intent { valid: None, ..intent.clone() }.build();
                 let [batch, heads, q_len, _] = self.dims();
@@ -209,7 +208,7 @@ impl<'a> Case<'a> {
         self.layered_leaks(&intent, &keep, &mut fixed, report);
         report.given = Some(self.as_read(&keep));
         report.fixed = Some(fixed);
-        Verdict { keep, intent: Some(intent), bias: self.decoded.bias }
+        Verdict { keep, intent: Some(intent) }
     }
 
     /// What the consumer reads: with a fill that hides nothing that is more than was meant.
@@ -225,6 +224,7 @@ impl<'a> Case<'a> {
         target.ids = self.known.ids.as_deref().filter(|rows| rows[0].len() == self.alignment.sizes.kv_len);
         target.eos = self.context.eos_id;
         target.pad = self.context.pad_id;
+        target.keys_only = self.alignment.keys_only;
         let declared = self.context.kind.is_some();
         let mut all = hypotheses.to_vec();
         if self.known.valid.is_none() {
@@ -243,7 +243,7 @@ impl<'a> Case<'a> {
         let built = right.build();
         report.fixed = Some(built.expand([right.batch, heads, right.q_len, right.kv_len]));
         report.given = Some(self.as_read(&given));
-        Verdict { keep: built, intent: Some(right), bias: self.decoded.bias }
+        Verdict { keep: built, intent: Some(right) }
     }
 
     fn report_explanation(&self, best: &Explanation, found: &[Explanation], target: &Target<'_>, right: &Intent, report: &mut Report) {
@@ -301,7 +301,7 @@ impl<'a> Case<'a> {
         let Some(((wrong_cells, first_cells), right)) = nearest else {
             self.empty_rows(&given, None, report);
             (report.given, report.fixed) = (Some(self.as_read(&given)), Some(given.clone()));
-            return Verdict { keep: given, intent: None, bias: self.decoded.bias };
+            return Verdict { keep: given, intent: None };
         };
         // Without a declared kind only what every kind forbids is wrong.
         let loosest = Intent { causal: None, left: None, right: None, chunk: None, prefix: None, blocks: None, tree: None, ..right.clone() };
@@ -322,7 +322,7 @@ impl<'a> Case<'a> {
             report.unknown.push("what kind of mask this should be: declare `kind`, and every cell is held against it".into());
             self.empty_rows(&given, None, report);
             (report.given, report.fixed) = (Some(self.as_read(&given)), Some(given.clone()));
-            return Verdict { keep: given, intent: None, bias: self.decoded.bias };
+            return Verdict { keep: given, intent: None };
         }
         let mut finding = Finding::of(
             class,
@@ -340,7 +340,7 @@ impl<'a> Case<'a> {
         report.given = Some(self.as_read(&given));
         let built = right.build();
         report.fixed = Some(built.expand([right.batch, given.dims()[1], right.q_len, right.kv_len]));
-        Verdict { keep: built, intent: Some(right.clone()), bias: self.decoded.bias }
+        Verdict { keep: built, intent: Some(right.clone()) }
     }
 
     /// The array has another number of keys than there are.
@@ -363,7 +363,7 @@ impl<'a> Case<'a> {
         report.given = Some(given.clone());
         let intent = hypotheses.first().map(|h| h.intent.clone());
         report.fixed = fixed.clone();
-        Verdict { keep: fixed.unwrap_or(given), intent, bias: self.decoded.bias }
+        Verdict { keep: fixed.unwrap_or(given), intent }
     }
 
     /// Rows that read nothing: what becomes of them depends on the fill, and whether it matters on who they are.

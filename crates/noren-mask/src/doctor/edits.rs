@@ -35,7 +35,8 @@ pub(crate) enum Edit {
     Prefix(i64),
     DropBlocks,
     TreeAsChain,
-    SlotOrder,
+    /// Keys judged by their slots; queries too, or by their positions.
+    SlotOrder { queries: bool },
     Unwritten,
     DropRedactions,
     DropSinks,
@@ -88,7 +89,8 @@ impl Edit {
             Prefix(-1),
             DropBlocks,
             TreeAsChain,
-            SlotOrder,
+            SlotOrder { queries: true },
+            SlotOrder { queries: false },
             Unwritten,
             DropRedactions,
             DropSinks,
@@ -107,6 +109,7 @@ impl Edit {
         let no_offsets = intent.past.iter().all(|p| *p == 0);
         match self {
             Edit::Causal(by) => out.causal = Some(intent.causal? + by),
+            Edit::TopLeft | Edit::BottomRight if intent.k_positions.is_some() => return None,
             Edit::TopLeft if !no_offsets => out.past = Rc::new(vec![0]),
             Edit::BottomRight => {
                 let last = intent.kv_len as i64 - intent.q_len as i64;
@@ -191,12 +194,19 @@ impl Edit {
                 out.causal = Some(0);
                 out.past = Rc::new(vec![intent.kv_len as i64 - intent.q_len as i64]);
             }
-            Edit::SlotOrder => {
+            Edit::SlotOrder { queries } => {
                 intent.k_positions.as_ref()?;
                 out.k_positions = None;
                 out.valid = None;
+                if queries {
+                    out.q_positions = None;
+                    out.past = Rc::new(vec![intent.kv_len as i64 - intent.q_len as i64]);
+                }
             }
             Edit::Unwritten => {
+                if intent.causal.is_none() && no_offsets {
+                    return None;
+                }
                 let written = (0..intent.batch).map(|b| number(&intent.past, b)).max().unwrap_or(0) + intent.q_len as i64;
                 let written = usize::try_from(written).ok().filter(|w| *w < intent.kv_len)?;
                 out.tail = Some(written);
@@ -227,7 +237,7 @@ impl Edit {
             Edit::PaddingFirst => "padding_unmasked_by_later_op",
             Edit::DropPrefix | Edit::WholePrefix | Edit::Prefix(_) | Edit::DropBlocks => "prefix_lm_or_block_wrong",
             Edit::TreeAsChain => "tree_mask",
-            Edit::SlotOrder => "ring_buffer_misaligned",
+            Edit::SlotOrder { .. } => "ring_buffer_misaligned",
             Edit::Unwritten => "unwritten_cache_visible",
             Edit::DropRedactions => "multi_hop_leak",
             Edit::DropSinks if intent.left.is_some() => "window_missing_or_wrong_layer",
@@ -278,7 +288,7 @@ impl Edit {
             Edit::Prefix(by) => format!("the prefix is {by:+} token(s) off"),
             Edit::DropBlocks => "blocks that should read both ways are causal".into(),
             Edit::TreeAsChain => "the mask is triangular although drafts share parents: siblings read each other".into(),
-            Edit::SlotOrder => "keys are judged by their slot and not by the position that is stored there: the ring has wrapped".into(),
+            Edit::SlotOrder { .. } => "keys are judged by their slot and not by the position that is stored there: the ring has wrapped".into(),
             Edit::Unwritten => "slots of the cache that nothing has been written to are visible".into(),
             Edit::DropRedactions => "keys that are declared redacted are visible".into(),
             Edit::DropSinks => "the first tokens are not kept visible".into(),

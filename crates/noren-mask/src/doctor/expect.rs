@@ -53,7 +53,10 @@ fn guesses(known: &Known, context: &Context) -> Vec<(MaskKind, f64)> {
         kind.causal = false;
         return vec![(kind, 0.0)];
     }
-    if kind.tree || kind.prefix || known.k_positions.is_some() {
+    // A cache is a decoder's, and a width that does not name two sides counts backwards.
+    let cached = context.past.iter().any(|p| *p > 0);
+    let one_sided = kind.sliding && context.window_means.as_deref().is_some_and(|m| !names_sides(m));
+    if kind.tree || kind.prefix || known.k_positions.is_some() || cached || one_sided {
         return vec![(kind, 0.0)];
     }
     let both_ways = MaskKind { causal: false, ..kind };
@@ -61,8 +64,8 @@ fn guesses(known: &Known, context: &Context) -> Vec<(MaskKind, f64)> {
     let decoder = context.api_has(&["transformers", "generate", "causal", "gpt", "llama"]) && context.side.is_some();
     let encoder = context.role == Role::KeyPadding && !decoder && context.past.is_empty() && !kind.sliding && !kind.chunked && !kind.packed;
     match encoder {
-        true => vec![(both_ways, 0.0), (kind, 0.3)],
-        false => vec![(kind, 0.0), (both_ways, 0.3)],
+        true => vec![(both_ways, 0.0), (kind, 0.1)],
+        false => vec![(kind, 0.0), (both_ways, 0.1)],
     }
 }
 
@@ -138,6 +141,12 @@ fn windows(intent: &Intent, kind: MaskKind, context: &Context, given: Option<&Ke
         () if context.window.is_none() => vec![around((width - 1) / 2)],
         () => vec![around(width), around(width - 1), around(width / 2)],
     }
+}
+
+/// Whether a window's width is said of both sides of a query.
+fn names_sides(means: &str) -> bool {
+    let means = means.to_ascii_lowercase();
+    ["side", "radius", "half", "around", "total", "diameter", "left and right"].iter().any(|w| means.contains(w))
 }
 
 /// The largest number of keys that a row reads, for windows of undeclared width.

@@ -41,6 +41,9 @@ const ENCODER_PADDING: &[&str] = &["encoder_attention_mask", "encoder_mask", "me
 const DECODER_IDS: &[&str] = &["decoder_input_ids", "decoder_ids", "target_ids", "tgt_ids"];
 const DECODER_LENGTHS: &[&str] = &["decoder_lengths", "q_lengths", "query_lengths", "target_lengths", "tgt_lengths"];
 
+const BLOCKS: &[&str] = &["block_ids", "image_ids", "image_block_ids", "span_ids"];
+const FLAGGED_BLOCKS: &[&str] = &["image_mask", "is_image", "modality", "modality_ids", "mm_token_type_ids", "token_type_ids"];
+
 /// What is known besides the mask itself.
 pub(crate) struct Known {
     pub(crate) batch: usize,
@@ -77,7 +80,7 @@ pub(crate) struct Sizes {
 /// The declared batch size and the tokens in a row.
 pub(crate) fn declared(companions: &Companions<'_>, context: &Context) -> (Option<usize>, Option<usize>) {
     let of = |names: &[&str]| companions.get(names).map(Values::shape).filter(|s| s.len() == 2).map(|s| (s[0], s[1]));
-    let tokens = of(IDS).or_else(|| of(ENCODER_IDS)).or_else(|| of(SEGMENTS)).or_else(|| of(POSITIONS));
+    let tokens = of(IDS).or_else(|| of(ENCODER_IDS)).or_else(|| of(SEGMENTS)).or_else(|| of(POSITIONS)).or_else(|| of(BLOCKS));
     let one = |names: &[&str]| companions.get(names).map(Values::shape).filter(|s| s.len() == 1).map(|s| s[0]);
     let lengths = one(LENGTHS).or_else(|| one(ENCODER_LENGTHS)).or((context.lengths.len() > 1).then_some(context.lengths.len()));
     let alone = one(IDS).or_else(|| one(SEGMENTS));
@@ -153,8 +156,7 @@ impl Known {
         if self.side.is_none()
             && let (Some(rows), Some(pad)) = (&ids, context.pad_id)
         {
-            let leading = rows.iter().any(|r| r.first() == Some(&pad) && r.iter().any(|id| *id != pad) && r.last() != Some(&pad));
-            self.side = Some(if leading { Side::Left } else { Side::Right });
+            self.side = Some(if padded_left(rows, pad, lengths.as_deref()) { Side::Left } else { Side::Right });
         }
         let left = self.side == Some(Side::Left);
         let run = |n: i64| {
@@ -270,8 +272,8 @@ impl Known {
     }
 
     fn read_blocks(&mut self, companions: &Companions<'_>, context: &Context) {
-        let numbered = companions.rows(&["block_ids", "image_ids", "image_block_ids", "span_ids"]);
-        let flagged = companions.rows(&["image_mask", "is_image", "modality", "modality_ids", "mm_token_type_ids", "token_type_ids"]);
+        let numbered = companions.rows(BLOCKS);
+        let flagged = companions.rows(FLAGGED_BLOCKS);
         let runs = |rows: Vec<Vec<i64>>| -> Vec<Vec<i64>> {
             rows.iter()
                 .map(|r| {
@@ -330,6 +332,23 @@ impl Known {
             Rc::new((0..self.batch).map(|b| (0..self.q_len).map(|i| query(b, i)).collect()).collect())
         });
     }
+}
+
+/// Whether padding stands first: by the lengths where they are known, since the padding id may end texts too.
+fn padded_left(rows: &[Vec<i64>], pad: i64, lengths: Option<&[i64]>) -> bool {
+    let leading = |r: &[i64]| r.iter().take_while(|id| **id == pad).count();
+    let trailing = |r: &[i64]| r.iter().rev().take_while(|id| **id == pad).count();
+    if let Some(lengths) = lengths.filter(|l| l.len() == rows.len()) {
+        let missing = |(r, n): (&Vec<i64>, &i64)| r.len().saturating_sub((*n).max(0) as usize);
+        let pairs = || rows.iter().zip(lengths);
+        let left = pairs().all(|p| leading(p.0) >= missing(p));
+        let right = pairs().all(|p| trailing(p.0) >= missing(p));
+        if left != right {
+            return left;
+        }
+    }
+    let by_ends = |r: &Vec<i64>| leading(r) < r.len() && leading(r) > trailing(r);
+    rows.iter().any(by_ends)
 }
 
 /// A row of bits.

@@ -435,7 +435,7 @@ impl Scene {
         }
         if self.said_ids {
             put("pad_token_id", json!(self.pad_id));
-            if self.padding && self.left {
+            if self.padding && self.left && self.family != Family::KeysBoth {
                 put("padding_side", json!("left"));
             } else if self.family == Family::KeysCausal {
                 put("padding_side", json!(if self.left { "left" } else { "right" }));
