@@ -2,6 +2,7 @@
 
 use super::catalogue;
 use crate::keep::Keep;
+use crate::{Array, Error, Facts, Shape, TerminalOptions, atoms};
 use serde::Serialize;
 use std::fmt;
 
@@ -104,6 +105,30 @@ impl Report {
             }
         }
         classes
+    }
+}
+
+impl Report {
+    /// A picture of the given cells with the wrong ones marked: `+` is visible and should not be, `-` the reverse. `None`
+    /// where there is nothing to compare.
+    ///
+    /// # Errors
+    /// A width that leaves no room.
+    pub fn picture(&self, options: &TerminalOptions) -> Result<Option<String>, Error> {
+        let (Some(given), Some(fixed)) = (&self.given, &self.fixed) else { return Ok(None) };
+        if given.dims() != fixed.dims() {
+            return Ok(None);
+        }
+        let [batch, heads, q_len, kv_len] = given.dims();
+        let shape = Shape::cross(q_len, kv_len).batch(batch).heads(heads);
+        let bound = |keep: &Keep| {
+            let cells: Vec<bool> = keep.cells().collect();
+            let facts = Facts::new().array("cells", Array::keep(&keep.dims(), &cells)?);
+            atoms::dense("cells").bind(&shape, &facts)
+        };
+        let (given, fixed) = (bound(given)?, bound(fixed)?);
+        let title = "the mask as it is read: + visible but should not be, - hidden but should not be";
+        given.picture_of_difference(&fixed).title(title).max_panels(4).to_terminal(options).map(Some)
     }
 }
 
