@@ -56,6 +56,7 @@ mod error;
 mod eval;
 mod explain;
 mod facts;
+pub mod flow;
 mod frame;
 pub mod interval;
 mod json;

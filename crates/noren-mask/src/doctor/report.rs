@@ -121,14 +121,13 @@ impl Report {
         }
         let [batch, heads, q_len, kv_len] = given.dims();
         let shape = Shape::cross(q_len, kv_len).batch(batch).heads(heads);
-        let bound = |keep: &Keep| {
+        let bound = |name: &str, keep: &Keep| {
             let cells: Vec<bool> = keep.cells().collect();
-            let facts = Facts::new().array("cells", Array::keep(&keep.dims(), &cells)?);
-            atoms::dense("cells").bind(&shape, &facts)
+            let facts = Facts::new().array(name, Array::keep(&keep.dims(), &cells)?);
+            atoms::dense(name).bind(&shape, &facts)
         };
-        let (given, fixed) = (bound(given)?, bound(fixed)?);
-        let title = "the mask as it is read: + visible but should not be, - hidden but should not be";
-        given.picture_of_difference(&fixed).title(title).max_panels(4).to_terminal(options).map(Some)
+        let (fixed, given) = (bound("repaired", fixed)?, bound("given", given)?);
+        fixed.picture_of_difference(&given).max_panels(4).to_terminal(options).map(Some)
     }
 }
 
