@@ -65,7 +65,7 @@ fn two(
     let fits_queries = queries.is_none_or(|q| q == a);
     match (is_batch, fits_queries) {
         (true, false) => (plane, true),
-        (true, true) if batch == Some(a) && queries == Some(a) && a > 1 => {
+        (true, true) if a > 1 && (queries == Some(a) || queries.is_none() && a == b) => {
             *other = Some(plane);
             (square, false)
         }

@@ -26,6 +26,8 @@ pub(crate) struct Decoded {
     pub(crate) segments: Option<Vec<Vec<i64>>>,
     /// True when visible cells carry different numbers.
     pub(crate) bias: bool,
+    /// True when true means ignored.
+    pub(crate) drop: bool,
     /// Which reading was taken, in words.
     pub(crate) reading: String,
 }
@@ -176,6 +178,7 @@ fn logical(cells: &Reading<'_>, seen: &Seen, drop: bool, keys_only: bool) -> Dec
         fill: Fill::Logical,
         segments: None,
         bias: false,
+        drop,
         reading: if drop { "true = ignored" } else { "true = may attend" }.to_string(),
     };
     let two = |a: f64, b: f64| seen.within(&[a, b]) && (seen.has(a) || seen.has(b));
@@ -226,6 +229,7 @@ fn additive(cells: &Reading<'_>, seen: &Seen, context: &Context) -> Decoded {
         fill: if seen.minus { Fill::Infinite } else { Fill::Finite },
         segments: None,
         bias: false,
+        drop: false,
         reading: "added to scores".to_string(),
     };
     let mut say = |class, certainty, text: String| decoded.findings.push(Finding::of(class, certainty, text));

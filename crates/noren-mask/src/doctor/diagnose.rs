@@ -403,7 +403,7 @@ impl<'a> Case<'a> {
             let harmful = match self.decoded.fill {
                 Fill::Infinite => true,
                 Fill::Finite => false,
-                Fill::Logical => self.context.api_has(&["multihead", "nn.transformer", "mha"]),
+                Fill::Logical => self.decoded.drop && self.context.api_has(&["multihead", "nn.transformer", "mha"]),
             };
             let severity = if harmful && !self.alignment.keys_only { Severity::Error } else { Severity::Note };
             let text = format!(
@@ -575,7 +575,9 @@ fn assumed_padding(given: &Keep, intent: &Intent, keys_only: bool) -> Option<Int
             row_of(kv_len, first, last + 1)
         })
         .collect();
-    if !found {
+    // Where nobody reads anybody, all but a few keys would be padding.
+    let longest = planes.iter().map(|p| count(p)).max().unwrap_or(0);
+    if !found || longest * 4 < kv_len as u64 {
         return None;
     }
     let real: Vec<Vec<bool>> = planes.iter().map(|p| (0..q_len).map(|i| q_len != kv_len || bit(p, i)).collect()).collect();

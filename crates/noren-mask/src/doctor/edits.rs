@@ -299,6 +299,9 @@ impl Edit {
     pub(crate) fn cost(self) -> f64 {
         match self {
             Edit::DropCausal | Edit::AddCausal => 1.1,
+            // A window one wider than everything is none; a row of one query is no complement.
+            Edit::DropWindow => 0.98,
+            Edit::TopLeft => 0.93,
             Edit::Causal(by) | Edit::Window(by) | Edit::Prefix(by) | Edit::ChunkSize(by) | Edit::ChunkShift(by) if by.abs() == 1 => 1.0,
             Edit::Causal(_) | Edit::Window(_) => 1.6,
             Edit::Borders { by, .. } if by.abs() > 1 => 1.6,

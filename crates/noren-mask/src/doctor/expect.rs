@@ -60,6 +60,9 @@ fn guesses(known: &Known, context: &Context) -> Vec<(MaskKind, f64)> {
         return vec![(kind, 0.0)];
     }
     let both_ways = MaskKind { causal: false, ..kind };
+    if kind.sliding && context.window_means.as_deref().is_some_and(names_sides) {
+        return vec![(both_ways, 0.0)];
+    }
     // A mask of keys alone says nothing of causality; the slot it is made for does.
     let decoder = context.api_has(&["transformers", "generate", "causal", "gpt", "llama"]) && context.side.is_some();
     let encoder = context.role == Role::KeyPadding && !decoder && context.past.is_empty() && !kind.sliding && !kind.chunked && !kind.packed;

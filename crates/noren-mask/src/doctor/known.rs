@@ -32,7 +32,7 @@ pub(crate) const IDS: &[&str] = &["input_ids", "ids", "token_ids", "tokens"];
 pub(crate) const SEGMENTS: &[&str] = &["segment_ids", "segments", "document_ids", "doc_ids", "documents", "seq_ids", "sequence_ids"];
 pub(crate) const POSITIONS: &[&str] = &["position_ids", "positions", "pos_ids"];
 const LENGTHS: &[&str] = &["lengths", "seq_lens", "seqlens", "seq_lengths"];
-const PADDING: &[&str] = &["attention_mask", "padding_mask", "key_padding", "valid"];
+const PADDING: &[&str] = &["attention_mask", "padding_mask", "key_padding", "valid", "real"];
 const KV_POSITIONS: &[&str] = &["kv_positions", "key_positions", "cache_positions", "slot_positions", "kv_pos", "k_positions"];
 const Q_POSITIONS: &[&str] = &["query_positions", "q_positions", "query_pos", "cache_position", "q_pos"];
 const ENCODER_IDS: &[&str] = &["encoder_input_ids", "encoder_ids", "source_ids", "src_ids", "memory_ids"];
@@ -80,7 +80,7 @@ pub(crate) struct Sizes {
 /// The declared batch size and the tokens in a row.
 pub(crate) fn declared(companions: &Companions<'_>, context: &Context) -> (Option<usize>, Option<usize>) {
     let of = |names: &[&str]| companions.get(names).map(Values::shape).filter(|s| s.len() == 2).map(|s| (s[0], s[1]));
-    let tokens = of(IDS).or_else(|| of(ENCODER_IDS)).or_else(|| of(SEGMENTS)).or_else(|| of(POSITIONS)).or_else(|| of(BLOCKS));
+    let tokens = of(IDS).or_else(|| of(ENCODER_IDS)).or_else(|| of(SEGMENTS)).or_else(|| of(POSITIONS)).or_else(|| of(BLOCKS)).or_else(|| of(PADDING)).or_else(|| of(ENCODER_PADDING));
     let one = |names: &[&str]| companions.get(names).map(Values::shape).filter(|s| s.len() == 1).map(|s| s[0]);
     let lengths = one(LENGTHS).or_else(|| one(ENCODER_LENGTHS)).or((context.lengths.len() > 1).then_some(context.lengths.len()));
     let alone = one(IDS).or_else(|| one(SEGMENTS));

@@ -408,14 +408,15 @@ impl Plane {
     /// Other lengths than there are.
     fn lengths(&self, right: &Intent, valid: &[Vec<u64>], extra: u64, missing: u64) -> ((&'static str, String), f64) {
         let past = right.past.iter().copied().max().unwrap_or(0);
-        if extra == 0 && past > 0 && right.k_positions.is_none() {
-            return (
-                (
-                    "stale_decode_mask",
-                    format!("{missing} real key(s) are hidden: the padding mask was not extended when the cache grew"),
-                ),
-                1.1,
-            );
+        // Every new token is hidden: a mask of the cache alone.
+        let new_hidden = |b: usize| {
+            let start = super::intent::number(&right.past, b).max(0) as usize;
+            (start..(start + right.q_len).min(right.kv_len)).all(|k| bit(&self.hidden[b], k) || !bit(row(valid, b), k))
+        };
+        let stale = extra == 0 || (0..right.batch).all(new_hidden);
+        if past > 0 && missing > 0 && stale && right.k_positions.is_none() {
+            let text = format!("{missing} real key(s) are hidden: the padding mask was not extended when the cache grew");
+            return (("stale_decode_mask", text), 1.1);
         }
         let runs = (0..right.batch).all(|b| is_run(&self.seen[b]));
         let text = |what: &str| format!("{what}: {extra} padding key(s) visible, {missing} real key(s) hidden");

@@ -1,7 +1,7 @@
 //! One known mistake in a healthy scene.
 
 use super::Dice;
-use super::scene::{Code, Family, Scene, encode};
+use super::scene::{Code, Family, PadRows, Scene, Told, encode};
 use noren_mask::Keep;
 use noren_mask::doctor::{Dtype, Numbers, Patient, Values};
 use serde_json::json;
@@ -96,7 +96,7 @@ use Family::{
 
 fn inverted(dice: &mut Dice, n: usize) -> Option<Sick> {
     let mut right = scene(dice, n, &[Causal, Bidirectional, Packed, Sliding, Prefix, Cached, Cross]);
-    right.pads_self = false;
+    right.pad_rows = PadRows::AsTheRule;
     if right.family == Bidirectional && !right.padding || right.family == Cross && !right.padding {
         return None;
     }
@@ -175,7 +175,7 @@ fn fill(dice: &mut Dice, n: usize) -> Option<Sick> {
         return None;
     }
     let fill = dice.pick(&[1e-9, -1e-9, 1e9, -1.0, -10.0, -100.0, -1000.0, f64::INFINITY]);
-    right.pads_self = false;
+    right.pad_rows = PadRows::AsTheRule;
     right.code = Code::Additive(fill, Dtype::F32);
     let meant = right.keep();
     (meant.count() < meant.cells().count() as u64).then(|| {
@@ -191,7 +191,7 @@ fn empty_rows(dice: &mut Dice, n: usize) -> Option<Sick> {
     }
     right.left = true;
     right.tokens_again(dice);
-    right.pads_self = false;
+    right.pad_rows = PadRows::AsTheRule;
     right.code = Code::Additive(f64::NEG_INFINITY, dice.pick(&[Dtype::F32, Dtype::F16]));
     let meant = right.keep();
     Some(Sick { patient: right.patient(&meant, dice), classes: &["fully_masked_row"], scene: right, meant })
@@ -232,7 +232,7 @@ fn float01(dice: &mut Dice, n: usize) -> Option<Sick> {
         return None;
     }
     right.code = Code::Additive(0.0, Dtype::F32);
-    right.pads_self = false;
+    right.pad_rows = PadRows::AsTheRule;
     let meant = right.keep();
     let cells: Vec<f32> = meant.cells().map(|c| f32::from(u8::from(c))).collect();
     let values = Values::floats(&meant.dims(), cells).ok()?;
@@ -334,7 +334,7 @@ fn positions(dice: &mut Dice, n: usize) -> Option<Sick> {
 fn stale_decode(dice: &mut Dice, n: usize) -> Option<Sick> {
     let mut right = scene(dice, n, &[Cached]);
     right.declare_kind = true;
-    right.said_ids = true;
+    right.told = Told::Ids;
     right.code = Code::KeepInt;
     right.context.insert("api".into(), json!("transformers.attention_mask"));
     right.context.insert("role".into(), json!("key_padding"));
@@ -350,7 +350,7 @@ fn stale_decode(dice: &mut Dice, n: usize) -> Option<Sick> {
 
 fn unwritten(dice: &mut Dice, n: usize) -> Option<Sick> {
     let mut right = scene(dice, n, &[StaticCache]);
-    right.said_ids = false;
+    right.told = Told::Nothing;
     let (meant, written) = (right.keep(), right.past + right.q);
     let cells = Keep::from_fn(meant.dims(), |[b, h, i, j]| meant.get([b, h, i, j]) || j >= written);
     differ(&right, &meant, &cells).then(|| Sick { patient: right.patient(&cells, dice), classes: &["unwritten_cache_visible"], scene: right, meant })
@@ -553,7 +553,7 @@ fn row_zero(dice: &mut Dice, n: usize) -> Option<Sick> {
     if right.batch < 2 || right.segments.is_none() && (!right.padding || right.lengths[0] == right.k) {
         return None;
     }
-    right.said_ids = true;
+    right.told = Told::Ids;
     let mut wrong = right.clone();
     wrong.lengths = vec![right.lengths[0]; right.batch];
     wrong.segments = right.segments.as_ref().map(|s| vec![s[0].clone(); right.batch]);
@@ -562,7 +562,7 @@ fn row_zero(dice: &mut Dice, n: usize) -> Option<Sick> {
 
 fn holes(dice: &mut Dice, n: usize) -> Option<Sick> {
     let mut right = scene(dice, n, &[KeysCausal, KeysBoth]);
-    right.said_ids = true;
+    right.told = Told::Ids;
     right.pad_id = right.eos_id;
     right.tokens_again(dice);
     let eos = right.eos_id;
@@ -600,7 +600,7 @@ fn stale(dice: &mut Dice, n: usize) -> Option<Sick> {
 
 /// A right mask with labels beside it.
 fn with_labels(mut right: Scene, labels: Vec<i64>, dice: &mut Dice, classes: &'static [&'static str]) -> Option<Sick> {
-    right.said_ids = true;
+    right.told = Told::Ids;
     right.companions.push(("labels".into(), Values::ints(&[right.batch, right.k], labels).ok()?));
     right.context.insert("eos_token_id".into(), json!(right.eos_id));
     let (meant, cells) = (right.keep(), right.stored());
@@ -648,7 +648,7 @@ fn completion(dice: &mut Dice, n: usize) -> Option<Sick> {
     let mut right = scene(dice, n, &[Causal]);
     right.padding = false;
     right.lengths = vec![right.k; right.batch];
-    right.said_ids = true;
+    right.told = Told::Ids;
     right.tokens_again(dice);
     let end = dice.of(2, 6);
     let ids: Vec<i64> = (0..right.batch * 9).map(|at| if at % 9 == end { right.eos_id } else if at % 9 < end { 50 } else { 0 }).collect();
@@ -668,7 +668,7 @@ fn pooling(dice: &mut Dice, n: usize) -> Option<Sick> {
     if !right.padding {
         return None;
     }
-    right.said_ids = true;
+    right.told = Told::Ids;
     let width = 4;
     let hidden: Vec<f32> = (0..right.batch * right.k * width).map(|_| noise(dice)).collect();
     let at = |b: usize, j: usize, d: usize| hidden[(b * right.k + j) * width + d];
@@ -707,8 +707,8 @@ fn multi_hop(dice: &mut Dice, n: usize) -> Option<Sick> {
     let mut right = scene(dice, n, &[Causal]);
     (right.padding, right.left) = (false, false);
     right.lengths = vec![right.k; right.batch];
-    right.said_ids = false;
-    let (secret, output) = (dice.of(0, 3), dice.of(6, right.k - 1));
+    right.told = Told::Nothing;
+    let (secret, output) = (dice.of(0, 2), dice.of(4, right.k - 1));
     right.context.insert("redactions".into(), json!([{ "keys": [secret], "queries": [output] }]));
     right.context.insert("layers".into(), json!(dice.of(2, 6)));
     let open = right.keep();
