@@ -15,6 +15,14 @@ causal & documents([3, 2])
 import os as _os
 
 from ._attention import attention as attention
+from ._doctor import (
+    Finding as Finding,
+    Recognised as Recognised,
+    Report as Report,
+    check as check,
+    check_classes as check_classes,
+    recognise as recognise,
+)
 from ._noren import (
     Array as Array,
     BoundMask as BoundMask,
