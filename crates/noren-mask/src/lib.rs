@@ -57,6 +57,7 @@ mod eval;
 mod explain;
 mod export;
 mod facts;
+pub mod flow;
 mod frame;
 pub mod interval;
 mod json;
