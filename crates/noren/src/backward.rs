@@ -172,9 +172,10 @@ pub fn attention_backward_into<T: Element>(
         dv: T::shared(dv),
         wanted: Wanted { arrays, sinks },
         threads: options.threads.unwrap_or(threads).min(threads),
+        stop: options.stop,
     };
     pass.compute_on(level);
-    Ok(())
+    options.finished()
 }
 
 /// Refuses what does not fit the plan.

@@ -98,7 +98,7 @@ struct Queue {
     through: Vec<AtomicU32>,
     /// The first entry of `through` for each `[batch, head]`.
     first: Vec<usize>,
-    /// Set when a thread panics, which others would wait for.
+    /// Set when a thread panics, which others would wait for, or the call is stopped.
     given_up: AtomicBool,
     keys: usize,
 }
@@ -139,6 +139,9 @@ pub(super) fn run<S: Simd>(s: S, work: &Backward<'_>, threads: usize) {
         let mut scratch = Scratch::<S>::new(keys.min(shape.kv_len().next_multiple_of(S::LANES)), context.widths::<S>());
         while let Some(item) = queue.items.get(queue.next.fetch_add(1, Ordering::Relaxed)) {
             s.run(Item { work, queue: &queue, item: *item, scratch: &mut scratch });
+            if work.stopped() {
+                queue.given_up.store(true, Ordering::Relaxed);
+            }
             if queue.given_up.load(Ordering::Relaxed) {
                 break;
             }

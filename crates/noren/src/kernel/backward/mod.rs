@@ -38,7 +38,7 @@ use crate::Dtype;
 use noren_mask::Plan;
 use std::cell::Cell;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Rows with a larger log-sum-exp are careful: at half of it an `f32` has 2e-6.
 const CAREFUL: f32 = 64.0;
@@ -92,6 +92,8 @@ pub(crate) struct Backward<'a> {
     pub(crate) dv: SharedRows<'a>,
     pub(crate) wanted: Wanted<'a>,
     pub(crate) threads: usize,
+    /// Set when nobody wants the result any more.
+    pub(crate) stop: Option<&'a AtomicBool>,
 }
 
 impl Task for Backward<'_> {
@@ -113,11 +115,18 @@ impl Task for Backward<'_> {
         self.context.stats = walk::stats(&self.context, threads);
         walk::refine(s, &mut self.context, threads);
         items::run(s, &self, threads);
+        if self.stopped() {
+            return;
+        }
         walk::modifiers(s, &self.context, self.wanted, threads);
     }
 }
 
 impl Backward<'_> {
+    fn stopped(&self) -> bool {
+        self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
+    }
+
     /// Not generic, so that the kernels are compiled with this crate and not again with every crate that calls it.
     pub(crate) fn compute_on(self, level: Level) {
         level.run(self);
