@@ -1,8 +1,10 @@
 //! The command `noren`: show, plan, explain and compare attention masks, and compute masked attention.
 
 mod args;
+mod arrays;
 mod attend;
 mod bench;
+mod check;
 mod diff;
 mod explain;
 mod failure;
@@ -44,6 +46,7 @@ Examples:
   noren plan 'sliding(4096) | causal & keys(0..4)' --len 1048576
   noren explain 'causal & padding' --lengths 9,5 --at 1,0,8,7
   noren diff 'causal & window(left=3)' 'sliding(4)'
+  noren check mask.npy -d kind=causal
   noren attend
   noren attend qkv.safetensors --mask 'causal & padding' --lengths 5,3 -o out.safetensors
   noren bench --quick
@@ -64,6 +67,8 @@ enum Command {
     Explain(explain::ExplainArgs),
     /// Compare two masks; exit code 0 when cells and scores are the same, 1 when not
     Diff(diff::DiffArgs),
+    /// Say what is wrong with a mask in a file, and repair it; exit code 0 when healthy, 1 when not
+    Check(check::CheckArgs),
     /// Compute masked attention over tensors in a file, or over an example that comes with this program
     Attend(attend::AttendArgs),
     /// Measure the limits of this machine, and how much of them attention reaches
@@ -109,6 +114,7 @@ fn run(cli: &Cli) -> Result<Verdict> {
         Command::Plan(args) => plan::run(args, &mut screen),
         Command::Explain(args) => explain::run(args, &mut screen),
         Command::Diff(args) => diff::run(args, &mut screen),
+        Command::Check(args) => check::run(args, &mut screen),
         Command::Attend(args) => attend::run(args, &mut screen),
         Command::Bench(args) => bench::run(args, &mut screen),
         Command::Completions { shell } => {

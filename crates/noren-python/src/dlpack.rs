@@ -311,20 +311,25 @@ impl Tensor {
 
     /// Calls `each` with every value in order, as a number.
     pub(crate) fn for_each(&self, mut each: impl FnMut(f64)) {
+        let Some((n, rows)) = self.shape.split_last() else {
+            // SAFETY: an array without dimensions holds one value.
+            return unsafe { self.kind.each(self.data, 1, 0, &mut each) };
+        };
         if self.is_empty() {
             return;
         }
-        let mut at = vec![0usize; self.shape.len()];
+        let stride = self.strides[rows.len()];
+        let mut at = vec![0usize; rows.len()];
         loop {
             let offset: isize = at.iter().zip(&self.strides).map(|(i, stride)| *i as isize * stride).sum();
-            // SAFETY: `at` is inside the shape.
-            each(unsafe { self.kind.get(self.data, offset) });
+            // SAFETY: `at` is inside the shape, and so are the `n` values of the last dimension.
+            unsafe { self.kind.each(self.data.wrapping_offset(offset * self.kind.bytes()), *n, stride, &mut each) };
             let mut dim = at.len();
             loop {
                 let Some(next) = dim.checked_sub(1) else { return };
                 dim = next;
                 at[dim] += 1;
-                if at[dim] < self.shape[dim] {
+                if at[dim] < rows[dim] {
                     break;
                 }
                 at[dim] = 0;
@@ -346,28 +351,48 @@ impl Kind {
         }
     }
 
-    /// The value at `offset` values from `data`.
+    /// Size of a value.
+    fn bytes(self) -> isize {
+        match self {
+            Kind::Int(bits) | Kind::Uint(bits) => isize::from(bits / 8),
+            Kind::Float(Dtype::F32) => 4,
+            Kind::Float(_) => 2,
+            Kind::Double => 8,
+            Kind::Bool => 1,
+        }
+    }
+
+    /// Calls `each` with `n` values, `stride` values apart, from `data` on.
     ///
     /// # Safety
-    /// There is one of this kind.
-    unsafe fn get(self, data: *const u8, offset: isize) -> f64 {
+    /// There are as many of this kind.
+    unsafe fn each(self, data: *const u8, n: usize, stride: isize, each: &mut impl FnMut(f64)) {
         // SAFETY: promised by the caller; values may lie anywhere.
         unsafe {
             match self {
-                Kind::Int(8) => f64::from(data.cast::<i8>().offset(offset).read_unaligned()),
-                Kind::Int(16) => f64::from(data.cast::<i16>().offset(offset).read_unaligned()),
-                Kind::Int(32) => f64::from(data.cast::<i32>().offset(offset).read_unaligned()),
-                Kind::Int(_) => data.cast::<i64>().offset(offset).read_unaligned() as f64,
-                Kind::Uint(8) | Kind::Bool => f64::from(data.offset(offset).read()),
-                Kind::Uint(16) => f64::from(data.cast::<u16>().offset(offset).read_unaligned()),
-                Kind::Uint(32) => f64::from(data.cast::<u32>().offset(offset).read_unaligned()),
-                Kind::Uint(_) => data.cast::<u64>().offset(offset).read_unaligned() as f64,
-                Kind::Float(Dtype::F32) => f64::from(data.cast::<f32>().offset(offset).read_unaligned()),
-                Kind::Float(Dtype::F16) => data.cast::<f16>().offset(offset).read_unaligned().to_f64(),
-                Kind::Float(Dtype::Bf16) => data.cast::<bf16>().offset(offset).read_unaligned().to_f64(),
-                Kind::Double => data.cast::<f64>().offset(offset).read_unaligned(),
+                Kind::Int(8) => walk(data.cast::<i8>(), n, stride, |x| each(f64::from(x))),
+                Kind::Int(16) => walk(data.cast::<i16>(), n, stride, |x| each(f64::from(x))),
+                Kind::Int(32) => walk(data.cast::<i32>(), n, stride, |x| each(f64::from(x))),
+                Kind::Int(_) => walk(data.cast::<i64>(), n, stride, |x| each(x as f64)),
+                Kind::Uint(8) | Kind::Bool => walk(data, n, stride, |x| each(f64::from(x))),
+                Kind::Uint(16) => walk(data.cast::<u16>(), n, stride, |x| each(f64::from(x))),
+                Kind::Uint(32) => walk(data.cast::<u32>(), n, stride, |x| each(f64::from(x))),
+                Kind::Uint(_) => walk(data.cast::<u64>(), n, stride, |x| each(x as f64)),
+                Kind::Float(Dtype::F32) => walk(data.cast::<f32>(), n, stride, |x| each(f64::from(x))),
+                Kind::Float(Dtype::F16) => walk(data.cast::<f16>(), n, stride, |x| each(x.to_f64())),
+                Kind::Float(Dtype::Bf16) => walk(data.cast::<bf16>(), n, stride, |x| each(x.to_f64())),
+                Kind::Double => walk(data.cast::<f64>(), n, stride, each),
             }
         }
+    }
+}
+
+/// # Safety
+/// `n` values lie `stride` apart from `data` on.
+unsafe fn walk<T: Copy>(data: *const T, n: usize, stride: isize, mut each: impl FnMut(T)) {
+    for i in 0..n as isize {
+        // SAFETY: promised by the caller.
+        each(unsafe { data.offset(i * stride).read_unaligned() });
     }
 }
 

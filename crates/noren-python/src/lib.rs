@@ -7,7 +7,9 @@ mod atoms;
 mod attention;
 mod bound;
 mod dlpack;
+mod doctor;
 mod error;
+mod export;
 mod facts;
 mod mask;
 mod values;
@@ -37,6 +39,14 @@ fn _noren(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(attention::weights, module)?,
         wrap_pyfunction!(attention::levels, module)?,
         wrap_pyfunction!(attention::after_fork, module)?,
+        wrap_pyfunction!(export::patterns, module)?,
+        wrap_pyfunction!(export::row_runs, module)?,
+        wrap_pyfunction!(export::masked_rows, module)?,
+        wrap_pyfunction!(export::blocks, module)?,
+        wrap_pyfunction!(export::slices, module)?,
+        wrap_pyfunction!(doctor::check, module)?,
+        wrap_pyfunction!(doctor::classes, module)?,
+        wrap_pyfunction!(doctor::recognise, module)?,
     ] {
         module.add_function(function)?;
     }

@@ -2,6 +2,7 @@
 
 use super::catalogue;
 use crate::keep::Keep;
+use crate::{Array, Error, Facts, Shape, TerminalOptions, atoms};
 use serde::Serialize;
 use std::fmt;
 
@@ -104,6 +105,29 @@ impl Report {
             }
         }
         classes
+    }
+}
+
+impl Report {
+    /// A picture of the given cells with the wrong ones marked: `+` is visible and should not be, `-` the reverse. `None`
+    /// where there is nothing to compare.
+    ///
+    /// # Errors
+    /// A width that leaves no room.
+    pub fn picture(&self, options: &TerminalOptions) -> Result<Option<String>, Error> {
+        let (Some(given), Some(fixed)) = (&self.given, &self.fixed) else { return Ok(None) };
+        if given.dims() != fixed.dims() {
+            return Ok(None);
+        }
+        let [batch, heads, q_len, kv_len] = given.dims();
+        let shape = Shape::cross(q_len, kv_len).batch(batch).heads(heads);
+        let bound = |name: &str, keep: &Keep| {
+            let cells: Vec<bool> = keep.cells().collect();
+            let facts = Facts::new().array(name, Array::keep(&keep.dims(), &cells)?);
+            atoms::dense(name).bind(&shape, &facts)
+        };
+        let (fixed, given) = (bound("repaired", fixed)?, bound("given", given)?);
+        fixed.picture_of_difference(&given).max_panels(4).to_terminal(options).map(Some)
     }
 }
 
