@@ -10,6 +10,7 @@ mod explain;
 mod failure;
 mod flow;
 mod infer;
+mod model;
 mod output;
 mod plan;
 mod show;
@@ -52,6 +53,9 @@ Examples:
   noren flow 'sliding(1024)' causal --layers 32 --len 131072 --token 131071
   noren attend
   noren attend qkv.safetensors --mask 'causal & padding' --lengths 5,3 -o out.safetensors
+  noren run --model llama --input tokens.safetensors --generate 12 -o out.safetensors
+  noren embed --model all-MiniLM-L6-v2 lines.txt -o vectors.npy
+  noren inspect --model gemma2
   noren bench --quick
 
 Masks are put in quotes, because the shell has its own meaning for & | ! and parentheses.
@@ -78,6 +82,14 @@ enum Command {
     Verify(verify::VerifyArgs),
     /// Compute masked attention over tensors in a file, or over an example that comes with this program
     Attend(attend::AttendArgs),
+    /// Run a model over tokens in a file
+    Run(model::run::RunArgs),
+    /// One vector for each line of a text
+    Embed(model::embed::EmbedArgs),
+    /// Continue prompts
+    Generate(model::generate::GenerateArgs),
+    /// Show what each layer of a model may read
+    Inspect(model::inspect::InspectArgs),
     /// Measure the limits of this machine, and how much of them attention reaches
     Bench(bench::BenchArgs),
     /// Print a completion script for a shell
@@ -125,6 +137,10 @@ fn run(cli: &Cli) -> Result<Verdict> {
         Command::Flow(args) => flow::run(args, &mut screen),
         Command::Verify(args) => verify::run(args, &mut screen),
         Command::Attend(args) => attend::run(args, &mut screen),
+        Command::Run(args) => model::run::run(args, &mut screen),
+        Command::Embed(args) => model::embed::run(args, &mut screen),
+        Command::Generate(args) => model::generate::run(args, &mut screen),
+        Command::Inspect(args) => model::inspect::run(args, &mut screen),
         Command::Bench(args) => bench::run(args, &mut screen),
         Command::Completions { shell } => {
             let mut script = Vec::new();
