@@ -70,11 +70,20 @@ impl Embedder {
     /// # Errors
     /// A text without tokens, and what the tokenizer refuses.
     pub fn tokens(&self, text: &str) -> Result<Vec<u32>> {
+        Ok(self.encode(text)?.0)
+    }
+
+    /// [`tokens`](Self::tokens), and how many there were too many.
+    ///
+    /// # Errors
+    /// As [`tokens`](Self::tokens).
+    pub fn encode(&self, text: &str) -> Result<(Vec<u32>, usize)> {
         let refuse = |problem: String| Error::input("the text", format!("{} bytes", text.len()), problem);
         let encoded = self.tokenizer.encode_fast(text, true).map_err(|e| refuse(format!("it has no tokens: {e}")))?;
         let mut ids = encoded.get_ids().to_vec();
-        if ids.len() > self.most_tokens {
-            // The last special token closes a text that was cut too.
+        let too_many = ids.len().saturating_sub(self.most_tokens);
+        if too_many > 0 {
+            // The last special tokens close a text that was cut too.
             let special = encoded.get_special_tokens_mask().iter().rev().take_while(|special| **special == 1).count();
             let special = special.min(self.most_tokens);
             ids.drain(self.most_tokens - special..ids.len() - special);
@@ -82,7 +91,7 @@ impl Embedder {
         if ids.is_empty() {
             return Err(refuse("it has no tokens: give a text of at least one".to_owned()));
         }
-        Ok(ids)
+        Ok((ids, too_many))
     }
 
     /// The vectors of texts given as tokens, in their order: packed into passes of about `budget` tokens, several at once.

@@ -24,6 +24,8 @@ pub struct GenerateOptions {
     pub prefill_chunk: usize,
     /// What the model's masks must know: labels of a prompt's tokens, say. Each of the prompts is a batch row.
     pub facts: Facts,
+    /// What a T5's decoder begins with, for each prompt; its start token unless given.
+    pub begins: Option<Vec<Vec<u32>>>,
 }
 
 impl Default for GenerateOptions {
@@ -34,6 +36,7 @@ impl Default for GenerateOptions {
             stop: Vec::new(),
             prefill_chunk: 512,
             facts: Facts::new(),
+            begins: None,
         }
     }
 }
@@ -109,6 +112,10 @@ pub fn generate(
         done: vec![options.new_tokens == 0; prompts.len()],
     };
     let cache_bytes = match model {
+        Model::Decoder(_) if options.begins.is_some() => {
+            let expected = "the model has no decoder that reads an encoder: leave it out";
+            return Err(Error::input("what the decoder begins with", "given", expected));
+        }
         Model::Decoder(decoder) => {
             if options.new_tokens > 0 {
                 // The last token is chosen, but never read.
@@ -116,7 +123,15 @@ pub fn generate(
             }
             decoder_loop(decoder, prompts, &mut loops)?
         }
-        Model::T5(t5) => t5_loop(t5, prompts, &mut loops)?,
+        Model::T5(t5) => {
+            let begins = options.begins.clone().unwrap_or_else(|| vec![vec![t5.config().start]; prompts.len()]);
+            if begins.len() != prompts.len() || begins.iter().any(Vec::is_empty) {
+                let expected = format!("give one text of at least one token for each of {} prompts", prompts.len());
+                return Err(Error::input("what the decoder begins with", format!("{begins:?}"), expected));
+            }
+            model.check_ids(&begins)?;
+            t5_loop(t5, prompts, &begins, &mut loops)?
+        }
         Model::Bert(_) => {
             return Err(Error::input("the model", "an encoder", "only causal language models and T5 continue texts"));
         }
@@ -238,8 +253,8 @@ impl Packed {
     }
 }
 
-/// The loop of an encoder with a decoder; returns the bytes of the decoder's caches.
-fn t5_loop(model: &T5, prompts: &[Vec<u32>], loops: &mut Loop<'_>) -> Result<usize> {
+/// The loop of an encoder with a decoder, which reads `begins` first; returns the bytes of the decoder's caches.
+fn t5_loop(model: &T5, prompts: &[Vec<u32>], begins: &[Vec<u32>], loops: &mut Loop<'_>) -> Result<usize> {
     let config = model.config();
     let (rows, heads) = (prompts.len(), config.heads);
     let batch = Batch::padded(prompts, 0, noren::Side::Right)?.facts(loops.options.facts.clone());
@@ -255,27 +270,28 @@ fn t5_loop(model: &T5, prompts: &[Vec<u32>], loops: &mut Loop<'_>) -> Result<usi
         heads,
         kv_heads: heads,
         head_dim: config.head_dim,
-        capacity: loops.options.new_tokens.max(1),
+        capacity: begins.iter().map(Vec::len).max().unwrap_or(0) + loops.options.new_tokens,
         ahead: 1,
         dtype: encoded.dtype(),
     };
     let mut cache = StackCache::new(&of_decoder.mask, Facts::new(), &shape)?;
-    let all: Vec<usize> = (0..rows).collect();
-    let mut last = vec![config.start; rows];
-    while !loops.is_done() {
+    for step in 0.. {
+        if loops.is_done() {
+            break;
+        }
+        // All sequences go one token further, those whose beginning is over by the token that was chosen.
+        let next = |row: usize| begins[row].get(step).or(loops.tokens[row].last()).copied().unwrap_or(config.start);
+        let ids = Tensor::from_iter((0..rows).map(next), encoded.device())?.unsqueeze(1)?;
         cache.begin(CacheStep::Each(1));
         let (mut pass, _) = Pass::new(Call::default());
         pass.cached(Stack::Decoder, &mut cache);
         let across = Shape::cross(1, batch.len()).batch(rows).heads(heads);
         pass.planned(Stack::Cross, Planner::cross(&of_cross.mask, &batch, across)?);
-        let ids = Tensor::new(&last[..], encoded.device())?.unsqueeze(1)?;
         let hidden = model.decode(&ids, &keys, &mut pass)?;
-        let logits = model.logits(&hidden)?.squeeze(1)?;
-        let going: Vec<usize> = all.iter().copied().filter(|row| !loops.done[*row]).collect();
-        let wanted: Vec<u32> = going.iter().map(|row| *row as u32).collect();
-        loops.choose(&going, &logits.index_select(&Tensor::new(wanted, encoded.device())?, 0)?)?;
-        for (last, made) in last.iter_mut().zip(&loops.tokens) {
-            *last = made.last().copied().unwrap_or(*last);
+        let ready: Vec<usize> = (0..rows).filter(|row| !loops.done[*row] && step + 1 >= begins[*row].len()).collect();
+        if !ready.is_empty() {
+            let at: Vec<(usize, usize)> = ready.iter().map(|row| (*row, 0)).collect();
+            loops.choose(&ready, &model.logits(&rows_at(&hidden, &at)?)?)?;
         }
     }
     Ok(cache.bytes())

@@ -1,11 +1,14 @@
-//! The command `noren`: show, plan, explain and compare attention masks, and compute masked attention.
+//! The command `noren`: show, plan, explain, compare, diagnose and prove attention masks, and compute masked attention.
 
 mod args;
+mod arrays;
 mod attend;
 mod bench;
+mod check;
 mod diff;
 mod explain;
 mod failure;
+mod flow;
 mod infer;
 mod model;
 mod output;
@@ -15,6 +18,7 @@ mod target;
 mod tensors;
 mod text;
 mod train;
+mod verify;
 
 use crate::failure::{Failure, Result};
 use crate::output::{BAD, Color, DIM, Screen, paint};
@@ -47,6 +51,8 @@ Examples:
   noren plan 'sliding(4096) | causal & keys(0..4)' --len 1048576
   noren explain 'causal & padding' --lengths 9,5 --at 1,0,8,7
   noren diff 'causal & window(left=3)' 'sliding(4)'
+  noren check mask.npy -d kind=causal
+  noren flow 'sliding(1024)' causal --layers 32 --len 131072 --token 131071
   noren attend
   noren attend qkv.safetensors --mask 'causal & padding' --lengths 5,3 -o out.safetensors
   noren run --model llama --input tokens.safetensors --generate 12 -o out.safetensors
@@ -70,6 +76,12 @@ enum Command {
     Explain(explain::ExplainArgs),
     /// Compare two masks; exit code 0 when cells and scores are the same, 1 when not
     Diff(diff::DiffArgs),
+    /// Say what is wrong with a mask in a file, and repair it; exit code 0 when healthy, 1 when not
+    Check(check::CheckArgs),
+    /// Say which tokens can reach which outputs over several layers, and whether a policy holds; exit code 0 when it does
+    Flow(flow::FlowArgs),
+    /// Check a certificate of `noren flow` again; exit code 0 when its policy holds, 2 when it cannot be trusted
+    Verify(verify::VerifyArgs),
     /// Compute masked attention over tensors in a file, or over an example that comes with this program
     Attend(attend::AttendArgs),
     /// Run a model over a text, the whole way: tokens, mask, attention, what comes out, what is hidden; or over tokens in a file
@@ -125,6 +137,9 @@ fn run(cli: &Cli) -> Result<Verdict> {
         Command::Plan(args) => plan::run(args, &mut screen),
         Command::Explain(args) => explain::run(args, &mut screen),
         Command::Diff(args) => diff::run(args, &mut screen),
+        Command::Check(args) => check::run(args, &mut screen),
+        Command::Flow(args) => flow::run(args, &mut screen),
+        Command::Verify(args) => verify::run(args, &mut screen),
         Command::Attend(args) => attend::run(args, &mut screen),
         Command::Run(args) => model::run::run(args, &mut screen),
         Command::Embed(args) => model::embed::run(args, &mut screen),

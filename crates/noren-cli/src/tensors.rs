@@ -3,7 +3,9 @@
 //! The format: 8 bytes, the length of a JSON header, little endian; the header, `name -> dtype, shape, data_offsets`; the
 //! data. Tensors must follow one another without gaps or overlaps, up to the end of the file.
 
+use crate::arrays::{Kind, Stored};
 use crate::failure::{Failure, Result};
+use noren_mask::doctor::Values;
 use safetensors::Dtype;
 use safetensors::tensor::Metadata;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
@@ -135,6 +137,36 @@ impl<R: Read + Seek> TensorFile<R> {
             left -= n;
         }
         Ok(Tensor { shape, data })
+    }
+}
+
+impl<R: Read + Seek> TensorFile<R> {
+    /// Reads one tensor of any type of numbers.
+    pub(crate) fn read_values(&mut self, tensor: &str) -> Result<Values> {
+        let Some(info) = self.header.info(tensor) else {
+            return Err(Failure::new(format!("{}: there is no tensor {tensor:?}", self.name)));
+        };
+        let (kind, width) = match info.dtype {
+            Dtype::BOOL => (Kind::Bool, 1),
+            Dtype::U8 => (Kind::Unsigned, 1),
+            Dtype::I8 => (Kind::Signed, 1),
+            Dtype::U16 => (Kind::Unsigned, 2),
+            Dtype::I16 => (Kind::Signed, 2),
+            Dtype::U32 => (Kind::Unsigned, 4),
+            Dtype::I32 => (Kind::Signed, 4),
+            Dtype::U64 => (Kind::Unsigned, 8),
+            Dtype::I64 => (Kind::Signed, 8),
+            Dtype::F16 => (Kind::Real, 2),
+            Dtype::BF16 => (Kind::Bf16, 2),
+            Dtype::F32 => (Kind::Real, 4),
+            Dtype::F64 => (Kind::Real, 8),
+            other => return Err(Failure::new(format!("{}: tensor {tensor:?} is {other:?}, which is not read", self.name))),
+        };
+        let (shape, from) = (info.shape.clone(), info.data_offsets.0 as u64);
+        let name = format!("{}: tensor {tensor:?}", self.name);
+        let failed = |e: std::io::Error| Failure::new(format!("{name} cannot be read: {e}"));
+        self.reader.seek(SeekFrom::Start(self.start + from)).map_err(failed)?;
+        Stored { kind, width, big_endian: false }.read(&shape, &mut self.reader, &name)
     }
 }
 

@@ -4,7 +4,7 @@ use super::decoder_config::{DecoderConfig, Names};
 use super::parts::{Attention, FeedForward, embed};
 use super::pass::{Pass, Stack};
 use super::rope::Rotary;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::nn::{Linear, Mode, Norm};
 use candle_core::Tensor;
 use candle_nn::{Init, VarBuilder};
@@ -19,7 +19,7 @@ pub struct Decoder {
     learned_positions: Option<Tensor>,
     blocks: Vec<Block>,
     norm: Norm,
-    head: Linear,
+    head: Option<Linear>,
 }
 
 /// Attention and a feed-forward part, each between norms.
@@ -101,9 +101,10 @@ impl Decoder {
         };
         let embeddings = table(config.vocab, names.embeddings)?;
         let learned = config.rope.is_none().then(|| table(config.positions, "wpe")).transpose()?;
-        let head = match config.tied {
-            true => Linear::new(embeddings.clone(), None),
-            false => Linear::load(config.hidden, config.vocab, false, &vb.pp("lm_head"))?,
+        let head = match (config.lm_head, config.tied) {
+            (false, _) => None,
+            (true, true) => Some(Linear::new(embeddings.clone(), None)),
+            (true, false) => Some(Linear::load(config.hidden, config.vocab, false, &vb.pp("lm_head"))?),
         };
         Ok(Decoder {
             declared: config.mask(),
@@ -156,9 +157,14 @@ impl Decoder {
     /// The logits of the next token for states of any leading shape.
     ///
     /// # Errors
-    /// States of another width.
+    /// A model without an output layer, states of another width.
     pub fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
-        let logits = self.head.forward(hidden)?;
+        let Some(head) = &self.head else {
+            let expected =
+                "a causal language model is needed: one whose architectures end in ForCausalLM or LMHeadModel";
+            return Err(Error::input("the model", "without an output layer", expected));
+        };
+        let logits = head.forward(hidden)?;
         Ok(match self.config.logit_softcap {
             Some(cap) => ((logits / cap)?.tanh()? * cap)?,
             None => logits,

@@ -49,6 +49,8 @@ pub struct DecoderConfig {
     pub experts: Option<Experts>,
     /// Biases of the attention's projections.
     pub attention_bias: bool,
+    /// Biases of a gated feed-forward part.
+    pub mlp_bias: bool,
     /// What scores are multiplied by, instead of `1 / sqrt(head_dim)`.
     pub scale: Option<f32>,
     /// Scores are divided by the layer's number too (a choice of GPT-2).
@@ -61,6 +63,8 @@ pub struct DecoderConfig {
     pub embedding_scale: Option<f64>,
     /// A softcap of logits.
     pub logit_softcap: Option<f64>,
+    /// Whether there is an output layer.
+    pub lm_head: bool,
     /// The output layer is the embedding.
     pub tied: bool,
     /// Dropped in training: values between parts, and attention probabilities.
@@ -115,12 +119,14 @@ impl DecoderConfig {
             gated: false,
             experts: None,
             attention_bias: true,
+            mlp_bias: false,
             scale: None,
             scale_by_layer: false,
             softcap: None,
             sinks: false,
             embedding_scale: None,
             logit_softcap: None,
+            lm_head: true,
             tied: true,
             dropout: (0.0, 0.0),
             stop: Vec::new(),
@@ -150,6 +156,9 @@ impl DecoderConfig {
     }
 
     fn read_gpt2(raw: &Raw<'_>) -> Result<Self> {
+        if raw.flag_or("add_cross_attention", false)? {
+            return Err(Error::config("add_cross_attention", true, "a GPT-2 reads itself only here"));
+        }
         let (hidden, layers) = (raw.count("n_embd")?, layers(raw, "n_layer")?);
         let plain =
             Self::gpt2(raw.count("vocab_size")?, hidden, layers, raw.count("n_head")?, raw.count("n_positions")?);
@@ -169,21 +178,24 @@ impl DecoderConfig {
     }
 
     fn read_llama(raw: &Raw<'_>, family: &str) -> Result<Self> {
-        let (hidden, heads, layers) =
-            (raw.count("hidden_size")?, raw.count("num_attention_heads")?, layers(raw, "num_hidden_layers")?);
-        let positions = raw.count("max_position_embeddings")?;
+        if raw.flag_or("use_bidirectional_attention", false)? {
+            return Err(Error::config("use_bidirectional_attention", true, "decoders read what came before here"));
+        }
+        let habits = Habits::of(family);
+        let (hidden, heads) = (raw.count("hidden_size")?, raw.count("num_attention_heads")?);
+        let layers = layers(raw, "num_hidden_layers")?;
+        let positions = raw.count_or("max_position_embeddings", habits.positions)?;
         let gemma = family.starts_with("gemma");
         let plain = Self::llama(raw.count("vocab_size")?, hidden, layers, heads, positions);
-        let activation = if gemma {
-            raw.text_or("hidden_activation", "gelu_pytorch_tanh")?
-        } else {
-            raw.text_or("hidden_act", "silu")?
+        let activation = match gemma {
+            true => raw.text_or("hidden_activation", "gelu_pytorch_tanh")?,
+            false => raw.text_or("hidden_act", "silu")?,
         };
-        let (rope, window_rope) = ropes(raw, family, positions)?;
-        let windows = windows(raw, family, layers)?;
+        let (rope, window_rope) = ropes(raw, family, &habits, positions)?;
+        let (scalar, softcaps) = (habits.scale_of, habits.softcaps);
         Ok(DecoderConfig {
             kv_heads: raw.count_or("num_key_value_heads", heads)?,
-            head_dim: raw.count_or("head_dim", hidden / heads)?,
+            head_dim: raw.count_or("head_dim", habits.head_dim.unwrap_or(hidden / heads))?,
             intermediate: raw.count("intermediate_size")?,
             norm: if gemma { NormKind::RmsPlusOne } else { NormKind::Rms },
             eps: raw.real_or("rms_norm_eps", 1e-6)?,
@@ -191,15 +203,18 @@ impl DecoderConfig {
             qk_norm: matches!(family, "qwen3" | "gemma3_text"),
             rope: Some(rope),
             window_rope,
-            windows,
+            windows: windows(raw, family, &habits, layers)?,
             activation: activation.parse()?,
             experts: if family == "gpt_oss" { Some(experts(raw)?) } else { None },
             attention_bias: raw.flag_or("attention_bias", family == "gpt_oss")?,
-            scale: raw.real_if("query_pre_attn_scalar")?.map(|by| (1.0 / by.sqrt()) as f32),
-            softcap: raw.real_if("attn_logit_softcapping")?.map(|cap| cap as f32),
+            mlp_bias: raw.flag_or("mlp_bias", false)?,
+            scale: raw.real_unless_left_out("query_pre_attn_scalar", scalar)?.map(|by| (1.0 / by.sqrt()) as f32),
+            softcap: raw
+                .real_unless_left_out("attn_logit_softcapping", softcaps.map(|of| of[0]))?
+                .map(|cap| cap as f32),
             sinks: family == "gpt_oss",
             embedding_scale: gemma.then(|| (hidden as f64).sqrt()),
-            logit_softcap: raw.real_if("final_logit_softcapping")?,
+            logit_softcap: raw.real_unless_left_out("final_logit_softcapping", softcaps.map(|of| of[1]))?,
             tied: raw.flag_or("tie_word_embeddings", gemma)?,
             dropout: (0.0, raw.real_or("attention_dropout", 0.0)? as f32),
             stop: raw.ids("eos_token_id"),
@@ -272,6 +287,50 @@ impl DecoderConfig {
     }
 }
 
+/// What a configuration of a family means by leaving a key out; writing `null` is something else.
+#[derive(Clone, Copy, Default)]
+struct Habits {
+    positions: usize,
+    /// The width over the heads unless given.
+    head_dim: Option<usize>,
+    window: Option<usize>,
+    theta: f64,
+    /// What scores are divided by the root of, unless it is the width of a head.
+    scale_of: Option<f64>,
+    /// Of scores and logits.
+    softcaps: Option<[f64; 2]>,
+}
+
+impl Habits {
+    fn of(family: &str) -> Self {
+        let llama = Habits { positions: 2048, theta: 1e4, ..Habits::default() };
+        match family {
+            "mistral" => Habits { positions: 131_072, window: Some(4096), ..llama },
+            "qwen3" => Habits { positions: 32_768, head_dim: Some(128), window: Some(4096), ..llama },
+            "gemma2" => Habits {
+                positions: 8192,
+                head_dim: Some(256),
+                window: Some(4096),
+                scale_of: Some(256.0),
+                softcaps: Some([50.0, 30.0]),
+                ..llama
+            },
+            "gemma3_text" => Habits {
+                positions: 131_072,
+                head_dim: Some(256),
+                window: Some(4096),
+                scale_of: Some(256.0),
+                theta: 1e6,
+                ..llama
+            },
+            "gpt_oss" => {
+                Habits { positions: 131_072, head_dim: Some(64), window: Some(128), theta: 150_000.0, ..llama }
+            }
+            _ => llama,
+        }
+    }
+}
+
 /// More layers than any model has would only take memory.
 fn layers(raw: &Raw<'_>, key: &str) -> Result<usize> {
     match raw.count(key)? {
@@ -281,13 +340,13 @@ fn layers(raw: &Raw<'_>, key: &str) -> Result<usize> {
 }
 
 /// The frequencies of layers that read everything, and of those with a window where they are others.
-fn ropes(raw: &Raw<'_>, family: &str, positions: usize) -> Result<(Rope, Option<Rope>)> {
+fn ropes(raw: &Raw<'_>, family: &str, habits: &Habits, positions: usize) -> Result<(Rope, Option<Rope>)> {
     let by_kind = raw.object("rope_parameters")?;
     let kind = |name: &str| by_kind.as_ref().and_then(|kinds| kinds.object(name).transpose()).transpose();
     if let (Some(full), Some(window)) = (kind("full_attention")?, kind("sliding_attention")?) {
-        return Ok((Rope::of(&full, 1e6, positions)?, Some(Rope::of(&window, 1e4, positions)?)));
+        return Ok((Rope::of(&full, habits.theta, positions)?, Some(Rope::of(&window, 1e4, positions)?)));
     }
-    let rope = Rope::read(raw, positions)?;
+    let rope = Rope::read(raw, habits.theta, positions)?;
     let window = match family {
         "gemma3_text" => Some(Rope::new(raw.real_or("rope_local_base_freq", 10_000.0)?)),
         _ => None,
@@ -296,9 +355,10 @@ fn ropes(raw: &Raw<'_>, family: &str, positions: usize) -> Result<(Rope, Option<
 }
 
 /// The window of each layer: as listed, or by the family's habit.
-fn windows(raw: &Raw<'_>, family: &str, layers: usize) -> Result<Vec<Option<usize>>> {
+fn windows(raw: &Raw<'_>, family: &str, habits: &Habits, layers: usize) -> Result<Vec<Option<usize>>> {
     let used = family != "qwen3" || raw.flag_or("use_sliding_window", false)?;
-    let window = raw.count_if("sliding_window")?.filter(|_| used);
+    let given = if raw.left_out("sliding_window") { habits.window } else { raw.count_if("sliding_window")? };
+    let window = given.filter(|_| used);
     if let Some(list) = raw.get("layer_types") {
         let kind = |value: &serde_json::Value| match value.as_str() {
             Some("full_attention") => Ok(None),
@@ -314,7 +374,8 @@ fn windows(raw: &Raw<'_>, family: &str, layers: usize) -> Result<Vec<Option<usiz
         };
     }
     let pattern = raw.count_or("sliding_window_pattern", raw.count_or("_sliding_window_pattern", 6)?)?;
-    let first = raw.count_or("max_window_layers", layers)?;
+    // 0 is possible here: then all layers have a window.
+    let first = raw.real_or("max_window_layers", 28.0)? as usize;
     let windowed = |layer: usize| match family {
         "mistral" => true,
         "gemma2" | "gpt_oss" => layer.is_multiple_of(2),
@@ -326,11 +387,6 @@ fn windows(raw: &Raw<'_>, family: &str, layers: usize) -> Result<Vec<Option<usiz
 }
 
 fn experts(raw: &Raw<'_>) -> Result<Experts> {
-    if raw.get("quantization_config").is_some() {
-        let expected =
-            "experts stored in four bits are not known here: save the model dequantised, as bfloat16 or float32";
-        return Err(Error::config("quantization_config", "given", expected));
-    }
     Ok(Experts {
         count: raw.count("num_local_experts")?,
         chosen: raw.count_or("num_experts_per_tok", raw.count_or("experts_per_token", 4)?)?,

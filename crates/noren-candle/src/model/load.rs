@@ -33,17 +33,23 @@ impl Config {
         let raw = Raw(object);
         let architecture = object.get("architectures").and_then(|list| list.get(0)).and_then(|name| name.as_str());
         let family = raw.text("model_type")?;
+        if raw.get("quantization_config").is_some() {
+            let expected = "quantised weights are not known here: save the model dequantised, as bfloat16 or float32";
+            return Err(Error::config("quantization_config", "given", expected));
+        }
         let causal = architecture.is_none_or(|name| name.ends_with("ForCausalLM") || name.ends_with("LMHeadModel"));
+        let bare = !causal && architecture.is_some_and(|name| name.ends_with("Model"));
         match family {
             "bert" => Ok(Config::Bert(BertConfig::read(&raw, architecture)?)),
             "t5" if architecture.is_none_or(|name| name == "T5ForConditionalGeneration") => {
                 Ok(Config::T5(T5Config::read(&raw)?))
             }
-            family if DECODERS.contains(&family) && causal => Ok(Config::Decoder(DecoderConfig::read(&raw, family)?)),
+            family if DECODERS.contains(&family) && (causal || bare) => {
+                Ok(Config::Decoder(DecoderConfig { lm_head: causal, ..DecoderConfig::read(&raw, family)? }))
+            }
             family if DECODERS.contains(&family) || family == "t5" => {
                 let given = format!("{:?}", architecture.unwrap_or_default());
-                let expected =
-                    "of this model_type only the causal language model (T5: T5ForConditionalGeneration) is known";
+                let expected = "of this model_type the causal language model and the bare one (T5: T5ForConditionalGeneration) are known";
                 Err(Error::config("architectures", given, expected))
             }
             other => {
@@ -129,15 +135,25 @@ fn read_tensors(folder: &Path, dtype: DType) -> Result<HashMap<String, Tensor>> 
             let loaded = loaded
                 .map_err(|e| Error::file(&file, format!("tensor {name:?} cannot be read: {}", first_line(&e))))?;
             let loaded = if loaded.dtype().is_float() { loaded.to_dtype(dtype)? } else { loaded };
-            all.insert(name.to_owned(), loaded);
+            all.insert(current_name(name), loaded);
         }
-        if let Some(missing) = wanted.iter().flatten().find(|name| !all.contains_key(*name)) {
+        if let Some(missing) = wanted.iter().flatten().find(|name| !all.contains_key(&current_name(name))) {
             let problem =
                 format!("has no tensor {missing:?}, which the index places here: the files do not belong together");
             return Err(Error::file(&file, problem));
         }
     }
     Ok(all)
+}
+
+/// Checkpoints from TensorFlow call the weight and the bias of a layer norm gamma and beta.
+fn current_name(name: &str) -> String {
+    for (old, new) in [(".LayerNorm.gamma", ".LayerNorm.weight"), (".LayerNorm.beta", ".LayerNorm.bias")] {
+        if let Some(place) = name.strip_suffix(old) {
+            return format!("{place}{new}");
+        }
+    }
+    name.to_owned()
 }
 
 /// The files of a checkpoint, each with the names that the index places in it, sorted.

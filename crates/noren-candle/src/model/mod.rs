@@ -190,7 +190,7 @@ impl Model {
             }
             Model::Decoder(model) => {
                 let hidden = run_decoder(model, batch, call)?;
-                let logits = Some(model.logits(&hidden)?);
+                let logits = model.config().lm_head.then(|| model.logits(&hidden)).transpose()?;
                 Ok(Output { last_hidden_state: hidden, logits, pooler_output: None })
             }
             Model::Bert(model) => {

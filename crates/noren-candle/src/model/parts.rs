@@ -116,10 +116,11 @@ impl FeedForward {
         if !config.gated {
             return Self::new_plain(config, vb);
         }
+        let load = |inputs, outputs, name| Linear::load(inputs, outputs, config.mlp_bias, &vb.pp(name));
         Ok(FeedForward::Gated {
-            gate: Linear::load(hidden, intermediate, false, &vb.pp("gate_proj"))?,
-            up: Linear::load(hidden, intermediate, false, &vb.pp("up_proj"))?,
-            down: Linear::load(intermediate, hidden, false, &vb.pp("down_proj"))?,
+            gate: load(hidden, intermediate, "gate_proj")?,
+            up: load(hidden, intermediate, "up_proj")?,
+            down: load(intermediate, hidden, "down_proj")?,
             activation,
         })
     }

@@ -59,16 +59,14 @@ impl Rope {
     }
 
     /// Reads `rope_parameters`, or the older `rope_theta` and `rope_scaling`.
-    pub(crate) fn read(raw: &Raw<'_>, positions: usize) -> Result<Self> {
+    pub(crate) fn read(raw: &Raw<'_>, theta: f64, positions: usize) -> Result<Self> {
         let parameters = match raw.object("rope_parameters")? {
             Some(parameters) => Some(parameters),
             None => raw.object("rope_scaling")?,
         };
-        let theta = raw.real_or("rope_theta", 10_000.0)?;
-        match parameters {
-            Some(parameters) => Self::of(&parameters, theta, positions),
-            None => Ok(Rope::new(theta)),
-        }
+        let theta = raw.real_or("rope_theta", theta)?;
+        let none = serde_json::Map::new();
+        Self::of(&parameters.unwrap_or(Raw(&none)), theta, positions)
     }
 
     /// Reads the parameters of one kind of layers.
@@ -86,7 +84,8 @@ impl Rope {
         };
         let kind = parameters.text_or("rope_type", parameters.text_or("type", "default")?)?;
         let scaling = match kind {
-            "default" => RopeScaling::None,
+            // Dynamic scaling begins beyond the positions, and longer texts are refused.
+            "default" | "dynamic" => RopeScaling::None,
             "linear" => RopeScaling::Linear { factor: factor()? },
             "llama3" => RopeScaling::Llama3 {
                 factor: factor()?,
@@ -103,7 +102,7 @@ impl Rope {
                 attention: yarn_attention(parameters, factor()?)?,
             },
             other => {
-                let expected = "known are default, linear, llama3 and yarn";
+                let expected = "known are default, dynamic, linear, llama3 and yarn";
                 return Err(Error::config("rope_type", format!("{other:?}"), expected));
             }
         };
@@ -219,7 +218,10 @@ mod tests {
     #[test]
     fn unknown_scalings_are_refused() {
         let json: serde_json::Value = serde_json::json!({"rope_scaling": {"rope_type": "longrope", "factor": 2.0}});
-        let error = Rope::read(&Raw(json.as_object().unwrap()), 128).unwrap_err().to_string();
-        assert_eq!(error, "config.json: rope_type is \"longrope\": known are default, linear, llama3 and yarn");
+        let error = Rope::read(&Raw(json.as_object().unwrap()), 1e4, 128).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "config.json: rope_type is \"longrope\": known are default, dynamic, linear, llama3 and yarn"
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! `noren embed`: one vector for each line of a text.
 
-use super::part::Part;
+use super::hub;
+use super::part::{Part, mark};
 use super::vectors::{Form, write_json};
 use crate::Verdict;
 use crate::failure::{Failure, Result};
@@ -10,17 +11,18 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use noren_candle::embed::Embedder;
 use rayon::prelude::*;
+use std::cell::Cell;
 use std::io::{BufRead, BufReader, IsTerminal};
 use std::path::{Path, PathBuf};
 
 /// Lines that are read, computed and kept together.
-const LINES: usize = 2048;
+const LINES: usize = 512;
 
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct EmbedArgs {
-    /// Folder of a model: config.json, model.safetensors and tokenizer.json
-    #[arg(long, value_name = "DIR")]
+    /// Folder of a model, or its name on the Hugging Face hub: config.json, model.safetensors and tokenizer.json
+    #[arg(long, value_name = "DIR|NAME")]
     model: PathBuf,
     /// Text, one line for each vector; - or nothing reads standard input
     #[arg(value_name = "FILE")]
@@ -50,7 +52,8 @@ pub(crate) fn run(args: &EmbedArgs, screen: &mut Screen) -> Result<Verdict> {
     let output = output.transpose()?;
     let mut lines = Lines::open(args.input.as_deref())?;
     let hint = "--model takes a folder with config.json, model.safetensors and tokenizer.json";
-    let embedder = with_note("loading the model ...", || Embedder::load(&args.model));
+    let folder = hub::folder(&args.model)?;
+    let embedder = with_note("loading the model ...", || Embedder::load(&folder));
     let embedder = embedder.map_err(|error| Failure::from(error).hint(hint))?;
     let bar = lines.bar();
     let Some((path, form, target)) = output else {
@@ -65,28 +68,18 @@ pub(crate) fn run(args: &EmbedArgs, screen: &mut Screen) -> Result<Verdict> {
         return lines.verdict(&bar);
     };
     let width = embedder.width();
-    let mut part = Part::open(path, &about(args, width), width)?;
-    let mut skip = part.rows();
-    while skip > 0 {
-        // Their vectors stand in the part; bad ones among them are told again.
-        let Some(batch) = lines.next(skip.min(LINES))? else {
-            let message = format!("{} has fewer lines than {}.part has vectors", lines.name, path.display());
-            return Err(Failure::new(message).hint("delete the .part file to begin anew"));
-        };
-        batch.iter().for_each(|line| lines.check(&embedder, line));
-        skip -= batch.len();
-        bar.inc(batch.len() as u64);
-    }
+    let mut part = Part::open(path, &about(&folder), width)?;
+    lines.skip(&embedder, &part, path, &bar)?;
     while let Some(batch) = lines.next(LINES)? {
         let vectors = lines.embed(&embedder, &batch, args.budget)?;
-        part.append(&vectors)?;
+        part.append(&batch.iter().map(|line| mark(&line.bytes)).collect::<Vec<_>>(), &vectors)?;
         bar.inc(batch.len() as u64);
     }
-    if part.rows() == 0 {
+    let rows = part.marks().len();
+    if rows == 0 {
         part.remove()?;
         return Err(Failure::new(format!("{}: there are no lines", lines.name)));
     }
-    let rows = part.rows();
     target.write(|out| form.write(&mut part, width, out))?;
     part.remove()?;
     bar.finish_and_clear();
@@ -94,16 +87,19 @@ pub(crate) fn run(args: &EmbedArgs, screen: &mut Screen) -> Result<Verdict> {
     lines.verdict(&bar)
 }
 
-/// What vectors belong to.
-fn about(args: &EmbedArgs, width: usize) -> String {
-    let size = |path: &Path| std::fs::metadata(path).map_or(0, |about| about.len());
-    let input = args.input.as_deref().filter(|path| *path != Path::new("-"));
-    serde_json::json!({
-        "width": width,
-        "weights": size(&args.model.join("model.safetensors")),
-        "text": input.map(size),
-    })
-    .to_string()
+/// What tells a model's folder from another one: names, lengths and times of its files.
+fn about(folder: &Path) -> String {
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut files: Vec<String> = files
+        .filter_map(|file| {
+            let about = std::fs::metadata(file.path()).ok().filter(|about| about.is_file())?;
+            let name = file.file_name().into_string().ok()?;
+            let model = name.ends_with(".json") || name.ends_with(".safetensors");
+            model.then(|| format!("{name} {} {:?}", about.len(), about.modified().ok()))
+        })
+        .collect();
+    files.sort();
+    format!("noren embed 1 {:016x}", mark(files.join("\n").as_bytes()))
 }
 
 /// A line and its number, counted from 1.
@@ -118,14 +114,22 @@ struct Lines {
     len: Option<u64>,
     reader: Box<dyn BufRead>,
     number: u64,
-    bad: std::cell::Cell<u64>,
+    bad: Cell<u64>,
+    cut: Cell<u64>,
 }
 
 impl Lines {
     fn open(path: Option<&Path>) -> Result<Lines> {
         let Some(path) = path.filter(|path| *path != Path::new("-")) else {
             let reader = Box::new(BufReader::new(std::io::stdin()));
-            return Ok(Lines { name: "standard input".to_owned(), len: None, reader, number: 0, bad: 0.into() });
+            return Ok(Lines {
+                name: "standard input".to_owned(),
+                len: None,
+                reader,
+                number: 0,
+                bad: 0.into(),
+                cut: 0.into(),
+            });
         };
         let name = path.display().to_string();
         let failed = |e: std::io::Error| Failure::new(format!("{name}: cannot be read: {e}"));
@@ -133,7 +137,7 @@ impl Lines {
             .split(b'\n')
             .try_fold(0, |n, line| line.map(|_| n + 1));
         let reader = Box::new(BufReader::new(std::fs::File::open(path).map_err(failed)?));
-        Ok(Lines { len: Some(count.map_err(failed)?), name, reader, number: 0, bad: 0.into() })
+        Ok(Lines { len: Some(count.map_err(failed)?), name, reader, number: 0, bad: 0.into(), cut: 0.into() })
     }
 
     /// A bar on standard error, where that is a terminal.
@@ -165,13 +169,45 @@ impl Lines {
         Ok(if lines.is_empty() { None } else { Some(lines) })
     }
 
+    /// Goes past the lines whose vectors are there already; bad ones among them are reported again.
+    fn skip(&mut self, embedder: &Embedder, part: &Part, output: &Path, bar: &ProgressBar) -> Result<()> {
+        let refuse = |problem: String| {
+            let message = format!("{}.part is of another text: {problem}", output.display());
+            Err(Failure::new(message).hint("delete it to begin anew, or give -o another name"))
+        };
+        for marks in part.marks().chunks(LINES) {
+            let lines = self.next(marks.len())?.unwrap_or_default();
+            if lines.len() < marks.len() {
+                return refuse(format!(
+                    "it has {} vectors, {} has {} lines",
+                    part.marks().len(),
+                    self.name,
+                    self.number
+                ));
+            }
+            for (line, known) in lines.iter().zip(marks) {
+                if mark(&line.bytes) != *known {
+                    return refuse(format!("{}, line {} is another one", self.name, line.number));
+                }
+                if let Err(problem) = tokens(embedder, line) {
+                    self.report(line, &problem);
+                }
+            }
+            bar.inc(lines.len() as u64);
+        }
+        Ok(())
+    }
+
     /// The vectors of lines, in their order; of bad ones NaN.
     fn embed(&self, embedder: &Embedder, lines: &[Line], budget: usize) -> Result<Vec<Vec<f32>>> {
         let tokens: Vec<_> = lines.par_iter().map(|line| tokens(embedder, line)).collect();
-        let good: Vec<Vec<u32>> = tokens.iter().filter_map(|tokens| tokens.as_ref().ok().cloned()).collect();
+        let good: Vec<Vec<u32>> = tokens.iter().flatten().map(|(ids, _)| ids.clone()).collect();
         let mut vectors = embedder.embed(&good, budget)?.into_iter();
-        let vector = |(line, tokens): (&Line, std::result::Result<Vec<u32>, String>)| match tokens {
-            Ok(_) => vectors.next().unwrap_or_default(),
+        let vector = |(line, tokens): (&Line, Tokens)| match tokens {
+            Ok((_, too_many)) => {
+                self.cut.set(self.cut.get() + u64::from(too_many > 0));
+                vectors.next().unwrap_or_default()
+            }
             Err(problem) => {
                 self.report(line, &problem);
                 vec![f32::NAN; embedder.width()]
@@ -181,12 +217,6 @@ impl Lines {
     }
 
     /// Reports a line that has no vector.
-    fn check(&self, embedder: &Embedder, line: &Line) {
-        if let Err(problem) = tokens(embedder, line) {
-            self.report(line, &problem);
-        }
-    }
-
     fn report(&self, line: &Line, problem: &str) {
         self.bad.set(self.bad.get() + 1);
         anstream::eprintln!("{} {}, line {}: {problem}", paint(DIM, "no vector:"), self.name, line.number);
@@ -195,15 +225,21 @@ impl Lines {
     /// Exit code 1 where a line was bad.
     fn verdict(&self, bar: &ProgressBar) -> Result<Verdict> {
         bar.finish_and_clear();
+        let cut = self.cut.get();
+        if cut > 0 {
+            anstream::eprintln!("{} {cut} lines are longer than the model takes, and were cut", paint(DIM, "note:"));
+        }
         Ok(if self.bad.get() == 0 { Verdict::Yes } else { Verdict::No })
     }
 }
 
-/// The tokens of a line, or what is wrong with it.
-fn tokens(embedder: &Embedder, line: &Line) -> std::result::Result<Vec<u32>, String> {
+/// The tokens of a line and how many there were too many, or what is wrong with the line.
+type Tokens = std::result::Result<(Vec<u32>, usize), String>;
+
+fn tokens(embedder: &Embedder, line: &Line) -> Tokens {
     match std::str::from_utf8(&line.bytes) {
         Ok(text) if text.trim().is_empty() => Err("it is empty".to_owned()),
-        Ok(text) => embedder.tokens(text).map_err(|error| error.to_string()),
+        Ok(text) => embedder.encode(text).map_err(|error| error.to_string()),
         Err(error) => Err(format!("it is no UTF-8 from byte {} on", error.valid_up_to())),
     }
 }

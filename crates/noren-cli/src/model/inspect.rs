@@ -13,8 +13,8 @@ use std::path::PathBuf;
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct InspectArgs {
-    /// Folder of a model; only config.json is read
-    #[arg(long, value_name = "DIR")]
+    /// Folder of a model, or its name on the Hugging Face hub; only config.json is read
+    #[arg(long, value_name = "DIR|NAME")]
     model: PathBuf,
     /// Tokens in the pictures
     #[arg(long, short = 'n', value_name = "N", default_value_t = 16)]
@@ -31,7 +31,7 @@ Examples:
 
 pub(crate) fn run(args: &InspectArgs, screen: &mut Screen) -> Result<Verdict> {
     let hint = "--model takes a folder with config.json, as save_pretrained writes it";
-    let config = Config::load(&args.model).map_err(|error| Failure::from(error).hint(hint))?;
+    let config = Config::load(&super::hub::folder(&args.model)?).map_err(|error| Failure::from(error).hint(hint))?;
     // Masks are declared by the configuration alone: weights of 0 stand for those in the file.
     let small = shrink(config);
     let model = Model::new(&small, &VarBuilder::zeros(DType::F32, &Device::Cpu))?;

@@ -2,9 +2,11 @@
 
 pub(crate) mod embed;
 pub(crate) mod generate;
+pub(crate) mod hub;
 pub(crate) mod inspect;
 mod part;
 pub(crate) mod run;
+mod tokens;
 mod vectors;
 
 use crate::failure::{Failure, Result};
@@ -25,8 +27,8 @@ fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().to_owned()
 }
 
-/// Loads a model and tells how to mend what is wrong with it.
-pub(crate) fn load(folder: &Path) -> Result<Model> {
+/// Loads a model from a folder, or by its name on the hub, and tells how to mend what is wrong with it.
+pub(crate) fn load(given: &Path) -> Result<Model> {
     let hint = "--model takes a folder with config.json and model.safetensors, as save_pretrained writes them";
-    Model::load(folder).map_err(|error| Failure::from(error).hint(hint))
+    Model::load(hub::folder(given)?).map_err(|error| Failure::from(error).hint(hint))
 }

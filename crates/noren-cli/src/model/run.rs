@@ -4,25 +4,25 @@
 //! `crate::text`.
 
 use super::load;
+use super::tokens::Tokens;
 use crate::Verdict;
 use crate::failure::{Failure, Result};
 use crate::output::{Screen, with_note};
 use crate::target::Target;
 use crate::text::{self, TextArgs};
 use clap::Args;
-use noren_candle::candle_core::{DType, Device, Tensor, safetensors as tensor_files};
+use noren_candle::candle_core::{DType, Device, Tensor};
 use noren_candle::generate::{GenerateOptions, generate};
 use noren_candle::model::{Batch, Call, Model, Output};
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 #[derive(Args, Debug)]
 #[command(after_help = examples())]
 pub(crate) struct RunArgs {
     #[command(flatten)]
     text: TextArgs,
-    /// Folder of a model [default: over a text, the small model in this program]
-    #[arg(long, value_name = "DIR")]
+    /// Folder of a model, or its name on the Hugging Face hub [default: over a text, the small model in this program]
+    #[arg(long, value_name = "DIR|NAME")]
     model: Option<PathBuf>,
     /// Safetensors file with input_ids [batch, length], and perhaps attention_mask and decoder_input_ids
     #[arg(long, short, value_name = "FILE", conflicts_with_all = ["text", "mask", "hide", "word", "layer", "head", "json"])]
@@ -39,7 +39,8 @@ const TENSORS: &str = "\
 With --input, reads whole numbers:
   input_ids          [batch, length]
   attention_mask     [batch, length], 1 where a token is real; padding may stand at either end
-  decoder_input_ids  [batch, length], for models with an encoder and a decoder
+  decoder_input_ids  [batch, length], for models with an encoder and a decoder; without them the start token
+  token_type_ids     [batch, length], for BERT
 Writes 32-bit floats, as the architecture has them:
   logits             [batch, length, vocab], or [batch, classes]
   last_hidden_state  [batch, length, hidden]
@@ -69,11 +70,11 @@ pub(crate) fn run(args: &RunArgs, screen: &mut Screen) -> Result<Verdict> {
         return Err(Failure::new(format!("{} is missing", missing.join(" and "))).hint(hint));
     };
     let target = Target::new(output)?;
-    let (batch, decoder) = read(input)?;
+    let tokens = Tokens::read(input)?;
     let model = with_note("loading the model ...", || load(folder))?;
-    let mut tensors = with_note("computing ...", || forward(&model, &batch, decoder.as_ref()))?;
+    let mut tensors = with_note("computing ...", || forward(&model, &tokens))?;
     if let Some(new_tokens) = args.generate {
-        let made = with_note("generating ...", || continued(&model, &batch, new_tokens))?;
+        let made = with_note("generating ...", || continued(&model, &tokens, new_tokens))?;
         tensors.push(("generated", made));
     }
     write(&target, &tensors)?;
@@ -83,31 +84,10 @@ pub(crate) fn run(args: &RunArgs, screen: &mut Screen) -> Result<Verdict> {
     Ok(Verdict::Yes)
 }
 
-/// The tokens of a file, and those for a decoder where it has them.
-fn read(path: &Path) -> Result<(Batch, Option<Batch>)> {
-    let hint = "--input takes a safetensors file with input_ids, whole numbers [batch, length]";
-    let refuse = |problem: String| Failure::new(format!("{}: {problem}", path.display())).hint(hint);
-    let bytes = std::fs::read(path).map_err(|e| refuse(format!("cannot be read: {e}")))?;
-    // The crate that reads such files checks the header before anything else.
-    let found = safetensors::SafeTensors::deserialize(&bytes)
-        .map_err(|e| refuse(format!("not a safetensors file, or cut off: {e}")))?;
-    let mut tensors = HashMap::new();
-    for (name, tensor) in found.iter() {
-        if ["input_ids", "attention_mask", "decoder_input_ids"].contains(&name) {
-            let tensor = tensor_files::Load::load(&tensor, &Device::Cpu);
-            tensors.insert(name, tensor.map_err(|e| refuse(format!("{name} cannot be read: {e}")))?);
-        }
-    }
-    let Some(ids) = tensors.get("input_ids") else { return Err(refuse("there is no tensor \"input_ids\"".to_owned())) };
-    let named = |error: noren_candle::Error| Failure::from(error).of(path.display());
-    let batch = Batch::from_tensors(ids, tensors.get("attention_mask")).map_err(named)?;
-    let decoder = tensors.get("decoder_input_ids").map(|ids| Batch::from_tensors(ids, None)).transpose();
-    Ok((batch, decoder.map_err(named)?))
-}
-
 /// Everything that the architecture has, as 32-bit floats.
-fn forward(model: &Model, batch: &Batch, decoder: Option<&Batch>) -> Result<Vec<(&'static str, Tensor)>> {
-    let Output { last_hidden_state, logits, pooler_output } = model.forward_with(batch, decoder, Call::default())?;
+fn forward(model: &Model, Tokens { batch, decoder }: &Tokens) -> Result<Vec<(&'static str, Tensor)>> {
+    let Output { last_hidden_state, logits, pooler_output } =
+        model.forward_with(batch, decoder.as_ref(), Call::default())?;
     let all = [("logits", logits), ("last_hidden_state", Some(last_hidden_state)), ("pooler_output", pooler_output)];
     let mut given = Vec::new();
     for (name, tensor) in all {
@@ -119,12 +99,18 @@ fn forward(model: &Model, batch: &Batch, decoder: Option<&Batch>) -> Result<Vec<
 }
 
 /// The tokens that follow each row, all `new_tokens` of them whatever they are.
-fn continued(model: &Model, batch: &Batch, new_tokens: usize) -> Result<Tensor> {
+fn continued(model: &Model, Tokens { batch, decoder }: &Tokens, new_tokens: usize) -> Result<Tensor> {
     if new_tokens == 0 {
         return Err(Failure::new("--generate is 0: give at least 1, or leave it out"));
     }
-    let options = GenerateOptions { new_tokens, ..GenerateOptions::default() };
-    let rows = generate(model, &batch.real_ids(), &options, &mut |_| true)?.tokens;
+    let prompts = batch.real_ids();
+    if let Some(row) = prompts.iter().position(Vec::is_empty) {
+        let problem = format!("row {row} of attention_mask has no real token: there is nothing to continue");
+        return Err(Failure::new(problem));
+    }
+    let begins = decoder.as_ref().map(Batch::real_ids);
+    let options = GenerateOptions { new_tokens, begins, ..GenerateOptions::default() };
+    let rows = generate(model, &prompts, &options, &mut |_| true)?.tokens;
     let ids: Vec<i64> = rows.iter().flatten().map(|id| i64::from(*id)).collect();
     Ok(Tensor::from_vec(ids, (rows.len(), new_tokens), &Device::Cpu).map_err(noren_candle::Error::from)?)
 }

@@ -32,7 +32,7 @@ impl Form {
 
     /// Writes all vectors of a part.
     pub(crate) fn write(self, part: &mut Part, width: usize, out: &mut dyn Write) -> IoResult<()> {
-        let rows = part.rows();
+        let rows = part.marks().len();
         match self {
             Form::Npy => {
                 let dict = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {width}), }}");
@@ -54,10 +54,8 @@ impl Form {
                 part.copy(|bytes| out.write_all(bytes))
             }
             Form::Jsonl => part.copy(|bytes| {
-                bytes.chunks_exact(4 * width).try_for_each(|row| {
-                    let row = row.as_chunks().0.iter().map(|x| f32::from_le_bytes(*x)).collect::<Vec<_>>();
-                    write_json(&row, out)
-                })
+                let row = bytes.as_chunks().0.iter().map(|x| f32::from_le_bytes(*x)).collect::<Vec<_>>();
+                write_json(&row, out)
             }),
         }
     }

@@ -1,6 +1,7 @@
 //! [`Source`]: a model with its tokenizer, from a folder or the one in the program.
 
 use crate::failure::{Failure, Result};
+use crate::model::hub;
 use crate::output::with_note;
 use noren_candle::candle_core::{DType, Device};
 use noren_candle::candle_nn::VarBuilder;
@@ -20,9 +21,10 @@ pub(crate) struct Source {
     pub(crate) tokenizer: Box<dyn Tokenizer>,
 }
 
-/// The model of a folder, or the embedded one.
-pub(crate) fn load(folder: Option<&Path>) -> Result<Source> {
-    let Some(folder) = folder else { return embedded() };
+/// The model of a folder or of the hub, or the embedded one.
+pub(crate) fn load(given: Option<&Path>) -> Result<Source> {
+    let Some(given) = given else { return embedded() };
+    let folder = &hub::folder(given)?;
     let hint = "--model takes a folder with config.json, model.safetensors and tokenizer.json, as save_pretrained writes them";
     let model = with_note("loading the model ...", || Model::load(folder));
     let model = model.map_err(|error| Failure::from(error).hint(hint))?;
@@ -33,7 +35,7 @@ pub(crate) fn load(folder: Option<&Path>) -> Result<Source> {
         let problem = format!("tokenizer.json has {tokens} tokens, the model knows {known}");
         return Err(Failure::new(format!("{}: {problem}", folder.display())).hint("take both from the same place"));
     }
-    Ok(Source { name: folder.display().to_string(), model, tokenizer: Box::new(tokenizer) })
+    Ok(Source { name: given.display().to_string(), model, tokenizer: Box::new(tokenizer) })
 }
 
 fn embedded() -> Result<Source> {

@@ -1,0 +1,251 @@
+//! `noren check`: what is wrong with a mask that somebody else made.
+
+use crate::Verdict;
+use crate::args::{FactArgs, ShapeArgs, bind};
+use crate::arrays::{read_all, read_one, write_npy};
+use crate::failure::{Failure, Result};
+use crate::infer::Sizes;
+use crate::output::{BAD, DIM, GOOD, STRONG, Screen, paint};
+use crate::target::Target;
+use clap::Args;
+use noren_mask::TerminalOptions;
+use noren_mask::doctor::{Context, Patient, Report, Severity};
+use serde_json::{Map, Value, json};
+use std::path::{Path, PathBuf};
+
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct CheckArgs {
+    /// The mask: npy, npz or safetensors; of several arrays the one called `mask`, the others stand beside it
+    #[arg(required_unless_present = "cases")]
+    file: Option<PathBuf>,
+    /// An array beside the mask: input_ids=ids.npy (also position_ids, segment_ids, lengths, labels, hidden, pooled, ...)
+    #[arg(long = "with", value_name = "NAME=FILE")]
+    with: Vec<String>,
+    /// What is declared: kind=causal, past_len=16, window=4, pad_token_id=0, convention=keep_bool, api=sdpa, ...
+    #[arg(long, short, value_name = "KEY=VALUE")]
+    declare: Vec<String>,
+    /// The same as a JSON object in a file
+    #[arg(long, value_name = "FILE")]
+    context: Option<PathBuf>,
+    /// The mask that was meant, in full: then nothing is guessed
+    #[arg(long, value_name = "MASK")]
+    meant: Option<String>,
+    /// Write the repaired mask here, as an npy array of truth values (true = may attend)
+    #[arg(long, value_name = "FILE")]
+    fixed: Option<PathBuf>,
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+    /// Diagnose every case of this file
+    #[arg(long, value_name = "FILE", requires = "output", conflicts_with_all = ["file", "meant", "fixed", "json"])]
+    cases: Option<PathBuf>,
+    /// Where the answers to --cases go; repaired masks are written beside it
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    shape: ShapeArgs,
+    #[command(flatten)]
+    facts: FactArgs,
+}
+
+const EXAMPLES: &str = "\
+The exit code is 0 when the mask is healthy, 1 when something is wrong, 2 when the input cannot be used.
+docs/doctor.md has every class of mistake with its picture. Nothing is ever unpickled.
+
+Examples:
+  noren check mask.npy -d kind=causal
+  noren check mask.npy -d kind=causal -d past_len=16 -d convention=additive --with input_ids=ids.npy -d pad_token_id=0
+  noren check batch.npz --context context.json --fixed repaired.npy
+  noren check mask.npy --meant 'causal & padding' --lengths 9,5
+  noren check --cases inputs.json -o preds.json";
+
+/// Larger masks are not drawn.
+const MOST_DRAWN: usize = 1 << 24;
+
+pub(crate) fn run(args: &CheckArgs, screen: &mut Screen) -> Result<Verdict> {
+    if let (Some(cases), Some(output)) = (&args.cases, &args.output) {
+        return run_cases(cases, output, screen);
+    }
+    let Some(file) = &args.file else { return Err(Failure::new("there is no mask: give a file")) };
+    let target = args.fixed.as_deref().map(Target::new).transpose()?;
+    let mut mask = None;
+    let mut beside = Vec::new();
+    let mut all = read_all(file)?;
+    let only = all.len() == 1;
+    for (name, values) in all.drain(..) {
+        match only || name == "mask" {
+            true => mask = Some(values),
+            false => beside.push((name, values)),
+        }
+    }
+    for pair in &args.with {
+        let (name, path) = pair.split_once('=').ok_or_else(|| Failure::new(format!("--with {pair}: give NAME=FILE")))?;
+        beside.push((name.to_string(), read_one(Path::new(path))?));
+    }
+    let mut patient = mask.map_or_else(Patient::without_mask, Patient::new).context(declared(args)?);
+    for (name, values) in beside {
+        patient = patient.companion(name, values);
+    }
+    if let Some(text) = &args.meant {
+        let bound = bind(std::slice::from_ref(text), &args.shape, &args.facts, &Sizes::default())?;
+        patient = patient.meant(&bound.masks[0]);
+    }
+    let report = patient.diagnose()?;
+    if let (Some(target), Some(fixed)) = (&target, &report.fixed) {
+        target.write(|out| write_npy(out, fixed))?;
+    }
+    match args.json {
+        true => screen.json(&as_json(&report))?,
+        false => tell(&report, screen)?,
+    }
+    Ok(if report.sick() { Verdict::No } else { Verdict::Yes })
+}
+
+/// The context of the file and of `--declare`, the latter first.
+fn declared(args: &CheckArgs) -> Result<Context> {
+    let mut map = match &args.context {
+        Some(path) => match read_json(path)? {
+            Value::Object(map) => map,
+            _ => return Err(Failure::new(format!("{}: expected a JSON object", path.display()))),
+        },
+        None => Map::new(),
+    };
+    for pair in &args.declare {
+        let (key, value) = pair.split_once('=').ok_or_else(|| Failure::new(format!("--declare {pair}: give KEY=VALUE")))?;
+        let value = serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_string()));
+        map.insert(key.to_string(), value);
+    }
+    Ok(Context::from_map(&map)?)
+}
+
+fn read_json(path: &Path) -> Result<Value> {
+    let name = path.display();
+    let text = std::fs::read_to_string(path).map_err(|e| Failure::new(format!("{name}: cannot be read: {e}")))?;
+    serde_json::from_str(&text).map_err(|e| Failure::new(format!("{name}: not valid JSON: {e}")))
+}
+
+fn as_json(report: &Report) -> Value {
+    json!({
+        "sick": report.sick(),
+        "classes": report.classes(),
+        "description": report.description,
+        "expression": report.expression,
+        "intended": report.intended,
+        "findings": report.findings,
+        "unknown": report.unknown,
+    })
+}
+
+fn tell(report: &Report, screen: &mut Screen) -> Result<()> {
+    let verdict = match report.sick() {
+        true => paint(BAD, report.classes().join(", ")),
+        false => paint(GOOD, "healthy"),
+    };
+    screen.line(format!("{verdict}: {}", report.description))?;
+    for finding in &report.findings {
+        let word = match finding.severity {
+            Severity::Error => paint(BAD, "error"),
+            Severity::Warning => paint(STRONG, "warning"),
+            Severity::Note => paint(DIM, "note"),
+        };
+        let certainty = format!("{:?}", finding.certainty).to_lowercase();
+        screen.line(format!("\n{word} {} {}", paint(STRONG, finding.class), paint(DIM, format!("({certainty})"))))?;
+        screen.line(format!("  {}", finding.says))?;
+        if finding.wrong_cells > 0 {
+            let cells: Vec<String> = finding.first_cells.iter().map(|[b, h, q, k]| format!("({b}, {h}, {q}, {k})")).collect();
+            screen.line(format!("  {} wrong cells (batch, head, query, key): {} ...", finding.wrong_cells, cells.join(" ")))?;
+        }
+        if finding.severity > Severity::Note {
+            if let Some(repair) = &finding.repair {
+                screen.line(format!("  {} {repair}", paint(DIM, "repair:")))?;
+            }
+            if !finding.cause.is_empty() {
+                screen.line(format!("  {} {}", paint(DIM, "usual cause:"), finding.cause))?;
+            }
+        }
+    }
+    for text in &report.unknown {
+        screen.line(format!("\n{} {text}", paint(DIM, "not known:")))?;
+    }
+    let small = report.given.as_ref().is_some_and(|g| g.dims().iter().product::<usize>() <= MOST_DRAWN);
+    if small && report.sick() {
+        let options = TerminalOptions { color: screen.color, max_width: screen.width, ..TerminalOptions::default() };
+        if let Some(picture) = report.picture(&options)? {
+            screen.text(format!("\n{picture}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Every case of a file in the format of testdata/conformance/doctor.
+fn run_cases(cases: &Path, output: &Path, screen: &mut Screen) -> Result<Verdict> {
+    let target = Target::new(output)?;
+    let Value::Object(all) = read_json(cases)? else {
+        return Err(Failure::new(format!("{}: expected an object of cases", cases.display())));
+    };
+    let folder = cases.parent().unwrap_or(Path::new("."));
+    let beside = output.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let beside = beside.canonicalize().map_err(|e| Failure::new(format!("{}: {e}", beside.display())))?;
+    let mut answers = Map::new();
+    let (mut sick, mut unusable) = (0, 0);
+    for (id, case) in &all {
+        let answer = match one_case(case, folder) {
+            Ok(report) => {
+                sick += usize::from(report.sick());
+                let fixed = match &report.fixed {
+                    Some(fixed) => {
+                        let path = beside.join(format!("{}_fixed.npy", file_stem(id)));
+                        Target::new(&path)?.write(|out| write_npy(out, fixed))?;
+                        json!(path)
+                    }
+                    None => Value::Null,
+                };
+                let classes = if report.sick() { report.classes() } else { vec!["healthy"] };
+                json!({ "sick": report.sick(), "classes": classes, "fixed": fixed })
+            }
+            Err(Failure::Input { message, .. }) => {
+                unusable += 1;
+                json!({ "sick": null, "classes": [], "fixed": null, "error": message })
+            }
+            Err(other) => return Err(other),
+        };
+        answers.insert(id.clone(), answer);
+    }
+    let text = serde_json::to_string_pretty(&answers).map_err(|e| Failure::new(e.to_string()))?;
+    target.write(|out| writeln!(out, "{text}"))?;
+    screen.line(format!("{} cases: {sick} sick, {} healthy, {unusable} unusable", all.len(), all.len() - sick - unusable))?;
+    match (unusable, sick) {
+        (0, 0) => Ok(Verdict::Yes),
+        (0, _) => Ok(Verdict::No),
+        _ => Err(Failure::new(format!("{unusable} of {} cases cannot be used; the answers say why", all.len()))),
+    }
+}
+
+/// A case's name as part of a file's.
+fn file_stem(id: &str) -> String {
+    id.chars().map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect()
+}
+
+fn one_case(case: &Value, folder: &Path) -> Result<Report> {
+    let context = match case.get("context") {
+        Some(Value::Object(map)) => Context::from_map(map)?,
+        _ => Context::default(),
+    };
+    let Some(Value::Object(inputs)) = case.get("inputs") else {
+        return Err(Failure::new("the case has no inputs: expected {\"inputs\": {\"mask\": {\"file\": ...}}, \"context\": {...}}"));
+    };
+    let mut mask = None;
+    let mut beside = Vec::new();
+    for (name, input) in inputs {
+        let file = input.get("file").and_then(Value::as_str).or(input.as_str());
+        let Some(file) = file else { return Err(Failure::new(format!("input {name:?} names no file"))) };
+        let values = read_one(&folder.join(file))?;
+        match name.as_str() {
+            "mask" => mask = Some(values),
+            _ => beside.push((name.clone(), values)),
+        }
+    }
+    let patient = mask.map_or_else(Patient::without_mask, Patient::new).context(context);
+    Ok(beside.into_iter().fold(patient, |p, (name, values)| p.companion(name, values)).diagnose()?)
+}

@@ -1,0 +1,266 @@
+//! [`Keep`]: the cells of a mask as bits, for what looks at masks that somebody else made.
+
+use crate::Error;
+use crate::array::bit_runs;
+use crate::bind::BoundMask;
+use std::ops::Range;
+
+/// Allowed cells, one bit each: `[batch, heads, q_len, kv_len]`, true = may attend.
+///
+/// ```
+/// use noren_mask::Keep;
+/// let keep = Keep::from_fn([1, 1, 2, 3], |[_, _, q, k]| k <= q);
+/// assert!(keep.get([0, 0, 1, 1]) && !keep.get([0, 0, 0, 1]));
+/// assert_eq!(keep.count(), 3);
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Keep {
+    dims: [usize; 4],
+    /// Bit `k % 64` of word `k / 64` of each row; bits beyond `kv_len` are 0.
+    words: Vec<u64>,
+}
+
+impl Keep {
+    /// Nothing allowed.
+    pub fn empty(dims: [usize; 4]) -> Self {
+        let [b, h, q, k] = dims;
+        Keep { dims, words: vec![0; b * h * q * k.div_ceil(64)] }
+    }
+
+    /// The cells that `allowed` says.
+    pub fn from_fn(dims: [usize; 4], allowed: impl Fn([usize; 4]) -> bool) -> Self {
+        let mut keep = Self::empty(dims);
+        let [batch, heads, q_len, kv_len] = dims;
+        for b in 0..batch {
+            for h in 0..heads {
+                for q in 0..q_len {
+                    let row = keep.row_mut(b, h, q);
+                    for k in (0..kv_len).filter(|&k| allowed([b, h, q, k])) {
+                        row[k / 64] |= 1 << (k % 64);
+                    }
+                }
+            }
+        }
+        keep
+    }
+
+    /// From the words of all rows: bit `k % 64` of word `k / 64` of its row is key `k`. Bits beyond `kv_len` are not looked at.
+    ///
+    /// # Errors
+    /// Another number of words than `dims` need.
+    pub fn from_words(dims: [usize; 4], mut words: Vec<u64>) -> Result<Self, Error> {
+        let [b, h, q, k] = dims;
+        let per_row = k.div_ceil(64);
+        let expected = [b, h, q, per_row].iter().map(|&n| n as u128).product::<u128>();
+        if expected != words.len() as u128 {
+            let given = words.len();
+            return Err(Error::fact("cells", format!("{dims:?} need {expected} words of 64 keys, got {given}")));
+        }
+        if k % 64 != 0 {
+            words.chunks_mut(per_row).for_each(|row| row[per_row - 1] &= u64::MAX >> (64 - k % 64));
+        }
+        Ok(Keep { dims, words })
+    }
+
+    /// From cells in row-major order. `cells` must hold as many as `dims` say.
+    pub(crate) fn from_cells(dims: [usize; 4], cells: impl Iterator<Item = bool>) -> Self {
+        let mut keep = Self::empty(dims);
+        let (kv_len, words) = (dims[3], dims[3].div_ceil(64));
+        let (mut row, mut k) = (0, 0);
+        for cell in cells {
+            keep.words[row * words + k / 64] |= u64::from(cell) << (k % 64);
+            k += 1;
+            if k == kv_len {
+                (row, k) = (row + 1, 0);
+            }
+        }
+        keep
+    }
+
+    /// The cells of a bound mask. Heads come one by one only where they differ.
+    pub fn of(bound: &BoundMask) -> Self {
+        let shape = bound.shape();
+        let (batch, heads) = (shape.batch_len(), shape.head_count());
+        let by_head = (0..batch).any(|b| (1..heads).any(|h| bound.pattern_of(b, h) != bound.pattern_of(b, 0)));
+        let dims = [batch, if by_head { heads } else { 1 }, shape.q_len(), shape.kv_len()];
+        let mut keep = Self::empty(dims);
+        let plan = bound.plan();
+        let plan = plan.in_place();
+        let words = dims[3].div_ceil(64);
+        for b in 0..batch {
+            for h in 0..dims[1] {
+                let pattern = &plan.patterns()[plan.pattern_of(b, h)];
+                let from = (b * dims[1] + h) * dims[2] * words;
+                let to = &mut keep.words[from..from + dims[2] * words];
+                pattern.fill_bits(0..dims[2] as u32, 0..dims[3] as u32, to);
+            }
+        }
+        keep
+    }
+
+    /// `[batch, heads, q_len, kv_len]`.
+    pub fn dims(&self) -> [usize; 4] {
+        self.dims
+    }
+
+    /// Whether the cell `[batch, head, query, key]` is allowed.
+    pub fn get(&self, [b, h, q, k]: [usize; 4]) -> bool {
+        self.row(b, h, q)[k / 64] >> (k % 64) & 1 == 1
+    }
+
+    /// All cells in row-major order.
+    pub fn cells(&self) -> impl Iterator<Item = bool> + '_ {
+        let kv_len = self.dims[3];
+        self.words.chunks(kv_len.div_ceil(64).max(1)).flat_map(move |row| (0..kv_len).map(|k| bit(row, k)))
+    }
+
+    /// Number of allowed cells.
+    pub fn count(&self) -> u64 {
+        count(&self.words)
+    }
+
+    /// The words of one query row.
+    pub(crate) fn row(&self, b: usize, h: usize, q: usize) -> &[u64] {
+        let range = self.range(b, h, q);
+        &self.words[range]
+    }
+
+    pub(crate) fn row_mut(&mut self, b: usize, h: usize, q: usize) -> &mut [u64] {
+        let range = self.range(b, h, q);
+        &mut self.words[range]
+    }
+
+    fn range(&self, b: usize, h: usize, q: usize) -> Range<usize> {
+        let words = self.dims[3].div_ceil(64);
+        let row = (b * self.dims[1] + h) * self.dims[2] + q;
+        row * words..(row + 1) * words
+    }
+
+    /// The same cells over more: a dimension of 1 stands for all of `dims`'.
+    pub(crate) fn expand(&self, dims: [usize; 4]) -> Self {
+        if self.dims == dims {
+            return self.clone();
+        }
+        let mut out = Self::empty(dims);
+        let pick = |axis: usize, i: usize| if self.dims[axis] == 1 { 0 } else { i };
+        let whole = row_of(dims[3], 0, dims[3]);
+        for b in 0..dims[0] {
+            for h in 0..dims[1] {
+                for q in 0..dims[2] {
+                    let from = self.row(pick(0, b), pick(1, h), pick(2, q));
+                    if self.dims[3] == dims[3] {
+                        out.row_mut(b, h, q).copy_from_slice(from);
+                    } else if bit(from, 0) {
+                        out.row_mut(b, h, q).copy_from_slice(&whole);
+                    }
+                }
+            }
+        }
+        out
+    }
+
+    /// Queries and keys changed places.
+    pub(crate) fn transposed(&self) -> Self {
+        let [b, h, q, k] = self.dims;
+        let mut out = Self::empty([b, h, k, q]);
+        for b in 0..b {
+            for h in 0..h {
+                for q in 0..q {
+                    bit_runs(self.row(b, h, q), 0, k as u32, |start, end| {
+                        for key in start as usize..end as usize {
+                            out.row_mut(b, h, key)[q / 64] |= 1 << (q % 64);
+                        }
+                    });
+                }
+            }
+        }
+        out
+    }
+
+    /// True when every head's cells are the first one's.
+    pub(crate) fn heads_alike(&self) -> bool {
+        let [batch, heads, q_len, _] = self.dims;
+        (0..batch).all(|b| (1..heads).all(|h| (0..q_len).all(|q| self.row(b, h, q) == self.row(b, 0, q))))
+    }
+}
+
+/// Bit `k` of a row.
+pub(crate) fn bit(row: &[u64], k: usize) -> bool {
+    row[k / 64] >> (k % 64) & 1 == 1
+}
+
+/// Sets bit `k` of a row.
+pub(crate) fn set_bit(row: &mut [u64], k: usize) {
+    row[k / 64] |= 1 << (k % 64);
+}
+
+/// Number of set bits.
+pub(crate) fn count(words: &[u64]) -> u64 {
+    words.iter().map(|w| u64::from(w.count_ones())).sum()
+}
+
+/// A row of `len` bits with `start..end` set.
+pub(crate) fn row_of(len: usize, start: usize, end: usize) -> Vec<u64> {
+    let mut row = vec![0; len.div_ceil(64)];
+    set_range(&mut row, start, end);
+    row
+}
+
+/// Sets bits `start..end`, which may be empty.
+pub(crate) fn set_range(row: &mut [u64], start: usize, end: usize) {
+    if start >= end {
+        return;
+    }
+    let (first, last) = (start / 64, (end - 1) / 64);
+    let (head, tail) = (u64::MAX << (start % 64), u64::MAX >> (63 - (end - 1) % 64));
+    if first == last {
+        row[first] |= head & tail;
+        return;
+    }
+    row[first] |= head;
+    row[first + 1..last].fill(u64::MAX);
+    row[last] |= tail;
+}
+
+/// The first and last set bit.
+pub(crate) fn ends(row: &[u64]) -> Option<(usize, usize)> {
+    let first = row.iter().position(|w| *w != 0)?;
+    let last = row.iter().rposition(|w| *w != 0)?;
+    Some((first * 64 + row[first].trailing_zeros() as usize, last * 64 + 63 - row[last].leading_zeros() as usize))
+}
+
+/// The set bits, ascending.
+pub(crate) fn ones(row: &[u64]) -> impl Iterator<Item = usize> + '_ {
+    row.iter().enumerate().flat_map(|(i, &word)| {
+        std::iter::successors((word != 0).then_some(word), |w| Some(w & (w - 1)).filter(|w| *w != 0))
+            .map(move |w| i * 64 + w.trailing_zeros() as usize)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_of_bits() {
+        for (start, end) in [(0, 0), (0, 1), (3, 64), (63, 65), (0, 128), (64, 130), (129, 130)] {
+            let row = row_of(130, start, end);
+            assert_eq!(ones(&row).collect::<Vec<_>>(), (start..end).collect::<Vec<_>>());
+            assert_eq!(ends(&row), (start < end).then(|| (start, end.wrapping_sub(1))));
+        }
+    }
+
+    #[test]
+    fn transposing_and_expanding() {
+        let keep = Keep::from_fn([2, 1, 3, 70], |[b, _, q, k]| (b + q * 7 + k * 3) % 5 < 2);
+        assert_eq!(keep.transposed().transposed(), keep);
+        let plane = Keep::from_fn([2, 1, 1, 70], |[b, _, _, k]| k < 10 + b);
+        assert_eq!(plane.expand([2, 2, 4, 70]), Keep::from_fn([2, 2, 4, 70], |[b, _, _, k]| k < 10 + b));
+        let column = Keep::from_fn([1, 1, 3, 1], |[_, _, q, _]| q == 1);
+        assert_eq!(column.expand([1, 1, 3, 5]), Keep::from_fn([1, 1, 3, 5], |[_, _, q, _]| q == 1));
+        assert_eq!(Keep::from_cells(keep.dims(), keep.cells()), keep);
+        let loose = keep.words.chunks(2).flat_map(|row| [row[0], row[1] | 1 << 63]).collect();
+        assert_eq!(Keep::from_words(keep.dims(), loose), Ok(keep.clone()));
+        assert!(Keep::from_words(keep.dims(), vec![0; 3]).is_err());
+    }
+}

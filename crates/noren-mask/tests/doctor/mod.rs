@@ -1,0 +1,37 @@
+//! Masks that are right, and the same with one known mistake: an independent source of cases for the doctor.
+
+pub(crate) mod faults;
+pub(crate) mod scene;
+
+/// A small generator: what it gives depends on the seed alone.
+pub(crate) struct Dice {
+    state: u64,
+    /// Scenes in every way that people store and declare masks, not only the usual ones.
+    pub(crate) wild: bool,
+}
+
+impl Dice {
+    pub(crate) fn new(seed: u64, wild: bool) -> Self {
+        Dice { state: seed, wild }
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let x = (self.state ^ (self.state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        x ^ (x >> 31)
+    }
+
+    /// A number from `low` to `high`, both included.
+    pub(crate) fn of(&mut self, low: usize, high: usize) -> usize {
+        low + (self.next() % (high - low + 1) as u64) as usize
+    }
+
+    pub(crate) fn chance(&mut self, percent: u64) -> bool {
+        self.next() % 100 < percent
+    }
+
+    pub(crate) fn pick<T: Copy>(&mut self, list: &[T]) -> T {
+        list[self.of(0, list.len() - 1)]
+    }
+}
