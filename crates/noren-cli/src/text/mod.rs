@@ -18,8 +18,8 @@ use std::io::Read;
 use std::path::Path;
 
 /// What runs where no text is given. Whoever wrote it has many secrets, all of them made up: numbers that nobody has.
-const TEXT: &str = "My dear Jane, write to jane.bennet@longbourn.example or call +44 20 7946 0958 before \
-    the ball at Netherfield; pay the carriage with 4111 1111 1111 1111, and tell nobody but your sister that Mr. Bingley is";
+const TEXT: &str = "Dear Jane, write to jane.bennet@longbourn.example or call +44 20 7946 0958 before the ball; \
+    pay with 4111 1111 1111 1111, and tell nobody that Mr. Bingley is";
 /// Bytes of standard input that are read at most; what is longer than any model's positions need not be read.
 const MOST_BYTES: u64 = 1 << 20;
 
