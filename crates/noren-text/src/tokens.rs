@@ -1,9 +1,10 @@
 //! [`Tokenizer`]: text to tokens with the bytes that each stands for, and back; by bytes, or by a Hugging Face tokenizer.json.
 
 use crate::Error;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::path::Path;
+use std::sync::LazyLock;
 
 /// What a special token is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -178,6 +179,12 @@ fn byte_char(byte: u8) -> char {
     }
 }
 
+/// The bytes that a piece of a byte-level tokenizer stands for.
+fn piece_bytes(piece: &str) -> Option<Vec<u8>> {
+    static BYTES: LazyLock<HashMap<char, u8>> = LazyLock::new(|| (0..=255).map(|b| (byte_char(b), b)).collect());
+    piece.chars().map(|c| BYTES.get(&c).copied()).collect()
+}
+
 /// A Hugging Face tokenizer, from its tokenizer.json.
 #[derive(Clone, Debug)]
 pub struct HfTokenizer {
@@ -231,9 +238,15 @@ impl Tokenizer for HfTokenizer {
         self.inner.decode(ids, true).map_err(Error::tokenizer)
     }
 
-    /// Byte-level pieces are shown with their bytes put together where they are text.
+    /// Byte-level pieces are shown as the text that their bytes are, or as the bytes where they are a part of a character.
     fn token(&self, id: u32) -> Option<String> {
-        let piece = self.inner.id_to_token(id)?;
+        let mut piece = self.inner.id_to_token(id)?;
+        let byte_level = matches!(self.inner.get_decoder(), Some(tokenizers::DecoderWrapper::ByteLevel(_)));
+        if let Some(bytes) = piece_bytes(&piece).filter(|_| byte_level) {
+            let seen = |text: &String| !text.chars().any(|c| c.is_control() && c != '\n');
+            let hex = || bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            piece = String::from_utf8(bytes.clone()).ok().filter(seen).unwrap_or_else(hex);
+        }
         Some(piece.replace(['Ġ', '▁', ' '], "␣").replace(['Ċ', '\n'], "⏎"))
     }
 

@@ -62,6 +62,7 @@ fn the_byte_tokenizer_is_a_hugging_face_tokenizer() {
     }
     for id in 0..262 {
         assert_eq!(other.is_special(id) && id < 260, ByteTokenizer.is_special(id) && id < 260);
+        assert_eq!(ByteTokenizer.token(id), other.token(id), "{id}");
         assert_eq!(ByteTokenizer.token(id).is_some(), id < 260);
     }
 }
