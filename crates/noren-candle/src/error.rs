@@ -10,6 +10,10 @@ pub enum Error {
     #[error(transparent)]
     Noren(#[from] noren::Error),
 
+    /// A tokenizer or training data.
+    #[error(transparent)]
+    Text(#[from] noren_text::Error),
+
     /// The tensor library refuses: shapes, types, memory.
     #[error(transparent)]
     Candle(#[from] candle_core::Error),

@@ -22,6 +22,8 @@ pub struct GenerateOptions {
     pub stop: Vec<u32>,
     /// Tokens of a prompt that are computed at a time: memory goes with them, results do not depend on it.
     pub prefill_chunk: usize,
+    /// What the model's masks must know: labels of a prompt's tokens, say. Each of the prompts is a batch row.
+    pub facts: Facts,
     /// What a T5's decoder begins with, for each prompt; its start token unless given.
     pub begins: Option<Vec<Vec<u32>>>,
 }
@@ -33,6 +35,7 @@ impl Default for GenerateOptions {
             sampling: Sampling::default(),
             stop: Vec::new(),
             prefill_chunk: 512,
+            facts: Facts::new(),
             begins: None,
         }
     }
@@ -171,7 +174,7 @@ impl Loop<'_> {
 fn decoder_loop(model: &Decoder, prompts: &[Vec<u32>], loops: &mut Loop<'_>) -> Result<usize> {
     let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
     let shape = stack_shape(model, prompts.len(), longest, loops.options);
-    let mut cache = StackCache::new(&model.declared.mask, Facts::new(), &shape)?;
+    let mut cache = StackCache::new(&model.declared.mask, loops.options.facts.clone(), &shape)?;
     // What each sequence is still to read, and how much it has read.
     let mut waiting: Vec<&[u32]> = prompts.iter().map(Vec::as_slice).collect();
     let mut held = vec![0usize; prompts.len()];
@@ -254,7 +257,7 @@ impl Packed {
 fn t5_loop(model: &T5, prompts: &[Vec<u32>], begins: &[Vec<u32>], loops: &mut Loop<'_>) -> Result<usize> {
     let config = model.config();
     let (rows, heads) = (prompts.len(), config.heads);
-    let batch = Batch::padded(prompts, 0, noren::Side::Right)?;
+    let batch = Batch::padded(prompts, 0, noren::Side::Right)?.facts(loops.options.facts.clone());
     let [of_encoder, of_decoder, of_cross] = &model.declared;
     let square = Shape::square(batch.len()).batch(rows).heads(heads);
     let (mut pass, _) = Pass::new(Call::default());

@@ -10,6 +10,8 @@ pub mod generate;
 pub mod layers;
 pub mod model;
 pub mod nn;
+mod private;
+pub mod train;
 
 pub use attention::{
     Bias, Options, array_from_additive, array_from_drop, array_from_keep, attention, attention_weights,
@@ -18,3 +20,4 @@ pub use attention::{
 pub use candle_core;
 pub use candle_nn;
 pub use error::{Error, Result};
+pub use private::{Proof, pool_released, prove};

@@ -1,7 +1,7 @@
 //! `noren run`: a model over tokens in a file.
 //!
 //! The command has two forms. This file is the one for programs, `--input`. The one for people, over a text, lives in
-//! `crate::text`: its arguments join [`RunArgs`] by `#[command(flatten)]`, and [`run`] goes there where `--input` is missing.
+//! `crate::text`.
 
 use super::load;
 use super::tokens::Tokens;
@@ -9,6 +9,7 @@ use crate::Verdict;
 use crate::failure::{Failure, Result};
 use crate::output::{Screen, with_note};
 use crate::target::Target;
+use crate::text::{self, TextArgs};
 use clap::Args;
 use noren_candle::candle_core::{DType, Device, Tensor};
 use noren_candle::generate::{GenerateOptions, generate};
@@ -16,24 +17,26 @@ use noren_candle::model::{Batch, Call, Model, Output};
 use std::path::PathBuf;
 
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = examples())]
 pub(crate) struct RunArgs {
-    /// Folder of a model, or its name on the Hugging Face hub: config.json and model.safetensors
+    #[command(flatten)]
+    text: TextArgs,
+    /// Folder of a model, or its name on the Hugging Face hub [default: over a text, the small model in this program]
     #[arg(long, value_name = "DIR|NAME")]
     model: Option<PathBuf>,
     /// Safetensors file with input_ids [batch, length], and perhaps attention_mask and decoder_input_ids
-    #[arg(long, short, value_name = "FILE")]
+    #[arg(long, short, value_name = "FILE", conflicts_with_all = ["text", "mask", "hide", "word", "layer", "head", "json"])]
     input: Option<PathBuf>,
-    /// Tokens to generate for each row, the most probable ones
+    /// Tokens to go on by; with --input the most probable ones [default: 60 over a text]
     #[arg(long, short, value_name = "N")]
     generate: Option<usize>,
-    /// Safetensors file to write
+    /// File to write: a picture (.svg) of a text, safetensors with --input
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 }
 
-const EXAMPLES: &str = "\
-Reads whole numbers:
+const TENSORS: &str = "\
+With --input, reads whole numbers:
   input_ids          [batch, length]
   attention_mask     [batch, length], 1 where a token is real; padding may stand at either end
   decoder_input_ids  [batch, length], for models with an encoder and a decoder; without them the start token
@@ -48,11 +51,20 @@ and with --generate the 64-bit whole numbers
 Examples:
   noren run --model llama --input tokens.safetensors -o out.safetensors
   noren run --model gpt2 --input tokens.safetensors --generate 12 -o out.safetensors";
+/// Tokens by which a text goes on unless said.
+const GOES_ON: usize = 60;
+
+fn examples() -> String {
+    format!("{}\n\n{TENSORS}", text::EXAMPLES)
+}
 
 pub(crate) fn run(args: &RunArgs, screen: &mut Screen) -> Result<Verdict> {
+    if args.input.is_none() {
+        let new_tokens = args.generate.unwrap_or(GOES_ON);
+        return text::run(&args.text, args.model.as_deref(), new_tokens, args.output.as_deref(), screen);
+    }
     let (Some(folder), Some(input), Some(output)) = (&args.model, &args.input, &args.output) else {
-        let missing =
-            [(args.model.is_none(), "--model"), (args.input.is_none(), "--input"), (args.output.is_none(), "-o")];
+        let missing = [(args.model.is_none(), "--model"), (args.output.is_none(), "-o")];
         let missing = missing.iter().filter(|(missing, _)| *missing).map(|(_, name)| *name).collect::<Vec<_>>();
         let hint = "noren run --model DIR --input tokens.safetensors -o out.safetensors";
         return Err(Failure::new(format!("{} is missing", missing.join(" and "))).hint(hint));
