@@ -4,9 +4,9 @@
 
 mod doctor;
 
+use doctor::Dice;
 use doctor::faults::{FAULTS, Sick};
 use doctor::scene::{FAMILIES, Scene};
-use doctor::Dice;
 use noren_mask::Keep;
 use noren_mask::doctor::Report;
 
@@ -25,7 +25,8 @@ fn repaired(sick: &Sick, report: &Report) -> bool {
         return false;
     }
     let cares = |b: usize, i: &usize| sick.scene.cares(b, *i);
-    let same = |n: usize, h: usize, i: usize| (0..k).all(|j| fixed.get([n.min(b - 1), h, i, j]) == meant.get([n, 0, i, j]));
+    let same =
+        |n: usize, h: usize, i: usize| (0..k).all(|j| fixed.get([n.min(b - 1), h, i, j]) == meant.get([n, 0, i, j]));
     (0..batch).all(|n| (0..h).all(|h| (0..q).filter(|i| cares(n, i)).all(|i| same(n, h, i))))
 }
 
@@ -79,7 +80,14 @@ fn known_mistakes(wild: bool) {
         }
     }
     let percent = |n: usize| 100.0 * n as f64 / totals[0] as f64;
-    println!("{:36} {:6} {:8.1} {:8.1} {:8.1}", "all", totals[0], percent(totals[1]), percent(totals[2]), percent(totals[3]));
+    println!(
+        "{:36} {:6} {:8.1} {:8.1} {:8.1}",
+        "all",
+        totals[0],
+        percent(totals[1]),
+        percent(totals[2]),
+        percent(totals[3])
+    );
     assert!(failures.is_empty(), "found less than 95 % of {failures:?}");
     assert!(percent(totals[2]) > 95.0 && percent(totals[3]) > 95.0);
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -185,7 +184,7 @@ class _Run:
         times = dict.fromkeys(wanted, 0.0)
         self._each(seen, times, double=False)
         if self.can_double:
-            with in_double(self.subject.module), ExitStack():
+            with in_double(self.subject.module):
                 self._each(seen, times, double=True)
                 if "layers" in seen:
                     self._look_at_layers(skipped)
@@ -208,21 +207,23 @@ class _Run:
         trial = seen.trial
         try:
             base, other = self._pass(trial.base, double, True), self._pass(trial.other, double, False)
-            found = measure(trial, base, other, keep=not trial.moved, floor=LEAK if double else 1e-3)
-            if double:
-                seen.double = found
-                leaks = found is not None and not trial.moved and not found.difference <= LEAK
-                if leaks and self.subject.module is not None:
-                    seen.where = first_to_differ(self.subject.module, trial, lambda call: self._fresh(call, True))
-            else:
-                seen.own = found
         except Unclear as reason:
             seen.error = str(reason)
-        except Exception as error:  # whatever the model raises is a finding about it, not about us
+            return
+        except Exception as error:  # whatever the model raises is a finding about it
             if double and seen.own is not None:
                 self.why_not = f"no float64 rerun: {_short(error)}"
             else:
                 seen.error = f"the model raised {_short(error)}"
+            return
+        found = measure(trial, base, other, keep=not trial.moved, floor=LEAK if double else 1e-3)
+        if not double:
+            seen.own = found
+            return
+        seen.double = found
+        module = self.subject.module
+        if found is not None and module is not None and not trial.moved and not found.difference <= LEAK:
+            seen.where = first_to_differ(module, trial, lambda call: self._fresh(call, True))
 
     def _pass(self, call: Call, double: bool, keep: bool) -> Output:
         """A pass; those that several trials begin with are kept for a while."""

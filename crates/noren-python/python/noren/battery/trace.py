@@ -127,12 +127,20 @@ def _gap(trial: Trial, a: Tensor, b: Tensor) -> float | None:
 
 
 def _at(trial: Trial, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Both tensors at the places of the stream that they are of, `[batch, length, ...]` or as convolutions have it."""
     streams, others = trial.base.streams(), trial.other.streams()
     for name, stream in streams.items():
         cells: Cells | None = trial.cells.get(name)
-        fits = a.shape[:2] == (stream.batch, stream.length) and b.shape[:2] == (others[name].batch, others[name].length)
-        if cells is not None and fits:
+        if cells is None:
+            continue
+        sizes, other = (stream.batch, stream.length), (others[name].batch, others[name].length)
+        if (a.shape[:2], b.shape[:2]) == (sizes, other):
             return cells.of(a, b)
+        if a.dim() == b.dim() == 3 and (a.shape[::2], b.shape[::2]) == (sizes, other):
+            return cells.of(a.transpose(1, 2), b.transpose(1, 2))
+    pooled = trial.cells.get("pooled")
+    if pooled is not None and a.dim() == b.dim() == 2 and (len(a), len(b)) == (trial.base.main.batch, trial.other.main.batch):
+        return a[pooled.rows], b[pooled.other_rows]
     return None
 
 

@@ -60,7 +60,8 @@ class Cells:
 
     def of(self, base: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
         """`[cells, features]` of both passes."""
-        return base[self.rows, self.at].flatten(1), other[self.other_rows, self.other_at].flatten(1)
+        count = len(self)
+        return base[self.rows, self.at].reshape(count, -1), other[self.other_rows, self.other_at].reshape(count, -1)
 
 
 @dataclass(frozen=True)
@@ -168,8 +169,8 @@ def _judge(trial: Trial, own: Measure | None, double: Measure | None, why_not: s
     if own is None:
         return Verdict.PASS, f"equal in float64 (to {double.difference:.0e})"
     if not own.finite:
-        said = f"outputs are NaN or infinite in {name} and finite in float64: a mask value or a score overflows in {name}"
-        return Verdict.FAIL, said
+        why = f"a value that overflows in {name}, or a row whose keys are all masked, on a path that float64 does not take"
+        return Verdict.FAIL, f"outputs are NaN or infinite in {name} and finite in float64: {why}"
     if own.difference == 0.0:
         return Verdict.PASS, "equal to the bit"
     first, second = _errors(own, double)
