@@ -112,7 +112,8 @@ fn broken_masks_are_caught() {
         let tokens = encode(text, plain.vocab());
         let secret = private(text, kind, &tokens);
         let at = secret.positions();
-        let own = plain.masks()[0].spec.mask.at_layer(0).to_string();
+        // Without windows, out of whose reach a token may be anyway.
+        let own = if stack(&plain) == Stack::Encoder { "full" } else { "causal" };
         let (first, last) = (at[0], at[at.len() - 1]);
         let broken = [
             ("forgets the last token of the secret", format!("{own} - keys({first}..{last})")),
