@@ -109,7 +109,8 @@ def _maker(subject: Subject, vocab: int | Sequence[int] | None, width: int | Non
     config = getattr(subject.module, "config", None)
     if vocab is None and width is None:
         if subject.hugging_face:
-            vocab = int(subject.module.get_input_embeddings().num_embeddings)  # type: ignore[union-attr]
+            model: Any = subject.module
+            vocab = int(model.get_input_embeddings().num_embeddings)
         else:
             attention = [m for m in subject.module.modules() if isinstance(m, nn.MultiheadAttention)] if subject.module else []
             embeds = any(isinstance(m, nn.Embedding) for m in subject.module.modules()) if subject.module else False

@@ -200,7 +200,8 @@ def batch(lab: Lab) -> Trials:
     everything = {"main": Cells.shifted([0], range(lab.length), [1], 0), "pooled": Cells.shifted([0], [0], [1], 0)}
     if call.source is not None:
         everything["source"] = Cells.shifted([0], range(call.source.length), [1], 0)
-    together = Call(_second(mates.main, call.main), _second(mates.source, call.source))
+    source = None if mates.source is None or call.source is None else _second(mates.source, call.source)
+    together = Call(_second(mates.main, call.main), source)
     yield Trial("alone, and between two others of its length", call, together, everything, broken)
     side = lab.side()
     if side is None or (lab.subject.arguments.source is not None and not lab.subject.arguments.masked):
@@ -213,14 +214,13 @@ def batch(lab: Lab) -> Trials:
     longer = _ragged(lab, [lab.length, lab.length - 7, lab.length], {1: short.main}, side)
     shift = 7 if side == "left" else 0
     cells = {"main": Cells.shifted([0], range(lab.length - 7), [1], shift)} | ({"pooled": everything["pooled"]} if pooled else {})
-    other = Call(longer, _second(mates.source, short.source))
+    source = None if mates.source is None or short.source is None else _second(mates.source, short.source)
+    other = Call(longer, source)
     yield Trial(f"alone, and padded on the {side} between two longer ones", short, other, cells, broken)
 
 
-def _second(mates: Stream | None, target: Stream | None) -> Stream | None:
+def _second(mates: Stream, target: Stream) -> Stream:
     """The mates with their second row replaced."""
-    if mates is None or target is None:
-        return None
     tokens = mates.tokens.clone()
     tokens[1] = target.tokens[0]
     return replace(mates, tokens=tokens)

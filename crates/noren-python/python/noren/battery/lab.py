@@ -194,7 +194,7 @@ def stacks(module: nn.Module, call: Call, intent: Intent, run: Callable[[Call], 
         masks = intent.masks(stream)
         groups = [layers for (of, _), layers in found.items() if of == stream]
         fitting = [layers for layers in groups if len(masks) in (1, len(layers))]
-        chosen += max(fitting, key=len, default=[])
+        chosen += max(fitting, key=lambda layers: len(layers), default=[])
     return chosen
 
 

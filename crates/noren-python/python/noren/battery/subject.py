@@ -180,8 +180,8 @@ class Subject:
         if self.backends:
             return list(self.backends)
         if self.hugging_face:
-            chosen = self.module.config._attn_implementation  # type: ignore[union-attr]
-            return list(dict.fromkeys(["eager", "sdpa", chosen]))
+            model: Any = self.module
+            return list(dict.fromkeys(["eager", "sdpa", str(model.config._attn_implementation)]))
         return [] if self.module is None else ["math", "default"]
 
     @contextmanager
