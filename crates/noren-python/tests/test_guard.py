@@ -70,9 +70,10 @@ def test_a_mask_that_is_ignored(attention: str) -> None:
         model.set_attn_implementation(attention)
         layers = model.encoder.layer if family == "bert" else model.model.layers
         for layer in layers:
-            layer.register_forward_pre_hook(lambda _, args, k: (args, k | {"attention_mask": None}), with_kwargs=True)
             if family == "bert":
                 layer.register_forward_pre_hook(lambda _, args: (args[0], None, *args[2:]))
+            else:
+                layer.register_forward_pre_hook(lambda _, args, k: (args, k | {"attention_mask": None}), with_kwargs=True)
         found = fault(model, batch=batch(ids))
         assert found.report.classes[0] in ("padding_keys_visible", "causal_dropped"), str(found)
         assert found.step == 1

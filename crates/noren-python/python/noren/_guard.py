@@ -267,13 +267,16 @@ class Guard:
         if given.get("labels") is not None and given["labels"].shape != given["input_ids"].shape:
             del given["labels"]
         if len(given) > 1:
-            self._judge("the batch", given["input_ids"], check(None, **(context | given | self.declared)))
+            real = given.pop("attention_mask", None)
+            if real is not None:
+                context |= {"role": "key_padding", "convention": "keep"}
+                real = real.long()
+            self._judge("the batch", given["input_ids"], check(real, **(context | given | self.declared)))
 
     def _judge(self, place: str, mask: Tensor, report: Report) -> None:
         self.seen.append(Seen(self.step, place, tuple(mask.shape), report))
         worst = {finding.severity for finding in report.findings}
         if "error" in worst and self.raises:
-            self._disarm()
             raise MaskFault(place, self.step, report)
         if worst & {"error", "warning"}:
             warnings.warn(f"step {self.step}, {place}:\n{report}", stacklevel=2)
