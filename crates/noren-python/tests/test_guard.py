@@ -107,6 +107,13 @@ def test_labels_and_positions_beside_the_masks() -> None:
     assert fault(model, batch=batch(LEFT, position_ids=torch.arange(20)[None].expand(3, 20))).report.classes == ("position_ids",)
 
 
+def test_a_mask_that_does_not_grow_with_the_cache() -> None:
+    model = make("llama")
+    cache = model(**batch(LEFT), use_cache=True).past_key_values
+    found = fault(model, batch={**batch(LEFT), "input_ids": IDS[:, :1], "past_key_values": cache})
+    assert found.report.classes == ("stale_decode_mask",)
+
+
 def test_it_takes_itself_out() -> None:
     model = make("llama")
     with nr.guard(model, steps=2) as watch:

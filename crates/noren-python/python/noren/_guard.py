@@ -53,7 +53,7 @@ class Batch:
     @property
     def past(self) -> int:
         """Tokens in the cache."""
-        cache = self.given.get("past_key_values")
+        cache: Any = self.given.get("past_key_values")
         return int(cache.get_seq_length()) if hasattr(cache, "get_seq_length") else 0
 
 
@@ -256,7 +256,10 @@ class Guard:
         batch, config = self._batch, getattr(self.model, "config", None)
         beside = {name: batch.tensor(name) for name in ("input_ids", "attention_mask", "position_ids", "labels")}
         given = {name: value.cpu() for name, value in beside.items() if value is not None and value.dim() == 2}
-        if "input_ids" not in given or batch.past or (self.intent is not None and self.intent.source is not None):
+        if "input_ids" not in given or (self.intent is not None and self.intent.source is not None):
+            return
+        if batch.past:
+            self._check_length(given)
             return
         context: dict[str, Any] = {"ignore_index": -100}
         if config is not None:
@@ -272,6 +275,13 @@ class Guard:
                 context |= {"role": "key_padding", "convention": "keep"}
                 real = real.long()
             self._judge("the batch", given["input_ids"], check(real, **(context | given | self.declared)))
+
+    def _check_length(self, given: dict[str, Tensor]) -> None:
+        """With tokens in the cache, the mask of the batch must reach over them and the new ones."""
+        real, new, past = given.get("attention_mask"), given["input_ids"].shape[1], self._batch.past
+        if real is not None and real.shape[1] != past + new:
+            sizes = {"past_len": past, "q_len": new, "kv_len": past + new}
+            self._judge("the batch", real, check(real.long(), role="key_padding", convention="keep", api="huggingface", **sizes))
 
     def _judge(self, place: str, mask: Tensor, report: Report) -> None:
         self.seen.append(Seen(self.step, place, tuple(mask.shape), report))

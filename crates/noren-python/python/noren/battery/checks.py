@@ -93,7 +93,8 @@ def _padding(lab: Lab, side: str) -> Trials:
         if names.masked or (side == "right" and not lab.ahead() and names.source is None):
             main = padded(call.main, side, lab.maker.padding(kind, 1, PADS))
             cells = {"main": Cells.shifted([0], range(lab.length), [0], shift)}
-            if names.masked and lab.intent.pooled in (side, "both"):
+            by_id = kind > 0 and lab.subject.hugging_face  # transformers' pooling may look for the padding id
+            if names.masked and lab.intent.pooled in (side, "both") and not by_id:
                 cells["pooled"] = Cells.same([0], 0)
             done = True
             yield Trial(f"{PADS} padding tokens {_name(lab, kind)} on the {side}", call, replace(call, main=main), cells, broken)
