@@ -12,7 +12,6 @@ import noren as nr
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from noren._guard import MaskFault  # noqa: E402
 from planted import Plain, ignored_mask, make, window_lost_in_one_layer  # noqa: E402
 
 IDS = torch.randint(3, 99, (3, 20), generator=torch.Generator().manual_seed(0))
@@ -55,9 +54,9 @@ def test_generation_and_modules_of_torch_pass() -> None:
         assert "encoder.layers.0.self_attn" in {seen.place for seen in watch.seen} and not watch.findings
 
 
-def fault(model: Any, *args: Any, **options: Any) -> MaskFault:
+def fault(model: Any, *args: Any, **options: Any) -> nr.MaskFault:
     given = options.pop("batch")
-    with pytest.raises(MaskFault) as raised, nr.guard(model, *args, pad_token_id=0, **options):
+    with pytest.raises(nr.MaskFault) as raised, nr.guard(model, *args, pad_token_id=0, **options):
         model(**given)
     assert not model._forward_pre_hooks or all("Guard" not in repr(hook) for hook in model._forward_pre_hooks.values())
     return raised.value
