@@ -309,7 +309,7 @@ def attention_forward(
     position_bias: Tensor | None = None,
     position_ids: Tensor | None = None,
     output_attentions: bool = False,
-    **_: Any,
+    **__: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """What `AttentionInterface` calls: `[batch, length, heads, head_dim]`, and probabilities where they are asked for."""
     query, key, value = lower(query, key, value)
@@ -328,8 +328,8 @@ def attention_forward(
     if dropout > 0:
         extras.seed = new_seed()
     out, _ = run(Call(plan, scaling, softcap, None, dropout), query, key, value, extras)
-    weights = _weights(query, key, value, plan, scaling, softcap, extras) if output_attentions else None
-    return out.transpose(1, 2).contiguous(), weights
+    out = out.transpose(1, 2).contiguous()
+    return out, _weights(query, key, value, plan, scaling, softcap, extras) if output_attentions else None
 
 
 def _given(
