@@ -196,6 +196,10 @@ impl PyCertificate {
 
     fn __repr__(&self) -> String {
         let verdict = if self.0.holds() { "holds" } else { "does not hold" };
-        format!("<certificate {}: the policy {verdict} over {} layers>", &self.0.sha256[..12.min(self.0.sha256.len())], self.0.layers.len())
+        format!(
+            "<certificate {}: the policy {verdict} over {} layers>",
+            &self.0.sha256[..12.min(self.0.sha256.len())],
+            self.0.layers.len()
+        )
     }
 }
