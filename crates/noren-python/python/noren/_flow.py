@@ -136,7 +136,7 @@ def flow(
     >>> flow.receptive_field(19)[-1]
     [(11, 20)]
     >>> flow.witness(12, 19)
-    token 12 -> token 14 in layer 0 -> token 16 in layer 1 -> token 18 in layer 2 -> token 19 in layer 3
+    token 12 -> token 13 in layer 0 -> token 15 in layer 1 -> token 17 in layer 2 -> token 19 in layer 3
     >>> flow.check("deny: token(3) -> token(19)")
     holds (1 checked)
     """
