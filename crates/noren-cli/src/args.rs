@@ -3,7 +3,7 @@
 use crate::failure::{Failure, Result};
 use crate::infer::{DEFAULT_LEN, Sizes, array_names, facts_sizes, mask_sizes};
 use clap::Args;
-use noren_mask::{BoundMask, Facts, Shape, Side, Spec};
+use noren_mask::{BoundMask, Facts, Mask, Shape, Side, Spec};
 use std::path::{Path, PathBuf};
 
 /// More (batch row, head) pairs than this are refused: each takes memory, and nobody looks at so many.
@@ -105,6 +105,22 @@ pub(crate) fn bind(texts: &[String], shape: &ShapeArgs, facts: &FactArgs, least:
     let shape = shape.resolve(&known.or_else(least), &mut assumed)?;
     let masks = specs.iter().map(|spec| Ok(spec.mask.bind(&shape, &facts)?)).collect::<Result<_>>()?;
     Ok(Bound { specs, masks, assumed })
+}
+
+/// The shape and facts that masks over layers are asked about, and what was assumed.
+pub(crate) fn bind_stack(
+    masks: &[Mask],
+    shape: &ShapeArgs,
+    facts: &FactArgs,
+    least: &Sizes,
+) -> Result<(Shape, Facts, Vec<String>)> {
+    let named: Vec<String> = masks.iter().flat_map(array_names).collect();
+    let (facts, known) = facts.read(&named)?;
+    let known =
+        masks.iter().fold(known, |known, mask| known.or(mask_sizes(&Spec { mask: mask.clone(), scores: Vec::new() })));
+    let mut assumed = Vec::new();
+    let shape = shape.resolve(&known.or_else(least), &mut assumed)?;
+    Ok((shape, facts, assumed))
 }
 
 /// The spec that `text` says, at `layer` when one is given.

@@ -80,7 +80,8 @@ pub(crate) fn run(args: &CheckArgs, screen: &mut Screen) -> Result<Verdict> {
         }
     }
     for pair in &args.with {
-        let (name, path) = pair.split_once('=').ok_or_else(|| Failure::new(format!("--with {pair}: give NAME=FILE")))?;
+        let (name, path) =
+            pair.split_once('=').ok_or_else(|| Failure::new(format!("--with {pair}: give NAME=FILE")))?;
         beside.push((name.to_string(), read_one(Path::new(path))?));
     }
     let mut patient = mask.map_or_else(Patient::without_mask, Patient::new).context(declared(args)?);
@@ -112,7 +113,8 @@ fn declared(args: &CheckArgs) -> Result<Context> {
         None => Map::new(),
     };
     for pair in &args.declare {
-        let (key, value) = pair.split_once('=').ok_or_else(|| Failure::new(format!("--declare {pair}: give KEY=VALUE")))?;
+        let (key, value) =
+            pair.split_once('=').ok_or_else(|| Failure::new(format!("--declare {pair}: give KEY=VALUE")))?;
         let value = serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_string()));
         map.insert(key.to_string(), value);
     }
@@ -153,8 +155,13 @@ fn tell(report: &Report, screen: &mut Screen) -> Result<()> {
         screen.line(format!("\n{word} {} {}", paint(STRONG, finding.class), paint(DIM, format!("({certainty})"))))?;
         screen.line(format!("  {}", finding.says))?;
         if finding.wrong_cells > 0 {
-            let cells: Vec<String> = finding.first_cells.iter().map(|[b, h, q, k]| format!("({b}, {h}, {q}, {k})")).collect();
-            screen.line(format!("  {} wrong cells (batch, head, query, key): {} ...", finding.wrong_cells, cells.join(" ")))?;
+            let cells: Vec<String> =
+                finding.first_cells.iter().map(|[b, h, q, k]| format!("({b}, {h}, {q}, {k})")).collect();
+            screen.line(format!(
+                "  {} wrong cells (batch, head, query, key): {} ...",
+                finding.wrong_cells,
+                cells.join(" ")
+            ))?;
         }
         if finding.severity > Severity::Note {
             if let Some(repair) = &finding.repair {
@@ -214,7 +221,11 @@ fn run_cases(cases: &Path, output: &Path, screen: &mut Screen) -> Result<Verdict
     }
     let text = serde_json::to_string_pretty(&answers).map_err(|e| Failure::new(e.to_string()))?;
     target.write(|out| writeln!(out, "{text}"))?;
-    screen.line(format!("{} cases: {sick} sick, {} healthy, {unusable} unusable", all.len(), all.len() - sick - unusable))?;
+    screen.line(format!(
+        "{} cases: {sick} sick, {} healthy, {unusable} unusable",
+        all.len(),
+        all.len() - sick - unusable
+    ))?;
     match (unusable, sick) {
         (0, 0) => Ok(Verdict::Yes),
         (0, _) => Ok(Verdict::No),
@@ -233,7 +244,9 @@ fn one_case(case: &Value, folder: &Path) -> Result<Report> {
         _ => Context::default(),
     };
     let Some(Value::Object(inputs)) = case.get("inputs") else {
-        return Err(Failure::new("the case has no inputs: expected {\"inputs\": {\"mask\": {\"file\": ...}}, \"context\": {...}}"));
+        return Err(Failure::new(
+            "the case has no inputs: expected {\"inputs\": {\"mask\": {\"file\": ...}}, \"context\": {...}}",
+        ));
     };
     let mut mask = None;
     let mut beside = Vec::new();

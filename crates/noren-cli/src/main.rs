@@ -1,4 +1,4 @@
-//! The command `noren`: show, plan, explain and compare attention masks, and compute masked attention.
+//! The command `noren`: show, plan, explain, compare, diagnose and prove attention masks, and compute masked attention.
 
 mod args;
 mod arrays;
@@ -8,12 +8,17 @@ mod check;
 mod diff;
 mod explain;
 mod failure;
+mod flow;
 mod infer;
+mod model;
 mod output;
 mod plan;
 mod show;
 mod target;
 mod tensors;
+mod text;
+mod train;
+mod verify;
 
 use crate::failure::{Failure, Result};
 use crate::output::{BAD, Color, DIM, Screen, paint};
@@ -47,8 +52,15 @@ Examples:
   noren explain 'causal & padding' --lengths 9,5 --at 1,0,8,7
   noren diff 'causal & window(left=3)' 'sliding(4)'
   noren check mask.npy -d kind=causal
+  noren flow 'sliding(1024)' causal --layers 32 --len 131072 --token 131071
+  noren run
+  noren run 'Mail ann@x.example or call 030 1234567' --hide email,phone -o picture.svg
   noren attend
   noren attend qkv.safetensors --mask 'causal & padding' --lengths 5,3 -o out.safetensors
+  noren run --model llama --input tokens.safetensors --generate 12 -o out.safetensors
+  noren embed --model all-MiniLM-L6-v2 lines.txt -o vectors.npy
+  noren inspect --model gemma2
+  noren train --data book.txt --objective clm --config config.json -o model
   noren bench --quick
 
 Masks are put in quotes, because the shell has its own meaning for & | ! and parentheses.
@@ -69,8 +81,22 @@ enum Command {
     Diff(diff::DiffArgs),
     /// Say what is wrong with a mask in a file, and repair it; exit code 0 when healthy, 1 when not
     Check(check::CheckArgs),
+    /// Say which tokens can reach which outputs over several layers, and whether a policy holds; exit code 0 when it does
+    Flow(flow::FlowArgs),
+    /// Check a certificate of `noren flow` again; exit code 0 when its policy holds, 2 when it cannot be trusted
+    Verify(verify::VerifyArgs),
     /// Compute masked attention over tensors in a file, or over an example that comes with this program
     Attend(attend::AttendArgs),
+    /// Run a model over a text, the whole way from tokens to what comes out and what is hidden; or over tokens in a file
+    Run(model::run::RunArgs),
+    /// One vector for each line of a text
+    Embed(model::embed::EmbedArgs),
+    /// Continue prompts
+    Generate(model::generate::GenerateArgs),
+    /// Show what each layer of a model may read
+    Inspect(model::inspect::InspectArgs),
+    /// Train a model on a text: the next token, masked tokens, or both
+    Train(train::TrainArgs),
     /// Measure the limits of this machine, and how much of them attention reaches
     Bench(bench::BenchArgs),
     /// Print a completion script for a shell
@@ -115,7 +141,14 @@ fn run(cli: &Cli) -> Result<Verdict> {
         Command::Explain(args) => explain::run(args, &mut screen),
         Command::Diff(args) => diff::run(args, &mut screen),
         Command::Check(args) => check::run(args, &mut screen),
+        Command::Flow(args) => flow::run(args, &mut screen),
+        Command::Verify(args) => verify::run(args, &mut screen),
         Command::Attend(args) => attend::run(args, &mut screen),
+        Command::Run(args) => model::run::run(args, &mut screen),
+        Command::Embed(args) => model::embed::run(args, &mut screen),
+        Command::Generate(args) => model::generate::run(args, &mut screen),
+        Command::Inspect(args) => model::inspect::run(args, &mut screen),
+        Command::Train(args) => train::run(args, &mut screen),
         Command::Bench(args) => bench::run(args, &mut screen),
         Command::Completions { shell } => {
             let mut script = Vec::new();

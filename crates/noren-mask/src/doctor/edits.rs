@@ -26,7 +26,10 @@ pub(crate) enum Edit {
     DropChunk,
     DropDocuments,
     /// Every border between documents moved by so many tokens; `alone` makes a last token that closes its document start one.
-    Borders { by: i64, alone: bool },
+    Borders {
+        by: i64,
+        alone: bool,
+    },
     DropPadding,
     PaddingOnQueries,
     PaddingFirst,
@@ -36,7 +39,9 @@ pub(crate) enum Edit {
     DropBlocks,
     TreeAsChain,
     /// Keys judged by their slots; queries too, or by their positions.
-    SlotOrder { queries: bool },
+    SlotOrder {
+        queries: bool,
+    },
     Unwritten,
     DropRedactions,
     DropSinks,
@@ -207,7 +212,8 @@ impl Edit {
                 if intent.causal.is_none() && no_offsets {
                     return None;
                 }
-                let written = (0..intent.batch).map(|b| number(&intent.past, b)).max().unwrap_or(0) + intent.q_len as i64;
+                let written =
+                    (0..intent.batch).map(|b| number(&intent.past, b)).max().unwrap_or(0) + intent.q_len as i64;
                 let written = usize::try_from(written).ok().filter(|w| *w < intent.kv_len)?;
                 out.tail = Some(written);
                 out.valid = None;
@@ -299,7 +305,14 @@ impl Edit {
     pub(crate) fn cost(self) -> f64 {
         match self {
             Edit::DropCausal | Edit::AddCausal => 1.1,
-            Edit::Causal(by) | Edit::Window(by) | Edit::Prefix(by) | Edit::ChunkSize(by) | Edit::ChunkShift(by) if by.abs() == 1 => 1.0,
+            // A window one wider than everything is none; a row of one query is no complement.
+            Edit::DropWindow => 0.98,
+            Edit::TopLeft => 0.93,
+            Edit::Causal(by) | Edit::Window(by) | Edit::Prefix(by) | Edit::ChunkSize(by) | Edit::ChunkShift(by)
+                if by.abs() == 1 =>
+            {
+                1.0
+            }
             Edit::Causal(_) | Edit::Window(_) => 1.6,
             Edit::Borders { by, .. } if by.abs() > 1 => 1.6,
             Edit::BottomRight | Edit::AddWindow(_) => 1.3,

@@ -136,7 +136,9 @@ impl Intent {
         if let Some(lengths) = &self.prefix {
             set_range(out, 0, number(lengths, b).clamp(0, self.kv_len as i64) as usize);
         }
-        if let Some((_, members)) = self.blocks.as_ref().and_then(|g| g.of(b, self.slot(b, i))).filter(|(id, _)| *id >= 0) {
+        if let Some((_, members)) =
+            self.blocks.as_ref().and_then(|g| g.of(b, self.slot(b, i))).filter(|(id, _)| *id >= 0)
+        {
             members.add(out);
         }
         if !self.padding_first && !self.padding_on_queries {

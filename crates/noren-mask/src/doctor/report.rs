@@ -148,7 +148,8 @@ impl fmt::Display for Report {
             };
             writeln!(f, "{severity}: {} ({certainty})\n  {}", finding.class, finding.says)?;
             if finding.wrong_cells > 0 {
-                let cells: Vec<String> = finding.first_cells.iter().map(|[b, h, q, k]| format!("({b}, {h}, {q}, {k})")).collect();
+                let cells: Vec<String> =
+                    finding.first_cells.iter().map(|[b, h, q, k]| format!("({b}, {h}, {q}, {k})")).collect();
                 let more = if finding.wrong_cells > cells.len() as u64 { ", ..." } else { "" };
                 writeln!(f, "  wrong cells: {}, the first at {}{more}", finding.wrong_cells, cells.join(" "))?;
             }

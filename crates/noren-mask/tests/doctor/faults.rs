@@ -1,7 +1,7 @@
 //! One known mistake in a healthy scene.
 
 use super::Dice;
-use super::scene::{Code, Family, Scene, encode};
+use super::scene::{Code, Family, PadRows, Scene, Told, encode};
 use noren_mask::Keep;
 use noren_mask::doctor::{Dtype, Numbers, Patient, Values};
 use serde_json::json;
@@ -77,7 +77,12 @@ fn scene(dice: &mut Dice, n: usize, families: &[Family]) -> Scene {
 /// The cells of `wrong` in place of those of `right`, which differ somewhere that matters.
 fn sick(right: &Scene, wrong: &Scene, dice: &mut Dice, classes: &'static [&'static str]) -> Option<Sick> {
     let (meant, cells) = (right.keep(), wrong.stored());
-    differ(right, &meant, &cells).then(|| Sick { patient: right.patient(&cells, dice), classes, scene: right.clone(), meant })
+    differ(right, &meant, &cells).then(|| Sick {
+        patient: right.patient(&cells, dice),
+        classes,
+        scene: right.clone(),
+        meant,
+    })
 }
 
 fn differ(right: &Scene, meant: &Keep, cells: &Keep) -> bool {
@@ -90,13 +95,13 @@ fn keep_of(cells: &Keep, test: impl Fn(bool) -> bool) -> Keep {
 }
 
 use Family::{
-    Bidirectional, Blocks, Cached, CachedSliding, Causal, Chunked, Cross, KeysBoth, KeysCausal, Packed, PackedBidirectional,
-    Prefix, Ring, Sinks, Sliding, SlidingBoth, StaticCache, Tree,
+    Bidirectional, Blocks, Cached, CachedSliding, Causal, Chunked, Cross, KeysBoth, KeysCausal, Packed,
+    PackedBidirectional, Prefix, Ring, Sinks, Sliding, SlidingBoth, StaticCache, Tree,
 };
 
 fn inverted(dice: &mut Dice, n: usize) -> Option<Sick> {
     let mut right = scene(dice, n, &[Causal, Bidirectional, Packed, Sliding, Prefix, Cached, Cross]);
-    right.pads_self = false;
+    right.pad_rows = PadRows::AsTheRule;
     if right.family == Bidirectional && !right.padding || right.family == Cross && !right.padding {
         return None;
     }
@@ -166,7 +171,12 @@ fn too_low(dice: &mut Dice, n: usize) -> Option<Sick> {
     right.context.insert("compute_dtype".into(), json!("float16"));
     let meant = right.keep();
     let cells = right.stored();
-    Some(Sick { patient: right.patient(&cells, dice), classes: &["double_mask_overflow", "fill_value_wrong"], scene: right, meant })
+    Some(Sick {
+        patient: right.patient(&cells, dice),
+        classes: &["double_mask_overflow", "fill_value_wrong"],
+        scene: right,
+        meant,
+    })
 }
 
 fn fill(dice: &mut Dice, n: usize) -> Option<Sick> {
@@ -175,7 +185,7 @@ fn fill(dice: &mut Dice, n: usize) -> Option<Sick> {
         return None;
     }
     let fill = dice.pick(&[1e-9, -1e-9, 1e9, -1.0, -10.0, -100.0, -1000.0, f64::INFINITY]);
-    right.pads_self = false;
+    right.pad_rows = PadRows::AsTheRule;
     right.code = Code::Additive(fill, Dtype::F32);
     let meant = right.keep();
     (meant.count() < meant.cells().count() as u64).then(|| {
@@ -191,7 +201,7 @@ fn empty_rows(dice: &mut Dice, n: usize) -> Option<Sick> {
     }
     right.left = true;
     right.tokens_again(dice);
-    right.pads_self = false;
+    right.pad_rows = PadRows::AsTheRule;
     right.code = Code::Additive(f64::NEG_INFINITY, dice.pick(&[Dtype::F32, Dtype::F16]));
     let meant = right.keep();
     Some(Sick { patient: right.patient(&meant, dice), classes: &["fully_masked_row"], scene: right, meant })
@@ -232,7 +242,7 @@ fn float01(dice: &mut Dice, n: usize) -> Option<Sick> {
         return None;
     }
     right.code = Code::Additive(0.0, Dtype::F32);
-    right.pads_self = false;
+    right.pad_rows = PadRows::AsTheRule;
     let meant = right.keep();
     let cells: Vec<f32> = meant.cells().map(|c| f32::from(u8::from(c))).collect();
     let values = Values::floats(&meant.dims(), cells).ok()?;
@@ -334,7 +344,7 @@ fn positions(dice: &mut Dice, n: usize) -> Option<Sick> {
 fn stale_decode(dice: &mut Dice, n: usize) -> Option<Sick> {
     let mut right = scene(dice, n, &[Cached]);
     right.declare_kind = true;
-    right.said_ids = true;
+    right.told = Told::Ids;
     right.code = Code::KeepInt;
     right.context.insert("api".into(), json!("transformers.attention_mask"));
     right.context.insert("role".into(), json!("key_padding"));
@@ -350,10 +360,15 @@ fn stale_decode(dice: &mut Dice, n: usize) -> Option<Sick> {
 
 fn unwritten(dice: &mut Dice, n: usize) -> Option<Sick> {
     let mut right = scene(dice, n, &[StaticCache]);
-    right.said_ids = false;
+    right.told = Told::Nothing;
     let (meant, written) = (right.keep(), right.past + right.q);
     let cells = Keep::from_fn(meant.dims(), |[b, h, i, j]| meant.get([b, h, i, j]) || j >= written);
-    differ(&right, &meant, &cells).then(|| Sick { patient: right.patient(&cells, dice), classes: &["unwritten_cache_visible"], scene: right, meant })
+    differ(&right, &meant, &cells).then(|| Sick {
+        patient: right.patient(&cells, dice),
+        classes: &["unwritten_cache_visible"],
+        scene: right,
+        meant,
+    })
 }
 
 fn ring(dice: &mut Dice, n: usize) -> Option<Sick> {
@@ -366,7 +381,11 @@ fn ring(dice: &mut Dice, n: usize) -> Option<Sick> {
 }
 
 fn window(dice: &mut Dice, n: usize, by_one: bool) -> Option<Sick> {
-    let right = scene(dice, n, if by_one { &[Sliding, CachedSliding, SlidingBoth, Sinks] } else { &[Sliding, CachedSliding, SlidingBoth] });
+    let right = scene(
+        dice,
+        n,
+        if by_one { &[Sliding, CachedSliding, SlidingBoth, Sinks] } else { &[Sliding, CachedSliding, SlidingBoth] },
+    );
     let mut wrong = right.clone();
     let width = right.window?;
     wrong.window = if by_one { Some(width + if dice.chance(60) { 1 } else { -1 }) } else { None };
@@ -431,7 +450,8 @@ fn cross_document_positions(dice: &mut Dice, n: usize) -> Option<Sick> {
         return None;
     }
     let mut told = right.clone();
-    told.companions.push(("position_ids".into(), Values::ints(&[right.batch, right.k], position_rows(&segments)).ok()?));
+    told.companions
+        .push(("position_ids".into(), Values::ints(&[right.batch, right.k], position_rows(&segments)).ok()?));
     told.segments = None;
     let patient = told.patient(&cells, dice);
     Some(Sick { patient, classes: &["cross_document"], scene: right, meant })
@@ -467,7 +487,13 @@ fn borders(dice: &mut Dice, n: usize) -> Option<Sick> {
                     Some(0) | None => own + 100,
                     Some(next) => *next,
                 },
-                (own, false) => if j == 0 { own } else { r[j - 1] },
+                (own, false) => {
+                    if j == 0 {
+                        own
+                    } else {
+                        r[j - 1]
+                    }
+                }
             })
             .collect()
     };
@@ -553,7 +579,7 @@ fn row_zero(dice: &mut Dice, n: usize) -> Option<Sick> {
     if right.batch < 2 || right.segments.is_none() && (!right.padding || right.lengths[0] == right.k) {
         return None;
     }
-    right.said_ids = true;
+    right.told = Told::Ids;
     let mut wrong = right.clone();
     wrong.lengths = vec![right.lengths[0]; right.batch];
     wrong.segments = right.segments.as_ref().map(|s| vec![s[0].clone(); right.batch]);
@@ -562,7 +588,7 @@ fn row_zero(dice: &mut Dice, n: usize) -> Option<Sick> {
 
 fn holes(dice: &mut Dice, n: usize) -> Option<Sick> {
     let mut right = scene(dice, n, &[KeysCausal, KeysBoth]);
-    right.said_ids = true;
+    right.told = Told::Ids;
     right.pad_id = right.eos_id;
     right.tokens_again(dice);
     let eos = right.eos_id;
@@ -600,7 +626,7 @@ fn stale(dice: &mut Dice, n: usize) -> Option<Sick> {
 
 /// A right mask with labels beside it.
 fn with_labels(mut right: Scene, labels: Vec<i64>, dice: &mut Dice, classes: &'static [&'static str]) -> Option<Sick> {
-    right.said_ids = true;
+    right.told = Told::Ids;
     right.companions.push(("labels".into(), Values::ints(&[right.batch, right.k], labels).ok()?));
     right.context.insert("eos_token_id".into(), json!(right.eos_id));
     let (meant, cells) = (right.keep(), right.stored());
@@ -634,9 +660,21 @@ fn labels(dice: &mut Dice, n: usize, kind: usize) -> Option<Sick> {
     let label = |b: usize, j: usize| -> i64 {
         let (real, id) = (right.real(b, j), right.ids[b][j]);
         match kind {
-            0 => if real && id != eos { id } else { -100 },
+            0 => {
+                if real && id != eos {
+                    id
+                } else {
+                    -100
+                }
+            }
             1 => id,
-            _ => if real && right.real(b, (j + 1).min(right.k - 1)) && j + 1 < right.k { right.ids[b][j + 1] } else { -100 },
+            _ => {
+                if real && right.real(b, (j + 1).min(right.k - 1)) && j + 1 < right.k {
+                    right.ids[b][j + 1]
+                } else {
+                    -100
+                }
+            }
         }
     };
     let labels = (0..right.batch * right.k).map(|at| label(at / right.k, at % right.k)).collect();
@@ -648,10 +686,20 @@ fn completion(dice: &mut Dice, n: usize) -> Option<Sick> {
     let mut right = scene(dice, n, &[Causal]);
     right.padding = false;
     right.lengths = vec![right.k; right.batch];
-    right.said_ids = true;
+    right.told = Told::Ids;
     right.tokens_again(dice);
     let end = dice.of(2, 6);
-    let ids: Vec<i64> = (0..right.batch * 9).map(|at| if at % 9 == end { right.eos_id } else if at % 9 < end { 50 } else { 0 }).collect();
+    let ids: Vec<i64> = (0..right.batch * 9)
+        .map(|at| {
+            if at % 9 == end {
+                right.eos_id
+            } else if at % 9 < end {
+                50
+            } else {
+                0
+            }
+        })
+        .collect();
     right.companions.push(("completion_ids".into(), Values::ints(&[right.batch, 9], ids).ok()?));
     right.companions.push(("completion_mask".into(), Values::ints(&[right.batch, 9], vec![1; right.batch * 9]).ok()?));
     right.context.insert("eos_token_id".into(), json!(right.eos_id));
@@ -668,7 +716,7 @@ fn pooling(dice: &mut Dice, n: usize) -> Option<Sick> {
     if !right.padding {
         return None;
     }
-    right.said_ids = true;
+    right.told = Told::Ids;
     let width = 4;
     let hidden: Vec<f32> = (0..right.batch * right.k * width).map(|_| noise(dice)).collect();
     let at = |b: usize, j: usize, d: usize| hidden[(b * right.k + j) * width + d];
@@ -699,7 +747,8 @@ fn probabilities(dice: &mut Dice, n: usize, kind: usize) -> Option<Sick> {
         probabilities.extend((0..k).map(|j| if kind == 0 && !seen(j) { 0.0 } else { shown[j].exp() / sum }));
     }
     right.companions.push(("probabilities".into(), Values::floats(&[b, 1, q, k], probabilities).ok()?));
-    let class: &'static [&'static str] = [&["mask_after_softmax"], &["multiplied_before_softmax"], &["mask_ignored_by_backend"]][kind];
+    let class: &'static [&'static str] =
+        [&["mask_after_softmax"], &["multiplied_before_softmax"], &["mask_ignored_by_backend"]][kind];
     Some(Sick { patient: right.patient(&cells, dice), classes: class, scene: right, meant })
 }
 
@@ -707,8 +756,8 @@ fn multi_hop(dice: &mut Dice, n: usize) -> Option<Sick> {
     let mut right = scene(dice, n, &[Causal]);
     (right.padding, right.left) = (false, false);
     right.lengths = vec![right.k; right.batch];
-    right.said_ids = false;
-    let (secret, output) = (dice.of(0, 3), dice.of(6, right.k - 1));
+    right.told = Told::Nothing;
+    let (secret, output) = (dice.of(0, 2), dice.of(4, right.k - 1));
     right.context.insert("redactions".into(), json!([{ "keys": [secret], "queries": [output] }]));
     right.context.insert("layers".into(), json!(dice.of(2, 6)));
     let open = right.keep();

@@ -4,12 +4,20 @@ pub(crate) mod faults;
 pub(crate) mod scene;
 
 /// A small generator: what it gives depends on the seed alone.
-pub(crate) struct Dice(pub(crate) u64);
+pub(crate) struct Dice {
+    state: u64,
+    /// Scenes in every way that people store and declare masks, not only the usual ones.
+    pub(crate) wild: bool,
+}
 
 impl Dice {
+    pub(crate) fn new(seed: u64, wild: bool) -> Self {
+        Dice { state: seed, wild }
+    }
+
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let x = (self.state ^ (self.state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         x ^ (x >> 31)
     }

@@ -57,6 +57,24 @@ pub(crate) enum Code {
     Additive(f64, Dtype),
 }
 
+/// How real tokens are told apart from padding.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Told {
+    Nothing,
+    Ids,
+    Lengths,
+    /// A 0/1 array beside the mask.
+    Plane,
+}
+
+/// What padding queries read where nobody looks.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum PadRows {
+    AsTheRule,
+    Themselves,
+    Everything,
+}
+
 /// Everything that makes a mask, by the plainest words.
 #[derive(Clone, Debug)]
 pub(crate) struct Scene {
@@ -86,19 +104,23 @@ pub(crate) struct Scene {
     /// Decoder lengths of cross attention.
     pub(crate) q_lengths: Vec<usize>,
     pub(crate) padding_first: bool,
-    /// Padding rows read themselves.
-    pub(crate) pads_self: bool,
+    pub(crate) pad_rows: PadRows,
     pub(crate) code: Code,
     pub(crate) heads: usize,
     pub(crate) declare_kind: bool,
     pub(crate) companions: Vec<(String, Values)>,
     pub(crate) context: Map<String, Value>,
-    pub(crate) said_ids: bool,
+    pub(crate) told: Told,
+    /// Batch rows and heads in one dimension, or batch rows without a dimension for heads.
+    pub(crate) flat: bool,
+    /// How documents are told: segment numbers, their ends, or positions.
+    pub(crate) documents_by: u8,
+    pub(crate) kind_name: u8,
 }
 
 impl Scene {
     pub(crate) fn new(family: Family, dice: &mut Dice, largest: usize) -> Self {
-        let n = dice.of(9, largest);
+        let n = if dice.wild { dice.of(6, largest) } else { dice.of(9, largest) };
         let batch = if dice.chance(40) { 1 } else { dice.of(2, 4) };
         let mut scene = Scene {
             family,
@@ -125,13 +147,16 @@ impl Scene {
             eos_id: 2,
             q_lengths: Vec::new(),
             padding_first: false,
-            pads_self: true,
+            pad_rows: PadRows::Themselves,
             code: Code::KeepBool,
             heads: 1,
             declare_kind: dice.chance(60),
             companions: Vec::new(),
             context: Map::new(),
-            said_ids: true,
+            told: Told::Ids,
+            flat: false,
+            documents_by: 0,
+            kind_name: 0,
         };
         scene.shape_of_family(dice, n);
         scene.tokens(dice);
@@ -181,7 +206,7 @@ impl Scene {
             }
             Family::Sliding => {
                 self.window = Some(dice.of(2, n - 3) as i64);
-                pad(self, dice, 30);
+                pad(self, dice, if dice.wild { 60 } else { 30 });
             }
             Family::SlidingBoth => {
                 self.causal = None;
@@ -197,13 +222,17 @@ impl Scene {
                 pad(self, dice, 40);
                 self.left = false;
                 let least = *self.lengths.iter().min().unwrap_or(&n);
-                self.prefix = Some(vec![dice.of(2, least - 2)]);
+                self.prefix = Some(vec![dice.of(2.min(least - 1), (least - 1).min(least.max(4) - 2))]);
             }
             Family::Cached | Family::CachedSliding => {
                 self.q = dice.of(1, n / 2);
                 self.past = n - self.q;
                 if self.family == Family::CachedSliding {
                     self.window = Some(dice.of(2, n - 1) as i64);
+                }
+                if dice.wild && self.batch > 1 {
+                    pad(self, dice, 60);
+                    self.left = true;
                 }
             }
             Family::StaticCache => {
@@ -245,7 +274,7 @@ impl Scene {
             }
             Family::Sinks => {
                 self.sinks = dice.of(1, 3);
-                self.window = Some(dice.of(2, n - 5) as i64);
+                self.window = Some(dice.of(2.min(n - 5), n - 5) as i64);
             }
             Family::Blocks => {
                 let row = |dice: &mut Dice| {
@@ -278,7 +307,8 @@ impl Scene {
         let real = |s: &Scene, b: usize, j: usize| s.real(b, j);
         self.ids = (0..self.batch)
             .map(|b| {
-                let mut row: Vec<i64> = (0..self.k).map(|j| if real(self, b, j) { dice.of(5, 99) as i64 } else { self.pad_id }).collect();
+                let mut row: Vec<i64> =
+                    (0..self.k).map(|j| if real(self, b, j) { dice.of(5, 99) as i64 } else { self.pad_id }).collect();
                 if let Some(segments) = &self.segments {
                     for j in 0..self.k {
                         if segments[b][j] != 0 && (j + 1 == self.k || segments[b][j + 1] != segments[b][j]) {
@@ -310,7 +340,38 @@ impl Scene {
         if !keys && dice.chance(15) {
             self.heads = dice.of(2, 4);
         }
-        self.said_ids = self.padding || dice.chance(50);
+        self.told = if self.padding || dice.chance(50) { Told::Ids } else { Told::Nothing };
+        if dice.wild {
+            self.wild(dice, keys);
+        }
+    }
+
+    /// Stored and told in other ways than usual.
+    fn wild(&mut self, dice: &mut Dice, keys: bool) {
+        let infinite = f64::NEG_INFINITY;
+        if !keys && dice.chance(50) {
+            self.code = dice.pick(&[
+                Code::KeepInt,
+                Code::Additive(-1e4, Dtype::F32),
+                Code::Additive(-1e4, Dtype::F16),
+                Code::Additive(f64::from(half_lowest()), Dtype::Bf16),
+                Code::Additive(infinite, Dtype::Bf16),
+                Code::Additive(infinite, Dtype::F64),
+                Code::Additive(-1e30, Dtype::F32),
+            ]);
+        }
+        let plain = !matches!(self.family, Family::Cross | Family::Ring | Family::Tree) && self.segments.is_none();
+        if plain && dice.chance(40) {
+            self.told = dice.pick(&[Told::Lengths, Told::Plane]);
+        }
+        self.flat = dice.chance(25);
+        self.documents_by = if self.batch == 1 { dice.of(0, 2) as u8 } else { 2 * u8::from(dice.chance(40)) };
+        self.kind_name = dice.of(0, 3) as u8;
+        let harmless = matches!(self.code, Code::KeepBool | Code::KeepInt)
+            || matches!(self.code, Code::Additive(fill, _) if fill.is_finite());
+        if harmless {
+            self.pad_rows = dice.pick(&[PadRows::AsTheRule, PadRows::Themselves, PadRows::Everything]);
+        }
     }
 
     /// Whether key `j` is a real token.
@@ -386,12 +447,37 @@ impl Scene {
     pub(crate) fn stored(&self) -> Keep {
         let keep = self.keep();
         let hurts = !matches!(self.code, Code::Additive(fill, _) if fill.is_finite());
+        let extra = |b: usize, i: usize, j: usize| match self.pad_rows {
+            PadRows::AsTheRule => false,
+            PadRows::Themselves => hurts && i == j,
+            // What transformers makes of a row that would be empty.
+            PadRows::Everything => (0..self.k).all(|j| !keep.get([b, 0, i, j])),
+        };
         Keep::from_fn(keep.dims(), |[b, h, i, j]| {
-            keep.get([b, h, i, j]) || (self.pads_self && hurts && self.q == self.k && i == j && !self.real(b, i))
+            keep.get([b, h, i, j]) || (self.q == self.k && !self.real(b, i) && extra(b, i, j))
         })
     }
 
     fn kind(&self) -> &'static str {
+        let other = match (self.family, self.kind_name) {
+            (Family::Causal | Family::Cached | Family::KeysCausal, 1) => Some("decoder_causal"),
+            (Family::Bidirectional | Family::KeysBoth, 1) => Some("full"),
+            (Family::Bidirectional | Family::KeysBoth, 2) => Some("encoder"),
+            (Family::Packed, 1) => Some("packed"),
+            (Family::Packed, 2) => Some("causal_document"),
+            (Family::PackedBidirectional, 1) => Some("full_packed"),
+            (Family::Sliding | Family::CachedSliding | Family::Ring | Family::Sinks, 1) => Some("sliding_window"),
+            (Family::Sliding | Family::CachedSliding, 2) => Some("causal_sliding"),
+            (Family::SlidingBoth, 1) => Some("sliding_bidirectional"),
+            (Family::Chunked, 1) => Some("chunked_causal"),
+            (Family::Prefix, 1) => Some("prefix"),
+            (Family::Cross, 1) => Some("cross_attention"),
+            (Family::Tree, 1) => Some("speculative_tree"),
+            _ => None,
+        };
+        if let Some(name) = other {
+            return name;
+        }
         match self.family {
             Family::Causal | Family::Cached | Family::StaticCache | Family::KeysCausal => "causal",
             Family::Bidirectional | Family::KeysBoth => "bidirectional",
@@ -414,7 +500,8 @@ impl Scene {
             (Code::KeepBool, _) => ("sdpa", "keep_bool"),
             (Code::DropBool, true) => ("torch.nn.MultiheadAttention.key_padding_mask", "ignore_bool"),
             (Code::DropBool, false) => ("torch.nn.MultiheadAttention.attn_mask", "ignore_bool"),
-            (Code::KeepInt, _) => ("transformers.attention_mask", "keep_01"),
+            (Code::KeepInt, true) => ("transformers.attention_mask", "keep_01"),
+            (Code::KeepInt, false) => ("keras.layers.MultiHeadAttention", "keep_01"),
             (Code::Additive(..), _) => ("additive", "additive"),
         };
         let role = match self.family {
@@ -433,7 +520,13 @@ impl Scene {
         if let Code::Additive(_, dtype) = self.code {
             put("compute_dtype", json!(dtype.name()));
         }
-        if self.said_ids {
+        if self.told == Told::Lengths && self.padding {
+            put("padding_side", json!(if self.left { "left" } else { "right" }));
+        }
+        if self.flat && self.heads > 1 {
+            put("heads", json!(self.heads));
+        }
+        if self.told == Told::Ids {
             put("pad_token_id", json!(self.pad_id));
             if self.padding && self.left && self.family != Family::KeysBoth {
                 put("padding_side", json!("left"));
@@ -441,7 +534,9 @@ impl Scene {
                 put("padding_side", json!(if self.left { "left" } else { "right" }));
             }
         }
-        if matches!(self.family, Family::Cached | Family::CachedSliding | Family::StaticCache) || self.past > 0 && self.parents.is_some() {
+        if matches!(self.family, Family::Cached | Family::CachedSliding | Family::StaticCache)
+            || self.past > 0 && self.parents.is_some()
+        {
             put("past_len", json!(self.past));
             put("q_len", json!(self.q));
             put("kv_len", json!(self.k));
@@ -451,7 +546,10 @@ impl Scene {
         }
         if let Some(w) = self.window {
             put("window", json!(w));
-            put("window_means", json!(if self.both_ways { "keys on each side" } else { "keys visible, self included" }));
+            put(
+                "window_means",
+                json!(if self.both_ways { "keys on each side" } else { "keys visible, self included" }),
+            );
         }
         if let Some((c, _)) = self.chunk {
             put("chunk", json!(c));
@@ -468,20 +566,42 @@ impl Scene {
 
     /// Arrays beside the mask.
     fn beside(&self) -> Vec<(String, Values)> {
-        let table = |rows: &[Vec<i64>]| {
-            Values::ints(&[rows.len(), rows[0].len()], rows.concat()).expect("a full table")
-        };
+        let table =
+            |rows: &[Vec<i64>]| Values::ints(&[rows.len(), rows[0].len()], rows.concat()).expect("a full table");
         let mut out = Vec::new();
-        if self.said_ids && self.family != Family::Ring {
+        if self.told == Told::Lengths && self.padding {
+            let lengths = self.lengths.iter().map(|&n| n as i64).collect();
+            out.push(("lengths".to_string(), Values::ints(&[self.batch], lengths).expect("a list")));
+        }
+        if self.told == Told::Plane {
+            let plane: Vec<Vec<i64>> =
+                (0..self.batch).map(|b| (0..self.k).map(|j| i64::from(self.real(b, j))).collect()).collect();
+            out.push(("attention_mask".to_string(), table(&plane)));
+        }
+        if self.told == Told::Ids && self.family != Family::Ring {
             let name = if self.family == Family::Cross { "encoder_input_ids" } else { "input_ids" };
             out.push((name.to_string(), table(&self.ids)));
         }
         if self.family == Family::Cross {
-            let rows: Vec<Vec<i64>> = self.q_lengths.iter().map(|&n| (0..self.q).map(|i| i64::from(i < n) * 7).collect()).collect();
+            let rows: Vec<Vec<i64>> =
+                self.q_lengths.iter().map(|&n| (0..self.q).map(|i| i64::from(i < n) * 7).collect()).collect();
             out.push(("decoder_input_ids".to_string(), table(&rows)));
         }
         if let Some(segments) = &self.segments {
-            out.push(("segment_ids".to_string(), table(segments)));
+            out.push(match (self.documents_by, self.padding) {
+                (1, false) if self.batch == 1 => {
+                    let row = &segments[0];
+                    let mut ends: Vec<i64> =
+                        (0..row.len()).filter(|&j| j == 0 || row[j] != row[j - 1]).map(|j| j as i64).collect();
+                    ends.push(row.len() as i64);
+                    ("cu_seqlens".to_string(), Values::ints(&[ends.len()], ends).expect("a list"))
+                }
+                (2, false) => (
+                    "segment_ids".to_string(),
+                    table(&segments.iter().map(|r| r.iter().map(|s| s - 1).collect()).collect::<Vec<_>>()),
+                ),
+                _ => ("segment_ids".to_string(), table(segments)),
+            });
         }
         if let Some(blocks) = &self.blocks {
             out.push(("block_ids".to_string(), table(blocks)));
@@ -509,10 +629,15 @@ impl Scene {
             }
             false => {
                 let [b, _, q, k] = cells.dims();
-                let alike = (1..b).all(|n| (0..q).all(|i| (0..k).all(|j| cells.get([n, 0, i, j]) == cells.get([0, 0, i, j]))));
+                let alike =
+                    (1..b).all(|n| (0..q).all(|i| (0..k).all(|j| cells.get([n, 0, i, j]) == cells.get([0, 0, i, j]))));
                 let b = if alike && dice.chance(50) { 1 } else { b };
-                let all = (0..b * self.heads * q * k).map(|at| cells.get([at / (q * k * self.heads), 0, at / k % q, at % k])).collect();
+                let all = (0..b * self.heads * q * k)
+                    .map(|at| cells.get([at / (q * k * self.heads), 0, at / k % q, at % k]))
+                    .collect();
                 let shape: Vec<usize> = match (b, self.heads) {
+                    (b, h) if self.flat && h > 1 && b > 1 => vec![b * h, q, k],
+                    (b, 1) if self.flat && b > 1 => vec![b, q, k],
                     (1, 1) if dice.chance(30) && q > 1 => vec![q, k],
                     (b, h) => vec![b, h, q, k],
                 };
@@ -533,6 +658,11 @@ impl Scene {
     pub(crate) fn plane(&self) -> Keep {
         Keep::from_fn([self.batch, 1, 1, self.k], |[b, _, _, j]| self.real(b, j))
     }
+}
+
+/// The lowest number of bfloat16.
+fn half_lowest() -> f32 {
+    f32::from_bits(0xFF7F_0000)
 }
 
 /// Cells as stored numbers.

@@ -85,6 +85,8 @@ if hasattr(_os, "register_at_fork"):  # worker threads do not come along into a 
     _os.register_at_fork(after_in_child=_after_fork)
 
 if TYPE_CHECKING:
+    from ._guard import guard as guard
+    from .battery import audit as audit
     from .formats.blocks import (
         BsrMask as BsrMask,
         FlashInferMask as FlashInferMask,
@@ -147,15 +149,16 @@ _FORMATS = {
     "scores": """to_score_mod""",
     "varlen": """Varlen XformersBias from_varlen from_xformers to_varlen to_xformers""",
 }
-_WHERE = {name: module for module, names in _FORMATS.items() for name in names.split()}
+_WHERE = {name: f"formats.{module}" for module, names in _FORMATS.items() for name in names.split()}
+_WHERE |= {"audit": "battery", "guard": "_guard"}
 
 
 def __getattr__(name: str) -> _Any:
-    """The formats of other systems, and what they need, are imported when they are first used."""
+    """The formats of other systems, the tests of models, and what they need, are imported when they are first used."""
     if name in _WHERE:
         from importlib import import_module
 
-        return getattr(import_module(f"noren.formats.{_WHERE[name]}"), name)
+        return getattr(import_module(f"noren.{_WHERE[name]}"), name)
     raise AttributeError(f"module 'noren' has no attribute {name!r}")
 
 

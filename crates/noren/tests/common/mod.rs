@@ -108,6 +108,13 @@ pub fn difference<T: Element>(got: &[T], expected: &[f64]) -> f64 {
     worst
 }
 
+/// The root of the mean squared difference, in units of the largest expected value.
+pub fn spread<T: Element>(got: &[T], expected: &[f64]) -> f64 {
+    let largest = expected.iter().fold(1e-30, |a: f64, x| a.max(x.abs()));
+    let squares = got.iter().zip(expected).map(|(g, e)| ((f64::from(g.to_f32()) - e) / largest).powi(2));
+    (squares.sum::<f64>() / expected.len().max(1) as f64).sqrt()
+}
+
 /// The output of the textbook formula computed in the type of the arrays, as a library of few ideas does it: scores and
 /// probabilities are arrays of that type, so both are rounded; sums are `f32`.
 pub fn textbook<T: Element>(inputs: &Inputs<'_, T>, cells: &impl Cells, options: &Options<'_>) -> Vec<T> {
@@ -192,13 +199,18 @@ pub fn check_gradients<T: Element>(
         let saved = Saved { out, lse: &forward.lse, dout: *dout };
         let got = attention_backward(inputs, &saved, plan, &options).unwrap();
         for (got, ((name, expected), textbook)) in [got.dq, got.dk, got.dv].iter().zip(expected.iter().zip(&textbook)) {
-            let allowed = 1.1 * difference(textbook, expected) + f32;
-            let worst = difference(got, expected);
-            let what = format!("{what} in {} on {level}", T::DTYPE);
-            assert!(
-                worst <= allowed,
-                "{what}: {name} off by {worst:.2e} of the largest value, {allowed:.2e} is allowed"
-            );
+            // Both largest errors are a chance of rounding where both round as often: half again is luck.
+            for (error, luck, of) in
+                [(spread as fn(&[T], &[f64]) -> f64, 1.0, "on average"), (difference, 1.5, "at most")]
+            {
+                let allowed = 1.1 * luck * error(textbook, expected) + f32;
+                let got = error(got, expected);
+                assert!(
+                    got <= allowed,
+                    "{what} in {} on {level}: {name} off by {got:.2e} of the largest value {of}, {allowed:.2e} is allowed",
+                    T::DTYPE
+                );
+            }
         }
     }
 }

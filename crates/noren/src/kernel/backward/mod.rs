@@ -17,6 +17,9 @@
 //! * A score of several hundred has an error of 1e-5 and more in `f32`, and so has its weight. Rows whose log-sum-exp is
 //!   large are *careful*: their scores are sums of `f64` products, and so are their denominator and `delta` ([`walk`]).
 
+//! * Where a processor multiplies pairs of `bf16`, all five products are of pairs: along head_dim, along neighbouring keys, and
+//!   along neighbouring query rows, of which the first is an even one. The factor is then multiplied into the weights.
+
 mod cells;
 mod items;
 mod keys;
@@ -27,9 +30,11 @@ mod walk;
 pub(crate) use walk::{Gradient, Wanted};
 
 use super::level::{Level, Task};
+use super::micro::Product;
 use super::rows::{Rows, SharedRows};
 use super::scores::Modifiers;
 use super::simd::Simd;
+use crate::Dtype;
 use noren_mask::Plan;
 use std::cell::Cell;
 use std::ops::Range;
@@ -92,9 +97,8 @@ pub(crate) struct Backward<'a> {
 }
 
 impl Task for Backward<'_> {
-    /// Products are of `f32`.
     fn pairs(&self) -> bool {
-        false
+        self.context.q.dtype() == Dtype::Bf16
     }
 
     fn run<S: Simd>(mut self, s: S) {
@@ -179,6 +183,19 @@ fn for_each(threads: usize, count: usize, work: impl Fn(usize) + Sync) {
         let numbers = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|i| *i < count);
         std::iter::from_fn(numbers).for_each(&work);
     });
+}
+
+/// Whether products are of pairs of `bf16`.
+const fn of_pairs<S: Simd>() -> bool {
+    S::Product::TERMS == 2
+}
+
+/// `range` in pieces of `most`, an even number, or one more: all but the last end before an even number, so that no pair is cut.
+fn even_pieces(range: Range<usize>, most: usize) -> impl Iterator<Item = Range<usize>> {
+    let end = move |from: usize| range.end.min((from + most).next_multiple_of(2));
+    let first = Some(range.start..end(range.start));
+    let next = move |piece: &Range<usize>| Some(piece.end..end(piece.end));
+    std::iter::successors(first, next).take_while(|piece| !piece.is_empty())
 }
 
 /// `range` in pieces of at most `most`.

@@ -1,0 +1,270 @@
+//! `noren flow`: which tokens can reach which outputs over several layers.
+
+use crate::Verdict;
+use crate::args::{FactArgs, ShapeArgs, bind_stack, parse};
+use crate::arrays::read_one;
+use crate::failure::{Failure, Result};
+use crate::infer::Sizes;
+use crate::output::{BAD, DIM, GOOD, STRONG, Screen, paint, with_note};
+use crate::target::Target;
+use clap::Args;
+use noren_mask::doctor::Patient;
+use noren_mask::flow::{CHANNELS, Certificate, Fill, Flow, Policy, Ruling};
+use noren_mask::interval::IntervalSet;
+use noren_mask::{Array, Facts, Mask, Shape, atoms};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct FlowArgs {
+    #[command(flatten)]
+    stack: StackArgs,
+    /// Rules, one a line: 'deny: label(pii) -> output', 'deny: document(i) -> document(j)', 'allow: ...'
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
+    /// A rule: 'label(pii) -> output', 'tokens(3..9) -> token(20)', 'level(1) -> level(0)'
+    #[arg(long, value_name = "FROM -> TO")]
+    deny: Vec<String>,
+    /// An exception to what is denied
+    #[arg(long, value_name = "FROM -> TO")]
+    allow: Vec<String>,
+    /// Whose content reaches this token's output, layer by layer [default: the last token]
+    #[arg(long, value_name = "N")]
+    token: Option<u32>,
+    /// Write a certificate that `noren verify` checks again
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Masks by layer with what they are bound to.
+#[derive(Args, Debug)]
+pub(crate) struct StackArgs {
+    /// The masks of the layers in order, as expressions or as files of cells (npy, npz, safetensors); fewer masks than layers
+    /// take turns
+    #[arg(value_name = "MASK")]
+    masks: Vec<String>,
+    /// Number of layers [default: one for each mask]
+    #[arg(long, value_name = "N")]
+    layers: Option<usize>,
+    /// What a query reads that may read nothing: `finite` where hidden scores hold a finite number
+    #[arg(long, value_enum, default_value_t, value_name = "nothing|finite", hide_possible_values = true)]
+    fill: FillArg,
+    #[command(flatten)]
+    shape: ShapeArgs,
+    #[command(flatten)]
+    facts: FactArgs,
+}
+
+/// What a row of hidden scores becomes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
+pub(crate) enum FillArg {
+    /// 0
+    #[default]
+    Nothing,
+    /// An even average over everything
+    Finite,
+}
+
+const EXAMPLES: &str = "\
+Exact for attention and residual connections. Not covered, and listed with every answer: positions, lengths, pooling,
+normalisation over the batch or time, convolution and state-space layers, routing, quantisation by maxima, caches filled
+before a redaction, loss targets.
+The exit code is 0 when the policy holds, 1 when something denied can happen, 2 when the input cannot be used.
+
+Examples:
+  noren flow 'sliding(1024)' causal --layers 32 --len 131072
+  noren flow 'causal & documents([5, 3])' --layers 4 --facts facts.json --deny 'document(i) -> document(j)'
+  noren flow 'causal - queries(7) & keys(2)' --layers 6 --len 8 --deny 'token(2) -> token(7)'
+  noren flow layer0.npy layer1.npy --policy policy.txt --facts facts.json -o certificate.json";
+
+/// More layers than any model has.
+const MOST_LAYERS: usize = 4096;
+/// Layers of a receptive field that are listed one by one.
+const LISTED: usize = 40;
+
+impl StackArgs {
+    /// True when there is a stack at all.
+    pub(crate) fn given(&self) -> bool {
+        !self.masks.is_empty()
+    }
+
+    /// The stack, and what was assumed for it.
+    pub(crate) fn flow(&self) -> Result<(Flow, Vec<String>)> {
+        let layers = self.layers.unwrap_or(self.masks.len());
+        if self.masks.is_empty() || layers == 0 || layers > MOST_LAYERS || layers < self.masks.len() {
+            let given = self.masks.len();
+            return Err(Failure::new(format!(
+                "{given} mask(s) for {layers} layer(s): give at least one mask and up to one for each of at most {MOST_LAYERS} layers"
+            )));
+        }
+        let mut arrays = Vec::new();
+        let mut sizes = Sizes::default();
+        let mut masks = Vec::new();
+        for (index, text) in self.masks.iter().enumerate() {
+            let path = Path::new(text);
+            let file =
+                path.extension().and_then(|e| e.to_str()).is_some_and(|e| ["npy", "npz", "safetensors"].contains(&e));
+            if !file {
+                masks.push(parse(text, None)?.mask);
+                continue;
+            }
+            let name = format!("layer{index}");
+            let array = cells_of(path, &mut sizes)?;
+            masks.push(atoms::dense(&name));
+            arrays.push((name, array));
+        }
+        let (shape, facts, assumed) = bind_stack(&masks, &self.shape, &self.facts, &sizes)?;
+        let facts = arrays.into_iter().fold(facts, |facts, (name, array)| facts.array(name, array));
+        let stack: Vec<Mask> = (0..layers).map(|l| masks[l % masks.len()].clone()).collect();
+        Ok((build(&stack, &shape, &facts, self.fill)?, assumed))
+    }
+}
+
+fn build(stack: &[Mask], shape: &Shape, facts: &Facts, fill: FillArg) -> Result<Flow> {
+    let fill = match fill {
+        FillArg::Nothing => Fill::Nothing,
+        FillArg::Finite => Fill::Finite,
+    };
+    Ok(with_note("planning the layers ...", || Flow::of_stack(stack, shape, facts, fill))?)
+}
+
+/// The cells of a file as the doctor reads them; the sizes are raised to the array's.
+fn cells_of(path: &Path, sizes: &mut Sizes) -> Result<Array> {
+    let report = Patient::new(read_one(path)?).diagnose()?;
+    let keep = report.given.ok_or_else(|| Failure::new(format!("{}: no mask", path.display())))?;
+    let dims = keep.dims();
+    if dims[2] != dims[3] {
+        return Err(Failure::new(format!(
+            "{}: {} queries over {} keys: give square masks, or expressions with --past",
+            path.display(),
+            dims[2],
+            dims[3]
+        )));
+    }
+    let own = Sizes {
+        len: Some(dims[3]),
+        batch: (dims[0] > 1).then_some(dims[0]),
+        heads: (dims[1] > 1).then_some(dims[1]),
+        cross: None,
+    };
+    *sizes = sizes.or(own);
+    let cells: Vec<bool> = keep.cells().collect();
+    Ok(Array::keep(&dims, &cells)?)
+}
+
+pub(crate) fn run(args: &FlowArgs, screen: &mut Screen) -> Result<Verdict> {
+    let target = args.output.as_deref().map(Target::new).transpose()?;
+    let policy = policy(args)?;
+    let (flow, assumed) = args.stack.flow()?;
+    let ruling = with_note("following tokens through the layers ...", || policy.check(&flow))?;
+    if let Some(target) = &target {
+        let text = Certificate::issue(&flow, &policy)?.to_json()?;
+        target.write(|out| writeln!(out, "{text}"))?;
+    }
+    let token = args.token.unwrap_or(flow.tokens().saturating_sub(1));
+    if token >= flow.tokens() {
+        return Err(Failure::new(format!("--token {token}: there are {} tokens, counted from 0", flow.tokens())));
+    }
+    let field = match policy.rules.is_empty() || args.token.is_some() {
+        true => flow.receptive_field(0, token),
+        false => Vec::new(),
+    };
+    match args.json {
+        true => screen.json(&json!({
+            "tokens": flow.tokens(),
+            "layers": flow.depth(),
+            "holds": ruling.holds(),
+            "checked": ruling.checked,
+            "violations": ruling.violations,
+            "receptive_field": field.iter().map(ranges).collect::<Vec<_>>(),
+            "not_covered": CHANNELS,
+        }))?,
+        false => {
+            screen.line(format!("{} tokens, {} layers", flow.tokens(), flow.depth()))?;
+            tell_field(&field, token, screen)?;
+            tell_ruling(&ruling, screen)?;
+            tell_channels(screen)?;
+            if !assumed.is_empty() {
+                screen.line(paint(DIM, format!("assumed: {}", assumed.join(", "))))?;
+            }
+        }
+    }
+    Ok(if ruling.holds() { Verdict::Yes } else { Verdict::No })
+}
+
+/// The policy of the file, then the rules of the command line.
+fn policy(args: &FlowArgs) -> Result<Policy> {
+    let mut text = match &args.policy {
+        Some(path) => std::fs::read_to_string(path)
+            .map_err(|e| Failure::new(format!("{}: cannot be read: {e}", path.display())))?,
+        None => String::new(),
+    };
+    for (word, rules) in [("deny", &args.deny), ("allow", &args.allow)] {
+        rules.iter().for_each(|rule| text.push_str(&format!("\n{word}: {rule}")));
+    }
+    Ok(text.parse()?)
+}
+
+fn ranges(set: &IntervalSet) -> Vec<[u32; 2]> {
+    set.iter().map(|i| [i.start, i.end]).collect()
+}
+
+fn tell_field(field: &[IntervalSet], token: u32, screen: &mut Screen) -> Result<()> {
+    if field.is_empty() {
+        return Ok(());
+    }
+    screen.line(format!("\n{}", paint(STRONG, format!("output {token} depends on"))))?;
+    let mut before = None;
+    for (layers, set) in field.iter().enumerate().skip(1).take(LISTED) {
+        if before == Some(set) {
+            screen.line(format!("  {layers:4} layers  the same from here on"))?;
+            break;
+        }
+        before = Some(set);
+        let mut runs: Vec<String> = set.iter().take(4).map(|i| format!("{}..{}", i.start, i.end)).collect();
+        if set.as_slice().len() > 4 {
+            runs.push(format!("... ({} runs)", set.as_slice().len()));
+        }
+        let word = if layers == 1 { "layer " } else { "layers" };
+        screen.line(format!("  {layers:4} {word}  {} tokens: {}", set.count(), runs.join(" ")))?;
+    }
+    Ok(())
+}
+
+/// What a policy says, way by way.
+pub(crate) fn tell_ruling(ruling: &Ruling, screen: &mut Screen) -> Result<()> {
+    if ruling.checked == 0 {
+        return Ok(());
+    }
+    screen.line("")?;
+    if ruling.holds() {
+        return screen.line(format!(
+            "{}: {} pair(s) of groups checked, nothing denied can happen",
+            paint(GOOD, "holds"),
+            ruling.checked
+        ));
+    }
+    screen.line(format!(
+        "{}: {} of {} pair(s) of groups are reached",
+        paint(BAD, "broken"),
+        ruling.violations.len(),
+        ruling.checked
+    ))?;
+    for violation in ruling.violations.iter().take(LISTED) {
+        screen.line(format!("  {violation}"))?;
+    }
+    if ruling.violations.len() > LISTED {
+        screen.line(paint(DIM, format!("  ... and {} more", ruling.violations.len() - LISTED)))?;
+    }
+    Ok(())
+}
+
+/// What no answer covers.
+pub(crate) fn tell_channels(screen: &mut Screen) -> Result<()> {
+    screen.line(format!("\n{}", paint(DIM, "Not covered, because it does not pass through attention:")))?;
+    CHANNELS.iter().try_for_each(|channel| screen.line(paint(DIM, format!("  - {channel}"))))
+}
