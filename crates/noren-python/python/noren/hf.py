@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask
 
 from ._noren import Array, Error, Facts, Mask, Plan, Shape, batch, causal, dense, full, keys, none, padding, queries, spans, window
 from .torch._function import Call, Extras, lower, new_seed, run
@@ -41,9 +42,13 @@ def register(name: str = "noren") -> None:
 # --- masks --------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Masked:
-    """What transformers hands from its mask builders to every layer: a mask with what it must know, and its plans."""
+@dataclass(repr=False, eq=False)
+class Masked(BlockMask):
+    """What transformers hands from its mask builders to every layer: a mask with what it must know, and its plans.
+
+    Models of several parts hand masks on to models that build masks themselves; of these, transformers leaves only tensors and
+    FlexAttention's `BlockMask` of four dimensions alone. Nothing else of a `BlockMask` is here.
+    """
 
     mask: Mask
     batch: int
@@ -60,6 +65,11 @@ class Masked:
     @property
     def shape(self) -> tuple[int, int, int, int]:
         return (self.batch, 1, self.q_len, self.kv_len)
+
+    def __repr__(self) -> str:
+        return f"<{self.mask} for transformers, {self.q_len} x {self.kv_len}, batch {self.batch}>"
+
+    __str__ = __repr__
 
     def plan(self, heads: int, kv_heads: int) -> Plan:
         plan = self._plans.get((heads, kv_heads))
