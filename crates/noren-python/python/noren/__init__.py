@@ -24,6 +24,15 @@ from ._doctor import (
     check_classes as check_classes,
     recognise as recognise,
 )
+from ._flow import (
+    Certificate as Certificate,
+    Cut as Cut,
+    Flow as Flow,
+    Path as Path,
+    Ruling as Ruling,
+    Violation as Violation,
+    flow as flow,
+)
 from ._noren import (
     Array as Array,
     BoundMask as BoundMask,
