@@ -11,6 +11,7 @@ mod doctor;
 mod error;
 mod export;
 mod facts;
+mod flow;
 mod mask;
 mod values;
 
@@ -32,6 +33,8 @@ fn _noren(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<bound::PyBound>()?;
     module.add_class::<bound::PyPlan>()?;
     module.add_class::<attention::Modifiers>()?;
+    module.add_class::<flow::PyFlow>()?;
+    module.add_class::<flow::PyCertificate>()?;
     for function in [
         wrap_pyfunction!(mask::parse, module)?,
         wrap_pyfunction!(attention::forward, module)?,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from typing import Any
 
@@ -46,11 +47,12 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "gpt_neox": {},
     "stablelm": {},
 }  # fmt: skip
+DRY = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 ENCODERS: dict[str, dict[str, Any]] = {
-    "bert": {},
-    "roberta": {},
+    "bert": DRY,
+    "roberta": DRY,
     "modernbert": {"local_attention": 6, "global_attn_every_n_layers": 2, "attention_bias": False},
-    "electra": {"embedding_size": 32},
+    "electra": {"embedding_size": 32, **DRY},
 }
 LEFT = torch.tensor([[0, 0, 0] + [1] * 9, [1] * 12])
 RIGHT = torch.tensor([[1] * 7 + [0] * 5, [1] * 12])
@@ -63,9 +65,10 @@ def config(kind: str, special: dict[str, Any]) -> Any:
 def pair(make: Any, cfg: Any) -> tuple[Any, Any]:
     """The same model with eager attention and with noren's."""
     torch.manual_seed(0)
-    eager = make.from_config(cfg, attn_implementation="eager").float()
-    ours = make.from_config(cfg, attn_implementation="noren").float()
+    eager = make.from_config(copy.deepcopy(cfg), attn_implementation="eager").float()
+    ours = make.from_config(copy.deepcopy(cfg), attn_implementation="noren").float()
     ours.load_state_dict(eager.state_dict())
+    assert (eager.config._attn_implementation, ours.config._attn_implementation) == ("eager", "noren")
     return eager.eval(), ours.eval()
 
 
@@ -79,6 +82,20 @@ def same_on_real_tokens(a: Any, b: Any, keep: Any) -> None:
     assert (a[real] - b[real]).abs().max().item() < 1e-4 * max(1.0, a[real].abs().max().item())
 
 
+def same_gradients(eager: Any, ours: Any, loss: Any) -> None:
+    """One training step's gradients."""
+    grads = []
+    for model in (eager, ours):
+        model.train()
+        model.zero_grad()
+        loss(model).backward()
+        grads.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
+        model.eval()
+    assert grads[0].keys() == grads[1].keys() and grads[0]
+    for name, grad in grads[0].items():
+        assert (grad - grads[1][name]).abs().max().item() < 1e-4 * max(1.0, grad.abs().max().item()), name
+
+
 @pytest.mark.parametrize("kind", SPECIAL)
 def test_decoders(kind: str) -> None:
     eager, ours = pair(AutoModelForCausalLM, config(kind, SPECIAL[kind]))
@@ -88,16 +105,8 @@ def test_decoders(kind: str) -> None:
         with torch.no_grad():
             a, b = (m(tokens, attention_mask=keep, position_ids=positions).logits for m in (eager, ours))
         same_on_real_tokens(a, b, keep)
-    grads = []
-    for model in (eager, ours):
-        model.train()
-        model.zero_grad()
-        model(tokens, attention_mask=RIGHT, labels=torch.where(RIGHT.bool(), tokens, -100)).loss.backward()
-        grads.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
-        model.eval()
-    assert grads[0].keys() == grads[1].keys() and grads[0]
-    for name, grad in grads[0].items():
-        assert (grad - grads[1][name]).abs().max().item() < 1e-4 * max(1.0, grad.abs().max().item()), name
+    labels = torch.where(RIGHT.bool(), tokens, -100)
+    same_gradients(eager, ours, lambda model: model(tokens, attention_mask=RIGHT, labels=labels).loss)
     written = [m.generate(tokens, attention_mask=LEFT, max_new_tokens=8, do_sample=False) for m in (eager, ours)]
     assert torch.equal(*written)
 
@@ -109,6 +118,8 @@ def test_encoders(kind: str) -> None:
         with torch.no_grad():
             a, b = (m(ids(), attention_mask=keep).last_hidden_state for m in (eager, ours))
         same_on_real_tokens(a, b, keep)
+    real = RIGHT.bool()
+    same_gradients(eager, ours, lambda model: model(ids(), attention_mask=RIGHT).last_hidden_state[real].square().sum().sqrt())
 
 
 def test_t5() -> None:
@@ -117,7 +128,38 @@ def test_t5() -> None:
     with torch.no_grad():
         a, b = (m(ids(), attention_mask=RIGHT, decoder_input_ids=ids(7)).logits for m in (eager, ours))
     same_on_real_tokens(a, b, torch.ones(2, 7))
+    same_gradients(eager, ours, lambda model: model(ids(), attention_mask=RIGHT, labels=ids(7)).loss)
     written = [m.generate(ids(), attention_mask=RIGHT, max_new_tokens=8, do_sample=False) for m in (eager, ours)]
+    assert torch.equal(*written)
+
+
+def test_paligemma() -> None:
+    """An image and a prompt that everybody reads, and an answer that is causal."""
+    from transformers import PaliGemmaForConditionalGeneration as PaliGemma
+
+    text = {"model_type": "gemma", "vocab_size": 64, "head_dim": 8, **{k: v for k, v in SMALL.items() if k != "vocab_size"}}
+    vision = {
+        "model_type": "siglip_vision_model", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "image_size": 28, "patch_size": 14, "projection_dim": 32,
+    }  # fmt: skip
+    cfg = AutoConfig.for_model("paligemma", text_config=text, vision_config=vision, projection_dim=32, image_token_id=63, pad_token_id=0)
+    torch.manual_seed(0)
+    eager, ours = (PaliGemma._from_config(copy.deepcopy(cfg), attn_implementation=name).float().eval() for name in ("eager", "noren"))
+    ours.load_state_dict(eager.state_dict())
+    assert eager.model.language_model.config._attn_implementation == "eager"
+    tokens = torch.cat([torch.full((2, 4), 63), ids(8).clamp(max=62)], 1)
+    kinds = torch.tensor([[0] * 7 + [1] * 5] * 2)
+    pixels = torch.randn(2, 3, 28, 28, generator=torch.Generator().manual_seed(0))
+    for keep in (torch.ones_like(tokens), RIGHT):
+        labels = torch.where((kinds == 1) & keep.bool(), tokens, -100)
+        given = {"input_ids": tokens, "pixel_values": pixels, "attention_mask": keep, "token_type_ids": kinds, "labels": labels}
+        eager.train(), ours.train()  # it reads token_type_ids in training only
+        with torch.no_grad():
+            a, b = (model(**given).logits for model in (eager, ours))
+        same_on_real_tokens(a, b, keep)
+        same_gradients(eager, ours, lambda model: model(**given).loss)
+    prompt = {"input_ids": tokens, "pixel_values": pixels, "attention_mask": torch.ones_like(tokens), "token_type_ids": kinds * 0}
+    written = [model.generate(**prompt, max_new_tokens=8, do_sample=False) for model in (eager, ours)]
     assert torch.equal(*written)
 
 

@@ -124,7 +124,8 @@ def _shape(q_len: int, kv_len: int, offset: Any, batch: int, heads: int, kv_head
 
 @lru_cache(maxsize=256)
 def _parsed(text: str) -> Mask | Spec:
-    return _noren.parse(text)
+    found: Mask | Spec = _noren.parse(text)
+    return found
 
 
 @lru_cache(maxsize=64)
@@ -159,7 +160,9 @@ def modifiers_of(
         biases: list[Array] = []
     else:
         biases = list(bias) if isinstance(bias, (list, tuple)) else [bias]
-    lend = lambda array: None if array is None else lib.floats(array)  # noqa: E731
+    def lend(array: Array | None) -> Array | None:
+        return None if array is None else lib.floats(array)
+
     return Modifiers(
         scale=scale,
         softcap=softcap,

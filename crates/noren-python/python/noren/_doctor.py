@@ -150,8 +150,7 @@ def check(
     )
     found = json.loads(fields)
     findings = tuple(
-        Finding(cls=f.pop("class"), first_cells=tuple(tuple(cell) for cell in f.pop("first_cells")), **f)
-        for f in found.pop("findings")
+        Finding(cls=f.pop("class"), first_cells=tuple(map(_cell, f.pop("first_cells"))), **f) for f in found.pop("findings")
     )
     return Report(
         findings=findings,
@@ -189,7 +188,12 @@ def recognise(array: Array, convention: Convention | None = None) -> Recognised:
         convention = "additive"
     mask, shape, exceptions, wrong, words, cells = _noren.recognise(lent, convention)
     kept = None if wrong == 0 else _array(cells, None)
-    return Recognised(mask, shape, tuple(tuple(cell) for cell in exceptions), wrong, words, kept)
+    return Recognised(mask, shape, tuple(map(_cell, exceptions)), wrong, words, kept)
+
+
+def _cell(given: list[int]) -> Cell:
+    batch, head, q, k = given
+    return batch, head, q, k
 
 
 def _lent(array: Array) -> Any:

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask
 
 from ._noren import Array, Error, Facts, Mask, Plan, Shape, batch, causal, dense, full, keys, none, padding, queries, spans, window
 from .torch._function import Call, Extras, lower, new_seed, run
@@ -41,9 +42,13 @@ def register(name: str = "noren") -> None:
 # --- masks --------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Masked:
-    """What transformers hands from its mask builders to every layer: a mask with what it must know, and its plans."""
+@dataclass(repr=False, eq=False)
+class Masked(BlockMask):
+    """What transformers hands from its mask builders to every layer: a mask with what it must know, and its plans.
+
+    Models of several parts hand masks on to models that build masks themselves; of these, transformers leaves only tensors and
+    FlexAttention's `BlockMask` of four dimensions alone. Nothing else of a `BlockMask` is here.
+    """
 
     mask: Mask
     batch: int
@@ -60,6 +65,11 @@ class Masked:
     @property
     def shape(self) -> tuple[int, int, int, int]:
         return (self.batch, 1, self.q_len, self.kv_len)
+
+    def __repr__(self) -> str:
+        return f"<{self.mask} for transformers, {self.q_len} x {self.kv_len}, batch {self.batch}>"
+
+    __str__ = __repr__
 
     def plan(self, heads: int, kv_heads: int) -> Plan:
         plan = self._plans.get((heads, kv_heads))
@@ -309,7 +319,7 @@ def attention_forward(
     position_bias: Tensor | None = None,
     position_ids: Tensor | None = None,
     output_attentions: bool = False,
-    **_: Any,
+    **__: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """What `AttentionInterface` calls: `[batch, length, heads, head_dim]`, and probabilities where they are asked for."""
     query, key, value = lower(query, key, value)
@@ -328,8 +338,8 @@ def attention_forward(
     if dropout > 0:
         extras.seed = new_seed()
     out, _ = run(Call(plan, scaling, softcap, None, dropout), query, key, value, extras)
-    weights = _weights(query, key, value, plan, scaling, softcap, extras) if output_attentions else None
-    return out.transpose(1, 2).contiguous(), weights
+    out = out.transpose(1, 2).contiguous()
+    return out, _weights(query, key, value, plan, scaling, softcap, extras) if output_attentions else None
 
 
 def _given(

@@ -57,12 +57,12 @@ class Attention:
             q, present_k, present_v, mask, bias=bias, facts=facts, query_offset=offset, scale=self.scale,
             softcap=self.softcap or None, return_weights=probabilities,
         )  # fmt: skip
-        y, weights = result if probabilities else (result, None)
+        y = result[0] if probabilities else result
         if inputs["Q"].ndim == 3:
             y = y.transpose(0, 2, 1, 3).reshape(y.shape[0], q_len, -1)
         found = [y, present_k, present_v]
         if probabilities:
-            found.append(weights.astype(q.dtype))
+            found.append(result[1].astype(q.dtype))
         elif outputs > 3:
             keep = None
             if self.qk_matmul_output_mode == 2:
@@ -116,7 +116,8 @@ class Attention:
             scores = np.tanh(scores / self.softcap) * self.softcap
         if keep is not None:
             scores = np.where(keep, scores + (0 if bias is None else bias), -np.inf)
-        return scores
+        found: NDArray[Any] = scores
+        return found
 
 
 def _shape(sizes: tuple[int, int, int, int], offset: Any) -> Any:
@@ -134,7 +135,7 @@ def _padded(mask: NDArray[Any], kv_len: int, value: Any) -> NDArray[Any]:
     return np.pad(mask, [(0, 0)] * (mask.ndim - 1) + [(0, missing)], constant_values=value)
 
 
-class Prepared(BackendRep):
+class Prepared(BackendRep):  # type: ignore[misc]
     """A model that is ready to run."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
@@ -172,7 +173,7 @@ def _node(node: onnx.NodeProto) -> Attention:
     return Attention(**{attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute})
 
 
-class NorenBackend(Backend):
+class NorenBackend(Backend):  # type: ignore[misc]
     """What `onnx.backend.test` runs."""
 
     @classmethod

@@ -142,10 +142,9 @@ def read(
 ) -> Source:
     """The plan of what is exported. Scores that are not among `scores` (by kind) are refused by name."""
     found: tuple[Score, ...] = ()
-    if isinstance(mask, str):
-        mask = _noren.parse(mask)
-    if isinstance(mask, Spec):
-        mask, found = mask.mask, tuple(mask.scores)
+    spec = Spec(mask) if isinstance(mask, str) else mask
+    if isinstance(spec, Spec):
+        mask, found = spec.mask, tuple(spec.scores)
     for score in found:
         if kind(score) not in scores:
             refuse(target, f"the score `{score}`", "give spec.mask, and the score to the target's own argument if it has one")

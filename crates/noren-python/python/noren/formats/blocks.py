@@ -140,12 +140,12 @@ class SplashMaskInfo:
 
     def dense(self, *, dkv: bool = False) -> Bools:
         """The cells, `[1, heads or 1, q_len, kv_len]`."""
-        if self.partial_mask_blocks is None:
+        if self.partial_mask_blocks is None or self.mask_next is None:
             raise Error("no block is partial, so that blocks have no size: give the mask as it was")
         blocks = self.partial_mask_blocks.swapaxes(1, 2) if dkv else self.partial_mask_blocks
         shown = np.concatenate([blocks, np.zeros_like(blocks[:1]), np.ones_like(blocks[:1])])
-        which = np.select([self.block_mask == 0, self.block_mask == 2], [len(blocks), len(blocks) + 1], self.mask_next)
-        cells = shown[which].swapaxes(2, 3)
+        which = np.where(self.block_mask == 1, self.mask_next, len(blocks) + (self.block_mask == 2))
+        cells: Bools = shown[which].swapaxes(2, 3)
         heads, rows, height, columns, width = cells.shape
         return cells.reshape(1, heads, rows * height, columns * width)
 

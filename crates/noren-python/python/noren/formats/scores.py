@@ -103,7 +103,7 @@ def to_score_mod(
     for score in spec.scores:
         match kind(score):
             case "softcap":
-                steps["softcap"].append(_cap(float(str(score)[len("softcap(") : -1])))
+                steps["softcap"].append(_cap(torch.tensor(float(str(score)[len("softcap(") : -1]), device=device)))
             case "bias":
                 steps["bias"].append(_added(torch.from_numpy(array_of(arrays, score)).to(device)))
             case "soft":
@@ -128,7 +128,8 @@ def to_score_mod(
     return score_mod
 
 
-def _cap(cap: float) -> ScoreMod:
+def _cap(cap: Any) -> ScoreMod:
+    """The cap is a tensor: numbers that change would be recompiled for, or refused."""
     return lambda score, b, h, q, kv: cap * (score / cap).tanh()
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.dlpack import to_dlpack
+from torch.utils.dlpack import to_dlpack  # type: ignore[attr-defined]
 
 from .. import _noren
 from .._attention import Masking, _table, plan_of
@@ -112,7 +112,7 @@ def gradients(
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: Call, biases: int, seed: Tensor | None, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Any:
-        extras = Extras(list(rest[:biases]), *rest[biases:], seed=seed)
+        extras = Extras(list(rest[:biases]), rest[biases], rest[biases + 1], rest[biases + 2], seed)
         out, lse = forward(call, q, k, v, extras, lse=True)
         ctx.save_for_backward(q, k, v, out, lse, seed, *rest)
         ctx.call, ctx.biases = call, biases
@@ -130,7 +130,7 @@ class _Gradients(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: Call, biases: int, wanted: Any, dout: Tensor, *saved: Any) -> Any:
         q, k, v, out, lse, seed, *rest = saved
-        extras = Extras(list(rest[:biases]), *rest[biases:], seed=seed)
+        extras = Extras(list(rest[:biases]), rest[biases], rest[biases + 1], rest[biases + 2], seed)
         return tuple(gradients(call, q, k, v, extras, (out, lse, dout), wanted))
 
     @staticmethod
@@ -168,7 +168,7 @@ _SOURCES: list[Source] = []
 _NUMBERS: dict[Source, int] = {}
 
 
-@torch.compiler.assume_constant_result  # type: ignore[misc]
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def number_of(mask: Mask | Plan | None, causal: bool, offset: Any, scale: Any, softcap: Any, alibi: Any, dropout: Any) -> int:
     """The number by which compiled graphs name a source; it is theirs for good, as a compiled graph is."""
     source = Source(mask, causal, offset, scale, softcap, alibi, dropout)
@@ -209,10 +209,10 @@ def _(
     dout: Any, q: Tensor, k: Tensor, v: Tensor, out: Any, lse: Any, bias: Any, relative: Any, soft: Any, sinks: Any,
     seed: Any, keep: Any, source: int, wanted: Any,
 ) -> list[Tensor]:  # fmt: skip
-    empty = lambda t: torch.empty(t.shape, dtype=t.dtype, device=t.device)  # noqa: E731
-    none = lambda: torch.empty(0, device=q.device)  # noqa: E731
+    none = torch.empty(0, device=q.device)
     rest = zip([*bias, relative, soft, sinks], wanted, strict=True)
-    return [empty(q), empty(k), empty(v), *(empty(t) if want and t is not None else none() for t, want in rest)]
+    given = [q, k, v, *(t if want and t is not None else none for t, want in rest)]
+    return [torch.empty(t.shape, dtype=t.dtype, device=t.device) for t in given]
 
 
 def _setup(ctx: Any, inputs: Any, output: Any) -> None:

@@ -60,7 +60,7 @@ class MultiheadAttention(nn.MultiheadAttention):
             weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         biases = (None, None, None) if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
         projected = (linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True))
-        return [x.unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2) for x in projected]
+        return [x.reshape(*x.shape[:2], self.num_heads, self.head_dim).transpose(1, 2) for x in projected]
 
     def _masked(
         self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None, attn_mask: Tensor | Mask | Plan | str | None
@@ -76,7 +76,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         if isinstance(attn_mask, (Mask, str)):
             mask = Mask(attn_mask)
         elif attn_mask is not None:
-            four = attn_mask if attn_mask.dim() == 2 else attn_mask.unflatten(0, (-1, self.num_heads))
+            four = attn_mask if attn_mask.dim() == 2 else attn_mask.reshape(-1, self.num_heads, *attn_mask.shape[1:])
             if attn_mask.dtype == torch.bool:
                 facts["arrays"]["attn_mask"] = Array.drop(four)
                 mask = dense("attn_mask")

@@ -62,7 +62,8 @@ def sdpa(
         if seed is not None:
             extras = Extras(extras.bias, seed=seed)
         out, _ = run(Call(plan, scale, None, None, dropout_p), query, key, value, extras)
-    return out if len(rows) == 3 else out.reshape(*rows, out.shape[-1])
+    result: Tensor = out if len(rows) == 3 else out.reshape(*rows, out.shape[-1])
+    return result
 
 
 def sizes_of(q: Tensor, k: Tensor) -> tuple[int, int, int, int, int]:
@@ -127,7 +128,8 @@ def _masked(mask: Tensor, sizes: tuple[int, int, int, int, int]) -> tuple[Plan, 
     found = known[2].get(sizes)
     if found is None:
         found = known[2][sizes] = _plan_dense(mask.detach(), sizes)
-    return found if found[0] is not None else (_simple(False, *sizes), Extras([mask]))
+    plan, extras = found
+    return (_simple(False, *sizes), Extras([mask])) if plan is None else (plan, extras)
 
 
 def _plan_dense(mask: Tensor, sizes: tuple[int, int, int, int, int]) -> tuple[Plan | None, Extras]:
