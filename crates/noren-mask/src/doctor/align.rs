@@ -97,6 +97,11 @@ fn three(
             *flat = true;
             [b, n / b, q, k]
         }
+        // Broadcasting aligns the last dimensions: batch rows given without heads are read as heads.
+        (Some(b), Some(h)) if b == n && h == n && context.api_has(&["sdpa", "scaled_dot", "jax", "mlx"]) => {
+            *other = Some(by_batch);
+            by_head
+        }
         (Some(b), Some(h)) if b == n && h == n => {
             *other = Some(by_head);
             by_batch

@@ -15,6 +15,8 @@ use crate::keep::{Keep, bit, count, ends, row_of};
 use crate::recognise::recognise;
 use std::rc::Rc;
 
+/// Bytes from which an array is worth a note.
+const LARGE: u64 = 16 << 20;
 /// Cells listed in a finding.
 const SHOWN: usize = 8;
 
@@ -42,6 +44,11 @@ pub(crate) fn diagnose(patient: &Patient) -> Result<Report, Error> {
     let case = Case::new(mask, &beside, &patient.context, alignment);
     let verdict = case.judge(&mut report);
     report.findings.extend(companions::look(&beside, &patient.context, Some(&verdict)));
+    if let Some(intent) = &verdict.intent {
+        report.findings.extend(super::bias::look(mask, &case.decoded, &case.known, &patient.context, intent));
+    }
+    report.findings.extend(case.against_scores(&beside));
+    report.findings.extend(case.memory());
     case.describe(&mut report);
     rank(&mut report.findings);
     Ok(report)
@@ -445,6 +452,50 @@ impl<'a> Case<'a> {
             }
         }
         let _ = intent;
+    }
+
+    /// A fill must hide whatever scores there are, and in half precision must not overflow with them.
+    fn against_scores(&self, beside: &Companions<'_>) -> Option<Finding> {
+        let measured = || {
+            let scores = beside.get(&["scores", "attention_scores", "logits_before_mask"])?;
+            Some((0..scores.len()).map(|i| scores.at(i).abs()).filter(|x| x.is_finite()).fold(0.0, f64::max))
+        };
+        let bound = self.context.score_bound.or_else(measured)?;
+        let fill = self.decoded.weakest?;
+        let compute = self.context.compute_dtype.unwrap_or(self.mask.dtype());
+        let needed = -(2.0 * bound + 40.0);
+        match () {
+            () if fill > needed => Some(Finding::of(
+                "fill_value_wrong",
+                Certainty::Certain,
+                format!("hidden cells hold {fill}, but scores reach {bound:.1}: hiding for good takes {needed:.0} or less"),
+            )),
+            () if compute == super::Dtype::F16 && fill < -65504.0 + bound => Some(
+                Finding::of(
+                    "double_mask_overflow",
+                    Certainty::Likely,
+                    format!("in float16 the fill {fill} and a score of -{bound:.1} are below -65504 together: -inf, and NaN in a row without any key"),
+                )
+                .severity(Severity::Warning),
+            ),
+            () => None,
+        }
+    }
+
+    /// An array that says the same many times over, or that an expression says.
+    fn memory(&self) -> Option<Finding> {
+        let bytes = self.mask.bytes();
+        let [batch, heads, ..] = self.alignment.dims;
+        if bytes < LARGE || self.decoded.bias {
+            return None;
+        }
+        let keep = &self.decoded.keep;
+        let repeated = if heads > 1 && keep.heads_alike() { heads } else { 1 };
+        let text = match repeated {
+            1 => format!("{} for a mask of {batch} x {heads} planes: an expression takes some bytes", crate::short_bytes(bytes.into())),
+            n => format!("{} hold the same plane {n} times: expand, or say it as an expression", crate::short_bytes(bytes.into())),
+        };
+        Some(Finding::of("memory_quadratic", Certainty::Certain, text).severity(Severity::Note))
     }
 
     fn describe(&self, report: &mut Report) {

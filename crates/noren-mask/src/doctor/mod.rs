@@ -15,6 +15,7 @@
 //! ```
 
 mod align;
+mod bias;
 mod catalogue;
 mod companions;
 mod context;
@@ -24,6 +25,7 @@ mod edits;
 mod expect;
 pub(crate) mod intent;
 mod known;
+mod layers;
 mod report;
 mod search;
 mod values;
@@ -81,6 +83,6 @@ impl Patient {
     /// # Errors
     /// Shapes that no reading fits, and declarations that contradict them. A sick mask is no error.
     pub fn diagnose(&self) -> Result<Report, Error> {
-        diagnose::diagnose(self)
+        layers::diagnose(self).unwrap_or_else(|| diagnose::diagnose(self))
     }
 }
