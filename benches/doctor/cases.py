@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 import companions  # noqa: F401  (registers its bugs)
+import more  # noqa: F401
 from build import Case
 from healthy import HEALTHY
 from sick import SICK
@@ -53,7 +54,7 @@ def write(folder: Path, number: int, case: Case, blind: bool) -> tuple[str, dict
     label = {
         "name": case.name, "split": "blind" if blind else "declared", "sick": bool(case.classes),
         "classes": case.classes or ["healthy"], "accept": list(case.accept), "explanation": case.why,
-        "open_question": case.open_question, "kind": case.context.get("kind"),
+        "open_question": case.open_question, "kind": case.context.get("kind"), "role": case.context["role"],
         "truth": {p: f"truth/{key}_{p}.npy" for p in ("intended", "effective", "care")},
         "wrong_cells": len(cells), "faults_at": cells[:8].tolist(),
     }

@@ -70,7 +70,7 @@ def h_pad_is_eos(rng):
     c = fine_plane(rng, "H.pad_is_eos", "made from lengths", v, "hf", "causal", EOS)
     for r, vr in zip(c.inputs["input_ids"], v):
         at = np.flatnonzero(vr)
-        r[at[2:-1][rng.random(max(0, len(at) - 3)) < 0.1]] = EOS
+        r[at[2:-2][rng.random(max(0, len(at) - 4)) < 0.1]] = EOS
     c.context["eos_token_id"] = EOS
     c.inputs["lengths"] = v.sum(1).astype(np.int64)
     return c

@@ -17,7 +17,7 @@ pub(crate) struct Hypothesis {
 /// Every intent that fits the declarations, the likeliest first.
 pub(crate) fn hypotheses(known: &Known, context: &Context, given: Option<&Keep>) -> Vec<Hypothesis> {
     let kinds: Vec<(MaskKind, f64)> = match context.kind {
-        Some(kind) => vec![(complete(kind, known, context), 0.0)],
+        Some(kind) => windowed(complete(kind, known, context), context),
         None => guesses(known, context),
     };
     let mut out = Vec::new();
@@ -35,6 +35,14 @@ fn complete(mut kind: MaskKind, known: &Known, context: &Context) -> MaskKind {
     kind.packed |= known.segments.is_some() && !kind.cross;
     kind.tree |= known.parents.is_some();
     kind
+}
+
+/// A width beside a kind that names no window may be the layer's own, or the model's for its other layers.
+fn windowed(kind: MaskKind, context: &Context) -> Vec<(MaskKind, f64)> {
+    match context.window.is_some() && kind.causal && !kind.sliding && !kind.chunked && !kind.tree {
+        true => vec![(MaskKind { sliding: true, ..kind }, 0.0), (kind, 0.05)],
+        false => vec![(kind, 0.0)],
+    }
 }
 
 /// Without a declared kind: what the other declarations imply, causal or not.
