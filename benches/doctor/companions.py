@@ -190,5 +190,5 @@ def c41_column_bias(rng):
     bias = slopes[:, None, None] * np.arange(l)[None, None, :]
     mask = np.where(it.keep, bias[None], -np.inf).astype(np.float32)
     ctx = {"api": "additive", "convention": "additive", "role": "attn", "bias": "alibi", "compute_dtype": "float32"}
-    return beside("C41.column_bias", ["alibi_relative_bias"], "a bias of the column only, without causality", it, mask, ctx,
+    return beside("C41.column_bias", ["relative_bias_with_padding"], "a bias of the column only, without causality", it, mask, ctx,
                   {}, accept=("alibi", "alibi_padding", "relative_bias", "alibi_bias", "ALiBi / relative bias with padding"))

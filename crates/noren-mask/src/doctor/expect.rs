@@ -1,9 +1,10 @@
 //! From declarations to intents: every mask that the declared words may mean.
 
 use super::context::{Context, MaskKind, Role};
-use super::intent::{Groups, Intent, number, row, tree_rows};
+use super::intent::{Groups, Intent, PerRow, number, row, tree_rows};
 use super::known::Known;
 use crate::keep::{Keep, ends};
+use crate::mask::Side;
 use std::rc::Rc;
 
 /// A mask that the declarations may mean.
@@ -72,7 +73,7 @@ fn guesses(known: &Known, context: &Context) -> Vec<(MaskKind, f64)> {
         return vec![(both_ways, 0.0)];
     }
     // A mask of keys alone says nothing of causality; the slot it is made for does.
-    let decoder = context.api_has(&["transformers", "generate", "causal", "gpt", "llama"]) && context.side.is_some();
+    let decoder = context.api_has(&["transformers", "generate", "causal", "gpt", "llama"]) && context.side == Some(Side::Left);
     let encoder = context.role == Role::KeyPadding && !decoder && context.past.is_empty() && !kind.sliding && !kind.chunked && !kind.packed;
     match encoder {
         true => vec![(both_ways, 0.0), (kind, 0.1)],
@@ -94,6 +95,7 @@ fn intents(kind: MaskKind, known: &Known, context: &Context, given: Option<&Keep
         keys.iter().filter(|&&k| k < known.kv_len).for_each(|&k| crate::keep::set_bit(&mut row, k));
         row
     };
+    base.q_valid = without_redacted(&base, context);
     base.redactions = Rc::new(context.redactions.iter().map(|r| (hidden(&r.keys), r.queries.clone())).collect());
     if kind.packed && !kind.cross {
         base.segments = known.segments.as_ref().map(|rows| Rc::new(Groups::new(rows.to_vec())));
@@ -127,6 +129,16 @@ fn intents(kind: MaskKind, known: &Known, context: &Context, given: Option<&Keep
         all.extend(more);
     }
     all
+}
+
+/// Real queries less those at keys that nobody reads: what stands there reaches no output, so it may read itself.
+fn without_redacted(intent: &Intent, context: &Context) -> Option<PerRow<bool>> {
+    let hidden: Vec<i64> = context.redactions.iter().filter(|r| r.queries.is_empty()).flat_map(|r| r.keys.iter().map(|&k| k as i64)).collect();
+    if hidden.is_empty() {
+        return intent.q_valid.clone();
+    }
+    let cares = |b: usize| (0..intent.q_len).map(|i| intent.cares(b, i) && !hidden.contains(&intent.slot(b, i))).collect();
+    Some(Rc::new((0..intent.batch).map(cares).collect()))
 }
 
 /// The ways to count a window's width.

@@ -137,7 +137,8 @@ impl<'a> Target<'a> {
                     }
                     let others = if kv_len == 1 || open.q_len == 1 { u64::MAX } else { others };
                     seen[b][w] |= given & others;
-                    hidden[b][w] |= words[w] & !given & others;
+                    // A query that does not read itself tells as much as one that does not read another key.
+                    hidden[b][w] |= words[w] & !given;
                 }
             }
             if seen[b].iter().zip(&hidden[b]).any(|(s, h)| s & h != 0) {
