@@ -65,7 +65,12 @@ fn guesses(known: &Known, context: &Context) -> Vec<(MaskKind, f64)> {
     }
     // A mask of keys alone says nothing of causality; the slot it is made for does.
     let decoder = context.api_has(&["transformers", "generate", "causal", "gpt", "llama"]) && context.side.is_some();
-    let encoder = context.role == Role::KeyPadding && !decoder && context.past.is_empty() && !kind.sliding && !kind.chunked && !kind.packed;
+    let encoder = context.role == Role::KeyPadding
+        && !decoder
+        && context.past.is_empty()
+        && !kind.sliding
+        && !kind.chunked
+        && !kind.packed;
     match encoder {
         true => vec![(both_ways, 0.0), (kind, 0.1)],
         false => vec![(kind, 0.0), (both_ways, 0.1)],
@@ -124,7 +129,9 @@ fn intents(kind: MaskKind, known: &Known, context: &Context, given: Option<&Keep
 /// The ways to count a window's width.
 fn windows(intent: &Intent, kind: MaskKind, context: &Context, given: Option<&Keep>) -> Vec<Intent> {
     let with = |left: i64, right: Option<i64>| Intent { left: Some(left), right, ..intent.clone() };
-    let Some(width) = context.window.or_else(|| given.and_then(|g| widest(g, intent))) else { return vec![intent.clone()] };
+    let Some(width) = context.window.or_else(|| given.and_then(|g| widest(g, intent))) else {
+        return vec![intent.clone()];
+    };
     let means = context.window_means.as_deref().unwrap_or("").to_ascii_lowercase();
     let says = |words: &[&str]| words.iter().any(|w| means.contains(w));
     let exclusive = says(&["previous", "before", "exclud", "besides", "plus self", "excl"]) && !says(&["includ"]);
@@ -139,7 +146,9 @@ fn windows(intent: &Intent, kind: MaskKind, context: &Context, given: Option<&Ke
     let around = |side: i64| with(side, Some(side));
     match () {
         () if says(&["total", "altogether", "diameter"]) => vec![around(width / 2), around((width - 1) / 2)],
-        () if says(&["each side", "either side", "both sides", "radius", "per side", "one side", "half"]) => vec![around(width)],
+        () if says(&["each side", "either side", "both sides", "radius", "per side", "one side", "half"]) => {
+            vec![around(width)]
+        }
         () if says(&["includ"]) => vec![around(width - 1), around((width - 1) / 2)],
         () if context.window.is_none() => vec![around((width - 1) / 2)],
         () => vec![around(width), around(width - 1), around(width / 2)],
@@ -183,7 +192,8 @@ fn prefixes(intent: &Intent, context: &Context, given: Option<&Keep>) -> Vec<Int
     }
     let shifted = |b: usize| number(&context.prefix, b) + intent.first_real(b) as i64;
     let from_text = with((0..intent.batch).map(shifted).collect());
-    let moved = intent.valid.as_ref().is_some_and(|v| (0..intent.batch).any(|b| row(v, b).first().is_some_and(|w| w & 1 == 0)));
+    let moved =
+        intent.valid.as_ref().is_some_and(|v| (0..intent.batch).any(|b| row(v, b).first().is_some_and(|w| w & 1 == 0)));
     match moved {
         true => vec![from_text, with(context.prefix.clone())],
         false => vec![with(context.prefix.clone())],
