@@ -294,6 +294,8 @@ fn owners(dice: &mut Dice, n: usize) -> Option<Sick> {
 
 fn times_tril(dice: &mut Dice, n: usize) -> Option<Sick> {
     let mut right = padded(dice, n, &[Family::Causal])?;
+    // Left-padded, real queries read all that is real, as if nothing should be causal.
+    right.declare_kind = true;
     right.code = Code::Additive(f64::from(f32::MIN), Dtype::F32);
     let meant = right.keep();
     let cells = Keep::from_fn(meant.dims(), |[b, _, i, j]| j > i || right.real(b, j));
