@@ -19,6 +19,7 @@ import numpy as np
 
 import companions  # noqa: F401  (registers its bugs)
 import more  # noqa: F401
+import traps  # noqa: F401
 from build import Case
 from healthy import HEALTHY
 from sick import SICK

@@ -108,10 +108,16 @@ pub(crate) fn bind(texts: &[String], shape: &ShapeArgs, facts: &FactArgs, least:
 }
 
 /// The shape and facts that masks over layers are asked about, and what was assumed.
-pub(crate) fn bind_stack(masks: &[Mask], shape: &ShapeArgs, facts: &FactArgs, least: &Sizes) -> Result<(Shape, Facts, Vec<String>)> {
+pub(crate) fn bind_stack(
+    masks: &[Mask],
+    shape: &ShapeArgs,
+    facts: &FactArgs,
+    least: &Sizes,
+) -> Result<(Shape, Facts, Vec<String>)> {
     let named: Vec<String> = masks.iter().flat_map(array_names).collect();
     let (facts, known) = facts.read(&named)?;
-    let known = masks.iter().fold(known, |known, mask| known.or(mask_sizes(&Spec { mask: mask.clone(), scores: Vec::new() })));
+    let known =
+        masks.iter().fold(known, |known, mask| known.or(mask_sizes(&Spec { mask: mask.clone(), scores: Vec::new() })));
     let mut assumed = Vec::new();
     let shape = shape.resolve(&known.or_else(least), &mut assumed)?;
     Ok((shape, facts, assumed))

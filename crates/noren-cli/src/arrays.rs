@@ -13,6 +13,10 @@ use std::path::Path;
 const MOST_HEADER: usize = 1 << 16;
 /// More bytes than this are no mask that anybody diagnoses in memory.
 const MOST_BYTES: u64 = 16 << 30;
+/// A small file may unpack to anything: compressed arrays hold this many bytes together at most.
+const MOST_UNPACKED: u64 = 2 << 30;
+/// Arrays in a file.
+const MOST_ARRAYS: usize = 1024;
 /// Bytes that are converted at a time.
 const PIECE: usize = 1 << 18;
 
@@ -54,7 +58,9 @@ impl Stored {
         let count = shape.iter().try_fold(1usize, |n, &size| n.checked_mul(size));
         let bytes = count.and_then(|n| n.checked_mul(self.width)).filter(|&n| n as u64 <= MOST_BYTES);
         let (Some(count), Some(bytes)) = (count, bytes) else {
-            return Err(Failure::new(format!("{name}: shape {shape:?} is larger than the {MOST_BYTES} bytes that are read")));
+            return Err(Failure::new(format!(
+                "{name}: shape {shape:?} is larger than the {MOST_BYTES} bytes that are read"
+            )));
         };
         let mut numbers = match (self.kind, self.width) {
             (Kind::Bool, _) => Numbers::Bool(Vec::new()),
@@ -66,9 +72,9 @@ impl Stored {
         let mut left = bytes;
         while left > 0 {
             let n = left.min(PIECE);
-            reader
-                .read_exact(&mut piece[..n])
-                .map_err(|e| Failure::new(format!("{name}: truncated: {count} numbers take {bytes} bytes, {left} are missing: {e}")))?;
+            reader.read_exact(&mut piece[..n]).map_err(|e| {
+                Failure::new(format!("{name}: truncated: {count} numbers take {bytes} bytes, {left} are missing: {e}"))
+            })?;
             if self.big_endian {
                 piece[..n].chunks_exact_mut(self.width).for_each(<[u8]>::reverse);
             }
@@ -107,7 +113,9 @@ impl Stored {
 /// All arrays of a file by name; an npy file's only one is called `mask`.
 pub(crate) fn read_all(path: &Path) -> Result<Vec<(String, Values)>> {
     let name = path.display().to_string();
-    let failed = |e: std::io::Error| Failure::new(format!("{name}: cannot be read: {e}")).hint("give an npy, npz or safetensors file");
+    let failed = |e: std::io::Error| {
+        Failure::new(format!("{name}: cannot be read: {e}")).hint("give an npy, npz or safetensors file")
+    };
     let mut file = File::open(path).map_err(failed)?;
     let about = file.metadata().map_err(failed)?;
     if !about.is_file() {
@@ -117,7 +125,9 @@ pub(crate) fn read_all(path: &Path) -> Result<Vec<(String, Values)>> {
     let n = file.read(&mut first).map_err(failed)?;
     let file = File::open(path).map_err(failed)?;
     match &first[..n] {
-        [0x93, b'N', b'U', b'M', b'P', b'Y', ..] => Ok(vec![("mask".to_string(), read_npy(BufReader::new(file), Some(about.len()), &name)?)]),
+        [0x93, b'N', b'U', b'M', b'P', b'Y', ..] => {
+            Ok(vec![("mask".to_string(), read_npy(BufReader::new(file), Some(about.len()), &name)?)])
+        }
         [b'P', b'K', 3 | 5, ..] => read_npz(file, &name),
         [0x80, 2..=5, ..] => Err(Failure::new(format!("{name}: a pickle, which runs code when it is read: refused"))
             .hint("save the array with numpy.save or safetensors")),
@@ -133,7 +143,12 @@ pub(crate) fn read_one(path: &Path) -> Result<Values> {
         Some(at) => Ok(all.swap_remove(at).1),
         None => {
             let names: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
-            Err(Failure::new(format!("{}: {} arrays ({}), none of them called mask", path.display(), all.len(), names.join(", "))))
+            Err(Failure::new(format!(
+                "{}: {} arrays ({}), none of them called mask",
+                path.display(),
+                all.len(),
+                names.join(", ")
+            )))
         }
     }
 }
@@ -146,13 +161,25 @@ fn read_safetensors(path: &Path) -> Result<Vec<(String, Values)>> {
 fn read_npz(file: File, name: &str) -> Result<Vec<(String, Values)>> {
     let wrong = |e: zip::result::ZipError| Failure::new(format!("{name}: not a sound npz file: {e}"));
     let mut archive = zip::ZipArchive::new(BufReader::new(file)).map_err(wrong)?;
+    if archive.len() > MOST_ARRAYS {
+        return Err(Failure::new(format!("{name}: {} arrays: at most {MOST_ARRAYS} are read", archive.len())));
+    }
     let mut out = Vec::new();
+    let mut unpacked = 0u64;
     for index in 0..archive.len() {
         let entry = archive.by_index(index).map_err(wrong)?;
+        unpacked = unpacked.saturating_add(entry.size());
+        if unpacked > MOST_UNPACKED {
+            let problem =
+                format!("{name}: its arrays unpack to {unpacked} bytes or more, at most {MOST_UNPACKED} are read");
+            return Err(Failure::new(problem).hint("give a large mask as an npy or safetensors file"));
+        }
+        let size = entry.size();
         let file = entry.name().map_err(wrong)?.to_string();
         let of = format!("{name}: {file}");
         let key = file.trim_end_matches(".npy").to_string();
-        out.push((key, read_npy(entry, None, &of)?));
+        // What an entry announces is all that is read of it, whatever it unpacks to.
+        out.push((key, read_npy(entry.take(size), Some(size), &of)?));
     }
     Ok(out)
 }
@@ -186,7 +213,10 @@ pub(crate) fn read_npy(mut reader: impl Read, len: Option<u64>, name: &str) -> R
     if let Some(held) = held
         && needed != Some(held)
     {
-        return refuse(format!("shape {shape:?} takes {} bytes but {held} follow the header", needed.map_or("too many".into(), |n| n.to_string())));
+        return refuse(format!(
+            "shape {shape:?} takes {} bytes but {held} follow the header",
+            needed.map_or("too many".into(), |n| n.to_string())
+        ));
     }
     stored.read(&shape, &mut reader, name)
 }
@@ -209,15 +239,24 @@ fn parse_header(header: &str) -> std::result::Result<(Stored, Vec<usize>), Strin
         (Some('i'), 1 | 2 | 4 | 8) => Kind::Signed,
         (Some('u'), 1 | 2 | 4 | 8) => Kind::Unsigned,
         (Some('f'), 2 | 4 | 8) => Kind::Real,
-        (Some('O'), _) => return Err("the npy array holds Python objects, which run code when they are read: refused".into()),
-        _ => return Err(format!("numbers of type {descr:?} are not read: bool, integers and floats of up to 64 bits are")),
+        (Some('O'), _) => {
+            return Err("the npy array holds Python objects, which run code when they are read: refused".into());
+        }
+        _ => {
+            return Err(format!(
+                "numbers of type {descr:?} are not read: bool, integers and floats of up to 64 bits are"
+            ));
+        }
     };
     if after("fortran_order")?.starts_with("True") && after("shape")?.matches(',').count() > 1 {
         return Err("the npy array is in Fortran order: save numpy.ascontiguousarray(a)".into());
     }
-    let shape = after("shape")?.strip_prefix('(').and_then(|s| s.split(')').next()).ok_or("the npy header has no shape")?;
+    let shape =
+        after("shape")?.strip_prefix('(').and_then(|s| s.split(')').next()).ok_or("the npy header has no shape")?;
     let sizes = shape.split(',').map(str::trim).filter(|s| !s.is_empty());
-    let shape = sizes.map(|s| s.parse().map_err(|_| format!("the npy shape ({shape}) is no list of sizes"))).collect::<std::result::Result<Vec<usize>, String>>()?;
+    let shape = sizes
+        .map(|s| s.parse().map_err(|_| format!("the npy shape ({shape}) is no list of sizes")))
+        .collect::<std::result::Result<Vec<usize>, String>>()?;
     Ok((Stored { kind, width, big_endian: order == ">" }, shape))
 }
 

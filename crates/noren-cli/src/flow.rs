@@ -97,14 +97,17 @@ impl StackArgs {
         let layers = self.layers.unwrap_or(self.masks.len());
         if self.masks.is_empty() || layers == 0 || layers > MOST_LAYERS || layers < self.masks.len() {
             let given = self.masks.len();
-            return Err(Failure::new(format!("{given} mask(s) for {layers} layer(s): give at least one mask and up to one for each of at most {MOST_LAYERS} layers")));
+            return Err(Failure::new(format!(
+                "{given} mask(s) for {layers} layer(s): give at least one mask and up to one for each of at most {MOST_LAYERS} layers"
+            )));
         }
         let mut arrays = Vec::new();
         let mut sizes = Sizes::default();
         let mut masks = Vec::new();
         for (index, text) in self.masks.iter().enumerate() {
             let path = Path::new(text);
-            let file = path.extension().and_then(|e| e.to_str()).is_some_and(|e| ["npy", "npz", "safetensors"].contains(&e));
+            let file =
+                path.extension().and_then(|e| e.to_str()).is_some_and(|e| ["npy", "npz", "safetensors"].contains(&e));
             if !file {
                 masks.push(parse(text, None)?.mask);
                 continue;
@@ -135,9 +138,19 @@ fn cells_of(path: &Path, sizes: &mut Sizes) -> Result<Array> {
     let keep = report.given.ok_or_else(|| Failure::new(format!("{}: no mask", path.display())))?;
     let dims = keep.dims();
     if dims[2] != dims[3] {
-        return Err(Failure::new(format!("{}: {} queries over {} keys: give square masks, or expressions with --past", path.display(), dims[2], dims[3])));
+        return Err(Failure::new(format!(
+            "{}: {} queries over {} keys: give square masks, or expressions with --past",
+            path.display(),
+            dims[2],
+            dims[3]
+        )));
     }
-    let own = Sizes { len: Some(dims[3]), batch: (dims[0] > 1).then_some(dims[0]), heads: (dims[1] > 1).then_some(dims[1]), cross: None };
+    let own = Sizes {
+        len: Some(dims[3]),
+        batch: (dims[0] > 1).then_some(dims[0]),
+        heads: (dims[1] > 1).then_some(dims[1]),
+        cross: None,
+    };
     *sizes = sizes.or(own);
     let cells: Vec<bool> = keep.cells().collect();
     Ok(Array::keep(&dims, &cells)?)
@@ -186,7 +199,8 @@ pub(crate) fn run(args: &FlowArgs, screen: &mut Screen) -> Result<Verdict> {
 /// The policy of the file, then the rules of the command line.
 fn policy(args: &FlowArgs) -> Result<Policy> {
     let mut text = match &args.policy {
-        Some(path) => std::fs::read_to_string(path).map_err(|e| Failure::new(format!("{}: cannot be read: {e}", path.display())))?,
+        Some(path) => std::fs::read_to_string(path)
+            .map_err(|e| Failure::new(format!("{}: cannot be read: {e}", path.display())))?,
         None => String::new(),
     };
     for (word, rules) in [("deny", &args.deny), ("allow", &args.allow)] {
@@ -228,9 +242,18 @@ pub(crate) fn tell_ruling(ruling: &Ruling, screen: &mut Screen) -> Result<()> {
     }
     screen.line("")?;
     if ruling.holds() {
-        return screen.line(format!("{}: {} pair(s) of groups checked, nothing denied can happen", paint(GOOD, "holds"), ruling.checked));
+        return screen.line(format!(
+            "{}: {} pair(s) of groups checked, nothing denied can happen",
+            paint(GOOD, "holds"),
+            ruling.checked
+        ));
     }
-    screen.line(format!("{}: {} of {} pair(s) of groups are reached", paint(BAD, "broken"), ruling.violations.len(), ruling.checked))?;
+    screen.line(format!(
+        "{}: {} of {} pair(s) of groups are reached",
+        paint(BAD, "broken"),
+        ruling.violations.len(),
+        ruling.checked
+    ))?;
     for violation in ruling.violations.iter().take(LISTED) {
         screen.line(format!("  {violation}"))?;
     }

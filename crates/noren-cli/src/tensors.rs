@@ -160,7 +160,9 @@ impl<R: Read + Seek> TensorFile<R> {
             Dtype::BF16 => (Kind::Bf16, 2),
             Dtype::F32 => (Kind::Real, 4),
             Dtype::F64 => (Kind::Real, 8),
-            other => return Err(Failure::new(format!("{}: tensor {tensor:?} is {other:?}, which is not read", self.name))),
+            other => {
+                return Err(Failure::new(format!("{}: tensor {tensor:?} is {other:?}, which is not read", self.name)));
+            }
         };
         let (shape, from) = (info.shape.clone(), info.data_offsets.0 as u64);
         let name = format!("{}: tensor {tensor:?}", self.name);

@@ -41,10 +41,16 @@ pub(crate) fn run(args: &VerifyArgs, screen: &mut Screen) -> Result<Verdict> {
     if args.stack.given() {
         certificate.matches(&args.stack.flow()?.0)?;
     }
-    let what = if args.stack.given() { "about these masks and unchanged" } else { "unchanged, and its verdict is right" };
+    let what =
+        if args.stack.given() { "about these masks and unchanged" } else { "unchanged, and its verdict is right" };
     screen.line(format!("{}: the certificate is {what}", paint(GOOD, "verified")))?;
     let distinct: std::collections::BTreeSet<&String> = certificate.layers.iter().collect();
-    screen.line(format!("{} layers of {} mask(s), sha256 {}", certificate.layers.len(), distinct.len(), certificate.masks_sha256))?;
+    screen.line(format!(
+        "{} layers of {} mask(s), sha256 {}",
+        certificate.layers.len(),
+        distinct.len(),
+        certificate.masks_sha256
+    ))?;
     screen.line(format!("\n{}\n{}", paint(STRONG, "policy"), certificate.policy.trim_end()))?;
     tell_ruling(ruling, screen)?;
     tell_channels(screen)?;

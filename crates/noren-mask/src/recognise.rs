@@ -72,7 +72,9 @@ pub fn recognise(keep: &Keep) -> Recognised {
     for (at, &fit) in which.iter().enumerate() {
         wrong += fits[fit].wrong;
         let cell = |&[q, k]: &[usize; 2]| [at / heads, at % heads, q, k];
-        exceptions.extend(fits[fit].exceptions.iter().map(cell).take(MOST_EXCEPTIONS + 1 - exceptions.len().min(MOST_EXCEPTIONS)));
+        exceptions.extend(
+            fits[fit].exceptions.iter().map(cell).take(MOST_EXCEPTIONS + 1 - exceptions.len().min(MOST_EXCEPTIONS)),
+        );
     }
     if wrong > MOST_EXCEPTIONS as u64 {
         exceptions.clear();
@@ -183,7 +185,8 @@ fn candidates(profile: &Profile<'_>, base: &Intent, first_real: usize) -> Vec<In
     let kv_len = base.kv_len as i64;
     // Rows cut off by the last key say nothing of how far they would read on.
     let last_real = profile.ends.iter().map(|e| e.1).max().unwrap_or(0);
-    let right = pairs().filter(|(_, e)| e.1 < last_real).map(reach).max().or_else(|| pairs().map(reach).max()).unwrap_or(0);
+    let right =
+        pairs().filter(|(_, e)| e.1 < last_real).map(reach).max().or_else(|| pairs().map(reach).max()).unwrap_or(0);
     let left = pairs().map(|(i, e)| profile.position(*i) - e.0 as i64).max().unwrap_or(0);
     let steady = pairs().filter(|(_, e)| e.0 > first_real).map(|(i, e)| profile.position(*i) - e.0 as i64).max();
     let mut bases = vec![base.clone()];
@@ -243,9 +246,15 @@ fn common_start(profile: &Profile<'_>, first: usize, later: bool) -> usize {
 fn chunked(profile: &Profile<'_>, bases: &[Intent]) -> Vec<Intent> {
     let mut starts: Vec<usize> = profile.ends.iter().map(|e| e.0).collect();
     starts.dedup();
-    let Some(size) = starts.windows(2).map(|w| w[1] as i64 - w[0] as i64).next().filter(|n| *n > 0) else { return Vec::new() };
+    let Some(size) = starts.windows(2).map(|w| w[1] as i64 - w[0] as i64).next().filter(|n| *n > 0) else {
+        return Vec::new();
+    };
     let origin = starts[0] as i64 % size;
-    bases.iter().map(|i| Intent { chunk: Some((size, Rc::new(vec![origin]))), ..i.clone() }).filter(|_| origin == 0).collect()
+    bases
+        .iter()
+        .map(|i| Intent { chunk: Some((size, Rc::new(vec![origin]))), ..i.clone() })
+        .filter(|_| origin == 0)
+        .collect()
 }
 
 fn documented(profile: &Profile<'_>, bases: &[Intent]) -> Vec<Intent> {

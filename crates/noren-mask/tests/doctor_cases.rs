@@ -3,13 +3,16 @@
 //! `NOREN_DOCTOR=n` takes n times as many cases; `cargo test --test doctor_cases -- --nocapture` prints the table.
 
 mod doctor;
+mod random;
 
+use doctor::Dice;
 use doctor::faults::{FAULTS, Sick};
 use doctor::more::MORE;
 use doctor::scene::{FAMILIES, Scene};
-use doctor::Dice;
 use noren_mask::Keep;
-use noren_mask::doctor::Report;
+use noren_mask::doctor::{Context, Dtype, Numbers, Patient, Report, Values};
+use proptest::prelude::*;
+use random::cases::{masks, worlds};
 
 fn factor() -> usize {
     std::env::var("NOREN_DOCTOR").ok().and_then(|n| n.parse().ok()).unwrap_or(1)
@@ -26,7 +29,8 @@ fn repaired(sick: &Sick, report: &Report) -> bool {
         return false;
     }
     let cares = |b: usize, i: &usize| sick.scene.cares(b, *i);
-    let same = |n: usize, h: usize, i: usize| (0..k).all(|j| fixed.get([n.min(b - 1), h, i, j]) == meant.get([n, 0, i, j]));
+    let same =
+        |n: usize, h: usize, i: usize| (0..k).all(|j| fixed.get([n.min(b - 1), h, i, j]) == meant.get([n, 0, i, j]));
     (0..batch).all(|n| (0..h).all(|h| (0..q).filter(|i| cares(n, i)).all(|i| same(n, h, i))))
 }
 
@@ -82,7 +86,14 @@ fn known_mistakes(wild: bool) {
         }
     }
     let percent = |n: usize| 100.0 * n as f64 / totals[0] as f64;
-    println!("{:36} {:6} {:8.1} {:8.1} {:8.1}", "all", totals[0], percent(totals[1]), percent(totals[2]), percent(totals[3]));
+    println!(
+        "{:36} {:6} {:8.1} {:8.1} {:8.1}",
+        "all",
+        totals[0],
+        percent(totals[1]),
+        percent(totals[2]),
+        percent(totals[3])
+    );
     assert!(failures.is_empty(), "found less than 95 % of {failures:?}");
     assert!(percent(totals[2]) > 95.0 && percent(totals[3]) > 95.0);
 }
@@ -112,4 +123,33 @@ fn healthy_masks_raise_no_alarm() {
     }
     println!("{total} alarms in {cases}");
     assert!(total * 1000 <= cases, "{total} false alarms in {cases}");
+}
+
+/// Any mask of any shape, stored in any way, held against the expression that says it.
+#[test]
+fn random_masks_with_their_declaration_raise_no_alarm() {
+    let cases = worlds(20, 900).prop_flat_map(|world| (masks(&world), Just(world), 0..6u8));
+    let count = 2000 * factor() as u32;
+    random::check(count, cases, |(mask, world, code)| {
+        let bound = world.bind(&mask);
+        let keep = Keep::of(&bound);
+        let shape = keep.dims();
+        let additive = |fill: f32, dtype| {
+            let cells = keep.cells().map(|c| if c { 0.0 } else { fill }).collect();
+            Values::new(&shape, dtype, Numbers::Single(cells))
+        };
+        let (values, convention) = match code {
+            0 => (Values::bools(&shape, keep.cells().collect()), "keep_bool"),
+            1 => (Values::bools(&shape, keep.cells().map(|c| !c).collect()), "ignore_bool"),
+            2 => (Values::ints(&shape, keep.cells().map(i64::from).collect()), "keep_01"),
+            3 => (additive(f32::NEG_INFINITY, Dtype::F32), "additive"),
+            4 => (additive(-65504.0, Dtype::F16), "additive"),
+            _ => (additive(f32::MIN, Dtype::F32), "additive"),
+        };
+        let context = Context::from_json(&format!(r#"{{"convention": "{convention}"}}"#)).expect("a context");
+        let patient = Patient::new(values.expect("all cells")).context(context).meant(&bound);
+        let report = patient.diagnose().expect("a sound mask");
+        assert!(!report.sick(), "{mask}: {report}");
+    });
+    println!("no alarm in {count} random masks");
 }

@@ -14,7 +14,8 @@ fn stacks(longest: usize) -> impl Strategy<Value = (World, Vec<Mask>, bool)> {
     worlds(longest, 4 * longest * longest)
         .prop_filter("queries among the keys", |w| {
             let s = &w.shape;
-            (0..s.batch_len()).all(|b| s.query_offset(b) >= 0 && s.query_offset(b) + s.q_len() as i64 <= s.kv_len() as i64)
+            (0..s.batch_len())
+                .all(|b| s.query_offset(b) >= 0 && s.query_offset(b) + s.q_len() as i64 <= s.kv_len() as i64)
         })
         .prop_flat_map(|world| {
             let masks = proptest::collection::vec(masks(&world), 1..5);
@@ -46,12 +47,17 @@ fn closure_is_the_product_of_matrices() {
         let flow = Flow::of_stack(&stack, &world.shape, &world.facts, fill).expect("it binds");
         let n = world.shape.kv_len();
         for batch in 0..world.shape.batch_len() {
-            let mut product: Vec<Vec<f64>> = (0..n).map(|i| (0..n).map(|j| f64::from(u8::from(i == j))).collect()).collect();
+            let mut product: Vec<Vec<f64>> =
+                (0..n).map(|i| (0..n).map(|j| f64::from(u8::from(i == j))).collect()).collect();
             for mask in &stack {
                 let rows = layer(&world, mask, batch, finite);
                 // Positive weights cannot cancel: what is not 0 in the product is what depends on what.
                 let next = (0..n).map(|i| {
-                    (0..n).map(|j| product[i][j] + (0..n).filter(|&k| rows[i][k]).map(|k| 0.5 * product[k][j]).sum::<f64>()).collect()
+                    (0..n)
+                        .map(|j| {
+                            product[i][j] + (0..n).filter(|&k| rows[i][k]).map(|k| 0.5 * product[k][j]).sum::<f64>()
+                        })
+                        .collect()
                 });
                 product = next.collect();
             }
@@ -59,7 +65,8 @@ fn closure_is_the_product_of_matrices() {
             let wanted = Keep::from_fn([1, 1, n, n], |[_, _, i, j]| product[i][j] != 0.0);
             assert_eq!(closure, wanted, "{stack:?}");
             for source in [0, n / 2, n - 1] {
-                let reached = flow.reach(batch, &IntervalSet::from(source as u32..source as u32 + 1)).pop().expect("a last set");
+                let reached =
+                    flow.reach(batch, &IntervalSet::from(source as u32..source as u32 + 1)).pop().expect("a last set");
                 assert!((0..n).all(|i| reached.contains(i as u32) == wanted.get([0, 0, i, source])));
                 let field = flow.receptive_field(batch, source as u32).pop().expect("a last set");
                 assert!((0..n).all(|j| field.contains(j as u32) == wanted.get([0, 0, source, j])));
@@ -123,7 +130,11 @@ fn a_finite_fill_reads_everything() {
 
 #[test]
 fn policies() {
-    let facts = Facts::new().documents([4, 4]).label("pii", [1u64]).label("summary", [3u64]).levels(vec![0, 0, 0, 0, 1, 1, 1, 1]);
+    let facts = Facts::new()
+        .documents([4, 4])
+        .label("pii", [1u64])
+        .label("summary", [3u64])
+        .levels(vec![0, 0, 0, 0, 1, 1, 1, 1]);
     let check = |mask: &str, policy: &str| {
         let masks = vec![mask.parse::<Mask>().expect("a mask"); 3];
         let flow = Flow::of_stack(&masks, &Shape::square(8), &facts, Fill::Nothing).expect("it binds");
@@ -136,7 +147,13 @@ fn policies() {
     assert!(check("causal - keys(1) & !queries(1)", "deny: label(pii) -> output").holds());
     assert!(!check("causal - keys(1) & queries(2..)  | keys(0)", "deny: level(0) -> level(1)").holds());
     let some = "deny: label(pii) -> output\nallow: label(pii) -> label(summary)";
-    assert!(check("(causal - keys(1)) | tree([-1, -1, -1, 1]) & queries(3)", "deny: label(pii) -> document(1)\nallow: all -> all").holds());
+    assert!(
+        check(
+            "(causal - keys(1)) | tree([-1, -1, -1, 1]) & queries(3)",
+            "deny: label(pii) -> document(1)\nallow: all -> all"
+        )
+        .holds()
+    );
     assert!(!check("causal", some).holds());
     let error = "deny: label(x) => y".parse::<Policy>().unwrap_err().to_string();
     assert!(error.contains("line 1") && error.contains("deny: SOURCE -> TARGET"), "{error}");
@@ -151,7 +168,12 @@ fn tampered_certificates_are_refused() {
     let certificate = Certificate::issue(&flow, &policy).expect("issued");
     assert!(!certificate.verify().expect("sound").holds());
     let json = certificate.to_json().expect("JSON");
-    for (from, to) in [("\"causal\"", "\"causal & documents\""), ("document(j)", "document(i)"), ("[4,4]", "[8]"), ("\"checked\": 2", "\"checked\": 3")] {
+    for (from, to) in [
+        ("\"causal\"", "\"causal & documents\""),
+        ("document(j)", "document(i)"),
+        ("[4,4]", "[8]"),
+        ("\"checked\": 2", "\"checked\": 3"),
+    ] {
         let changed = json.replacen(from, to, 1);
         assert_ne!(changed, json, "{from}");
         assert!(Certificate::from_json(&changed).expect("still JSON").verify().is_err(), "{from}");

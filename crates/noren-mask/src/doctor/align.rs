@@ -28,7 +28,9 @@ pub(crate) fn align(mask: &Values, companions: &Companions<'_>, context: &Contex
     if shape.contains(&0) || shape.is_empty() || shape.len() > 4 {
         return Err(Error::fact(
             "mask",
-            format!("shape {shape:?}: expected 1 to 4 dimensions without a size of 0: [batch, heads, q_len, kv_len] or fewer"),
+            format!(
+                "shape {shape:?}: expected 1 to 4 dimensions without a size of 0: [batch, heads, q_len, kv_len] or fewer"
+            ),
         ));
     }
     let (batch, tokens) = declared(companions, context);
@@ -127,11 +129,15 @@ fn sizes(
         1 if !keys_only => context.kv_len.or(tokens).unwrap_or(1),
         k => k,
     };
-    let decoder = companions.get(&["decoder_input_ids", "decoder_ids", "target_ids", "tgt_ids"]).and_then(|v| v.shape().last().copied());
+    let decoder = companions
+        .get(&["decoder_input_ids", "decoder_ids", "target_ids", "tgt_ids"])
+        .and_then(|v| v.shape().last().copied());
     let q_len = match q {
         1 if context.q_len.is_some() => context.q_len.unwrap_or(1),
         1 if cross => decoder.unwrap_or(1),
-        1 if companions.get(KV_POSITIONS).is_some() => companions.get(POSITIONS).and_then(|v| v.shape().last().copied()).unwrap_or(1),
+        1 if companions.get(KV_POSITIONS).is_some() => {
+            companions.get(POSITIONS).and_then(|v| v.shape().last().copied()).unwrap_or(1)
+        }
         1 if past.is_some() => {
             let end = context.kv_len.unwrap_or(kv_len).min(kv_len.max(1));
             past.map_or(1, |p| end.saturating_sub(p).max(1))

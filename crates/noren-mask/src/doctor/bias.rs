@@ -10,8 +10,18 @@ use crate::keep::bit;
 use std::collections::HashMap;
 
 /// A relative bias is a function of the distance of positions, up to a number by row, which the softmax does not see.
-pub(crate) fn look(mask: &Values, decoded: &Decoded, known: &Known, context: &Context, intent: &Intent) -> Option<Finding> {
-    let named = [&context.bias, &context.position_encoding].into_iter().flatten().map(|n| n.to_ascii_lowercase()).collect::<String>();
+pub(crate) fn look(
+    mask: &Values,
+    decoded: &Decoded,
+    known: &Known,
+    context: &Context,
+    intent: &Intent,
+) -> Option<Finding> {
+    let named = [&context.bias, &context.position_encoding]
+        .into_iter()
+        .flatten()
+        .map(|n| n.to_ascii_lowercase())
+        .collect::<String>();
     let alibi = named.contains("alibi");
     if !decoded.bias || !(alibi || named.contains("relative") || named.contains("t5")) {
         return None;
@@ -36,7 +46,8 @@ pub(crate) fn look(mask: &Values, decoded: &Decoded, known: &Known, context: &Co
                     let bias = at(k) - at(own);
                     let known = *by_distance.entry(distance).or_insert(bias);
                     let mirrored = by_distance.get(&-distance).copied().filter(|_| alibi && intent.causal.is_none());
-                    let wrong = [Some(known), mirrored].into_iter().flatten().find(|other| !close(*other, bias, at(own)));
+                    let wrong =
+                        [Some(known), mirrored].into_iter().flatten().find(|other| !close(*other, bias, at(own)));
                     if let Some(other) = wrong {
                         return Some(Finding::of(
                             "relative_bias_with_padding",

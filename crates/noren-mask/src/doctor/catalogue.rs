@@ -126,7 +126,11 @@ const CLASSES: &[Class] = &[
         found: "a row without visible keys; an error where the query is real, and where -inf makes NaN",
         cause: "left padding combined with causality",
         repair: "let padding rows read themselves, or drop their outputs",
-        example: Some(Example { wrong: "causal & keys(2..)", right: "causal & keys(2..) | spans([0..1, 1..2])", shape: (6, 6, 0) }),
+        example: Some(Example {
+            wrong: "causal & keys(2..)",
+            right: "causal & keys(2..) | spans([0..1, 1..2])",
+            shape: (6, 6, 0),
+        }),
     },
     Class {
         code: "C08",
@@ -324,7 +328,11 @@ const CLASSES: &[Class] = &[
         found: "borders stand at multiples of the chunk from slot 0 and not from the first real token",
         cause: "`arange(L) // chunk` with left padding",
         repair: "count from the first real token",
-        example: Some(Example { wrong: "causal & chunk(3) & keys(1..)", right: "causal & documents([4, 3, 1]) & keys(1..)", shape: (8, 8, 0) }),
+        example: Some(Example {
+            wrong: "causal & chunk(3) & keys(1..)",
+            right: "causal & documents([4, 3, 1]) & keys(1..)",
+            shape: (8, 8, 0),
+        }),
     },
     Class {
         code: "C24",
@@ -357,7 +365,11 @@ const CLASSES: &[Class] = &[
         found: "all borders of the mask stand one token before or after the segments'; cu_seqlens that does not rise or end right",
         cause: "`cumsum(ids == eos)` without a shift",
         repair: "shift the sum: `cumsum - (ids == eos)`",
-        example: Some(Example { wrong: "causal & documents([2, 3, 1])", right: "causal & documents([3, 3])", shape: (6, 6, 0) }),
+        example: Some(Example {
+            wrong: "causal & documents([2, 3, 1])",
+            right: "causal & documents([3, 3])",
+            shape: (6, 6, 0),
+        }),
     },
     Class {
         code: "C26",
@@ -390,7 +402,11 @@ const CLASSES: &[Class] = &[
         found: "the mask fits when padding is hidden before the prefix or block is added",
         cause: "`causal & padding | prefix`",
         repair: "`(causal | prefix) & padding`",
-        example: Some(Example { wrong: "causal & keys(2..) | keys(..4)", right: "(causal | keys(..4)) & keys(2..)", shape: (6, 6, 0) }),
+        example: Some(Example {
+            wrong: "causal & keys(2..) | keys(..4)",
+            right: "(causal | keys(..4)) & keys(2..)",
+            shape: (6, 6, 0),
+        }),
     },
     Class {
         code: "C28",
@@ -599,7 +615,11 @@ const CLASSES: &[Class] = &[
         found: "the closure over layers reaches a protected output from a redacted key",
         cause: "a redaction for one query only",
         repair: "hide the key from everybody who is read, `noren flow` shows the path",
-        example: Some(Example { wrong: "causal - queries(2..3) & keys(0..1)", right: "causal - keys(0..1) & queries(1..)", shape: (4, 4, 0) }),
+        example: Some(Example {
+            wrong: "causal - queries(2..3) & keys(0..1)",
+            right: "causal - keys(0..1) & queries(1..)",
+            shape: (4, 4, 0),
+        }),
     },
     Class {
         code: "C47",

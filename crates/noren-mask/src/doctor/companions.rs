@@ -9,7 +9,8 @@ use super::values::Values;
 use crate::keep::{Keep, bit};
 
 const LABELS: &[&str] = &["labels", "targets", "target_ids_shifted"];
-const PROBABILITIES: &[&str] = &["probabilities", "probs", "attn_probs", "attention_probs", "attention_weights", "attn_weights", "weights", "p"];
+const PROBABILITIES: &[&str] =
+    &["probabilities", "probs", "attn_probs", "attention_probs", "attention_weights", "attn_weights", "weights", "p"];
 const STATES: &[&str] = &["hidden", "hidden_states", "last_hidden_state", "h"];
 const POOLED: &[&str] = &["pooled", "embedding", "embeddings", "sentence_embedding", "pooler_output"];
 const VALUES: &[&str] = &["v", "values", "value", "value_states", "kv_values"];
@@ -51,8 +52,12 @@ fn padding_side(beside: &Companions<'_>, context: &Context, intent: Option<&Inte
     let declared_left = context.side == Some(crate::Side::Left);
     beside.get(IDS)?;
     let text = match () {
-        () if context.generates => format!("row {at_end} is padded on the right and the model continues the text: the last logits are those of padding"),
-        () if declared_left && valid.iter().all(|r| !padded(r, 0)) => format!("left padding is declared, but row {at_end} is padded on the right"),
+        () if context.generates => format!(
+            "row {at_end} is padded on the right and the model continues the text: the last logits are those of padding"
+        ),
+        () if declared_left && valid.iter().all(|r| !padded(r, 0)) => {
+            format!("left padding is declared, but row {at_end} is padded on the right")
+        }
         () => return None,
     };
     Some(error("padding_side", Certainty::Likely, text))
@@ -96,9 +101,15 @@ fn positions(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>
     }
     let encoding = context.position_encoding.as_deref().unwrap_or("").to_ascii_lowercase();
     let relative = ["rope", "rotary", "alibi", "relative", "t5", "none", "nope"].iter().any(|w| encoding.contains(w));
-    let at = |(b, k, is, should): (usize, usize, i64, i64)| format!("token {k} of batch row {b} has position {is} where its text has {should}");
+    let at = |(b, k, is, should): (usize, usize, i64, i64)| {
+        format!("token {k} of batch row {b} has position {is} where its text has {should}")
+    };
     match (wrong, shifted) {
-        (Some(place), _) => Some(error("position_ids", Certainty::Certain, format!("positions do not count the real tokens: {}", at(place)))),
+        (Some(place), _) => Some(error(
+            "position_ids",
+            Certainty::Certain,
+            format!("positions do not count the real tokens: {}", at(place)),
+        )),
         (None, Some(place)) => {
             let severity = if relative { Severity::Note } else { Severity::Error };
             let text = format!("positions are shifted: {} (arange where cumsum(mask) - 1 was meant)", at(place));
@@ -118,7 +129,9 @@ fn packed_lengths(beside: &Companions<'_>, context: &Context, verdict: Option<&V
     let problem = match () {
         () if ends.first() != Some(&0) => format!("it begins with {:?} and not with 0", ends.first()),
         () if ends.windows(2).any(|w| w[1] <= w[0]) => "it does not rise: a document without tokens".into(),
-        () if total.is_some_and(|t| ends.last() != Some(&t)) => format!("it ends with {:?}, but there are {total:?} tokens", ends.last()),
+        () if total.is_some_and(|t| ends.last() != Some(&t)) => {
+            format!("it ends with {:?}, but there are {total:?} tokens", ends.last())
+        }
         () if told.is_some() && told != longest => {
             format!("max_seqlen is {}, but the longest document has {} tokens", told.unwrap_or(0), longest.unwrap_or(0))
         }
@@ -134,7 +147,9 @@ fn borders(beside: &Companions<'_>, ends: &[i64]) -> Option<Finding> {
     let inner = ends.get(1..ends.len().saturating_sub(1))?;
     let wrong = changes.iter().find(|k| !inner.contains(k)).or_else(|| inner.iter().find(|k| !changes.contains(k)))?;
     (segments.len() as i64 == *ends.last()?).then(|| {
-        let text = format!("cu_seqlens and the segment numbers disagree at token {wrong}: only one of them has a border there");
+        let text = format!(
+            "cu_seqlens and the segment numbers disagree at token {wrong}: only one of them has a border there"
+        );
         error("document_boundary_off_by_one", Certainty::Certain, text)
     })
 }
@@ -166,7 +181,10 @@ fn owners(beside: &Companions<'_>, verdict: &Verdict) -> Option<Finding> {
         }
     }
     let first = wrong.first()?;
-    let text = format!("query {} of sequence {} reads slot {} of sequence {}", first[2], queries[first[2]], first[3], keys[first[3]]);
+    let text = format!(
+        "query {} of sequence {} reads slot {} of sequence {}",
+        first[2], queries[first[2]], first[3], keys[first[3]]
+    );
     let mut finding = error("cross_request_contamination", Certainty::Certain, text);
     finding.wrong_cells = wrong.len() as u64;
     wrong.truncate(8);
@@ -221,7 +239,11 @@ impl<'a> Scene<'a> {
         let on_padding = self.cells(labels).filter(|&(b, k, label)| label != self.ignore && of_padding(b, k)).count();
         if on_padding > 0 {
             let class = if masked_lm { "MLM_masks_padding_or_special" } else { "loss_mask_missing" };
-            findings.push(error(class, Certainty::Certain, format!("{on_padding} padding token(s) have a label: the loss counts padding")));
+            findings.push(error(
+                class,
+                Certainty::Certain,
+                format!("{on_padding} padding token(s) have a label: the loss counts padding"),
+            ));
         }
         if masked_lm {
             findings.extend(self.special_labels(labels, ids));
@@ -249,10 +271,18 @@ impl<'a> Scene<'a> {
         let context = self.context;
         let mut special = context.special_ids.clone();
         special.extend([context.pad_id, context.eos_id, context.bos_id].into_iter().flatten());
-        let is = |b: usize, k: usize, label: i64| label != self.ignore && self.real(b, k) && (special.contains(&label) && (label == ids[b][k] || special.contains(&label)));
+        let is = |b: usize, k: usize, label: i64| {
+            label != self.ignore
+                && self.real(b, k)
+                && (special.contains(&label) && (label == ids[b][k] || special.contains(&label)))
+        };
         let count = self.cells(labels).filter(|&(b, k, label)| is(b, k, label)).count();
         (count > 0).then(|| {
-            error("MLM_masks_padding_or_special", Certainty::Likely, format!("{count} special token(s) are to be predicted"))
+            error(
+                "MLM_masks_padding_or_special",
+                Certainty::Likely,
+                format!("{count} special token(s) are to be predicted"),
+            )
         })
     }
 
@@ -260,7 +290,9 @@ impl<'a> Scene<'a> {
     fn shift(&self, labels: &[Vec<i64>], ids: &[Vec<i64>]) -> Option<i64> {
         let score = |by: i64| -> (usize, usize) {
             let at = |b: usize, k: usize| usize::try_from(k as i64 + by).ok().and_then(|k| ids[b].get(k)).copied();
-            let supervised = self.cells(labels).filter(|&(b, k, label)| label != self.ignore && self.real(b, k) && at(b, k).is_some());
+            let supervised = self
+                .cells(labels)
+                .filter(|&(b, k, label)| label != self.ignore && self.real(b, k) && at(b, k).is_some());
             supervised.fold((0, 0), |(hits, all), (b, k, label)| (hits + usize::from(at(b, k) == Some(label)), all + 1))
         };
         let best = [0, 1, 2, -1, -2].into_iter().max_by_key(|&by| {
@@ -279,7 +311,8 @@ impl<'a> Scene<'a> {
             return None;
         }
         let crosses = |&(b, k, label): &(usize, usize, i64)| {
-            let next = k + 1 < ids[b].len() && self.segment(b, k) != self.segment(b, k + 1) && self.segment(b, k + 1) != 0;
+            let next =
+                k + 1 < ids[b].len() && self.segment(b, k) != self.segment(b, k + 1) && self.segment(b, k + 1) != 0;
             next && self.segment(b, k) != 0 && label != self.ignore && label == ids[b][k + 1]
         };
         let crossing: Vec<_> = self.cells(labels).filter(crosses).collect();
@@ -296,11 +329,15 @@ impl<'a> Scene<'a> {
     fn first_labels(&self, labels: &[Vec<i64>]) -> Option<Finding> {
         let first = |&(b, k, label): &(usize, usize, i64)| {
             let segment = self.segment(b, k);
-            k > 0 && segment != 0 && self.segment(b, k - 1) != 0 && self.segment(b, k - 1) != segment && label != self.ignore
+            k > 0
+                && segment != 0
+                && self.segment(b, k - 1) != 0
+                && self.segment(b, k - 1) != segment
+                && label != self.ignore
         };
         let (b, k, label) = self.cells(labels).find(first)?;
         let text = format!(
-            "token {k} of batch row {b} opens a document and has label {label}: the model shifts labels, so the end of the document before              learns to begin this one; set it to {}",
+            "token {k} of batch row {b} opens a document and has label {label}: the model shifts labels, so the end of the document before learns to begin this one; set it to {}",
             self.ignore
         );
         let severity = if self.context.shifts_labels == Some(true) { Severity::Warning } else { Severity::Note };
@@ -310,14 +347,22 @@ impl<'a> Scene<'a> {
     fn wrong_shift(&self, shift: Option<i64>, explained: bool) -> Option<Finding> {
         let packed = self.intent.is_some_and(|i| i.segments.is_some());
         let text = match (shift?, self.context.shifts_labels) {
-            (0, Some(false)) => "labels are the tokens themselves, but the model does not shift them: it learns to copy its input and the loss falls to 0",
+            (0, Some(false)) => {
+                "labels are the tokens themselves, but the model does not shift them: it learns to copy its input and the loss falls to 0"
+            }
             (0, _) | (1, Some(false)) => return None,
             (1, None) if packed || explained => return None,
-            (1, _) => "labels are shifted by one already, and the model shifts them again: it learns the token after the next",
+            (1, _) => {
+                "labels are shifted by one already, and the model shifts them again: it learns the token after the next"
+            }
             (-1, _) => "labels are shifted the wrong way: the model learns the token it has just read",
             _ => "labels are shifted by more than one token",
         };
-        Some(error("label_shift", if self.context.shifts_labels.is_some() { Certainty::Certain } else { Certainty::Likely }, text))
+        Some(error(
+            "label_shift",
+            if self.context.shifts_labels.is_some() { Certainty::Certain } else { Certainty::Likely },
+            text,
+        ))
     }
 
     fn prompts(&self, labels: &[Vec<i64>], ids: &[Vec<i64>]) -> Option<Finding> {
@@ -395,8 +440,12 @@ fn pooling(beside: &Companions<'_>, context: &Context, scene: &Scene<'_>) -> Opt
     let formula = |name: &str, b: usize| -> Vec<f64> {
         let real: Vec<usize> = (0..len).filter(|&k| scene.real(b, k)).collect();
         let pick = |k: usize| (0..width).map(|d| at(b, k, d)).collect();
-        let mean = |keys: &[usize]| (0..width).map(|d| keys.iter().map(|&k| at(b, k, d)).sum::<f64>() / keys.len().max(1) as f64).collect();
-        let max = |keys: &[usize]| (0..width).map(|d| keys.iter().map(|&k| at(b, k, d)).fold(f64::NEG_INFINITY, f64::max)).collect();
+        let mean = |keys: &[usize]| {
+            (0..width).map(|d| keys.iter().map(|&k| at(b, k, d)).sum::<f64>() / keys.len().max(1) as f64).collect()
+        };
+        let max = |keys: &[usize]| {
+            (0..width).map(|d| keys.iter().map(|&k| at(b, k, d)).fold(f64::NEG_INFINITY, f64::max)).collect()
+        };
         let all: Vec<usize> = (0..len).collect();
         match name {
             "mean of real tokens" => mean(&real),
@@ -446,8 +495,12 @@ fn pooling(beside: &Companions<'_>, context: &Context, scene: &Scene<'_>) -> Opt
             Some(error("pooling_includes_padding", Certainty::Certain, text))
         }
         None => Some(
-            error("pooling_includes_padding", Certainty::Possible, "no known formula makes the pooled state from the hidden ones")
-                .severity(Severity::Note),
+            error(
+                "pooling_includes_padding",
+                Certainty::Possible,
+                "no known formula makes the pooled state from the hidden ones",
+            )
+            .severity(Severity::Note),
         ),
     }
 }
@@ -467,7 +520,8 @@ fn probabilities(beside: &Companions<'_>, context: &Context, verdict: &Verdict) 
         return None;
     }
     let keep: Keep = verdict.keep.clone();
-    let (mut leaking, mut uneven, mut short, mut rows, mut full_rows, mut several) = (0u64, 0u64, 0u64, 0u64, 0u64, false);
+    let (mut leaking, mut uneven, mut short, mut rows, mut full_rows, mut several) =
+        (0u64, 0u64, 0u64, 0u64, 0u64, false);
     for b in 0..shape[0] {
         for h in 0..shape[1] {
             for i in 0..q_len {
@@ -508,7 +562,9 @@ fn probabilities(beside: &Companions<'_>, context: &Context, verdict: &Verdict) 
         () if short > 0 && !sinks => Some(error(
             "mask_after_softmax",
             Certainty::Likely,
-            format!("hidden cells are 0, but {short} of {rows} rows sum to less than 1: the mask came after the softmax, without renormalising"),
+            format!(
+                "hidden cells are 0, but {short} of {rows} rows sum to less than 1: the mask came after the softmax, without renormalising"
+            ),
         )),
         () => None,
     }
@@ -530,7 +586,9 @@ fn poisoned_values(beside: &Companions<'_>, verdict: &Verdict) -> Option<Finding
         for k in 0..kv_len {
             let nan = (0..width).any(|d| values.at((r * kv_len + k) * width + d).is_nan());
             if nan && !read((r / per_batch).min(batch - 1), k) {
-                let text = format!("the value of key {k} is NaN and no query may read it: a dense softmax times V still makes NaN of it (0 * NaN)");
+                let text = format!(
+                    "the value of key {k} is NaN and no query may read it: a dense softmax times V still makes NaN of it (0 * NaN)"
+                );
                 return Some(error("NaN_through_masked_KV", Certainty::Certain, text).severity(Severity::Warning));
             }
         }

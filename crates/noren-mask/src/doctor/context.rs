@@ -64,12 +64,24 @@ impl MaskKind {
             cross: has(&["cross"]),
             causal: false,
         };
-        let both_ways = has(&["bidirectional", "full", "encoder", "noncausal", "non_causal", "symmetric", "mlm", "masked_lm", "bert"]);
-        let decoder = has(&["causal", "decod", "autoregressive", "cache", "generat"]) && !has(&["noncausal", "non_causal"]);
+        let both_ways = has(&[
+            "bidirectional",
+            "full",
+            "encoder",
+            "noncausal",
+            "non_causal",
+            "symmetric",
+            "mlm",
+            "masked_lm",
+            "bert",
+        ]);
+        let decoder =
+            has(&["causal", "decod", "autoregressive", "cache", "generat"]) && !has(&["noncausal", "non_causal"]);
         let said = decoder || both_ways;
         // A prefix, a window, a chunk or an image block is part of a decoder unless the name says otherwise.
         let implied = kind.sliding || kind.chunked || kind.prefix || kind.blocks || name == "packed";
-        kind.causal = !kind.cross && (decoder || (implied && !both_ways) || (kind.blocks && both_ways && !kind.sliding));
+        kind.causal =
+            !kind.cross && (decoder || (implied && !both_ways) || (kind.blocks && both_ways && !kind.sliding));
         let known = said || implied || kind.packed || kind.tree || kind.cross;
         known.then_some(kind)
     }
@@ -180,7 +192,8 @@ impl Context {
     /// Text that is no JSON object, and values that are not what their key needs. Unknown keys are passed over: a context may
     /// be written for several readers.
     pub fn from_json(text: &str) -> Result<Self, Error> {
-        let value: Value = serde_json::from_str(text).map_err(|e| Error::fact("context", format!("not valid JSON: {e}")))?;
+        let value: Value =
+            serde_json::from_str(text).map_err(|e| Error::fact("context", format!("not valid JSON: {e}")))?;
         match value {
             Value::Object(map) => Self::from_map(&map),
             _ => Err(Error::fact("context", "expected a JSON object")),
@@ -200,7 +213,8 @@ impl Context {
         let layer = read.size(&["layer", "layer_idx", "layer_index"])?;
         let own_layer = layer.and_then(|l| layer_kinds.get(l));
         let named = kind_name.as_deref().and_then(MaskKind::named);
-        let of_layer = own_layer.and_then(|name| super::layers::kind_of(name, &Context { kind: named, ..Context::default() }));
+        let of_layer =
+            own_layer.and_then(|name| super::layers::kind_of(name, &Context { kind: named, ..Context::default() }));
         let kind = of_layer.or(named);
         let role = match () {
             () if role.contains("cross") || kind.is_some_and(|k| k.cross) => Role::Cross,
@@ -225,20 +239,60 @@ impl Context {
                 _ => None,
             },
             prefix: read.numbers(&["prefix_len", "prefix_lens", "prefix", "prefix_length", "prefix_lengths"])?,
-            past: read.numbers(&["past_len", "past", "past_length", "past_lens", "cache_len", "past_lengths", "cached_len", "query_offset", "past_key_values_length"])?,
-            written: read.numbers(&["written", "kv_written", "written_len", "cache_written", "valid_kv_len", "kv_valid_len"])?,
+            past: read.numbers(&[
+                "past_len",
+                "past",
+                "past_length",
+                "past_lens",
+                "cache_len",
+                "past_lengths",
+                "cached_len",
+                "query_offset",
+                "past_key_values_length",
+            ])?,
+            written: read.numbers(&[
+                "written",
+                "kv_written",
+                "written_len",
+                "cache_written",
+                "valid_kv_len",
+                "kv_valid_len",
+            ])?,
             batch: read.size(&["batch", "batch_size"])?,
             heads: read.size(&["heads", "num_heads", "n_heads", "num_attention_heads", "nheads", "n_head"])?,
             q_len: read.size(&["q_len", "query_len", "q", "tgt_len", "target_len", "decoder_len"])?,
-            kv_len: read.size(&["kv_len", "key_len", "k_len", "src_len", "source_len", "cache_capacity", "capacity", "max_cache_len", "encoder_len"])?,
+            kv_len: read.size(&[
+                "kv_len",
+                "key_len",
+                "k_len",
+                "src_len",
+                "source_len",
+                "cache_capacity",
+                "capacity",
+                "max_cache_len",
+                "encoder_len",
+            ])?,
             // Beside the layer's own kind the width may be that of the model's other layers.
-            window: read.whole(&["window", "sliding_window", "window_size", "window_len"])?.filter(|_| of_layer.is_none_or(|k| k.sliding)),
+            window: read
+                .whole(&["window", "sliding_window", "window_size", "window_len"])?
+                .filter(|_| of_layer.is_none_or(|k| k.sliding)),
             window_means: read.text(&["window_means", "window_convention", "window_counts"]),
             chunk: read.whole(&["chunk", "chunk_size", "chunk_len", "attention_chunk_size", "chunk_length"])?,
-            chunk_from_slot: read.text(&["chunk_from", "chunk_origin", "chunks_counted_from"]).map(|t| t.contains("slot")),
-            sinks: read.size(&["sinks", "sink_tokens", "attention_sinks", "num_sinks", "n_sink", "num_sink_tokens"])?.unwrap_or(0),
+            chunk_from_slot: read
+                .text(&["chunk_from", "chunk_origin", "chunks_counted_from"])
+                .map(|t| t.contains("slot")),
+            sinks: read
+                .size(&["sinks", "sink_tokens", "attention_sinks", "num_sinks", "n_sink", "num_sink_tokens"])?
+                .unwrap_or(0),
             bias: read.text(&["bias", "position_bias"]),
-            position_encoding: read.text(&["position_encoding", "positions", "pos_encoding", "position_embedding", "position_embeddings", "position_embedding_type"]),
+            position_encoding: read.text(&[
+                "position_encoding",
+                "positions",
+                "pos_encoding",
+                "position_embedding",
+                "position_embeddings",
+                "position_embedding_type",
+            ]),
             layout: read.text(&["layout", "head_layout", "batch_head_layout"]),
             redactions: read.redactions(&["redactions", "redacted", "redact", "hidden_keys", "redacted_keys"])?,
             layers: read.size(&["layers", "num_layers", "n_layers", "num_hidden_layers", "depth"])?,
@@ -247,9 +301,18 @@ impl Context {
             score_bound: read.real(&["score_bound", "max_score", "score_max", "max_abs_score"]),
             max_seqlen: read.whole(&["max_seqlen", "max_seqlen_q", "max_seq_len"])?,
             generates: read.flag(&["generation", "generate", "generates", "is_generation"])
-                || read.text(&["task", "purpose", "use", "stage", "mode", "phase"]).is_some_and(|t| t.contains("generat") || t.contains("decod")),
+                || read
+                    .text(&["task", "purpose", "use", "stage", "mode", "phase"])
+                    .is_some_and(|t| t.contains("generat") || t.contains("decod")),
             lengths: read.numbers(&["lengths", "seq_lens", "seqlens", "real_lengths"])?,
-            shifts_labels: read.optional_flag(&["model_shifts_labels", "shift_inside", "shifts_labels", "model_shifts", "labels_shifted_inside", "shift_labels"]),
+            shifts_labels: read.optional_flag(&[
+                "model_shifts_labels",
+                "shift_inside",
+                "shifts_labels",
+                "model_shifts",
+                "labels_shifted_inside",
+                "shift_labels",
+            ]),
             masked_fraction: read.real(&["mlm_probability", "masked_fraction", "mlm_prob"]),
             ignore_index: read.whole(&["ignore_index", "label_ignore", "label_ignore_index"])?,
             pooling: read.text(&["pooling", "pooling_mode", "pool"]),
@@ -325,14 +388,19 @@ impl Reader<'_> {
         let fits = usize::try_from(n).ok().filter(|n| *n <= crate::Shape::MAX_LEN);
         match fits {
             Some(n) => Ok(Some(n)),
-            None => Err(Error::fact(format!("context: {}", names[0]), format!("{n}: expected 0 to {}", crate::Shape::MAX_LEN))),
+            None => Err(Error::fact(
+                format!("context: {}", names[0]),
+                format!("{n}: expected 0 to {}", crate::Shape::MAX_LEN),
+            )),
         }
     }
 
     /// One number or a list of them; text and nested lists are no numbers and are left to whoever reads them as such.
     fn numbers(&self, names: &[&str]) -> Result<Vec<i64>, Error> {
         let Some((key, value)) = self.get(names) else { return Ok(Vec::new()) };
-        let wrong = || Error::fact(format!("context: {key}"), format!("got {value}, expected a whole number or a list of them"));
+        let wrong = || {
+            Error::fact(format!("context: {key}"), format!("got {value}, expected a whole number or a list of them"))
+        };
         let number = |v: &Value| v.as_i64().or_else(|| v.as_f64().filter(|x| x.fract() == 0.0).map(|x| x as i64));
         match value {
             Value::Array(list) if list.iter().all(Value::is_number) => {
@@ -346,7 +414,12 @@ impl Reader<'_> {
     /// `[3, 4]`, `[{"keys": [3], "queries": [7]}]`, `{"keys": [3]}` or `[[7, 3], ...]` as query and key.
     fn redactions(&self, names: &[&str]) -> Result<Vec<Redaction>, Error> {
         let Some((key, value)) = self.get(names) else { return Ok(Vec::new()) };
-        let wrong = || Error::fact(format!("context: {key}"), format!("got {value}, expected keys such as [3, 4] or {{\"keys\": [3], \"queries\": [7]}}"));
+        let wrong = || {
+            Error::fact(
+                format!("context: {key}"),
+                format!("got {value}, expected keys such as [3, 4] or {{\"keys\": [3], \"queries\": [7]}}"),
+            )
+        };
         let list = |v: &Value| -> Option<Vec<usize>> {
             match v {
                 Value::Array(items) => items.iter().map(|v| v.as_u64().map(|n| n as usize)).collect(),

@@ -129,7 +129,15 @@ impl Seen {
 /// Reads `values`, whose cells lie as `dims` say, by the declared convention or, where none is declared, the API's.
 pub(crate) fn decode(values: &Values, dims: [usize; 4], context: &Context, keys_only: bool) -> Decoded {
     let seen = Seen::of(values);
-    let slot_adds = context.api_has(&["sdpa", "scaled_dot_product", "additive", "flash", "xformers", "multihead", "nn.transformer"]);
+    let slot_adds = context.api_has(&[
+        "sdpa",
+        "scaled_dot_product",
+        "additive",
+        "flash",
+        "xformers",
+        "multihead",
+        "nn.transformer",
+    ]);
     let zero_one = seen.within(&[0.0, 1.0]);
     let api_drops = context.api_has(&["multihead", "nn.transformer", "key_padding_mask", "mha"]);
     let convention = match context.convention {
@@ -285,7 +293,8 @@ fn additive(cells: &Reading<'_>, seen: &Seen, context: &Context) -> Decoded {
         say(
             "mask_built_with_NaN_or_int_ops",
             Certainty::Certain,
-            "the mask holds NaN, as `(1 - mask) * -inf` makes from 0 * inf: every row that meets one is NaN".to_string(),
+            "the mask holds NaN, as `(1 - mask) * -inf` makes from 0 * inf: every row that meets one is NaN"
+                .to_string(),
         );
         decoded.keep = cells.keep(|x| x.is_nan() || x > SOFT && x != f64::INFINITY);
         decoded.other = Some(cells.keep(|x| !x.is_nan() && x > SOFT && x != f64::INFINITY));
@@ -301,7 +310,10 @@ fn additive(cells: &Reading<'_>, seen: &Seen, context: &Context) -> Decoded {
             say(
                 "double_mask_overflow",
                 Certainty::Certain,
-                format!("the fill {x:e} does not fit {}, whose lowest number is {lowest:e}: it becomes -inf there", compute.name()),
+                format!(
+                    "the fill {x:e} does not fit {}, whose lowest number is {lowest:e}: it becomes -inf there",
+                    compute.name()
+                ),
             );
         } else if seen.minus && at_lowest(lowest) {
             say(
@@ -331,8 +343,12 @@ fn additive(cells: &Reading<'_>, seen: &Seen, context: &Context) -> Decoded {
         && seen.has(0.0)
     {
         let text = match *v {
-            v if v > 0.0 => format!("hidden cells hold {v:e}, which is not negative: nothing is hidden (was {:e} meant?)", -1e9),
-            v if v.abs() < 1.0 => format!("hidden cells hold {v:e}, which is next to nothing: nothing is hidden (was -1e9 meant?)"),
+            v if v > 0.0 => {
+                format!("hidden cells hold {v:e}, which is not negative: nothing is hidden (was {:e} meant?)", -1e9)
+            }
+            v if v.abs() < 1.0 => {
+                format!("hidden cells hold {v:e}, which is next to nothing: nothing is hidden (was -1e9 meant?)")
+            }
             v => format!(
                 "hidden cells hold {v}: a score that is {:.0} larger than its neighbours is enough to see them; -inf or the type's lowest \
                  number hides for good",
@@ -359,8 +375,12 @@ fn additive(cells: &Reading<'_>, seen: &Seen, context: &Context) -> Decoded {
         && context.bias.is_none()
         && (seen.minus || hidden.count() > 0)
     {
-        let text = format!("visible cells hold {own} and not 0: arithmetic went wrong, or a bias is not declared (a number that is the same in a whole row does no harm)");
-        decoded.findings.push(Finding::of("mask_built_with_NaN_or_int_ops", Certainty::Likely, text).severity(Severity::Warning));
+        let text = format!(
+            "visible cells hold {own} and not 0: arithmetic went wrong, or a bias is not declared (a number that is the same in a whole row does no harm)"
+        );
+        decoded
+            .findings
+            .push(Finding::of("mask_built_with_NaN_or_int_ops", Certainty::Likely, text).severity(Severity::Warning));
     }
     decoded.keep = cells.keep(|x| x > threshold);
     decoded

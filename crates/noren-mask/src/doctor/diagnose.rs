@@ -26,6 +26,7 @@ pub(crate) fn diagnose(patient: &Patient) -> Result<Report, Error> {
         description: String::new(),
         expression: None,
         findings: Vec::new(),
+        near: Vec::new(),
         unknown: Vec::new(),
         given: None,
         fixed: None,
@@ -49,6 +50,9 @@ pub(crate) fn diagnose(patient: &Patient) -> Result<Report, Error> {
     }
     report.findings.extend(case.against_scores(&beside));
     report.findings.extend(case.memory());
+    if patient.context.kind.is_none() && !report.sick() {
+        report.near = case.neighbours(&verdict.keep);
+    }
     case.describe(&mut report);
     rank(&mut report.findings);
     Ok(report)
@@ -116,7 +120,8 @@ impl<'a> Case<'a> {
         let decoded = &self.decoded;
         report.findings.extend(decoded.findings.iter().cloned());
         let rough = decoded.keep.expand(self.dims());
-        let mut hypotheses = hypotheses(&self.known, self.context, Some(&rough).filter(|_| self.alignment.wanted.is_none()));
+        let mut hypotheses =
+            hypotheses(&self.known, self.context, Some(&rough).filter(|_| self.alignment.wanted.is_none()));
         if self.alignment.keys_only
             && let Some(first) = hypotheses.first().map(|h| h.intent.causal)
         {
@@ -253,7 +258,14 @@ impl<'a> Case<'a> {
         Verdict { keep: built, intent: Some(right) }
     }
 
-    fn report_explanation(&self, best: &Explanation, found: &[Explanation], target: &Target<'_>, right: &Intent, report: &mut Report) {
+    fn report_explanation(
+        &self,
+        best: &Explanation,
+        found: &[Explanation],
+        target: &Target<'_>,
+        right: &Intent,
+        report: &mut Report,
+    ) {
         let (wrong_cells, first_cells) = target.wrong_cells(right, SHOWN);
         let others: Vec<&str> = found[1..]
             .iter()
@@ -294,7 +306,9 @@ impl<'a> Case<'a> {
     fn refine(&self, class: &'static str, right: &Intent) -> &'static str {
         let cross = self.context.role == Role::Cross;
         match class {
-            "implicit_causal" | "padding_keys_visible" | "stale_or_bucketed_mask" | "padding_side" if cross => "cross_attention_mask",
+            "implicit_causal" | "padding_keys_visible" | "stale_or_bucketed_mask" | "padding_side" if cross => {
+                "cross_attention_mask"
+            }
             "causal_alignment" if right.q_len == right.kv_len => class,
             class => class,
         }
@@ -304,14 +318,26 @@ impl<'a> Case<'a> {
     fn unexplained(&self, given: Keep, hypotheses: &[Hypothesis], report: &mut Report) -> Verdict {
         let target = Target::new(&given);
         let declared = self.context.kind.is_some();
-        let nearest = hypotheses.iter().map(|h| (target.wrong_cells(&h.intent, SHOWN), &h.intent)).min_by_key(|(wrong, _)| wrong.0);
+        let nearest = hypotheses
+            .iter()
+            .map(|h| (target.wrong_cells(&h.intent, SHOWN), &h.intent))
+            .min_by_key(|(wrong, _)| wrong.0);
         let Some(((wrong_cells, first_cells), right)) = nearest else {
             self.empty_rows(&given, None, report);
             (report.given, report.fixed) = (Some(self.as_read(&given)), Some(given.clone()));
             return Verdict { keep: given, intent: None };
         };
         // Without a declared kind only what every kind forbids is wrong.
-        let loosest = Intent { causal: None, left: None, right: None, chunk: None, prefix: None, blocks: None, tree: None, ..right.clone() };
+        let loosest = Intent {
+            causal: None,
+            left: None,
+            right: None,
+            chunk: None,
+            prefix: None,
+            blocks: None,
+            tree: None,
+            ..right.clone()
+        };
         // A tree that is given in full needs no kind beside it.
         let declared = declared || right.tree.is_some();
         let forbidden = Leaks::count(&given, &loosest);
@@ -328,7 +354,9 @@ impl<'a> Case<'a> {
             () => "unexplained_difference",
         };
         if class.is_empty() {
-            report.unknown.push("what kind of mask this should be: declare `kind`, and every cell is held against it".into());
+            report
+                .unknown
+                .push("what kind of mask this should be: declare `kind`, and every cell is held against it".into());
             self.empty_rows(&given, None, report);
             (report.given, report.fixed) = (Some(self.as_read(&given)), Some(given.clone()));
             return Verdict { keep: given, intent: None };
@@ -360,11 +388,17 @@ impl<'a> Case<'a> {
         let (class, text) = match () {
             () if sizes.kv_len < wanted.kv_len && cached => (
                 "stale_decode_mask",
-                format!("the mask has {} keys but cache and new tokens are {}: it was not extended while decoding", sizes.kv_len, wanted.kv_len),
+                format!(
+                    "the mask has {} keys but cache and new tokens are {}: it was not extended while decoding",
+                    sizes.kv_len, wanted.kv_len
+                ),
             ),
             () => (
                 "stale_or_bucketed_mask",
-                format!("the mask has {} keys but there are {}: it was made for another batch", sizes.kv_len, wanted.kv_len),
+                format!(
+                    "the mask has {} keys but there are {}: it was made for another batch",
+                    sizes.kv_len, wanted.kv_len
+                ),
             ),
         };
         report.findings.push(Finding::of(class, Certainty::Certain, text));
@@ -396,7 +430,9 @@ impl<'a> Case<'a> {
         }
         let becomes = match self.decoded.fill {
             Fill::Infinite => "-inf in every cell makes NaN, which spreads through the values into the next layer",
-            Fill::Finite => "a finite fill in every cell makes an even average over all keys, padding and future included",
+            Fill::Finite => {
+                "a finite fill in every cell makes an even average over all keys, padding and future included"
+            }
             Fill::Logical => "what it becomes depends on the backend: 0, NaN, or an even average over all keys",
         };
         if !real.is_empty() && real.len() > meant {
@@ -484,6 +520,39 @@ impl<'a> Case<'a> {
         }
     }
 
+    /// What a mask of undeclared kind is one known mistake away from.
+    fn neighbours(&self, given: &Keep) -> Vec<String> {
+        let [batch, _, q_len, kv_len] = given.dims();
+        if self.alignment.keys_only || q_len * kv_len > 1 << 22 {
+            return Vec::new();
+        }
+        let mut causal = Intent::new(batch, q_len, kv_len, self.known.past.clone());
+        (causal.valid, causal.q_valid) = (self.known.valid.clone(), self.known.q_valid.clone());
+        causal.causal = Some(0);
+        let full = Intent { causal: None, ..causal.clone() };
+        let mut known = vec![Hypothesis { intent: causal, doubt: 0.0 }, Hypothesis { intent: full, doubt: 0.0 }];
+        let padded: Vec<Hypothesis> = known
+            .iter()
+            .filter(|h| h.intent.valid.is_none())
+            .filter_map(|h| Some(Hypothesis { intent: assumed_padding(given, &h.intent, false)?, doubt: 0.1 }))
+            .collect();
+        known.extend(padded);
+        let target = Target::new(given);
+        if known.iter().any(|h| target.is(&h.intent)) {
+            return Vec::new();
+        }
+        let mut near: Vec<String> = Vec::new();
+        for found in target.explain(&known, true).iter().filter(|e| e.mistakes.len() == 1) {
+            let right = recognise(&known[found.hypothesis].intent.build()).expression();
+            let (class, says) = &found.mistakes[0];
+            let text = format!("`{right}` ({class}: {says})");
+            if near.len() < 3 && !near.contains(&text) {
+                near.push(text);
+            }
+        }
+        near
+    }
+
     /// An array that says the same many times over, or that an expression says.
     fn memory(&self) -> Option<Finding> {
         let bytes = self.mask.bytes();
@@ -494,8 +563,14 @@ impl<'a> Case<'a> {
         let keep = &self.decoded.keep;
         let repeated = if heads > 1 && keep.heads_alike() { heads } else { 1 };
         let text = match repeated {
-            1 => format!("{} for a mask of {batch} x {heads} planes: an expression takes some bytes", crate::short_bytes(bytes.into())),
-            n => format!("{} hold the same plane {n} times: expand, or say it as an expression", crate::short_bytes(bytes.into())),
+            1 => format!(
+                "{} for a mask of {batch} x {heads} planes: an expression takes some bytes",
+                crate::short_bytes(bytes.into())
+            ),
+            n => format!(
+                "{} hold the same plane {n} times: expand, or say it as an expression",
+                crate::short_bytes(bytes.into())
+            ),
         };
         Some(Finding::of("memory_quadratic", Certainty::Certain, text).severity(Severity::Note))
     }
@@ -513,13 +588,22 @@ impl<'a> Case<'a> {
             if self.decoded.bias { ", with a bias" } else { "" }
         );
         report.expression = Some(what);
-        if let Some(fixed) = report.fixed.as_ref().filter(|_| report.findings.iter().any(|f| f.severity > Severity::Note)) {
+        if let Some(fixed) =
+            report.fixed.as_ref().filter(|_| report.findings.iter().any(|f| f.severity > Severity::Note))
+        {
             let repair = recognise(fixed).expression();
-            report.findings.iter_mut().filter(|f| f.severity > Severity::Note).for_each(|f| f.repair = Some(repair.clone()));
+            report
+                .findings
+                .iter_mut()
+                .filter(|f| f.severity > Severity::Note)
+                .for_each(|f| f.repair = Some(repair.clone()));
             report.intended = Some(repair);
         }
         if self.context.kind.is_none() && report.unknown.is_empty() {
-            report.unknown.push("what kind of mask this should be: `kind` is not declared, so what it looks like counts as meant".into());
+            report.unknown.push(
+                "what kind of mask this should be: `kind` is not declared, so what it looks like counts as meant"
+                    .into(),
+            );
         }
     }
 }
@@ -633,7 +717,8 @@ fn assumed_padding(given: &Keep, intent: &Intent, keys_only: bool) -> Option<Int
     if !found || longest * 4 < kv_len as u64 {
         return None;
     }
-    let real: Vec<Vec<bool>> = planes.iter().map(|p| (0..q_len).map(|i| q_len != kv_len || bit(p, i)).collect()).collect();
+    let real: Vec<Vec<bool>> =
+        planes.iter().map(|p| (0..q_len).map(|i| q_len != kv_len || bit(p, i)).collect()).collect();
     let valid: PerRow<u64> = Rc::new(planes);
     Some(Intent { valid: Some(valid), q_valid: Some(Rc::new(real)), ..intent.clone() })
 }
@@ -654,14 +739,24 @@ fn swapped(keep: &Keep) -> Keep {
 }
 
 /// Holds the mask against an expression that says all.
-fn against_expression(mask: &Values, patient: &Patient, alignment: &Alignment, meant: &Keep, text: &str, report: &mut Report) -> Result<(), Error> {
+fn against_expression(
+    mask: &Values,
+    patient: &Patient,
+    alignment: &Alignment,
+    meant: &Keep,
+    text: &str,
+    report: &mut Report,
+) -> Result<(), Error> {
     let decoded = decode(mask, alignment.dims, &patient.context, alignment.keys_only);
     report.findings.extend(decoded.findings.iter().cloned());
     let [batch, heads, q_len, kv_len] = meant.dims();
     let own = alignment.dims;
     let fits = |axis: usize, n: usize| own[axis] == 1 || n == 1 && axis < 2 || own[axis] == n;
     if !(fits(0, batch) && fits(1, heads) && fits(2, q_len) && fits(3, kv_len)) {
-        return Err(Error::fact("mask", format!("shape {:?} does not fit the declared mask's {:?}", mask.shape(), meant.dims())));
+        return Err(Error::fact(
+            "mask",
+            format!("shape {:?} does not fit the declared mask's {:?}", mask.shape(), meant.dims()),
+        ));
     }
     let dims = [batch.max(own[0]), heads.max(own[1]), q_len, kv_len];
     let (given, meant) = (decoded.keep.expand(dims), meant.expand(dims));
@@ -683,7 +778,8 @@ fn against_expression(mask: &Values, patient: &Patient, alignment: &Alignment, m
         (finding.wrong_cells, finding.first_cells, finding.repair) = (wrong, first, Some(text.to_string()));
         report.findings.push(finding);
     }
-    report.description = format!("{} {:?}, {}: {}", mask.dtype().name(), mask.shape(), decoded.reading, recognise(&given).expression());
+    report.description =
+        format!("{} {:?}, {}: {}", mask.dtype().name(), mask.shape(), decoded.reading, recognise(&given).expression());
     report.intended = Some(text.to_string());
     report.fixed = Some(meant);
     report.given = Some(given);
@@ -694,8 +790,12 @@ fn against_expression(mask: &Values, patient: &Patient, alignment: &Alignment, m
 /// The mistake made on a whole array that turns one into the other, if any.
 fn nearest_class(given: &Keep, meant: &Keep) -> &'static str {
     let [batch, heads, q_len, kv_len] = meant.dims();
-    let inverted = || given.count() + meant.count() == (batch * heads * q_len * kv_len) as u64 && given.cells().zip(meant.cells()).all(|(g, m)| g != m);
-    let first_row = || (0..batch).all(|b| (0..heads).all(|h| (0..q_len).all(|i| given.row(b, h, i) == meant.row(0, h, i))));
+    let inverted = || {
+        given.count() + meant.count() == (batch * heads * q_len * kv_len) as u64
+            && given.cells().zip(meant.cells()).all(|(g, m)| g != m)
+    };
+    let first_row =
+        || (0..batch).all(|b| (0..heads).all(|h| (0..q_len).all(|i| given.row(b, h, i) == meant.row(0, h, i))));
     match () {
         () if inverted() => "inverted_polarity",
         () if q_len == kv_len && *given == meant.transposed() => "broadcast_wrong_axis",

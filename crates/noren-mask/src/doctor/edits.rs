@@ -14,6 +14,8 @@ pub(crate) enum Edit {
     /// Queries counted as the last of the keys.
     BottomRight,
     DropCausal,
+    /// An additive mask multiplied with a triangle: 0 stands where the future was hidden.
+    TimesTriangle,
     AddCausal,
     /// The window wider by so many keys.
     Window(i64),
@@ -26,7 +28,10 @@ pub(crate) enum Edit {
     DropChunk,
     DropDocuments,
     /// Every border between documents moved by so many tokens; `alone` makes a last token that closes its document start one.
-    Borders { by: i64, alone: bool },
+    Borders {
+        by: i64,
+        alone: bool,
+    },
     DropPadding,
     PaddingOnQueries,
     PaddingFirst,
@@ -38,7 +43,9 @@ pub(crate) enum Edit {
     DropBlocks,
     TreeAsChain,
     /// Keys judged by their slots; queries too, or by their positions.
-    SlotOrder { queries: bool },
+    SlotOrder {
+        queries: bool,
+    },
     Unwritten,
     DropRedactions,
     DropSinks,
@@ -68,6 +75,7 @@ impl Edit {
             TopLeft,
             BottomRight,
             DropCausal,
+            TimesTriangle,
             AddCausal,
             Window(1),
             Window(-1),
@@ -125,6 +133,9 @@ impl Edit {
                 out.causal = None;
                 out.tail = None;
             }
+            Edit::TimesTriangle if intent.causal.is_some() && intent.k_positions.is_none() && intent.tree.is_none() => {
+                out.future = true
+            }
             Edit::AddCausal if intent.causal.is_none() && intent.tree.is_none() => out.causal = Some(0),
             Edit::Window(by) => {
                 out.left = Some(intent.left? + by);
@@ -178,7 +189,9 @@ impl Edit {
             Edit::PaddingFirst if intent.valid.is_some() && (intent.prefix.is_some() || intent.blocks.is_some()) => {
                 out.padding_first = true;
             }
-            Edit::WindowLast if intent.left.is_some() && (intent.prefix.is_some() || intent.blocks.is_some()) => out.window_last = true,
+            Edit::WindowLast if intent.left.is_some() && (intent.prefix.is_some() || intent.blocks.is_some()) => {
+                out.window_last = true
+            }
             Edit::DropPrefix => {
                 intent.prefix.as_ref()?;
                 out.prefix = None;
@@ -211,7 +224,8 @@ impl Edit {
                 if intent.causal.is_none() && no_offsets {
                     return None;
                 }
-                let written = (0..intent.batch).map(|b| number(&intent.past, b)).max().unwrap_or(0) + intent.q_len as i64;
+                let written =
+                    (0..intent.batch).map(|b| number(&intent.past, b)).max().unwrap_or(0) + intent.q_len as i64;
                 let written = usize::try_from(written).ok().filter(|w| *w < intent.kv_len)?;
                 out.tail = Some(written);
                 out.valid = None;
@@ -229,7 +243,7 @@ impl Edit {
             Edit::Causal(by) if by > 0 => "causal_leak",
             Edit::Causal(_) => "causal_self_excluded",
             Edit::TopLeft | Edit::BottomRight => "causal_alignment",
-            Edit::DropCausal => "causal_dropped",
+            Edit::DropCausal | Edit::TimesTriangle => "causal_dropped",
             Edit::AddCausal => "implicit_causal",
             Edit::Window(by) if by.abs() <= 1 => "sliding_window_off_by_one",
             Edit::Window(_) | Edit::DropWindow | Edit::AddWindow(_) => "window_missing_or_wrong_layer",
@@ -239,7 +253,9 @@ impl Edit {
             Edit::DropPadding => "padding_keys_visible",
             Edit::PaddingOnQueries => "broadcast_wrong_axis",
             Edit::PaddingFirst => "padding_unmasked_by_later_op",
-            Edit::WindowLast | Edit::DropPrefix | Edit::WholePrefix | Edit::Prefix(_) | Edit::DropBlocks => "prefix_lm_or_block_wrong",
+            Edit::WindowLast | Edit::DropPrefix | Edit::WholePrefix | Edit::Prefix(_) | Edit::DropBlocks => {
+                "prefix_lm_or_block_wrong"
+            }
             Edit::TreeAsChain => "tree_mask",
             Edit::SlotOrder { .. } => "ring_buffer_misaligned",
             Edit::Unwritten => "unwritten_cache_visible",
@@ -265,6 +281,7 @@ impl Edit {
             ),
             Edit::BottomRight => "the causal triangle is aligned to the bottom right, as if the queries were the last of the keys".into(),
             Edit::DropCausal => "nothing is causal: every query reads the whole future".into(),
+            Edit::TimesTriangle => "the whole future is visible, padding included: an additive mask was multiplied with a triangle, which leaves 0 there".into(),
             Edit::AddCausal => "the mask is causal although every query should read both ways: somebody added causality".into(),
             Edit::Window(by) => format!(
                 "the window holds {} keys with the query itself where {} are declared",
@@ -304,10 +321,15 @@ impl Edit {
     pub(crate) fn cost(self) -> f64 {
         match self {
             Edit::DropCausal | Edit::AddCausal => 1.1,
+            Edit::TimesTriangle => 1.2,
             // A window one wider than everything is none; a row of one query is no complement.
             Edit::DropWindow => 0.98,
             Edit::TopLeft => 0.93,
-            Edit::Causal(by) | Edit::Window(by) | Edit::Prefix(by) | Edit::ChunkSize(by) | Edit::ChunkShift(by) if by.abs() == 1 => 1.0,
+            Edit::Causal(by) | Edit::Window(by) | Edit::Prefix(by) | Edit::ChunkSize(by) | Edit::ChunkShift(by)
+                if by.abs() == 1 =>
+            {
+                1.0
+            }
             Edit::Causal(_) | Edit::Window(_) => 1.6,
             Edit::Borders { by, .. } if by.abs() > 1 => 1.6,
             Edit::BottomRight | Edit::AddWindow(_) => 1.3,

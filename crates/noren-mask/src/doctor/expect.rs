@@ -73,8 +73,14 @@ fn guesses(known: &Known, context: &Context) -> Vec<(MaskKind, f64)> {
         return vec![(both_ways, 0.0)];
     }
     // A mask of keys alone says nothing of causality; the slot it is made for does.
-    let decoder = context.api_has(&["transformers", "generate", "causal", "gpt", "llama"]) && context.side == Some(Side::Left);
-    let encoder = context.role == Role::KeyPadding && !decoder && context.past.is_empty() && !kind.sliding && !kind.chunked && !kind.packed;
+    let decoder =
+        context.api_has(&["transformers", "generate", "causal", "gpt", "llama"]) && context.side == Some(Side::Left);
+    let encoder = context.role == Role::KeyPadding
+        && !decoder
+        && context.past.is_empty()
+        && !kind.sliding
+        && !kind.chunked
+        && !kind.packed;
     match encoder {
         true => vec![(both_ways, 0.0), (kind, 0.1)],
         false => vec![(kind, 0.0), (both_ways, 0.1)],
@@ -133,18 +139,26 @@ fn intents(kind: MaskKind, known: &Known, context: &Context, given: Option<&Keep
 
 /// Real queries less those at keys that nobody reads: what stands there reaches no output, so it may read itself.
 fn without_redacted(intent: &Intent, context: &Context) -> Option<PerRow<bool>> {
-    let hidden: Vec<i64> = context.redactions.iter().filter(|r| r.queries.is_empty()).flat_map(|r| r.keys.iter().map(|&k| k as i64)).collect();
+    let hidden: Vec<i64> = context
+        .redactions
+        .iter()
+        .filter(|r| r.queries.is_empty())
+        .flat_map(|r| r.keys.iter().map(|&k| k as i64))
+        .collect();
     if hidden.is_empty() {
         return intent.q_valid.clone();
     }
-    let cares = |b: usize| (0..intent.q_len).map(|i| intent.cares(b, i) && !hidden.contains(&intent.slot(b, i))).collect();
+    let cares =
+        |b: usize| (0..intent.q_len).map(|i| intent.cares(b, i) && !hidden.contains(&intent.slot(b, i))).collect();
     Some(Rc::new((0..intent.batch).map(cares).collect()))
 }
 
 /// The ways to count a window's width.
 fn windows(intent: &Intent, kind: MaskKind, context: &Context, given: Option<&Keep>) -> Vec<Intent> {
     let with = |left: i64, right: Option<i64>| Intent { left: Some(left), right, ..intent.clone() };
-    let Some(width) = context.window.or_else(|| given.and_then(|g| widest(g, intent))) else { return vec![intent.clone()] };
+    let Some(width) = context.window.or_else(|| given.and_then(|g| widest(g, intent))) else {
+        return vec![intent.clone()];
+    };
     let means = context.window_means.as_deref().unwrap_or("").to_ascii_lowercase();
     let says = |words: &[&str]| words.iter().any(|w| means.contains(w));
     let exclusive = says(&["previous", "before", "exclud", "besides", "plus self", "excl"]) && !says(&["includ"]);
@@ -159,7 +173,9 @@ fn windows(intent: &Intent, kind: MaskKind, context: &Context, given: Option<&Ke
     let around = |side: i64| with(side, Some(side));
     match () {
         () if says(&["total", "altogether", "diameter"]) => vec![around(width / 2), around((width - 1) / 2)],
-        () if says(&["each side", "either side", "both sides", "radius", "per side", "one side", "half"]) => vec![around(width)],
+        () if says(&["each side", "either side", "both sides", "radius", "per side", "one side", "half"]) => {
+            vec![around(width)]
+        }
         () if says(&["includ"]) => vec![around(width - 1), around((width - 1) / 2)],
         () if context.window.is_none() => vec![around((width - 1) / 2)],
         () => vec![around(width), around(width - 1), around(width / 2)],
@@ -203,7 +219,8 @@ fn prefixes(intent: &Intent, context: &Context, given: Option<&Keep>) -> Vec<Int
     }
     let shifted = |b: usize| number(&context.prefix, b) + intent.first_real(b) as i64;
     let from_text = with((0..intent.batch).map(shifted).collect());
-    let moved = intent.valid.as_ref().is_some_and(|v| (0..intent.batch).any(|b| row(v, b).first().is_some_and(|w| w & 1 == 0)));
+    let moved =
+        intent.valid.as_ref().is_some_and(|v| (0..intent.batch).any(|b| row(v, b).first().is_some_and(|w| w & 1 == 0)));
     match moved {
         true => vec![from_text, with(context.prefix.clone())],
         false => vec![with(context.prefix.clone())],

@@ -58,6 +58,8 @@ pub(crate) struct Intent {
     pub(crate) window_last: bool,
     /// A fault: padding empties queries in place of hiding keys.
     pub(crate) padding_on_queries: bool,
+    /// A fault: keys after the query are visible, whatever else is said of them.
+    pub(crate) future: bool,
     /// A fault: keys from here on are visible to all.
     pub(crate) tail: Option<usize>,
 }
@@ -86,6 +88,7 @@ impl Intent {
             padding_first: false,
             window_last: false,
             padding_on_queries: false,
+            future: false,
             tail: None,
         }
     }
@@ -139,7 +142,9 @@ impl Intent {
         if let Some(lengths) = &self.prefix {
             set_range(out, 0, number(lengths, b).clamp(0, self.kv_len as i64) as usize);
         }
-        if let Some((_, members)) = self.blocks.as_ref().and_then(|g| g.of(b, self.slot(b, i))).filter(|(id, _)| *id >= 0) {
+        if let Some((_, members)) =
+            self.blocks.as_ref().and_then(|g| g.of(b, self.slot(b, i))).filter(|(id, _)| *id >= 0)
+        {
             members.add(out);
         }
         if let Some(left) = self.left.filter(|_| self.window_last) {
@@ -155,6 +160,9 @@ impl Intent {
             if queries.is_empty() || queries.contains(&i) {
                 out.iter_mut().zip(hidden).for_each(|(o, h)| *o &= !h);
             }
+        }
+        if self.future {
+            set_range(out, (self.slot(b, i) + 1).clamp(0, self.kv_len as i64) as usize, self.kv_len);
         }
         if let Some(from) = self.tail {
             set_range(out, from, self.kv_len);

@@ -29,20 +29,25 @@ impl Companions<'_> {
 }
 
 pub(crate) const IDS: &[&str] = &["input_ids", "ids", "token_ids", "tokens"];
-pub(crate) const SEGMENTS: &[&str] = &["segment_ids", "segments", "document_ids", "doc_ids", "documents", "seq_ids", "sequence_ids"];
+pub(crate) const SEGMENTS: &[&str] =
+    &["segment_ids", "segments", "document_ids", "doc_ids", "documents", "seq_ids", "sequence_ids"];
 pub(crate) const POSITIONS: &[&str] = &["position_ids", "positions", "pos_ids"];
 const LENGTHS: &[&str] = &["lengths", "seq_lens", "seqlens", "seq_lengths"];
 const PADDING: &[&str] = &["attention_mask", "padding_mask", "key_padding", "valid", "real"];
-pub(crate) const KV_POSITIONS: &[&str] = &["kv_positions", "key_positions", "cache_positions", "slot_positions", "kv_pos", "k_positions"];
+pub(crate) const KV_POSITIONS: &[&str] =
+    &["kv_positions", "key_positions", "cache_positions", "slot_positions", "kv_pos", "k_positions"];
 const Q_POSITIONS: &[&str] = &["query_positions", "q_positions", "query_pos", "cache_position", "q_pos"];
 const ENCODER_IDS: &[&str] = &["encoder_input_ids", "encoder_ids", "source_ids", "src_ids", "memory_ids"];
 const ENCODER_LENGTHS: &[&str] = &["encoder_lengths", "kv_lengths", "source_lengths", "src_lengths", "memory_lengths"];
-const ENCODER_PADDING: &[&str] = &["encoder_attention_mask", "encoder_mask", "memory_key_padding_mask", "encoder_valid"];
+const ENCODER_PADDING: &[&str] =
+    &["encoder_attention_mask", "encoder_mask", "memory_key_padding_mask", "encoder_valid"];
 const DECODER_IDS: &[&str] = &["decoder_input_ids", "decoder_ids", "target_ids", "tgt_ids"];
 const DECODER_LENGTHS: &[&str] = &["decoder_lengths", "q_lengths", "query_lengths", "target_lengths", "tgt_lengths"];
 
-const BLOCKS: &[&str] = &["block_ids", "image_ids", "image_block_ids", "image_group_ids", "image_groups", "group_ids", "span_ids"];
-const FLAGGED_BLOCKS: &[&str] = &["image_mask", "is_image", "modality", "modality_ids", "mm_token_type_ids", "token_type_ids"];
+const BLOCKS: &[&str] =
+    &["block_ids", "image_ids", "image_block_ids", "image_group_ids", "image_groups", "group_ids", "span_ids"];
+const FLAGGED_BLOCKS: &[&str] =
+    &["image_mask", "is_image", "modality", "modality_ids", "mm_token_type_ids", "token_type_ids"];
 
 /// What is known besides the mask itself.
 pub(crate) struct Known {
@@ -82,9 +87,16 @@ pub(crate) fn declared(companions: &Companions<'_>, context: &Context) -> (Optio
     let of = |names: &[&str]| companions.get(names).map(Values::shape).filter(|s| s.len() == 2).map(|s| (s[0], s[1]));
     // Beside a ring, positions and ids are those of the new tokens.
     let ring = companions.get(KV_POSITIONS).is_some();
-    let tokens = of(IDS).or_else(|| of(ENCODER_IDS)).or_else(|| of(SEGMENTS)).or_else(|| of(POSITIONS)).or_else(|| of(BLOCKS)).or_else(|| of(PADDING)).or_else(|| of(ENCODER_PADDING));
+    let tokens = of(IDS)
+        .or_else(|| of(ENCODER_IDS))
+        .or_else(|| of(SEGMENTS))
+        .or_else(|| of(POSITIONS))
+        .or_else(|| of(BLOCKS))
+        .or_else(|| of(PADDING))
+        .or_else(|| of(ENCODER_PADDING));
     let one = |names: &[&str]| companions.get(names).map(Values::shape).filter(|s| s.len() == 1).map(|s| s[0]);
-    let lengths = one(LENGTHS).or_else(|| one(ENCODER_LENGTHS)).or((context.lengths.len() > 1).then_some(context.lengths.len()));
+    let lengths =
+        one(LENGTHS).or_else(|| one(ENCODER_LENGTHS)).or((context.lengths.len() > 1).then_some(context.lengths.len()));
     let alone = one(IDS).or_else(|| one(SEGMENTS));
     (context.batch.or(tokens.map(|t| t.0)).or(lengths), tokens.map(|t| t.1).or(alone).filter(|_| !ring))
 }
@@ -167,14 +179,31 @@ impl Known {
             row_of(self.kv_len, start, start + n)
         };
         let flags = |rows: Vec<Vec<i64>>| -> Option<PerRow<u64>> {
-            (rows[0].len() == self.kv_len).then(|| Rc::new(rows.iter().map(|r| bits(self.kv_len, |k| r[k] != 0)).collect()))
+            (rows[0].len() == self.kv_len)
+                .then(|| Rc::new(rows.iter().map(|r| bits(self.kv_len, |k| r[k] != 0)).collect()))
         };
         let declared = companions.rows(if cross { ENCODER_PADDING } else { PADDING }).and_then(flags);
-        let written = companions.rows(&["kv_written", "written", "cache_written"]).and_then(|rows| match rows[0].len() {
-            n if n == self.kv_len => flags(rows),
-            _ => Some(Rc::new(rows.iter().flatten().map(|&n| row_of(self.kv_len, 0, n.clamp(0, self.kv_len as i64) as usize)).collect())),
+        let written =
+            companions.rows(&["kv_written", "written", "cache_written"]).and_then(|rows| match rows[0].len() {
+                n if n == self.kv_len => flags(rows),
+                _ => Some(Rc::new(
+                    rows.iter()
+                        .flatten()
+                        .map(|&n| row_of(self.kv_len, 0, n.clamp(0, self.kv_len as i64) as usize))
+                        .collect(),
+                )),
+            });
+        let written = written.or_else(|| {
+            (!context.written.is_empty()).then(|| {
+                Rc::new(
+                    context
+                        .written
+                        .iter()
+                        .map(|&n| row_of(self.kv_len, 0, n.clamp(0, self.kv_len as i64) as usize))
+                        .collect(),
+                )
+            })
         });
-        let written = written.or_else(|| (!context.written.is_empty()).then(|| Rc::new(context.written.iter().map(|&n| row_of(self.kv_len, 0, n.clamp(0, self.kv_len as i64) as usize)).collect())));
         self.valid = match (declared, lengths, &ids, context.pad_id) {
             (Some(rows), ..) => Some(rows),
             (None, Some(lengths), ..) => Some(Rc::new(lengths.iter().map(|&n| run(n)).collect())),
@@ -201,21 +230,27 @@ impl Known {
     }
 
     fn read_segments(&mut self, companions: &Companions<'_>) {
-        let from_ends = companions.list(&["cu_seqlens", "cu_seqlens_q", "cu_seq_lens", "cu_seqlens_k"]).filter(|_| self.batch == 1).map(|ends| {
-            let mut segments = vec![0; self.kv_len];
-            for (number, w) in ends.windows(2).enumerate() {
-                let clamp = |x: i64| x.clamp(0, self.kv_len as i64) as usize;
-                if clamp(w[0]) < clamp(w[1]) {
-                    segments[clamp(w[0])..clamp(w[1])].fill(number as i64 + 1);
+        let from_ends = companions
+            .list(&["cu_seqlens", "cu_seqlens_q", "cu_seq_lens", "cu_seqlens_k"])
+            .filter(|_| self.batch == 1)
+            .map(|ends| {
+                let mut segments = vec![0; self.kv_len];
+                for (number, w) in ends.windows(2).enumerate() {
+                    let clamp = |x: i64| x.clamp(0, self.kv_len as i64) as usize;
+                    if clamp(w[0]) < clamp(w[1]) {
+                        segments[clamp(w[0])..clamp(w[1])].fill(number as i64 + 1);
+                    }
                 }
-            }
-            vec![segments]
-        });
+                vec![segments]
+            });
         let given = companions.rows(SEGMENTS).filter(|rows| rows[0].len() == self.kv_len).or(from_ends);
         if let Some(mut rows) = given {
             // Numbers from 0 on mean documents, not padding, where the first one is 0 and its tokens are real.
             let counted_from_zero = rows.iter().all(|r| r.first() == Some(&0) && !r.windows(2).any(|w| w[1] < w[0]));
-            let real_zero = self.valid.as_ref().is_none_or(|v| rows.iter().enumerate().all(|(b, _)| row(v, b).first().is_some_and(|w| w & 1 == 1)));
+            let real_zero = self
+                .valid
+                .as_ref()
+                .is_none_or(|v| rows.iter().enumerate().all(|(b, _)| row(v, b).first().is_some_and(|w| w & 1 == 1)));
             if counted_from_zero && real_zero {
                 rows.iter_mut().flatten().for_each(|s| *s += 1);
             }
@@ -307,9 +342,18 @@ impl Known {
             let lengths = companions.list(DECODER_LENGTHS);
             let left = self.side == Some(Side::Left);
             let rows: Option<Vec<Vec<bool>>> = match (ids, lengths, context.pad_id) {
-                (Some(rows), _, Some(pad)) => Some(rows.iter().map(|r| r.iter().map(|id| *id != pad).collect()).collect()),
+                (Some(rows), _, Some(pad)) => {
+                    Some(rows.iter().map(|r| r.iter().map(|id| *id != pad).collect()).collect())
+                }
                 (_, Some(lengths), _) => Some(
-                    lengths.iter().map(|&n| (0..self.q_len as i64).map(|i| if left { i >= self.q_len as i64 - n } else { i < n }).collect()).collect(),
+                    lengths
+                        .iter()
+                        .map(|&n| {
+                            (0..self.q_len as i64)
+                                .map(|i| if left { i >= self.q_len as i64 - n } else { i < n })
+                                .collect()
+                        })
+                        .collect(),
                 ),
                 _ => None,
             };

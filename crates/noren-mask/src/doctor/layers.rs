@@ -1,8 +1,8 @@
 //! One mask for each layer in one array: each is held against its own layer's kind.
 
+use super::Patient;
 use super::context::{Context, MaskKind};
 use super::report::{Certainty, Finding, Report};
-use super::Patient;
 use crate::Error;
 use crate::keep::Keep;
 
@@ -19,7 +19,8 @@ pub(crate) fn diagnose(patient: &Patient) -> Option<Result<Report, Error>> {
     let kinds = &patient.context.layer_kinds;
     let mask = patient.mask.as_ref()?;
     let batch = patient.context.batch.or_else(|| patient.companions.get("input_ids").map(|v| v.shape()[0]));
-    let stacked = kinds.len() > 1 && mask.shape().len() >= 3 && mask.shape()[0] == kinds.len() && batch != Some(kinds.len());
+    let stacked =
+        kinds.len() > 1 && mask.shape().len() >= 3 && mask.shape()[0] == kinds.len() && batch != Some(kinds.len());
     stacked.then(|| each(patient))
 }
 
@@ -46,7 +47,12 @@ fn each(patient: &Patient) -> Result<Report, Error> {
         all.findings.insert(0, Finding::of("window_missing_or_wrong_layer", Certainty::Certain, text));
     } else if !sick.is_empty() && kinds.len() > 1 {
         let list: Vec<String> = sick.iter().map(usize::to_string).collect();
-        all.unknown.push(format!("layers {} of {} are sick; cells and pictures are those of layer {}", list.join(", "), kinds.len(), sick[0]));
+        all.unknown.push(format!(
+            "layers {} of {} are sick; cells and pictures are those of layer {}",
+            list.join(", "),
+            kinds.len(),
+            sick[0]
+        ));
     }
     all.given = stacked(reports.iter().map(|r| r.given.as_ref()));
     all.fixed = stacked(reports.iter().map(|r| r.fixed.as_ref()));
@@ -54,7 +60,12 @@ fn each(patient: &Patient) -> Result<Report, Error> {
 }
 
 fn of_layer(patient: &Patient, mask: &super::Values, layer: usize, kind: &str) -> Result<Report, Error> {
-    let context = Context { kind: kind_of(kind, &patient.context), layer_kinds: Vec::new(), layers: None, ..patient.context.clone() };
+    let context = Context {
+        kind: kind_of(kind, &patient.context),
+        layer_kinds: Vec::new(),
+        layers: None,
+        ..patient.context.clone()
+    };
     let one = Patient { mask: Some(mask.slice(layer)?), context, companions: patient.companions.clone(), meant: None };
     super::diagnose::diagnose(&one)
 }
@@ -73,7 +84,8 @@ fn swapped(patient: &Patient, mask: &super::Values, sick: &[usize]) -> Result<Op
         }
     }
     let list: Vec<String> = sick.iter().map(usize::to_string).collect();
-    Ok((!sick.is_empty()).then(|| format!("layers {} have the mask that is declared for layers of the other kind", list.join(", "))))
+    Ok((!sick.is_empty())
+        .then(|| format!("layers {} have the mask that is declared for layers of the other kind", list.join(", "))))
 }
 
 /// Masks of layers one after the other, where all have the same sizes.

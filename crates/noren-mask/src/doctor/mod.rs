@@ -30,7 +30,7 @@ mod report;
 mod search;
 mod values;
 
-pub use catalogue::{Class, classes};
+pub use catalogue::{Class, Example, classes};
 pub use context::{Context, Convention, MaskKind, Redaction, Role};
 pub use report::{Certainty, Finding, Report, Severity};
 pub use values::{Dtype, Numbers, Values};

@@ -198,7 +198,10 @@ impl<'a> Target<'a> {
         let edits = self.edits(right);
         for post in self.posts(right) {
             if post != Post::None && self.same(right, right, post) {
-                found(vec![(post.class().unwrap_or("unexplained_difference"), post.says())], post.cost() - self.bonus(right, right, post));
+                found(
+                    vec![(post.class().unwrap_or("unexplained_difference"), post.says())],
+                    post.cost() - self.bonus(right, right, post),
+                );
             }
         }
         for &edit in &edits {
@@ -296,7 +299,10 @@ impl<'a> Target<'a> {
         for (n, &first) in edits.iter().enumerate() {
             let Some(once) = first.apply(right) else { continue };
             for post in [Post::Complement, Post::Transpose, Post::RowZero] {
-                if (post != Post::RowZero || right.batch > 1) && (post != Post::Transpose || right.kv_len <= 1024) && self.same(right, &once, post) {
+                if (post != Post::RowZero || right.batch > 1)
+                    && (post != Post::Transpose || right.kv_len <= 1024)
+                    && self.same(right, &once, post)
+                {
                     let by_post = (post.class().unwrap_or_default(), post.says());
                     found(vec![by_post, self.mistake(first, right)], post.cost() + first.cost());
                 }
@@ -346,7 +352,11 @@ impl Plane {
         let extra: u64 = (0..batch).map(|b| overlap(&self.seen[b], &not(row(valid, b)))).sum();
         let missing: u64 = (0..batch).map(|b| overlap(&self.hidden[b], row(valid, b))).sum();
         if self.is(&each(&not)) {
-            return say("inverted_polarity", "padding is the other way round: real tokens are hidden and padding is visible", 0.95);
+            return say(
+                "inverted_polarity",
+                "padding is the other way round: real tokens are hidden and padding is visible",
+                0.95,
+            );
         }
         if extra == 0 && missing > 0 {
             if let Some(text) = self.holes(valid, target) {
@@ -359,21 +369,30 @@ impl Plane {
             if !same_lengths && count(first) < kv_len as u64 && self.is(&vec![first.to_vec(); batch]) {
                 return say("batch_row_wrong", "every batch row has the padding of row 0", 1.0);
             }
-            let only_first: Vec<Vec<u64>> = (0..batch).map(|b| if b == 0 { first.to_vec() } else { all.clone() }).collect();
+            let only_first: Vec<Vec<u64>> =
+                (0..batch).map(|b| if b == 0 { first.to_vec() } else { all.clone() }).collect();
             if count(first) < kv_len as u64 && self.is(&only_first) {
                 return say("batch_row_wrong", "only row 0 of the batch has its padding hidden", 1.0);
             }
             let nothing = vec![0u64; all.len()];
-            let only_first: Vec<Vec<u64>> = (0..batch).map(|b| if b == 0 { first.to_vec() } else { nothing.clone() }).collect();
+            let only_first: Vec<Vec<u64>> =
+                (0..batch).map(|b| if b == 0 { first.to_vec() } else { nothing.clone() }).collect();
             if self.is(&only_first) {
                 return say("batch_row_wrong", "only row 0 of the batch has a mask: the others read nothing", 1.0);
             }
         }
         if missing == 0 && self.hidden.iter().all(|h| h.iter().all(|w| *w == 0)) {
-            let written = (0..batch).map(|b| super::intent::number(&right.past, b) as usize + right.q_len).max().unwrap_or(0);
+            let written =
+                (0..batch).map(|b| super::intent::number(&right.past, b) as usize + right.q_len).max().unwrap_or(0);
             return match written < kv_len && right.past.iter().any(|p| *p != 0) {
-                true => say("unwritten_cache_visible", "slots of the cache that nothing has been written to are visible", 1.0),
-                false => say("padding_keys_visible", "padding keys are visible to real queries: nothing is hidden", 1.0),
+                true => say(
+                    "unwritten_cache_visible",
+                    "slots of the cache that nothing has been written to are visible",
+                    1.0,
+                ),
+                false => {
+                    say("padding_keys_visible", "padding keys are visible to real queries: nothing is hidden", 1.0)
+                }
             };
         }
         if self.is(&each(&|r| other_side(r, kv_len))) {
@@ -418,7 +437,8 @@ impl Plane {
         };
         let stale = extra == 0 || (0..right.batch).all(new_hidden);
         if past > 0 && missing > 0 && stale && right.k_positions.is_none() {
-            let text = format!("{missing} real key(s) are hidden: the padding mask was not extended when the cache grew");
+            let text =
+                format!("{missing} real key(s) are hidden: the padding mask was not extended when the cache grew");
             return (("stale_decode_mask", text), 1.1);
         }
         let runs = (0..right.batch).all(|b| is_run(&self.seen[b]));
@@ -467,10 +487,19 @@ fn documents_mistake(right: &Intent, wrong: &Intent) -> (&'static str, String) {
     match () {
         () if missing > 0 => (
             "cross_document",
-            format!("documents packed into one row read each other: {missing} of {} borders are missing", ok + moved + missing),
+            format!(
+                "documents packed into one row read each other: {missing} of {} borders are missing",
+                ok + moved + missing
+            ),
         ),
-        () if moved > 0 => ("document_boundary_off_by_one", format!("{moved} of {} borders between documents are one token off", ok + moved)),
-        () => ("document_boundary_off_by_one", format!("{invented} border(s) between documents where there should be none")),
+        () if moved > 0 => (
+            "document_boundary_off_by_one",
+            format!("{moved} of {} borders between documents are one token off", ok + moved),
+        ),
+        () => (
+            "document_boundary_off_by_one",
+            format!("{invented} border(s) between documents where there should be none"),
+        ),
     }
 }
 

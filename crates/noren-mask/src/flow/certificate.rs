@@ -103,7 +103,11 @@ impl Certificate {
         let again = self.policy.parse::<Policy>()?.check(&self.flow()?)?;
         match again == self.ruling {
             true => Ok(&self.ruling),
-            false => refuse(format!("its verdict is wrong: checked again, there are {} violations, not {}", again.violations.len(), self.ruling.violations.len())),
+            false => refuse(format!(
+                "its verdict is wrong: checked again, there are {} violations, not {}",
+                again.violations.len(),
+                self.ruling.violations.len()
+            )),
         }
     }
 
@@ -115,7 +119,9 @@ impl Certificate {
         let now = Certificate::issue(flow, &Policy::default())?;
         match now.masks_sha256 == self.masks_sha256 {
             true => Ok(()),
-            false => Err(Error::fact("certificate", "it speaks of other masks, sizes or facts than these: issue a new one")),
+            false => {
+                Err(Error::fact("certificate", "it speaks of other masks, sizes or facts than these: issue a new one"))
+            }
         }
     }
 
@@ -124,7 +130,11 @@ impl Certificate {
     /// # Errors
     /// Masks, shape or facts that do not read.
     pub fn flow(&self) -> Result<Flow, Error> {
-        let masks = self.layers.iter().map(|text| text.parse::<Spec>().map(|s| s.mask).map_err(Error::from)).collect::<Result<Vec<_>, _>>()?;
+        let masks = self
+            .layers
+            .iter()
+            .map(|text| text.parse::<Spec>().map(|s| s.mask).map_err(Error::from))
+            .collect::<Result<Vec<_>, _>>()?;
         Flow::of_stack(&masks, &Shape::from_json(&self.shape)?, &Facts::from_json(&self.facts)?, self.fill)
     }
 

@@ -107,7 +107,8 @@ impl Policy {
     pub fn check(&self, flow: &Flow) -> Result<Ruling, Error> {
         let mut ruling = Ruling::default();
         for batch in 0..flow.shape().batch_len() {
-            let allowed: Vec<(IntervalSet, IntervalSet)> = self.pairs(flow, batch, true)?.into_iter().map(|(_, a, b)| (a, b)).collect();
+            let allowed: Vec<(IntervalSet, IntervalSet)> =
+                self.pairs(flow, batch, true)?.into_iter().map(|(_, a, b)| (a, b)).collect();
             for (rule, sources, targets) in self.pairs(flow, batch, false)? {
                 ruling.checked += 1;
                 let exempt = |sources: &IntervalSet, targets: IntervalSet| {
@@ -126,7 +127,13 @@ impl Policy {
                 let Some(path) = flow.witness(batch, &sources, &reached) else { continue };
                 let cuts = flow.cuts(batch, &sources, &reached);
                 let cut = cuts.iter().filter(|c: &&Cut| c.enough).min_by_key(|c| c.cells).map(|c| (c.layer, c.cells));
-                ruling.violations.push(Violation { rule: rule.to_string(), batch, reached: reached.count(), path, cut });
+                ruling.violations.push(Violation {
+                    rule: rule.to_string(),
+                    batch,
+                    reached: reached.count(),
+                    path,
+                    cut,
+                });
             }
         }
         Ok(ruling)
@@ -140,7 +147,10 @@ impl Policy {
             let letters = |g: &Group| matches!(g, Group::EachDocument(_));
             let count = documents.as_ref().map_or(0, Vec::len);
             if (letters(&rule.from) || letters(&rule.to)) && count == 0 {
-                return Err(Error::fact("documents", format!("`{rule}` speaks of documents: give their lengths in the facts")));
+                return Err(Error::fact(
+                    "documents",
+                    format!("`{rule}` speaks of documents: give their lengths in the facts"),
+                ));
             }
             let numbers = |g: &Group| -> Vec<Group> {
                 match g {
@@ -154,7 +164,9 @@ impl Policy {
                 if letters(&rule.to) && !same {
                     // All other documents at once: one pass for each source.
                     let others = (0..count).map(Group::Document).filter(|g| *g != from);
-                    let targets = others.map(|g| set(&g, flow, batch, None)).try_fold(IntervalSet::new(), |all, s| s.map(|s| all.union(&s)))?;
+                    let targets = others
+                        .map(|g| set(&g, flow, batch, None))
+                        .try_fold(IntervalSet::new(), |all, s| s.map(|s| all.union(&s)))?;
                     out.push((rule, sources, targets));
                 } else if letters(&rule.to) {
                     let targets = set(&from, flow, batch, None)?;
@@ -199,7 +211,10 @@ fn set(group: &Group, flow: &Flow, batch: usize, sources: Option<&IntervalSet>) 
         Group::Label(name) => {
             let Some(spans) = facts.labels.get(name).and_then(|rows| rows.get(batch)) else {
                 let known: Vec<&str> = facts.label_names().collect();
-                return Err(Error::fact("policy", format!("the label {name:?} is not known: the facts have {known:?}")));
+                return Err(Error::fact(
+                    "policy",
+                    format!("the label {name:?} is not known: the facts have {known:?}"),
+                ));
             };
             let clamp = |x: u64| u32::try_from(x).unwrap_or(u32::MAX).min(n);
             spans.iter().map(|s| clamp(s.start)..s.end.map_or(n, clamp)).filter(|r| r.start < r.end).collect()
@@ -207,7 +222,10 @@ fn set(group: &Group, flow: &Flow, batch: usize, sources: Option<&IntervalSet>) 
         Group::Document(number) => {
             let all = documents(facts, batch).unwrap_or_default();
             let Some(&(start, end)) = all.get(*number) else {
-                return Err(Error::fact("policy", format!("document({number}): batch row {batch} has {} documents", all.len())));
+                return Err(Error::fact(
+                    "policy",
+                    format!("document({number}): batch row {batch} has {} documents", all.len()),
+                ));
             };
             IntervalSet::from(start.min(n)..end.min(n))
         }
@@ -258,7 +276,8 @@ impl FromStr for Policy {
         for (number, line) in text.lines().enumerate() {
             let line = line.split('#').next().unwrap_or("").trim();
             if !line.is_empty() {
-                let rule = rule(line).map_err(|problem| Error::fact("policy", format!("line {}: {problem}", number + 1)))?;
+                let rule =
+                    rule(line).map_err(|problem| Error::fact("policy", format!("line {}: {problem}", number + 1)))?;
                 rules.push(rule);
             }
         }
@@ -284,7 +303,8 @@ fn group(text: &str) -> Result<Group, String> {
         Some((name, argument)) => (name.trim(), argument.trim().trim_matches('"')),
         None => (text, ""),
     };
-    let number = |text: &str| text.trim().parse::<u32>().map_err(|_| format!("`{text}` in `{text}` is no number: {known}"));
+    let number =
+        |text: &str| text.trim().parse::<u32>().map_err(|_| format!("`{text}` in `{text}` is no number: {known}"));
     match (name, argument) {
         ("output" | "outputs", "") => Ok(Group::Output),
         ("all", "") => Ok(Group::All),
@@ -292,7 +312,8 @@ fn group(text: &str) -> Result<Group, String> {
         ("level", level) => level.parse().map(Group::Level).map_err(|_| format!("`{text}`: a level is a whole number")),
         ("token", token) => number(token).map(|t| Group::Tokens(t, t.saturating_add(1))),
         ("tokens", range) => {
-            let (a, z) = range.split_once("..").ok_or_else(|| format!("`{text}`: give a range such as tokens(3..9)"))?;
+            let (a, z) =
+                range.split_once("..").ok_or_else(|| format!("`{text}`: give a range such as tokens(3..9)"))?;
             let (a, z) = (number(a)?, number(z)?);
             if a < z { Ok(Group::Tokens(a, z)) } else { Err(format!("`{text}` is empty")) }
         }

@@ -16,14 +16,16 @@ pub(crate) struct Layer {
 impl Layer {
     pub(crate) fn new(bound: &BoundMask, fill: Fill) -> Self {
         let plan = bound.plan_with(&PlanOptions { reorder: Reorder::Never, ..PlanOptions::default() });
-        let empty = plan.patterns().iter().map(|p| if fill == Fill::Finite { empty_rows(p) } else { IntervalSet::new() });
+        let empty =
+            plan.patterns().iter().map(|p| if fill == Fill::Finite { empty_rows(p) } else { IntervalSet::new() });
         let empty = empty.collect();
         Layer { plan, empty }
     }
 
     /// The patterns of a batch row's heads, each once, and the token that query row 0 is.
     fn patterns(&self, batch: usize) -> (Vec<usize>, u32) {
-        let mut patterns: Vec<usize> = (0..self.plan.shape().head_count()).map(|h| self.plan.pattern_of(batch, h)).collect();
+        let mut patterns: Vec<usize> =
+            (0..self.plan.shape().head_count()).map(|h| self.plan.pattern_of(batch, h)).collect();
         patterns.sort_unstable();
         patterns.dedup();
         (patterns, self.plan.shape().query_offset(batch) as u32)
@@ -37,11 +39,15 @@ impl Layer {
         let mut out = bits.clone();
         for pattern in patterns {
             if !known.is_empty() {
-                self.empty[pattern].iter().for_each(|i| set_range(&mut out, (i.start + offset) as usize, (i.end + offset) as usize));
+                self.empty[pattern]
+                    .iter()
+                    .for_each(|i| set_range(&mut out, (i.start + offset) as usize, (i.end + offset) as usize));
             }
             let plan = &self.plan.patterns()[pattern];
             for tile in plan.tiles() {
-                let meets = |kind: Kind| tile.spans.iter().filter(move |s| s.kind == kind).filter(|s| known.meets(s.start, s.end));
+                let meets = |kind: Kind| {
+                    tile.spans.iter().filter(move |s| s.kind == kind).filter(|s| known.meets(s.start, s.end))
+                };
                 if meets(Kind::Full).next().is_some() {
                     set_range(&mut out, (tile.start + offset) as usize, (tile.end + offset) as usize);
                     continue;
@@ -89,7 +95,8 @@ impl Layer {
                 for span in tile.spans.iter().filter(|s| from.meets(s.start, s.end)) {
                     let wide = (span.end - span.start).div_ceil(64) as usize;
                     fill(plan, tile, span.start..span.end, &mut words);
-                    for (row, cells) in (tile.start..).zip(words.chunks(wide)).filter(|(r, _)| to.contains(r + offset)) {
+                    for (row, cells) in (tile.start..).zip(words.chunks(wide)).filter(|(r, _)| to.contains(r + offset))
+                    {
                         total += masked(cells, &bits, span.start).map(|w| u64::from(w.count_ones())).sum::<u64>();
                         let own = row + offset;
                         let reads_itself = (span.start..span.end).contains(&own) && from.contains(own) && {
@@ -100,7 +107,10 @@ impl Layer {
                     }
                 }
             }
-            let readers: u64 = self.empty[pattern].iter().map(|i| to.within(i.start + offset, i.end + offset).map(|i| u64::from(i.len())).sum::<u64>()).sum();
+            let readers: u64 = self.empty[pattern]
+                .iter()
+                .map(|i| to.within(i.start + offset, i.end + offset).map(|i| u64::from(i.len())).sum::<u64>())
+                .sum();
             total += readers * from.count();
         }
         total
@@ -145,7 +155,13 @@ fn masked<'a>(cells: &'a [u64], bits: &'a [u64], start: u32) -> impl Iterator<It
     })
 }
 
-fn rows_meeting(plan: &PatternPlan, tile: Tile<'_>, keys: std::ops::Range<u32>, bits: &[u64], mut hit: impl FnMut(u32)) {
+fn rows_meeting(
+    plan: &PatternPlan,
+    tile: Tile<'_>,
+    keys: std::ops::Range<u32>,
+    bits: &[u64],
+    mut hit: impl FnMut(u32),
+) {
     let wide = (keys.end - keys.start).div_ceil(64) as usize;
     let mut words = Vec::new();
     fill(plan, tile, keys.clone(), &mut words);
@@ -156,7 +172,14 @@ fn rows_meeting(plan: &PatternPlan, tile: Tile<'_>, keys: std::ops::Range<u32>, 
     }
 }
 
-fn union_rows(plan: &PatternPlan, tile: Tile<'_>, keys: std::ops::Range<u32>, readers: &IntervalSet, offset: u32, out: &mut [u64]) {
+fn union_rows(
+    plan: &PatternPlan,
+    tile: Tile<'_>,
+    keys: std::ops::Range<u32>,
+    readers: &IntervalSet,
+    offset: u32,
+    out: &mut [u64],
+) {
     let wide = (keys.end - keys.start).div_ceil(64) as usize;
     let mut words = Vec::new();
     fill(plan, tile, keys.clone(), &mut words);
@@ -164,7 +187,9 @@ fn union_rows(plan: &PatternPlan, tile: Tile<'_>, keys: std::ops::Range<u32>, re
     for (_, cells) in (tile.start..).zip(words.chunks(wide)).filter(|(row, _)| readers.contains(row + offset)) {
         all.iter_mut().zip(cells).for_each(|(a, c)| *a |= c);
     }
-    crate::array::bit_runs(&all, 0, keys.end - keys.start, |a, z| set_range(out, (keys.start + a) as usize, (keys.start + z) as usize));
+    crate::array::bit_runs(&all, 0, keys.end - keys.start, |a, z| {
+        set_range(out, (keys.start + a) as usize, (keys.start + z) as usize)
+    });
 }
 
 /// The rows that may read nothing.

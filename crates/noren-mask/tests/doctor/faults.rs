@@ -77,7 +77,12 @@ pub(crate) fn scene(dice: &mut Dice, n: usize, families: &[Family]) -> Scene {
 /// The cells of `wrong` in place of those of `right`, which differ somewhere that matters.
 pub(crate) fn sick(right: &Scene, wrong: &Scene, dice: &mut Dice, classes: &'static [&'static str]) -> Option<Sick> {
     let (meant, cells) = (right.keep(), wrong.stored());
-    differ(right, &meant, &cells).then(|| Sick { patient: right.patient(&cells, dice), classes, scene: right.clone(), meant })
+    differ(right, &meant, &cells).then(|| Sick {
+        patient: right.patient(&cells, dice),
+        classes,
+        scene: right.clone(),
+        meant,
+    })
 }
 
 pub(crate) fn differ(right: &Scene, meant: &Keep, cells: &Keep) -> bool {
@@ -90,8 +95,8 @@ pub(crate) fn keep_of(cells: &Keep, test: impl Fn(bool) -> bool) -> Keep {
 }
 
 use Family::{
-    Bidirectional, Blocks, Cached, CachedSliding, Causal, Chunked, Cross, KeysBoth, KeysCausal, Packed, PackedBidirectional,
-    Prefix, Ring, Sinks, Sliding, SlidingBoth, StaticCache, Tree,
+    Bidirectional, Blocks, Cached, CachedSliding, Causal, Chunked, Cross, KeysBoth, KeysCausal, Packed,
+    PackedBidirectional, Prefix, Ring, Sinks, Sliding, SlidingBoth, StaticCache, Tree,
 };
 
 fn inverted(dice: &mut Dice, n: usize) -> Option<Sick> {
@@ -166,7 +171,12 @@ fn too_low(dice: &mut Dice, n: usize) -> Option<Sick> {
     right.context.insert("compute_dtype".into(), json!("float16"));
     let meant = right.keep();
     let cells = right.stored();
-    Some(Sick { patient: right.patient(&cells, dice), classes: &["double_mask_overflow", "fill_value_wrong"], scene: right, meant })
+    Some(Sick {
+        patient: right.patient(&cells, dice),
+        classes: &["double_mask_overflow", "fill_value_wrong"],
+        scene: right,
+        meant,
+    })
 }
 
 fn fill(dice: &mut Dice, n: usize) -> Option<Sick> {
@@ -353,7 +363,12 @@ fn unwritten(dice: &mut Dice, n: usize) -> Option<Sick> {
     right.told = Told::Nothing;
     let (meant, written) = (right.keep(), right.past + right.q);
     let cells = Keep::from_fn(meant.dims(), |[b, h, i, j]| meant.get([b, h, i, j]) || j >= written);
-    differ(&right, &meant, &cells).then(|| Sick { patient: right.patient(&cells, dice), classes: &["unwritten_cache_visible"], scene: right, meant })
+    differ(&right, &meant, &cells).then(|| Sick {
+        patient: right.patient(&cells, dice),
+        classes: &["unwritten_cache_visible"],
+        scene: right,
+        meant,
+    })
 }
 
 fn ring(dice: &mut Dice, n: usize) -> Option<Sick> {
@@ -366,7 +381,11 @@ fn ring(dice: &mut Dice, n: usize) -> Option<Sick> {
 }
 
 fn window(dice: &mut Dice, n: usize, by_one: bool) -> Option<Sick> {
-    let right = scene(dice, n, if by_one { &[Sliding, CachedSliding, SlidingBoth, Sinks] } else { &[Sliding, CachedSliding, SlidingBoth] });
+    let right = scene(
+        dice,
+        n,
+        if by_one { &[Sliding, CachedSliding, SlidingBoth, Sinks] } else { &[Sliding, CachedSliding, SlidingBoth] },
+    );
     let mut wrong = right.clone();
     let width = right.window?;
     wrong.window = if by_one { Some(width + if dice.chance(60) { 1 } else { -1 }) } else { None };
@@ -431,7 +450,8 @@ fn cross_document_positions(dice: &mut Dice, n: usize) -> Option<Sick> {
         return None;
     }
     let mut told = right.clone();
-    told.companions.push(("position_ids".into(), Values::ints(&[right.batch, right.k], position_rows(&segments)).ok()?));
+    told.companions
+        .push(("position_ids".into(), Values::ints(&[right.batch, right.k], position_rows(&segments)).ok()?));
     told.segments = None;
     let patient = told.patient(&cells, dice);
     Some(Sick { patient, classes: &["cross_document"], scene: right, meant })
@@ -467,7 +487,13 @@ fn borders(dice: &mut Dice, n: usize) -> Option<Sick> {
                     Some(0) | None => own + 100,
                     Some(next) => *next,
                 },
-                (own, false) => if j == 0 { own } else { r[j - 1] },
+                (own, false) => {
+                    if j == 0 {
+                        own
+                    } else {
+                        r[j - 1]
+                    }
+                }
             })
             .collect()
     };
@@ -599,7 +625,12 @@ fn stale(dice: &mut Dice, n: usize) -> Option<Sick> {
 }
 
 /// A right mask with labels beside it.
-pub(crate) fn with_labels(mut right: Scene, labels: Vec<i64>, dice: &mut Dice, classes: &'static [&'static str]) -> Option<Sick> {
+pub(crate) fn with_labels(
+    mut right: Scene,
+    labels: Vec<i64>,
+    dice: &mut Dice,
+    classes: &'static [&'static str],
+) -> Option<Sick> {
     right.told = Told::Ids;
     right.companions.push(("labels".into(), Values::ints(&[right.batch, right.k], labels).ok()?));
     right.context.insert("eos_token_id".into(), json!(right.eos_id));
@@ -634,9 +665,21 @@ fn labels(dice: &mut Dice, n: usize, kind: usize) -> Option<Sick> {
     let label = |b: usize, j: usize| -> i64 {
         let (real, id) = (right.real(b, j), right.ids[b][j]);
         match kind {
-            0 => if real && id != eos { id } else { -100 },
+            0 => {
+                if real && id != eos {
+                    id
+                } else {
+                    -100
+                }
+            }
             1 => id,
-            _ => if real && right.real(b, (j + 1).min(right.k - 1)) && j + 1 < right.k { right.ids[b][j + 1] } else { -100 },
+            _ => {
+                if real && right.real(b, (j + 1).min(right.k - 1)) && j + 1 < right.k {
+                    right.ids[b][j + 1]
+                } else {
+                    -100
+                }
+            }
         }
     };
     let labels = (0..right.batch * right.k).map(|at| label(at / right.k, at % right.k)).collect();
@@ -651,7 +694,17 @@ fn completion(dice: &mut Dice, n: usize) -> Option<Sick> {
     right.told = Told::Ids;
     right.tokens_again(dice);
     let end = dice.of(2, 6);
-    let ids: Vec<i64> = (0..right.batch * 9).map(|at| if at % 9 == end { right.eos_id } else if at % 9 < end { 50 } else { 0 }).collect();
+    let ids: Vec<i64> = (0..right.batch * 9)
+        .map(|at| {
+            if at % 9 == end {
+                right.eos_id
+            } else if at % 9 < end {
+                50
+            } else {
+                0
+            }
+        })
+        .collect();
     right.companions.push(("completion_ids".into(), Values::ints(&[right.batch, 9], ids).ok()?));
     right.companions.push(("completion_mask".into(), Values::ints(&[right.batch, 9], vec![1; right.batch * 9]).ok()?));
     right.context.insert("eos_token_id".into(), json!(right.eos_id));
@@ -699,7 +752,8 @@ fn probabilities(dice: &mut Dice, n: usize, kind: usize) -> Option<Sick> {
         probabilities.extend((0..k).map(|j| if kind == 0 && !seen(j) { 0.0 } else { shown[j].exp() / sum }));
     }
     right.companions.push(("probabilities".into(), Values::floats(&[b, 1, q, k], probabilities).ok()?));
-    let class: &'static [&'static str] = [&["mask_after_softmax"], &["multiplied_before_softmax"], &["mask_ignored_by_backend"]][kind];
+    let class: &'static [&'static str] =
+        [&["mask_after_softmax"], &["multiplied_before_softmax"], &["mask_ignored_by_backend"]][kind];
     Some(Sick { patient: right.patient(&cells, dice), classes: class, scene: right, meant })
 }
 

@@ -13,7 +13,9 @@ pub(crate) const MORE: &[(&str, Plant)] = &[
     ("plane: all visible", |d, n| plane(d, n, 1, &["padding_keys_visible"])),
     ("plane: row 0 for all", |d, n| plane(d, n, 2, &["batch_row_wrong"])),
     ("plane: wrong end", |d, n| plane(d, n, 3, &["padding_side"])),
-    ("plane: other lengths", |d, n| plane(d, n, 4, &["stale_or_bucketed_mask", "padding_keys_visible", "batch_row_wrong"])),
+    ("plane: other lengths", |d, n| {
+        plane(d, n, 4, &["stale_or_bucketed_mask", "padding_keys_visible", "batch_row_wrong"])
+    }),
     ("plane: 0/1 added", |d, n| plane(d, n, 5, &["float01_added"])),
     ("plane: weak fill", |d, n| plane(d, n, 6, &["fill_value_wrong"])),
     ("padding along queries, [b, 1, q, 1]", query_column),
@@ -31,14 +33,19 @@ pub(crate) const MORE: &[(&str, Plant)] = &[
     ("another sequence's slots", owners),
     ("additive mask times tril", times_tril),
     ("top-left in a padded cache", top_left_padded),
-    ("window off by one, padded", |d, n| two(d, n, &[Family::Sliding], &["sliding_window_off_by_one"], &|w, _| w.window = w.window.map(|x| x + 1))),
+    ("window off by one, padded", |d, n| {
+        two(d, n, &[Family::Sliding], &["sliding_window_off_by_one"], &|w, _| w.window = w.window.map(|x| x + 1))
+    }),
     ("leak and padding visible", |d, n| {
-        two(d, n, &[Family::Causal, Family::Sliding], &["causal_leak", "padding_keys_visible"], &|w, _| (w.causal, w.padding) = (Some(1), false))
+        two(d, n, &[Family::Causal, Family::Sliding], &["causal_leak", "padding_keys_visible"], &|w, _| {
+            (w.causal, w.padding) = (Some(1), false)
+        })
     }),
     ("no documents, no causality", |d, n| {
         two(d, n, &[Family::Packed], &["cross_document", "causal_dropped"], &|w, _| {
             w.causal = None;
-            w.segments = w.segments.as_ref().map(|s| s.iter().map(|r| r.iter().map(|x| i64::from(*x > 0)).collect()).collect());
+            w.segments =
+                w.segments.as_ref().map(|s| s.iter().map(|r| r.iter().map(|x| i64::from(*x > 0)).collect()).collect());
         })
     }),
     ("inverted and leaking", |d, n| inverted_and(d, n)),
@@ -79,19 +86,31 @@ fn plane(dice: &mut Dice, n: usize, fault: u8, classes: &'static [&'static str])
         1 => keep_of(&real, |_| true),
         _ => wrong.plane(),
     };
-    if fault == 2 && (right.batch < 2 || right.lengths[0] == right.k) || fault == 4 && wrong.lengths.iter().all(|l| right.lengths.contains(l)) {
+    if fault == 2 && (right.batch < 2 || right.lengths[0] == right.k)
+        || fault == 4 && wrong.lengths.iter().all(|l| right.lengths.contains(l))
+    {
         return None;
     }
     let values = match fault {
-        5 => Values::floats(&[right.batch, 1, 1, right.k], real.cells().map(|c| f32::from(u8::from(c))).collect()).ok()?,
-        6 => encode(&[right.batch, 1, 1, right.k], real.cells().collect(), Code::Additive(dice.pick(&[1e-9, -1.0, -100.0, 1e9]), Dtype::F32)),
+        5 => Values::floats(&[right.batch, 1, 1, right.k], real.cells().map(|c| f32::from(u8::from(c))).collect())
+            .ok()?,
+        6 => encode(
+            &[right.batch, 1, 1, right.k],
+            real.cells().collect(),
+            Code::Additive(dice.pick(&[1e-9, -1.0, -100.0, 1e9]), Dtype::F32),
+        ),
         _ => encode(&[right.batch, 1, 1, right.k], cells.cells().collect(), right.code),
     };
     if fault >= 5 {
         right.code = Code::Additive(-1e9, Dtype::F32);
     }
     let seen = Keep::from_fn(meant.dims(), |[b, _, _, j]| cells.get([b, 0, 0, j]));
-    (fault >= 5 || differ(&right, &meant, &seen)).then(|| Sick { patient: right.with_mask(values), classes, scene: right, meant })
+    (fault >= 5 || differ(&right, &meant, &seen)).then(|| Sick {
+        patient: right.with_mask(values),
+        classes,
+        scene: right,
+        meant,
+    })
 }
 
 fn query_column(dice: &mut Dice, n: usize) -> Option<Sick> {
@@ -112,7 +131,12 @@ fn query_causal(dice: &mut Dice, n: usize) -> Option<Sick> {
     right.code = Code::KeepBool;
     let meant = right.keep();
     let cells = Keep::from_fn(meant.dims(), |[b, _, i, j]| j <= i && right.real(b, i));
-    differ(&right, &meant, &cells).then(|| Sick { patient: right.patient(&cells, dice), classes: &["broadcast_wrong_axis"], scene: right, meant })
+    differ(&right, &meant, &cells).then(|| Sick {
+        patient: right.patient(&cells, dice),
+        classes: &["broadcast_wrong_axis"],
+        scene: right,
+        meant,
+    })
 }
 
 fn malformed(dice: &mut Dice, n: usize) -> Option<Sick> {
@@ -161,7 +185,9 @@ fn few_labels(dice: &mut Dice, n: usize, prompt: bool) -> Option<Sick> {
             right.context.insert("prompt_len".into(), json!(right.k / 2));
             right.ids.concat()
         }
-        false => (0..right.batch * right.k).map(|at| if at / right.k == 0 { -100 } else { right.ids[at / right.k][at % right.k] }).collect(),
+        false => (0..right.batch * right.k)
+            .map(|at| if at / right.k == 0 { -100 } else { right.ids[at / right.k][at % right.k] })
+            .collect(),
     };
     with_labels(right, labels, dice, &["loss_mask_missing"])
 }
@@ -206,7 +232,10 @@ fn layers(dice: &mut Dice, n: usize) -> Option<Sick> {
     right.batch = 1;
     right.told = Told::Nothing;
     right.declare_kind = false;
-    right.context.insert("layer_types".into(), json!(["sliding_attention", "full_attention", "sliding_attention", "full_attention"]));
+    right.context.insert(
+        "layer_types".into(),
+        json!(["sliding_attention", "full_attention", "sliding_attention", "full_attention"]),
+    );
     let mut open = right.clone();
     open.window = None;
     let planes = [right.keep(), open.keep()];
@@ -244,7 +273,12 @@ fn nan_values(dice: &mut Dice, n: usize) -> Option<Sick> {
     let values = (0..right.batch * right.k * width).map(|at| if real(at) { noise(dice) } else { f32::NAN }).collect();
     right.companions.push(("v".into(), Values::floats(&[right.batch, right.k, width], values).ok()?));
     let meant = right.keep();
-    Some(Sick { patient: right.patient(&meant, dice), classes: &["NaN_through_masked_KV", "fully_masked_row"], scene: right, meant })
+    Some(Sick {
+        patient: right.patient(&meant, dice),
+        classes: &["NaN_through_masked_KV", "fully_masked_row"],
+        scene: right,
+        meant,
+    })
 }
 
 fn owners(dice: &mut Dice, n: usize) -> Option<Sick> {
@@ -260,6 +294,8 @@ fn owners(dice: &mut Dice, n: usize) -> Option<Sick> {
 
 fn times_tril(dice: &mut Dice, n: usize) -> Option<Sick> {
     let mut right = padded(dice, n, &[Family::Causal])?;
+    // Left-padded, real queries read all that is real, as if nothing should be causal.
+    right.declare_kind = true;
     right.code = Code::Additive(f64::from(f32::MIN), Dtype::F32);
     let meant = right.keep();
     let cells = Keep::from_fn(meant.dims(), |[b, _, i, j]| j > i || right.real(b, j));
@@ -280,7 +316,13 @@ fn top_left_padded(dice: &mut Dice, n: usize) -> Option<Sick> {
     sick(&right, &wrong, dice, &["causal_alignment"])
 }
 
-fn two(dice: &mut Dice, n: usize, families: &[Family], classes: &'static [&'static str], change: &dyn Fn(&mut Scene, &mut Dice)) -> Option<Sick> {
+fn two(
+    dice: &mut Dice,
+    n: usize,
+    families: &[Family],
+    classes: &'static [&'static str],
+    change: &dyn Fn(&mut Scene, &mut Dice),
+) -> Option<Sick> {
     let mut right = scene(dice, n, families);
     right.declare_kind = true;
     if !right.padding && right.segments.is_none() {
@@ -314,12 +356,18 @@ fn pooled_last(dice: &mut Dice, n: usize) -> Option<Sick> {
     let width = 4;
     let hidden: Vec<f32> = (0..right.batch * right.k * width).map(|_| noise(dice)).collect();
     let (at, pooling) = if right.left { (0, "cls") } else { (right.k - 1, "last") };
-    let pooled: Vec<f32> = (0..right.batch * width).map(|i| hidden[(i / width * right.k + at) * width + i % width]).collect();
+    let pooled: Vec<f32> =
+        (0..right.batch * width).map(|i| hidden[(i / width * right.k + at) * width + i % width]).collect();
     if dice.chance(50) {
         right.context.insert("pooling".into(), json!(pooling));
     }
     right.companions.push(("hidden".into(), Values::floats(&[right.batch, right.k, width], hidden).ok()?));
     right.companions.push(("pooled".into(), Values::floats(&[right.batch, width], pooled).ok()?));
     let (meant, cells) = (right.keep(), right.stored());
-    Some(Sick { patient: right.patient(&cells, dice), classes: &["pooling_includes_padding", "fully_masked_row"], scene: right, meant })
+    Some(Sick {
+        patient: right.patient(&cells, dice),
+        classes: &["pooling_includes_padding", "fully_masked_row"],
+        scene: right,
+        meant,
+    })
 }

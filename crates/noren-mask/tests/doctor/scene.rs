@@ -310,7 +310,8 @@ impl Scene {
         let real = |s: &Scene, b: usize, j: usize| s.real(b, j);
         self.ids = (0..self.batch)
             .map(|b| {
-                let mut row: Vec<i64> = (0..self.k).map(|j| if real(self, b, j) { dice.of(5, 99) as i64 } else { self.pad_id }).collect();
+                let mut row: Vec<i64> =
+                    (0..self.k).map(|j| if real(self, b, j) { dice.of(5, 99) as i64 } else { self.pad_id }).collect();
                 if let Some(segments) = &self.segments {
                     for j in 0..self.k {
                         if segments[b][j] != 0 && (j + 1 == self.k || segments[b][j + 1] != segments[b][j]) {
@@ -369,7 +370,8 @@ impl Scene {
         self.flat = dice.chance(25);
         self.documents_by = if self.batch == 1 { dice.of(0, 2) as u8 } else { 2 * u8::from(dice.chance(40)) };
         self.kind_name = dice.of(0, 3) as u8;
-        let harmless = matches!(self.code, Code::KeepBool | Code::KeepInt) || matches!(self.code, Code::Additive(fill, _) if fill.is_finite());
+        let harmless = matches!(self.code, Code::KeepBool | Code::KeepInt)
+            || matches!(self.code, Code::Additive(fill, _) if fill.is_finite());
         if harmless {
             self.pad_rows = dice.pick(&[PadRows::AsTheRule, PadRows::Themselves, PadRows::Everything]);
         }
@@ -536,7 +538,9 @@ impl Scene {
                 put("padding_side", json!(if self.left { "left" } else { "right" }));
             }
         }
-        if matches!(self.family, Family::Cached | Family::CachedSliding | Family::StaticCache) || self.past > 0 && self.parents.is_some() {
+        if matches!(self.family, Family::Cached | Family::CachedSliding | Family::StaticCache)
+            || self.past > 0 && self.parents.is_some()
+        {
             put("past_len", json!(self.past));
             put("q_len", json!(self.q));
             put("kv_len", json!(self.k));
@@ -546,7 +550,10 @@ impl Scene {
         }
         if let Some(w) = self.window {
             put("window", json!(w));
-            put("window_means", json!(if self.both_ways { "keys on each side" } else { "keys visible, self included" }));
+            put(
+                "window_means",
+                json!(if self.both_ways { "keys on each side" } else { "keys visible, self included" }),
+            );
         }
         if let Some((c, _)) = self.chunk {
             put("chunk", json!(c));
@@ -563,16 +570,16 @@ impl Scene {
 
     /// Arrays beside the mask.
     fn beside(&self) -> Vec<(String, Values)> {
-        let table = |rows: &[Vec<i64>]| {
-            Values::ints(&[rows.len(), rows[0].len()], rows.concat()).expect("a full table")
-        };
+        let table =
+            |rows: &[Vec<i64>]| Values::ints(&[rows.len(), rows[0].len()], rows.concat()).expect("a full table");
         let mut out = Vec::new();
         if self.told == Told::Lengths && self.padding {
             let lengths = self.lengths.iter().map(|&n| n as i64).collect();
             out.push(("lengths".to_string(), Values::ints(&[self.batch], lengths).expect("a list")));
         }
         if self.told == Told::Plane {
-            let plane: Vec<Vec<i64>> = (0..self.batch).map(|b| (0..self.k).map(|j| i64::from(self.real(b, j))).collect()).collect();
+            let plane: Vec<Vec<i64>> =
+                (0..self.batch).map(|b| (0..self.k).map(|j| i64::from(self.real(b, j))).collect()).collect();
             out.push(("attention_mask".to_string(), table(&plane)));
         }
         if self.told == Told::Ids && self.family != Family::Ring {
@@ -580,18 +587,23 @@ impl Scene {
             out.push((name.to_string(), table(&self.ids)));
         }
         if self.family == Family::Cross {
-            let rows: Vec<Vec<i64>> = self.q_lengths.iter().map(|&n| (0..self.q).map(|i| i64::from(i < n) * 7).collect()).collect();
+            let rows: Vec<Vec<i64>> =
+                self.q_lengths.iter().map(|&n| (0..self.q).map(|i| i64::from(i < n) * 7).collect()).collect();
             out.push(("decoder_input_ids".to_string(), table(&rows)));
         }
         if let Some(segments) = &self.segments {
             out.push(match (self.documents_by, self.padding) {
                 (1, false) if self.batch == 1 => {
                     let row = &segments[0];
-                    let mut ends: Vec<i64> = (0..row.len()).filter(|&j| j == 0 || row[j] != row[j - 1]).map(|j| j as i64).collect();
+                    let mut ends: Vec<i64> =
+                        (0..row.len()).filter(|&j| j == 0 || row[j] != row[j - 1]).map(|j| j as i64).collect();
                     ends.push(row.len() as i64);
                     ("cu_seqlens".to_string(), Values::ints(&[ends.len()], ends).expect("a list"))
                 }
-                (2, false) => ("segment_ids".to_string(), table(&segments.iter().map(|r| r.iter().map(|s| s - 1).collect()).collect::<Vec<_>>())),
+                (2, false) => (
+                    "segment_ids".to_string(),
+                    table(&segments.iter().map(|r| r.iter().map(|s| s - 1).collect()).collect::<Vec<_>>()),
+                ),
                 _ => ("segment_ids".to_string(), table(segments)),
             });
         }
@@ -622,9 +634,12 @@ impl Scene {
             }
             false => {
                 let [b, _, q, k] = cells.dims();
-                let alike = (1..b).all(|n| (0..q).all(|i| (0..k).all(|j| cells.get([n, 0, i, j]) == cells.get([0, 0, i, j]))));
+                let alike =
+                    (1..b).all(|n| (0..q).all(|i| (0..k).all(|j| cells.get([n, 0, i, j]) == cells.get([0, 0, i, j]))));
                 let b = if alike && dice.chance(50) { 1 } else { b };
-                let all = (0..b * self.heads * q * k).map(|at| cells.get([at / (q * k * self.heads), 0, at / k % q, at % k])).collect();
+                let all = (0..b * self.heads * q * k)
+                    .map(|at| cells.get([at / (q * k * self.heads), 0, at / k % q, at % k]))
+                    .collect();
                 let shape: Vec<usize> = match (b, self.heads) {
                     (b, h) if self.flat && h > 1 && b > 1 => vec![b * h, q, k],
                     (b, 1) if self.flat && b > 1 => vec![b, q, k],
