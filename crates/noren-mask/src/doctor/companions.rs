@@ -230,7 +230,13 @@ impl<'a> Scene<'a> {
         let masked_lm = self.context.masked_fraction.is_some()
             || self.context.api_has(&["mlm", "masked_lm", "maskedlm"])
             || self.context.kind.is_some_and(|k| !k.causal && !k.cross);
-        let on_padding = self.cells(labels).filter(|&(b, k, label)| label != self.ignore && !self.real(b, k)).count();
+        let shift = if masked_lm { None } else { self.shift(labels, ids) };
+        // A label that was moved belongs to the token it came from.
+        let of_padding = |b: usize, k: usize| match usize::try_from(k as i64 + shift.unwrap_or(0)) {
+            Ok(from) if from < ids[b].len() => !self.real(b, from),
+            _ => false,
+        };
+        let on_padding = self.cells(labels).filter(|&(b, k, label)| label != self.ignore && of_padding(b, k)).count();
         if on_padding > 0 {
             let class = if masked_lm { "MLM_masks_padding_or_special" } else { "loss_mask_missing" };
             findings.push(error(
@@ -244,7 +250,6 @@ impl<'a> Scene<'a> {
             return findings;
         }
         findings.extend(self.nothing_learned(labels));
-        let shift = self.shift(labels, ids);
         findings.extend(self.boundary_labels(labels, ids, shift));
         findings.extend(self.wrong_shift(shift, !findings.is_empty()));
         findings.extend(self.prompts(labels, ids));

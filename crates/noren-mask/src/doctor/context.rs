@@ -272,7 +272,10 @@ impl Context {
                 "max_cache_len",
                 "encoder_len",
             ])?,
-            window: read.whole(&["window", "sliding_window", "window_size", "window_len"])?,
+            // Beside the layer's own kind the width may be that of the model's other layers.
+            window: read
+                .whole(&["window", "sliding_window", "window_size", "window_len"])?
+                .filter(|_| of_layer.is_none_or(|k| k.sliding)),
             window_means: read.text(&["window_means", "window_convention", "window_counts"]),
             chunk: read.whole(&["chunk", "chunk_size", "chunk_len", "attention_chunk_size", "chunk_length"])?,
             chunk_from_slot: read
@@ -293,7 +296,7 @@ impl Context {
             layout: read.text(&["layout", "head_layout", "batch_head_layout"]),
             redactions: read.redactions(&["redactions", "redacted", "redact", "hidden_keys", "redacted_keys"])?,
             layers: read.size(&["layers", "num_layers", "n_layers", "num_hidden_layers", "depth"])?,
-            layer_kinds,
+            layer_kinds: if of_layer.is_some() { Vec::new() } else { layer_kinds },
             is_causal: read.optional_flag(&["is_causal", "causal_flag"]),
             score_bound: read.real(&["score_bound", "max_score", "score_max", "max_abs_score"]),
             max_seqlen: read.whole(&["max_seqlen", "max_seqlen_q", "max_seq_len"])?,

@@ -179,6 +179,29 @@ impl Reading<'_> {
     }
 }
 
+impl Reading<'_> {
+    /// Segment numbers of the keys where whole rows hold them: each key has one number wherever it is visible, and some query
+    /// sees two of them.
+    fn documents(&self) -> Option<Vec<Vec<i64>>> {
+        let Numbers::Int(cells) = self.values.numbers() else { return None };
+        let [batch, heads, q_len, kv_len] = self.dims;
+        let mut documents = vec![vec![0i64; kv_len]; batch];
+        let mut crossing = false;
+        for (n, row) in cells.chunks(kv_len.max(1)).enumerate() {
+            let own = &mut documents[n / (heads * q_len)];
+            let mut first = 0;
+            for (key, &number) in own.iter_mut().zip(row).filter(|(_, number)| **number != 0) {
+                if *key != 0 && *key != number {
+                    return None;
+                }
+                (*key, first) = (number, if first == 0 { number } else { first });
+                crossing |= number != first;
+            }
+        }
+        crossing.then_some(documents)
+    }
+}
+
 fn logical(cells: &Reading<'_>, seen: &Seen, drop: bool, keys_only: bool) -> Decoded {
     let mut decoded = Decoded {
         keep: Keep::empty([0; 4]),
@@ -210,8 +233,13 @@ fn logical(cells: &Reading<'_>, seen: &Seen, drop: bool, keys_only: bool) -> Dec
     }
     let segments = seen.finite() || seen.many;
     let segments = segments && seen.low() >= 0.0 && seen.few.iter().any(|&x| x > 1.0) && !cells.values.is_real();
-    if segments && keys_only && !drop {
-        decoded.segments = cells.values.rows();
+    let numbered = match segments && !drop {
+        true if keys_only => cells.values.rows(),
+        true => cells.documents(),
+        false => None,
+    };
+    if numbered.is_some() {
+        decoded.segments = numbered;
         decoded.findings.push(Finding::of(
             "segment_ids_cast_to_bool",
             Certainty::Certain,

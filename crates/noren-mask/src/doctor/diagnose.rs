@@ -338,6 +338,8 @@ impl<'a> Case<'a> {
             tree: None,
             ..right.clone()
         };
+        // A tree that is given in full needs no kind beside it.
+        let declared = declared || right.tree.is_some();
         let forbidden = Leaks::count(&given, &loosest);
         let worst = Leaks::count(&given, right);
         let class = match () {
@@ -704,7 +706,7 @@ fn shortest_path(keep: &Keep, b: usize, key: usize, queries: &[usize], layers: u
 /// Padding that nobody declared: keys at one end that no other query reads.
 fn assumed_padding(given: &Keep, intent: &Intent, keys_only: bool) -> Option<Intent> {
     let [batch, _, q_len, kv_len] = given.dims();
-    if q_len != kv_len && !keys_only || intent.k_positions.is_some() {
+    if q_len != kv_len && !keys_only || intent.k_positions.is_some() || intent.tree.is_some() {
         return None;
     }
     let mut found = false;

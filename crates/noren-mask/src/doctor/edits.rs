@@ -35,6 +35,8 @@ pub(crate) enum Edit {
     DropPadding,
     PaddingOnQueries,
     PaddingFirst,
+    /// The window laid over the prefix or the blocks.
+    WindowLast,
     DropPrefix,
     WholePrefix,
     Prefix(i64),
@@ -91,6 +93,7 @@ impl Edit {
             DropPadding,
             PaddingOnQueries,
             PaddingFirst,
+            WindowLast,
             DropPrefix,
             WholePrefix,
             Prefix(1),
@@ -186,6 +189,9 @@ impl Edit {
             Edit::PaddingFirst if intent.valid.is_some() && (intent.prefix.is_some() || intent.blocks.is_some()) => {
                 out.padding_first = true;
             }
+            Edit::WindowLast if intent.left.is_some() && (intent.prefix.is_some() || intent.blocks.is_some()) => {
+                out.window_last = true
+            }
             Edit::DropPrefix => {
                 intent.prefix.as_ref()?;
                 out.prefix = None;
@@ -247,7 +253,9 @@ impl Edit {
             Edit::DropPadding => "padding_keys_visible",
             Edit::PaddingOnQueries => "broadcast_wrong_axis",
             Edit::PaddingFirst => "padding_unmasked_by_later_op",
-            Edit::DropPrefix | Edit::WholePrefix | Edit::Prefix(_) | Edit::DropBlocks => "prefix_lm_or_block_wrong",
+            Edit::WindowLast | Edit::DropPrefix | Edit::WholePrefix | Edit::Prefix(_) | Edit::DropBlocks => {
+                "prefix_lm_or_block_wrong"
+            }
             Edit::TreeAsChain => "tree_mask",
             Edit::SlotOrder { .. } => "ring_buffer_misaligned",
             Edit::Unwritten => "unwritten_cache_visible",
@@ -296,6 +304,7 @@ impl Edit {
             Edit::DropPadding => "padding keys are visible to real queries".into(),
             Edit::PaddingOnQueries => "padding is laid along the queries (unsqueeze(3)) and not along the keys: padding keys are still read".into(),
             Edit::PaddingFirst => "padding is hidden first and then made visible again by the prefix or block that is added later".into(),
+            Edit::WindowLast => "the window is laid over everything and cuts the prefix or the blocks, which should be read as a whole".into(),
             Edit::DropPrefix => "the prefix is causal: it should be read from everywhere".into(),
             Edit::WholePrefix => "everything counts as prefix: answers read their own labels".into(),
             Edit::Prefix(by) => format!("the prefix is {by:+} token(s) off"),

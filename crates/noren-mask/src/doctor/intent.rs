@@ -54,6 +54,8 @@ pub(crate) struct Intent {
     pub(crate) redactions: Rc<Vec<(Vec<u64>, Vec<usize>)>>,
     /// A fault: padding is taken away before the prefix or block is added.
     pub(crate) padding_first: bool,
+    /// A fault: the window cuts prefixes and blocks too.
+    pub(crate) window_last: bool,
     /// A fault: padding empties queries in place of hiding keys.
     pub(crate) padding_on_queries: bool,
     /// A fault: keys after the query are visible, whatever else is said of them.
@@ -84,6 +86,7 @@ impl Intent {
             tree: None,
             redactions: Rc::new(Vec::new()),
             padding_first: false,
+            window_last: false,
             padding_on_queries: false,
             future: false,
             tail: None,
@@ -143,6 +146,12 @@ impl Intent {
             self.blocks.as_ref().and_then(|g| g.of(b, self.slot(b, i))).filter(|(id, _)| *id >= 0)
         {
             members.add(out);
+        }
+        if let Some(left) = self.left.filter(|_| self.window_last) {
+            let first = q.saturating_sub(left).clamp(0, self.kv_len as i64) as usize;
+            let mut window = vec![0; out.len()];
+            set_range(&mut window, first, self.kv_len);
+            out.iter_mut().zip(&window).for_each(|(o, w)| *o &= w);
         }
         if !self.padding_first && !self.padding_on_queries {
             self.hide_padding(b, out);
