@@ -17,7 +17,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 const NOTE: [&str; 14] = [
-    "the", "patient", "paid", "her", "invoice", "after", "surgery", "and", "the", "dose", "of", "morphine", "was", "halved",
+    "the", "patient", "paid", "her", "invoice", "after", "surgery", "and", "the", "dose", "of", "morphine", "was",
+    "halved",
 ];
 const PAGE: &str = "It is a truth universally acknowledged, that a single man in possession of a good fortune, must be in want \
     of a wife. However little known the feelings or views of such a man may be on his first entering a neighbourhood, this \
@@ -32,7 +33,9 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     println!("1. By token: nobody reads `patient` and `her`\n");
     words.show(&ByToken { hidden: [id("patient"), id("her")].into() }, "patient")?;
 
-    println!("2. By domain vocabulary: words of medicine and of money see those of their own domain and the common ones\n");
+    println!(
+        "2. By domain vocabulary: words of medicine and of money see those of their own domain and the common ones\n"
+    );
     let domain = |words: &[&str]| words.iter().map(|word| id(word)).collect();
     let domains = BTreeMap::from([
         ("medicine".to_string(), domain(&["patient", "surgery", "dose", "morphine", "halved"])),
@@ -60,7 +63,8 @@ impl Words {
     fn show(&self, generator: &dyn MaskGenerator, word: &str) -> std::result::Result<(), Box<dyn std::error::Error>> {
         let mut trace = Trace::layers([0]);
         let own = self.run(&self.ids, generator, Some(&mut trace))?;
-        let picture = trace.records()[0].plan.bound().picture().head(0).labels(NOTE).to_terminal(&TerminalOptions::default())?;
+        let picture =
+            trace.records()[0].plan.bound().picture().head(0).labels(NOTE).to_terminal(&TerminalOptions::default())?;
         println!("{picture}");
 
         let at = NOTE.iter().position(|known| *known == word).unwrap_or_default();
@@ -74,13 +78,20 @@ impl Words {
 
     fn run(&self, ids: &[u32], generator: &dyn MaskGenerator, trace: Option<&mut Trace>) -> Result<Vec<Vec<f32>>> {
         let call = Call { generator: Some(generator), trace, ..Call::default() };
-        Ok(self.model.forward_with(&Batch::new(vec![ids.to_vec()])?, None, call)?.last_hidden_state.get(0)?.to_vec2()?)
+        Ok(self
+            .model
+            .forward_with(&Batch::new(vec![ids.to_vec()])?, None, call)?
+            .last_hidden_state
+            .get(0)?
+            .to_vec2()?)
     }
 
     /// The same model in which one token has another embedding.
     fn with_another(&self, token: u32) -> Result<Model> {
         let vars = weights()?;
-        if let Some(table) = vars.data().lock().unwrap_or_else(std::sync::PoisonError::into_inner).get("model.embed_tokens.weight") {
+        if let Some(table) =
+            vars.data().lock().unwrap_or_else(std::sync::PoisonError::into_inner).get("model.embed_tokens.weight")
+        {
             let row = (table.as_tensor().narrow(0, token as usize, 1)? * -1.0)?;
             table.set(&table.as_tensor().slice_scatter(&row, 0, token as usize)?)?;
         }
@@ -119,7 +130,7 @@ fn top_blocks() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let model = Model::load(Path::new(env!("CARGO_MANIFEST_DIR")).join("../noren-cli/assets/model"))?;
     let batch = Batch::new(vec![ByteTokenizer.encode(PAGE)?.ids])?;
     let blocks = batch.len().div_ceil(BLOCK);
-    let run = |generator: Option<&dyn MaskGenerator>| -> Result<(Vec<u32>, u64)> {
+    let run = |generator: Option<&dyn MaskGenerator>| -> Result<(Vec<u32>, u128)> {
         let mut trace = Trace::all();
         let call = Call { generator, trace: Some(&mut trace), ..Call::default() };
         let logits = model.forward_with(&batch, None, call)?.logits;
@@ -132,7 +143,8 @@ fn top_blocks() -> std::result::Result<(), Box<dyn std::error::Error>> {
     for count in [1, 2, 4, 8, blocks] {
         let (some, allowed) = run(Some(&TopBlocks { block: BLOCK, count }))?;
         let same = all.iter().zip(&some).filter(|(a, b)| a == b).count();
-        let [cells, same] = [(allowed, cells), (same as u64, all.len() as u64)].map(|(n, of)| 100.0 * n as f64 / of as f64);
+        let [cells, same] =
+            [(allowed, cells), (same as u128, all.len() as u128)].map(|(n, of)| 100.0 * n as f64 / of as f64);
         println!("{count:>6} {cells:>5.0} %   {same:>5.1} %  {}", "█".repeat((same / 4.0) as usize));
     }
     Ok(())

@@ -79,7 +79,12 @@ fn prompts_go_on_in_words() {
     let model = Model::load(folder()).unwrap();
     let list = std::fs::read_to_string(folder().join("words.txt")).unwrap();
     let known: BTreeSet<&str> = list.lines().collect();
-    let prompts = ["It is a truth universally acknowledged, that", "She was very glad to ", "My dear Mr. Knightley, ", "The weather was"];
+    let prompts = [
+        "It is a truth universally acknowledged, that",
+        "She was very glad to ",
+        "My dear Mr. Knightley, ",
+        "The weather was",
+    ];
     let ids: Vec<Vec<u32>> = prompts.iter().map(|prompt| ByteTokenizer.encode(prompt).unwrap().ids).collect();
     let sampling = Sampling { temperature: 0.5, top_p: Some(0.9), ..Sampling::default() };
     let options = GenerateOptions { new_tokens: 200, sampling, ..GenerateOptions::default() };

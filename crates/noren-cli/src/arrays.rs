@@ -13,6 +13,10 @@ use std::path::Path;
 const MOST_HEADER: usize = 1 << 16;
 /// More bytes than this are no mask that anybody diagnoses in memory.
 const MOST_BYTES: u64 = 16 << 30;
+/// A small file may unpack to anything: compressed arrays hold this many bytes together at most.
+const MOST_UNPACKED: u64 = 2 << 30;
+/// Arrays in a file.
+const MOST_ARRAYS: usize = 1024;
 /// Bytes that are converted at a time.
 const PIECE: usize = 1 << 18;
 
@@ -157,13 +161,25 @@ fn read_safetensors(path: &Path) -> Result<Vec<(String, Values)>> {
 fn read_npz(file: File, name: &str) -> Result<Vec<(String, Values)>> {
     let wrong = |e: zip::result::ZipError| Failure::new(format!("{name}: not a sound npz file: {e}"));
     let mut archive = zip::ZipArchive::new(BufReader::new(file)).map_err(wrong)?;
+    if archive.len() > MOST_ARRAYS {
+        return Err(Failure::new(format!("{name}: {} arrays: at most {MOST_ARRAYS} are read", archive.len())));
+    }
     let mut out = Vec::new();
+    let mut unpacked = 0u64;
     for index in 0..archive.len() {
         let entry = archive.by_index(index).map_err(wrong)?;
+        unpacked = unpacked.saturating_add(entry.size());
+        if unpacked > MOST_UNPACKED {
+            let problem =
+                format!("{name}: its arrays unpack to {unpacked} bytes or more, at most {MOST_UNPACKED} are read");
+            return Err(Failure::new(problem).hint("give a large mask as an npy or safetensors file"));
+        }
+        let size = entry.size();
         let file = entry.name().map_err(wrong)?.to_string();
         let of = format!("{name}: {file}");
         let key = file.trim_end_matches(".npy").to_string();
-        out.push((key, read_npy(entry, None, &of)?));
+        // What an entry announces is all that is read of it, whatever it unpacks to.
+        out.push((key, read_npy(entry.take(size), Some(size), &of)?));
     }
     Ok(out)
 }

@@ -33,14 +33,14 @@ pub(crate) struct CheckArgs {
     meant: Option<String>,
     /// Write the repaired mask here, as an npy array of truth values (true = may attend)
     #[arg(long, value_name = "FILE")]
-    fixed: Option<PathBuf>,
+    fix: Option<PathBuf>,
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
     /// Diagnose every case of this file
-    #[arg(long, value_name = "FILE", requires = "output", conflicts_with_all = ["file", "meant", "fixed", "json"])]
+    #[arg(long, value_name = "FILE", requires = "output", conflicts_with_all = ["file", "meant", "fix", "json"])]
     cases: Option<PathBuf>,
-    /// Where the answers to --cases go; repaired masks are written beside it
+    /// A picture with the wrong cells marked, as SVG; with --cases the file of answers, beside which repaired masks are written
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]
@@ -56,7 +56,7 @@ docs/doctor.md has every class of mistake with its picture. Nothing is ever unpi
 Examples:
   noren check mask.npy -d kind=causal
   noren check mask.npy -d kind=causal -d past_len=16 -d convention=additive --with input_ids=ids.npy -d pad_token_id=0
-  noren check batch.npz --context context.json --fixed repaired.npy
+  noren check batch.npz --context context.json --fix repaired.npy -o wrong.svg
   noren check mask.npy --meant 'causal & padding' --lengths 9,5
   noren check --cases inputs.json -o preds.json";
 
@@ -68,7 +68,8 @@ pub(crate) fn run(args: &CheckArgs, screen: &mut Screen) -> Result<Verdict> {
         return run_cases(cases, output, screen);
     }
     let Some(file) = &args.file else { return Err(Failure::new("there is no mask: give a file")) };
-    let target = args.fixed.as_deref().map(Target::new).transpose()?;
+    let target = args.fix.as_deref().map(Target::new).transpose()?;
+    let picture = args.output.as_deref().map(Target::new).transpose()?;
     let mut mask = None;
     let mut beside = Vec::new();
     let mut all = read_all(file)?;
@@ -95,6 +96,12 @@ pub(crate) fn run(args: &CheckArgs, screen: &mut Screen) -> Result<Verdict> {
     let report = patient.diagnose()?;
     if let (Some(target), Some(fixed)) = (&target, &report.fixed) {
         target.write(|out| write_npy(out, fixed))?;
+    }
+    if let Some(picture) = &picture {
+        let svg = report
+            .svg()?
+            .ok_or_else(|| Failure::new("there is nothing to draw: given and repaired mask have other sizes"))?;
+        picture.write(|out| out.write_all(svg.as_bytes()))?;
     }
     match args.json {
         true => screen.json(&as_json(&report))?,
@@ -135,6 +142,7 @@ fn as_json(report: &Report) -> Value {
         "expression": report.expression,
         "intended": report.intended,
         "findings": report.findings,
+        "one_mistake_away": report.near,
         "unknown": report.unknown,
     })
 }
@@ -171,6 +179,9 @@ fn tell(report: &Report, screen: &mut Screen) -> Result<()> {
                 screen.line(format!("  {} {}", paint(DIM, "usual cause:"), finding.cause))?;
             }
         }
+    }
+    for text in &report.near {
+        screen.line(format!("\n{} {text}", paint(DIM, "one mistake away:")))?;
     }
     for text in &report.unknown {
         screen.line(format!("\n{} {text}", paint(DIM, "not known:")))?;

@@ -7,7 +7,12 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 fn noren(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_noren")).arg("run").args(args).stdin(Stdio::null()).output().expect("the command starts")
+    Command::new(env!("CARGO_BIN_EXE_noren"))
+        .arg("run")
+        .args(args)
+        .stdin(Stdio::null())
+        .output()
+        .expect("the command starts")
 }
 
 fn json(args: &[&str]) -> Value {
@@ -35,7 +40,15 @@ fn a_letter_full_of_secrets_runs_by_itself() {
     let output = noren(&[]);
     let shown = String::from_utf8(output.stdout).expect("text");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    for said in ["⟦jane.bennet@longbourn.example⟧", "causal - keys(label=\"private\")", "attention", "next", "goes on", "hidden", "✓ 3 runs"] {
+    for said in [
+        "⟦jane.bennet@longbourn.example⟧",
+        "causal - keys(label=\"private\")",
+        "attention",
+        "next",
+        "goes on",
+        "hidden",
+        "✓ 3 runs",
+    ] {
         assert!(shown.contains(said), "{said} is missing:\n{shown}");
     }
     assert!(!shown.contains('\u{1b}'), "colour on no terminal");
@@ -45,7 +58,8 @@ fn a_letter_full_of_secrets_runs_by_itself() {
 #[test]
 fn programs_read_it_as_json() {
     let ran = json(&["Mail ann@x.example now, or call 030 1234567; good", "--hide", "email"]);
-    let hidden: Vec<usize> = ran["hidden"].as_array().expect("positions").iter().map(|at| at.as_u64().expect("one") as usize).collect();
+    let hidden: Vec<usize> =
+        ran["hidden"].as_array().expect("positions").iter().map(|at| at.as_u64().expect("one") as usize).collect();
     assert_eq!(hidden, (6..19).collect::<Vec<_>>());
     assert!(ran["private"]["phone"].as_array().is_some_and(|at| !at.is_empty()), "found, though not hidden");
     assert_eq!(ran["proof"]["holds"], true);
@@ -63,14 +77,21 @@ fn programs_read_it_as_json() {
 #[test]
 fn the_same_weights_fill_masked_bytes() {
     let ran = json(&["She was the happiest <mask>reature in the w<mask>rld."]);
-    let best: Vec<&str> = ran["guesses"].as_array().expect("two").iter().map(|g| g["best"][0]["token"].as_str().expect("one")).collect();
+    let best: Vec<&str> =
+        ran["guesses"].as_array().expect("two").iter().map(|g| g["best"][0]["token"].as_str().expect("one")).collect();
     assert_eq!((best, &ran["mask"]), (vec!["c", "o"], &Value::from("full")));
     assert!(ran["continued"].is_null());
 }
 
 #[test]
 fn masks_of_ones_own_and_words_of_ones_own() {
-    let ran = json(&["Call Ann Lee or mail ann@x.example today", "--word", "Ann Lee", "--mask", "causal & sliding(16) - keys(label=\"email\")"]);
+    let ran = json(&[
+        "Call Ann Lee or mail ann@x.example today",
+        "--word",
+        "Ann Lee",
+        "--mask",
+        "causal & sliding(16) - keys(label=\"email\")",
+    ]);
     assert_eq!(ran["private"]["word"].as_array().map(Vec::len), Some(7));
     assert_eq!(ran["mask"], "sliding(16) - keys(label=\"email\") - keys(label=\"private\")");
     assert_eq!(ran["proof"]["holds"], true);
@@ -91,7 +112,12 @@ fn pictures_are_whole() {
     let name = path.to_str().expect("a path of this test");
     assert!(noren(&["-o", name]).status.success());
     let svg = std::fs::read_to_string(&path).expect("a picture");
-    assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n") && svg.contains("may read") && svg.contains("not a bit of"));
+    assert!(
+        svg.starts_with("<svg")
+            && svg.ends_with("</svg>\n")
+            && svg.contains("may read")
+            && svg.contains("not a bit of")
+    );
     assert!(!svg.contains("jane.bennet@"), "secrets are named by kind");
     refused(&noren(&["-o", temporary("picture.png").to_str().expect("a path")]), "is SVG");
     refused(&noren(&["-o", "/nowhere/picture.svg"]), "there is no folder");
@@ -116,7 +142,11 @@ fn wrong_arguments_are_refused_by_name() {
     ] {
         let output = noren(args);
         match said {
-            "" => assert!(output.status.success(), "a token that reads nothing is legal: {}", String::from_utf8_lossy(&output.stderr)),
+            "" => assert!(
+                output.status.success(),
+                "a token that reads nothing is legal: {}",
+                String::from_utf8_lossy(&output.stderr)
+            ),
             said => refused(&output, said),
         }
     }

@@ -82,6 +82,33 @@ class OverTime(nn.Module):
         return (hidden - hidden.mean((0, 1))) / (hidden.std((0, 1)) + 1e-3)
 
 
+def others() -> dict[str, Callable[[], nn.Module]]:
+    """Families that differ in what the battery must know: fused projections, learned and counted positions, windows in some
+    layers, chunks, experts, sinks, biases, pooling by the padding id."""
+    t: Any = transformers
+    grouped = SIZES | {"num_key_value_heads": 2, "head_dim": 8}
+    decoder = {"vocab_size": 99, "hidden_size": 32, "n_layer": 2, "n_head": 4}
+    seq2seq = {f"{side}_{what}": n for side in ("encoder", "decoder") for what, n in (("layers", 2), ("attention_heads", 4), ("ffn_dim", 48))}
+    alternating = {"sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"]}
+    modern = {"num_hidden_layers": 4, "local_attention": 8, "global_attn_every_n_layers": 3}
+    ids = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2}
+    moe = {"num_local_experts": 2, "num_experts_per_tok": 1, "pad_token_id": 0}
+    return {
+        "gpt2": lambda: t.GPT2LMHeadModel(t.GPT2Config(**decoder, n_embd=32, n_positions=256, bos_token_id=1, eos_token_id=1)),
+        "bloom": lambda: t.BloomForCausalLM(t.BloomConfig(**decoder)),
+        "roberta": lambda: t.RobertaModel(t.RobertaConfig(**SIZES)),
+        "modernbert": lambda: t.ModernBertModel(t.ModernBertConfig(**SIZES | modern | ids)),
+        "gemma3": lambda: t.Gemma3ForCausalLM(t.Gemma3TextConfig(**grouped | alternating)),
+        "llama4": lambda: t.Llama4ForCausalLM(
+            t.Llama4TextConfig(**grouped, attention_chunk_size=16, num_local_experts=2, intermediate_size_mlp=48)
+        ),
+        "mixtral": lambda: t.MixtralForCausalLM(t.MixtralConfig(**grouped | moe)),
+        "gpt-oss": lambda: t.GptOssForCausalLM(t.GptOssConfig(**grouped | moe, sliding_window=8)),
+        "llama classifier": lambda: t.LlamaForSequenceClassification(t.LlamaConfig(**SIZES, pad_token_id=0)),
+        "bart": lambda: t.BartForConditionalGeneration(t.BartConfig(vocab_size=99, d_model=32, max_position_embeddings=256, **seq2seq)),
+    }
+
+
 def make(family: str) -> nn.Module:
     """A healthy model."""
     torch.manual_seed(0)

@@ -17,7 +17,7 @@ pytest.importorskip("transformers")
 
 from noren.battery import Intent, Verdict  # noqa: E402
 
-from planted import Additive, Fault, Plain, declared, faults, make  # noqa: E402
+from planted import Additive, Fault, Plain, declared, faults, make, others  # noqa: E402
 
 FAMILIES = ["llama", "mistral", "bert", "t5", "plain", "plain causal", "plain pooled"]
 
@@ -40,6 +40,13 @@ def test_healthy_models_pass(family: str, dtype: str) -> None:
     assert report.dtype == dtype
     assert len(report.with_verdict(Verdict.PASS)) >= 5
     assert all(p.dtype == q.dtype and torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True))
+
+
+@pytest.mark.parametrize("family", others())
+def test_other_families_pass(family: str) -> None:
+    torch.manual_seed(0)
+    report = nr.audit(others()[family]().eval())
+    assert report.ok and not report.unclear and len(report.with_verdict(Verdict.PASS)) >= 5, str(report)
 
 
 @pytest.mark.parametrize("fault", faults(), ids=lambda fault: f"{fault.family}: {fault.name}")

@@ -33,7 +33,11 @@ impl Learner {
         let vocab = tokenizer.vocab_size();
         let size = object.entry("vocab_size").or_insert_with(|| vocab.into());
         if size.as_u64().is_none_or(|size| size < vocab as u64) {
-            return Err(Error::config("vocab_size", size, format!("the tokenizer has {vocab} tokens: leave the key out")));
+            return Err(Error::config(
+                "vocab_size",
+                size,
+                format!("the tokenizer has {vocab} tokens: leave the key out"),
+            ));
         }
         let parsed = Config::read(&object)?;
         check_size(&object)?;
@@ -105,7 +109,11 @@ impl Learner {
         let logits = output.logits.filter(|logits| logits.rank() == 3);
         logits.ok_or_else(|| {
             let given = self.config.get("architectures").map_or("left out".to_string(), Value::to_string);
-            Error::config("architectures", given, "a head that gives tokens is needed: LlamaForCausalLM, BertForMaskedLM, ...")
+            Error::config(
+                "architectures",
+                given,
+                "a head that gives tokens is needed: LlamaForCausalLM, BertForMaskedLM, ...",
+            )
         })
     }
 }

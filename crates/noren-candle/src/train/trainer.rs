@@ -185,7 +185,8 @@ impl<'a> Trainer<'a> {
         for objective in objectives {
             let batches = self.held.in_order(*objective, self.config.rows);
             for batch in batches.take(self.config.validate_rows.div_ceil(self.config.rows)).filter(|b| b.asked() > 0) {
-                let sum = sum_of_losses(&self.model.logits(&batch, Mode::Inference)?.detach(), &batch)?.to_dtype(DType::F64)?;
+                let sum = sum_of_losses(&self.model.logits(&batch, Mode::Inference)?.detach(), &batch)?
+                    .to_dtype(DType::F64)?;
                 sums.add(*objective, sum.to_scalar::<f64>()?, batch.asked());
             }
         }

@@ -173,7 +173,9 @@ impl<'a> Job<'a> {
     fn masking(&self, model: &Model, hidden: &PrivateTokens, fills: bool) -> Result<Model> {
         let given = self.mask.map(|text| crate::args::parse(text, None)).transpose()?;
         if let Some(score) = given.as_ref().and_then(|spec| spec.scores.first()) {
-            let message = format!("--mask has the score {score}: the model's own scores stay, a mask alone takes the place of its mask");
+            let message = format!(
+                "--mask has the score {score}: the model's own scores stay, a mask alone takes the place of its mask"
+            );
             return Err(Failure::new(message));
         }
         let mut changed = model.clone();
@@ -207,7 +209,13 @@ impl<'a> Job<'a> {
         Ok([layers, heads, layer])
     }
 
-    fn given(&self, model: &Model, ids: &[u32], facts: &Facts, trace: Option<&mut Trace>) -> noren_candle::Result<Given> {
+    fn given(
+        &self,
+        model: &Model,
+        ids: &[u32],
+        facts: &Facts,
+        trace: Option<&mut Trace>,
+    ) -> noren_candle::Result<Given> {
         let batch = Batch::new(vec![ids.to_vec()])?.facts(facts.clone());
         let call = Call { trace, ..Call::default() };
         if let Model::T5(_) = model {
@@ -260,7 +268,8 @@ impl<'a> Job<'a> {
     /// How the text goes on, as the model has it: drawn, since the most probable token after token runs in circles.
     fn continued(&self, model: &Model, ids: &[u32], facts: &Facts) -> Result<String> {
         let tokenizer = &self.source.tokenizer;
-        let room = model.positions().map_or(self.new_tokens, |most| self.new_tokens.min((most + 1).saturating_sub(ids.len())));
+        let room =
+            model.positions().map_or(self.new_tokens, |most| self.new_tokens.min((most + 1).saturating_sub(ids.len())));
         let options = GenerateOptions {
             new_tokens: room,
             sampling: Sampling { temperature: 0.5, top_p: Some(0.9), ..Sampling::default() },
@@ -275,7 +284,8 @@ impl<'a> Job<'a> {
 
 /// Labels: what is hidden is `private`, and each kind has its own whether it was found or not, so that masks can speak of it.
 fn facts(private: &PrivateTokens, hidden: &PrivateTokens) -> Facts {
-    let known = BUILT_IN.iter().chain(&["word"]).fold(Facts::new(), |facts, kind| facts.label_rows(*kind, vec![Vec::new()]));
+    let known =
+        BUILT_IN.iter().chain(&["word"]).fold(Facts::new(), |facts, kind| facts.label_rows(*kind, vec![Vec::new()]));
     let found = Policy::Hide.facts(&[private], known);
     Policy::Hide.facts(&[hidden], found)
 }

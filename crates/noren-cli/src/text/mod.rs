@@ -114,7 +114,8 @@ impl TextArgs {
             Some(text) => text.to_string(),
         };
         match text.trim().is_empty() {
-            true => Err(Failure::new("the text is empty").hint("noren run 'some words'; noren run alone takes a letter of its own")),
+            true => Err(Failure::new("the text is empty")
+                .hint("noren run 'some words'; noren run alone takes a letter of its own")),
             false => Ok(text),
         }
     }
@@ -145,6 +146,7 @@ fn from_stdin() -> Result<String> {
     }
     String::from_utf8(bytes).map_err(|e| {
         let at = e.utf8_error().valid_up_to();
-        Failure::new(format!("standard input: byte {at} is no UTF-8")).hint("convert the text to UTF-8, for example with iconv")
+        Failure::new(format!("standard input: byte {at} is no UTF-8"))
+            .hint("convert the text to UTF-8, for example with iconv")
     })
 }

@@ -66,7 +66,11 @@ impl<'a> Outline<'a> {
     pub(super) fn new(ran: &'a Ran<'_>) -> Self {
         let said = |guess: &'a Guess| Said {
             token: guess.at,
-            best: guess.best.iter().map(|(token, probability)| Candidate { token, probability: *probability }).collect(),
+            best: guess
+                .best
+                .iter()
+                .map(|(token, probability)| Candidate { token, probability: *probability })
+                .collect(),
         };
         let proof = ran.proof.as_ref().map(|proof| Proof {
             holds: proof.holds(),

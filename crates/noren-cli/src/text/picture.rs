@@ -32,7 +32,8 @@ const STYLE: &str = "\
 pub(super) fn svg(ran: &Ran<'_>) -> String {
     let mut page = Page { body: String::new(), y: MARGIN + 14 };
     page.text(MARGIN, "nrt-title", &ran.bound.mask().to_string());
-    let about = format!("{} · layer {} of {}, head {} of {}", ran.source.name, ran.layer, ran.layers, ran.head, ran.heads);
+    let about =
+        format!("{} · layer {} of {}, head {} of {}", ran.source.name, ran.layer, ran.layers, ran.head, ran.heads);
     page.y += 20;
     page.text(MARGIN, "nrt-soft", &about);
     page.y += 14;
@@ -166,8 +167,13 @@ impl Page {
             self.y += 18;
             self.text(MARGIN, "nrt-bold", "proof");
             let text = match proof.holds() {
-                true => format!("not a bit of {} released numbers differs in {} runs with other secrets", proof.compared, proof.trials),
-                false => format!("{} released tokens differ in {} runs with other secrets", proof.leaks.len(), proof.trials),
+                true => format!(
+                    "not a bit of {} released numbers differs in {} runs with other secrets",
+                    proof.compared, proof.trials
+                ),
+                false => {
+                    format!("{} released tokens differ in {} runs with other secrets", proof.leaks.len(), proof.trials)
+                }
             };
             self.text(MARGIN + LABELS, "", &text);
         }

@@ -63,7 +63,8 @@ fn print_text(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
 
 /// The text in pieces that a line may end after, and whether each is private.
 fn pieces(ran: &Ran<'_>) -> Vec<(String, bool)> {
-    let words = |text: &str| text.split_inclusive(char::is_whitespace).map(|word| (printable(word), false)).collect::<Vec<_>>();
+    let words =
+        |text: &str| text.split_inclusive(char::is_whitespace).map(|word| (printable(word), false)).collect::<Vec<_>>();
     let mut pieces = Vec::new();
     let mut at = 0;
     for secret in noren_text::outermost(&ran.found) {
@@ -119,7 +120,8 @@ fn print_attention(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
     let first = ran.units.len() - shown;
     let by = if ran.units.len() < ran.names.len() { "words" } else { "tokens" };
     let of = if first > 0 { format!(", the last {shown} of {}", ran.units.len()) } else { String::new() };
-    let about = format!("layer {}, head {}, by {by}{of}; blank where the mask lets nothing through", ran.layer, ran.head);
+    let about =
+        format!("layer {}, head {}, by {by}{of}; blank where the mask lets nothing through", ran.layer, ran.head);
     caption(screen, "attention", paint(DIM, about))?;
     let labels: Vec<String> = ran.units[first..].iter().map(|unit| unit.label.clone()).collect();
     let cut = |rows: &[Vec<f32>]| rows[first..].iter().map(|row| row[first..].to_vec()).collect::<Vec<_>>();
@@ -144,7 +146,11 @@ fn print_outcome(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
         let numbers: Vec<String> = ran.state.iter().take(NUMBERS).map(|x| format!("{x:+.3}")).collect();
         let (width, public) = (ran.state.len(), ran.names.len() - ran.hidden.count());
         let mean = format!("mean of the {public} tokens that are released");
-        caption(screen, "state", format_args!("{} … {}", numbers.join(" "), paint(DIM, format_args!("{width} numbers, {mean}"))))?;
+        caption(
+            screen,
+            "state",
+            format_args!("{} … {}", numbers.join(" "), paint(DIM, format_args!("{width} numbers, {mean}"))),
+        )?;
     }
     if let Some(classes) = &ran.classes {
         let scores: Vec<String> = classes.iter().map(|x| format!("{x:+.3}")).collect();
@@ -178,7 +184,11 @@ fn print_guess(guess: &Guess, screen: &mut Screen) -> Result<()> {
 fn print_secrets(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
     screen.line("")?;
     if ran.found.is_empty() {
-        return caption(screen, "private", paint(DIM, "nothing found: no e-mail, phone, card, IBAN, IP address or social security number"));
+        return caption(
+            screen,
+            "private",
+            paint(DIM, "nothing found: no e-mail, phone, card, IBAN, IP address or social security number"),
+        );
     }
     for (row, (kind, at)) in ran.private.kinds().enumerate() {
         let hidden = at.iter().all(|at| ran.hidden.is_private(*at));
@@ -203,7 +213,8 @@ fn verdict(proof: &Proof) -> String {
             format!("{} {runs}: {same}", paint(GOOD, "✓"))
         }
         false => {
-            let leaks = format!("{} released tokens differ, {} secrets were swapped", proof.leaks.len(), proof.secret_changed);
+            let leaks =
+                format!("{} released tokens differ, {} secrets were swapped", proof.leaks.len(), proof.secret_changed);
             format!("{} {runs}: {leaks}", paint(BAD, "✗"))
         }
     }

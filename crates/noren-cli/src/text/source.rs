@@ -25,7 +25,8 @@ pub(crate) struct Source {
 pub(crate) fn load(given: Option<&Path>) -> Result<Source> {
     let Some(given) = given else { return embedded() };
     let folder = &hub::folder(given)?;
-    let hint = "--model takes a folder with config.json, model.safetensors and tokenizer.json, as save_pretrained writes them";
+    let hint =
+        "--model takes a folder with config.json, model.safetensors and tokenizer.json, as save_pretrained writes them";
     let model = with_note("loading the model ...", || Model::load(folder));
     let model = model.map_err(|error| Failure::from(error).hint(hint))?;
     let tokenizer = HfTokenizer::from_file(folder.join("tokenizer.json"));

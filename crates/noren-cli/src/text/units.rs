@@ -28,7 +28,11 @@ enum Part {
 /// The units of a text; `names` are its tokens as people read them.
 pub(crate) fn units(text: &str, encoding: &Encoding, names: &[String], private: &PrivateTokens) -> Vec<Unit> {
     if encoding.len() <= MOST_TOKENS {
-        let one = |(at, name): (usize, &String)| Unit { label: name.clone(), tokens: at..at + 1, private: private.is_private(at) };
+        let one = |(at, name): (usize, &String)| Unit {
+            label: name.clone(),
+            tokens: at..at + 1,
+            private: private.is_private(at),
+        };
         return names.iter().enumerate().map(one).collect();
     }
     let words: Vec<Range<usize>> = words(text);
@@ -52,7 +56,9 @@ pub(crate) fn units(text: &str, encoding: &Encoding, names: &[String], private: 
         let part = part(at);
         match units.last_mut() {
             Some(unit) if part != Part::Sign && part == last => unit.tokens.end = at + 1,
-            _ => units.push(Unit { label: name.clone(), tokens: at..at + 1, private: matches!(part, Part::Private(_)) }),
+            _ => {
+                units.push(Unit { label: name.clone(), tokens: at..at + 1, private: matches!(part, Part::Private(_)) })
+            }
         }
         if let (Part::Private(kinds), Some(unit)) = (&part, units.last_mut()) {
             unit.label = kinds.clone();
@@ -69,7 +75,17 @@ pub(crate) fn units(text: &str, encoding: &Encoding, names: &[String], private: 
 
 /// A text on one line, without what would steer a terminal.
 pub(crate) fn printable(text: &str) -> String {
-    text.chars().map(|c| if c == '\n' { '⏎' } else if c.is_control() { '\u{fffd}' } else { c }).collect()
+    text.chars()
+        .map(|c| {
+            if c == '\n' {
+                '⏎'
+            } else if c.is_control() {
+                '\u{fffd}'
+            } else {
+                c
+            }
+        })
+        .collect()
 }
 
 /// Runs of what is no white space.

@@ -1,7 +1,7 @@
 //! Which dimension of a stored array is what.
 
 use super::context::{Context, Role};
-use super::known::{Companions, Sizes, declared};
+use super::known::{Companions, KV_POSITIONS, POSITIONS, Sizes, declared};
 use super::values::Values;
 use crate::Error;
 
@@ -48,7 +48,8 @@ pub(crate) fn align(mask: &Values, companions: &Companions<'_>, context: &Contex
     };
     let sizes = sizes(dims, batch, tokens, companions, context, keys_only);
     let mut out = Alignment { dims, sizes, keys_only, other, flat, wanted: None };
-    out.wanted = wanted(&out, tokens, context);
+    let ring = companions.get(KV_POSITIONS).is_some();
+    out.wanted = wanted(&out, tokens, context).filter(|_| !ring);
     Ok(out)
 }
 
@@ -99,6 +100,11 @@ fn three(
             *flat = true;
             [b, n / b, q, k]
         }
+        // Broadcasting aligns the last dimensions: batch rows given without heads are read as heads.
+        (Some(b), Some(h)) if b == n && h == n && context.api_has(&["sdpa", "scaled_dot", "jax", "mlx"]) => {
+            *other = Some(by_batch);
+            by_head
+        }
         (Some(b), Some(h)) if b == n && h == n => {
             *other = Some(by_head);
             by_batch
@@ -120,7 +126,7 @@ fn sizes(
     let cross = context.role == Role::Cross;
     let past = context.past.iter().copied().max().and_then(|p| usize::try_from(p).ok());
     let kv_len = match k {
-        1 => context.kv_len.or(tokens).unwrap_or(1),
+        1 if !keys_only => context.kv_len.or(tokens).unwrap_or(1),
         k => k,
     };
     let decoder = companions
@@ -129,6 +135,9 @@ fn sizes(
     let q_len = match q {
         1 if context.q_len.is_some() => context.q_len.unwrap_or(1),
         1 if cross => decoder.unwrap_or(1),
+        1 if companions.get(KV_POSITIONS).is_some() => {
+            companions.get(POSITIONS).and_then(|v| v.shape().last().copied()).unwrap_or(1)
+        }
         1 if past.is_some() => {
             let end = context.kv_len.unwrap_or(kv_len).min(kv_len.max(1));
             past.map_or(1, |p| end.saturating_sub(p).max(1))
@@ -147,7 +156,7 @@ fn sizes(
 /// The sizes that the declarations want, where the array has others.
 fn wanted(alignment: &Alignment, tokens: Option<usize>, context: &Context) -> Option<Sizes> {
     let sizes = alignment.sizes;
-    if alignment.dims[3] == 1 || context.role == Role::Cross {
+    if alignment.dims[3] == 1 && !alignment.keys_only || context.role == Role::Cross {
         return None;
     }
     let past = context.past.iter().copied().max().and_then(|p| usize::try_from(p).ok());

@@ -21,7 +21,11 @@ pub(crate) fn look(beside: &Companions<'_>, context: &Context, verdict: Option<&
     let intent = verdict.and_then(|v| v.intent.as_ref());
     findings.extend(padding_side(beside, context, intent));
     findings.extend(positions(beside, context, intent));
-    findings.extend(packed_lengths(beside, verdict));
+    findings.extend(packed_lengths(beside, context, verdict));
+    findings.extend(flag(context));
+    if let Some(verdict) = verdict {
+        findings.extend(owners(beside, verdict));
+    }
     let scene = Scene::new(beside, context, intent);
     if let Some(labels) = beside.rows(LABELS) {
         findings.extend(scene.labels(&labels));
@@ -73,6 +77,8 @@ fn positions(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>
         _ => return None,
     };
     let (mut shifted, mut wrong) = (None, None);
+    // By how much each text is shifted, and the slot in which it begins.
+    let mut starts = Vec::new();
     for (b, row_given) in given.iter().enumerate() {
         let real = |k: usize| intent.valid.as_ref().is_none_or(|v| bit(row(v, b), k));
         let segment = |k: usize| documents(intent).and_then(|g| row(&g.ids, b).get(k)).copied().unwrap_or(1);
@@ -86,6 +92,9 @@ fn positions(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>
             }
             if k >= slot0 {
                 let by = row_given[k - slot0] - next;
+                if shift.is_none() {
+                    starts.push((by, k as i64 - next));
+                }
                 if *shift.get_or_insert(by) != by {
                     wrong.get_or_insert((b, k, row_given[k - slot0], next));
                 } else if by != 0 {
@@ -100,6 +109,8 @@ fn positions(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>
     let at = |(b, k, is, should): (usize, usize, i64, i64)| {
         format!("token {k} of batch row {b} has position {is} where its text has {should}")
     };
+    // Every text counted from the same number, whatever slot it begins in, is a convention (some models begin with 2).
+    let convention = starts.iter().all(|s| s.0 == starts[0].0) && starts.iter().any(|(by, slot)| by != slot);
     match (wrong, shifted) {
         (Some(place), _) => Some(error(
             "position_ids",
@@ -107,7 +118,7 @@ fn positions(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>
             format!("positions do not count the real tokens: {}", at(place)),
         )),
         (None, Some(place)) => {
-            let severity = if relative { Severity::Note } else { Severity::Error };
+            let severity = if relative || convention { Severity::Note } else { Severity::Error };
             let text = format!("positions are shifted: {} (arange where cumsum(mask) - 1 was meant)", at(place));
             Some(error("position_ids", Certainty::Likely, text).severity(severity))
         }
@@ -116,18 +127,76 @@ fn positions(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>
 }
 
 /// `cu_seqlens` must begin with 0, rise, and end with the number of tokens.
-fn packed_lengths(beside: &Companions<'_>, verdict: Option<&Verdict>) -> Option<Finding> {
+fn packed_lengths(beside: &Companions<'_>, context: &Context, verdict: Option<&Verdict>) -> Option<Finding> {
     let ends = beside.list(&["cu_seqlens", "cu_seqlens_q", "cu_seq_lens", "cu_seqlens_k"])?;
     let total = verdict.map(|v| v.keep.dims()).map(|[batch, _, _, kv_len]| (batch * kv_len) as i64);
+    let total = total.or_else(|| beside.get(IDS).map(|ids| ids.len() as i64));
+    let longest = ends.windows(2).map(|w| w[1] - w[0]).max();
+    let told = beside.list(&["max_seqlen", "max_seqlen_q"]).and_then(|l| l.first().copied()).or(context.max_seqlen);
     let problem = match () {
         () if ends.first() != Some(&0) => format!("it begins with {:?} and not with 0", ends.first()),
         () if ends.windows(2).any(|w| w[1] <= w[0]) => "it does not rise: a document without tokens".into(),
         () if total.is_some_and(|t| ends.last() != Some(&t)) => {
             format!("it ends with {:?}, but there are {total:?} tokens", ends.last())
         }
-        () => return None,
+        () if told.is_some() && told != longest => {
+            format!("max_seqlen is {}, but the longest document has {} tokens", told.unwrap_or(0), longest.unwrap_or(0))
+        }
+        () => return borders(beside, &ends),
     };
     Some(error("document_boundary_off_by_one", Certainty::Certain, format!("cu_seqlens is malformed: {problem}")))
+}
+
+/// `cu_seqlens` beside segment numbers: both must change at the same tokens.
+fn borders(beside: &Companions<'_>, ends: &[i64]) -> Option<Finding> {
+    let segments = beside.list(super::known::SEGMENTS)?;
+    let changes: Vec<i64> = (1..segments.len()).filter(|&k| segments[k] != segments[k - 1]).map(|k| k as i64).collect();
+    let inner = ends.get(1..ends.len().saturating_sub(1))?;
+    let wrong = changes.iter().find(|k| !inner.contains(k)).or_else(|| inner.iter().find(|k| !changes.contains(k)))?;
+    (segments.len() as i64 == *ends.last()?).then(|| {
+        let text = format!(
+            "cu_seqlens and the segment numbers disagree at token {wrong}: only one of them has a border there"
+        );
+        error("document_boundary_off_by_one", Certainty::Certain, text)
+    })
+}
+
+/// A causality flag where the mask is to be read both ways.
+fn flag(context: &Context) -> Option<Finding> {
+    let both_ways = context.kind.is_some_and(|k| !k.causal) || context.role == super::Role::Cross;
+    (context.is_causal == Some(true) && both_ways).then(|| {
+        let text = "is_causal is set beside a mask that should be read both ways: causality is added to it";
+        error("implicit_causal", Certainty::Certain, text)
+    })
+}
+
+/// Slots of a cache that belong to another sequence than the query.
+fn owners(beside: &Companions<'_>, verdict: &Verdict) -> Option<Finding> {
+    let keys = beside.list(&["kv_seq_ids", "slot_seq_ids", "slot_owners", "kv_owners", "key_seq_ids"])?;
+    let queries = beside.list(&["query_seq_ids", "q_seq_ids", "query_owners"])?;
+    let [batch, heads, q_len, kv_len] = verdict.keep.dims();
+    if keys.len() != kv_len || queries.len() != q_len {
+        return None;
+    }
+    let mut wrong = Vec::new();
+    for b in 0..batch {
+        for h in 0..heads {
+            for i in 0..q_len {
+                let row = verdict.keep.row(b, h, i);
+                wrong.extend((0..kv_len).filter(|&k| bit(row, k) && keys[k] != queries[i]).map(|k| [b, h, i, k]));
+            }
+        }
+    }
+    let first = wrong.first()?;
+    let text = format!(
+        "query {} of sequence {} reads slot {} of sequence {}",
+        first[2], queries[first[2]], first[3], keys[first[3]]
+    );
+    let mut finding = error("cross_request_contamination", Certainty::Certain, text);
+    finding.wrong_cells = wrong.len() as u64;
+    wrong.truncate(8);
+    finding.first_cells = wrong;
+    Some(finding)
 }
 
 /// Ids and which of them are real, for checks of labels and pooling.
@@ -167,8 +236,14 @@ impl<'a> Scene<'a> {
         };
         let masked_lm = self.context.masked_fraction.is_some()
             || self.context.api_has(&["mlm", "masked_lm", "maskedlm"])
-            || self.context.kind.is_some_and(|k| !k.causal && !k.cross);
-        let on_padding = self.cells(labels).filter(|&(b, k, label)| label != self.ignore && !self.real(b, k)).count();
+            || self.context.kind.is_some_and(|k| !k.causal && !k.cross) && self.sparse(labels);
+        let shift = if masked_lm { None } else { self.shift(labels, ids) };
+        // A label that was moved belongs to the token it came from.
+        let of_padding = |b: usize, k: usize| match usize::try_from(k as i64 + shift.unwrap_or(0)) {
+            Ok(from) if from < ids[b].len() => !self.real(b, from),
+            _ => false,
+        };
+        let on_padding = self.cells(labels).filter(|&(b, k, label)| label != self.ignore && of_padding(b, k)).count();
         if on_padding > 0 {
             let class = if masked_lm { "MLM_masks_padding_or_special" } else { "loss_mask_missing" };
             findings.push(error(
@@ -182,7 +257,6 @@ impl<'a> Scene<'a> {
             return findings;
         }
         findings.extend(self.nothing_learned(labels));
-        let shift = self.shift(labels, ids);
         findings.extend(self.boundary_labels(labels, ids, shift));
         findings.extend(self.wrong_shift(shift, !findings.is_empty()));
         findings.extend(self.prompts(labels, ids));
@@ -219,6 +293,13 @@ impl<'a> Scene<'a> {
         })
     }
 
+    /// Whether most real tokens have no label, as where a few of them are masked and predicted.
+    fn sparse(&self, labels: &[Vec<i64>]) -> bool {
+        let real = || self.cells(labels).filter(|&(b, k, _)| self.real(b, k));
+        let supervised = real().filter(|(_, _, label)| *label != self.ignore).count();
+        supervised * 10 < real().count() * 7
+    }
+
     /// The k for which `labels[t] == ids[t + k]` holds most often.
     fn shift(&self, labels: &[Vec<i64>], ids: &[Vec<i64>]) -> Option<i64> {
         let score = |by: i64| -> (usize, usize) {
@@ -237,6 +318,9 @@ impl<'a> Scene<'a> {
     }
 
     fn boundary_labels(&self, labels: &[Vec<i64>], ids: &[Vec<i64>], shift: Option<i64>) -> Option<Finding> {
+        if shift == Some(0) && self.context.shifts_labels != Some(false) {
+            return self.first_labels(labels);
+        }
         if shift != Some(1) {
             return None;
         }
@@ -253,6 +337,25 @@ impl<'a> Scene<'a> {
             self.ignore
         );
         Some(error("boundary_label", Certainty::Certain, text))
+    }
+
+    /// Where the model shifts labels, that of a document's first token is what the token before it learns.
+    fn first_labels(&self, labels: &[Vec<i64>]) -> Option<Finding> {
+        let first = |&(b, k, label): &(usize, usize, i64)| {
+            let segment = self.segment(b, k);
+            k > 0
+                && segment != 0
+                && self.segment(b, k - 1) != 0
+                && self.segment(b, k - 1) != segment
+                && label != self.ignore
+        };
+        let (b, k, label) = self.cells(labels).find(first)?;
+        let text = format!(
+            "token {k} of batch row {b} opens a document and has label {label}: the model shifts labels, so the end of the document before learns to begin this one; set it to {}",
+            self.ignore
+        );
+        let severity = if self.context.shifts_labels == Some(true) { Severity::Warning } else { Severity::Note };
+        Some(error("boundary_label", Certainty::Likely, text).severity(severity))
     }
 
     fn wrong_shift(&self, shift: Option<i64>, explained: bool) -> Option<Finding> {

@@ -64,7 +64,17 @@ impl MaskKind {
             cross: has(&["cross"]),
             causal: false,
         };
-        let both_ways = has(&["bidirectional", "full", "encoder", "noncausal", "non_causal", "symmetric"]);
+        let both_ways = has(&[
+            "bidirectional",
+            "full",
+            "encoder",
+            "noncausal",
+            "non_causal",
+            "symmetric",
+            "mlm",
+            "masked_lm",
+            "bert",
+        ]);
         let decoder =
             has(&["causal", "decod", "autoregressive", "cache", "generat"]) && !has(&["noncausal", "non_causal"]);
         let said = decoder || both_ways;
@@ -136,6 +146,12 @@ pub struct Context {
     pub layers: Option<usize>,
     /// The kind of each layer.
     pub layer_kinds: Vec<String>,
+    /// The causality flag that is passed beside the mask.
+    pub is_causal: Option<bool>,
+    /// The largest size of a score before the mask, where it is known.
+    pub score_bound: Option<f64>,
+    /// The longest document that the kernel is told of.
+    pub max_seqlen: Option<i64>,
     /// True when the model continues the text.
     pub generates: bool,
     /// Real tokens by batch row.
@@ -193,7 +209,13 @@ impl Context {
         let api = read.text(&["api", "function", "consumer"]);
         let role = read.text(&["role", "slot"]).unwrap_or_default().to_ascii_lowercase();
         let kind_name = read.text(&["kind", "mask_kind", "intent", "attention_type"]);
-        let kind = kind_name.as_deref().and_then(MaskKind::named);
+        let layer_kinds = read.texts(&["layer_kinds", "layer_types", "kinds", "layer_kind"]);
+        let layer = read.size(&["layer", "layer_idx", "layer_index"])?;
+        let own_layer = layer.and_then(|l| layer_kinds.get(l));
+        let named = kind_name.as_deref().and_then(MaskKind::named);
+        let of_layer =
+            own_layer.and_then(|name| super::layers::kind_of(name, &Context { kind: named, ..Context::default() }));
+        let kind = of_layer.or(named);
         let role = match () {
             () if role.contains("cross") || kind.is_some_and(|k| k.cross) => Role::Cross,
             () if role.contains("key") || role.contains("padding") => Role::KeyPadding,
@@ -250,7 +272,10 @@ impl Context {
                 "max_cache_len",
                 "encoder_len",
             ])?,
-            window: read.whole(&["window", "sliding_window", "window_size", "window_len"])?,
+            // Beside the layer's own kind the width may be that of the model's other layers.
+            window: read
+                .whole(&["window", "sliding_window", "window_size", "window_len"])?
+                .filter(|_| of_layer.is_none_or(|k| k.sliding)),
             window_means: read.text(&["window_means", "window_convention", "window_counts"]),
             chunk: read.whole(&["chunk", "chunk_size", "chunk_len", "attention_chunk_size", "chunk_length"])?,
             chunk_from_slot: read
@@ -271,7 +296,10 @@ impl Context {
             layout: read.text(&["layout", "head_layout", "batch_head_layout"]),
             redactions: read.redactions(&["redactions", "redacted", "redact", "hidden_keys", "redacted_keys"])?,
             layers: read.size(&["layers", "num_layers", "n_layers", "num_hidden_layers", "depth"])?,
-            layer_kinds: read.texts(&["layer_kinds", "layer_types", "kinds", "layer_kind"]),
+            layer_kinds: if of_layer.is_some() { Vec::new() } else { layer_kinds },
+            is_causal: read.optional_flag(&["is_causal", "causal_flag"]),
+            score_bound: read.real(&["score_bound", "max_score", "score_max", "max_abs_score"]),
+            max_seqlen: read.whole(&["max_seqlen", "max_seqlen_q", "max_seq_len"])?,
             generates: read.flag(&["generation", "generate", "generates", "is_generation"])
                 || read
                     .text(&["task", "purpose", "use", "stage", "mode", "phase"])

@@ -1,7 +1,7 @@
 //! From stored numbers to allowed cells: the convention, and what the values alone give away.
 
 use super::context::{Context, Convention};
-use super::report::{Certainty, Finding};
+use super::report::{Certainty, Finding, Severity};
 use super::values::{Dtype, Numbers, Values};
 use crate::keep::Keep;
 
@@ -24,6 +24,8 @@ pub(crate) struct Decoded {
     pub(crate) fill: Fill,
     /// Segment numbers that came in place of a mask.
     pub(crate) segments: Option<Vec<Vec<i64>>>,
+    /// The number in hidden cells that hides least, where it is finite.
+    pub(crate) weakest: Option<f64>,
     /// True when visible cells carry different numbers.
     pub(crate) bias: bool,
     /// True when true means ignored.
@@ -177,6 +179,29 @@ impl Reading<'_> {
     }
 }
 
+impl Reading<'_> {
+    /// Segment numbers of the keys where whole rows hold them: each key has one number wherever it is visible, and some query
+    /// sees two of them.
+    fn documents(&self) -> Option<Vec<Vec<i64>>> {
+        let Numbers::Int(cells) = self.values.numbers() else { return None };
+        let [batch, heads, q_len, kv_len] = self.dims;
+        let mut documents = vec![vec![0i64; kv_len]; batch];
+        let mut crossing = false;
+        for (n, row) in cells.chunks(kv_len.max(1)).enumerate() {
+            let own = &mut documents[n / (heads * q_len)];
+            let mut first = 0;
+            for (key, &number) in own.iter_mut().zip(row).filter(|(_, number)| **number != 0) {
+                if *key != 0 && *key != number {
+                    return None;
+                }
+                (*key, first) = (number, if first == 0 { number } else { first });
+                crossing |= number != first;
+            }
+        }
+        crossing.then_some(documents)
+    }
+}
+
 fn logical(cells: &Reading<'_>, seen: &Seen, drop: bool, keys_only: bool) -> Decoded {
     let mut decoded = Decoded {
         keep: Keep::empty([0; 4]),
@@ -185,6 +210,7 @@ fn logical(cells: &Reading<'_>, seen: &Seen, drop: bool, keys_only: bool) -> Dec
         findings: Vec::new(),
         fill: Fill::Logical,
         segments: None,
+        weakest: None,
         bias: false,
         drop,
         reading: if drop { "true = ignored" } else { "true = may attend" }.to_string(),
@@ -207,8 +233,13 @@ fn logical(cells: &Reading<'_>, seen: &Seen, drop: bool, keys_only: bool) -> Dec
     }
     let segments = seen.finite() || seen.many;
     let segments = segments && seen.low() >= 0.0 && seen.few.iter().any(|&x| x > 1.0) && !cells.values.is_real();
-    if segments && keys_only && !drop {
-        decoded.segments = cells.values.rows();
+    let numbered = match segments && !drop {
+        true if keys_only => cells.values.rows(),
+        true => cells.documents(),
+        false => None,
+    };
+    if numbered.is_some() {
+        decoded.segments = numbered;
         decoded.findings.push(Finding::of(
             "segment_ids_cast_to_bool",
             Certainty::Certain,
@@ -236,12 +267,17 @@ fn additive(cells: &Reading<'_>, seen: &Seen, context: &Context) -> Decoded {
         findings: Vec::new(),
         fill: if seen.minus { Fill::Infinite } else { Fill::Finite },
         segments: None,
+        weakest: None,
         bias: false,
         drop: false,
         reading: "added to scores".to_string(),
     };
     let mut say = |class, certainty, text: String| decoded.findings.push(Finding::of(class, certainty, text));
-    if seen.within(&[0.0, 1.0]) && seen.has(1.0) && (seen.has(0.0) || values.dtype() == Dtype::Bool) {
+    if context.bias.is_none()
+        && seen.within(&[0.0, 1.0])
+        && seen.has(1.0)
+        && (seen.has(0.0) || values.dtype() == Dtype::Bool)
+    {
         if seen.has(0.0) && !(values.dtype() == Dtype::Bool && context.api_has(&["sdpa", "scaled_dot"])) {
             say(
                 "float01_added",
@@ -336,6 +372,20 @@ fn additive(cells: &Reading<'_>, seen: &Seen, context: &Context) -> Decoded {
         true if seen.low() <= -1e8 || seen.minus => -1e8,
         true => SOFT,
     };
+    let hidden = seen.few.iter().copied().filter(|&x| x <= threshold);
+    decoded.weakest = hidden.clone().reduce(f64::max);
+    if let [own] = seen.few.iter().copied().filter(|&x| x > threshold).collect::<Vec<_>>()[..]
+        && own != 0.0
+        && context.bias.is_none()
+        && (seen.minus || hidden.count() > 0)
+    {
+        let text = format!(
+            "visible cells hold {own} and not 0: arithmetic went wrong, or a bias is not declared (a number that is the same in a whole row does no harm)"
+        );
+        decoded
+            .findings
+            .push(Finding::of("mask_built_with_NaN_or_int_ops", Certainty::Likely, text).severity(Severity::Warning));
+    }
     decoded.keep = cells.keep(|x| x > threshold);
     decoded
 }

@@ -15,6 +15,8 @@ use crate::keep::{Keep, bit, count, ends, row_of};
 use crate::recognise::recognise;
 use std::rc::Rc;
 
+/// Bytes from which an array is worth a note.
+const LARGE: u64 = 16 << 20;
 /// Cells listed in a finding.
 const SHOWN: usize = 8;
 
@@ -24,6 +26,7 @@ pub(crate) fn diagnose(patient: &Patient) -> Result<Report, Error> {
         description: String::new(),
         expression: None,
         findings: Vec::new(),
+        near: Vec::new(),
         unknown: Vec::new(),
         given: None,
         fixed: None,
@@ -42,7 +45,15 @@ pub(crate) fn diagnose(patient: &Patient) -> Result<Report, Error> {
     let case = Case::new(mask, &beside, &patient.context, alignment);
     let verdict = case.judge(&mut report);
     report.findings.extend(companions::look(&beside, &patient.context, Some(&verdict)));
-    case.describe(&mut report);
+    if let Some(intent) = &verdict.intent {
+        report.findings.extend(super::bias::look(mask, &case.decoded, &case.known, &patient.context, intent));
+    }
+    report.findings.extend(case.against_scores(&beside));
+    report.findings.extend(case.memory());
+    if patient.context.kind.is_none() && !report.sick() {
+        report.near = case.neighbours(&verdict.keep);
+    }
+    case.describe(&mut report, verdict.intent.as_ref());
     rank(&mut report.findings);
     Ok(report)
 }
@@ -327,6 +338,8 @@ impl<'a> Case<'a> {
             tree: None,
             ..right.clone()
         };
+        // A tree that is given in full needs no kind beside it.
+        let declared = declared || right.tree.is_some();
         let forbidden = Leaks::count(&given, &loosest);
         let worst = Leaks::count(&given, right);
         let class = match () {
@@ -479,9 +492,109 @@ impl<'a> Case<'a> {
         let _ = intent;
     }
 
-    fn describe(&self, report: &mut Report) {
+    /// A fill must hide whatever scores there are, and in half precision must not overflow with them.
+    fn against_scores(&self, beside: &Companions<'_>) -> Option<Finding> {
+        let measured = || {
+            let scores = beside.get(&["scores", "attention_scores", "logits_before_mask"])?;
+            Some((0..scores.len()).map(|i| scores.at(i).abs()).filter(|x| x.is_finite()).fold(0.0, f64::max))
+        };
+        let bound = self.context.score_bound.or_else(measured)?;
+        let fill = self.decoded.weakest?;
+        let compute = self.context.compute_dtype.unwrap_or(self.mask.dtype());
+        let needed = -(2.0 * bound + 40.0);
+        match () {
+            () if fill > needed => Some(Finding::of(
+                "fill_value_wrong",
+                Certainty::Certain,
+                format!("hidden cells hold {fill}, but scores reach {bound:.1}: hiding for good takes {needed:.0} or less"),
+            )),
+            () if compute == super::Dtype::F16 && fill < -65504.0 + bound => Some(
+                Finding::of(
+                    "double_mask_overflow",
+                    Certainty::Likely,
+                    format!("in float16 the fill {fill} and a score of -{bound:.1} are below -65504 together: -inf, and NaN in a row without any key"),
+                )
+                .severity(Severity::Warning),
+            ),
+            () => None,
+        }
+    }
+
+    /// What a mask of undeclared kind is one known mistake away from.
+    fn neighbours(&self, given: &Keep) -> Vec<String> {
+        let [batch, _, q_len, kv_len] = given.dims();
+        if self.alignment.keys_only || q_len * kv_len > 1 << 22 {
+            return Vec::new();
+        }
+        let mut causal = Intent::new(batch, q_len, kv_len, self.known.past.clone());
+        (causal.valid, causal.q_valid) = (self.known.valid.clone(), self.known.q_valid.clone());
+        causal.causal = Some(0);
+        let full = Intent { causal: None, ..causal.clone() };
+        let mut known = vec![Hypothesis { intent: causal, doubt: 0.0 }, Hypothesis { intent: full, doubt: 0.0 }];
+        let padded: Vec<Hypothesis> = known
+            .iter()
+            .filter(|h| h.intent.valid.is_none())
+            .filter_map(|h| Some(Hypothesis { intent: assumed_padding(given, &h.intent, false)?, doubt: 0.1 }))
+            .collect();
+        known.extend(padded);
+        let target = Target::new(given);
+        if known.iter().any(|h| target.is(&h.intent)) {
+            return Vec::new();
+        }
+        let mut near: Vec<String> = Vec::new();
+        for found in target.explain(&known, true).iter().filter(|e| e.mistakes.len() == 1) {
+            let right = recognise(&known[found.hypothesis].intent.build()).expression();
+            let (class, says) = &found.mistakes[0];
+            let text = format!("`{right}` ({class}: {says})");
+            if near.len() < 3 && !near.contains(&text) {
+                near.push(text);
+            }
+        }
+        near
+    }
+
+    /// An array that says the same many times over, or that an expression says.
+    fn memory(&self) -> Option<Finding> {
+        let bytes = self.mask.bytes();
+        let [batch, heads, ..] = self.alignment.dims;
+        if bytes < LARGE || self.decoded.bias {
+            return None;
+        }
+        let keep = &self.decoded.keep;
+        let repeated = if heads > 1 && keep.heads_alike() { heads } else { 1 };
+        let text = match repeated {
+            1 => format!(
+                "{} for a mask of {batch} x {heads} planes: an expression takes some bytes",
+                crate::short_bytes(bytes.into())
+            ),
+            n => format!(
+                "{} hold the same plane {n} times: expand, or say it as an expression",
+                crate::short_bytes(bytes.into())
+            ),
+        };
+        Some(Finding::of("memory_quadratic", Certainty::Certain, text).severity(Severity::Note))
+    }
+
+    /// `keep` with the rule's own rows where queries are padding: what they read says nothing of the mask.
+    fn as_ruled(&self, keep: &Keep, intent: Option<&Intent>) -> Keep {
+        let mut ruled = keep.clone();
+        let [batch, heads, q_len, kv_len] = keep.dims();
+        let Some(intent) = intent.filter(|i| i.q_valid.is_some() && (i.q_len, i.kv_len) == (q_len, kv_len)) else {
+            return ruled;
+        };
+        for b in 0..batch {
+            for i in (0..q_len).filter(|&i| !intent.cares(b, i)) {
+                for h in 0..heads {
+                    intent.fill(b, i, ruled.row_mut(b, h, i));
+                }
+            }
+        }
+        ruled
+    }
+
+    fn describe(&self, report: &mut Report, intent: Option<&Intent>) {
         let Some(given) = &report.given else { return };
-        let found = recognise(given);
+        let found = recognise(&self.as_ruled(given, intent));
         let what = found.expression();
         report.description = format!(
             "{} {:?}, {}: {}{}",
@@ -495,7 +608,7 @@ impl<'a> Case<'a> {
         if let Some(fixed) =
             report.fixed.as_ref().filter(|_| report.findings.iter().any(|f| f.severity > Severity::Note))
         {
-            let repair = recognise(fixed).expression();
+            let repair = recognise(&self.as_ruled(fixed, intent)).expression();
             report
                 .findings
                 .iter_mut()
@@ -593,7 +706,7 @@ fn shortest_path(keep: &Keep, b: usize, key: usize, queries: &[usize], layers: u
 /// Padding that nobody declared: keys at one end that no other query reads.
 fn assumed_padding(given: &Keep, intent: &Intent, keys_only: bool) -> Option<Intent> {
     let [batch, _, q_len, kv_len] = given.dims();
-    if q_len != kv_len && !keys_only || intent.k_positions.is_some() {
+    if q_len != kv_len && !keys_only || intent.k_positions.is_some() || intent.tree.is_some() {
         return None;
     }
     let mut found = false;

@@ -14,6 +14,8 @@ pub(crate) enum Edit {
     /// Queries counted as the last of the keys.
     BottomRight,
     DropCausal,
+    /// An additive mask multiplied with a triangle: 0 stands where the future was hidden.
+    TimesTriangle,
     AddCausal,
     /// The window wider by so many keys.
     Window(i64),
@@ -33,6 +35,8 @@ pub(crate) enum Edit {
     DropPadding,
     PaddingOnQueries,
     PaddingFirst,
+    /// The window laid over the prefix or the blocks.
+    WindowLast,
     DropPrefix,
     WholePrefix,
     Prefix(i64),
@@ -71,6 +75,7 @@ impl Edit {
             TopLeft,
             BottomRight,
             DropCausal,
+            TimesTriangle,
             AddCausal,
             Window(1),
             Window(-1),
@@ -88,6 +93,7 @@ impl Edit {
             DropPadding,
             PaddingOnQueries,
             PaddingFirst,
+            WindowLast,
             DropPrefix,
             WholePrefix,
             Prefix(1),
@@ -126,6 +132,9 @@ impl Edit {
             Edit::DropCausal if intent.causal.is_some() => {
                 out.causal = None;
                 out.tail = None;
+            }
+            Edit::TimesTriangle if intent.causal.is_some() && intent.k_positions.is_none() && intent.tree.is_none() => {
+                out.future = true
             }
             Edit::AddCausal if intent.causal.is_none() && intent.tree.is_none() => out.causal = Some(0),
             Edit::Window(by) => {
@@ -180,6 +189,9 @@ impl Edit {
             Edit::PaddingFirst if intent.valid.is_some() && (intent.prefix.is_some() || intent.blocks.is_some()) => {
                 out.padding_first = true;
             }
+            Edit::WindowLast if intent.left.is_some() && (intent.prefix.is_some() || intent.blocks.is_some()) => {
+                out.window_last = true
+            }
             Edit::DropPrefix => {
                 intent.prefix.as_ref()?;
                 out.prefix = None;
@@ -231,7 +243,7 @@ impl Edit {
             Edit::Causal(by) if by > 0 => "causal_leak",
             Edit::Causal(_) => "causal_self_excluded",
             Edit::TopLeft | Edit::BottomRight => "causal_alignment",
-            Edit::DropCausal => "causal_dropped",
+            Edit::DropCausal | Edit::TimesTriangle => "causal_dropped",
             Edit::AddCausal => "implicit_causal",
             Edit::Window(by) if by.abs() <= 1 => "sliding_window_off_by_one",
             Edit::Window(_) | Edit::DropWindow | Edit::AddWindow(_) => "window_missing_or_wrong_layer",
@@ -241,7 +253,9 @@ impl Edit {
             Edit::DropPadding => "padding_keys_visible",
             Edit::PaddingOnQueries => "broadcast_wrong_axis",
             Edit::PaddingFirst => "padding_unmasked_by_later_op",
-            Edit::DropPrefix | Edit::WholePrefix | Edit::Prefix(_) | Edit::DropBlocks => "prefix_lm_or_block_wrong",
+            Edit::WindowLast | Edit::DropPrefix | Edit::WholePrefix | Edit::Prefix(_) | Edit::DropBlocks => {
+                "prefix_lm_or_block_wrong"
+            }
             Edit::TreeAsChain => "tree_mask",
             Edit::SlotOrder { .. } => "ring_buffer_misaligned",
             Edit::Unwritten => "unwritten_cache_visible",
@@ -267,6 +281,7 @@ impl Edit {
             ),
             Edit::BottomRight => "the causal triangle is aligned to the bottom right, as if the queries were the last of the keys".into(),
             Edit::DropCausal => "nothing is causal: every query reads the whole future".into(),
+            Edit::TimesTriangle => "the whole future is visible, padding included: an additive mask was multiplied with a triangle, which leaves 0 there".into(),
             Edit::AddCausal => "the mask is causal although every query should read both ways: somebody added causality".into(),
             Edit::Window(by) => format!(
                 "the window holds {} keys with the query itself where {} are declared",
@@ -289,6 +304,7 @@ impl Edit {
             Edit::DropPadding => "padding keys are visible to real queries".into(),
             Edit::PaddingOnQueries => "padding is laid along the queries (unsqueeze(3)) and not along the keys: padding keys are still read".into(),
             Edit::PaddingFirst => "padding is hidden first and then made visible again by the prefix or block that is added later".into(),
+            Edit::WindowLast => "the window is laid over everything and cuts the prefix or the blocks, which should be read as a whole".into(),
             Edit::DropPrefix => "the prefix is causal: it should be read from everywhere".into(),
             Edit::WholePrefix => "everything counts as prefix: answers read their own labels".into(),
             Edit::Prefix(by) => format!("the prefix is {by:+} token(s) off"),
@@ -305,6 +321,7 @@ impl Edit {
     pub(crate) fn cost(self) -> f64 {
         match self {
             Edit::DropCausal | Edit::AddCausal => 1.1,
+            Edit::TimesTriangle => 1.2,
             // A window one wider than everything is none; a row of one query is no complement.
             Edit::DropWindow => 0.98,
             Edit::TopLeft => 0.93,

@@ -1,9 +1,10 @@
 //! From declarations to intents: every mask that the declared words may mean.
 
 use super::context::{Context, MaskKind, Role};
-use super::intent::{Groups, Intent, number, row, tree_rows};
+use super::intent::{Groups, Intent, PerRow, number, row, tree_rows};
 use super::known::Known;
 use crate::keep::{Keep, ends};
+use crate::mask::Side;
 use std::rc::Rc;
 
 /// A mask that the declarations may mean.
@@ -17,7 +18,7 @@ pub(crate) struct Hypothesis {
 /// Every intent that fits the declarations, the likeliest first.
 pub(crate) fn hypotheses(known: &Known, context: &Context, given: Option<&Keep>) -> Vec<Hypothesis> {
     let kinds: Vec<(MaskKind, f64)> = match context.kind {
-        Some(kind) => vec![(complete(kind, known, context), 0.0)],
+        Some(kind) => windowed(complete(kind, known, context), context),
         None => guesses(known, context),
     };
     let mut out = Vec::new();
@@ -35,6 +36,14 @@ fn complete(mut kind: MaskKind, known: &Known, context: &Context) -> MaskKind {
     kind.packed |= known.segments.is_some() && !kind.cross;
     kind.tree |= known.parents.is_some();
     kind
+}
+
+/// A width beside a kind that names no window may be the layer's own, or the model's for its other layers.
+fn windowed(kind: MaskKind, context: &Context) -> Vec<(MaskKind, f64)> {
+    match context.window.is_some() && kind.causal && !kind.sliding && !kind.chunked && !kind.tree {
+        true => vec![(MaskKind { sliding: true, ..kind }, 0.0), (kind, 0.05)],
+        false => vec![(kind, 0.0)],
+    }
 }
 
 /// Without a declared kind: what the other declarations imply, causal or not.
@@ -64,7 +73,8 @@ fn guesses(known: &Known, context: &Context) -> Vec<(MaskKind, f64)> {
         return vec![(both_ways, 0.0)];
     }
     // A mask of keys alone says nothing of causality; the slot it is made for does.
-    let decoder = context.api_has(&["transformers", "generate", "causal", "gpt", "llama"]) && context.side.is_some();
+    let decoder =
+        context.api_has(&["transformers", "generate", "causal", "gpt", "llama"]) && context.side == Some(Side::Left);
     let encoder = context.role == Role::KeyPadding
         && !decoder
         && context.past.is_empty()
@@ -91,6 +101,7 @@ fn intents(kind: MaskKind, known: &Known, context: &Context, given: Option<&Keep
         keys.iter().filter(|&&k| k < known.kv_len).for_each(|&k| crate::keep::set_bit(&mut row, k));
         row
     };
+    base.q_valid = without_redacted(&base, context);
     base.redactions = Rc::new(context.redactions.iter().map(|r| (hidden(&r.keys), r.queries.clone())).collect());
     if kind.packed && !kind.cross {
         base.segments = known.segments.as_ref().map(|rows| Rc::new(Groups::new(rows.to_vec())));
@@ -124,6 +135,22 @@ fn intents(kind: MaskKind, known: &Known, context: &Context, given: Option<&Keep
         all.extend(more);
     }
     all
+}
+
+/// Real queries less those at keys that nobody reads: what stands there reaches no output, so it may read itself.
+fn without_redacted(intent: &Intent, context: &Context) -> Option<PerRow<bool>> {
+    let hidden: Vec<i64> = context
+        .redactions
+        .iter()
+        .filter(|r| r.queries.is_empty())
+        .flat_map(|r| r.keys.iter().map(|&k| k as i64))
+        .collect();
+    if hidden.is_empty() {
+        return intent.q_valid.clone();
+    }
+    let cares =
+        |b: usize| (0..intent.q_len).map(|i| intent.cares(b, i) && !hidden.contains(&intent.slot(b, i))).collect();
+    Some(Rc::new((0..intent.batch).map(cares).collect()))
 }
 
 /// The ways to count a window's width.

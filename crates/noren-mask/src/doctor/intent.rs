@@ -54,8 +54,12 @@ pub(crate) struct Intent {
     pub(crate) redactions: Rc<Vec<(Vec<u64>, Vec<usize>)>>,
     /// A fault: padding is taken away before the prefix or block is added.
     pub(crate) padding_first: bool,
+    /// A fault: the window cuts prefixes and blocks too.
+    pub(crate) window_last: bool,
     /// A fault: padding empties queries in place of hiding keys.
     pub(crate) padding_on_queries: bool,
+    /// A fault: keys after the query are visible, whatever else is said of them.
+    pub(crate) future: bool,
     /// A fault: keys from here on are visible to all.
     pub(crate) tail: Option<usize>,
 }
@@ -82,7 +86,9 @@ impl Intent {
             tree: None,
             redactions: Rc::new(Vec::new()),
             padding_first: false,
+            window_last: false,
             padding_on_queries: false,
+            future: false,
             tail: None,
         }
     }
@@ -141,6 +147,12 @@ impl Intent {
         {
             members.add(out);
         }
+        if let Some(left) = self.left.filter(|_| self.window_last) {
+            let first = q.saturating_sub(left).clamp(0, self.kv_len as i64) as usize;
+            let mut window = vec![0; out.len()];
+            set_range(&mut window, first, self.kv_len);
+            out.iter_mut().zip(&window).for_each(|(o, w)| *o &= w);
+        }
         if !self.padding_first && !self.padding_on_queries {
             self.hide_padding(b, out);
         }
@@ -148,6 +160,9 @@ impl Intent {
             if queries.is_empty() || queries.contains(&i) {
                 out.iter_mut().zip(hidden).for_each(|(o, h)| *o &= !h);
             }
+        }
+        if self.future {
+            set_range(out, (self.slot(b, i) + 1).clamp(0, self.kv_len as i64) as usize, self.kv_len);
         }
         if let Some(from) = self.tail {
             set_range(out, from, self.kv_len);

@@ -34,7 +34,7 @@ pub(crate) const SEGMENTS: &[&str] =
 pub(crate) const POSITIONS: &[&str] = &["position_ids", "positions", "pos_ids"];
 const LENGTHS: &[&str] = &["lengths", "seq_lens", "seqlens", "seq_lengths"];
 const PADDING: &[&str] = &["attention_mask", "padding_mask", "key_padding", "valid", "real"];
-const KV_POSITIONS: &[&str] =
+pub(crate) const KV_POSITIONS: &[&str] =
     &["kv_positions", "key_positions", "cache_positions", "slot_positions", "kv_pos", "k_positions"];
 const Q_POSITIONS: &[&str] = &["query_positions", "q_positions", "query_pos", "cache_position", "q_pos"];
 const ENCODER_IDS: &[&str] = &["encoder_input_ids", "encoder_ids", "source_ids", "src_ids", "memory_ids"];
@@ -44,7 +44,8 @@ const ENCODER_PADDING: &[&str] =
 const DECODER_IDS: &[&str] = &["decoder_input_ids", "decoder_ids", "target_ids", "tgt_ids"];
 const DECODER_LENGTHS: &[&str] = &["decoder_lengths", "q_lengths", "query_lengths", "target_lengths", "tgt_lengths"];
 
-const BLOCKS: &[&str] = &["block_ids", "image_ids", "image_block_ids", "span_ids"];
+const BLOCKS: &[&str] =
+    &["block_ids", "image_ids", "image_block_ids", "image_group_ids", "image_groups", "group_ids", "span_ids"];
 const FLAGGED_BLOCKS: &[&str] =
     &["image_mask", "is_image", "modality", "modality_ids", "mm_token_type_ids", "token_type_ids"];
 
@@ -84,6 +85,8 @@ pub(crate) struct Sizes {
 /// The declared batch size and the tokens in a row.
 pub(crate) fn declared(companions: &Companions<'_>, context: &Context) -> (Option<usize>, Option<usize>) {
     let of = |names: &[&str]| companions.get(names).map(Values::shape).filter(|s| s.len() == 2).map(|s| (s[0], s[1]));
+    // Beside a ring, positions and ids are those of the new tokens.
+    let ring = companions.get(KV_POSITIONS).is_some();
     let tokens = of(IDS)
         .or_else(|| of(ENCODER_IDS))
         .or_else(|| of(SEGMENTS))
@@ -95,7 +98,7 @@ pub(crate) fn declared(companions: &Companions<'_>, context: &Context) -> (Optio
     let lengths =
         one(LENGTHS).or_else(|| one(ENCODER_LENGTHS)).or((context.lengths.len() > 1).then_some(context.lengths.len()));
     let alone = one(IDS).or_else(|| one(SEGMENTS));
-    (context.batch.or(tokens.map(|t| t.0)).or(lengths), tokens.map(|t| t.1).or(alone))
+    (context.batch.or(tokens.map(|t| t.0)).or(lengths), tokens.map(|t| t.1).or(alone).filter(|_| !ring))
 }
 
 impl Known {
@@ -273,9 +276,8 @@ impl Known {
             .enumerate()
             .map(|(b, p)| {
                 let real = |k: usize| self.valid.as_ref().is_none_or(|v| crate::keep::bit(row(v, b), k));
-                // Positions that stand still at an end are padding too.
-                let still =
-                    |k: usize| (k + 1 < p.len() && p[k + 1] == p[k]) || (k > 0 && p[k] == p[k - 1] && p[k] <= 1);
+                let (start, end) = moving(p);
+                let still = |k: usize| k < start || k >= end;
                 let mut number = 0;
                 let mut before: Option<i64> = None;
                 let mut started = 0;
@@ -293,7 +295,9 @@ impl Known {
                         number
                     })
                     .collect();
-                several |= number > 1 && started == number;
+                // Positions that are 0 all along are wrong, and not documents of one token each.
+                let tokens = (0..p.len()).filter(|&k| real(k)).count() as i64;
+                several |= number > 1 && started == number && number < tokens;
                 segments
             })
             .collect();
@@ -376,6 +380,21 @@ impl Known {
             Rc::new((0..self.batch).map(|b| (0..self.q_len).map(|i| query(b, i)).collect()).collect())
         });
     }
+}
+
+/// Where positions begin and cease to move: those that stand still at an end are padding.
+fn moving(positions: &[i64]) -> (usize, usize) {
+    let n = positions.len();
+    let same = |a: &i64, b: &i64| a == b;
+    let first = positions.chunk_by(same).next().map_or(0, <[i64]>::len);
+    let last = positions.chunk_by(same).next_back().map_or(0, <[i64]>::len);
+    let start = match first {
+        0 | 1 => 0,
+        // The last of the equal ones is the text's own first.
+        run if positions.get(run) == Some(&(positions[0] + 1)) => run - 1,
+        run => run,
+    };
+    (start, if last > 1 { n - last } else { n })
 }
 
 /// Whether padding stands first: by the lengths where they are known, since the padding id may end texts too.

@@ -15,6 +15,7 @@
 //! ```
 
 mod align;
+mod bias;
 mod catalogue;
 mod companions;
 mod context;
@@ -24,11 +25,12 @@ mod edits;
 mod expect;
 pub(crate) mod intent;
 mod known;
+mod layers;
 mod report;
 mod search;
 mod values;
 
-pub use catalogue::{Class, classes};
+pub use catalogue::{Class, Example, classes};
 pub use context::{Context, Convention, MaskKind, Redaction, Role};
 pub use report::{Certainty, Finding, Report, Severity};
 pub use values::{Dtype, Numbers, Values};
@@ -81,6 +83,6 @@ impl Patient {
     /// # Errors
     /// Shapes that no reading fits, and declarations that contradict them. A sick mask is no error.
     pub fn diagnose(&self) -> Result<Report, Error> {
-        diagnose::diagnose(self)
+        layers::diagnose(self).unwrap_or_else(|| diagnose::diagnose(self))
     }
 }

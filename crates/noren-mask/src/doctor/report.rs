@@ -2,7 +2,7 @@
 
 use super::catalogue;
 use crate::keep::Keep;
-use crate::{Array, Error, Facts, Shape, TerminalOptions, atoms};
+use crate::{Array, BoundMask, Error, Facts, Shape, TerminalOptions, atoms};
 use serde::Serialize;
 use std::fmt;
 
@@ -76,10 +76,12 @@ impl Finding {
 pub struct Report {
     /// What the mask is, in words: "causal with left padding [3, 0], window 4".
     pub description: String,
-    /// The smallest expression found for the cells, exact or with exceptions.
+    /// The smallest expression found for the cells, exact or with exceptions. What padding queries read is left out.
     pub expression: Option<String>,
     /// What is wrong, the worst first; notes last.
     pub findings: Vec<Finding>,
+    /// Without a declared kind: which known masks it is one mistake away from.
+    pub near: Vec<String>,
     /// What could not be decided, and what to declare so that it can.
     pub unknown: Vec<String>,
     /// The cells as the consumer reads them; `None` when no mask was given.
@@ -115,6 +117,21 @@ impl Report {
     /// # Errors
     /// A width that leaves no room.
     pub fn picture(&self, options: &TerminalOptions) -> Result<Option<String>, Error> {
+        let Some((fixed, given)) = self.compared()? else { return Ok(None) };
+        fixed.picture_of_difference(&given).max_panels(4).to_terminal(options).map(Some)
+    }
+
+    /// The same as SVG.
+    ///
+    /// # Errors
+    /// None that is known.
+    pub fn svg(&self) -> Result<Option<String>, Error> {
+        let Some((fixed, given)) = self.compared()? else { return Ok(None) };
+        fixed.picture_of_difference(&given).max_panels(4).to_svg().map(Some)
+    }
+
+    /// The repaired and the given cells as masks.
+    fn compared(&self) -> Result<Option<(BoundMask, BoundMask)>, Error> {
         let (Some(given), Some(fixed)) = (&self.given, &self.fixed) else { return Ok(None) };
         if given.dims() != fixed.dims() {
             return Ok(None);
@@ -126,8 +143,7 @@ impl Report {
             let facts = Facts::new().array(name, Array::keep(&keep.dims(), &cells)?);
             atoms::dense(name).bind(&shape, &facts)
         };
-        let (fixed, given) = (bound("repaired", fixed)?, bound("given", given)?);
-        fixed.picture_of_difference(&given).max_panels(4).to_terminal(options).map(Some)
+        Ok(Some((bound("repaired", fixed)?, bound("given", given)?)))
     }
 }
 
@@ -160,6 +176,7 @@ impl fmt::Display for Report {
                 writeln!(f, "  usually caused by: {}", finding.cause)?;
             }
         }
+        self.near.iter().try_for_each(|text| writeln!(f, "one mistake away: {text}"))?;
         self.unknown.iter().try_for_each(|text| writeln!(f, "not known: {text}"))
     }
 }

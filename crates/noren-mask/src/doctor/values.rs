@@ -177,6 +177,31 @@ impl Values {
         Some(self.whole()?.chunks(width).map(<[i64]>::to_vec).collect())
     }
 
+    /// Entry `i` of the first dimension.
+    pub(crate) fn slice(&self, i: usize) -> Result<Self, Error> {
+        let shape = &self.shape[1..];
+        let count: usize = shape.iter().product();
+        let range = i * count..(i + 1) * count;
+        let numbers = match &self.numbers {
+            Numbers::Bool(v) => Numbers::Bool(v[range].to_vec()),
+            Numbers::Int(v) => Numbers::Int(v[range].to_vec()),
+            Numbers::Single(v) => Numbers::Single(v[range].to_vec()),
+            Numbers::Double(v) => Numbers::Double(v[range].to_vec()),
+        };
+        Self::new(shape, self.dtype, numbers)
+    }
+
+    /// Bytes as stored.
+    pub(crate) fn bytes(&self) -> u64 {
+        let width = match self.dtype {
+            Dtype::Bool | Dtype::U8 | Dtype::I8 => 1,
+            Dtype::F16 | Dtype::Bf16 => 2,
+            Dtype::F32 => 4,
+            Dtype::Int | Dtype::F64 => 8,
+        };
+        self.len() as u64 * width
+    }
+
     /// True for real numbers.
     pub(crate) fn is_real(&self) -> bool {
         matches!(self.numbers, Numbers::Single(_) | Numbers::Double(_))

@@ -16,7 +16,7 @@ pub(crate) struct Sick {
     pub(crate) meant: Keep,
 }
 
-type Plant = fn(&mut Dice, usize) -> Option<Sick>;
+pub(crate) type Plant = fn(&mut Dice, usize) -> Option<Sick>;
 
 /// Every fault by name.
 pub(crate) const FAULTS: &[(&str, Plant)] = &[
@@ -70,12 +70,12 @@ pub(crate) const FAULTS: &[(&str, Plant)] = &[
     ("multi_hop_leak", multi_hop),
 ];
 
-fn scene(dice: &mut Dice, n: usize, families: &[Family]) -> Scene {
+pub(crate) fn scene(dice: &mut Dice, n: usize, families: &[Family]) -> Scene {
     Scene::new(dice.pick(families), dice, n)
 }
 
 /// The cells of `wrong` in place of those of `right`, which differ somewhere that matters.
-fn sick(right: &Scene, wrong: &Scene, dice: &mut Dice, classes: &'static [&'static str]) -> Option<Sick> {
+pub(crate) fn sick(right: &Scene, wrong: &Scene, dice: &mut Dice, classes: &'static [&'static str]) -> Option<Sick> {
     let (meant, cells) = (right.keep(), wrong.stored());
     differ(right, &meant, &cells).then(|| Sick {
         patient: right.patient(&cells, dice),
@@ -85,12 +85,12 @@ fn sick(right: &Scene, wrong: &Scene, dice: &mut Dice, classes: &'static [&'stat
     })
 }
 
-fn differ(right: &Scene, meant: &Keep, cells: &Keep) -> bool {
+pub(crate) fn differ(right: &Scene, meant: &Keep, cells: &Keep) -> bool {
     let mut all = (0..right.batch).flat_map(|b| (0..right.q).map(move |i| (b, i)));
     all.any(|(b, i)| right.cares(b, i) && (0..right.k).any(|j| meant.get([b, 0, i, j]) != cells.get([b, 0, i, j])))
 }
 
-fn keep_of(cells: &Keep, test: impl Fn(bool) -> bool) -> Keep {
+pub(crate) fn keep_of(cells: &Keep, test: impl Fn(bool) -> bool) -> Keep {
     Keep::from_fn(cells.dims(), |c| test(cells.get(c)))
 }
 
@@ -428,7 +428,7 @@ fn cross_document(dice: &mut Dice, n: usize) -> Option<Sick> {
     sick(&right, &wrong, dice, &["cross_document"])
 }
 
-fn position_rows(segments: &[Vec<i64>]) -> Vec<i64> {
+pub(crate) fn position_rows(segments: &[Vec<i64>]) -> Vec<i64> {
     let mut out = Vec::new();
     for row in segments {
         let mut at = 0;
@@ -625,7 +625,12 @@ fn stale(dice: &mut Dice, n: usize) -> Option<Sick> {
 }
 
 /// A right mask with labels beside it.
-fn with_labels(mut right: Scene, labels: Vec<i64>, dice: &mut Dice, classes: &'static [&'static str]) -> Option<Sick> {
+pub(crate) fn with_labels(
+    mut right: Scene,
+    labels: Vec<i64>,
+    dice: &mut Dice,
+    classes: &'static [&'static str],
+) -> Option<Sick> {
     right.told = Told::Ids;
     right.companions.push(("labels".into(), Values::ints(&[right.batch, right.k], labels).ok()?));
     right.context.insert("eos_token_id".into(), json!(right.eos_id));
@@ -707,7 +712,7 @@ fn completion(dice: &mut Dice, n: usize) -> Option<Sick> {
     Some(Sick { patient: right.patient(&cells, dice), classes: &["RL_completion_mask"], scene: right, meant })
 }
 
-fn noise(dice: &mut Dice) -> f32 {
+pub(crate) fn noise(dice: &mut Dice) -> f32 {
     (dice.next() % 2001) as f32 / 1000.0 - 1.0
 }
 

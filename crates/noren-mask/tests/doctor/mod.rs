@@ -1,6 +1,7 @@
 //! Masks that are right, and the same with one known mistake: an independent source of cases for the doctor.
 
 pub(crate) mod faults;
+pub(crate) mod more;
 pub(crate) mod scene;
 
 /// A small generator: what it gives depends on the seed alone.

@@ -116,6 +116,8 @@ pub(crate) struct Scene {
     /// How documents are told: segment numbers, their ends, or positions.
     pub(crate) documents_by: u8,
     pub(crate) kind_name: u8,
+    /// A row of keys as `[batch, 1, 1, kv_len]` for the slot of whole masks.
+    pub(crate) plane4: bool,
 }
 
 impl Scene {
@@ -157,6 +159,7 @@ impl Scene {
             flat: false,
             documents_by: 0,
             kind_name: 0,
+            plane4: false,
         };
         scene.shape_of_family(dice, n);
         scene.tokens(dice);
@@ -497,6 +500,7 @@ impl Scene {
     pub(crate) fn declaration(&self) -> Map<String, Value> {
         let keys = matches!(self.family, Family::KeysCausal | Family::KeysBoth);
         let (api, convention) = match (self.code, keys) {
+            (Code::KeepBool, true) | (Code::KeepInt, true) if self.plane4 => ("sdpa", "keep_bool"),
             (Code::KeepBool, _) => ("sdpa", "keep_bool"),
             (Code::DropBool, true) => ("torch.nn.MultiheadAttention.key_padding_mask", "ignore_bool"),
             (Code::DropBool, false) => ("torch.nn.MultiheadAttention.attn_mask", "ignore_bool"),
@@ -506,7 +510,7 @@ impl Scene {
         };
         let role = match self.family {
             Family::Cross => "cross",
-            _ if keys => "key_padding",
+            _ if keys && !self.plane4 => "key_padding",
             _ => "attn",
         };
         let mut map = Map::new();
@@ -625,7 +629,8 @@ impl Scene {
         let values = match keys {
             true => {
                 let [b, _, _, k] = cells.dims();
-                encode(&[b, k], (0..b * k).map(|i| cells.get([i / k, 0, 0, i % k])).collect(), self.code)
+                let shape: &[usize] = if self.plane4 { &[b, 1, 1, k] } else { &[b, k] };
+                encode(shape, (0..b * k).map(|i| cells.get([i / k, 0, 0, i % k])).collect(), self.code)
             }
             false => {
                 let [b, _, q, k] = cells.dims();

@@ -85,7 +85,7 @@ if hasattr(_os, "register_at_fork"):  # worker threads do not come along into a 
     _os.register_at_fork(after_in_child=_after_fork)
 
 if TYPE_CHECKING:
-    from ._guard import guard as guard
+    from ._guard import MaskFault as MaskFault, guard as guard
     from .battery import audit as audit
     from .formats.blocks import (
         BsrMask as BsrMask,
@@ -150,7 +150,7 @@ _FORMATS = {
     "varlen": """Varlen XformersBias from_varlen from_xformers to_varlen to_xformers""",
 }
 _WHERE = {name: f"formats.{module}" for module, names in _FORMATS.items() for name in names.split()}
-_WHERE |= {"audit": "battery", "guard": "_guard"}
+_WHERE |= {"audit": "battery", "guard": "_guard", "MaskFault": "_guard"}
 
 
 def __getattr__(name: str) -> _Any:

@@ -16,7 +16,7 @@ from .checks import BATTERY
 from .intent import Intent, from_config
 from .lab import Lab, Maker, Skip, Unclear, poisoned, stacks
 from .layers import against, columns
-from .precision import at_rest, in_double
+from .precision import at_rest
 from .report import Check, Report
 from .subject import Call, Output, Subject, subject_of
 from .trace import first_to_differ
@@ -109,7 +109,8 @@ def _maker(subject: Subject, vocab: int | Sequence[int] | None, width: int | Non
     config = getattr(subject.module, "config", None)
     if vocab is None and width is None:
         if subject.hugging_face:
-            vocab = int(subject.module.get_input_embeddings().num_embeddings)  # type: ignore[union-attr]
+            model: Any = subject.module
+            vocab = int(model.get_input_embeddings().num_embeddings)
         else:
             attention = [m for m in subject.module.modules() if isinstance(m, nn.MultiheadAttention)] if subject.module else []
             embeds = any(isinstance(m, nn.Embedding) for m in subject.module.modules()) if subject.module else False
@@ -159,6 +160,7 @@ class _Seen:
     own: Measure | None = None
     double: Measure | None = None
     error: str | None = None
+    skipped: str | None = None
     where: str | None = None
 
 
@@ -184,7 +186,7 @@ class _Run:
         times = dict.fromkeys(wanted, 0.0)
         self._each(seen, times, double=False)
         if self.can_double:
-            with in_double(self.subject.module):
+            with self.subject.exactly():
                 self._each(seen, times, double=True)
                 if "layers" in seen:
                     self._look_at_layers(skipped)
@@ -207,8 +209,8 @@ class _Run:
         trial = seen.trial
         try:
             base, other = self._pass(trial.base, double, True), self._pass(trial.other, double, False)
-        except Unclear as reason:
-            seen.error = str(reason)
+        except Skip as reason:
+            seen.skipped = str(reason)
             return
         except Exception as error:  # whatever the model raises is a finding about it
             if double and seen.own is not None:
@@ -243,10 +245,12 @@ class _Run:
         with poisoned(self.subject.module, call, dict(call.poison)) as met:
             out = self.subject.run(call, double)
         if not met:
-            raise Unclear("no projection to keys was found by its name (k_proj, key, k, ...), so keys cannot be reached")
+            raise Skip("keys were not found: neither scaled_dot_product_attention nor a projection called k_proj, key, k, ...")
         return out
 
     def _verdict(self, seen: _Seen) -> Outcome:
+        if seen.skipped is not None:
+            return Outcome(seen.trial.what, Verdict.NOT_APPLICABLE, seen.skipped)
         if seen.error is not None:
             return Outcome(seen.trial.what, Verdict.INCONCLUSIVE, seen.error)
         outcome = judge(seen.trial, seen.own, seen.double, self.why_not, self.subject.dtype)

@@ -93,7 +93,8 @@ def _padding(lab: Lab, side: str) -> Trials:
         if names.masked or (side == "right" and not lab.ahead() and names.source is None):
             main = padded(call.main, side, lab.maker.padding(kind, 1, PADS))
             cells = {"main": Cells.shifted([0], range(lab.length), [0], shift)}
-            if names.masked and lab.intent.pooled in (side, "both"):
+            by_id = kind > 0 and lab.subject.hugging_face  # transformers' pooling may look for the padding id
+            if names.masked and lab.intent.pooled in (side, "both") and not by_id:
                 cells["pooled"] = Cells.same([0], 0)
             done = True
             yield Trial(f"{PADS} padding tokens {_name(lab, kind)} on the {side}", call, replace(call, main=main), cells, broken)
@@ -200,7 +201,8 @@ def batch(lab: Lab) -> Trials:
     everything = {"main": Cells.shifted([0], range(lab.length), [1], 0), "pooled": Cells.shifted([0], [0], [1], 0)}
     if call.source is not None:
         everything["source"] = Cells.shifted([0], range(call.source.length), [1], 0)
-    together = Call(_second(mates.main, call.main), _second(mates.source, call.source))
+    source = None if mates.source is None or call.source is None else _second(mates.source, call.source)
+    together = Call(_second(mates.main, call.main), source)
     yield Trial("alone, and between two others of its length", call, together, everything, broken)
     side = lab.side()
     if side is None or (lab.subject.arguments.source is not None and not lab.subject.arguments.masked):
@@ -213,14 +215,13 @@ def batch(lab: Lab) -> Trials:
     longer = _ragged(lab, [lab.length, lab.length - 7, lab.length], {1: short.main}, side)
     shift = 7 if side == "left" else 0
     cells = {"main": Cells.shifted([0], range(lab.length - 7), [1], shift)} | ({"pooled": everything["pooled"]} if pooled else {})
-    other = Call(longer, _second(mates.source, short.source))
+    source = None if mates.source is None or short.source is None else _second(mates.source, short.source)
+    other = Call(longer, source)
     yield Trial(f"alone, and padded on the {side} between two longer ones", short, other, cells, broken)
 
 
-def _second(mates: Stream | None, target: Stream | None) -> Stream | None:
+def _second(mates: Stream, target: Stream) -> Stream:
     """The mates with their second row replaced."""
-    if mates is None or target is None:
-        return None
     tokens = mates.tokens.clone()
     tokens[1] = target.tokens[0]
     return replace(mates, tokens=tokens)

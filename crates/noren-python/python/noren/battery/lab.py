@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+from torch.overrides import TorchFunctionMode
 
 from .._noren import Error, causal, full
 from .intent import Bits, Intent
@@ -194,7 +196,7 @@ def stacks(module: nn.Module, call: Call, intent: Intent, run: Callable[[Call], 
         masks = intent.masks(stream)
         groups = [layers for (of, _), layers in found.items() if of == stream]
         fitting = [layers for layers in groups if len(masks) in (1, len(layers))]
-        chosen += max(fitting, key=len, default=[])
+        chosen += sorted(fitting, key=len)[-1] if fitting else []
     return chosen
 
 
@@ -204,13 +206,14 @@ def poisoned(module: nn.Module, call: Call, at: dict[str, tuple[int, ...]]) -> I
     met: list[str] = []
     lengths = {stream.length: name for name, stream in call.streams().items() if name in at}
 
-    def enlarge(keys: Tensor, name: str) -> Tensor:
-        if keys.dim() != 3 or keys.shape[1] not in lengths:
+    def enlarge(keys: Tensor, name: str, axis: int = 1) -> Tensor:
+        """Scales to a size rather than by a factor, so that keys that pass twice are no larger."""
+        if keys.dim() != axis + 2 or keys.shape[axis] not in lengths:
             return keys
         met.append(name)
+        where: list[Any] = [slice(None)] * axis + [list(at[lengths[keys.shape[axis]]])]
         keys = keys.clone()
-        where = list(at[lengths[keys.shape[1]]])
-        keys[:, where] *= 1e6 / keys[:, where].abs().max().clamp(min=1e-6)
+        keys[tuple(where)] *= 1e6 / keys[tuple(where)].abs().max().clamp(min=1e-6)
         return keys
 
     def projection(name: str) -> Callable[..., Tensor]:
@@ -231,7 +234,27 @@ def poisoned(module: nn.Module, call: Call, at: dict[str, tuple[int, ...]]) -> I
         elif name.rpartition(".")[2] in KEYS and not list(child.children()):
             handles.append(child.register_forward_hook(projection(name)))
     try:
-        yield met
+        with _Keys(lambda keys: enlarge(keys, "scaled_dot_product_attention", 2)):
+            yield met
     finally:
         for handle in handles:
             handle.remove()
+
+
+class _Keys(TorchFunctionMode):
+    """Changes the keys of scaled_dot_product_attention."""
+
+    def __init__(self, change: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.change = change
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is scaled_dot_product_attention:
+            if len(args) > 1:
+                args = (args[0], self.change(args[1]), *args[2:])
+            else:
+                kwargs = kwargs | {"key": self.change(kwargs["key"])}
+        return func(*args, **kwargs)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from .._noren import Error
-from .precision import device_of, dtype_of
+from .precision import device_of, dtype_of, in_double
 
 
 @dataclass(frozen=True)
@@ -175,14 +175,38 @@ class Subject:
                 found[name] = outputs[0][name]
         return found
 
+    @contextmanager
+    def exactly(self) -> Iterator[None]:
+        """Within, passes are computed in float64."""
+        config = getattr(self.module, "config", None)
+        experts = getattr(config, "_experts_implementation", None)
+        try:
+            if experts is not None:  # products of grouped matrices know no float64
+                config._experts_implementation = "eager"  # type: ignore[union-attr]
+            with in_double(self.module):
+                yield
+        finally:
+            if experts is not None:
+                config._experts_implementation = experts  # type: ignore[union-attr]
+
     def backend_names(self) -> list[str]:
         """Ways to compute attention that can be compared: the first is the reference."""
         if self.backends:
             return list(self.backends)
-        if self.hugging_face:
-            chosen = self.module.config._attn_implementation  # type: ignore[union-attr]
-            return list(dict.fromkeys(["eager", "sdpa", chosen]))
-        return [] if self.module is None else ["math", "default"]
+        if not self.hugging_face:
+            return [] if self.module is None else ["math", "default"]
+        model: Any = self.module
+        chosen = str(model.config._attn_implementation)
+        found = []
+        for name in dict.fromkeys(("eager", "sdpa", chosen)):
+            try:
+                model.set_attn_implementation(name)
+            except (ValueError, ImportError):
+                continue
+            if model.config._attn_implementation == name:
+                found.append(name)
+        model.set_attn_implementation(chosen)
+        return found
 
     @contextmanager
     def _backend(self, name: str | None) -> Iterator[Callable[..., Any]]:

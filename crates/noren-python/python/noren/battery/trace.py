@@ -160,7 +160,7 @@ def _heads(trial: Trial, culprit: Record, base: Recorder, other: Recorder) -> st
         pair = _at(trial, record.inputs[0], there[key].inputs[0])
         if pair is None or pair[0].shape[-1] % count or torch.equal(*pair):
             continue
-        gaps = (pair[0] - pair[1]).abs().unflatten(-1, (count, -1)).amax((0, 2)) / max(float(pair[0].abs().max()), 1e-30)
+        gaps = (pair[0] - pair[1]).abs().reshape(len(pair[0]), count, -1).amax((0, 2)) / max(float(pair[0].abs().max()), 1e-30)
         bad = [h for h in range(count) if float(gaps[h]) > LEAK]
         return f", head{'s' * (len(bad) > 1)} {', '.join(map(str, bad))} of {count}" if 0 < len(bad) < count else ""
     return ""

@@ -1,0 +1,113 @@
+//! `docs/doctor.md`, every class of mistakes with its picture, is made here and held up to date.
+//!
+//! `NOREN_UPDATE=1 cargo test -p noren-mask --test doctor_page` writes it anew.
+
+use noren_mask::doctor::{Class, Example, classes};
+use noren_mask::{Facts, Mask, Shape, TerminalOptions};
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/doctor.md");
+
+const HEAD: &str = "\
+# The doctor: every known way to get a mask wrong
+
+`noren check mask.npy -d kind=causal` reads an array as it is stored, decodes its convention, holds it against what is declared
+and, where they differ, searches for the mistake that turns one into the other exactly. The mistake that fits is the finding;
+undoing it is the repair. A wrong cell that no real output can reach is a note and no error.
+
+```sh
+noren check mask.npy -d kind=causal                                  # exit code 0 healthy, 1 findings, 2 unusable
+noren check mask.npy -d kind=causal --with input_ids=ids.npy -d pad_token_id=0 --fix repaired.npy -o wrong.svg
+noren check mask.npy --meant 'causal & padding' --lengths 9,5        # the mask that was meant, in full: nothing is guessed
+noren check --cases inputs.json -o preds.json                        # many at once
+```
+
+In Rust it is `noren_mask::doctor::Patient`, in Python `nr.check`. Files are npy, npz or safetensors; nothing is ever
+unpickled.
+
+**What to declare.** `api`, `convention` (`keep_bool`, `ignore_bool`, `keep_01`, `additive`), `role` (`attn`, `key_padding`, `cross`),
+`kind` (`causal`, `bidirectional`, `sliding`, `chunked`, `prefix_lm`, `causal_packed`, `tree`, `cross`, and combinations such as
+`bidirectional_sliding`), `past_len`, `q_len`, `kv_len`, `window` with `window_means`, `chunk`, `prefix_len`, `pad_token_id`,
+`eos_token_id`, `padding_side`, `heads`, `compute_dtype`, `position_encoding`, `bias`, `sinks`, `layers`, `layer_types`, `redactions`.
+**What may stand beside the mask** (`--with NAME=FILE`): `input_ids`, `lengths`, `attention_mask`, `position_ids`, `segment_ids`,
+`cu_seqlens`, `labels`, `kv_positions`, `query_positions`, `kv_written`, `parents`, `block_ids`, `hidden`, `pooled`,
+`probabilities`, `scores`, `v`, `completion_ids`, `completion_mask`, and the encoder's and decoder's ids.
+Without `kind` the report says what the mask is, which known masks it is one mistake away from, and what cannot be known.
+
+**Tiers** say what a class takes to be decided: T0 the mask alone, T1 a declared intent, T2 ids, lengths, positions or labels, T3
+intermediate tensors, T4 the model as a black box (`nr.audit`), T5 gradients. The classes of T0 to T3 are found by
+`noren check`; those of T4 and T5 are listed because people look for them here.
+
+In the pictures the first mask is the one that was meant: `-` is hidden and should be visible, `+` is visible and should not
+be.
+
+";
+
+#[test]
+fn the_page_of_classes_is_up_to_date() {
+    let page = page();
+    if std::env::var_os("NOREN_UPDATE").is_some() {
+        std::fs::write(PATH, &page).expect("docs can be written");
+    }
+    let written = std::fs::read_to_string(PATH).unwrap_or_default();
+    assert!(
+        written == page,
+        "docs/doctor.md is out of date: NOREN_UPDATE=1 cargo test -p noren-mask --test doctor_page"
+    );
+}
+
+fn page() -> String {
+    let mut out = String::from(HEAD);
+    writeln!(out, "| class | | tier | what it is |\n|---|---|---|---|").expect("memory");
+    for class in classes() {
+        writeln!(
+            out,
+            "| [`{}`](#{}) | {} | {} | {} |",
+            class.name,
+            class.name.to_lowercase(),
+            class.code,
+            class.tier,
+            class.title
+        )
+        .expect("memory");
+    }
+    for class in classes() {
+        section(class, &mut out);
+    }
+    out
+}
+
+fn section(class: &Class, out: &mut String) {
+    writeln!(out, "\n## {}\n\n{} ({}, {}).\n", class.name, class.title, class.code, class.tier).expect("memory");
+    let lines =
+        [("Shows", class.shows), ("Found when", class.found), ("Usual cause", class.cause), ("Repair", class.repair)];
+    for (label, text) in lines.into_iter().filter(|(_, text)| !text.is_empty()) {
+        writeln!(out, "- **{label}**: {text}.").expect("memory");
+    }
+    if let Some(example) = &class.example {
+        writeln!(out, "\n```text\n{}\n```", picture(example).trim_end()).expect("memory");
+    }
+}
+
+fn picture(example: &Example) -> String {
+    let (q_len, kv_len, offset) = example.shape;
+    let bind = |text: &str| {
+        let mask: Mask = text.parse().unwrap_or_else(|e| panic!("{text}: {e}"));
+        mask.bind(&Shape::new(q_len, kv_len, offset), &Facts::new()).unwrap_or_else(|e| panic!("{text}: {e}"))
+    };
+    let (right, wrong) = (bind(example.right), bind(example.wrong));
+    assert!(!right.same_cells(&wrong).expect("the same shape"), "{} is not wrong", example.wrong);
+    right.picture_of_difference(&wrong).to_terminal(&TerminalOptions::default()).expect("room")
+}
+
+/// The catalogue has 51 numbers; each has at least one name here, and no name comes twice.
+#[test]
+fn every_number_of_the_catalogue_has_a_class() {
+    let codes: BTreeSet<&str> = classes().iter().map(|c| c.code).collect();
+    let missing: Vec<String> =
+        (1..=51).map(|n| format!("C{n:02}")).filter(|code| !codes.contains(code.as_str())).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    let names: BTreeSet<&str> = classes().iter().map(|c| c.name).collect();
+    assert_eq!(names.len(), classes().len());
+}
