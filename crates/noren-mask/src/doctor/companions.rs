@@ -77,6 +77,8 @@ fn positions(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>
         _ => return None,
     };
     let (mut shifted, mut wrong) = (None, None);
+    // By how much each text is shifted, and the slot in which it begins.
+    let mut starts = Vec::new();
     for (b, row_given) in given.iter().enumerate() {
         let real = |k: usize| intent.valid.as_ref().is_none_or(|v| bit(row(v, b), k));
         let segment = |k: usize| documents(intent).and_then(|g| row(&g.ids, b).get(k)).copied().unwrap_or(1);
@@ -90,6 +92,9 @@ fn positions(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>
             }
             if k >= slot0 {
                 let by = row_given[k - slot0] - next;
+                if shift.is_none() {
+                    starts.push((by, k as i64 - next));
+                }
                 if *shift.get_or_insert(by) != by {
                     wrong.get_or_insert((b, k, row_given[k - slot0], next));
                 } else if by != 0 {
@@ -104,6 +109,8 @@ fn positions(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>
     let at = |(b, k, is, should): (usize, usize, i64, i64)| {
         format!("token {k} of batch row {b} has position {is} where its text has {should}")
     };
+    // Every text counted from the same number, whatever slot it begins in, is a convention (some models begin with 2).
+    let convention = starts.iter().all(|s| s.0 == starts[0].0) && starts.iter().any(|(by, slot)| by != slot);
     match (wrong, shifted) {
         (Some(place), _) => Some(error(
             "position_ids",
@@ -111,7 +118,7 @@ fn positions(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>
             format!("positions do not count the real tokens: {}", at(place)),
         )),
         (None, Some(place)) => {
-            let severity = if relative { Severity::Note } else { Severity::Error };
+            let severity = if relative || convention { Severity::Note } else { Severity::Error };
             let text = format!("positions are shifted: {} (arange where cumsum(mask) - 1 was meant)", at(place));
             Some(error("position_ids", Certainty::Likely, text).severity(severity))
         }
@@ -229,7 +236,7 @@ impl<'a> Scene<'a> {
         };
         let masked_lm = self.context.masked_fraction.is_some()
             || self.context.api_has(&["mlm", "masked_lm", "maskedlm"])
-            || self.context.kind.is_some_and(|k| !k.causal && !k.cross);
+            || self.context.kind.is_some_and(|k| !k.causal && !k.cross) && self.sparse(labels);
         let shift = if masked_lm { None } else { self.shift(labels, ids) };
         // A label that was moved belongs to the token it came from.
         let of_padding = |b: usize, k: usize| match usize::try_from(k as i64 + shift.unwrap_or(0)) {
@@ -284,6 +291,13 @@ impl<'a> Scene<'a> {
                 format!("{count} special token(s) are to be predicted"),
             )
         })
+    }
+
+    /// Whether most real tokens have no label, as where a few of them are masked and predicted.
+    fn sparse(&self, labels: &[Vec<i64>]) -> bool {
+        let real = || self.cells(labels).filter(|&(b, k, _)| self.real(b, k));
+        let supervised = real().filter(|(_, _, label)| *label != self.ignore).count();
+        supervised * 10 < real().count() * 7
     }
 
     /// The k for which `labels[t] == ids[t + k]` holds most often.

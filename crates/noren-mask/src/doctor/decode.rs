@@ -273,7 +273,11 @@ fn additive(cells: &Reading<'_>, seen: &Seen, context: &Context) -> Decoded {
         reading: "added to scores".to_string(),
     };
     let mut say = |class, certainty, text: String| decoded.findings.push(Finding::of(class, certainty, text));
-    if seen.within(&[0.0, 1.0]) && seen.has(1.0) && (seen.has(0.0) || values.dtype() == Dtype::Bool) {
+    if context.bias.is_none()
+        && seen.within(&[0.0, 1.0])
+        && seen.has(1.0)
+        && (seen.has(0.0) || values.dtype() == Dtype::Bool)
+    {
         if seen.has(0.0) && !(values.dtype() == Dtype::Bool && context.api_has(&["sdpa", "scaled_dot"])) {
             say(
                 "float01_added",
