@@ -16,6 +16,11 @@ def document_ids(m):
     return np.searchsorted(document_borders(m)[1:], np.arange(m), side="right").astype(np.int32)
 
 
+def batch_lengths(batch, m):
+    """Real tokens of each row of a padded batch: from a quarter of the longest up, the first row the longest."""
+    return [m - (37 * b % 96) * 3 * m // 4 // 96 for b in range(batch)]
+
+
 def row_ranges(mask, n, m):
     """The allowed keys [lo, hi) of each row; every mask here but perhead is one range a row."""
     q = np.arange(m - n, m, dtype=np.int64)

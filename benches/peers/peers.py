@@ -27,7 +27,7 @@ def torch_case(case, attend):
     dtype = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}[case["dtype"]]
     sizes = [(case["heads"], case["n"]), (case["kv_heads"], case["m"]), (case["kv_heads"], case["m"])]
     backward = case["op"] == "fwdbwd"
-    q, k, v = (torch.randn((1, h, n, case["dim"])).to(dtype).requires_grad_(backward) for h, n in sizes)
+    q, k, v = (torch.randn((case["batch"], h, n, case["dim"])).to(dtype).requires_grad_(backward) for h, n in sizes)
     call = attend(torch, q, k, v, case["heads"] != case["kv_heads"])
     if not backward:
 
@@ -63,11 +63,15 @@ def sdpa(case):
 
 
 def sdpa_bool(case):
-    """PyTorch scaled_dot_product_attention with a dense boolean mask, made before the timed runs."""
+    """PyTorch scaled_dot_product_attention with a dense boolean mask, made before the timed runs (of a batch: in each)."""
     if case["mask"] == "full":
         raise Unsupported("needs no mask")
 
     def attend(torch, q, k, v, grouped):
+        if case["op"] == "batch":
+            lengths = torch.tensor(M.batch_lengths(case["batch"], case["m"]))
+            keep = lambda: (torch.arange(case["m"]) < lengths[:, None])[:, None, None, :]
+            return lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=keep())
         keep = torch.from_numpy(M.dense_keep(case["mask"], case["heads"], case["n"], case["m"]))
         run = torch.nn.functional.scaled_dot_product_attention
         return lambda: run(q, k, v, attn_mask=keep, enable_gqa=grouped)
@@ -79,6 +83,8 @@ def flex(case):
     """PyTorch FlexAttention, compiled; the block mask and the compilation come before the timed runs."""
     if case["op"] == "fwdbwd":
         raise Unsupported("no backward on CPUs")
+    if case["op"] == "batch":
+        raise Unsupported("not measured on batches")
 
     def attend(torch, q, k, v, grouped):
         from torch.nn.attention.flex_attention import create_block_mask, flex_attention
@@ -125,6 +131,8 @@ def ort(case):
         raise Unsupported("onnx and onnxruntime are not installed") from None
     if case["op"] == "fwdbwd":
         raise Unsupported("inference only")
+    if case["op"] == "batch":
+        raise Unsupported("not measured on batches")
     if case["dtype"] == "bf16":
         raise Unsupported("no bf16 on CPUs")
     number = {"f32": np.float32, "f16": np.float16}[case["dtype"]]

@@ -6,7 +6,8 @@ NAMES = {"noren": "noren", "sdpa": "SDPA", "sdpa_bool": "SDPA, dense mask", "fle
          "candle": "candle flash", "candle_plain": "candle matmuls", "burn": "burn"}
 COLORS = {"noren": "#c2410c", "sdpa": "#1d4ed8", "sdpa_bool": "#93c5fd", "flex": "#0f766e", "ort": "#a16207",
           "candle": "#7e22ce", "candle_plain": "#c4b5fd", "burn": "#64748b"}
-OPS = {"fwd": "Forward", "fwdbwd": "Forward and backward", "decode": "Decoding"}
+OPS = {"fwd": "Forward", "fwdbwd": "Forward and backward", "decode": "Decoding",
+       "batch": "Padded batches, masks made in each run"}
 MASKS = {"full": "none", "causal": "causal", "swa256": "window 256", "docs8": "8 documents", "padding": "half padding",
          "perhead": "by head"}
 

@@ -2,7 +2,7 @@
 """Times noren beside other projects' attention in one run and prints the ratios.
 
     python -m venv .venv && .venv/bin/pip install -r benches/peers/requirements.txt   # FlexAttention wants a C++ compiler
-    .venv/bin/python benches/peers/run.py [--ops fwd,fwdbwd,decode] [--dtypes f32,bf16,f16] [--masks full,causal] [--dims 64]
+    .venv/bin/python benches/peers/run.py [--ops fwd,fwdbwd,decode,batch] [--dtypes f32,bf16,f16] [--masks full,causal] [--dims 64]
     .venv/bin/python benches/peers/run.py --peers all --len 1024
     .venv/bin/python benches/peers/run.py --publish        # everything, and docs/performance.md from it
 
@@ -10,7 +10,8 @@ Peers take turns, round after round, each measurement in a process of its own; a
 medians, and a ratio is the median of the rounds' ratios (peer time / noren time: above 1, noren is faster). A peer that is so
 slow that five runs take four times the budget is measured once only.
 GFLOP/s count operations of allowed pairs of each head, whatever a peer computes beside: 4 * head_dim forward and decoding,
-14 * head_dim forward and backward. GB/s of decoding count the allowed keys and values once for each key-value head.
+14 * head_dim forward and backward. `batch` is a forward pass over 32 padded rows of unequal length, to be asked for with a short
+--len; the mask is made in each run, from the lengths. GB/s of decoding count the allowed keys and values once for each key-value head.
 """
 
 import argparse
@@ -33,11 +34,12 @@ ROOT = HERE.parent.parent
 NATIVE = {"candle": ("peer-candle", "flash"), "candle_plain": ("peer-candle", "plain"), "burn": ("peer-burn", "")}
 PEERS = ("noren", "sdpa", "sdpa_bool", "flex", "ort", *NATIVE)
 USUAL_PEERS = ("noren", "sdpa", "sdpa_bool", "flex")
-OPS = ("fwd", "fwdbwd", "decode")
+OPS = ("fwd", "fwdbwd", "decode", "batch")
 DTYPES = ("f32", "bf16", "f16")
 USUAL_MASKS = ("full", "causal", "swa256", "docs8")
+BATCH = 32  # rows of `batch`
 SIZE = {"f32": 4, "bf16": 2, "f16": 2}
-FLOP = {"fwd": 4, "fwdbwd": 14, "decode": 4}  # times head_dim, for each allowed pair
+FLOP = {"fwd": 4, "fwdbwd": 14, "decode": 4, "batch": 4}  # times head_dim, for each allowed pair
 
 # What --publish measures: ops, dtypes, masks, dims, lengths, peers.
 PUBLISHED = (
@@ -45,6 +47,7 @@ PUBLISHED = (
     ("fwd", "f32", USUAL_MASKS, (128,), (4096,), USUAL_PEERS),
     ("fwd", "bf16,f16", USUAL_MASKS, (64, 128), (4096,), USUAL_PEERS),
     ("fwdbwd", "f32,bf16", USUAL_MASKS, (64,), (4096,), ("noren", "sdpa", "sdpa_bool")),
+    ("batch", "f32,bf16", ("padding",), (64,), (64, 256), ("noren", "sdpa_bool")),
     ("decode", "f32,bf16,f16", ("full",), (128,), (1024, 32768), ("noren", "sdpa", "flex", "ort")),
 )
 
@@ -83,10 +86,10 @@ def arguments(case, programs):
     peer = case["peer"]
     if peer not in programs:
         return [sys.executable, str(HERE / "peers.py"), json.dumps(case)]
-    keys = {"mask": "mask", "h": "heads", "hkv": "kv_heads", "d": "dim", "n": "n", "m": "m", "threads": "threads", "dtype": "dtype"}
+    keys = {"mask": "mask", "h": "heads", "hkv": "kv_heads", "d": "dim", "n": "n", "m": "m", "threads": "threads", "dtype": "dtype", "batch": "batch"}
     given = [x for k, v in keys.items() for x in (f"--{k}", str(case[v]))]
     # To noren's program a decode step is a forward pass of one query over many keys.
-    given += ["--op", "fwd" if case["op"] == "decode" else case["op"], "--budget", str(case["budget"])]
+    given += ["--op", "fwdbwd" if case["op"] == "fwdbwd" else "fwd", "--budget", str(case["budget"])]
     given += ["--runs", "15", "--minruns", "5"] if peer == "noren" else ["--impl", NATIVE[peer][1]]
     return [str(programs[peer]), *given]
 
@@ -128,6 +131,8 @@ def compare(case, peers, rounds, programs, timeout):
                 errors[peer] = result["error"]
     n, m, heads, kv_heads = (case[x] for x in ("n", "m", "heads", "kv_heads"))
     pairs = M.allowed_pairs(case["mask"], heads, n, m)
+    if case["op"] == "batch":
+        pairs = heads * n * sum(M.batch_lengths(case["batch"], m))
     row = {k: v for k, v in case.items() if k != "budget"} | {"allowed": pairs, "peers": {}}
     ours = medians.get("noren")
     for peer in peers:
@@ -146,17 +151,18 @@ def compare(case, peers, rounds, programs, timeout):
 
 
 def cases(ops, dtypes, masks, dims, lens, args):
-    """Every combination. A decode step has one query, more heads than key-value heads, and by default no mask."""
+    """Every combination. A decode step has one query, more heads than key-value heads, and by default no mask; a batch is padded."""
     for op in ops:
-        heads, kv_heads = (32, 8) if op == "decode" else (16, 16)
+        heads, kv_heads = {"decode": (32, 8), "batch": (12, 12)}.get(op, (16, 16))
+        usual = {"decode": ("full",), "batch": ("padding",)}.get(op, USUAL_MASKS)
         heads, kv_heads = args.heads or heads, args.kv_heads or args.heads or kv_heads
         for length in lens:
             for dtype in dtypes:
                 for dim in dims:
-                    for mask in masks or (("full",) if op == "decode" else USUAL_MASKS):
+                    for mask in masks or usual:
                         n = 1 if op == "decode" else length
                         yield dict(op=op, dtype=dtype, mask=mask, dim=dim, n=n, m=length, heads=heads, kv_heads=kv_heads,
-                                   threads=args.threads, budget=args.budget)
+                                   batch=BATCH if op == "batch" else 1, threads=args.threads, budget=args.budget)
 
 
 def machine():
@@ -247,10 +253,10 @@ def main():
     p.add_argument("--peers", help=f"a list of {', '.join(PEERS)}, or all [default: {', '.join(USUAL_PEERS)}]")
     p.add_argument("--ops", default="fwd", help=f"a list of {', '.join(OPS)}")
     p.add_argument("--dtypes", default="f32", help=f"a list of {', '.join(DTYPES)}")
-    p.add_argument("--masks", help=f"a list of {', '.join(M.MASKS)} [default: {', '.join(USUAL_MASKS)}; decode: full]")
+    p.add_argument("--masks", help=f"a list of {', '.join(M.MASKS)} [default: {', '.join(USUAL_MASKS)}; decode: full; batch: padding]")
     p.add_argument("--dims", default="64,128", help="head_dim, a list")
     p.add_argument("--len", help="sequence length, a list; keys in the cache of decode [default: 4096]")
-    p.add_argument("--heads", type=int, help="query heads [default: 16, and 32 for decode]")
+    p.add_argument("--heads", type=int, help="query heads [default: 16, decode: 32, batch: 12]")
     p.add_argument("--kv-heads", type=int, help="key-value heads [default: as many as heads, and 8 for decode]")
     p.add_argument("--threads", type=int, default=os.cpu_count())
     p.add_argument("--rounds", type=int, default=3)

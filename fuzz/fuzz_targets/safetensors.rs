@@ -2,6 +2,9 @@
 
 #[path = "../checks/tensors.rs"]
 mod checks;
+#[path = "../../crates/noren-cli/src/arrays.rs"]
+#[allow(dead_code)]
+mod arrays;
 #[path = "../../crates/noren-cli/src/failure.rs"]
 #[allow(dead_code)]
 mod failure;

@@ -66,6 +66,12 @@ impl From<noren::Error> for Failure {
     }
 }
 
+impl From<noren_text::Error> for Failure {
+    fn from(error: noren_text::Error) -> Self {
+        Failure::new(error.to_string())
+    }
+}
+
 /// How to mend, on the command line, what the library words for all its users.
 fn hint_for(error: &MaskError) -> Option<&'static str> {
     let MaskError::Missing { what, .. } = error else { return None };

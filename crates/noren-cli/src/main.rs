@@ -10,11 +10,14 @@ mod explain;
 mod failure;
 mod flow;
 mod infer;
+mod model;
 mod output;
 mod plan;
 mod show;
 mod target;
 mod tensors;
+mod text;
+mod train;
 mod verify;
 
 use crate::failure::{Failure, Result};
@@ -50,8 +53,14 @@ Examples:
   noren diff 'causal & window(left=3)' 'sliding(4)'
   noren check mask.npy -d kind=causal
   noren flow 'sliding(1024)' causal --layers 32 --len 131072 --token 131071
+  noren run
+  noren run 'Mail ann@x.example or call 030 1234567' --hide email,phone -o picture.svg
   noren attend
   noren attend qkv.safetensors --mask 'causal & padding' --lengths 5,3 -o out.safetensors
+  noren run --model llama --input tokens.safetensors --generate 12 -o out.safetensors
+  noren embed --model all-MiniLM-L6-v2 lines.txt -o vectors.npy
+  noren inspect --model gemma2
+  noren train --data book.txt --objective clm --config config.json -o model
   noren bench --quick
 
 Masks are put in quotes, because the shell has its own meaning for & | ! and parentheses.
@@ -78,6 +87,16 @@ enum Command {
     Verify(verify::VerifyArgs),
     /// Compute masked attention over tensors in a file, or over an example that comes with this program
     Attend(attend::AttendArgs),
+    /// Run a model over a text, the whole way from tokens to what comes out and what is hidden; or over tokens in a file
+    Run(model::run::RunArgs),
+    /// One vector for each line of a text
+    Embed(model::embed::EmbedArgs),
+    /// Continue prompts
+    Generate(model::generate::GenerateArgs),
+    /// Show what each layer of a model may read
+    Inspect(model::inspect::InspectArgs),
+    /// Train a model on a text: the next token, masked tokens, or both
+    Train(train::TrainArgs),
     /// Measure the limits of this machine, and how much of them attention reaches
     Bench(bench::BenchArgs),
     /// Print a completion script for a shell
@@ -125,6 +144,11 @@ fn run(cli: &Cli) -> Result<Verdict> {
         Command::Flow(args) => flow::run(args, &mut screen),
         Command::Verify(args) => verify::run(args, &mut screen),
         Command::Attend(args) => attend::run(args, &mut screen),
+        Command::Run(args) => model::run::run(args, &mut screen),
+        Command::Embed(args) => model::embed::run(args, &mut screen),
+        Command::Generate(args) => model::generate::run(args, &mut screen),
+        Command::Inspect(args) => model::inspect::run(args, &mut screen),
+        Command::Train(args) => train::run(args, &mut screen),
         Command::Bench(args) => bench::run(args, &mut screen),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -1,6 +1,9 @@
 //! The seeds of the fuzz target for safetensors hold what it checks.
 #![allow(unreachable_pub)]
 
+#[path = "../src/arrays.rs"]
+#[allow(dead_code)]
+mod arrays;
 #[path = "../../../fuzz/checks/tensors.rs"]
 mod checks;
 #[path = "../src/failure.rs"]

@@ -1,5 +1,6 @@
 //! [`Keep`]: the cells of a mask as bits, for what looks at masks that somebody else made.
 
+use crate::Error;
 use crate::array::bit_runs;
 use crate::bind::BoundMask;
 use std::ops::Range;
@@ -41,6 +42,24 @@ impl Keep {
             }
         }
         keep
+    }
+
+    /// From the words of all rows: bit `k % 64` of word `k / 64` of its row is key `k`. Bits beyond `kv_len` are not looked at.
+    ///
+    /// # Errors
+    /// Another number of words than `dims` need.
+    pub fn from_words(dims: [usize; 4], mut words: Vec<u64>) -> Result<Self, Error> {
+        let [b, h, q, k] = dims;
+        let per_row = k.div_ceil(64);
+        let expected = [b, h, q, per_row].iter().map(|&n| n as u128).product::<u128>();
+        if expected != words.len() as u128 {
+            let given = words.len();
+            return Err(Error::fact("cells", format!("{dims:?} need {expected} words of 64 keys, got {given}")));
+        }
+        if k % 64 != 0 {
+            words.chunks_mut(per_row).for_each(|row| row[per_row - 1] &= u64::MAX >> (64 - k % 64));
+        }
+        Ok(Keep { dims, words })
     }
 
     /// From cells in row-major order. `cells` must hold as many as `dims` say.
@@ -240,5 +259,8 @@ mod tests {
         let column = Keep::from_fn([1, 1, 3, 1], |[_, _, q, _]| q == 1);
         assert_eq!(column.expand([1, 1, 3, 5]), Keep::from_fn([1, 1, 3, 5], |[_, _, q, _]| q == 1));
         assert_eq!(Keep::from_cells(keep.dims(), keep.cells()), keep);
+        let loose = keep.words.chunks(2).flat_map(|row| [row[0], row[1] | 1 << 63]).collect();
+        assert_eq!(Keep::from_words(keep.dims(), loose), Ok(keep.clone()));
+        assert!(Keep::from_words(keep.dims(), vec![0; 3]).is_err());
     }
 }

@@ -390,5 +390,7 @@ fn divides(step: i64, modulus: u32) -> bool {
 
 /// Whether what a query reads of a grid's line are the keys of its own class between two ends.
 fn lines_are_classes(grid: &Neighborhood, order: &Order, class: Option<u32>) -> bool {
-    class.is_some() && grid.step() == i64::from(order.modulus()) && grid.modulus() == u64::from(order.modulus())
+    // without residues a class may have two groups, before and after the gathered keys
+    let modulus = order.modulus();
+    class.is_some() && modulus > 1 && grid.step() == i64::from(modulus) && grid.modulus() == u64::from(modulus)
 }

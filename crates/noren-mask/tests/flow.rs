@@ -195,3 +195,28 @@ fn a_long_stack_answers_quickly() {
     assert_eq!(ruling.violations[0].reached, n / 2 - 18);
     assert!(cfg!(debug_assertions) || took.as_secs_f64() < 10.0);
 }
+
+#[test]
+fn cuts_are_counted_cell_by_cell() {
+    random::check(300, stacks(24), |(world, stack, finite)| {
+        let fill = if finite { Fill::Finite } else { Fill::Nothing };
+        let flow = Flow::of_stack(&stack, &world.shape, &world.facts, fill).expect("it binds");
+        // Cells are counted in every pattern of heads; one head has one.
+        if world.shape.head_count() > 1 {
+            return;
+        }
+        let n = world.shape.kv_len() as u32;
+        let (sources, targets) = (IntervalSet::from(0..n.div_ceil(3)), IntervalSet::from(n / 2..n));
+        let (reach, back) = (flow.reach(0, &sources), flow.back(0, &targets));
+        let cuts = flow.cuts(0, &sources, &targets);
+        for (l, mask) in stack.iter().enumerate() {
+            let rows = layer(&world, mask, 0, finite);
+            let (from, to) = (&reach[l], &back[stack.len() - l - 1]);
+            let carries = |q: u32, k: u32| q != k && to.contains(q) && from.contains(k) && rows[q as usize][k as usize];
+            let cells = (0..n).map(|q| (0..n).filter(|&k| carries(q, k)).count() as u64).sum::<u64>();
+            let found = cuts.iter().find(|cut| cut.layer == l);
+            assert_eq!(found.map_or(0, |cut| cut.cells), cells, "layer {l} of {stack:?}");
+            assert!(found.is_none_or(|cut| cut.enough == from.intersect(to).is_empty()));
+        }
+    });
+}

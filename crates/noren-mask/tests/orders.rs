@@ -152,3 +152,15 @@ fn ordered_plans_survive_json() {
     let old = old.to_json().unwrap().replace(r#","reorder":"never""#, "");
     assert_eq!(Plan::from_json(&old).unwrap().options().reorder, Reorder::Never);
 }
+
+/// Without residues the keys before and after the gathered ones are two groups, and a row reads of both.
+#[test]
+fn a_grid_beside_gathered_keys_keeps_its_cells() {
+    let mask: Mask = "keys([9, 20, 21]) | neighborhood(grid=[60], size=[4])".parse().unwrap();
+    let bound = mask.bind(&Shape::square(60), &Facts::new()).unwrap();
+    let plan = bound.plan_with(&PlanOptions { reorder: Reorder::Always, block_q: 1, ..PlanOptions::default() });
+    assert!(plan.patterns()[0].key_order().is_some());
+    let expected: u128 =
+        (0..60).flat_map(|q| (0..60).map(move |k| (q, k))).filter(|(q, k)| bound.allowed(0, 0, *q, *k)).count() as u128;
+    assert_eq!(plan.stats().allowed, expected);
+}

@@ -6,6 +6,8 @@
 //! Few queries after many keys (`--n 1 --m 32768`) are a step of decoding: the `n` tokens are taken back, appended to a cache of
 //! the form `--cache contiguous|paged|rotating` (`none` for arrays), planned and computed, all of it timed.
 //!
+//! `--batch B` rows are padded to unequal lengths with `--mask padding`; binding and planning are timed too.
+//!
 //! The last line printed is JSON: `{"base_rss_mb": .., "peak_rss_mb": .., "ms": [..], ...}`; peak memory is that of the
 //! process, `base` what it was before the plan was made and the first run begun.
 
@@ -33,22 +35,31 @@ fn measure<T: Element>() -> Result<(), Failure> {
     let [h, n, d] = [("--h", 16), ("--n", 4096), ("--d", 64)].map(|(name, default)| number(name, default));
     let (kv_heads, m, threads) = (number("--hkv", h), number("--m", n), number("--threads", 2));
     rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?;
-    let [q, k, v] = [(h, n, 1), (kv_heads, m, 2), (kv_heads, m, 3)].map(|(h, n, seed)| normal::<T>(h * n * d, seed));
-    let mut out = vec![T::from_f32(0.0); h * n * d];
+    let batch = number("--batch", 1);
+    let [q, k, v] =
+        [(h, n, 1), (kv_heads, m, 2), (kv_heads, m, 3)].map(|(h, n, seed)| normal::<T>(batch * h * n * d, seed));
+    let mut out = vec![T::from_f32(0.0); batch * h * n * d];
     let base = peak_rss_mb();
 
-    let (mask, facts) = mask(&text("--mask").unwrap_or("full".into()), h, m)?;
-    let shape = Shape::cached(m - n, n).heads(h).kv_heads(kv_heads);
+    let (mask, facts) = mask(&text("--mask").unwrap_or("full".into()), h, m, batch)?;
+    let shape = Shape::cached(m - n, n).batch(batch).heads(h).kv_heads(kv_heads);
     let block_q = number("--block", 96) as u32;
     let reorder = match text("--reorder").as_deref() {
         Some("never") => Reorder::Never,
         Some("always") => Reorder::Always,
         _ => Reorder::Auto,
     };
-    let plan = mask.bind(&shape, &facts)?.plan_with(&PlanOptions { block_q, reorder, ..PlanOptions::default() });
+    let planned = || {
+        Ok::<_, Failure>(mask.bind(&shape, &facts)?.plan_with(&PlanOptions {
+            block_q,
+            reorder,
+            ..PlanOptions::default()
+        }))
+    };
+    let plan = planned()?;
     let level = text("--level").map(|name| name.parse()).transpose()?;
     let options = Options { level, threads: Some(threads), ..Options::default() };
-    let [q, k, v] = [(&q, h, n), (&k, kv_heads, m), (&v, kv_heads, m)].map(|(x, h, n)| View::new(x, [1, h, n, d]));
+    let [q, k, v] = [(&q, h, n), (&k, kv_heads, m), (&v, kv_heads, m)].map(|(x, h, n)| View::new(x, [batch, h, n, d]));
     let (k, v) = (k?, v?);
     let inputs = Inputs { q: q?, k, v };
     let form = text("--cache").unwrap_or("contiguous".into());
@@ -56,9 +67,10 @@ fn measure<T: Element>() -> Result<(), Failure> {
     let [last_k, last_v] = [k, v].map(|x| rows(&x, m - n..m));
     let [last_k, last_v] = [last_k, last_v].map(|x| (x, [1, kv_heads, n, d]));
     let both = text("--op").is_some_and(|op| op == "fwdbwd");
-    let dout = normal::<T>(if both { h * n * d } else { 0 }, 4);
-    let mut lse = vec![0.0; h * n];
-    let [mut dq, mut dk, mut dv] = [h * n, kv_heads * m, kv_heads * m].map(|rows| vec![T::from_f32(0.0); rows * d]);
+    let dout = normal::<T>(if both { batch * h * n * d } else { 0 }, 4);
+    let mut lse = vec![0.0; batch * h * n];
+    let [mut dq, mut dk, mut dv] =
+        [h * n, kv_heads * m, kv_heads * m].map(|rows| vec![T::from_f32(0.0); batch * rows * d]);
     let mut once = || -> Result<f64, Failure> {
         if let Some(cache) = &mut cache {
             cache.truncate(0, m - n)?;
@@ -71,14 +83,16 @@ fn measure<T: Element>() -> Result<(), Failure> {
             return Ok(start.elapsed().as_secs_f64() * 1e3);
         }
         let start = Instant::now();
-        let view = ViewMut::new(&mut out, [1, h, n, d])?;
-        attention_into(&inputs, &plan, &options, Outputs { out: view, lse: both.then_some(&mut lse) })?;
+        let fresh = if batch > 1 { Some(planned()?) } else { None };
+        let plan = fresh.as_ref().unwrap_or(&plan);
+        let view = ViewMut::new(&mut out, [batch, h, n, d])?;
+        attention_into(&inputs, plan, &options, Outputs { out: view, lse: both.then_some(&mut lse) })?;
         if both {
-            let (out, dout) = (View::new(&out, [1, h, n, d])?, View::new(&dout, [1, h, n, d])?);
+            let (out, dout) = (View::new(&out, [batch, h, n, d])?, View::new(&dout, [batch, h, n, d])?);
             let [dq, dk, dv] = [(&mut dq, h, n), (&mut dk, kv_heads, m), (&mut dv, kv_heads, m)]
-                .map(|(x, h, n)| ViewMut::new(x, [1, h, n, d]));
+                .map(|(x, h, n)| ViewMut::new(x, [batch, h, n, d]));
             let gradients = GradientsMut::new(dq?, dk?, dv?);
-            attention_backward_into(&inputs, &Saved { out, lse: &lse, dout }, &plan, &options, gradients)?;
+            attention_backward_into(&inputs, &Saved { out, lse: &lse, dout }, plan, &options, gradients)?;
         }
         Ok(start.elapsed().as_secs_f64() * 1e3)
     };
@@ -139,10 +153,12 @@ fn rows<T: Element>(x: &View<'_, T>, rows: std::ops::Range<usize>) -> Vec<T> {
 }
 
 /// The mask in noren's language, and the facts it needs.
-fn mask(name: &str, heads: usize, m: usize) -> Result<(noren_mask::Mask, Facts), Failure> {
+fn mask(name: &str, heads: usize, m: usize, batch: usize) -> Result<(noren_mask::Mask, Facts), Failure> {
     let bounds = [0, 1, 3, 4, 7, 11, 13, 15, 16].map(|share| (share * m / 16) as u64);
     let documents: Vec<u64> = bounds.windows(2).map(|w| w[1] - w[0]).collect();
-    let facts = Facts::new().lengths([m as u64 / 2]).documents(vec![documents]);
+    let unequal = (0..batch).map(|b| (m - (37 * b % 96) * 3 * m / 4 / 96) as u64);
+    let lengths = if batch > 1 { unequal.collect() } else { vec![m as u64 / 2] };
+    let facts = Facts::new().lengths(lengths).documents(vec![documents]);
     let mask = match name {
         "swa256" => "sliding(256)".to_owned(),
         "docs8" => "causal & documents".to_owned(),

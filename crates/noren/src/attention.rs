@@ -124,9 +124,10 @@ fn compute<T: Element>(
         jobs,
         keys: Keys::Given { k: T::rows(inputs.k), v: T::rows(inputs.v) },
         threads: options.threads.unwrap_or(threads).min(threads),
+        stop: options.stop,
     };
     pass.compute_on(level);
-    Ok(())
+    options.finished()
 }
 
 /// Refuses arrays and options that do not fit the shape; returns the shape of the output.

@@ -63,7 +63,8 @@ pub struct Gradients<T = f32> {
 ///
 /// What is promised for the forward pass holds here: hidden queries, keys, values, output gradients and biases, infinities
 /// and NaN included, change no bit; neither do threads, padding, batch mates, or documents packed beside. The gradients of
-/// keys and values that nobody reads, and of queries that read nothing, are 0.
+/// keys and values that nobody reads, and of queries that read nothing, are 0. Where `bf16` is multiplied in pairs, weights and
+/// their gradients are rounded to `bf16`, and bits survive what moves rows and keys by even numbers.
 ///
 /// ```
 /// use noren::{Facts, Inputs, Options, Saved, Shape, View, atoms, attention, attention_backward};
@@ -171,9 +172,10 @@ pub fn attention_backward_into<T: Element>(
         dv: T::shared(dv),
         wanted: Wanted { arrays, sinks },
         threads: options.threads.unwrap_or(threads).min(threads),
+        stop: options.stop,
     };
     pass.compute_on(level);
-    Ok(())
+    options.finished()
 }
 
 /// Refuses what does not fit the plan.

@@ -45,6 +45,10 @@ pub enum Error {
         problem: String,
     },
 
+    /// Somebody set [`Options::stop`](crate::Options::stop).
+    #[error("stopped: what was to be written is unfinished")]
+    Stopped,
+
     /// A cache cannot do what was asked.
     #[error("cache: {problem}")]
     Cache {

@@ -2,6 +2,7 @@
 
 use crate::{Dropout, Error, Level, View};
 use noren_mask::{Score, Shape};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Soft weights below this count as 0: times a weight of the softmax they would leave the range of `f32`.
 pub(crate) const LEAST_WEIGHT: f64 = f64::from_bits((1023 - 100) << 52); // 2^-100
@@ -39,6 +40,9 @@ pub struct Options<'a> {
     pub threads: Option<usize>,
     /// The processor path; see [`Level::choose`] for what happens unless it is given.
     pub level: Option<Level>,
+    /// Ends the call with [`Error::Stopped`] soon after another thread sets it (Ctrl-C, a deadline). What the call was to
+    /// write is then unfinished.
+    pub stop: Option<&'a AtomicBool>,
 }
 
 /// What may be added to scores.
@@ -123,6 +127,16 @@ impl<'a> Options<'a> {
     /// The scale that is used for `head_dim`.
     pub fn scale_for(&self, head_dim: usize) -> f64 {
         self.scale.map_or(1.0 / (head_dim as f64).sqrt(), f64::from)
+    }
+
+    /// Whether somebody asked for the end of the call.
+    pub(crate) fn stopped(&self) -> bool {
+        self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
+    }
+
+    /// [`Error::Stopped`] where somebody asked for the end of the call: its results are unfinished.
+    pub(crate) fn finished(&self) -> Result<(), Error> {
+        if self.stopped() { Err(Error::Stopped) } else { Ok(()) }
     }
 
     /// Refuses options that make no sense for this shape.

@@ -3,7 +3,7 @@
 mod common;
 mod stored;
 
-use common::{Tensors, check_accuracy, difference, inputs, run};
+use common::{Tensors, check_accuracy, check_gradients, difference, inputs, run};
 use noren::reference::{self, Told};
 use noren::{Element, Level, Options, bf16, f16};
 use noren_mask::{Facts, PlanOptions, Reorder, Shape};
@@ -32,6 +32,8 @@ fn check_in<T: Element>() {
         let [q, k, v] = ["q", "k", "v"].map(|name| case.tensors.array(name).cast::<T>());
         case.with_options(|options| {
             check_accuracy(&inputs(&q, &k, &v), &case.plan, options, case.tolerance(), &case.name);
+            let dout = case.tensors.array("dout").cast::<T>();
+            check_gradients(&inputs(&q, &k, &v), &dout.view(), &case.plan, options, 2e-5, &case.name);
         });
     }
 }

@@ -2,9 +2,12 @@
 
 mod common;
 
-use common::{Array, check_accuracy, inputs, plan, run};
-use noren::{Element, Inputs, Level, Options, Outputs, View, ViewMut, attention_into, f16};
-use noren_mask::{Facts, Shape};
+use common::{Array, check_accuracy, check_gradients, inputs, plan, run};
+use noren::{
+    Element, Gradients, Inputs, Level, Options, Outputs, Saved, View, ViewMut, attention, attention_backward,
+    attention_into, f16,
+};
+use noren_mask::{Facts, Plan, Shape};
 
 /// Runs a generic test in both types.
 macro_rules! in_both_types {
@@ -30,7 +33,10 @@ in_both_types!(
     hidden_content_changes_no_bit,
     threads_change_no_bit,
     packing_and_padding_change_no_bit,
-    empty_rows_are_zero
+    empty_rows_are_zero,
+    gradients_are_as_accurate_as_the_type_allows,
+    hidden_content_changes_no_bit_of_a_gradient,
+    threads_change_no_bit_of_a_gradient
 );
 
 fn random<T: Element>(shape: [usize; 4], seed: u64) -> Array<T> {
@@ -186,5 +192,71 @@ fn scores_beyond_the_type_are_computed_in_f32() {
         let got = run(&large, &large, &large, &plan, *level, &Options::default());
         assert_eq!(got.out, [f16::MAX]);
         assert!((got.lse[0] / (65504.0 * 65504.0) - 1.0).abs() < 1e-6, "{} on {level}", got.lse[0]);
+    }
+}
+
+/// The gradients of a pass on a level.
+fn gradients<T: Element>([q, k, v, dout]: [&Array<T>; 4], plan: &Plan, level: Level, threads: usize) -> Gradients<T> {
+    let options = Options { level: Some(level), threads: Some(threads), ..Options::default() };
+    let forward = attention(&inputs(q, k, v), plan, &options).unwrap();
+    let out = View::new(&forward.out, forward.shape).unwrap();
+    let saved = Saved { out, lse: &forward.lse, dout: dout.view() };
+    attention_backward(&inputs(q, k, v), &saved, plan, &options).unwrap()
+}
+
+#[track_caller]
+fn assert_same_gradients<T: Element>(got: &Gradients<T>, expected: &Gradients<T>, what: &str) {
+    let pairs = [(&got.dq, &expected.dq), (&got.dk, &expected.dk), (&got.dv, &expected.dv)];
+    pairs.into_iter().zip(["dq", "dk", "dv"]).for_each(|((a, b), name)| assert_same(a, b, &format!("{name}, {what}")));
+}
+
+fn gradients_are_as_accurate_as_the_type_allows<T: Element>() {
+    let masks =
+        ["causal", "sliding(20)", "full - keys(30..50)", "causal & documents([40, 31, 79])", "queries(..40) | keys(9)"];
+    for (n, mask) in masks.iter().enumerate() {
+        let (head_dim, v_dim) = [(64, 64), (40, 24), (17, 33), (128, 128), (1, 5)][n];
+        let plan = plan(mask, &Shape::square(150).heads(4).kv_heads(2), &Facts::new());
+        let [q, dout] = [(head_dim, 1), (v_dim, 2)].map(|(d, seed)| random::<T>([1, 4, 150, d], seed));
+        let [k, v] = [(head_dim, 3), (v_dim, 4)].map(|(d, seed)| random::<T>([1, 2, 150, d], seed));
+        let options = Options { softcap: (n % 2 == 0).then_some(3.0), ..Options::default() };
+        check_gradients(&inputs(&q, &k, &v), &dout.view(), &plan, &options, 2e-5, mask);
+    }
+}
+
+fn hidden_content_changes_no_bit_of_a_gradient<T: Element>() {
+    let plan = plan(
+        "sliding(20) - keys([7, 64..99]) - queries([5, 100..110])",
+        &Shape::square(150).heads(4).kv_heads(2),
+        &Facts::new(),
+    );
+    let [q, dout] = [1, 2].map(|seed| random::<T>([1, 4, 150, 24], seed));
+    let [k, v] = [3, 4].map(|seed| random::<T>([1, 2, 150, 24], seed));
+    let poisoned = |x: &Array<T>, hidden: &dyn Fn(usize) -> bool, poison: f32| {
+        Array::new(x.shape, |at| if hidden(at[2]) { poison } else { x.view().get(at).to_f32() }).cast::<T>()
+    };
+    let hidden_key = |j: usize| j == 7 || (64..99).contains(&j);
+    // Queries 83..=98 read hidden keys alone.
+    let hidden_query = |i: usize| i == 5 || (100..110).contains(&i) || (83..=98).contains(&i);
+    for level in Level::available() {
+        let clean = gradients([&q, &k, &v, &dout], &plan, *level, 1);
+        let zero = |x: &[T], row: usize| x[row * 24..][..24].iter().all(|x| x.to_f32().to_bits() == 0);
+        assert!(zero(&clean.dk, 7) && zero(&clean.dv, 64) && zero(&clean.dq, 5), "what is hidden has no gradient");
+        for poison in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 6e4] {
+            let [k, v] = [&k, &v].map(|x| poisoned(x, &hidden_key, poison));
+            let [q, dout] = [&q, &dout].map(|x| poisoned(x, &hidden_query, poison));
+            let got = gradients([&q, &k, &v, &dout], &plan, *level, 1);
+            assert_same_gradients(&got, &clean, &format!("{poison} on {level}"));
+        }
+    }
+}
+
+fn threads_change_no_bit_of_a_gradient<T: Element>() {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+    let plan = plan("causal", &Shape::square(300).batch(2).heads(4), &Facts::new());
+    let [q, k, v, dout] = [1, 2, 3, 4].map(|seed| random::<T>([2, 4, 300, 64], seed));
+    for level in Level::available() {
+        let one = gradients([&q, &k, &v, &dout], &plan, *level, 1);
+        let many = pool.install(|| gradients([&q, &k, &v, &dout], &plan, *level, 3));
+        assert_same_gradients(&many, &one, &format!("on {level}"));
     }
 }

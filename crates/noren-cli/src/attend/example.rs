@@ -170,7 +170,8 @@ impl Example<'_> {
             paint(STRONG, "attention"),
             paint(DIM, "percent of each query's attention (down), by key (across)")
         ))?;
-        let heat = Heat { tokens: &sentence.tokens, probabilities, color: screen.color, width: screen.width };
+        let (color, width) = (screen.color, screen.width);
+        let heat = Heat { tokens: &sentence.tokens, probabilities, allowed: None, color, width };
         for line in heat.lines() {
             screen.line(line)?;
         }

@@ -18,6 +18,8 @@ pub(crate) struct Heat<'a> {
     pub(crate) tokens: &'a [String],
     /// `[tokens, keys]`: how much of each query's attention goes to each key; keys beyond the tokens are padding.
     pub(crate) probabilities: Vec<Vec<f32>>,
+    /// `[tokens, tokens]`, where it is known: cells that nothing allows stay blank.
+    pub(crate) allowed: Option<&'a [Vec<bool>]>,
     /// True where colour reaches the reader.
     pub(crate) color: bool,
     /// Columns there are.
@@ -32,8 +34,11 @@ impl Heat<'_> {
         let room = self.width.saturating_sub(label + 2 + WORDS);
         let cell = (room / self.tokens.len().max(1)).clamp(2, 6);
         let mut lines = vec![self.header(label, cell)];
-        for (token, row) in self.tokens.iter().zip(&self.probabilities) {
-            let cells: String = row[..self.tokens.len()].iter().map(|p| self.cell(*p, cell)).collect();
+        for (query, (token, row)) in self.tokens.iter().zip(&self.probabilities).enumerate() {
+            let denied = |key: usize| self.allowed.is_some_and(|allowed| !allowed[query][key]);
+            let cells: String = (0..self.tokens.len())
+                .map(|key| if denied(key) { " ".repeat(cell) } else { self.cell(row[key], cell) })
+                .collect();
             lines.push(format!("{:>label$}  {cells}  {}", cut(token, label), self.words(row)));
         }
         lines

@@ -1,11 +1,11 @@
 //! `noren attend`: masked attention over tensors in a file, or over the example that comes with the program.
 
 mod example;
-mod heat;
+pub(crate) mod heat;
 mod inputs;
 mod job;
 mod minimap;
-mod report;
+pub(crate) mod report;
 mod verify;
 
 use crate::Verdict;

@@ -53,7 +53,7 @@ pub(crate) fn diagnose(patient: &Patient) -> Result<Report, Error> {
     if patient.context.kind.is_none() && !report.sick() {
         report.near = case.neighbours(&verdict.keep);
     }
-    case.describe(&mut report);
+    case.describe(&mut report, verdict.intent.as_ref());
     rank(&mut report.findings);
     Ok(report)
 }
@@ -575,9 +575,26 @@ impl<'a> Case<'a> {
         Some(Finding::of("memory_quadratic", Certainty::Certain, text).severity(Severity::Note))
     }
 
-    fn describe(&self, report: &mut Report) {
+    /// `keep` with the rule's own rows where queries are padding: what they read says nothing of the mask.
+    fn as_ruled(&self, keep: &Keep, intent: Option<&Intent>) -> Keep {
+        let mut ruled = keep.clone();
+        let [batch, heads, q_len, kv_len] = keep.dims();
+        let Some(intent) = intent.filter(|i| i.q_valid.is_some() && (i.q_len, i.kv_len) == (q_len, kv_len)) else {
+            return ruled;
+        };
+        for b in 0..batch {
+            for i in (0..q_len).filter(|&i| !intent.cares(b, i)) {
+                for h in 0..heads {
+                    intent.fill(b, i, ruled.row_mut(b, h, i));
+                }
+            }
+        }
+        ruled
+    }
+
+    fn describe(&self, report: &mut Report, intent: Option<&Intent>) {
         let Some(given) = &report.given else { return };
-        let found = recognise(given);
+        let found = recognise(&self.as_ruled(given, intent));
         let what = found.expression();
         report.description = format!(
             "{} {:?}, {}: {}{}",
@@ -591,7 +608,7 @@ impl<'a> Case<'a> {
         if let Some(fixed) =
             report.fixed.as_ref().filter(|_| report.findings.iter().any(|f| f.severity > Severity::Note))
         {
-            let repair = recognise(fixed).expression();
+            let repair = recognise(&self.as_ruled(fixed, intent)).expression();
             report
                 .findings
                 .iter_mut()

@@ -76,7 +76,7 @@ impl Finding {
 pub struct Report {
     /// What the mask is, in words: "causal with left padding [3, 0], window 4".
     pub description: String,
-    /// The smallest expression found for the cells, exact or with exceptions.
+    /// The smallest expression found for the cells, exact or with exceptions. What padding queries read is left out.
     pub expression: Option<String>,
     /// What is wrong, the worst first; notes last.
     pub findings: Vec<Finding>,

@@ -198,17 +198,17 @@ impl Flow {
         let reach = self.reach(batch, sources);
         let back = self.back(batch, targets);
         let depth = self.depth();
-        (0..depth)
-            .map(|layer| {
-                let (from, to) = (&reach[layer], &back[depth - layer - 1]);
-                Cut {
-                    layer,
-                    cells: self.layers[self.which[layer]].cells(batch, from, to),
-                    enough: from.intersect(to).is_empty(),
-                }
-            })
-            .filter(|cut| cut.cells > 0)
-            .collect()
+        let sets = |layer: usize| (self.which[layer], &reach[layer], &back[depth - layer - 1]);
+        let mut cuts: Vec<Cut> = Vec::with_capacity(depth);
+        for layer in 0..depth {
+            let (which, from, to) = sets(layer);
+            // Once nothing grows any more, layers with the same mask carry the same.
+            let known = cuts.iter().rev().find(|cut| sets(cut.layer) == (which, from, to)).map(|cut| cut.cells);
+            let cells = known.unwrap_or_else(|| self.layers[which].cells(batch, from, to));
+            cuts.push(Cut { layer, cells, enough: from.intersect(to).is_empty() });
+        }
+        cuts.retain(|cut| cut.cells > 0);
+        cuts
     }
 
     /// Who knows of whom after all layers: cell (output, source), by Boolean products of bit matrices. It takes

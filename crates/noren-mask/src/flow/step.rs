@@ -87,12 +87,19 @@ impl Layer {
         let n = self.plan.shape().kv_len() as u32;
         let (patterns, offset) = self.patterns(batch);
         let bits = as_bits(from, n);
+        let both = from.intersect(to);
         let mut total = 0;
         let mut words = Vec::new();
         for pattern in patterns {
             let plan = &self.plan.patterns()[pattern];
             for tile in plan.tiles().filter(|t| to.meets(t.start + offset, t.end + offset)) {
                 for span in tile.spans.iter().filter(|s| from.meets(s.start, s.end)) {
+                    if span.kind == Kind::Full {
+                        let (first, last) = (tile.start + offset, tile.end + offset);
+                        let own = size(&both, first.max(span.start), last.min(span.end));
+                        total += size(to, first, last) * size(from, span.start, span.end) - own;
+                        continue;
+                    }
                     let wide = (span.end - span.start).div_ceil(64) as usize;
                     fill(plan, tile, span.start..span.end, &mut words);
                     for (row, cells) in (tile.start..).zip(words.chunks(wide)).filter(|(r, _)| to.contains(r + offset))
@@ -107,11 +114,10 @@ impl Layer {
                     }
                 }
             }
-            let readers: u64 = self.empty[pattern]
-                .iter()
-                .map(|i| to.within(i.start + offset, i.end + offset).map(|i| u64::from(i.len())).sum::<u64>())
-                .sum();
-            total += readers * from.count();
+            for rows in self.empty[pattern].iter() {
+                let (first, last) = (rows.start + offset, rows.end + offset);
+                total += size(to, first, last) * from.count() - size(&both, first, last);
+            }
         }
         total
     }
@@ -135,6 +141,11 @@ impl Layer {
             }
         }
     }
+}
+
+/// Number of tokens of `set` in `start..end`, which may be empty.
+fn size(set: &IntervalSet, start: u32, end: u32) -> u64 {
+    if start >= end { 0 } else { set.within(start, end).map(|i| u64::from(i.len())).sum() }
 }
 
 /// The cells of a tile's rows over `keys`.

@@ -269,8 +269,9 @@ impl<T: Element> KvCache<T> {
             jobs,
             keys: Keys::Stored(stored.collect()),
             threads: options.threads.unwrap_or(threads).min(threads),
+            stop: options.stop,
         };
         pass.compute_on(self.level);
-        Ok(())
+        options.finished()
     }
 }

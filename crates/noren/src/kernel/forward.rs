@@ -16,7 +16,7 @@ use crate::{Dtype, Level};
 use noren_mask::{Kind, PatternPlan, Plan, Tile};
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A job costs this many cells more than it computes: its queries, its sums, its mask.
@@ -192,6 +192,8 @@ pub(crate) struct Forward<'a> {
     pub(crate) jobs: Jobs,
     pub(crate) keys: Keys<'a>,
     pub(crate) threads: usize,
+    /// Set when nobody wants the result any more.
+    pub(crate) stop: Option<&'a AtomicBool>,
 }
 
 /// Keys and values of a call.
@@ -274,6 +276,9 @@ impl<'a> Forward<'a> {
     fn work<S: Simd, P: Product>(&self, s: S, queue: &Queue<S, P>) {
         let mut scratch: Option<Scratch<S>> = None;
         while let Some(step) = queue.steps.get(queue.next.fetch_add(1, Ordering::Relaxed)) {
+            if self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+                return;
+            }
             match *step {
                 // a unit whose jobs others have done already needs no keys
                 Step::Pack(unit) if queue.shared[unit].jobs_left.load(Ordering::Acquire) == 0 => {}

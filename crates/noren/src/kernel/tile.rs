@@ -130,6 +130,14 @@ struct RowState<'a, S: Simd> {
     acc: &'a mut [S::V],
 }
 
+/// `to = from * factor`; a loop, because an iterator's `for_each` is compiled apart, without the path's vectors.
+#[inline(always)]
+fn multiply(from: &[f32], factor: f32, to: &mut [f32]) {
+    for (to, x) in to.iter_mut().zip(from) {
+        *to = x * factor;
+    }
+}
+
 impl<S: Simd> RowState<'_, S> {
     /// Hides what `word` does not allow, and raises the maximum to the scores'.
     #[inline(always)]
@@ -230,14 +238,17 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
             let from = self.context.row(self.place(r, 0));
             let to = &mut self.scratch.queries[r * words..][..words];
             match self.context.q.row(from) {
-                Some(row) if P::TERMS == 1 => to.iter_mut().zip(row).for_each(|(to, x)| *to = x * factor),
+                Some(row) if P::TERMS == 1 => multiply(row, factor, to),
                 _ => {
                     let query = &mut self.scratch.query[..];
                     self.context.q.copy_row(from, 0, query);
                     match P::TERMS {
-                        1 => to.iter_mut().zip(query).for_each(|(to, x)| *to = *x * factor),
-                        _ => (to.iter_mut().zip(query.chunks(2)))
-                            .for_each(|(to, pair)| *to = pair_up(pair[0], pair.get(1).copied().unwrap_or(0.0))),
+                        1 => multiply(query, factor, to),
+                        _ => {
+                            for (to, pair) in to.iter_mut().zip(query.chunks(2)) {
+                                *to = pair_up(pair[0], pair.get(1).copied().unwrap_or(0.0));
+                            }
+                        }
                     }
                 }
             }
@@ -411,8 +422,9 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         let keys = self.modify(s, r, at, key, groups.clone());
         let modifiers = &self.context.modifiers;
         let vectors = at + groups.start * P::TERMS..at + groups.end * P::TERMS;
-        let place = self.place(r, key);
         let width = self.source.v_width() / S::LANES;
+        // Where no modifier asks, the divisions that find the row's place are saved.
+        let place = (modifiers.soften() || modifiers.dropout.is_some()).then(|| self.place(r, key));
         let scratch = &mut *self.scratch;
         let bits = scratch.words[r];
         let mut row = RowState {
@@ -423,7 +435,7 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         };
         let scores = &mut scratch.scores[vectors.clone()];
         let word = masked.then(|| bits >> (groups.start * group::<S, P>()));
-        if modifiers.soften() {
+        if let Some(place) = place.filter(|_| modifiers.soften()) {
             row.rise(s, word, scores);
             let maximum = s.splat(*row.maximum);
             scores.iter_mut().for_each(|x| *x = exp2_minus(s, *x, maximum));
@@ -452,7 +464,7 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
             let sum = rounded.fold(scratch.rounded[r], |sum, [low, high]| s.add(sum, s.add(low, high)));
             scratch.rounded[r] = sum;
         }
-        if let Some(dropout) = modifiers.dropout {
+        if let (Some(dropout), Some(place)) = (modifiers.dropout, place) {
             let first = Place { key: key + groups.start * group::<S, P>(), ..place };
             dropout.apply(s, first, modifiers.order(first), &mut scratch.scores[vectors]);
         }

@@ -2,7 +2,7 @@
 #![allow(dead_code, unreachable_pub)] // each test file uses its part
 
 use noren::reference::{self, Cells};
-use noren::{Attention, Element, Inputs, Level, Options, View, attention};
+use noren::{Attention, Element, Inputs, Level, Options, Saved, View, attention, attention_backward};
 use noren_mask::{Facts, Mask, Plan, Shape, Spec};
 use std::path::PathBuf;
 
@@ -108,6 +108,13 @@ pub fn difference<T: Element>(got: &[T], expected: &[f64]) -> f64 {
     worst
 }
 
+/// The root of the mean squared difference, in units of the largest expected value.
+pub fn spread<T: Element>(got: &[T], expected: &[f64]) -> f64 {
+    let largest = expected.iter().fold(1e-30, |a: f64, x| a.max(x.abs()));
+    let squares = got.iter().zip(expected).map(|(g, e)| ((f64::from(g.to_f32()) - e) / largest).powi(2));
+    (squares.sum::<f64>() / expected.len().max(1) as f64).sqrt()
+}
+
 /// The output of the textbook formula computed in the type of the arrays, as a library of few ideas does it: scores and
 /// probabilities are arrays of that type, so both are rounded; sums are `f32`.
 pub fn textbook<T: Element>(inputs: &Inputs<'_, T>, cells: &impl Cells, options: &Options<'_>) -> Vec<T> {
@@ -125,6 +132,87 @@ pub fn textbook<T: Element>(inputs: &Inputs<'_, T>, cells: &impl Cells, options:
         out.extend((0..v_dim).map(|d| T::from_f32(visible().map(|(j, p)| p * value(j, d)).sum())));
     }
     out
+}
+
+/// The gradients of queries, keys and values as the same library computes them: probabilities, their gradients and those of
+/// scores are arrays of the type.
+pub fn textbook_backward<T: Element>(
+    inputs: &Inputs<'_, T>,
+    dout: &View<'_, T>,
+    cells: &impl Cells,
+    options: &Options<'_>,
+) -> [Vec<T>; 3] {
+    let ([batch, heads, q_len, head_dim], [_, kv_heads, kv_len, v_dim]) = (inputs.q.shape(), inputs.v.shape());
+    let round = |x: f64| f64::from(T::from_f32(x as f32).to_f32());
+    let dot = |n: usize, a: &dyn Fn(usize) -> T, b: &dyn Fn(usize) -> T| -> f64 {
+        (0..n).map(|d| f64::from(a(d).to_f32()) * f64::from(b(d).to_f32())).sum()
+    };
+    let scale = options.scale.map_or((head_dim as f64).sqrt().recip(), f64::from);
+    let mut dq = vec![0.0; batch * heads * q_len * head_dim];
+    let mut dk = vec![0.0; batch * kv_heads * kv_len * head_dim];
+    let mut dv = vec![0.0; batch * kv_heads * kv_len * v_dim];
+    for (b, h, i) in (0..batch * heads * q_len).map(|n| (n / q_len / heads, n / q_len % heads, n % q_len)) {
+        let g = h * kv_heads / heads;
+        let row = reference::row(inputs, cells, options, [b, h, i]);
+        let read: Vec<(usize, f64)> =
+            (0..kv_len).map(|j| (j, round(row.weights[j]))).filter(|(_, p)| *p != 0.0).collect();
+        let out: Vec<T> = (0..v_dim)
+            .map(|d| read.iter().map(|(j, p)| p * f64::from(inputs.v.get([b, g, *j, d]).to_f32())).sum::<f64>())
+            .map(|sum| T::from_f32(sum as f32))
+            .collect();
+        let delta = dot(v_dim, &|d| out[d], &|d| dout.get([b, h, i, d]));
+        for (j, p) in read {
+            let dp = round(dot(v_dim, &|d| inputs.v.get([b, g, j, d]), &|d| dout.get([b, h, i, d])));
+            let slope = options.softcap.map_or(1.0, |cap| {
+                let score = scale * dot(head_dim, &|d| inputs.q.get([b, h, i, d]), &|d| inputs.k.get([b, g, j, d]));
+                1.0 - (score / f64::from(cap)).tanh().powi(2)
+            });
+            let ds = round(slope * p * (dp - delta)) * scale;
+            let (query, key) = (((b * heads + h) * q_len + i) * head_dim, (b * kv_heads + g) * kv_len + j);
+            for d in 0..head_dim {
+                dq[query + d] += ds * f64::from(inputs.k.get([b, g, j, d]).to_f32());
+                dk[key * head_dim + d] += ds * f64::from(inputs.q.get([b, h, i, d]).to_f32());
+            }
+            (0..v_dim).for_each(|d| dv[key * v_dim + d] += p * f64::from(dout.get([b, h, i, d]).to_f32()));
+        }
+    }
+    [dq, dk, dv].map(|x| x.into_iter().map(|x| T::from_f32(x as f32)).collect())
+}
+
+/// Holds the gradients of every level to the same rule as [`check_accuracy`] does the output.
+#[track_caller]
+pub fn check_gradients<T: Element>(
+    inputs: &Inputs<'_, T>,
+    dout: &View<'_, T>,
+    plan: &Plan,
+    options: &Options<'_>,
+    f32: f64,
+    what: &str,
+) {
+    let expected = reference::backward(inputs, dout, plan, options).unwrap();
+    let expected = [("dq", expected.dq), ("dk", expected.dk), ("dv", expected.dv)];
+    let textbook = textbook_backward(inputs, dout, plan, options);
+    for level in Level::available() {
+        let options = Options { level: Some(*level), ..options.clone() };
+        let forward = attention(inputs, plan, &options).unwrap();
+        let out = View::new(&forward.out, forward.shape).unwrap();
+        let saved = Saved { out, lse: &forward.lse, dout: *dout };
+        let got = attention_backward(inputs, &saved, plan, &options).unwrap();
+        for (got, ((name, expected), textbook)) in [got.dq, got.dk, got.dv].iter().zip(expected.iter().zip(&textbook)) {
+            // Both largest errors are a chance of rounding where both round as often: half again is luck.
+            for (error, luck, of) in
+                [(spread as fn(&[T], &[f64]) -> f64, 1.0, "on average"), (difference, 1.5, "at most")]
+            {
+                let allowed = 1.1 * luck * error(textbook, expected) + f32;
+                let got = error(got, expected);
+                assert!(
+                    got <= allowed,
+                    "{what} in {} on {level}: {name} off by {got:.2e} of the largest value {of}, {allowed:.2e} is allowed",
+                    T::DTYPE
+                );
+            }
+        }
+    }
 }
 
 /// Holds every level to the accuracy asked of a narrow type: against the `f64` reference of the same, already rounded

@@ -103,7 +103,16 @@ impl Scene {
         bias.extend(self.alibi.clone().map(Bias::Alibi));
         let soft = self.soft.as_ref().map(Array::view);
         let (scale, softcap, sinks) = (self.scale, self.softcap, self.sinks.as_deref());
-        f(&Options { scale, softcap, bias, soft, sinks, dropout: self.dropout, threads: None, level: Some(level) })
+        f(&Options {
+            scale,
+            softcap,
+            bias,
+            soft,
+            sinks,
+            dropout: self.dropout,
+            level: Some(level),
+            ..Options::default()
+        })
     }
 
     /// The gradients of `sum(out * dout)`, from the forward pass on the same level.

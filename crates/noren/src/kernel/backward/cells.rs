@@ -2,17 +2,17 @@
 
 use super::super::blocks::{Cells, KeyBlock, fill_words};
 use super::super::exp::{exp2_minus, tanh};
-use super::super::micro::{self, BLOCK, Single, WIDE};
+use super::super::micro::{self, BLOCK, Product, Single, WIDE};
 use super::super::scores::Place;
 use super::super::simd::{Simd, floats, floats_mut, zeroed};
-use super::keys::Keys;
+use super::keys::{Keys, words};
 use super::queries::Queries;
-use super::{Context, Widths, pieces};
+use super::{Context, Widths, of_pairs, pieces};
 use crate::options::LOWEST_SCORE;
 use std::f64::consts::LOG2_E;
 use std::ops::Range;
 
-/// Rows whose cells are made before their products: all tables of a phase share the nearest caches.
+/// Rows whose cells are made before their products, or one more: all tables of a phase share the nearest caches.
 pub(super) const PHASE: usize = 48;
 
 /// What the cells' gradients are of.
@@ -28,12 +28,15 @@ pub(super) enum Of {
 
 /// A phase's cells, `[PHASE][WIDE]`; what is outside the block's lane groups is left over from earlier blocks.
 pub(super) struct Tables<S: Simd> {
-    /// Scores, then weights after dropout, both but for the rows' factors, which [`Queries::dout`] has.
+    /// Scores, then weights after dropout, both but for the rows' factors, which [`Queries::dout`] has (where products are of
+    /// pairs, weights have them).
     pub(super) weights: Vec<S::V>,
     /// Products of `dout` and values, then the gradients.
     pub(super) grads: Vec<S::V>,
     /// The softcap's derivatives, where there is one.
     slopes: Vec<S::V>,
+    /// Pairs of neighbouring rows of one of the tables.
+    pub(super) pairs: Vec<S::V>,
 }
 
 /// A block of keys that a part of the rows reads.
@@ -49,8 +52,20 @@ pub(super) struct Block {
 
 impl<S: Simd> Tables<S> {
     pub(super) fn new() -> Self {
-        let table = || zeroed(PHASE * WIDE / S::LANES);
-        Tables { weights: table(), grads: table(), slopes: table() }
+        let table = || zeroed((PHASE + 1) * WIDE / S::LANES);
+        let pairs = if of_pairs::<S>() { (PHASE / 2 + 1) * WIDE / S::LANES } else { 0 };
+        Tables { weights: table(), grads: table(), slopes: table(), pairs: zeroed(pairs) }
+    }
+
+    /// Turns the gradients of `rows` rows against `groups` lane groups into pairs of neighbouring keys, where they are.
+    #[inline(always)]
+    pub(super) fn pair_keys(&mut self, s: S, rows: usize, groups: usize) {
+        for row in self.grads.chunks_exact_mut(WIDE / S::LANES).take(rows) {
+            for pair in 0..groups.div_ceil(2) {
+                let second = if 2 * pair + 1 < groups { row[2 * pair + 1] } else { s.splat(0.0) };
+                row[pair] = s.pair_neighbours(row[2 * pair], second);
+            }
+        }
     }
 }
 
@@ -102,6 +117,31 @@ pub(super) struct Maker<'a, 'b, S: Simd> {
     pub(super) tables: &'a mut Tables<S>,
 }
 
+/// Rows of a part and the lane groups of a block, `words` words each.
+struct Operands<'a, S: Simd> {
+    left: &'a [S::V],
+    right: &'a [S::V],
+    words: usize,
+}
+
+impl<S: Simd> Operands<'_, S> {
+    /// Their products, for what is needed of rows `rows`.
+    #[inline(always)]
+    fn multiply<P: Product>(self, s: S, queries: &Queries<S>, block: &Block, rows: Range<usize>, into: &mut [S::V]) {
+        let Operands { left, right, words } = self;
+        for tile in rows.clone().step_by(S::ROWS).map(|from| from..rows.end.min(from + S::ROWS)) {
+            let needed = needed(&queries.words[tile.clone()], block.masked, block.groups.len() * S::LANES);
+            let groups = needed.start / S::LANES..needed.end.div_ceil(S::LANES);
+            if !groups.is_empty() {
+                let into = &mut into[(tile.start - rows.start) * (WIDE / S::LANES) + groups.start..];
+                let left = &floats(left)[tile.start * words..];
+                let right = &right[groups.start * words..];
+                micro::scores::<S, P>(s, tile.len(), left, right, words, groups.len(), into);
+            }
+        }
+    }
+}
+
 impl<S: Simd> Maker<'_, '_, S> {
     /// Makes the cells of rows `rows`, counted in the part.
     #[inline(always)]
@@ -135,29 +175,17 @@ impl<S: Simd> Maker<'_, '_, S> {
         let Widths { k, v } = self.context.widths::<S>();
         let first = block.groups.start - self.keys.first / S::LANES;
         let (queries, keys, tables) = (self.queries, self.keys, &mut *self.tables);
-        let operands = [
-            (floats(&queries.q), &keys.across, k, &mut tables.weights),
-            (floats(&queries.dout), &keys.values_across, v, &mut tables.grads),
-        ];
-        for (left, right, width, table) in operands {
-            for tile in rows.clone().step_by(S::ROWS).map(|from| from..rows.end.min(from + S::ROWS)) {
-                let needed = needed(&queries.words[tile.clone()], block.masked, block.groups.len() * S::LANES);
-                let groups = needed.start / S::LANES..needed.end.div_ceil(S::LANES);
-                if groups.is_empty() {
-                    continue;
-                }
-                let table = &mut table[(tile.start - rows.start) * (WIDE / S::LANES) + groups.start..];
-                let right = &right[(first + groups.start) * width..];
-                micro::scores::<S, Single>(
-                    s,
-                    tile.len(),
-                    &left[tile.start * width..],
-                    right,
-                    width,
-                    groups.len(),
-                    table,
-                );
-            }
+        if of_pairs::<S>() {
+            let (of_rows, of_keys, [k, v]) = (&queries.pairs, &keys.pairs, [k, v].map(words::<S>));
+            let scores = Operands { left: &of_rows.q, right: &of_keys.across[first * k..], words: k };
+            scores.multiply::<S::Product>(s, queries, block, rows.clone(), &mut tables.weights);
+            let grads = Operands { left: &of_rows.dout, right: &of_keys.values_across[first * v..], words: v };
+            grads.multiply::<S::Product>(s, queries, block, rows, &mut tables.grads);
+        } else {
+            let scores = Operands { left: &queries.q, right: &keys.across[first * k..], words: k };
+            scores.multiply::<Single>(s, queries, block, rows.clone(), &mut tables.weights);
+            let grads = Operands { left: &queries.dout, right: &keys.values_across[first * v..], words: v };
+            grads.multiply::<Single>(s, queries, block, rows, &mut tables.grads);
         }
     }
 
@@ -173,6 +201,10 @@ impl<S: Simd> Maker<'_, '_, S> {
         let tables = &mut *self.tables;
         let (scores, slopes) = (&mut tables.weights[slot.clone()], &mut tables.slopes[slot.clone()]);
         let mut top = queries.tops[r];
+        if of_pairs::<S>() {
+            let factor = s.splat(modifiers.query_factor);
+            scores[groups.clone()].iter_mut().for_each(|x| *x = s.mul(*x, factor));
+        }
         if queries.careful && queries.careful_rows[r] {
             let mut precise = [0.0; WIDE];
             careful_scores(context, self.keys, place, &mut precise[..keys], floats_mut(slopes));
@@ -190,7 +222,8 @@ impl<S: Simd> Maker<'_, '_, S> {
             modifiers.add_bias(s, place, keys, scores);
         }
         let word = queries.words[r] >> (groups.start * S::LANES);
-        let row = RowCells { word: block.masked.then_some(word), top: s.splat(top), delta: s.splat(queries.deltas[r]) };
+        let [top, delta, factor] = [top, queries.deltas[r], queries.factors[r]].map(|x| s.splat(x));
+        let row = RowCells { word: block.masked.then_some(word), top, delta, factor };
         let grads = &mut tables.grads[slot][groups.clone()];
         if modifiers.softcap.is_some() || modifiers.soften() || modifiers.dropout.is_some() {
             let (mut soft, mut kept) = ([1.0; WIDE], [s.splat(1.0); BLOCK]);
@@ -201,7 +234,7 @@ impl<S: Simd> Maker<'_, '_, S> {
             }
             let with_slope = of == Of::Products && modifiers.softcap.is_some();
             for (i, group) in groups.enumerate() {
-                let plain = exp2_minus(s, scores[group], row.top);
+                let plain = row.weight(s, scores[group]);
                 let p = s.mul(plain, s.load(&soft[group * S::LANES..]));
                 let difference = s.sub(s.mul(grads[i], kept[i]), row.delta);
                 let mut g = s.mul(if of == Of::Soft { plain } else { p }, difference);
@@ -232,7 +265,8 @@ impl<S: Simd> Maker<'_, '_, S> {
     fn clear_lone(&mut self, block: &Block, r: usize, slot: usize) {
         let Maker { context, queries, .. } = self;
         let at = queries.words[r].trailing_zeros() as usize;
-        let weight = floats(&self.tables.weights[slot..])[at] * queries.factors[r];
+        let factor = if of_pairs::<S>() { 1.0 } else { queries.factors[r] };
+        let weight = floats(&self.tables.weights[slot..])[at] * factor;
         if weight < 0.99 || context.modifiers.sinks.is_some() || context.modifiers.soften() {
             return;
         }
@@ -258,9 +292,17 @@ struct RowCells<S: Simd> {
     word: Option<u64>,
     top: S::V,
     delta: S::V,
+    factor: S::V,
 }
 
 impl<S: Simd> RowCells<S> {
+    /// The weight of a score, with the row's factor where [`Queries::dout`] is without.
+    #[inline(always)]
+    fn weight(&self, s: S, score: S::V) -> S::V {
+        let power = exp2_minus(s, score, self.top);
+        if of_pairs::<S>() { s.mul(power, self.factor) } else { power }
+    }
+
     /// Weights and gradients of lane group `i`, 0 where they are hidden.
     #[inline(always)]
     fn keep(&self, s: S, i: usize, p: S::V, g: S::V) -> (S::V, S::V) {
@@ -276,7 +318,7 @@ impl<S: Simd> RowCells<S> {
     #[inline(always)]
     fn weigh(&self, s: S, scores: &mut [S::V], grads: &mut [S::V]) {
         for (i, (x, grad)) in scores.iter_mut().zip(grads).enumerate() {
-            let p = exp2_minus(s, *x, self.top);
+            let p = self.weight(s, *x);
             let g = s.mul(p, s.sub(*grad, self.delta));
             (*x, *grad) = self.keep(s, i, p, g);
         }

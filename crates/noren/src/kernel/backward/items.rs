@@ -9,10 +9,10 @@ use super::super::blocks::KeyBlocks;
 use super::super::micro::{self, BLOCK, Single, WIDE};
 use super::super::simd::{Kernel, Simd, floats, floats_mut, zeroed};
 use super::cells::{Block, Maker, Of, PHASE, Tables, needed, prepare};
-use super::keys::Keys;
-use super::micro::{add_cell, gather};
+use super::keys::{Keys, pair_rows};
+use super::micro::{add_cell, add_pair, gather};
 use super::queries::{Queries, ROWS};
-use super::{Backward, Widths, on_threads, pieces};
+use super::{Backward, Widths, even_pieces, of_pairs, on_threads, pieces};
 use noren_mask::{PatternPlan, TileSpan};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -50,7 +50,7 @@ impl Pattern {
             next = tile.end;
             let first = parts.len();
             let rows = tile.start as usize..tile.end as usize;
-            parts.extend(pieces(rows, ROWS).map(|rows| Part { tile: index, rows }));
+            parts.extend(even_pieces(rows, ROWS).map(|rows| Part { tile: index, rows }));
             for span in tile.spans {
                 for reach in &mut reach[span.start as usize / keys..=(span.end as usize - 1) / keys] {
                     let from = if reach.end == 0 { first } else { reach.start };
@@ -98,7 +98,7 @@ struct Queue {
     through: Vec<AtomicU32>,
     /// The first entry of `through` for each `[batch, head]`.
     first: Vec<usize>,
-    /// Set when a thread panics, which others would wait for.
+    /// Set when a thread panics, which others would wait for, or the call is stopped.
     given_up: AtomicBool,
     keys: usize,
 }
@@ -139,6 +139,9 @@ pub(super) fn run<S: Simd>(s: S, work: &Backward<'_>, threads: usize) {
         let mut scratch = Scratch::<S>::new(keys.min(shape.kv_len().next_multiple_of(S::LANES)), context.widths::<S>());
         while let Some(item) = queue.items.get(queue.next.fetch_add(1, Ordering::Relaxed)) {
             s.run(Item { work, queue: &queue, item: *item, scratch: &mut scratch });
+            if work.stopped() {
+                queue.given_up.store(true, Ordering::Relaxed);
+            }
             if queue.given_up.load(Ordering::Relaxed) {
                 break;
             }
@@ -214,7 +217,7 @@ impl<S: Simd> Kernel<S> for Item<'_, '_, S> {
                     filled = true;
                 }
                 let through = &self.queue.through[self.queue.first[batch * plan.shape().head_count() + head] + index];
-                self.scratch.queries.fill(context, [batch, head], part.rows.clone());
+                self.scratch.queries.fill(s, context, [batch, head], part.rows.clone());
                 if !self.wait(through, turn) {
                     return;
                 }
@@ -224,8 +227,8 @@ impl<S: Simd> Kernel<S> for Item<'_, '_, S> {
                     (KeyBlocks { spans, hull: keys.clone(), lanes: S::LANES, widest, page: usize::MAX, next: 0 })
                 {
                     let block = prepare(context, &mut self.scratch.queries, &block);
-                    for rows in pieces(0..part.rows.len(), PHASE) {
-                        self.phase(s, &block, rows);
+                    for rows in even_pieces(part.rows.clone(), PHASE) {
+                        self.phase(s, &block, rows.start - part.rows.start..rows.end - part.rows.start);
                     }
                 }
                 self.store(turn.last);
@@ -313,39 +316,75 @@ impl<S: Simd> Item<'_, '_, S> {
         let per_row = WIDE / S::LANES;
 
         let wild = block.masked && queries.wild;
-        let operands = [(&tables.weights, &queries.dout, v, dv), (&tables.grads, &queries.q, k, dk)];
-        for (weights, values, width, acc) in operands {
+        // The first row is the second of its pair where it is odd; the part's first row counts pairs from 0.
+        let odd = (queries.rows.start + rows.start) % 2;
+        let first_pair = (rows.start + queries.rows.start % 2) / 2;
+        let of_rows = &queries.pairs;
+        let Tables { weights, grads, pairs, .. } = &mut *tables;
+        let operands =
+            [(weights, &queries.dout, &of_rows.dout_rows, v, dv), (&mut *grads, &queries.q, &of_rows.q_rows, k, dk)];
+        for (weights, values, row_pairs, width, acc) in operands {
             let vectors = width / S::LANES;
             let (acc, values) = (&mut acc[start * vectors..], &values[rows.start * vectors..]);
             if wild {
-                cells(words, |r, key| {
-                    let weight = floats(&weights[r * per_row..])[key];
-                    add_cell(s, weight, &values[r * vectors..][..vectors], &mut acc[key * vectors..]);
-                });
+                let cell =
+                    |r: usize, key: usize| (floats(&weights[r * per_row..])[key], &values[r * vectors..][..vectors]);
+                match of_pairs::<S>() {
+                    true => by_row_pairs(words, odd, |rows, key| {
+                        add_pair(s, rows.map(|r| r.map(|r| cell(r, key))), &mut acc[key * vectors..][..vectors]);
+                    }),
+                    false => cells(words, |r, key| add_cell(s, cell(r, key), &mut acc[key * vectors..][..vectors])),
+                }
                 continue;
+            }
+            if of_pairs::<S>() {
+                pair_rows(s, weights, (rows.len(), per_row), block.groups.len(), odd, pairs);
             }
             for keys in pieces(needed(words, block.masked, all), S::ROWS) {
                 let rows = reading(words, block.masked, &keys);
-                if !rows.is_empty() {
-                    let acc = &mut acc[keys.start * vectors..];
-                    gather(s, weights, rows, keys.start, keys.len(), floats(values), width, acc);
+                if rows.is_empty() {
+                    continue;
+                }
+                let acc = &mut acc[keys.start * vectors..];
+                if of_pairs::<S>() {
+                    let rows = (rows.start + odd) / 2..(rows.end + odd).div_ceil(2);
+                    let values = floats(&row_pairs[first_pair * vectors..]);
+                    gather::<S, S::Product>(s, pairs, rows, keys.start, keys.len(), values, width, acc);
+                } else {
+                    gather::<S, Single>(s, weights, rows, keys.start, keys.len(), floats(values), width, acc);
                 }
             }
         }
 
         let vectors = k / S::LANES;
-        let values = &keys.rows[start * vectors..];
         let sums = &mut queries.sums[rows.start * vectors..];
         if block.masked && keys.wild(&block.groups) {
-            return cells(words, |r, key| {
-                let weight = floats(&tables.grads[r * per_row..])[key];
-                add_cell(s, weight, &values[key * vectors..][..vectors], &mut sums[r * vectors..]);
-            });
+            let values = &keys.rows[start * vectors..];
+            let cell =
+                |r: usize, key: usize| (floats(&tables.grads[r * per_row..])[key], &values[key * vectors..][..vectors]);
+            match of_pairs::<S>() {
+                true => by_key_pairs(words, |r, keys| {
+                    add_pair(s, keys.map(|key| key.map(|key| cell(r, key))), &mut sums[r * vectors..][..vectors]);
+                }),
+                false => cells(words, |r, key| add_cell(s, cell(r, key), &mut sums[r * vectors..][..vectors])),
+            }
+            return;
+        }
+        if of_pairs::<S>() {
+            tables.pair_keys(s, rows.len(), block.groups.len());
         }
         for tile in pieces(0..rows.len(), S::ROWS) {
             let needed = needed(&words[tile.clone()], block.masked, all);
-            if !needed.is_empty() {
-                let (weights, sums) = (&tables.grads[tile.start * per_row..], &mut sums[tile.start * vectors..]);
+            if needed.is_empty() {
+                continue;
+            }
+            let (weights, sums) = (&tables.grads[tile.start * per_row..], &mut sums[tile.start * vectors..]);
+            if of_pairs::<S>() {
+                let (words, values) =
+                    (needed.start / 2..needed.end.div_ceil(2), &keys.pairs.rows[start / 2 * vectors..]);
+                micro::accumulate::<S, S::Product>(s, tile.len(), weights, words, floats(values), k, sums);
+            } else {
+                let values = &keys.rows[start * vectors..];
                 micro::accumulate::<S, Single>(s, tile.len(), weights, needed, floats(values), k, sums);
             }
         }
@@ -359,6 +398,7 @@ impl<S: Simd> Item<'_, '_, S> {
         let [batch, kv_head, _] = self.item;
         // Queries were multiplied by their factor before they were added up.
         let factor = f64::from(context.modifiers.query_factor);
+        let factor = if of_pairs::<S>() { 1.0 } else { factor };
         let scale = if factor == 0.0 { 0.0 } else { (context.scale / factor) as f32 };
         let (head_dim, v_dim) = (context.k.shape()[3], context.v.shape()[3]);
         let Scratch { dk, dv, .. } = &mut *self.scratch;
@@ -398,6 +438,31 @@ fn cells(words: &[u64], mut f: impl FnMut(usize, usize)) {
         while word != 0 {
             f(r, word.trailing_zeros() as usize);
             word &= word - 1;
+        }
+    }
+}
+
+/// Calls `f` with the neighbouring rows that read a key, and the key; the first row is the second of its pair where `odd` is 1.
+#[inline(always)]
+fn by_row_pairs(words: &[u64], odd: usize, mut f: impl FnMut([Option<usize>; 2], usize)) {
+    for pair in 0..(odd + words.len()).div_ceil(2) {
+        let rows = [(2 * pair).wrapping_sub(odd), 2 * pair + 1 - odd];
+        let both = rows.map(|r| words.get(r).copied().unwrap_or(0));
+        let mut either = both[0] | both[1];
+        while either != 0 {
+            let key = either.trailing_zeros();
+            f([0, 1].map(|i| (both[i] >> key & 1 != 0).then_some(rows[i])), key as usize);
+            either &= either - 1;
+        }
+    }
+}
+
+/// Calls `f` with the row and the neighbouring keys that it reads.
+#[inline(always)]
+fn by_key_pairs(words: &[u64], mut f: impl FnMut(usize, [Option<usize>; 2])) {
+    for (r, word) in words.iter().enumerate() {
+        for first in (0..BLOCK).step_by(2).filter(|first| word >> first & 3 != 0) {
+            f(r, [first, first + 1].map(|key| (word >> key & 1 != 0).then_some(key)));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::super::rows::Rows;
 use super::super::simd::{Simd, floats, floats_mut, zeroed};
-use super::{Context, Widths};
+use super::{Context, Widths, of_pairs};
 use std::ops::Range;
 
 /// Keys and values of a run of keys of one key-value head, padded to whole lane groups with zeros.
@@ -19,6 +19,65 @@ pub(super) struct Keys<S: Simd> {
     wild: Vec<bool>,
     /// A lane group of rows.
     line: Vec<S::V>,
+    pub(super) pairs: KeyPairs<S>,
+}
+
+/// The same as pairs of `bf16`; empty where products are of `f32`.
+pub(super) struct KeyPairs<S: Simd> {
+    /// Neighbouring keys, `[keys / 2][k_width]`.
+    pub(super) rows: Vec<S::V>,
+    /// Pairs along head_dim, as lane groups: `[groups][words]` vectors, see [`words`].
+    pub(super) across: Vec<S::V>,
+    /// The same of values.
+    pub(super) values_across: Vec<S::V>,
+    /// A lane group of rows.
+    line: Vec<S::V>,
+}
+
+impl<S: Simd> KeyPairs<S> {
+    fn new(keys: usize, Widths { k, v }: Widths) -> Self {
+        let keys = if of_pairs::<S>() { keys } else { 0 };
+        let [of_k, of_v] = [k, v].map(words::<S>);
+        KeyPairs {
+            rows: zeroed(keys * k / 2 / S::LANES),
+            across: zeroed(keys * of_k / S::LANES),
+            values_across: zeroed(keys * of_v / S::LANES),
+            line: zeroed(of_k.max(of_v)),
+        }
+    }
+}
+
+/// Words of pairs that hold a row of `width` numbers, whole vectors of them.
+pub(super) fn words<S: Simd>(width: usize) -> usize {
+    (width / S::LANES).div_ceil(2) * S::LANES
+}
+
+/// Pairs of the numbers along a row.
+#[inline(always)]
+pub(super) fn pair_along<S: Simd>(s: S, row: &[S::V], into: &mut [S::V]) {
+    for (into, two) in into.iter_mut().zip(row.chunks(2)) {
+        *into = s.pair_neighbours(two[0], if two.len() == 2 { two[1] } else { s.splat(0.0) });
+    }
+}
+
+/// Pairs of neighbouring rows of `vectors` vectors, `stride` apart; the first row is the second of its pair where `odd` is 1.
+#[inline(always)]
+pub(super) fn pair_rows<S: Simd>(
+    s: S,
+    rows: &[S::V],
+    (count, stride): (usize, usize),
+    vectors: usize,
+    odd: usize,
+    into: &mut [S::V],
+) {
+    for (pair, into) in into.chunks_mut(stride).enumerate().take((odd + count).div_ceil(2)) {
+        let (low, high) = ((2 * pair).wrapping_sub(odd), 2 * pair + 1 - odd);
+        for (n, into) in into[..vectors].iter_mut().enumerate() {
+            let low = if low < count { rows[low * stride + n] } else { s.splat(0.0) };
+            let high = if high < count { rows[high * stride + n] } else { s.splat(0.0) };
+            *into = s.pair(low, high);
+        }
+    }
 }
 
 impl<S: Simd> Keys<S> {
@@ -32,6 +91,7 @@ impl<S: Simd> Keys<S> {
             values_across: zeroed(keys * v / S::LANES),
             wild: vec![false; keys / S::LANES],
             line: zeroed(v),
+            pairs: KeyPairs::new(keys, widths),
         }
     }
 
@@ -48,6 +108,13 @@ impl<S: Simd> Keys<S> {
             across(s, rows, &mut self.across[group * k..][..k]);
             copy_rows::<S>(&context.v, [batch, kv_head], &part, v, &mut self.line);
             across(s, &self.line, &mut self.values_across[group * v..][..v]);
+            if of_pairs::<S>() {
+                let KeyPairs { rows: pairs, across: keys, values_across: values, line } = &mut self.pairs;
+                let vectors = k / S::LANES;
+                pair_rows(s, rows, (S::LANES, vectors), vectors, 0, &mut pairs[group * k / 2..][..k / 2]);
+                pairs_across(s, rows, k, line, &mut keys[group * words::<S>(k)..]);
+                pairs_across(s, &self.line, v, line, &mut values[group * words::<S>(v)..]);
+            }
         }
     }
 
@@ -85,6 +152,17 @@ fn across<S: Simd>(s: S, rows: &[S::V], into: &mut [S::V]) {
         }
         s.transpose(square);
     }
+}
+
+/// A lane group of rows of `width` numbers as pairs along the rows, transposed.
+#[inline(always)]
+fn pairs_across<S: Simd>(s: S, rows: &[S::V], width: usize, line: &mut [S::V], into: &mut [S::V]) {
+    let words = words::<S>(width);
+    let line = &mut line[..words];
+    for (row, line) in rows.chunks_exact(width / S::LANES).zip(line.chunks_exact_mut(words / S::LANES)) {
+        pair_along(s, row, line);
+    }
+    across(s, line, &mut into[..words]);
 }
 
 /// Whether no value is infinite or NaN.

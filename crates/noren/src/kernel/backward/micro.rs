@@ -2,17 +2,17 @@
 //!
 //! As there, one term at a time is added in ascending order, so sums have the same bits in every tile.
 
-use super::super::micro::{Product, Single, WIDE, by_tile};
-use super::super::simd::{Simd, floats};
+use super::super::micro::{Product, WIDE, by_tile};
+use super::super::simd::{Simd, floats, pair_up};
 use std::ops::Range;
 
 /// Adds rows `rows` of `values`, weighted, to the accumulators of `keys` keys, at most `S::ROWS`.
 ///
-/// `weights` has `WIDE` values for a row, that of the first key at `first`; `values` is `[rows][width]`; `acc` has
-/// `width / LANES` vectors for a key.
+/// `weights` has `WIDE` words for a row, that of the first key at `first`; `values` is `[rows][width]`; `acc` has
+/// `width / LANES` vectors for a key. Where words are pairs, a row here is a pair of rows.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)] // a register tile: its operands and where they lie
-pub(super) fn gather<S: Simd>(
+pub(super) fn gather<S: Simd, P: Product>(
     s: S,
     weights: &[S::V],
     rows: Range<usize>,
@@ -29,7 +29,7 @@ pub(super) fn gather<S: Simd>(
     while column < vectors {
         let wide = S::VECTORS.min(vectors - column);
         let values = &values[column * S::LANES..];
-        by_tile!(S, Single, keys, wide, gather_tile(s, weights, first, values, width, &mut acc[column..]));
+        by_tile!(S, P, keys, wide, gather_tile(s, weights, first, values, width, &mut acc[column..]));
         column += wide;
     }
 }
@@ -71,11 +71,25 @@ fn gather_tile<S: Simd, P: Product, const R: usize, const N: usize>(
     }
 }
 
+/// A cell's weight and the row of values that it weighs.
+type Cell<'a, V> = (f32, &'a [V]);
+
 /// Adds one row of values, weighted, to one accumulator: a cell among hidden ones whose values may be infinite or NaN.
 #[inline(always)]
-pub(super) fn add_cell<S: Simd>(s: S, weight: f32, values: &[S::V], acc: &mut [S::V]) {
+pub(super) fn add_cell<S: Simd>(s: S, (weight, values): Cell<'_, S::V>, acc: &mut [S::V]) {
     let weight = s.splat(weight);
     for (acc, value) in acc.iter_mut().zip(values) {
         *acc = s.fma(weight, *value, *acc);
+    }
+}
+
+/// The same of two neighbours as one pair of terms, with zeros for the one that is hidden.
+#[inline(always)]
+pub(super) fn add_pair<S: Simd>(s: S, cells: [Option<Cell<'_, S::V>>; 2], acc: &mut [S::V]) {
+    let [low, high] = cells.map(|cell| cell.map_or(0.0, |(weight, _)| weight));
+    let weights = s.splat(pair_up(low, high));
+    for (n, acc) in acc.iter_mut().enumerate() {
+        let [low, high] = cells.map(|cell| cell.map_or(s.splat(0.0), |(_, values)| values[n]));
+        *acc = s.dot_pairs(weights, s.pair(low, high), *acc);
     }
 }

@@ -17,6 +17,9 @@
 //! * A score of several hundred has an error of 1e-5 and more in `f32`, and so has its weight. Rows whose log-sum-exp is
 //!   large are *careful*: their scores are sums of `f64` products, and so are their denominator and `delta` ([`walk`]).
 
+//! * Where a processor multiplies pairs of `bf16`, all five products are of pairs: along head_dim, along neighbouring keys, and
+//!   along neighbouring query rows, of which the first is an even one. The factor is then multiplied into the weights.
+
 mod cells;
 mod items;
 mod keys;
@@ -27,13 +30,15 @@ mod walk;
 pub(crate) use walk::{Gradient, Wanted};
 
 use super::level::{Level, Task};
+use super::micro::Product;
 use super::rows::{Rows, SharedRows};
 use super::scores::Modifiers;
 use super::simd::Simd;
+use crate::Dtype;
 use noren_mask::Plan;
 use std::cell::Cell;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Rows with a larger log-sum-exp are careful: at half of it an `f32` has 2e-6.
 const CAREFUL: f32 = 64.0;
@@ -87,12 +92,13 @@ pub(crate) struct Backward<'a> {
     pub(crate) dv: SharedRows<'a>,
     pub(crate) wanted: Wanted<'a>,
     pub(crate) threads: usize,
+    /// Set when nobody wants the result any more.
+    pub(crate) stop: Option<&'a AtomicBool>,
 }
 
 impl Task for Backward<'_> {
-    /// Products are of `f32`.
     fn pairs(&self) -> bool {
-        false
+        self.context.q.dtype() == Dtype::Bf16
     }
 
     fn run<S: Simd>(mut self, s: S) {
@@ -109,11 +115,18 @@ impl Task for Backward<'_> {
         self.context.stats = walk::stats(&self.context, threads);
         walk::refine(s, &mut self.context, threads);
         items::run(s, &self, threads);
+        if self.stopped() {
+            return;
+        }
         walk::modifiers(s, &self.context, self.wanted, threads);
     }
 }
 
 impl Backward<'_> {
+    fn stopped(&self) -> bool {
+        self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
+    }
+
     /// Not generic, so that the kernels are compiled with this crate and not again with every crate that calls it.
     pub(crate) fn compute_on(self, level: Level) {
         level.run(self);
@@ -170,6 +183,19 @@ fn for_each(threads: usize, count: usize, work: impl Fn(usize) + Sync) {
         let numbers = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|i| *i < count);
         std::iter::from_fn(numbers).for_each(&work);
     });
+}
+
+/// Whether products are of pairs of `bf16`.
+const fn of_pairs<S: Simd>() -> bool {
+    S::Product::TERMS == 2
+}
+
+/// `range` in pieces of `most`, an even number, or one more: all but the last end before an even number, so that no pair is cut.
+fn even_pieces(range: Range<usize>, most: usize) -> impl Iterator<Item = Range<usize>> {
+    let end = move |from: usize| range.end.min((from + most).next_multiple_of(2));
+    let first = Some(range.start..end(range.start));
+    let next = move |piece: &Range<usize>| Some(piece.end..end(piece.end));
+    std::iter::successors(first, next).take_while(|piece| !piece.is_empty())
 }
 
 /// `range` in pieces of at most `most`.

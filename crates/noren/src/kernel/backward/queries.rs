@@ -1,11 +1,11 @@
 //! A part of the query rows of one head, laid out for the five products.
 
 use super::super::simd::{Simd, floats, floats_mut, zeroed};
-use super::keys::all_finite;
-use super::{Context, Widths};
+use super::keys::{all_finite, pair_along, pair_rows, words};
+use super::{Context, Widths, of_pairs};
 use std::ops::Range;
 
-/// Most rows in a part: what keys gather from them stays in registers as long.
+/// Rows in a part, at most one more: what keys gather from them stays in registers as long.
 pub(super) const ROWS: usize = 96;
 
 /// Rows of one head with what the backward pass needs of them.
@@ -13,17 +13,18 @@ pub(super) struct Queries<S: Simd> {
     pub(super) batch: usize,
     pub(super) head: usize,
     pub(super) rows: Range<usize>,
-    /// Times the query factor, `[rows][k_width]`.
+    /// Times the query factor, `[rows][k_width]`; without it where products are of pairs.
     pub(super) q: Vec<S::V>,
-    /// Gradients of the output times the row's factor, `[rows][v_width]`.
+    /// Gradients of the output times the row's factor, `[rows][v_width]`; without it where products are of pairs.
     pub(super) dout: Vec<S::V>,
+    pub(super) pairs: QueryPairs<S>,
     /// What scores are taken from before they become powers, an integer.
     pub(super) tops: Vec<f32>,
     /// The same for careful rows.
     pub(super) bases: Vec<f64>,
     /// What powers are multiplied by to become weights; 0 for rows that read nothing.
     pub(super) factors: Vec<f32>,
-    /// Mean gradients of the weights, times the factor.
+    /// Mean gradients of the weights, times the factor; without it where products are of pairs.
     pub(super) deltas: Vec<f32>,
     /// Which keys of a block are allowed, a word for each row.
     pub(super) words: Vec<u64>,
@@ -38,31 +39,68 @@ pub(super) struct Queries<S: Simd> {
     pub(super) wild: bool,
 }
 
+/// The same rows as pairs of `bf16`; empty where products are of `f32`.
+pub(super) struct QueryPairs<S: Simd> {
+    /// Pairs along head_dim, `[rows][words]`.
+    pub(super) q: Vec<S::V>,
+    pub(super) dout: Vec<S::V>,
+    /// Pairs of neighbouring rows, the first an even one: `[pairs][width]`.
+    pub(super) q_rows: Vec<S::V>,
+    pub(super) dout_rows: Vec<S::V>,
+}
+
+impl<S: Simd> QueryPairs<S> {
+    fn new(Widths { k, v }: Widths) -> Self {
+        let rows = if of_pairs::<S>() { MOST } else { 0 };
+        let [q, dout] = [k, v].map(|width| zeroed(rows * words::<S>(width) / S::LANES));
+        let [q_rows, dout_rows] = [k, v].map(|width| zeroed(rows.div_ceil(2) * width / S::LANES));
+        QueryPairs { q, dout, q_rows, dout_rows }
+    }
+
+    /// Takes in `count` rows, of which the first is an odd one or not.
+    #[inline(always)]
+    fn fill(&mut self, s: S, [q, dout]: [&[S::V]; 2], Widths { k, v }: Widths, count: usize, odd: usize) {
+        let arrays = [(q, k, &mut self.q, &mut self.q_rows), (dout, v, &mut self.dout, &mut self.dout_rows)];
+        for (rows, width, along, pairs) in arrays {
+            let vectors = width / S::LANES;
+            for (row, along) in rows.chunks_exact(vectors).zip(along.chunks_exact_mut(vectors.div_ceil(2))).take(count)
+            {
+                pair_along(s, row, along);
+            }
+            pair_rows(s, rows, (count, vectors), vectors, odd, pairs);
+        }
+    }
+}
+
+/// Most rows in a part.
+const MOST: usize = ROWS + 1;
+
 impl<S: Simd> Queries<S> {
     pub(super) fn new(widths: Widths) -> Self {
         let Widths { k, v } = widths;
         Queries {
+            pairs: QueryPairs::new(widths),
             batch: 0,
             head: 0,
             rows: 0..0,
-            q: zeroed(ROWS * k / S::LANES),
-            dout: zeroed(ROWS * v / S::LANES),
-            tops: vec![0.0; ROWS],
-            bases: vec![0.0; ROWS],
-            factors: vec![0.0; ROWS],
-            deltas: vec![0.0; ROWS],
-            words: vec![0; ROWS],
-            sums: zeroed(ROWS * k / S::LANES),
+            q: zeroed(MOST * k / S::LANES),
+            dout: zeroed(MOST * v / S::LANES),
+            tops: vec![0.0; MOST],
+            bases: vec![0.0; MOST],
+            factors: vec![0.0; MOST],
+            deltas: vec![0.0; MOST],
+            words: vec![0; MOST],
+            sums: zeroed(MOST * k / S::LANES),
             dead: false,
-            careful_rows: vec![false; ROWS],
+            careful_rows: vec![false; MOST],
             careful: false,
             wild: false,
         }
     }
 
-    /// Takes in rows `rows`, at most `ROWS`.
+    /// Takes in rows `rows`, at most `MOST`.
     #[inline(always)]
-    pub(super) fn fill(&mut self, context: &Context<'_>, [batch, head]: [usize; 2], rows: Range<usize>) {
+    pub(super) fn fill(&mut self, s: S, context: &Context<'_>, [batch, head]: [usize; 2], rows: Range<usize>) {
         let Widths { k, v } = context.widths::<S>();
         (self.batch, self.head, self.rows) = (batch, head, rows.clone());
         (self.dead, self.careful) = (false, false);
@@ -73,18 +111,25 @@ impl<S: Simd> Queries<S> {
             let at = [batch, head, row];
             let stats = context.stats[context.row(at)];
             context.q.copy_row(at, 0, &mut q[..head_dim]);
-            q[..head_dim].iter_mut().for_each(|x| *x *= context.modifiers.query_factor);
             context.dout.copy_row(at, 0, &mut dout[..v_dim]);
-            dout[..v_dim].iter_mut().for_each(|x| *x *= stats.factor);
+            self.deltas[r] = stats.delta;
+            if of_pairs::<S>() {
+                self.deltas[r] = if stats.factor == 0.0 { 0.0 } else { stats.delta / stats.factor };
+            } else {
+                q[..head_dim].iter_mut().for_each(|x| *x *= context.modifiers.query_factor);
+                dout[..v_dim].iter_mut().for_each(|x| *x *= stats.factor);
+            }
             self.tops[r] = stats.base as f32;
             self.bases[r] = stats.base;
             self.factors[r] = stats.factor;
-            self.deltas[r] = stats.delta;
             self.dead |= stats.factor == 0.0;
             self.careful_rows[r] = stats.careful;
             self.careful |= stats.careful;
         }
         let finite = |values: &[S::V], width: usize| all_finite(&floats(values)[..rows.len() * width]);
         self.wild = !finite(&self.q, k) || !finite(&self.dout, v);
+        if of_pairs::<S>() {
+            self.pairs.fill(s, [&self.q, &self.dout], Widths { k, v }, rows.len(), rows.start % 2);
+        }
     }
 }

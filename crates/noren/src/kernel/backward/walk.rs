@@ -135,7 +135,7 @@ impl<S: Simd, F: FnMut(RowCells<'_, S>)> Kernel<S> for Walk<'_, '_, S, F> {
                     filled = true;
                 }
                 for rows in pieces(rows, ROWS) {
-                    self.scratch.queries.fill(context, self.head, rows.clone());
+                    self.scratch.queries.fill(s, context, self.head, rows.clone());
                     let widest = if context.modifiers.soften() || self.scratch.queries.dead { BLOCK } else { WIDE };
                     let hull = keys.clone();
                     for block in

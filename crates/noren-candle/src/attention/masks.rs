@@ -1,0 +1,128 @@
+//! Masks to and from tensors. Each function says in its name which way the tensor is meant.
+
+use crate::error::{Error, Result};
+use candle_core::{DType, Device, Tensor};
+use noren::{Array, BoundMask, Facts};
+
+/// The mask as a dense tensor `[batch, heads, q_len, kv_len]` of `u8`: 1 = may attend.
+///
+/// # Errors
+/// A tensor that does not fit into memory.
+pub fn to_keep(mask: &BoundMask, device: &Device) -> Result<Tensor> {
+    cells(mask, device, |allowed| u8::from(allowed))
+}
+
+/// The mask as a dense tensor `[batch, heads, q_len, kv_len]` of `u8`: 1 = ignored.
+///
+/// # Errors
+/// A tensor that does not fit into memory.
+pub fn to_drop(mask: &BoundMask, device: &Device) -> Result<Tensor> {
+    cells(mask, device, |allowed| u8::from(!allowed))
+}
+
+/// The mask as a dense tensor `[batch, heads, q_len, kv_len]` of `dtype`, to be added to scores: 0 or minus infinity.
+///
+/// # Errors
+/// A tensor that does not fit into memory, and types that know no infinity.
+pub fn to_additive(mask: &BoundMask, dtype: DType, device: &Device) -> Result<Tensor> {
+    if !dtype.is_float() {
+        return Err(Error::input(
+            "dtype",
+            format!("{dtype:?}"),
+            "only floats know minus infinity: give f32, bf16 or f16",
+        ));
+    }
+    Ok(cells(mask, device, |allowed| if allowed { 0f32 } else { f32::NEG_INFINITY })?.to_dtype(dtype)?)
+}
+
+fn cells<T: candle_core::WithDType>(mask: &BoundMask, device: &Device, value: impl Fn(bool) -> T) -> Result<Tensor> {
+    let shape = mask.shape();
+    let (batch, heads, q_len, kv_len) = (shape.batch_len(), shape.head_count(), shape.q_len(), shape.kv_len());
+    if shape.cells() > isize::MAX as u128 / 4 {
+        return Err(Error::input("the mask", format!("{} cells", shape.cells()), "too many for a dense tensor"));
+    }
+    let mut all = Vec::with_capacity(batch * heads * q_len * kv_len);
+    for b in 0..batch {
+        for h in 0..heads {
+            for q in 0..q_len {
+                all.extend((0..kv_len).map(|k| value(mask.allowed(b, h, q, k))));
+            }
+        }
+    }
+    Ok(Tensor::from_vec(all, (batch, heads, q_len, kv_len), device)?)
+}
+
+/// The cells of the atom `dense(name)` from a tensor in which anything but 0 = may attend: `[q_len, kv_len]`,
+/// `[batch, heads, q_len, kv_len]`, or, with batch rows and heads in one dimension and batch rows first,
+/// `[batch * heads, q_len, kv_len]`.
+///
+/// ```
+/// use candle_core::{Device, Tensor};
+/// use noren::{Facts, Shape, atoms::dense};
+/// let keep = Tensor::new(&[[1u8, 0], [1, 1]], &Device::Cpu)?;
+/// let facts = Facts::new().array("mine", noren_candle::array_from_keep(&keep, 1)?);
+/// assert!(!dense("mine").bind(&Shape::square(2), &facts).unwrap().allowed(0, 0, 0, 1));
+/// # Ok::<(), noren_candle::Error>(())
+/// ```
+///
+/// # Errors
+/// Other shapes, and heads that do not divide the first of three dimensions.
+pub fn array_from_keep(tensor: &Tensor, heads: usize) -> Result<Array> {
+    let (shape, cells) = flags(tensor, heads)?;
+    Ok(Array::keep(&shape, &cells)?)
+}
+
+/// [`array_from_keep`] of a tensor in which anything but 0 = ignored (`attn_mask` of `nn.MultiheadAttention`).
+///
+/// # Errors
+/// As [`array_from_keep`].
+pub fn array_from_drop(tensor: &Tensor, heads: usize) -> Result<Array> {
+    let (shape, cells) = flags(tensor, heads)?;
+    Ok(Array::drop(&shape, &cells)?)
+}
+
+/// [`array_from_keep`] of a tensor that is added to scores: 0 = may attend, minus infinity or a type's lowest number = ignored.
+///
+/// # Errors
+/// As [`array_from_keep`], and any other number: that is a bias, not a mask.
+pub fn array_from_additive(tensor: &Tensor, heads: usize) -> Result<Array> {
+    let shape = array_shape(tensor, heads)?;
+    Ok(Array::additive(&shape, &tensor.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?)?)
+}
+
+/// Facts about padding from a tensor `[batch, length]` in which anything but 0 = a real token (Hugging Face's
+/// `attention_mask`).
+///
+/// # Errors
+/// Another number of dimensions.
+pub fn facts_from_keep(tensor: &Tensor) -> Result<Facts> {
+    Ok(Facts::padding_from_keep(&keep_rows(tensor)?)?)
+}
+
+/// The rows of a padding tensor in which anything but 0 = a real token.
+pub(crate) fn keep_rows(tensor: &Tensor) -> Result<Vec<Vec<bool>>> {
+    if tensor.rank() != 2 {
+        return Err(Error::tensor("the padding mask", tensor, "give [batch, length]"));
+    }
+    let rows = tensor.ne(0f64)?.to_vec2::<u8>()?;
+    Ok(rows.into_iter().map(|row| row.into_iter().map(|x| x != 0).collect()).collect())
+}
+
+fn flags(tensor: &Tensor, heads: usize) -> Result<(Vec<usize>, Vec<bool>)> {
+    let shape = array_shape(tensor, heads)?;
+    let cells = tensor.ne(0f64)?.flatten_all()?.to_vec1::<u8>()?;
+    Ok((shape, cells.into_iter().map(|x| x != 0).collect()))
+}
+
+fn array_shape(tensor: &Tensor, heads: usize) -> Result<Vec<usize>> {
+    match *tensor.dims() {
+        [_, _] | [_, _, _, _] => Ok(tensor.dims().to_vec()),
+        [rows, q_len, kv_len] if heads > 0 && rows % heads == 0 => Ok(vec![rows / heads, heads, q_len, kv_len]),
+        _ => {
+            let expected = format!(
+                "give [q_len, kv_len], [batch * {heads} heads, q_len, kv_len] or [batch, heads, q_len, kv_len]"
+            );
+            Err(Error::tensor("the mask", tensor, expected))
+        }
+    }
+}

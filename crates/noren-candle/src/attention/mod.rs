@@ -1,0 +1,104 @@
+//! [`attention`]: masked attention as an operation of candle, with its backward.
+
+mod carry;
+mod masks;
+mod op;
+mod options;
+pub(crate) mod storage;
+
+pub(crate) use masks::keep_rows;
+pub use masks::{
+    array_from_additive, array_from_drop, array_from_keep, facts_from_keep, to_additive, to_drop, to_keep,
+};
+pub(crate) use options::Owned;
+pub use options::{Bias, Options};
+
+use crate::error::{Error, Result};
+use candle_core::{DType, Tensor};
+use noren::Plan;
+use op::AttentionOp;
+use std::sync::Arc;
+use storage::{Kind, with_views};
+
+/// Masked attention: `softmax(scale * q k^T + ..., over the keys that plan allows) v`.
+///
+/// `q` is `[batch, heads, q_len, head_dim]`, `k` `[batch, kv_heads, kv_len, head_dim]` and `v`
+/// `[batch, kv_heads, kv_len, v_dim]`, all `f32`, `bf16` or `f16`, with any strides: nothing is copied. The result is
+/// `[batch, heads, q_len, v_dim]`, a view of memory that lies as `[batch, q_len, heads, v_dim]`, so that
+/// `transpose(1, 2)` and a reshape put heads side by side without a copy.
+///
+/// Gradients flow to `q`, `k` and `v`, and to those tensors of `options` that need them. The forward pass keeps one number
+/// for each row (the log-sum-exp), never a matrix of weights. What [`noren::attention()`] promises holds here, to the bit.
+///
+/// ```
+/// use candle_core::{Device, Tensor, Var};
+/// use noren_candle::{Options, attention, plan};
+/// use noren::{Facts, Shape, atoms};
+///
+/// let plan = plan(&atoms::causal(), &Shape::square(5).heads(4).kv_heads(2), &Facts::new())?;
+/// let q = Var::randn(0f32, 1., (1, 4, 5, 8), &Device::Cpu)?;
+/// let kv = Tensor::randn(0f32, 1., (1, 2, 5, 8), &Device::Cpu)?;
+/// let out = attention(&q, &kv, &kv, &plan, &Options::default())?;
+/// let gradients = out.sqr()?.sum_all()?.backward()?;
+/// assert_eq!(gradients.get(&q).unwrap().dims(), [1, 4, 5, 8]);
+/// # Ok::<(), noren_candle::Error>(())
+/// ```
+///
+/// # Errors
+/// Shapes that do not fit the plan, other types, tensors that are not on the processor, options that make no sense.
+pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, plan: &Arc<Plan>, options: &Options) -> Result<Tensor> {
+    for (name, tensor) in [("q", q), ("k", k), ("v", v)] {
+        if !matches!(tensor.dtype(), DType::F32 | DType::BF16 | DType::F16) || tensor.dtype() != q.dtype() {
+            return Err(Error::tensor(name, tensor, "q, k and v must all be f32, bf16 or f16: convert with to_dtype"));
+        }
+        if tensor.rank() != 4 {
+            return Err(Error::tensor(name, tensor, "give [batch, heads, length, head_dim]"));
+        }
+    }
+    let (v, op) = AttentionOp::new(v, plan, options)?;
+    Ok(q.apply_op3(k, &v, op)?.transpose(1, 2)?)
+}
+
+/// The probabilities of all rows of all heads, `[batch, heads, q_len, kv_len]` of `f32`: 0 where the plan allows nothing.
+///
+/// For looking at: row by row in `f64`, in time and memory that go with `q_len * kv_len`, and without gradients.
+///
+/// # Errors
+/// As [`attention`].
+pub fn attention_weights(q: &Tensor, k: &Tensor, plan: &Plan, options: &Options) -> Result<Tensor> {
+    let (batch, heads, q_len, _) = q.dims4()?;
+    let owned = options.own()?;
+    let weights = with_views([q, k, k], WeightsOf { plan, options: &owned, shape: [batch, heads, q_len] })??;
+    Ok(Tensor::from_vec(weights, (batch, heads, q_len, k.dim(2)?), q.device())?)
+}
+
+/// [`noren::attention_weights`] of every head.
+struct WeightsOf<'a> {
+    plan: &'a Plan,
+    options: &'a options::Owned,
+    shape: [usize; 3],
+}
+
+impl Kind for WeightsOf<'_> {
+    type Result = Result<Vec<f32>>;
+
+    fn call<T: storage::Stored>(self, [q, k, v]: [noren::View<'_, T>; 3]) -> Self::Result {
+        let [batch, heads, q_len] = self.shape;
+        let (inputs, options) = (noren::Inputs { q, k, v }, self.options.borrow()?);
+        let mut all = Vec::new();
+        for b in 0..batch {
+            for head in 0..heads {
+                all.extend(noren::attention_weights(&inputs, self.plan, &options, [b, head], 0..q_len)?);
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// Binds a mask and plans it, ready for [`attention`] and to be shared by layers.
+///
+/// # Errors
+/// Whatever [`noren::Mask::bind`] refuses.
+pub fn plan(mask: &noren::Mask, shape: &noren::Shape, facts: &noren::Facts) -> Result<Arc<Plan>> {
+    Ok(Arc::new(mask.bind(shape, facts)?.plan()))
+}

@@ -1,0 +1,190 @@
+//! [`AttentionOp`]: what candle calls forward and backward.
+
+use super::carry::{Slot, carry};
+use super::options::{Options, Owned, OwnedBias, Values};
+use super::storage::{Kind, Stored, cpu, view, with_views};
+use crate::error::{Error, Result, into_candle};
+use candle_core::{CpuStorage, CustomOp3, DType, Device, Layout, Shape, Tensor};
+use noren::{GradientsMut, Inputs, Outputs, Plan, Saved, View, ViewMut, bf16, f16};
+use std::sync::{Arc, OnceLock};
+
+/// Attention over one plan, from `q`, `k` and `v` to `[batch, q_len, heads, v_dim]`.
+pub(crate) struct AttentionOp {
+    plan: Arc<Plan>,
+    options: Owned,
+    /// Of the forward pass, `[batch, heads, q_len]`.
+    lse: OnceLock<Vec<f32>>,
+    /// Where gradients of biases go, one for each; then soft weights, then sinks.
+    bias: Vec<Option<Slot>>,
+    soft: Option<Slot>,
+    sinks: Option<Slot>,
+}
+
+impl AttentionOp {
+    /// The operation, and `v` as it must be given to it.
+    pub(crate) fn new(v: &Tensor, plan: &Arc<Plan>, options: &Options) -> Result<(Tensor, Self)> {
+        let owned = options.own()?;
+        let mut v = v.clone();
+        let mut slot = |tensor: Option<&Tensor>| -> Result<Option<Slot>> {
+            let Some(tensor) = tensor.filter(|tensor| tensor.track_op()) else { return Ok(None) };
+            let slot = Slot::default();
+            v = carry(&v, tensor, &slot)?;
+            Ok(Some(slot))
+        };
+        let tensor_of = |bias: &super::Bias| match bias {
+            super::Bias::Dense(tensor) | super::Bias::Relative(tensor) => Some(tensor.clone()),
+            super::Bias::Alibi(_) => None,
+        };
+        let bias = options.bias.iter().map(|bias| slot(tensor_of(bias).as_ref())).collect::<Result<_>>()?;
+        let (soft, sinks) = (slot(options.soft.as_ref())?, slot(options.sinks.as_ref())?);
+        Ok((v, AttentionOp { plan: plan.clone(), options: owned, lse: OnceLock::new(), bias, soft, sinks }))
+    }
+
+    fn forward<T: Stored>(&self, [q, k, v]: [View<'_, T>; 3]) -> Result<(CpuStorage, Shape)> {
+        let ([batch, heads, q_len, _], v_dim) = (q.shape(), v.shape()[3]);
+        let mut lse = vec![0.0; batch * heads * q_len];
+        let mut out = vec![T::from_f32(0.0); batch * heads * q_len * v_dim];
+        let outputs = Outputs { out: by_token(&mut out, [batch, heads, q_len, v_dim])?, lse: Some(&mut lse) };
+        noren::attention_into(&Inputs { q, k, v }, &self.plan, &self.options.borrow()?, outputs)?;
+        // A second forward of the same operation would write the same numbers.
+        let _ = self.lse.set(lse);
+        Ok((T::store(out), (batch, q_len, heads, v_dim).into()))
+    }
+}
+
+/// A view of `[batch, heads, length, width]` over memory that lies as `[batch, length, heads, width]`.
+fn by_token<T: Stored>(memory: &mut [T], shape: [usize; 4]) -> Result<ViewMut<'_, T>> {
+    let [_, heads, len, width] = shape.map(|n| n as isize);
+    Ok(ViewMut::strided(memory, shape, [len * heads * width, width, heads * width, 1], 0)?)
+}
+
+impl CustomOp3 for AttentionOp {
+    fn name(&self) -> &'static str {
+        "noren-attention"
+    }
+
+    fn cpu_fwd(
+        &self,
+        q: &CpuStorage,
+        q_layout: &Layout,
+        k: &CpuStorage,
+        k_layout: &Layout,
+        v: &CpuStorage,
+        v_layout: &Layout,
+    ) -> candle_core::Result<(CpuStorage, Shape)> {
+        fn forward<T: Stored>(op: &AttentionOp, parts: [(&CpuStorage, &Layout); 3]) -> Result<(CpuStorage, Shape)> {
+            let [q, k, v] = parts;
+            op.forward::<T>([view(q.0, q.1)?, view(k.0, k.1)?, view(v.0, v.1)?])
+        }
+        let parts = [(q, q_layout), (k, k_layout), (v, v_layout)];
+        let result = match q {
+            CpuStorage::BF16(_) => forward::<bf16>(self, parts),
+            CpuStorage::F16(_) => forward::<f16>(self, parts),
+            _ => forward::<f32>(self, parts),
+        };
+        result.map_err(into_candle)
+    }
+
+    fn bwd(
+        &self,
+        q: &Tensor,
+        k: &Tensor,
+        v: &Tensor,
+        out: &Tensor,
+        dout: &Tensor,
+    ) -> candle_core::Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
+        let backward = |(): ()| -> Result<[Tensor; 3]> {
+            let by_head = |tensor: &Tensor| tensor.transpose(1, 2);
+            let (out, dout) = (by_head(out)?, by_head(dout)?);
+            with_views([q, k, v], Backward { op: self, out: &out, dout: &dout, device: q.device() })?
+        };
+        let [dq, dk, dv] = backward(()).map_err(into_candle)?;
+        Ok((Some(dq), Some(dk), Some(dv)))
+    }
+}
+
+/// The backward pass of an operation, for the types that its tensors have.
+struct Backward<'a> {
+    op: &'a AttentionOp,
+    out: &'a Tensor,
+    dout: &'a Tensor,
+    device: &'a Device,
+}
+
+impl Kind for Backward<'_> {
+    type Result = Result<[Tensor; 3]>;
+
+    fn call<T: Stored>(self, [q, k, v]: [View<'_, T>; 3]) -> Self::Result {
+        let Backward { op, out, dout, device } = self;
+        let ((out, out_layout), (dout, dout_layout)) = (out.storage_and_layout(), dout.storage_and_layout());
+        let lse =
+            op.lse.get().ok_or_else(|| Error::input("attention", "not computed", "call the forward pass first"))?;
+        let saved = Saved { out: view(cpu(&out)?, out_layout)?, lse, dout: view(cpu(&dout)?, dout_layout)? };
+
+        let of = |view: &View<'_, T>| vec![T::from_f32(0.0); view.shape().iter().product()];
+        let (mut dq, mut dk, mut dv) = (of(&q), of(&k), of(&v));
+        let mut extra = Extra::new(op);
+        noren::attention_backward_into(
+            &Inputs { q, k, v },
+            &saved,
+            &op.plan,
+            &op.options.borrow()?,
+            extra.gradients(GradientsMut::new(
+                ViewMut::new(&mut dq, q.shape())?,
+                ViewMut::new(&mut dk, k.shape())?,
+                ViewMut::new(&mut dv, v.shape())?,
+            ))?,
+        )?;
+        extra.leave(op, device)?;
+        let tensor = |values, view: View<'_, T>| Tensor::from_vec(values, view.shape().to_vec(), device);
+        Ok([tensor(dq, q)?, tensor(dk, k)?, tensor(dv, v)?])
+    }
+}
+
+/// Gradients of biases, soft weights and sinks, where they are needed.
+struct Extra {
+    bias: Vec<Option<([usize; 4], Vec<f32>)>>,
+    soft: Option<([usize; 4], Vec<f32>)>,
+    sinks: Option<Vec<f32>>,
+}
+
+impl Extra {
+    fn new(op: &AttentionOp) -> Self {
+        let memory = |values: &Values| (values.shape, vec![0.0; values.data.len()]);
+        let needed = |values: Option<&Values>| values.filter(|values| values.tracked).map(memory);
+        Extra {
+            bias: op.options.bias.iter().map(|bias| needed(OwnedBias::values(bias))).collect(),
+            soft: needed(op.options.soft.as_ref()),
+            sinks: needed(op.options.sinks.as_ref()).map(|(_, memory)| memory),
+        }
+    }
+
+    /// The same gradients with places for these beside.
+    fn gradients<'a, T: Stored>(&'a mut self, plain: GradientsMut<'a, T>) -> Result<GradientsMut<'a, T>> {
+        let place = |array: &'a mut Option<([usize; 4], Vec<f32>)>| {
+            array.as_mut().map(|(shape, memory)| ViewMut::new(memory, *shape)).transpose()
+        };
+        Ok(GradientsMut {
+            bias: self.bias.iter_mut().map(place).collect::<std::result::Result<_, _>>()?,
+            soft: place(&mut self.soft)?,
+            sinks: self.sinks.as_deref_mut(),
+            ..plain
+        })
+    }
+
+    /// Leaves them where the operations that carry them look.
+    fn leave(self, op: &AttentionOp, device: &Device) -> Result<()> {
+        let leave = |slot: &Option<Slot>, memory: Option<Vec<f32>>| -> Result<()> {
+            let (Some(slot), Some(memory)) = (slot, memory) else { return Ok(()) };
+            let len = memory.len();
+            let gradient = Tensor::from_vec(memory, len, device)?.to_dtype(DType::F32)?;
+            *slot.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(gradient);
+            Ok(())
+        };
+        for (slot, array) in op.bias.iter().zip(self.bias) {
+            leave(slot, array.map(|(_, memory)| memory))?;
+        }
+        leave(&op.soft, self.soft.map(|(_, memory)| memory))?;
+        leave(&op.sinks, self.sinks)
+    }
+}

@@ -1,0 +1,82 @@
+//! Tensors as views: nothing is copied.
+
+use crate::error::{Error, Result};
+use candle_core::backend::BackendStorage;
+use candle_core::{CpuStorage, DType, Layout, Storage, Tensor};
+use noren::{Element, View, bf16, f16};
+
+/// A type of noren's as candle stores it.
+pub(crate) trait Stored: Element + candle_core::WithDType {
+    /// The values of a storage, if they are of this type.
+    fn values(storage: &CpuStorage) -> Option<&[Self]>;
+    /// A storage of these values.
+    fn store(values: Vec<Self>) -> CpuStorage;
+}
+
+macro_rules! stored {
+    ($type:ty, $variant:ident) => {
+        impl Stored for $type {
+            fn values(storage: &CpuStorage) -> Option<&[Self]> {
+                if let CpuStorage::$variant(values) = storage { Some(values) } else { None }
+            }
+
+            fn store(values: Vec<Self>) -> CpuStorage {
+                CpuStorage::$variant(values)
+            }
+        }
+    };
+}
+
+stored!(f32, F32);
+stored!(bf16, BF16);
+stored!(f16, F16);
+
+/// Something to do for each type that attention takes.
+pub(crate) trait Kind {
+    /// What comes of it.
+    type Result;
+    /// Does it.
+    fn call<T: Stored>(self, views: [View<'_, T>; 3]) -> Self::Result;
+}
+
+/// Calls `kind` with the three tensors as views of their common type.
+pub(crate) fn with_views<K: Kind>(tensors: [&Tensor; 3], kind: K) -> Result<K::Result> {
+    let held = tensors.map(Tensor::storage_and_layout);
+    let mut parts = Vec::with_capacity(3);
+    for (storage, layout) in &held {
+        parts.push((cpu(storage)?, *layout));
+    }
+    let parts = [parts[0], parts[1], parts[2]];
+    Ok(match tensors[0].dtype() {
+        DType::F32 => kind.call::<f32>(views(parts)?),
+        DType::BF16 => kind.call::<bf16>(views(parts)?),
+        DType::F16 => kind.call::<f16>(views(parts)?),
+        _ => return Err(Error::tensor("q", tensors[0], "attention takes f32, bf16 and f16: convert with to_dtype")),
+    })
+}
+
+/// The storage of a tensor that lies in the processor's memory.
+pub(crate) fn cpu(storage: &Storage) -> Result<&CpuStorage> {
+    match storage {
+        Storage::Cpu(storage) => Ok(storage),
+        _ => Err(Error::input("device", "an accelerator", "noren computes on processors: move tensors to Device::Cpu")),
+    }
+}
+
+fn views<'a, T: Stored>(parts: [(&'a CpuStorage, &Layout); 3]) -> Result<[View<'a, T>; 3]> {
+    let [q, k, v] = parts;
+    Ok([view(q.0, q.1)?, view(k.0, k.1)?, view(v.0, v.1)?])
+}
+
+/// A four-dimensional tensor's storage and layout as a view.
+pub(crate) fn view<'a, T: Stored>(storage: &'a CpuStorage, layout: &Layout) -> Result<View<'a, T>> {
+    let Some(values) = T::values(storage) else {
+        let expected = format!("all tensors of a call must be {}: convert with to_dtype", <T as Element>::DTYPE);
+        return Err(Error::input("a tensor's type", format!("{:?}", storage.dtype()), expected));
+    };
+    let four = |of: &[usize]| <[usize; 4]>::try_from(of);
+    let (Ok(shape), Ok(strides)) = (four(layout.dims()), four(layout.stride())) else {
+        return Err(Error::input("a tensor's shape", format!("{:?}", layout.dims()), "four dimensions are needed"));
+    };
+    Ok(View::strided(values, shape, strides.map(|s| s as isize), layout.start_offset())?)
+}

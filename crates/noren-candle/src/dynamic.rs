@@ -1,0 +1,107 @@
+//! Masks that are made during a call: a [`MaskGenerator`] sees the tokens, and where it asks the queries and keys, of an
+//! attention and says what may be read.
+//!
+//! What it returns is joined to the model's own mask by "and": it can hide, never reveal. Four examples come with it:
+//! [`ByToken`], [`DomainVocabulary`], [`Sensitivity`] and [`TopBlocks`].
+
+mod examples;
+
+pub use examples::{ByToken, DomainVocabulary, Sensitivity, TopBlocks};
+
+use crate::error::{Error, Result};
+use crate::model::Stack;
+use candle_core::{D, DType, Tensor};
+use noren::{Facts, Mask, Shape};
+
+/// Makes a mask for one attention of a call.
+///
+/// ```
+/// use noren::{Mask, atoms};
+/// use noren_candle::dynamic::{DynamicCall, DynamicMask, MaskGenerator};
+///
+/// /// The first layers look nearby only.
+/// struct NearFirst;
+///
+/// impl MaskGenerator for NearFirst {
+///     fn mask(&self, call: &DynamicCall<'_>) -> noren_candle::Result<DynamicMask> {
+///         let mask = if call.layer < 2 { atoms::window(4, 4) } else { atoms::full() };
+///         Ok(DynamicMask { mask, facts: call.facts.clone() })
+///     }
+/// }
+/// ```
+pub trait MaskGenerator {
+    /// What may be read in this attention, together with the facts that it is bound to: those of the call and more.
+    ///
+    /// # Errors
+    /// Whatever hinders it.
+    fn mask(&self, call: &DynamicCall<'_>) -> Result<DynamicMask>;
+}
+
+/// A mask and what it must know.
+#[derive(Clone, Debug)]
+pub struct DynamicMask {
+    /// Joined to the model's mask by "and".
+    pub mask: Mask,
+    /// [`DynamicCall::facts`] and whatever the mask needs besides: both masks are bound to these.
+    pub facts: Facts,
+}
+
+/// What a generator sees.
+pub struct DynamicCall<'a> {
+    /// Which attention.
+    pub stack: Stack,
+    /// Which layer.
+    pub layer: usize,
+    /// The tokens of each batch row, padding included.
+    pub tokens: &'a [Vec<u32>],
+    /// The sizes.
+    pub shape: &'a Shape,
+    /// What is known: padding, labels, levels, documents.
+    pub facts: &'a Facts,
+    /// What the model itself allows in this layer.
+    pub mask: &'a Mask,
+    /// The queries, `[batch, heads, q_len, head_dim]`.
+    pub queries: &'a Tensor,
+    /// The keys, `[batch, kv_heads, kv_len, head_dim]`.
+    pub keys: &'a Tensor,
+    /// What scores are multiplied by, unless `1 / sqrt(head_dim)`.
+    pub scale: Option<f32>,
+}
+
+impl DynamicCall<'_> {
+    /// The largest score of each block of queries and keys, `[batch, heads, q_len / block_q, kv_len / block_kv]` rounded up,
+    /// before masks. Blocks of queries are computed one after the other, so memory goes with `block_q * kv_len`.
+    ///
+    /// # Errors
+    /// Blocks of 0, and types other than floats.
+    pub fn block_maxima(&self, block_q: usize, block_kv: usize) -> Result<Tensor> {
+        if block_q == 0 || block_kv == 0 {
+            return Err(Error::input("the block", format!("{block_q} x {block_kv}"), "give at least 1 x 1"));
+        }
+        let q = self.queries.detach().to_dtype(DType::F32)?;
+        let k = self.spread_keys()?;
+        let (batch, heads, q_len, head_dim) = q.dims4()?;
+        let kv_len = k.dim(2)?;
+        let scale = self.scale.map_or((head_dim as f64).sqrt().recip(), f64::from);
+        let k = k.transpose(2, 3)?.contiguous()?;
+        let missing = kv_len.next_multiple_of(block_kv) - kv_len;
+        let mut rows = Vec::new();
+        for from in (0..q_len).step_by(block_q) {
+            let q = q.narrow(2, from, block_q.min(q_len - from))?.contiguous()?;
+            let best = (q.matmul(&k)? * scale)?.max(2)?;
+            let filler = Tensor::full(f32::NEG_INFINITY, (batch, heads, missing), q.device())?;
+            let best = if missing > 0 { Tensor::cat(&[best, filler], 2)? } else { best };
+            rows.push(best.reshape((batch, heads, (), block_kv))?.max(D::Minus1)?);
+        }
+        Ok(Tensor::stack(&rows, 2)?)
+    }
+
+    /// The keys with one head for each query head, in `f32`.
+    pub(crate) fn spread_keys(&self) -> Result<Tensor> {
+        let k = self.keys.detach().to_dtype(DType::F32)?;
+        let (batch, kv_heads, kv_len, head_dim) = k.dims4()?;
+        let group = self.queries.dim(1)? / kv_heads;
+        let spread = k.unsqueeze(2)?.broadcast_as((batch, kv_heads, group, kv_len, head_dim))?;
+        Ok(spread.reshape((batch, kv_heads * group, kv_len, head_dim))?)
+    }
+}

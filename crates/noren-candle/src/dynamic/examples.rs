@@ -1,0 +1,155 @@
+//! Four generators: by token, by domain vocabulary, by sensitivity, by estimated score.
+
+use super::{DynamicCall, DynamicMask, MaskGenerator};
+use crate::error::{Error, Result};
+use noren::noren_mask::Span;
+use noren::{Array, Set, atoms};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// Tokens that nobody reads but they themselves: names of products, say, or markup.
+#[derive(Clone, Debug, Default)]
+pub struct ByToken {
+    /// Their ids.
+    pub hidden: HashSet<u32>,
+}
+
+impl MaskGenerator for ByToken {
+    fn mask(&self, call: &DynamicCall<'_>) -> Result<DynamicMask> {
+        let facts = call.facts.clone().label_rows("hidden-by-token", spans(call, |id| self.hidden.contains(&id)));
+        let nobody = !atoms::keys(Set::label("hidden-by-token"));
+        // A token that reads nothing would have no state of its own; it reads itself.
+        Ok(DynamicMask { mask: nobody | atoms::window(0, 0), facts })
+    }
+}
+
+/// Tokens of a domain read those of the same domain and all that belong to none; so do those that belong to none.
+///
+/// Of a text about two matters each is then read as if the other's own words were not there.
+#[derive(Clone, Debug, Default)]
+pub struct DomainVocabulary {
+    /// The domains' names and their tokens.
+    pub domains: BTreeMap<String, HashSet<u32>>,
+}
+
+impl MaskGenerator for DomainVocabulary {
+    fn mask(&self, call: &DynamicCall<'_>) -> Result<DynamicMask> {
+        let mut facts = call.facts.clone();
+        let mut mask = atoms::full();
+        for (name, tokens) in &self.domains {
+            let label = format!("domain-{name}");
+            facts = facts.label_rows(&label, spans(call, |id| tokens.contains(&id)));
+            // What stands in a domain is read from inside it only.
+            mask = mask & (!atoms::keys(Set::label(&label)) | atoms::queries(Set::label(&label)));
+        }
+        Ok(DynamicMask { mask, facts })
+    }
+}
+
+/// Tokens have levels; a token reads those of its own level and below, and never one above the reader's clearance.
+#[derive(Clone, Debug, Default)]
+pub struct Sensitivity {
+    /// The level of a token, 0 unless listed.
+    pub levels: HashMap<u32, i64>,
+    /// What the reader of the output may see: tokens of higher levels are read by themselves alone.
+    pub clearance: i64,
+}
+
+impl MaskGenerator for Sensitivity {
+    fn mask(&self, call: &DynamicCall<'_>) -> Result<DynamicMask> {
+        let level = |id: &u32| self.levels.get(id).copied().unwrap_or(0);
+        let rows: Vec<Vec<i64>> = call.tokens.iter().map(|row| row.iter().map(level).collect()).collect();
+        let above = spans(call, |id| level(&id) > self.clearance);
+        let facts = call.facts.clone().levels(rows).label_rows("above-clearance", above);
+        let hidden = !atoms::keys(Set::label("above-clearance")) | atoms::window(0, 0);
+        Ok(DynamicMask { mask: atoms::clearance() & hidden, facts })
+    }
+}
+
+/// Each block of queries reads the key blocks in which a score may be largest, and always its own.
+///
+/// The bound is Quest's (Tang et al. 2024): over the smallest and largest value of each dimension among a block's keys, the
+/// largest product with a query. It costs `q_len * kv_len / block` products where attention itself costs `q_len * kv_len`.
+#[derive(Clone, Copy, Debug)]
+pub struct TopBlocks {
+    /// Queries and keys of a block.
+    pub block: usize,
+    /// Key blocks that a block of queries reads.
+    pub count: usize,
+}
+
+impl MaskGenerator for TopBlocks {
+    fn mask(&self, call: &DynamicCall<'_>) -> Result<DynamicMask> {
+        if self.block == 0 || self.count == 0 {
+            let given = format!("{} blocks of {}", self.count, self.block);
+            return Err(Error::input("TopBlocks", given, "give at least one block of at least one key"));
+        }
+        let (q_len, kv_len) = (call.shape.q_len(), call.shape.kv_len());
+        let bounds = self.bounds(call)?;
+        let mut facts = call.facts.clone();
+        let mut rows = Vec::new();
+        for (b, heads) in bounds.iter().enumerate() {
+            let mut arms = Vec::new();
+            for (h, scores) in heads.iter().enumerate() {
+                let first = call.shape.query_offset(b).max(0) as usize;
+                let chosen = scores.iter().enumerate().flat_map(|(i, row)| {
+                    let own = (first + i * self.block) / self.block;
+                    self.best(row, own).into_iter().map(move |k| (i as u32, k))
+                });
+                let chosen: Vec<(u32, u32)> = chosen.collect();
+                let name = format!("top-blocks-{b}-{h}");
+                let blocks = Array::blocks(q_len, kv_len, (self.block as u32, self.block as u32), &chosen)?;
+                facts = facts.array(&name, blocks);
+                arms.push((h as u64..h as u64 + 1, atoms::dense(name)));
+            }
+            rows.push((b as u64..b as u64 + 1, atoms::heads(arms)));
+        }
+        Ok(DynamicMask { mask: atoms::batch(rows), facts })
+    }
+}
+
+impl TopBlocks {
+    /// The `count` best key blocks of a row of bounds up to `own`, which is among them; later ones lie in the future of every
+    /// causal mask, and are chosen from only where fewer stand before.
+    fn best(&self, row: &[f32], own: usize) -> Vec<u32> {
+        let mut order: Vec<usize> = (0..row.len()).filter(|k| *k != own).collect();
+        order.sort_by(|a, b| (a > &own).cmp(&(b > &own)).then(row[*b].total_cmp(&row[*a])).then(a.cmp(b)));
+        let own = Some(own).filter(|own| *own < row.len());
+        own.into_iter().chain(order).take(self.count).map(|k| k as u32).collect()
+    }
+
+    /// The largest bound of each query block and key block, by batch row and head.
+    fn bounds(&self, call: &DynamicCall<'_>) -> Result<Vec<Vec<Vec<Vec<f32>>>>> {
+        let (q, k) = (call.queries.detach().to_dtype(candle_core::DType::F32)?, call.spread_keys()?);
+        let q_rows = q.flatten(0, 1)?.to_vec3::<f32>()?;
+        let k_rows = k.flatten(0, 1)?.to_vec3::<f32>()?;
+        let heads = call.shape.head_count();
+        let one = |(queries, keys): (&Vec<Vec<f32>>, &Vec<Vec<f32>>)| -> Vec<Vec<f32>> {
+            let boxes: Vec<Vec<(f32, f32)>> = keys.chunks(self.block).map(extent).collect();
+            let bound = |block: &[Vec<f32>], extent: &Vec<(f32, f32)>| {
+                let of =
+                    |q: &Vec<f32>| q.iter().zip(extent).map(|(q, (low, high))| (q * low).max(q * high)).sum::<f32>();
+                block.iter().map(of).fold(f32::NEG_INFINITY, f32::max)
+            };
+            queries.chunks(self.block).map(|block| boxes.iter().map(|extent| bound(block, extent)).collect()).collect()
+        };
+        let all: Vec<Vec<Vec<f32>>> = q_rows.iter().zip(&k_rows).map(one).collect();
+        Ok(all.chunks(heads).map(<[_]>::to_vec).collect())
+    }
+}
+
+/// The smallest and largest value of each dimension.
+fn extent(keys: &[Vec<f32>]) -> Vec<(f32, f32)> {
+    let width = keys.first().map_or(0, Vec::len);
+    let of = |d: usize| {
+        keys.iter()
+            .map(|key| key[d])
+            .fold((f32::INFINITY, f32::NEG_INFINITY), |(low, high), x| (low.min(x), high.max(x)))
+    };
+    (0..width).map(of).collect()
+}
+
+/// Where tokens stand for which `wanted` holds, by row.
+fn spans(call: &DynamicCall<'_>, wanted: impl Fn(u32) -> bool) -> Vec<Vec<Span>> {
+    let row = |ids: &Vec<u32>| (0u64..).zip(ids).filter(|(_, id)| wanted(**id)).map(|(at, _)| Span::from(at)).collect();
+    call.tokens.iter().map(row).collect()
+}

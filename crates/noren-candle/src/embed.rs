@@ -1,0 +1,235 @@
+//! [`Embedder`]: one vector for each text, as sentence-transformers' folders say.
+
+use crate::error::{Error, Result};
+use crate::model::raw::{Raw, read_object};
+use crate::model::{Batch, Call, Model};
+use candle_core::{DType, Tensor};
+use rayon::prelude::*;
+use std::path::Path;
+use tokenizers::Tokenizer;
+
+/// How the states of a text's tokens become one vector.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pooling {
+    /// Their mean.
+    Mean,
+    /// The first token's.
+    First,
+    /// The last token's.
+    Last,
+    /// The largest value of each dimension.
+    Max,
+}
+
+/// A model, its tokenizer, and how its states are pooled.
+///
+/// Texts are packed one after the other, without padding, under the mask `documents`; a text's vector has the same bits
+/// packed, padded and alone.
+#[derive(Debug)]
+pub struct Embedder {
+    model: Model,
+    tokenizer: Tokenizer,
+    pooling: Pooling,
+    normalize: bool,
+    most_tokens: usize,
+}
+
+impl Embedder {
+    /// Loads a folder with a model and `tokenizer.json`. `modules.json` and the pooling's `config.json` say how states are
+    /// pooled and whether vectors are scaled to length 1; without them it is the mean, scaled.
+    ///
+    /// # Errors
+    /// What [`Model::load`] refuses, a tokenizer that is missing or makes no sense, a way of pooling that is not known.
+    pub fn load(folder: impl AsRef<Path>) -> Result<Self> {
+        let folder = folder.as_ref();
+        let model = Model::load(folder)?;
+        let (pooling, normalize) = read_modules(folder)?;
+        let tokenizer = load_tokenizer(folder)?;
+        let most = model.positions().unwrap_or(usize::MAX);
+        let sentence = folder.join("sentence_bert_config.json");
+        let said = if sentence.exists() { Raw(&read_object(&sentence)?).count_if("max_seq_length")? } else { None };
+        Ok(Embedder { most_tokens: said.unwrap_or(most).min(most), model, tokenizer, pooling, normalize })
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// The length of a vector.
+    pub fn width(&self) -> usize {
+        match &self.model {
+            Model::Decoder(model) => model.config().hidden,
+            Model::Bert(model) => model.config().hidden,
+            Model::T5(model) => model.config().hidden,
+        }
+    }
+
+    /// The tokens of a text with the special ones around it, cut to what the model takes.
+    ///
+    /// # Errors
+    /// A text without tokens, and what the tokenizer refuses.
+    pub fn tokens(&self, text: &str) -> Result<Vec<u32>> {
+        Ok(self.encode(text)?.0)
+    }
+
+    /// [`tokens`](Self::tokens), and how many there were too many.
+    ///
+    /// # Errors
+    /// As [`tokens`](Self::tokens).
+    pub fn encode(&self, text: &str) -> Result<(Vec<u32>, usize)> {
+        let refuse = |problem: String| Error::input("the text", format!("{} bytes", text.len()), problem);
+        let encoded = self.tokenizer.encode_fast(text, true).map_err(|e| refuse(format!("it has no tokens: {e}")))?;
+        let mut ids = encoded.get_ids().to_vec();
+        let too_many = ids.len().saturating_sub(self.most_tokens);
+        if too_many > 0 {
+            // The last special tokens close a text that was cut too.
+            let special = encoded.get_special_tokens_mask().iter().rev().take_while(|special| **special == 1).count();
+            let special = special.min(self.most_tokens);
+            ids.drain(self.most_tokens - special..ids.len() - special);
+        }
+        if ids.is_empty() {
+            return Err(refuse("it has no tokens: give a text of at least one".to_owned()));
+        }
+        Ok((ids, too_many))
+    }
+
+    /// The vectors of texts given as tokens, in their order: packed into passes of about `budget` tokens, several at once.
+    ///
+    /// # Errors
+    /// Texts without tokens, tokens outside of the vocabulary, texts longer than the positions.
+    pub fn embed(&self, texts: &[Vec<u32>], budget: usize) -> Result<Vec<Vec<f32>>> {
+        let mut order: Vec<usize> = (0..texts.len()).collect();
+        // Long ones first, so that no thread is left alone with one at the end.
+        order.sort_by_key(|i| std::cmp::Reverse(texts[*i].len()));
+        let mut packs: Vec<Vec<usize>> = Vec::new();
+        let mut room = 0;
+        for i in order {
+            if texts[i].len() > room {
+                packs.push(Vec::new());
+                room = budget.max(texts[i].len());
+            }
+            room -= texts[i].len();
+            packs.last_mut().expect("a pack was begun").push(i);
+        }
+        let vectors = packs.par_iter().map(|pack| {
+            let batch = Batch::packed(&pack.iter().map(|i| texts[*i].clone()).collect::<Vec<_>>())?;
+            Ok(pack.iter().copied().zip(self.embed_batch(&batch)?).collect::<Vec<_>>())
+        });
+        let vectors: Vec<Vec<(usize, Vec<f32>)>> = vectors.collect::<Result<_>>()?;
+        let mut all = vec![Vec::new(); texts.len()];
+        vectors.into_iter().flatten().for_each(|(i, vector)| all[i] = vector);
+        Ok(all)
+    }
+
+    /// The vectors of a batch, padded or packed.
+    ///
+    /// # Errors
+    /// Tokens outside of the vocabulary, texts longer than the positions.
+    pub fn embed_batch(&self, batch: &Batch) -> Result<Vec<Vec<f32>>> {
+        let hidden = self.model.encode(batch, Call::default())?;
+        self.pool(&hidden, batch)
+    }
+
+    fn pool(&self, hidden: &Tensor, batch: &Batch) -> Result<Vec<Vec<f32>>> {
+        let width = hidden.dim(2)?;
+        let states = hidden.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?;
+        let state = |row: usize, i: usize| &states[(row * batch.len() + i) * width..][..width];
+        let texts: Vec<Vec<&[f32]>> = match batch.documents() {
+            Some(lengths) => {
+                let ends = lengths.iter().scan(0, |end, n| {
+                    *end += n;
+                    Some(*end - n..*end)
+                });
+                ends.map(|text| text.map(|i| state(0, i)).collect()).collect()
+            }
+            None => {
+                let rows = batch.keep().iter().enumerate();
+                rows.map(|(row, keep)| (0..keep.len()).filter(|i| keep[*i]).map(|i| state(row, i)).collect()).collect()
+            }
+        };
+        Ok(texts.iter().map(|states| self.vector(states, width)).collect())
+    }
+
+    /// The vector of a text's states. Token by token, so that it depends on nothing else.
+    fn vector(&self, states: &[&[f32]], width: usize) -> Vec<f32> {
+        let fold = |first: f32, f: fn(f32, f32) -> f32| {
+            let mut all = vec![first; width];
+            states.iter().for_each(|state| all.iter_mut().zip(*state).for_each(|(a, x)| *a = f(*a, *x)));
+            all
+        };
+        let one = |state: Option<&&[f32]>| state.map_or_else(|| vec![0.0; width], |state| state.to_vec());
+        let mut vector = match self.pooling {
+            Pooling::Mean => {
+                let mut sum = fold(0.0, |a, x| a + x);
+                sum.iter_mut().for_each(|x| *x /= states.len().max(1) as f32);
+                sum
+            }
+            Pooling::Max => fold(f32::NEG_INFINITY, f32::max),
+            Pooling::First => one(states.first()),
+            Pooling::Last => one(states.last()),
+        };
+        if self.normalize {
+            let length = vector.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt().max(1e-12);
+            vector.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as f32);
+        }
+        vector
+    }
+}
+
+/// Reads `tokenizer.json` of a model's folder, without its own padding and cutting.
+///
+/// # Errors
+/// No such file, and one that makes no sense.
+pub fn load_tokenizer(folder: &Path) -> Result<Tokenizer> {
+    let path = folder.join("tokenizer.json");
+    if !path.exists() {
+        return Err(Error::file(path, "there is no such file: text needs a tokenizer beside the model"));
+    }
+    let mut tokenizer = Tokenizer::from_file(&path).map_err(|e| Error::file(&path, format!("is no tokenizer: {e}")))?;
+    tokenizer.with_padding(None);
+    tokenizer.with_truncation(None).map_err(|e| Error::file(&path, e.to_string()))?;
+    Ok(tokenizer)
+}
+
+/// How a folder of sentence-transformers pools, and whether it normalises.
+fn read_modules(folder: &Path) -> Result<(Pooling, bool)> {
+    let path = folder.join("modules.json");
+    if !path.exists() {
+        return Ok((Pooling::Mean, true));
+    }
+    let text = std::fs::read(&path).map_err(|e| Error::file(&path, format!("cannot be read: {e}")))?;
+    let modules: Vec<serde_json::Value> =
+        serde_json::from_slice(&text).map_err(|e| Error::file(&path, format!("is no list of modules: {e}")))?;
+    let (mut pooling, mut normalize) = (Pooling::Mean, false);
+    for module in &modules {
+        let of = |key: &str| module.get(key).and_then(|value| value.as_str()).unwrap_or_default();
+        match of("type").rsplit('.').next().unwrap_or_default() {
+            "Transformer" => {}
+            "Normalize" => normalize = true,
+            "Pooling" => pooling = read_pooling(&folder.join(of("path")).join("config.json"))?,
+            other => {
+                let problem = format!("module {other:?} is not known: known are Transformer, Pooling and Normalize");
+                return Err(Error::file(path, problem));
+            }
+        }
+    }
+    Ok((pooling, normalize))
+}
+
+fn read_pooling(path: &Path) -> Result<Pooling> {
+    let object = read_object(path)?;
+    let known = [
+        ("pooling_mode_mean_tokens", Pooling::Mean),
+        ("pooling_mode_cls_token", Pooling::First),
+        ("pooling_mode_lasttoken", Pooling::Last),
+        ("pooling_mode_max_tokens", Pooling::Max),
+    ];
+    let on: Vec<&String> = object.iter().filter(|(_, on)| on.as_bool() == Some(true)).map(|(key, _)| key).collect();
+    let ways: Vec<&String> = on.into_iter().filter(|key| key.starts_with("pooling_mode_")).collect();
+    let found = known.iter().find(|(key, _)| ways.iter().any(|way| way == key));
+    match (ways.len(), found) {
+        (1, Some((_, pooling))) => Ok(*pooling),
+        _ => Err(Error::file(path, format!("asks for {ways:?}: one of mean, cls, lasttoken and max is known"))),
+    }
+}

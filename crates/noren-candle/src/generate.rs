@@ -1,0 +1,298 @@
+//! [`generate`]: texts token by token, with caches.
+
+mod sample;
+
+pub use sample::Sampling;
+
+use crate::error::{Error, Result};
+use crate::model::cache::{StackCache, StackShape, Step as CacheStep};
+use crate::model::{Batch, Call, Decoder, Model, Pass, Planner, Stack, T5, rows_at};
+use candle_core::Tensor;
+use noren::{Facts, Shape};
+use sample::Sampler;
+
+/// How texts go on.
+#[derive(Clone, Debug)]
+pub struct GenerateOptions {
+    /// Tokens for each prompt, at most.
+    pub new_tokens: usize,
+    /// How a token is chosen; the most probable one unless said.
+    pub sampling: Sampling,
+    /// Tokens that end a text; they are not part of it.
+    pub stop: Vec<u32>,
+    /// Tokens of a prompt that are computed at a time: memory goes with them, results do not depend on it.
+    pub prefill_chunk: usize,
+    /// What the model's masks must know: labels of a prompt's tokens, say. Each of the prompts is a batch row.
+    pub facts: Facts,
+    /// What a T5's decoder begins with, for each prompt; its start token unless given.
+    pub begins: Option<Vec<Vec<u32>>>,
+}
+
+impl Default for GenerateOptions {
+    fn default() -> Self {
+        GenerateOptions {
+            new_tokens: 64,
+            sampling: Sampling::default(),
+            stop: Vec::new(),
+            prefill_chunk: 512,
+            facts: Facts::new(),
+            begins: None,
+        }
+    }
+}
+
+/// A token that was chosen.
+#[derive(Clone, Copy, Debug)]
+pub struct Step<'a> {
+    /// Of which prompt.
+    pub row: usize,
+    /// The token.
+    pub token: u32,
+    /// What it was chosen by.
+    pub logits: &'a [f32],
+}
+
+/// What was made.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Generated {
+    /// The new tokens of each prompt.
+    pub tokens: Vec<Vec<u32>>,
+    /// Bytes of the caches.
+    pub cache_bytes: usize,
+}
+
+/// Continues `prompts`, texts of any lengths without padding, all at once; `each` sees every token as it is chosen, and ends
+/// its text by returning `false`.
+///
+/// Sequences lie in the caches without padding, each with its own length; a layer whose mask is a sliding window keeps the
+/// window only. Of a T5 the prompts are the encoder's texts.
+///
+/// Attention has the bits of the full pass over the same tokens, and so have linear layers and norms of this crate, which
+/// treat rows one by one. So in `f32` the logits of every step are, to the bit, those that the full pass gives for the same
+/// text, whatever the chunks, and whatever other prompts are continued beside. In `bf16` and `f16` this holds where no
+/// layer's cache rotates with an odd number of sinks, which attention leaves open.
+///
+/// ```
+/// use candle_core::{DType, Device};
+/// use candle_nn::{VarBuilder, VarMap};
+/// use noren_candle::generate::{GenerateOptions, generate};
+/// use noren_candle::model::{Config, DecoderConfig, Model};
+///
+/// let config = Config::Decoder(DecoderConfig::gpt2(50, 32, 2, 4, 64));
+/// let vars = VarMap::new();
+/// let model = Model::new(&config, &VarBuilder::from_varmap(&vars, DType::F32, &Device::Cpu))?;
+/// let options = GenerateOptions { new_tokens: 5, ..Default::default() };
+/// let made = generate(&model, &[vec![1, 2, 3], vec![7]], &options, &mut |_| true)?;
+/// assert!(made.tokens.iter().all(|row| row.len() == 5));
+/// # Ok::<(), noren_candle::Error>(())
+/// ```
+///
+/// # Errors
+/// An encoder, prompts without tokens or outside of the vocabulary, more tokens than positions, settings that make no sense.
+pub fn generate(
+    model: &Model,
+    prompts: &[Vec<u32>],
+    options: &GenerateOptions,
+    each: &mut dyn FnMut(Step<'_>) -> bool,
+) -> Result<Generated> {
+    if prompts.is_empty() || prompts.iter().any(Vec::is_empty) {
+        return Err(Error::input("the prompts", "empty", "give at least one, each of at least one token"));
+    }
+    if options.prefill_chunk == 0 {
+        return Err(Error::input("prefill_chunk", 0, "give at least 1"));
+    }
+    model.check_ids(prompts)?;
+    let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
+    model.check_len(longest)?;
+    let mut loops = Loop {
+        sampler: Sampler::new(&options.sampling, prompts)?,
+        options,
+        each,
+        tokens: vec![Vec::new(); prompts.len()],
+        done: vec![options.new_tokens == 0; prompts.len()],
+    };
+    let cache_bytes = match model {
+        Model::Decoder(_) if options.begins.is_some() => {
+            let expected = "the model has no decoder that reads an encoder: leave it out";
+            return Err(Error::input("what the decoder begins with", "given", expected));
+        }
+        Model::Decoder(decoder) => {
+            if options.new_tokens > 0 {
+                // The last token is chosen, but never read.
+                model.check_len(longest.saturating_add(options.new_tokens - 1))?;
+            }
+            decoder_loop(decoder, prompts, &mut loops)?
+        }
+        Model::T5(t5) => {
+            let begins = options.begins.clone().unwrap_or_else(|| vec![vec![t5.config().start]; prompts.len()]);
+            if begins.len() != prompts.len() || begins.iter().any(Vec::is_empty) {
+                let expected = format!("give one text of at least one token for each of {} prompts", prompts.len());
+                return Err(Error::input("what the decoder begins with", format!("{begins:?}"), expected));
+            }
+            model.check_ids(&begins)?;
+            t5_loop(t5, prompts, &begins, &mut loops)?
+        }
+        Model::Bert(_) => {
+            return Err(Error::input("the model", "an encoder", "only causal language models and T5 continue texts"));
+        }
+    };
+    Ok(Generated { tokens: loops.tokens, cache_bytes })
+}
+
+/// What is the same for every family: choosing tokens, until all texts have ended.
+struct Loop<'a> {
+    options: &'a GenerateOptions,
+    sampler: Sampler,
+    each: &'a mut dyn FnMut(Step<'_>) -> bool,
+    tokens: Vec<Vec<u32>>,
+    done: Vec<bool>,
+}
+
+impl Loop<'_> {
+    fn is_done(&self) -> bool {
+        self.done.iter().all(|done| *done)
+    }
+
+    /// Chooses a token for each of `rows`, whose logits are `[rows, vocab]`.
+    fn choose(&mut self, rows: &[usize], logits: &Tensor) -> Result<()> {
+        let logits = logits.to_dtype(candle_core::DType::F32)?.to_vec2::<f32>()?;
+        for (&row, logits) in rows.iter().zip(&logits) {
+            let token = self.sampler.choose(row, logits);
+            if self.options.stop.contains(&token) {
+                self.done[row] = true;
+                continue;
+            }
+            self.tokens[row].push(token);
+            let goes_on = (self.each)(Step { row, token, logits });
+            self.done[row] = !goes_on || self.tokens[row].len() >= self.options.new_tokens;
+        }
+        Ok(())
+    }
+}
+
+/// The loop of a causal language model; returns the bytes of its caches.
+fn decoder_loop(model: &Decoder, prompts: &[Vec<u32>], loops: &mut Loop<'_>) -> Result<usize> {
+    let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
+    let shape = stack_shape(model, prompts.len(), longest, loops.options);
+    let mut cache = StackCache::new(&model.declared.mask, loops.options.facts.clone(), &shape)?;
+    // What each sequence is still to read, and how much it has read.
+    let mut waiting: Vec<&[u32]> = prompts.iter().map(Vec::as_slice).collect();
+    let mut held = vec![0usize; prompts.len()];
+    while !loops.is_done() {
+        let last: Vec<Option<u32>> = loops.tokens.iter().map(|made| made.last().copied()).collect();
+        let mut packed = Packed::default();
+        let mut ready = Vec::new();
+        for (row, waiting) in waiting.iter_mut().enumerate() {
+            let one;
+            let new = match (loops.done[row], waiting.len(), last[row]) {
+                (true, ..) => &[][..],
+                (false, 0, Some(token)) => {
+                    one = [token];
+                    &one[..]
+                }
+                (false, left, _) => {
+                    let (new, rest) = waiting.split_at(left.min(loops.options.prefill_chunk));
+                    *waiting = rest;
+                    new
+                }
+            };
+            packed.push(new, held[row]);
+            held[row] += new.len();
+            if !new.is_empty() && waiting.is_empty() {
+                ready.push((row, packed.ids.len() - 1));
+            }
+        }
+        cache.begin(CacheStep::Ragged(packed.starts.clone()));
+        let (mut pass, _) = Pass::new(Call::default());
+        pass.cached(Stack::Decoder, &mut cache);
+        let ids = Tensor::new(&packed.ids[..], model.device())?.unsqueeze(0)?;
+        let hidden = model.hidden(&ids, &[packed.positions], &mut pass)?;
+        if ready.is_empty() {
+            continue;
+        }
+        let at: Vec<(usize, usize)> = ready.iter().map(|(_, at)| (0, *at)).collect();
+        let rows: Vec<usize> = ready.iter().map(|(row, _)| *row).collect();
+        loops.choose(&rows, &model.logits(&rows_at(&hidden, &at)?)?)?;
+    }
+    Ok(cache.bytes())
+}
+
+/// The sizes of a decoder's caches.
+fn stack_shape(model: &Decoder, sequences: usize, longest: usize, options: &GenerateOptions) -> StackShape {
+    let config = model.config();
+    StackShape {
+        sequences,
+        layers: config.layers,
+        heads: config.heads,
+        kv_heads: config.kv_heads,
+        head_dim: config.head_dim,
+        capacity: longest + options.new_tokens.max(1),
+        ahead: options.prefill_chunk.min(longest),
+        dtype: model.dtype(),
+    }
+}
+
+/// The new tokens of a step, one sequence's after the other's.
+struct Packed {
+    ids: Vec<u32>,
+    positions: Vec<u32>,
+    starts: Vec<usize>,
+}
+
+impl Default for Packed {
+    fn default() -> Self {
+        Packed { ids: Vec::new(), positions: Vec::new(), starts: vec![0] }
+    }
+}
+
+impl Packed {
+    fn push(&mut self, new: &[u32], held: usize) {
+        self.ids.extend(new);
+        self.positions.extend((held..held + new.len()).map(|position| position as u32));
+        self.starts.push(self.ids.len());
+    }
+}
+
+/// The loop of an encoder with a decoder, which reads `begins` first; returns the bytes of the decoder's caches.
+fn t5_loop(model: &T5, prompts: &[Vec<u32>], begins: &[Vec<u32>], loops: &mut Loop<'_>) -> Result<usize> {
+    let config = model.config();
+    let (rows, heads) = (prompts.len(), config.heads);
+    let batch = Batch::padded(prompts, 0, noren::Side::Right)?.facts(loops.options.facts.clone());
+    let [of_encoder, of_decoder, of_cross] = &model.declared;
+    let square = Shape::square(batch.len()).batch(rows).heads(heads);
+    let (mut pass, _) = Pass::new(Call::default());
+    pass.planned(Stack::Encoder, Planner::new(Stack::Encoder, &of_encoder.mask, &batch, square, None)?);
+    let encoded = model.encode(&batch, &mut pass)?;
+    let keys = model.cross_keys(&encoded)?;
+    let shape = StackShape {
+        sequences: rows,
+        layers: config.layers[1],
+        heads,
+        kv_heads: heads,
+        head_dim: config.head_dim,
+        capacity: begins.iter().map(Vec::len).max().unwrap_or(0) + loops.options.new_tokens,
+        ahead: 1,
+        dtype: encoded.dtype(),
+    };
+    let mut cache = StackCache::new(&of_decoder.mask, Facts::new(), &shape)?;
+    for step in 0.. {
+        if loops.is_done() {
+            break;
+        }
+        // All sequences go one token further, those whose beginning is over by the token that was chosen.
+        let next = |row: usize| begins[row].get(step).or(loops.tokens[row].last()).copied().unwrap_or(config.start);
+        let ids = Tensor::from_iter((0..rows).map(next), encoded.device())?.unsqueeze(1)?;
+        cache.begin(CacheStep::Each(1));
+        let (mut pass, _) = Pass::new(Call::default());
+        pass.cached(Stack::Decoder, &mut cache);
+        let across = Shape::cross(1, batch.len()).batch(rows).heads(heads);
+        pass.planned(Stack::Cross, Planner::cross(&of_cross.mask, &batch, across)?);
+        let hidden = model.decode(&ids, &keys, &mut pass)?;
+        let ready: Vec<usize> = (0..rows).filter(|row| !loops.done[*row] && step + 1 >= begins[*row].len()).collect();
+        if !ready.is_empty() {
+            let at: Vec<(usize, usize)> = ready.iter().map(|row| (*row, 0)).collect();
+            loops.choose(&ready, &model.logits(&rows_at(&hidden, &at)?)?)?;
+        }
+    }
+    Ok(cache.bytes())
+}

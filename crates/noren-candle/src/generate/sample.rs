@@ -1,0 +1,114 @@
+//! [`Sampling`]: how a token is chosen from logits.
+
+use crate::error::{Error, Result};
+use noren::noren_mask::philox;
+
+/// How a token is chosen: the most probable one, or at random by probability.
+///
+/// The choice of a text's n-th token depends on the seed, on the text's number among the prompts and on n, and on nothing else.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Sampling {
+    /// Logits are divided by it; 0 takes the most probable token.
+    pub temperature: f64,
+    /// Only so many of the most probable tokens.
+    pub top_k: Option<usize>,
+    /// Only the most probable tokens whose probabilities reach this sum, at least one.
+    pub top_p: Option<f64>,
+    /// What random choices depend on.
+    pub seed: u64,
+}
+
+impl Default for Sampling {
+    /// The most probable token.
+    fn default() -> Self {
+        Sampling { temperature: 0.0, top_k: None, top_p: None, seed: 0 }
+    }
+}
+
+pub(super) struct Sampler {
+    sampling: Sampling,
+    /// Tokens chosen so far, by row.
+    counts: Vec<u32>,
+}
+
+impl Sampler {
+    pub(super) fn new(sampling: &Sampling, prompts: &[Vec<u32>]) -> Result<Self> {
+        let Sampling { temperature, top_k, top_p, .. } = *sampling;
+        if !(0.0..=1e6).contains(&temperature) {
+            return Err(Error::input("temperature", temperature, "give 0 for the most probable token, or up to 1e6"));
+        }
+        if top_k == Some(0) {
+            return Err(Error::input("top_k", 0, "give at least 1, or leave it out"));
+        }
+        if let Some(p) = top_p.filter(|p| !(*p > 0.0 && *p <= 1.0)) {
+            return Err(Error::input("top_p", p, "give a number above 0, at most 1"));
+        }
+        Ok(Sampler { sampling: sampling.clone(), counts: vec![0; prompts.len()] })
+    }
+
+    /// The next token of a row.
+    pub(super) fn choose(&mut self, row: usize, logits: &[f32]) -> u32 {
+        let count = self.counts[row];
+        self.counts[row] += 1;
+        let Sampling { temperature, top_k, top_p, seed } = self.sampling;
+        if temperature == 0.0 {
+            return best(logits);
+        }
+        let mut order: Vec<u32> = (0..logits.len() as u32).filter(|i| !logits[*i as usize].is_nan()).collect();
+        order.sort_by(|a, b| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b)));
+        order.truncate(top_k.unwrap_or(usize::MAX));
+        let Some(first) = order.first() else { return best(logits) };
+        let most = f64::from(logits[*first as usize]);
+        let weight = |i: &u32| ((f64::from(logits[*i as usize]) - most) / temperature).exp();
+        let mut weights: Vec<f64> = order.iter().map(weight).collect();
+        if let Some(p) = top_p {
+            let reach = p * weights.iter().sum::<f64>();
+            let within = weights
+                .iter()
+                .scan(0.0, |sum, w| Some(std::mem::replace(sum, *sum + w)))
+                .take_while(|sum| *sum < reach);
+            weights.truncate(within.count().max(1));
+        }
+        let [a, b, ..] = philox([count, row as u32, 0x7361_6d70, 0x6c65], seed);
+        let uniform = (u64::from(a) << 21 ^ u64::from(b) >> 11) as f64 / (1u64 << 53) as f64;
+        let mut left = uniform * weights.iter().sum::<f64>();
+        let chosen = weights.iter().position(|w| {
+            left -= w;
+            left < 0.0
+        });
+        order[chosen.unwrap_or(weights.len() - 1)]
+    }
+}
+
+/// The largest logit; of equal ones the first.
+fn best(logits: &[f32]) -> u32 {
+    let larger = |a: usize, b: usize| if logits[b] > logits[a] || logits[a].is_nan() { b } else { a };
+    (1..logits.len()).fold(0, larger) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn draws(sampling: &Sampling, logits: &[f32]) -> Vec<u32> {
+        let mut sampler = Sampler::new(sampling, &[vec![]]).unwrap();
+        (0..2000).map(|_| sampler.choose(0, logits)).collect()
+    }
+
+    #[test]
+    fn tokens_come_as_often_as_their_probabilities_say() {
+        let logits = [0.0, 2f32.ln(), 5f32.ln(), f32::NEG_INFINITY];
+        let plain = Sampling { temperature: 1.0, seed: 3, ..Sampling::default() };
+        let counts = |drawn: Vec<u32>| [0, 1, 2, 3].map(|t| drawn.iter().filter(|d| **d == t).count());
+        let [a, b, c, d] = counts(draws(&plain, &logits));
+        assert!(
+            (200..300).contains(&a) && (430..570).contains(&b) && (1170..1330).contains(&c) && d == 0,
+            "{a} {b} {c}"
+        );
+        assert_eq!(draws(&plain, &logits), draws(&plain, &logits));
+        assert_ne!(draws(&plain, &logits), draws(&Sampling { seed: 4, ..plain.clone() }, &logits));
+        assert_eq!(counts(draws(&Sampling { top_k: Some(2), ..plain.clone() }, &logits))[0], 0);
+        assert_eq!(counts(draws(&Sampling { top_p: Some(0.6), ..plain.clone() }, &logits)), [0, 0, 2000, 0]);
+        assert_eq!(counts(draws(&Sampling::default(), &logits)), [0, 0, 2000, 0]);
+    }
+}

@@ -1,0 +1,126 @@
+//! [`MultiHeadAttention`]: projections around attention.
+
+use crate::attention::{Options, attention, attention_weights};
+use crate::error::{Error, Result};
+use crate::nn::{Linear, Mode};
+use candle_core::Tensor;
+use candle_nn::{Init, VarBuilder};
+use noren::Plan;
+use std::sync::Arc;
+
+/// The sizes of a [`MultiHeadAttention`].
+#[derive(Clone, Debug)]
+pub struct MhaConfig {
+    /// The width of its input and output, a multiple of `heads`.
+    pub embed_dim: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key-value heads, a divisor of `heads`.
+    pub kv_heads: usize,
+    /// Probabilities that are dropped in training.
+    pub dropout: f32,
+}
+
+impl MhaConfig {
+    /// As many key-value heads as query heads, no dropout.
+    pub fn new(embed_dim: usize, heads: usize) -> Self {
+        MhaConfig { embed_dim, heads, kv_heads: heads, dropout: 0.0 }
+    }
+
+    fn check(&self) -> Result<()> {
+        let MhaConfig { embed_dim, heads, kv_heads, .. } = *self;
+        if heads == 0 || kv_heads == 0 || !embed_dim.is_multiple_of(heads) || !heads.is_multiple_of(kv_heads) {
+            let given = format!("{embed_dim} wide, {heads} heads, {kv_heads} key-value heads");
+            let expected = "the width must be a multiple of the heads, and these of the key-value heads";
+            return Err(Error::input("attention", given, expected));
+        }
+        Ok(())
+    }
+}
+
+/// Attention between linear projections, self or cross, under the names of `nn.MultiheadAttention`: `in_proj_weight`,
+/// `in_proj_bias`, `out_proj.weight`, `out_proj.bias`.
+///
+/// With fewer key-value heads, `in_proj_weight` has `embed_dim + 2 * kv_heads * head_dim` rows. What each head may read is for
+/// the plan to say: `heads(0..4: causal, 4..: sliding(8))`, or a dense array by head.
+#[derive(Clone, Debug)]
+pub struct MultiHeadAttention {
+    config: MhaConfig,
+    query: Linear,
+    key: Linear,
+    value: Linear,
+    out: Linear,
+}
+
+impl MultiHeadAttention {
+    /// Reads or makes the parameters.
+    ///
+    /// # Errors
+    /// Sizes that do not divide, and tensors that are missing or of other shapes.
+    pub fn new(config: &MhaConfig, vb: &VarBuilder<'_>) -> Result<Self> {
+        config.check()?;
+        let MhaConfig { embed_dim, heads, kv_heads, .. } = *config;
+        let kv_dim = embed_dim / heads * kv_heads;
+        let rows = embed_dim + 2 * kv_dim;
+        let bound = (6.0 / (rows + embed_dim) as f64).sqrt();
+        let weight = vb.get_with_hints((rows, embed_dim), "in_proj_weight", Init::Uniform { lo: -bound, up: bound })?;
+        let bias = vb.get_with_hints(rows, "in_proj_bias", Init::Const(0.0))?;
+        let joined = Linear::new(weight, Some(bias));
+        Ok(MultiHeadAttention {
+            query: joined.part(0, embed_dim)?,
+            key: joined.part(embed_dim, kv_dim)?,
+            value: joined.part(embed_dim + kv_dim, kv_dim)?,
+            out: Linear::load(embed_dim, embed_dim, true, &vb.pp("out_proj"))?,
+            config: config.clone(),
+        })
+    }
+
+    /// The sizes.
+    pub fn config(&self) -> &MhaConfig {
+        &self.config
+    }
+
+    /// Attention of `x` `[batch, q_len, embed_dim]` over `memory` `[batch, kv_len, embed_dim]`, which is `x` itself for
+    /// self-attention: `[batch, q_len, embed_dim]`.
+    ///
+    /// # Errors
+    /// Shapes that do not fit the plan.
+    pub fn forward(&self, x: &Tensor, memory: &Tensor, plan: &Arc<Plan>, mode: Mode) -> Result<Tensor> {
+        let (q, k, v) = self.project(x, memory)?;
+        let options = Options { dropout: mode.attention(self.config.dropout), ..Options::default() };
+        self.out.forward(&join_heads(&attention(&q, &k, &v, plan, &options)?)?)
+    }
+
+    /// [`forward`](Self::forward), and beside it the probabilities `[batch, heads, q_len, kv_len]`, without dropout and
+    /// without gradients.
+    ///
+    /// # Errors
+    /// As [`forward`](Self::forward).
+    pub fn forward_with_weights(&self, x: &Tensor, memory: &Tensor, plan: &Arc<Plan>) -> Result<(Tensor, Tensor)> {
+        let (q, k, v) = self.project(x, memory)?;
+        let options = Options::default();
+        let weights = attention_weights(&q.detach(), &k.detach(), plan, &options)?;
+        Ok((self.out.forward(&join_heads(&attention(&q, &k, &v, plan, &options)?)?)?, weights))
+    }
+
+    fn project(&self, x: &Tensor, memory: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
+        let MhaConfig { heads, kv_heads, .. } = self.config;
+        Ok((
+            split_heads(&self.query.forward(x)?, heads)?,
+            split_heads(&self.key.forward(memory)?, kv_heads)?,
+            split_heads(&self.value.forward(memory)?, kv_heads)?,
+        ))
+    }
+}
+
+/// `[batch, length, heads * width]` as `[batch, heads, length, width]`, in the same memory.
+pub(crate) fn split_heads(x: &Tensor, heads: usize) -> Result<Tensor> {
+    let (batch, len, width) = x.dims3()?;
+    Ok(x.reshape((batch, len, heads, width / heads))?.transpose(1, 2)?)
+}
+
+/// `[batch, heads, length, width]` as `[batch, length, heads * width]`; without a copy for what attention returns.
+pub(crate) fn join_heads(x: &Tensor) -> Result<Tensor> {
+    let (batch, heads, len, width) = x.dims4()?;
+    Ok(x.transpose(1, 2)?.reshape((batch, len, heads * width))?)
+}

@@ -1,0 +1,66 @@
+//! [`LayerPlans`]: the plans of all layers, each distinct mask planned once.
+
+use crate::attention::plan;
+use crate::error::Result;
+use noren::{Facts, Mask, Plan, Shape};
+use std::sync::Arc;
+
+/// One plan for each layer; layers with the same mask share theirs.
+#[derive(Clone, Debug)]
+pub struct LayerPlans {
+    plans: Vec<Arc<Plan>>,
+}
+
+impl LayerPlans {
+    /// Binds `mask`, which may say `layers(...)`, for `layers` layers.
+    ///
+    /// # Errors
+    /// Whatever [`Mask::bind`] refuses.
+    pub fn new(mask: &Mask, layers: usize, shape: &Shape, facts: &Facts) -> Result<Self> {
+        let mut known: Vec<(Mask, Arc<Plan>)> = Vec::new();
+        let mut plans = Vec::with_capacity(layers);
+        for layer in 0..layers {
+            let mask = mask.at_layer(layer as u64).simplify();
+            let found = known.iter().find(|(other, _)| *other == mask).map(|(_, plan)| plan.clone());
+            let planned = match found {
+                Some(planned) => planned,
+                None => {
+                    let planned = plan(&mask, shape, facts)?;
+                    known.push((mask, planned.clone()));
+                    planned
+                }
+            };
+            plans.push(planned);
+        }
+        Ok(LayerPlans { plans })
+    }
+
+    /// The same plan for every layer.
+    pub fn same(plan: &Arc<Plan>, layers: usize) -> Self {
+        LayerPlans { plans: vec![plan.clone(); layers] }
+    }
+
+    /// The plan of a layer.
+    pub fn get(&self, layer: usize) -> Option<&Arc<Plan>> {
+        self.plans.get(layer)
+    }
+
+    /// Number of layers.
+    pub fn len(&self) -> usize {
+        self.plans.len()
+    }
+
+    /// Whether there is no layer.
+    pub fn is_empty(&self) -> bool {
+        self.plans.is_empty()
+    }
+
+    /// The plans of `layers` layers.
+    pub(crate) fn of(&self, layers: usize) -> Result<&[Arc<Plan>]> {
+        if self.plans.len() != layers {
+            let expected = format!("the stack has {layers} layers: make plans for as many");
+            return Err(crate::Error::input("the number of plans", self.plans.len(), expected));
+        }
+        Ok(&self.plans)
+    }
+}

@@ -1,0 +1,242 @@
+//! Encoder and decoder layers and stacks of them, norms after (PyTorch's default) or before.
+
+use super::{LayerPlans, MhaConfig, MultiHeadAttention};
+use crate::error::Result;
+use crate::nn::{Activation, Linear, Mode, Norm, NormKind};
+use candle_core::Tensor;
+use candle_nn::VarBuilder;
+use noren::Plan;
+use std::sync::Arc;
+
+/// The sizes and ways of a transformer layer.
+#[derive(Clone, Debug)]
+pub struct LayerConfig {
+    /// Attention.
+    pub attention: MhaConfig,
+    /// The width between the two halves of the feed-forward part.
+    pub feedforward: usize,
+    /// What stands there.
+    pub activation: Activation,
+    /// Norms before each part instead of after it.
+    pub norm_first: bool,
+    /// Added to variances.
+    pub eps: f64,
+    /// Values that are dropped in training.
+    pub dropout: f32,
+}
+
+impl LayerConfig {
+    /// A feed-forward part four times as wide, ReLU, norms after each part, no dropout.
+    pub fn new(embed_dim: usize, heads: usize) -> Self {
+        LayerConfig {
+            attention: MhaConfig::new(embed_dim, heads),
+            feedforward: 4 * embed_dim,
+            activation: Activation::Relu,
+            norm_first: false,
+            eps: 1e-5,
+            dropout: 0.0,
+        }
+    }
+
+    fn norm(&self, name: &str, vb: &VarBuilder<'_>) -> Result<Norm> {
+        Norm::load(NormKind::Layer, self.attention.embed_dim, self.eps, &vb.pp(name))
+    }
+}
+
+/// What a layer does around each of its parts: dropout, the sum, the norm.
+#[derive(Clone, Copy, Debug)]
+struct Around {
+    norm_first: bool,
+    dropout: f32,
+}
+
+impl Around {
+    /// `x` after `part`, with `norm` before it or after the sum.
+    fn part(
+        self,
+        x: &Tensor,
+        norm: &Norm,
+        mode: Mode,
+        part: impl FnOnce(&Tensor, Mode) -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        let inner = if self.norm_first { part(&norm.forward(x)?, mode.at(0))? } else { part(x, mode.at(0))? };
+        let sum = (x + mode.at(1).dropout(&inner, self.dropout)?)?;
+        if self.norm_first { Ok(sum) } else { norm.forward(&sum) }
+    }
+}
+
+/// `linear2(activation(linear1(x)))`.
+#[derive(Clone, Debug)]
+struct FeedForward {
+    linear1: Linear,
+    linear2: Linear,
+    activation: Activation,
+    dropout: f32,
+}
+
+impl FeedForward {
+    fn new(config: &LayerConfig, vb: &VarBuilder<'_>) -> Result<Self> {
+        let (width, inner) = (config.attention.embed_dim, config.feedforward);
+        Ok(FeedForward {
+            linear1: Linear::load(width, inner, true, &vb.pp("linear1"))?,
+            linear2: Linear::load(inner, width, true, &vb.pp("linear2"))?,
+            activation: config.activation,
+            dropout: config.dropout,
+        })
+    }
+
+    fn forward(&self, x: &Tensor, mode: Mode) -> Result<Tensor> {
+        let inner = self.linear1.forward_then(x, self.activation)?;
+        self.linear2.forward(&mode.dropout(&inner, self.dropout)?)
+    }
+}
+
+/// Self-attention and a feed-forward part, under the names of `nn.TransformerEncoderLayer`.
+#[derive(Clone, Debug)]
+pub struct TransformerEncoderLayer {
+    self_attn: MultiHeadAttention,
+    feedforward: FeedForward,
+    norm1: Norm,
+    norm2: Norm,
+    around: Around,
+}
+
+impl TransformerEncoderLayer {
+    /// Reads or makes the parameters.
+    ///
+    /// # Errors
+    /// Sizes that do not divide, and tensors that are missing or of other shapes.
+    pub fn new(config: &LayerConfig, vb: &VarBuilder<'_>) -> Result<Self> {
+        Ok(TransformerEncoderLayer {
+            self_attn: MultiHeadAttention::new(&config.attention, &vb.pp("self_attn"))?,
+            feedforward: FeedForward::new(config, vb)?,
+            norm1: config.norm("norm1", vb)?,
+            norm2: config.norm("norm2", vb)?,
+            around: Around { norm_first: config.norm_first, dropout: config.dropout },
+        })
+    }
+
+    /// `x` `[batch, length, embed_dim]` after this layer.
+    ///
+    /// # Errors
+    /// Shapes that do not fit the plan.
+    pub fn forward(&self, x: &Tensor, plan: &Arc<Plan>, mode: Mode) -> Result<Tensor> {
+        let attend = |x: &Tensor, mode| self.self_attn.forward(x, x, plan, mode);
+        let x = self.around.part(x, &self.norm1, mode.at(0), attend)?;
+        self.around.part(&x, &self.norm2, mode.at(1), |x, mode| self.feedforward.forward(x, mode))
+    }
+}
+
+/// Layers `layers.0`, `layers.1`, ..., under the names of `nn.TransformerEncoder`.
+#[derive(Clone, Debug)]
+pub struct TransformerEncoder {
+    layers: Vec<TransformerEncoderLayer>,
+}
+
+impl TransformerEncoder {
+    /// Reads or makes the parameters of `layers` layers.
+    ///
+    /// # Errors
+    /// As [`TransformerEncoderLayer::new`].
+    pub fn new(config: &LayerConfig, layers: usize, vb: &VarBuilder<'_>) -> Result<Self> {
+        let layer = |i| TransformerEncoderLayer::new(config, &vb.pp("layers").pp(i));
+        Ok(TransformerEncoder { layers: (0..layers).map(layer).collect::<Result<_>>()? })
+    }
+
+    /// `x` `[batch, length, embed_dim]` after all layers.
+    ///
+    /// # Errors
+    /// Shapes that do not fit the plans, and another number of plans than layers.
+    pub fn forward(&self, x: &Tensor, plans: &LayerPlans, mode: Mode) -> Result<Tensor> {
+        let plans = plans.of(self.layers.len())?;
+        let layers = self.layers.iter().zip(plans).enumerate();
+        layers.into_iter().try_fold(x.clone(), |x, (i, (layer, plan))| layer.forward(&x, plan, mode.at(i as u64)))
+    }
+}
+
+/// Self-attention, cross-attention and a feed-forward part, under the names of `nn.TransformerDecoderLayer`.
+#[derive(Clone, Debug)]
+pub struct TransformerDecoderLayer {
+    self_attn: MultiHeadAttention,
+    multihead_attn: MultiHeadAttention,
+    feedforward: FeedForward,
+    norm1: Norm,
+    norm2: Norm,
+    norm3: Norm,
+    around: Around,
+}
+
+impl TransformerDecoderLayer {
+    /// Reads or makes the parameters.
+    ///
+    /// # Errors
+    /// Sizes that do not divide, and tensors that are missing or of other shapes.
+    pub fn new(config: &LayerConfig, vb: &VarBuilder<'_>) -> Result<Self> {
+        Ok(TransformerDecoderLayer {
+            self_attn: MultiHeadAttention::new(&config.attention, &vb.pp("self_attn"))?,
+            multihead_attn: MultiHeadAttention::new(&config.attention, &vb.pp("multihead_attn"))?,
+            feedforward: FeedForward::new(config, vb)?,
+            norm1: config.norm("norm1", vb)?,
+            norm2: config.norm("norm2", vb)?,
+            norm3: config.norm("norm3", vb)?,
+            around: Around { norm_first: config.norm_first, dropout: config.dropout },
+        })
+    }
+
+    /// `x` `[batch, length, embed_dim]` after this layer; `cross` says what it may read of `memory`
+    /// `[batch, memory_length, embed_dim]`.
+    ///
+    /// # Errors
+    /// Shapes that do not fit the plans.
+    pub fn forward(
+        &self,
+        x: &Tensor,
+        memory: &Tensor,
+        plan: &Arc<Plan>,
+        cross: &Arc<Plan>,
+        mode: Mode,
+    ) -> Result<Tensor> {
+        let attend = |x: &Tensor, mode| self.self_attn.forward(x, x, plan, mode);
+        let x = self.around.part(x, &self.norm1, mode.at(0), attend)?;
+        let attend = |x: &Tensor, mode| self.multihead_attn.forward(x, memory, cross, mode);
+        let x = self.around.part(&x, &self.norm2, mode.at(1), attend)?;
+        self.around.part(&x, &self.norm3, mode.at(2), |x, mode| self.feedforward.forward(x, mode))
+    }
+}
+
+/// Layers `layers.0`, `layers.1`, ..., under the names of `nn.TransformerDecoder`.
+#[derive(Clone, Debug)]
+pub struct TransformerDecoder {
+    layers: Vec<TransformerDecoderLayer>,
+}
+
+impl TransformerDecoder {
+    /// Reads or makes the parameters of `layers` layers.
+    ///
+    /// # Errors
+    /// As [`TransformerDecoderLayer::new`].
+    pub fn new(config: &LayerConfig, layers: usize, vb: &VarBuilder<'_>) -> Result<Self> {
+        let layer = |i| TransformerDecoderLayer::new(config, &vb.pp("layers").pp(i));
+        Ok(TransformerDecoder { layers: (0..layers).map(layer).collect::<Result<_>>()? })
+    }
+
+    /// `x` after all layers; `cross` holds what each layer may read of `memory`.
+    ///
+    /// # Errors
+    /// Shapes that do not fit the plans, and another number of plans than layers.
+    pub fn forward(
+        &self,
+        x: &Tensor,
+        memory: &Tensor,
+        plans: &LayerPlans,
+        cross: &LayerPlans,
+        mode: Mode,
+    ) -> Result<Tensor> {
+        let (plans, cross) = (plans.of(self.layers.len())?, cross.of(self.layers.len())?);
+        let mut x = x.clone();
+        for (i, layer) in self.layers.iter().enumerate() {
+            x = layer.forward(&x, memory, &plans[i], &cross[i], mode.at(i as u64))?;
+        }
+        Ok(x)
+    }
+}

@@ -1,0 +1,23 @@
+//! Masked transformers on candle: attention as an operation with its backward, layers, models, generation, dynamic masks.
+//!
+//! Tensors, gradients, optimisers and files come from candle; what is noren's is the attention and its masks.
+
+mod attention;
+pub mod dynamic;
+pub mod embed;
+mod error;
+pub mod generate;
+pub mod layers;
+pub mod model;
+pub mod nn;
+mod private;
+pub mod train;
+
+pub use attention::{
+    Bias, Options, array_from_additive, array_from_drop, array_from_keep, attention, attention_weights,
+    facts_from_keep, plan, to_additive, to_drop, to_keep,
+};
+pub use candle_core;
+pub use candle_nn;
+pub use error::{Error, Result};
+pub use private::{Proof, pool_released, prove};

@@ -1,0 +1,311 @@
+//! [`Batch`]: the tokens of a call, which of them are real, and what is known about them.
+
+use crate::attention::keep_rows;
+use crate::error::{Error, Result};
+use candle_core::{DType, Device, Tensor};
+use noren::noren_mask::interval::IntervalSet;
+use noren::{Facts, Mask, Side, atoms};
+
+/// The tokens of a call: rows of one length, padded at either end, or texts packed one after the other.
+///
+/// Positions count from the first real token of a row (of a text, where they are packed), so a text has the same positions
+/// however it is padded.
+///
+/// ```
+/// use noren_candle::model::Batch;
+/// use noren::{Facts, Side, atoms};
+/// let padded = Batch::padded(&[vec![5, 6, 7], vec![8]], 0, Side::Left)?;
+/// assert_eq!(padded.ids()[1], [0, 0, 8]);
+/// let packed = Batch::packed(&[vec![5, 6, 7], vec![8]])?;
+/// assert_eq!(packed.positions(), [[0, 1, 2, 0]]);
+/// // A mask and facts of the caller join those of the model.
+/// let hidden = padded.mask(!atoms::keys(noren::Set::label("secret"))).facts(Facts::new().label("secret", [1u64]));
+/// # let _ = hidden;
+/// # Ok::<(), noren_candle::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Batch {
+    ids: Vec<Vec<u32>>,
+    keep: Vec<Vec<bool>>,
+    positions: Vec<Vec<u32>>,
+    types: Option<Vec<Vec<u32>>>,
+    mask: Option<Mask>,
+    facts: Facts,
+    /// Lengths of packed texts.
+    documents: Option<Vec<usize>>,
+}
+
+impl Batch {
+    /// Rows of one length, all of whose tokens are real.
+    ///
+    /// # Errors
+    /// No tokens, and rows of different lengths.
+    pub fn new(ids: Vec<Vec<u32>>) -> Result<Self> {
+        let keep = ids.iter().map(|row| vec![true; row.len()]).collect();
+        Self::with_keep(ids, keep)
+    }
+
+    /// Texts of any lengths, filled up with `pad` at one side.
+    ///
+    /// # Errors
+    /// No texts, and a text without tokens.
+    pub fn padded(texts: &[Vec<u32>], pad: u32, side: Side) -> Result<Self> {
+        check_texts(texts)?;
+        let len = texts.iter().map(Vec::len).max().unwrap_or(0);
+        let fill = |text: &Vec<u32>| -> (Vec<u32>, Vec<bool>) {
+            let real = text.iter().map(|id| (*id, true));
+            let padding = std::iter::repeat_n((pad, false), len - text.len());
+            if side == Side::Left { padding.chain(real).unzip() } else { real.chain(padding).unzip() }
+        };
+        let (ids, keep) = texts.iter().map(fill).unzip();
+        Self::with_keep(ids, keep)
+    }
+
+    /// Texts one after the other in a single row, which read only themselves.
+    ///
+    /// # Errors
+    /// No texts, and a text without tokens.
+    pub fn packed(texts: &[Vec<u32>]) -> Result<Self> {
+        check_texts(texts)?;
+        let lengths: Vec<usize> = texts.iter().map(Vec::len).collect();
+        let batch = Self::new(vec![texts.concat()])?;
+        let positions = lengths.iter().flat_map(|n| 0..*n as u32).collect();
+        let documents = lengths.iter().map(|n| *n as u64).collect::<Vec<_>>();
+        Ok(Batch {
+            positions: vec![positions],
+            mask: Some(atoms::documents()),
+            facts: Facts::new().documents(documents),
+            documents: Some(lengths),
+            ..batch
+        })
+    }
+
+    /// Rows of `ids` `[batch, length]` of whole numbers, and which are real: anything but 0 in `keep` (Hugging Face's
+    /// `attention_mask`).
+    ///
+    /// # Errors
+    /// Other shapes, and ids that are no whole numbers from 0.
+    pub fn from_tensors(ids: &Tensor, keep: Option<&Tensor>) -> Result<Self> {
+        if ids.rank() != 2 || ids.elem_count() == 0 || !ids.dtype().is_int() {
+            return Err(Error::tensor("input_ids", ids, "give whole numbers [batch, length], at least one"));
+        }
+        let rows = ids.to_dtype(DType::I64)?.to_vec2::<i64>()?;
+        let id = |id: i64| {
+            u32::try_from(id).map_err(|_| Error::input("a token id", id, "ids are whole numbers from 0 to 2^32 - 1"))
+        };
+        let rows = rows.into_iter().map(|row| row.into_iter().map(id).collect()).collect::<Result<_>>()?;
+        match keep {
+            None => Self::new(rows),
+            Some(keep) if keep.dims() == ids.dims() => Self::with_keep(rows, keep_rows(keep)?),
+            Some(keep) => {
+                let expected = format!("it must be shaped as input_ids, {:?}", ids.dims());
+                Err(Error::tensor("attention_mask", keep, expected))
+            }
+        }
+    }
+
+    fn with_keep(ids: Vec<Vec<u32>>, keep: Vec<Vec<bool>>) -> Result<Self> {
+        let len = ids.first().map_or(0, Vec::len);
+        if len == 0 {
+            return Err(Error::input("the batch", "empty", "give at least one row of at least one token"));
+        }
+        if let Some(row) = ids.iter().position(|row| row.len() != len) {
+            let given = format!("{} tokens", ids[row].len());
+            return Err(Error::input(&format!("row {row}"), given, format!("row 0 has {len}: pad them, or pack them")));
+        }
+        let positions = keep.iter().map(|row| {
+            let count = row.iter().scan(0u32, |real, keep| {
+                let position = real.saturating_sub(u32::from(!keep));
+                *real += u32::from(*keep);
+                Some(position)
+            });
+            count.collect()
+        });
+        let positions = positions.collect();
+        Ok(Batch { ids, keep, positions, types: None, mask: None, facts: Facts::new(), documents: None })
+    }
+
+    /// The same with `mask` joined to the model's by "and".
+    #[must_use]
+    pub fn mask(mut self, mask: Mask) -> Self {
+        self.mask = Some(match self.mask {
+            Some(other) => other & mask,
+            None => mask,
+        });
+        self
+    }
+
+    /// The same with what masks need to know: labels, levels, arrays. Padding and packed documents need not be said.
+    ///
+    /// # Errors
+    /// None; facts that do not fit are refused where masks are bound.
+    #[must_use]
+    pub fn facts(mut self, facts: Facts) -> Self {
+        self.facts = match &self.documents {
+            Some(lengths) => facts.documents(lengths.iter().map(|n| *n as u64).collect::<Vec<_>>()),
+            None => facts,
+        };
+        self
+    }
+
+    /// The same with a segment (BERT's `token_type_ids`) for each token.
+    ///
+    /// # Errors
+    /// Rows of other lengths.
+    pub fn token_types(mut self, types: Vec<Vec<u32>>) -> Result<Self> {
+        let fits = types.len() == self.ids.len() && types.iter().all(|row| row.len() == self.len());
+        if !fits {
+            let given = format!("{} rows", types.len());
+            return Err(Error::input("token_type_ids", given, "give one for each token"));
+        }
+        self.types = Some(types);
+        Ok(self)
+    }
+
+    /// Token ids by row.
+    pub fn ids(&self) -> &[Vec<u32>] {
+        &self.ids
+    }
+
+    /// Which tokens are real, by row.
+    pub fn keep(&self) -> &[Vec<bool>] {
+        &self.keep
+    }
+
+    /// Positions by row, those of padding before the first real token 0.
+    pub fn positions(&self) -> &[Vec<u32>] {
+        &self.positions
+    }
+
+    /// Segments by row, if given.
+    pub(crate) fn types(&self) -> Option<&[Vec<u32>]> {
+        self.types.as_deref()
+    }
+
+    /// Lengths of the texts, where they are packed.
+    pub fn documents(&self) -> Option<&[usize]> {
+        self.documents.as_deref()
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Tokens of a row, padding included; never 0.
+    #[allow(clippy::len_without_is_empty)] // a batch is never empty
+    pub fn len(&self) -> usize {
+        self.ids[0].len()
+    }
+
+    /// Whether there is padding.
+    pub fn is_padded(&self) -> bool {
+        self.keep.iter().flatten().any(|keep| !keep)
+    }
+
+    /// The real tokens of each row.
+    pub fn real_ids(&self) -> Vec<Vec<u32>> {
+        let real = |(ids, keep): (&Vec<u32>, &Vec<bool>)| {
+            ids.iter().zip(keep).filter(|(_, keep)| **keep).map(|(id, _)| *id).collect()
+        };
+        self.ids.iter().zip(&self.keep).map(real).collect()
+    }
+
+    /// Where each row's, or each packed text's, first real token stands: (row, index).
+    pub fn first_tokens(&self) -> Vec<(usize, usize)> {
+        if let Some(lengths) = &self.documents {
+            return lengths.iter().scan(0, |at, n| Some((0, std::mem::replace(at, *at + n)))).collect();
+        }
+        let first = |(row, keep): (usize, &Vec<bool>)| (row, keep.iter().position(|keep| *keep).unwrap_or(0));
+        self.keep.iter().enumerate().map(first).collect()
+    }
+
+    /// `declared` and all that this batch adds to it: padding is hidden, packed texts read themselves, the caller's mask.
+    pub fn full_mask(&self, declared: &Mask) -> Mask {
+        let parts = [Some(declared.clone()), self.mask.clone(), self.is_padded().then(atoms::padding)];
+        Mask::all(parts.into_iter().flatten())
+    }
+
+    /// The caller's mask, if there is one.
+    pub fn own_mask(&self) -> Option<&Mask> {
+        self.mask.as_ref()
+    }
+
+    /// All facts, padding among them.
+    ///
+    /// # Errors
+    /// None that a batch can have; what noren refuses is passed on.
+    pub fn full_facts(&self) -> Result<Facts> {
+        let len = self.len();
+        if !self.is_padded() {
+            return Ok(self.facts.clone().lengths(vec![len as u64; self.rows()]));
+        }
+        let counts = |side: Side| {
+            let lengths = self.keep.iter().map(|row| {
+                let real = row.iter().filter(|keep| **keep).count();
+                let run = if side == Side::Left { &row[len - real..] } else { &row[..real] };
+                run.iter().all(|keep| *keep).then_some(real as u64)
+            });
+            lengths.collect::<Option<Vec<_>>>()
+        };
+        for side in [Side::Right, Side::Left] {
+            if let Some(lengths) = counts(side) {
+                return Ok(self.facts.clone().lengths(lengths).side(side));
+            }
+        }
+        let keys = self.keep.iter().map(|row| {
+            let mut set = IntervalSet::new();
+            (0..).zip(row).filter(|(_, keep)| **keep).for_each(|(at, _)| set.push(at, at + 1));
+            set
+        });
+        Ok(self.facts.clone().real_keys(keys.collect()))
+    }
+
+    /// The ids as a tensor `[batch, length]`.
+    pub(crate) fn ids_tensor(&self, device: &Device) -> Result<Tensor> {
+        rows_tensor(&self.ids, device)
+    }
+}
+
+/// Rows of one length as a tensor.
+pub(crate) fn rows_tensor(rows: &[Vec<u32>], device: &Device) -> Result<Tensor> {
+    Ok(Tensor::from_vec(rows.concat(), (rows.len(), rows.first().map_or(0, Vec::len)), device)?)
+}
+
+fn check_texts(texts: &[Vec<u32>]) -> Result<()> {
+    if texts.is_empty() {
+        return Err(Error::input("the batch", "empty", "give at least one text"));
+    }
+    match texts.iter().position(Vec::is_empty) {
+        Some(i) => Err(Error::input(&format!("text {i}"), "empty", "a text needs at least one token")),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts_from_keep;
+
+    #[test]
+    fn padding_is_said_as_lengths_where_it_is_at_one_end() {
+        let keep = Tensor::new(&[[0u8, 0, 1], [1, 1, 1]], &Device::Cpu).unwrap();
+        let ids = Tensor::new(&[[9u32, 9, 4], [1, 2, 3]], &Device::Cpu).unwrap();
+        let batch = Batch::from_tensors(&ids, Some(&keep)).unwrap();
+        assert_eq!(batch.full_facts().unwrap(), facts_from_keep(&keep).unwrap());
+        assert_eq!(batch.positions(), [[0, 0, 0], [0, 1, 2]]);
+        assert_eq!(batch.real_ids(), [vec![4], vec![1, 2, 3]]);
+        assert_eq!(batch.first_tokens(), [(0, 2), (1, 0)]);
+        assert_eq!(batch.full_mask(&atoms::causal()).to_string(), "causal & padding");
+    }
+
+    #[test]
+    fn wrong_batches_are_refused() {
+        let message = |batch: Result<Batch>| batch.unwrap_err().to_string();
+        assert!(message(Batch::new(vec![])).contains("at least one row"));
+        assert!(message(Batch::new(vec![vec![1, 2], vec![3]])).contains("row 1 is 1 tokens: row 0 has 2"));
+        assert!(message(Batch::packed(&[vec![1], vec![]])).contains("text 1 is empty"));
+        let negative = Tensor::new(&[[3i64, -1]], &Device::Cpu).unwrap();
+        assert!(message(Batch::from_tensors(&negative, None)).contains("a token id is -1"));
+    }
+}

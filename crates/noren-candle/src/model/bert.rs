@@ -1,0 +1,269 @@
+//! [`Bert`]: an encoder with learned positions, and the heads that checkpoints come with.
+
+use super::batch::Batch;
+use super::decoder::rows_at;
+use super::parts::embed;
+use super::pass::{Pass, Stack};
+use super::raw::Raw;
+use crate::attention::Options;
+use crate::error::{Error, Result};
+use crate::layers::{join_heads, split_heads};
+use crate::nn::{Activation, Linear, Norm, NormKind};
+use candle_core::Tensor;
+use candle_nn::{Init, VarBuilder};
+use noren::{Spec, atoms};
+
+/// What a BERT is made of.
+#[derive(Clone, PartialEq, Debug)]
+pub struct BertConfig {
+    /// Tokens that it knows.
+    pub vocab: usize,
+    /// The width of a token's state.
+    pub hidden: usize,
+    /// Layers.
+    pub layers: usize,
+    /// Heads.
+    pub heads: usize,
+    /// The width between the two halves of the feed-forward part.
+    pub intermediate: usize,
+    /// Positions that it knows.
+    pub positions: usize,
+    /// Segments that it knows.
+    pub types: usize,
+    /// Added to variances.
+    pub eps: f64,
+    /// What stands in the feed-forward part.
+    pub activation: Activation,
+    /// Dropped in training: values between parts, and attention probabilities.
+    pub dropout: (f32, f32),
+    /// What stands on top.
+    pub head: BertHead,
+}
+
+/// What stands on top of a BERT.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BertHead {
+    /// Nothing but the pooler, where the checkpoint has one.
+    None,
+    /// A token for each place.
+    MaskedLm,
+    /// A class for each text, from the pooled state.
+    Classifier {
+        /// How many there are.
+        classes: usize,
+    },
+}
+
+impl BertConfig {
+    /// A BERT with the masked-LM head, a feed-forward part four times as wide, and no dropout.
+    pub fn new(vocab: usize, hidden: usize, layers: usize, heads: usize, positions: usize) -> Self {
+        BertConfig {
+            vocab,
+            hidden,
+            layers,
+            heads,
+            intermediate: 4 * hidden,
+            positions,
+            types: 2,
+            eps: 1e-12,
+            activation: Activation::Gelu,
+            dropout: (0.0, 0.0),
+            head: BertHead::MaskedLm,
+        }
+    }
+
+    pub(crate) fn read(raw: &Raw<'_>, architecture: Option<&str>) -> Result<Self> {
+        if raw.text_or("position_embedding_type", "absolute")? != "absolute" {
+            let given = raw.text("position_embedding_type")?;
+            return Err(Error::config("position_embedding_type", given, "only absolute is known here"));
+        }
+        if raw.flag_or("is_decoder", false)? {
+            return Err(Error::config("is_decoder", true, "a BERT is an encoder here"));
+        }
+        let head = match architecture {
+            None | Some("BertModel") => BertHead::None,
+            Some("BertForMaskedLM" | "BertForPreTraining") => BertHead::MaskedLm,
+            Some("BertForSequenceClassification") => {
+                let labels = raw.object("id2label")?.map_or(2, |labels| labels.0.len());
+                BertHead::Classifier { classes: raw.count_or("num_labels", labels)? }
+            }
+            Some(other) => {
+                let expected =
+                    "known are BertModel, BertForMaskedLM, BertForPreTraining and BertForSequenceClassification";
+                return Err(Error::config("architectures", format!("{other:?}"), expected));
+            }
+        };
+        let drop = |key| Ok::<_, Error>(raw.real_or(key, 0.1)? as f32);
+        let config = BertConfig {
+            vocab: raw.count("vocab_size")?,
+            hidden: raw.count("hidden_size")?,
+            layers: raw.count("num_hidden_layers")?,
+            heads: raw.count("num_attention_heads")?,
+            intermediate: raw.count("intermediate_size")?,
+            positions: raw.count("max_position_embeddings")?,
+            types: raw.count_or("type_vocab_size", 2)?,
+            eps: raw.real_or("layer_norm_eps", 1e-12)?,
+            activation: raw.text_or("hidden_act", "gelu")?.parse()?,
+            dropout: (drop("hidden_dropout_prob")?, drop("attention_probs_dropout_prob")?),
+            head,
+        };
+        if config.layers > 4096 || !config.hidden.is_multiple_of(config.heads) {
+            let given = format!("{} layers of {} heads, {} wide", config.layers, config.heads, config.hidden);
+            return Err(Error::config("the size", given, "the width must be a multiple of the heads"));
+        }
+        Ok(config)
+    }
+}
+
+/// A BERT.
+#[derive(Clone, Debug)]
+pub struct Bert {
+    config: BertConfig,
+    pub(crate) declared: Spec,
+    /// Of words, positions, segments.
+    embeddings: [Tensor; 3],
+    norm: Norm,
+    blocks: Vec<Block>,
+    pooler: Option<Linear>,
+    head: Head,
+}
+
+#[derive(Clone, Debug)]
+struct Block {
+    projections: [Linear; 3],
+    out: Linear,
+    up: Linear,
+    down: Linear,
+    norms: [Norm; 2],
+}
+
+#[derive(Clone, Debug)]
+enum Head {
+    None,
+    MaskedLm { transform: Linear, norm: Norm, decoder: Linear },
+    Classifier(Linear),
+}
+
+impl Bert {
+    /// Reads or makes the parameters.
+    ///
+    /// # Errors
+    /// Tensors that are missing or of other shapes.
+    pub fn new(config: &BertConfig, vb: &VarBuilder<'_>) -> Result<Self> {
+        let BertConfig { hidden, intermediate, eps, .. } = *config;
+        let bare = vb.contains_tensor("embeddings.word_embeddings.weight");
+        let inner = if bare { vb.clone() } else { vb.pp("bert") };
+        let linear = |inputs, outputs, vb: VarBuilder<'_>| Linear::load(inputs, outputs, true, &vb);
+        let norm = |vb: VarBuilder<'_>| Norm::load(NormKind::Layer, hidden, eps, &vb);
+        let table = |rows, name: &str| {
+            let normal = Init::Randn { mean: 0.0, stdev: 0.02 };
+            inner.pp("embeddings").pp(name).get_with_hints((rows, hidden), "weight", normal)
+        };
+        let block = |i: usize| -> Result<Block> {
+            let vb = inner.pp("encoder.layer").pp(i);
+            let attention = vb.pp("attention");
+            let part = |name| linear(hidden, hidden, attention.pp("self").pp(name));
+            Ok(Block {
+                projections: [part("query")?, part("key")?, part("value")?],
+                out: linear(hidden, hidden, attention.pp("output.dense"))?,
+                up: linear(hidden, intermediate, vb.pp("intermediate.dense"))?,
+                down: linear(intermediate, hidden, vb.pp("output.dense"))?,
+                norms: [norm(attention.pp("output.LayerNorm"))?, norm(vb.pp("output.LayerNorm"))?],
+            })
+        };
+        let words = table(config.vocab, "word_embeddings")?;
+        let has_pooler = inner.contains_tensor("pooler.dense.weight");
+        let classifies = matches!(config.head, BertHead::Classifier { .. });
+        let pooler =
+            (has_pooler || classifies).then(|| linear(hidden, hidden, inner.pp("pooler.dense"))).transpose()?;
+        Ok(Bert {
+            declared: atoms::full().into(),
+            head: Head::new(config, &words, vb)?,
+            embeddings: [
+                words,
+                table(config.positions, "position_embeddings")?,
+                table(config.types, "token_type_embeddings")?,
+            ],
+            norm: norm(inner.pp("embeddings.LayerNorm"))?,
+            blocks: (0..config.layers).map(block).collect::<Result<_>>()?,
+            pooler,
+            config: config.clone(),
+        })
+    }
+
+    /// What it is made of.
+    pub fn config(&self) -> &BertConfig {
+        &self.config
+    }
+
+    /// The states after the last layer, `[batch, length, hidden]`.
+    pub(crate) fn hidden(&self, batch: &Batch, pass: &mut Pass<'_>) -> Result<Tensor> {
+        let [words, positions, types] = &self.embeddings;
+        let device = words.device();
+        let zeros = vec![vec![0; batch.len()]; batch.rows()];
+        let type_ids = super::batch::rows_tensor(batch.types().unwrap_or(&zeros), device)?;
+        let position_ids = super::batch::rows_tensor(batch.positions(), device)?;
+        let places = (embed(words, &batch.ids_tensor(device)?)? + embed(types, &type_ids)?)?;
+        let x = self.norm.forward(&(places + embed(positions, &position_ids)?)?)?;
+        let (dropout, attention_dropout) = self.config.dropout;
+        let mode = pass.mode;
+        let mut x = mode.at(0).dropout(&x, dropout)?;
+        for (layer, block) in self.blocks.iter().enumerate() {
+            let mode = mode.at(1 + layer as u64);
+            let part = |linear: &Linear| split_heads(&linear.forward(&x)?, self.config.heads);
+            let [q, k, v] = &block.projections;
+            let (q, k, v) = (part(q)?, part(k)?, part(v)?);
+            let read = pass.attend((Stack::Encoder, layer), [&q, &k, &v], Options::default(), attention_dropout)?;
+            let inner = block.out.forward(&join_heads(&read)?)?;
+            x = block.norms[0].forward(&(&x + mode.at(0).dropout(&inner, dropout)?)?)?;
+            let inner = block.down.forward(&block.up.forward_then(&x, self.config.activation)?)?;
+            x = block.norms[1].forward(&(&x + mode.at(1).dropout(&inner, dropout)?)?)?;
+        }
+        Ok(x)
+    }
+
+    /// The pooled state of each text, `[texts, hidden]`, where the model has a pooler.
+    pub(crate) fn pooled(&self, hidden: &Tensor, batch: &Batch) -> Result<Option<Tensor>> {
+        let Some(pooler) = &self.pooler else { return Ok(None) };
+        Ok(Some(pooler.forward(&rows_at(hidden, &batch.first_tokens())?)?.tanh()?))
+    }
+
+    /// The logits of the head, if there is one.
+    pub(crate) fn logits(&self, hidden: &Tensor, pooled: Option<&Tensor>) -> Result<Option<Tensor>> {
+        match &self.head {
+            Head::None => Ok(None),
+            Head::Classifier(linear) => pooled.map(|pooled| linear.forward(pooled)).transpose(),
+            Head::MaskedLm { transform, norm, decoder } => {
+                let inner = norm.forward(&transform.forward_then(hidden, self.config.activation)?)?;
+                Ok(Some(decoder.forward(&inner)?))
+            }
+        }
+    }
+}
+
+impl Head {
+    fn new(config: &BertConfig, words: &Tensor, vb: &VarBuilder<'_>) -> Result<Self> {
+        let BertConfig { hidden, vocab, eps, .. } = *config;
+        Ok(match config.head {
+            BertHead::None => Head::None,
+            BertHead::Classifier { classes } => {
+                Head::Classifier(Linear::load(hidden, classes, true, &vb.pp("classifier"))?)
+            }
+            BertHead::MaskedLm => {
+                let vb = vb.pp("cls.predictions");
+                let bias = vb.get_with_hints(vocab, "bias", Init::Const(0.0))?;
+                // The output layer is the embedding, unless the checkpoint brings another.
+                let own = vb.pp("decoder");
+                let weight = match own.contains_tensor("weight") {
+                    true => own.get((vocab, hidden), "weight")?,
+                    false => words.clone(),
+                };
+                Head::MaskedLm {
+                    transform: Linear::load(hidden, hidden, true, &vb.pp("transform.dense"))?,
+                    norm: Norm::load(NormKind::Layer, hidden, eps, &vb.pp("transform.LayerNorm"))?,
+                    decoder: Linear::new(weight, Some(bias)),
+                }
+            }
+        })
+    }
+}

@@ -1,0 +1,208 @@
+//! [`StackCache`]: the keys and values of all layers of a stack, between the steps of a generation.
+
+use crate::attention::storage::{Stored, cpu, view};
+use crate::attention::{Options, Owned};
+use crate::error::{Error, Result};
+use candle_core::{DType, Tensor};
+use noren::noren_mask::Node;
+use noren::{Facts, KvCache, KvShape, Mask, Outputs, StepPlan, View, ViewMut, bf16, f16};
+
+/// The caches of a stack's layers. A layer whose mask is a sliding window, perhaps with sinks, keeps the window only.
+#[derive(Debug)]
+pub(crate) struct StackCache {
+    layers: Vec<Layer>,
+    heads: usize,
+    facts: Facts,
+    step: Step,
+    /// The plans of this step, by mask and by form.
+    plans: Vec<(usize, StepPlan)>,
+}
+
+#[derive(Debug)]
+struct Layer {
+    mask: Mask,
+    keys: AnyCache,
+    /// The first layer with the same mask, and so with the same form and history.
+    like: usize,
+}
+
+/// How the tokens of a step lie.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    /// So many for each sequence, `[sequences, heads, new, head_dim]`.
+    Each(usize),
+    /// One sequence's after the other's, `[1, heads, total, head_dim]`.
+    Ragged(Vec<usize>),
+}
+
+/// What a stack of caches is made for.
+#[derive(Clone, Debug)]
+pub(crate) struct StackShape {
+    pub(crate) sequences: usize,
+    pub(crate) layers: usize,
+    pub(crate) heads: usize,
+    pub(crate) kv_heads: usize,
+    pub(crate) head_dim: usize,
+    /// Tokens that a sequence may have.
+    pub(crate) capacity: usize,
+    /// Tokens that a step may bring for a sequence.
+    pub(crate) ahead: usize,
+    pub(crate) dtype: DType,
+}
+
+impl StackCache {
+    /// Empty caches for layers under `mask`.
+    pub(crate) fn new(mask: &Mask, facts: Facts, shape: &StackShape) -> Result<Self> {
+        let mut layers: Vec<Layer> = Vec::with_capacity(shape.layers);
+        for layer in 0..shape.layers {
+            let mask = mask.at_layer(layer as u64).simplify();
+            let like = layers.iter().position(|other| other.mask == mask).unwrap_or(layer);
+            layers.push(Layer { keys: AnyCache::new(shape, window_of(&mask))?, mask, like });
+        }
+        Ok(StackCache { layers, heads: shape.heads, facts, step: Step::Each(0), plans: Vec::new() })
+    }
+
+    /// Begins a step.
+    pub(crate) fn begin(&mut self, step: Step) {
+        self.step = step;
+        self.plans.clear();
+    }
+
+    /// Bytes of memory for keys and values.
+    pub(crate) fn bytes(&self) -> usize {
+        self.layers.iter().map(|layer| layer.keys.bytes()).sum()
+    }
+
+    /// Appends the keys and values of this step to a layer's cache, and attends.
+    pub(crate) fn attend(&mut self, layer: usize, [q, k, v]: [&Tensor; 3], options: &Options) -> Result<Tensor> {
+        let StackCache { layers, heads, facts, step, plans } = self;
+        let like = layers[layer].like;
+        layers[layer].keys.append(k, v, step)?;
+        let at = match plans.iter().position(|(known, _)| *known == like) {
+            Some(at) => at,
+            None => {
+                let plan = layers[layer].keys.plan(&layers[layer].mask, facts, *heads, step)?;
+                plans.push((like, plan));
+                plans.len() - 1
+            }
+        };
+        layers[layer].keys.attention(q, &plans[at].1, &options.own()?)
+    }
+}
+
+/// The window and the sinks of a mask that is a sliding window, with the first few keys for good or without.
+fn window_of(mask: &Mask) -> Option<(usize, usize)> {
+    let sliding = |mask: &Mask| if let Node::Sliding { window } = mask.node() { Some(*window as usize) } else { None };
+    if let Some(window) = sliding(mask) {
+        return Some((window, 0));
+    }
+    let Node::Or(parts) = mask.node() else { return None };
+    let [a, b] = &parts[..] else { return None };
+    let (window, Node::And(rest)) = sliding(a).map(|w| (w, b.node())).or(sliding(b).map(|w| (w, a.node())))? else {
+        return None;
+    };
+    let causal = rest.iter().any(|part| matches!(part.node(), Node::Causal { offset: 0 }));
+    let first = rest.iter().find_map(|part| match part.node() {
+        Node::Keys(noren::Set::Spans(spans)) => match spans[..] {
+            [span] if span.start == 0 => span.end.map(|end| end as usize),
+            _ => None,
+        },
+        _ => None,
+    });
+    if causal && rest.len() == 2 { Some((window, first?)) } else { None }
+}
+
+/// A cache of one of the types that attention takes.
+#[derive(Debug)]
+enum AnyCache {
+    F32(KvCache<f32>),
+    Bf16(KvCache<bf16>),
+    F16(KvCache<f16>),
+}
+
+macro_rules! each {
+    ($any:expr, $cache:ident => $call:expr) => {
+        match $any {
+            AnyCache::F32($cache) => $call,
+            AnyCache::Bf16($cache) => $call,
+            AnyCache::F16($cache) => $call,
+        }
+    };
+}
+
+impl AnyCache {
+    fn new(shape: &StackShape, window: Option<(usize, usize)>) -> Result<Self> {
+        fn make<T: Stored>(shape: &StackShape, window: Option<(usize, usize)>) -> Result<KvCache<T>> {
+            let kv = KvShape::new(shape.kv_heads, shape.head_dim).sequences(shape.sequences);
+            Ok(match window {
+                Some((window, sinks)) if window + sinks + shape.ahead < shape.capacity => {
+                    KvCache::rotating(&kv, window, sinks, shape.ahead)?
+                }
+                _ => KvCache::contiguous(&kv, shape.capacity)?,
+            })
+        }
+        Ok(match shape.dtype {
+            DType::BF16 => AnyCache::Bf16(make(shape, window)?),
+            DType::F16 => AnyCache::F16(make(shape, window)?),
+            DType::F32 => AnyCache::F32(make(shape, window)?),
+            other => return Err(Error::input("dtype", format!("{other:?}"), "caches hold f32, bf16 or f16")),
+        })
+    }
+
+    fn bytes(&self) -> usize {
+        each!(self, cache => cache.bytes())
+    }
+
+    fn append(&mut self, k: &Tensor, v: &Tensor, step: &Step) -> Result<()> {
+        fn append<T: Stored>(cache: &mut KvCache<T>, k: &Tensor, v: &Tensor, step: &Step) -> Result<()> {
+            let ((k, k_layout), (v, v_layout)) = (k.storage_and_layout(), v.storage_and_layout());
+            let (k, v): (View<'_, T>, View<'_, T>) = (view(cpu(&k)?, k_layout)?, view(cpu(&v)?, v_layout)?);
+            match step {
+                Step::Each(_) => cache.append(k, v)?,
+                Step::Ragged(starts) => cache.append_ragged(k, v, starts)?,
+            }
+            Ok(())
+        }
+        each!(self, cache => append(cache, k, v, step))
+    }
+
+    fn plan(&self, mask: &Mask, facts: &Facts, heads: usize, step: &Step) -> Result<StepPlan> {
+        Ok(each!(self, cache => match step {
+            Step::Each(new) => cache.plan(mask, facts, heads, *new),
+            Step::Ragged(starts) => cache.plan_ragged(mask, facts, heads, starts),
+        })?)
+    }
+
+    /// The attention of the step's queries, a view of memory that lies by token.
+    fn attention(&self, q: &Tensor, plan: &StepPlan, options: &Owned) -> Result<Tensor> {
+        fn attention<T: Stored>(cache: &KvCache<T>, q: &Tensor, plan: &StepPlan, options: &Owned) -> Result<Tensor> {
+            let (batch, heads, len, width) = q.dims4()?;
+            let device = q.device();
+            let (q, layout) = q.storage_and_layout();
+            let mut out = vec![<T as noren::Element>::from_f32(0.0); batch * heads * len * width];
+            let [h, n, w] = [heads, len, width].map(|n| n as isize);
+            let by_token = ViewMut::strided(&mut out, [batch, heads, len, width], [n * h * w, w, h * w, 1], 0)?;
+            let outputs = Outputs { out: by_token, lse: None };
+            cache.attention_into(view(cpu(&q)?, layout)?, plan, &options.borrow()?, outputs)?;
+            Ok(Tensor::from_vec(out, (batch, len, heads, width), device)?.transpose(1, 2)?)
+        }
+        each!(self, cache => attention(cache, q, plan, options))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_are_found_in_masks() {
+        let window = |text: &str| window_of(&text.parse::<Mask>().unwrap().simplify());
+        assert_eq!(window("sliding(8)"), Some((8, 0)));
+        assert_eq!(window("sliding(8) | causal & keys(0..4)"), Some((8, 4)));
+        assert_eq!(window("causal & window(left=7)"), Some((8, 0)));
+        for other in ["causal", "sliding(8) | causal & keys(2..4)", "sliding(8) | keys(0..4)", "sliding(8) & !keys(3)"]
+        {
+            assert_eq!(window(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! [`Decoder`]: GPT-2, Llama, Mistral, Qwen 3, Gemma 2 and 3 and gpt-oss, from one set of parts.
+
+use super::decoder_config::{DecoderConfig, Names};
+use super::parts::{Attention, FeedForward, embed};
+use super::pass::{Pass, Stack};
+use super::rope::Rotary;
+use crate::error::{Error, Result};
+use crate::nn::{Linear, Mode, Norm};
+use candle_core::Tensor;
+use candle_nn::{Init, VarBuilder};
+use noren::Spec;
+
+/// A causal language model.
+#[derive(Clone, Debug)]
+pub struct Decoder {
+    config: DecoderConfig,
+    pub(crate) declared: Spec,
+    embeddings: Tensor,
+    learned_positions: Option<Tensor>,
+    blocks: Vec<Block>,
+    norm: Norm,
+    head: Option<Linear>,
+}
+
+/// Attention and a feed-forward part, each between norms.
+#[derive(Clone, Debug)]
+struct Block {
+    norms: [Norm; 2],
+    post_norms: Option<[Norm; 2]>,
+    attention: Attention,
+    feedforward: FeedForward,
+}
+
+/// What parameters outside of the parts are called.
+struct Outer {
+    root: &'static str,
+    embeddings: &'static str,
+    layers: &'static str,
+    attention: &'static str,
+    norm: &'static str,
+    /// Before attention, after it, before the feed-forward part, after it.
+    norms: [&'static str; 4],
+}
+
+impl Names {
+    fn outer(self, post_norms: bool) -> Outer {
+        match self {
+            Names::Gpt2 => Outer {
+                root: "transformer",
+                embeddings: "wte",
+                layers: "h",
+                attention: "attn",
+                norm: "ln_f",
+                norms: ["ln_1", "ln_1_post", "ln_2", "ln_2_post"],
+            },
+            Names::Llama => Outer {
+                root: "model",
+                embeddings: "embed_tokens",
+                layers: "layers",
+                attention: "self_attn",
+                norm: "norm",
+                norms: match post_norms {
+                    true => [
+                        "input_layernorm",
+                        "post_attention_layernorm",
+                        "pre_feedforward_layernorm",
+                        "post_feedforward_layernorm",
+                    ],
+                    // What Llama calls so stands before the feed-forward part.
+                    false => ["input_layernorm", "", "post_attention_layernorm", ""],
+                },
+            },
+        }
+    }
+}
+
+impl Decoder {
+    /// Reads or makes the parameters.
+    ///
+    /// # Errors
+    /// A configuration that does not fit together, tensors that are missing or of other shapes.
+    pub fn new(config: &DecoderConfig, vb: &VarBuilder<'_>) -> Result<Self> {
+        config.check()?;
+        let names = config.names.outer(config.post_norms);
+        // Some checkpoints hold the model without its head, and then without the prefix.
+        let bare = vb.contains_tensor(&format!("{}.weight", names.embeddings));
+        let inner = if bare { vb.clone() } else { vb.pp(names.root) };
+        let normal = Init::Randn { mean: 0.0, stdev: 0.02 };
+        let table = |rows, name: &str| inner.pp(name).get_with_hints((rows, config.hidden), "weight", normal);
+        let norm = |vb: VarBuilder<'_>| Norm::load(config.norm, config.hidden, config.eps, &vb);
+        let block = |layer: usize| -> Result<Block> {
+            let vb = inner.pp(names.layers).pp(layer);
+            let [before, after, before_mlp, after_mlp] = names.norms.map(|name| vb.pp(name));
+            let post_norms = if config.post_norms { Some([norm(after)?, norm(after_mlp)?]) } else { None };
+            Ok(Block {
+                norms: [norm(before)?, norm(before_mlp)?],
+                post_norms,
+                attention: Attention::new(config, layer, &vb.pp(names.attention))?,
+                feedforward: FeedForward::new(config, &vb.pp("mlp"))?,
+            })
+        };
+        let embeddings = table(config.vocab, names.embeddings)?;
+        let learned = config.rope.is_none().then(|| table(config.positions, "wpe")).transpose()?;
+        let head = match (config.lm_head, config.tied) {
+            (false, _) => None,
+            (true, true) => Some(Linear::new(embeddings.clone(), None)),
+            (true, false) => Some(Linear::load(config.hidden, config.vocab, false, &vb.pp("lm_head"))?),
+        };
+        Ok(Decoder {
+            declared: config.mask(),
+            embeddings,
+            learned_positions: learned,
+            blocks: (0..config.layers).map(block).collect::<Result<_>>()?,
+            norm: norm(inner.pp(names.norm))?,
+            head,
+            config: config.clone(),
+        })
+    }
+
+    /// What it is made of.
+    pub fn config(&self) -> &DecoderConfig {
+        &self.config
+    }
+
+    /// Where its parameters lie.
+    pub(crate) fn device(&self) -> &candle_core::Device {
+        self.embeddings.device()
+    }
+
+    /// The type of its parameters.
+    pub(crate) fn dtype(&self) -> candle_core::DType {
+        self.embeddings.dtype()
+    }
+
+    /// The states after the last norm: `ids` `[batch, length]` to `[batch, length, hidden]`.
+    pub(crate) fn hidden(&self, ids: &Tensor, positions: &[Vec<u32>], pass: &mut Pass<'_>) -> Result<Tensor> {
+        let config = &self.config;
+        let mut x = embed(&self.embeddings, ids)?;
+        if let Some(scale) = config.embedding_scale {
+            x = (x * scale)?;
+        }
+        let rotary = |rope: &super::Rope| rope.rotary(positions, config.head_dim, x.dtype(), x.device());
+        let everywhere = config.rope.as_ref().map(rotary).transpose()?;
+        let windowed = config.window_rope.as_ref().map(rotary).transpose()?;
+        if let Some(table) = &self.learned_positions {
+            x = (x + embed(table, &super::batch::rows_tensor(positions, ids.device())?)?)?;
+        }
+        let mode = pass.mode;
+        x = mode.at(0).dropout(&x, config.dropout.0)?;
+        for (layer, block) in self.blocks.iter().enumerate() {
+            let rotary = windowed.as_ref().filter(|_| config.windows[layer].is_some()).or(everywhere.as_ref());
+            x = block.forward(&x, layer, rotary, config.dropout, mode.at(1 + layer as u64), pass)?;
+        }
+        self.norm.forward(&x)
+    }
+
+    /// The logits of the next token for states of any leading shape.
+    ///
+    /// # Errors
+    /// A model without an output layer, states of another width.
+    pub fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
+        let Some(head) = &self.head else {
+            let expected =
+                "a causal language model is needed: one whose architectures end in ForCausalLM or LMHeadModel";
+            return Err(Error::input("the model", "without an output layer", expected));
+        };
+        let logits = head.forward(hidden)?;
+        Ok(match self.config.logit_softcap {
+            Some(cap) => ((logits / cap)?.tanh()? * cap)?,
+            None => logits,
+        })
+    }
+}
+
+impl Block {
+    fn forward(
+        &self,
+        x: &Tensor,
+        layer: usize,
+        rotary: Option<&Rotary>,
+        (dropout, attention_dropout): (f32, f32),
+        mode: Mode,
+        pass: &mut Pass<'_>,
+    ) -> Result<Tensor> {
+        let post = |i: usize, inner: Tensor| match &self.post_norms {
+            Some(norms) => norms[i].forward(&inner),
+            None => Ok(inner),
+        };
+        let at = (Stack::Decoder, layer);
+        let inner = self.attention.forward(&self.norms[0].forward(x)?, at, rotary, attention_dropout, pass)?;
+        let x = (x + mode.at(0).dropout(&post(0, inner)?, dropout)?)?;
+        let inner = self.feedforward.forward(&self.norms[1].forward(&x)?)?;
+        Ok((&x + mode.at(1).dropout(&post(1, inner)?, dropout)?)?)
+    }
+}
+
+/// The last real token's state of each row.
+pub(crate) fn rows_at(hidden: &Tensor, at: &[(usize, usize)]) -> Result<Tensor> {
+    let (_, len, width) = hidden.dims3()?;
+    let index: Vec<u32> = at.iter().map(|(row, i)| (row * len + i) as u32).collect();
+    let index = Tensor::new(index, hidden.device())?;
+    Ok(hidden.reshape(((), width))?.index_select(&index, 0)?)
+}

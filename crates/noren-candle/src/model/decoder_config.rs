@@ -1,0 +1,418 @@
+//! [`DecoderConfig`]: a decoder as a list of choices, read from the configurations of seven families.
+
+use super::raw::Raw;
+use super::rope::Rope;
+use crate::error::{Error, Result};
+use crate::nn::{Activation, NormKind};
+use noren::noren_mask::{Score, Selector, Spec, atoms};
+
+/// What a decoder is made of. Families differ in these choices and in nothing else.
+#[derive(Clone, PartialEq, Debug)]
+pub struct DecoderConfig {
+    /// Which names the parameters have.
+    pub names: Names,
+    /// Tokens that it knows.
+    pub vocab: usize,
+    /// The width of a token's state.
+    pub hidden: usize,
+    /// Layers.
+    pub layers: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key-value heads.
+    pub kv_heads: usize,
+    /// The width of a head.
+    pub head_dim: usize,
+    /// The width between the two halves of the feed-forward part.
+    pub intermediate: usize,
+    /// Positions that it knows.
+    pub positions: usize,
+    /// Its norms.
+    pub norm: NormKind,
+    /// Added to variances.
+    pub eps: f64,
+    /// A norm after each part too, before the sum (Gemma).
+    pub post_norms: bool,
+    /// Norms of queries and keys, over each head (Qwen 3, Gemma 3).
+    pub qk_norm: bool,
+    /// How positions turn queries and keys; none where positions are learned (GPT-2).
+    pub rope: Option<Rope>,
+    /// The same in layers with a window, where they differ (Gemma 3).
+    pub window_rope: Option<Rope>,
+    /// The window of each layer; `None` reads everything before.
+    pub windows: Vec<Option<usize>>,
+    /// What stands in the feed-forward part.
+    pub activation: Activation,
+    /// A feed-forward part of two products, one of which is a gate.
+    pub gated: bool,
+    /// Experts instead of one feed-forward part.
+    pub experts: Option<Experts>,
+    /// Biases of the attention's projections.
+    pub attention_bias: bool,
+    /// Biases of a gated feed-forward part.
+    pub mlp_bias: bool,
+    /// What scores are multiplied by, instead of `1 / sqrt(head_dim)`.
+    pub scale: Option<f32>,
+    /// Scores are divided by the layer's number too (a choice of GPT-2).
+    pub scale_by_layer: bool,
+    /// A softcap of scores.
+    pub softcap: Option<f32>,
+    /// Learned logits that join the softmax's denominator (gpt-oss).
+    pub sinks: bool,
+    /// What embeddings are multiplied by.
+    pub embedding_scale: Option<f64>,
+    /// A softcap of logits.
+    pub logit_softcap: Option<f64>,
+    /// Whether there is an output layer.
+    pub lm_head: bool,
+    /// The output layer is the embedding.
+    pub tied: bool,
+    /// Dropped in training: values between parts, and attention probabilities.
+    pub dropout: (f32, f32),
+    /// Tokens that end a text.
+    pub stop: Vec<u32>,
+}
+
+/// Which names the parameters have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Names {
+    /// `model.layers.0.self_attn.q_proj`, ...
+    Llama,
+    /// `transformer.h.0.attn.c_attn`, ...; projections are stored as `[in, out]`, those of attention in one.
+    Gpt2,
+}
+
+/// Feed-forward parts of which each token takes a few.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Experts {
+    /// How many there are.
+    pub count: usize,
+    /// How many a token takes.
+    pub chosen: usize,
+    /// The slope in the gate's sigmoid.
+    pub alpha: f64,
+    /// The gate is cut above it, the other product on both sides.
+    pub limit: f64,
+}
+
+impl DecoderConfig {
+    /// A small GPT-2: learned positions, layer norms, GELU. Everything can be changed before the model is made.
+    pub fn gpt2(vocab: usize, hidden: usize, layers: usize, heads: usize, positions: usize) -> Self {
+        DecoderConfig {
+            names: Names::Gpt2,
+            vocab,
+            hidden,
+            layers,
+            heads,
+            kv_heads: heads,
+            head_dim: hidden / heads.max(1),
+            intermediate: 4 * hidden,
+            positions,
+            norm: NormKind::Layer,
+            eps: 1e-5,
+            post_norms: false,
+            qk_norm: false,
+            rope: None,
+            window_rope: None,
+            windows: vec![None; layers],
+            activation: Activation::GeluTanh,
+            gated: false,
+            experts: None,
+            attention_bias: true,
+            mlp_bias: false,
+            scale: None,
+            scale_by_layer: false,
+            softcap: None,
+            sinks: false,
+            embedding_scale: None,
+            logit_softcap: None,
+            lm_head: true,
+            tied: true,
+            dropout: (0.0, 0.0),
+            stop: Vec::new(),
+        }
+    }
+
+    /// A small Llama: rotary positions, RMS norms, a gated feed-forward part, an output layer of its own.
+    pub fn llama(vocab: usize, hidden: usize, layers: usize, heads: usize, positions: usize) -> Self {
+        DecoderConfig {
+            names: Names::Llama,
+            norm: NormKind::Rms,
+            eps: 1e-6,
+            rope: Some(Rope::new(10_000.0)),
+            activation: Activation::Silu,
+            gated: true,
+            attention_bias: false,
+            tied: false,
+            ..Self::gpt2(vocab, hidden, layers, heads, positions)
+        }
+    }
+
+    /// Reads the configuration of a family.
+    pub(crate) fn read(raw: &Raw<'_>, family: &str) -> Result<Self> {
+        let config = if family == "gpt2" { Self::read_gpt2(raw)? } else { Self::read_llama(raw, family)? };
+        config.check()?;
+        Ok(config)
+    }
+
+    fn read_gpt2(raw: &Raw<'_>) -> Result<Self> {
+        if raw.flag_or("add_cross_attention", false)? {
+            return Err(Error::config("add_cross_attention", true, "a GPT-2 reads itself only here"));
+        }
+        let (hidden, layers) = (raw.count("n_embd")?, layers(raw, "n_layer")?);
+        let plain =
+            Self::gpt2(raw.count("vocab_size")?, hidden, layers, raw.count("n_head")?, raw.count("n_positions")?);
+        let scaled = raw.flag_or("scale_attn_weights", true)?;
+        let drop = |key| Ok::<_, Error>(raw.real_or(key, 0.0)? as f32);
+        Ok(DecoderConfig {
+            intermediate: raw.count_or("n_inner", 4 * hidden)?,
+            eps: raw.real_or("layer_norm_epsilon", 1e-5)?,
+            activation: raw.text_or("activation_function", "gelu_new")?.parse()?,
+            scale: if scaled { None } else { Some(1.0) },
+            scale_by_layer: raw.flag_or("scale_attn_by_inverse_layer_idx", false)?,
+            tied: raw.flag_or("tie_word_embeddings", true)?,
+            dropout: (drop("resid_pdrop")?, drop("attn_pdrop")?),
+            stop: raw.ids("eos_token_id"),
+            ..plain
+        })
+    }
+
+    fn read_llama(raw: &Raw<'_>, family: &str) -> Result<Self> {
+        if raw.flag_or("use_bidirectional_attention", false)? {
+            return Err(Error::config("use_bidirectional_attention", true, "decoders read what came before here"));
+        }
+        let habits = Habits::of(family);
+        let (hidden, heads) = (raw.count("hidden_size")?, raw.count("num_attention_heads")?);
+        let layers = layers(raw, "num_hidden_layers")?;
+        let positions = raw.count_or("max_position_embeddings", habits.positions)?;
+        let gemma = family.starts_with("gemma");
+        let plain = Self::llama(raw.count("vocab_size")?, hidden, layers, heads, positions);
+        let activation = match gemma {
+            true => raw.text_or("hidden_activation", "gelu_pytorch_tanh")?,
+            false => raw.text_or("hidden_act", "silu")?,
+        };
+        let (rope, window_rope) = ropes(raw, family, &habits, positions)?;
+        let (scalar, softcaps) = (habits.scale_of, habits.softcaps);
+        Ok(DecoderConfig {
+            kv_heads: raw.count_or("num_key_value_heads", heads)?,
+            head_dim: raw.count_or("head_dim", habits.head_dim.unwrap_or(hidden / heads))?,
+            intermediate: raw.count("intermediate_size")?,
+            norm: if gemma { NormKind::RmsPlusOne } else { NormKind::Rms },
+            eps: raw.real_or("rms_norm_eps", 1e-6)?,
+            post_norms: gemma,
+            qk_norm: matches!(family, "qwen3" | "gemma3_text"),
+            rope: Some(rope),
+            window_rope,
+            windows: windows(raw, family, &habits, layers)?,
+            activation: activation.parse()?,
+            experts: if family == "gpt_oss" { Some(experts(raw)?) } else { None },
+            attention_bias: raw.flag_or("attention_bias", family == "gpt_oss")?,
+            mlp_bias: raw.flag_or("mlp_bias", false)?,
+            scale: raw.real_unless_left_out("query_pre_attn_scalar", scalar)?.map(|by| (1.0 / by.sqrt()) as f32),
+            softcap: raw
+                .real_unless_left_out("attn_logit_softcapping", softcaps.map(|of| of[0]))?
+                .map(|cap| cap as f32),
+            sinks: family == "gpt_oss",
+            embedding_scale: gemma.then(|| (hidden as f64).sqrt()),
+            logit_softcap: raw.real_unless_left_out("final_logit_softcapping", softcaps.map(|of| of[1]))?,
+            tied: raw.flag_or("tie_word_embeddings", gemma)?,
+            dropout: (0.0, raw.real_or("attention_dropout", 0.0)? as f32),
+            stop: raw.ids("eos_token_id"),
+            ..plain
+        })
+    }
+
+    /// Refuses sizes that do not fit each other.
+    pub(crate) fn check(&self) -> Result<()> {
+        let DecoderConfig { heads, kv_heads, head_dim, .. } = *self;
+        if kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
+            let given = format!("{heads} heads, {kv_heads} key-value heads");
+            return Err(Error::config("num_key_value_heads", given, "the heads must be a multiple of them"));
+        }
+        if head_dim == 0 || self.rope.is_some() && !head_dim.is_multiple_of(2) {
+            return Err(Error::config(
+                "head_dim",
+                head_dim,
+                "an even number is needed: dimensions are turned in pairs",
+            ));
+        }
+        if self.windows.len() != self.layers {
+            let given = format!("for {} layers", self.windows.len());
+            return Err(Error::config("layer_types", given, format!("there are {} layers", self.layers)));
+        }
+        match self.experts {
+            Some(Experts { count, chosen, .. }) if chosen > count => {
+                Err(Error::config("num_experts_per_tok", chosen, format!("there are {count} experts")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What each layer may read, and what is done to its scores, as one expression.
+    pub fn mask(&self) -> Spec {
+        let of = |window: Option<usize>| window.map_or_else(atoms::causal, |w| atoms::sliding(w as u64));
+        let kinds = self.windows.iter().fold(Vec::new(), |mut kinds, window| {
+            if !kinds.contains(window) {
+                kinds.push(*window);
+            }
+            kinds
+        });
+        let mask = match kinds[..] {
+            [one] => of(one),
+            _ => {
+                // The rarer kinds are named, the commonest is the rest.
+                let count = |kind: &Option<usize>| self.windows.iter().filter(|window| *window == kind).count();
+                let mut kinds = kinds;
+                kinds.sort_by_key(count);
+                let rest = kinds.pop().flatten();
+                let named = kinds.into_iter().map(|kind| (self.layers_of(kind), of(kind)));
+                atoms::layers(named.collect::<Vec<_>>().into_iter().chain([(Selector::Else, of(rest))]))
+            }
+        };
+        let mut spec = Spec::from(mask);
+        spec.scores.extend(self.softcap.map(|cap| Score::softcap(f64::from(cap))));
+        spec.scores.extend(self.sinks.then(|| Score::sinks("sinks")));
+        spec
+    }
+
+    /// The layers of a kind: as "every n" where they are, else as a list.
+    fn layers_of(&self, kind: Option<usize>) -> Selector {
+        let at: Vec<u64> = (0..).zip(&self.windows).filter(|(_, window)| **window == kind).map(|(i, _)| i).collect();
+        let step = if at.len() > 1 { at[1] - at[0] } else { self.layers as u64 };
+        let every = (at[0]..self.layers as u64).step_by(step as usize);
+        match at.len() > 1 && every.eq(at.iter().copied()) {
+            true => Selector::Every { step, from: at[0] },
+            false => Selector::Spans(at.into_iter().map(Into::into).collect()),
+        }
+    }
+}
+
+/// What a configuration of a family means by leaving a key out; writing `null` is something else.
+#[derive(Clone, Copy, Default)]
+struct Habits {
+    positions: usize,
+    /// The width over the heads unless given.
+    head_dim: Option<usize>,
+    window: Option<usize>,
+    theta: f64,
+    /// What scores are divided by the root of, unless it is the width of a head.
+    scale_of: Option<f64>,
+    /// Of scores and logits.
+    softcaps: Option<[f64; 2]>,
+}
+
+impl Habits {
+    fn of(family: &str) -> Self {
+        let llama = Habits { positions: 2048, theta: 1e4, ..Habits::default() };
+        match family {
+            "mistral" => Habits { positions: 131_072, window: Some(4096), ..llama },
+            "qwen3" => Habits { positions: 32_768, head_dim: Some(128), window: Some(4096), ..llama },
+            "gemma2" => Habits {
+                positions: 8192,
+                head_dim: Some(256),
+                window: Some(4096),
+                scale_of: Some(256.0),
+                softcaps: Some([50.0, 30.0]),
+                ..llama
+            },
+            "gemma3_text" => Habits {
+                positions: 131_072,
+                head_dim: Some(256),
+                window: Some(4096),
+                scale_of: Some(256.0),
+                theta: 1e6,
+                ..llama
+            },
+            "gpt_oss" => {
+                Habits { positions: 131_072, head_dim: Some(64), window: Some(128), theta: 150_000.0, ..llama }
+            }
+            _ => llama,
+        }
+    }
+}
+
+/// More layers than any model has would only take memory.
+fn layers(raw: &Raw<'_>, key: &str) -> Result<usize> {
+    match raw.count(key)? {
+        layers @ 1..=4096 => Ok(layers),
+        layers => Err(Error::config(key, layers, "at most 4096 are possible")),
+    }
+}
+
+/// The frequencies of layers that read everything, and of those with a window where they are others.
+fn ropes(raw: &Raw<'_>, family: &str, habits: &Habits, positions: usize) -> Result<(Rope, Option<Rope>)> {
+    let by_kind = raw.object("rope_parameters")?;
+    let kind = |name: &str| by_kind.as_ref().and_then(|kinds| kinds.object(name).transpose()).transpose();
+    if let (Some(full), Some(window)) = (kind("full_attention")?, kind("sliding_attention")?) {
+        return Ok((Rope::of(&full, habits.theta, positions)?, Some(Rope::of(&window, 1e4, positions)?)));
+    }
+    let rope = Rope::read(raw, habits.theta, positions)?;
+    let window = match family {
+        "gemma3_text" => Some(Rope::new(raw.real_or("rope_local_base_freq", 10_000.0)?)),
+        _ => None,
+    };
+    Ok((rope, window))
+}
+
+/// The window of each layer: as listed, or by the family's habit.
+fn windows(raw: &Raw<'_>, family: &str, habits: &Habits, layers: usize) -> Result<Vec<Option<usize>>> {
+    let used = family != "qwen3" || raw.flag_or("use_sliding_window", false)?;
+    let given = if raw.left_out("sliding_window") { habits.window } else { raw.count_if("sliding_window")? };
+    let window = given.filter(|_| used);
+    if let Some(list) = raw.get("layer_types") {
+        let kind = |value: &serde_json::Value| match value.as_str() {
+            Some("full_attention") => Ok(None),
+            Some("sliding_attention") if window.is_some() => Ok(window),
+            Some("sliding_attention") => {
+                Err(Error::config("sliding_window", "missing", "layer_types has layers with a window"))
+            }
+            _ => Err(Error::config("layer_types", value, "known are full_attention and sliding_attention")),
+        };
+        return match list.as_array() {
+            Some(list) => list.iter().map(kind).collect(),
+            None => Err(Error::config("layer_types", list, "a list is needed")),
+        };
+    }
+    let pattern = raw.count_or("sliding_window_pattern", raw.count_or("_sliding_window_pattern", 6)?)?;
+    // 0 is possible here: then all layers have a window.
+    let first = raw.real_or("max_window_layers", 28.0)? as usize;
+    let windowed = |layer: usize| match family {
+        "mistral" => true,
+        "gemma2" | "gpt_oss" => layer.is_multiple_of(2),
+        "gemma3_text" => !(layer + 1).is_multiple_of(pattern),
+        "qwen3" => layer >= first,
+        _ => false,
+    };
+    Ok((0..layers).map(|layer| window.filter(|_| windowed(layer))).collect())
+}
+
+fn experts(raw: &Raw<'_>) -> Result<Experts> {
+    Ok(Experts {
+        count: raw.count("num_local_experts")?,
+        chosen: raw.count_or("num_experts_per_tok", raw.count_or("experts_per_token", 4)?)?,
+        alpha: raw.real_or("swiglu_alpha", 1.702)?,
+        limit: raw.real_or("swiglu_limit", 7.0)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_are_said_as_people_say_them() {
+        let mut config = DecoderConfig::llama(16, 8, 12, 2, 64);
+        assert_eq!(config.mask().to_string(), "causal");
+        config.windows = vec![Some(4096); 12];
+        assert_eq!(config.mask().to_string(), "sliding(4096)");
+        config.windows = (0..12).map(|i| (i % 2 == 0).then_some(4096)).collect();
+        config.softcap = Some(50.0);
+        assert_eq!(config.mask().to_string(), "layers(every 2: sliding(4096), else: causal) + softcap(50)");
+        config.windows = (0..12).map(|i| ((i + 1) % 6 != 0).then_some(512)).collect();
+        config.softcap = None;
+        assert_eq!(config.mask().to_string(), "layers(every 6 from 5: causal, else: sliding(512))");
+        config.windows = vec![Some(8), None, Some(8)];
+        config.layers = 3;
+        assert_eq!(config.mask().to_string(), "layers(1: causal, else: sliding(8))");
+    }
+}

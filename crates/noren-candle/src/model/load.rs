@@ -1,0 +1,189 @@
+//! Checkpoints as Hugging Face keeps them: `config.json` and safetensors, in one file or in several.
+
+use super::raw::{Raw, read_object};
+use super::{Bert, BertConfig, Config, Decoder, DecoderConfig, Model, T5, T5Config};
+use crate::error::{Error, Result};
+use candle_core::{DType, Device, Tensor};
+use candle_nn::VarBuilder;
+use safetensors::SafeTensors;
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+
+/// The families of decoders, by `model_type`.
+const DECODERS: [&str; 7] = ["gpt2", "llama", "mistral", "qwen3", "gemma2", "gemma3_text", "gpt_oss"];
+
+impl Config {
+    /// Reads `config.json` of a folder.
+    ///
+    /// # Errors
+    /// No such file, no JSON, values that make no sense, an architecture that is not known.
+    pub fn load(folder: &Path) -> Result<Self> {
+        if !folder.is_dir() {
+            let problem = "there is no such folder: a model is a folder with config.json and model.safetensors";
+            return Err(Error::file(folder, problem));
+        }
+        Self::read(&read_object(&folder.join("config.json"))?)
+    }
+
+    /// Reads a configuration.
+    ///
+    /// # Errors
+    /// Values that make no sense, an architecture that is not known.
+    pub fn read(object: &serde_json::Map<String, serde_json::Value>) -> Result<Self> {
+        let raw = Raw(object);
+        let architecture = object.get("architectures").and_then(|list| list.get(0)).and_then(|name| name.as_str());
+        let family = raw.text("model_type")?;
+        if raw.get("quantization_config").is_some() {
+            let expected = "quantised weights are not known here: save the model dequantised, as bfloat16 or float32";
+            return Err(Error::config("quantization_config", "given", expected));
+        }
+        let causal = architecture.is_none_or(|name| name.ends_with("ForCausalLM") || name.ends_with("LMHeadModel"));
+        let bare = !causal && architecture.is_some_and(|name| name.ends_with("Model"));
+        match family {
+            "bert" => Ok(Config::Bert(BertConfig::read(&raw, architecture)?)),
+            "t5" if architecture.is_none_or(|name| name == "T5ForConditionalGeneration") => {
+                Ok(Config::T5(T5Config::read(&raw)?))
+            }
+            family if DECODERS.contains(&family) && (causal || bare) => {
+                Ok(Config::Decoder(DecoderConfig { lm_head: causal, ..DecoderConfig::read(&raw, family)? }))
+            }
+            family if DECODERS.contains(&family) || family == "t5" => {
+                let given = format!("{:?}", architecture.unwrap_or_default());
+                let expected = "of this model_type the causal language model and the bare one (T5: T5ForConditionalGeneration) are known";
+                Err(Error::config("architectures", given, expected))
+            }
+            other => {
+                let expected = format!("known are bert, t5, {}", DECODERS.join(", "));
+                Err(Error::config("model_type", format!("{other:?}"), expected))
+            }
+        }
+    }
+}
+
+impl Model {
+    /// Loads a checkpoint from a folder, in `f32`.
+    ///
+    /// ```no_run
+    /// use noren_candle::model::Model;
+    /// let model = Model::load("path/to/folder")?;
+    /// for declared in model.masks() {
+    ///     println!("{}: {}", declared.stack.name(), declared.spec);
+    /// }
+    /// # Ok::<(), noren_candle::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Files that are missing, cut off or hostile, tensors that are missing or of other shapes, an architecture that is not
+    /// known.
+    pub fn load(folder: impl AsRef<Path>) -> Result<Self> {
+        Self::load_as(folder, DType::F32)
+    }
+
+    /// [`load`](Self::load) with parameters of type `dtype`: `f32`, `bf16` or `f16`.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load), and other types.
+    pub fn load_as(folder: impl AsRef<Path>, dtype: DType) -> Result<Self> {
+        let folder = folder.as_ref();
+        if !matches!(dtype, DType::F32 | DType::BF16 | DType::F16) {
+            return Err(Error::input("dtype", format!("{dtype:?}"), "models are computed in f32, bf16 or f16"));
+        }
+        let config = Config::load(folder)?;
+        let tensors = read_tensors(folder, dtype)?;
+        let vb = VarBuilder::from_tensors(tensors, dtype, &Device::Cpu);
+        Self::new(&config, &vb).map_err(|error| match error {
+            Error::Candle(error) => {
+                let problem = format!("the weights do not fit config.json: {}", first_line(&error));
+                Error::file(folder, problem)
+            }
+            other => other,
+        })
+    }
+
+    /// A model from a configuration; parameters come from `vb`, read or made anew.
+    ///
+    /// # Errors
+    /// Tensors that are missing or of other shapes.
+    pub fn new(config: &Config, vb: &VarBuilder<'_>) -> Result<Self> {
+        Ok(match config {
+            Config::Decoder(config) => Model::Decoder(Decoder::new(config, vb)?),
+            Config::Bert(config) => Model::Bert(Bert::new(config, vb)?),
+            Config::T5(config) => Model::T5(T5::new(config, vb)?),
+        })
+    }
+}
+
+/// What an error of candle says, without the backtrace that it may carry.
+fn first_line(error: &candle_core::Error) -> String {
+    let text = error.to_string();
+    text.lines().next().unwrap_or_default().trim_end_matches(':').to_owned()
+}
+
+/// All tensors of a checkpoint, those of float types as `dtype`.
+fn read_tensors(folder: &Path, dtype: DType) -> Result<HashMap<String, Tensor>> {
+    let mut all = HashMap::new();
+    for (file, wanted) in files(folder)? {
+        let bytes = std::fs::read(&file).map_err(|e| Error::file(&file, format!("cannot be read: {e}")))?;
+        let tensors = SafeTensors::deserialize(&bytes)
+            .map_err(|e| Error::file(&file, format!("is no valid safetensors file, or is cut off: {e}")))?;
+        for (name, tensor) in tensors.iter() {
+            if wanted.as_ref().is_some_and(|wanted| wanted.binary_search_by(|w| w.as_str().cmp(name)).is_err()) {
+                continue;
+            }
+            use candle_core::safetensors::Load;
+            let loaded = tensor.load(&Device::Cpu);
+            let loaded = loaded
+                .map_err(|e| Error::file(&file, format!("tensor {name:?} cannot be read: {}", first_line(&e))))?;
+            let loaded = if loaded.dtype().is_float() { loaded.to_dtype(dtype)? } else { loaded };
+            all.insert(current_name(name), loaded);
+        }
+        if let Some(missing) = wanted.iter().flatten().find(|name| !all.contains_key(&current_name(name))) {
+            let problem =
+                format!("has no tensor {missing:?}, which the index places here: the files do not belong together");
+            return Err(Error::file(&file, problem));
+        }
+    }
+    Ok(all)
+}
+
+/// Checkpoints from TensorFlow call the weight and the bias of a layer norm gamma and beta.
+fn current_name(name: &str) -> String {
+    for (old, new) in [(".LayerNorm.gamma", ".LayerNorm.weight"), (".LayerNorm.beta", ".LayerNorm.bias")] {
+        if let Some(place) = name.strip_suffix(old) {
+            return format!("{place}{new}");
+        }
+    }
+    name.to_owned()
+}
+
+/// The files of a checkpoint, each with the names that the index places in it, sorted.
+fn files(folder: &Path) -> Result<Vec<(PathBuf, Option<Vec<String>>)>> {
+    let single = folder.join("model.safetensors");
+    if single.exists() {
+        return Ok(vec![(single, None)]);
+    }
+    let index = folder.join("model.safetensors.index.json");
+    if !index.exists() {
+        let problem =
+            "there is neither model.safetensors nor model.safetensors.index.json: save the model as safetensors";
+        return Err(Error::file(folder, problem));
+    }
+    let object = read_object(&index)?;
+    let Some(map) = object.get("weight_map").and_then(|map| map.as_object()) else {
+        return Err(Error::file(index, "has no weight_map, which says the file of each tensor"));
+    };
+    let mut by_file: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (name, file) in map {
+        // A name that leads out of the folder is nobody's shard.
+        let plain = file.as_str().filter(|file| Path::new(file).file_name().is_some_and(|name| name == *file));
+        let Some(file) = plain else {
+            return Err(Error::file(index, format!("weight_map places {name:?} in {file}: a file name is needed")));
+        };
+        by_file.entry(file).or_default().push(name.clone());
+    }
+    let with_names = by_file.into_iter().map(|(file, mut names)| {
+        names.sort_unstable();
+        (folder.join(file), Some(names))
+    });
+    Ok(with_names.collect())
+}

@@ -1,0 +1,222 @@
+//! The two parts of a decoder's block, with every choice of [`DecoderConfig`].
+
+use super::decoder_config::{DecoderConfig, Experts, Names};
+use super::pass::{Pass, Stack};
+use super::rope::Rotary;
+use crate::attention::Options;
+use crate::error::Result;
+use crate::layers::{join_heads, split_heads};
+use crate::nn::{Activation, Linear, Norm};
+use candle_core::{D, DType, Tensor};
+use candle_nn::{Init, VarBuilder};
+
+/// The rows of a table at `ids` `[batch, length]`: `[batch, length, width]`.
+pub(crate) fn embed(table: &Tensor, ids: &Tensor) -> Result<Tensor> {
+    let (batch, len) = ids.dims2()?;
+    let width = table.dim(1)?;
+    Ok(table.index_select(&ids.flatten_all()?, 0)?.reshape((batch, len, width))?)
+}
+
+/// Self-attention between projections.
+#[derive(Clone, Debug)]
+pub(crate) struct Attention {
+    projections: [Linear; 3],
+    out: Linear,
+    qk_norms: Option<[Norm; 2]>,
+    heads: usize,
+    kv_heads: usize,
+    options: Options,
+}
+
+impl Attention {
+    pub(crate) fn new(config: &DecoderConfig, layer: usize, vb: &VarBuilder<'_>) -> Result<Self> {
+        let DecoderConfig { hidden, heads, kv_heads, head_dim, attention_bias: bias, .. } = *config;
+        let (width, kv_width) = (heads * head_dim, kv_heads * head_dim);
+        let (projections, out) = match config.names {
+            Names::Llama => {
+                let load = |name, width| Linear::load(hidden, width, bias, &vb.pp(name));
+                let parts = [load("q_proj", width)?, load("k_proj", kv_width)?, load("v_proj", kv_width)?];
+                (parts, Linear::load(width, hidden, bias, &vb.pp("o_proj"))?)
+            }
+            Names::Gpt2 => {
+                let joined = Linear::load_transposed(hidden, width + 2 * kv_width, &vb.pp("c_attn"))?;
+                let (k, v) = (joined.part(width, kv_width)?, joined.part(width + kv_width, kv_width)?);
+                ([joined.part(0, width)?, k, v], Linear::load_transposed(width, hidden, &vb.pp("c_proj"))?)
+            }
+        };
+        let norm = |name| Norm::load(config.norm, head_dim, config.eps, &vb.pp(name));
+        let sinks = config.sinks.then(|| vb.get_with_hints(heads, "sinks", Init::Const(0.0))).transpose()?;
+        let scale = match config.scale_by_layer {
+            true => Some(config.scale.unwrap_or((head_dim as f32).sqrt().recip()) / (layer + 1) as f32),
+            false => config.scale,
+        };
+        Ok(Attention {
+            projections,
+            out,
+            qk_norms: if config.qk_norm { Some([norm("q_norm")?, norm("k_norm")?]) } else { None },
+            heads,
+            kv_heads,
+            options: Options { scale, softcap: config.softcap, sinks, ..Options::default() },
+        })
+    }
+
+    pub(crate) fn forward(
+        &self,
+        x: &Tensor,
+        at: (Stack, usize),
+        rotary: Option<&Rotary>,
+        dropout: f32,
+        pass: &mut Pass<'_>,
+    ) -> Result<Tensor> {
+        let [q, k, v] = &self.projections;
+        let part = |linear: &Linear, heads| split_heads(&linear.forward(x)?, heads);
+        let (mut q, mut k, v) = (part(q, self.heads)?, part(k, self.kv_heads)?, part(v, self.kv_heads)?);
+        if let Some([q_norm, k_norm]) = &self.qk_norms {
+            (q, k) = (q_norm.forward(&q)?, k_norm.forward(&k)?);
+        }
+        if let Some(rotary) = rotary {
+            (q, k) = (rotary.turn(&q)?, rotary.turn(&k)?);
+        }
+        self.out.forward(&join_heads(&pass.attend(at, [&q, &k, &v], self.options.clone(), dropout)?)?)
+    }
+}
+
+/// What follows attention in a block.
+#[derive(Clone, Debug)]
+pub(crate) enum FeedForward {
+    /// `down(activation(up(x)))`.
+    Plain { up: Linear, down: Linear, activation: Activation },
+    /// `down(activation(gate(x)) * up(x))`.
+    Gated { gate: Linear, up: Linear, down: Linear, activation: Activation },
+    /// Some of many, as a router chooses.
+    Mixture(Mixture),
+}
+
+impl FeedForward {
+    fn new_plain(config: &DecoderConfig, vb: &VarBuilder<'_>) -> Result<Self> {
+        let DecoderConfig { hidden, intermediate, activation, .. } = *config;
+        let (up, down) = match config.names {
+            Names::Gpt2 => (
+                Linear::load_transposed(hidden, intermediate, &vb.pp("c_fc"))?,
+                Linear::load_transposed(intermediate, hidden, &vb.pp("c_proj"))?,
+            ),
+            Names::Llama => (
+                Linear::load(hidden, intermediate, false, &vb.pp("up_proj"))?,
+                Linear::load(intermediate, hidden, false, &vb.pp("down_proj"))?,
+            ),
+        };
+        Ok(FeedForward::Plain { up, down, activation })
+    }
+
+    pub(crate) fn new(config: &DecoderConfig, vb: &VarBuilder<'_>) -> Result<Self> {
+        let DecoderConfig { hidden, intermediate, activation, .. } = *config;
+        if let Some(experts) = config.experts {
+            return Ok(FeedForward::Mixture(Mixture::new(hidden, intermediate, experts, vb)?));
+        }
+        if !config.gated {
+            return Self::new_plain(config, vb);
+        }
+        let load = |inputs, outputs, name| Linear::load(inputs, outputs, config.mlp_bias, &vb.pp(name));
+        Ok(FeedForward::Gated {
+            gate: load(hidden, intermediate, "gate_proj")?,
+            up: load(hidden, intermediate, "up_proj")?,
+            down: load(intermediate, hidden, "down_proj")?,
+            activation,
+        })
+    }
+
+    pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        match self {
+            FeedForward::Plain { up, down, activation } => down.forward(&up.forward_then(x, *activation)?),
+            FeedForward::Gated { gate, up, down, activation } => {
+                down.forward(&(gate.forward_then(x, *activation)? * up.forward(x)?)?)
+            }
+            FeedForward::Mixture(mixture) => mixture.forward(x),
+        }
+    }
+}
+
+/// gpt-oss's experts: a token takes those with the highest routing logits, weighted by a softmax over these.
+#[derive(Clone, Debug)]
+pub(crate) struct Mixture {
+    router: Linear,
+    /// Gate and up products, their columns in turns; then down.
+    experts: Vec<[Linear; 2]>,
+    settings: Experts,
+}
+
+impl Mixture {
+    fn new(hidden: usize, intermediate: usize, settings: Experts, vb: &VarBuilder<'_>) -> Result<Self> {
+        let count = settings.count;
+        let vb_experts = vb.pp("experts");
+        let normal = Init::Randn { mean: 0.0, stdev: 0.02 };
+        let stacked = |name: &str, inputs, outputs| -> Result<(Tensor, Tensor)> {
+            let weight = vb_experts.get_with_hints((count, inputs, outputs), name, normal)?;
+            let bias = vb_experts.get_with_hints((count, outputs), &format!("{name}_bias"), Init::Const(0.0))?;
+            Ok((weight, bias))
+        };
+        let (gate_up, down) =
+            (stacked("gate_up_proj", hidden, 2 * intermediate)?, stacked("down_proj", intermediate, hidden)?);
+        let one = |(weight, bias): &(Tensor, Tensor), i: usize| -> Result<Linear> {
+            Ok(Linear::new(weight.get(i)?.t()?, Some(bias.get(i)?)))
+        };
+        let experts = (0..count).map(|i| Ok([one(&gate_up, i)?, one(&down, i)?])).collect::<Result<_>>()?;
+        Ok(Mixture { router: Linear::load(hidden, count, true, &vb.pp("router"))?, experts, settings })
+    }
+
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let shape = x.shape().clone();
+        let x = x.reshape(((), x.dim(D::Minus1)?))?;
+        let logits = self.router.forward(&x)?;
+        let chosen = self.choose(&logits)?;
+        let mut sum = x.zeros_like()?;
+        // Experts in their own order, so that a token's sum does not depend on the others.
+        for (i, [gate_up, down]) in self.experts.iter().enumerate() {
+            let rows: Vec<u32> =
+                (0..).zip(&chosen).filter(|(_, of)| of.contains(&(i as u32))).map(|(row, _)| row).collect();
+            if rows.is_empty() {
+                continue;
+            }
+            let rows = Tensor::new(rows, x.device())?;
+            let weight = self.weights(&logits, &chosen)?.index_select(&rows, 0)?.narrow(1, i, 1)?;
+            let out = down.forward(&self.gate(&gate_up.forward(&x.index_select(&rows, 0)?)?)?)?;
+            sum = sum.index_add(&rows, &out.broadcast_mul(&weight)?, 0)?;
+        }
+        Ok(sum.reshape(shape)?)
+    }
+
+    /// The experts of each row, ascending.
+    fn choose(&self, logits: &Tensor) -> Result<Vec<Vec<u32>>> {
+        let rows = logits.detach().to_dtype(DType::F32)?.to_vec2::<f32>()?;
+        let best = |row: Vec<f32>| {
+            let mut order: Vec<u32> = (0..row.len() as u32).collect();
+            order.sort_by(|a, b| row[*b as usize].total_cmp(&row[*a as usize]).then(a.cmp(b)));
+            order.truncate(self.settings.chosen);
+            order.sort_unstable();
+            order
+        };
+        Ok(rows.into_iter().map(best).collect())
+    }
+
+    /// The softmax over the chosen logits of each row, 0 for the others.
+    fn weights(&self, logits: &Tensor, chosen: &[Vec<u32>]) -> Result<Tensor> {
+        let count = self.settings.count;
+        let hidden = chosen
+            .iter()
+            .flat_map(|of| (0..count as u32).map(|i| if of.contains(&i) { 0f32 } else { f32::NEG_INFINITY }));
+        let hidden = Tensor::from_iter(hidden, logits.device())?.reshape(logits.shape())?.to_dtype(logits.dtype())?;
+        Ok(candle_nn::ops::softmax(&(logits + hidden)?, D::Minus1)?)
+    }
+
+    /// `(up + 1) * gate * sigmoid(alpha * gate)`, both cut at the limit.
+    fn gate(&self, gate_up: &Tensor) -> Result<Tensor> {
+        let Experts { alpha, limit, .. } = self.settings;
+        let (rows, width) = gate_up.dims2()?;
+        let pairs = gate_up.reshape((rows, width / 2, 2))?;
+        let part = |i| pairs.narrow(2, i, 1)?.squeeze(2);
+        let gate = part(0)?.minimum(limit)?;
+        let up = part(1)?.clamp(-limit, limit)?;
+        let turned = (&gate * candle_nn::ops::sigmoid(&(&gate * alpha)?)?)?;
+        Ok(((up + 1.0)? * turned)?)
+    }
+}

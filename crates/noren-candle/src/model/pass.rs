@@ -1,0 +1,214 @@
+//! [`Pass`]: what the attentions of one call share: plans, caches, what is looked at.
+
+use super::batch::Batch;
+use super::cache::StackCache;
+use crate::attention::{Options, attention, attention_weights};
+use crate::dynamic::{DynamicCall, MaskGenerator};
+use crate::error::Result;
+use crate::nn::Mode;
+use candle_core::Tensor;
+use noren::{Facts, Mask, Plan, Shape};
+use std::sync::Arc;
+
+/// Which attention of a model.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stack {
+    /// An encoder's self-attention.
+    Encoder,
+    /// A decoder's self-attention.
+    Decoder,
+    /// A decoder's attention over the encoder's output.
+    Cross,
+}
+
+impl Stack {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Stack::Encoder => "encoder",
+            Stack::Decoder => "decoder",
+            Stack::Cross => "cross",
+        }
+    }
+}
+
+/// How a model is called: whether it trains, what is looked at, which masks are made during the call.
+#[derive(Default)]
+pub struct Call<'a> {
+    /// Dropout, or none.
+    pub mode: Mode,
+    /// Keeps queries and keys for looking at.
+    pub trace: Option<&'a mut Trace>,
+    /// Makes masks from what it sees; they are joined to the model's by "and".
+    pub generator: Option<&'a dyn MaskGenerator>,
+}
+
+/// Queries and keys of some layers, kept during a call: what attention looked like can be asked afterwards.
+///
+/// It holds references to tensors of the call, so tracing costs memory but hardly time.
+#[derive(Default, Debug)]
+pub struct Trace {
+    layers: Option<Vec<usize>>,
+    records: Vec<Record>,
+}
+
+/// One attention of a call.
+#[derive(Debug)]
+pub struct Record {
+    /// Which attention.
+    pub stack: Stack,
+    /// Which layer.
+    pub layer: usize,
+    /// What it was allowed to read.
+    pub plan: Arc<Plan>,
+    /// The queries, `[batch, heads, q_len, head_dim]`, turned by their positions where the model does so.
+    pub queries: Tensor,
+    /// The keys, `[batch, kv_heads, kv_len, head_dim]`.
+    pub keys: Tensor,
+    options: Options,
+}
+
+impl Record {
+    /// The probabilities of all heads, `[batch, heads, q_len, kv_len]`.
+    ///
+    /// # Errors
+    /// None that a record of a call can have; what noren refuses is passed on.
+    pub fn weights(&self) -> Result<Tensor> {
+        attention_weights(&self.queries, &self.keys, &self.plan, &self.options)
+    }
+}
+
+impl Trace {
+    /// Of every layer.
+    pub fn all() -> Self {
+        Self::default()
+    }
+
+    /// Of these layers.
+    pub fn layers(layers: impl Into<Vec<usize>>) -> Self {
+        Trace { layers: Some(layers.into()), records: Vec::new() }
+    }
+
+    /// What was kept, in the order of the call.
+    pub fn records(&self) -> &[Record] {
+        &self.records
+    }
+
+    fn wants(&self, layer: usize) -> bool {
+        self.layers.as_ref().is_none_or(|layers| layers.contains(&layer))
+    }
+}
+
+/// What the attentions of one call share.
+pub(crate) struct Pass<'a> {
+    pub(crate) mode: Mode,
+    trace: Option<&'a mut Trace>,
+    ways: Vec<(Stack, Way<'a>)>,
+}
+
+/// How the attentions of a stack find what they read.
+enum Way<'a> {
+    Planned(Planner<'a>),
+    Cached(&'a mut StackCache),
+}
+
+impl<'a> Pass<'a> {
+    pub(crate) fn new(call: Call<'a>) -> (Self, Option<&'a dyn MaskGenerator>) {
+        let Call { mode, trace, generator } = call;
+        (Pass { mode, trace, ways: Vec::new() }, generator)
+    }
+
+    /// Attentions of `stack` read what `planner` plans.
+    pub(crate) fn planned(&mut self, stack: Stack, planner: Planner<'a>) {
+        self.ways.push((stack, Way::Planned(planner)));
+    }
+
+    /// Attentions of `stack` append to a cache and read it.
+    pub(crate) fn cached(&mut self, stack: Stack, cache: &'a mut StackCache) {
+        self.ways.push((stack, Way::Cached(cache)));
+    }
+
+    /// Attention number `layer` of `stack`.
+    pub(crate) fn attend(
+        &mut self,
+        (stack, layer): (Stack, usize),
+        [q, k, v]: [&Tensor; 3],
+        mut options: Options,
+        dropout: f32,
+    ) -> Result<Tensor> {
+        let site = layer as u64 * 4 + stack as u64;
+        options.dropout = self.mode.at(1 << 32 | site).attention(dropout);
+        let way = self.ways.iter_mut().find(|(known, _)| *known == stack);
+        let (_, way) = way.expect("models prepare each stack that they have before its first attention");
+        match way {
+            Way::Cached(cache) => cache.attend(layer, [q, k, v], &options),
+            Way::Planned(planner) => {
+                let plan = planner.plan(layer, q, k, &options)?;
+                if let Some(trace) = self.trace.as_mut().filter(|trace| trace.wants(layer)) {
+                    let (queries, keys) = (q.detach(), k.detach());
+                    let options = Options { dropout: None, ..options.clone() };
+                    trace.records.push(Record { stack, layer, plan: plan.clone(), queries, keys, options });
+                }
+                attention(q, k, v, &plan, &options)
+            }
+        }
+    }
+}
+
+/// Plans each distinct mask of a stack once.
+pub(crate) struct Planner<'a> {
+    stack: Stack,
+    mask: Mask,
+    shape: Shape,
+    facts: Facts,
+    tokens: &'a [Vec<u32>],
+    generator: Option<&'a dyn MaskGenerator>,
+    known: Vec<(Mask, Facts, Arc<Plan>)>,
+}
+
+impl<'a> Planner<'a> {
+    /// Plans for attention over the tokens of `batch` themselves.
+    pub(crate) fn new(
+        stack: Stack,
+        declared: &Mask,
+        batch: &'a Batch,
+        shape: Shape,
+        generator: Option<&'a dyn MaskGenerator>,
+    ) -> Result<Self> {
+        let (mask, facts) = (batch.full_mask(declared), batch.full_facts()?);
+        Ok(Planner { stack, mask, shape, facts, tokens: batch.ids(), generator, known: Vec::new() })
+    }
+
+    /// Plans for attention of another sequence over the tokens of `memory`.
+    pub(crate) fn cross(declared: &Mask, memory: &'a Batch, shape: Shape) -> Result<Self> {
+        Self::new(Stack::Cross, declared, memory, shape, None)
+    }
+
+    fn plan(&mut self, layer: usize, q: &Tensor, k: &Tensor, options: &Options) -> Result<Arc<Plan>> {
+        let mut mask = self.mask.at_layer(layer as u64).simplify();
+        let mut facts = std::borrow::Cow::Borrowed(&self.facts);
+        if let Some(generator) = self.generator {
+            let call = DynamicCall {
+                stack: self.stack,
+                layer,
+                tokens: self.tokens,
+                shape: &self.shape,
+                facts: &self.facts,
+                mask: &mask,
+                queries: q,
+                keys: k,
+                scale: options.scale,
+            };
+            let made = generator.mask(&call)?;
+            facts = std::borrow::Cow::Owned(made.facts);
+            mask = (mask & made.mask.at_layer(layer as u64)).simplify();
+        }
+        let found = self.known.iter().find(|(m, f, _)| *m == mask && *f == *facts).map(|(.., plan)| plan.clone());
+        if let Some(plan) = found {
+            return Ok(plan);
+        }
+        let plan = crate::attention::plan(&mask, &self.shape, &facts)?;
+        self.known.push((mask, facts.into_owned(), plan.clone()));
+        Ok(plan)
+    }
+}

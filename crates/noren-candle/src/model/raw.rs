@@ -1,0 +1,101 @@
+//! [`Raw`]: a configuration as it is written, read key by key.
+
+use crate::error::{Error, Result};
+use serde_json::{Map, Value};
+use std::path::Path;
+
+/// No model has so many of anything that a configuration counts.
+const MOST: u64 = 1 << 24;
+
+/// A JSON object whose values are asked for by kind. `null` counts as left out.
+pub(crate) struct Raw<'a>(pub(crate) &'a Map<String, Value>);
+
+/// Reads a JSON file that holds an object.
+pub(crate) fn read_object(path: &Path) -> Result<Map<String, Value>> {
+    let text = std::fs::read(path).map_err(|e| Error::file(path, format!("cannot be read: {e}")))?;
+    match serde_json::from_slice(&text) {
+        Ok(Value::Object(object)) => Ok(object),
+        Ok(_) => Err(Error::file(path, "is JSON, but no object: a model's configuration is one")),
+        Err(e) => Err(Error::file(path, format!("is no valid JSON: {e}"))),
+    }
+}
+
+impl<'a> Raw<'a> {
+    pub(crate) fn get(&self, key: &str) -> Option<&'a Value> {
+        self.0.get(key).filter(|value| !value.is_null())
+    }
+
+    /// Whether a key is not there at all, which a `null` is not.
+    pub(crate) fn left_out(&self, key: &str) -> bool {
+        !self.0.contains_key(key)
+    }
+
+    /// A whole number of at least 1.
+    pub(crate) fn count(&self, key: &str) -> Result<usize> {
+        self.count_if(key)?.ok_or_else(|| Error::config(key, "missing", "a whole number from 1 is needed"))
+    }
+
+    pub(crate) fn count_or(&self, key: &str, default: usize) -> Result<usize> {
+        Ok(self.count_if(key)?.unwrap_or(default))
+    }
+
+    pub(crate) fn count_if(&self, key: &str) -> Result<Option<usize>> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        match value.as_u64().filter(|n| (1..=MOST).contains(n)) {
+            Some(n) => Ok(Some(n as usize)),
+            None => Err(Error::config(key, value, format!("a whole number from 1 to {MOST} is needed"))),
+        }
+    }
+
+    pub(crate) fn real_or(&self, key: &str, default: f64) -> Result<f64> {
+        Ok(self.real_if(key)?.unwrap_or(default))
+    }
+
+    pub(crate) fn real_if(&self, key: &str) -> Result<Option<f64>> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        match value.as_f64() {
+            Some(number) => Ok(Some(number)),
+            None => Err(Error::config(key, value, "a number is needed")),
+        }
+    }
+
+    /// A number; `default` where the key is left out, none where it is `null`.
+    pub(crate) fn real_unless_left_out(&self, key: &str, default: Option<f64>) -> Result<Option<f64>> {
+        if self.left_out(key) { Ok(default) } else { self.real_if(key) }
+    }
+
+    pub(crate) fn flag_or(&self, key: &str, default: bool) -> Result<bool> {
+        let Some(value) = self.get(key) else { return Ok(default) };
+        value.as_bool().ok_or_else(|| Error::config(key, value, "true or false is needed"))
+    }
+
+    pub(crate) fn text(&self, key: &str) -> Result<&'a str> {
+        match self.get(key) {
+            Some(Value::String(text)) => Ok(text),
+            Some(value) => Err(Error::config(key, value, "a text is needed")),
+            None => Err(Error::config(key, "missing", "a text is needed")),
+        }
+    }
+
+    pub(crate) fn text_or(&self, key: &str, default: &'a str) -> Result<&'a str> {
+        if self.get(key).is_some() { self.text(key) } else { Ok(default) }
+    }
+
+    pub(crate) fn object(&self, key: &str) -> Result<Option<Raw<'a>>> {
+        match self.get(key) {
+            Some(Value::Object(object)) => Ok(Some(Raw(object))),
+            Some(value) => Err(Error::config(key, value, "an object is needed")),
+            None => Ok(None),
+        }
+    }
+
+    /// Token ids: one number or a list.
+    pub(crate) fn ids(&self, key: &str) -> Vec<u32> {
+        let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+        match self.get(key) {
+            Some(Value::Array(list)) => list.iter().filter_map(id).collect(),
+            Some(value) => id(value).into_iter().collect(),
+            None => Vec::new(),
+        }
+    }
+}

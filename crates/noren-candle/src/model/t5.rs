@@ -1,0 +1,308 @@
+//! [`T5`]: an encoder and a decoder with relative position biases.
+
+use super::batch::Batch;
+use super::parts::{FeedForward, embed};
+use super::pass::{Pass, Stack};
+use super::raw::Raw;
+use crate::attention::{Bias, Options};
+use crate::error::{Error, Result};
+use crate::layers::{join_heads, split_heads};
+use crate::nn::{Activation, Linear, Mode, Norm, NormKind};
+use candle_core::{Device, Tensor};
+use candle_nn::{Init, VarBuilder};
+use noren::atoms;
+use noren::noren_mask::{Score, Spec};
+
+/// What a T5 is made of.
+#[derive(Clone, PartialEq, Debug)]
+pub struct T5Config {
+    /// Tokens that it knows.
+    pub vocab: usize,
+    /// The width of a token's state.
+    pub hidden: usize,
+    /// The width of a head.
+    pub head_dim: usize,
+    /// The width between the two halves of the feed-forward part.
+    pub intermediate: usize,
+    /// Layers of the encoder and of the decoder.
+    pub layers: [usize; 2],
+    /// Heads.
+    pub heads: usize,
+    /// Biases by distance.
+    pub buckets: usize,
+    /// Distances from which on all share a bias.
+    pub most_distance: usize,
+    /// Added to mean squares.
+    pub eps: f64,
+    /// What stands in the feed-forward part.
+    pub activation: Activation,
+    /// A feed-forward part of two products, one of which is a gate.
+    pub gated: bool,
+    /// The output layer is the embedding.
+    pub tied: bool,
+    /// States are divided by the root of their width before the output layer.
+    pub scaled_output: bool,
+    /// Values dropped in training.
+    pub dropout: f32,
+    /// The token that a decoder begins with.
+    pub start: u32,
+    /// Tokens that end a text.
+    pub stop: Vec<u32>,
+}
+
+impl T5Config {
+    pub(crate) fn read(raw: &Raw<'_>) -> Result<Self> {
+        let (gated, activation) = match raw.text_or("feed_forward_proj", "relu")? {
+            "gated-gelu" => (true, Activation::GeluTanh),
+            other => match other.strip_prefix("gated-") {
+                Some(name) => (true, name.parse()?),
+                None => (false, other.parse()?),
+            },
+        };
+        let encoder = raw.count("num_layers")?;
+        let tied = raw.flag_or("tie_word_embeddings", true)?;
+        let config = T5Config {
+            vocab: raw.count("vocab_size")?,
+            hidden: raw.count("d_model")?,
+            head_dim: raw.count("d_kv")?,
+            intermediate: raw.count("d_ff")?,
+            layers: [encoder, raw.count_or("num_decoder_layers", encoder)?],
+            heads: raw.count("num_heads")?,
+            buckets: raw.count_or("relative_attention_num_buckets", 32)?,
+            most_distance: raw.count_or("relative_attention_max_distance", 128)?,
+            eps: raw.real_or("layer_norm_epsilon", 1e-6)?,
+            activation,
+            gated,
+            tied,
+            scaled_output: raw.flag_or("scale_decoder_outputs", tied)?,
+            dropout: raw.real_or("dropout_rate", 0.1)? as f32,
+            start: raw.ids("decoder_start_token_id").first().copied().unwrap_or(0),
+            stop: raw.ids("eos_token_id"),
+        };
+        if config.layers.iter().any(|layers| *layers > 4096) || config.most_distance > 1 << 16 {
+            return Err(Error::config("num_layers", format!("{:?}", config.layers), "at most 4096 are possible"));
+        }
+        match config.buckets {
+            buckets if buckets >= 4 && buckets.is_multiple_of(2) && config.most_distance > buckets / 2 => Ok(config),
+            buckets => {
+                let expected = "an even number from 4 is needed, less than twice relative_attention_max_distance";
+                Err(Error::config("relative_attention_num_buckets", buckets, expected))
+            }
+        }
+    }
+}
+
+/// A T5.
+#[derive(Clone, Debug)]
+pub struct T5 {
+    config: T5Config,
+    /// Of the encoder, the decoder, and the decoder over the encoder.
+    pub(crate) declared: [Spec; 3],
+    embeddings: Tensor,
+    encoder: T5Stack,
+    decoder: T5Stack,
+    head: Linear,
+}
+
+#[derive(Clone, Debug)]
+struct T5Stack {
+    blocks: Vec<Block>,
+    norm: Norm,
+    /// `[buckets, heads]`.
+    biases: Tensor,
+}
+
+#[derive(Clone, Debug)]
+struct Block {
+    attention: Part,
+    cross: Option<Part>,
+    feedforward: FeedForward,
+    feedforward_norm: Norm,
+}
+
+/// Attention behind a norm.
+#[derive(Clone, Debug)]
+struct Part {
+    norm: Norm,
+    projections: [Linear; 3],
+    out: Linear,
+}
+
+/// Keys and values of the encoder's output for every layer of the decoder.
+pub(crate) type CrossKeys = Vec<[Tensor; 2]>;
+
+impl T5 {
+    /// Reads or makes the parameters.
+    ///
+    /// # Errors
+    /// Tensors that are missing or of other shapes.
+    pub fn new(config: &T5Config, vb: &VarBuilder<'_>) -> Result<Self> {
+        let shared = ["shared", "encoder.embed_tokens", "decoder.embed_tokens"];
+        let name = shared.into_iter().find(|name| vb.contains_tensor(&format!("{name}.weight"))).unwrap_or(shared[0]);
+        let normal = Init::Randn { mean: 0.0, stdev: 1.0 };
+        let embeddings = vb.pp(name).get_with_hints((config.vocab, config.hidden), "weight", normal)?;
+        let head = match config.tied {
+            true => Linear::new(embeddings.clone(), None),
+            false => Linear::load(config.hidden, config.vocab, false, &vb.pp("lm_head"))?,
+        };
+        let relative = |mask: noren::Mask| Spec::from(mask) + Score::relative("relative_attention_bias");
+        Ok(T5 {
+            declared: [relative(atoms::full()), relative(atoms::causal()), atoms::full().into()],
+            encoder: T5Stack::new(config, config.layers[0], false, &vb.pp("encoder"))?,
+            decoder: T5Stack::new(config, config.layers[1], true, &vb.pp("decoder"))?,
+            embeddings,
+            head,
+            config: config.clone(),
+        })
+    }
+
+    /// What it is made of.
+    pub fn config(&self) -> &T5Config {
+        &self.config
+    }
+
+    /// The encoder's output, `[batch, length, hidden]`.
+    pub(crate) fn encode(&self, batch: &Batch, pass: &mut Pass<'_>) -> Result<Tensor> {
+        let x = embed(&self.embeddings, &batch.ids_tensor(self.embeddings.device())?)?;
+        self.encoder.forward(&x, &self.config, Stack::Encoder, None, pass)
+    }
+
+    /// What each layer of the decoder reads of the encoder's output.
+    pub(crate) fn cross_keys(&self, encoded: &Tensor) -> Result<CrossKeys> {
+        let keys = |block: &Block| -> Result<Option<[Tensor; 2]>> {
+            let Some(cross) = &block.cross else { return Ok(None) };
+            let part = |linear: &Linear| split_heads(&linear.forward(encoded)?, self.config.heads);
+            Ok(Some([part(&cross.projections[1])?, part(&cross.projections[2])?]))
+        };
+        let all = self.decoder.blocks.iter().filter_map(|block| keys(block).transpose());
+        all.collect()
+    }
+
+    /// The decoder's states after the last norm, `[batch, length, hidden]`.
+    pub(crate) fn decode(&self, ids: &Tensor, cross: &CrossKeys, pass: &mut Pass<'_>) -> Result<Tensor> {
+        let x = embed(&self.embeddings, ids)?;
+        self.decoder.forward(&x, &self.config, Stack::Decoder, Some(cross), pass)
+    }
+
+    /// The logits of the next token for states of any leading shape.
+    pub(crate) fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
+        match self.config.scaled_output {
+            true => self.head.forward(&(hidden * (self.config.hidden as f64).sqrt().recip())?),
+            false => self.head.forward(hidden),
+        }
+    }
+}
+
+impl T5Stack {
+    fn new(config: &T5Config, layers: usize, decodes: bool, vb: &VarBuilder<'_>) -> Result<Self> {
+        let T5Config { hidden, intermediate, heads, head_dim, eps, activation, .. } = *config;
+        let norm = |vb: VarBuilder<'_>| Norm::load(NormKind::Rms, hidden, eps, &vb);
+        let part = |vb: VarBuilder<'_>, name: &str| -> Result<Part> {
+            let load = |part| Linear::load(hidden, heads * head_dim, false, &vb.pp(name).pp(part));
+            Ok(Part {
+                norm: norm(vb.pp("layer_norm"))?,
+                projections: [load("q")?, load("k")?, load("v")?],
+                out: Linear::load(heads * head_dim, hidden, false, &vb.pp(name).pp("o"))?,
+            })
+        };
+        let block = |i: usize| -> Result<Block> {
+            let layer = vb.pp("block").pp(i).pp("layer");
+            let last = layer.pp(if decodes { 2 } else { 1 });
+            let dense = last.pp("DenseReluDense");
+            let up = |name| Linear::load(hidden, intermediate, false, &dense.pp(name));
+            let down = Linear::load(intermediate, hidden, false, &dense.pp("wo"))?;
+            let feedforward = match config.gated {
+                true => FeedForward::Gated { gate: up("wi_0")?, up: up("wi_1")?, down, activation },
+                false => FeedForward::Plain { up: up("wi")?, down, activation },
+            };
+            let cross = decodes.then(|| part(layer.pp(1), "EncDecAttention")).transpose()?;
+            let attention = part(layer.pp(0), "SelfAttention")?;
+            Ok(Block { attention, cross, feedforward, feedforward_norm: norm(last.pp("layer_norm"))? })
+        };
+        let first = vb.pp("block.0.layer.0.SelfAttention.relative_attention_bias");
+        let normal = Init::Randn { mean: 0.0, stdev: 0.02 };
+        Ok(T5Stack {
+            blocks: (0..layers).map(block).collect::<Result<_>>()?,
+            norm: norm(vb.pp("final_layer_norm"))?,
+            biases: first.get_with_hints((config.buckets, heads), "weight", normal)?,
+        })
+    }
+
+    fn forward(
+        &self,
+        x: &Tensor,
+        config: &T5Config,
+        stack: Stack,
+        cross: Option<&CrossKeys>,
+        pass: &mut Pass<'_>,
+    ) -> Result<Tensor> {
+        let T5Config { heads, dropout, .. } = *config;
+        let table = self.relative(config, stack == Stack::Encoder, x.device())?;
+        // T5 does not divide scores by anything.
+        let plain = Options { scale: Some(1.0), ..Options::default() };
+        let relative = Options { bias: vec![Bias::Relative(table)], ..plain.clone() };
+        let mode = pass.mode.at(1000 * stack as u64);
+        let add = |x: &Tensor, inner: Tensor, mode: Mode| Ok::<_, Error>((x + mode.dropout(&inner, dropout)?)?);
+        let mut x = mode.at(0).dropout(x, dropout)?;
+        for (layer, block) in self.blocks.iter().enumerate() {
+            let mode = mode.at(1 + layer as u64);
+            let Part { norm, projections: [q, k, v], out } = &block.attention;
+            let normed = norm.forward(&x)?;
+            let part = |linear: &Linear| split_heads(&linear.forward(&normed)?, heads);
+            let (q, k, v) = (part(q)?, part(k)?, part(v)?);
+            let read = pass.attend((stack, layer), [&q, &k, &v], relative.clone(), dropout)?;
+            x = add(&x, out.forward(&join_heads(&read)?)?, mode.at(0))?;
+            if let (Some(Part { norm, projections: [q, ..], out }), Some(cross)) = (&block.cross, cross) {
+                let [k, v] = &cross[layer];
+                let q = split_heads(&q.forward(&norm.forward(&x)?)?, heads)?;
+                let read = pass.attend((Stack::Cross, layer), [&q, k, v], plain.clone(), dropout)?;
+                x = add(&x, out.forward(&join_heads(&read)?)?, mode.at(1))?;
+            }
+            let inner = block.feedforward.forward(&block.feedforward_norm.forward(&x)?)?;
+            x = add(&x, inner, mode.at(2))?;
+        }
+        mode.at(u64::MAX).dropout(&self.norm.forward(&x)?, dropout)
+    }
+
+    /// The biases by distance, `[heads, 2 * most_distance + 1]`, as noren takes them.
+    fn relative(&self, config: &T5Config, both_sides: bool, device: &Device) -> Result<Tensor> {
+        let reach = config.most_distance as i64;
+        let buckets: Vec<u32> = (-reach..=reach)
+            .map(|distance| bucket(distance, both_sides, config.buckets, config.most_distance))
+            .collect();
+        Ok(self.biases.index_select(&Tensor::new(buckets, device)?, 0)?.t()?)
+    }
+}
+
+/// The bucket of a distance from query to key: each near distance has its own, far ones share, by their logarithm (Raffel et
+/// al. 2020).
+fn bucket(distance: i64, both_sides: bool, buckets: usize, most: usize) -> u32 {
+    let (buckets, first, distance) = match both_sides {
+        true => (buckets / 2, if distance > 0 { buckets / 2 } else { 0 }, distance.unsigned_abs() as usize),
+        false => (buckets, 0, (-distance).max(0) as usize),
+    };
+    let own = buckets / 2;
+    let within = match distance {
+        near if near < own => near,
+        far => {
+            // In `f32`, as where the models were trained: borders fall where they did.
+            let share = (far as f32 / own as f32).ln() / (most as f32 / own as f32).ln();
+            (own + (share * (buckets - own) as f32) as usize).min(buckets - 1)
+        }
+    };
+    (first + within) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_those_of_the_paper() {
+        let of = |distance| bucket(distance, true, 32, 128);
+        assert_eq!([0, -1, -7, -8, -127, -500].map(of), [0, 1, 7, 8, 15, 15]);
+        assert_eq!([1, 7, 8, 127, 128].map(of), [17, 23, 24, 31, 31]);
+        let causal = |distance| bucket(distance, false, 32, 128);
+        assert_eq!([3, 0, -15, -16, -128].map(causal), [0, 0, 15, 16, 31]);
+    }
+}

@@ -1,0 +1,59 @@
+//! [`Activation`]: what stands between the two halves of a feed-forward layer.
+
+use super::rows::{ActivationOp, takes};
+use crate::error::{Error, Result};
+use candle_core::Tensor;
+use std::str::FromStr;
+
+/// A function of one number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Activation {
+    /// `x * P(X <= x)` of the normal distribution.
+    Gelu,
+    /// [`Gelu`](Self::Gelu) by its usual formula with `tanh`.
+    GeluTanh,
+    /// `max(x, 0)`.
+    Relu,
+    /// `x / (1 + exp(-x))`.
+    Silu,
+    /// The hyperbolic tangent.
+    Tanh,
+}
+
+impl FromStr for Activation {
+    type Err = Error;
+
+    /// By the names that configurations use.
+    fn from_str(name: &str) -> Result<Self> {
+        Ok(match name {
+            "gelu" => Activation::Gelu,
+            "gelu_new" | "gelu_pytorch_tanh" | "gelu_fast" => Activation::GeluTanh,
+            "relu" => Activation::Relu,
+            "silu" | "swish" => Activation::Silu,
+            "tanh" => Activation::Tanh,
+            other => {
+                let expected = "known are gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, relu, silu, swish and tanh";
+                return Err(Error::config("the activation", format!("{other:?}"), expected));
+            }
+        })
+    }
+}
+
+impl Activation {
+    /// The function of every element.
+    ///
+    /// # Errors
+    /// Types other than floats.
+    pub fn forward(self, x: &Tensor) -> Result<Tensor> {
+        if takes(&[x]) {
+            return Ok(x.contiguous()?.apply_op1_no_bwd(&ActivationOp(self))?);
+        }
+        Ok(match self {
+            Activation::Gelu => x.gelu_erf()?,
+            Activation::GeluTanh => x.gelu()?,
+            Activation::Relu => x.relu()?,
+            Activation::Silu => x.silu()?,
+            Activation::Tanh => x.tanh()?,
+        })
+    }
+}

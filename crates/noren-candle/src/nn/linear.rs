@@ -1,0 +1,162 @@
+//! [`Linear`]: `x W^T + b`, the same bits for a row whatever stands beside it.
+
+use super::Activation;
+use super::rows::{LinearOp, check_width, takes};
+use crate::error::{Error, Result};
+use candle_core::Tensor;
+use candle_nn::{Init, VarBuilder};
+
+/// `x W^T + b` over the last dimension; the weight is `[out, in]` as in PyTorch.
+///
+/// The library of matrix products takes other ways for one row, and for few rows and columns, than for many, with other last
+/// bits. Here a product of few rows is filled up with rows of 0, so that all products go the same way and a row's result
+/// depends on the row alone.
+#[derive(Clone, Debug)]
+pub struct Linear {
+    weight: Tensor,
+    bias: Option<Tensor>,
+}
+
+impl Linear {
+    /// A layer from `weight` `[out, in]` and, where there is one, `bias` `[out]`.
+    pub fn new(weight: Tensor, bias: Option<Tensor>) -> Self {
+        Linear { weight, bias }
+    }
+
+    /// Reads `weight` and, with `bias`, `bias`; where they are made anew, as PyTorch does.
+    ///
+    /// # Errors
+    /// Tensors that are missing or of other shapes.
+    pub fn load(inputs: usize, outputs: usize, bias: bool, vb: &VarBuilder<'_>) -> Result<Self> {
+        check_width(inputs)?;
+        let bound = 1.0 / (inputs as f64).sqrt();
+        let init = Init::Uniform { lo: -bound, up: bound };
+        let weight = vb.get_with_hints((outputs, inputs), "weight", init)?;
+        let bias = if bias { Some(vb.get_with_hints(outputs, "bias", init)?) } else { None };
+        Ok(Linear { weight, bias })
+    }
+
+    /// [`load`](Self::load) of a weight that is stored as `[in, out]` (GPT-2's `Conv1D`).
+    ///
+    /// # Errors
+    /// Tensors that are missing or of other shapes.
+    pub fn load_transposed(inputs: usize, outputs: usize, vb: &VarBuilder<'_>) -> Result<Self> {
+        let init = Init::Randn { mean: 0.0, stdev: 0.02 };
+        let weight = vb.get_with_hints((inputs, outputs), "weight", init)?;
+        Ok(Linear { weight: weight.t()?, bias: Some(vb.get_with_hints(outputs, "bias", Init::Const(0.0))?) })
+    }
+
+    /// Rows `from..from + len` of the weight as a layer of their own: a part of a projection that is stored in one.
+    ///
+    /// # Errors
+    /// Rows that there are not.
+    pub fn part(&self, from: usize, len: usize) -> Result<Self> {
+        let bias = self.bias.as_ref().map(|bias| bias.narrow(0, from, len)).transpose()?;
+        Ok(Linear { weight: self.weight.narrow(0, from, len)?, bias })
+    }
+
+    /// The weight, `[out, in]`.
+    pub fn weight(&self) -> &Tensor {
+        &self.weight
+    }
+
+    /// The result for every row of `x` `[..., in]`: `[..., out]`.
+    ///
+    /// # Errors
+    /// Another last dimension or type than the weight's.
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.apply(x, None)
+    }
+
+    /// [`forward`](Self::forward), then an activation; in one pass where no gradient is asked for.
+    ///
+    /// # Errors
+    /// As [`forward`](Self::forward).
+    pub fn forward_then(&self, x: &Tensor, activation: Activation) -> Result<Tensor> {
+        self.apply(x, Some(activation))
+    }
+
+    fn apply(&self, x: &Tensor, activation: Option<Activation>) -> Result<Tensor> {
+        let (outputs, inputs) = self.weight.dims2()?;
+        if x.dims().last() != Some(&inputs) {
+            return Err(Error::tensor(
+                "the input of a linear layer",
+                x,
+                format!("its last dimension must be {inputs}"),
+            ));
+        }
+        let mut shape = x.dims().to_vec();
+        let rows = x.elem_count() / inputs.max(1);
+        let least_rows = least_rows(outputs, inputs);
+        let x = x.reshape((rows, inputs))?;
+        let tensors = [Some(&x), Some(&self.weight), self.bias.as_ref()];
+        let result = match takes(&tensors.into_iter().flatten().collect::<Vec<_>>()) {
+            true => {
+                let op = LinearOp { bias: self.bias.as_ref(), activation, least_rows };
+                x.contiguous()?.apply_op2_no_bwd(&self.weight, &op)?
+            }
+            false => self.with_gradients(&x, activation, least_rows)?,
+        };
+        if let Some(last) = shape.last_mut() {
+            *last = outputs;
+        }
+        Ok(result.reshape(shape)?)
+    }
+
+    /// The same by operations that know their gradients.
+    fn with_gradients(&self, x: &Tensor, activation: Option<Activation>, least_rows: usize) -> Result<Tensor> {
+        let rows = x.dim(0)?;
+        let product = match rows < least_rows {
+            true => x.pad_with_zeros(0, 0, least_rows - rows)?.matmul(&self.weight.t()?)?.narrow(0, 0, rows)?,
+            false => x.matmul(&self.weight.t()?)?,
+        };
+        let sum = match &self.bias {
+            Some(bias) => product.broadcast_add(bias)?,
+            None => product,
+        };
+        activation.map_or(Ok(sum.clone()), |activation| activation.forward(&sum))
+    }
+}
+
+/// The fewest rows for which `gemm` takes its general path with the same depth of blocks as for any more rows.
+fn least_rows(outputs: usize, inputs: usize) -> usize {
+    /// Products of at most so many elements have a kernel of their own, and so has a single row.
+    const SMALL: usize = 256;
+    /// Products within so many rows and columns cut a sum over more than [`DEPTH`] products at other places.
+    const NARROW: usize = 64;
+    const DEPTH: usize = 512;
+    let general = (SMALL / outputs.max(1) + 1).max(2);
+    if outputs <= NARROW && inputs > DEPTH { general.max(NARROW + 1) } else { general }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use candle_core::Device;
+
+    fn bits(x: &Tensor) -> Vec<u32> {
+        x.flatten_all().unwrap().to_vec1::<f32>().unwrap().iter().map(|x| x.to_bits()).collect()
+    }
+
+    #[test]
+    fn a_row_has_the_same_bits_among_any_number_of_rows() {
+        for (inputs, outputs) in
+            [(384, 384), (384, 1536), (1536, 384), (64, 3), (17, 131), (2048, 5), (1100, 64), (3, 700)]
+        {
+            let weight = Tensor::randn(0f32, 1.0, (outputs, inputs), &Device::Cpu).unwrap();
+            let linear = Linear::new(weight, None);
+            let most = 333;
+            let x = Tensor::randn(0f32, 1.0, (most, inputs), &Device::Cpu).unwrap();
+            let whole = linear.forward(&x).unwrap();
+            for rows in [1, 2, 3, 5, 8, 15, 16, 17, 31, 33, 64, 65, 97, 130, 200, 332] {
+                let from = (rows * 7) % (most - rows);
+                let got = linear.forward(&x.narrow(0, from, rows).unwrap().contiguous().unwrap()).unwrap();
+                assert_eq!(
+                    bits(&got),
+                    bits(&whole.narrow(0, from, rows).unwrap()),
+                    "{rows} rows of {inputs} to {outputs}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! The parts that stand between two attentions: linear layers, norms, activations, dropout.
+//!
+//! Each treats the rows of its input (the last dimension) one by one, and a row's result has the same bits whatever other
+//! rows stand beside it and however many they are. Together with attention, of which the same holds, this makes a token's
+//! result independent of batch, padding and packing, and a step with a cache equal to the full pass, to the bit.
+
+mod activation;
+mod linear;
+mod mode;
+mod norm;
+mod rows;
+mod wide;
+
+pub use activation::Activation;
+pub use linear::Linear;
+pub use mode::Mode;
+pub use norm::{Norm, NormKind};

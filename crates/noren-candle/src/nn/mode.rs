@@ -1,0 +1,64 @@
+//! [`Mode`]: whether a pass trains, and what it then drops.
+
+use crate::error::Result;
+use candle_core::Tensor;
+use noren::noren_mask::philox;
+
+/// Whether a pass trains: then values are dropped at random, the same ones for the same seed on every machine.
+///
+/// ```
+/// use candle_core::{Device, Tensor};
+/// use noren_candle::nn::Mode;
+/// let x = Tensor::ones((8, 16), candle_core::DType::F32, &Device::Cpu)?;
+/// let [once, again] = [7, 7].map(|seed| Mode::Training { seed }.dropout(&x, 0.5).unwrap());
+/// assert_eq!(once.to_vec2::<f32>()?, again.to_vec2::<f32>()?);
+/// assert_eq!(Mode::Inference.dropout(&x, 0.5)?.to_vec2::<f32>()?, x.to_vec2::<f32>()?);
+/// # Ok::<(), noren_candle::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Mode {
+    /// Nothing is dropped.
+    #[default]
+    Inference,
+    /// Values are dropped.
+    Training {
+        /// What the choice depends on: another one for every step.
+        seed: u64,
+    },
+}
+
+impl Mode {
+    /// The mode at place `site` of a model: every place drops by a seed of its own.
+    pub fn at(self, site: u64) -> Mode {
+        match self {
+            Mode::Inference => Mode::Inference,
+            Mode::Training { seed } => {
+                let [a, b, ..] = philox([site as u32, (site >> 32) as u32, 0x006e_6f72, 0x656e], seed);
+                Mode::Training { seed: u64::from(a) << 32 | u64::from(b) }
+            }
+        }
+    }
+
+    /// Dropout of attention probabilities.
+    pub fn attention(self, probability: f32) -> Option<noren::Dropout> {
+        match self {
+            Mode::Training { seed } if probability > 0.0 => Some(noren::Dropout { probability, seed }),
+            _ => None,
+        }
+    }
+
+    /// `x` with each element dropped with `probability`, and those that stay divided by `1 - probability`.
+    ///
+    /// # Errors
+    /// Types other than floats.
+    pub fn dropout(self, x: &Tensor, probability: f32) -> Result<Tensor> {
+        let Some(dropout) = self.attention(probability) else { return Ok(x.clone()) };
+        let width = x.dims().last().copied().unwrap_or(1).max(1);
+        let rows = x.elem_count() / width;
+        let kept = (0..rows).flat_map(|row| {
+            (0..width).map(move |d| if dropout.keeps([0, 0, row, d]) { dropout.factor() } else { 0.0 })
+        });
+        let kept = Tensor::from_iter(kept, x.device())?.reshape(x.shape())?;
+        Ok((x * kept.to_dtype(x.dtype())?)?)
+    }
+}

@@ -1,0 +1,71 @@
+//! [`Norm`]: layer norm and RMS norm, row by row.
+
+use super::rows::{NormOp, check_width, takes};
+use crate::error::Result;
+use candle_core::{D, DType, Tensor};
+use candle_nn::{Init, VarBuilder};
+
+/// Which norm.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum NormKind {
+    /// `(x - mean) / sqrt(variance + eps) * weight + bias`.
+    Layer,
+    /// `x / sqrt(mean(x^2) + eps) * weight` (T5, Llama).
+    Rms,
+    /// `x / sqrt(mean(x^2) + eps) * (1 + weight)` (Gemma).
+    RmsPlusOne,
+}
+
+/// A norm over the last dimension, computed in `f32` whatever the type.
+#[derive(Clone, Debug)]
+pub struct Norm {
+    kind: NormKind,
+    weight: Tensor,
+    bias: Option<Tensor>,
+    eps: f64,
+}
+
+impl Norm {
+    /// Reads `weight` and, for a layer norm, `bias`.
+    ///
+    /// # Errors
+    /// Tensors that are missing or of other shapes.
+    pub fn load(kind: NormKind, width: usize, eps: f64, vb: &VarBuilder<'_>) -> Result<Self> {
+        check_width(width)?;
+        let one = if kind == NormKind::RmsPlusOne { 0.0 } else { 1.0 };
+        let weight = vb.get_with_hints(width, "weight", Init::Const(one))?;
+        let bias = match kind {
+            NormKind::Layer => Some(vb.get_with_hints(width, "bias", Init::Const(0.0))?),
+            NormKind::Rms | NormKind::RmsPlusOne => None,
+        };
+        Ok(Norm { kind, weight, bias, eps })
+    }
+
+    /// The norm of every row of `x`.
+    ///
+    /// # Errors
+    /// Another last dimension than the weight's.
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let plain = [Some(x), Some(&self.weight), self.bias.as_ref()];
+        if takes(&plain.into_iter().flatten().collect::<Vec<_>>()) && x.dims().last() == Some(&self.weight.dim(0)?) {
+            let Norm { kind, weight, bias, eps } = self;
+            let op = NormOp { kind: *kind, weight, bias: bias.as_ref(), eps: *eps as f32 };
+            return Ok(x.contiguous()?.apply_op1_no_bwd(&op)?);
+        }
+        let dtype = x.dtype();
+        let x = x.to_dtype(DType::F32)?;
+        let x = match self.kind {
+            NormKind::Layer => x.broadcast_sub(&x.mean_keepdim(D::Minus1)?)?,
+            NormKind::Rms | NormKind::RmsPlusOne => x,
+        };
+        let scale = (x.sqr()?.mean_keepdim(D::Minus1)? + self.eps)?.sqrt()?;
+        let weight = self.weight.to_dtype(DType::F32)?;
+        let weight = if self.kind == NormKind::RmsPlusOne { (weight + 1.0)? } else { weight };
+        let scaled = x.broadcast_div(&scale)?.broadcast_mul(&weight)?;
+        let result = match &self.bias {
+            Some(bias) => scaled.broadcast_add(&bias.to_dtype(DType::F32)?)?,
+            None => scaled,
+        };
+        Ok(result.to_dtype(dtype)?)
+    }
+}

@@ -1,0 +1,219 @@
+//! Loops over rows, compiled for the widest vectors that the processor has.
+//!
+//! The same operations in the same order whatever the vectors' width: none is fused, so all paths give the same bits.
+
+/// Defines a function whose body is compiled for AVX-512, for AVX2 and for any processor, and chosen where it is called.
+macro_rules! wide {
+    ($(#[$doc:meta])* $vis:vis fn $name:ident($($arg:ident: $type:ty),*) $body:block) => {
+        $(#[$doc])*
+        $vis fn $name($($arg: $type),*) {
+            #[inline(always)]
+            fn body($($arg: $type),*) $body
+
+            #[cfg(target_arch = "x86_64")]
+            {
+                #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+                fn avx512($($arg: $type),*) {
+                    body($($arg),*)
+                }
+                #[target_feature(enable = "avx2")]
+                fn avx2($($arg: $type),*) {
+                    body($($arg),*)
+                }
+                if ["avx512f", "avx512bw", "avx512dq", "avx512vl"].iter().all(|name| has(name)) {
+                    // SAFETY: the processor has what the function is compiled for.
+                    return unsafe { avx512($($arg),*) };
+                }
+                if has("avx2") {
+                    // SAFETY: the processor has what the function is compiled for.
+                    return unsafe { avx2($($arg),*) };
+                }
+            }
+            body($($arg),*)
+        }
+    };
+}
+
+/// Whether the processor has a feature; the library remembers what it found.
+#[cfg(target_arch = "x86_64")]
+fn has(name: &str) -> bool {
+    match name {
+        "avx512f" => is_x86_feature_detected!("avx512f"),
+        "avx512bw" => is_x86_feature_detected!("avx512bw"),
+        "avx512dq" => is_x86_feature_detected!("avx512dq"),
+        "avx512vl" => is_x86_feature_detected!("avx512vl"),
+        _ => is_x86_feature_detected!("avx2"),
+    }
+}
+
+/// Partial sums of a row: four groups of eight, as PyTorch's sums over short rows, so that the same inputs have the same
+/// rounding where models were checked against it.
+const LANES: usize = 8;
+const GROUPS: usize = 4;
+
+/// The sum of `f` over a row.
+#[inline(always)]
+fn sum(row: &[f32], f: impl Fn(f32) -> f32) -> f32 {
+    let mut sums = [0f32; LANES * GROUPS];
+    let (blocks, rest) = row.as_chunks::<{ LANES * GROUPS }>();
+    for block in blocks {
+        for (sum, x) in sums.iter_mut().zip(block) {
+            *sum += f(*x);
+        }
+    }
+    for (sum, x) in sums.iter_mut().zip(rest) {
+        *sum += f(*x);
+    }
+    let lane = |lane: usize| ((sums[lane] + sums[lane + LANES]) + sums[lane + 2 * LANES]) + sums[lane + 3 * LANES];
+    (1..LANES).fold(lane(0), |sum, i| sum + lane(i))
+}
+
+wide! {
+    /// `(x - mean) / sqrt(variance + eps) * weight + bias` for each row of `x`.
+    pub(super) fn layer_norm(x: &[f32], weight: &[f32], bias: &[f32], eps: f32, out: &mut [f32]) {
+        let width = weight.len();
+        for (x, out) in x.chunks_exact(width).zip(out.chunks_exact_mut(width)) {
+            let mean = sum(x, |x| x) / width as f32;
+            let variance = sum(x, |x| (x - mean) * (x - mean)) / width as f32;
+            let scale = 1.0 / (variance + eps).sqrt();
+            for (((out, x), weight), bias) in out.iter_mut().zip(x).zip(weight).zip(bias) {
+                *out = (x - mean) * scale * weight + bias;
+            }
+        }
+    }
+}
+
+wide! {
+    /// `x / sqrt(mean(x^2) + eps) * (weight + offset)` for each row of `x`.
+    pub(super) fn rms_norm(x: &[f32], weight: &[f32], offset: f32, eps: f32, out: &mut [f32]) {
+        let width = weight.len();
+        for (x, out) in x.chunks_exact(width).zip(out.chunks_exact_mut(width)) {
+            let scale = 1.0 / (sum(x, |x| x * x) / width as f32 + eps).sqrt();
+            for ((out, x), weight) in out.iter_mut().zip(x).zip(weight) {
+                *out = x * scale * (weight + offset);
+            }
+        }
+    }
+}
+
+wide! {
+    /// Adds `bias` to each row of `x`.
+    pub(super) fn add_rows(x: &mut [f32], bias: &[f32]) {
+        for row in x.chunks_exact_mut(bias.len()) {
+            for (x, bias) in row.iter_mut().zip(bias) {
+                *x += bias;
+            }
+        }
+    }
+}
+
+/// `e^x` to the last bits, for `x` from -87 to 88; beyond, the value there.
+#[inline(always)]
+fn exp(x: f32) -> f32 {
+    const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23: adding it rounds to a whole number
+    let x = x.clamp(-87.0, 88.0);
+    let whole = x * std::f32::consts::LOG2_E + ROUND;
+    let n = whole - ROUND;
+    // ln 2 in two parts, the first short enough that n times it is exact.
+    let r = x - n * 0.693_359_4 - n * -2.121_944_4e-4;
+    let p = 1.0 / 5040.0;
+    let p = p * r + 1.0 / 720.0;
+    let p = p * r + 1.0 / 120.0;
+    let p = p * r + 1.0 / 24.0;
+    let p = p * r + 1.0 / 6.0;
+    let p = p * r + 0.5;
+    let p = (p * r + 1.0) * r + 1.0;
+    p * f32::from_bits((whole.to_bits() << 23).wrapping_add(127 << 23))
+}
+
+/// The complementary error function for `z >= 0`, to 1.2e-7 of itself (a Chebyshev fit; Press et al., Numerical Recipes, 6.2).
+#[inline(always)]
+fn erfc(z: f32) -> f32 {
+    let t = 1.0 / (1.0 + 0.5 * z);
+    let p = 0.170_872_77;
+    let p = p * t - 0.822_152_23;
+    let p = p * t + 1.488_515_87;
+    let p = p * t - 1.135_203_98;
+    let p = p * t + 0.278_868_07;
+    let p = p * t - 0.186_288_06;
+    let p = p * t + 0.096_784_18;
+    let p = p * t + 0.374_091_96;
+    let p = p * t + 1.000_023_68;
+    let p = p * t - 1.265_512_23;
+    t * exp(p - z * z)
+}
+
+wide! {
+    /// `x * P(X <= x)` of the normal distribution, in place.
+    pub(super) fn gelu(x: &mut [f32]) {
+        for x in x {
+            let tail = 0.5 * erfc(x.abs() * std::f32::consts::FRAC_1_SQRT_2);
+            *x *= if *x < 0.0 { tail } else { 1.0 - tail };
+        }
+    }
+}
+
+wide! {
+    /// `x / (1 + exp(-2 y))` with `y = sqrt(2 / pi) (x + 0.044715 x^3)`, which is GELU's formula with `tanh`, in place.
+    pub(super) fn gelu_tanh(x: &mut [f32]) {
+        for x in x {
+            let y = 0.797_884_56 * (*x + 0.044_715 * *x * *x * *x);
+            *x /= 1.0 + exp(-2.0 * y);
+        }
+    }
+}
+
+wide! {
+    /// `x / (1 + exp(-x))`, in place.
+    pub(super) fn silu(x: &mut [f32]) {
+        for x in x {
+            *x /= 1.0 + exp(-*x);
+        }
+    }
+}
+
+wide! {
+    /// `max(x, 0)`, in place; NaN stays.
+    pub(super) fn relu(x: &mut [f32]) {
+        for x in x {
+            *x = if *x < 0.0 { 0.0 } else { *x };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_are_those_of_the_library() {
+        let xs: Vec<f32> = (-4000..4000).map(|i| i as f32 / 400.0).collect();
+        let tensor = candle_core::Tensor::new(&xs[..], &candle_core::Device::Cpu).unwrap();
+        let [a, b, c] = [tensor.gelu_erf(), tensor.gelu(), tensor.silu()].map(|t| t.unwrap().to_vec1::<f32>().unwrap());
+        let of = |f: fn(&mut [f32])| {
+            let mut ys = xs.clone();
+            f(&mut ys);
+            ys
+        };
+        for (name, got, expected) in [("gelu", of(gelu), a), ("tanh", of(gelu_tanh), b), ("silu", of(silu), c)] {
+            for ((x, got), expected) in xs.iter().zip(got).zip(expected) {
+                assert!(
+                    (got - expected).abs() < 1e-6 * expected.abs().max(1.0),
+                    "{name}({x}) is {got}, not {expected}"
+                );
+            }
+        }
+        let mut edges = [f32::NAN, f32::INFINITY, -1e30, 0.0];
+        gelu(&mut edges);
+        assert!(edges[0].is_nan() && edges[1] == f32::INFINITY && edges[2].abs() < 1e-6 && edges[3] == 0.0);
+    }
+
+    #[test]
+    fn exp_is_exact_to_the_last_bits() {
+        for i in -8600..8600 {
+            let x = i as f32 / 100.0;
+            let expected = f64::from(x).exp();
+            assert!((f64::from(exp(x)) - expected).abs() <= 2e-7 * expected, "exp({x}) is {}, not {expected}", exp(x));
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! [`prove`]: that what a model says does not depend on what private tokens say.
+
+use crate::error::{Error, Result};
+use noren::noren_mask::philox;
+use noren_text::{Policy, PrivateTokens};
+
+/// What was run to find out whether secrets show.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Proof {
+    /// Runs in which other secrets took the place of the text's own.
+    pub trials: usize,
+    /// Numbers that were compared in each of them: all that are released.
+    pub compared: usize,
+    /// Outputs, by token, of which a bit changed in any of the runs although the reader has them.
+    pub leaks: Vec<usize>,
+    /// Outputs at secret tokens that changed: what a secret holds of itself. 0 of them would mean that nothing was swapped.
+    pub secret_changed: usize,
+}
+
+impl Proof {
+    /// Whether no bit that is released changed, and something was swapped at all.
+    pub fn holds(&self) -> bool {
+        self.leaks.is_empty() && self.secret_changed > 0
+    }
+}
+
+/// The mean of the states of tokens that `policy` releases, `[hidden]` from one row for each token: a text's representation that
+/// holds nothing of its secrets. `None` where no token is released.
+///
+/// ```
+/// use noren_candle::pool_released;
+/// use noren_text::{ByteTokenizer, Detectors, Policy, PrivateTokens, Tokenizer};
+/// let text = "a@b.example";
+/// let tokens = ByteTokenizer.encode(text)?;
+/// let private = PrivateTokens::locate(&"email".parse::<Detectors>()?.find(text)?, text, &tokens);
+/// let mut states = vec![vec![f32::NAN]; tokens.len()]; // a secret's own state holds the secret
+/// states[0] = vec![2.0];
+/// assert_eq!(pool_released(&states, &private, &Policy::Hide), Some(vec![2.0]));
+/// # Ok::<(), noren_text::Error>(())
+/// ```
+pub fn pool_released(states: &[Vec<f32>], private: &PrivateTokens, policy: &Policy) -> Option<Vec<f32>> {
+    let released = || states.iter().enumerate().filter(|(at, _)| policy.released(private, *at)).map(|(_, state)| state);
+    let mut sum = vec![0f32; released().next()?.len()];
+    for state in released() {
+        sum.iter_mut().zip(state).for_each(|(sum, x)| *sum += x);
+    }
+    let count = released().count() as f32;
+    Some(sum.into_iter().map(|x| x / count).collect())
+}
+
+/// Runs the model with its own text and with `trials` others, in which each secret token is another token drawn from `choices`,
+/// and compares what is released, bit by bit.
+///
+/// `run` takes tokens and gives one row of numbers for each of them (a representation, logits). The number of tokens and where
+/// the secrets stand stay as they are: that is what remains visible. A model in which a token reads what it may not is
+/// caught with near certainty, because any change of the secret changes what was read in some bit.
+///
+/// # Errors
+/// No token to take the place of a secret, rows of another number than tokens, and what `run` returns.
+pub fn prove(
+    ids: &[u32],
+    private: &PrivateTokens,
+    policy: &Policy,
+    choices: &[u32],
+    trials: usize,
+    mut run: impl FnMut(&[u32]) -> Result<Vec<Vec<f32>>>,
+) -> Result<Proof> {
+    if choices.len() < 2 {
+        return Err(Error::input("the vocabulary", choices.len(), "two tokens at least are needed to swap a secret"));
+    }
+    if private.len() != ids.len() {
+        return Err(Error::input("private tokens", private.len(), format!("there are {} tokens", ids.len())));
+    }
+    let released: Vec<usize> = (0..ids.len()).filter(|at| policy.released(private, *at)).collect();
+    let secret: Vec<usize> = (0..ids.len()).filter(|at| policy.secret(private, *at)).collect();
+    let own = rows(&mut run, ids)?;
+    let mut proof = Proof {
+        trials,
+        compared: released.iter().map(|at| own[*at].len()).sum(),
+        leaks: Vec::new(),
+        secret_changed: 0,
+    };
+    let mut changed = vec![false; ids.len()];
+    for trial in 0..trials {
+        let mut other = ids.to_vec();
+        for at in &secret {
+            other[*at] = another(ids[*at], choices, *at, trial);
+        }
+        let other = rows(&mut run, &other)?;
+        for (at, changed) in changed.iter_mut().enumerate() {
+            let bits = |row: &[f32]| row.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            *changed |= bits(&own[at]) != bits(&other[at]);
+        }
+    }
+    proof.leaks = released.into_iter().filter(|at| changed[*at]).collect();
+    proof.secret_changed = secret.into_iter().filter(|at| changed[*at]).count();
+    Ok(proof)
+}
+
+fn rows(run: &mut impl FnMut(&[u32]) -> Result<Vec<Vec<f32>>>, ids: &[u32]) -> Result<Vec<Vec<f32>>> {
+    let rows = run(ids)?;
+    match rows.len() == ids.len() {
+        true => Ok(rows),
+        false => {
+            Err(Error::input("outputs", rows.len(), format!("one row for each of {} tokens is needed", ids.len())))
+        }
+    }
+}
+
+/// A token of `choices` that is not `own`.
+fn another(own: u32, choices: &[u32], at: usize, trial: usize) -> u32 {
+    let word = philox([at as u32, trial as u32, 0x5EC7, 0], 0)[0] as usize;
+    let chosen = choices[word % choices.len()];
+    if chosen != own { chosen } else { choices[(word + 1) % choices.len()] }
+}

@@ -1,0 +1,147 @@
+//! Files that are whole or not there: checkpoints and trained models.
+
+use super::history::History;
+use super::weights::Weights;
+use crate::error::{Error, Result};
+use candle_core::Tensor;
+use safetensors::tensor::{Dtype, SafeTensors, View};
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+const FILE: &str = "checkpoint.safetensors";
+
+/// What training needs to go on as if it had never stopped. Whatever is drawn follows from the seed and the step.
+pub(super) struct Checkpoint {
+    /// Steps done.
+    pub(super) step: u64,
+    /// Of configuration and data: training goes on only with the same.
+    pub(super) fingerprint: u64,
+    /// Losses so far.
+    pub(super) history: History,
+}
+
+impl Checkpoint {
+    /// Where the checkpoint of a folder is.
+    pub(super) fn path(folder: &Path) -> PathBuf {
+        folder.join(FILE)
+    }
+
+    /// Writes the checkpoint; a kill at any moment leaves this one or the one before.
+    pub(super) fn write(&self, folder: &Path, weights: &Weights) -> Result<()> {
+        let history = serde_json::to_string(&self.history).expect("numbers are JSON");
+        let metadata = HashMap::from([
+            ("step".to_string(), self.step.to_string()),
+            ("fingerprint".to_string(), format!("{:016x}", self.fingerprint)),
+            ("history".to_string(), history),
+        ]);
+        write_tensors(&Self::path(folder), weights.state()?, Some(metadata))
+    }
+
+    /// Reads the checkpoint of a folder into `weights`; `None` where there is none.
+    pub(super) fn read(folder: &Path, weights: &mut Weights) -> Result<Option<Self>> {
+        let path = Self::path(folder);
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(Error::file(path, format!("it cannot be read: {e}"))),
+        };
+        let broken = |problem: String| {
+            Error::file(
+                &path,
+                format!("it is no checkpoint ({problem}): remove the file to begin anew, or take another folder"),
+            )
+        };
+        let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|e| broken(e.to_string()))?;
+        let tensors = SafeTensors::deserialize(&bytes).map_err(|e| broken(e.to_string()))?;
+        let said = |key: &str| {
+            let said = header.metadata().as_ref().and_then(|all| all.get(key)).cloned();
+            said.ok_or_else(|| broken(format!("it does not say its {key}")))
+        };
+        let step = said("step")?.parse().map_err(|_| broken("its step is no number".into()))?;
+        let fingerprint = u64::from_str_radix(&said("fingerprint")?, 16)
+            .map_err(|_| broken("its fingerprint is no number".into()))?;
+        let history = serde_json::from_str(&said("history")?).map_err(|e| broken(format!("its history: {e}")))?;
+        weights.restore(|name, shape| {
+            let tensor = tensors.tensor(name).map_err(|_| broken(format!("{name} is missing")))?;
+            if tensor.dtype() != Dtype::F32 || tensor.shape() != shape {
+                let given = format!("{name} is {:?} of {:?}, not {shape:?} of F32", tensor.shape(), tensor.dtype());
+                return Err(broken(given));
+            }
+            Ok(tensor.data().chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().expect("four bytes"))).collect())
+        })?;
+        Ok(Some(Checkpoint { step, fingerprint, history }))
+    }
+}
+
+/// Writes tensors of `f32`, `bf16` or `f16`; the file is whole or not there.
+pub(super) fn write_tensors(
+    path: &Path,
+    tensors: Vec<(String, Tensor)>,
+    metadata: Option<HashMap<String, String>>,
+) -> Result<()> {
+    let tensors =
+        tensors.into_iter().map(|(name, tensor)| Ok((name, Bytes::new(&tensor)?))).collect::<Result<Vec<_>>>()?;
+    let bytes = safetensors::serialize(tensors, metadata).map_err(|e| Error::file(path, e.to_string()))?;
+    write_whole(path, &bytes)
+}
+
+/// Writes a file beside its place and moves it there when it is on the disk.
+pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".part");
+    let beside = PathBuf::from(beside);
+    let written = fs::File::create(&beside)
+        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
+        .and_then(|()| fs::rename(&beside, path));
+    written.map_err(|e| {
+        // What was there before stays; a piece of the new one helps nobody.
+        let _ = fs::remove_file(&beside);
+        Error::file(path, format!("it cannot be written: {e}"))
+    })
+}
+
+/// A tensor as the file format takes it.
+struct Bytes {
+    dtype: Dtype,
+    shape: Vec<usize>,
+    data: Vec<u8>,
+}
+
+impl Bytes {
+    fn new(tensor: &Tensor) -> Result<Self> {
+        let flat = tensor.flatten_all()?;
+        let (dtype, data) = match tensor.dtype() {
+            candle_core::DType::BF16 => {
+                let values = flat.to_vec1::<half::bf16>()?;
+                (Dtype::BF16, values.iter().flat_map(|v| v.to_le_bytes()).collect())
+            }
+            candle_core::DType::F16 => {
+                let values = flat.to_vec1::<half::f16>()?;
+                (Dtype::F16, values.iter().flat_map(|v| v.to_le_bytes()).collect())
+            }
+            _ => (Dtype::F32, flat.to_vec1::<f32>()?.iter().flat_map(|v| v.to_le_bytes()).collect()),
+        };
+        Ok(Bytes { dtype, shape: tensor.dims().to_vec(), data })
+    }
+}
+
+impl View for Bytes {
+    fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        Cow::Borrowed(&self.data)
+    }
+
+    fn data_len(&self) -> usize {
+        self.data.len()
+    }
+}

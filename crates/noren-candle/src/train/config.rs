@@ -1,0 +1,190 @@
+//! [`TrainConfig`]: what is trained, on what, how long.
+
+use crate::error::{Error, Result};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// Tokens that an update may read: all of them are in memory at once.
+const MOST_TOKENS: usize = 1 << 26;
+
+/// How to train. Everything but `model` has a default.
+///
+/// ```
+/// use noren_candle::train::TrainConfig;
+/// let config = TrainConfig::from_json(r#"{"model": {"model_type": "llama"}, "steps": 100, "learning_rate": 0.002}"#)?;
+/// assert_eq!((config.steps, config.rows, config.row_len), (100, 16, 256));
+/// # Ok::<(), noren_candle::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrainConfig {
+    /// The model: what a config.json of Hugging Face holds. The tokenizer says `vocab_size` where it is left out.
+    pub model: serde_json::Map<String, serde_json::Value>,
+    /// Updates of the weights.
+    #[serde(default = "default_steps")]
+    pub steps: u64,
+    /// Rows of a batch.
+    #[serde(default = "default_rows")]
+    pub rows: usize,
+    /// Tokens of a row.
+    #[serde(default = "default_row_len")]
+    pub row_len: usize,
+    /// Batches whose gradients make one update.
+    #[serde(default = "default_accumulate")]
+    pub accumulate: usize,
+    /// The learning rate at its highest.
+    #[serde(default = "default_learning_rate")]
+    pub learning_rate: f64,
+    /// Steps over which the learning rate rises from 0; from there it falls along a cosine.
+    #[serde(default = "default_warmup")]
+    pub warmup: u64,
+    /// The learning rate at the end, as a share of the highest.
+    #[serde(default = "default_floor")]
+    pub floor: f64,
+    /// What weights of matrices lose by step, times the learning rate.
+    #[serde(default = "default_weight_decay")]
+    pub weight_decay: f64,
+    /// How slowly the averages of gradients and of their squares change.
+    #[serde(default = "default_betas")]
+    pub betas: [f64; 2],
+    /// Gradients of a larger norm are scaled down to it.
+    #[serde(default = "default_clip")]
+    pub clip: f64,
+    /// Weights, order, corruption: everything that is drawn follows from it.
+    #[serde(default)]
+    pub seed: u64,
+    /// What stands between documents in the text; blank lines unless given.
+    #[serde(default = "default_separator")]
+    pub separator: String,
+    /// Every so many rows one is held out for validation.
+    #[serde(default = "default_held_out")]
+    pub held_out: usize,
+    /// Steps from one validation to the next; a checkpoint is written with each.
+    #[serde(default = "default_validate_every")]
+    pub validate_every: u64,
+    /// Rows that a validation looks at, at most.
+    #[serde(default = "default_validate_rows")]
+    pub validate_rows: usize,
+}
+
+fn default_steps() -> u64 {
+    1000
+}
+fn default_rows() -> usize {
+    16
+}
+fn default_row_len() -> usize {
+    256
+}
+fn default_accumulate() -> usize {
+    1
+}
+fn default_learning_rate() -> f64 {
+    1e-3
+}
+fn default_warmup() -> u64 {
+    50
+}
+fn default_floor() -> f64 {
+    0.1
+}
+fn default_weight_decay() -> f64 {
+    0.1
+}
+fn default_betas() -> [f64; 2] {
+    [0.9, 0.98]
+}
+fn default_clip() -> f64 {
+    1.0
+}
+fn default_separator() -> String {
+    "\n\n".into()
+}
+fn default_held_out() -> usize {
+    20
+}
+fn default_validate_every() -> u64 {
+    100
+}
+fn default_validate_rows() -> usize {
+    64
+}
+
+impl TrainConfig {
+    /// Reads the configuration from JSON and checks it.
+    ///
+    /// # Errors
+    /// [`Error::Config`] with the key.
+    pub fn from_json(text: &str) -> Result<Self> {
+        let config: TrainConfig = serde_json::from_str(text)
+            .map_err(|e| Error::input("the training configuration", "malformed", e.to_string()))?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Reads the configuration from a file.
+    ///
+    /// # Errors
+    /// As [`from_json`](Self::from_json), with the path.
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let text = std::fs::read_to_string(path).map_err(|e| Error::file(path, format!("it cannot be read: {e}")))?;
+        Self::from_json(&text).map_err(|e| Error::file(path, e.to_string()))
+    }
+
+    /// The learning rate of step `step`, counted from 0.
+    pub fn rate(&self, step: u64) -> f64 {
+        if step < self.warmup {
+            return self.learning_rate * (step + 1) as f64 / self.warmup as f64;
+        }
+        let done = (step - self.warmup) as f64 / (self.steps - self.warmup).max(1) as f64;
+        let cosine = (1.0 + (std::f64::consts::PI * done.min(1.0)).cos()) / 2.0;
+        self.learning_rate * (self.floor + (1.0 - self.floor) * cosine)
+    }
+
+    fn check(&self) -> Result<()> {
+        let positive = [
+            ("steps", self.steps),
+            ("rows", self.rows as u64),
+            ("accumulate", self.accumulate as u64),
+            ("validate_every", self.validate_every),
+            ("validate_rows", self.validate_rows as u64),
+        ];
+        if let Some((key, _)) = positive.into_iter().find(|(_, value)| *value == 0) {
+            return Err(Error::config(key, 0, "at least 1 is needed"));
+        }
+        let shape = [("row_len", self.row_len), ("rows", self.rows), ("accumulate", self.accumulate)];
+        let mut tokens = 1usize;
+        for (key, count) in shape {
+            tokens = tokens.saturating_mul(count);
+            if tokens > MOST_TOKENS {
+                let expected = format!("an update may read {MOST_TOKENS} tokens, row_len * rows * accumulate");
+                return Err(Error::config(key, count, expected));
+            }
+        }
+        if self.warmup > self.steps {
+            return Err(Error::config(
+                "warmup",
+                self.warmup,
+                format!("it may last all {} steps, not more", self.steps),
+            ));
+        }
+        let shares = [("floor", self.floor), ("betas", self.betas[0]), ("betas", self.betas[1])];
+        if let Some((key, value)) = shares.into_iter().find(|(_, value)| !(0.0..=1.0).contains(value)) {
+            return Err(Error::config(key, value, "a share between 0 and 1 is needed"));
+        }
+        for (key, value) in [("learning_rate", self.learning_rate), ("clip", self.clip)] {
+            if !(value > 0.0 && value.is_finite()) {
+                return Err(Error::config(key, value, "a number above 0 is needed"));
+            }
+        }
+        if self.separator.is_empty() {
+            return Err(Error::config(
+                "separator",
+                "empty",
+                "it stands between documents: give at least one character",
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,140 @@
+//! [`Learner`]: a model in training, which is asked in the mask of the objective.
+
+use super::config::TrainConfig;
+use crate::error::{Error, Result};
+use crate::model::{Batch as Tokens, Call, Config, Model, Stack};
+use crate::nn::Mode;
+use candle_core::{DType, Device, Tensor, Var};
+use candle_nn::{VarBuilder, VarMap};
+use noren::{Facts, atoms};
+use noren_text::Tokenizer;
+use noren_text::data::{Batch, Objective};
+use serde_json::{Map, Value};
+
+/// Parameters that can be trained: each is kept as four numbers of 32 bits, and a checkpoint is made in memory.
+const MOST_PARAMETERS: f64 = 2e9;
+
+/// A model whose parameters are variables.
+pub(super) struct Learner {
+    vars: VarMap,
+    config: Map<String, Value>,
+    dtype: DType,
+    /// With its own mask.
+    model: Model,
+    /// The same parameters with nothing but the objective's mask: a masked token is filled from both sides, whatever the
+    /// model declares.
+    both_ways: Model,
+}
+
+impl Learner {
+    /// Makes the model of a configuration; the tokenizer says the size of the vocabulary where it does not.
+    pub(super) fn new(config: &TrainConfig, tokenizer: &dyn Tokenizer) -> Result<Self> {
+        let mut object = config.model.clone();
+        let vocab = tokenizer.vocab_size();
+        let size = object.entry("vocab_size").or_insert_with(|| vocab.into());
+        if size.as_u64().is_none_or(|size| size < vocab as u64) {
+            return Err(Error::config(
+                "vocab_size",
+                size,
+                format!("the tokenizer has {vocab} tokens: leave the key out"),
+            ));
+        }
+        let parsed = Config::read(&object)?;
+        check_size(&object)?;
+        let dtype = match object.get("dtype").and_then(Value::as_str) {
+            None | Some("float32") => DType::F32,
+            Some("bfloat16") => DType::BF16,
+            Some("float16") => DType::F16,
+            Some(other) => {
+                let expected = "weights are stored as float32, bfloat16 or float16";
+                return Err(Error::config("dtype", format!("{other:?}"), expected));
+            }
+        };
+        let vars = VarMap::new();
+        let model = Model::new(&parsed, &VarBuilder::from_varmap(&vars, DType::F32, &Device::Cpu))?;
+        let stack = match model {
+            Model::Decoder(_) => Stack::Decoder,
+            Model::Bert(_) => Stack::Encoder,
+            Model::T5(_) => {
+                let expected = "an encoder with a decoder is not trained here: take llama, gpt2, bert, ...";
+                return Err(Error::config("model_type", "\"t5\"", expected));
+            }
+        };
+        if model.positions().is_some_and(|most| most < config.row_len) {
+            let expected = format!("the model knows {} positions", model.positions().unwrap_or(0));
+            return Err(Error::config("row_len", config.row_len, expected));
+        }
+        let mut both_ways = model.clone();
+        both_ways.set_mask(stack, atoms::full())?;
+        Ok(Learner { vars, config: object, dtype, model, both_ways })
+    }
+
+    /// Its config.json.
+    pub(super) fn config(&self) -> &Map<String, Value> {
+        &self.config
+    }
+
+    /// The type in which its weights are stored.
+    pub(super) fn stored_type(&self) -> DType {
+        self.dtype
+    }
+
+    /// Its parameters by their names in a checkpoint.
+    pub(super) fn parameters(&self) -> Vec<(String, Var)> {
+        let vars = self.vars.data().lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        vars.iter().map(|(name, var)| (name.clone(), var.clone())).collect()
+    }
+
+    pub(super) fn layers(&self) -> usize {
+        self.model.masks().iter().map(|declared| declared.layers).sum()
+    }
+
+    /// The standard deviation of fresh weights.
+    pub(super) fn initializer_range(&self) -> f64 {
+        self.config.get("initializer_range").and_then(Value::as_f64).unwrap_or(0.02)
+    }
+
+    /// Scores of each token of the vocabulary, `[rows, len, vocab]`.
+    pub(super) fn logits(&self, batch: &Batch, mode: Mode) -> Result<Tensor> {
+        let (rows, len) = (batch.ids.len(), batch.ids.first().map_or(0, Vec::len));
+        let real = batch.documents.iter().map(|documents| documents.iter().sum::<u64>() as usize);
+        let keep: Vec<u8> = real.flat_map(|real| (0..len).map(move |at| u8::from(at < real))).collect();
+        let ids = Tensor::from_vec(batch.ids.concat(), (rows, len), &Device::Cpu)?;
+        let keep = Tensor::from_vec(keep, (rows, len), &Device::Cpu)?;
+        let tokens = Tokens::from_tensors(&ids, Some(&keep))?
+            .mask(batch.objective.mask())
+            .facts(Facts::new().documents(batch.documents.clone()));
+        let model = if batch.objective == Objective::Mlm { &self.both_ways } else { &self.model };
+        let output = model.forward_with(&tokens, None, Call { mode, ..Call::default() })?;
+        let logits = output.logits.filter(|logits| logits.rank() == 3);
+        logits.ok_or_else(|| {
+            let given = self.config.get("architectures").map_or("left out".to_string(), Value::to_string);
+            Error::config(
+                "architectures",
+                given,
+                "a head that gives tokens is needed: LlamaForCausalLM, BertForMaskedLM, ...",
+            )
+        })
+    }
+}
+
+/// Refuses models that no memory holds, before anything is made; counts matrices by what configurations call their sides.
+fn check_size(object: &Map<String, Value>) -> Result<()> {
+    let number = |names: [&str; 2], usual: f64| {
+        names.iter().find_map(|name| object.get(*name)).and_then(Value::as_f64).unwrap_or(usual)
+    };
+    let hidden = number(["hidden_size", "n_embd"], 1.0);
+    let heads = number(["num_attention_heads", "n_head"], 1.0);
+    let inner = number(["intermediate_size", "n_inner"], 4.0 * hidden);
+    let attention = 2.0 * hidden * (hidden + heads * number(["head_dim", "head_dim"], 1.0));
+    let layers = number(["num_hidden_layers", "n_layer"], 1.0) * (attention + 2.0 * hidden * inner);
+    let tables = number(["vocab_size", "vocab_size"], 1.0) + number(["max_position_embeddings", "n_positions"], 1.0);
+    let parameters = layers + hidden * tables;
+    match parameters <= MOST_PARAMETERS {
+        true => Ok(()),
+        false => {
+            let expected = format!("at most {MOST_PARAMETERS:.0e} are trained here: take smaller sizes");
+            Err(Error::config("model", format!("of about {parameters:.1e} parameters"), expected))
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! Training: masked-LM and causal-LM over packed documents, with AdamW, and checkpoints that a kill cannot hurt.
+//!
+//! What is drawn (weights, order of rows, corruption) follows from the seed and the step, nothing depends on the time or on
+//! threads, and a checkpoint holds the weights and the optimiser's averages to the bit. Training that was killed and goes on
+//! therefore ends with the same weights as training that was not.
+
+mod checkpoint;
+mod config;
+mod history;
+mod learner;
+mod loss;
+mod trainer;
+mod weights;
+
+pub use config::TrainConfig;
+pub use history::{History, Point};
+pub use trainer::{Progress, Trained, Trainer};

@@ -1,0 +1,219 @@
+//! [`Trainer`]: the loop.
+
+use super::checkpoint::{Checkpoint, write_tensors, write_whole};
+use super::config::TrainConfig;
+use super::history::{History, Point};
+use super::learner::Learner;
+use super::loss::sum_of_losses;
+use super::weights::{Step, Weights, fingerprint};
+use crate::error::{Error, Result};
+use crate::nn::Mode;
+use candle_core::DType;
+use noren_text::Tokenizer;
+use noren_text::data::{Batch, Objective, Rows, Sampler};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// How far training is, told after each step.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    /// Steps done, and to do in all.
+    pub steps: [u64; 2],
+    /// Loss of this step in nats by token asked for.
+    pub loss: f64,
+    /// The last loss on what was held out, if there was one.
+    pub validation: Option<f64>,
+    /// Tokens (no padding) read in a second, since training began or went on.
+    pub tokens_per_second: f64,
+}
+
+/// What came out.
+#[derive(Clone, Debug)]
+pub struct Trained {
+    /// The folder with config.json, model.safetensors, tokenizer.json and loss.svg.
+    pub folder: PathBuf,
+    /// Step from which training went on; 0 where it began.
+    pub resumed_at: u64,
+    /// Losses.
+    pub history: History,
+}
+
+/// Trains one model on one text.
+///
+/// ```no_run
+/// use noren_candle::train::{TrainConfig, Trainer};
+/// use noren_text::{ByteTokenizer, data::Objective};
+/// let config = TrainConfig::from_file("config.json")?;
+/// let text = std::fs::read_to_string("text.txt").unwrap();
+/// let trained = Trainer::new(&config, &ByteTokenizer, &text, Objective::Clm)?
+///     .run("model".as_ref(), |now| println!("{} of {}: loss {:.3}", now.steps[0], now.steps[1], now.loss))?;
+/// println!("{:?}", trained.history.validation.last());
+/// # Ok::<(), noren_candle::Error>(())
+/// ```
+pub struct Trainer<'a> {
+    config: &'a TrainConfig,
+    tokenizer: &'a dyn Tokenizer,
+    model: Learner,
+    train: Sampler,
+    held: Sampler,
+    objective: Objective,
+    weights: Weights,
+    unigram: f64,
+    fingerprint: u64,
+}
+
+impl<'a> Trainer<'a> {
+    /// Makes `text` into rows, holds some of them out, makes the model and draws its weights.
+    ///
+    /// # Errors
+    /// Text that is empty or too short, an objective that the tokenizer cannot serve, a model that makes no sense or has no
+    /// head for tokens.
+    pub fn new(
+        config: &'a TrainConfig,
+        tokenizer: &'a dyn Tokenizer,
+        text: &str,
+        objective: Objective,
+    ) -> Result<Self> {
+        let documents: Vec<&str> = text.split(&config.separator[..]).filter(|part| !part.trim().is_empty()).collect();
+        let rows = Rows::pack(&documents, tokenizer, config.row_len)?;
+        let unigram = rows.unigram_entropy(tokenizer);
+        let tokens = rows.iter().flat_map(|row| &row.ids).flat_map(|id| id.to_le_bytes());
+        let said = format!("{objective} {}", serde_json::to_string(config).expect("a configuration is JSON"));
+        let fingerprint = fingerprint(tokens.chain(said.bytes()));
+        let (train, held) = rows.split(config.held_out)?;
+        let model = Learner::new(config, tokenizer)?;
+        let mut weights = Weights::new(model.parameters())?;
+        weights.draw(model.initializer_range(), model.layers(), config.seed)?;
+        Ok(Trainer {
+            train: Sampler::new(train, tokenizer, objective, config.seed)?,
+            held: Sampler::new(held, tokenizer, objective, config.seed)?,
+            config,
+            tokenizer,
+            model,
+            objective,
+            weights,
+            unigram,
+            fingerprint,
+        })
+    }
+
+    /// Number of parameters.
+    pub fn parameters(&self) -> usize {
+        self.weights.count()
+    }
+
+    /// Rows to train on, and rows held out.
+    pub fn rows(&self) -> [usize; 2] {
+        [self.train.rows().len(), self.held.rows().len()]
+    }
+
+    /// Trains into `folder`, going on from its checkpoint where there is one; `tell` hears of every step.
+    ///
+    /// # Errors
+    /// A folder that cannot be written, a checkpoint of something else, a loss that runs away.
+    pub fn run(mut self, folder: &Path, mut tell: impl FnMut(&Progress)) -> Result<Trained> {
+        std::fs::create_dir_all(folder).map_err(|e| Error::file(folder, format!("it cannot be made: {e}")))?;
+        let (mut first, mut history) = (0, History { unigram: self.unigram, ..History::default() });
+        if let Some(found) = Checkpoint::read(folder, &mut self.weights)? {
+            if found.fingerprint != self.fingerprint {
+                let problem =
+                    "it is of another configuration, objective or text: train into another folder, or remove it";
+                return Err(Error::file(Checkpoint::path(folder), problem));
+            }
+            (first, history) = (found.step, found.history);
+        }
+        let begun = Instant::now();
+        let (mut tokens, mut sums) = (0, Sums::default());
+        for step in first..self.config.steps {
+            let (loss, read) = self.step(step, &mut sums)?;
+            tokens += read;
+            let done = step + 1;
+            let pause = done % self.config.validate_every == 0 || done == self.config.steps;
+            if pause {
+                history.training.extend(std::mem::take(&mut sums).points(done));
+                history.validation.extend(self.validate(done)?);
+                let checkpoint = Checkpoint { step: done, fingerprint: self.fingerprint, history: history.clone() };
+                checkpoint.write(folder, &self.weights)?;
+                write_whole(&folder.join("loss.svg"), history.to_svg().as_bytes())?;
+            }
+            tell(&Progress {
+                steps: [done, self.config.steps],
+                loss,
+                validation: history.validation.last().map(|point| point.loss),
+                tokens_per_second: tokens as f64 / begun.elapsed().as_secs_f64(),
+            });
+        }
+        write_whole(&folder.join("tokenizer.json"), self.tokenizer.to_json().as_bytes())?;
+        let config = serde_json::to_string_pretty(self.model.config()).expect("a configuration is JSON");
+        write_whole(&folder.join("config.json"), format!("{config}\n").as_bytes())?;
+        let weights = self.weights.parameters(self.model.stored_type())?;
+        write_tensors(&folder.join("model.safetensors"), weights, Some(pytorch()))?;
+        Ok(Trained { folder: folder.to_path_buf(), resumed_at: first, history })
+    }
+
+    /// One update; its loss, and the tokens that were read.
+    fn step(&mut self, step: u64, sums: &mut Sums) -> Result<(f64, usize)> {
+        let config = self.config;
+        let first = step * config.accumulate as u64;
+        let batches: Vec<Batch> =
+            (first..first + config.accumulate as u64).map(|number| self.train.batch(number, config.rows)).collect();
+        // Each token counts the same, in whichever of the batches it stands.
+        let asked: usize = batches.iter().map(Batch::asked).sum();
+        let mut loss = 0.0;
+        for (number, batch) in (first..).zip(&batches).filter(|(_, batch)| batch.asked() > 0) {
+            let mode = Mode::Training { seed: config.seed }.at(number);
+            let sum = sum_of_losses(&self.model.logits(batch, mode)?, batch)?;
+            let mean = (&sum / asked as f64)?;
+            self.weights.accumulate(&mean.backward()?)?;
+            let sum = f64::from(sum.to_scalar::<f32>()?);
+            sums.add(batch.objective, sum, batch.asked());
+            loss += sum / asked as f64;
+        }
+        let (rate, weight_decay, betas, clip) = (config.rate(step), config.weight_decay, config.betas, config.clip);
+        self.weights.step(&Step { number: step + 1, rate, weight_decay, betas, clip })?;
+        Ok((loss, batches.iter().map(Batch::real).sum()))
+    }
+
+    /// Losses on what was held out.
+    fn validate(&self, step: u64) -> Result<Vec<Point>> {
+        let objectives: &[Objective] = match &self.objective {
+            Objective::Both => &[Objective::Clm, Objective::Mlm],
+            one => std::slice::from_ref(one),
+        };
+        let mut sums = Sums::default();
+        for objective in objectives {
+            let batches = self.held.in_order(*objective, self.config.rows);
+            for batch in batches.take(self.config.validate_rows.div_ceil(self.config.rows)).filter(|b| b.asked() > 0) {
+                let sum = sum_of_losses(&self.model.logits(&batch, Mode::Inference)?.detach(), &batch)?
+                    .to_dtype(DType::F64)?;
+                sums.add(*objective, sum.to_scalar::<f64>()?, batch.asked());
+            }
+        }
+        Ok(sums.points(step))
+    }
+}
+
+/// Sums of losses and of tokens asked for, by objective.
+#[derive(Default)]
+struct Sums([(f64, usize); 2]);
+
+impl Sums {
+    fn add(&mut self, objective: Objective, loss: f64, asked: usize) {
+        let (sum, count) = &mut self.0[usize::from(objective == Objective::Mlm)];
+        *sum += loss;
+        *count += asked;
+    }
+
+    fn points(self, step: u64) -> Vec<Point> {
+        let mean = |((sum, count), objective): ((f64, usize), Objective)| {
+            (count > 0).then(|| Point { step, objective: objective.to_string(), loss: sum / count as f64 })
+        };
+        self.0.into_iter().zip([Objective::Clm, Objective::Mlm]).filter_map(mean).collect()
+    }
+}
+
+/// What Hugging Face's loader asks of a file.
+fn pytorch() -> HashMap<String, String> {
+    HashMap::from([("format".to_string(), "pt".to_string())])
+}

@@ -1,0 +1,245 @@
+//! `noren embed`: one vector for each line of a text.
+
+use super::hub;
+use super::part::{Part, mark};
+use super::vectors::{Form, write_json};
+use crate::Verdict;
+use crate::failure::{Failure, Result};
+use crate::output::{DIM, Screen, paint, with_note};
+use crate::target::Target;
+use clap::Args;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use noren_candle::embed::Embedder;
+use rayon::prelude::*;
+use std::cell::Cell;
+use std::io::{BufRead, BufReader, IsTerminal};
+use std::path::{Path, PathBuf};
+
+/// Lines that are read, computed and kept together.
+const LINES: usize = 512;
+
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct EmbedArgs {
+    /// Folder of a model, or its name on the Hugging Face hub: config.json, model.safetensors and tokenizer.json
+    #[arg(long, value_name = "DIR|NAME")]
+    model: PathBuf,
+    /// Text, one line for each vector; - or nothing reads standard input
+    #[arg(value_name = "FILE")]
+    input: Option<PathBuf>,
+    /// File to write: .npy, .safetensors or .jsonl [default: JSON lines on standard output]
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Tokens that are computed together
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    budget: usize,
+}
+
+const EXAMPLES: &str = "\
+modules.json and 1_Pooling/config.json say how tokens become a vector; without them it is their mean, scaled to length 1.
+A line that has no vector (empty, or no UTF-8) is reported with its number, its vector is NaN (null in JSON), and the exit code
+is 1. With -o, a run that was ended goes on where it stopped: vectors stand in FILE.part until all are finished.
+
+Examples:
+  noren embed --model all-MiniLM-L6-v2 lines.txt -o vectors.npy
+  cat lines.txt | noren embed --model all-MiniLM-L6-v2 > vectors.jsonl";
+
+pub(crate) fn run(args: &EmbedArgs, screen: &mut Screen) -> Result<Verdict> {
+    if args.budget == 0 {
+        return Err(Failure::new("--budget is 0: give at least 1"));
+    }
+    let output = args.output.as_deref().map(|path| Ok::<_, Failure>((path, Form::of(path)?, Target::new(path)?)));
+    let output = output.transpose()?;
+    let mut lines = Lines::open(args.input.as_deref())?;
+    let hint = "--model takes a folder with config.json, model.safetensors and tokenizer.json";
+    let folder = hub::folder(&args.model)?;
+    let embedder = with_note("loading the model ...", || Embedder::load(&folder));
+    let embedder = embedder.map_err(|error| Failure::from(error).hint(hint))?;
+    let bar = lines.bar();
+    let Some((path, form, target)) = output else {
+        while let Some(batch) = lines.next(LINES)? {
+            let mut text = Vec::new();
+            for vector in lines.embed(&embedder, &batch, args.budget)? {
+                write_json(&vector, &mut text)?;
+            }
+            screen.text(String::from_utf8_lossy(&text))?;
+            bar.inc(batch.len() as u64);
+        }
+        return lines.verdict(&bar);
+    };
+    let width = embedder.width();
+    let mut part = Part::open(path, &about(&folder), width)?;
+    lines.skip(&embedder, &part, path, &bar)?;
+    while let Some(batch) = lines.next(LINES)? {
+        let vectors = lines.embed(&embedder, &batch, args.budget)?;
+        part.append(&batch.iter().map(|line| mark(&line.bytes)).collect::<Vec<_>>(), &vectors)?;
+        bar.inc(batch.len() as u64);
+    }
+    let rows = part.marks().len();
+    if rows == 0 {
+        part.remove()?;
+        return Err(Failure::new(format!("{}: there are no lines", lines.name)));
+    }
+    target.write(|out| form.write(&mut part, width, out))?;
+    part.remove()?;
+    bar.finish_and_clear();
+    screen.line(format_args!("{rows} vectors of {width} numbers"))?;
+    lines.verdict(&bar)
+}
+
+/// What tells a model's folder from another one: names, lengths and times of its files.
+fn about(folder: &Path) -> String {
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut files: Vec<String> = files
+        .filter_map(|file| {
+            let about = std::fs::metadata(file.path()).ok().filter(|about| about.is_file())?;
+            let name = file.file_name().into_string().ok()?;
+            let model = name.ends_with(".json") || name.ends_with(".safetensors");
+            model.then(|| format!("{name} {} {:?}", about.len(), about.modified().ok()))
+        })
+        .collect();
+    files.sort();
+    format!("noren embed 1 {:016x}", mark(files.join("\n").as_bytes()))
+}
+
+/// A line and its number, counted from 1.
+struct Line {
+    number: u64,
+    bytes: Vec<u8>,
+}
+
+/// The lines of a text, and what is wrong with some of them.
+struct Lines {
+    name: String,
+    len: Option<u64>,
+    reader: Box<dyn BufRead>,
+    number: u64,
+    bad: Cell<u64>,
+    cut: Cell<u64>,
+}
+
+impl Lines {
+    fn open(path: Option<&Path>) -> Result<Lines> {
+        let Some(path) = path.filter(|path| *path != Path::new("-")) else {
+            let reader = Box::new(BufReader::new(std::io::stdin()));
+            return Ok(Lines {
+                name: "standard input".to_owned(),
+                len: None,
+                reader,
+                number: 0,
+                bad: 0.into(),
+                cut: 0.into(),
+            });
+        };
+        let name = path.display().to_string();
+        let failed = |e: std::io::Error| Failure::new(format!("{name}: cannot be read: {e}"));
+        let count = BufReader::new(std::fs::File::open(path).map_err(failed)?)
+            .split(b'\n')
+            .try_fold(0, |n, line| line.map(|_| n + 1));
+        let reader = Box::new(BufReader::new(std::fs::File::open(path).map_err(failed)?));
+        Ok(Lines { len: Some(count.map_err(failed)?), name, reader, number: 0, bad: 0.into(), cut: 0.into() })
+    }
+
+    /// A bar on standard error, where that is a terminal.
+    fn bar(&self) -> ProgressBar {
+        let bar = self.len.map_or_else(ProgressBar::no_length, ProgressBar::new);
+        if !std::io::stderr().is_terminal() {
+            bar.set_draw_target(ProgressDrawTarget::hidden());
+        }
+        let style = ProgressStyle::with_template("{bar:30} {pos}/{len} lines, {per_sec}, {eta} left");
+        style.map_or(bar.clone(), |style| bar.with_style(style))
+    }
+
+    /// The next lines, `most` at most; `None` at the end.
+    fn next(&mut self, most: usize) -> Result<Option<Vec<Line>>> {
+        let mut lines = Vec::new();
+        while lines.len() < most {
+            let mut bytes = Vec::new();
+            let read = self.reader.read_until(b'\n', &mut bytes);
+            let read = read.map_err(|e| Failure::new(format!("{}: cannot be read: {e}", self.name)))?;
+            if read == 0 {
+                break;
+            }
+            while bytes.last().is_some_and(|last| matches!(last, b'\n' | b'\r')) {
+                bytes.pop();
+            }
+            self.number += 1;
+            lines.push(Line { number: self.number, bytes });
+        }
+        Ok(if lines.is_empty() { None } else { Some(lines) })
+    }
+
+    /// Goes past the lines whose vectors are there already; bad ones among them are reported again.
+    fn skip(&mut self, embedder: &Embedder, part: &Part, output: &Path, bar: &ProgressBar) -> Result<()> {
+        let refuse = |problem: String| {
+            let message = format!("{}.part is of another text: {problem}", output.display());
+            Err(Failure::new(message).hint("delete it to begin anew, or give -o another name"))
+        };
+        for marks in part.marks().chunks(LINES) {
+            let lines = self.next(marks.len())?.unwrap_or_default();
+            if lines.len() < marks.len() {
+                return refuse(format!(
+                    "it has {} vectors, {} has {} lines",
+                    part.marks().len(),
+                    self.name,
+                    self.number
+                ));
+            }
+            for (line, known) in lines.iter().zip(marks) {
+                if mark(&line.bytes) != *known {
+                    return refuse(format!("{}, line {} is another one", self.name, line.number));
+                }
+                if let Err(problem) = tokens(embedder, line) {
+                    self.report(line, &problem);
+                }
+            }
+            bar.inc(lines.len() as u64);
+        }
+        Ok(())
+    }
+
+    /// The vectors of lines, in their order; of bad ones NaN.
+    fn embed(&self, embedder: &Embedder, lines: &[Line], budget: usize) -> Result<Vec<Vec<f32>>> {
+        let tokens: Vec<_> = lines.par_iter().map(|line| tokens(embedder, line)).collect();
+        let good: Vec<Vec<u32>> = tokens.iter().flatten().map(|(ids, _)| ids.clone()).collect();
+        let mut vectors = embedder.embed(&good, budget)?.into_iter();
+        let vector = |(line, tokens): (&Line, Tokens)| match tokens {
+            Ok((_, too_many)) => {
+                self.cut.set(self.cut.get() + u64::from(too_many > 0));
+                vectors.next().unwrap_or_default()
+            }
+            Err(problem) => {
+                self.report(line, &problem);
+                vec![f32::NAN; embedder.width()]
+            }
+        };
+        Ok(lines.iter().zip(tokens).map(vector).collect())
+    }
+
+    /// Reports a line that has no vector.
+    fn report(&self, line: &Line, problem: &str) {
+        self.bad.set(self.bad.get() + 1);
+        anstream::eprintln!("{} {}, line {}: {problem}", paint(DIM, "no vector:"), self.name, line.number);
+    }
+
+    /// Exit code 1 where a line was bad.
+    fn verdict(&self, bar: &ProgressBar) -> Result<Verdict> {
+        bar.finish_and_clear();
+        let cut = self.cut.get();
+        if cut > 0 {
+            anstream::eprintln!("{} {cut} lines are longer than the model takes, and were cut", paint(DIM, "note:"));
+        }
+        Ok(if self.bad.get() == 0 { Verdict::Yes } else { Verdict::No })
+    }
+}
+
+/// The tokens of a line and how many there were too many, or what is wrong with the line.
+type Tokens = std::result::Result<(Vec<u32>, usize), String>;
+
+fn tokens(embedder: &Embedder, line: &Line) -> Tokens {
+    match std::str::from_utf8(&line.bytes) {
+        Ok(text) if text.trim().is_empty() => Err("it is empty".to_owned()),
+        Ok(text) => embedder.encode(text).map_err(|error| error.to_string()),
+        Err(error) => Err(format!("it is no UTF-8 from byte {} on", error.valid_up_to())),
+    }
+}

@@ -1,0 +1,156 @@
+//! `noren generate`: a model continues prompts.
+
+use super::{hub, load};
+use crate::Verdict;
+use crate::failure::{Failure, Result};
+use crate::output::{DIM, Screen, paint, with_note};
+use clap::Args;
+use noren_candle::embed::load_tokenizer;
+use noren_candle::generate::{GenerateOptions, Sampling, generate};
+use noren_candle::model::Config;
+use std::path::PathBuf;
+
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct GenerateArgs {
+    /// Folder of a model, or its name on the Hugging Face hub: config.json, model.safetensors and tokenizer.json
+    #[arg(long, value_name = "DIR|NAME")]
+    model: PathBuf,
+    /// Texts to continue, all at once
+    #[arg(required = true, value_name = "PROMPT")]
+    prompts: Vec<String>,
+    /// New tokens for each prompt, at most
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 64)]
+    tokens: usize,
+    /// Logits are divided by it; 0 takes the most probable token
+    #[arg(long, short, value_name = "T", default_value_t = 0.0)]
+    temperature: f64,
+    /// Only so many of the most probable tokens
+    #[arg(long, value_name = "K")]
+    top_k: Option<usize>,
+    /// Only the most probable tokens whose probabilities reach this sum
+    #[arg(long, value_name = "P")]
+    top_p: Option<f64>,
+    /// What random choices depend on
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+    /// A text ends before this; may be given several times
+    #[arg(long, value_name = "TEXT")]
+    stop: Vec<String>,
+    /// Print a line of JSON for each prompt
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+A text ends at the model's own end token, too. One text appears word by word; several follow one another, each as it stands alone.
+
+Examples:
+  noren generate --model gpt2 'The cat sat on'
+  noren generate --model llama 'Once upon a time' 'A mask is' --tokens 100 --temperature 0.8 --top-p 0.95 --seed 7
+  noren generate --model llama 'Question: why? Answer:' --stop 'Question:' --stop '\n'";
+
+pub(crate) fn run(args: &GenerateArgs, screen: &mut Screen) -> Result<Verdict> {
+    if args.stop.iter().any(String::is_empty) {
+        return Err(Failure::new("--stop is empty: give a text that ends what is written"));
+    }
+    let folder = hub::folder(&args.model)?;
+    let tokenizer = load_tokenizer(&folder)?;
+    let model = with_note("loading the model ...", || load(&folder))?;
+    let stop = match model.config() {
+        Config::Decoder(config) => config.stop,
+        Config::T5(config) => config.stop,
+        Config::Bert(_) => Vec::new(),
+    };
+    let ids = |prompt: &String| match tokenizer.encode_fast(prompt.as_str(), true) {
+        Ok(encoded) if !encoded.get_ids().is_empty() => Ok(encoded.get_ids().to_vec()),
+        Ok(_) => Err(Failure::new(format!("the prompt {prompt:?} has no tokens: give at least one"))),
+        Err(error) => Err(Failure::new(format!("the prompt {prompt:?} has no tokens: {error}"))),
+    };
+    let prompts = args.prompts.iter().map(ids).collect::<Result<Vec<_>>>()?;
+    let sampling = Sampling { temperature: args.temperature, top_k: args.top_k, top_p: args.top_p, seed: args.seed };
+    let options = GenerateOptions { new_tokens: args.tokens, stop, sampling, ..GenerateOptions::default() };
+    let streams = prompts.len() == 1 && !args.json;
+    let mut written = Ok(());
+    if streams {
+        written = screen.text(paint(DIM, &args.prompts[0]));
+    }
+    let mut texts = vec![Text::default(); prompts.len()];
+    let mut decoders: Vec<_> = prompts.iter().map(|_| tokenizer.decode_stream(true)).collect();
+    let made = generate(&model, &prompts, &options, &mut |step| {
+        let text = &mut texts[step.row];
+        let goes_on = match decoders[step.row].step(step.token) {
+            Ok(Some(piece)) => text.push(&piece, &args.stop),
+            // A character that is not whole yet.
+            _ => true,
+        };
+        if streams && written.is_ok() {
+            written = screen.text(text.ready(&args.stop));
+        }
+        goes_on && written.is_ok()
+    })?;
+    written?;
+    if streams {
+        screen.line(texts[0].rest())?;
+        return Ok(Verdict::Yes);
+    }
+    for ((prompt, text), tokens) in args.prompts.iter().zip(&mut texts).zip(&made.tokens) {
+        match args.json {
+            true => screen.line(serde_json::json!({ "prompt": prompt, "text": text.rest(), "tokens": tokens }))?,
+            false => screen.line(format_args!("{}{}", paint(DIM, prompt), text.rest()))?,
+        }
+    }
+    Ok(Verdict::Yes)
+}
+
+/// What was made for a prompt, and how much of it has been shown.
+#[derive(Clone, Default)]
+struct Text {
+    made: String,
+    shown: usize,
+}
+
+impl Text {
+    /// Appends a piece; `false` when one of `stops` appeared, before which the text then ends.
+    fn push(&mut self, piece: &str, stops: &[String]) -> bool {
+        self.made.push_str(piece);
+        let end = stops.iter().filter_map(|stop| self.made.find(stop.as_str())).min();
+        self.made.truncate(end.unwrap_or(self.made.len()));
+        end.is_none()
+    }
+
+    /// What may be shown now: all but an end that one of `stops` may begin with.
+    fn ready(&mut self, stops: &[String]) -> &str {
+        let begins = |at: &usize| stops.iter().any(|stop| stop.starts_with(&self.made[*at..]));
+        let places = self.made.char_indices().map(|(at, _)| at);
+        let end = places.skip_while(|at| *at < self.shown).find(begins).unwrap_or(self.made.len());
+        let from = std::mem::replace(&mut self.shown, end);
+        &self.made[from..end]
+    }
+
+    /// All that was not shown yet.
+    fn rest(&mut self) -> &str {
+        self.ready(&[])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_ends_before_a_stop_that_comes_in_pieces() {
+        let stops = ["\n\n".to_owned(), "END".to_owned()];
+        let mut text = Text::default();
+        let mut shown = String::new();
+        for (piece, goes_on) in [("one\n", true), ("two E", true), ("N", true), ("d. \n", true), ("\nmore", false)] {
+            assert_eq!(text.push(piece, &stops), goes_on, "{piece:?}");
+            if goes_on {
+                shown.push_str(text.ready(&stops));
+                assert!(!shown.contains('N') || shown.contains("ENd"), "{shown:?}");
+            }
+        }
+        shown.push_str(text.rest());
+        assert_eq!(shown, "one\ntwo ENd. ");
+    }
+}

@@ -1,0 +1,117 @@
+//! Where a model lies: a folder, the cache of Hugging Face's tools, or their hub.
+
+use crate::failure::{Failure, Result};
+use std::path::{Path, PathBuf};
+
+/// The folder of a model that was given as a folder or by its name on the hub.
+///
+/// A folder is taken as it stands. A name is looked for in the cache first (`HF_HUB_CACHE`, or `hub` in `HF_HOME`), so that what
+/// was loaded once needs no network.
+pub(crate) fn folder(given: &Path) -> Result<PathBuf> {
+    if given.is_dir() {
+        return Ok(given.to_owned());
+    }
+    let name = given.to_str().filter(|name| is_name(name) && !given.exists());
+    let missing = format!("{}: there is no such folder", given.display());
+    let hint = "--model takes a folder with config.json and model.safetensors, as save_pretrained writes them";
+    let Some(name) = name else { return Err(Failure::new(missing).hint(hint)) };
+    named(name).map_err(|problem| {
+        let hint = format!("{hint}; models in the cache need no network: hf download {name}");
+        Failure::new(format!("{missing}, and {problem}")).hint(hint)
+    })
+}
+
+/// Whether a text may be a model's name: `name` or `owner/name`.
+fn is_name(text: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let part = |part: &str| part.starts_with(|c: char| c.is_ascii_alphanumeric()) && part.chars().all(plain);
+    text.len() <= 96 && text.split('/').count() <= 2 && text.split('/').all(part)
+}
+
+#[cfg(not(feature = "hub"))]
+fn named(_: &str) -> std::result::Result<PathBuf, String> {
+    Err("this program was built without the hub".to_owned())
+}
+
+#[cfg(feature = "hub")]
+fn named(name: &str) -> std::result::Result<PathBuf, String> {
+    use hf_hub::api::sync::ApiBuilder;
+    use std::io::IsTerminal;
+
+    let cache = cache().ok_or("there is no cache: neither HF_HOME nor a home folder is set")?;
+    if let Some(folder) = cached(&cache, name) {
+        return Ok(folder);
+    }
+    if std::env::var_os("HF_HUB_OFFLINE").is_some_and(|on| !on.is_empty() && on != "0") {
+        return Err(format!("the cache {} does not have it (HF_HUB_OFFLINE is set)", cache.path().display()));
+    }
+    let failed = |e: hf_hub::api::sync::ApiError| format!("the Hugging Face hub does not give it: {e}");
+    let mut builder = ApiBuilder::from_cache(cache).with_progress(std::io::stderr().is_terminal());
+    if let Ok(endpoint) = std::env::var("HF_ENDPOINT") {
+        builder = builder.with_endpoint(endpoint);
+    }
+    let repo = builder.build().map_err(failed)?.model(name.to_owned());
+    let files = repo.info().map_err(failed)?.siblings.into_iter().map(|file| file.rfilename);
+    let files: Vec<String> = files.filter(|file| is_wanted(file)).collect();
+    if !files.iter().any(|file| file == "config.json") {
+        return Err("on the Hugging Face hub it has no config.json".to_owned());
+    }
+    let mut folder = PathBuf::new();
+    for file in &files {
+        let path = repo.get(file).map_err(failed)?;
+        if file == "config.json" {
+            folder = path.parent().map(Path::to_owned).unwrap_or_default();
+        }
+    }
+    Ok(folder)
+}
+
+/// The cache that other tools use too.
+#[cfg(feature = "hub")]
+fn cache() -> Option<hf_hub::Cache> {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let home = || set("HF_HOME").or_else(|| Some(std::env::home_dir()?.join(".cache/huggingface")));
+    set("HF_HUB_CACHE").or_else(|| Some(home()?.join("hub"))).map(hf_hub::Cache::new)
+}
+
+/// The folder of a model in the cache, with its configuration and its weights.
+#[cfg(feature = "hub")]
+fn cached(cache: &hf_hub::Cache, name: &str) -> Option<PathBuf> {
+    let files = cache.model(name.to_owned());
+    let config = files.get("config.json")?;
+    let weights = ["model.safetensors", "model.safetensors.index.json"];
+    weights.iter().find_map(|file| files.get(file))?;
+    config.parent().map(Path::to_owned)
+}
+
+/// Whether a file of the hub is one that models are loaded from: names that lead elsewhere are not.
+#[cfg(feature = "hub")]
+fn is_wanted(file: &str) -> bool {
+    let known = ["config.json", "tokenizer.json", "modules.json", "sentence_bert_config.json", "1_Pooling/config.json"];
+    let weights = file.starts_with("model") && !file.contains('/');
+    known.contains(&file) || weights && (file.ends_with(".safetensors") || file.ends_with(".safetensors.index.json"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_told_from_paths() {
+        assert!(["gpt2", "sentence-transformers/all-MiniLM-L6-v2", "a/b.c_d"].iter().all(|name| is_name(name)));
+        assert!(
+            ["", "/tmp/x", "./x", "../x", "a/b/c", "a//b", "a/", "a b", "a/../b"].iter().all(|name| !is_name(name))
+        );
+    }
+
+    #[cfg(feature = "hub")]
+    #[test]
+    fn only_a_models_files_are_wanted() {
+        assert!(
+            ["config.json", "model-00001-of-00002.safetensors", "1_Pooling/config.json"].iter().all(|f| is_wanted(f))
+        );
+        assert!(
+            ["pytorch_model.bin", "onnx/model.safetensors", "../config.json", "model.py"].iter().all(|f| !is_wanted(f))
+        );
+    }
+}

@@ -1,0 +1,100 @@
+//! `noren inspect`: the masks of a model, layer by layer.
+
+use crate::Verdict;
+use crate::failure::{Failure, Result};
+use crate::output::{DIM, STRONG, Screen, paint};
+use clap::Args;
+use noren_candle::candle_core::{DType, Device};
+use noren_candle::candle_nn::VarBuilder;
+use noren_candle::model::{Config, Declared, Model};
+use noren_mask::{Facts, Mask, Shape, TerminalOptions};
+use std::path::PathBuf;
+
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct InspectArgs {
+    /// Folder of a model, or its name on the Hugging Face hub; only config.json is read
+    #[arg(long, value_name = "DIR|NAME")]
+    model: PathBuf,
+    /// Tokens in the pictures
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 16)]
+    len: usize,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  noren inspect --model gemma2
+  noren inspect --model mistral --len 32";
+
+pub(crate) fn run(args: &InspectArgs, screen: &mut Screen) -> Result<Verdict> {
+    let hint = "--model takes a folder with config.json, as save_pretrained writes it";
+    let config = Config::load(&super::hub::folder(&args.model)?).map_err(|error| Failure::from(error).hint(hint))?;
+    // Masks are declared by the configuration alone: weights of 0 stand for those in the file.
+    let small = shrink(config);
+    let model = Model::new(&small, &VarBuilder::zeros(DType::F32, &Device::Cpu))?;
+    let masks = model.masks();
+    if args.json {
+        let one = |declared: &Declared| {
+            serde_json::json!({
+                "attention": declared.stack.name(),
+                "layers": declared.layers,
+                "heads": declared.heads[0],
+                "kv_heads": declared.heads[1],
+                "mask": declared.spec.to_string(),
+            })
+        };
+        screen.json(&masks.iter().map(one).collect::<Vec<_>>())?;
+        return Ok(Verdict::Yes);
+    }
+    for declared in &masks {
+        draw(declared, args.len, screen)?;
+    }
+    screen.line(paint(DIM, "padding is hidden besides, wherever a batch has any"))?;
+    Ok(Verdict::Yes)
+}
+
+/// A mask, and a picture for each kind of layer.
+fn draw(declared: &Declared, len: usize, screen: &mut Screen) -> Result<()> {
+    let Declared { stack, layers, heads: [heads, kv_heads], spec } = declared;
+    let about = format!("{} attention, {layers} layers, {heads} query heads, {kv_heads} key-value heads", stack.name());
+    screen.line(paint(STRONG, about))?;
+    screen.line(spec)?;
+    let mut kinds: Vec<(Mask, Vec<usize>)> = Vec::new();
+    for layer in 0..*layers {
+        let mask = spec.mask.at_layer(layer as u64).simplify();
+        match kinds.iter_mut().find(|(known, _)| *known == mask) {
+            Some((_, of)) => of.push(layer),
+            None => kinds.push((mask, vec![layer])),
+        }
+    }
+    for (mask, of) in kinds {
+        let bound = mask.bind(&Shape::square(len), &Facts::new())?;
+        let options = TerminalOptions { color: screen.color, max_width: screen.width, ..TerminalOptions::default() };
+        let list: Vec<String> = of.iter().map(usize::to_string).collect();
+        screen.line("")?;
+        screen.line(paint(DIM, format_args!("layers {}", list.join(", "))))?;
+        screen.text(bound.picture().to_terminal(&options)?)?;
+    }
+    screen.line("")
+}
+
+/// The same configuration with as little memory as masks need: their layers, heads and windows stay.
+fn shrink(config: Config) -> Config {
+    match config {
+        Config::Decoder(mut config) => {
+            (config.vocab, config.hidden, config.head_dim, config.intermediate, config.positions) = (1, 1, 2, 1, 1);
+            Config::Decoder(config)
+        }
+        Config::Bert(mut config) => {
+            (config.vocab, config.hidden, config.intermediate, config.positions) = (1, config.heads, 1, 1);
+            Config::Bert(config)
+        }
+        Config::T5(mut config) => {
+            (config.vocab, config.hidden, config.head_dim, config.intermediate) = (1, 1, 1, 1);
+            Config::T5(config)
+        }
+    }
+}

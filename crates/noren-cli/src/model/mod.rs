@@ -1,0 +1,34 @@
+//! Commands that run a model: `run`, `embed`, `generate`, `inspect`.
+
+pub(crate) mod embed;
+pub(crate) mod generate;
+pub(crate) mod hub;
+pub(crate) mod inspect;
+mod part;
+pub(crate) mod run;
+mod tokens;
+mod vectors;
+
+use crate::failure::{Failure, Result};
+use noren_candle::model::Model;
+use std::path::Path;
+
+impl From<noren_candle::Error> for Failure {
+    fn from(error: noren_candle::Error) -> Self {
+        match error {
+            noren_candle::Error::Noren(error) => error.into(),
+            other => Failure::new(first_line(&other.to_string())),
+        }
+    }
+}
+
+/// Errors of the tensor library may carry a backtrace, which helps nobody here.
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+/// Loads a model from a folder, or by its name on the hub, and tells how to mend what is wrong with it.
+pub(crate) fn load(given: &Path) -> Result<Model> {
+    let hint = "--model takes a folder with config.json and model.safetensors, as save_pretrained writes them";
+    Model::load(hub::folder(given)?).map_err(|error| Failure::from(error).hint(hint))
+}

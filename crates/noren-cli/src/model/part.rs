@@ -1,0 +1,102 @@
+//! [`Part`]: vectors that are finished, kept beside the output until all are.
+
+use crate::failure::{Failure, Result};
+use std::fs::{File, OpenOptions};
+use std::io::{BufReader, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// Bytes before the first row: what the vectors are of, as text filled up with spaces.
+const HEAD: usize = 256;
+/// Bytes before each vector: the mark of its line.
+const MARK: usize = 8;
+
+/// A file `OUT.part`: for each line its mark and its vector, in the order of the lines. A run that was ended goes on where it
+/// stopped, if the lines are the same.
+pub(crate) struct Part {
+    path: PathBuf,
+    file: File,
+    width: usize,
+    marks: Vec<u64>,
+}
+
+/// What tells a line from another one: FNV-1a of its bytes.
+pub(crate) fn mark(line: &[u8]) -> u64 {
+    line.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+impl Part {
+    /// Opens the part beside `output`, or begins it. `about` says what made the vectors, all of `width` numbers.
+    pub(crate) fn open(output: &Path, about: &str, width: usize) -> Result<Part> {
+        let mut name = output.as_os_str().to_owned();
+        name.push(".part");
+        let path = PathBuf::from(name);
+        let failed = |e: std::io::Error| Failure::new(format!("{}: cannot be written: {e}", path.display()));
+        let mut file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(failed)?;
+        if file.try_lock().is_err() {
+            let problem = format!("{} is being written by another run", path.display());
+            return Err(Failure::new(problem).hint("wait for it, or give -o another name"));
+        }
+        let head = format!("{:<HEAD$}", about.chars().take(HEAD / 4).collect::<String>());
+        let head = &head.as_bytes()[..HEAD];
+        let mut marks = Vec::new();
+        if file.metadata().map_err(failed)?.len() == 0 {
+            file.write_all(head).map_err(failed)?;
+        } else {
+            let mut reader = BufReader::new(&file);
+            let mut found = Vec::with_capacity(HEAD);
+            reader.by_ref().take(HEAD as u64).read_to_end(&mut found).map_err(failed)?;
+            if found != head {
+                let problem = format!("{} holds vectors of another model", path.display());
+                return Err(Failure::new(problem).hint("delete it to begin anew, or give -o another name"));
+            }
+            let mut row = vec![0; MARK + 4 * width];
+            // A row that was cut off is computed again.
+            while reader.read_exact(&mut row).is_ok() {
+                marks.push(row.first_chunk().map_or(0, |mark| u64::from_le_bytes(*mark)));
+            }
+        }
+        let end = (HEAD + marks.len() * (MARK + 4 * width)) as u64;
+        file.set_len(end).and_then(|()| file.seek(SeekFrom::Start(end))).map_err(failed)?;
+        Ok(Part { path, file, width, marks })
+    }
+
+    /// The marks of the lines whose vectors it holds.
+    pub(crate) fn marks(&self) -> &[u64] {
+        &self.marks
+    }
+
+    /// Appends the vectors of lines with these marks and has them reach the disk.
+    pub(crate) fn append(&mut self, marks: &[u64], vectors: &[Vec<f32>]) -> Result<()> {
+        let mut bytes = Vec::with_capacity(vectors.len() * (MARK + 4 * self.width));
+        for (mark, vector) in marks.iter().zip(vectors) {
+            bytes.extend(mark.to_le_bytes());
+            bytes.extend(vector.iter().flat_map(|x| x.to_le_bytes()));
+        }
+        let written = self.file.write_all(&bytes).and_then(|()| self.file.sync_data());
+        written.map_err(|e| {
+            let message = format!("{}: cannot be written: {e}", self.path.display());
+            Failure::new(message).hint("what is finished stays there: run the same command again to go on")
+        })?;
+        self.marks.extend(marks);
+        Ok(())
+    }
+
+    /// Copies all vectors, one by one.
+    pub(crate) fn copy(&mut self, mut vector: impl FnMut(&[u8]) -> std::io::Result<()>) -> std::io::Result<()> {
+        self.file.seek(SeekFrom::Start(HEAD as u64))?;
+        let mut reader = BufReader::with_capacity(1 << 20, &self.file);
+        let mut row = vec![0; MARK + 4 * self.width];
+        for _ in &self.marks {
+            reader.read_exact(&mut row)?;
+            vector(&row[MARK..])?;
+        }
+        Ok(())
+    }
+
+    /// Removes the file: its vectors stand in the output.
+    pub(crate) fn remove(self) -> Result<()> {
+        let failed = |e| Failure::new(format!("{}: cannot be removed: {e}", self.path.display()));
+        std::fs::remove_file(&self.path).map_err(failed)
+    }
+}

@@ -1,0 +1,94 @@
+//! [`Tokens`]: the tokens that a program gives to a model, in a safetensors file.
+
+use crate::failure::{Failure, Result};
+use noren_candle::candle_core::{Device, Tensor};
+use noren_candle::model::Batch;
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use std::path::Path;
+
+/// A batch, and what the decoder of an encoder-decoder begins with.
+pub(crate) struct Tokens {
+    pub(crate) batch: Batch,
+    pub(crate) decoder: Option<Batch>,
+}
+
+impl Tokens {
+    /// Reads `input_ids`, and where they are there `attention_mask`, `token_type_ids`, `decoder_input_ids` and
+    /// `decoder_attention_mask`. Other tensors of the file are left alone.
+    pub(crate) fn read(path: &Path) -> Result<Tokens> {
+        let hint = "--input takes a safetensors file with input_ids, whole numbers [batch, length]";
+        Self::read_file(path).map_err(|failure| failure.of(path.display()).hint(hint))
+    }
+
+    fn read_file(path: &Path) -> Result<Tokens> {
+        let bytes = std::fs::read(path).map_err(|e| Failure::new(format!("cannot be read: {e}")))?;
+        // The crate that reads such files checks the header before anything else.
+        let file = SafeTensors::deserialize(&bytes)
+            .map_err(|e| Failure::new(format!("not a safetensors file, or cut off: {e}")))?;
+        let batch = |ids: &str, mask: &str| -> Result<Option<Batch>> {
+            let Some(ids) = rows(&file, ids, false)? else { return Ok(None) };
+            Ok(Some(Batch::from_tensors(&ids, rows(&file, mask, true)?.as_ref())?))
+        };
+        let Some(mut tokens) = batch("input_ids", "attention_mask")? else {
+            let names = file.names().iter().map(|name| format!("{name:?}")).collect::<Vec<_>>();
+            let given = if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
+            return Err(Failure::new(format!("there is no tensor \"input_ids\": the file has {given}")));
+        };
+        if let Some(types) = rows(&file, "token_type_ids", false)? {
+            // Read as ids are: whole numbers from 0.
+            tokens = tokens.token_types(Batch::from_tensors(&types, None)?.ids().to_vec())?;
+        }
+        Ok(Tokens { batch: tokens, decoder: batch("decoder_input_ids", "decoder_attention_mask")? })
+    }
+}
+
+/// A tensor of whole numbers of any type; of a mask also floats and truth values, as long as all are 0 or 1.
+fn rows(file: &SafeTensors<'_>, name: &str, mask: bool) -> Result<Option<Tensor>> {
+    let Ok(view) = file.tensor(name) else { return Ok(None) };
+    let refuse =
+        |expected: &str| Err(Failure::new(format!("{name} is {:?} of {:?}: {expected}", view.shape(), view.dtype())));
+    let numbers = match (whole_numbers(&view), mask) {
+        (Some(numbers), _) => numbers,
+        (None, true) => match flags(&view) {
+            Some(flags) => flags,
+            None => return refuse("whole numbers or truth values are needed, 1 = real and 0 = padding"),
+        },
+        (None, false) => return refuse("whole numbers are needed"),
+    };
+    if let Some(other) = numbers.iter().find(|x| mask && !matches!(x, 0 | 1)) {
+        let problem = format!("{name} holds {other}: it says which tokens are real, 1 = real and 0 = padding");
+        return Err(Failure::new(problem));
+    }
+    Ok(Some(Tensor::from_vec(numbers, view.shape(), &Device::Cpu).map_err(noren_candle::Error::from)?))
+}
+
+/// The values of a tensor of whole numbers. What has no place in 64 bits with a sign is no token, and is said to be -1.
+fn whole_numbers(view: &TensorView<'_>) -> Option<Vec<i64>> {
+    macro_rules! read {
+        ($type:ty) => {{
+            let (values, _) = view.data().as_chunks();
+            values.iter().map(|bytes| i64::try_from(<$type>::from_le_bytes(*bytes)).unwrap_or(-1)).collect()
+        }};
+    }
+    Some(match view.dtype() {
+        Dtype::U8 | Dtype::BOOL => read!(u8),
+        Dtype::I8 => read!(i8),
+        Dtype::U16 => read!(u16),
+        Dtype::I16 => read!(i16),
+        Dtype::U32 => read!(u32),
+        Dtype::I32 => read!(i32),
+        Dtype::U64 => read!(u64),
+        Dtype::I64 => read!(i64),
+        _ => return None,
+    })
+}
+
+/// The values of a mask of floats, if all of them are 0 or 1.
+fn flags(view: &TensorView<'_>) -> Option<Vec<i64>> {
+    let flag = |x: f64| if x == 0.0 || x == 1.0 { Some(x as i64) } else { None };
+    match view.dtype() {
+        Dtype::F32 => view.data().as_chunks().0.iter().map(|x| flag(f32::from_le_bytes(*x).into())).collect(),
+        Dtype::F64 => view.data().as_chunks().0.iter().map(|x| flag(f64::from_le_bytes(*x))).collect(),
+        _ => None,
+    }
+}

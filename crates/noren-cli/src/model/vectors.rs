@@ -1,0 +1,71 @@
+//! Forms that vectors are written in: `.npy`, `.safetensors`, `.jsonl`.
+
+use super::part::Part;
+use crate::failure::{Failure, Result};
+use std::io::{Result as IoResult, Write};
+use std::path::Path;
+
+/// How vectors are written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Form {
+    /// NumPy's, `[lines, width]`.
+    Npy,
+    /// One tensor `embeddings`, `[lines, width]`.
+    Safetensors,
+    /// A JSON list for each line.
+    Jsonl,
+}
+
+impl Form {
+    /// As the file's name says.
+    pub(crate) fn of(path: &Path) -> Result<Form> {
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some("npy") => Ok(Form::Npy),
+            Some("safetensors") => Ok(Form::Safetensors),
+            Some("jsonl") => Ok(Form::Jsonl),
+            _ => {
+                let message = format!("{}: the name says no form", path.display());
+                Err(Failure::new(message).hint("end it in .npy, .safetensors or .jsonl"))
+            }
+        }
+    }
+
+    /// Writes all vectors of a part.
+    pub(crate) fn write(self, part: &mut Part, width: usize, out: &mut dyn Write) -> IoResult<()> {
+        let rows = part.marks().len();
+        match self {
+            Form::Npy => {
+                let dict = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {width}), }}");
+                // The data begin at a multiple of 64.
+                let len = (10 + dict.len() + 1).next_multiple_of(64) - 10;
+                out.write_all(b"\x93NUMPY\x01\x00")?;
+                out.write_all(&(len as u16).to_le_bytes())?;
+                out.write_all(format!("{dict:<fill$}\n", fill = len - 1).as_bytes())?;
+                part.copy(|bytes| out.write_all(bytes))
+            }
+            Form::Safetensors => {
+                let info = serde_json::json!({ "embeddings": {
+                    "dtype": "F32", "shape": [rows, width], "data_offsets": [0, rows * width * 4]
+                } });
+                let mut text = info.to_string();
+                text.extend(std::iter::repeat_n(' ', text.len().next_multiple_of(8) - text.len()));
+                out.write_all(&(text.len() as u64).to_le_bytes())?;
+                out.write_all(text.as_bytes())?;
+                part.copy(|bytes| out.write_all(bytes))
+            }
+            Form::Jsonl => part.copy(|bytes| {
+                let row = bytes.as_chunks().0.iter().map(|x| f32::from_le_bytes(*x)).collect::<Vec<_>>();
+                write_json(&row, out)
+            }),
+        }
+    }
+}
+
+/// A vector as a line of JSON; that of a bad line is null.
+pub(crate) fn write_json(vector: &[f32], out: &mut dyn Write) -> IoResult<()> {
+    if vector.iter().any(|x| x.is_nan()) {
+        return out.write_all(b"null\n");
+    }
+    serde_json::to_writer(&mut *out, vector)?;
+    out.write_all(b"\n")
+}

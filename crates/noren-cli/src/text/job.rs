@@ -1,0 +1,306 @@
+//! [`Job`]: what is asked of a model and a text; [`Ran`]: what came of it.
+
+use super::source::Source;
+use super::units::{Unit, allowed, gather, printable, units};
+use crate::failure::{Failure, Result};
+use crate::output::with_note;
+use noren_candle::candle_core::Tensor;
+use noren_candle::generate::{GenerateOptions, Sampling, generate};
+use noren_candle::model::{Batch, Call, Model, Output, Stack, Trace};
+use noren_candle::{Proof, prove};
+use noren_mask::{BoundMask, Facts, Shape, atoms};
+use noren_text::{BUILT_IN, Detectors, Encoding, Finding, Policy, PrivateTokens, Role};
+
+/// A map of who reads whom has the square of this many cells.
+const MOST_TOKENS: usize = 2048;
+/// Runs with other secrets.
+const TRIALS: usize = 3;
+/// Candidates that are shown for a token.
+const CANDIDATES: usize = 5;
+
+/// What is asked.
+pub(crate) struct Job<'a> {
+    pub(crate) source: &'a Source,
+    pub(crate) text: &'a str,
+    pub(crate) mask: Option<&'a str>,
+    /// What nobody may read.
+    pub(crate) hide: &'a Detectors,
+    /// What is looked for, `hide` among it.
+    pub(crate) known: &'a Detectors,
+    pub(crate) layer: Option<usize>,
+    pub(crate) head: usize,
+    pub(crate) new_tokens: usize,
+}
+
+/// What came of it.
+pub(crate) struct Ran<'a> {
+    pub(crate) source: &'a Source,
+    pub(crate) text: &'a str,
+    /// Tokens as people read them.
+    pub(crate) names: Vec<String>,
+    pub(crate) found: Vec<Finding>,
+    /// All that was found, by token, and what is hidden of it.
+    pub(crate) private: PrivateTokens,
+    pub(crate) hidden: PrivateTokens,
+    pub(crate) units: Vec<Unit>,
+    pub(crate) layers: usize,
+    pub(crate) heads: usize,
+    pub(crate) layer: usize,
+    pub(crate) head: usize,
+    /// Of this layer.
+    pub(crate) bound: BoundMask,
+    /// Between tokens, `[queries][keys]`, of this layer and head.
+    pub(crate) weights: Vec<Vec<f32>>,
+    /// Between units: attention, and the share of cells that are allowed.
+    pub(crate) attention: Vec<Vec<f32>>,
+    pub(crate) allowed: Vec<Vec<f32>>,
+    /// Mean of the states of tokens that are released.
+    pub(crate) state: Vec<f32>,
+    pub(crate) guesses: Vec<Guess>,
+    /// Of a classifier, the score of each class.
+    pub(crate) classes: Option<Vec<f32>>,
+    pub(crate) continued: Option<String>,
+    /// Whether the model could go on, but what it said would come from a secret.
+    pub(crate) withheld: bool,
+    pub(crate) proof: Option<Proof>,
+}
+
+/// What a model says at one place.
+pub(crate) struct Guess {
+    /// The token that is masked; `None` for what follows the text.
+    pub(crate) at: Option<usize>,
+    /// The most probable tokens.
+    pub(crate) best: Vec<(String, f32)>,
+}
+
+/// What a model gives for each token, and for the text.
+struct Given {
+    states: Vec<Vec<f32>>,
+    logits: Option<Vec<Vec<f32>>>,
+    /// Pooled states and scores of classes.
+    of_text: Vec<f32>,
+    classes: Option<Vec<f32>>,
+}
+
+impl<'a> Job<'a> {
+    pub(crate) fn run(&self) -> Result<Ran<'a>> {
+        let Source { model, tokenizer, .. } = self.source;
+        let encoding = tokenizer.encode(self.text)?;
+        self.check_len(&encoding)?;
+        let found = self.known.find(self.text)?;
+        let private = PrivateTokens::locate(&found, self.text, &encoding);
+        let hidden = PrivateTokens::locate(&self.hide.find(self.text)?, self.text, &encoding);
+        let names: Vec<String> = encoding
+            .ids
+            .iter()
+            .map(|id| tokenizer.token(*id).map_or_else(|| format!("#{id}"), |name| printable(&name)))
+            .collect();
+        let facts = facts(&private, &hidden);
+        let masked = self.masked(&encoding);
+        let model = self.masking(model, &hidden, !masked.is_empty())?;
+        let [layers, heads, layer] = self.place(&model)?;
+
+        let mut trace = Trace::layers([layer]);
+        let given = with_note("computing ...", || self.given(&model, &encoding.ids, &facts, Some(&mut trace)))?;
+        let weights = match trace.records().iter().find(|record| record.stack != Stack::Cross) {
+            Some(record) => matrix(&record.weights()?.squeeze(0).and_then(|all| all.get(self.head)).map_err(candle)?)?,
+            None => return Err(Failure::new(format!("layer {layer} computed no attention"))),
+        };
+        let declared = &model.masks()[0];
+        let mask = declared.spec.mask.at_layer(layer as u64).simplify();
+        let bound = mask.bind(&Shape::square(encoding.len()).heads(heads), &facts)?;
+        let units = units(self.text, &encoding, &names, &private);
+        let policy = Policy::Hide;
+        let proof = match hidden.count() {
+            0 => None,
+            _ => Some(with_note("proving ...", || self.prove(&model, &encoding.ids, &hidden, &facts))?),
+        };
+        let last = encoding.len() - 1;
+        let goes_on = matches!(model, Model::Decoder(_)) && masked.is_empty();
+        let released = policy.released(&hidden, last);
+        let mut places: Vec<Option<usize>> = masked.into_iter().map(Some).collect();
+        if goes_on && released {
+            places.push(None);
+        }
+        let continued = match goes_on && released && self.new_tokens > 0 {
+            true => Some(self.continued(&model, &encoding.ids, &facts)?),
+            false => None,
+        };
+        Ok(Ran {
+            attention: gather(&units, &weights),
+            allowed: allowed(&units, &bound, self.head),
+            state: noren_candle::pool_released(&given.states, &hidden, &policy).unwrap_or_default(),
+            guesses: self.guesses(&given, &places, last),
+            classes: given.classes,
+            source: self.source,
+            text: self.text,
+            head: self.head,
+            withheld: goes_on && !released,
+            names,
+            found,
+            private,
+            hidden,
+            units,
+            layers,
+            heads,
+            layer,
+            bound,
+            weights,
+            continued,
+            proof,
+        })
+    }
+
+    fn check_len(&self, encoding: &Encoding) -> Result<()> {
+        if encoding.is_empty() {
+            return Err(Failure::new("the text has no token that the model knows"));
+        }
+        let most = self.source.model.positions().unwrap_or(MOST_TOKENS).min(MOST_TOKENS);
+        if encoding.len() > most {
+            let message = format!("the text has {} tokens: {most} can be shown with this model", encoding.len());
+            return Err(Failure::new(message).hint("cut the text; noren embed takes long ones, line by line"));
+        }
+        Ok(())
+    }
+
+    /// Places at which the text itself has the mask token.
+    fn masked(&self, encoding: &Encoding) -> Vec<usize> {
+        let mask = self.source.tokenizer.special(Role::Mask);
+        (0..encoding.len()).filter(|at| Some(encoding.ids[*at]) == mask).collect()
+    }
+
+    /// The model with the mask that was asked for, out of which what is hidden is taken.
+    fn masking(&self, model: &Model, hidden: &PrivateTokens, fills: bool) -> Result<Model> {
+        let given = self.mask.map(|text| crate::args::parse(text, None)).transpose()?;
+        if let Some(score) = given.as_ref().and_then(|spec| spec.scores.first()) {
+            let message = format!(
+                "--mask has the score {score}: the model's own scores stay, a mask alone takes the place of its mask"
+            );
+            return Err(Failure::new(message));
+        }
+        let mut changed = model.clone();
+        for declared in model.masks() {
+            // A decoder that reads an encoder sees nothing of the text but what the encoder and the cross-attention let through.
+            if matches!((model, declared.stack), (Model::T5(_), Stack::Decoder)) {
+                continue;
+            }
+            let mask = match &given {
+                Some(spec) if declared.stack != Stack::Cross => spec.mask.clone(),
+                // What stands on both sides tells what a masked token was.
+                None if fills && matches!(model, Model::Decoder(_)) => atoms::full(),
+                _ => declared.spec.mask,
+            };
+            let mask = if hidden.count() > 0 { Policy::Hide.mask(mask) } else { mask };
+            changed.set_mask(declared.stack, mask)?;
+        }
+        Ok(changed)
+    }
+
+    /// Number of layers and heads, and the layer that is shown.
+    fn place(&self, model: &Model) -> Result<[usize; 3]> {
+        let declared = &model.masks()[0];
+        let [layers, heads] = [declared.layers, declared.heads[0]];
+        let layer = self.layer.unwrap_or(layers / 2);
+        for (name, given, count) in [("--layer", layer, layers), ("--head", self.head, heads)] {
+            if given >= count {
+                return Err(Failure::new(format!("{name} is {given}: the model has {count}, counted from 0")));
+            }
+        }
+        Ok([layers, heads, layer])
+    }
+
+    fn given(
+        &self,
+        model: &Model,
+        ids: &[u32],
+        facts: &Facts,
+        trace: Option<&mut Trace>,
+    ) -> noren_candle::Result<Given> {
+        let batch = Batch::new(vec![ids.to_vec()])?.facts(facts.clone());
+        let call = Call { trace, ..Call::default() };
+        if let Model::T5(_) = model {
+            let states = model.encode(&batch, call)?.get(0)?.to_vec2()?;
+            return Ok(Given { states, logits: None, of_text: Vec::new(), classes: None });
+        }
+        let Output { last_hidden_state, logits, pooler_output } = model.forward_with(&batch, None, call)?;
+        let states = last_hidden_state.get(0)?.to_vec2()?;
+        let mut of_text = pooler_output.map(|pooled| pooled.get(0)?.to_vec1()).transpose()?.unwrap_or_default();
+        let (mut by_token, mut classes) = (None, None);
+        match logits {
+            Some(logits) if logits.rank() == 3 => by_token = Some(logits.get(0)?.to_vec2()?),
+            Some(logits) => classes = Some(logits.get(0)?.to_vec1::<f32>()?),
+            None => {}
+        }
+        of_text.extend(classes.iter().flatten());
+        Ok(Given { states, logits: by_token, of_text, classes })
+    }
+
+    fn prove(&self, model: &Model, ids: &[u32], hidden: &PrivateTokens, facts: &Facts) -> Result<Proof> {
+        let tokenizer = &self.source.tokenizer;
+        let choices: Vec<u32> = (0..tokenizer.vocab_size() as u32).filter(|id| !tokenizer.is_special(*id)).collect();
+        let run = |ids: &[u32]| {
+            let Given { mut states, logits, of_text, .. } = self.given(model, ids, facts, None)?;
+            for (state, logits) in states.iter_mut().zip(logits.into_iter().flatten()) {
+                state.extend(logits);
+            }
+            // What a model says of the whole text it says at the first token, which stands for no text.
+            states[0].extend(of_text);
+            Ok(states)
+        };
+        Ok(prove(ids, hidden, &Policy::Hide, &choices, TRIALS, run)?)
+    }
+
+    /// The most probable tokens at these places.
+    fn guesses(&self, given: &Given, places: &[Option<usize>], last: usize) -> Vec<Guess> {
+        let Some(logits) = &given.logits else { return Vec::new() };
+        let tokenizer = &self.source.tokenizer;
+        let guess = |at: &Option<usize>| {
+            let probabilities = softmax(&logits[at.unwrap_or(last)]);
+            let mut order: Vec<usize> = (0..probabilities.len()).collect();
+            order.sort_by(|a, b| probabilities[*b].total_cmp(&probabilities[*a]));
+            let name = |id: usize| tokenizer.token(id as u32).map_or_else(|| format!("#{id}"), |name| printable(&name));
+            let best = order.into_iter().take(CANDIDATES).map(|id| (name(id), probabilities[id])).collect();
+            Guess { at: *at, best }
+        };
+        places.iter().map(guess).collect()
+    }
+
+    /// How the text goes on, as the model has it: drawn, since the most probable token after token runs in circles.
+    fn continued(&self, model: &Model, ids: &[u32], facts: &Facts) -> Result<String> {
+        let tokenizer = &self.source.tokenizer;
+        let room =
+            model.positions().map_or(self.new_tokens, |most| self.new_tokens.min((most + 1).saturating_sub(ids.len())));
+        let options = GenerateOptions {
+            new_tokens: room,
+            sampling: Sampling { temperature: 0.5, top_p: Some(0.9), ..Sampling::default() },
+            stop: tokenizer.special(Role::End).into_iter().collect(),
+            facts: facts.clone(),
+            ..GenerateOptions::default()
+        };
+        let made = with_note("going on ...", || generate(model, &[ids.to_vec()], &options, &mut |_| true))?;
+        Ok(tokenizer.decode(&made.tokens[0])?)
+    }
+}
+
+/// Labels: what is hidden is `private`, and each kind has its own whether it was found or not, so that masks can speak of it.
+fn facts(private: &PrivateTokens, hidden: &PrivateTokens) -> Facts {
+    let known =
+        BUILT_IN.iter().chain(&["word"]).fold(Facts::new(), |facts, kind| facts.label_rows(*kind, vec![Vec::new()]));
+    let found = Policy::Hide.facts(&[private], known);
+    Policy::Hide.facts(&[hidden], found)
+}
+
+fn matrix(tensor: &Tensor) -> Result<Vec<Vec<f32>>> {
+    tensor.to_vec2().map_err(candle)
+}
+
+fn candle(error: noren_candle::candle_core::Error) -> Failure {
+    noren_candle::Error::from(error).into()
+}
+
+fn softmax(logits: &[f32]) -> Vec<f32> {
+    let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let weights: Vec<f32> = logits.iter().map(|x| (x - most).exp()).collect();
+    let sum: f32 = weights.iter().sum();
+    weights.into_iter().map(|weight| weight / sum).collect()
+}

@@ -1,0 +1,152 @@
+//! `noren run TEXT`: one text the whole way through a model: tokens, mask, attention, what comes out, what was hidden and the proof.
+
+mod job;
+mod outline;
+mod picture;
+mod report;
+mod source;
+mod units;
+
+use crate::Verdict;
+use crate::failure::{Failure, Result};
+use crate::output::Screen;
+use crate::target::Target;
+use clap::Args;
+use job::Job;
+use noren_text::{BUILT_IN, Detector, Detectors};
+use std::io::Read;
+use std::path::Path;
+
+/// What runs where no text is given. Whoever wrote it has many secrets, all of them made up: numbers that nobody has.
+const TEXT: &str = "Dear Jane, write to jane.bennet@longbourn.example or call +44 20 7946 0958 before the ball; \
+    pay with 4111 1111 1111 1111, and tell nobody that Mr. Bingley is";
+/// Bytes of standard input that are read at most; what is longer than any model's positions need not be read.
+const MOST_BYTES: u64 = 1 << 20;
+
+/// The part of `noren run` that is about a text.
+#[derive(Args, Debug)]
+pub(crate) struct TextArgs {
+    /// The text; - reads standard input; a letter full of secrets unless given
+    pub(crate) text: Option<String>,
+    /// Mask in place of the model's own: 'causal & sliding(32)', 'full', 'causal - keys(label="email")'
+    #[arg(long, short, value_name = "MASK")]
+    mask: Option<String>,
+    /// Private text that nobody may read: email, phone, card, iban, ip, ssn, or all [default: all in the letter, else nothing]
+    #[arg(long, value_name = "KIND,...", value_delimiter = ',')]
+    hide: Option<Vec<String>>,
+    /// A word or a phrase that nobody may read; may be given several times
+    #[arg(long, value_name = "WORDS")]
+    word: Vec<String>,
+    /// The layer whose attention is shown [default: the one in the middle]
+    #[arg(long, value_name = "L")]
+    layer: Option<usize>,
+    /// The head whose attention is shown
+    #[arg(long, value_name = "H", default_value_t = 0)]
+    head: usize,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `noren run --help` shows of texts.
+pub(crate) const EXAMPLES: &str = "\
+A text goes the whole way: tokens, mask, attention, what comes out, what was hidden, and the proof: the model runs again
+with other secrets of the same length in their places, and no bit that is released may change (exit code 1 if one does).
+  noren run
+  noren run 'It is a truth universally acknowledged, that a single man in'
+  noren run 'She was the happiest <mask>reature in the world.'
+  noren run 'Mail ann@x.example, or call Ann Lee' --hide email --word 'Ann Lee' -o picture.svg
+  noren run 'Call 030 1234567 now' --hide all --mask 'causal & sliding(16)' --layer 2 --head 1
+  noren run --model path/to/model --json < /dev/null";
+
+/// Runs a text.
+pub(crate) fn run(
+    args: &TextArgs,
+    model: Option<&Path>,
+    new_tokens: usize,
+    output: Option<&Path>,
+    screen: &mut Screen,
+) -> Result<Verdict> {
+    let target = output.map(svg_target).transpose()?;
+    let text = args.read()?;
+    let (hide, known) = args.detectors()?;
+    let source = source::load(model)?;
+    let job = Job {
+        source: &source,
+        text: &text,
+        mask: args.mask.as_deref(),
+        hide: &hide,
+        known: &known,
+        layer: args.layer,
+        head: args.head,
+        new_tokens,
+    };
+    let ran = job.run()?;
+    if let Some(target) = &target {
+        let svg = picture::svg(&ran);
+        target.write(|out| out.write_all(svg.as_bytes()))?;
+    }
+    match args.json {
+        true => screen.json(&outline::Outline::new(&ran))?,
+        false => report::print(&ran, output, screen)?,
+    }
+    Ok(if ran.proof.as_ref().is_none_or(|proof| proof.holds()) { Verdict::Yes } else { Verdict::No })
+}
+
+/// The file of a picture.
+fn svg_target(path: &Path) -> Result<Target> {
+    let device = std::fs::metadata(path).is_ok_and(|about| !about.is_file());
+    match path.extension().is_some_and(|end| end == "svg") || device {
+        true => Target::new(path),
+        false => {
+            let message = format!("{}: the picture of a text is SVG", path.display());
+            Err(Failure::new(message).hint("end the name in .svg; --input writes tensors"))
+        }
+    }
+}
+
+impl TextArgs {
+    /// The text, which has something to read in it.
+    fn read(&self) -> Result<String> {
+        let text = match self.text.as_deref() {
+            None => TEXT.to_string(),
+            Some("-") => from_stdin()?,
+            Some(text) => text.to_string(),
+        };
+        match text.trim().is_empty() {
+            true => Err(Failure::new("the text is empty")
+                .hint("noren run 'some words'; noren run alone takes a letter of its own")),
+            false => Ok(text),
+        }
+    }
+
+    /// What is hidden, and all that is looked for: the latter is labelled, and reported.
+    fn detectors(&self) -> Result<(Detectors, Detectors)> {
+        let mut hide = match (&self.hide, &self.text) {
+            (Some(names), _) => names.join(",").parse()?,
+            (None, None) => "all".parse()?,
+            (None, Some(_)) => Detectors::new(),
+        };
+        let mut known: Detectors = BUILT_IN.join(",").parse()?;
+        if !self.word.is_empty() {
+            let words = Detector::words("word", &self.word)?;
+            (hide, known) = (hide.with(words.clone()), known.with(words));
+        }
+        Ok((hide, known))
+    }
+}
+
+fn from_stdin() -> Result<String> {
+    let mut bytes = Vec::new();
+    let read = std::io::stdin().lock().take(MOST_BYTES + 1).read_to_end(&mut bytes);
+    read.map_err(|e| Failure::new(format!("standard input cannot be read: {e}")))?;
+    if bytes.len() as u64 > MOST_BYTES {
+        let message = format!("standard input has more than {MOST_BYTES} bytes");
+        return Err(Failure::new(message).hint("noren run shows one text; noren embed takes files of any length"));
+    }
+    String::from_utf8(bytes).map_err(|e| {
+        let at = e.utf8_error().valid_up_to();
+        Failure::new(format!("standard input: byte {at} is no UTF-8"))
+            .hint("convert the text to UTF-8, for example with iconv")
+    })
+}

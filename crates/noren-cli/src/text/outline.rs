@@ -1,0 +1,102 @@
+//! What came of a text, as JSON.
+
+use super::job::{Guess, Ran};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// What came of a text.
+#[derive(Serialize)]
+pub(super) struct Outline<'a> {
+    model: &'a str,
+    text: &'a str,
+    tokens: &'a [String],
+    /// The mask of the layer that is shown.
+    mask: String,
+    layers: usize,
+    heads: usize,
+    layer: usize,
+    head: usize,
+    /// `[queries][keys]`.
+    attention: &'a [Vec<f32>],
+    /// Mean of the states of tokens that are released.
+    state: &'a [f32],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    classes: Option<&'a [f32]>,
+    guesses: Vec<Said<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    continued: Option<&'a str>,
+    /// Whether what follows the text is held back, because its last token is private.
+    withheld: bool,
+    /// Tokens by kind of what was found.
+    private: BTreeMap<&'a str, Vec<usize>>,
+    /// Tokens that nobody may read.
+    hidden: Vec<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    proof: Option<Proof<'a>>,
+}
+
+#[derive(Serialize)]
+struct Said<'a> {
+    /// The masked token; left out for what follows the text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token: Option<usize>,
+    best: Vec<Candidate<'a>>,
+}
+
+#[derive(Serialize)]
+struct Candidate<'a> {
+    token: &'a str,
+    probability: f32,
+}
+
+#[derive(Serialize)]
+struct Proof<'a> {
+    holds: bool,
+    /// Runs in which other secrets took the place of the text's own.
+    trials: usize,
+    /// Numbers that were compared in each.
+    compared: usize,
+    /// Released tokens whose output changed.
+    leaks: &'a [usize],
+    /// Secret tokens whose own output changed: that something was swapped.
+    secret_changed: usize,
+}
+
+impl<'a> Outline<'a> {
+    pub(super) fn new(ran: &'a Ran<'_>) -> Self {
+        let said = |guess: &'a Guess| Said {
+            token: guess.at,
+            best: guess
+                .best
+                .iter()
+                .map(|(token, probability)| Candidate { token, probability: *probability })
+                .collect(),
+        };
+        let proof = ran.proof.as_ref().map(|proof| Proof {
+            holds: proof.holds(),
+            trials: proof.trials,
+            compared: proof.compared,
+            leaks: &proof.leaks,
+            secret_changed: proof.secret_changed,
+        });
+        Outline {
+            model: &ran.source.name,
+            text: ran.text,
+            tokens: &ran.names,
+            mask: ran.bound.mask().to_string(),
+            layers: ran.layers,
+            heads: ran.heads,
+            layer: ran.layer,
+            head: ran.head,
+            attention: &ran.weights,
+            state: &ran.state,
+            classes: ran.classes.as_deref(),
+            guesses: ran.guesses.iter().map(said).collect(),
+            continued: ran.continued.as_deref(),
+            withheld: ran.withheld,
+            private: ran.private.kinds().map(|(kind, at)| (kind.as_str(), at)).collect(),
+            hidden: ran.hidden.positions(),
+            proof,
+        }
+    }
+}

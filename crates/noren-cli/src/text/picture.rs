@@ -1,0 +1,200 @@
+//! What came of a text as one SVG: the text, who may read whom beside who does, what comes next, what is hidden.
+
+use super::job::Ran;
+use super::units::Unit;
+use std::fmt::Write;
+
+/// Width of the page, and the space around everything.
+const WIDTH: usize = 1040;
+const MARGIN: usize = 28;
+/// Width of a character of the page's font, in pixels.
+const CHARACTER: f64 = 7.3;
+/// Longer labels are cut.
+const MOST_LABEL: usize = 12;
+/// Room for labels at the left of a map and above it.
+const LABELS: usize = 96;
+/// Space between the two maps.
+const GAP: usize = 24;
+/// More units than this are not drawn: the last ones are.
+const MOST_UNITS: usize = 120;
+
+/// In the reader's light or dark colours. Class names are prefixed, so that files can stand inside one page.
+const STYLE: &str = "\
+.nrt{font:12px ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace}\
+.nrt-page{fill:#fcfbf8}.nrt text{fill:#22263a}.nrt .nrt-soft{fill:#6f7287}.nrt-bold{font-weight:600}\
+.nrt-title{font-size:15px;font-weight:600}.nrt-word{fill:#efece4}.nrt-secret{fill:#e3b262}.nrt-denied{fill:#efece4}\
+.nrt-allowed{fill:#2f4b8f}.nrt-read{fill:#c4513a}.nrt-bar{fill:#1f8a7d}\
+@media (prefers-color-scheme:dark){\
+.nrt-page{fill:#14161f}.nrt text{fill:#e7e7ee}.nrt .nrt-soft{fill:#9a9db3}.nrt-word{fill:#212432}.nrt-secret{fill:#8a6a2e}\
+.nrt-denied{fill:#212432}.nrt-allowed{fill:#7f9ff0}.nrt-read{fill:#f08a70}.nrt-bar{fill:#45b8a8}}";
+
+/// The picture.
+pub(super) fn svg(ran: &Ran<'_>) -> String {
+    let mut page = Page { body: String::new(), y: MARGIN + 14 };
+    page.text(MARGIN, "nrt-title", &ran.bound.mask().to_string());
+    let about =
+        format!("{} · layer {} of {}, head {} of {}", ran.source.name, ran.layer, ran.layers, ran.head, ran.heads);
+    page.y += 20;
+    page.text(MARGIN, "nrt-soft", &about);
+    page.y += 14;
+    page.words(ran);
+    page.maps(ran);
+    page.guesses(ran);
+    page.secrets(ran);
+    let height = page.y + MARGIN;
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" class=\"nrt\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" \
+         height=\"{height}\">\n<title>A text through a model: {}</title>\n<style>{STYLE}</style>\n\
+         <rect class=\"nrt-page\" width=\"{WIDTH}\" height=\"{height}\" rx=\"10\"/>\n{}</svg>\n",
+        escape(&ran.bound.mask().to_string()),
+        page.body
+    )
+}
+
+/// What is drawn so far, and how far down.
+struct Page {
+    body: String,
+    y: usize,
+}
+
+impl Page {
+    fn text(&mut self, x: usize, class: &str, text: &str) {
+        let _ = writeln!(self.body, "<text class=\"{class}\" x=\"{x}\" y=\"{}\">{}</text>", self.y, escape(text));
+    }
+
+    fn rect(&mut self, [x, y, width, height]: [f64; 4], class: &str, opacity: f32) {
+        let _ = writeln!(
+            self.body,
+            "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" rx=\"1.5\" \
+             fill-opacity=\"{opacity:.3}\"/>"
+        );
+    }
+
+    /// The units of the text, those that are private marked.
+    fn words(&mut self, ran: &Ran<'_>) {
+        let mut x = MARGIN;
+        self.y += 8;
+        for unit in &ran.units {
+            let label = cut(&unit.label, 40);
+            let width = pixels(&label) + 10;
+            if x + width > WIDTH - MARGIN {
+                (x, self.y) = (MARGIN, self.y + 24);
+            }
+            let class = if unit.private { "nrt-secret" } else { "nrt-word" };
+            self.rect([x as f64, self.y as f64, width as f64, 20.0], class, 1.0);
+            self.y += 14;
+            self.text(x + 5, "", &label);
+            self.y -= 14;
+            x += width + 4;
+        }
+        self.y += 44;
+    }
+
+    /// Who may read whom, and who does.
+    fn maps(&mut self, ran: &Ran<'_>) {
+        let first = ran.units.len().saturating_sub(MOST_UNITS);
+        let units = &ran.units[first..];
+        let room = (WIDTH - 2 * MARGIN - 2 * LABELS - GAP) / 2;
+        let cell = (room as f64 / units.len() as f64).min(26.0);
+        let top = self.y + LABELS;
+        let of = if first > 0 { format!(" (the last {MOST_UNITS} of {})", ran.units.len()) } else { String::new() };
+        let captions = [format!("may read{of}"), format!("reads{of}")];
+        let maps = [(&ran.allowed, "nrt-allowed"), (&ran.attention, "nrt-read")];
+        for (at, ((rows, class), caption)) in maps.into_iter().zip(captions).enumerate() {
+            let left = MARGIN + LABELS + at * (room + LABELS + GAP);
+            self.text(left, "nrt-bold", &caption);
+            self.labels(units, (left as f64, top as f64), cell);
+            for (q, row) in rows[first..].iter().enumerate() {
+                for (k, share) in row[first..].iter().enumerate() {
+                    let place = [left as f64 + k as f64 * cell, top as f64 + q as f64 * cell, cell - 1.0, cell - 1.0];
+                    // Nothing is drawn where nothing may be read: the gaps are the mask.
+                    if ran.allowed[first + q][first + k] > 0.0 {
+                        self.rect(place, "nrt-denied", 1.0);
+                        self.rect(place, class, share.sqrt());
+                    }
+                }
+            }
+        }
+        self.y = top + (cell * units.len() as f64) as usize + 30;
+    }
+
+    /// The names of rows and columns, where there is room for them.
+    fn labels(&mut self, units: &[Unit], (left, top): (f64, f64), cell: f64) {
+        let size = cell.clamp(5.0, 12.0);
+        for (at, unit) in units.iter().enumerate().filter(|_| cell >= 5.0) {
+            let middle = (at as f64 + 0.5) * cell;
+            let label = escape(&cut(&unit.label, MOST_LABEL));
+            let (x, y) = (left + middle + size / 3.0, top - 6.0);
+            let class = if unit.private { "nrt-bold" } else { "nrt-soft" };
+            let _ = writeln!(
+                self.body,
+                "<text class=\"{class}\" font-size=\"{size:.1}\" style=\"font-size:{size:.1}px\" text-anchor=\"end\" x=\"{:.1}\" \
+                 y=\"{:.1}\">{label}</text>\n<text class=\"{class}\" style=\"font-size:{size:.1}px\" \
+                 transform=\"translate({x:.1} {y:.1}) rotate(-90)\">{label}</text>",
+                left - 6.0,
+                top + middle + size / 3.0,
+            );
+        }
+    }
+
+    /// Bars of what the model says.
+    fn guesses(&mut self, ran: &Ran<'_>) {
+        for guess in &ran.guesses {
+            let name = guess.at.map_or_else(|| "next".to_string(), |at| format!("token {at}"));
+            self.text(MARGIN, "nrt-bold", &name);
+            for (token, share) in &guess.best {
+                self.text(MARGIN + LABELS, "", &format!("{token:<8}{:5.1} %", 100.0 * share));
+                let bar = [(MARGIN + LABELS + 140) as f64, self.y as f64 - 10.0, 300.0 * f64::from(*share), 12.0];
+                self.rect(bar, "nrt-bar", 1.0);
+                self.y += 18;
+            }
+            self.y += 8;
+        }
+        if let Some(text) = &ran.continued {
+            self.text(MARGIN, "nrt-bold", "goes on");
+            self.text(MARGIN + LABELS, "", &cut(&super::units::printable(text), 110));
+            self.y += 26;
+        }
+    }
+
+    /// What is hidden, and the proof.
+    fn secrets(&mut self, ran: &Ran<'_>) {
+        let kinds: Vec<&str> = ran.hidden.kinds().map(|(kind, _)| kind.as_str()).collect();
+        if let Some(proof) = &ran.proof {
+            self.text(MARGIN, "nrt-bold", "hidden");
+            let count = ran.hidden.count();
+            self.text(MARGIN + LABELS, "", &format!("{count} of {} tokens: {}", ran.names.len(), kinds.join(", ")));
+            self.y += 18;
+            self.text(MARGIN, "nrt-bold", "proof");
+            let text = match proof.holds() {
+                true => format!(
+                    "not a bit of {} released numbers differs in {} runs with other secrets",
+                    proof.compared, proof.trials
+                ),
+                false => {
+                    format!("{} released tokens differ in {} runs with other secrets", proof.leaks.len(), proof.trials)
+                }
+            };
+            self.text(MARGIN + LABELS, "", &text);
+        }
+    }
+}
+
+fn pixels(text: &str) -> usize {
+    (text.chars().count() as f64 * CHARACTER).ceil() as usize
+}
+
+/// At most `most` characters, the last one an ellipsis where something was cut.
+fn cut(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        None => text.to_string(),
+        Some(_) => text.chars().take(most.saturating_sub(1)).chain(['…']).collect(),
+    }
+}
+
+/// Text that XML reads back as it is.
+fn escape(text: &str) -> String {
+    let plain = |c: char| if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') { '\u{fffd}' } else { c };
+    let text: String = text.chars().map(plain).collect();
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}

@@ -1,0 +1,237 @@
+//! What came of a text, for people.
+
+use super::job::{Guess, Ran};
+use super::units::printable;
+use crate::attend::heat::Heat;
+use crate::failure::Result;
+use crate::output::{BAD, DIM, GOOD, STRONG, Screen, paint};
+use anstyle::{AnsiColor, Style};
+use noren_candle::Proof;
+use noren_mask::TerminalOptions;
+use std::path::Path;
+
+/// What is private.
+const SECRET: Style = AnsiColor::Yellow.on_default().bold();
+/// Columns of the captions.
+const CAPTION: usize = 11;
+/// Columns of the map of attention that are no cells: the longest label, gaps, and the words at its right.
+const BESIDE: usize = 12 + 2 + 34;
+/// Columns of the bar of a probability.
+const BAR: usize = 24;
+/// Numbers of a state that are shown.
+const NUMBERS: usize = 6;
+
+/// All of it.
+pub(super) fn print(ran: &Ran<'_>, picture: Option<&Path>, screen: &mut Screen) -> Result<()> {
+    print_text(ran, screen)?;
+    print_mask(ran, screen)?;
+    print_attention(ran, screen)?;
+    print_outcome(ran, screen)?;
+    print_secrets(ran, screen)?;
+    match picture {
+        Some(path) => caption(screen, "picture", path.display()),
+        None => Ok(()),
+    }
+}
+
+fn caption(screen: &mut Screen, name: &str, text: impl std::fmt::Display) -> Result<()> {
+    screen.line(format_args!("{}{text}", paint(STRONG, format!("{name:<CAPTION$}"))))
+}
+
+/// The text with its secrets in brackets, the model, the tokens.
+fn print_text(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
+    let room = screen.width - CAPTION;
+    for (at, line) in wrapped(&pieces(ran), room).into_iter().enumerate() {
+        caption(screen, if at == 0 { "text" } else { "" }, line)?;
+    }
+    let heads = ran.heads;
+    caption(screen, "model", format_args!("{}: {} layers of {heads} heads", ran.source.name, ran.layers))?;
+    let mut line = format!("{}:", ran.names.len());
+    let mut columns = line.len();
+    for (at, name) in ran.names.iter().enumerate() {
+        columns += 1 + name.chars().count();
+        if columns + 2 > room {
+            line.push_str(" …");
+            break;
+        }
+        let style = if ran.private.is_private(at) { SECRET } else { Style::new() };
+        line.push_str(&paint(style, format_args!(" {name}")));
+    }
+    caption(screen, "tokens", line)?;
+    screen.line("")
+}
+
+/// The text in pieces that a line may end after, and whether each is private.
+fn pieces(ran: &Ran<'_>) -> Vec<(String, bool)> {
+    let words =
+        |text: &str| text.split_inclusive(char::is_whitespace).map(|word| (printable(word), false)).collect::<Vec<_>>();
+    let mut pieces = Vec::new();
+    let mut at = 0;
+    for secret in noren_text::outermost(&ran.found) {
+        // Secrets may overlap.
+        let range = secret.range.start.max(at)..secret.range.end;
+        pieces.extend(words(&ran.text[at..range.start]));
+        pieces.push((format!("⟦{}⟧", printable(&ran.text[range.clone()])), true));
+        at = range.end;
+    }
+    pieces.extend(words(&ran.text[at..]));
+    pieces
+}
+
+/// Lines of at most `room` characters.
+fn wrapped(pieces: &[(String, bool)], room: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    let mut columns = 0;
+    for (text, secret) in pieces {
+        let width = text.trim_end().chars().count();
+        if columns > 0 && columns + width > room {
+            lines.push(String::new());
+            columns = 0;
+        }
+        columns += text.chars().count();
+        if let Some(line) = lines.last_mut() {
+            line.push_str(&paint(if *secret { SECRET } else { Style::new() }, text));
+        }
+    }
+    lines
+}
+
+fn print_mask(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
+    let at = paint(DIM, format_args!("layer {}, head {}, token by token", ran.layer, ran.head));
+    caption(screen, "mask", format_args!("{}  {at}", ran.bound.mask()))?;
+    let options = TerminalOptions {
+        color: screen.color,
+        max_width: screen.width,
+        max_height: if ran.names.len() > ran.units.len() { 24 } else { 48 },
+        ..TerminalOptions::default()
+    };
+    let picture = ran.bound.picture().head(ran.head);
+    let picture = if ran.names.len() > ran.units.len() { picture } else { picture.labels(&ran.names) };
+    // Its title stands above.
+    let drawn = picture.to_terminal(&options)?;
+    let body = drawn.split_once("\n\n").map_or(drawn.as_str(), |(_, body)| body);
+    screen.text(body)?;
+    screen.line("")
+}
+
+fn print_attention(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
+    let most = (screen.width.saturating_sub(BESIDE) / 2).max(8);
+    let shown = ran.units.len().min(most);
+    let first = ran.units.len() - shown;
+    let by = if ran.units.len() < ran.names.len() { "words" } else { "tokens" };
+    let of = if first > 0 { format!(", the last {shown} of {}", ran.units.len()) } else { String::new() };
+    let about =
+        format!("layer {}, head {}, by {by}{of}; blank where the mask lets nothing through", ran.layer, ran.head);
+    caption(screen, "attention", paint(DIM, about))?;
+    let labels: Vec<String> = ran.units[first..].iter().map(|unit| unit.label.clone()).collect();
+    let cut = |rows: &[Vec<f32>]| rows[first..].iter().map(|row| row[first..].to_vec()).collect::<Vec<_>>();
+    let allowed: Vec<Vec<bool>> =
+        cut(&ran.allowed).into_iter().map(|row| row.into_iter().map(|share| share > 0.0).collect()).collect();
+    let heat = Heat {
+        tokens: &labels,
+        probabilities: cut(&ran.attention),
+        allowed: Some(&allowed),
+        color: screen.color,
+        width: screen.width,
+    };
+    for line in heat.lines() {
+        screen.line(line)?;
+    }
+    screen.line("")
+}
+
+/// Representations, guesses, what follows.
+fn print_outcome(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
+    if !ran.state.is_empty() {
+        let numbers: Vec<String> = ran.state.iter().take(NUMBERS).map(|x| format!("{x:+.3}")).collect();
+        let (width, public) = (ran.state.len(), ran.names.len() - ran.hidden.count());
+        let mean = format!("mean of the {public} tokens that are released");
+        caption(
+            screen,
+            "state",
+            format_args!("{} … {}", numbers.join(" "), paint(DIM, format_args!("{width} numbers, {mean}"))),
+        )?;
+    }
+    if let Some(classes) = &ran.classes {
+        let scores: Vec<String> = classes.iter().map(|x| format!("{x:+.3}")).collect();
+        caption(screen, "classes", scores.join(" "))?;
+    }
+    for guess in &ran.guesses {
+        print_guess(guess, screen)?;
+    }
+    if let Some(text) = &ran.continued {
+        let last = ran.text.chars().rev().take(24).collect::<Vec<_>>().into_iter().rev().collect::<String>();
+        let (last, text) = (paint(DIM, format_args!("… {}", printable(&last))), paint(STRONG, printable(text)));
+        caption(screen, "goes on", format_args!("{last}{text}"))?;
+    }
+    if ran.withheld {
+        caption(screen, "goes on", "withheld: the text ends in a secret, and what follows could tell it")?;
+    }
+    Ok(())
+}
+
+fn print_guess(guess: &Guess, screen: &mut Screen) -> Result<()> {
+    let name = guess.at.map_or_else(|| "next".to_string(), |at| format!("at {at}"));
+    for (rank, (token, share)) in guess.best.iter().enumerate() {
+        let bar = "█".repeat((share * BAR as f32).round() as usize);
+        let line = format!("{token:<10} {:>5.1} % {}", 100.0 * share, paint(GOOD, bar));
+        caption(screen, if rank == 0 { &name } else { "" }, line)?;
+    }
+    Ok(())
+}
+
+/// What was found, what is hidden, what stays visible, and the proof.
+fn print_secrets(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
+    screen.line("")?;
+    if ran.found.is_empty() {
+        return caption(
+            screen,
+            "private",
+            paint(DIM, "nothing found: no e-mail, phone, card, IBAN, IP address or social security number"),
+        );
+    }
+    for (row, (kind, at)) in ran.private.kinds().enumerate() {
+        let hidden = at.iter().all(|at| ran.hidden.is_private(*at));
+        let state = if hidden { paint(GOOD, "hidden") } else { paint(BAD, "readable") };
+        let count = ran.found.iter().filter(|finding| finding.kind == *kind).count();
+        let line = format!("{count} {:<8} {state}  tokens {}", kind.as_str(), runs(&at));
+        caption(screen, if row == 0 { "private" } else { "" }, line)?;
+    }
+    let Some(proof) = &ran.proof else {
+        return caption(screen, "", paint(DIM, "--hide all takes them out of every token's sight"));
+    };
+    let visible = "how many they are and where they stand; nothing else";
+    caption(screen, "visible", format_args!("of {} hidden tokens: {visible}", ran.hidden.count()))?;
+    caption(screen, "proof", verdict(proof))
+}
+
+fn verdict(proof: &Proof) -> String {
+    let runs = format!("{} runs with other secrets of the same length", proof.trials);
+    match proof.holds() {
+        true => {
+            let same = format!("not a bit of {} released numbers differs", proof.compared);
+            format!("{} {runs}: {same}", paint(GOOD, "✓"))
+        }
+        false => {
+            let leaks =
+                format!("{} released tokens differ, {} secrets were swapped", proof.leaks.len(), proof.secret_changed);
+            format!("{} {runs}: {leaks}", paint(BAD, "✗"))
+        }
+    }
+}
+
+/// Ascending positions as runs: `3..9, 12`.
+fn runs(at: &[usize]) -> String {
+    let mut spans: Vec<std::ops::Range<usize>> = Vec::new();
+    for &at in at {
+        match spans.last_mut() {
+            Some(last) if last.end == at => last.end += 1,
+            _ => spans.push(at..at + 1),
+        }
+    }
+    let span = |span: &std::ops::Range<usize>| match span.len() {
+        1 => span.start.to_string(),
+        _ => format!("{}..{}", span.start, span.end),
+    };
+    spans.iter().map(span).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,51 @@
+//! [`Source`]: a model with its tokenizer, from a folder or the one in the program.
+
+use crate::failure::{Failure, Result};
+use crate::model::hub;
+use crate::output::with_note;
+use noren_candle::candle_core::{DType, Device};
+use noren_candle::candle_nn::VarBuilder;
+use noren_candle::model::{Config, Model};
+use noren_text::{ByteTokenizer, HfTokenizer, Tokenizer};
+use std::path::Path;
+
+/// The weights of the embedded model, as 16-bit floats; docs/model-card.md says how they came about.
+const WEIGHTS: &[u8] = include_bytes!("../../assets/model/model.safetensors");
+const CONFIG: &str = include_str!("../../assets/model/config.json");
+
+/// A model that reads text.
+pub(crate) struct Source {
+    /// What it is called.
+    pub(crate) name: String,
+    pub(crate) model: Model,
+    pub(crate) tokenizer: Box<dyn Tokenizer>,
+}
+
+/// The model of a folder or of the hub, or the embedded one.
+pub(crate) fn load(given: Option<&Path>) -> Result<Source> {
+    let Some(given) = given else { return embedded() };
+    let folder = &hub::folder(given)?;
+    let hint =
+        "--model takes a folder with config.json, model.safetensors and tokenizer.json, as save_pretrained writes them";
+    let model = with_note("loading the model ...", || Model::load(folder));
+    let model = model.map_err(|error| Failure::from(error).hint(hint))?;
+    let tokenizer = HfTokenizer::from_file(folder.join("tokenizer.json"));
+    let tokenizer = tokenizer.map_err(|error| Failure::from(error).hint(hint))?;
+    if tokenizer.vocab_size() > model.vocab() {
+        let (tokens, known) = (tokenizer.vocab_size(), model.vocab());
+        let problem = format!("tokenizer.json has {tokens} tokens, the model knows {known}");
+        return Err(Failure::new(format!("{}: {problem}", folder.display())).hint("take both from the same place"));
+    }
+    Ok(Source { name: given.display().to_string(), model, tokenizer: Box::new(tokenizer) })
+}
+
+fn embedded() -> Result<Source> {
+    let damaged = |problem: String| Failure::new(format!("the embedded model is damaged: {problem}"));
+    let config = serde_json::from_str(CONFIG).map_err(|e| damaged(e.to_string()))?;
+    let weights = VarBuilder::from_slice_safetensors(WEIGHTS, DType::F32, &Device::Cpu);
+    let weights = weights.map_err(|e| damaged(e.to_string()))?;
+    let model = Model::new(&Config::read(&config)?, &weights)?;
+    // The same tokens by way of tokenizer.json, which finds <mask> in a text.
+    let tokenizer = Box::new(HfTokenizer::from_bytes(ByteTokenizer.to_json().as_bytes())?);
+    Ok(Source { name: "the small one in this program".into(), model, tokenizer })
+}

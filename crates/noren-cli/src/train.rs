@@ -1,0 +1,107 @@
+//! `noren train`: a model from a text.
+
+use crate::Verdict;
+use crate::failure::{Failure, Result};
+use crate::output::{DIM, STRONG, Screen, paint};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use noren_candle::train::{Progress, TrainConfig, Trained, Trainer};
+use noren_text::data::Objective;
+use noren_text::{ByteTokenizer, HfTokenizer, Tokenizer};
+use std::path::{Path, PathBuf};
+
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct TrainArgs {
+    /// Text to learn from, UTF-8; documents stand with a blank line between, or what the configuration says
+    #[arg(long, value_name = "FILE")]
+    data: PathBuf,
+    /// What is asked: clm (the next token), mlm (masked tokens), both (by turns; the mask says which)
+    #[arg(long, value_name = "clm|mlm|both")]
+    objective: String,
+    /// JSON: {"model": {config.json of Hugging Face}, "steps": 1000, "learning_rate": 0.001, ...}
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// Folder for the model, its checkpoint and its loss curve; a run that was stopped goes on from there
+    #[arg(long, short, value_name = "DIR")]
+    output: PathBuf,
+    /// A tokenizer.json of Hugging Face [default: one token for each byte]
+    #[arg(long, value_name = "FILE")]
+    tokenizer: Option<PathBuf>,
+}
+
+const EXAMPLES: &str = "\
+Keys of the configuration, with what holds where they are left out:
+  model           model_type, hidden_size, ...: a config.json; needed (vocab_size comes from the tokenizer)
+  steps 1000, rows 16, row_len 256, accumulate 1: updates, rows of a batch, tokens of a row, batches of an update
+  learning_rate 0.001, warmup 50, floor 0.1: rises over warmup steps, falls along a cosine to this share
+  weight_decay 0.1, betas [0.9, 0.98], clip 1.0, seed 0
+  separator \"\\n\\n\" between documents, held_out 20: every 20th row is for validation
+  validate_every 100 steps (a checkpoint is written too), validate_rows 64
+
+Examples:
+  noren train --data book.txt --objective clm --config config.json -o model
+  noren run 'It is a truth' --model model";
+
+pub(crate) fn run(args: &TrainArgs, screen: &mut Screen) -> Result<Verdict> {
+    let objective: Objective = args.objective.parse()?;
+    let config = TrainConfig::from_file(&args.config)?;
+    let tokenizer: Box<dyn Tokenizer> = match &args.tokenizer {
+        Some(path) => Box::new(HfTokenizer::from_file(path)?),
+        None => Box::new(ByteTokenizer),
+    };
+    let text = read_text(&args.data)?;
+    let trainer = Trainer::new(&config, tokenizer.as_ref(), &text, objective)?;
+    let [train, held] = trainer.rows();
+    let rows = format!("{train} rows of {} tokens to learn from, {held} held out", config.row_len);
+    screen.line(format!("{:<10} {}: {rows}", "text", args.data.display()))?;
+    screen.line(format!("{:<10} {} parameters", "model", trainer.parameters()))?;
+
+    let bar = ProgressBar::new(config.steps);
+    let style = "{bar:32} {pos}/{len} {msg} {eta} left";
+    bar.set_style(ProgressStyle::with_template(style).map_err(|e| Failure::new(e.to_string()))?);
+    let mut told = None;
+    let trained = trainer.run(&args.output, |now| {
+        bar.set_position(now.steps[0]);
+        bar.set_message(message(now));
+        // Where no bar is shown there is a line for each validation.
+        if bar.is_hidden() && now.validation != told {
+            told = now.validation;
+            eprintln!("step {} of {}: {}", now.steps[0], now.steps[1], message(now));
+        }
+    });
+    bar.finish_and_clear();
+    report(&trained?, screen)?;
+    Ok(Verdict::Yes)
+}
+
+fn message(now: &Progress) -> String {
+    let held = now.validation.map(|loss| format!(", held out {loss:.3}")).unwrap_or_default();
+    format!("loss {:.3}{held}, {:.0} tokens/s", now.loss, now.tokens_per_second)
+}
+
+fn report(trained: &Trained, screen: &mut Screen) -> Result<()> {
+    if trained.resumed_at > 0 {
+        screen.line(format!("{:<10} from step {}", "went on", trained.resumed_at))?;
+    }
+    let history = &trained.history;
+    for objective in [Objective::Clm, Objective::Mlm] {
+        if let Some(loss) = history.last_validation(objective) {
+            let bits = loss / std::f64::consts::LN_2;
+            let knowing = format!("single tokens have {:.3}", history.unigram);
+            let line = format!("{} {loss:.3} nats by token, {bits:.2} bits; {knowing}", paint(STRONG, objective));
+            screen.line(format!("{:<10} {line}", "held out"))?;
+        }
+    }
+    let files = "model.safetensors, config.json, tokenizer.json, loss.svg";
+    screen.line(format!("{:<10} {} {}", "written", trained.folder.display(), paint(DIM, format!("({files})"))))
+}
+
+fn read_text(path: &Path) -> Result<String> {
+    let name = path.display();
+    let bytes = std::fs::read(path).map_err(|e| Failure::new(format!("{name}: cannot be read: {e}")))?;
+    String::from_utf8(bytes).map_err(|e| {
+        let at = e.utf8_error().valid_up_to();
+        Failure::new(format!("{name}: byte {at} is no UTF-8")).hint("convert the text to UTF-8, for example with iconv")
+    })
+}

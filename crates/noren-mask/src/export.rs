@@ -1,0 +1,145 @@
+//! A plan in the terms of other systems: runs of keys by row, masked rows by key, tiles of any size, slices.
+//!
+//! What FlexAttention, cuDNN, FlashMask, FlashInfer, flash-attention, MagiAttention and Splash read is made of these; each
+//! holds exactly the cells of the plan, or is refused with the place where it cannot.
+
+mod blocks;
+mod slices;
+
+pub use blocks::Blocks;
+pub use slices::{Slice, SliceKind};
+
+use crate::array::bit_runs;
+use crate::plan::{Kind, Plan};
+
+/// Runs `[start, end)` in lists, one list for each row (or key): list `i` is `runs[indptr[i]..indptr[i + 1]]`, ascending, disjoint
+/// and with a gap between any two.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Runs {
+    /// Where each list begins, and the number of all runs at the end.
+    pub indptr: Vec<u32>,
+    /// The runs of all lists.
+    pub runs: Vec<[u32; 2]>,
+}
+
+impl Runs {
+    /// List number `i`.
+    pub fn list(&self, i: usize) -> &[[u32; 2]] {
+        &self.runs[self.indptr[i] as usize..self.indptr[i + 1] as usize]
+    }
+
+    /// All lists, in order.
+    pub fn lists(&self) -> impl ExactSizeIterator<Item = &[[u32; 2]]> {
+        (0..self.indptr.len() - 1).map(|i| self.list(i))
+    }
+
+    /// The most runs that a list has.
+    pub fn most(&self) -> usize {
+        self.lists().map(<[_]>::len).max().unwrap_or(0)
+    }
+}
+
+impl Plan {
+    /// The keys that each query row of pattern `pattern` may read, as runs.
+    ///
+    /// ```
+    /// use noren_mask::{Facts, Shape, atoms::*};
+    /// let plan = (sliding(2) | causal() & keys(0..1)).bind(&Shape::square(4), &Facts::new())?.plan();
+    /// assert_eq!(plan.row_runs(0).list(3), [[0, 1], [2, 4]]);
+    /// # Ok::<(), noren_mask::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When there is no such pattern.
+    pub fn row_runs(&self, pattern: usize) -> Runs {
+        let plan = self.in_place();
+        let pattern = &plan.patterns()[pattern];
+        let mut out = Runs { indptr: vec![0], runs: Vec::new() };
+        let mut words = Vec::new();
+        for tile in pattern.tiles() {
+            let from = out.indptr.len() - 1;
+            let mut lists: Vec<Vec<[u32; 2]>> = vec![Vec::new(); tile.rows() as usize];
+            for span in tile.spans {
+                if span.kind == Kind::Full {
+                    lists.iter_mut().for_each(|list| push(list, span.start, span.end));
+                    continue;
+                }
+                let per_row = (span.keys() as usize).div_ceil(64);
+                words.clear();
+                words.resize(lists.len() * per_row, 0);
+                pattern.fill_bits(tile.start..tile.end, span.start..span.end, &mut words);
+                for (list, bits) in lists.iter_mut().zip(words.chunks(per_row)) {
+                    bit_runs(bits, 0, span.keys(), |a, z| push(list, span.start + a, span.start + z));
+                }
+            }
+            debug_assert_eq!(from, tile.start as usize, "tiles follow each other");
+            for list in lists {
+                out.runs.extend(list);
+                out.indptr.push(out.runs.len() as u32);
+            }
+        }
+        out
+    }
+
+    /// The query rows that may *not* read each key, as runs; `None` when a key has more than `most` of them.
+    ///
+    /// ```
+    /// use noren_mask::{Facts, Shape, atoms::*};
+    /// let plan = sliding(2).bind(&Shape::square(4), &Facts::new())?.plan();
+    /// assert_eq!(plan.masked_rows(0, 2).unwrap().list(1), [[0, 1], [3, 4]]);
+    /// assert_eq!(plan.masked_rows(0, 1), None);
+    /// # Ok::<(), noren_mask::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When there is no such pattern.
+    pub fn masked_rows(&self, pattern: usize, most: usize) -> Option<Runs> {
+        let rows = self.row_runs(pattern);
+        let (q_len, kv_len) = (self.shape().q_len() as u32, self.shape().kv_len());
+        // Rows at which a key begins or ends to be masked; it is masked from row 0 on unless row 0 reads it.
+        let mut borders: Vec<Vec<u32>> = vec![vec![0]; kv_len];
+        let mut before: &[[u32; 2]] = &[];
+        for (row, now) in rows.lists().enumerate() {
+            for [start, end] in changed(before, now) {
+                for list in &mut borders[start as usize..end as usize] {
+                    if list.last() == Some(&(row as u32)) {
+                        list.pop().map(drop)
+                    } else {
+                        Some(list.push(row as u32))
+                    };
+                    if list.len() > 2 * most + 1 {
+                        return None;
+                    }
+                }
+            }
+            before = now;
+        }
+        let mut out = Runs { indptr: vec![0], runs: Vec::new() };
+        for mut list in borders {
+            if list.len() % 2 == 1 {
+                list.push(q_len);
+            }
+            if list.len() / 2 > most {
+                return None;
+            }
+            out.runs.extend(list.chunks(2).map(|pair| [pair[0], pair[1]]));
+            out.indptr.push(out.runs.len() as u32);
+        }
+        Some(out)
+    }
+}
+
+/// Appends a run, joined to the last one where they touch.
+fn push(list: &mut Vec<[u32; 2]>, start: u32, end: u32) {
+    match list.last_mut() {
+        Some(last) if last[1] == start => last[1] = end,
+        _ => list.push([start, end]),
+    }
+}
+
+/// Where exactly one of two lists of runs has keys.
+fn changed(a: &[[u32; 2]], b: &[[u32; 2]]) -> Vec<[u32; 2]> {
+    let mut borders: Vec<u32> = a.iter().chain(b).flatten().copied().collect();
+    borders.sort_unstable();
+    borders.chunks(2).filter(|pair| pair[0] < pair[1]).map(|pair| [pair[0], pair[1]]).collect()
+}

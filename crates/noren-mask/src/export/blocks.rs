@@ -1,0 +1,117 @@
+//! [`Blocks`]: which tiles of a fixed size are empty, mixed or full.
+
+use super::Runs;
+use crate::plan::Plan;
+
+/// Tiles of `block_q` x `block_kv` cells of one pattern, and the cells of the mixed ones.
+///
+/// This is what block-sparse kernels read: FlexAttention's `BlockMask`, FlashAttention-4, FlashInfer's BSR, Splash's `MaskInfo`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Blocks {
+    /// Number of tiles by rows and by keys.
+    pub shape: [usize; 2],
+    /// `[rows][keys]`: [`EMPTY`](Self::EMPTY), [`FULL`](Self::FULL), or the number of the mixed tile.
+    pub slot: Vec<i32>,
+    /// The cells of the mixed tiles, `[mixed][block_q][block_kv.div_ceil(32)]`: bit `k % 32` of word `k / 32`. Cells beyond the last
+    /// query and key are 0.
+    pub bits: Vec<u32>,
+}
+
+impl Blocks {
+    /// No cell is allowed.
+    pub const EMPTY: i32 = -1;
+    /// Every cell is allowed.
+    pub const FULL: i32 = -2;
+
+    /// Number of mixed tiles.
+    pub fn mixed(&self) -> usize {
+        self.slot.iter().filter(|slot| **slot >= 0).count()
+    }
+}
+
+impl Plan {
+    /// The tiles of pattern `pattern`; sizes of 0 count as 1. A tile that reaches beyond the last query or key is full only where
+    /// `cut_may_be_full` says so (FlexAttention counts the cells beyond as denied).
+    ///
+    /// ```
+    /// use noren_mask::{Blocks, Facts, Shape, atoms::*};
+    /// let plan = causal().bind(&Shape::square(4), &Facts::new())?.plan();
+    /// let blocks = plan.blocks(0, [2, 2], false);
+    /// assert_eq!(blocks.slot, [0, Blocks::EMPTY, Blocks::FULL, 1]);
+    /// assert_eq!(blocks.bits, [0b01, 0b11, 0b01, 0b11]);
+    /// # Ok::<(), noren_mask::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When there is no such pattern.
+    pub fn blocks(&self, pattern: usize, [block_q, block_kv]: [usize; 2], cut_may_be_full: bool) -> Blocks {
+        let (block_q, block_kv) = (block_q.max(1), block_kv.max(1));
+        let rows = self.row_runs(pattern);
+        let (q_len, kv_len) = (self.shape().q_len(), self.shape().kv_len());
+        let shape = [q_len.div_ceil(block_q), kv_len.div_ceil(block_kv)];
+        let mut out = Blocks { shape, slot: Vec::with_capacity(shape[0] * shape[1]), bits: Vec::new() };
+        for block in 0..shape[0] {
+            let lines = block * block_q..q_len.min((block + 1) * block_q);
+            let counts = counts(&rows, lines.clone(), block_kv, shape[1]);
+            let first = out.slot.len();
+            for (key, count) in counts.into_iter().enumerate() {
+                let width = if cut_may_be_full { block_kv.min(kv_len - key * block_kv) } else { block_kv };
+                let height = if cut_may_be_full { lines.len() } else { block_q };
+                out.slot.push(match count {
+                    0 => Blocks::EMPTY,
+                    n if n == (width * height) as u64 => Blocks::FULL,
+                    _ => {
+                        let number = out.bits.len() / (block_q * block_kv.div_ceil(32));
+                        out.bits.resize(out.bits.len() + block_q * block_kv.div_ceil(32), 0);
+                        number as i32
+                    }
+                });
+            }
+            let slots = &out.slot[first..];
+            for row in lines.clone() {
+                fill(&mut out.bits, slots, rows.list(row), row - lines.start, [block_q, block_kv]);
+            }
+        }
+        out
+    }
+}
+
+/// Allowed cells of each tile of some rows.
+fn counts(rows: &Runs, lines: std::ops::Range<usize>, block_kv: usize, tiles: usize) -> Vec<u64> {
+    let mut counts = vec![0u64; tiles];
+    let mut steps = vec![0i64; tiles + 1];
+    for [start, end] in lines.flat_map(|row| rows.list(row)) {
+        let (start, end) = (*start as usize, *end as usize);
+        let (first, last) = (start / block_kv, (end - 1) / block_kv);
+        if first == last {
+            counts[first] += (end - start) as u64;
+            continue;
+        }
+        counts[first] += ((first + 1) * block_kv - start) as u64;
+        counts[last] += (end - last * block_kv) as u64;
+        steps[first + 1] += 1;
+        steps[last] -= 1;
+    }
+    let mut whole = 0;
+    for (count, step) in counts.iter_mut().zip(steps) {
+        whole += step;
+        *count += whole as u64 * block_kv as u64;
+    }
+    counts
+}
+
+/// Sets the bits of one row in the mixed tiles that it crosses.
+fn fill(bits: &mut [u32], slots: &[i32], runs: &[[u32; 2]], line: usize, [block_q, block_kv]: [usize; 2]) {
+    let words = block_kv.div_ceil(32);
+    for [start, end] in runs {
+        let (start, end) = (*start as usize, *end as usize);
+        for tile in start / block_kv..=(end - 1) / block_kv {
+            let Ok(slot) = usize::try_from(slots[tile]) else { continue };
+            let row = &mut bits[(slot * block_q + line) * words..][..words];
+            let origin = tile * block_kv;
+            for key in start.max(origin) - origin..end.min(origin + block_kv) - origin {
+                row[key / 32] |= 1 << (key % 32);
+            }
+        }
+    }
+}

@@ -1,0 +1,166 @@
+"""Attention masking: say any mask, plan it exactly, compute attention with it, hand it to every other system.
+
+>>> import noren as nr
+>>> mask = nr.causal() & nr.sliding(1024) | nr.keys(range(4))
+>>> mask
+causal & sliding(1024) | keys(0..4)
+>>> print(nr.parse("causal & documents([3, 2])").picture(5))  # doctest: +ELLIPSIS
+causal & documents([3, 2])
+...
+
+`noren.torch`, `noren.hf` and `noren.onnx` are for PyTorch, transformers and ONNX; they are imported by name, so that
+`import noren` needs nothing but itself.
+"""
+
+import os as _os
+from typing import TYPE_CHECKING, Any as _Any
+
+from ._attention import attention as attention
+from ._doctor import (
+    Finding as Finding,
+    Recognised as Recognised,
+    Report as Report,
+    check as check,
+    check_classes as check_classes,
+    recognise as recognise,
+)
+from ._flow import (
+    Certificate as Certificate,
+    Cut as Cut,
+    Flow as Flow,
+    Path as Path,
+    Ruling as Ruling,
+    Violation as Violation,
+    flow as flow,
+)
+from ._noren import (
+    Array as Array,
+    BoundMask as BoundMask,
+    Error as Error,
+    ExportError as ExportError,
+    Facts as Facts,
+    Mask as Mask,
+    ParseError as ParseError,
+    Plan as Plan,
+    Score as Score,
+    Shape as Shape,
+    Spec as Spec,
+    __version__ as __version__,
+    after_fork as _after_fork,
+    alibi as alibi,
+    batch as batch,
+    bias as bias,
+    causal as causal,
+    chunk as chunk,
+    clearance as clearance,
+    dense as dense,
+    documents as documents,
+    full as full,
+    global_ as global_,
+    heads as heads,
+    keys as keys,
+    layers as layers,
+    levels as levels,
+    neighborhood as neighborhood,
+    none as none,
+    padding as padding,
+    parse as parse,
+    prefix as prefix,
+    queries as queries,
+    random as random,
+    random_blocks as random_blocks,
+    relative as relative,
+    sinks as sinks,
+    sliding as sliding,
+    soft as soft,
+    softcap as softcap,
+    spans as spans,
+    stride as stride,
+    tree as tree,
+    window as window,
+)
+from ._views import Difference as Difference, Explanation as Explanation, Stats as Stats
+
+if hasattr(_os, "register_at_fork"):  # worker threads do not come along into a forked process
+    _os.register_at_fork(after_in_child=_after_fork)
+
+if TYPE_CHECKING:
+    from ._guard import MaskFault as MaskFault, guard as guard
+    from .battery import audit as audit
+    from .formats.blocks import (
+        BsrMask as BsrMask,
+        FlashInferMask as FlashInferMask,
+        SplashMaskInfo as SplashMaskInfo,
+        from_flashinfer as from_flashinfer,
+        from_flashinfer_bsr as from_flashinfer_bsr,
+        from_splash as from_splash,
+        to_flashinfer as to_flashinfer,
+        to_flashinfer_bsr as to_flashinfer_bsr,
+        to_splash as to_splash,
+    )
+    from .formats.dense import (
+        LlamaCppMask as LlamaCppMask,
+        from_additive as from_additive,
+        from_drop as from_drop,
+        from_jax as from_jax,
+        from_keep as from_keep,
+        from_keras as from_keras,
+        from_llama_cpp as from_llama_cpp,
+        from_onnx as from_onnx,
+        to_additive as to_additive,
+        to_drop as to_drop,
+        to_jax as to_jax,
+        to_keep as to_keep,
+        to_keras as to_keras,
+        to_llama_cpp as to_llama_cpp,
+        to_onnx as to_onnx,
+    )
+    from .formats.flex import (
+        from_flex as from_flex,
+        to_flex as to_flex,
+    )
+    from .formats.intervals import (
+        FlashMask as FlashMask,
+        MagiSlices as MagiSlices,
+        from_cudnn as from_cudnn,
+        from_flashmask as from_flashmask,
+        from_magi as from_magi,
+        to_cudnn as to_cudnn,
+        to_flashmask as to_flashmask,
+        to_magi as to_magi,
+    )
+    from .formats.scores import (
+        to_score_mod as to_score_mod,
+    )
+    from .formats.varlen import (
+        Varlen as Varlen,
+        XformersBias as XformersBias,
+        from_varlen as from_varlen,
+        from_xformers as from_xformers,
+        to_varlen as to_varlen,
+        to_xformers as to_xformers,
+    )
+
+_FORMATS = {
+    "blocks": """BsrMask FlashInferMask SplashMaskInfo from_flashinfer from_flashinfer_bsr from_splash to_flashinfer to_flashinfer_bsr to_splash""",
+    "dense": """LlamaCppMask from_additive from_drop from_jax from_keep from_keras from_llama_cpp from_onnx to_additive to_drop to_jax to_keep to_keras to_llama_cpp to_onnx""",
+    "flex": """from_flex to_flex""",
+    "intervals": """FlashMask MagiSlices from_cudnn from_flashmask from_magi to_cudnn to_flashmask to_magi""",
+    "scores": """to_score_mod""",
+    "varlen": """Varlen XformersBias from_varlen from_xformers to_varlen to_xformers""",
+}
+_WHERE = {name: f"formats.{module}" for module, names in _FORMATS.items() for name in names.split()}
+_WHERE |= {"audit": "battery", "guard": "_guard", "MaskFault": "_guard"}
+
+
+def __getattr__(name: str) -> _Any:
+    """The formats of other systems, the tests of models, and what they need, are imported when they are first used."""
+    if name in _WHERE:
+        from importlib import import_module
+
+        return getattr(import_module(f"noren.{_WHERE[name]}"), name)
+    raise AttributeError(f"module 'noren' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_WHERE])

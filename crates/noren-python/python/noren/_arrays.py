@@ -1,0 +1,115 @@
+"""Arrays of any library: lent to the kernels without a copy, and made anew of the same kind.
+
+A library is a small object with the same five functions; PyTorch and others are looked up only when an array of theirs
+is given.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+Array = Any
+"""A NumPy array, a tensor, anything with `__dlpack__`."""
+
+
+class NumPy:
+    """NumPy arrays; `ml_dtypes.bfloat16` is lent as its bits, because NumPy exports no type of other packages."""
+
+    def lend(self, array: Array) -> Any:
+        import numpy as np
+
+        if array.dtype.name == "bfloat16":
+            return array.view(np.uint16)
+        if array.dtype == np.uint16 or array.dtype == object:
+            raise TypeError(f"the array holds {array.dtype}: give float32, float16 or bfloat16")
+        if not array.dtype.isnative:
+            raise TypeError("the array holds numbers of another byte order: array.astype(array.dtype.newbyteorder('='))")
+        return array
+
+    def empty(self, shape: tuple[int, ...], like: Array) -> Array:
+        import numpy as np
+
+        return np.empty(shape, like.dtype)
+
+    def zeros(self, shape: tuple[int, ...]) -> Array:
+        import numpy as np
+
+        return np.zeros(shape, np.float32)
+
+    def floats(self, array: Array) -> Array:
+        """The same as contiguous-by-row `float32`."""
+        import numpy as np
+
+        return np.asarray(array, np.float32)
+
+    def finish(self, array: Array, like: Array) -> Array:
+        return array
+
+
+class Torch:
+    """PyTorch tensors on the CPU."""
+
+    def lend(self, array: Array) -> Any:
+        import torch
+
+        if array.requires_grad and torch.is_grad_enabled():
+            raise ValueError(
+                "the tensor requires a gradient, which nr.attention does not record: use noren.torch.attention, "
+                "tensor.detach() or torch.no_grad()"
+            )
+        return array.detach()
+
+    def empty(self, shape: tuple[int, ...], like: Array) -> Array:
+        import torch
+
+        return torch.empty(shape, dtype=like.dtype)
+
+    def zeros(self, shape: tuple[int, ...]) -> Array:
+        import torch
+
+        return torch.zeros(shape, dtype=torch.float32)
+
+    def floats(self, array: Array) -> Array:
+        import torch
+
+        return self.lend(array if isinstance(array, torch.Tensor) else torch.as_tensor(array)).to(torch.float32)
+
+    def finish(self, array: Array, like: Array) -> Array:
+        return array
+
+
+class Others(NumPy):
+    """Whatever exports DLPack: results are made by NumPy and taken over by the library of the inputs."""
+
+    def lend(self, array: Array) -> Any:
+        return array
+
+    def empty(self, shape: tuple[int, ...], like: Array) -> Array:
+        import numpy as np
+
+        name = str(like.dtype).rsplit(".", 1)[-1]
+        if name not in ("float32", "float16"):
+            raise TypeError(f"the array holds {name}: give float32 or float16")
+        return np.empty(shape, name)
+
+    def finish(self, array: Array, like: Array) -> Array:
+        namespace = like.__array_namespace__() if hasattr(like, "__array_namespace__") else None
+        module = namespace or sys.modules.get(type(like).__module__.split(".")[0])
+        if module is None or not hasattr(module, "from_dlpack"):
+            return array
+        return module.from_dlpack(array)
+
+
+_NUMPY, _TORCH, _OTHERS = NumPy(), Torch(), Others()
+
+
+def library(array: Array) -> NumPy | Torch | Others:
+    """Whose array it is."""
+    root = type(array).__module__.split(".", 1)[0]
+    if root == "numpy":
+        return _NUMPY
+    torch = sys.modules.get("torch")
+    if root == "torch" or (torch is not None and isinstance(array, torch.Tensor)):
+        return _TORCH
+    return _OTHERS

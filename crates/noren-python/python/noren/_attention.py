@@ -1,0 +1,203 @@
+"""`noren.attention`: masked attention over arrays of any library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from . import _noren
+from ._arrays import Array, NumPy, Others, Torch, library
+from ._noren import Error, Facts, Mask, Modifiers, Plan, Shape, Spec
+
+Masking = Mask | Spec | Plan | str
+"""What may be given as a mask: a mask, its text, a mask with scores, or a plan."""
+
+
+def attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Masking,
+    *,
+    scale: float | None = None,
+    softcap: float | None = None,
+    bias: Array | Sequence[Array] | None = None,
+    relative: Array | None = None,
+    alibi: Sequence[float] | None = None,
+    soft: Array | None = None,
+    sinks: Array | None = None,
+    dropout: float = 0.0,
+    seed: int = 0,
+    facts: Facts | Mapping[str, Any] | None = None,
+    query_offset: int | Sequence[int] | None = None,
+    arrays: Mapping[str, Array] | None = None,
+    return_lse: bool = False,
+    return_weights: bool = False,
+    threads: int | None = None,
+    level: str | None = None,
+) -> Any:
+    """Masked attention, `softmax(scale * q k^T + ..., over the keys that the mask allows) v`.
+
+    `q` is `[batch, heads, q_len, head_dim]`, `k` and `v` are `[batch, kv_heads, kv_len, head_dim or v_dim]`, of NumPy,
+    PyTorch on the CPU or anything else with `__dlpack__`; `float32`, `bfloat16` or `float16`, any strides, read in place.
+    Leading dimensions may be left out. The result is of the same kind and type: the output, and after it, where asked
+    for, the log-sum-exps (`return_lse`) and the probabilities (`return_weights`, all of them: for small inputs).
+
+    `mask` is a mask, its text, a mask with scores (`arrays` holds what they name) or a plan. Where there are not as many
+    queries as keys, a mask needs `query_offset`, the position of the first query; `facts` are what `Mask.bind` takes.
+    Everything after it is as in PyTorch and FlexAttention: scores are scaled (1 / sqrt(head_dim) unless given), capped,
+    biased (`bias`, broadcast; `relative`, a table by distance; `alibi`, slopes by head), weighted (`soft`), masked and
+    normalised (`sinks`: a logit by head). A query that may read nothing gets 0 and a log-sum-exp of -inf.
+
+    Raises `noren.Error` (a ValueError) and TypeError with what was given, what was expected and how to mend it. Arrays must
+    not change during the call, which does not hold the interpreter's lock; Ctrl-C ends a long one.
+    """
+    lib = library(q)
+    for array in (q, k, v):
+        if not hasattr(array, "__dlpack__"):
+            raise TypeError(
+                f"`{type(array).__name__}` is no array: give a NumPy array, a PyTorch tensor on the CPU or anything else "
+                "with __dlpack__"
+            )
+    plan, spec = plan_of(mask, q, k, facts, query_offset)
+    out = lib.empty((*q.shape[:-1], v.shape[-1]), q)
+    modifiers = modifiers_of(
+        lib, scale=scale, softcap=softcap, bias=bias, relative=relative, alibi=alibi, soft=soft, sinks=sinks,
+        dropout=dropout, seed=seed, spec=spec, arrays=arrays, threads=threads, level=level,
+    )  # fmt: skip
+    lent = lib.lend(q), lib.lend(k), lib.lend(v)
+    lse = lib.zeros(q.shape[:-1]) if return_lse else None
+    _noren.forward(*lent, plan, modifiers, lib.lend(out), lse)
+    results = [lib.finish(out, q)]
+    if return_lse:
+        results.append(lib.finish(lse, q))
+    if return_weights:
+        weights = lib.zeros((*q.shape[:-1], k.shape[-2]))
+        _noren.weights(*lent, plan, modifiers, weights)
+        results.append(lib.finish(weights, q))
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def plan_of(
+    mask: Masking,
+    q: Array,
+    k: Array,
+    facts: Facts | Mapping[str, Any] | None = None,
+    query_offset: int | Sequence[int] | None = None,
+) -> tuple[Plan, Spec | None]:
+    """The plan for these arrays, and the scores that the mask came with."""
+    if isinstance(mask, Plan):
+        if facts is not None or query_offset is not None:
+            raise Error("a plan has its facts and offsets already: leave out facts= and query_offset=, or give the mask")
+        return mask, None
+    if isinstance(mask, str):
+        mask = _parsed(mask)
+    spec = None
+    if isinstance(mask, Spec):
+        spec, mask = mask, mask.mask
+    if not isinstance(mask, Mask):
+        raise TypeError(
+            f"{type(mask).__name__} is no mask: give a Mask, its text, or a Plan; a dense array is a mask by "
+            'nr.dense("name") with facts={"arrays": {"name": nr.Array.keep(array)}}'
+        )
+    shape = shape_of(q, k, tuple(query_offset) if isinstance(query_offset, Sequence) else query_offset)
+    return (_planned(mask, shape) if facts is None else mask.plan(shape, facts)), spec
+
+
+def shape_of(q: Array, k: Array, query_offset: int | tuple[int, ...] | None = None) -> Shape:
+    """The shape that the arrays have."""
+    sizes = []
+    for name, array in (("q", q), ("k", k)):
+        dims = tuple(getattr(array, "shape", ()))
+        if not 2 <= len(dims) <= 4:
+            raise TypeError(f"{name} has shape {dims}: give [batch, heads, length, head_dim]; leading ones may be left out")
+        sizes.append((1,) * (4 - len(dims)) + dims)
+    (batch, heads, q_len, _), (_, kv_heads, kv_len, _) = sizes
+    return _shape(q_len, kv_len, query_offset, batch, heads, kv_heads)
+
+
+@lru_cache(maxsize=256)
+def _shape(q_len: int, kv_len: int, offset: Any, batch: int, heads: int, kv_heads: int) -> Shape:
+    return Shape(q_len, kv_len, query_offset=offset, batch=batch, heads=heads, kv_heads=kv_heads)
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: str) -> Mask | Spec:
+    found: Mask | Spec = _noren.parse(text)
+    return found
+
+
+@lru_cache(maxsize=64)
+def _planned(mask: Mask, shape: Shape) -> Plan:
+    return mask.plan(shape)
+
+
+@lru_cache(maxsize=256)
+def _simple(scale: float | None, softcap: float | None) -> Modifiers:
+    return Modifiers(scale=scale, softcap=softcap)
+
+
+def modifiers_of(
+    lib: NumPy | Torch | Others,
+    *,
+    scale: float | None = None,
+    softcap: float | None = None,
+    bias: Array | Sequence[Array] | None = None,
+    relative: Array | None = None,
+    soft: Array | None = None,
+    sinks: Array | None = None,
+    arrays: Mapping[str, Array] | None = None,
+    **rest: Any,
+) -> Modifiers:
+    """What is done to the scores, with arrays lent as `float32`."""
+    plain = {"dropout": 0.0, "seed": 0}
+    rest = {name: value for name, value in rest.items() if value is not None and plain.get(name) != value}
+    given = (bias, relative, soft, sinks, arrays)
+    if not rest and all(array is None for array in given):
+        return _simple(scale, softcap)
+    if bias is None:
+        biases: list[Array] = []
+    else:
+        biases = list(bias) if isinstance(bias, (list, tuple)) else [bias]
+    def lend(array: Array | None) -> Array | None:
+        return None if array is None else lib.floats(array)
+
+    return Modifiers(
+        scale=scale,
+        softcap=softcap,
+        bias=[lib.floats(array) for array in biases],
+        relative=_table(lend(relative)),
+        soft=lend(soft),
+        sinks=_contiguous(lend(sinks)),
+        arrays={name: _named(spec_score(rest.get("spec"), name), lend(array)) for name, array in (arrays or {}).items()},
+        **rest,
+    )
+
+
+def spec_score(spec: Spec | None, name: str) -> str:
+    """The kind of the score that names an array."""
+    for score in spec.scores if spec is not None else ():
+        kind, _, argument = str(score).partition("(")
+        if (argument.rstrip(")") or kind) == name:
+            return kind
+    return ""
+
+
+def _named(kind: str, array: Array) -> Array:
+    if kind == "relative":
+        return _table(array)
+    return _contiguous(array) if kind == "sinks" else array
+
+
+def _table(array: Array | None) -> Array | None:
+    """`[heads, distances]` as `[1, heads, 1, distances]`."""
+    if array is None or len(array.shape) != 2:
+        return array
+    return array.reshape(1, array.shape[0], 1, array.shape[1])
+
+
+def _contiguous(array: Array | None) -> Array | None:
+    if array is None:
+        return None
+    return array.contiguous() if hasattr(array, "contiguous") else array.reshape(-1).copy()

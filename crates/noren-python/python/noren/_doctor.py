@@ -1,0 +1,250 @@
+"""`noren.check` and `noren.recognise`: arrays that somebody else made, diagnosed and said as expressions."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from . import _noren
+from ._arrays import Array, library
+from ._noren import BoundMask, Error, Facts, Mask, Plan, Shape
+
+Cell = tuple[int, int, int, int]
+"""Batch row, head, query row, key."""
+Convention = Literal["keep", "drop", "additive"]
+"""What an array's values mean: true may attend, true is ignored, 0 and -inf are added to scores."""
+
+_DECLARED = (
+    "special", "all_special", "prefix", "past", "query_offset", "cache_len", "cached_len", "written", "kv_written",
+    "cache_written", "valid_kv_len", "kv_valid_len", "redact", "hidden_keys", "layer_kind", "layer_types", "kinds", "lengths",
+    "seq_lens", "seqlens", "real_lengths", "prompt", "pad", "eos", "bos", "cls",
+)  # fmt: skip
+"""Beginnings of names whose lists are declarations; lists of other names are arrays beside the mask."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong with a mask, or worth knowing."""
+
+    cls: str
+    """The class in `noren.check_classes()`."""
+    certainty: Literal["possible", "likely", "certain"]
+    severity: Literal["note", "warning", "error"]
+    says: str
+    """A sentence for a tired engineer."""
+    wrong_cells: int
+    """Number of wrong cells in rows of real queries."""
+    first_cells: tuple[Cell, ...]
+    repair: str | None
+    """What repairs it, as a mask of noren, where there is one."""
+    cause: str
+    """The line of code that usually causes it."""
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Report:
+    """What `noren.check` found; printing it says it all."""
+
+    description: str
+    """What the mask is, in words."""
+    expression: str | None
+    """The smallest expression found for the cells, exact or with exceptions."""
+    findings: tuple[Finding, ...]
+    """What is wrong, the worst first; notes last."""
+    classes: tuple[str, ...]
+    """The classes of what is wrong, the likeliest first, no class twice."""
+    unknown: tuple[str, ...]
+    """What could not be decided, and what to declare so that it can."""
+    given: Array | None
+    """The cells as the mask's consumer reads them: booleans, true may attend, `[batch, heads, q_len, kv_len]`."""
+    fixed: Array | None
+    """The repaired cells, likewise; equal to `given` where the mask is right."""
+    intended: str | None
+    """The mask that was meant, as an expression, where it has one."""
+    text: str = field(repr=False)
+
+    @property
+    def sick(self) -> bool:
+        """Whether something is wrong: a warning or an error."""
+        return any(finding.severity != "note" for finding in self.findings)
+
+    def __repr__(self) -> str:
+        return self.text.rstrip()
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Recognised:
+    """What `noren.recognise` found."""
+
+    mask: Mask
+    """The expression; exact unless there are exceptions."""
+    shape: Shape
+    """What the expression speaks of: with fewer queries than keys, the queries are the last of them."""
+    exceptions: tuple[Cell, ...]
+    """The cells in which the array is the other way round, where they are few."""
+    wrong: int
+    """Number of such cells."""
+    expression: str
+    """The expression in words, with what it leaves out."""
+    _cells: Array | None = field(default=None, repr=False)
+
+    @property
+    def exact(self) -> bool:
+        return self.wrong == 0
+
+    def bind(self) -> BoundMask:
+        """Exactly the array's cells: the expression, or where it has exceptions the cells themselves."""
+        if self._cells is None:
+            return self.mask.bind(self.shape)
+        return _noren.dense("array").bind(self.shape, Facts(arrays={"array": _noren.Array.keep(self._cells)}))
+
+    def plan(self) -> Plan:
+        """The plan of `bind()`."""
+        return self.bind().plan()
+
+    def __repr__(self) -> str:
+        return f"<{self.expression} on {self.shape}>"
+
+
+def check(
+    mask: Array | None = None,
+    *,
+    meant: BoundMask | Mask | str | None = None,
+    facts: Facts | Mapping[str, Any] | None = None,
+    **context: Any,
+) -> Report:
+    """Says what a mask is, what is wrong with it, and repairs it.
+
+    `mask` is the array as it is stored, of NumPy, PyTorch or anything else with `__dlpack__`. What is known about it is
+    declared by name: `api="sdpa"`, `convention="keep"` (or `"drop"`, `"additive"`), `kind="causal"` (`"sliding"`,
+    `"causal_packed"`, `"prefix_lm"`, ...), `window=`, `past_len=`, `pad_token_id=`, `padding_side=`, `compute_dtype=`, ...
+    Arrays given by name stand beside the mask: `input_ids`, `position_ids`, `segment_ids`, `labels`, `hidden`, ...
+    What is not declared is not guessed where it matters: `Report.unknown` says what would help. Without a mask only the
+    arrays beside it are looked at.
+
+    `meant`, the mask that was meant (with `facts`, or bound), leaves nothing to guess. A length x length mask and its mask
+    as text are enough: `nr.check(array, meant="causal & sliding(4)", convention="keep")`.
+
+    >>> import numpy as np, noren as nr
+    >>> nr.check(np.tril(np.ones((4, 4), bool), 1), api="sdpa", convention="keep", kind="causal").classes
+    ('causal_leak',)
+    """
+    import numpy as np
+
+    declared: dict[str, Any] = {}
+    beside: dict[str, Any] = {}
+    for name, value in context.items():
+        if value is None:
+            continue
+        if hasattr(value, "__dlpack__") and getattr(value, "shape", None) != ():
+            beside[name] = _lent(value)
+        elif isinstance(value, (list, tuple)) and not name.lower().startswith(_DECLARED):
+            beside[name] = np.asarray(value)
+        else:
+            declared[name] = _plain(value)
+    fields, classes, text, given, fixed = _noren.check(
+        None if mask is None else _lent(mask), beside, json.dumps(declared), _bound(meant, facts, mask)
+    )
+    found = json.loads(fields)
+    findings = tuple(
+        Finding(cls=f.pop("class"), first_cells=tuple(map(_cell, f.pop("first_cells"))), **f) for f in found.pop("findings")
+    )
+    return Report(
+        findings=findings,
+        classes=tuple(classes),
+        unknown=tuple(found.pop("unknown")),
+        given=_array(given, mask),
+        fixed=_array(fixed, mask),
+        text=text,
+        **found,
+    )
+
+
+def check_classes() -> dict[str, tuple[str, str]]:
+    """Every class of mistakes that `check` knows: what it is, and what usually causes it."""
+    return {name: (says, cause) for name, says, cause in _noren.classes()}
+
+
+def recognise(array: Array, convention: Convention | None = None) -> Recognised:
+    """The smallest expression that says the cells of a dense mask, `[q_len, kv_len]` or `[batch, heads, q_len, kv_len]`.
+
+    `convention` says what booleans mean: `"keep"` (true may attend) or `"drop"` (true is ignored); floats are `"additive"`.
+    Where no expression is exact, the nearest comes with its exceptions.
+
+    >>> import numpy as np, noren as nr
+    >>> nr.recognise(np.tri(6, dtype=bool) & ~np.tri(6, k=-3, dtype=bool), "keep").mask
+    sliding(3)
+    """
+    lent = _lent(array)
+    if convention is None:
+        if "float" not in str(array.dtype):
+            raise TypeError(
+                f"an array of {array.dtype} does not say what its values mean: give convention=\"keep\" (true may attend) or "
+                '"drop" (true is ignored)'
+            )
+        convention = "additive"
+    mask, shape, exceptions, wrong, words, cells = _noren.recognise(lent, convention)
+    kept = None if wrong == 0 else _array(cells, None)
+    return Recognised(mask, shape, tuple(map(_cell, exceptions)), wrong, words, kept)
+
+
+def _cell(given: list[int]) -> Cell:
+    batch, head, q, k = given
+    return batch, head, q, k
+
+
+def _lent(array: Array) -> Any:
+    import numpy as np
+
+    if isinstance(array, (list, tuple)):
+        array = np.asarray(array)
+    if isinstance(array, np.ndarray):
+        if array.dtype.name == "bfloat16":
+            return array.astype(np.float32)
+        if array.dtype == object:
+            raise TypeError("the array holds Python objects: give booleans, integers or floats")
+        return array if array.dtype.isnative and array.flags.writeable else np.array(array, array.dtype.newbyteorder("="))
+    return array.detach() if hasattr(array, "detach") else array
+
+
+def _array(cells: tuple[list[int], bytearray] | None, like: Array | None) -> Array | None:
+    """Booleans of the same library."""
+    if cells is None:
+        return None
+    import numpy as np
+
+    dims, data = cells
+    array = np.frombuffer(data, np.bool_).reshape(dims)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(like, torch.Tensor):
+        return torch.from_numpy(array)
+    return array if like is None else library(like).finish(array, like)
+
+
+def _bound(
+    meant: BoundMask | Mask | str | None, facts: Facts | Mapping[str, Any] | None, mask: Array | None
+) -> BoundMask | None:
+    if meant is None or isinstance(meant, BoundMask):
+        return meant
+    dims = tuple(getattr(mask, "shape", ()))
+    if len(dims) not in (2, 4) or dims[-1] != dims[-2]:
+        raise Error(
+            f"the mask that was meant cannot be bound to an array of shape {dims}: where the queries stand is not known; give "
+            "meant=mask.bind(Shape(q_len, kv_len, query_offset=...))"
+        )
+    batch, heads = dims[:2] if len(dims) == 4 else (1, 1)
+    return Mask(meant).bind(Shape.square(dims[-1], batch=batch, heads=heads), facts)
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can hold of a declaration."""
+    if isinstance(value, (str, bool, int, float, Mapping)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, (range, set, frozenset)):
+        return sorted(value)
+    return value.item() if hasattr(value, "item") else str(value)

@@ -1,0 +1,45 @@
+"""Facts given in Python: lists, ranges, NumPy arrays, tensors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ._noren import Array
+
+
+def read(facts: Mapping[str, Any]) -> tuple[str, dict[str, Array]]:
+    """The JSON form of facts, and the arrays that go beside it."""
+    if not isinstance(facts, Mapping):
+        raise TypeError(f"{facts!r} is no facts: give Facts(lengths=...), a dict of facts, or None")
+    arrays: dict[str, Array] = {}
+    rest: dict[str, Any] = {}
+    for name, array in (facts.get("arrays") or {}).items():
+        if isinstance(array, Array):
+            arrays[name] = array
+        elif isinstance(array, Mapping):
+            rest[name] = array
+        else:
+            raise TypeError(
+                f"arrays[{name!r}] does not say what its cells mean: give Array.keep(...) (true = may attend), "
+                "Array.drop(...) (true = ignored) or Array.additive(...) (0 and -inf)"
+            )
+    plain = {key: value for key, value in facts.items() if value is not None and key != "arrays"}
+    if rest:
+        plain["arrays"] = rest
+    try:
+        return json.dumps(plain, default=_plain, allow_nan=False), arrays
+    except ValueError as error:
+        raise ValueError("facts hold a NaN or an infinity: lengths, levels and positions are whole numbers") from error
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can hold of `value`."""
+    if isinstance(value, range) and value.step == 1:
+        return f"{value.start}..{value.stop}"
+    if isinstance(value, (range, set, frozenset)):
+        return sorted(value)
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"a fact is {value!r}: give numbers, lists, ranges or arrays")

@@ -1,0 +1,351 @@
+"""`noren.guard`: looks at the masks of a model while it trains or generates, for a few steps, and says what is wrong."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import warnings
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+from torch.overrides import TorchFunctionMode
+
+from ._doctor import Report, check
+from ._noren import Error, Facts, Mask, Shape, causal, full, padding
+from .battery.intent import Intent, from_config
+
+
+
+class MaskFault(Error):  # type: ignore[misc]
+    """A mask that the doctor calls sick; `report` is what it found, `place` the module, `step` counts from 1."""
+
+    def __init__(self, place: str, step: int, report: Report) -> None:
+        super().__init__(f"step {step}, {place}:\n{report}")
+        self.place, self.step, self.report = place, step, report
+
+
+@dataclass
+class Seen:
+    """A mask that went by."""
+
+    step: int
+    place: str
+    shape: tuple[int, ...]
+    report: Report
+
+
+@dataclass
+class Batch:
+    """What the model was called with in this step."""
+
+    given: dict[str, Any]
+
+    def tensor(self, *names: str) -> Tensor | None:
+        found = (self.given.get(name) for name in names)
+        return next((value.detach() for value in found if isinstance(value, Tensor)), None)
+
+    @property
+    def past(self) -> int:
+        """Tokens in the cache."""
+        cache: Any = self.given.get("past_key_values")
+        return int(cache.get_seq_length()) if hasattr(cache, "get_seq_length") else 0
+
+
+@dataclass
+class Guard:
+    """A context manager; made by `noren.guard`."""
+
+    model: nn.Module
+    intent: Intent | None
+    steps: int
+    raises: bool
+    declared: dict[str, Any]
+    step: int = 0
+    """Forward passes seen."""
+    seen: list[Seen] = field(default_factory=list)
+    """Every distinct mask of every step, with its report."""
+
+    _hooks: ExitStack = field(default_factory=ExitStack, repr=False)
+    _watching: ExitStack | None = field(default=None, repr=False)
+    _inside: list[tuple[str, nn.Module, dict[str, Any]]] = field(default_factory=list, repr=False)
+    _batch: Batch = field(default_factory=lambda: Batch({}), repr=False)
+    _looked_at: dict[tuple[Any, ...], Tensor | None] = field(default_factory=dict, repr=False)
+
+    @property
+    def findings(self) -> list[Seen]:
+        """The masks that are sick."""
+        return [seen for seen in self.seen if seen.report.sick]
+
+    def __enter__(self) -> Guard:
+        add = self._hooks.callback
+        add(self.model.register_forward_pre_hook(self._begin, with_kwargs=True, prepend=True).remove)
+        add(self.model.register_forward_hook(self._end, always_call=True).remove)
+        for name, module in self.model.named_modules():
+            if "Attention" in type(module).__name__ and module is not self.model:
+                add(module.register_forward_pre_hook(self._enter(name), with_kwargs=True).remove)
+                add(module.register_forward_hook(self._leave, always_call=True).remove)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self._disarm()
+
+    def _disarm(self) -> None:
+        self._end()
+        self._hooks.close()
+
+    # --- a step ---------------------------------------------------------------------------------------------------
+
+    def _begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self.step >= self.steps:
+            self._disarm()
+            return
+        self.step += 1
+        self._batch = Batch(dict(inspect.signature(module.forward).bind_partial(*args, **kwargs).arguments))
+        self._looked_at.clear()
+        self._check_batch()
+        self._watching = ExitStack()
+        self._watching.enter_context(_Calls(self._on_call))
+
+    def _end(self, *_: Any) -> None:
+        if self._watching is not None:
+            self._watching.close()
+            self._watching = None
+            self._inside.clear()
+
+    def _enter(self, name: str) -> Callable[..., None]:
+        def enter(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            if self._watching is None:
+                return
+            self._inside.append((name, module, kwargs))
+            if isinstance(module, nn.MultiheadAttention):
+                given = inspect.signature(module.forward).bind_partial(*args, **kwargs).arguments
+                self._on_multihead(module, given)
+            elif isinstance(mask := kwargs.get("attention_mask"), Tensor) and mask.dim() == 4:
+                hidden = _hidden(args, kwargs)
+                self._look(mask, mask.shape[-2], mask.shape[-1], mask.dtype if hidden is None else hidden.dtype)
+            elif self._eager and "attention_mask" in kwargs and mask is None and (hidden := _hidden(args, kwargs)) is not None:
+                if not self._stream(name, module, kwargs)[1] and not self._batch.past:
+                    length = hidden.shape[1]
+                    every = torch.ones(1, 1, length, length, dtype=torch.bool)
+                    self._look(every, length, length, hidden.dtype, key=("none", length))
+
+        return enter
+
+    def _leave(self, *_: Any) -> None:
+        if self._inside:
+            self._inside.pop()
+
+    @property
+    def _eager(self) -> bool:
+        """Attention is written out, so that a layer without a mask calls nothing that would show it."""
+        return getattr(getattr(self.model, "config", None), "_attn_implementation", None) == "eager"
+
+    # --- masks ----------------------------------------------------------------------------------------------------
+
+    def _on_call(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool) -> None:
+        """A call of scaled_dot_product_attention."""
+        q_len, kv_len = query.shape[-2], key.shape[-2]
+        if mask is None and q_len == 1:
+            return
+        if mask is None:
+            mask = torch.ones(1, 1, q_len, kv_len, dtype=torch.bool)
+            mask = mask.tril() if is_causal else mask
+            self._look(mask, q_len, kv_len, query.dtype, key=(is_causal, q_len, kv_len))
+        else:
+            self._look(mask, q_len, kv_len, query.dtype)
+
+    def _on_multihead(self, module: nn.MultiheadAttention, given: dict[str, Any]) -> None:
+        """PyTorch's module: true means ignored there, and padding is given apart."""
+        mask, keys = given.get("attn_mask"), given.get("key_padding_mask")
+        query, key = given["query"], given["key"]
+        axis = 1 if module.batch_first else 0
+        if query.dim() != 3 or query.is_nested:
+            return
+        q_len, kv_len = query.shape[axis], key.shape[axis]
+        dtype = query.dtype
+        if mask is not None and mask.is_floating_point():
+            self._look(mask if mask.dim() == 2 else mask.unflatten(0, (-1, module.num_heads)), q_len, kv_len, dtype)
+            return
+        hidden = torch.zeros(1, 1, q_len, kv_len, dtype=torch.bool, device=query.device)
+        if mask is not None:
+            hidden = hidden | (mask if mask.dim() == 2 else mask.unflatten(0, (-1, module.num_heads)))
+        if keys is not None:
+            hidden = hidden | (keys if keys.dtype == torch.bool else keys < -1)[:, None, None, :]
+        self._look(~hidden, q_len, kv_len, dtype, key=(id(mask), id(keys), q_len, kv_len))
+
+    def _look(self, mask: Tensor, q_len: int, kv_len: int, dtype: torch.dtype, key: tuple[Any, ...] | None = None) -> None:
+        """Asks the doctor about a mask, once for each that a step has and each kind of layer."""
+        name, module, kwargs = self._inside[-1] if self._inside else ("the model", self.model, {})
+        stream, cross = self._stream(name, module, kwargs)
+        meant = None if self.intent is None or cross else self._meant(name, stream)
+        key = (key or (id(mask), mask._version), str(meant), stream, cross)
+        if key in self._looked_at:
+            return
+        self._looked_at[key] = mask  # kept, so that nothing else gets its id while the step lasts
+        past = 0 if cross or stream == "source" else self._batch.past
+        if past and kv_len != past + q_len:
+            return  # slots of a ring or of a cache made in advance: where keys stand is not known from here
+        context = self._context(stream, cross, dtype, past) | self._said(meant)
+        if "meant" in context:
+            context["meant"] = self._bound(context["meant"], mask, q_len, kv_len, past, context)
+        self._judge(name, mask, check(mask.detach().cpu(), **(context | self.declared)))
+
+    def _stream(self, name: str, module: nn.Module, kwargs: dict[str, Any]) -> tuple[str, bool]:
+        """Whose tokens the queries are, and whether the keys are the encoder's."""
+        cross = bool(getattr(module, "is_cross_attention", False)) or any(
+            kwargs.get(given) is not None for given in ("encoder_hidden_states", "key_value_states")
+        )
+        encoder = self.intent is not None and self.intent.source is not None and "encoder" in name.split(".")
+        return ("source" if encoder else "main"), cross or name.endswith("multihead_attn")
+
+    def _meant(self, name: str, stream: str) -> Mask:
+        assert self.intent is not None
+        masks = self.intent.masks(stream)
+        number = re.search(r"\.(\d+)\.", f".{name}.")
+        layer = int(number.group(1)) if number else 0
+        return masks[layer if layer < len(masks) else 0].at_layer(layer)
+
+    def _said(self, meant: Mask | None) -> dict[str, Any]:
+        """A mask in the doctor's words, where it has some, for it then knows which mistakes are usual."""
+        packed = "_packed" if self.intent is not None and self.intent.documents else ""
+        if meant is None:
+            return {}
+        if meant == causal():
+            return {"kind": "causal" + packed}
+        if meant == full():
+            return {"kind": "bidirectional" + packed}
+        if window := re.fullmatch(r"sliding\((\d+)\)", str(meant)):
+            return {"kind": "sliding" + packed, "window": int(window.group(1))}
+        return {"meant": meant}
+
+    def _bound(self, meant: Mask, mask: Tensor, q_len: int, kv_len: int, past: int, context: dict[str, Any]) -> Any:
+        batch, heads = (mask.shape[0], mask.shape[1]) if mask.dim() == 4 else (1, 1)
+        shape = Shape(q_len, kv_len, query_offset=past, batch=batch, heads=heads)
+        real = context.get("attention_mask")
+        if real is None or bool(real.all()) or batch != len(real):
+            return meant.bind(shape)
+        return (meant & padding()).bind(shape, Facts(real_keys=[row.nonzero().flatten().tolist() for row in real]))
+
+    def _context(self, stream: str, cross: bool, dtype: torch.dtype, past: int) -> dict[str, Any]:
+        """What the batch says of the keys of a mask."""
+        batch = self._batch
+        encoder_decoder = self.intent is not None and self.intent.source is not None
+        of_source = stream == "source" or cross or not encoder_decoder
+        ids = batch.tensor("input_ids", "src", "tokens") if of_source else batch.tensor("decoder_input_ids", "tgt")
+        real = batch.tensor("attention_mask" if of_source else "decoder_attention_mask")
+        context: dict[str, Any] = {"api": "sdpa", "compute_dtype": str(dtype).removeprefix("torch.")}
+        context |= {"kind": "cross", "role": "cross"} if cross else {}
+        if not past and ids is not None and ids.dim() == 2 and not ids.is_floating_point():
+            context["input_ids"] = ids.cpu()
+        if real is not None and real.dim() == 2:
+            context["attention_mask"] = real.long().cpu()
+        if past:
+            context["past_len"] = past
+        if not cross and not past and (segments := batch.tensor("segment_ids", "document_ids", "seq_idx")) is not None:
+            context["segment_ids"] = segments.cpu()
+        return context
+
+    def _check_batch(self) -> None:
+        """Ids, positions and labels, which no mask shows."""
+        batch, config = self._batch, getattr(self.model, "config", None)
+        beside = {name: batch.tensor(name) for name in ("input_ids", "attention_mask", "position_ids", "labels")}
+        given = {name: value.cpu() for name, value in beside.items() if value is not None and value.dim() == 2}
+        if "input_ids" not in given or (self.intent is not None and self.intent.source is not None):
+            return
+        if batch.past:
+            self._check_length(given)
+            return
+        context: dict[str, Any] = {"ignore_index": -100}
+        if config is not None:
+            rotary = any("rotary" in type(m).__name__.lower() for m in self.model.modules())
+            context["position_encoding"] = "rope" if rotary else "learned"
+            context |= {"model_shifts_labels": True} if type(self.model).__name__.endswith("ForCausalLM") else {}
+            context |= {"api": "masked_lm"} if type(self.model).__name__.endswith("ForMaskedLM") else {}
+        if given.get("labels") is not None and given["labels"].shape != given["input_ids"].shape:
+            del given["labels"]
+        if len(given) > 1:
+            real = given.pop("attention_mask", None)
+            if real is not None:
+                context |= {"role": "key_padding", "convention": "keep"}
+                real = real.long()
+            self._judge("the batch", given["input_ids"], check(real, **(context | given | self.declared)))
+
+    def _check_length(self, given: dict[str, Tensor]) -> None:
+        """With tokens in the cache, the mask of the batch must reach over them and the new ones."""
+        real, new, past = given.get("attention_mask"), given["input_ids"].shape[1], self._batch.past
+        if real is not None and real.shape[1] != past + new:
+            sizes = {"past_len": past, "q_len": new, "kv_len": past + new}
+            self._judge("the batch", real, check(real.long(), role="key_padding", convention="keep", api="huggingface", **sizes))
+
+    def _judge(self, place: str, mask: Tensor, report: Report) -> None:
+        self.seen.append(Seen(self.step, place, tuple(mask.shape), report))
+        worst = {finding.severity for finding in report.findings}
+        if "error" in worst and self.raises:
+            raise MaskFault(place, self.step, report)
+        if worst & {"error", "warning"}:
+            warnings.warn(f"step {self.step}, {place}:\n{report}", stacklevel=2)
+
+
+def _hidden(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+    """What an attention module is given to work on, `[batch, length, width]`."""
+    hidden = args[0] if args else kwargs.get("hidden_states")
+    return hidden if isinstance(hidden, Tensor) and hidden.dim() == 3 else None
+
+
+class _Calls(TorchFunctionMode):
+    """Sees calls of scaled_dot_product_attention."""
+
+    def __init__(self, see: Callable[[Tensor, Tensor, Tensor, Tensor | None, bool], None]) -> None:
+        super().__init__()
+        self.see = see
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is scaled_dot_product_attention:
+            names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+            given = dict(zip(names, args, strict=False)) | kwargs
+            self.see(given["query"], given["key"], given["value"], given.get("attn_mask"), bool(given.get("is_causal", False)))
+        return func(*args, **kwargs)
+
+
+def guard(
+    model: nn.Module,
+    intent: Any = None,
+    *,
+    steps: int = 3,
+    on_fault: Literal["raise", "warn"] = "raise",
+    **declared: Any,
+) -> Guard:
+    """Checks masks as they go by in the first `steps` forward passes, then takes itself out.
+
+    Every distinct mask that reaches `scaled_dot_product_attention`, an attention module of transformers or
+    `nn.MultiheadAttention` is shown to `noren.check`, with the batch it belongs to; so are positions and labels. Where no
+    mask arrives, what takes its place is: all keys, or a triangle for `is_causal`. An error raises `MaskFault` (or warns), a
+    warning warns.
+
+    `intent` is as in `noren.audit`, and read off transformers models; without one only what needs none is checked. What else
+    is known is declared by name as for `noren.check`: `pad_token_id=0`, `padding_side="left"`, ...
+
+    >>> with nr.guard(model, pad_token_id=0) as watch:  # doctest: +SKIP
+    ...     for batch in loader:
+    ...         model(**batch).loss.backward()
+    """
+    if hasattr(model, "_orig_mod"):
+        raise Error("the model is compiled, and its masks do not go by: guard it before torch.compile")
+    if not isinstance(model, nn.Module):
+        raise Error(f"nr.guard was given {type(model).__name__}: give a torch.nn.Module")
+    if on_fault not in ("raise", "warn"):
+        raise Error(f"on_fault={on_fault!r}: give 'raise' or 'warn'")
+    if intent is not None:
+        meant: Intent | None = Intent.of(intent)
+    else:
+        meant = from_config(model) if hasattr(model, "config") else None
+    return Guard(model, meant, steps, on_fault == "raise", declared)

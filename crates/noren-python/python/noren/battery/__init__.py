@@ -1,0 +1,7 @@
+"""The battery: what a running model lets through, tested by pairs of forward passes. `nr.audit` runs it."""
+
+from .audit import audit as audit
+from .checks import BATTERY as BATTERY, Test as Test
+from .intent import Intent as Intent
+from .report import Check as Check, Report as Report
+from .trial import Outcome as Outcome, Verdict as Verdict

@@ -1,0 +1,287 @@
+"""`nr.audit`: runs the battery on a model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from .._noren import Error, Mask
+from .checks import BATTERY
+from .intent import Intent, from_config
+from .lab import Lab, Maker, Skip, Unclear, poisoned, stacks
+from .layers import against, columns
+from .precision import at_rest
+from .report import Check, Report
+from .subject import Call, Output, Subject, subject_of
+from .trace import first_to_differ
+from .trial import LEAK, Measure, Outcome, Trial, Verdict, judge, measure
+
+
+def audit(
+    model: Any,
+    intent: str | Mask | Sequence[str | Mask] | Intent | None = None,
+    *,
+    module: nn.Module | None = None,
+    vocab: int | Sequence[int] | None = None,
+    width: int | None = None,
+    layers: int | None = None,
+    documents: bool | str | None = None,
+    checks: Iterable[str] | None = None,
+    length: int | None = None,
+    backends: Mapping[str, Callable[..., Any]] | None = None,
+    step: Callable[..., Any] | None = None,
+    exact: Callable[..., Any] | None = None,
+    training: bool = False,
+    seed: int = 0,
+) -> Report:
+    """Tests by forward passes what a model lets through: does a token see the future, padding, its batch mates?
+
+    `model` is a transformers model, a module, or a function of tokens: `[batch, length]` ids below `vocab`, or `[batch, length,
+    width]` floats. Its parameters are known by name: `attention_mask` (1 = real), `key_padding_mask` (true = padding),
+    `position_ids`, `segment_ids`, `past_key_values`. It returns `[batch, length, features]`, `[batch, features]`, or
+    transformers' outputs.
+
+    `intent` says what should hold, as a mask (`"causal"`, `"sliding(8)"`), one for each layer, `"bidirectional"`,
+    `"encoder-decoder"` or an `Intent`; of transformers models it is read off the configuration. `layers` is the depth of a
+    single mask, for windows.
+
+    Each check is two passes in the model's dtype and two in float64, which decide what is a leak and what is rounding: of the
+    module (`module=` where `model` is a function around one), or of `exact`, the same function in float64. Weights are put
+    back to the bit.
+
+    `documents` says that sequences are packed, and how (see `Intent.documents`). `step(tokens, state, **the rest)` returns
+    outputs and the next state, for caches that are not transformers'. `backends` are functions that must agree. `training`
+    looks at the model in training mode, without dropout. `checks` are names of `noren.battery.BATTERY`.
+
+    Raises `noren.Error` if the model cannot be called or its intent is not known. A sick model is no error: see the report.
+    """
+    began = time.perf_counter()
+    if intent is None:
+        if not hasattr(model, "config"):
+            raise Error("what the model should let through is not known: give intent=\"causal\", \"bidirectional\", \"sliding(8)\", ...")
+        meant = from_config(model)
+    else:
+        meant = Intent.of(intent, layers)
+    meant = meant if documents is None else replace(meant, documents=documents)
+    subject = subject_of(model, module, meant.source is not None, step, exact, backends)
+    wanted = list(BATTERY) if checks is None else list(checks)
+    for name in wanted:
+        if name not in BATTERY:
+            raise Error(f"there is no check {name!r}: the battery has {', '.join(BATTERY)}")
+    rng = np.random.default_rng(seed)
+    with at_rest(subject.module, training):
+        lab = _lab(subject, meant, vocab, width, length, rng)
+        found = _Run(lab).all(wanted)
+    dtype = str(subject.dtype).removeprefix("torch.")
+    return Report(subject.name, dtype, str(lab.intent), lab.length, found, time.perf_counter() - began)
+
+
+def _lab(
+    subject: Subject, intent: Intent, vocab: int | Sequence[int] | None, width: int | None, length: int | None, rng: np.random.Generator
+) -> Lab:
+    """What is needed to test a subject; its intent is narrowed to what the model can be asked."""
+    maker, longest = _maker(subject, vocab, width, rng)
+    if subject.hugging_face:
+        intent = _what_positions_allow(subject, intent)
+    lab = Lab(subject, intent, maker, 16 if length is None else length)
+    call = lab.call()
+    first, again = subject.run(call), subject.run(call)
+    for stream in first:
+        if not torch.equal(first[stream].nan_to_num(), again[stream].nan_to_num()):
+            raise Error(f"two equal calls of {subject.name} differ: switch off dropout and other randomness, then audit again")
+    if subject.module is not None:
+        lab.layers = stacks(subject.module, call, intent, subject.run)
+    if length is None:
+        lab.pick_length(longest)
+    elif longest is not None and length + 9 > longest:
+        raise Error(f"length={length} with 9 padding tokens exceeds the model's {longest} positions")
+    return lab
+
+
+def _maker(subject: Subject, vocab: int | Sequence[int] | None, width: int | None, rng: np.random.Generator) -> tuple[Maker, int | None]:
+    """Tokens for a subject, and how many positions it has."""
+    config = getattr(subject.module, "config", None)
+    if vocab is None and width is None:
+        if subject.hugging_face:
+            model: Any = subject.module
+            vocab = int(model.get_input_embeddings().num_embeddings)
+        else:
+            attention = [m for m in subject.module.modules() if isinstance(m, nn.MultiheadAttention)] if subject.module else []
+            embeds = any(isinstance(m, nn.Embedding) for m in subject.module.modules()) if subject.module else False
+            if not attention or embeds:
+                raise Error("what tokens are is not known: give vocab= (ids below it) or width= (floats of so many features)")
+            width = int(attention[0].embed_dim)
+    if vocab is None:
+        return Maker(None, width or 0, (), rng), None
+    special = _special(config)
+    ids = [i for i in (range(vocab) if isinstance(vocab, int) else vocab) if i not in special]
+    if len(ids) < 4:
+        raise Error(f"only {len(ids)} ordinary ids in a vocabulary of {vocab}: the battery needs four")
+    pad = getattr(config, "pad_token_id", None)
+    pads = (pad if isinstance(pad, int) and pad >= 0 else 0, ids[-1])
+    longest = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
+    if getattr(config, "relative_attention_num_buckets", None):
+        longest = None
+    return Maker(ids[:-1], 0, pads, rng), longest
+
+
+def _special(config: Any) -> set[int]:
+    """Ids that stand for something else than text."""
+    found: set[int] = set()
+    for name, value in vars(config).items() if config is not None else ():
+        if name.endswith(("_token_id", "_token_ids", "_token_index")):
+            found |= {v for v in (value if isinstance(value, (list, tuple)) else [value]) if isinstance(v, int)}
+    return found
+
+
+def _what_positions_allow(subject: Subject, intent: Intent) -> Intent:
+    """Models that count positions by the slot cannot be padded on the left; RoBERTa's count them by the padding id."""
+    assert subject.module is not None
+    tables = [(n, m) for n, m in subject.module.named_modules() if n.rpartition(".")[2] in ("position_embeddings", "embed_positions", "wpe")]
+    by_id = any(isinstance(m, nn.Embedding) and m.padding_idx is not None for _, m in tables)
+    if by_id:
+        subject.arguments = replace(subject.arguments, positions=None)
+    if tables and subject.arguments.positions is None and intent.padding == "both":
+        return replace(intent, padding="right")
+    return intent
+
+
+@dataclass
+class _Seen:
+    """A trial with what was measured."""
+
+    trial: Trial
+    own: Measure | None = None
+    double: Measure | None = None
+    error: str | None = None
+    skipped: str | None = None
+    where: str | None = None
+
+
+class _Run:
+    """All trials in the model's dtype, then all in float64, then the verdicts."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab, self.subject = lab, lab.subject
+        self.why_not: str | None = "no float64 rerun: give module= or exact="
+        self.can_double = lab.subject.module is not None or lab.subject.exact is not None
+        self.layers: list[Outcome] = []
+        self._passes: dict[int, tuple[Call, Output]] = {}
+
+    def all(self, wanted: list[str]) -> list[Check]:
+        seen: dict[str, list[_Seen]] = {}
+        skipped: dict[str, Skip | Unclear] = {}
+        for name in wanted:
+            make = BATTERY[name].trials
+            try:
+                seen[name] = [] if make is None else [_Seen(trial) for trial in make(self.lab)]
+            except (Skip, Unclear) as reason:
+                skipped[name] = reason
+        times = dict.fromkeys(wanted, 0.0)
+        self._each(seen, times, double=False)
+        if self.can_double:
+            with self.subject.exactly():
+                self._each(seen, times, double=True)
+                if "layers" in seen:
+                    self._look_at_layers(skipped)
+        checks = []
+        for name in wanted:
+            outcomes = self.layers if name == "layers" else [self._verdict(s) for s in seen.get(name, [])]
+            checks.append(Check.of(name, BATTERY[name], outcomes, skipped.get(name), times[name]))
+        return checks
+
+    def _each(self, seen: dict[str, list[_Seen]], times: dict[str, float], double: bool) -> None:
+        self._passes.clear()
+        for name, found in seen.items():
+            began = time.perf_counter()
+            for one in found:
+                if one.error is None and (double or not one.trial.double_only):
+                    self._one(one, double)
+            times[name] += time.perf_counter() - began
+
+    def _one(self, seen: _Seen, double: bool) -> None:
+        trial = seen.trial
+        try:
+            base, other = self._pass(trial.base, double, True), self._pass(trial.other, double, False)
+        except Skip as reason:
+            seen.skipped = str(reason)
+            return
+        except Exception as error:  # whatever the model raises is a finding about it
+            if double and seen.own is not None:
+                self.why_not = f"no float64 rerun: {_short(error)}"
+            else:
+                seen.error = f"the model raised {_short(error)}"
+            return
+        found = measure(trial, base, other, keep=not trial.moved, floor=LEAK if double else 1e-3)
+        if not double:
+            seen.own = found
+            return
+        seen.double = found
+        module = self.subject.module
+        if found is not None and module is not None and not trial.moved and not found.difference <= LEAK:
+            seen.where = first_to_differ(module, trial, lambda call: self._fresh(call, True))
+
+    def _pass(self, call: Call, double: bool, keep: bool) -> Output:
+        """A pass; those that several trials begin with are kept for a while."""
+        if id(call) in self._passes:
+            return self._passes[id(call)][1]
+        out = self._fresh(call, double)
+        if keep:
+            while len(self._passes) > 2:
+                self._passes.pop(next(iter(self._passes)))
+            self._passes[id(call)] = (call, out)
+        return out
+
+    def _fresh(self, call: Call, double: bool) -> Output:
+        if not call.poison:
+            return self.subject.run(call, double)
+        assert self.subject.module is not None
+        with poisoned(self.subject.module, call, dict(call.poison)) as met:
+            out = self.subject.run(call, double)
+        if not met:
+            raise Skip("keys were not found: neither scaled_dot_product_attention nor a projection called k_proj, key, k, ...")
+        return out
+
+    def _verdict(self, seen: _Seen) -> Outcome:
+        if seen.skipped is not None:
+            return Outcome(seen.trial.what, Verdict.NOT_APPLICABLE, seen.skipped)
+        if seen.error is not None:
+            return Outcome(seen.trial.what, Verdict.INCONCLUSIVE, seen.error)
+        outcome = judge(seen.trial, seen.own, seen.double, self.why_not, self.subject.dtype)
+        outcome.where = seen.where
+        return outcome
+
+    def _look_at_layers(self, skipped: dict[str, Skip | Unclear]) -> None:
+        """Each layer by itself: a token near the beginning and one in the middle."""
+        lab = self.lab
+        if not lab.layers:
+            skipped["layers"] = Skip("no stack of layers was found, or not as many as the intent has masks")
+            return
+        call = lab.call()
+        for stream, given in call.streams().items():
+            layers = [layer for layer in lab.layers if layer.stream == stream]
+            for token in (1, lab.length // 2) if layers else ():
+                try:
+                    found = columns(layers, call, token, lambda c: self.subject.run(c, True))
+                except Exception as error:
+                    self.layers.append(Outcome(f"token {token}", Verdict.INCONCLUSIVE, f"the model raised {_short(error)}"))
+                    continue
+                for column in found:
+                    wrong = against(lab.intent, column, lab.depth(stream) or 1, given.length)
+                    what = f"token {token} of the input of `{column.layer.name}` disturbed"
+                    verdict = Verdict.PASS if wrong is None else Verdict.FAIL
+                    self.layers.append(Outcome(what, verdict, wrong or "reads what is declared", changed=(token,)))
+        if not lab.shows("main", lab.length):
+            said = f"a window that is declared does not show at length {lab.length}: give length= beyond it"
+            self.layers.append(Outcome("windows", Verdict.INCONCLUSIVE, said))
+
+
+def _short(error: Exception) -> str:
+    first = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {first[0][:200] if first else ''}"

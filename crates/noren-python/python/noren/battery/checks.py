@@ -1,0 +1,368 @@
+"""The battery: each check makes pairs of calls, and says what must be equal between them.
+
+A check is a function of the `Lab` that yields trials, or raises `Skip` where it does not apply and `Unclear` where it cannot
+be done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from .lab import PADS, Lab, Skip, Unclear, hidden, padded
+from .subject import Call, Stream
+from .trial import Cells, Trial
+
+Trials = Iterator[Trial]
+
+
+def prefix(lab: Lab) -> Trials:
+    """Changes the end of a sequence; what may not read it must stay."""
+    reach = lab.reach("main")
+    cuts = [cut for cut in (1, lab.length // 2, 64) if cut < lab.length and not reach[:cut, cut:].all()]
+    call = lab.call()
+    found = False
+    for cut in cuts:
+        safe = np.flatnonzero(~reach[:, cut:].any(1))
+        if len(safe):
+            found = True
+            changed = tuple(range(cut, lab.length))
+            other = call.with_tokens(lab.maker.changed(call.main.tokens, changed))
+            broken = "outputs depend on tokens that come after them or are not theirs to read"
+            yield Trial(f"tokens {cut}.. changed", call, other, {"main": Cells.same([0], safe)}, broken, changed=changed)
+    if not found:
+        raise Skip("every output may read every token")
+
+
+def window(lab: Lab) -> Trials:
+    """Changes the beginning; outputs beyond the reach of all windows together must stay."""
+    changed = (0, 1, 2)
+    safe = np.flatnonzero(~lab.reach("main")[:, :3].any(1))
+    safe = safe[safe > 2]
+    if not len(safe):
+        if not lab.shows("main", lab.length):
+            raise Unclear(f"a window that is declared does not show at length {lab.length}: give length= beyond it")
+        known = "" if lab.depth("main") else " (how many there are is not known: say layers=)"
+        raise Skip("through all layers every output reaches the beginning" + known)
+    call = lab.call()
+    other = call.with_tokens(lab.maker.changed(call.main.tokens, changed))
+    broken = "outputs depend on tokens that lie beyond all windows"
+    yield Trial("tokens 0..3 changed", call, other, {"main": Cells.same([0], safe)}, broken, changed=changed)
+
+
+def liveness(lab: Lab) -> Trials:
+    """Changes one token; every output that reads it directly must move."""
+    call = lab.call()
+    direct = lab.direct("main")
+    for token in (0, lab.length // 2, lab.length - 1):
+        rows = np.flatnonzero(direct[:, token])
+        rows = rows[rows != token]
+        if len(rows):
+            other = call.with_tokens(lab.maker.changed(call.main.tokens, (token,)))
+            broken = f"outputs that should read token {token} do not"
+            yield Trial(f"token {token} changed", call, other, {"main": Cells.same([0], rows)}, broken, True, (token,))
+    if call.source is not None:
+        for token in (0, call.source.length - 1):
+            source = replace(call.source, tokens=lab.maker.changed(call.source.tokens, (token,)))
+            cells = {"main": Cells.same([0], range(lab.length)), "source": Cells.same([0], range(call.source.length))}
+            broken = f"outputs that should read encoder token {token} do not"
+            yield Trial(f"encoder token {token} changed", call, replace(call, source=source), cells, broken, True, (token,))
+
+
+def padding_right(lab: Lab) -> Trials:
+    """Appends padding of several ids; outputs of real tokens must stay."""
+    yield from _padding(lab, "right")
+
+
+def padding_left(lab: Lab) -> Trials:
+    """Prepends padding of several ids; outputs of real tokens must stay."""
+    yield from _padding(lab, "left")
+
+
+def _padding(lab: Lab, side: str) -> Trials:
+    lab.sides(side)
+    names = lab.subject.arguments
+    call = lab.call()
+    shift = PADS if side == "left" else 0
+    broken = f"padding on the {side} changes outputs of real tokens"
+    done = False
+    for kind in range(lab.maker.kinds()):
+        if names.masked or (side == "right" and not lab.ahead() and names.source is None):
+            main = padded(call.main, side, lab.maker.padding(kind, 1, PADS))
+            cells = {"main": Cells.shifted([0], range(lab.length), [0], shift)}
+            by_id = kind > 0 and lab.subject.hugging_face  # transformers' pooling may look for the padding id
+            if names.masked and lab.intent.pooled in (side, "both") and not by_id:
+                cells["pooled"] = Cells.same([0], 0)
+            done = True
+            yield Trial(f"{PADS} padding tokens {_name(lab, kind)} on the {side}", call, replace(call, main=main), cells, broken)
+        if call.source is not None and names.source_masked:
+            source = padded(call.source, side, lab.maker.padding(kind, 1, PADS))
+            cells = {
+                "main": Cells.same([0], range(lab.length)),
+                "source": Cells.shifted([0], range(call.source.length), [0], shift),
+            }
+            done = True
+            said = f"{PADS} padding tokens {_name(lab, kind)} on the {side} of the encoder's sequence"
+            yield Trial(said, call, replace(call, source=source), cells, broken.replace("padding", "the encoder's padding"))
+    if not done:
+        raise Skip("the model takes no mask, so padding cannot be said")
+
+
+def _name(lab: Lab, kind: int) -> str:
+    return ("of zeros", "of large values")[kind] if lab.maker.vocab is None else f"of id {lab.maker.pads[kind]}"
+
+
+def mask_liveness(lab: Lab) -> Trials:
+    """Gives padded tokens with their mask and with a mask of ones; outputs must differ."""
+    names, side = lab.subject.arguments, lab.side()
+    call = lab.call()
+    done = False
+    if names.masked:
+        kind = lab.maker.kinds() - 1
+        if side is None or (side == "right" and not lab.ahead()):
+            gone = (lab.length // 2,)
+            main, way = hidden(call.main, gone), f"token {gone[0]} masked out"
+        else:
+            main, way = padded(call.main, side, lab.maker.padding(kind, 1, PADS)), f"{PADS} padding tokens on the {side}"
+        real = main.real[0].numpy()
+        rows = np.flatnonzero(lab.direct("main", main.length)[:, ~real].any(1) & real)
+        if len(rows):
+            done = True
+            base = replace(call, main=main)
+            said = f"{way}; then a mask that calls them real"
+            yield Trial(said, base, replace(base, all_real=True), {"main": Cells.same([0], rows)}, "the mask has no effect", True)
+    if call.source is not None and names.source_masked:
+        done = True
+        base = replace(call, source=padded(call.source, "right", lab.maker.padding(0, 1, PADS)))
+        cells = {"main": Cells.same([0], range(lab.length)), "source": Cells.same([0], range(call.source.length))}
+        said = f"{PADS} padding tokens behind the encoder's sequence; then a mask that calls them real"
+        yield Trial(said, base, replace(base, all_real=True), cells, "the encoder's mask has no effect", True)
+    if not done:
+        raise Skip("the model takes no mask" if not names.masked else "no output reads a token that could be masked")
+
+
+def redaction(lab: Lab) -> Trials:
+    """Masks tokens out and changes what they are; nothing else may move."""
+    names, call = lab.subject.arguments, lab.call()
+    gone = (lab.length // 2, lab.length // 2 + 1)
+    broken = "outputs depend on tokens that are masked out"
+    if not names.masked and not names.source_masked:
+        raise Skip("the model takes no mask")
+    if names.masked:
+        base = replace(call, main=hidden(call.main, gone))
+        rest = [i for i in range(lab.length) if i not in gone]
+        other = base.with_tokens(lab.maker.changed(base.main.tokens, gone))
+        yield Trial(f"masked tokens {gone[0]}, {gone[1]} changed", base, other, {"main": Cells.same([0], rest)}, broken, changed=gone)
+    if call.source is not None and names.source_masked:
+        base = replace(call, source=hidden(call.source, gone))
+        assert base.source is not None
+        source = replace(base.source, tokens=lab.maker.changed(base.source.tokens, gone))
+        rest = [i for i in range(base.source.length) if i not in gone]
+        cells = {"main": Cells.same([0], range(lab.length)), "source": Cells.same([0], rest)}
+        said = f"masked tokens {gone[0]}, {gone[1]} of the encoder's sequence changed"
+        yield Trial(said, base, replace(base, source=source), cells, broken, changed=gone)
+
+
+def weak_fill(lab: Lab) -> Trials:
+    """Makes hidden keys so large that their scores are in the millions; a mask value that is too small lets them through."""
+    if lab.subject.module is None:
+        raise Skip("keys can only be reached inside a module: give module=")
+    broken = "hidden keys are read when their scores are large: the mask adds a value that is too small"
+    call, names, side = lab.call(), lab.subject.arguments, lab.side()
+    cut = lab.length // 2
+    safe = np.flatnonzero(~lab.reach("main")[:, cut:].any(1))
+    if len(safe):
+        at = tuple(range(cut, lab.length))
+        other = replace(call, poison={"main": at})
+        yield Trial(f"keys {cut}.. made very large", call, other, {"main": Cells.same([0], safe)}, broken, changed=at, double_only=True)
+    padding = lab.maker.padding(0, 1, PADS)
+    if side is not None and (side == "left" or lab.ahead()):
+        base = replace(call, main=padded(call.main, side, padding))
+        real = base.main.real[0]
+        at, rest = (tuple(which.nonzero().flatten().tolist()) for which in (~real, real))
+        other, cells = replace(base, poison={"main": at}), {"main": Cells.same([0], rest)}
+        yield Trial("keys of padding tokens made very large", base, other, cells, broken, changed=at, double_only=True)
+    if call.source is not None and names.source_masked:
+        base = replace(call, source=padded(call.source, "right", padding))
+        at = tuple(range(call.source.length, call.source.length + PADS))
+        cells = {"main": Cells.same([0], range(lab.length)), "source": Cells.same([0], range(call.source.length))}
+        said = "keys of the encoder's padding made very large"
+        yield Trial(said, base, replace(base, poison={"source": at}), cells, broken, changed=at, double_only=True)
+
+
+def batch(lab: Lab) -> Trials:
+    """Puts a sequence among others; what it gives may not depend on them."""
+    call = lab.call()
+    mates = lab.call(lab.sequence(3))
+    broken = "outputs depend on the other sequences of the batch"
+    everything = {"main": Cells.shifted([0], range(lab.length), [1], 0), "pooled": Cells.shifted([0], [0], [1], 0)}
+    if call.source is not None:
+        everything["source"] = Cells.shifted([0], range(call.source.length), [1], 0)
+    source = None if mates.source is None or call.source is None else _second(mates.source, call.source)
+    together = Call(_second(mates.main, call.main), source)
+    yield Trial("alone, and between two others of its length", call, together, everything, broken)
+    side = lab.side()
+    if side is None or (lab.subject.arguments.source is not None and not lab.subject.arguments.masked):
+        return
+    pooled = lab.intent.pooled in (side, "both")
+    cells = {name: at for name, at in everything.items() if pooled or name != "pooled"}
+    shorter = _ragged(lab, [lab.length - 7, lab.length, lab.length - 3], {1: call.main}, side)
+    yield Trial(f"alone, and between two shorter ones padded on the {side}", call, replace(together, main=shorter), cells, broken)
+    short = lab.call(lab.sequence(1, lab.length - 7))
+    longer = _ragged(lab, [lab.length, lab.length - 7, lab.length], {1: short.main}, side)
+    shift = 7 if side == "left" else 0
+    cells = {"main": Cells.shifted([0], range(lab.length - 7), [1], shift)} | ({"pooled": everything["pooled"]} if pooled else {})
+    source = None if mates.source is None or short.source is None else _second(mates.source, short.source)
+    other = Call(longer, source)
+    yield Trial(f"alone, and padded on the {side} between two longer ones", short, other, cells, broken)
+
+
+def _second(mates: Stream, target: Stream) -> Stream:
+    """The mates with their second row replaced."""
+    tokens = mates.tokens.clone()
+    tokens[1] = target.tokens[0]
+    return replace(mates, tokens=tokens)
+
+
+def _ragged(lab: Lab, lengths: list[int], given: dict[int, Stream], side: str) -> Stream:
+    """Rows of several lengths, padded to the longest."""
+    longest = max(lengths)
+    rows = []
+    for i, length in enumerate(lengths):
+        row = given.get(i) or lab.sequence(1, length)
+        rows.append(padded(row, side, lab.maker.padding(0, 1, longest - length)) if length < longest else row)
+    return Stream(*(torch.cat(parts) for parts in zip(*((r.tokens, r.real, r.positions) for r in rows), strict=True)))
+
+
+PACKINGS = ("segment_ids", "position_ids", "position_ids+attention_mask", "position_ids+cache")
+
+
+def documents(lab: Lab) -> Trials:
+    """Packs two documents into a row; neither may know of the other."""
+    names, wanted = lab.subject.arguments, lab.intent.documents
+    if not wanted:
+        raise Skip("the intent does not say that documents are packed: give documents=True")
+    ways = [wanted] if isinstance(wanted, str) else [way for way in PACKINGS if _takes(lab, way)]
+    unknown = [way for way in ways if way not in PACKINGS]
+    if unknown:
+        raise Unclear(f"documents={unknown[0]!r} is not known: give True or one of {', '.join(PACKINGS)}")
+    if not ways:
+        raise Unclear("the model takes neither segment_ids nor position_ids: documents cannot be said")
+    first = lab.length // 3
+    second = lab.length - first
+    streams = lab.sequence(1, first), lab.sequence(1, second)
+    tokens = torch.cat([streams[0].tokens, streams[1].tokens], 1)
+    positions = torch.cat([torch.arange(first), torch.arange(second)])[None]
+    segments = torch.tensor([1] * first + [2] * second)[None]
+    packed = lab.call(Stream(tokens, torch.ones(1, lab.length, dtype=torch.bool), positions, segments))
+    alone = lab.call(streams[1])
+    alone = replace(alone, main=replace(alone.main, segments=torch.ones(1, second, dtype=torch.long)))
+    before, after = tuple(range(first)), tuple(range(first, lab.length))
+    for way in ways:
+        base = replace(packed, packing=way)
+        broken = f"with documents said by {_said(way)}, one document reads another"
+        for changed, rest in ((before, after), (after, before)):
+            other = base.with_tokens(lab.maker.changed(base.main.tokens, changed))
+            said = f"document {1 if changed is before else 2} changed ({_said(way)})"
+            yield Trial(said, base, other, {"main": Cells.same([0], rest)}, broken, changed=changed)
+        cells = {"main": Cells.shifted([0], range(second), [0], first)}
+        yield Trial(f"the second document alone, and packed ({_said(way)})", alone, base, cells, broken)
+
+
+def _takes(lab: Lab, way: str) -> bool:
+    names = lab.subject.arguments
+    if way == "segment_ids":
+        return names.segments is not None
+    needed = [names.positions is not None and names.segments is None]
+    needed += [names.keep is not None] * ("attention_mask" in way) + [names.use_cache] * ("cache" in way)
+    return all(needed)
+
+
+def _said(way: str) -> str:
+    return {
+        "position_ids": "position_ids, without attention_mask and with use_cache=False",
+        "position_ids+attention_mask": "position_ids, with an attention_mask of ones",
+        "position_ids+cache": "position_ids, with use_cache left as it is",
+    }.get(way, way)
+
+
+def cache(lab: Lab) -> Trials:
+    """Gives most tokens at once and the last ones singly, through a cache; outputs must be those of one pass."""
+    yield from _cached(lab, (lab.length - 5, 1, 1, 1, 1, 1), "all but 5 tokens, then one by one")
+
+
+def chunks(lab: Lab) -> Trials:
+    """Gives a sequence in chunks through a cache; outputs must be those of one pass."""
+    third = lab.length // 3
+    yield from _cached(lab, (third, 3, third, lab.length - 2 * third - 3), f"chunks of {third}, 3, {third} and the rest")
+
+
+def _cached(lab: Lab, splits: tuple[int, ...], said: str) -> Trials:
+    if not lab.subject.caches:
+        raise Skip("the model has no cache that is known: past_key_values, or give step=")
+    if lab.ahead():
+        raise Skip("outputs read later tokens, so they cannot be computed step by step")
+    broken = "outputs through the cache are not those of one pass"
+    call = lab.call()
+    everywhere = {"main": Cells.same([0], range(lab.length))}
+    yield Trial(said, call, replace(call, splits=splits), everywhere, broken)
+    side = lab.side()
+    if side == "left":
+        ragged = lab.call(_ragged(lab, [lab.length, lab.length - 7], {}, side))
+        rows = torch.tensor([0] * lab.length + [1] * (lab.length - 7))
+        at = torch.cat([torch.arange(lab.length), torch.arange(7, lab.length)])
+        cells = {"main": Cells(rows, at, rows, at)}
+        yield Trial(f"{said}; a second row padded on the left", ragged, replace(ragged, splits=splits), cells, broken)
+
+
+def backends(lab: Lab) -> Trials:
+    """Computes the same with another attention implementation."""
+    names = lab.subject.backend_names()
+    if len(names) < 2:
+        raise Skip("there is one way to compute it: give backends={name: function}")
+    side = lab.side()
+    main = lab.sequence() if side is None else _ragged(lab, [lab.length, lab.length - 7], {}, side)
+    call = lab.call(main)
+    rows, at = (index.cpu() for index in call.main.real.nonzero(as_tuple=True))
+    cells = {"main": Cells(rows, at, rows, at)}
+    if side is None or lab.intent.pooled in (side, "both"):
+        cells["pooled"] = Cells.same(list(range(call.main.batch)), 0)
+    for name in names[1:]:
+        base, other = replace(call, backend=names[0]), replace(call, backend=name)
+        yield Trial(f"{names[0]} against {name}", base, other, cells, f"{name} computes something else than {names[0]}")
+
+
+@dataclass(frozen=True)
+class Test:
+    """An entry of the battery."""
+
+    title: str
+    trials: Callable[[Lab], Trials] | None
+    likely: str
+    """What is usually wrong where it fails, with the doctor's names."""
+
+
+BATTERY = {
+    "prefix": Test("prefix invariance", prefix, "causal_leak, causal_dropped: a mask that is missing or one cell too wide"),
+    "liveness": Test("liveness", liveness, "implicit_causal, causal_alignment: a mask that hides too much"),
+    "layers": Test("what each layer reads", None, "window_missing_or_wrong_layer, sliding_window_off_by_one, causal_leak"),
+    "window": Test("window reach", window, "window_missing_or_wrong_layer, sliding_window_off_by_one"),
+    "padding_right": Test(
+        "padding invariance (right)", padding_right, "padding_keys_visible, pooling_includes_padding, non_attention_op_leaks_padding"
+    ),
+    "padding_left": Test(
+        "padding invariance (left)", padding_left, "padding_side (position ids counted from the slot), padding_keys_visible"
+    ),
+    "mask_liveness": Test("mask liveness", mask_liveness, "mask_lost_on_the_way, mask_ignored_by_backend"),
+    "redaction": Test("redaction swap", redaction, "padding_keys_visible, mask_ignored_by_backend"),
+    "weak_fill": Test("weight of the mask", weak_fill, "fill_value_wrong: a finite value such as -1e4 in place of -inf"),
+    "batch": Test("batch-mate invariance", batch, "batch_row_wrong, head_batch_layout, normalisation over the batch"),
+    "documents": Test("document isolation", documents, "cross_document: packed sequences under a plain causal mask"),
+    "cache": Test("cache against one pass", cache, "stale_decode_mask, causal_alignment, ring_buffer_misaligned"),
+    "chunks": Test("chunked prefill against one pass", chunks, "causal_alignment, ring_buffer_misaligned, chunk_boundary"),
+    "backends": Test("backend against backend", backends, "mask_ignored_by_backend, fully_masked_row"),
+}
+"""All checks, in the order in which they are reported."""

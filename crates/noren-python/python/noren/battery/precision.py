@@ -1,0 +1,92 @@
+"""A model computed in float64, whatever its own dtype and whatever it casts to on the way.
+
+Rounding shrinks by some eight orders of magnitude when float32 becomes float64; what one token tells another does not. So a
+difference that is still there in float64 is a leak. Converting the weights is not enough: norms, rotary tables and softmax of
+many models cast to float32 by name, so those casts are turned as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+NARROW = (torch.float32, torch.float16, torch.bfloat16)
+_CASTS = {Tensor.float, Tensor.half, Tensor.bfloat16}
+
+
+class EverythingDouble(TorchFunctionMode):
+    """Turns every cast to a narrower float, and every float made under it, into float64."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func in _CASTS:
+            return args[0].double()
+        return func(*map(_widened, args), **{name: _widened(value) for name, value in (kwargs or {}).items()})
+
+
+def _widened(value: Any) -> Any:
+    return torch.float64 if type(value) is torch.dtype and value in NARROW else value
+
+
+@contextmanager
+def in_double(module: nn.Module | None) -> Iterator[None]:
+    """Within: weights and buffers of `module` are float64 and so is what it computes. After: its own, to the bit.
+
+    The tensors themselves are kept aside and put back, so nothing is rounded on the way back and closures over the module
+    see the change.
+    """
+    kept: list[tuple[Tensor, Tensor]] = []
+    before = torch.get_default_dtype()
+    try:
+        if module is not None:
+            seen: set[int] = set()
+            for tensor in (*module.parameters(), *module.buffers()):
+                if id(tensor) not in seen and tensor.dtype in NARROW:
+                    seen.add(id(tensor))
+                    kept.append((tensor, tensor.data))
+                    tensor.data = tensor.data.double()
+        torch.set_default_dtype(torch.float64)
+        with EverythingDouble():
+            yield
+    finally:
+        torch.set_default_dtype(before)
+        for tensor, data in kept:
+            tensor.data = data
+
+
+@contextmanager
+def at_rest(module: nn.Module | None, training: bool) -> Iterator[None]:
+    """Within: no gradients, no dropout, evaluation mode (or training mode, with running statistics put back afterwards)."""
+    modes = [] if module is None else [(m, m.training) for m in module.modules()]
+    buffers = [] if module is None or not training else [(b, b.detach().clone()) for b in module.buffers()]
+    try:
+        for m, _ in modes:
+            m.training = training and not isinstance(m, nn.modules.dropout._DropoutNd)
+        with torch.no_grad():
+            yield
+    finally:
+        for m, mode in modes:
+            m.training = mode
+        for buffer, copy in buffers:
+            buffer.data.copy_(copy)
+
+
+def dtype_of(module: nn.Module | None) -> torch.dtype:
+    """The dtype that most weights have."""
+    counts: dict[torch.dtype, int] = {}
+    for p in () if module is None else module.parameters():
+        if p.is_floating_point():
+            counts[p.dtype] = counts.get(p.dtype, 0) + p.numel()
+    return max(counts, key=lambda d: counts[d], default=torch.get_default_dtype())
+
+
+def device_of(module: nn.Module | None) -> torch.device:
+    """Where the weights are."""
+    first = None if module is None else next(module.parameters(), None)
+    return torch.device("cpu") if first is None else first.device

@@ -1,0 +1,193 @@
+"""What the battery found: as text, as JSON and as a page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .._noren import __version__
+from .html import page
+from .trial import Outcome, Verdict
+
+if TYPE_CHECKING:
+    from .checks import Test
+
+_ORDER = (Verdict.FAIL, Verdict.INCONCLUSIVE, Verdict.PASS, Verdict.NOT_APPLICABLE)
+_MARKS = {Verdict.PASS: "pass", Verdict.FAIL: "FAIL", Verdict.INCONCLUSIVE: "?", Verdict.NOT_APPLICABLE: "-"}
+COLUMNS = 72
+"""How wide a strip of positions is drawn."""
+
+
+@dataclass
+class Check:
+    """One check: its verdict, what it saw, and what usually causes it."""
+
+    name: str
+    title: str
+    verdict: Verdict
+    sentence: str
+    outcomes: list[Outcome]
+    likely: str
+    seconds: float
+
+    @staticmethod
+    def of(name: str, test: Test, outcomes: list[Outcome], skipped: Exception | None, seconds: float) -> Check:
+        """The worst of the outcomes, or why there are none."""
+        if skipped is not None or not outcomes:
+            from .lab import Unclear
+
+            verdict = Verdict.INCONCLUSIVE if isinstance(skipped, Unclear) else Verdict.NOT_APPLICABLE
+            said = str(skipped) if skipped is not None else "there is no float64 to look at it in: give module="
+            return Check(name, test.title, verdict, said, [], test.likely, seconds)
+        worst = min((outcome.verdict for outcome in outcomes), key=_ORDER.index)
+        these = [outcome for outcome in outcomes if outcome.verdict is worst]
+        count = f"{len(these)} of {len(outcomes)} trials: " if len(these) < len(outcomes) else ""
+        return Check(name, test.title, worst, count + these[0].sentence, outcomes, test.likely, seconds)
+
+    @property
+    def failures(self) -> list[Outcome]:
+        return [outcome for outcome in self.outcomes if outcome.verdict is Verdict.FAIL]
+
+    @property
+    def where(self) -> str | None:
+        """The first module at fault, where one was found."""
+        return next((outcome.where for outcome in self.failures if outcome.where), None)
+
+
+@dataclass
+class Report:
+    """What `nr.audit` found. Truth is health: `assert nr.audit(model)` works, and says what is wrong."""
+
+    model: str
+    dtype: str
+    intent: str
+    length: int
+    checks: list[Check]
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        """No check failed."""
+        return not self.failures
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    @property
+    def failures(self) -> list[Check]:
+        """The checks that failed."""
+        return self.with_verdict(Verdict.FAIL)
+
+    @property
+    def unclear(self) -> list[Check]:
+        """The checks that could not be decided."""
+        return self.with_verdict(Verdict.INCONCLUSIVE)
+
+    def with_verdict(self, verdict: Verdict) -> list[Check]:
+        return [check for check in self.checks if check.verdict is verdict]
+
+    def __getitem__(self, name: str) -> Check:
+        """A check by its name."""
+        for check in self.checks:
+            if check.name == name:
+                return check
+        raise KeyError(f"the report has no check {name!r}: it has {', '.join(check.name for check in self.checks)}")
+
+    def summary(self) -> str:
+        """One line."""
+        counts = [(len(self.with_verdict(verdict)), str(verdict)) for verdict in _ORDER]
+        return ", ".join(f"{count} {said}" for count, said in counts if count)
+
+    def __str__(self) -> str:
+        lines = [f"noren audit of {self.model} ({self.dtype}): {self.intent}; length {self.length}, {self.seconds:.1f} s", self.summary(), ""]
+        wide = max(len(check.title) for check in self.checks)
+        for check in self.checks:
+            lines.append(f"  {_MARKS[check.verdict]:4}  {check.title:{wide}}  {check.sentence}")
+            if check.verdict is Verdict.FAIL:
+                lines += [f"        {line}" for line in _details(check)]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"<noren audit of {self.model}: {self.summary()}>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, as plain values."""
+        return {
+            "noren": __version__,
+            "model": self.model,
+            "dtype": self.dtype,
+            "intent": self.intent,
+            "length": self.length,
+            "ok": self.ok,
+            "summary": self.summary(),
+            "seconds": round(self.seconds, 3),
+            "checks": [_plain(check) for check in self.checks],
+        }
+
+    def to_json(self, indent: int | None = 2) -> str:
+        return json.dumps(self.to_dict(), indent=indent)
+
+    def to_html(self) -> str:
+        """A page of its own, light or dark as the reader's system is."""
+        return page(self.to_dict())
+
+    def save(self, path: str | Path) -> None:
+        """Writes the report: `.html`, `.json`, or text for any other ending."""
+        path = Path(path)
+        made = {".html": self.to_html, ".json": self.to_json}.get(path.suffix, self.__str__)
+        path.write_text(made() + "\n", encoding="utf-8")
+
+    def raise_if_failed(self) -> None:
+        """Raises `AssertionError` with the report if a check failed."""
+        if not self.ok:
+            raise AssertionError(str(self))
+
+
+def _details(check: Check) -> list[str]:
+    first = check.failures[0]
+    lines = [f"trial    {first.what}"]
+    if check.where:
+        lines.append(f"first in {check.where}")
+    if first.moved and first.changed:
+        top = max(*first.moved, *first.changed) + 1
+        lines += [f"changed  {strip(first.changed, top)}", f"moved    {strip(first.moved, top)}"]
+    lines += [f"also     {outcome.sentence}" for outcome in check.failures[1:4] if outcome.sentence != first.sentence]
+    return [*lines, f"usually  {check.likely}"]
+
+
+def strip(positions: Sequence[int], length: int) -> str:
+    """Positions drawn in a line; long ones are drawn smaller."""
+    columns = min(length, COLUMNS)
+    hit = {position * columns // length for position in positions}
+    return "".join("■" if i in hit else "·" for i in range(columns))
+
+
+def _plain(check: Check) -> dict[str, Any]:
+    outcomes = []
+    for outcome in check.outcomes:
+        row: dict[str, Any] = {"what": outcome.what, "verdict": str(outcome.verdict), "sentence": outcome.sentence, "where": outcome.where}
+        for name, seen in (("own", outcome.own), ("float64", outcome.double)):
+            if seen is not None:
+                where = {"stream": seen.stream, "row": seen.row, "position": seen.position}
+                row[name] = where | {"difference": _number(seen.difference), "finite": seen.finite}
+        if outcome.changed and outcome.moved:
+            row |= {"changed": list(outcome.changed), "moved": outcome.moved}
+        outcomes.append(row)
+    return {
+        "name": check.name,
+        "title": check.title,
+        "verdict": str(check.verdict),
+        "sentence": check.sentence,
+        "where": check.where,
+        "usually": check.likely,
+        "seconds": round(check.seconds, 3),
+        "trials": outcomes,
+    }
+
+
+def _number(value: float) -> float | None:
+    """JSON has no infinity."""
+    return value if value == value and abs(value) != float("inf") else None

@@ -1,0 +1,355 @@
+"""The model under test as a black box: tokens and what is said of them go in, one row for each token comes out."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from .._noren import Error
+from .precision import device_of, dtype_of, in_double
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A batch of sequences."""
+
+    tokens: Tensor
+    """`[batch, length]` of ids, or `[batch, length, width]` of floats."""
+    real: Tensor
+    """`[batch, length]`: false where a token is padding or hidden."""
+    positions: Tensor
+    """`[batch, length]`."""
+    segments: Tensor | None = None
+    """`[batch, length]`: the number of each token's document, from 1."""
+
+    @property
+    def batch(self) -> int:
+        return int(self.tokens.shape[0])
+
+    @property
+    def length(self) -> int:
+        return int(self.tokens.shape[1])
+
+    def __getitem__(self, rows: slice) -> Stream:
+        segments = None if self.segments is None else self.segments[rows]
+        return Stream(self.tokens[rows], self.real[rows], self.positions[rows], segments)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A forward pass, or several through a cache."""
+
+    main: Stream
+    """What outputs are compared of: the sequence itself, or the decoder's."""
+    source: Stream | None = None
+    """The encoder's sequence."""
+    splits: tuple[int, ...] = ()
+    """How many tokens of `main` are given at once; empty: all, without a cache."""
+    backend: str | None = None
+    """Which attention computes it; None: the model's own choice."""
+    packing: str | None = None
+    """How documents are said, where they are."""
+    all_real: bool = False
+    """The attention mask says that all tokens are real, whatever they are."""
+    poison: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Positions by stream whose keys are made very large."""
+
+    def streams(self) -> dict[str, Stream]:
+        return {"main": self.main} if self.source is None else {"main": self.main, "source": self.source}
+
+    def with_tokens(self, tokens: Tensor) -> Call:
+        return replace(self, main=replace(self.main, tokens=tokens))
+
+
+Output = dict[str, Tensor]
+"""`[batch, length, features]` by stream; `pooled` has length 1."""
+
+TOKENS = ("input_ids", "inputs_embeds", "tokens", "ids", "src", "x")
+KEEP = ("attention_mask",)
+DROP = ("key_padding_mask", "src_key_padding_mask")
+POSITIONS = ("position_ids",)
+SEGMENTS = ("segment_ids", "document_ids", "seq_idx")
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Which parameters of the model take what; None where it has no such parameter."""
+
+    tokens: str | None
+    keep: str | None
+    drop: str | None
+    positions: str | None
+    segments: str | None
+    source_keep: str | None = None
+    source_drop: tuple[str, ...] = ()
+    source: str | None = None
+    cache: bool = False
+    use_cache: bool = False
+
+    @staticmethod
+    def of(function: Callable[..., Any], encoder_decoder: bool) -> Arguments:
+        try:
+            names = list(inspect.signature(function).parameters)
+        except (TypeError, ValueError):
+            names = []
+        cache, use_cache = "past_key_values" in names, "use_cache" in names
+
+        def first(candidates: Sequence[str]) -> str | None:
+            return next((name for name in candidates if name in names), None)
+
+        if not encoder_decoder:
+            segments = first(SEGMENTS)
+            return Arguments(first(TOKENS), first(KEEP), first(DROP), first(POSITIONS), segments, cache=cache, use_cache=use_cache)
+        return Arguments(
+            first(("decoder_input_ids", "tgt")),
+            first(("decoder_attention_mask",)),
+            first(("tgt_key_padding_mask",)),
+            first(("decoder_position_ids",)),
+            None,
+            source_keep=first(KEEP),
+            source_drop=tuple(name for name in ("src_key_padding_mask", "memory_key_padding_mask") if name in names),
+            source=first(("input_ids", "src")),
+            cache=cache,
+            use_cache=use_cache,
+        )
+
+    @property
+    def masked(self) -> bool:
+        """Padding of the main stream can be said."""
+        return self.keep is not None or self.drop is not None
+
+    @property
+    def source_masked(self) -> bool:
+        return self.source_keep is not None or bool(self.source_drop)
+
+
+@dataclass
+class Subject:
+    """How to call the model, in its own dtype or in float64."""
+
+    function: Callable[..., Any]
+    module: nn.Module | None
+    arguments: Arguments
+    hugging_face: bool
+    step: Callable[..., Any] | None = None
+    """`step(tokens, state, **the rest) -> (output, state)`, for models whose cache is not transformers'."""
+    exact: Callable[..., Any] | None = None
+    """The same function in float64, where there is no module to convert."""
+    backends: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    seen: list[str] = field(default_factory=list)
+    """Streams that the model returned in the probing pass."""
+
+    @property
+    def name(self) -> str:
+        if self.hugging_face or self.function is self.module:
+            return type(self.module).__name__
+        return getattr(self.function, "__name__", type(self.function).__name__)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return dtype_of(self.module)
+
+    @property
+    def caches(self) -> bool:
+        return self.step is not None or self.arguments.cache
+
+    def run(self, call: Call, double: bool = False) -> Output:
+        """One pass; in float64 if `double`, inside `in_double`."""
+        call = place(call, self.module)
+        with self._backend(call.backend) as function:
+            if double and self.exact is not None:
+                function = self.exact
+            outputs = list(self._parts(function, call, double))
+        found: Output = {}
+        for name in outputs[0]:
+            if name == "main":
+                found[name] = torch.cat([out[name] for out in outputs], 1)
+            elif name == "source" or not call.splits:
+                found[name] = outputs[0][name]
+        return found
+
+    @contextmanager
+    def exactly(self) -> Iterator[None]:
+        """Within, passes are computed in float64."""
+        config = getattr(self.module, "config", None)
+        experts = getattr(config, "_experts_implementation", None)
+        try:
+            if experts is not None:  # products of grouped matrices know no float64
+                config._experts_implementation = "eager"  # type: ignore[union-attr]
+            with in_double(self.module):
+                yield
+        finally:
+            if experts is not None:
+                config._experts_implementation = experts  # type: ignore[union-attr]
+
+    def backend_names(self) -> list[str]:
+        """Ways to compute attention that can be compared: the first is the reference."""
+        if self.backends:
+            return list(self.backends)
+        if not self.hugging_face:
+            return [] if self.module is None else ["math", "default"]
+        model: Any = self.module
+        chosen = str(model.config._attn_implementation)
+        found = []
+        for name in dict.fromkeys(("eager", "sdpa", chosen)):
+            try:
+                model.set_attn_implementation(name)
+            except (ValueError, ImportError):
+                continue
+            if model.config._attn_implementation == name:
+                found.append(name)
+        model.set_attn_implementation(chosen)
+        return found
+
+    @contextmanager
+    def _backend(self, name: str | None) -> Iterator[Callable[..., Any]]:
+        with ExitStack() as stack:
+            function = self.function
+            if name is not None and name in self.backends:
+                function = self.backends[name]
+            elif name == "math":
+                stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+                before = torch.backends.mha.get_fastpath_enabled()
+                torch.backends.mha.set_fastpath_enabled(False)
+                stack.callback(torch.backends.mha.set_fastpath_enabled, before)
+            elif name is not None and name != "default":
+                model: Any = self.module
+                stack.callback(model.set_attn_implementation, model.config._attn_implementation)
+                model.set_attn_implementation(name)
+            yield function
+
+    def _parts(self, function: Callable[..., Any], call: Call, double: bool) -> Iterator[Output]:
+        """The outputs of each call that a pass is made of."""
+        if not call.splits:
+            out = function(*self._given(call), **self._said(call, 0, call.main.length, None))
+            yield self._read(out, call, call.main.length)
+            return
+        start, state, encoded = 0, None, None
+        for size in call.splits:
+            end = start + size
+            said = self._said(call, start, end, state)
+            tokens = self._tokens(call.main)[:, start:end]
+            if self.step is not None:
+                out, state = self.step(tokens, state, **said)
+            else:
+                if encoded is not None:
+                    said.pop(self.arguments.source or "", None)
+                    said["encoder_outputs"] = encoded
+                out = function(**said, **({self.arguments.tokens or "input_ids": tokens}))
+                state = out.past_key_values
+                if call.source is not None:
+                    encoded = (out.encoder_last_hidden_state,)
+            yield self._read(out, call, size)
+            start = end
+
+    def _given(self, call: Call) -> list[Tensor]:
+        """Positional arguments of a whole pass: only functions whose parameter has no known name take any."""
+        return [] if self.arguments.tokens is not None else [self._tokens(call.main)]
+
+    def _tokens(self, stream: Stream) -> Tensor:
+        """Ids as they are; floats in the dtype that is computed in."""
+        if not stream.tokens.is_floating_point():
+            return stream.tokens
+        return stream.tokens.to(self.dtype)
+
+    def _said(self, call: Call, start: int, end: int, state: Any) -> dict[str, Any]:
+        """Named arguments for tokens `start..end` of the main stream, all before them being in the cache."""
+        names, main = self.arguments, call.main
+        said: dict[str, Any] = {}
+        if names.tokens is not None and not call.splits:
+            said[names.tokens] = self._tokens(main)
+        real = main.real | call.all_real
+        if call.packing is None or "attention_mask" in call.packing:
+            if names.keep is not None:
+                said[names.keep] = real[:, :end].long()
+            if names.drop is not None:
+                said[names.drop] = ~real[:, :end]
+        if names.positions is not None:
+            said[names.positions] = main.positions[:, start:end]
+        if names.segments is not None and main.segments is not None:
+            said[names.segments] = main.segments[:, :end]
+        if call.source is not None:
+            source_real = call.source.real | call.all_real
+            said[names.source or "input_ids"] = self._tokens(call.source)
+            if names.source_keep is not None:
+                said[names.source_keep] = source_real.long()
+            said |= dict.fromkeys(names.source_drop, ~source_real)
+        if call.splits and self.step is None:
+            said |= {"past_key_values": state, "use_cache": True}
+        elif names.use_cache and (call.packing is None or "cache" not in call.packing):
+            said["use_cache"] = False
+        return said
+
+    def _read(self, out: Any, call: Call, length: int) -> Output:
+        """Outputs of any form, by stream."""
+        batch = call.main.batch
+        found: Output = {}
+        for value in _tensors(out):
+            if value.dim() < 2 or value.shape[0] != batch or not value.is_floating_point():
+                continue
+            if value.dim() == 2 and value.shape[1] != length:
+                found.setdefault("pooled", value[:, None, :])
+            elif value.shape[1] == length:
+                found.setdefault("main", value.reshape(batch, length, -1))
+        encoded = getattr(out, "encoder_last_hidden_state", None)
+        if encoded is not None:
+            found["source"] = encoded
+        if not found:
+            raise Error(
+                f"{self.name} returned nothing of shape [batch, length, features] or [batch, features] for a batch of {batch} and "
+                f"length {length}: wrap it in a function that returns such a tensor"
+            )
+        return found
+
+
+def _tensors(out: Any) -> Iterator[Tensor]:
+    """The tensors that stand for tokens or sequences, the foremost first."""
+    if isinstance(out, Tensor):
+        yield out
+    elif isinstance(out, Mapping):
+        for name in ("logits", "last_hidden_state", "pooler_output"):
+            if isinstance(out.get(name), Tensor):
+                yield out[name]
+    elif isinstance(out, (tuple, list)):
+        yield from (value for value in out if isinstance(value, Tensor))
+    else:
+        yield torch.as_tensor(out)
+
+
+def subject_of(
+    model: Any,
+    module: nn.Module | None,
+    encoder_decoder: bool,
+    step: Callable[..., Any] | None,
+    exact: Callable[..., Any] | None,
+    backends: Mapping[str, Callable[..., Any]] | None,
+) -> Subject:
+    """How to call a transformers model, a module or a function."""
+    if not callable(model):
+        raise Error(f"nr.audit was given {type(model).__name__}, which cannot be called: give a module or a function of tokens")
+    model = getattr(model, "_orig_mod", model)
+    if module is None and isinstance(model, nn.Module):
+        module = model
+    hugging_face = model is module and hasattr(module, "config") and hasattr(module, "set_attn_implementation")
+    arguments = Arguments.of(model.forward if isinstance(model, nn.Module) else model, encoder_decoder)
+    return Subject(model, module, arguments, hugging_face, step, exact, backends or {})
+
+
+def place(call: Call, module: nn.Module | None) -> Call:
+    """The call on the module's device."""
+    device = device_of(module)
+    if device.type == "cpu":
+        return call
+
+    def move(stream: Stream) -> Stream:
+        parts = (stream.tokens, stream.real, stream.positions, stream.segments)
+        return Stream(*(None if part is None else part.to(device) for part in parts))  # type: ignore[arg-type]
+
+    return replace(call, main=move(call.main), source=None if call.source is None else move(call.source))

@@ -1,0 +1,176 @@
+"""What exporters read: the plan of a mask, its patterns, the runs of keys of each row."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _noren
+from .._arrays import Array
+from .._doctor import Recognised, recognise
+from .._noren import BoundMask, Error, ExportError, Facts, Mask, Plan, Score, Shape, Spec
+
+Exported = Mask | Spec | BoundMask | Plan | Recognised | str
+"""What may be exported: a mask, its text or a mask with scores (with a shape), or a bound mask, a plan, what was recognised."""
+
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int32]
+MOST_CELLS = 1 << 30
+"""Cells that a format is spread out to when it is read back."""
+
+
+def refuse(target: str, part: str, advice: str) -> NoReturn:
+    """What all exporters say of what their target cannot."""
+    raise ExportError(f"{target} cannot say {part}: {advice}")
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Runs `[start, end)` in lists: list `i` is `runs[indptr[i]:indptr[i + 1]]`, ascending, with a gap between any two."""
+
+    indptr: NDArray[np.int64]
+    runs: NDArray[np.int64]
+
+    @staticmethod
+    def of(given: tuple[bytes, bytes]) -> Runs:
+        indptr, runs = (np.frombuffer(part, np.uint32).astype(np.int64) for part in given)
+        return Runs(indptr, runs.reshape(-1, 2))
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        return np.diff(self.indptr)
+
+    @property
+    def most(self) -> int:
+        """The most runs that a list has."""
+        return int(self.counts.max(initial=0))
+
+    @property
+    def owners(self) -> NDArray[np.int64]:
+        """The list of each run."""
+        return np.repeat(np.arange(len(self.indptr) - 1), self.counts)
+
+    def cells(self, width: int) -> Bools:
+        """The lists as rows of booleans."""
+        steps = np.zeros((len(self.indptr) - 1, width + 1), np.int8)
+        steps[self.owners, self.runs[:, 0]] = 1
+        steps[self.owners, self.runs[:, 1]] = -1
+        return np.cumsum(steps[:, :width], axis=1, dtype=np.int8).astype(np.bool_)
+
+    def table(self, most: int, fill: int) -> NDArray[np.int64]:
+        """The lists as rows of `most` runs, `[lists, most, 2]`, filled up with empty ones."""
+        out = np.full((len(self.indptr) - 1, most, 2), fill, np.int64)
+        out[self.owners, np.arange(len(self.runs)) - self.indptr[self.owners]] = self.runs
+        return out
+
+
+@dataclass(frozen=True)
+class Source:
+    """A mask on its way out."""
+
+    plan: Plan
+    target: str
+    scores: tuple[Score, ...] = ()
+
+    @cached_property
+    def shape(self) -> Shape:
+        return self.plan.shape
+
+    @cached_property
+    def patterns(self) -> NDArray[np.int64]:
+        """Which pattern each (batch, head) has, `[batch, heads]`; a dimension in which all are alike is 1."""
+        _, of = _noren.patterns(self.plan)
+        all_of = np.array(of, np.int64).reshape(self.shape.batch, self.shape.heads)
+        if (all_of == all_of[:, :1]).all():
+            all_of = all_of[:, :1]
+        return all_of[:1] if (all_of == all_of[:1]).all() else all_of
+
+    @property
+    def count(self) -> int:
+        """Number of patterns."""
+        return _noren.patterns(self.plan)[0]
+
+    def rows(self, pattern: int) -> Runs:
+        """The keys of each query row."""
+        return Runs.of(_noren.row_runs(self.plan, pattern))
+
+    def all_rows(self) -> list[Runs]:
+        return [self.rows(pattern) for pattern in range(self.count)]
+
+    def cells(self) -> Bools:
+        """True may attend, `[batch or 1, heads or 1, q_len, kv_len]`."""
+        planes = np.stack([rows.cells(self.shape.kv_len) for rows in self.all_rows()])
+        return planes[self.patterns]
+
+    def empty_rows(self) -> NDArray[np.int64]:
+        """`[batch or 1, head or 1, query]` of the first row that reads nothing, or nothing."""
+        for (batch, head), pattern in np.ndenumerate(self.patterns):
+            empty = np.flatnonzero(self.rows(int(pattern)).counts == 0)
+            if len(empty):
+                return np.array([batch, head, empty[0]])
+        return np.zeros(0, np.int64)
+
+    def refuse(self, part: str, advice: str) -> NoReturn:
+        refuse(self.target, part, advice)
+
+    def refuse_heads(self) -> None:
+        if self.patterns.shape[1] > 1:
+            self.refuse("a mask that differs by head", "export each kind of head by itself, or use a dense or FlexAttention mask")
+
+    def refuse_empty_rows(self, meaning: str) -> None:
+        row = self.empty_rows()
+        if len(row):
+            batch, head, query = row.tolist()
+            self.refuse(
+                f"that query {query} (batch row {batch}, head {head}) reads nothing",
+                f"it gives {meaning} there, where noren gives 0; let the row read itself and drop its output",
+            )
+
+
+def read(
+    mask: Exported,
+    shape: Shape | int | None,
+    facts: Facts | Mapping[str, Any] | None,
+    target: str,
+    scores: Sequence[str] = (),
+) -> Source:
+    """The plan of what is exported. Scores that are not among `scores` (by kind) are refused by name."""
+    found: tuple[Score, ...] = ()
+    spec = Spec(mask) if isinstance(mask, str) else mask
+    if isinstance(spec, Spec):
+        mask, found = spec.mask, tuple(spec.scores)
+    for score in found:
+        if kind(score) not in scores:
+            refuse(target, f"the score `{score}`", "give spec.mask, and the score to the target's own argument if it has one")
+    if isinstance(mask, Mask):
+        if shape is None:
+            raise Error(f"`{mask}` knows no sizes: give shape=, a length or Shape(q_len, kv_len, batch=, heads=)")
+        return Source(mask.bind(shape, facts).plan(reorder="never"), target, found)
+    if shape is not None or facts is not None:
+        raise Error(f"{type(mask).__name__} has its shape and facts already: leave out shape= and facts=, or give the mask")
+    if isinstance(mask, Recognised):
+        mask = mask.bind()
+    if isinstance(mask, BoundMask):
+        mask = mask.plan(reorder="never")
+    if not isinstance(mask, Plan):
+        raise TypeError(f"{type(mask).__name__} is no mask: give a Mask, its text, a BoundMask or a Plan")
+    return Source(mask, target, found)
+
+
+def kind(score: Score) -> str:
+    """`alibi` of `alibi(slopes=[...])`."""
+    return str(score).partition("(")[0]
+
+
+def found(cells: Array, source: str) -> BoundMask:
+    """The cells of a format that is read, `[batch, heads, q_len, kv_len]`, as the smallest mask that says them."""
+    count = math.prod(cells.shape)
+    if count > MOST_CELLS:
+        raise Error(f"{source} has {count} cells, and cells are recognised up to {MOST_CELLS}: give it in parts")
+    return recognise(np.ascontiguousarray(cells), "keep").bind()

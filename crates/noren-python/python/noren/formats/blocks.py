@@ -1,0 +1,224 @@
+"""Formats of tiles: FlashInfer's packed bits and BSR, JAX Splash's `MaskInfo`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _noren
+from .._noren import BoundMask, Error
+from ._source import Bools, Exported, Ints, Source, found, read
+from .dense import Known, Sizes
+
+EMPTY, FULL = -1, -2
+
+
+def _tiles(source: Source, pattern: int, block: tuple[int, int]) -> tuple[Ints, Bools]:
+    """The slots of all tiles, and the cells of mixed ones."""
+    (rows, columns), slot, bits = _noren.blocks(source.plan, pattern, block, True)
+    words = -(-block[1] // 32)
+    octets = np.frombuffer(bits, np.uint8).reshape(-1, block[0], 4 * words)
+    cells = np.unpackbits(octets, axis=-1, bitorder="little")[..., : block[1]].astype(np.bool_)
+    return np.frombuffer(slot, np.int32).reshape(rows, columns), cells
+
+
+def _whole(source: Source, block: tuple[int, int]) -> None:
+    q_len, kv_len = source.shape.q_len, source.shape.kv_len
+    if min(block) < 1:
+        raise Error(f"block is {block}: give 1 or more")
+    if q_len % block[0] or kv_len % block[1]:
+        source.refuse(f"{q_len} x {kv_len} cells in blocks of {block[0]} x {block[1]}", "lengths must be multiples of blocks")
+
+
+# --- FlashInfer ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FlashInferMask:
+    """The custom mask of FlashInfer's ragged and paged prefill, one request for each batch row."""
+
+    packed_custom_mask: NDArray[np.uint8]
+    """Bits of `[q_len, kv_len]`, true may attend, the lowest first; each request begins with a byte of its own."""
+    mask_indptr: Ints
+    """Bytes before each request."""
+    qo_indptr: Ints
+    kv_indptr: Ints
+    """Tokens before each request."""
+
+    def dense(self) -> Bools:
+        """The cells of requests of equal lengths, `[requests, 1, q_len, kv_len]`."""
+        out = []
+        for i in range(len(self.mask_indptr) - 1):
+            sizes = [int(part[i + 1] - part[i]) for part in (self.qo_indptr, self.kv_indptr)]
+            octets = self.packed_custom_mask[self.mask_indptr[i] : self.mask_indptr[i + 1]]
+            bits = np.unpackbits(octets, bitorder="little", count=sizes[0] * sizes[1])
+            out.append(bits.reshape(1, *sizes).astype(np.bool_))
+        if any(part.shape != out[0].shape for part in out):
+            raise Error("requests have different lengths: read them one by one")
+        return np.stack(out)
+
+
+def to_flashinfer(mask: Exported, shape: Sizes = None, facts: Known = None) -> FlashInferMask:
+    """FlashInfer's packed custom mask, which overrides its `causal` and holds for all heads."""
+    source = read(mask, shape, facts, "FlashInfer's custom mask")
+    source.refuse_heads()
+    batch, q_len, kv_len = source.shape.batch, source.shape.q_len, source.shape.kv_len
+    cells = np.broadcast_to(source.cells()[:, 0], (batch, q_len, kv_len))
+    packed = np.packbits(cells.reshape(batch, -1), axis=-1, bitorder="little")
+    steps = np.arange(batch + 1, dtype=np.int32)
+    return FlashInferMask(packed.reshape(-1), steps * packed.shape[1], steps * q_len, steps * kv_len)
+
+
+def from_flashinfer(mask: FlashInferMask) -> BoundMask:
+    """The mask of packed bits."""
+    return found(mask.dense(), "the custom mask")
+
+
+@dataclass(frozen=True)
+class BsrMask:
+    """Arguments of the plan of FlashInfer's `BlockSparseAttentionWrapper`, as SciPy's BSR: `(indptr, indices, M, N, R, C)`."""
+
+    indptr: Ints
+    indices: Ints
+    M: int
+    N: int
+    R: int
+    C: int
+    mask: Bools | None
+    """Cells of each block, `[blocks, R, C]`; `None` where all blocks are full."""
+
+    def dense(self) -> Bools:
+        out = np.zeros((self.M // self.R, self.N // self.C, self.R, self.C), np.bool_)
+        rows = np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
+        out[rows, self.indices] = True if self.mask is None else self.mask
+        return out.swapaxes(1, 2).reshape(self.M, self.N)
+
+
+def to_flashinfer_bsr(mask: Exported, shape: Sizes = None, facts: Known = None, *, block: tuple[int, int] = (16, 16)) -> BsrMask:
+    """Blocks of one sequence for all heads; lengths must be multiples of the blocks."""
+    source = read(mask, shape, facts, "FlashInfer's block-sparse mask")
+    source.refuse_heads()
+    if source.patterns.shape[0] > 1:
+        source.refuse("a mask that differs by batch row", "its blocks are those of one sequence; export the rows by themselves")
+    _whole(source, block)
+    slots, cells = _tiles(source, 0, block)
+    indptr = np.concatenate([[0], np.cumsum((slots != EMPTY).sum(1))]).astype(np.int32)
+    listed = slots[slots != EMPTY]
+    full = np.ones((1, *block), np.bool_)
+    blocks = np.concatenate([cells, full])[np.where(listed == FULL, len(cells), listed)]
+    indices = np.nonzero(slots != EMPTY)[1].astype(np.int32)
+    return BsrMask(indptr, indices, source.shape.q_len, source.shape.kv_len, *block, None if (listed == FULL).all() else blocks)
+
+
+def from_flashinfer_bsr(mask: BsrMask) -> BoundMask:
+    """The mask of blocks."""
+    return found(mask.dense()[None, None], "the blocks")
+
+
+# --- JAX Splash -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SplashMaskInfo:
+    """The fields of Splash attention's `MaskInfo` before its grid is shrunk, for one shard."""
+
+    data_next: NDArray[Any]
+    mask_next: NDArray[Any] | None
+    block_mask: NDArray[Any]
+    """`[1 or heads, query blocks, key blocks]`: 0 empty, 1 partial, 2 full."""
+    partial_mask_blocks: Bools | None
+    """`[distinct, block_q, block_kv]`, keys first for the backward pass of keys and values."""
+
+    def jax(self) -> Any:
+        """As JAX's own `MaskInfo`."""
+        from jax.experimental.pallas.ops.tpu.splash_attention.splash_attention_mask_info import MaskInfo
+
+        return MaskInfo(self.data_next, self.mask_next, self.block_mask, self.partial_mask_blocks, None)
+
+    def dense(self, *, dkv: bool = False) -> Bools:
+        """The cells, `[1, heads or 1, q_len, kv_len]`."""
+        if self.partial_mask_blocks is None or self.mask_next is None:
+            raise Error("no block is partial, so that blocks have no size: give the mask as it was")
+        blocks = self.partial_mask_blocks.swapaxes(1, 2) if dkv else self.partial_mask_blocks
+        shown = np.concatenate([blocks, np.zeros_like(blocks[:1]), np.ones_like(blocks[:1])])
+        which = np.where(self.block_mask == 1, self.mask_next, len(blocks) + (self.block_mask == 2))
+        cells: Bools = shown[which].swapaxes(2, 3)
+        heads, rows, height, columns, width = cells.shape
+        return cells.reshape(1, heads, rows * height, columns * width)
+
+
+def to_splash(
+    mask: Exported, shape: Sizes = None, facts: Known = None, *, block: tuple[int, int] = (128, 128), dkv: bool = False
+) -> SplashMaskInfo:
+    """What Splash attention's `process_mask` makes of the mask (`process_mask_dkv` with `dkv=True`), without its N x N walk.
+
+    One mask for all batch rows; rows that read nothing are undefined there and refused; lengths are multiples of blocks.
+    """
+    source = read(mask, shape, facts, "Splash attention")
+    if source.patterns.shape[0] > 1:
+        source.refuse("a mask that differs by batch row", "use segment ids, or export the rows by themselves")
+    source.refuse_empty_rows("undefined numbers")
+    _whole(source, block)
+    numbers: dict[bytes, int] = {}
+    blocks: list[Bools] = []
+    planes: dict[int, tuple[Ints, Ints]] = {}
+    heads = source.patterns[0].tolist()
+    for pattern in dict.fromkeys(heads):
+        slots, cells = _tiles(source, pattern, block)
+        ids = np.zeros_like(slots)
+        for at in np.argwhere(slots >= 0).tolist():
+            tile = cells[slots[tuple(at)]]
+            number = numbers.setdefault(tile.tobytes(), len(blocks))
+            if number == len(blocks):
+                blocks.append(tile)
+            ids[tuple(at)] = number
+        planes[pattern] = (np.select([slots == EMPTY, slots == FULL], [0, 2], 1).astype(np.int32), ids)
+    block_mask, ids = (np.stack([planes[pattern][i] for pattern in heads]) for i in (0, 1))
+    order = (2, 0, 1) if dkv else (0, 1, 2)
+    data_next = _next(block_mask > 0, np.broadcast_to(_index(block_mask.shape, 1 if dkv else 2), block_mask.shape), order)
+    mask_next = _next(block_mask == 1, ids, order) if blocks else None
+    partial = np.stack(blocks) if blocks else None
+    return SplashMaskInfo(
+        _small(data_next),
+        None if mask_next is None else _small(mask_next),
+        _small(block_mask),
+        partial.swapaxes(1, 2) if dkv and partial is not None else partial,
+    )
+
+
+def _index(shape: tuple[int, ...], axis: int) -> Ints:
+    sizes = [1] * len(shape)
+    sizes[axis] = shape[axis]
+    return np.arange(shape[axis], dtype=np.int32).reshape(sizes)
+
+
+def _next(which: Bools, values: NDArray[Any], order: tuple[int, int, int]) -> Ints:
+    """Of the first marked block at or after each one in the order of the grid, around the end; 0 where none is marked."""
+    back = tuple(np.argsort(order).tolist())
+    marked = np.flatnonzero(which.transpose(order))
+    flat = values.transpose(order).reshape(-1)
+    if not len(marked):
+        return np.zeros(which.shape, np.int32)
+    at = np.searchsorted(marked, np.arange(which.size)) % len(marked)
+    shape = tuple(which.shape[axis] for axis in order)
+    return np.ascontiguousarray(flat[marked[at]].reshape(shape).transpose(back), np.int32)
+
+
+def _small(array: Ints) -> NDArray[Any]:
+    """In the smallest type that holds it, as Splash keeps it in scalar memory."""
+    top = int(array.max(initial=0))
+    return array.astype(np.int8 if top <= 127 else np.int16 if top <= 32767 else np.int32)
+
+
+def from_splash(info: SplashMaskInfo, *, dkv: bool = False) -> BoundMask:
+    """The mask of a `MaskInfo` that is not shrunk."""
+    return found(info.dense(dkv=dkv), "the MaskInfo")
+
+
+__all__ = [
+    "BsrMask", "FlashInferMask", "SplashMaskInfo", "from_flashinfer", "from_flashinfer_bsr", "from_splash", "to_flashinfer",
+    "to_flashinfer_bsr", "to_splash",
+]  # fmt: skip

@@ -1,0 +1,212 @@
+"""Formats of runs: cuDNN's endpoints by query, FlashMask's masked rows by key, MagiAttention's slices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .. import _noren
+from .._arrays import Array
+from .._noren import BoundMask, Error
+from ._source import Bools, Exported, Ints, Runs, Source, found, read
+from .dense import Known, Sizes
+
+# --- cuDNN-Frontend -----------------------------------------------------------------------------------------------------
+
+
+def to_cudnn(mask: Exported, shape: Sizes = None, facts: Known = None, *, nfunc: int | None = None) -> Ints:
+    """`mask_func` of cuDNN-Frontend's `create_mask_plan`: int32 `[1 or heads, nfunc, batch * q_len]`.
+
+    A query reads the keys `[0, F0)`, `[F1, F2)`, `[F3, F4)`, ... of its own sample; `nfunc` is odd, as many as the mask needs
+    unless given. Move it to the GPU with `torch.from_numpy(...).cuda()`.
+    """
+    source = read(mask, shape, facts, "cuDNN's endpoints")
+    runs = source.all_rows()
+    tables = [_endpoints(rows, source.shape.kv_len) for rows in runs]
+    needed = max(table.shape[1] for table in tables)
+    width = needed if nfunc is None else nfunc
+    if width % 2 == 0 or width < 1:
+        raise Error(f"nfunc is {width}: give an odd number, 1 or more")
+    if needed > width:
+        source.refuse(f"{needed} endpoints of a query with nfunc={width}", f"give nfunc={needed}, or leave it out")
+    wide = np.stack([np.pad(table, ((0, 0), (0, width - table.shape[1])), mode="edge") for table in tables])
+    by_pair = np.broadcast_to(source.patterns, (source.shape.batch, source.patterns.shape[1]))
+    planes = wide[by_pair]  # [batch, heads, q_len, nfunc]
+    return np.ascontiguousarray(planes.transpose(1, 3, 0, 2).reshape(planes.shape[1], width, -1))
+
+
+def _endpoints(rows: Runs, kv_len: int) -> Ints:
+    """`[q_len, odd]`: the end of a run from key 0 on, then starts and ends; the last one repeats."""
+    begins = np.zeros(len(rows.counts), np.bool_)
+    begins[rows.owners[rows.runs[:, 0] == 0]] = True
+    most = int((rows.counts - begins).max(initial=0))
+    out = np.zeros((len(rows.counts), 2 * most + 1), np.int32)
+    first = begins[rows.owners] & (rows.runs[:, 0] == 0)
+    out[rows.owners[first], 0] = rows.runs[first, 1]
+    place = np.arange(len(rows.runs)) - rows.indptr[rows.owners] - begins[rows.owners]
+    for side in (0, 1):
+        out[rows.owners[~first], 2 * place[~first] + 1 + side] = rows.runs[~first, side]
+    np.maximum.accumulate(out, axis=1, out=out)
+    return out
+
+
+def from_cudnn(mask_func: Array, q_len: int, kv_len: int) -> BoundMask:
+    """The mask that endpoints say."""
+    ends = np.asarray(mask_func)
+    heads, nfunc, total = ends.shape
+    if total % q_len or nfunc % 2 == 0:
+        raise Error(f"mask_func has shape {ends.shape}: give [heads, odd, batch * {q_len}]")
+    borders = ends.reshape(heads, nfunc, total // q_len, q_len).transpose(2, 0, 3, 1)[..., None, :]
+    keys = np.arange(kv_len)[:, None]
+    cells = keys[:, 0] < borders[..., 0]
+    for run in range(1, nfunc, 2):
+        cells |= (keys[:, 0] >= borders[..., run]) & (keys[:, 0] < borders[..., run + 1])
+    return found(cells, "mask_func")
+
+
+# --- FlashMask ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FlashMask:
+    """Arguments of PaddlePaddle's `flashmask_attention`."""
+
+    startend_row_indices: Ints
+    """`[batch or 1, kv_heads or 1, kv_len, 1, 2 or 4]`: rows that are *masked*, by key."""
+    causal: bool
+
+    def dense(self) -> Bools:
+        """The cells, `[batch or 1, kv_heads or 1, length, length]`, by FlashMask's written definition."""
+        given = self.startend_row_indices
+        length, count = given.shape[2:]
+        row = np.arange(length)[:, None]
+        column = [given[:, :, None, :, i] for i in range(count)]
+        if count == (2 if self.causal else 4):
+            masked = (row >= column[0]) & (row < column[1])
+        else:
+            masked = row >= column[0]
+        if self.causal:
+            masked = masked | (row < np.arange(length))
+        elif count == 4:
+            masked = masked | ((row >= column[2]) & (row < column[3]))
+        else:
+            masked = masked | (row < column[1])
+        return ~masked
+
+
+def to_flashmask(mask: Exported, shape: Sizes = None, facts: Known = None) -> FlashMask:
+    """FlashMask's masked rows by key, in the smallest of its four forms.
+
+    Each key may be masked for at most two runs of rows (one, beside the causal triangle); more, and lengths that differ, are refused.
+    """
+    source = read(mask, shape, facts, "FlashMask")
+    q_len, kv_len, group = source.shape.q_len, source.shape.kv_len, source.shape.heads // source.shape.kv_heads
+    if q_len != kv_len:
+        source.refuse(f"{q_len} queries of {kv_len} keys", "it is defined for as many queries as keys")
+    patterns = source.patterns
+    if patterns.shape[1] > 1:
+        groups = patterns.reshape(patterns.shape[0], source.shape.kv_heads, group)
+        if (groups != groups[:, :, :1]).any():
+            source.refuse("a mask that differs among query heads of one key head", "export each by itself")
+        patterns = groups[:, :, 0]
+    masked = [_masked(source, pattern) for pattern in range(source.count)]
+    for causal, width in ((True, 1), (False, 2), (True, 2), (False, 4)):
+        columns = [_columns(runs, kv_len, causal, width) for runs in masked]
+        if all(column is not None for column in columns):
+            stacked = np.stack([column for column in columns if column is not None])
+            return FlashMask(np.ascontiguousarray(stacked[patterns], np.int32), causal)
+    key = int(max(masked, key=lambda runs: runs.most).counts.argmax())
+    return source.refuse(f"key {key}, whose masked rows are no two runs", "use a FlexAttention mask, which says any")
+
+
+def _masked(source: Source, pattern: int) -> Runs:
+    given = _noren.masked_rows(source.plan, pattern, 3)
+    if given is None:
+        source.refuse("a key that is masked for more than three runs of rows", "use a FlexAttention mask, which says any")
+    return Runs.of(given)
+
+
+def _columns(masked: Runs, length: int, causal: bool, width: int) -> Ints | None:
+    """One form of one pattern, or `None` where it cannot say it."""
+    table = np.full((length, 4), length, np.int64)
+    table[:, 2:] = 0  # an empty upper run
+    for key in range(length):
+        runs = masked.runs[masked.indptr[key] : masked.indptr[key + 1]].tolist()
+        if causal:
+            if key > 0 and not (runs and runs[0][0] == 0 and runs[0][1] >= key):
+                return None
+            rest = [[max(start, key), end] for start, end in runs if end > key]
+            if len(rest) > 1:
+                return None
+            lower, upper = (rest[0] if rest else [length, length]), [0, 0]
+        else:
+            if len(runs) > 2:
+                return None
+            upper = runs[0] if runs and (len(runs) == 2 or runs[0][0] == 0 and runs[0][1] < length) else [0, 0]
+            lower = runs[-1] if runs and runs[-1] is not upper else [length, length]
+        ends_late, starts_early = lower[1] == length, upper[0] == 0
+        if width < (2 if causal else 4) and not (ends_late and starts_early):
+            return None
+        table[key] = [*lower, *upper]
+    if causal:
+        return table[:, :width].astype(np.int32)
+    return (table if width == 4 else table[:, [0, 3]]).astype(np.int32)
+
+
+def from_flashmask(mask: FlashMask) -> BoundMask:
+    """The mask that FlashMask's rows say."""
+    return found(mask.dense(), "startend_row_indices")
+
+
+# --- MagiAttention ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MagiSlices:
+    """Arguments of MagiAttention's `flex_flash_attn_func`; batch rows follow each other."""
+
+    q_ranges: Ints
+    k_ranges: Ints
+    """`[slices, 2]`: `[start, end)`."""
+    attn_type_map: Ints
+    """0 full, 1 causal (aligned at the bottom right of its slice), 2 inverse causal (at the top left), 3 both."""
+
+    def dense(self, q_len: int, kv_len: int) -> Bools:
+        """The cells, and each in one slice only: that is what the kernel's sum of slices needs."""
+        times = np.zeros((q_len, kv_len), np.int64)
+        for (q0, q1), (k0, k1), kind in zip(self.q_ranges, self.k_ranges, self.attn_type_map, strict=True):
+            row, key = np.arange(q0, q1)[:, None], np.arange(k0, k1)
+            cells = np.ones((q1 - q0, k1 - k0), np.bool_)
+            if kind in (1, 3):
+                cells &= key - k1 <= row - q1
+            if kind in (2, 3):
+                cells &= key - k0 >= row - q0
+            times[q0:q1, k0:k1] += cells
+        if (times > 1).any():
+            q, k = np.argwhere(times > 1)[0].tolist()
+            raise Error(f"slices overlap at query {q}, key {k}: it would be counted {times[q, k]} times")
+        return times > 0
+
+
+def to_magi(mask: Exported, shape: Sizes = None, facts: Known = None) -> MagiSlices:
+    """The mask as slices, each cell in exactly one; batch rows as parts of one sequence."""
+    source = read(mask, shape, facts, "MagiAttention's slices")
+    source.refuse_heads()
+    parts = []
+    for row in range(source.shape.batch):
+        pattern = int(source.patterns[row if source.patterns.shape[0] > 1 else 0, 0])
+        part = np.frombuffer(_noren.slices(source.plan, pattern), np.uint32).astype(np.int32).reshape(-1, 5).copy()
+        part[:, :2] += row * source.shape.q_len
+        part[:, 2:4] += row * source.shape.kv_len
+        parts.append(part)
+    every = np.concatenate(parts)
+    return MagiSlices(every[:, :2].copy(), every[:, 2:4].copy(), every[:, 4].copy())
+
+
+def from_magi(slices: MagiSlices, q_len: int, kv_len: int) -> BoundMask:
+    """The mask of slices over one sequence of `q_len` queries and `kv_len` keys."""
+    return found(slices.dense(q_len, kv_len)[None, None], "the slices")
+
+
+__all__ = ["FlashMask", "MagiSlices", "from_cudnn", "from_flashmask", "from_magi", "to_cudnn", "to_flashmask", "to_magi"]

@@ -1,0 +1,271 @@
+"""Formats of sequences one after another: flash-attention's varlen arguments, xFormers' bias classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._arrays import Array
+from .._noren import BoundMask, Error
+from ._source import Bools, Exported, Ints, Runs, Source, found, kind, read, refuse
+from .dense import Known, Sizes
+from .scores import slopes_of, softcap_of
+
+
+@dataclass(frozen=True)
+class Varlen:
+    """Arguments of `flash_attn_varlen_func`; causality and windows are aligned at the bottom right of each sequence."""
+
+    cu_seqlens_q: Ints
+    cu_seqlens_k: Ints
+    """Tokens before each sequence."""
+    causal: bool
+    window_size: tuple[int, int]
+    """Keys before and after a query; -1 is all of them."""
+    q_indices: NDArray[np.int64]
+    k_indices: NDArray[np.int64]
+    """Which tokens of the flattened batch (`batch * q_len`, `batch * kv_len`) are in sequences: gather these, and scatter the
+    output; tokens that are in none read nothing, or are read by nobody."""
+    softcap: float = 0.0
+    alibi_slopes: NDArray[np.float32] | None = None
+
+    @property
+    def max_seqlen_q(self) -> int:
+        return int(np.diff(self.cu_seqlens_q).max(initial=0))
+
+    @property
+    def max_seqlen_k(self) -> int:
+        return int(np.diff(self.cu_seqlens_k).max(initial=0))
+
+    def dense(self, total_q: int | None = None, total_k: int | None = None) -> Bools:
+        """The cells of all tokens (or as many as there are) by flash-attention's written definition."""
+        total_q = int(self.cu_seqlens_q[-1]) if total_q is None else total_q
+        total_k = int(self.cu_seqlens_k[-1]) if total_k is None else total_k
+        out = np.zeros((total_q, total_k), np.bool_)
+        left, right = self.window_size
+        right = 0 if self.causal else right
+        for i in range(len(self.cu_seqlens_q) - 1):
+            (q0, q1), (k0, k1) = self.cu_seqlens_q[i : i + 2].tolist(), self.cu_seqlens_k[i : i + 2].tolist()
+            query, key = np.arange(q1 - q0)[:, None] + (k1 - k0) - (q1 - q0), np.arange(k1 - k0)
+            cells = np.ones((q1 - q0, k1 - k0), np.bool_)
+            if left >= 0:
+                cells &= key >= query - left
+            if right >= 0:
+                cells &= key <= query + right
+            out[np.ix_(self.q_indices[q0:q1], self.k_indices[k0:k1])] = cells
+        return out
+
+
+def to_varlen(mask: Exported, shape: Sizes = None, facts: Known = None) -> Varlen:
+    """flash-attention's arguments for a mask of sequences that each have one causality and window.
+
+    Batch rows, documents and padding become sequences; a mask that is no block diagonal of one shape is refused with the
+    first query that does not fit.
+    """
+    source = read(mask, shape, facts, "flash-attention's varlen interface", ("softcap", "alibi"))
+    source.refuse_heads()
+    segments: list[_Segment] = []
+    for row in range(source.shape.batch):
+        pattern = int(source.patterns[row if source.patterns.shape[0] > 1 else 0, 0])
+        segments += _segments(source, source.rows(pattern), row)
+    left, right = _one_reach(source, segments)
+    q_sizes, k_sizes = ([getattr(segment, name) for segment in segments] for name in ("rows", "keys"))
+    slopes = [slopes_of(score, source.shape.heads) for score in source.scores if kind(score) == "alibi"]
+    if slopes:
+        _refuse_bent_alibi(source, segments)
+    return Varlen(
+        cu_seqlens_q=_cumulated(q_sizes),
+        cu_seqlens_k=_cumulated(k_sizes),
+        causal=right == 0,
+        window_size=(left, right),
+        q_indices=_indices([segment.row * source.shape.q_len + segment.first_row for segment in segments], q_sizes),
+        k_indices=_indices([segment.row * source.shape.kv_len + segment.first_key for segment in segments], k_sizes),
+        softcap=softcap_of(source) or 0.0,
+        alibi_slopes=slopes[0] if slopes else None,
+    )
+
+
+@dataclass(frozen=True)
+class _Segment:
+    """Rows and keys that read each other and nobody else, with the runs of its rows counted from its own first key."""
+
+    row: int
+    first_row: int
+    first_key: int
+    rows: int
+    keys: int
+    start: NDArray[np.int64] = field(repr=False)
+    end: NDArray[np.int64] = field(repr=False)
+
+    @property
+    def aligned(self) -> NDArray[np.int64]:
+        """The key at which each row stands when the last ones stand together."""
+        return np.arange(self.rows) + self.keys - self.rows
+
+
+def _segments(source: Source, runs: Runs, row: int) -> list[_Segment]:
+    """Rows are in one segment where their keys overlap."""
+    several = np.flatnonzero(runs.counts > 1)
+    if len(several):
+        source.refuse(f"query {several[0]} of batch row {row}, which reads {runs.counts[several[0]]} runs of keys", "use FlexAttention")
+    rows = np.flatnonzero(runs.counts)
+    if not len(rows):
+        return []
+    start, end = runs.runs[:, 0], runs.runs[:, 1]
+    breaks = 1 + np.flatnonzero((start[1:] >= end[:-1]) | (np.diff(rows) > 1) | (end[1:] <= start[:-1]))
+    out, used = [], 0
+    for first, last in zip([0, *breaks.tolist()], [*breaks.tolist(), len(rows)], strict=True):
+        low, high = int(start[first:last].min()), int(end[first:last].max())
+        if low < used:
+            source.refuse(
+                f"query {rows[first]} of batch row {row}, which reads keys of sequences before it", "use FlexAttention"
+            )
+        used = high
+        part = slice(first, last)
+        out.append(_Segment(row, int(rows[first]), low, last - first, high - low, start[part] - low, end[part] - low))
+    return out
+
+
+def _one_reach(source: Source, segments: list[_Segment]) -> tuple[int, int]:
+    """How far rows read to the left and to the right, the same in all segments; -1 is all keys."""
+    left = {int(x) for s in segments for x in np.unique((s.aligned - s.start)[s.start > 0])}
+    right = {int(x) for s in segments for x in np.unique((s.end - 1 - s.aligned)[s.end < s.keys])}
+    reach = (max(left, default=-1), max(right, default=-1))
+    for segment in segments:
+        start = np.maximum(segment.aligned - reach[0], 0) if left else np.zeros(segment.rows, np.int64)
+        end = np.minimum(segment.aligned + reach[1] + 1, segment.keys) if right else np.full(segment.rows, segment.keys)
+        wrong = np.flatnonzero((start != segment.start) | (end != segment.end))
+        if len(wrong) or min(left | right, default=0) < 0:
+            query = segment.first_row + int(wrong[0] if len(wrong) else 0)
+            source.refuse(
+                f"query {query} of batch row {segment.row}, which reads otherwise than one causality and window for all "
+                "sequences, aligned at their ends",
+                "use FlexAttention",
+            )
+    return reach
+
+
+def _refuse_bent_alibi(source: Source, segments: list[_Segment]) -> None:
+    """ALiBi counts from where queries stand, flash-attention from the ends of sequences."""
+    for s in segments:
+        stands = s.first_row + source.shape.query_offsets[s.row]
+        if stands - s.first_key != s.keys - s.rows:
+            source.refuse(
+                f"alibi for query {s.first_row} of batch row {s.row}, which stands at position {stands}, not at the end of its keys",
+                "leave alibi out",
+            )
+
+
+def _cumulated(sizes: list[int]) -> Ints:
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
+
+
+def _indices(starts: list[int], sizes: list[int]) -> NDArray[np.int64]:
+    parts = [np.arange(start, start + size) for start, size in zip(starts, sizes, strict=True)]
+    return np.concatenate([np.zeros(0, np.int64), *parts])
+
+
+def from_varlen(
+    cu_seqlens_q: Array, cu_seqlens_k: Array | None = None, *, causal: bool = False, window_size: tuple[int, int] = (-1, -1)
+) -> BoundMask:
+    """The mask over all tokens, one batch row, that these arguments of `flash_attn_varlen_func` say."""
+    q = np.asarray(cu_seqlens_q, np.int32)
+    k = q if cu_seqlens_k is None else np.asarray(cu_seqlens_k, np.int32)
+    if q.ndim != 1 or q.shape != k.shape or len(q) < 2 or q[0] or k[0] or (np.diff(q) < 0).any() or (np.diff(k) < 0).any():
+        raise Error(f"cu_seqlens are {q.tolist()} and {k.tolist()}: give two ascending lists from 0 on, of one length")
+    every = Varlen(q, k, causal, window_size, np.arange(q[-1]), np.arange(k[-1]))
+    return found(every.dense()[None, None], "cu_seqlens")
+
+
+# --- xFormers -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class XformersBias:
+    """A class of `xformers.ops.fmha.attn_bias` and how it is made; `build()` makes it."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    """Of its constructor, or of `from_seqlens` (and `window_size` of what is made local)."""
+
+    def build(self) -> Any:
+        """The bias itself, of the package xformers."""
+        from xformers.ops.fmha import attn_bias
+
+        if not self.name.startswith("BlockDiagonal"):
+            return getattr(attn_bias, self.name)(**self.arguments)
+        given = dict(self.arguments)
+        window = given.pop("window_size", None)
+        bias = attn_bias.BlockDiagonalMask.from_seqlens(**given)
+        if self.name == "BlockDiagonalMask":
+            return bias
+        if window is None:
+            return bias.make_causal_from_bottomright()
+        return bias.make_local_attention_from_bottomright(window)
+
+    def dense(self, q_len: int, kv_len: int) -> Bools:
+        """The cells by xFormers' written definition."""
+        given = self.arguments
+        q_sizes, k_sizes = given.get("q_seqlen", [q_len]), given.get("kv_seqlen", [kv_len])
+        window = {
+            "LowerTriangularFromBottomRightMask": (-1, 0),
+            "BlockDiagonalCausalFromBottomRightMask": (-1, 0),
+            "LocalAttentionFromBottomRightMask": (given.get("window_left", -1), given.get("window_right", -1)),
+            "BlockDiagonalCausalLocalAttentionFromBottomRightMask": (given.get("window_size", 0) - 1, 0),
+        }.get(self.name, (-1, -1))
+        q, k = _cumulated(list(q_sizes)), _cumulated(list(k_sizes))
+        return Varlen(q, k, window[1] == 0, window, np.arange(q[-1]), np.arange(k[-1])).dense(q_len, kv_len)
+
+
+def to_xformers(mask: Exported, shape: Sizes = None, facts: Known = None) -> XformersBias | None:
+    """The xFormers bias class of a mask (`None` for a full one); tokens of all batch rows are one sequence for block diagonals.
+
+    Tokens outside of all sequences (padding) are refused: leave them out first.
+    """
+    given = to_varlen(mask, shape, facts)
+    target = "xFormers"
+    if given.softcap or given.alibi_slopes is not None:
+        refuse(target, "scores beside the mask", "give spec.mask; xFormers takes biases as tensors")
+    source = read(mask, shape, facts, target)
+    for name, indices, total in (
+        ("query", given.q_indices, source.shape.batch * source.shape.q_len),
+        ("key", given.k_indices, source.shape.batch * source.shape.kv_len),
+    ):
+        if len(indices) < total:
+            outside = int(np.setdiff1d(np.arange(total), indices)[0])
+            refuse(target, f"{name} {outside}, which is in no sequence", "leave such tokens out (padding is gathered away)")
+    q_sizes, k_sizes = (np.diff(part).tolist() for part in (given.cu_seqlens_q, given.cu_seqlens_k))
+    left, right = given.window_size
+    if len(q_sizes) == source.shape.batch:  # each batch row is one sequence
+        if (left, right) == (-1, -1):
+            return None
+        if (left, right) == (-1, 0):
+            return XformersBias("LowerTriangularFromBottomRightMask", {})
+        if left < 0 or right < 0:
+            refuse(target, "a window with one open side", "its windows have two ends")
+        return XformersBias("LocalAttentionFromBottomRightMask", {"window_left": left, "window_right": right})
+    sizes = {"q_seqlen": q_sizes, "kv_seqlen": k_sizes}
+    if (left, right) == (-1, -1):
+        return XformersBias("BlockDiagonalMask", sizes)
+    if right != 0:
+        refuse(target, "packed sequences with a window to the right", "its local block diagonals are causal")
+    if left < 0:
+        return XformersBias("BlockDiagonalCausalFromBottomRightMask", sizes)
+    return XformersBias("BlockDiagonalCausalLocalAttentionFromBottomRightMask", {**sizes, "window_size": left + 1})
+
+
+def from_xformers(bias: XformersBias | Any, q_len: int, kv_len: int) -> BoundMask:
+    """The mask of an xFormers bias: one of ours, or one of the package, by its own `materialize`."""
+    if isinstance(bias, XformersBias):
+        return found(bias.dense(q_len, kv_len)[None, None], bias.name)
+    if not hasattr(bias, "materialize"):
+        raise TypeError(f"{type(bias).__name__} is no xFormers bias")
+    cells = bias.materialize((q_len, kv_len)).cpu().numpy() == 0
+    return found(cells[(None,) * (4 - cells.ndim)], type(bias).__name__)
+
+
+__all__ = ["Varlen", "XformersBias", "from_varlen", "from_xformers", "to_varlen", "to_xformers"]

@@ -1,0 +1,391 @@
+"""noren as an attention implementation of Hugging Face transformers.
+
+>>> import noren.hf
+>>> noren.hf.register()
+>>> model.set_attn_implementation("noren")  # doctest: +SKIP
+
+Masks are read from transformers' mask functions as the expressions that they are, so nothing of length x length is made.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask
+
+from ._noren import Array, Error, Facts, Mask, Plan, Shape, batch, causal, dense, full, keys, none, padding, queries, spans, window
+from .torch._function import Call, Extras, lower, new_seed, run
+
+TILE = 256
+"""Query rows in which a mask function that is not known is evaluated."""
+
+
+def register(name: str = "noren") -> None:
+    """Makes `attn_implementation=name` known to transformers, attention and masks together.
+
+    Both are needed: where only the attention is known, transformers silently drops every mask, padding included.
+    """
+    from transformers import AttentionInterface
+    from transformers.masking_utils import AttentionMaskInterface
+
+    AttentionInterface.register(name, attention_forward)
+    AttentionMaskInterface.register(name, make_mask)
+
+
+# --- masks --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(repr=False, eq=False)
+class Masked(BlockMask):
+    """What transformers hands from its mask builders to every layer: a mask with what it must know, and its plans.
+
+    Models of several parts hand masks on to models that build masks themselves; of these, transformers leaves only tensors and
+    FlexAttention's `BlockMask` of four dimensions alone. Nothing else of a `BlockMask` is here.
+    """
+
+    mask: Mask
+    batch: int
+    q_len: int
+    kv_len: int
+    query_offset: int
+    facts: Facts
+    real: NDArray[np.bool_] | None = None
+    """Which keys are real tokens."""
+    packed: bool = False
+    _plans: dict[tuple[int, int], Plan] = field(default_factory=dict)
+    _looked: bool = False
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        return (self.batch, 1, self.q_len, self.kv_len)
+
+    def __repr__(self) -> str:
+        return f"<{self.mask} for transformers, {self.q_len} x {self.kv_len}, batch {self.batch}>"
+
+    __str__ = __repr__
+
+    def plan(self, heads: int, kv_heads: int) -> Plan:
+        plan = self._plans.get((heads, kv_heads))
+        if plan is None:
+            shape = Shape(
+                self.q_len, self.kv_len, query_offset=self.query_offset, batch=self.batch, heads=heads, kv_heads=kv_heads
+            )
+            plan = self._plans[(heads, kv_heads)] = self.mask.plan(shape, self.facts)
+        return plan
+
+    def look_for_packing(self, position_ids: Tensor | None) -> None:
+        """Warns, once, where positions begin anew among real tokens and the mask does not keep sequences apart."""
+        if self._looked or self.packed or position_ids is None or position_ids.dim() != 2 or self.q_len == 1:
+            return
+        self._looked = True
+        restarts = (position_ids[:, 1:] <= position_ids[:, :-1]).cpu().numpy()
+        if self.real is not None and self.real.shape[1] >= self.q_len:
+            first = max(0, self.query_offset)
+            real = self.real[:, first : first + self.q_len]
+            if real.shape[1] == self.q_len and real.shape[0] == restarts.shape[0]:
+                restarts = restarts & real[:, 1:] & real[:, :-1]
+        if restarts.any():
+            warnings.warn(
+                "position_ids begin anew inside a row, as packed sequences do, but transformers keeps such sequences apart only "
+                "without an attention_mask and with use_cache=False: as it is, they read each other. Leave out attention_mask "
+                "and give use_cache=False",
+                stacklevel=2,
+            )
+
+
+def make_mask(
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    q_offset: int | Tensor = 0,
+    kv_offset: int | Tensor = 0,
+    mask_function: Callable[..., Any] | None = None,
+    attention_mask: Tensor | None = None,
+    **_: Any,
+) -> Masked:
+    """What `AttentionMaskInterface` calls: the expression of a mask function on these sizes."""
+    from transformers.masking_utils import causal_mask_function
+
+    reader = Reader(batch_size, q_length, kv_length, int(q_offset), int(kv_offset))
+    mask = reader.read(mask_function or causal_mask_function)
+    facts: dict[str, Any] = {}
+    real = reader.real
+    if attention_mask is not None:
+        if attention_mask.dim() != 2:
+            raise Error(f"attention_mask has shape {tuple(attention_mask.shape)}: give [batch, length] of 1 (real) and 0")
+        given = _known_keys(attention_mask, kv_length, reader.kv_offset)
+        real = given if real is None else real & given
+    if real is not None and not real.all():
+        mask = mask & padding()
+        facts["real_keys"] = [_runs(row) for row in real]
+    if reader.arrays:
+        facts["arrays"] = reader.arrays
+    offset = reader.q_offset - reader.kv_offset
+    return Masked(mask, batch_size, q_length, kv_length, offset, Facts(**facts), real, reader.packed)
+
+
+def _known_keys(padding_mask: Tensor, kv_length: int, kv_offset: int) -> NDArray[np.bool_]:
+    """Which of the keys `kv_offset..` are real; those that the mask does not reach are not."""
+    found: NDArray[np.bool_] = padding_mask.detach().bool().cpu().numpy()[:, kv_offset : kv_offset + kv_length]
+    missing = kv_length - found.shape[1]
+    return np.pad(found, ((0, 0), (0, missing))) if missing > 0 else found
+
+
+def _runs(row: NDArray[np.bool_]) -> list[str]:
+    """Ranges of true entries, as facts say them."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], row.astype(np.int8), [0]))))
+    return [f"{start}..{end}" for start, end in zip(edges[::2], edges[1::2], strict=True)]
+
+
+class Reader:
+    """Reads a tree of mask functions as one expression over key indices.
+
+    Positions are counted from the first key that is there, so that key `j` stands at `j`: what transformers calls
+    `kv_idx` is `j + kv_offset`.
+    """
+
+    def __init__(self, batch_size: int, q_len: int, kv_len: int, q_offset: int, kv_offset: int) -> None:
+        self.batch, self.q_len, self.kv_len = batch_size, q_len, kv_len
+        self.q_offset, self.kv_offset = q_offset, kv_offset
+        self.real: NDArray[np.bool_] | None = None
+        self.packed = False
+        self.arrays: dict[str, Array] = {}
+        self._remap: NDArray[np.int64] | None = None
+
+    def read(self, function: Callable[..., Any], top: bool = True) -> Mask:
+        """The expression of a function; `top` while everything around it is an intersection."""
+        name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}"
+        inside = _closure(function)
+        match name.removeprefix("transformers.masking_utils."):
+            case "causal_mask_function":
+                return causal()
+            case "bidirectional_mask_function":
+                return full()
+            case "and_masks.<locals>.and_mask":
+                return self._all(inside["mask_functions"], top)
+            case "or_masks.<locals>.or_mask":
+                parts = [self.read(part, top=False) for part in inside["mask_functions"]]
+                return _fold(none(), parts, lambda a, b: a | b)
+            case "sliding_window_overlay.<locals>.inner_mask":
+                return window(left=int(inside["sliding_window"]) - 1)
+            case "sliding_window_bidirectional_overlay.<locals>.inner_mask":
+                size = int(inside["sliding_window"])
+                return window(left=size, right=size)
+            case "chunked_overlay.<locals>.inner_mask":
+                return self._chunks(int(inside["chunk_size"]), inside["left_padding"])
+            case "blockwise_overlay.<locals>.inner_mask":
+                ids = self._by_position(inside["block_sequence_ids"])
+                return self._same(ids, ids >= 0)
+            case "packed_sequence_mask_function.<locals>.inner_mask":
+                self.packed = True
+                return self._same(self._by_position(inside["packed_sequence_mask"]))
+            case "remap_positions_for_packed_sequence.<locals>.inner_mask":
+                return self._remapped(function, inside)
+            case "padding_mask_function.<locals>.inner_mask" if top and self._remap is None:
+                given = _known_keys(inside["padding_mask"], self.kv_len, self.kv_offset)
+                self.real = given if self.real is None else self.real & given
+                return full()
+            case "add_offsets_to_mask_function.<locals>.inner_mask":
+                raise Error("the mask function adds offsets itself, which transformers does for FlexAttention alone")
+            case _:
+                return self._evaluated(function)
+
+    def _all(self, functions: Iterable[Callable[..., Any]], top: bool) -> Mask:
+        return _fold(full(), [self.read(part, top) for part in functions], lambda a, b: a & b)
+
+    def _positions(self) -> NDArray[np.int64]:
+        """The indices by which transformers counts, of all positions that queries and keys stand at."""
+        length = max(self.kv_len, self.q_len + self.q_offset - self.kv_offset)
+        return np.arange(length, dtype=np.int64) + self.kv_offset
+
+    def _by_position(self, table: Tensor) -> NDArray[np.int64]:
+        """Rows of a table of transformers by position: -1 (no group) where it does not reach."""
+        rows = table.detach().cpu().numpy().astype(np.int64)
+        at = self._positions() if self._remap is None else self._remap
+        at = np.broadcast_to(at, (self.batch, at.shape[-1]))
+        rows = np.broadcast_to(rows, (self.batch, rows.shape[-1]))
+        inside = (at >= 0) & (at < rows.shape[1])
+        return np.where(inside, np.take_along_axis(rows, np.clip(at, 0, rows.shape[1] - 1), 1), -1)
+
+    def _chunks(self, size: int, left_padding: Tensor) -> Mask:
+        start = np.broadcast_to(left_padding.detach().cpu().numpy().astype(np.int64).reshape(-1, 1), (self.batch, 1))
+        at = self._positions() if self._remap is None else self._remap
+        return self._same((np.broadcast_to(at, (self.batch, at.shape[-1])) - start) // size)
+
+    def _remapped(self, function: Callable[..., Any], inside: dict[str, Any]) -> Mask:
+        """Inside a packed sequence, whose positions count on by one, distances are those of indices."""
+        ids = inside["position_ids"].detach().cpu().numpy().astype(np.int64)
+        if not self.packed or self._remap is not None or ids.shape[1] != self.kv_len or self.q_len != self.kv_len:
+            return self._evaluated(function)
+        self._remap = np.broadcast_to(ids, (self.batch, ids.shape[1]))
+        try:
+            return self.read(inside["mask_function"], top=False)
+        finally:
+            self._remap = None
+
+    def _same(self, groups: NDArray[np.int64], wanted: NDArray[np.bool_] | None = None) -> Mask:
+        """Query and key are in one group; groups of a row are mostly runs, which are spans."""
+        rows = [_row_groups(row, None if wanted is None else wanted[b]) for b, row in enumerate(groups)]
+        if all(row == rows[0] for row in rows):
+            return rows[0]
+        distinct: dict[Mask, list[int]] = {}
+        for b, row in enumerate(rows):
+            distinct.setdefault(row, []).append(b)
+        return batch([(members, row) for row, members in distinct.items()])
+
+    def _evaluated(self, function: Callable[..., Any]) -> Mask:
+        """A function that is not known: its cells, by tiles of queries, checked against single calls."""
+        if self._remap is not None:
+            raise Error(
+                f"the mask function {getattr(function, '__qualname__', function)} is not known, and packed sequences change what "
+                "it is asked for: give a prepared 4-D boolean mask"
+            )
+        cells = np.empty((self.batch, 1, self.q_len, self.kv_len), np.bool_)
+        rows = torch.arange(self.batch)[:, None, None, None]
+        at = torch.arange(self.kv_len)[None, None, None, :] + self.kv_offset
+        head = torch.zeros(1, 1, 1, 1, dtype=torch.long)
+        for start in range(0, self.q_len, TILE):
+            q = torch.arange(start, min(start + TILE, self.q_len))[None, None, :, None] + self.q_offset
+            tile = torch.as_tensor(function(rows, head, q, at)).bool()
+            cells[:, :, start : start + TILE] = tile.expand(self.batch, 1, q.shape[2], self.kv_len).cpu().numpy()
+        self._check(function, cells)
+        name = f"function{len(self.arrays)}"
+        self.arrays[name] = Array.keep(cells)
+        return dense(name)
+
+    def _check(self, function: Callable[..., Any], cells: NDArray[np.bool_]) -> None:
+        rng = np.random.default_rng(0)
+        for _ in range(32):
+            b, q, k = (int(rng.integers(n)) for n in (self.batch, self.q_len, self.kv_len))
+            for head in (0, 1):
+                index = (torch.tensor(i) for i in (b, head, q + self.q_offset, k + self.kv_offset))
+                if bool(function(*index)) != cells[b, 0, q, k]:
+                    raise Error(
+                        f"the mask function {getattr(function, '__qualname__', function)} says another thing of head {head}, query "
+                        f"{q}, key {k} than of all cells together: give a prepared 4-D boolean mask"
+                    )
+
+
+def _closure(function: Callable[..., Any]) -> dict[str, Any]:
+    """The variables that a function closes over."""
+    names = getattr(getattr(function, "__code__", None), "co_freevars", ())
+    return {name: cell.cell_contents for name, cell in zip(names, function.__closure__ or (), strict=True)}
+
+
+def _fold(empty: Mask, parts: list[Mask], combine: Callable[[Mask, Mask], Mask]) -> Mask:
+    parts = [part for part in parts if part != empty]
+    if not parts:
+        return empty
+    mask = parts[0]
+    for part in parts[1:]:
+        mask = combine(mask, part)
+    return mask
+
+
+def _row_groups(row: NDArray[np.int64], wanted: NDArray[np.bool_] | None) -> Mask:
+    """Positions of equal numbers: spans where each number is one run, sets of queries and keys where it is several."""
+    edges = np.flatnonzero(np.diff(row)) + 1
+    runs: dict[int, list[range]] = {}
+    for start, end in zip([0, *edges.tolist()], [*edges.tolist(), len(row)], strict=True):
+        if wanted is None or wanted[start]:
+            runs.setdefault(int(row[start]), []).append(range(start, end))
+    single = [found[0] for found in runs.values() if len(found) == 1]
+    parts = [spans(single)] if single else []
+    parts += [queries(found) & keys(found) for found in runs.values() if len(found) > 1]
+    return _fold(none(), parts, lambda a, b: a | b)
+
+
+# --- attention ----------------------------------------------------------------------------------------------------
+
+
+def attention_forward(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Masked | Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    is_causal: bool | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    position_bias: Tensor | None = None,
+    position_ids: Tensor | None = None,
+    output_attentions: bool = False,
+    **__: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """What `AttentionInterface` calls: `[batch, length, heads, head_dim]`, and probabilities where they are asked for."""
+    query, key, value = lower(query, key, value)
+    extras = Extras([] if position_bias is None else [position_bias], sinks=s_aux)
+    if isinstance(attention_mask, Masked):
+        attention_mask.look_for_packing(position_ids)
+        if attention_mask.shape[2:] != (query.shape[2], key.shape[2]):
+            raise Error(
+                f"the mask is for {attention_mask.q_len} queries and {attention_mask.kv_len} keys, but the layer has "
+                f"{query.shape[2]} and {key.shape[2]}: its model cuts masks in a way that is not known"
+            )
+        plan = attention_mask.plan(query.shape[1], key.shape[1])
+    else:
+        plan, bias = _given(module, query, key, attention_mask, is_causal)
+        extras.bias.extend(bias)
+    if dropout > 0:
+        extras.seed = new_seed()
+    out, _ = run(Call(plan, scaling, softcap, None, dropout), query, key, value, extras)
+    out = out.transpose(1, 2).contiguous()
+    return out, _weights(query, key, value, plan, scaling, softcap, extras) if output_attentions else None
+
+
+def _given(
+    module: torch.nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, is_causal: bool | None
+) -> tuple[Plan, list[Tensor]]:
+    """The plan of a mask that somebody prepared, or of none, and what is added to scores."""
+    from .torch._sdpa import _plan_dense, _simple, sizes_of
+
+    sizes = sizes_of(query, key)
+    if mask is None:
+        causal_layer = getattr(module, "is_causal", False) if is_causal is None else is_causal
+        if not causal_layer or query.shape[2] == 1:
+            return _simple(False, *sizes), []
+        if query.shape[2] != key.shape[2]:
+            raise Error(
+                f"a causal layer has {query.shape[2]} queries, {key.shape[2]} keys and no mask: where the queries stand is not known"
+            )
+        return _simple(True, *sizes), []
+    if not isinstance(mask, Tensor) or mask.dim() != 4:
+        raise Error(f"the attention mask is {type(mask).__name__}: give [batch, length], or [batch, 1 or heads, q_len, kv_len]")
+    if mask.dtype == torch.bool:
+        plan, _ = _plan_dense(mask, sizes)
+        assert plan is not None
+        return plan, []
+    if not mask.is_floating_point():
+        raise Error(f"the 4-D attention mask holds {mask.dtype}: give booleans (true = attend) or floats that are added (0 and -inf)")
+    if (mask == 1).any() and ((mask == 0) | (mask == 1)).all():
+        raise Error(
+            "the 4-D attention mask holds the floats 0 and 1: transformers would add them to the scores and mask nothing; give "
+            "mask.bool() (true = attend), or 0 and -inf"
+        )
+    keep = mask > -6.9e37
+    plan, _ = _plan_dense(keep, sizes)
+    assert plan is not None
+    rest = mask.masked_fill(~keep, 0.0)
+    return plan, [rest] if (rest != 0).any() else []
+
+
+def _weights(
+    q: Tensor, k: Tensor, v: Tensor, plan: Plan, scale: float | None, softcap: float | None, extras: Extras
+) -> Tensor:
+    from ._attention import attention
+
+    with torch.no_grad():
+        _, weights = attention(
+            q, k, v, plan, scale=scale, softcap=softcap, bias=extras.bias or None, sinks=extras.sinks, return_weights=True
+        )
+    found: Tensor = weights.to(q.dtype)
+    return found

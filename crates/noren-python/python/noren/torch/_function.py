@@ -1,0 +1,305 @@
+"""Attention as PyTorch differentiates and compiles it.
+
+Eagerly a call goes straight to the kernels, through `torch.autograd.Function` where gradients are wanted. Under
+`torch.compile` it is one opaque operator, `noren::attention`, that names its plan by a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.dlpack import to_dlpack  # type: ignore[attr-defined]
+
+from .. import _noren
+from .._attention import Masking, _table, plan_of
+from .._noren import Error, Facts, Mask, Modifiers, Plan, Spec
+
+torch.utils._pytree.register_constant(Mask)  # what torch.compile sees of a mask is that it is equal to another or not
+
+NO_SECOND = (
+    "noren's attention has no second derivative: differentiate once, or compute it with PyTorch's math backend "
+    "(torch.nn.attention.sdpa_kernel(SDPBackend.MATH)) where gradients of gradients are needed"
+)
+
+
+@dataclass(frozen=True)
+class Call:
+    """All of a call that is no tensor."""
+
+    plan: Plan
+    scale: float | None = None
+    softcap: float | None = None
+    alibi: tuple[float, ...] | None = None
+    dropout: float = 0.0
+
+
+@dataclass
+class Extras:
+    """The tensors of a call beside q, k and v, as the caller gave them."""
+
+    bias: list[Tensor]
+    relative: Tensor | None = None
+    soft: Tensor | None = None
+    sinks: Tensor | None = None
+    seed: Tensor | None = None
+
+    def differentiable(self) -> list[Tensor | None]:
+        return [*self.bias, self.relative, self.soft, self.sinks]
+
+
+_PLAIN = Modifiers()
+
+
+def _floats(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.detach().to(torch.float32)
+
+
+def _modifiers(call: Call, extras: Extras) -> Modifiers:
+    if call == Call(call.plan) and extras.seed is None and all(t is None for t in extras.differentiable()):
+        return _PLAIN
+    sinks = _floats(extras.sinks)
+    return Modifiers(
+        scale=call.scale,
+        softcap=call.softcap,
+        alibi=call.alibi,
+        bias=[_floats(bias) for bias in extras.bias],
+        relative=_table(_floats(extras.relative)),
+        soft=_floats(extras.soft),
+        sinks=None if sinks is None else sinks.contiguous(),
+        dropout=call.dropout if extras.seed is not None else 0.0,
+        seed=0 if extras.seed is None else int(extras.seed),
+    )
+
+
+def forward(call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras, lse: bool) -> tuple[Tensor, Tensor | None]:
+    """The output, and the log-sum-exps where they are wanted."""
+    out = torch.empty((*q.shape[:-1], v.shape[-1]), dtype=q.dtype)
+    sums = torch.empty(q.shape[:-1], dtype=torch.float32) if lse else None
+    _noren.forward(
+        to_dlpack(q), to_dlpack(k), to_dlpack(v), call.plan, _modifiers(call, extras), to_dlpack(out),
+        None if sums is None else to_dlpack(sums),
+    )  # fmt: skip
+    return out, sums
+
+
+def gradients(
+    call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras, saved: tuple[Tensor, Tensor, Tensor], wanted: Sequence[bool]
+) -> list[Tensor | None]:
+    """The gradients of q, k, v and of `extras.differentiable()`, where they are wanted."""
+    grads = [torch.empty(t.shape, dtype=t.dtype) for t in (q, k, v)]
+    rest = [
+        torch.empty(t.shape, dtype=torch.float32) if t is not None and want else None
+        for t, want in zip(extras.differentiable(), wanted, strict=True)
+    ]
+    *dbias, drelative, dsoft, dsinks = rest
+    if extras.relative is not None:
+        dbias.append(_table(drelative))
+    if call.alibi is not None:
+        dbias.append(None)
+    out, lse, dout = saved
+    _noren.backward(
+        to_dlpack(q), to_dlpack(k), to_dlpack(v), call.plan, _modifiers(call, extras),
+        (to_dlpack(out), to_dlpack(lse), to_dlpack(dout)), tuple(map(to_dlpack, grads)), dbias, dsoft, dsinks,
+    )  # fmt: skip
+    named = [None if g is None or t is None else g.to(t.dtype) for g, t in zip(rest, extras.differentiable(), strict=True)]
+    return [*grads, *named]
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, call: Call, biases: int, seed: Tensor | None, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Any:
+        extras = Extras(list(rest[:biases]), rest[biases], rest[biases + 1], rest[biases + 2], seed)
+        out, lse = forward(call, q, k, v, extras, lse=True)
+        ctx.save_for_backward(q, k, v, out, lse, seed, *rest)
+        ctx.call, ctx.biases = call, biases
+        ctx.mark_non_differentiable(lse)
+        return out, lse
+
+    @staticmethod
+    def backward(ctx: Any, dout: Tensor, _: Any) -> Any:
+        wanted = ctx.needs_input_grad[6:]
+        grads = _Gradients.apply(ctx.call, ctx.biases, wanted, dout, *ctx.saved_tensors)
+        return (None, None, None, *grads)
+
+
+class _Gradients(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, call: Call, biases: int, wanted: Any, dout: Tensor, *saved: Any) -> Any:
+        q, k, v, out, lse, seed, *rest = saved
+        extras = Extras(list(rest[:biases]), rest[biases], rest[biases + 1], rest[biases + 2], seed)
+        return tuple(gradients(call, q, k, v, extras, (out, lse, dout), wanted))
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:
+        raise RuntimeError(NO_SECOND)
+
+
+# --- under torch.compile: an operator that names its mask by a number -------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Source:
+    """All of a compiled call that is no tensor; the plan is made for the sizes that come."""
+
+    mask: Mask | Plan | None
+    """`None`: the boolean tensor that comes along, or where there is none everything (or what is causal)."""
+    causal: bool = False
+    query_offset: int | tuple[int, ...] | None = None
+    scale: float | None = None
+    softcap: float | None = None
+    alibi: tuple[float, ...] | None = None
+    dropout: float = 0.0
+
+    def call(self, q: Tensor, k: Tensor, keep: Tensor | None) -> Call:
+        if self.mask is not None:
+            plan = plan_of(self.mask, q, k, None, self.query_offset)[0]
+        else:
+            from ._sdpa import plan_for
+
+            plan = plan_for(q, k, keep, self.causal)
+        return Call(plan, self.scale, self.softcap, self.alibi, self.dropout)
+
+
+_SOURCES: list[Source] = []
+_NUMBERS: dict[Source, int] = {}
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def number_of(mask: Mask | Plan | None, causal: bool, offset: Any, scale: Any, softcap: Any, alibi: Any, dropout: Any) -> int:
+    """The number by which compiled graphs name a source; it is theirs for good, as a compiled graph is."""
+    source = Source(mask, causal, offset, scale, softcap, alibi, dropout)
+    number = _NUMBERS.setdefault(source, len(_SOURCES))
+    if number == len(_SOURCES):
+        _SOURCES.append(source)
+    return number
+
+
+@torch.library.custom_op("noren::attention", mutates_args=(), device_types="cpu")
+def operator(
+    q: Tensor, k: Tensor, v: Tensor, bias: list[Tensor], relative: Tensor | None, soft: Tensor | None, sinks: Tensor | None,
+    seed: Tensor | None, keep: Tensor | None, source: int,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    out, lse = forward(_SOURCES[source].call(q, k, keep), q, k, v, Extras(bias, relative, soft, sinks, seed), lse=True)
+    assert lse is not None
+    return out, lse
+
+
+@operator.register_fake
+def _(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    return q.new_empty((*q.shape[:-1], v.shape[-1])), q.new_empty(q.shape[:-1], dtype=torch.float32)
+
+
+@torch.library.custom_op("noren::attention_backward", mutates_args=(), device_types="cpu")
+def _backward_operator(
+    dout: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, bias: list[Tensor], relative: Tensor | None,
+    soft: Tensor | None, sinks: Tensor | None, seed: Tensor | None, keep: Tensor | None, source: int, wanted: list[int],
+) -> list[Tensor]:  # fmt: skip
+    extras = Extras(bias, relative, soft, sinks, seed)
+    call = _SOURCES[source].call(q, k, keep)
+    grads = gradients(call, q, k, v, extras, (out, lse, dout), [bool(want) for want in wanted])
+    return [torch.empty(0) if grad is None else grad for grad in grads]
+
+
+@_backward_operator.register_fake
+def _(
+    dout: Any, q: Tensor, k: Tensor, v: Tensor, out: Any, lse: Any, bias: Any, relative: Any, soft: Any, sinks: Any,
+    seed: Any, keep: Any, source: int, wanted: Any,
+) -> list[Tensor]:  # fmt: skip
+    none = torch.empty(0, device=q.device)
+    rest = zip([*bias, relative, soft, sinks], wanted, strict=True)
+    given = [q, k, v, *(t if want and t is not None else none for t, want in rest)]
+    return [torch.empty(t.shape, dtype=t.dtype, device=t.device) for t in given]
+
+
+def _setup(ctx: Any, inputs: Any, output: Any) -> None:
+    q, k, v, bias, *others, ctx.source = inputs
+    ctx.present, ctx.biases = [t is not None for t in others], len(bias)
+    ctx.wanted = [int(t is not None and t.requires_grad) for t in (*bias, *others[:3])]
+    ctx.save_for_backward(q, k, v, *output, *bias, *(t for t in others if t is not None))
+
+
+def _derive(ctx: Any, dout: Tensor, _: Any) -> Any:
+    q, k, v, out, lse, *rest = ctx.saved_tensors
+    bias, given = rest[: ctx.biases], iter(rest[ctx.biases :])
+    others = [next(given) if there else None for there in ctx.present]
+    dq, dk, dv, *grads = _backward_operator(dout, q, k, v, out, lse, bias, *others, ctx.source, ctx.wanted)
+    *dbias, drelative, dsoft, dsinks = (g if want else None for g, want in zip(grads, ctx.wanted, strict=True))
+    return dq, dk, dv, dbias, drelative, dsoft, dsinks, None, None, None
+
+
+def _refuse(ctx: Any, *_: Any) -> Any:
+    raise RuntimeError(NO_SECOND)
+
+
+operator.register_autograd(_derive, setup_context=_setup)
+_backward_operator.register_autograd(_refuse)
+
+
+def run(call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras, lse: bool = False) -> tuple[Tensor, Tensor | None]:
+    """The output and perhaps the log-sum-exps, differentiable where PyTorch wants it."""
+    if torch.is_grad_enabled():
+        others = extras.differentiable()
+        if any(t is not None and t.requires_grad for t in (q, k, v, *others)):
+            out, sums = _Attention.apply(call, len(extras.bias), extras.seed, q, k, v, *others)
+            return out, sums
+    return forward(call, q, k, v, extras, lse)
+
+
+def lower(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """In the type that `torch.autocast` asks for, as SDPA's own inputs are."""
+    if not torch.is_autocast_enabled("cpu"):
+        return q, k, v
+    kind = torch.get_autocast_dtype("cpu")
+    return q.to(kind), k.to(kind), v.to(kind)
+
+
+def new_seed() -> Tensor:
+    """From PyTorch's generator, so that seeds, forks and checkpoints reproduce it."""
+    return torch.randint(1 << 62, (), dtype=torch.int64)
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Masking,
+    *,
+    scale: float | None = None,
+    softcap: float | None = None,
+    bias: Tensor | Sequence[Tensor] | None = None,
+    relative: Tensor | None = None,
+    alibi: Sequence[float] | None = None,
+    soft: Tensor | None = None,
+    sinks: Tensor | None = None,
+    dropout: float = 0.0,
+    facts: Facts | Mapping[str, Any] | None = None,
+    query_offset: int | Sequence[int] | None = None,
+    return_lse: bool = False,
+) -> Any:
+    """`noren.attention` with gradients of q, k, v, biases, soft weights and sinks; see there.
+
+    Forward and backward are noren's. `dropout` draws its seed from PyTorch's generator. The log-sum-exps have no gradient.
+    """
+    biases = [] if bias is None else [bias] if isinstance(bias, Tensor) else list(bias)
+    seed = new_seed() if dropout > 0 else None
+    slopes = None if alibi is None else tuple(alibi)
+    q, k, v = lower(q, k, v)
+    if torch.compiler.is_compiling():
+        if facts is not None or isinstance(mask, (str, Spec)):
+            raise Error("under torch.compile give a mask, or, where it needs facts, its plan, made outside")
+        source = number_of(mask, False, query_offset, scale, softcap, slopes, dropout)
+        out, lse = operator(q, k, v, biases, relative, soft, sinks, seed, None, source)
+    else:
+        plan, spec = plan_of(mask, q, k, facts, query_offset)
+        if spec is not None:
+            raise Error(
+                f"`{mask}` has scores: give them as arguments (softcap=, bias=, alibi=, soft=, sinks=), which shows which of "
+                "them have gradients"
+            )
+        call = Call(plan, scale, softcap, slopes, dropout)
+        out, lse = run(call, q, k, v, Extras(biases, relative, soft, sinks, seed), return_lse)
+    return (out, lse) if return_lse else out

@@ -1,0 +1,277 @@
+//! The atoms: thin functions over `noren_mask::atoms`, where each is drawn.
+
+use crate::mask::{PyMask, PyScore};
+use crate::values::{arms, count, counts, per_row, set, spans as spans_of, wholes};
+use noren::noren_mask::{Padding, Selector, Set};
+use noren::{Mask, Score, Side, atoms};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+
+type Given<'a, 'py> = &'a Bound<'py, PyAny>;
+
+/// Every query reads every key.
+#[pyfunction]
+fn full() -> PyMask {
+    PyMask(atoms::full())
+}
+
+/// Nobody reads anything.
+#[pyfunction]
+fn none() -> PyMask {
+    PyMask(atoms::none())
+}
+
+/// `k <= q + offset`: no later key.
+#[pyfunction]
+#[pyo3(signature = (offset=0))]
+fn causal(offset: i64) -> PyMask {
+    PyMask(atoms::causal_offset(offset))
+}
+
+/// `q - left <= k <= q + right`, both ends included; a side left out is open, negative values shift it.
+#[pyfunction]
+#[pyo3(signature = (left=None, right=None))]
+fn window(left: Option<i64>, right: Option<i64>) -> PyMask {
+    PyMask(atoms::window(left, right))
+}
+
+/// `q - window < k <= q`: so many keys with itself, as Mistral and transformers count.
+#[pyfunction]
+fn sliding(window: Given<'_, '_>) -> PyResult<PyMask> {
+    Ok(PyMask(atoms::sliding(count(window, "sliding")?)))
+}
+
+/// Query and key lie in the same chunk of `size` positions.
+#[pyfunction]
+fn chunk(size: Given<'_, '_>) -> PyResult<PyMask> {
+    Ok(PyMask(atoms::chunk(count(size, "chunk")?)))
+}
+
+/// `(q - k) mod step == 0`.
+#[pyfunction]
+fn stride(step: Given<'_, '_>) -> PyResult<PyMask> {
+    Ok(PyMask(atoms::stride(count(step, "stride")?)))
+}
+
+/// `k < n`, one number or one for each batch row.
+#[pyfunction]
+fn prefix(lengths: Given<'_, '_>) -> PyResult<PyMask> {
+    Ok(PyMask(atoms::prefix(per_row(lengths, "prefix")?)))
+}
+
+fn set_or_label(given: Option<Given<'_, '_>>, label: Option<String>, what: &str) -> PyResult<Set> {
+    match (given, label) {
+        (Some(given), None) => set(given, what),
+        (None, Some(label)) => Ok(Set::label(label)),
+        _ => Err(PyTypeError::new_err(format!("{what} takes positions or label=, one of the two"))),
+    }
+}
+
+/// These keys: a position, a range, a list of them, or a label of the facts.
+#[pyfunction]
+#[pyo3(signature = (positions=None, *, label=None))]
+fn keys(positions: Option<Given<'_, '_>>, label: Option<String>) -> PyResult<PyMask> {
+    Ok(PyMask(atoms::keys(set_or_label(positions, label, "keys")?)))
+}
+
+/// These queries; as `keys`.
+#[pyfunction]
+#[pyo3(signature = (positions=None, *, label=None))]
+fn queries(positions: Option<Given<'_, '_>>, label: Option<String>) -> PyResult<PyMask> {
+    Ok(PyMask(atoms::queries(set_or_label(positions, label, "queries")?)))
+}
+
+/// These positions read everything and are read by everybody; as `keys`.
+#[pyfunction]
+#[pyo3(signature = (positions=None, *, label=None))]
+fn global_(positions: Option<Given<'_, '_>>, label: Option<String>) -> PyResult<PyMask> {
+    Ok(PyMask(atoms::global(set_or_label(positions, label, "global_")?)))
+}
+
+/// `"left"` or `"right"`.
+fn side_of(name: &str) -> PyResult<Side> {
+    match name {
+        "left" => Ok(Side::Left),
+        "right" => Ok(Side::Right),
+        _ => Err(PyValueError::new_err(format!("side is {name:?}: give \"left\" or \"right\""))),
+    }
+}
+
+/// Real tokens only, as the facts or `lengths` say; with `on="both"` padding queries read nothing.
+#[pyfunction]
+#[pyo3(signature = (*, side=None, lengths=None, on="keys"))]
+fn padding(side: Option<&str>, lengths: Option<Given<'_, '_>>, on: &str) -> PyResult<PyMask> {
+    let both = match on {
+        "keys" => false,
+        "both" => true,
+        _ => return Err(PyValueError::new_err(format!("on is {on:?}: give \"keys\" or \"both\""))),
+    };
+    let lengths = lengths.map(|list| counts(list, "padding lengths")).transpose()?;
+    Ok(PyMask(atoms::padding_with(Padding { side: side.map(side_of).transpose()?, lengths, both })))
+}
+
+/// Query and key lie in the same document, of these lengths or those of the facts.
+#[pyfunction]
+#[pyo3(signature = (lengths=None))]
+fn documents(lengths: Option<Given<'_, '_>>) -> PyResult<PyMask> {
+    Ok(PyMask(match lengths {
+        Some(lengths) => atoms::documents_of(counts(lengths, "documents")?),
+        None => atoms::documents(),
+    }))
+}
+
+/// Query and key lie in the same span (an image among text).
+#[pyfunction]
+fn spans(spans: Given<'_, '_>) -> PyResult<PyMask> {
+    Ok(PyMask(atoms::spans(spans_of(spans, "spans")?)))
+}
+
+/// Node `i` stands at `start + i` and reads itself and its ancestors; a parent of -1 is a root.
+#[pyfunction]
+#[pyo3(signature = (parents, start=0))]
+fn tree(parents: Given<'_, '_>, start: u64) -> PyResult<PyMask> {
+    Ok(PyMask(atoms::tree(wholes(parents, "tree parents")?, start)))
+}
+
+/// `level(q) >= level(k)`, by the levels of the facts.
+#[pyfunction]
+fn clearance() -> PyMask {
+    PyMask(atoms::clearance())
+}
+
+/// Keys in the window of grid cells around the query, shifted inward at edges (NATTEN).
+#[pyfunction]
+#[pyo3(signature = (grid, size, dilation=None))]
+fn neighborhood(grid: Given<'_, '_>, size: Given<'_, '_>, dilation: Option<Given<'_, '_>>) -> PyResult<PyMask> {
+    let (grid, size) = (counts(grid, "neighborhood grid")?, counts(size, "neighborhood size")?);
+    Ok(PyMask(match dilation {
+        Some(dilation) => atoms::neighborhood_dilated(grid, size, counts(dilation, "neighborhood dilation")?),
+        None => atoms::neighborhood(grid, size),
+    }))
+}
+
+/// A fixed random pattern: each cell with probability `p`, the same on every machine.
+#[pyfunction]
+fn random(p: f64, seed: u64) -> PyMask {
+    PyMask(atoms::random(p, seed))
+}
+
+/// `count` random blocks of keys for each block of queries, the same on every machine.
+#[pyfunction]
+fn random_blocks(block: u64, count: u64, seed: u64) -> PyMask {
+    PyMask(atoms::random_blocks(block, count, seed))
+}
+
+/// What the named array of the facts says.
+#[pyfunction]
+fn dense(name: String) -> PyMask {
+    PyMask(atoms::dense(name))
+}
+
+fn by<'py>(
+    what: &str,
+    given: &Bound<'py, PyAny>,
+    make: impl FnOnce(Vec<(Selector, Mask)>) -> Mask,
+) -> PyResult<PyMask> {
+    let pairs = arms(given, what)?.into_iter().map(|arm| (arm.selector, arm.mask));
+    Ok(PyMask(make(pairs.collect())))
+}
+
+/// By query head: a dict (or pairs) of heads and masks.
+#[pyfunction]
+fn heads(arms: Given<'_, '_>) -> PyResult<PyMask> {
+    by("heads", arms, atoms::heads)
+}
+
+/// By batch row: a dict (or pairs) of rows and masks.
+#[pyfunction]
+fn batch(arms: Given<'_, '_>) -> PyResult<PyMask> {
+    by("batch", arms, atoms::batch)
+}
+
+/// By layer: a dict (or pairs) such as `{"every 2": ..., "else": ...}`.
+#[pyfunction]
+fn layers(arms: Given<'_, '_>) -> PyResult<PyMask> {
+    by("layers", arms, atoms::layers)
+}
+
+/// Adds the named array to scores, broadcast over `[batch, heads, q_len, kv_len]`.
+#[pyfunction]
+#[pyo3(signature = (name="bias"))]
+fn bias(name: &str) -> PyScore {
+    PyScore(Score::bias(name))
+}
+
+/// Adds the named table `[heads, 2 * reach + 1]` by distance.
+#[pyfunction]
+#[pyo3(signature = (name="relative"))]
+fn relative(name: &str) -> PyScore {
+    PyScore(Score::relative(name))
+}
+
+/// Adds `-slope * distance`; slopes are `2^(-8 (h + 1) / heads)` unless given.
+#[pyfunction]
+#[pyo3(signature = (slopes=None))]
+fn alibi(slopes: Option<Vec<f64>>) -> PyScore {
+    PyScore(Score::Alibi { slopes: slopes.map(|list| list.into_iter().map(Into::into).collect()) })
+}
+
+/// `cap * tanh(score / cap)` replaces the score.
+#[pyfunction]
+fn softcap(cap: f64) -> PyScore {
+    PyScore(Score::softcap(cap))
+}
+
+/// The named weights in [0, 1] multiply `exp(score)`; 0 is not allowed.
+#[pyfunction]
+#[pyo3(signature = (name="soft"))]
+fn soft(name: &str) -> PyScore {
+    PyScore(Score::soft(name))
+}
+
+/// The named logits, one for each head, join the softmax's denominator only.
+#[pyfunction]
+#[pyo3(signature = (name="sinks"))]
+fn sinks(name: &str) -> PyScore {
+    PyScore(Score::sinks(name))
+}
+
+macro_rules! add_all {
+    ($module:expr, $($name:ident),*) => {$($module.add_function(wrap_pyfunction!($name, $module)?)?;)*};
+}
+
+pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    add_all!(
+        module,
+        full,
+        none,
+        causal,
+        window,
+        sliding,
+        chunk,
+        stride,
+        prefix,
+        keys,
+        queries,
+        global_,
+        padding,
+        documents,
+        spans,
+        tree,
+        clearance,
+        neighborhood,
+        random,
+        random_blocks,
+        dense,
+        heads,
+        batch,
+        layers,
+        bias,
+        relative,
+        alibi,
+        softcap,
+        soft,
+        sinks
+    );
+    Ok(())
+}

@@ -1,0 +1,313 @@
+//! Attention over borrowed arrays: forward, backward, probabilities.
+
+use crate::bound::PyPlan;
+use crate::dlpack::{Kind, Tensor};
+use crate::error::{Error, raise};
+use crate::mask::PySpec;
+use noren::{
+    Bias, Dropout, Dtype, Element, GradientsMut, Inputs, Level, Options, Outputs, Saved, Score, ViewMut,
+    attention_backward_into, attention_into, attention_weights, bf16, f16,
+};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+/// Multiplications above which a call takes tens of milliseconds and listens for Ctrl-C.
+const LONG: u64 = 1 << 31;
+const LISTEN: Duration = Duration::from_millis(50);
+
+/// Set in a process that was forked: its threads are those of the parent, which are not there.
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+/// Called in the child of a fork.
+#[pyfunction]
+pub(crate) fn after_fork() {
+    FORKED.store(true, Ordering::Relaxed);
+}
+
+/// Everything about a call that is neither q, k, v nor the plan.
+#[pyclass(name = "Modifiers", module = "noren", frozen)]
+pub(crate) struct Modifiers {
+    scale: Option<f32>,
+    softcap: Option<f32>,
+    bias: Vec<Tensor>,
+    relative: Option<Tensor>,
+    alibi: Option<Vec<f32>>,
+    soft: Option<Tensor>,
+    sinks: Option<Tensor>,
+    dropout: Option<Dropout>,
+    threads: Option<usize>,
+    level: Option<Level>,
+    spec: Option<PySpec>,
+    arrays: BTreeMap<String, Tensor>,
+}
+
+#[pymethods]
+impl Modifiers {
+    #[new]
+    #[pyo3(signature = (*, scale=None, softcap=None, bias=Vec::new(), relative=None, alibi=None, soft=None, sinks=None,
+                        dropout=0.0, seed=0, threads=None, level=None, spec=None, arrays=BTreeMap::new()))]
+    #[allow(clippy::too_many_arguments)] // they are keywords
+    fn new(
+        scale: Option<f32>,
+        softcap: Option<f32>,
+        bias: Vec<Tensor>,
+        relative: Option<Tensor>,
+        alibi: Option<Vec<f32>>,
+        soft: Option<Tensor>,
+        sinks: Option<Tensor>,
+        dropout: f32,
+        seed: u64,
+        threads: Option<usize>,
+        level: Option<&str>,
+        spec: Option<PySpec>,
+        arrays: BTreeMap<String, Tensor>,
+    ) -> PyResult<Self> {
+        let dropout = (dropout != 0.0).then_some(Dropout { probability: dropout, seed });
+        let level = level.map(|name| name.parse().map_err(raise)).transpose()?;
+        Ok(Modifiers { scale, softcap, bias, relative, alibi, soft, sinks, dropout, threads, level, spec, arrays })
+    }
+}
+
+impl Modifiers {
+    fn options<'a>(&'a self, heads: usize, stop: &'a AtomicBool) -> PyResult<Options<'a>> {
+        let array = |_: &Score, name: &str| match self.arrays.get(name) {
+            Some(array) => array.view::<f32>("a score's array"),
+            None => Err(Error::new_err(format!(
+                "the score needs the array `{name}`: give it in arrays={{\"{name}\": ...}}"
+            ))),
+        };
+        let array = |score: &Score, name: &str| array(score, name).map_err(Raised);
+        let scores: &[Score] = self.spec.as_ref().map_or(&[], |spec| &spec.0.scores);
+        let mut options = Options::for_scores(scores, heads, array).map_err(|raised| raised.0)?;
+        options.scale = self.scale;
+        options.softcap = self.softcap.or(options.softcap);
+        for bias in &self.bias {
+            options.bias.push(Bias::Dense(bias.view("bias")?));
+        }
+        if let Some(table) = &self.relative {
+            options.bias.push(Bias::Relative { table: table.view("relative")? });
+        }
+        if let Some(slopes) = &self.alibi {
+            options.bias.push(Bias::Alibi(slopes.clone()));
+        }
+        if let Some(soft) = &self.soft {
+            options.soft = Some(soft.view("soft")?);
+        }
+        if let Some(sinks) = &self.sinks {
+            options.sinks = Some(sinks.floats("sinks")?);
+        }
+        (options.dropout, options.threads, options.level) = (self.dropout, self.threads, self.level);
+        if FORKED.load(Ordering::Relaxed) {
+            options.threads = Some(1);
+        }
+        options.stop = Some(stop);
+        Ok(options)
+    }
+}
+
+/// An exception where a Rust function wants an error of its own.
+struct Raised(PyErr);
+
+impl From<noren::Error> for Raised {
+    fn from(error: noren::Error) -> Self {
+        Raised(raise(error))
+    }
+}
+
+/// Computes without the interpreter's lock; a long call listens for Ctrl-C meanwhile.
+fn compute<R: Send>(py: Python<'_>, long: bool, work: impl FnOnce(&AtomicBool) -> PyResult<R> + Send) -> PyResult<R> {
+    let stop = AtomicBool::new(false);
+    if !long {
+        return py.detach(|| work(&stop));
+    }
+    py.detach(|| {
+        std::thread::scope(|scope| {
+            let (done, wait) = channel();
+            let stop = &stop;
+            scope.spawn(move || done.send(work(stop)));
+            loop {
+                match wait.recv_timeout(LISTEN) {
+                    Ok(result) => return result,
+                    Err(RecvTimeoutError::Disconnected) => {
+                        return Err(PyRuntimeError::new_err("the computation panicked"));
+                    }
+                    Err(RecvTimeoutError::Timeout) => {
+                        if let Err(signal) = Python::attach(|py| py.check_signals()) {
+                            stop.store(true, Ordering::Relaxed);
+                            drop(wait.recv());
+                            return Err(signal);
+                        }
+                    }
+                }
+            }
+        })
+    })
+}
+
+fn inputs<'a, T: Element>(q: &'a Tensor, k: &'a Tensor, v: &'a Tensor) -> PyResult<Inputs<'a, T>> {
+    Ok(Inputs { q: q.view("q")?, k: k.view("k")?, v: v.view("v")? })
+}
+
+fn is_long(plan: &PyPlan, q: &Tensor, v: &Tensor) -> bool {
+    let width = |tensor: &Tensor| tensor.shape.last().copied().unwrap_or(1) as u64;
+    plan.computed.saturating_mul(width(q) + width(v)) > LONG
+}
+
+macro_rules! by_dtype {
+    ($dtype:expr, $function:ident ( $($argument:expr),* )) => {
+        match $dtype {
+            Dtype::F32 => $function::<f32>($($argument),*),
+            Dtype::Bf16 => $function::<bf16>($($argument),*),
+            Dtype::F16 => $function::<f16>($($argument),*),
+        }
+    };
+}
+
+/// Writes `out` and, where given, `lse` (contiguous `float32`).
+#[pyfunction]
+#[pyo3(signature = (q, k, v, plan, modifiers, out, lse=None))]
+#[allow(clippy::too_many_arguments)] // called by this package alone
+pub(crate) fn forward(
+    py: Python<'_>,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    plan: &PyPlan,
+    modifiers: &Modifiers,
+    mut out: Tensor,
+    mut lse: Option<Tensor>,
+) -> PyResult<()> {
+    let long = is_long(plan, &q, &v);
+    let arrays = [&q, &k, &v];
+    compute(py, long, |stop| {
+        by_dtype!(arrays[0].dtype("q")?, forward_of(arrays, plan, modifiers, stop, &mut out, lse.as_mut()))
+    })
+}
+
+fn forward_of<T: Element>(
+    [q, k, v]: [&Tensor; 3],
+    plan: &PyPlan,
+    modifiers: &Modifiers,
+    stop: &AtomicBool,
+    out: &mut Tensor,
+    lse: Option<&mut Tensor>,
+) -> PyResult<()> {
+    let options = modifiers.options(plan.plan.shape().head_count(), stop)?;
+    let lse = lse.map(|lse| lse.slice_mut("lse", &[Kind::Float(Dtype::F32)])).transpose()?;
+    let outputs = Outputs { out: out.view_mut::<T>("out")?, lse };
+    attention_into(&inputs(q, k, v)?, &plan.plan, &options, outputs).map_err(raise)
+}
+
+/// Writes the gradients of q, k, v and, where given, of the biases, soft weights and sinks.
+#[pyfunction]
+#[pyo3(signature = (q, k, v, plan, modifiers, saved, gradients, dbias=Vec::new(), dsoft=None, dsinks=None))]
+#[allow(clippy::too_many_arguments)] // called by this package alone
+pub(crate) fn backward(
+    py: Python<'_>,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    plan: &PyPlan,
+    modifiers: &Modifiers,
+    saved: (Tensor, Tensor, Tensor),
+    gradients: (Tensor, Tensor, Tensor),
+    dbias: Vec<Option<Tensor>>,
+    dsoft: Option<Tensor>,
+    dsinks: Option<Tensor>,
+) -> PyResult<()> {
+    let long = is_long(plan, &q, &v);
+    let dtype = q.dtype("q")?;
+    let call = Call { q, k, v, plan, modifiers, saved };
+    let wanted = Wanted { gradients, dbias, dsoft, dsinks };
+    compute(py, long, |stop| by_dtype!(dtype, backward_of(&call, stop, wanted)))
+}
+
+struct Call<'a> {
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    plan: &'a PyPlan,
+    modifiers: &'a Modifiers,
+    /// The output, the log-sum-exps, the output's gradient.
+    saved: (Tensor, Tensor, Tensor),
+}
+
+struct Wanted {
+    gradients: (Tensor, Tensor, Tensor),
+    dbias: Vec<Option<Tensor>>,
+    dsoft: Option<Tensor>,
+    dsinks: Option<Tensor>,
+}
+
+fn backward_of<T: Element>(call: &Call<'_>, stop: &AtomicBool, mut wanted: Wanted) -> PyResult<()> {
+    let options = call.modifiers.options(call.plan.plan.shape().head_count(), stop)?;
+    let (out, lse, dout) = &call.saved;
+    let saved = Saved::<T> { out: out.view("out")?, lse: lse.floats("lse")?, dout: dout.view("dout")? };
+    let (dq, dk, dv) = &mut wanted.gradients;
+    let gradients = GradientsMut {
+        bias: wanted.dbias.iter_mut().map(gradient).collect::<PyResult<_>>()?,
+        soft: gradient(&mut wanted.dsoft)?,
+        sinks: match &mut wanted.dsinks {
+            Some(sinks) => Some(sinks.slice_mut("the sinks' gradient", &[Kind::Float(Dtype::F32)])?),
+            None => None,
+        },
+        ..GradientsMut::new(dq.view_mut("dq")?, dk.view_mut("dk")?, dv.view_mut("dv")?)
+    };
+    let inputs = inputs(&call.q, &call.k, &call.v)?;
+    attention_backward_into(&inputs, &saved, &call.plan.plan, &options, gradients).map_err(raise)
+}
+
+fn gradient(array: &mut Option<Tensor>) -> PyResult<Option<ViewMut<'_>>> {
+    array.as_mut().map(|array| array.view_mut("the gradient of a score")).transpose()
+}
+
+/// Writes the probabilities, `[batch, heads, q_len, kv_len]` of contiguous `float32`.
+#[pyfunction]
+pub(crate) fn weights(
+    py: Python<'_>,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    plan: &PyPlan,
+    modifiers: &Modifiers,
+    mut out: Tensor,
+) -> PyResult<()> {
+    let arrays = [&q, &k, &v];
+    compute(py, true, |stop| by_dtype!(arrays[0].dtype("q")?, weights_of(arrays, plan, modifiers, stop, &mut out)))
+}
+
+fn weights_of<T: Element>(
+    [q, k, v]: [&Tensor; 3],
+    plan: &PyPlan,
+    modifiers: &Modifiers,
+    stop: &AtomicBool,
+    out: &mut Tensor,
+) -> PyResult<()> {
+    let shape = plan.plan.shape();
+    let options = modifiers.options(shape.head_count(), stop)?;
+    let inputs = inputs::<T>(q, k, v)?;
+    let cells: &mut [f32] = out.slice_mut("weights", &[Kind::Float(Dtype::F32)])?;
+    if cells.len() as u128 != shape.cells() {
+        return Err(Error::new_err(format!("weights need room for {} cells", shape.cells())));
+    }
+    for (i, row) in cells.chunks_mut(shape.kv_len()).enumerate() {
+        if stop.load(Ordering::Relaxed) {
+            return Err(raise(noren::Error::Stopped));
+        }
+        let (pair, q_row) = (i / shape.q_len(), i % shape.q_len());
+        let at = [pair / shape.head_count(), pair % shape.head_count()];
+        let weights = attention_weights(&inputs, &plan.plan, &options, at, q_row..q_row + 1).map_err(raise)?;
+        row.copy_from_slice(&weights);
+    }
+    Ok(())
+}
+
+/// The processor paths this machine has, slowest first.
+#[pyfunction]
+pub(crate) fn levels() -> Vec<String> {
+    Level::available().iter().map(|level| level.to_string()).collect()
+}

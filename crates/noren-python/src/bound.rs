@@ -1,0 +1,352 @@
+//! `BoundMask` and `Plan`: questions, pictures, statistics, cells.
+
+use crate::dlpack::{Kind, Tensor};
+use crate::error::{Error, raise};
+use crate::facts::{PyFacts, PyShape, facts_of, shape_of};
+use crate::mask::{PyMask, view};
+use noren::noren_mask::{Cell, Picture, TerminalOptions};
+use noren::{BoundMask, Mask, Plan, PlanOptions, Reorder};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+/// A mask with its shape and facts, everything checked.
+#[pyclass(name = "BoundMask", module = "noren", frozen)]
+pub(crate) struct PyBound(pub(crate) BoundMask);
+
+/// Query tiles with the keys they read: what kernels and exports read.
+#[pyclass(name = "Plan", module = "noren", frozen, weakref)]
+pub(crate) struct PyPlan {
+    pub(crate) plan: Plan,
+    /// Cells that kernels compute, over all batch rows and heads.
+    pub(crate) computed: u64,
+}
+
+type CellTuple = (usize, usize, usize, usize);
+
+fn tuple(cell: Cell) -> CellTuple {
+    (cell.batch, cell.head, cell.q, cell.k)
+}
+
+/// Binds a mask to a shape (or a length) and facts.
+pub(crate) fn bind_to(mask: &Mask, shape: &Bound<'_, PyAny>, facts: Option<&Bound<'_, PyAny>>) -> PyResult<PyBound> {
+    let (shape, facts) = (shape_of(shape)?, facts_of(facts)?);
+    mask.bind(&shape, &facts).map_err(raise).map(PyBound)
+}
+
+/// `"auto"`, `"never"`, `"always"` or a modulus.
+#[derive(FromPyObject)]
+pub(crate) enum Order {
+    Modulus(u32),
+    Name(String),
+}
+
+fn reorder(order: Option<Order>) -> PyResult<Reorder> {
+    match order {
+        None => Ok(Reorder::Auto),
+        Some(Order::Modulus(modulus)) => Ok(Reorder::Residues(modulus)),
+        Some(Order::Name(name)) => match name.as_str() {
+            "auto" => Ok(Reorder::Auto),
+            "never" => Ok(Reorder::Never),
+            "always" => Ok(Reorder::Always),
+            _ => Err(PyValueError::new_err(format!(
+                "reorder is {name:?}: give \"auto\", \"never\", \"always\" or a modulus"
+            ))),
+        },
+    }
+}
+
+impl PyPlan {
+    pub(crate) fn new(plan: Plan) -> Self {
+        let shape = plan.shape();
+        let mut uses = vec![0u64; plan.patterns().len()];
+        for batch in 0..shape.batch_len() {
+            (0..shape.head_count()).for_each(|head| uses[plan.pattern_of(batch, head)] += 1);
+        }
+        let computed = plan.patterns().iter().zip(uses).map(|(p, n)| n * p.tiles().map(|t| t.computed()).sum::<u64>());
+        PyPlan { computed: computed.sum(), plan }
+    }
+}
+
+fn picture_text(picture: &Picture<'_>, color: bool, width: usize, height: usize) -> PyResult<String> {
+    let options = TerminalOptions { color, max_width: width, max_height: height, ..TerminalOptions::default() };
+    picture.to_terminal(&options).map_err(raise)
+}
+
+fn labelled<'a>(picture: Picture<'a>, labels: Option<Vec<String>>) -> Picture<'a> {
+    match labels {
+        Some(labels) => picture.labels(labels),
+        None => picture,
+    }
+}
+
+#[pymethods]
+impl PyBound {
+    #[getter]
+    fn mask(&self) -> PyMask {
+        PyMask(self.0.mask().clone())
+    }
+
+    #[getter]
+    fn shape(&self) -> PyShape {
+        PyShape(self.0.shape().clone())
+    }
+
+    #[getter]
+    fn facts(&self) -> PyFacts {
+        PyFacts(self.0.facts().clone())
+    }
+
+    /// Number of distinct (batch, head) patterns.
+    #[getter]
+    fn pattern_count(&self) -> usize {
+        self.0.pattern_count()
+    }
+
+    #[pyo3(signature = (*, block_q=96, block_kv=64, reorder=None))]
+    pub(crate) fn plan(&self, py: Python<'_>, block_q: u32, block_kv: u32, reorder: Option<Order>) -> PyResult<PyPlan> {
+        let options = PlanOptions { block_q, block_kv, reorder: self::reorder(reorder)? };
+        Ok(py.detach(|| PyPlan::new(self.0.plan_with(&options))))
+    }
+
+    /// Whether the cell is allowed.
+    fn allowed(&self, batch: usize, head: usize, q: usize, k: usize) -> PyResult<bool> {
+        self.0.explain(batch, head, q, k).map(|why| why.allowed).map_err(raise)
+    }
+
+    /// Why a query may or may not read a key.
+    #[pyo3(signature = (q, k, *, batch=0, head=0))]
+    pub(crate) fn explain<'py>(
+        &self,
+        py: Python<'py>,
+        q: usize,
+        k: usize,
+        batch: usize,
+        head: usize,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let why = self.0.explain(batch, head, q, k).map_err(raise)?;
+        let json = serde_json::to_string(&why).map_err(|e| Error::new_err(e.to_string()))?;
+        view(py, "Explanation", (why.to_string(), json))
+    }
+
+    /// The cells as a NumPy array of booleans, `[batch, heads, q_len, kv_len]`.
+    fn dense<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        view(slf.py(), "dense", (slf,))
+    }
+
+    /// Where two masks differ.
+    fn diff<'py>(slf: &Bound<'py, Self>, other: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        view(slf.py(), "Difference", (slf, other))
+    }
+
+    /// The first cell that exactly one of the two allows.
+    fn first_difference(&self, py: Python<'_>, other: &Self) -> PyResult<Option<CellTuple>> {
+        Ok(py.detach(|| self.0.first_difference(&other.0)).map_err(raise)?.map(tuple))
+    }
+
+    /// Up to `limit` cells that exactly one of the two allows.
+    fn differences(&self, py: Python<'_>, other: &Self, limit: usize) -> PyResult<Vec<CellTuple>> {
+        Ok(py.detach(|| self.0.differences(&other.0, limit)).map_err(raise)?.into_iter().map(tuple).collect())
+    }
+
+    /// Number of cells that this allows and `other` does not.
+    fn count_outside(&self, py: Python<'_>, other: &Self) -> PyResult<u128> {
+        py.detach(|| self.0.count_outside(&other.0)).map_err(raise)
+    }
+
+    /// Writes the cells as 0 and 1 into a contiguous bool array `[batch or 1, heads or 1, q_len, kv_len]`.
+    fn fill(&self, py: Python<'_>, mut out: Tensor) -> PyResult<()> {
+        let [batch, heads, q_len, kv_len] = match out.shape[..] {
+            [b, h, q, k] => [b, h, q, k],
+            _ => return Err(PyValueError::new_err("cells are [batch, heads, q_len, kv_len]")),
+        };
+        let shape = self.0.shape();
+        let fits = |given: usize, whole: usize| given == 1 || given == whole;
+        if !fits(batch, shape.batch_len())
+            || !fits(heads, shape.head_count())
+            || (q_len, kv_len) != (shape.q_len(), shape.kv_len())
+        {
+            return Err(PyValueError::new_err(format!("{:?} is not the shape of the mask", out.shape)));
+        }
+        let plan = self.0.plan_with(&PlanOptions { reorder: Reorder::Never, ..PlanOptions::default() });
+        let cells: &mut [u8] = out.slice_mut("cells", &[Kind::Bool, Kind::Uint(8)])?;
+        py.detach(|| {
+            for (index, plane) in cells.chunks_mut(q_len * kv_len).enumerate() {
+                fill_plane(&plan, plan.pattern_of(index / heads, index % heads), plane);
+            }
+        });
+        Ok(())
+    }
+
+    /// Whether heads (batch rows) may differ.
+    #[getter]
+    fn varies(&self) -> (bool, bool) {
+        let (batch, heads) = (self.0.shape().batch_len(), self.0.shape().head_count());
+        let differ = |a: (usize, usize), b: (usize, usize)| self.0.pattern_of(a.0, a.1) != self.0.pattern_of(b.0, b.1);
+        let by_row = (1..batch).any(|b| (0..heads).any(|h| differ((b, h), (0, h))));
+        let by_head = (0..batch).any(|b| (1..heads).any(|h| differ((b, h), (b, 0))));
+        (by_row, by_head)
+    }
+
+    /// A picture as text.
+    #[pyo3(signature = (*, labels=None, width=100, height=48, color=false))]
+    pub(crate) fn picture(
+        &self,
+        labels: Option<Vec<String>>,
+        width: usize,
+        height: usize,
+        color: bool,
+    ) -> PyResult<String> {
+        picture_text(&labelled(self.0.picture(), labels), color, width, height)
+    }
+
+    /// A picture as SVG.
+    #[pyo3(signature = (*, labels=None))]
+    fn svg(&self, labels: Option<Vec<String>>) -> PyResult<String> {
+        labelled(self.0.picture(), labels).to_svg().map_err(raise)
+    }
+
+    pub(crate) fn _repr_svg_(&self) -> PyResult<String> {
+        self.svg(None)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<{} on {}>", self.0.mask(), self.shape().__repr__())
+    }
+
+    fn __str__(&self) -> PyResult<String> {
+        self.picture(None, 100, 48, false)
+    }
+
+    #[pyo3(signature = (other, *, width=100, height=48, color=false))]
+    fn difference_text(&self, other: &Self, width: usize, height: usize, color: bool) -> PyResult<String> {
+        picture_text(&self.0.picture_of_difference(&other.0), color, width, height)
+    }
+
+    fn difference_svg(&self, other: &Self) -> PyResult<String> {
+        self.0.picture_of_difference(&other.0).to_svg().map_err(raise)
+    }
+
+    #[staticmethod]
+    fn from_json(text: &str) -> PyResult<Self> {
+        BoundMask::from_json(text).map_err(raise).map(PyBound)
+    }
+
+    fn to_json(&self) -> PyResult<String> {
+        self.0.to_json().map_err(raise)
+    }
+
+    fn __reduce__(slf: &Bound<'_, Self>) -> PyResult<(Py<PyAny>, (String,))> {
+        Ok((slf.get_type().getattr("from_json")?.unbind(), (slf.get().to_json()?,)))
+    }
+}
+
+/// The cells of one pattern, one byte each.
+fn fill_plane(plan: &Plan, pattern: usize, plane: &mut [u8]) {
+    let kv_len = plan.shape().kv_len();
+    let pattern = &plan.patterns()[pattern];
+    plane.fill(0);
+    let mut words = Vec::new();
+    for tile in pattern.tiles() {
+        for span in tile.spans {
+            let per_row = (span.keys() as usize).div_ceil(64);
+            words.clear();
+            words.resize(tile.rows() as usize * per_row, 0u64);
+            pattern.fill_bits(tile.start..tile.end, span.start..span.end, &mut words);
+            for (row, bits) in (tile.start..tile.end).zip(words.chunks(per_row)) {
+                let cells = &mut plane[row as usize * kv_len..][span.start as usize..span.end as usize];
+                for (i, cell) in cells.iter_mut().enumerate() {
+                    *cell = (bits[i / 64] >> (i % 64) & 1) as u8;
+                }
+            }
+        }
+    }
+}
+
+#[pymethods]
+impl PyPlan {
+    #[getter]
+    fn bound(&self) -> PyBound {
+        PyBound(self.plan.bound().clone())
+    }
+
+    #[getter]
+    fn mask(&self) -> PyMask {
+        PyMask(self.plan.bound().mask().clone())
+    }
+
+    #[getter]
+    fn shape(&self) -> PyShape {
+        PyShape(self.plan.shape().clone())
+    }
+
+    /// Cells that kernels compute, over all batch rows and heads.
+    #[getter]
+    fn computed(&self) -> u64 {
+        self.computed
+    }
+
+    /// Memory that tiles and spans take, in bytes.
+    #[getter]
+    fn bytes(&self) -> usize {
+        self.plan.bytes()
+    }
+
+    /// What the plan costs, and what dense masking would.
+    pub(crate) fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let stats = py.detach(|| self.plan.stats());
+        let json = serde_json::to_string(&stats).map_err(|e| Error::new_err(e.to_string()))?;
+        view(py, "stats", (stats.to_string(), json))
+    }
+
+    /// The tiles of a (batch, head): `(first row, row after, [(first key, key after, full), ...])`, at their own places.
+    fn tiles(&self, batch: usize, head: usize) -> PyResult<Vec<(u32, u32, Vec<(u32, u32, bool)>)>> {
+        let shape = self.plan.shape();
+        if batch >= shape.batch_len() || head >= shape.head_count() {
+            return Err(Error::new_err(format!(
+                "batch {batch}, head {head} is outside: there are {} and {}",
+                shape.batch_len(),
+                shape.head_count()
+            )));
+        }
+        let plan = self.plan.in_place();
+        let pattern = &plan.patterns()[plan.pattern_of(batch, head)];
+        let span = |s: &noren::noren_mask::TileSpan| (s.start, s.end, s.kind == noren::Kind::Full);
+        Ok(pattern.tiles().map(|t| (t.start, t.end, t.spans.iter().map(span).collect())).collect())
+    }
+
+    /// A picture of the tiles as text.
+    #[pyo3(signature = (*, width=100, height=48, color=false))]
+    fn picture(&self, width: usize, height: usize, color: bool) -> PyResult<String> {
+        picture_text(&self.plan.bound().picture().tiles(*self.plan.options()), color, width, height)
+    }
+
+    /// A picture of the tiles as SVG.
+    fn svg(&self) -> PyResult<String> {
+        self.plan.bound().picture().tiles(*self.plan.options()).to_svg().map_err(raise)
+    }
+
+    fn _repr_svg_(&self) -> PyResult<String> {
+        self.svg()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<plan of {} on {}>", self.plan.bound().mask(), self.shape().__repr__())
+    }
+
+    fn __str__(&self) -> PyResult<String> {
+        self.picture(100, 48, false)
+    }
+
+    #[staticmethod]
+    fn from_json(text: &str) -> PyResult<Self> {
+        Plan::from_json(text).map_err(raise).map(PyPlan::new)
+    }
+
+    fn to_json(&self) -> PyResult<String> {
+        self.plan.to_json().map_err(raise)
+    }
+
+    fn __reduce__(slf: &Bound<'_, Self>) -> PyResult<(Py<PyAny>, (String,))> {
+        Ok((slf.get_type().getattr("from_json")?.unbind(), (slf.get().to_json()?,)))
+    }
+}

@@ -1,0 +1,173 @@
+//! The doctor and `recognise`: arrays that somebody else made.
+
+use crate::bound::PyBound;
+use crate::dlpack::{Kind, Tensor};
+use crate::error::{Error, raise};
+use crate::facts::PyShape;
+use crate::mask::PyMask;
+use noren::Dtype;
+use noren::noren_mask::doctor::{self, Context, Numbers, Patient, Values};
+use noren::noren_mask::{self, Keep};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::PyByteArray;
+use std::collections::BTreeMap;
+
+/// The array as it is stored.
+fn values(tensor: &Tensor) -> PyResult<Values> {
+    let len = tensor.len();
+    let (dtype, numbers) = match tensor.kind {
+        Kind::Bool => (doctor::Dtype::Bool, Numbers::Bool(collect(tensor, len, |x| x != 0.0))),
+        Kind::Uint(8) => (doctor::Dtype::U8, Numbers::Int(collect(tensor, len, |x| x as i64))),
+        Kind::Int(8) => (doctor::Dtype::I8, Numbers::Int(collect(tensor, len, |x| x as i64))),
+        Kind::Int(_) | Kind::Uint(_) => (doctor::Dtype::Int, Numbers::Int(collect(tensor, len, |x| x as i64))),
+        Kind::Float(kind) => {
+            let dtype = match kind {
+                Dtype::F32 => doctor::Dtype::F32,
+                Dtype::Bf16 => doctor::Dtype::Bf16,
+                Dtype::F16 => doctor::Dtype::F16,
+            };
+            (dtype, Numbers::Single(collect(tensor, len, |x| x as f32)))
+        }
+        Kind::Double => (doctor::Dtype::F64, Numbers::Double(collect(tensor, len, |x| x))),
+    };
+    Values::new(&tensor.shape, dtype, numbers).map_err(raise)
+}
+
+fn collect<T>(tensor: &Tensor, len: usize, of: impl Fn(f64) -> T) -> Vec<T> {
+    let mut all = Vec::with_capacity(len);
+    tensor.for_each(|x| all.push(of(x)));
+    all
+}
+
+/// Sizes and one byte a cell.
+type Cells<'py> = ([usize; 4], Bound<'py, PyByteArray>);
+
+fn cells<'py>(py: Python<'py>, keep: &Keep) -> Cells<'py> {
+    let bytes: Vec<u8> = keep.cells().map(u8::from).collect();
+    (keep.dims(), PyByteArray::new(py, &bytes))
+}
+
+type Checked<'py> = (String, Vec<String>, String, Option<Cells<'py>>, Option<Cells<'py>>);
+
+/// The report's fields as JSON, its classes and its words, and the cells as given and as repaired.
+#[pyfunction]
+#[pyo3(signature = (mask, companions, context, meant=None))]
+pub(crate) fn check<'py>(
+    py: Python<'py>,
+    mask: Option<Tensor>,
+    companions: BTreeMap<String, Tensor>,
+    context: &str,
+    meant: Option<&PyBound>,
+) -> PyResult<Checked<'py>> {
+    let mut patient = match &mask {
+        Some(mask) => Patient::new(values(mask)?),
+        None => Patient::without_mask(),
+    };
+    patient = patient.context(Context::from_json(context).map_err(raise)?);
+    for (name, tensor) in &companions {
+        patient = patient.companion(name, values(tensor)?);
+    }
+    if let Some(bound) = meant {
+        patient = patient.meant(&bound.0);
+    }
+    let report = py.detach(|| patient.diagnose()).map_err(raise)?;
+    let fields = serde_json::json!({
+        "description": report.description,
+        "expression": report.expression,
+        "findings": report.findings,
+        "unknown": report.unknown,
+        "intended": report.intended,
+    });
+    let classes = report.classes().into_iter().map(str::to_owned).collect();
+    let (given, fixed) = (report.given.as_ref(), report.fixed.as_ref());
+    Ok((fields.to_string(), classes, report.to_string(), given.map(|g| cells(py, g)), fixed.map(|f| cells(py, f))))
+}
+
+/// Every class of mistakes: name, what it is, what usually causes it.
+#[pyfunction]
+pub(crate) fn classes() -> Vec<(&'static str, &'static str, &'static str)> {
+    doctor::classes().iter().map(|class| (class.name, class.title, class.cause)).collect()
+}
+
+/// The cells of an array by a convention: `"keep"`, `"drop"` or `"additive"`.
+fn keep(tensor: &Tensor, convention: &str) -> PyResult<Keep> {
+    let dims = match tensor.shape[..] {
+        [q, k] => [1, 1, q, k],
+        [b, h, q, k] => [b, h, q, k],
+        _ => [0; 4],
+    };
+    if dims.contains(&0) {
+        let shape = &tensor.shape;
+        return Err(Error::new_err(format!(
+            "an array of shape {shape:?} is no mask: give [q_len, kv_len] or [batch, heads, q_len, kv_len], nothing of it 0"
+        )));
+    }
+    let real = matches!(tensor.kind, Kind::Float(_) | Kind::Double);
+    let lowest = match tensor.kind {
+        Kind::Float(Dtype::F16) => -65504.0,
+        Kind::Float(Dtype::Bf16) => f64::from(noren::bf16::MIN),
+        Kind::Double => f64::MIN,
+        _ => f64::from(f32::MIN),
+    };
+    let is_kept = |x: f64| match convention {
+        "additive" if x == 0.0 => Some(true),
+        "additive" if x <= lowest => Some(false),
+        "keep" if x == 0.0 || x == 1.0 => Some(x == 1.0),
+        "drop" if x == 0.0 || x == 1.0 => Some(x == 0.0),
+        _ => None,
+    };
+    match convention {
+        "additive" if !real => {
+            return Err(PyTypeError::new_err("an additive mask holds floats: say \"keep\" or \"drop\" of booleans"));
+        }
+        "keep" | "drop" if real => {
+            return Err(PyTypeError::new_err(format!(
+                "the array holds floats, which are added to scores: say convention=\"additive\", not {convention:?}"
+            )));
+        }
+        "keep" | "drop" | "additive" => {}
+        _ => {
+            return Err(Error::new_err(format!(
+                "convention is {convention:?}: give \"keep\" (true may attend), \"drop\" (true is ignored) or \"additive\""
+            )));
+        }
+    }
+    let kv_len = dims[3];
+    let per_row = kv_len.div_ceil(64);
+    let mut words = vec![0u64; dims[0] * dims[1] * dims[2] * per_row];
+    let (mut row, mut k, mut wrong) = (0, 0, None);
+    tensor.for_each(|x| {
+        match is_kept(x) {
+            Some(kept) => words[row + k / 64] |= u64::from(kept) << (k % 64),
+            None => wrong = Some(x),
+        }
+        k += 1;
+        if k == kv_len {
+            (row, k) = (row + per_row, 0);
+        }
+    });
+    match wrong {
+        None => Keep::from_words(dims, words).map_err(raise),
+        Some(x) if real => Err(Error::new_err(format!(
+            "the array holds {x}: a mask that is added holds 0 (may attend) and -inf or the type's lowest number (ignored); \
+             nr.check says more"
+        ))),
+        Some(x) => Err(Error::new_err(format!("the array holds {x}: give booleans, or integers 0 and 1"))),
+    }
+}
+
+type Found<'py> = (PyMask, PyShape, Vec<[usize; 4]>, u64, String, Cells<'py>);
+
+/// The smallest expression of the cells, its shape, exceptions, how many there are, words, and the cells.
+#[pyfunction]
+pub(crate) fn recognise<'py>(py: Python<'py>, array: Tensor, convention: &str) -> PyResult<Found<'py>> {
+    let (keep, found) = py.detach(|| {
+        let keep = keep(&array, convention)?;
+        let found = noren_mask::recognise(&keep);
+        Ok::<_, PyErr>((keep, found))
+    })?;
+    let words = found.expression();
+    let cells = if found.is_exact() { ([0; 4], PyByteArray::new(py, &[])) } else { cells(py, &keep) };
+    Ok((PyMask(found.mask), PyShape(found.shape), found.exceptions, found.wrong, words, cells))
+}

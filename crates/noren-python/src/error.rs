@@ -1,0 +1,16 @@
+//! Rust's errors as Python's exceptions, with the same words.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::{PyErr, create_exception};
+
+create_exception!(noren, Error, PyValueError, "What is wrong with a mask, its facts, arrays or options.");
+create_exception!(noren, ParseError, Error, "The text is no mask; the message points into it.");
+create_exception!(noren, ExportError, Error, "What another system's format cannot say, by name.");
+
+/// An error of any of the Rust crates on its way to Python.
+pub(crate) fn raise(error: impl Into<noren::Error>) -> PyErr {
+    match error.into() {
+        noren::Error::Mask(noren::noren_mask::Error::Parse(error)) => ParseError::new_err(error.to_string()),
+        error => Error::new_err(error.to_string()),
+    }
+}

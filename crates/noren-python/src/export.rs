@@ -1,0 +1,76 @@
+//! Plans in the terms of other systems, as bytes of little-endian numbers that Python looks at without a copy.
+
+use crate::bound::PyPlan;
+use crate::error::Error;
+use noren::noren_mask::Runs;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+fn bytes<'py, const N: usize>(py: Python<'py>, values: impl Iterator<Item = [u8; N]>) -> Bound<'py, PyBytes> {
+    PyBytes::new(py, &values.flatten().collect::<Vec<u8>>())
+}
+
+type TwoBytes<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>);
+
+fn runs_of<'py>(py: Python<'py>, runs: &Runs) -> TwoBytes<'py> {
+    let indptr = bytes(py, runs.indptr.iter().map(|n| n.to_ne_bytes()));
+    (indptr, bytes(py, runs.runs.iter().flatten().map(|n| n.to_ne_bytes())))
+}
+
+fn check(plan: &PyPlan, pattern: usize) -> PyResult<()> {
+    let count = plan.plan.patterns().len();
+    if pattern < count { Ok(()) } else { Err(Error::new_err(format!("pattern {pattern} of {count}"))) }
+}
+
+/// Number of distinct patterns, and which of them each (batch, head) has, batch-major.
+#[pyfunction]
+pub(crate) fn patterns(plan: &PyPlan) -> (usize, Vec<usize>) {
+    let shape = plan.plan.shape();
+    let pairs = (0..shape.batch_len()).flat_map(|b| (0..shape.head_count()).map(move |h| (b, h)));
+    (plan.plan.patterns().len(), pairs.map(|(b, h)| plan.plan.pattern_of(b, h)).collect())
+}
+
+/// `indptr` and `[start, end)` of the keys of each row, `uint32`.
+#[pyfunction]
+pub(crate) fn row_runs<'py>(py: Python<'py>, plan: &PyPlan, pattern: usize) -> PyResult<TwoBytes<'py>> {
+    check(plan, pattern)?;
+    let runs = py.detach(|| plan.plan.row_runs(pattern));
+    Ok(runs_of(py, &runs))
+}
+
+/// `indptr` and `[start, end)` of the masked rows of each key, unless a key has more than `most` runs.
+#[pyfunction]
+pub(crate) fn masked_rows<'py>(
+    py: Python<'py>,
+    plan: &PyPlan,
+    pattern: usize,
+    most: usize,
+) -> PyResult<Option<TwoBytes<'py>>> {
+    check(plan, pattern)?;
+    let runs = py.detach(|| plan.plan.masked_rows(pattern, most));
+    Ok(runs.map(|runs| runs_of(py, &runs)))
+}
+
+/// Tiles by rows and keys, the slots (`int32`: -1 empty, -2 full, else a number) and the bits (`uint32`) of the mixed ones.
+#[pyfunction]
+pub(crate) fn blocks<'py>(
+    py: Python<'py>,
+    plan: &PyPlan,
+    pattern: usize,
+    block: [usize; 2],
+    cut_may_be_full: bool,
+) -> PyResult<([usize; 2], Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
+    check(plan, pattern)?;
+    let blocks = py.detach(|| plan.plan.blocks(pattern, block, cut_may_be_full));
+    let slot = bytes(py, blocks.slot.iter().map(|n| n.to_ne_bytes()));
+    Ok((blocks.shape, slot, bytes(py, blocks.bits.iter().map(|n| n.to_ne_bytes()))))
+}
+
+/// Slices as rows of five `uint32`: first row, row after, first key, key after, kind.
+#[pyfunction]
+pub(crate) fn slices<'py>(py: Python<'py>, plan: &PyPlan, pattern: usize) -> PyResult<Bound<'py, PyBytes>> {
+    check(plan, pattern)?;
+    let slices = py.detach(|| plan.plan.slices(pattern));
+    let rows = slices.iter().flat_map(|s| [s.rows[0], s.rows[1], s.keys[0], s.keys[1], s.kind as u32]);
+    Ok(bytes(py, rows.map(|n| n.to_ne_bytes())))
+}

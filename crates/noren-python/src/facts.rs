@@ -1,0 +1,282 @@
+//! `Shape`, `Facts` and `Array`.
+
+use crate::dlpack::{Kind, Tensor};
+use crate::error::{Error, raise};
+use noren::{Array, Facts, Shape};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::collections::BTreeMap;
+
+/// The sizes a mask is bound to.
+#[pyclass(name = "Shape", module = "noren", frozen, eq, hash, from_py_object)]
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct PyShape(pub(crate) Shape);
+
+/// Sizes for all constructors of a shape.
+fn sized(shape: Shape, batch: usize, heads: usize, kv_heads: Option<usize>) -> PyResult<PyShape> {
+    let shape = shape.batch(batch).heads(heads).kv_heads(kv_heads.unwrap_or(heads));
+    shape.check().map_err(raise)?;
+    Ok(PyShape(shape))
+}
+
+#[derive(FromPyObject)]
+enum Offsets {
+    One(i64),
+    Each(Vec<i64>),
+}
+
+#[pymethods]
+impl PyShape {
+    #[new]
+    #[pyo3(signature = (q_len, kv_len, *, query_offset=None, batch=1, heads=1, kv_heads=None))]
+    fn new(
+        q_len: usize,
+        kv_len: usize,
+        query_offset: Option<Offsets>,
+        batch: usize,
+        heads: usize,
+        kv_heads: Option<usize>,
+    ) -> PyResult<Self> {
+        let shape = match query_offset {
+            Some(Offsets::One(offset)) => Shape::new(q_len, kv_len, offset),
+            Some(Offsets::Each(offsets)) => Shape::cross(q_len, kv_len).query_offsets(offsets),
+            None if q_len == kv_len => Shape::square(q_len),
+            None => {
+                return Err(Error::new_err(format!(
+                    "shape: q_len is {q_len} and kv_len is {kv_len}: say where the first query stands, query_offset={} \
+                     when the queries are the last of the keys, 0 when they are another sequence",
+                    kv_len as i64 - q_len as i64
+                )));
+            }
+        };
+        sized(shape, batch, heads, kv_heads)
+    }
+
+    #[staticmethod]
+    #[pyo3(signature = (len, *, batch=1, heads=1, kv_heads=None))]
+    fn square(len: usize, batch: usize, heads: usize, kv_heads: Option<usize>) -> PyResult<Self> {
+        sized(Shape::square(len), batch, heads, kv_heads)
+    }
+
+    #[staticmethod]
+    #[pyo3(signature = (past, new, *, batch=1, heads=1, kv_heads=None))]
+    fn cached(past: usize, new: usize, batch: usize, heads: usize, kv_heads: Option<usize>) -> PyResult<Self> {
+        sized(Shape::cached(past, new), batch, heads, kv_heads)
+    }
+
+    #[staticmethod]
+    #[pyo3(signature = (q_len, kv_len, *, batch=1, heads=1, kv_heads=None))]
+    fn cross(q_len: usize, kv_len: usize, batch: usize, heads: usize, kv_heads: Option<usize>) -> PyResult<Self> {
+        sized(Shape::cross(q_len, kv_len), batch, heads, kv_heads)
+    }
+
+    #[staticmethod]
+    fn from_json(text: &str) -> PyResult<Self> {
+        Shape::from_json(text).map_err(raise).map(PyShape)
+    }
+
+    fn to_json(&self) -> PyResult<String> {
+        self.0.to_json().map_err(raise)
+    }
+
+    #[getter]
+    fn batch(&self) -> usize {
+        self.0.batch_len()
+    }
+
+    #[getter]
+    fn heads(&self) -> usize {
+        self.0.head_count()
+    }
+
+    #[getter]
+    fn kv_heads(&self) -> usize {
+        self.0.kv_head_count()
+    }
+
+    #[getter]
+    fn q_len(&self) -> usize {
+        self.0.q_len()
+    }
+
+    #[getter]
+    fn kv_len(&self) -> usize {
+        self.0.kv_len()
+    }
+
+    /// The position of the first query of each batch row.
+    #[getter]
+    fn query_offsets(&self) -> Vec<i64> {
+        (0..self.0.batch_len()).map(|row| self.0.query_offset(row)).collect()
+    }
+
+    pub(crate) fn __repr__(&self) -> String {
+        let shape = &self.0;
+        let mut parts = vec![shape.q_len().to_string(), shape.kv_len().to_string()];
+        let offsets = self.query_offsets();
+        match offsets.iter().all(|offset| *offset == offsets[0]) {
+            true if offsets[0] == 0 && shape.q_len() == shape.kv_len() => {}
+            true => parts.push(format!("query_offset={}", offsets[0])),
+            false => parts.push(format!("query_offset={offsets:?}")),
+        }
+        for (name, value, usual) in [
+            ("batch", shape.batch_len(), 1),
+            ("heads", shape.head_count(), 1),
+            ("kv_heads", shape.kv_head_count(), shape.head_count()),
+        ] {
+            if value != usual {
+                parts.push(format!("{name}={value}"));
+            }
+        }
+        format!("Shape({})", parts.join(", "))
+    }
+
+    fn __reduce__(slf: &Bound<'_, Self>) -> PyResult<(Py<PyAny>, (String,))> {
+        Ok((slf.get_type().getattr("from_json")?.unbind(), (slf.get().to_json()?,)))
+    }
+}
+
+/// A shape, or the length of a square one.
+pub(crate) fn shape_of(object: &Bound<'_, PyAny>) -> PyResult<Shape> {
+    if let Ok(shape) = object.cast::<PyShape>() {
+        return Ok(shape.get().0.clone());
+    }
+    let len = crate::values::count(object, "shape").map_err(|_| {
+        let given = crate::values::repr(object);
+        PyTypeError::new_err(format!("{given} is no shape: give a length, or Shape(q_len, kv_len, batch=, heads=)"))
+    })?;
+    Ok(Shape::square(len as usize))
+}
+
+/// A mask given cell by cell, for `Facts(arrays={name: ...})`.
+#[pyclass(name = "Array", module = "noren", frozen, from_py_object)]
+#[derive(Clone)]
+pub(crate) struct PyArray(pub(crate) Array);
+
+fn cells(tensor: &Tensor) -> PyResult<Vec<bool>> {
+    let mut all = Vec::with_capacity(tensor.len());
+    let mut wrong = None;
+    tensor.for_each(|x| {
+        if x != 0.0 && x != 1.0 {
+            wrong = Some(x);
+        }
+        all.push(x != 0.0);
+    });
+    match (wrong, tensor.kind) {
+        (_, Kind::Float(_) | Kind::Double) => Err(PyTypeError::new_err(
+            "the array holds floats: give booleans, or Array.additive for 0 (may attend) and -inf (ignored)",
+        )),
+        (Some(x), _) => Err(Error::new_err(format!("the array holds {x}: give booleans, or integers 0 and 1"))),
+        _ => Ok(all),
+    }
+}
+
+#[pymethods]
+impl PyArray {
+    /// True = may attend; `[q_len, kv_len]` or `[batch, heads, q_len, kv_len]`.
+    #[staticmethod]
+    fn keep(array: Tensor) -> PyResult<Self> {
+        Array::keep(&array.shape, &cells(&array)?).map_err(raise).map(PyArray)
+    }
+
+    /// True = ignored.
+    #[staticmethod]
+    fn drop(array: Tensor) -> PyResult<Self> {
+        Array::drop(&array.shape, &cells(&array)?).map_err(raise).map(PyArray)
+    }
+
+    /// 0 = may attend, -inf or the type's lowest number = ignored.
+    #[staticmethod]
+    fn additive(array: Tensor) -> PyResult<Self> {
+        let mut all = Vec::with_capacity(array.len());
+        array.for_each(|x| all.push(if x == f64::MIN { f32::MIN } else { x as f32 }));
+        Array::additive(&array.shape, &all).map_err(raise).map(PyArray)
+    }
+
+    /// The allowed keys of each query row: compressed sparse rows.
+    #[staticmethod]
+    fn csr(q_len: usize, kv_len: usize, indptr: Vec<usize>, indices: Vec<u32>) -> PyResult<Self> {
+        Array::csr(q_len, kv_len, &indptr, &indices).map_err(raise).map(PyArray)
+    }
+
+    /// The allowed (query, key) cells.
+    #[staticmethod]
+    fn cells(q_len: usize, kv_len: usize, cells: Vec<(u32, u32)>) -> PyResult<Self> {
+        Array::cells(q_len, kv_len, &cells).map_err(raise).map(PyArray)
+    }
+
+    /// The allowed (query block, key block) pairs.
+    #[staticmethod]
+    fn blocks(q_len: usize, kv_len: usize, block: (u32, u32), blocks: Vec<(u32, u32)>) -> PyResult<Self> {
+        Array::blocks(q_len, kv_len, block, &blocks).map_err(raise).map(PyArray)
+    }
+
+    #[getter]
+    fn shape(&self) -> [usize; 4] {
+        self.0.shape()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Array(shape={:?})", self.0.shape())
+    }
+}
+
+/// What a mask must know of the data of a call.
+#[pyclass(name = "Facts", module = "noren", frozen, from_py_object)]
+#[derive(Clone)]
+pub(crate) struct PyFacts(pub(crate) Facts);
+
+/// Facts, a mapping of them, or none.
+pub(crate) fn facts_of(object: Option<&Bound<'_, PyAny>>) -> PyResult<Facts> {
+    let Some(object) = object.filter(|object| !object.is_none()) else { return Ok(Facts::new()) };
+    match object.cast::<PyFacts>() {
+        Ok(facts) => Ok(facts.get().0.clone()),
+        Err(_) => PyFacts::read(object).map(|facts| facts.0),
+    }
+}
+
+impl PyFacts {
+    /// From a mapping whose values may be arrays of any library.
+    fn read(mapping: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let (text, arrays): (String, BTreeMap<String, PyArray>) =
+            mapping.py().import("noren._facts")?.call_method1("read", (mapping,))?.extract()?;
+        Self::from_json(&text, Some(arrays))
+    }
+}
+
+#[pymethods]
+impl PyFacts {
+    #[new]
+    #[pyo3(signature = (**facts))]
+    fn new(facts: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        match facts {
+            Some(facts) => Self::read(facts.as_any()),
+            None => Self::from_json("{}", None),
+        }
+    }
+
+    fn __repr__(&self) -> PyResult<String> {
+        Ok(format!("Facts.from_json({:?})", self.to_json()?))
+    }
+
+    /// From JSON, with arrays beside it.
+    #[staticmethod]
+    #[pyo3(signature = (text, arrays=None))]
+    fn from_json(text: &str, arrays: Option<BTreeMap<String, PyArray>>) -> PyResult<Self> {
+        let facts = Facts::from_json(text).map_err(raise)?;
+        Ok(PyFacts(arrays.into_iter().flatten().fold(facts, |facts, (name, array)| facts.array(name, array.0))))
+    }
+
+    fn to_json(&self) -> PyResult<String> {
+        self.0.to_json().map_err(raise)
+    }
+
+    fn __eq__(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+
+    fn __reduce__(slf: &Bound<'_, Self>) -> PyResult<(Py<PyAny>, (String,))> {
+        Ok((slf.get_type().getattr("from_json")?.unbind(), (slf.get().to_json()?,)))
+    }
+}

@@ -1,0 +1,205 @@
+//! Flow over layers, policies and certificates.
+
+use crate::error::{Error, raise};
+use crate::facts::{facts_of, shape_of};
+use crate::mask::mask_of;
+use noren::noren_mask::flow::{Certificate, Fill, Flow, Policy};
+use noren::noren_mask::interval::IntervalSet;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::PyByteArray;
+use serde::Serialize;
+
+/// Which tokens can influence which outputs over a stack of layers.
+#[pyclass(name = "_Flow", module = "noren", frozen, subclass)]
+pub(crate) struct PyFlow(Flow);
+
+/// A policy's verdict over a stack, with everything needed to reach it again.
+#[pyclass(name = "_Certificate", module = "noren", frozen, subclass)]
+pub(crate) struct PyCertificate(Certificate);
+
+type Ranges = Vec<(u32, u32)>;
+
+fn ranges(set: &IntervalSet) -> Ranges {
+    set.iter().map(|i| (i.start, i.end)).collect()
+}
+
+fn json(value: &impl Serialize) -> PyResult<String> {
+    serde_json::to_string(value).map_err(|e| Error::new_err(e.to_string()))
+}
+
+impl PyFlow {
+    /// A token, a range, a list of them: tokens of the stack.
+    fn tokens_of(&self, given: &Bound<'_, PyAny>, what: &str) -> PyResult<IntervalSet> {
+        let n = self.0.tokens();
+        let mut out = IntervalSet::new();
+        for span in crate::values::spans(given, what)? {
+            let end = span.end.unwrap_or(u64::from(n));
+            if end > u64::from(n) || span.start > end {
+                let words = crate::values::repr(given);
+                return Err(Error::new_err(format!("{what}: {words} is outside of the {n} tokens")));
+            }
+            out = out.union(&IntervalSet::from(span.start as u32..end as u32));
+        }
+        Ok(out)
+    }
+
+    fn row(&self, batch: usize) -> PyResult<usize> {
+        let rows = self.0.shape().batch_len();
+        if batch < rows { Ok(batch) } else { Err(Error::new_err(format!("batch row {batch} is outside of {rows}"))) }
+    }
+}
+
+#[pymethods]
+impl PyFlow {
+    #[new]
+    #[pyo3(signature = (masks, shape, facts=None, *, fill="nothing"))]
+    fn new(
+        py: Python<'_>,
+        masks: Vec<Bound<'_, PyAny>>,
+        shape: &Bound<'_, PyAny>,
+        facts: Option<&Bound<'_, PyAny>>,
+        fill: &str,
+    ) -> PyResult<Self> {
+        let fill = match fill {
+            "nothing" => Fill::Nothing,
+            "finite" => Fill::Finite,
+            _ => {
+                return Err(Error::new_err(format!(
+                    "fill is {fill:?}: give \"nothing\" (rows without a key read nothing) or \"finite\" (they read the mean)"
+                )));
+            }
+        };
+        if masks.is_empty() {
+            return Err(PyTypeError::new_err("a stack has one mask for each layer: give at least one"));
+        }
+        let masks = masks.iter().map(mask_of).collect::<PyResult<Vec<_>>>()?;
+        let (shape, facts) = (shape_of(shape)?, facts_of(facts)?);
+        py.detach(|| Flow::of_stack(&masks, &shape, &facts, fill)).map_err(raise).map(PyFlow)
+    }
+
+    #[getter]
+    fn depth(&self) -> usize {
+        self.0.depth()
+    }
+
+    #[getter]
+    fn tokens(&self) -> u32 {
+        self.0.tokens()
+    }
+
+    #[pyo3(signature = (sources, *, batch=0))]
+    fn reach(&self, py: Python<'_>, sources: &Bound<'_, PyAny>, batch: usize) -> PyResult<Vec<Ranges>> {
+        let (row, sources) = (self.row(batch)?, self.tokens_of(sources, "sources")?);
+        Ok(py.detach(|| self.0.reach(row, &sources)).iter().map(ranges).collect())
+    }
+
+    #[pyo3(signature = (targets, *, batch=0))]
+    fn receptive_field(&self, py: Python<'_>, targets: &Bound<'_, PyAny>, batch: usize) -> PyResult<Vec<Ranges>> {
+        let (row, targets) = (self.row(batch)?, self.tokens_of(targets, "targets")?);
+        Ok(py.detach(|| self.0.back(row, &targets)).iter().map(ranges).collect())
+    }
+
+    /// The path as JSON and in words.
+    #[pyo3(signature = (sources, targets, *, batch=0))]
+    fn _witness(
+        &self,
+        py: Python<'_>,
+        sources: &Bound<'_, PyAny>,
+        targets: &Bound<'_, PyAny>,
+        batch: usize,
+    ) -> PyResult<Option<(String, String)>> {
+        let row = self.row(batch)?;
+        let (sources, targets) = (self.tokens_of(sources, "sources")?, self.tokens_of(targets, "targets")?);
+        let path = py.detach(|| self.0.witness(row, &sources, &targets));
+        path.map(|path| Ok((json(&path)?, path.to_string()))).transpose()
+    }
+
+    #[pyo3(signature = (sources, targets, *, batch=0))]
+    fn _cuts(
+        &self,
+        py: Python<'_>,
+        sources: &Bound<'_, PyAny>,
+        targets: &Bound<'_, PyAny>,
+        batch: usize,
+    ) -> PyResult<String> {
+        let row = self.row(batch)?;
+        let (sources, targets) = (self.tokens_of(sources, "sources")?, self.tokens_of(targets, "targets")?);
+        json(&py.detach(|| self.0.cuts(row, &sources, &targets)))
+    }
+
+    #[pyo3(signature = (*, batch=0))]
+    fn _closure<'py>(&self, py: Python<'py>, batch: usize) -> PyResult<Bound<'py, PyByteArray>> {
+        let row = self.row(batch)?;
+        let bytes: Vec<u8> = py.detach(|| self.0.closure(row).cells().map(u8::from).collect());
+        Ok(PyByteArray::new(py, &bytes))
+    }
+
+    /// The ruling as JSON, and each violation in words.
+    fn _check(&self, py: Python<'_>, policy: &str) -> PyResult<(String, Vec<String>)> {
+        let policy = policy.parse::<Policy>().map_err(raise)?;
+        let ruling = py.detach(|| policy.check(&self.0)).map_err(raise)?;
+        Ok((json(&ruling)?, ruling.violations.iter().map(ToString::to_string).collect()))
+    }
+
+    fn _certify(&self, py: Python<'_>, policy: &str) -> PyResult<String> {
+        let policy = policy.parse::<Policy>().map_err(raise)?;
+        let certificate = py.detach(|| Certificate::issue(&self.0, &policy)).map_err(raise)?;
+        certificate.to_json().map_err(raise)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<flow over {} layers of {} tokens>", self.0.depth(), self.0.tokens())
+    }
+}
+
+#[pymethods]
+impl PyCertificate {
+    #[new]
+    fn new(text: &str) -> PyResult<Self> {
+        Certificate::from_json(text).map_err(raise).map(PyCertificate)
+    }
+
+    #[getter]
+    fn holds(&self) -> bool {
+        self.0.holds()
+    }
+
+    #[getter]
+    fn policy(&self) -> &str {
+        &self.0.policy
+    }
+
+    #[getter]
+    fn not_covered(&self) -> Vec<String> {
+        self.0.not_covered.clone()
+    }
+
+    #[getter]
+    fn sha256(&self) -> &str {
+        &self.0.sha256
+    }
+
+    /// The ruling after everything was checked again, as JSON and in words.
+    fn _verify(&self, py: Python<'_>) -> PyResult<(String, Vec<String>)> {
+        let ruling = py.detach(|| self.0.verify()).map_err(raise)?;
+        Ok((json(ruling)?, ruling.violations.iter().map(ToString::to_string).collect()))
+    }
+
+    fn matches(&self, flow: &PyFlow) -> PyResult<()> {
+        self.0.matches(&flow.0).map_err(raise)
+    }
+
+    fn to_json(&self) -> PyResult<String> {
+        self.0.to_json().map_err(raise)
+    }
+
+    fn __repr__(&self) -> String {
+        let verdict = if self.0.holds() { "holds" } else { "does not hold" };
+        format!(
+            "<certificate {}: the policy {verdict} over {} layers>",
+            &self.0.sha256[..12.min(self.0.sha256.len())],
+            self.0.layers.len()
+        )
+    }
+}

@@ -1,0 +1,57 @@
+//! The extension module `noren._noren`: Rust's masks, plans and kernels as Python sees them.
+//!
+//! Everything here is thin: values in, values out, errors as exceptions with the same words. What Python users read is in
+//! `python/noren`.
+
+mod atoms;
+mod attention;
+mod bound;
+mod dlpack;
+mod doctor;
+mod error;
+mod export;
+mod facts;
+mod flow;
+mod mask;
+mod values;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+fn _noren(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    module.add("Error", py.get_type::<error::Error>())?;
+    module.add("ParseError", py.get_type::<error::ParseError>())?;
+    module.add("ExportError", py.get_type::<error::ExportError>())?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<mask::PyMask>()?;
+    module.add_class::<mask::PyScore>()?;
+    module.add_class::<mask::PySpec>()?;
+    module.add_class::<facts::PyShape>()?;
+    module.add_class::<facts::PyFacts>()?;
+    module.add_class::<facts::PyArray>()?;
+    module.add_class::<bound::PyBound>()?;
+    module.add_class::<bound::PyPlan>()?;
+    module.add_class::<attention::Modifiers>()?;
+    module.add_class::<flow::PyFlow>()?;
+    module.add_class::<flow::PyCertificate>()?;
+    for function in [
+        wrap_pyfunction!(mask::parse, module)?,
+        wrap_pyfunction!(attention::forward, module)?,
+        wrap_pyfunction!(attention::backward, module)?,
+        wrap_pyfunction!(attention::weights, module)?,
+        wrap_pyfunction!(attention::levels, module)?,
+        wrap_pyfunction!(attention::after_fork, module)?,
+        wrap_pyfunction!(export::patterns, module)?,
+        wrap_pyfunction!(export::row_runs, module)?,
+        wrap_pyfunction!(export::masked_rows, module)?,
+        wrap_pyfunction!(export::blocks, module)?,
+        wrap_pyfunction!(export::slices, module)?,
+        wrap_pyfunction!(doctor::check, module)?,
+        wrap_pyfunction!(doctor::classes, module)?,
+        wrap_pyfunction!(doctor::recognise, module)?,
+    ] {
+        module.add_function(function)?;
+    }
+    atoms::add(module)
+}

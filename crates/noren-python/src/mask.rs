@@ -1,0 +1,276 @@
+//! `Mask`, `Score` and `Spec`.
+
+use crate::bound::{Order, PyBound, PyPlan};
+use crate::error::raise;
+use noren::noren_mask::Error;
+use noren::{Mask, Score, Spec};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+
+/// A set of allowed (query, key) cells, said without sizes; see `noren.parse` and the atoms.
+#[pyclass(name = "Mask", module = "noren", frozen, eq, hash, weakref, from_py_object)]
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct PyMask(pub(crate) Mask);
+
+/// Something that is done to the scores beside the mask.
+#[pyclass(name = "Score", module = "noren", frozen, eq, hash, from_py_object)]
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct PyScore(pub(crate) Score);
+
+/// A mask with what is done to the scores: `mask + score + ...`.
+#[pyclass(name = "Spec", module = "noren", frozen, eq, hash, weakref, from_py_object)]
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct PySpec(pub(crate) Spec);
+
+const NO_TRUTH: &str = "a mask is no truth value: combine masks with & (and), | (or), ~ (not) and -; compare cells with \
+                        mask.diff(other, shape)";
+
+/// A mask, or the text of one.
+pub(crate) fn mask_of(object: &Bound<'_, PyAny>) -> PyResult<Mask> {
+    if let Ok(mask) = object.cast::<PyMask>() {
+        return Ok(mask.get().0.clone());
+    }
+    match object.extract::<String>() {
+        Ok(text) => text.parse().map_err(Error::from).map_err(raise),
+        Err(_) => Err(PyTypeError::new_err(format!("{} is no mask", crate::values::repr(object)))),
+    }
+}
+
+/// Reads a mask or a mask with scores from its text; a `Spec` only where the text has scores.
+#[pyfunction]
+pub(crate) fn parse(py: Python<'_>, text: &str) -> PyResult<Py<PyAny>> {
+    let spec: Spec = text.parse().map_err(Error::from).map_err(raise)?;
+    match spec.scores.is_empty() {
+        true => Ok(Py::new(py, PyMask(spec.mask))?.into_any()),
+        false => Ok(Py::new(py, PySpec(spec))?.into_any()),
+    }
+}
+
+#[pymethods]
+impl PyMask {
+    #[new]
+    fn new(text: &Bound<'_, PyAny>) -> PyResult<Self> {
+        mask_of(text).map(PyMask)
+    }
+
+    fn __repr__(&self) -> String {
+        self.0.to_string()
+    }
+
+    fn __bool__(&self) -> PyResult<bool> {
+        Err(PyTypeError::new_err(NO_TRUTH))
+    }
+
+    fn __and__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        if let Ok(spec) = other.cast::<PySpec>() {
+            return Ok(Py::new(py, PySpec(self.0.clone() & spec.get().0.clone()))?.into_any());
+        }
+        combine(py, other, |other| self.0.clone() & other)
+    }
+
+    fn __or__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        if let Ok(spec) = other.cast::<PySpec>() {
+            return Ok(Py::new(py, PySpec(self.0.clone() | spec.get().0.clone()))?.into_any());
+        }
+        combine(py, other, |other| self.0.clone() | other)
+    }
+
+    fn __sub__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        combine(py, other, |other| self.0.clone() - other)
+    }
+
+    fn __add__(&self, score: &PyScore) -> PySpec {
+        PySpec(self.0.clone() + score.0.clone())
+    }
+
+    fn __invert__(&self) -> Self {
+        PyMask(!self.0.clone())
+    }
+
+    fn __reduce__(slf: &Bound<'_, Self>) -> PyResult<(Py<PyAny>, (String,))> {
+        Ok((slf.get_type().into_any().unbind(), (slf.get().0.to_string(),)))
+    }
+
+    /// The mask with its shape (or length) and facts, everything checked.
+    #[pyo3(signature = (shape, facts=None))]
+    fn bind(&self, shape: &Bound<'_, PyAny>, facts: Option<&Bound<'_, PyAny>>) -> PyResult<PyBound> {
+        crate::bound::bind_to(&self.0, shape, facts)
+    }
+
+    /// The tiles that kernels and exports read.
+    #[pyo3(signature = (shape, facts=None, *, block_q=96, block_kv=64, reorder=None))]
+    fn plan(
+        &self,
+        py: Python<'_>,
+        shape: &Bound<'_, PyAny>,
+        facts: Option<&Bound<'_, PyAny>>,
+        block_q: u32,
+        block_kv: u32,
+        reorder: Option<Order>,
+    ) -> PyResult<PyPlan> {
+        self.bind(shape, facts)?.plan(py, block_q, block_kv, reorder)
+    }
+
+    /// The cells as a NumPy array of booleans, `[batch, heads, q_len, kv_len]`.
+    #[pyo3(signature = (shape, facts=None))]
+    fn dense<'py>(&self, shape: &Bound<'py, PyAny>, facts: Option<&Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
+        let bound = self.bind(shape, facts)?;
+        view(shape.py(), "dense", (bound,))
+    }
+
+    /// Why a query may or may not read a key.
+    #[pyo3(signature = (q, k, shape, facts=None, *, batch=0, head=0))]
+    fn explain<'py>(
+        &self,
+        q: usize,
+        k: usize,
+        shape: &Bound<'py, PyAny>,
+        facts: Option<&Bound<'py, PyAny>>,
+        batch: usize,
+        head: usize,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.bind(shape, facts)?.explain(shape.py(), q, k, batch, head)
+    }
+
+    /// Where two masks differ.
+    #[pyo3(signature = (other, shape, facts=None))]
+    fn diff<'py>(
+        &self,
+        other: &Bound<'py, PyAny>,
+        shape: &Bound<'py, PyAny>,
+        facts: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (a, b) = (self.bind(shape, facts)?, PyMask(mask_of(other)?).bind(shape, facts)?);
+        view(shape.py(), "Difference", (a, b))
+    }
+
+    /// What the mask costs, and what dense masking would.
+    #[pyo3(signature = (shape, facts=None))]
+    fn stats<'py>(&self, shape: &Bound<'py, PyAny>, facts: Option<&Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
+        let py = shape.py();
+        self.plan(py, shape, facts, 96, 64, None)?.stats(py)
+    }
+
+    /// A picture as text.
+    #[pyo3(signature = (shape=None, facts=None, *, labels=None, width=100, height=48, color=false))]
+    #[allow(clippy::too_many_arguments)] // they are keywords
+    fn picture<'py>(
+        &self,
+        py: Python<'py>,
+        shape: Option<&Bound<'py, PyAny>>,
+        facts: Option<&Bound<'py, PyAny>>,
+        labels: Option<Vec<String>>,
+        width: usize,
+        height: usize,
+        color: bool,
+    ) -> PyResult<String> {
+        let usual = self.usual_len().into_pyobject(py)?.into_any();
+        self.bind(shape.unwrap_or(&usual), facts)?.picture(labels, width, height, color)
+    }
+
+    /// What a notebook shows: the mask on as many tokens as it needs to be seen, unless it needs facts.
+    fn _repr_svg_(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        let len = self.usual_len().into_pyobject(py)?.into_any();
+        match self.bind(&len, None) {
+            Ok(bound) => bound._repr_svg_().map(Some),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// A canonical form that allows the same cells.
+    fn simplify(&self) -> Self {
+        PyMask(self.0.simplify())
+    }
+
+    /// The mask of one layer, where it has `layers(...)`.
+    fn at_layer(&self, layer: u64) -> Self {
+        PyMask(self.0.at_layer(layer))
+    }
+
+    /// Whether it has `layers(...)`, so that `at_layer` must pick one before it can be bound.
+    #[getter]
+    fn has_layers(&self) -> bool {
+        self.0.has_layers()
+    }
+}
+
+impl PyMask {
+    /// So many tokens that the largest number in the mask's text can be seen.
+    fn usual_len(&self) -> usize {
+        let text = self.0.to_string();
+        let numbers = text.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse::<usize>().ok());
+        numbers.max().map_or(16, |n| n.saturating_mul(2).clamp(16, 1 << 16))
+    }
+}
+
+/// Calls what `python/noren/_views.py` has of this name.
+pub(crate) fn view<'py>(
+    py: Python<'py>,
+    name: &str,
+    arguments: impl pyo3::call::PyCallArgs<'py>,
+) -> PyResult<Bound<'py, PyAny>> {
+    py.import("noren._views")?.getattr(name)?.call1(arguments)
+}
+
+fn combine(py: Python<'_>, other: &Bound<'_, PyAny>, with: impl FnOnce(Mask) -> Mask) -> PyResult<Py<PyAny>> {
+    match other.cast::<PyMask>() {
+        Ok(other) => Ok(Py::new(py, PyMask(with(other.get().0.clone())))?.into_any()),
+        Err(_) => Ok(py.NotImplemented()),
+    }
+}
+
+#[pymethods]
+impl PyScore {
+    #[new]
+    fn new(text: &str) -> PyResult<Self> {
+        let spec: Spec = format!("full + {text}").parse().map_err(Error::from).map_err(raise)?;
+        match &spec.scores[..] {
+            [score] => Ok(PyScore(score.clone())),
+            _ => Err(crate::error::Error::new_err(format!("`{text}` is no single score"))),
+        }
+    }
+
+    fn __repr__(&self) -> String {
+        self.0.to_string()
+    }
+
+    fn __reduce__(slf: &Bound<'_, Self>) -> PyResult<(Py<PyAny>, (String,))> {
+        Ok((slf.get_type().into_any().unbind(), (slf.get().0.to_string(),)))
+    }
+}
+
+#[pymethods]
+impl PySpec {
+    #[new]
+    fn new(text: &str) -> PyResult<Self> {
+        text.parse().map_err(Error::from).map_err(raise).map(PySpec)
+    }
+
+    /// Which cells are allowed.
+    #[getter]
+    fn mask(&self) -> PyMask {
+        PyMask(self.0.mask.clone())
+    }
+
+    /// What is done to the scores.
+    #[getter]
+    fn scores(&self) -> Vec<PyScore> {
+        self.0.scores.iter().cloned().map(PyScore).collect()
+    }
+
+    fn __repr__(&self) -> String {
+        self.0.to_string()
+    }
+
+    fn __bool__(&self) -> PyResult<bool> {
+        Err(PyTypeError::new_err(NO_TRUTH))
+    }
+
+    fn __add__(&self, score: &PyScore) -> Self {
+        PySpec(self.0.clone() + score.0.clone())
+    }
+
+    fn __reduce__(slf: &Bound<'_, Self>) -> PyResult<(Py<PyAny>, (String,))> {
+        Ok((slf.get_type().into_any().unbind(), (slf.get().0.to_string(),)))
+    }
+}

@@ -1,0 +1,133 @@
+//! Python's values as the mask language's: counts, sets, selectors.
+
+use crate::error::raise;
+use noren::Mask;
+use noren::noren_mask::{Arm, Node, PerRow, Selector, Set, Span};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyRange, PyRangeMethods as _, PySlice, PyString, PyTuple};
+
+/// A whole number; a bool is none.
+pub(crate) fn whole(object: &Bound<'_, PyAny>, what: &str) -> PyResult<i64> {
+    let is_bool = object.is_instance_of::<PyBool>();
+    object
+        .extract()
+        .ok()
+        .filter(|_| !is_bool)
+        .ok_or_else(|| PyTypeError::new_err(format!("{what}: {} is no whole number", repr(object))))
+}
+
+/// A whole number from 0 on.
+pub(crate) fn count(object: &Bound<'_, PyAny>, what: &str) -> PyResult<u64> {
+    let n = whole(object, what)?;
+    u64::try_from(n).map_err(|_| PyValueError::new_err(format!("{what}: {n} is negative: give 0 or more")))
+}
+
+/// A list, tuple, range or array of numbers.
+pub(crate) fn counts(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<u64>> {
+    listed(object)?.iter().map(|n| count(n, what)).collect()
+}
+
+/// As [`counts`], of any sign.
+pub(crate) fn wholes(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<i64>> {
+    match object.extract::<Vec<i64>>() {
+        Ok(list) => Ok(list),
+        Err(_) => listed(object)?.iter().map(|n| whole(n, what)).collect(),
+    }
+}
+
+/// The items of anything that can be iterated; arrays as Python's own numbers.
+fn listed<'py>(object: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let list = match object.getattr(intern!(object.py(), "tolist")) {
+        Ok(tolist) => tolist.call0()?,
+        Err(_) => object.clone(),
+    };
+    list.try_iter()?.collect()
+}
+
+/// One number, or one for each batch row.
+pub(crate) fn per_row(object: &Bound<'_, PyAny>, what: &str) -> PyResult<PerRow> {
+    if object.try_iter().is_ok() { Ok(PerRow::Each(counts(object, what)?)) } else { Ok(count(object, what)?.into()) }
+}
+
+/// `3`, `range(4)`, `slice(2, None)`, `"3.."`, or a list of these.
+pub(crate) fn set(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Set> {
+    Ok(Set::Spans(spans(object, what)?))
+}
+
+/// The spans of a set.
+pub(crate) fn spans(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<Span>> {
+    if let Ok(range) = object.cast::<PyRange>() {
+        let (start, stop, step) = (range.start()?, range.stop()?, range.step()?);
+        let from = |n: isize| {
+            u64::try_from(n)
+                .map_err(|_| PyValueError::new_err(format!("{what}: {} has negative positions", repr(object))))
+        };
+        return match step {
+            _ if range.len()? == 0 => Ok(vec![(0..0).into()]),
+            1 => Ok(vec![(from(start)?..from(stop)?).into()]),
+            _ => counts(object, what).map(|list| list.into_iter().map(Span::from).collect()),
+        };
+    }
+    if let Ok(slice) = object.cast::<PySlice>() {
+        let part = |name| -> PyResult<Option<u64>> {
+            let value = slice.getattr(name)?;
+            if value.is_none() { Ok(None) } else { count(&value, what).map(Some) }
+        };
+        if part("step")?.is_some_and(|step| step != 1) {
+            return Err(PyValueError::new_err(format!("{what}: {} has a step: give a range", repr(object))));
+        }
+        return Ok(vec![Span { start: part("start")?.unwrap_or(0), end: part("stop")? }]);
+    }
+    if let Ok(text) = object.cast::<PyString>() {
+        let mask: Mask =
+            format!("keys({})", text.to_str()?).parse().map_err(noren::noren_mask::Error::from).map_err(raise)?;
+        return match mask.node() {
+            Node::Keys(Set::Spans(spans)) => Ok(spans.clone()),
+            _ => Err(PyValueError::new_err(format!(
+                "{what}: {} is no range: write \"3..9\" or give label=",
+                repr(object)
+            ))),
+        };
+    }
+    if object.try_iter().is_ok() {
+        let parts: PyResult<Vec<_>> = listed(object)?.iter().map(|part| spans(part, what)).collect();
+        return Ok(parts?.concat());
+    }
+    Ok(vec![count(object, what)?.into()])
+}
+
+/// The arms of `heads`, `batch`, `layers`: a dict, or pairs.
+pub(crate) fn arms(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<Arm>> {
+    let pairs = match object.getattr(intern!(object.py(), "items")) {
+        Ok(items) => items.call0()?,
+        Err(_) => object.clone(),
+    };
+    let arm = |pair: PyResult<Bound<'_, PyAny>>| {
+        let pair = pair?;
+        let pair = pair
+            .cast::<PyTuple>()
+            .map_err(|_| PyTypeError::new_err(format!("{what}: {} is no pair of indices and mask", repr(&pair))))?;
+        let (indices, mask): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair.extract()?;
+        Ok(Arm { selector: selector(&indices, what)?, mask: crate::mask::mask_of(&mask)? })
+    };
+    pairs.try_iter()?.map(arm).collect()
+}
+
+/// As a set, or `"else"`, `"every 2"`, `"every 6 from 5"`.
+fn selector(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Selector> {
+    let Ok(text) = object.cast::<PyString>() else {
+        return Ok(Selector::Spans(spans(object, what)?));
+    };
+    let mask: Mask =
+        format!("{what}({}: full)", text.to_str()?).parse().map_err(noren::noren_mask::Error::from).map_err(raise)?;
+    match mask.node() {
+        Node::Heads(arms) | Node::Batch(arms) | Node::Layers(arms) if arms.len() == 1 => Ok(arms[0].selector.clone()),
+        _ => Err(PyValueError::new_err(format!("{what}: {} names no indices", repr(object)))),
+    }
+}
+
+pub(crate) fn repr(object: &Bound<'_, PyAny>) -> String {
+    object.repr().map_or_else(|_| "it".to_owned(), |text| text.to_string())
+}

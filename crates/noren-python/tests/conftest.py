@@ -1,0 +1,85 @@
+"""What all tests share: the corpus and the stored results."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import noren as nr
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+TESTDATA = Path(__file__).parents[3] / "testdata"
+
+
+@dataclass
+class Drawn:
+    """A case of `testdata/*.toml`: a mask, what it binds to, and what it allows or why it is refused."""
+
+    id: str
+    case: dict[str, Any]
+
+    @property
+    def shape(self) -> nr.Shape:
+        case = self.case
+        sizes = {"batch": case.get("batch", 1), "heads": case.get("heads", 1), "kv_heads": case.get("kv_heads")}
+        if "len" in case:
+            return nr.Shape.square(case["len"], **sizes)
+        if "past" in case:
+            return nr.Shape.cached(case["past"], case["new"], **sizes)
+        return nr.Shape(case["q"], case["kv"], query_offset=case["offset"], **sizes)
+
+    def bind(self) -> nr.BoundMask:
+        mask = nr.Mask(self.case["mask"])
+        if "layer" in self.case:
+            mask = mask.at_layer(self.case["layer"])
+        return mask.bind(self.shape, nr.Facts.from_json(self.case.get("facts") or "{}"))
+
+    def drawn(self, batch: int, head: int) -> str:
+        case = self.case
+        if "cells" in case:
+            return str(case["cells"]).strip()
+        if case.get("cells_by_batch"):
+            return str(case["cells_by_batch"][batch]).strip()
+        if case.get("cells_by_head"):
+            return str(case["cells_by_head"][head]).strip()
+        return str(case["cells_by_batch_and_head"][batch][head]).strip()
+
+
+def corpus() -> list[Drawn]:
+    cases = []
+    for path in sorted(TESTDATA.glob("*.toml")):
+        for case in tomllib.loads(path.read_text())["case"]:
+            cases.append(Drawn(f"{path.stem}: {case['name']}", case))
+    return cases
+
+
+def stored() -> list[dict[str, Any]]:
+    """The cases that PyTorch computed in float64."""
+    import json
+
+    return list(json.loads((TESTDATA / "conformance/attention/cases.json").read_text()))
+
+
+def tensors(name: str) -> dict[str, Any]:
+    """Arrays of a safetensors file; the format is a header of JSON and the bytes."""
+    import json
+
+    import numpy as np
+
+    blob = (TESTDATA / f"conformance/attention/{name}.safetensors").read_bytes()
+    size = int.from_bytes(blob[:8], "little")
+    header = json.loads(blob[8 : 8 + size])
+    types = {"F32": np.float32, "U8": np.uint8, "I64": np.int64, "F64": np.float64, "BOOL": np.bool_}
+    out = {}
+    for key, entry in header.items():
+        if key != "__metadata__":
+            start, end = entry["data_offsets"]
+            data = np.frombuffer(blob[8 + size + start : 8 + size + end], types[entry["dtype"]])
+            out[key] = data.reshape(entry["shape"]).copy()
+    return out

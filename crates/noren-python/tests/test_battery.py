@@ -1,0 +1,191 @@
+"""`nr.audit`: planted faults are found and named, healthy models pass in every dtype, reports say it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import noren as nr
+import noren.battery
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from noren.battery import Intent, Verdict  # noqa: E402
+
+from planted import Additive, Fault, Plain, declared, faults, make, others  # noqa: E402
+
+FAMILIES = ["llama", "mistral", "bert", "t5", "plain", "plain causal", "plain pooled"]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_healthy_models_pass(family: str, dtype: str) -> None:
+    model = make(family).to(getattr(torch, dtype))
+    before = [p.clone() for p in model.parameters()]
+    report = nr.audit(model, **declared(family))
+    assert report.ok and not report.unclear, str(report)
+    assert report.dtype == dtype
+    assert len(report.with_verdict(Verdict.PASS)) >= 5
+    assert all(p.dtype == q.dtype and torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True))
+
+
+@pytest.mark.parametrize("family", others())
+def test_other_families_pass(family: str) -> None:
+    torch.manual_seed(0)
+    report = nr.audit(others()[family]().eval())
+    assert report.ok and not report.unclear and len(report.with_verdict(Verdict.PASS)) >= 5, str(report)
+
+
+@pytest.mark.parametrize("fault", faults(), ids=lambda fault: f"{fault.family}: {fault.name}")
+def test_planted_faults_are_found(fault: Fault) -> None:
+    names = None if not fault.eager else [name for name in nr.battery.BATTERY if name != "backends"]
+    report = nr.audit(fault.model(), **declared(fault.family), **fault.options, checks=names)
+    failed = {check.name for check in report.failures}
+    assert fault.found_by <= failed, str(report)
+    if fault.where is not None:
+        assert any(fault.where in (check.where or "") for check in report.failures), str(report)
+
+
+def test_it_reproduces_the_packing_leak_of_transformers() -> None:
+    """Positions that begin anew keep documents apart only without a mask and without a cache, and nothing is said."""
+    model = make("llama")
+    leaking = nr.audit(model, documents=True, checks=["documents"])["documents"]
+    failed = {outcome.what.partition("(")[2].rstrip(")") for outcome in leaking.failures}
+    assert failed == {"position_ids, with an attention_mask of ones", "position_ids, with use_cache left as it is"}
+    assert leaking.where is not None and "layers.0.self_attn" in leaking.where
+    for way in ("position_ids+attention_mask", "position_ids+cache"):
+        assert not nr.audit(model, documents=way, checks=["documents"]).ok
+    assert nr.audit(model, documents="position_ids", checks=["documents"]).ok
+
+
+def test_a_fault_of_one_dtype_alone() -> None:
+    """-1e5 is -inf in float16: rows of padding have no key left, and their NaN goes on from layer to layer."""
+    model = Additive(-1e5)
+    assert nr.audit(model, "causal", vocab=99).ok
+    report = nr.audit(model.half(), "causal", vocab=99)
+    assert "NaN or infinite in float16 and finite in float64" in report["padding_left"].sentence
+    assert report["padding_right"].verdict is Verdict.PASS
+
+
+def test_the_fast_path_of_torch_has_no_empty_rows() -> None:
+    """`nn.TransformerEncoder` in evaluation mode: left padding under a causal mask gives NaN everywhere."""
+    model = make("plain causal")
+    report = nr.audit(model, Intent.of("causal", padding="both"), vocab=99, checks=["padding_left"])
+    assert "NaN" in report["padding_left"].sentence
+
+
+def test_functions_are_audited() -> None:
+    """Of floats, closed over weights, with and without a way to float64."""
+    weight = torch.randn(8, 8, generator=torch.Generator().manual_seed(0)).float()
+
+    def mean_so_far(x: Any, upto: int = 0) -> Any:
+        sums = (x @ weight.to(x)).cumsum(1)
+        out = sums / torch.arange(1, x.shape[1] + 1).to(x)[None, :, None]
+        return out + out.roll(-1, 1) if upto else out
+
+    report = nr.audit(mean_so_far, "causal", width=8, exact=mean_so_far)
+    assert report.ok and report["prefix"].verdict is Verdict.PASS and report["layers"].verdict is Verdict.NOT_APPLICABLE
+    report = nr.audit(lambda x: mean_so_far(x, 1), "causal", width=8)
+    assert report["prefix"].verdict is Verdict.FAIL and "rounding is not that large" in report["prefix"].sentence
+    assert report["padding_left"].verdict is Verdict.NOT_APPLICABLE
+
+
+def test_functions_around_modules_and_caches_of_their_own() -> None:
+    model = make("llama")
+
+    def logits(input_ids: Any, attention_mask: Any, position_ids: Any) -> Any:
+        return model(input_ids, attention_mask=attention_mask, position_ids=position_ids, use_cache=False).logits
+
+    def step(tokens: Any, state: Any, attention_mask: Any, position_ids: Any) -> tuple[Any, Any]:
+        out = model(
+            tokens, attention_mask=attention_mask, position_ids=position_ids, past_key_values=state, use_cache=True
+        )
+        return out.logits, out.past_key_values
+
+    def forgetful(tokens: Any, state: Any, attention_mask: Any, position_ids: Any) -> tuple[Any, Any]:
+        return step(tokens, state, torch.ones_like(attention_mask), position_ids)
+
+    known: dict[str, Any] = {"module": model, "vocab": 99, "checks": ["padding_left", "cache", "chunks", "backends"]}
+    report = nr.audit(logits, "causal", step=step, **known)
+    assert report.ok and report["cache"].verdict is Verdict.PASS, str(report)
+    assert nr.audit(logits, "causal", step=forgetful, **known)["cache"].verdict is Verdict.FAIL
+    differ = {"one": logits, "two": lambda **k: logits(k["input_ids"].flip(1), k["attention_mask"], k["position_ids"])}
+    assert nr.audit(logits, "causal", backends=differ, **known)["backends"].verdict is Verdict.FAIL
+
+
+def test_training_mode_and_running_statistics() -> None:
+    class Norm(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.drop = torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.5)
+
+        def forward(self, x: Any) -> Any:
+            return self.drop(self.norm(x.transpose(1, 2)).transpose(1, 2))
+
+    model = Norm().train()
+    assert nr.audit(model, "causal", width=8, checks=["batch", "prefix"]).ok
+    report = nr.audit(model, "causal", width=8, checks=["batch", "prefix"], training=True)
+    assert {check.name for check in report.failures} == {"batch", "prefix"} and report["prefix"].where == "`norm` (BatchNorm1d)"
+    assert model.training and model.drop.training and model.norm.num_batches_tracked == 0
+
+
+def test_intents_reach_through_layers() -> None:
+    window = Intent.of("sliding(3)", layers=2)
+    assert np.flatnonzero(window.reach("main", 12)[11]).tolist() == [7, 8, 9, 10, 11]
+    assert np.flatnonzero(Intent.of("sliding(3)").reach("main", 12)[11]).tolist() == list(range(12))
+    assert Intent.of(["sliding(3)", "causal"]).reach("main", 12)[11].all()
+    assert str(Intent.of(["sliding(3)", "causal"], documents=True)) == "sliding(3) in layers [0], causal in layers [1]; documents"
+    assert Intent.of("encoder-decoder").source is not None
+    with pytest.raises(nr.Error, match="layers=3"):
+        Intent.of(["causal", "causal"], layers=3)
+    with pytest.raises(nr.Error, match="no mask"):
+        Intent.of([])
+
+
+def test_reports_in_every_form(tmp_path: Any) -> None:
+    fault = next(fault for fault in faults() if fault.name == "one bad head")
+    report = nr.audit(fault.model(), checks=["prefix", "liveness", "window", "backends"])
+    text = str(report)
+    assert "FAIL  prefix invariance" in text and "head 2 of 4" in text and "changed  ·" in text and "usually  causal_leak" in text
+    assert not report and not report.ok and report["window"].verdict is Verdict.NOT_APPLICABLE
+    with pytest.raises(AssertionError, match="prefix invariance"):
+        report.raise_if_failed()
+    found = json.loads(report.to_json())
+    assert found["ok"] is False and found["checks"][0]["trials"][0]["float64"]["difference"] > 1e-6
+    for name, start in (("a.html", "<!doctype html>"), ("a.json", "{"), ("a.txt", "noren audit of")):
+        report.save(tmp_path / name)
+        assert (tmp_path / name).read_text(encoding="utf-8").startswith(start)
+    page = report.to_html()
+    assert "prefers-color-scheme:dark" in page and "<code>model.layers.1.self_attn</code>" in page and "http" not in page
+
+
+def test_what_cannot_be_audited_is_said() -> None:
+    with pytest.raises(nr.Error, match="cannot be called"):
+        nr.audit(3, "causal")
+    with pytest.raises(nr.Error, match="give intent="):
+        nr.audit(Plain())
+    with pytest.raises(nr.Error, match="give vocab="):
+        nr.audit(Plain(), "bidirectional")
+    with pytest.raises(nr.Error, match="no check 'prefixes'"):
+        nr.audit(Plain(), "bidirectional", vocab=99, checks=["prefixes"])
+    with pytest.raises(nr.Error, match="returned nothing of shape"):
+        nr.audit(lambda x: x.sum(), "causal", width=4)
+    with pytest.raises(nr.Error, match="two equal calls"):
+        nr.audit(lambda x: torch.rand_like(x), "causal", width=4)
+    with pytest.raises(nr.Error, match="exceeds"):
+        nr.audit(make("llama"), length=250)
+    raises = nr.audit(lambda x: x if len(x) == 1 else x[:, :, :, :], "causal", width=4, checks=["batch"])
+    assert raises["batch"].verdict is Verdict.INCONCLUSIVE and "the model raised IndexError" in raises["batch"].sentence

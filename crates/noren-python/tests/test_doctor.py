@@ -1,0 +1,93 @@
+"""`nr.check` and `nr.recognise`: typed answers about arrays of other people."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+import noren as nr
+
+
+def test_a_leak_is_named_and_repaired() -> None:
+    mask = np.tril(np.ones((6, 6), bool), 1)
+    report = nr.check(mask, api="sdpa", convention="keep", kind="causal")
+    assert report.sick and report.classes == ("causal_leak",)
+    assert "causal_leak" in repr(report)
+    finding = report.findings[0]
+    assert finding.wrong_cells == 5 and finding.first_cells[0] == (0, 0, 0, 1) and finding.severity == "error"
+    assert isinstance(report.fixed, np.ndarray) and (report.fixed[0, 0] == np.tril(np.ones((6, 6), bool))).all()
+
+
+def test_a_healthy_mask_is_healthy() -> None:
+    report = nr.check(np.tri(6, dtype=bool), api="sdpa", convention="keep", kind="causal")
+    assert not report.sick and report.classes == () and report.expression == "causal"
+
+
+def test_what_was_meant_leaves_nothing_to_guess() -> None:
+    mask = nr.sliding(4).dense(8)[0, 0]
+    report = nr.check(mask, meant="sliding(3)", convention="keep", api="sdpa")
+    assert report.sick and (report.fixed == nr.sliding(3).dense(8)).all()
+    with pytest.raises(nr.Error, match="query_offset"):
+        nr.check(mask[4:], meant="sliding(3)", convention="keep")
+
+
+def test_tensors_and_arrays_beside_the_mask() -> None:
+    torch = pytest.importorskip("torch")
+    ids = torch.tensor([[0, 0, 5, 6, 7], [5, 6, 7, 8, 9]])
+    causal = torch.ones(2, 1, 5, 5).tril().bool()
+    report = nr.check(causal, api="sdpa", convention="keep", kind="causal", input_ids=ids, pad_token_id=0)
+    assert report.sick and report.findings[0].wrong_cells > 0
+    assert isinstance(report.fixed, torch.Tensor) and report.fixed.dtype == torch.bool
+    listed = nr.check(causal, api="sdpa", convention="keep", kind="causal", input_ids=ids.tolist(), pad_token_id=0)
+    assert listed.classes == report.classes
+
+
+def test_classes_are_known() -> None:
+    classes = nr.check_classes()
+    assert len(classes) > 40 and "causal_leak" in classes
+
+
+@pytest.mark.parametrize("text", ["causal", "sliding(3)", "full", "chunk(4)", "causal & documents([5, 4])", "causal | prefix(3)"])
+def test_recognised(text: str) -> None:
+    cells = nr.Mask(text).dense(9)
+    found = nr.recognise(cells, "keep")
+    assert found.exact and found.exceptions == () and (found.bind().dense() == cells).all()
+    assert repr(found.mask) in repr(found)
+    assert nr.recognise(~cells, convention="drop").mask == found.mask
+    additive = np.where(cells, 0.0, -np.inf).astype(np.float32)
+    assert nr.recognise(additive).mask == found.mask
+
+
+def test_exceptions() -> None:
+    cells = nr.causal().dense(32)
+    cells[0, 0, 20, 7] = False
+    found = nr.recognise(cells, "keep")
+    assert not found.exact and found.wrong == 1 and found.exceptions == ((0, 0, 20, 7),) and found.mask == nr.causal()
+    assert (found.plan().bound.dense() == cells).all()
+
+
+def test_refusals() -> None:
+    with pytest.raises(TypeError, match="convention"):
+        nr.recognise(np.ones((3, 3), bool))
+    with pytest.raises(nr.Error, match="polarity"):
+        nr.recognise(np.ones((3, 3), bool), "polarity")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="additive"):
+        nr.recognise(np.ones((3, 3), np.float32), "keep")
+    with pytest.raises(nr.Error, match="lowest"):
+        nr.recognise(np.full((3, 3), -3.5, np.float32))
+    with pytest.raises(nr.Error, match="no mask"):
+        nr.recognise(np.ones(3, bool), "keep")
+    with pytest.raises(TypeError):
+        nr.recognise(np.array([[None]]), "keep")
+    with pytest.raises(nr.Error):
+        nr.check(np.ones((2, 3, 4, 5, 6), bool))
+
+
+def test_sixteen_thousand_squared() -> None:
+    cells = np.tri(16384, dtype=bool)
+    start = time.perf_counter()
+    found = nr.recognise(cells, "keep")
+    assert found.exact and found.mask == nr.causal()
+    assert time.perf_counter() - start < 20

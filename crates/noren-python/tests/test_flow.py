@@ -1,0 +1,63 @@
+"""`nr.flow`: closures over layers, witnesses, policies, certificates."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import noren as nr
+
+
+def test_closure_is_the_product_of_layers() -> None:
+    masks = ["sliding(3)", "causal & stride(4)", "sliding(2)"]
+    flow = nr.flow(masks, 17)
+    step = lambda text: nr.Mask(text).dense(17)[0, 0] | np.eye(17, dtype=bool)  # noqa: E731
+    expected = step(masks[2]) @ step(masks[1]) @ step(masks[0])
+    assert np.array_equal(flow.closure(), expected)
+    for token in (0, 9, 16):
+        (*_, last) = flow.receptive_field(token)
+        assert [k for a, z in last for k in range(a, z)] == np.flatnonzero(expected[token]).tolist()
+        (*_, last) = flow.reach(token)
+        assert [q for a, z in last for q in range(a, z)] == np.flatnonzero(expected[:, token]).tolist()
+
+
+def test_witness_and_cuts() -> None:
+    flow = nr.flow("sliding(3)", 20, layers=4)
+    path = flow.witness(range(11, 13), 19)
+    assert path is not None and path.source in (11, 12) and path.steps[-1][1] == 19
+    assert flow.witness(3, 19) is None
+    assert all(cut.cells > 0 for cut in flow.cuts(12, 19))
+
+
+def test_policies_and_certificates() -> None:
+    facts = nr.Facts(documents=[[4, 4]])
+    policy = "deny: document(i) -> document(j)  # packed texts are apart"
+    apart = nr.flow(nr.causal() & nr.documents(), 8, facts, layers=3)
+    assert apart.check(policy).holds
+    leaking = nr.flow(["causal & documents", "causal", "causal & documents"], 8, facts)
+    ruling = leaking.check(policy)
+    assert not ruling.holds and "document" in repr(ruling) and ruling.violations[0].path.source < 4
+    certificate = apart.certify(policy)
+    assert certificate.holds and certificate.verify().holds and certificate.not_covered
+    certificate.matches(apart)
+    with pytest.raises(nr.Error, match="other masks"):
+        certificate.matches(leaking)
+    with pytest.raises(nr.Error, match="certificate"):
+        nr.Certificate(certificate.to_json().replace("causal & documents", "causal")).verify()
+
+
+def test_refusals() -> None:
+    with pytest.raises(TypeError, match="layers="):
+        nr.flow("causal", 8)
+    with pytest.raises(TypeError, match="leave out layers="):
+        nr.flow(["causal"], 8, layers=3)
+    with pytest.raises(nr.Error, match="outside of the 8 tokens"):
+        nr.flow("causal", 8, layers=2).reach(9)
+    with pytest.raises(nr.Error, match="batch row 3"):
+        nr.flow("causal", 8, layers=2).reach(0, batch=3)
+    with pytest.raises(nr.Error, match="line 1"):
+        nr.flow("causal", 8, layers=2).check("forbid everything")
+    with pytest.raises(nr.Error, match="fill is"):
+        nr.flow("causal", 8, layers=2, fill="mean")  # type: ignore[arg-type]
+    with pytest.raises(nr.Error, match="not among"):
+        nr.flow("full", nr.Shape.cross(8, 4), layers=2)

@@ -1,0 +1,135 @@
+"""`nr.guard`: masks that go by are shown to the doctor; healthy models pass, faults are raised with their class."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+
+import noren as nr
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from planted import Plain, ignored_mask, make, window_lost_in_one_layer  # noqa: E402
+
+IDS = torch.randint(3, 99, (3, 20), generator=torch.Generator().manual_seed(0))
+RIGHT, LEFT = IDS.clone(), IDS.clone()
+RIGHT[1, 15:], RIGHT[2, 9:], LEFT[1, :5], LEFT[2, :9] = 0, 0, 0, 0
+
+
+def batch(ids: Any, **more: Any) -> dict[str, Any]:
+    real = (ids != 0).long()
+    return {"input_ids": ids, "attention_mask": real, **more}
+
+
+def counted(ids: Any) -> Any:
+    return ((ids != 0).long().cumsum(1) - 1).clamp(min=0)
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("family", ["llama", "mistral", "bert", "t5"])
+def test_healthy_models_pass(family: str, attention: str) -> None:
+    model = make(family)
+    model.set_attn_implementation(attention)
+    for ids in (IDS, RIGHT, LEFT):
+        more: dict[str, Any] = {"decoder_input_ids": IDS[:, :7]} if family == "t5" else {"position_ids": counted(ids)}
+        if family in ("llama", "mistral"):
+            more["labels"] = ids.masked_fill(ids == 0, -100)
+        with warnings.catch_warnings(), nr.guard(model, pad_token_id=0) as watch:
+            warnings.simplefilter("error")
+            model(**batch(ids, **more))
+        assert watch.step == 1 and watch.seen and not watch.findings
+
+
+def test_generation_and_modules_of_torch_pass() -> None:
+    model = make("mistral")
+    with nr.guard(model, steps=30) as watch:
+        model.generate(LEFT, attention_mask=(LEFT != 0).long(), max_new_tokens=5, pad_token_id=0)
+    assert watch.step == 5 and not watch.findings
+    for family, intent in (("plain", "bidirectional"), ("plain causal", "causal")):
+        with nr.guard(make(family), intent, pad_token_id=0) as watch:
+            watch.model(**batch(RIGHT, position_ids=torch.arange(20)[None]))
+        assert "encoder.layers.0.self_attn" in {seen.place for seen in watch.seen} and not watch.findings
+
+
+def fault(model: Any, *args: Any, **options: Any) -> nr.MaskFault:
+    given = options.pop("batch")
+    with pytest.raises(nr.MaskFault) as raised, nr.guard(model, *args, pad_token_id=0, **options):
+        model(**given)
+    assert not model._forward_pre_hooks or all("Guard" not in repr(hook) for hook in model._forward_pre_hooks.values())
+    return raised.value
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_a_mask_that_is_ignored(attention: str) -> None:
+    for family, ids in (("bert", RIGHT), ("llama", LEFT)):
+        model = make(family)
+        model.set_attn_implementation(attention)
+        layers = model.encoder.layer if family == "bert" else model.model.layers
+        for layer in layers:
+            if family == "bert":
+                layer.register_forward_pre_hook(lambda _, args: (args[0], None, *args[2:]))
+            else:
+                layer.register_forward_pre_hook(lambda _, args, k: (args, k | {"attention_mask": None}), with_kwargs=True)
+        found = fault(model, batch=batch(ids))
+        assert found.report.classes[0] in ("padding_keys_visible", "causal_dropped"), str(found)
+        assert found.step == 1
+
+
+def test_a_window_that_is_lost() -> None:
+    model = make("mistral")
+    model.set_attn_implementation("eager")
+    window_lost_in_one_layer(model)
+    found = fault(model, batch=batch(IDS))
+    assert found.report.classes == ("window_missing_or_wrong_layer",) and found.place == "model.layers.1.self_attn"
+
+
+def test_causality_that_is_dropped_in_a_plain_module() -> None:
+    model = Plain(causal=True)
+    model.mask = lambda length, like: None
+    found = fault(model, "causal", batch=batch(RIGHT, position_ids=torch.arange(20)[None]))
+    assert found.report.classes[0] == "causal_dropped" and found.place == "encoder.layers.0.self_attn"
+    model.mask = lambda length, like: torch.ones(length, length, dtype=torch.bool).triu(2)
+    assert fault(model, "causal", batch=batch(IDS, position_ids=torch.arange(20)[None])).report.classes == ("causal_leak",)
+
+
+def test_labels_and_positions_beside_the_masks() -> None:
+    model = make("llama")
+    found = fault(model, batch=batch(RIGHT, labels=RIGHT))
+    assert found.place == "the batch" and "loss_mask_missing" in found.report.classes
+    shifted = IDS.roll(-1, 1)
+    shifted[:, -1] = -100
+    assert "label_shift" in fault(model, batch=batch(IDS, labels=shifted)).report.classes
+    model = make("bert")
+    assert fault(model, batch=batch(LEFT, position_ids=torch.arange(20)[None].expand(3, 20))).report.classes == ("position_ids",)
+
+
+def test_a_mask_that_does_not_grow_with_the_cache() -> None:
+    model = make("llama")
+    cache = model(**batch(LEFT), use_cache=True).past_key_values
+    found = fault(model, batch={**batch(LEFT), "input_ids": IDS[:, :1], "past_key_values": cache})
+    assert found.report.classes == ("stale_decode_mask",)
+
+
+def test_it_takes_itself_out() -> None:
+    model = make("llama")
+    with nr.guard(model, steps=2) as watch:
+        for _ in range(4):
+            model(**batch(RIGHT))
+        assert watch.step == 2 and not model._forward_pre_hooks and not model.model.layers[0].self_attn._forward_hooks
+    ignored_mask(model)
+    with warnings.catch_warnings(record=True) as said, nr.guard(model, on_fault="warn", pad_token_id=0) as watch:
+        warnings.simplefilter("always")
+        model(**batch(RIGHT, labels=RIGHT))
+    assert watch.findings and any("loss_mask_missing" in str(w.message) for w in said)
+
+
+def test_what_cannot_be_guarded_is_said() -> None:
+    with pytest.raises(nr.Error, match="give a torch.nn.Module"):
+        nr.guard(lambda x: x)  # type: ignore[arg-type]
+    with pytest.raises(nr.Error, match="'raise' or 'warn'"):
+        nr.guard(make("bert"), on_fault="ignore")  # type: ignore[arg-type]
+    with pytest.raises(nr.Error, match=r"before torch\.compile"):
+        nr.guard(torch.compile(make("bert")))

@@ -1,0 +1,24 @@
+//! Training data: documents packed into rows, and what a model is asked of them.
+//!
+//! [`Rows::pack`] cuts documents and lays them one after another into rows of one length; the mask (`causal & documents &
+//! padding`) keeps them apart. A [`Sampler`] draws batches of rows: shuffled anew each epoch, corrupted anew each time for
+//! masked-LM. Everything that is drawn is a function of the seed and the number of the batch, so that training that goes on
+//! after a kill reads what it would have read.
+//!
+//! ```
+//! use noren_text::ByteTokenizer;
+//! use noren_text::data::{Objective, Rows, Sampler};
+//! let rows = Rows::pack(&["one fine day", "it rained"], &ByteTokenizer, 32)?;
+//! assert_eq!(rows.get(0).documents, [14, 11]); // each with a token that begins it and one that ends it
+//! let sampler = Sampler::new(rows, &ByteTokenizer, Objective::Clm, 1)?;
+//! let batch = sampler.batch(0, 1);
+//! assert_eq!(batch.targets[0][0], Some(u32::from(b'o'))); // the begin token is asked for the first letter,
+//! assert_eq!(batch.targets[0][13], None); // and the last token of a document for nothing
+//! # Ok::<(), noren_text::Error>(())
+//! ```
+
+mod objective;
+mod pack;
+
+pub use objective::{Batch, Objective, Sampler};
+pub use pack::{Row, Rows};

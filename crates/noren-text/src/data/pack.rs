@@ -1,0 +1,164 @@
+//! [`Rows`]: documents in rows of one length.
+
+use crate::Error;
+use crate::tokens::{Role, Tokenizer};
+use std::collections::BTreeMap;
+
+/// Documents, or pieces of them, one after another.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Row {
+    /// Tokens; padding on the right.
+    pub ids: Vec<u32>,
+    /// Lengths of the pieces, from the first token on; what they do not reach is padding.
+    pub documents: Vec<u64>,
+}
+
+impl Row {
+    /// Number of tokens that are no padding.
+    pub fn real(&self) -> usize {
+        self.documents.iter().sum::<u64>() as usize
+    }
+}
+
+/// Packed rows.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rows {
+    len: usize,
+    rows: Vec<Row>,
+}
+
+impl Rows {
+    /// Tokenises `documents` and packs them, in their order, into rows of `len` tokens.
+    ///
+    /// A document that is longer than what is left of a row is cut, and goes on in the next. Each piece begins with the
+    /// tokenizer's begin token, the last piece of a document ends with its end token, where it has them. Where less than an
+    /// eighth of a row is left, the row is filled with padding.
+    ///
+    /// # Errors
+    /// [`Error::Data`] where there is no text, `len` is below 8, or there is no padding token.
+    pub fn pack<S: AsRef<str>>(documents: &[S], tokenizer: &dyn Tokenizer, len: usize) -> Result<Self, Error> {
+        if len < 8 {
+            return Err(Error::Data(format!("rows of {len} tokens are too short: take at least 8")));
+        }
+        let padding = tokenizer.special(Role::Padding).or(tokenizer.special(Role::End));
+        let Some(padding) = padding else {
+            return Err(Error::Data(
+                "the tokenizer has no padding token and none that ends a text: add one of them".into(),
+            ));
+        };
+        let mut packer = Packer {
+            len,
+            padding,
+            begin: tokenizer.special(Role::Begin),
+            end: tokenizer.special(Role::End),
+            rows: Vec::new(),
+            open: Row { ids: Vec::with_capacity(len), documents: Vec::new() },
+        };
+        for document in documents {
+            let tokens = tokenizer.encode(document.as_ref())?;
+            let text = tokens.ids.iter().zip(&tokens.special).filter(|(_, special)| !**special).map(|(id, _)| *id);
+            packer.add(&text.collect::<Vec<_>>());
+        }
+        packer.close();
+        match packer.rows.is_empty() {
+            true => Err(Error::Data("the text is empty: there is nothing to learn from".into())),
+            false => Ok(Rows { len, rows: packer.rows }),
+        }
+    }
+
+    /// Tokens of a row, padding included.
+    pub fn row_len(&self) -> usize {
+        self.len
+    }
+
+    /// Number of rows.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether there is no row.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Row `at`.
+    pub fn get(&self, at: usize) -> &Row {
+        &self.rows[at]
+    }
+
+    /// All rows.
+    pub fn iter(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter()
+    }
+
+    /// Takes every `nth` row out, for validation; rows to train on stay. Of fewer rows than that the last one is taken.
+    ///
+    /// # Errors
+    /// [`Error::Data`] where there is one row only, or `nth` is below 2.
+    pub fn split(self, nth: usize) -> Result<(Rows, Rows), Error> {
+        if self.rows.len() < 2 || nth < 2 {
+            let message = format!(
+                "{} rows of {} tokens, every {nth}th held out: training and validation need a row each. Take more text, or shorter rows",
+                self.rows.len(),
+                self.len
+            );
+            return Err(Error::Data(message));
+        }
+        let nth = nth.min(self.rows.len());
+        let (mut train, mut held) = (Vec::new(), Vec::new());
+        for (at, row) in self.rows.into_iter().enumerate() {
+            if at % nth == nth - 1 { held.push(row) } else { train.push(row) }
+        }
+        let of = |rows| Rows { len: self.len, rows };
+        Ok((of(train), of(held)))
+    }
+
+    /// The entropy of single tokens of text in nats, specials left out: the loss of a model that knows how often each token
+    /// occurs and nothing else.
+    pub fn unigram_entropy(&self, tokenizer: &dyn Tokenizer) -> f64 {
+        let mut counts = BTreeMap::new();
+        let tokens = self.rows.iter().flat_map(|row| &row.ids[..row.real()]);
+        for id in tokens.filter(|id| !tokenizer.is_special(**id)) {
+            *counts.entry(*id).or_insert(0u64) += 1;
+        }
+        let all = counts.values().sum::<u64>() as f64;
+        counts.values().map(|n| *n as f64 / all).map(|p| -p * p.ln()).sum()
+    }
+}
+
+struct Packer {
+    len: usize,
+    padding: u32,
+    begin: Option<u32>,
+    end: Option<u32>,
+    rows: Vec<Row>,
+    open: Row,
+}
+
+impl Packer {
+    fn add(&mut self, mut text: &[u32]) {
+        while !text.is_empty() {
+            if self.len - self.open.ids.len() < (self.len / 8).max(4) {
+                self.close();
+            }
+            let signs = usize::from(self.begin.is_some()) + usize::from(self.end.is_some());
+            let room = self.len - self.open.ids.len();
+            let last = text.len() + signs <= room;
+            // A piece that goes on in the next row needs no end token.
+            let taken = if last { text.len() } else { (room - usize::from(self.begin.is_some())).min(text.len()) };
+            let before = self.open.ids.len();
+            self.open.ids.extend(self.begin);
+            self.open.ids.extend(&text[..taken]);
+            self.open.ids.extend(self.end.filter(|_| last));
+            self.open.documents.push((self.open.ids.len() - before) as u64);
+            text = &text[taken..];
+        }
+    }
+
+    fn close(&mut self) {
+        if !self.open.ids.is_empty() {
+            self.open.ids.resize(self.len, self.padding);
+            self.rows.push(std::mem::replace(&mut self.open, Row { ids: Vec::new(), documents: Vec::new() }));
+        }
+    }
+}

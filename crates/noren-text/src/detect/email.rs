@@ -1,0 +1,55 @@
+//! E-mail addresses (RFC 5321, with letters of all scripts as in RFC 6531).
+
+use crate::fold::Folded;
+use std::ops::Range;
+use unicode_normalization::char::is_combining_mark;
+
+pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
+    let text = folded.text.as_str();
+    text.match_indices('@').filter_map(|(at, _)| Some(local(text, at)?..domain(text, at + 1)?)).collect()
+}
+
+/// Where the part before the `@` begins.
+fn local(text: &str, at: usize) -> Option<usize> {
+    if let Some(quoted) = text[..at].strip_suffix('"') {
+        let open = quoted.rfind('"')?;
+        let inner = &quoted[open + 1..];
+        return (!inner.is_empty() && inner.len() <= 64 && !inner.contains(['\n', '\r'])).then_some(open);
+    }
+    let start = text[..at].trim_end_matches(|c| letter(c) || ".!#$%&'*+/=?^_`{|}~-".contains(c)).len();
+    // Quotes, slashes and dots in front belong to the sentence.
+    let start = at - text[start..at].trim_start_matches(|c| !letter(c) && c != '_').len();
+    (start < at).then_some(start)
+}
+
+/// Where the part after the `@` ends: the labels of a name with a dot, or an address in brackets.
+fn domain(text: &str, from: usize) -> Option<usize> {
+    let rest = &text[from..];
+    if let Some(inner) = rest.strip_prefix('[') {
+        let close = inner.find(|c: char| !c.is_ascii_hexdigit() && !":.IPv".contains(c))?;
+        return (inner[close..].starts_with(']') && close >= 3).then_some(from + close + 2);
+    }
+    let run = &rest[..rest.find(|c| !letter(c) && c != '-' && c != '.').unwrap_or(rest.len())];
+    let mut end = 0;
+    let mut labels = Vec::new();
+    for label in run.split('.') {
+        let plain = label.trim_end_matches('-');
+        if plain.is_empty() || plain.starts_with('-') {
+            break;
+        }
+        end += plain.len() + usize::from(!labels.is_empty());
+        labels.push(plain);
+        if plain.len() < label.len() {
+            break;
+        }
+    }
+    let last = labels.last()?;
+    let top = last.chars().filter(|c| !is_combining_mark(*c)).count() >= 2 && !last.chars().all(|c| c.is_ascii_digit());
+    // `icon@2x.png` is a picture.
+    let picture = labels[0].len() == 2 && labels[0].ends_with('x') && labels[0].as_bytes()[0].is_ascii_digit();
+    (labels.len() >= 2 && top && !picture).then_some(from + end)
+}
+
+fn letter(c: char) -> bool {
+    c.is_alphanumeric() || is_combining_mark(c)
+}

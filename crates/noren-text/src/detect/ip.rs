@@ -1,0 +1,31 @@
+//! Internet addresses, versions 4 and 6.
+
+use super::goes_on;
+use crate::fold::Folded;
+use regex::Regex;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::ops::Range;
+use std::sync::LazyLock;
+
+/// All numbers with dots between, so that `1.2.3.4.5` is none.
+static V4: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"[0-9]+(?:\.[0-9]+)+").expect("a pattern that compiles"));
+static V6: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"[0-9A-Fa-f:][0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*").expect("a pattern that compiles"));
+
+pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
+    let v4 = V4.find_iter(&folded.text).filter(|m| m.as_str().parse::<Ipv4Addr>().is_ok()).map(|m| m.range());
+    let v6 = V6.find_iter(&folded.text).filter_map(|m| version_6(m.as_str(), m.start()));
+    let mut found: Vec<_> = v4.chain(v6).filter(|range| !goes_on(folded, range)).collect();
+    found.sort_by_key(|range| (range.start, range.end));
+    found
+}
+
+/// The address in `text` without the punctuation of the sentence. `a::b` is a path in a program, not an address.
+fn version_6(text: &str, at: usize) -> Option<Range<usize>> {
+    let text = text.trim_end_matches('.');
+    let fits = |text: &str| text.len() <= 45 && text.parse::<Ipv6Addr>().is_ok();
+    let text = [Some(text), text.strip_suffix(':')].into_iter().flatten().find(|text| fits(text))?;
+    let groups = text.split([':', '.']).filter(|group| !group.is_empty()).count();
+    let told = text.bytes().any(|b| b.is_ascii_digit()) || groups > 2;
+    told.then_some(at..at + text.len())
+}

@@ -1,0 +1,99 @@
+//! What the user says is private: words, patterns, spans.
+
+use crate::Error;
+use crate::fold::Folded;
+use aho_corasick::AhoCorasick;
+use regex::{Regex, RegexBuilder};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A pattern may compile to so many bytes; a larger one is a mistake or an attack.
+const LARGEST_PATTERN: usize = 1 << 20;
+
+pub(super) fn words<S: AsRef<str>>(name: &str, words: impl IntoIterator<Item = S>) -> Result<Arc<AhoCorasick>, Error> {
+    let mut folded = Vec::new();
+    for word in words {
+        let word = word.as_ref();
+        let plain = Folded::words(word).text.trim().to_string();
+        if plain.is_empty() {
+            return Err(Error::detector(name, format!("{word:?} is no word: leave empty lines out of the list")));
+        }
+        folded.push(plain);
+    }
+    if folded.is_empty() {
+        return Err(Error::detector(name, "the list has no words: give at least one"));
+    }
+    let words = AhoCorasick::new(&folded).map_err(|e| Error::detector(name, e.to_string()))?;
+    Ok(Arc::new(words))
+}
+
+/// All of the words that stand by themselves; of several that begin together the longest.
+pub(super) fn find_words(words: &AhoCorasick, folded: &Folded) -> Vec<Range<usize>> {
+    let mut found: Vec<Range<usize>> = words
+        .find_overlapping_iter(&folded.text)
+        .map(|m| m.range())
+        .filter(|range| stands_alone(folded, range))
+        .collect();
+    found.sort_by_key(|range| (range.start, std::cmp::Reverse(range.end)));
+    found.dedup_by_key(|range| range.start);
+    found
+}
+
+fn stands_alone(folded: &Folded, range: &Range<usize>) -> bool {
+    let word = &folded.text[range.clone()];
+    let (before, after) = folded.around(range);
+    let joined = |inner: Option<char>, outer: Option<char>| inner.is_some_and(joins) && outer.is_some_and(joins);
+    // A mark after the word changes its last letter.
+    !joined(word.chars().next(), before) && !joined(word.chars().next_back(), after)
+}
+
+/// Whether a character is part of a word that goes on to the next such one. Scripts without spaces between words are not.
+fn joins(c: char) -> bool {
+    let spaceless = matches!(c as u32, 0x0e00..=0x0eff | 0x1000..=0x109f | 0x1780..=0x17ff | 0x2e80..=0x9fff | 0x1100..=0x11ff
+        | 0xac00..=0xd7af | 0xf900..=0xfaff | 0x20000..=0x3ffff);
+    (c.is_alphanumeric() || c == '_' || unicode_normalization::char::is_combining_mark(c)) && !spaceless
+}
+
+pub(super) fn pattern(name: &str, pattern: &str) -> Result<Regex, Error> {
+    RegexBuilder::new(pattern).size_limit(LARGEST_PATTERN).dfa_size_limit(LARGEST_PATTERN).build().map_err(|error| {
+        let problem = match error {
+            regex::Error::CompiledTooBig(limit) => format!(
+                "the pattern needs more than the {limit} bytes that are allowed: repeat less, or use a list of words"
+            ),
+            other => format!("the pattern is malformed: {other}"),
+        };
+        Error::detector(name, problem)
+    })
+}
+
+pub(super) fn spans(name: &str, spans: impl IntoIterator<Item = Range<usize>>) -> Result<Vec<Range<usize>>, Error> {
+    let mut list: Vec<Range<usize>> = spans.into_iter().collect();
+    match list.iter().find(|span| span.is_empty()) {
+        Some(span) => Err(span_error(name, span, "it holds no character: the end comes after the start")),
+        None => {
+            list.sort_by_key(|span| (span.start, span.end));
+            Ok(list)
+        }
+    }
+}
+
+/// Spans of characters as spans of bytes.
+pub(super) fn find_spans(name: &str, spans: &[Range<usize>], text: &str) -> Result<Vec<Range<usize>>, Error> {
+    let borders: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
+    let length = borders.len() - 1;
+    spans
+        .iter()
+        .map(|span| match span.end <= length {
+            true => Ok(borders[span.start]..borders[span.end]),
+            false => {
+                let problem =
+                    format!("the text has {length} characters: spans count them from 0, and end after the last");
+                Err(span_error(name, span, &problem))
+            }
+        })
+        .collect()
+}
+
+fn span_error(name: &str, span: &Range<usize>, problem: &str) -> Error {
+    Error::Span { name: name.to_string(), start: span.start, end: span.end, problem: problem.to_string() }
+}

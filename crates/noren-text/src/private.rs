@@ -1,0 +1,89 @@
+//! [`PrivateTokens`]: which tokens hold private text.
+
+use crate::detect::{Finding, Kind};
+use crate::tokens::Encoding;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Which tokens of one text hold private text, by kind.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PrivateTokens {
+    len: usize,
+    by_kind: BTreeMap<Kind, Vec<bool>>,
+}
+
+impl PrivateTokens {
+    /// The tokens of `encoding` that hold any part of `findings` in `text`.
+    ///
+    /// * A token is private when it stands for any byte of a finding, wholly or in part.
+    /// * Byte-level tokens stand for the whole character that they are a piece of: if the character is private, so is each.
+    /// * Special tokens stand for no text and are never private.
+    /// * A character of a finding that no token claims (a tokenizer may drop or change it) makes the tokens on both sides
+    ///   private, because either may hold its trace; white space that no token claims does not.
+    pub fn locate(findings: &[Finding], text: &str, encoding: &Encoding) -> Self {
+        let mut by_kind: BTreeMap<Kind, Vec<bool>> = BTreeMap::new();
+        for finding in findings {
+            let marks = by_kind.entry(finding.kind.clone()).or_insert_with(|| vec![false; encoding.len()]);
+            mark(marks, &finding.range, text, encoding);
+        }
+        PrivateTokens { len: encoding.len(), by_kind }
+    }
+
+    /// Number of tokens, private or not.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the text has no token.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Number of private tokens.
+    pub fn count(&self) -> usize {
+        (0..self.len).filter(|at| self.is_private(*at)).count()
+    }
+
+    /// Whether token `at` is private, of any kind.
+    pub fn is_private(&self, at: usize) -> bool {
+        self.by_kind.values().any(|marks| marks[at])
+    }
+
+    /// The private tokens, ascending.
+    pub fn positions(&self) -> Vec<usize> {
+        (0..self.len).filter(|at| self.is_private(*at)).collect()
+    }
+
+    /// Each kind with its tokens, ascending.
+    pub fn kinds(&self) -> impl Iterator<Item = (&Kind, Vec<usize>)> {
+        self.by_kind.iter().map(|(kind, marks)| (kind, (0..self.len).filter(|at| marks[*at]).collect()))
+    }
+
+    /// The kinds of token `at`.
+    pub fn kinds_at(&self, at: usize) -> impl Iterator<Item = &Kind> {
+        self.by_kind.iter().filter(move |(_, marks)| marks.get(at) == Some(&true)).map(|(kind, _)| kind)
+    }
+}
+
+/// Marks the tokens that hold any part of `private`.
+fn mark(marks: &mut [bool], private: &Range<usize>, text: &str, encoding: &Encoding) {
+    let holds = |range: &Range<usize>| range.start < private.end && private.start < range.end;
+    for (mark, range) in marks.iter_mut().zip(&encoding.ranges) {
+        *mark |= holds(range);
+    }
+    let claimed = |at: usize| encoding.ranges.iter().any(|range| range.contains(&at));
+    for (offset, c) in text[private.clone()].char_indices() {
+        let at = private.start + offset;
+        if c.is_whitespace() || claimed(at) {
+            continue;
+        }
+        let of_text = |token: &usize| !encoding.special[*token];
+        let tokens = (0..encoding.len()).filter(of_text);
+        let before =
+            tokens.clone().rfind(|token| encoding.ranges[*token].end <= at && !encoding.ranges[*token].is_empty());
+        let after = tokens.clone().find(|token| encoding.ranges[*token].start > at);
+        for token in before.into_iter().chain(after) {
+            marks[token] = true;
+        }
+    }
+}

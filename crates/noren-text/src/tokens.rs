@@ -1,0 +1,274 @@
+//! [`Tokenizer`]: text to tokens with the bytes that each stands for, and back; by bytes, or by a Hugging Face tokenizer.json.
+
+use crate::Error;
+use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::LazyLock;
+
+/// What a special token is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// Fills rows up to the longest.
+    Padding,
+    /// Stands before a text.
+    Begin,
+    /// Stands after a text.
+    End,
+    /// Stands where a token is to be guessed.
+    Mask,
+}
+
+/// The tokens of one text.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Encoding {
+    /// Their numbers in the vocabulary.
+    pub ids: Vec<u32>,
+    /// The bytes of the text that each token stands for. Tokens that share a character all have the whole character; a
+    /// token that stands for no text (a special one) has an empty range.
+    pub ranges: Vec<Range<usize>>,
+    /// Which of them the tokenizer added: they stand for no text.
+    pub special: Vec<bool>,
+}
+
+impl Encoding {
+    /// Number of tokens, special ones included.
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Whether there is no token.
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+}
+
+/// Text to tokens and back.
+pub trait Tokenizer: Send + Sync {
+    /// The tokens of `text` as a model reads it, with the special tokens that belong around a text.
+    ///
+    /// # Errors
+    /// [`Error::Tokenizer`] where the vocabulary has no token for a part of the text.
+    fn encode(&self, text: &str) -> Result<Encoding, Error>;
+
+    /// The text of `ids`, special tokens left out. What is no UTF-8 (the end of a text that was cut within a character) becomes
+    /// U+FFFD.
+    ///
+    /// # Errors
+    /// [`Error::Tokenizer`] where the tokenizer cannot put tokens together.
+    fn decode(&self, ids: &[u32]) -> Result<String, Error>;
+
+    /// A token as people may read it; `None` for a number outside of the vocabulary.
+    fn token(&self, id: u32) -> Option<String>;
+
+    /// Number of tokens in the vocabulary, special ones included.
+    fn vocab_size(&self) -> usize;
+
+    /// The special token for `role`, where there is one.
+    fn special(&self, role: Role) -> Option<u32>;
+
+    /// Whether a token stands for no text.
+    fn is_special(&self, id: u32) -> bool;
+
+    /// The same tokenizer as a tokenizer.json of Hugging Face, for a model's folder.
+    fn to_json(&self) -> String;
+}
+
+/// One token for each byte, and four special ones: padding 256, begin 257, end 258, mask 259.
+///
+/// ```
+/// use noren_text::{ByteTokenizer, Tokenizer};
+/// let tokens = ByteTokenizer.encode("né")?;
+/// assert_eq!(tokens.ids, [257, 110, 195, 169]);
+/// assert_eq!(tokens.ranges[2..], [1..3, 1..3]); // both bytes stand for the character
+/// assert_eq!(ByteTokenizer.decode(&tokens.ids)?, "né");
+/// # Ok::<(), noren_text::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ByteTokenizer;
+
+impl ByteTokenizer {
+    /// Tokens in its vocabulary.
+    pub const VOCAB_SIZE: usize = 260;
+    const SPECIAL: [(Role, &'static str); 4] =
+        [(Role::Padding, "<pad>"), (Role::Begin, "<s>"), (Role::End, "</s>"), (Role::Mask, "<mask>")];
+}
+
+impl Tokenizer for ByteTokenizer {
+    fn encode(&self, text: &str) -> Result<Encoding, Error> {
+        let begin = self.special(Role::Begin).expect("it has one");
+        let mut tokens = Encoding { ids: vec![begin], ranges: vec![Range::default()], special: vec![true] };
+        for (at, c) in text.char_indices() {
+            for byte in c.encode_utf8(&mut [0; 4]).bytes() {
+                tokens.ids.push(byte.into());
+                tokens.ranges.push(at..at + c.len_utf8());
+                tokens.special.push(false);
+            }
+        }
+        Ok(tokens)
+    }
+
+    fn decode(&self, ids: &[u32]) -> Result<String, Error> {
+        let bytes: Vec<u8> = ids.iter().filter_map(|id| u8::try_from(*id).ok()).collect();
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    fn token(&self, id: u32) -> Option<String> {
+        match u8::try_from(id) {
+            Ok(byte @ b'!'..=b'~') => Some(char::from(byte).to_string()),
+            Ok(b' ') => Some("␣".to_string()),
+            Ok(b'\n') => Some("⏎".to_string()),
+            Ok(byte) => Some(format!("{byte:02x}")),
+            Err(_) => Self::SPECIAL.get(id as usize - 256).map(|(_, name)| name.to_string()),
+        }
+    }
+
+    fn vocab_size(&self) -> usize {
+        Self::VOCAB_SIZE
+    }
+
+    fn special(&self, role: Role) -> Option<u32> {
+        Self::SPECIAL.iter().position(|(r, _)| *r == role).map(|at| 256 + at as u32)
+    }
+
+    fn is_special(&self, id: u32) -> bool {
+        id >= 256
+    }
+
+    /// Byte-level BPE without merges.
+    fn to_json(&self) -> String {
+        let mut vocab = serde_json::Map::new();
+        for byte in 0..=255u8 {
+            vocab.insert(byte_char(byte).to_string(), byte.into());
+        }
+        let added: Vec<_> = Self::SPECIAL
+            .iter()
+            .enumerate()
+            .map(|(at, (_, name))| {
+                serde_json::json!({"id": 256 + at, "content": name, "single_word": false, "lstrip": false,
+                    "rstrip": false, "normalized": false, "special": true})
+            })
+            .collect();
+        let begin = serde_json::json!({"id": "<s>", "ids": [257], "tokens": ["<s>"]});
+        let text = |name: &str| serde_json::json!({"Sequence": {"id": name, "type_id": 0}});
+        let sign = serde_json::json!({"SpecialToken": {"id": "<s>", "type_id": 0}});
+        let tokenizer = serde_json::json!({
+            "version": "1.0", "truncation": null, "padding": null, "added_tokens": added, "normalizer": null,
+            "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false},
+            "post_processor": {"type": "TemplateProcessing", "single": [sign, text("A")],
+                "pair": [sign, text("A"), text("B")], "special_tokens": {"<s>": begin}},
+            "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false},
+            "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+                "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
+                "vocab": vocab, "merges": []},
+        });
+        format!("{tokenizer:#}\n")
+    }
+}
+
+/// The character that byte-level tokenizers of Hugging Face write for a byte: itself where it can be seen, otherwise one from
+/// U+0100 on.
+fn byte_char(byte: u8) -> char {
+    let seen = |b: u8| matches!(b, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
+    match seen(byte) {
+        true => byte.into(),
+        false => {
+            let at = (0..byte).filter(|b| !seen(*b)).count() as u32;
+            char::from_u32(0x100 + at).expect("a letter of Latin Extended-A")
+        }
+    }
+}
+
+/// The bytes that a piece of a byte-level tokenizer stands for.
+fn piece_bytes(piece: &str) -> Option<Vec<u8>> {
+    static BYTES: LazyLock<HashMap<char, u8>> = LazyLock::new(|| (0..=255).map(|b| (byte_char(b), b)).collect());
+    piece.chars().map(|c| BYTES.get(&c).copied()).collect()
+}
+
+/// A Hugging Face tokenizer, from its tokenizer.json.
+#[derive(Clone, Debug)]
+pub struct HfTokenizer {
+    inner: tokenizers::Tokenizer,
+    special: BTreeSet<u32>,
+}
+
+impl HfTokenizer {
+    /// Reads a tokenizer.json.
+    ///
+    /// # Errors
+    /// [`Error::Tokenizer`] with the path, where the file is missing or malformed.
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let path = path.as_ref();
+        let at = |problem: String| Error::Tokenizer { path: Some(path.to_path_buf()), problem };
+        let bytes = std::fs::read(path).map_err(|e| at(format!("it cannot be read: {e}")))?;
+        Self::from_bytes(&bytes).map_err(|e| match e {
+            Error::Tokenizer { problem, .. } => at(problem),
+            other => other,
+        })
+    }
+
+    /// Reads the contents of a tokenizer.json. Truncation and padding that it asks for are left to the caller.
+    ///
+    /// # Errors
+    /// [`Error::Tokenizer`] where it is malformed.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
+        let mut inner = tokenizers::Tokenizer::from_bytes(bytes)
+            .map_err(|e| Error::tokenizer(format!("it is no tokenizer.json of Hugging Face: {e}")))?;
+        inner.with_truncation(None).map_err(Error::tokenizer)?;
+        inner.with_padding(None);
+        let special =
+            inner.get_added_tokens_decoder().iter().filter(|(_, token)| token.special).map(|(id, _)| *id).collect();
+        Ok(HfTokenizer { inner, special })
+    }
+}
+
+impl Tokenizer for HfTokenizer {
+    fn encode(&self, text: &str) -> Result<Encoding, Error> {
+        let encoding = self.inner.encode(text, true).map_err(Error::tokenizer)?;
+        let special: Vec<bool> = encoding.get_special_tokens_mask().iter().map(|added| *added == 1).collect();
+        let range = |(offsets, special): (&(usize, usize), &bool)| match special {
+            true => 0..0,
+            false => offsets.0..offsets.1,
+        };
+        let ranges = encoding.get_offsets().iter().zip(&special).map(range).collect();
+        Ok(Encoding { ids: encoding.get_ids().to_vec(), ranges, special })
+    }
+
+    fn decode(&self, ids: &[u32]) -> Result<String, Error> {
+        self.inner.decode(ids, true).map_err(Error::tokenizer)
+    }
+
+    /// Byte-level pieces are shown as the text that their bytes are, or as the bytes where they are a part of a character.
+    fn token(&self, id: u32) -> Option<String> {
+        let mut piece = self.inner.id_to_token(id)?;
+        let byte_level = matches!(self.inner.get_decoder(), Some(tokenizers::DecoderWrapper::ByteLevel(_)));
+        if let Some(bytes) = piece_bytes(&piece).filter(|_| byte_level) {
+            let seen = |text: &String| !text.chars().any(|c| c.is_control() && c != '\n');
+            let hex = || bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            piece = String::from_utf8(bytes.clone()).ok().filter(seen).unwrap_or_else(hex);
+        }
+        Some(piece.replace(['Ġ', '▁', ' '], "␣").replace(['Ċ', '\n'], "⏎"))
+    }
+
+    fn vocab_size(&self) -> usize {
+        self.inner.get_vocab_size(true)
+    }
+
+    fn special(&self, role: Role) -> Option<u32> {
+        let names: &[&str] = match role {
+            Role::Padding => &["[PAD]", "<pad>", "<|pad|>", "<|endoftext|>"],
+            Role::Begin => &["[CLS]", "<s>", "<bos>", "<|begin_of_text|>", "<|startoftext|>"],
+            Role::End => &["[SEP]", "</s>", "<eos>", "<|end_of_text|>", "<|endoftext|>", "<|im_end|>", "<|return|>"],
+            Role::Mask => &["[MASK]", "<mask>"],
+        };
+        names.iter().find_map(|name| self.inner.token_to_id(name))
+    }
+
+    fn is_special(&self, id: u32) -> bool {
+        self.special.contains(&id)
+    }
+
+    fn to_json(&self) -> String {
+        self.inner.to_string(true).expect("a tokenizer that was read from JSON can be written as JSON")
+    }
+}

@@ -1,0 +1,151 @@
+//! From findings to tokens to masks.
+
+use noren_mask::{Facts, Shape, Side, atoms};
+use noren_text::{ByteTokenizer, Detector, Detectors, Encoding, HfTokenizer, Policy, PrivateTokens, Role, Tokenizer};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Tokens with these ranges; those without a range are special.
+fn encoding(ranges: &[Option<Range<usize>>]) -> Encoding {
+    Encoding {
+        ids: (0..ranges.len() as u32).collect(),
+        ranges: ranges.iter().map(|r| r.clone().unwrap_or(0..0)).collect(),
+        special: ranges.iter().map(Option::is_none).collect(),
+    }
+}
+
+fn private(text: &str, span: Range<usize>, tokens: &Encoding) -> Vec<usize> {
+    let spans = Detectors::from(Detector::spans("s", [span]).unwrap());
+    PrivateTokens::locate(&spans.find(text).unwrap(), text, tokens).positions()
+}
+
+#[test]
+fn a_token_that_holds_any_part_is_private() {
+    let text = "tell Ann now";
+    let tokens = encoding(&[None, Some(0..4), Some(4..6), Some(6..9), Some(9..12), None]);
+    assert_eq!(private(text, 5..8, &tokens), [2, 3]);
+    assert_eq!(private(text, 8..9, &tokens), [3]);
+    assert_eq!(private(text, 0..12, &tokens), [1, 2, 3, 4]);
+}
+
+#[test]
+fn what_no_token_claims_makes_its_neighbours_private() {
+    let text = "ab\u{7}cd ef";
+    // The control character was dropped, and so was the space.
+    let tokens = encoding(&[None, Some(0..2), Some(3..5), Some(6..8), None]);
+    assert_eq!(private(text, 2..3, &tokens), [1, 2]);
+    assert_eq!(private(text, 5..6, &tokens), Vec::<usize>::new());
+    assert_eq!(private("\u{7}a", 0..1, &encoding(&[None, Some(1..2), None])), [1]);
+}
+
+#[test]
+fn each_byte_of_a_character_is_private() {
+    let text = "né!";
+    let tokens = ByteTokenizer.encode(text).unwrap();
+    assert_eq!(private(text, 1..2, &tokens), [2, 3]);
+}
+
+#[test]
+fn the_byte_tokenizer_is_a_hugging_face_tokenizer() {
+    let other = HfTokenizer::from_bytes(ByteTokenizer.to_json().as_bytes()).unwrap();
+    assert_eq!(other.vocab_size(), ByteTokenizer.vocab_size());
+    for role in [Role::Padding, Role::Begin, Role::End, Role::Mask] {
+        assert_eq!(other.special(role), ByteTokenizer.special(role));
+    }
+    let every: String = (0..0x250).filter_map(char::from_u32).chain("𝔸漢字\u{10ffff}".chars()).collect();
+    for text in ["", " a  b\n", "né ß 漢字 🦀!", &every] {
+        let (a, b) = (ByteTokenizer.encode(text).unwrap(), other.encode(text).unwrap());
+        assert_eq!((&a.ids, &a.special), (&b.ids, &b.special), "{text}");
+        assert_eq!(a.ranges, b.ranges, "{text}");
+        assert_eq!(ByteTokenizer.decode(&a.ids).unwrap(), text);
+        assert_eq!(other.decode(&a.ids).unwrap(), text);
+    }
+    for id in 0..262 {
+        assert_eq!(other.is_special(id) && id < 260, ByteTokenizer.is_special(id) && id < 260);
+        assert_eq!(ByteTokenizer.token(id), other.token(id), "{id}");
+        assert_eq!(ByteTokenizer.token(id).is_some(), id < 260);
+    }
+}
+
+#[test]
+fn a_special_token_written_in_the_text_is_text() {
+    let tokens = ByteTokenizer.encode("<s>").unwrap();
+    assert_eq!(tokens.len(), 4);
+}
+
+#[test]
+fn missing_and_malformed_tokenizers_are_told() {
+    let error = HfTokenizer::from_file("/nowhere/tokenizer.json").unwrap_err().to_string();
+    assert!(error.starts_with("tokenizer /nowhere/tokenizer.json: it cannot be read"), "{error}");
+    let error = HfTokenizer::from_bytes(b"{").unwrap_err().to_string();
+    assert!(error.starts_with("tokenizer: it is no tokenizer.json"), "{error}");
+}
+
+fn two_kinds() -> (Detectors, &'static str) {
+    let detectors = "email".parse::<Detectors>().unwrap().with(Detector::words("name", ["jane"]).unwrap());
+    (detectors, "jane: jane@x.io ok")
+}
+
+#[test]
+fn hidden_tokens_are_read_by_nobody() {
+    let (detectors, text) = two_kinds();
+    let tokens = ByteTokenizer.encode(text).unwrap();
+    let private = PrivateTokens::locate(&detectors.find(text).unwrap(), text, &tokens);
+    let policy = Policy::Hide;
+    let facts = policy.facts(&[&private], Facts::new());
+    let bound = policy.mask(atoms::full()).bind(&Shape::square(tokens.len()), &facts).unwrap();
+    for key in 0..tokens.len() {
+        for query in 0..tokens.len() {
+            assert_eq!(bound.allowed(0, 0, query, key), !private.is_private(key));
+        }
+        assert_eq!(policy.released(&private, key), !private.is_private(key));
+    }
+    assert_eq!(private.count(), 4 + 9);
+    let kinds: Vec<_> = private.kinds().map(|(kind, at)| (kind.as_str(), at.len())).collect();
+    assert_eq!(kinds, [("email", 9), ("name", 8)]);
+}
+
+#[test]
+fn clearance_lets_down_and_never_up() {
+    let (detectors, text) = two_kinds();
+    let tokens = ByteTokenizer.encode(text).unwrap();
+    let private = PrivateTokens::locate(&detectors.find(text).unwrap(), text, &tokens);
+    let levels: BTreeMap<_, _> = detectors.kinds().into_iter().zip([3, 2]).collect();
+    let policy = Policy::Clearance { levels, reader: 2 };
+    let facts = policy.facts(&[&private], Facts::new());
+    let bound = policy.mask(atoms::full()).bind(&Shape::square(tokens.len()), &facts).unwrap();
+    let level = |at: usize| policy.level(&private, at);
+    assert_eq!([0, 1, 5, 7, 11, 16].map(level), [0, 2, 0, 3, 3, 0]); // <s>, jane, :, jane of the address, @, space
+    for key in 0..tokens.len() {
+        for query in 0..tokens.len() {
+            assert_eq!(bound.allowed(0, 0, query, key), level(query) >= level(key));
+        }
+        assert_eq!(policy.released(&private, key), level(key) <= 2);
+        assert_eq!(policy.secret(&private, key), level(key) > 2);
+    }
+}
+
+#[test]
+fn rows_of_a_batch_keep_their_own_labels() {
+    let texts = ["a@b.io", "no secret here", "x a@b.io"];
+    let tokens: Vec<_> = texts.iter().map(|t| ByteTokenizer.encode(t).unwrap()).collect();
+    let find = |text: &&str| "email".parse::<Detectors>().unwrap().find(text).unwrap();
+    let private: Vec<_> = texts.iter().zip(&tokens).map(|(t, e)| PrivateTokens::locate(&find(t), t, e)).collect();
+    let policy = Policy::Hide;
+    let lengths: Vec<u64> = tokens.iter().map(|e| e.len() as u64).collect();
+    let facts = policy.facts(&private.iter().collect::<Vec<_>>(), Facts::new().lengths(lengths).side(Side::Right));
+    let mask = policy.mask(atoms::padding());
+    let bound = mask.bind(&Shape::square(15).batch(3), &facts).unwrap();
+    for row in 0..3 {
+        for key in 0..15 {
+            let expected = key < tokens[row].len() && !private[row].is_private(key);
+            assert_eq!(bound.allowed(row, 0, 0, key), expected, "{row} {key}");
+        }
+    }
+    assert!(
+        policy
+            .mask(atoms::full())
+            .bind(&Shape::square(15).batch(3), &policy.facts(&[&private[1]; 3], Facts::new()))
+            .is_ok()
+    );
+}
