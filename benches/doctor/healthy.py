@@ -100,7 +100,7 @@ def h_packed(rng):
 @well
 def h_packed_named_short(rng):
     it, _ = packed(rng)
-    it.kind = "packed"
+    it.kind = pick(rng, "packed", "packed", "varlen", "document")
     return fine(rng, "H.kind_packed", "'packed' without saying causal", it)
 
 
@@ -191,7 +191,7 @@ def h_two_sided_window(rng):
     w = int(rng.integers(1, max(2, l // 2)))
     d = np.abs(np.arange(l)[:, None] - np.arange(l)[None])
     keep = np.broadcast_to(d <= w, (b, 1, l, l)).copy()
-    it = Intent(keep, np.ones((b, l), bool), pick(rng, "sliding_bidirectional", "bidirectional_sliding"),
+    it = Intent(keep, np.ones((b, l), bool), pick(rng, "sliding_bidirectional", "bidirectional_sliding", "sliding"),
                 context={"window": w, "window_means": pick(rng, "each side", "keys on each side")})
     return fine(rng, "H.two_sided_window", "|i - j| <= w", it)
 

@@ -47,6 +47,8 @@ pub struct MaskKind {
     pub tree: bool,
     /// Encoder keys.
     pub cross: bool,
+    /// The name leaves open whether queries read later keys: documents are packed for decoders and for encoders.
+    pub either_way: bool,
 }
 
 impl MaskKind {
@@ -63,6 +65,7 @@ impl MaskKind {
             tree: has(&["tree", "medusa", "speculative"]),
             cross: has(&["cross"]),
             causal: false,
+            either_way: false,
         };
         let both_ways = has(&[
             "bidirectional",
@@ -82,6 +85,7 @@ impl MaskKind {
         let implied = kind.sliding || kind.chunked || kind.prefix || kind.blocks || name == "packed";
         kind.causal =
             !kind.cross && (decoder || (implied && !both_ways) || (kind.blocks && both_ways && !kind.sliding));
+        kind.either_way = kind.packed && !said && !kind.sliding && !kind.chunked && !kind.prefix && !kind.blocks;
         let known = said || implied || kind.packed || kind.tree || kind.cross;
         known.then_some(kind)
     }
@@ -469,6 +473,7 @@ mod tests {
         assert!(kind("prefix_lm").causal && kind("prefix_lm").prefix);
         assert!(!kind("cross_attention").causal && kind("cross_attention").cross);
         assert!(!kind("bidirectional_packed").causal);
+        assert!(kind("packed").either_way && kind("varlen").either_way && !kind("causal_packed").either_way);
         assert_eq!(MaskKind::named("mystery"), None);
     }
 

@@ -35,11 +35,16 @@ fn complete(mut kind: MaskKind, known: &Known, context: &Context) -> MaskKind {
     kind.cross |= context.role == Role::Cross;
     kind.packed |= known.segments.is_some() && !kind.cross;
     kind.tree |= known.parents.is_some();
+    // A width on each side reads both ways, whatever a short name leaves out.
+    kind.causal &= !(kind.sliding && context.window_means.as_deref().is_some_and(names_sides));
     kind
 }
 
 /// A width beside a kind that names no window may be the layer's own, or the model's for its other layers.
 fn windowed(kind: MaskKind, context: &Context) -> Vec<(MaskKind, f64)> {
+    if kind.either_way {
+        return vec![(MaskKind { causal: true, ..kind }, 0.0), (MaskKind { causal: false, ..kind }, 0.05)];
+    }
     match context.window.is_some() && kind.causal && !kind.sliding && !kind.chunked && !kind.tree {
         true => vec![(MaskKind { sliding: true, ..kind }, 0.0), (kind, 0.05)],
         false => vec![(kind, 0.0)],
@@ -57,6 +62,7 @@ fn guesses(known: &Known, context: &Context) -> Vec<(MaskKind, f64)> {
         blocks: known.blocks.is_some(),
         tree: known.parents.is_some(),
         cross: context.role == Role::Cross,
+        either_way: false,
     };
     if kind.cross {
         kind.causal = false;
