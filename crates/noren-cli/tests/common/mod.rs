@@ -4,18 +4,18 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 
 /// A folder of one test's own, gone when the test is.
-pub struct Folder(PathBuf);
+pub(crate) struct Folder(PathBuf);
 
 impl Folder {
     /// A new one.
-    pub fn new(name: &str) -> Folder {
+    pub(crate) fn new(name: &str) -> Folder {
         let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path).expect("a folder for the test");
         Folder(path)
     }
 
     /// A path in it.
-    pub fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 }
@@ -27,13 +27,13 @@ impl Drop for Folder {
 }
 
 /// What the command says.
-pub fn noren(args: &[&str]) -> Output {
+pub(crate) fn noren(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_noren")).args(args).env_remove("NOREN_LEVEL").output().expect("the command starts")
 }
 
 /// The command must have refused, saying `expected`, without a panic.
 #[track_caller]
-pub fn refused(output: &Output, expected: &str) {
+pub(crate) fn refused(output: &Output, expected: &str) {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(said.contains(expected), "{expected:?} is not in:\n{said}");
