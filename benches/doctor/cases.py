@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 import companions  # noqa: F401  (registers its bugs)
+import hard  # noqa: F401
 import more  # noqa: F401
 import traps  # noqa: F401
 from build import Case

@@ -204,3 +204,14 @@ def t_visible_fill(rng):
     mask = np.where(it.keep, 0, fill).astype(dt)
     ctx = {"api": "additive", "convention": "additive", "role": "attn", "kind": it.kind, "compute_dtype": dt, **it.context}
     return Case("H.trap.usual_fills", [], "fills that people use and that hide", mask, ctx, it.keep, it.care, it.keep.copy(), it.inputs)
+
+
+@well
+def t_cache_padding_unsaid(rng):
+    it = intent(rng, "causal", "left", past=int(rng.integers(3, 30)), l=pick(rng, 1, 1, 4))
+    if not it.real.all():
+        return None
+    it.inputs = {}
+    for key in ("pad_token_id", "padding_side"):
+        it.context.pop(key, None)
+    return fine(rng, "H.trap.cache_padding_unsaid", "a left-padded cache, nobody said so", it)
