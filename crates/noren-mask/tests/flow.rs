@@ -42,7 +42,7 @@ fn layer(world: &World, mask: &Mask, batch: usize, finite: bool) -> Vec<Vec<bool
 
 #[test]
 fn closure_is_the_product_of_matrices() {
-    random::check(if cfg!(debug_assertions) { 400 } else { 5000 }, stacks(40), |(world, stack, finite)| {
+    random::check(5000, stacks(40), |(world, stack, finite)| {
         let fill = if finite { Fill::Finite } else { Fill::Nothing };
         let flow = Flow::of_stack(&stack, &world.shape, &world.facts, fill).expect("it binds");
         let n = world.shape.kv_len();

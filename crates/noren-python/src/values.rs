@@ -26,19 +26,36 @@ pub(crate) fn count(object: &Bound<'_, PyAny>, what: &str) -> PyResult<u64> {
 
 /// A list, tuple, range or array of numbers.
 pub(crate) fn counts(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<u64>> {
-    listed(object)?.iter().map(|n| count(n, what)).collect()
+    listed(object, what)?.iter().map(|n| count(n, what)).collect()
 }
 
 /// As [`counts`], of any sign.
 pub(crate) fn wholes(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<i64>> {
+    short_enough(object, what)?;
     match object.extract::<Vec<i64>>() {
         Ok(list) => Ok(list),
-        Err(_) => listed(object)?.iter().map(|n| whole(n, what)).collect(),
+        Err(_) => listed(object, what)?.iter().map(|n| whole(n, what)).collect(),
+    }
+}
+
+/// Items of a list that is spread out.
+const MOST_ITEMS: usize = 1 << 27;
+
+/// Refuses longer lists before they take all memory.
+fn short_enough(object: &Bound<'_, PyAny>, what: &str) -> PyResult<()> {
+    let items = object.getattr(intern!(object.py(), "__len__")).and_then(|len| len.call0()).map(|len| len.extract());
+    match items {
+        Ok(Ok(n)) if n > MOST_ITEMS => Err(PyValueError::new_err(format!(
+            "{what}: {n} numbers are more than {MOST_ITEMS}: say runs of them as ranges, or give an array"
+        ))),
+        Ok(Err(_)) => Err(PyValueError::new_err(format!("{what}: {} is too long", repr(object)))),
+        _ => Ok(()),
     }
 }
 
 /// The items of anything that can be iterated; arrays as Python's own numbers.
-fn listed<'py>(object: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+fn listed<'py>(object: &Bound<'py, PyAny>, what: &str) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    short_enough(object, what)?;
     let list = match object.getattr(intern!(object.py(), "tolist")) {
         Ok(tolist) => tolist.call0()?,
         Err(_) => object.clone(),
@@ -92,7 +109,7 @@ pub(crate) fn spans(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<Span>
         };
     }
     if object.try_iter().is_ok() {
-        let parts: PyResult<Vec<_>> = listed(object)?.iter().map(|part| spans(part, what)).collect();
+        let parts: PyResult<Vec<_>> = listed(object, what)?.iter().map(|part| spans(part, what)).collect();
         return Ok(parts?.concat());
     }
     Ok(vec![count(object, what)?.into()])

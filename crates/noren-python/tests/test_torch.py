@@ -29,6 +29,12 @@ def math(q, k, v, keep, scale=None, bias=None):  # type: ignore[no-untyped-def]
     return torch.softmax(scores, -1).masked_fill(~keep.any(-1, keepdim=True), 0.0) @ v
 
 
+def sdpa_math(q, k, v, keep):  # type: ignore[no-untyped-def]
+    """PyTorch's own math backend in float64."""
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        return F.scaled_dot_product_attention(q.double(), k.double(), v.double(), keep, enable_gqa=True)
+
+
 def qkv(batch=2, heads=4, kv_heads=2, q_len=33, kv_len=33, dim=16, grad=True, seed=0):  # type: ignore[no-untyped-def]
     g = torch.Generator().manual_seed(seed)
     sizes = ((heads, q_len), (kv_heads, kv_len), (kv_heads, kv_len))
@@ -46,7 +52,7 @@ def test_gradients_of_every_mask_of_the_corpus(case) -> None:  # type: ignore[no
     s = bound.shape
     q, k, v = qkv(s.batch, s.heads, s.kv_heads, s.q_len, s.kv_len, 8)
     out = nt.attention(q, k, v, bound.plan())
-    expected = math(q, k, v, torch.from_numpy(bound.dense()))
+    expected = sdpa_math(q, k, v, torch.from_numpy(bound.dense()))
     dout = torch.randn(out.shape, generator=torch.Generator().manual_seed(1))
     close(out, expected)
     got, want = torch.autograd.grad(out, (q, k, v), dout), torch.autograd.grad(expected, (q, k, v), dout.double())
@@ -94,6 +100,30 @@ def test_gradients_of_biases_and_sinks() -> None:
                 other = {"sinks": sinks, "relative": table, **({"sinks": moved} if tensor is sinks else {"relative": moved})}
                 values.append(nt.attention(q, k, v, "causal", **other).double().square().sum().item())
             assert abs((values[0] - values[1]) / (2 * step) - tensor.grad[index].item()) < 2e-2
+
+
+@pytest.mark.parametrize("mask", ["causal", "sliding(5) | causal & keys(0..2)", "causal & documents([20, 13])", "full", "stride(3)"])
+def test_gradients_are_the_slopes_of_the_output(mask: str) -> None:
+    """As `torch.autograd.gradcheck`, along random directions, with what float32 can tell."""
+    g = torch.Generator().manual_seed(7)
+    inputs = dict(zip("qkv", qkv(), strict=True))
+    inputs["bias"] = torch.randn(1, 4, 33, 33, generator=g).requires_grad_()
+    inputs["soft"] = (torch.rand(2, 1, 1, 33, generator=g) * 0.8 + 0.2).requires_grad_()
+    inputs["sinks"] = torch.randn(4, generator=g).requires_grad_()
+    weight = torch.randn(2, 4, 33, 16, generator=g)
+
+    def value(given: Any) -> Any:
+        q, k, v, *_ = given.values()
+        return (nt.attention(q, k, v, mask, softcap=3.0, bias=given["bias"], soft=given["soft"], sinks=given["sinks"]) * weight).double().sum()
+
+    grads = dict(zip(inputs, torch.autograd.grad(value(inputs), list(inputs.values())), strict=True))
+    for name, tensor in inputs.items():
+        direction = torch.randn(tensor.shape, generator=g)
+        direction *= 0.02 / direction.abs().max()
+        with torch.no_grad():
+            up, down = (value({**inputs, name: tensor + sign * direction}) for sign in (1, -1))
+        slope, expected = (up - down).item() / 2, (grads[name].double() * direction).sum().item()
+        assert abs(slope - expected) < 2e-2 * max(abs(expected), 0.02), name
 
 
 def test_second_derivatives_are_refused() -> None:

@@ -280,7 +280,7 @@ class Guard:
         """With tokens in the cache, the mask of the batch must reach over them and the new ones."""
         real, new, past = given.get("attention_mask"), given["input_ids"].shape[1], self._batch.past
         if real is not None and real.shape[1] != past + new:
-            sizes = {"past_len": past, "q_len": new, "kv_len": past + new}
+            sizes: dict[str, Any] = {"past_len": past, "q_len": new, "kv_len": past + new}
             self._judge("the batch", real, check(real.long(), role="key_padding", convention="keep", api="huggingface", **sizes))
 
     def _judge(self, place: str, mask: Tensor, report: Report) -> None:

@@ -173,8 +173,10 @@ def from_varlen(
     cu_seqlens_q: Array, cu_seqlens_k: Array | None = None, *, causal: bool = False, window_size: tuple[int, int] = (-1, -1)
 ) -> BoundMask:
     """The mask over all tokens, one batch row, that these arguments of `flash_attn_varlen_func` say."""
-    q = np.asarray(cu_seqlens_q, np.int32)
-    k = q if cu_seqlens_k is None else np.asarray(cu_seqlens_k, np.int32)
+    q = np.asarray(cu_seqlens_q)
+    k = q if cu_seqlens_k is None else np.asarray(cu_seqlens_k)
+    if q.dtype.kind not in "iu" or k.dtype.kind not in "iu":
+        raise TypeError(f"cu_seqlens hold {q.dtype} and {k.dtype}: give whole numbers")
     if q.ndim != 1 or q.shape != k.shape or len(q) < 2 or q[0] or k[0] or (np.diff(q) < 0).any() or (np.diff(k) < 0).any():
         raise Error(f"cu_seqlens are {q.tolist()} and {k.tolist()}: give two ascending lists from 0 on, of one length")
     every = Varlen(q, k, causal, window_size, np.arange(q[-1]), np.arange(k[-1]))
