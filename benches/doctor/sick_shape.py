@@ -137,7 +137,6 @@ def c29_repeat(rng):
 def c30_row_zero(rng):
     it = intent(rng, pick(rng, "bidirectional", "causal"), pick(rng, "left", "right"), b=int(rng.integers(2, 5)))
     m = np.broadcast_to(it.keep[:1], it.keep.shape).copy()
-    m = m if it.real[0].all() else settle(rng, m, it.real, 0, "self")
     return made(
         rng,
         "C30.row_zero_for_all",
