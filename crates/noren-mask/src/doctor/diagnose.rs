@@ -633,6 +633,7 @@ impl<'a> Case<'a> {
                 .for_each(|f| f.repair = Some(repair.clone()));
             report.intended = Some(repair);
         }
+        report.unknown.extend(self.context.not_understood.iter().cloned());
         if self.context.kind.is_none() && report.unknown.is_empty() {
             report.unknown.push(
                 "what kind of mask this should be: `kind` is not declared, so what it looks like counts as meant"
