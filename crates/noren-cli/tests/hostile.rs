@@ -41,6 +41,7 @@ impl Copy {
     fn run(&self) -> Output {
         let (input, out) = (self.folder.file("in.safetensors"), self.folder.file("out.safetensors"));
         let folder = self.folder.file("");
+        let _ = std::fs::remove_file(&out);
         let output = noren(&["run", "--model", text(&folder), "--input", text(&input), "-o", text(&out)]);
         assert_eq!(out.exists(), output.status.success());
         output
