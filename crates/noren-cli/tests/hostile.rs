@@ -135,7 +135,7 @@ fn configurations_that_make_no_sense() {
         ),
         (json!({"hidden_size": 0}), "hidden_size is 0: a whole number from 1"),
         (json!({"hidden_size": -3}), "hidden_size is -3"),
-        (json!({"hidden_size": 1e30}), "hidden_size is 1e30"),
+        (json!({"hidden_size": 1e30}), "hidden_size is 1e+30"),
         (json!({"hidden_size": 65}), "do not fit"),
         (json!({"num_hidden_layers": 1_000_000}), "at most 4096"),
         (json!({"num_hidden_layers": 9}), "the weights do not fit config.json"),
