@@ -91,7 +91,7 @@ fn masks_of_models_are_said_and_drawn() {
         ("bert", &["full"][..]),
         ("gpt2", &["causal"]),
         ("mistral_sliding", &["sliding(8)"]),
-        ("gemma2", &["layers(every 2: sliding(8), else: causal) + softcap(50)"]),
+        ("gemma2", &["layers(1: causal, else: sliding(8)) + softcap(50)"]),
         ("t5", &["full + relative(relative_attention_bias)", "causal + relative(relative_attention_bias)", "full"]),
     ] {
         let folder = checkpoint(name);

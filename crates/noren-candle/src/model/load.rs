@@ -5,7 +5,7 @@ use super::{Bert, BertConfig, Config, Decoder, DecoderConfig, Model, T5, T5Confi
 use crate::error::{Error, Result};
 use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
-use safetensors::SafeTensors;
+use safetensors::{Dtype, SafeTensors};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
@@ -130,14 +130,17 @@ fn read_tensors(folder: &Path, dtype: DType) -> Result<HashMap<String, Tensor>> 
             if wanted.as_ref().is_some_and(|wanted| wanted.binary_search_by(|w| w.as_str().cmp(name)).is_err()) {
                 continue;
             }
+            // Parameters are floats; masks and positions that some checkpoints hold are made here.
+            if !matches!(tensor.dtype(), Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::BF16) {
+                continue;
+            }
             use candle_core::safetensors::Load;
-            let loaded = tensor.load(&Device::Cpu);
+            let loaded = tensor.load(&Device::Cpu).and_then(|loaded| loaded.to_dtype(dtype));
             let loaded = loaded
                 .map_err(|e| Error::file(&file, format!("tensor {name:?} cannot be read: {}", first_line(&e))))?;
-            let loaded = if loaded.dtype().is_float() { loaded.to_dtype(dtype)? } else { loaded };
             all.insert(current_name(name), loaded);
         }
-        if let Some(missing) = wanted.iter().flatten().find(|name| !all.contains_key(&current_name(name))) {
+        if let Some(missing) = wanted.iter().flatten().find(|name| tensors.tensor(name).is_err()) {
             let problem =
                 format!("has no tensor {missing:?}, which the index places here: the files do not belong together");
             return Err(Error::file(&file, problem));

@@ -23,7 +23,7 @@ pub(crate) struct GenerateArgs {
     #[arg(long, short = 'n', value_name = "N", default_value_t = 64)]
     tokens: usize,
     /// Logits are divided by it; 0 takes the most probable token
-    #[arg(long, short, value_name = "T", default_value_t = 0.0)]
+    #[arg(long, short, value_name = "T", default_value_t = 0.0, allow_negative_numbers = true)]
     temperature: f64,
     /// Only so many of the most probable tokens
     #[arg(long, value_name = "K")]
