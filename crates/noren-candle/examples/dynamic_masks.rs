@@ -130,7 +130,7 @@ fn top_blocks() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let model = Model::load(Path::new(env!("CARGO_MANIFEST_DIR")).join("../noren-cli/assets/model"))?;
     let batch = Batch::new(vec![ByteTokenizer.encode(PAGE)?.ids])?;
     let blocks = batch.len().div_ceil(BLOCK);
-    let run = |generator: Option<&dyn MaskGenerator>| -> Result<(Vec<u32>, u64)> {
+    let run = |generator: Option<&dyn MaskGenerator>| -> Result<(Vec<u32>, u128)> {
         let mut trace = Trace::all();
         let call = Call { generator, trace: Some(&mut trace), ..Call::default() };
         let logits = model.forward_with(&batch, None, call)?.logits;
@@ -144,7 +144,7 @@ fn top_blocks() -> std::result::Result<(), Box<dyn std::error::Error>> {
         let (some, allowed) = run(Some(&TopBlocks { block: BLOCK, count }))?;
         let same = all.iter().zip(&some).filter(|(a, b)| a == b).count();
         let [cells, same] =
-            [(allowed, cells), (same as u64, all.len() as u64)].map(|(n, of)| 100.0 * n as f64 / of as f64);
+            [(allowed, cells), (same as u128, all.len() as u128)].map(|(n, of)| 100.0 * n as f64 / of as f64);
         println!("{count:>6} {cells:>5.0} %   {same:>5.1} %  {}", "█".repeat((same / 4.0) as usize));
     }
     Ok(())
