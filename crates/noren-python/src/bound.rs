@@ -22,6 +22,8 @@ pub(crate) struct PyPlan {
 }
 
 type CellTuple = (usize, usize, usize, usize);
+/// First row, row after, and the first key, key after and fullness of each span.
+type TileTuple = (u32, u32, Vec<(u32, u32, bool)>);
 
 fn tuple(cell: Cell) -> CellTuple {
     (cell.batch, cell.head, cell.q, cell.k)
@@ -299,7 +301,7 @@ impl PyPlan {
     }
 
     /// The tiles of a (batch, head): `(first row, row after, [(first key, key after, full), ...])`, at their own places.
-    fn tiles(&self, batch: usize, head: usize) -> PyResult<Vec<(u32, u32, Vec<(u32, u32, bool)>)>> {
+    fn tiles(&self, batch: usize, head: usize) -> PyResult<Vec<TileTuple>> {
         let shape = self.plan.shape();
         if batch >= shape.batch_len() || head >= shape.head_count() {
             return Err(Error::new_err(format!(
