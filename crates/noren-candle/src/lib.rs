@@ -3,6 +3,7 @@
 //! Tensors, gradients, optimisers and files come from candle; what is noren's is the attention and its masks.
 
 mod attention;
+pub mod audit;
 pub mod dynamic;
 pub mod embed;
 mod error;

@@ -60,6 +60,7 @@ Examples:
   noren run --model llama --input tokens.safetensors --generate 12 -o out.safetensors
   noren embed --model all-MiniLM-L6-v2 lines.txt -o vectors.npy
   noren inspect --model gemma2
+  noren audit --model mistral
   noren train --data book.txt --objective clm --config config.json -o model
   noren bench --quick
 
@@ -95,6 +96,8 @@ enum Command {
     Generate(model::generate::GenerateArgs),
     /// Show what each layer of a model may read
     Inspect(model::inspect::InspectArgs),
+    /// Test what a model lets through by running it; exit code 0 when all checks pass, 1 when one fails
+    Audit(model::audit::AuditArgs),
     /// Train a model on a text: the next token, masked tokens, or both
     Train(train::TrainArgs),
     /// Measure the limits of this machine, and how much of them attention reaches
@@ -148,6 +151,7 @@ fn run(cli: &Cli) -> Result<Verdict> {
         Command::Embed(args) => model::embed::run(args, &mut screen),
         Command::Generate(args) => model::generate::run(args, &mut screen),
         Command::Inspect(args) => model::inspect::run(args, &mut screen),
+        Command::Audit(args) => model::audit::run(args, &mut screen),
         Command::Train(args) => train::run(args, &mut screen),
         Command::Bench(args) => bench::run(args, &mut screen),
         Command::Completions { shell } => {

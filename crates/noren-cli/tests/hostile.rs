@@ -80,7 +80,7 @@ fn files_that_are_missing() {
         std::fs::write(copy.folder.file("config.json"), bad).unwrap();
         refused(&copy.run(), "config.json: is ");
     }
-    for command in ["run", "embed", "generate", "inspect"] {
+    for command in ["run", "embed", "generate", "inspect", "audit"] {
         let more: &[&str] = match command {
             "run" => &["--input", "x", "-o", "y"],
             "generate" => &["words"],

@@ -1,5 +1,6 @@
-//! Commands that run a model: `run`, `embed`, `generate`, `inspect`.
+//! Commands that run a model: `run`, `embed`, `generate`, `inspect`, `audit`.
 
+pub(crate) mod audit;
 pub(crate) mod embed;
 pub(crate) mod generate;
 pub(crate) mod hub;

@@ -1,0 +1,254 @@
+//! [`audit`]: what a running model lets through, tested by pairs of calls whose outputs must agree, or must not.
+//!
+//! Something that must not matter is changed, the model runs again, and outputs are compared to the bit: attention, linear
+//! layers and norms of this crate give a row the same bits whatever stands beside it, so there is no rounding to excuse.
+//!
+//! ```
+//! use candle_core::{DType, Device};
+//! use candle_nn::{VarBuilder, VarMap};
+//! use noren_candle::audit::{Subject, audit};
+//! use noren_candle::model::{Config, DecoderConfig, Model, Stack};
+//!
+//! let config = Config::Decoder(DecoderConfig::llama(50, 32, 2, 4, 128));
+//! let vars = VarMap::new();
+//! let mut model = Model::new(&config, &VarBuilder::from_varmap(&vars, DType::F32, &Device::Cpu))?;
+//! let declared = model.masks();
+//! assert!(audit(&Subject::of(&model), None)?.ok());
+//!
+//! model.set_mask(Stack::Decoder, "layers(1: full, else: causal)".parse::<noren::Mask>()?)?;
+//! let report = audit(&Subject::of(&model).declared(declared), None)?;
+//! assert!(report.to_string().contains("FAIL  prefix invariance"), "{report}");
+//! # Ok::<(), noren_candle::Error>(())
+//! ```
+
+mod checks;
+mod lab;
+
+use crate::error::Result;
+use crate::generate::{GenerateOptions, generate};
+use crate::model::{Batch, Call, Declared, Model, Output, Trace};
+use candle_core::{DType, Tensor};
+use lab::{Lab, Trial};
+use serde::Serialize;
+use std::fmt;
+
+/// A call: tokens, those of a decoder that reads them, what is to be looked at. It gives `[rows, length, features]`.
+type Run<'a> = Box<dyn Fn(&Batch, Option<&Batch>, Option<&mut Trace>) -> Result<Tensor> + 'a>;
+
+/// Tokens chosen one by one after a prompt, read in chunks of so many, and the logits by which they were chosen.
+type Steps<'a> = Box<dyn Fn(&[u32], usize, usize) -> Result<(Vec<u32>, Vec<Vec<f32>>)> + 'a>;
+
+/// What is tested, and what it is meant to do.
+pub struct Subject<'a> {
+    masks: Vec<Declared>,
+    vocab: usize,
+    positions: Option<usize>,
+    run: Run<'a>,
+    steps: Option<Steps<'a>>,
+}
+
+impl<'a> Subject<'a> {
+    /// A model with the masks that it declares.
+    pub fn of(model: &'a Model) -> Self {
+        let steps = |prompt: &[u32], new_tokens: usize, prefill_chunk: usize| {
+            let mut logits = Vec::new();
+            let options = GenerateOptions { new_tokens, prefill_chunk, ..Default::default() };
+            let made = generate(model, &[prompt.to_vec()], &options, &mut |step| {
+                logits.push(step.logits.to_vec());
+                true
+            })?;
+            Ok((made.tokens.concat(), logits))
+        };
+        let generates = matches!(model, Model::Decoder(decoder) if decoder.config().lm_head);
+        Subject {
+            masks: model.masks(),
+            vocab: model.vocab(),
+            positions: model.positions(),
+            run: Box::new(|batch, decoder, trace| {
+                let Output { logits, last_hidden_state, .. } =
+                    model.forward_with(batch, decoder, Call { trace, ..Call::default() })?;
+                Ok(logits.filter(|logits| logits.rank() == 3).unwrap_or(last_hidden_state))
+            }),
+            steps: if generates { Some(Box::new(steps)) } else { None },
+        }
+    }
+
+    /// Any function of tokens, with the masks that it should keep to. Two batches are given where one of `masks` is of an
+    /// attention over an encoder.
+    pub fn new(
+        masks: Vec<Declared>,
+        vocab: usize,
+        run: impl Fn(&Batch, Option<&Batch>, Option<&mut Trace>) -> Result<Tensor> + 'a,
+    ) -> Self {
+        Subject { masks, vocab, positions: None, run: Box::new(run), steps: None }
+    }
+
+    /// The same with other masks that it should keep to.
+    #[must_use]
+    pub fn declared(self, masks: Vec<Declared>) -> Self {
+        Subject { masks, ..self }
+    }
+
+    /// The same, whose texts may have so many tokens.
+    #[must_use]
+    pub fn positions(self, most: usize) -> Self {
+        Subject { positions: Some(most), ..self }
+    }
+}
+
+/// What became of a check.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// What must not matter matters, or what must does not.
+    Fail,
+    /// Looked at and not decided.
+    Inconclusive,
+    /// As it should be.
+    Pass,
+    /// There is nothing to look at.
+    #[serde(rename = "not applicable")]
+    NotApplicable,
+}
+
+/// A check with its verdict.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Check {
+    /// Its name in other reports: `prefix`, `padding_left`, ...
+    pub name: &'static str,
+    /// What it looks at.
+    pub title: &'static str,
+    /// What became of it.
+    pub verdict: Verdict,
+    /// What was seen, or why nothing was.
+    pub says: String,
+    /// Where something leaks: the last attention before the difference.
+    pub place: Option<String>,
+}
+
+/// What the battery found.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Report {
+    /// The type that was computed in.
+    pub dtype: String,
+    /// Tokens of the texts.
+    pub length: usize,
+    /// All checks.
+    pub checks: Vec<Check>,
+}
+
+impl Report {
+    /// Whether no check failed.
+    pub fn ok(&self) -> bool {
+        self.checks.iter().all(|check| check.verdict != Verdict::Fail)
+    }
+
+    /// The names of the checks that failed.
+    pub fn failures(&self) -> Vec<&'static str> {
+        self.checks.iter().filter(|check| check.verdict == Verdict::Fail).map(|check| check.name).collect()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}, texts of {} tokens", self.dtype, self.length)?;
+        for Check { title, verdict, says, place, .. } in &self.checks {
+            let mark = match verdict {
+                Verdict::Fail => "FAIL",
+                Verdict::Inconclusive => "?",
+                Verdict::Pass => "pass",
+                Verdict::NotApplicable => "-",
+            };
+            let place = place.as_ref().map(|place| format!("; first after {place}")).unwrap_or_default();
+            writeln!(f, "{mark:4}  {title:32}  {says}{place}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs all checks on texts of `length` tokens, or of as many as it takes to see every window.
+///
+/// # Errors
+/// A vocabulary or a number of positions too small for the checks, masks that need facts, and what the model refuses.
+pub fn audit(subject: &Subject<'_>, length: Option<usize>) -> Result<Report> {
+    let lab = Lab::new(subject, length)?;
+    let checks = checks::BATTERY.iter().map(|test| {
+        let (verdict, says, place) = match (test.make)(&lab)? {
+            Ok(trials) => judge_all(&lab, &trials)?,
+            Err(reason) => (Verdict::NotApplicable, reason, None),
+        };
+        Ok(Check { name: test.name, title: test.title, verdict, says, place })
+    });
+    let checks = checks.collect::<Result<Vec<_>>>()?;
+    Ok(Report { dtype: format!("{:?}", lab.dtype).to_lowercase(), length: lab.length, checks })
+}
+
+/// The worst of several trials.
+fn judge_all(lab: &Lab<'_>, trials: &[Trial]) -> Result<(Verdict, String, Option<String>)> {
+    let mut worst = (Verdict::Pass, "equal to the bit".to_owned(), None);
+    for (i, trial) in trials.iter().enumerate() {
+        let (verdict, says) = judge(lab, trial)?;
+        if i == 0 || verdict < worst.0 {
+            let place = if verdict == Verdict::Fail && !trial.moved { lab.place(trial)? } else { None };
+            worst = (verdict, says, place);
+        }
+    }
+    Ok(worst)
+}
+
+/// Passes of one shape must agree to the bit; passes of two may differ by rounding, where the type is narrower than `f32`.
+fn judge(lab: &Lab<'_>, trial: &Trial) -> Result<(Verdict, String)> {
+    let base = lab.rows(&trial.base)?;
+    let other = match &trial.given {
+        Some(rows) => rows.clone(),
+        None => lab.rows(&trial.other)?,
+    };
+    let mut seen = (0f32, None);
+    let mut still = None;
+    let mut scale = f32::MIN_POSITIVE;
+    for &((row, at), (other_row, other_at)) in &trial.pairs {
+        let (a, b) = (&base[row][at], &other[other_row][other_at]);
+        let gap = a.iter().zip(b).fold(0f32, |most, (a, b)| if a == b { most } else { most.max((a - b).abs()) });
+        let broken = a.iter().chain(b).any(|x| !x.is_finite());
+        if broken {
+            return Ok((Verdict::Fail, format!("{}: output {at} is NaN or infinite ({})", trial.broken, trial.what)));
+        }
+        scale = a.iter().fold(scale, |most, x| most.max(x.abs()));
+        still = still.or((a == b).then_some(at));
+        if gap > seen.0 || seen.1.is_none() && a != b {
+            seen = (gap, Some(at));
+        }
+    }
+    if trial.moved {
+        return Ok(match still {
+            Some(at) => {
+                (Verdict::Fail, format!("{}: output {at} does not change at all ({})", trial.broken, trial.what))
+            }
+            None => (Verdict::Pass, "every output that reads it changes".into()),
+        });
+    }
+    let Some(at) = seen.1 else { return Ok((Verdict::Pass, "equal to the bit".into())) };
+    let gap = seen.0 / scale;
+    let rounding = !trial.one_shape() && gap <= 64.0 * epsilon(lab.dtype);
+    Ok(match (rounding, lab.dtype) {
+        (true, DType::F32) => {
+            let says =
+                format!("{gap:.0e} of the largest output apart: rounding that depends on the batch ({})", trial.what);
+            (Verdict::Inconclusive, says)
+        }
+        (true, dtype) => (Verdict::Pass, format!("{gap:.0e} of the largest output apart, the rounding of {dtype:?}")),
+        (false, _) => {
+            let says =
+                format!("{}: output {at} moves by {gap:.1e} of the largest output ({})", trial.broken, trial.what);
+            (Verdict::Fail, says)
+        }
+    })
+}
+
+fn epsilon(dtype: DType) -> f32 {
+    match dtype {
+        DType::BF16 => 2f32.powi(-7),
+        DType::F16 => 2f32.powi(-10),
+        _ => f32::EPSILON,
+    }
+}

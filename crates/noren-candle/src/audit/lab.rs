@@ -1,0 +1,252 @@
+//! [`Lab`]: tokens, calls and reach, of which trials are made.
+
+use super::Subject;
+use crate::error::{Error, Result};
+use crate::model::{Batch, Declared, Record, Stack, Trace};
+use candle_core::{DType, Device, Tensor};
+use noren::noren_mask::flow::{Fill, Flow};
+use noren::noren_mask::{Keep, philox};
+use noren::{Facts, Shape, Side};
+
+/// How many padding tokens are put at an end.
+pub(super) const PADS: usize = 9;
+/// Lengths that are tried until outputs lie beyond all windows; all cross a border of 64.
+const LENGTHS: [usize; 3] = [72, 136, 264];
+
+/// The tokens of a call.
+#[derive(Clone)]
+pub(super) struct Input {
+    /// What a model without an encoder of its own reads, or the encoder.
+    pub(super) text: Batch,
+    /// What a decoder that reads an encoder is given.
+    pub(super) decoder: Option<Batch>,
+}
+
+impl Input {
+    pub(super) fn of(text: Batch) -> Self {
+        Input { text, decoder: None }
+    }
+
+    /// The batch whose outputs are compared.
+    pub(super) fn main(&self) -> &Batch {
+        self.decoder.as_ref().unwrap_or(&self.text)
+    }
+}
+
+/// Outputs by row and token.
+pub(super) type Rows = Vec<Vec<Vec<f32>>>;
+
+/// Row and token of an output.
+pub(super) type Place = (usize, usize);
+
+/// Two calls, and the outputs that must be equal, or must all differ.
+pub(super) struct Trial {
+    pub(super) what: String,
+    pub(super) base: Input,
+    pub(super) other: Input,
+    pub(super) pairs: Vec<(Place, Place)>,
+    pub(super) broken: &'static str,
+    /// They must differ.
+    pub(super) moved: bool,
+    /// The other outputs, where they come from no call of `other`.
+    pub(super) given: Option<Rows>,
+}
+
+impl Trial {
+    /// Whether both calls have the same sizes, so that nothing is added in another order.
+    pub(super) fn one_shape(&self) -> bool {
+        let sizes = |input: &Input| [&input.text, input.main()].map(|batch| (batch.rows(), batch.len()));
+        self.given.is_none() && sizes(&self.base) == sizes(&self.other)
+    }
+}
+
+/// A subject, and what it is meant to let through.
+pub(super) struct Lab<'a> {
+    pub(super) subject: &'a Subject<'a>,
+    pub(super) length: usize,
+    pub(super) dtype: DType,
+    /// Output by input, through all layers.
+    pub(super) reach: Keep,
+    /// Cells that every layer allows.
+    pub(super) direct: Keep,
+    main: Declared,
+    crosses: bool,
+}
+
+impl<'a> Lab<'a> {
+    pub(super) fn new(subject: &'a Subject<'a>, length: Option<usize>) -> Result<Self> {
+        let crosses = subject.masks.iter().any(|declared| declared.stack == Stack::Cross);
+        let wanted = if crosses { Stack::Decoder } else { subject.masks.first().map_or(Stack::Decoder, |d| d.stack) };
+        let Some(main) = subject.masks.iter().find(|declared| declared.stack == wanted).cloned() else {
+            return Err(Error::input("the declared masks", "none", "give one for each attention of the model"));
+        };
+        if subject.vocab < 8 {
+            return Err(Error::input("the vocabulary", subject.vocab, "the battery needs 8 tokens or more"));
+        }
+        let limit = subject.positions.map_or(usize::MAX, |most| most.saturating_sub(PADS));
+        if length.unwrap_or(12) > limit || limit < 12 || length.is_some_and(|length| length < 12) {
+            let given = format!("{} tokens", length.unwrap_or(12));
+            let most = if limit == usize::MAX { String::new() } else { format!(" and at most {limit}") };
+            return Err(Error::input(
+                "the length of texts",
+                given,
+                format!("give at least 12{most}, with {PADS} of padding"),
+            ));
+        }
+        let mut lab = Lab {
+            subject,
+            length: 0,
+            dtype: DType::F32,
+            reach: Keep::empty([1; 4]),
+            direct: Keep::empty([1; 4]),
+            main,
+            crosses,
+        };
+        for length in length.map_or(LENGTHS.to_vec(), |length| vec![length]) {
+            lab.length = length.min(limit);
+            lab.reach = lab.flow()?.closure(0);
+            if !lab.reach.get([0, 0, lab.length - 1, 2]) {
+                break;
+            }
+        }
+        if length.is_none() && lab.reach.get([0, 0, lab.length - 1, 2]) {
+            lab.length = LENGTHS[0].min(limit);
+            lab.reach = lab.flow()?.closure(0);
+        }
+        lab.direct = lab.every_layer()?;
+        lab.dtype = lab.call(&lab.input(0)?, None)?.dtype();
+        Ok(lab)
+    }
+
+    fn flow(&self) -> Result<Flow> {
+        let masks = vec![self.main.spec.mask.clone(); self.main.layers];
+        let shape = Shape::square(self.length).heads(self.main.heads[0]);
+        Ok(Flow::of_stack(&masks, &shape, &Facts::new(), Fill::Nothing)?)
+    }
+
+    fn every_layer(&self) -> Result<Keep> {
+        let heads = self.main.heads[0];
+        let shape = Shape::square(self.length).heads(heads);
+        let bind = |layer: usize| self.main.spec.mask.at_layer(layer as u64).bind(&shape, &Facts::new());
+        let layers = (0..self.main.layers).map(bind).collect::<std::result::Result<Vec<_>, _>>()?;
+        Ok(Keep::from_fn([1, 1, self.length, self.length], |[_, _, q, k]| {
+            layers.iter().all(|layer| (0..heads).any(|head| layer.allowed(0, head, q, k)))
+        }))
+    }
+
+    /// Whether there is an encoder and a decoder.
+    pub(super) fn crosses(&self) -> bool {
+        self.crosses
+    }
+
+    /// Random tokens, the same for the same `salt`.
+    pub(super) fn tokens(&self, length: usize, salt: u32) -> Vec<u32> {
+        (0..length as u32).map(|at| 3 + philox([at, salt, 0xA0D1, 0], 0)[0] % (self.subject.vocab as u32 - 4)).collect()
+    }
+
+    /// Padding tokens, of two kinds.
+    pub(super) fn pad(&self, kind: usize) -> u32 {
+        if kind == 0 { 0 } else { self.subject.vocab as u32 - 1 }
+    }
+
+    /// Other tokens at some places.
+    pub(super) fn changed(&self, ids: &[u32], at: &[usize]) -> Vec<u32> {
+        let last = self.subject.vocab as u32 - 4;
+        let mut ids = ids.to_vec();
+        at.iter().for_each(|i| {
+            ids[*i] = 3 + (ids[*i] - 3 + 1 + philox([*i as u32, 0, 0xC4A6, 0], 0)[0] % (last - 1)) % last
+        });
+        ids
+    }
+
+    /// A text of one row, with a decoder's where there is one.
+    pub(super) fn input(&self, salt: u32) -> Result<Input> {
+        let text = Batch::new(vec![self.tokens(self.length, salt)])?;
+        let decoder = if self.crosses { Some(Batch::new(vec![self.tokens(self.length, salt + 50)])?) } else { None };
+        Ok(Input { text, decoder })
+    }
+
+    /// The same with other tokens in the batch whose outputs are compared.
+    pub(super) fn with_main(&self, input: &Input, main: Batch) -> Input {
+        match input.decoder {
+            Some(_) => Input { text: input.text.clone(), decoder: Some(main) },
+            None => Input::of(main),
+        }
+    }
+
+    /// A row with some of its tokens masked out.
+    pub(super) fn masked(&self, ids: &[u32], keep: impl Fn(usize) -> bool) -> Result<Batch> {
+        let keep: Vec<u8> = (0..ids.len()).map(|at| u8::from(keep(at))).collect();
+        let row = |values: Vec<u32>| Tensor::new(values, &Device::Cpu)?.unsqueeze(0);
+        let keep = Tensor::new(keep, &Device::Cpu)?.unsqueeze(0)?;
+        Batch::from_tensors(&row(ids.to_vec())?, Some(&keep))
+    }
+
+    /// A row with padding at an end.
+    pub(super) fn padded(&self, ids: &[u32], side: Side, kind: usize) -> Result<Batch> {
+        let pads = vec![self.pad(kind); PADS];
+        let (ids, first) = match side {
+            Side::Left => ([pads, ids.to_vec()].concat(), PADS),
+            Side::Right => ([ids.to_vec(), pads].concat(), 0),
+        };
+        let real = first..first + ids.len() - PADS;
+        self.masked(&ids, |at| real.contains(&at))
+    }
+
+    pub(super) fn call(&self, input: &Input, trace: Option<&mut Trace>) -> Result<Tensor> {
+        let out = (self.subject.run)(&input.text, input.decoder.as_ref(), trace)?;
+        let sizes = (input.main().rows(), input.main().len());
+        match out.dims3() {
+            Ok((rows, len, _)) if (rows, len) == sizes => Ok(out),
+            _ => Err(Error::tensor("the output", &out, format!("[{}, {}, features] is needed", sizes.0, sizes.1))),
+        }
+    }
+
+    /// Outputs by row and token.
+    pub(super) fn rows(&self, input: &Input) -> Result<Rows> {
+        Ok(self.call(input, None)?.to_dtype(DType::F32)?.to_vec3()?)
+    }
+
+    /// The attention after which a trial's outputs differ first, where calls can be looked into.
+    pub(super) fn place(&self, trial: &Trial) -> Result<Option<String>> {
+        if trial.given.is_some() {
+            return Ok(None);
+        }
+        let mut traces = [Trace::all(), Trace::all()];
+        let [first, second] = &mut traces;
+        self.call(&trial.base, Some(first))?;
+        self.call(&trial.other, Some(second))?;
+        let of = |trace: &Trace| trace.records().len();
+        if of(&traces[0]) == 0 || of(&traces[0]) != of(&traces[1]) {
+            return Ok(None);
+        }
+        let mut before: Option<&Record> = None;
+        for (a, b) in traces[0].records().iter().zip(traces[1].records()) {
+            if a.stack == Stack::Encoder && self.crosses {
+                continue;
+            }
+            if self.differ(a, b, trial)? {
+                break;
+            }
+            before = Some(a);
+        }
+        Ok(Some(before.map_or("the embeddings".into(), |record| {
+            format!("{} attention of layer {}", record.stack.name(), record.layer)
+        })))
+    }
+
+    fn differ(&self, a: &Record, b: &Record, trial: &Trial) -> Result<bool> {
+        let at = |queries: &Tensor, (row, token): Place| -> Result<Vec<f32>> {
+            Ok(queries.get(row)?.narrow(1, token, 1)?.to_dtype(DType::F32)?.flatten_all()?.to_vec1()?)
+        };
+        for (place, other) in &trial.pairs {
+            let (a, b) = (at(&a.queries, *place)?, at(&b.queries, *other)?);
+            let scale = a.iter().fold(f32::MIN_POSITIVE, |most, x| most.max(x.abs()));
+            let slack = if trial.one_shape() { 0.0 } else { 64.0 * super::epsilon(self.dtype) * scale };
+            if a.iter().zip(&b).any(|(a, b)| (a - b).abs() > slack) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}

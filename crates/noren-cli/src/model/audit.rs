@@ -1,0 +1,55 @@
+//! `noren audit`: what a model lets through, tested by running it.
+
+use crate::Verdict;
+use crate::failure::Result;
+use crate::output::{BAD, DIM, GOOD, STRONG, Screen, paint, with_note};
+use clap::Args;
+use noren_candle::audit::{Check, Subject, Verdict as Found, audit};
+use std::path::PathBuf;
+
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct AuditArgs {
+    /// Folder of a model, or its name on the Hugging Face hub: config.json and model.safetensors
+    #[arg(long, value_name = "DIR|NAME")]
+    model: PathBuf,
+    /// Tokens of the texts [default: as many as it takes to see every window, 72 or more]
+    #[arg(long, short = 'n', value_name = "N")]
+    len: Option<usize>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Something that must not matter is changed (later tokens, padding, masked tokens, other texts of the
+batch, other documents), the model runs again, and outputs are compared to the bit.
+
+Examples:
+  noren audit --model gemma2
+  noren audit --model mistral --len 512 --json";
+
+pub(crate) fn run(args: &AuditArgs, screen: &mut Screen) -> Result<Verdict> {
+    let model = with_note("loading the model ...", || super::load(&args.model))?;
+    let report = with_note("running the battery ...", || audit(&Subject::of(&model), args.len))?;
+    let verdict = if report.ok() { Verdict::Yes } else { Verdict::No };
+    if args.json {
+        screen.json(&report)?;
+        return Ok(verdict);
+    }
+    let masks: Vec<String> =
+        model.masks().iter().map(|declared| format!("{}: {}", declared.stack.name(), declared.spec)).collect();
+    screen.line(paint(STRONG, masks.join("; ")))?;
+    screen.line(paint(DIM, format!("{}, texts of {} tokens", report.dtype, report.length)))?;
+    for Check { title, verdict, says, place, .. } in &report.checks {
+        let (style, mark) = match verdict {
+            Found::Fail => (BAD, "FAIL"),
+            Found::Inconclusive => (BAD, "?"),
+            Found::Pass => (GOOD, "pass"),
+            Found::NotApplicable => (DIM, "-"),
+        };
+        let place = place.as_ref().map(|place| format!("; first after {place}")).unwrap_or_default();
+        screen.line(format_args!("  {}  {title:32}  {says}{place}", paint(style, format!("{mark:4}"))))?;
+    }
+    Ok(verdict)
+}
