@@ -71,20 +71,20 @@ def batch(rng, low: int = 1) -> int:
     return int(rng.integers(low, 5))
 
 
-def padding(rng, b: int, l: int, side: str) -> np.ndarray:
+def padding(rng, b: int, n_tok: int, side: str) -> np.ndarray:
     """[B, L] real tokens: at least one short row, and from two rows on one full row as often as not."""
-    low = min(l - 1, max(2, l // 3))
-    lens = rng.integers(low, l + 1, size=b)
-    lens[int(rng.integers(b))] = int(rng.integers(low, l))
-    if b > 1 and chance(rng, 0.6) and (lens < l).sum() > 1:
-        lens[np.flatnonzero(lens < l)[0]] = l
-    return plane(lens, l, side)
+    low = min(n_tok - 1, max(2, n_tok // 3))
+    lens = rng.integers(low, n_tok + 1, size=b)
+    lens[int(rng.integers(b))] = int(rng.integers(low, n_tok))
+    if b > 1 and chance(rng, 0.6) and (lens < n_tok).sum() > 1:
+        lens[np.flatnonzero(lens < n_tok)[0]] = n_tok
+    return plane(lens, n_tok, side)
 
 
-def plane(lens, l: int, side: str) -> np.ndarray:
-    at = np.arange(l)[None, :]
+def plane(lens, n_tok: int, side: str) -> np.ndarray:
+    at = np.arange(n_tok)[None, :]
     lens = np.asarray(lens)[:, None]
-    return at < lens if side == "right" else at >= l - lens
+    return at < lens if side == "right" else at >= n_tok - lens
 
 
 def tokens(rng, valid: np.ndarray, pad: int = PAD) -> np.ndarray:
@@ -141,11 +141,19 @@ def family(rng, q: int, k: int, past: int, kind: str) -> tuple[np.ndarray, dict]
     raise ValueError(kind)
 
 
-def intent(rng, kind: str, side: str | None = None, b: int | None = None, l: int | None = None, past: int = 0,
-           pads: str | None = None, pad: int = PAD) -> Intent:
+def intent(
+    rng,
+    kind: str,
+    side: str | None = None,
+    b: int | None = None,
+    n_tok: int | None = None,
+    past: int = 0,
+    pads: str | None = None,
+    pad: int = PAD,
+) -> Intent:
     """An intended mask of a common kind, with or without padding, whole or behind a cache of `past` keys."""
     b = b or batch(rng, 1 if side is None or chance(rng, 0.3) else 2)
-    k = (l or length(rng, 5)) + past
+    k = (n_tok or length(rng, 5)) + past
     q = k - past
     m, ctx = family(rng, q, k, past, kind)
     keep = np.broadcast_to(m, (b, 1, q, k)).copy()
@@ -208,18 +216,28 @@ def say_plane(rng, valid: np.ndarray, form: str | None = None) -> tuple[np.ndarr
     """A [B, K] padding plane as key padding of an encoder API, or as a [B, 1, 1, K] mask."""
     form = form or pick(rng, "mha", "hf", "bool4", "add4", "keras")
     if form == "mha":
-        return ~valid, {"api": "torch.nn.MultiheadAttention.key_padding_mask", "convention": "ignore_bool",
-                        "role": "key_padding"}
+        return ~valid, {
+            "api": "torch.nn.MultiheadAttention.key_padding_mask",
+            "convention": "ignore_bool",
+            "role": "key_padding",
+        }
     if form == "hf":
         return valid.astype(pick(rng, np.int64, np.int64, np.int32)), {
-            "api": "transformers.attention_mask", "convention": "keep_01", "role": "key_padding"}
+            "api": "transformers.attention_mask",
+            "convention": "keep_01",
+            "role": "key_padding",
+        }
     if form == "keras":
-        return valid.copy(), {"api": "keras.layers.MultiHeadAttention", "convention": "keep_bool",
-                              "role": "key_padding"}
+        return valid.copy(), {
+            "api": "keras.layers.MultiHeadAttention",
+            "convention": "keep_bool",
+            "role": "key_padding",
+        }
     if form == "bool4":
         return valid[:, None, None, :].copy(), {"api": "sdpa", "convention": "keep_bool", "role": "attn"}
     return np.where(valid, 0.0, pick(rng, -np.inf, -1e9, float(np.finfo(np.float32).min)))[:, None, None, :].astype(
-        np.float32), {"api": "sdpa", "convention": "additive", "role": "attn", "compute_dtype": "float32"}
+        np.float32
+    ), {"api": "sdpa", "convention": "additive", "role": "attn", "compute_dtype": "float32"}
 
 
 def reads(mask: np.ndarray, ctx: dict, shape: tuple[int, int, int], causal: bool = False) -> np.ndarray:
@@ -236,5 +254,7 @@ def reads(mask: np.ndarray, ctx: dict, shape: tuple[int, int, int], causal: bool
         keep = keep[:, None, None, :]
     elif keep.ndim == 3:
         keep = keep.reshape(b, -1, *keep.shape[1:])
-    keep = np.broadcast_to(keep, (max(b, keep.shape[0] if keep.ndim == 4 else 1), keep.shape[1] if keep.ndim == 4 else 1, q, k))
+    keep = np.broadcast_to(
+        keep, (max(b, keep.shape[0] if keep.ndim == 4 else 1), keep.shape[1] if keep.ndim == 4 else 1, q, k)
+    )
     return keep & tri(q, k, k - q) if causal else keep.copy()

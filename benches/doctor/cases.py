@@ -12,17 +12,19 @@ tell without it is always declared. Needs NumPy only.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 from pathlib import Path
 
 import numpy as np
 
-import companions  # noqa: F401  (registers its bugs)
-import more  # noqa: F401
-import traps  # noqa: F401
 from build import Case
 from healthy import HEALTHY
 from sick import SICK
+
+# Each of these registers its cases.
+for _module in ("sick_values", "sick_shape", "sick_structure", "companions", "more", "hard", "traps"):
+    importlib.import_module(_module)
 
 
 def draw(rng: np.random.Generator, healthy: float) -> Case:
@@ -53,11 +55,18 @@ def write(folder: Path, number: int, case: Case, blind: bool) -> tuple[str, dict
         np.save(folder / "truth" / f"{key}_{part}.npy", np.asarray(getattr(case, part), bool))
     cells = faults(case)
     label = {
-        "name": case.name, "split": "blind" if blind else "declared", "sick": bool(case.classes),
-        "classes": case.classes or ["healthy"], "accept": list(case.accept), "explanation": case.why,
-        "open_question": case.open_question, "kind": case.context.get("kind"), "role": case.context["role"],
+        "name": case.name,
+        "split": "blind" if blind else "declared",
+        "sick": bool(case.classes),
+        "classes": case.classes or ["healthy"],
+        "accept": list(case.accept),
+        "explanation": case.why,
+        "open_question": case.open_question,
+        "kind": case.context.get("kind"),
+        "role": case.context["role"],
         "truth": {p: f"truth/{key}_{p}.npy" for p in ("intended", "effective", "care")},
-        "wrong_cells": len(cells), "faults_at": cells[:8].tolist(),
+        "wrong_cells": len(cells),
+        "faults_at": cells[:8].tolist(),
     }
     return key, {"inputs": inputs, "context": context}, label
 

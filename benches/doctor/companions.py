@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import numpy as np
 
-from build import BOS, EOS, PAD, Case, batch, chance, intent, length, padding, pick, say, say_plane, tokens, tri
-from sick import bug, packed, plane_case
+from build import EOS, PAD, Case, batch, chance, intent, length, padding, pick, positions, say, say_plane
+from scenes import packed
+from sick import bug, plane_case
 
 
 def beside(name, classes, why, it, mask, ctx, inputs, **more):
-    return Case(name, classes, why, mask, {**ctx, "kind": it.kind, **it.context, **more.pop("also", {})}, it.keep, it.care,
-                it.keep.copy(), {**it.inputs, **inputs}, values_only=True, **more)
+    return Case(
+        name,
+        classes,
+        why,
+        mask,
+        {**ctx, "kind": it.kind, **it.context, **more.pop("also", {})},
+        it.keep,
+        it.care,
+        it.keep.copy(),
+        {**it.inputs, **inputs},
+        values_only=True,
+        **more,
+    )
 
 
 def corpus(rng, side_=None):
     """A causal batch with ids, its padding hidden, and the labels a right collator makes (unshifted, as HF reads them)."""
-    it = intent(rng, "causal", side_ or pick(rng, "left", "right"), l=length(rng, 8, 64))
+    it = intent(rng, "causal", side_ or pick(rng, "left", "right"), n_tok=length(rng, 8, 64))
     mask, ctx = say(rng, it.keep)
     it.context["eos_token_id"] = EOS
     labels = np.where(it.valid, it.inputs["input_ids"], -100)
@@ -26,15 +38,31 @@ def corpus(rng, side_=None):
 def c32_eos_never_learned(rng):
     it, mask, ctx, labels = corpus(rng)
     labels = np.where(labels == EOS, -100, labels)
-    return beside("C32.eos_ignored", ["EOS_never_learned"], "the EOS label is ignored because pad == eos", it, mask, ctx,
-                  {"labels": labels}, accept=("eos_never_learned",))
+    return beside(
+        "C32.eos_ignored",
+        ["EOS_never_learned"],
+        "the EOS label is ignored because pad == eos",
+        it,
+        mask,
+        ctx,
+        {"labels": labels},
+        accept=("eos_never_learned",),
+    )
 
 
 @bug
 def c33_labels_on_padding(rng):
     it, mask, ctx, _ = corpus(rng)
-    return beside("C33.labels_on_padding", ["loss_mask_missing"], "padding is predicted", it, mask, ctx,
-                  {"labels": it.inputs["input_ids"].copy()}, accept=("loss_mask_missing / empty",))
+    return beside(
+        "C33.labels_on_padding",
+        ["loss_mask_missing"],
+        "padding is predicted",
+        it,
+        mask,
+        ctx,
+        {"labels": it.inputs["input_ids"].copy()},
+        accept=("loss_mask_missing / empty",),
+    )
 
 
 @bug
@@ -43,8 +71,16 @@ def c33_nothing_learned(rng):
     labels[int(rng.integers(len(labels)))] = -100
     if chance(rng, 0.5):
         labels[:] = -100
-    return beside("C33.all_ignored", ["loss_mask_missing"], "a row without a label", it, mask, ctx, {"labels": labels},
-                  accept=("loss_mask_empty", "EOS_never_learned"))
+    return beside(
+        "C33.all_ignored",
+        ["loss_mask_missing"],
+        "a row without a label",
+        it,
+        mask,
+        ctx,
+        {"labels": labels},
+        accept=("loss_mask_empty", "EOS_never_learned"),
+    )
 
 
 @bug
@@ -55,14 +91,22 @@ def c34_shifted(rng):
         out[:, :-1] = labels[:, 1:]
     else:
         out[:, 1:] = labels[:, :-1]
-    return beside("C34.shifted", ["label_shift"], "labels shifted before a model that shifts", it, mask, ctx,
-                  {"labels": out}, also={"label_shift": "inside the model"},
-                  open_question="whether the model shifts is declared in a word of our own")
+    return beside(
+        "C34.shifted",
+        ["label_shift"],
+        "labels shifted before a model that shifts",
+        it,
+        mask,
+        ctx,
+        {"labels": out},
+        also={"label_shift": "inside the model"},
+        open_question="whether the model shifts is declared in a word of our own",
+    )
 
 
 @bug
 def c36_mlm(rng):
-    it = intent(rng, "bidirectional", "right", l=length(rng, 12, 64))
+    it = intent(rng, "bidirectional", "right", n_tok=length(rng, 12, 64))
     mask, ctx = say(rng, it.keep)
     ids = it.inputs["input_ids"]
     labels = np.where(rng.random(ids.shape) < 0.15, ids, -100)
@@ -70,8 +114,17 @@ def c36_mlm(rng):
     labels = np.where(it.valid, labels, PAD if chance(rng, 0.5) else np.where(rng.random(ids.shape) < 0.5, ids, -100))
     if (labels[~it.valid] == -100).all():
         return None
-    return beside("C36.mlm_on_padding", ["MLM_masks_padding_or_special"], "padding is masked and predicted", it, mask, ctx,
-                  {"labels": labels}, also={"objective": "mlm"}, accept=("loss_mask_missing", "mlm_masks_padding_or_special"))
+    return beside(
+        "C36.mlm_on_padding",
+        ["MLM_masks_padding_or_special"],
+        "padding is masked and predicted",
+        it,
+        mask,
+        ctx,
+        {"labels": labels},
+        also={"objective": "mlm"},
+        accept=("loss_mask_missing", "mlm_masks_padding_or_special"),
+    )
 
 
 @bug
@@ -85,46 +138,86 @@ def c26_boundary_label(rng):
         return None
     it.inputs["input_ids"] = ids
     mask, ctx = say(rng, it.keep)
-    return beside("C26.next_document_predicted", ["boundary_label"], "the last token predicts the next document", it, mask,
-                  ctx, {"labels": labels}, also={"labels_shifted": True})
+    return beside(
+        "C26.next_document_predicted",
+        ["boundary_label"],
+        "the last token predicts the next document",
+        it,
+        mask,
+        ctx,
+        {"labels": labels},
+        also={"labels_shifted": True},
+    )
 
 
 @bug
 def c51_completion(rng):
-    b, l = batch(rng), length(rng, 12, 48)
-    p = int(rng.integers(2, l // 2))
-    ids = rng.integers(5, 96, size=(b, l)).astype(np.int64)
-    ends = rng.integers(p + 1, l - 1, size=b)
+    b, n_tok = batch(rng), length(rng, 12, 48)
+    p = int(rng.integers(2, n_tok // 2))
+    ids = rng.integers(5, 96, size=(b, n_tok)).astype(np.int64)
+    ends = rng.integers(p + 1, n_tok - 1, size=b)
     for r, e in zip(ids, ends):
-        r[e], r[e + 1:] = EOS, PAD
-    v = np.arange(l)[None] <= ends[:, None]
+        r[e], r[e + 1 :] = EOS, PAD
+    v = np.arange(n_tok)[None] <= ends[:, None]
     mask, ctx = say_plane(rng, v, "hf")
-    done = np.broadcast_to(np.arange(l) >= p, (b, l)).astype(np.int64)
-    return plane_case(rng, "C51.after_eos", ["RL_completion_mask"], "tokens after the first EOS are rewarded", v, mask, {
-        **ctx, "eos_token_id": EOS, "prompt_len": p}, "causal", inputs={"completion_mask": done}, values_only=True,
-        accept=("rl_completion_mask",)) if (ids[:, p:] == EOS).any() else None
+    done = np.broadcast_to(np.arange(n_tok) >= p, (b, n_tok)).astype(np.int64)
+    return (
+        plane_case(
+            rng,
+            "C51.after_eos",
+            ["RL_completion_mask"],
+            "tokens after the first EOS are rewarded",
+            v,
+            mask,
+            {**ctx, "eos_token_id": EOS, "prompt_len": p},
+            "causal",
+            inputs={"completion_mask": done},
+            values_only=True,
+            accept=("rl_completion_mask",),
+        )
+        if (ids[:, p:] == EOS).any()
+        else None
+    )
 
 
 @bug
 def c37_pooled(rng):
-    b, l, d = batch(rng, 2), length(rng, 6, 40), 8
-    v = padding(rng, b, l, pick(rng, "left", "right"))
+    b, n_tok, d = batch(rng, 2), length(rng, 6, 40), 8
+    v = padding(rng, b, n_tok, pick(rng, "left", "right"))
     mask, ctx = say_plane(rng, v)
-    hidden = rng.normal(size=(b, l, d)).astype(np.float32)
+    hidden = rng.normal(size=(b, n_tok, d)).astype(np.float32)
     ctx["pooling"] = "mean"
-    return plane_case(rng, "C37.plain_mean", ["pooling_includes_padding"], "mean over all slots", v, mask, ctx,
-                      inputs={"hidden": hidden, "pooled": hidden.mean(1)}, values_only=True)
+    return plane_case(
+        rng,
+        "C37.plain_mean",
+        ["pooling_includes_padding"],
+        "mean over all slots",
+        v,
+        mask,
+        ctx,
+        inputs={"hidden": hidden, "pooled": hidden.mean(1)},
+        values_only=True,
+    )
 
 
 @bug
 def c37_last(rng):
-    b, l, d = batch(rng, 2), length(rng, 6, 40), 8
-    v = padding(rng, b, l, "right")
+    b, n_tok, d = batch(rng, 2), length(rng, 6, 40), 8
+    v = padding(rng, b, n_tok, "right")
     mask, ctx = say_plane(rng, v)
-    hidden = rng.normal(size=(b, l, d)).astype(np.float32)
+    hidden = rng.normal(size=(b, n_tok, d)).astype(np.float32)
     ctx["pooling"] = pick(rng, "last", "last_token")
-    return plane_case(rng, "C37.last_slot", ["pooling_includes_padding"], "h[:, -1] with right padding", v, mask, ctx,
-                      inputs={"hidden": hidden, "pooled": hidden[:, -1].copy()}, values_only=True)
+    return plane_case(
+        rng,
+        "C37.last_slot",
+        ["pooling_includes_padding"],
+        "h[:, -1] with right padding",
+        v,
+        mask,
+        ctx,
+        inputs={"hidden": hidden, "pooled": hidden[:, -1].copy()},
+        values_only=True,
+    )
 
 
 def softmax(x):
@@ -133,7 +226,7 @@ def softmax(x):
 
 
 def scored(rng):
-    it = intent(rng, pick(rng, "causal", "bidirectional", "sliding"), "left", l=length(rng, 5, 32))
+    it = intent(rng, pick(rng, "causal", "bidirectional", "sliding"), "left", n_tok=length(rng, 5, 32))
     mask, ctx = say(rng, it.keep, pick(rng, "keep_bool", "keep_01", "additive"))
     return it, mask, ctx, rng.normal(size=it.keep.shape).astype(np.float64)
 
@@ -148,15 +241,25 @@ def probabilities(rng, name, cls, why, it, mask, ctx, s, p):
 @bug
 def c15_after_softmax(rng):
     it, mask, ctx, s = scored(rng)
-    return probabilities(rng, "C15.after_softmax", "mask_after_softmax", "p * mask without renormalising", it, mask, ctx, s,
-                         softmax(s) * it.keep)
+    return probabilities(
+        rng,
+        "C15.after_softmax",
+        "mask_after_softmax",
+        "p * mask without renormalising",
+        it,
+        mask,
+        ctx,
+        s,
+        softmax(s) * it.keep,
+    )
 
 
 @bug
 def c15_multiplied(rng):
     it, mask, ctx, s = scored(rng)
-    c = probabilities(rng, "C15.multiplied", "mask_after_softmax", "softmax(scores * mask)", it, mask, ctx, s,
-                      softmax(s * it.keep))
+    c = probabilities(
+        rng, "C15.multiplied", "mask_after_softmax", "softmax(scores * mask)", it, mask, ctx, s, softmax(s * it.keep)
+    )
     c.accept = ("multiplied_before_softmax", "mask_multiplied_before_softmax")
     return c
 
@@ -164,8 +267,9 @@ def c15_multiplied(rng):
 @bug
 def c12_ignored(rng):
     it, mask, ctx, s = scored(rng)
-    return probabilities(rng, "C12.ignored", "mask_ignored_by_backend", "the backend drops the mask", it, mask, ctx, s,
-                         softmax(s))
+    return probabilities(
+        rng, "C12.ignored", "mask_ignored_by_backend", "the backend drops the mask", it, mask, ctx, s, softmax(s)
+    )
 
 
 @bug
@@ -178,17 +282,76 @@ def c25_cu_seqlens(rng):
     how = pick(rng, "no zero", "repeat", "short")
     cu = {"no zero": cu[1:], "repeat": np.append(cu, cu[-1]), "short": cu[:-1]}[how]
     mask, ctx = say(rng, it.keep)
-    return beside(f"C25.cu_seqlens {how}", ["document_boundary_off_by_one"], f"cu_seqlens: {how}", it, mask, ctx,
-                  {"cu_seqlens": cu.astype(np.int32)}, accept=("malformed_cu_seqlens", "cu_seqlens_malformed"))
+    return beside(
+        f"C25.cu_seqlens {how}",
+        ["document_boundary_off_by_one"],
+        f"cu_seqlens: {how}",
+        it,
+        mask,
+        ctx,
+        {"cu_seqlens": cu.astype(np.int32)},
+        accept=("malformed_cu_seqlens", "cu_seqlens_malformed"),
+    )
 
 
 @bug
 def c41_column_bias(rng):
-    it = intent(rng, "bidirectional", pick(rng, "left", None), l=length(rng, 5, 32), pads="open")
-    h, l = 4, it.keep.shape[-1]
+    it = intent(rng, "bidirectional", pick(rng, "left", None), n_tok=length(rng, 5, 32), pads="open")
+    h, n_tok = 4, it.keep.shape[-1]
     slopes = 2.0 ** -(np.arange(1, h + 1) * 2)
-    bias = slopes[:, None, None] * np.arange(l)[None, None, :]
+    bias = slopes[:, None, None] * np.arange(n_tok)[None, None, :]
     mask = np.where(it.keep, bias[None], -np.inf).astype(np.float32)
     ctx = {"api": "additive", "convention": "additive", "role": "attn", "bias": "alibi", "compute_dtype": "float32"}
-    return beside("C41.column_bias", ["relative_bias_with_padding"], "a bias of the column only, without causality", it, mask, ctx,
-                  {}, accept=("alibi", "alibi_padding", "relative_bias", "alibi_bias", "ALiBi / relative bias with padding"))
+    return beside(
+        "C41.column_bias",
+        ["relative_bias_with_padding"],
+        "a bias of the column only, without causality",
+        it,
+        mask,
+        ctx,
+        {},
+        accept=("alibi", "alibi_padding", "relative_bias", "alibi_bias", "ALiBi / relative bias with padding"),
+    )
+
+
+@bug
+def c33_prompt(rng):
+    it, mask, ctx, labels = corpus(rng, "right")
+    n = int(rng.integers(3, 6))
+    if (it.valid.sum(1) < n + 2).any():
+        return None
+    return beside(
+        "C33.prompt_learned",
+        ["loss_mask_missing"],
+        "the prompt is learned although its span is declared",
+        it,
+        mask,
+        ctx,
+        {"labels": labels},
+        also={"prompt_len": n},
+        accept=("loss_mask_missing / empty",),
+    )
+
+
+@bug
+def c17_decode_slot(rng):
+    past, b = int(rng.integers(3, 24)), batch(rng)
+    it = intent(rng, "causal", "left", b=b, past=past, n_tok=1)
+    if not it.real.all():
+        return None
+    p = np.full((b, 1), past)
+    if (p == positions(it.valid)[:, past:]).all():
+        return None
+    mask, ctx = say(rng, it.keep)
+    it.inputs.pop("position_ids", None)
+    return beside(
+        "C17.decode_slot",
+        ["position_ids"],
+        "position = past_len although the row is padded",
+        it,
+        mask,
+        ctx,
+        {"position_ids": p.astype(np.int64)},
+        also={"position_encoding": "learned"},
+        accept=("padding_side_position_ids", "padding_side"),
+    )

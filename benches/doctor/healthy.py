@@ -4,10 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from build import (EOS, PAD, Case, Intent, band, batch, chance, intent, length, padding, pick, plane, positions, reads,
-                   say, say_plane, settle, tokens, tri)
+from build import (
+    EOS,
+    PAD,
+    Case,
+    Intent,
+    batch,
+    chance,
+    intent,
+    length,
+    padding,
+    pick,
+    positions,
+    say,
+    say_plane,
+    tri,
+)
 from companions import corpus, scored, softmax
-from sick import chunked, cross, images, packed, plane_case, ring, tree
+from scenes import chunked, cross, images, packed, ring, tree
+from sick import plane_case
 
 HEALTHY: list = []
 
@@ -20,8 +35,18 @@ def well(f):
 def fine(rng, name, why, it: Intent, form=None, keep=None, **more) -> Case:
     keep = it.keep if keep is None else keep
     mask, ctx = say(rng, keep, form)
-    return Case(name, [], why, mask, {**ctx, "kind": it.kind, **it.context, **more.pop("ctx", {})}, it.keep, it.care,
-                keep.copy(), {**it.inputs, **more.pop("inputs", {})}, **more)
+    return Case(
+        name,
+        [],
+        why,
+        mask,
+        {**ctx, "kind": it.kind, **it.context, **more.pop("ctx", {})},
+        it.keep,
+        it.care,
+        keep.copy(),
+        {**it.inputs, **more.pop("inputs", {})},
+        **more,
+    )
 
 
 def fine_plane(rng, name, why, v, form=None, kind="bidirectional", pad=PAD, **more):
@@ -43,7 +68,7 @@ def h_common(rng):
 @well
 def h_cached(rng):
     past = int(rng.integers(1, 40))
-    it = intent(rng, pick(rng, "causal", "sliding"), pick(rng, None, "left"), past=past, l=pick(rng, 1, 1, 4, 12))
+    it = intent(rng, pick(rng, "causal", "sliding"), pick(rng, None, "left"), past=past, n_tok=pick(rng, 1, 1, 4, 12))
     return None if not it.real.all() else fine(rng, "H.cached", "bottom-right aligned chunk", it)
 
 
@@ -56,7 +81,9 @@ def h_plane(rng):
 @well
 def h_causal_plane(rng):
     v = padding(rng, batch(rng), length(rng, 5), pick(rng, "left", "right"))
-    return fine_plane(rng, "H.causal_padding_plane", "a plane for a model that adds causality itself", v, "hf", "causal")
+    return fine_plane(
+        rng, "H.causal_padding_plane", "a plane for a model that adds causality itself", v, "hf", "causal"
+    )
 
 
 @well
@@ -79,16 +106,23 @@ def h_pad_is_eos(rng):
 @well
 def h_right_padded_causal(rng):
     it = intent(rng, "causal", "right")
-    l = it.keep.shape[-1]
-    return fine(rng, "H.shared_causal", "right padding under causality: no real row reaches it", it,
-                keep=np.broadcast_to(tri(l, l, 0), it.keep.shape).copy())
+    n_tok = it.keep.shape[-1]
+    return fine(
+        rng,
+        "H.shared_causal",
+        "right padding under causality: no real row reaches it",
+        it,
+        keep=np.broadcast_to(tri(n_tok, n_tok, 0), it.keep.shape).copy(),
+    )
 
 
 @well
 def h_pad_reads_pad(rng):
     it = intent(rng, "bidirectional", "right")
     v = it.valid
-    return fine(rng, "H.pad_reads_pad", "seq == seq: padding reads padding", it, keep=(v[:, :, None] == v[:, None, :])[:, None])
+    return fine(
+        rng, "H.pad_reads_pad", "seq == seq: padding reads padding", it, keep=(v[:, :, None] == v[:, None, :])[:, None]
+    )
 
 
 @well
@@ -106,34 +140,50 @@ def h_packed_named_short(rng):
 
 @well
 def h_long_document_segments(rng):
-    l, b = length(rng, 8), batch(rng)
-    keep = np.broadcast_to(tri(l, l, 0), (b, 1, l, l)).copy()
-    it = Intent(keep, np.ones((b, l), bool), "causal_packed", inputs={"segment_ids": np.ones((b, l), np.int64)})
+    n_tok, b = length(rng, 8), batch(rng)
+    keep = np.broadcast_to(tri(n_tok, n_tok, 0), (b, 1, n_tok, n_tok)).copy()
+    it = Intent(keep, np.ones((b, n_tok), bool), "causal_packed", inputs={"segment_ids": np.ones((b, n_tok), np.int64)})
     return fine(rng, "H.one_document", "one document fills the row", it)
 
 
 @well
 def h_alibi(rng):
-    it = intent(rng, pick(rng, "causal", "bidirectional"), side(rng), l=length(rng, 4, 48))
+    it = intent(rng, pick(rng, "causal", "bidirectional"), side(rng), n_tok=length(rng, 4, 48))
     h, k = pick(rng, 2, 4, 8), it.keep.shape[-1]
     slopes = 2.0 ** -(np.arange(1, h + 1) * 8 / h)
     d = np.arange(k)[None, :] - np.arange(k)[:, None]
     bias = slopes[:, None, None] * (-np.abs(d))[None]
     mask = np.where(it.keep, bias[None], pick(rng, -np.inf, -1e9)).astype(np.float32)
-    ctx = {"api": "additive", "convention": "additive", "role": "attn", "kind": it.kind, "compute_dtype": "float32",
-           **({"bias": "alibi"} if chance(rng, 0.8) else {}), **it.context}
-    return Case("H.alibi", [], "a position bias, not a weak mask", mask, ctx, it.keep, it.care, it.keep.copy(), it.inputs)
+    ctx = {
+        "api": "additive",
+        "convention": "additive",
+        "role": "attn",
+        "kind": it.kind,
+        "compute_dtype": "float32",
+        **({"bias": "alibi"} if chance(rng, 0.8) else {}),
+        **it.context,
+    }
+    return Case(
+        "H.alibi", [], "a position bias, not a weak mask", mask, ctx, it.keep, it.care, it.keep.copy(), it.inputs
+    )
 
 
 @well
 def h_learned_bias(rng):
-    it = intent(rng, pick(rng, "causal", "bidirectional"), None, l=length(rng, 4, 32), b=1)
+    it = intent(rng, pick(rng, "causal", "bidirectional"), None, n_tok=length(rng, 4, 32), b=1)
     h, k = 4, it.keep.shape[-1]
     table = rng.normal(size=(h, 2 * k)).astype(np.float32)
     d = np.arange(k)[None, :] - np.arange(k)[:, None] + k
     mask = np.where(it.keep, table[:, d][None], -np.inf).astype(np.float32)
-    ctx = {"api": "additive", "convention": "additive", "role": "attn", "kind": it.kind, "bias": pick(rng, "t5", "relative"),
-           "compute_dtype": "float32", **it.context}
+    ctx = {
+        "api": "additive",
+        "convention": "additive",
+        "role": "attn",
+        "kind": it.kind,
+        "bias": pick(rng, "t5", "relative"),
+        "compute_dtype": "float32",
+        **it.context,
+    }
     return Case("H.learned_bias", [], "a learned relative bias", mask, ctx, it.keep, it.care, it.keep.copy(), it.inputs)
 
 
@@ -187,12 +237,16 @@ def h_static_cache(rng):
 
 @well
 def h_two_sided_window(rng):
-    l, b = length(rng, 6), batch(rng)
-    w = int(rng.integers(1, max(2, l // 2)))
-    d = np.abs(np.arange(l)[:, None] - np.arange(l)[None])
-    keep = np.broadcast_to(d <= w, (b, 1, l, l)).copy()
-    it = Intent(keep, np.ones((b, l), bool), pick(rng, "sliding_bidirectional", "bidirectional_sliding", "sliding"),
-                context={"window": w, "window_means": pick(rng, "each side", "keys on each side")})
+    n_tok, b = length(rng, 6), batch(rng)
+    w = int(rng.integers(1, max(2, n_tok // 2)))
+    d = np.abs(np.arange(n_tok)[:, None] - np.arange(n_tok)[None])
+    keep = np.broadcast_to(d <= w, (b, 1, n_tok, n_tok)).copy()
+    it = Intent(
+        keep,
+        np.ones((b, n_tok), bool),
+        pick(rng, "sliding_bidirectional", "bidirectional_sliding", "sliding"),
+        context={"window": w, "window_means": pick(rng, "each side", "keys on each side")},
+    )
     return fine(rng, "H.two_sided_window", "|i - j| <= w", it)
 
 
@@ -206,32 +260,57 @@ def h_window_other_words(rng):
 
 @well
 def h_heads(rng):
-    it = intent(rng, pick(rng, "causal", "bidirectional"), pick(rng, "left", "right"), l=length(rng, 5, 32))
+    it = intent(rng, pick(rng, "causal", "bidirectional"), pick(rng, "left", "right"), n_tok=length(rng, 5, 32))
     b, _, q, k = it.keep.shape
     h = pick(rng, 2, 4)
     if chance(rng, 0.5):
         mask, ctx = it.keep.repeat(h, 1), {"api": "sdpa", "convention": "keep_bool", "role": "attn"}
     else:
         mask = ~it.keep.repeat(h, 1).reshape(b * h, q, k)
-        ctx = {"api": "torch.nn.MultiheadAttention.attn_mask", "convention": "ignore_bool", "role": "attn", "num_heads": h}
-    return Case("H.per_head", [], "repeat_interleave over heads", mask, {**ctx, "kind": it.kind, **it.context}, it.keep,
-                it.care, it.keep.copy(), it.inputs)
+        ctx = {
+            "api": "torch.nn.MultiheadAttention.attn_mask",
+            "convention": "ignore_bool",
+            "role": "attn",
+            "num_heads": h,
+        }
+    return Case(
+        "H.per_head",
+        [],
+        "repeat_interleave over heads",
+        mask,
+        {**ctx, "kind": it.kind, **it.context},
+        it.keep,
+        it.care,
+        it.keep.copy(),
+        it.inputs,
+    )
 
 
 @well
 def h_rope_shift(rng):
     it = intent(rng, "causal", "left")
     b, _, _, k = it.keep.shape
-    return fine(rng, "H.rope_shift", "a constant shift per row does not matter to RoPE", it,
-                inputs={"position_ids": np.broadcast_to(np.arange(k), (b, k)).astype(np.int64)},
-                ctx={"position_encoding": pick(rng, "rope", "RoPE", "rotary")})
+    return fine(
+        rng,
+        "H.rope_shift",
+        "a constant shift per row does not matter to RoPE",
+        it,
+        inputs={"position_ids": np.broadcast_to(np.arange(k), (b, k)).astype(np.int64)},
+        ctx={"position_encoding": pick(rng, "rope", "RoPE", "rotary")},
+    )
 
 
 @well
 def h_positions(rng):
     it = intent(rng, "causal", pick(rng, "left", "right"))
-    return fine(rng, "H.positions", "counted from the first real token", it,
-                inputs={"position_ids": positions(it.valid, pick(rng, 0, 1))}, ctx=pick(rng, {}, {"position_encoding": "learned"}))
+    return fine(
+        rng,
+        "H.positions",
+        "counted from the first real token",
+        it,
+        inputs={"position_ids": positions(it.valid, pick(rng, 0, 1))},
+        ctx=pick(rng, {}, {"position_encoding": "learned"}),
+    )
 
 
 @well
@@ -240,33 +319,55 @@ def h_labels(rng):
     if chance(rng, 0.4):
         at = np.argmax(it.valid, 1)
         for r, s, v in zip(labels, at, it.valid):
-            r[s:s + int(rng.integers(1, max(2, v.sum() - 2)))] = -100
-    return Case("H.labels", [], "labels of a right collator", mask, {**ctx, "kind": it.kind, **it.context}, it.keep,
-                it.care, it.keep.copy(), {**it.inputs, "labels": labels})
+            r[s : s + int(rng.integers(1, max(2, v.sum() - 2)))] = -100
+    return Case(
+        "H.labels",
+        [],
+        "labels of a right collator",
+        mask,
+        {**ctx, "kind": it.kind, **it.context},
+        it.keep,
+        it.care,
+        it.keep.copy(),
+        {**it.inputs, "labels": labels},
+    )
 
 
 @well
 def h_mlm(rng):
-    it = intent(rng, "bidirectional", "right", l=length(rng, 16, 64))
+    it = intent(rng, "bidirectional", "right", n_tok=length(rng, 16, 64))
     ids = it.inputs["input_ids"]
     labels = np.where((rng.random(ids.shape) < 0.2) & it.valid & (ids > 4), ids, -100)
     if (labels == -100).all(1).any():
         return None
     shown = np.where((labels != -100) & (rng.random(ids.shape) < 0.8), 4, ids)
     it.inputs["input_ids"] = shown
-    return fine(rng, "H.mlm", "15 % of real tokens are predicted", it, inputs={"labels": labels}, ctx={"objective": "mlm", "mask_token_id": 4})
+    return fine(
+        rng,
+        "H.mlm",
+        "15 % of real tokens are predicted",
+        it,
+        inputs={"labels": labels},
+        ctx={"objective": "mlm", "mask_token_id": 4},
+    )
 
 
 @well
 def h_pooled(rng):
-    b, l, d = batch(rng, 2), length(rng, 6, 40), 8
-    v = padding(rng, b, l, "right")
-    hid = rng.normal(size=(b, l, d)).astype(np.float32)
+    b, n_tok, d = batch(rng, 2), length(rng, 6, 40), 8
+    v = padding(rng, b, n_tok, "right")
+    hid = rng.normal(size=(b, n_tok, d)).astype(np.float32)
     mean = (hid * v[..., None]).sum(1) / v.sum(1, keepdims=True)
     how = pick(rng, "mean", "cls", "last")
     out = {"mean": mean, "cls": hid[:, 0], "last": hid[np.arange(b), v.sum(1) - 1]}[how].astype(np.float32)
-    return fine_plane(rng, f"H.pooled_{how}", "the pooled vector is right", v, inputs={"hidden": hid, "pooled": out},
-                      ctx={"pooling": how} if chance(rng, 0.6) else {})
+    return fine_plane(
+        rng,
+        f"H.pooled_{how}",
+        "the pooled vector is right",
+        v,
+        inputs={"hidden": hid, "pooled": out},
+        ctx={"pooling": how} if chance(rng, 0.6) else {},
+    )
 
 
 @well
@@ -276,14 +377,22 @@ def h_probabilities(rng):
     if chance(rng, 0.3):
         p = p * 0 + softmax(s) * it.keep
         p = p / p.sum(-1, keepdims=True)
-    return Case("H.probabilities", [], "masked cells have weight 0 and rows sum to 1", mask,
-                {**ctx, "kind": it.kind, **it.context}, it.keep, it.care, it.keep.copy(),
-                {**it.inputs, "probabilities": p.astype(np.float32)})
+    return Case(
+        "H.probabilities",
+        [],
+        "masked cells have weight 0 and rows sum to 1",
+        mask,
+        {**ctx, "kind": it.kind, **it.context},
+        it.keep,
+        it.care,
+        it.keep.copy(),
+        {**it.inputs, "probabilities": p.astype(np.float32)},
+    )
 
 
 @well
 def h_redactions(rng):
-    it = intent(rng, pick(rng, "causal", "bidirectional"), None, l=length(rng, 8, 64))
+    it = intent(rng, pick(rng, "causal", "bidirectional"), None, n_tok=length(rng, 8, 64))
     k = it.keep.shape[-1]
     hid = np.sort(rng.choice(np.arange(1, k - 1), size=int(rng.integers(1, 4)), replace=False))
     keep = it.keep.copy()

@@ -4,11 +4,29 @@ from __future__ import annotations
 
 import numpy as np
 
-from build import (EOS, PAD, Case, Intent, band, batch, chance, intent, length, padding, pick, plane, positions, reads,
-                   say, say_plane, settle, tokens, tri)
-from companions import beside, corpus
+from build import (
+    EOS,
+    PAD,
+    Case,
+    Intent,
+    band,
+    batch,
+    chance,
+    intent,
+    length,
+    padding,
+    pick,
+    plane,
+    positions,
+    say_plane,
+    settle,
+    tokens,
+    tri,
+)
+from companions import corpus
 from healthy import fine, fine_plane, well
-from sick import bug, chunked, made, packed, plane_case
+from scenes import chunked, packed
+from sick import bug, made, plane_case
 
 NAMES = {
     "causal": ("causal", "decoder", "causal_lm", "autoregressive"),
@@ -45,8 +63,8 @@ def h_float_keep(rng):
 
 @well
 def h_lengths_only(rng):
-    b, l = batch(rng, 2), length(rng, 5)
-    v = padding(rng, b, l, "right")
+    b, n_tok = batch(rng, 2), length(rng, 5)
+    v = padding(rng, b, n_tok, "right")
     c = fine_plane(rng, "H.lengths_only", "lengths beside the mask, no ids", v)
     c.inputs = {"lengths": v.sum(1).astype(np.int64)}
     c.context.pop("pad_token_id")
@@ -56,9 +74,23 @@ def h_lengths_only(rng):
 @well
 def h_three_dimensions(rng):
     it = intent(rng, pick(rng, "causal", "bidirectional"), pick(rng, "left", "right"), b=int(rng.integers(2, 5)))
-    return Case("H.three_dimensions", [], "[batch, queries, keys]", it.keep[:, 0].copy(),
-                {"api": "transformers.attention_mask", "convention": "keep_bool", "role": "attn", "kind": it.kind, **it.context},
-                it.keep, it.care, it.keep.copy(), it.inputs)
+    return Case(
+        "H.three_dimensions",
+        [],
+        "[batch, queries, keys]",
+        it.keep[:, 0].copy(),
+        {
+            "api": "transformers.attention_mask",
+            "convention": "keep_bool",
+            "role": "attn",
+            "kind": it.kind,
+            **it.context,
+        },
+        it.keep,
+        it.care,
+        it.keep.copy(),
+        it.inputs,
+    )
 
 
 @well
@@ -68,21 +100,44 @@ def h_cached_plane(rng):
     v = padding(rng, b, k, "left")
     v[:, past:] = True
     keep = np.broadcast_to(v[:, None, None, :] & tri(q, k, past), (b, 1, q, k)).copy()
-    ctx = {"api": "transformers.attention_mask", "convention": "keep_01", "role": "key_padding", "kind": "causal",
-           "past_len": past, "q_len": q, "kv_len": k, "pad_token_id": PAD}
-    return Case("H.cached_plane", [], "the plane covers cache and new tokens", v.astype(np.int64), ctx, keep,
-                np.ones_like(keep), keep.copy(), {"input_ids": tokens(rng, v)} if chance(rng, 0.6) else {})
+    ctx = {
+        "api": "transformers.attention_mask",
+        "convention": "keep_01",
+        "role": "key_padding",
+        "kind": "causal",
+        "past_len": past,
+        "q_len": q,
+        "kv_len": k,
+        "pad_token_id": PAD,
+    }
+    return Case(
+        "H.cached_plane",
+        [],
+        "the plane covers cache and new tokens",
+        v.astype(np.int64),
+        ctx,
+        keep,
+        np.ones_like(keep),
+        keep.copy(),
+        {"input_ids": tokens(rng, v)} if chance(rng, 0.6) else {},
+    )
 
 
 @well
 def h_decode_positions(rng):
     past, b = int(rng.integers(2, 24)), batch(rng)
-    it = intent(rng, "causal", "left", b=b, past=past, l=1)
+    it = intent(rng, "causal", "left", b=b, past=past, n_tok=1)
     if not it.real.all():
         return None
     p = positions(it.valid)[:, past:]
-    return fine(rng, "H.decode_positions", "one step, positions counted over real tokens", it,
-                inputs={"position_ids": p}, ctx={"position_encoding": "learned"})
+    return fine(
+        rng,
+        "H.decode_positions",
+        "one step, positions counted over real tokens",
+        it,
+        inputs={"position_ids": p},
+        ctx={"position_encoding": "learned"},
+    )
 
 
 @well
@@ -92,22 +147,39 @@ def h_labels_prompt(rng):
     if (it.valid.sum(1) < n + 2).any():
         return None
     labels[:, :n] = -100
-    return Case("H.labels_prompt", [], "the prompt has no labels", mask, {**ctx, "kind": it.kind, **it.context, "prompt_len": n},
-                it.keep, it.care, it.keep.copy(), {**it.inputs, "labels": labels})
+    return Case(
+        "H.labels_prompt",
+        [],
+        "the prompt has no labels",
+        mask,
+        {**ctx, "kind": it.kind, **it.context, "prompt_len": n},
+        it.keep,
+        it.care,
+        it.keep.copy(),
+        {**it.inputs, "labels": labels},
+    )
 
 
 @well
 def h_completion(rng):
-    b, l = batch(rng), length(rng, 12, 48)
-    p = int(rng.integers(2, l // 2))
-    ids = rng.integers(5, 96, size=(b, l)).astype(np.int64)
-    ends = rng.integers(p + 1, l, size=b)
+    b, n_tok = batch(rng), length(rng, 12, 48)
+    p = int(rng.integers(2, n_tok // 2))
+    ids = rng.integers(5, 96, size=(b, n_tok)).astype(np.int64)
+    ends = rng.integers(p + 1, n_tok, size=b)
     for r, e in zip(ids, ends):
-        r[e], r[e + 1:] = EOS, PAD
-    at = np.arange(l)[None]
+        r[e], r[e + 1 :] = EOS, PAD
+    at = np.arange(n_tok)[None]
     v = at <= ends[:, None]
-    c = fine_plane(rng, "H.completion", "up to and with the first EOS", v, "hf", "causal",
-                   ctx={"eos_token_id": EOS, "prompt_len": p}, inputs={"completion_mask": (v & (at >= p)).astype(np.int64)})
+    c = fine_plane(
+        rng,
+        "H.completion",
+        "up to and with the first EOS",
+        v,
+        "hf",
+        "causal",
+        ctx={"eos_token_id": EOS, "prompt_len": p},
+        inputs={"completion_mask": (v & (at >= p)).astype(np.int64)},
+    )
     c.inputs["input_ids"] = ids
     return c
 
@@ -127,9 +199,26 @@ def h_finite_empty(rng):
     it = intent(rng, "causal", "left")
     keep = it.keep & it.care
     mask = np.where(keep, 0, pick(rng, -1e9, float(np.finfo(np.float32).min))).astype(np.float32)
-    ctx = {"api": "additive", "convention": "additive", "role": "attn", "kind": it.kind, "compute_dtype": "float32", **it.context}
-    return Case("H.finite_empty_padding", [], "rows of padding under a finite fill", mask, ctx, it.keep, it.care, keep,
-                it.inputs, open_question="a warning, or nothing")
+    ctx = {
+        "api": "additive",
+        "convention": "additive",
+        "role": "attn",
+        "kind": it.kind,
+        "compute_dtype": "float32",
+        **it.context,
+    }
+    return Case(
+        "H.finite_empty_padding",
+        [],
+        "rows of padding under a finite fill",
+        mask,
+        ctx,
+        it.keep,
+        it.care,
+        keep,
+        it.inputs,
+        open_question="a warning, or nothing",
+    )
 
 
 @well
@@ -179,37 +268,50 @@ def c07_encoder_row_empty(rng):
     enc = plane(lens, k, "right")
     keep = np.broadcast_to(enc[:, None, None, :], (b, 1, q, k)).copy()
     mask = np.where(keep, 0, -np.inf).astype(np.float32)
-    ctx = {"api": "additive", "convention": "additive", "role": "cross_attn", "kind": "cross", "compute_dtype": "float32",
-           "pad_token_id": PAD, "q_len": q, "kv_len": k}
+    ctx = {
+        "api": "additive",
+        "convention": "additive",
+        "role": "cross_attn",
+        "kind": "cross",
+        "compute_dtype": "float32",
+        "pad_token_id": PAD,
+        "q_len": q,
+        "kv_len": k,
+    }
     ids = tokens(rng, enc)
-    return Case("C07.encoder_row_empty", ["fully_masked_row"], "an encoder row without a token", mask, ctx, keep,
-                np.ones_like(keep), keep.copy(), {"encoder_input_ids": ids}, values_only=True,
-                open_question="meant or not, the rows have nothing to read")
+    return Case(
+        "C07.encoder_row_empty",
+        ["fully_masked_row"],
+        "an encoder row without a token",
+        mask,
+        ctx,
+        keep,
+        np.ones_like(keep),
+        keep.copy(),
+        {"encoder_input_ids": ids},
+        values_only=True,
+        open_question="meant or not, the rows have nothing to read",
+    )
 
 
 @bug
 def c10_mha_float(rng):
     v = padding(rng, batch(rng, 2), length(rng, 6), pick(rng, "left", "right"))
-    ctx = {"api": "torch.nn.MultiheadAttention.key_padding_mask", "convention": "additive", "role": "key_padding",
-           "compute_dtype": "float32"}
-    return plane_case(rng, "C10.float_key_padding", ["float01_added"], "a float key padding mask is added", v,
-                      v.astype(np.float32), ctx)
-
-
-@bug
-def c17_decode_slot(rng):
-    past, b = int(rng.integers(3, 24)), batch(rng)
-    it = intent(rng, "causal", "left", b=b, past=past, l=1)
-    if not it.real.all():
-        return None
-    p = np.full((b, 1), past)
-    if (p == positions(it.valid)[:, past:]).all():
-        return None
-    mask, ctx = say(rng, it.keep)
-    it.inputs.pop("position_ids", None)
-    return beside("C17.decode_slot", ["position_ids"], "position = past_len although the row is padded", it, mask, ctx,
-                  {"position_ids": p.astype(np.int64)}, also={"position_encoding": "learned"},
-                  accept=("padding_side_position_ids", "padding_side"))
+    ctx = {
+        "api": "torch.nn.MultiheadAttention.key_padding_mask",
+        "convention": "additive",
+        "role": "key_padding",
+        "compute_dtype": "float32",
+    }
+    return plane_case(
+        rng,
+        "C10.float_key_padding",
+        ["float01_added"],
+        "a float key padding mask is added",
+        v,
+        v.astype(np.float32),
+        ctx,
+    )
 
 
 @bug
@@ -219,21 +321,48 @@ def c19_plane(rng):
     b = batch(rng)
     keep = np.broadcast_to(tri(q, cap, past), (b, 1, q, cap)).copy()
     mask = np.ones((b, cap), np.int64)
-    ctx = {"api": "transformers.attention_mask", "convention": "keep_01", "role": "key_padding", "kind": "causal",
-           "past_len": past, "q_len": q, "kv_len": cap}
-    return Case("C19.plane", ["unwritten_cache_visible"], "a plane of ones over the whole static cache", mask, ctx, keep,
-                np.ones_like(keep), np.ones_like(keep), {}, open_question="the slot's own causality hides them")
+    ctx = {
+        "api": "transformers.attention_mask",
+        "convention": "keep_01",
+        "role": "key_padding",
+        "kind": "causal",
+        "past_len": past,
+        "q_len": q,
+        "kv_len": cap,
+    }
+    return Case(
+        "C19.plane",
+        ["unwritten_cache_visible"],
+        "a plane of ones over the whole static cache",
+        mask,
+        ctx,
+        keep,
+        np.ones_like(keep),
+        np.ones_like(keep),
+        {},
+        open_question="the slot's own causality hides them",
+    )
 
 
 @bug
 def c21_two_sided(rng):
-    l, b = length(rng, 8), batch(rng)
-    w = int(rng.integers(2, max(3, l // 2)))
-    d = np.abs(np.arange(l)[:, None] - np.arange(l)[None])
-    it = Intent(np.broadcast_to(d <= w, (b, 1, l, l)).copy(), np.ones((b, l), bool), "bidirectional_sliding",
-                context={"window": w, "window_means": "each side"})
-    return made(rng, "C21.two_sided", ["sliding_window_off_by_one"], "|i - j| < w for <= w", it,
-                np.broadcast_to(d <= w + pick(rng, 1, -1), it.keep.shape).copy())
+    n_tok, b = length(rng, 8), batch(rng)
+    w = int(rng.integers(2, max(3, n_tok // 2)))
+    d = np.abs(np.arange(n_tok)[:, None] - np.arange(n_tok)[None])
+    it = Intent(
+        np.broadcast_to(d <= w, (b, 1, n_tok, n_tok)).copy(),
+        np.ones((b, n_tok), bool),
+        "bidirectional_sliding",
+        context={"window": w, "window_means": "each side"},
+    )
+    return made(
+        rng,
+        "C21.two_sided",
+        ["sliding_window_off_by_one"],
+        "|i - j| < w for <= w",
+        it,
+        np.broadcast_to(d <= w + pick(rng, 1, -1), it.keep.shape).copy(),
+    )
 
 
 @bug
@@ -247,20 +376,34 @@ def c22_wrong_layer(rng):
     it.keep = np.broadcast_to(masks[right], it.keep.shape).copy()
     it.kind = right
     it.context |= {"layer_types": kinds, "layer": n}
-    return made(rng, "C22.wrong_layer", ["window_missing_or_wrong_layer"], "the parity of layers is reversed", it,
-                np.broadcast_to(masks[wrong], it.keep.shape).copy(), blind=True, accept=("window_missing",))
+    return made(
+        rng,
+        "C22.wrong_layer",
+        ["window_missing_or_wrong_layer"],
+        "the parity of layers is reversed",
+        it,
+        np.broadcast_to(masks[wrong], it.keep.shape).copy(),
+        blind=True,
+        accept=("window_missing",),
+    )
 
 
 @bug
 def c24_bidirectional_reset(rng):
     it, seg = packed(rng, "causal_packed", False)
-    l = seg.shape[1]
-    cu = np.concatenate([[0], np.flatnonzero(np.diff(seg[0])) + 1, [l]]).astype(np.int32)
+    n_tok = seg.shape[1]
+    cu = np.concatenate([[0], np.flatnonzero(np.diff(seg[0])) + 1, [n_tok]]).astype(np.int32)
     if seg.shape[0] > 1:
         return None
     it.inputs, it.context = {"cu_seqlens": cu}, {}
-    return made(rng, "C24.cu_seqlens", ["cross_document"], "cu_seqlens declared, mask plain causal", it,
-                np.broadcast_to(tri(l, l, 0), it.keep.shape).copy())
+    return made(
+        rng,
+        "C24.cu_seqlens",
+        ["cross_document"],
+        "cu_seqlens declared, mask plain causal",
+        it,
+        np.broadcast_to(tri(n_tok, n_tok, 0), it.keep.shape).copy(),
+    )
 
 
 @bug
@@ -277,12 +420,19 @@ def c25_one_border(rng):
                 r[s] = r[s - 1]
             else:
                 r[s - 1] = r[s]
-    l = seg.shape[1]
+    n_tok = seg.shape[1]
     m = (moved[:, :, None] == moved[:, None, :]) & (seg > 0)[:, None, :]
     if it.kind == "causal_packed":
-        m &= tri(l, l, 0)
-    return made(rng, "C25.one_border", ["document_boundary_off_by_one", "cross_document"], "one border is off", it,
-                settle(rng, m[:, None], seg > 0, 0), accept=("cross_document",))
+        m &= tri(n_tok, n_tok, 0)
+    return made(
+        rng,
+        "C25.one_border",
+        ["document_boundary_off_by_one", "cross_document"],
+        "one border is off",
+        it,
+        settle(rng, m[:, None], seg > 0, 0),
+        accept=("cross_document",),
+    )
 
 
 @bug
@@ -290,34 +440,49 @@ def c28_encoder_mask_beside(rng):
     b, k, q = batch(rng, 2), length(rng, 5, 32), length(rng, 2, 16)
     enc = padding(rng, b, k, "right")
     keep = np.broadcast_to(enc[:, None, None, :], (b, 1, q, k)).copy()
-    it = Intent(keep, np.ones((b, q), bool), "cross_attention", enc, "right", 0, {"q_len": q, "kv_len": k},
-                {pick(rng, "encoder_attention_mask", "encoder_mask"): enc.astype(np.int64)})
-    c = made(rng, "C28.mask_beside", ["cross_attention_mask"], "no encoder mask", it, np.ones_like(keep),
-             pick(rng, "keep_bool", "additive"), accept=("padding_keys_visible",))
+    it = Intent(
+        keep,
+        np.ones((b, q), bool),
+        "cross_attention",
+        enc,
+        "right",
+        0,
+        {"q_len": q, "kv_len": k},
+        {pick(rng, "encoder_attention_mask", "encoder_mask"): enc.astype(np.int64)},
+    )
+    c = made(
+        rng,
+        "C28.mask_beside",
+        ["cross_attention_mask"],
+        "no encoder mask",
+        it,
+        np.ones_like(keep),
+        pick(rng, "keep_bool", "additive"),
+        accept=("padding_keys_visible",),
+    )
     if c is not None:
         c.context["role"] = "cross_attn"
     return c
 
 
 @bug
-def c33_prompt(rng):
-    it, mask, ctx, labels = corpus(rng, "right")
-    n = int(rng.integers(3, 6))
-    if (it.valid.sum(1) < n + 2).any():
-        return None
-    return beside("C33.prompt_learned", ["loss_mask_missing"], "the prompt is learned although its span is declared", it, mask,
-                  ctx, {"labels": labels}, also={"prompt_len": n}, accept=("loss_mask_missing / empty",))
-
-
-@bug
 def c50_longer(rng):
-    l, b = length(rng, 6, 48), batch(rng)
-    v = padding(rng, b, l, "right")
-    big = l + int(rng.integers(1, 8))
-    wide = np.concatenate([v, np.ones((b, big - l), bool)], 1)
+    n_tok, b = length(rng, 6, 48), batch(rng)
+    v = padding(rng, b, n_tok, "right")
+    big = n_tok + int(rng.integers(1, 8))
+    wide = np.concatenate([v, np.ones((b, big - n_tok), bool)], 1)
     mask, ctx = say_plane(rng, wide, pick(rng, "hf", "mha", "keras"))
-    keep = np.broadcast_to(v[:, None, None, :], (b, 1, l, l)).copy()
+    keep = np.broadcast_to(v[:, None, None, :], (b, 1, n_tok, n_tok)).copy()
     care = np.broadcast_to(v[:, None, :, None], keep.shape).copy()
-    return Case("C50.longer_plane", ["stale_or_bucketed_mask"], "the plane of a longer bucket", mask,
-                {**ctx, "kind": "bidirectional", "pad_token_id": PAD}, keep, care, keep.copy(), {"input_ids": tokens(rng, v)},
-                values_only=True)
+    return Case(
+        "C50.longer_plane",
+        ["stale_or_bucketed_mask"],
+        "the plane of a longer bucket",
+        mask,
+        {**ctx, "kind": "bidirectional", "pad_token_id": PAD},
+        keep,
+        care,
+        keep.copy(),
+        {"input_ids": tokens(rng, v)},
+        values_only=True,
+    )

@@ -90,8 +90,10 @@ def report(split: str, table: dict, fails: dict, verbose: bool) -> None:
     n = max(1, total[0])
     print(f"{'all':34}{total[0]:6}{total[1] / n:7.1%}{total[2] / n:7.1%}{total[3] / n:7.1%}")
     alarms, cases = sum(v[1] for v in well.values()), max(1, sum(v[0] for v in well.values()))
-    print(f"healthy: {cases} cases, {alarms} false alarms ({alarms / cases:.2%}) " +
-          ", ".join(f"{k} {v[1]}/{v[0]}" for k, v in sorted(well.items()) if v[1]))
+    print(
+        f"healthy: {cases} cases, {alarms} false alarms ({alarms / cases:.2%}) "
+        + ", ".join(f"{k} {v[1]}/{v[0]}" for k, v in sorted(well.items()) if v[1])
+    )
     if verbose:
         for name in sorted(fails):
             print(f"{name}: {' '.join(fails[name][:14])}{' ...' if len(fails[name]) > 14 else ''}")

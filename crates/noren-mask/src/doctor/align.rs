@@ -1,7 +1,7 @@
 //! Which dimension of a stored array is what.
 
 use super::context::{Context, Role};
-use super::known::{Companions, KV_POSITIONS, POSITIONS, Sizes, declared};
+use super::known::{Companions, ENCODER_IDS, ENCODER_PADDING, KV_POSITIONS, POSITIONS, Sizes, declared};
 use super::values::Values;
 use crate::Error;
 
@@ -49,7 +49,11 @@ pub(crate) fn align(mask: &Values, companions: &Companions<'_>, context: &Contex
     let sizes = sizes(dims, batch, tokens, companions, context, keys_only);
     let mut out = Alignment { dims, sizes, keys_only, other, flat, wanted: None };
     let ring = companions.get(KV_POSITIONS).is_some();
-    out.wanted = wanted(&out, tokens, context).filter(|_| !ring);
+    let encoder = companions.get(ENCODER_IDS).or_else(|| companions.get(ENCODER_PADDING));
+    out.wanted = match context.role {
+        Role::Cross => wanted_of_encoder(&out, encoder.and_then(|v| v.shape().last().copied()), context),
+        _ => wanted(&out, tokens, context).filter(|_| !ring),
+    };
     Ok(out)
 }
 
@@ -153,10 +157,18 @@ fn sizes(
     Sizes { batch, q_len, kv_len }
 }
 
+/// The same for a decoder that reads an encoder: as many keys as the encoder has tokens.
+fn wanted_of_encoder(alignment: &Alignment, tokens: Option<usize>, context: &Context) -> Option<Sizes> {
+    let sizes = alignment.sizes;
+    let kv_len = context.kv_len.or(tokens)?;
+    let q_len = context.q_len.unwrap_or(sizes.q_len);
+    (kv_len != sizes.kv_len && kv_len > 0 && alignment.dims[3] != 1).then_some(Sizes { q_len, kv_len, ..sizes })
+}
+
 /// The sizes that the declarations want, where the array has others.
 fn wanted(alignment: &Alignment, tokens: Option<usize>, context: &Context) -> Option<Sizes> {
     let sizes = alignment.sizes;
-    if alignment.dims[3] == 1 && !alignment.keys_only || context.role == Role::Cross {
+    if alignment.dims[3] == 1 && !alignment.keys_only {
         return None;
     }
     let past = context.past.iter().copied().max().and_then(|p| usize::try_from(p).ok());

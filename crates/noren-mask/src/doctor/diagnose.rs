@@ -346,6 +346,7 @@ impl<'a> Case<'a> {
             () if forbidden.documents > 0 && forbidden.documents >= forbidden.padding => "cross_document",
             () if forbidden.padding > 0 => "padding_keys_visible",
             () if forbidden.redacted > 0 => "multi_hop_leak",
+            () if self.unwritten(&given) && worst.visible > 0 => "unwritten_cache_visible",
             () if !declared => "",
             () if worst.future > 0 && right.causal.is_some() => "causal_leak",
             () if right.left.is_some() => "window_missing_or_wrong_layer",
@@ -380,12 +381,28 @@ impl<'a> Case<'a> {
         Verdict { keep: built, intent: Some(right.clone()) }
     }
 
+    /// Whether slots are visible that lie behind the newest token of a declared cache.
+    fn unwritten(&self, given: &Keep) -> bool {
+        let [batch, heads, q_len, kv_len] = given.dims();
+        let declared = !self.context.past.is_empty() && self.known.k_positions.is_none();
+        let written = |b: usize| super::intent::number(&self.known.past, b).max(0) as usize + q_len;
+        let reads = |b: usize, h: usize, i: usize| ends(given.row(b, h, i)).is_some_and(|e| e.1 >= written(b));
+        declared && (0..batch).any(|b| written(b) < kv_len && (0..heads).any(|h| (0..q_len).all(|i| reads(b, h, i))))
+    }
+
     /// The array has another number of keys than there are.
     fn other_length(&self, given: Keep, hypotheses: &[Hypothesis], report: &mut Report) -> Verdict {
         let sizes = self.alignment.sizes;
         let wanted = self.alignment.wanted.unwrap_or(sizes);
         let cached = self.context.past.iter().any(|p| *p > 0);
         let (class, text) = match () {
+            () if self.context.role == Role::Cross => (
+                "cross_attention_mask",
+                format!(
+                    "the mask has {} keys but the encoder has {} tokens: a mask of the decoder itself was passed",
+                    sizes.kv_len, wanted.kv_len
+                ),
+            ),
             () if sizes.kv_len < wanted.kv_len && cached => (
                 "stale_decode_mask",
                 format!(
@@ -616,6 +633,7 @@ impl<'a> Case<'a> {
                 .for_each(|f| f.repair = Some(repair.clone()));
             report.intended = Some(repair);
         }
+        report.unknown.extend(self.context.not_understood.iter().cloned());
         if self.context.kind.is_none() && report.unknown.is_empty() {
             report.unknown.push(
                 "what kind of mask this should be: `kind` is not declared, so what it looks like counts as meant"
@@ -703,10 +721,11 @@ fn shortest_path(keep: &Keep, b: usize, key: usize, queries: &[usize], layers: u
     None
 }
 
-/// Padding that nobody declared: keys at one end that no other query reads.
+/// Padding that nobody declared: keys at one end that no other query reads, or at the start of a cache.
 fn assumed_padding(given: &Keep, intent: &Intent, keys_only: bool) -> Option<Intent> {
     let [batch, _, q_len, kv_len] = given.dims();
-    if q_len != kv_len && !keys_only || intent.k_positions.is_some() || intent.tree.is_some() {
+    let cached = q_len < kv_len && !keys_only && intent.causal.is_some() && intent.left.is_none();
+    if q_len != kv_len && !keys_only && !cached || intent.k_positions.is_some() || intent.tree.is_some() {
         return None;
     }
     let mut found = false;
@@ -725,6 +744,7 @@ fn assumed_padding(given: &Keep, intent: &Intent, keys_only: bool) -> Option<Int
             if last + 2 == kv_len && q_len == kv_len && bit(given.row(b, 0, kv_len - 1), kv_len - 1) {
                 last += 1;
             }
+            last = if cached { kv_len - 1 } else { last };
             found |= first > 0 || last + 1 < kv_len;
             row_of(kv_len, first, last + 1)
         })

@@ -1,7 +1,7 @@
 //! The named edits: each turns a right mask into the one that a known mistake makes.
 
-use super::intent::{Groups, Intent, number, row};
-use crate::keep::{row_of, set_bit};
+use super::intent::{Groups, Intent, PerRow, number, row};
+use crate::keep::{bit, row_of, set_bit};
 use std::rc::Rc;
 
 /// One mistake.
@@ -228,7 +228,9 @@ impl Edit {
                     (0..intent.batch).map(|b| number(&intent.past, b)).max().unwrap_or(0) + intent.q_len as i64;
                 let written = usize::try_from(written).ok().filter(|w| *w < intent.kv_len)?;
                 out.tail = Some(written);
-                out.valid = None;
+                // A plane of padding that says nothing of the text itself says what has been written.
+                let padded = |rows: &PerRow<u64>| rows.iter().any(|r| (0..written).any(|k| !bit(r, k)));
+                out.valid = intent.valid.clone().filter(padded);
             }
             Edit::DropRedactions if !intent.redactions.is_empty() => out.redactions = Rc::new(Vec::new()),
             Edit::DropSinks if intent.sinks > 0 => out.sinks = 0,

@@ -37,9 +37,9 @@ const PADDING: &[&str] = &["attention_mask", "padding_mask", "key_padding", "val
 pub(crate) const KV_POSITIONS: &[&str] =
     &["kv_positions", "key_positions", "cache_positions", "slot_positions", "kv_pos", "k_positions"];
 const Q_POSITIONS: &[&str] = &["query_positions", "q_positions", "query_pos", "cache_position", "q_pos"];
-const ENCODER_IDS: &[&str] = &["encoder_input_ids", "encoder_ids", "source_ids", "src_ids", "memory_ids"];
+pub(crate) const ENCODER_IDS: &[&str] = &["encoder_input_ids", "encoder_ids", "source_ids", "src_ids", "memory_ids"];
 const ENCODER_LENGTHS: &[&str] = &["encoder_lengths", "kv_lengths", "source_lengths", "src_lengths", "memory_lengths"];
-const ENCODER_PADDING: &[&str] =
+pub(crate) const ENCODER_PADDING: &[&str] =
     &["encoder_attention_mask", "encoder_mask", "memory_key_padding_mask", "encoder_valid"];
 const DECODER_IDS: &[&str] = &["decoder_input_ids", "decoder_ids", "target_ids", "tgt_ids"];
 const DECODER_LENGTHS: &[&str] = &["decoder_lengths", "q_lengths", "query_lengths", "target_lengths", "tgt_lengths"];
