@@ -699,10 +699,8 @@ fn shortest_path(keep: &Keep, b: usize, key: usize, queries: &[usize], layers: u
     let mut front = vec![key];
     for _ in 0..layers {
         let mut next = Vec::new();
-        for q in 0..q_len {
-            if q == key || from[q].is_some() {
-                continue;
-            }
+        let unreached: Vec<usize> = (0..q_len).filter(|&q| q != key && from[q].is_none()).collect();
+        for q in unreached {
             if let Some(&via) = front.iter().find(|&&k| reads(q, k)) {
                 from[q] = Some(via);
                 next.push(q);
