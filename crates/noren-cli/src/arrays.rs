@@ -131,6 +131,10 @@ pub(crate) fn read_all(path: &Path) -> Result<Vec<(String, Values)>> {
         [b'P', b'K', 3 | 5, ..] => read_npz(file, &name),
         [0x80, 2..=5, ..] => Err(Failure::new(format!("{name}: a pickle, which runs code when it is read: refused"))
             .hint("save the array with numpy.save or safetensors")),
+        _ if path.extension().is_some_and(|e| e == "npy" || e == "npz") => {
+            Err(Failure::new(format!("{name}: the first bytes are not those of numpy.save or numpy.savez"))
+                .hint("give an npy, npz or safetensors file"))
+        }
         _ => read_safetensors(path),
     }
 }

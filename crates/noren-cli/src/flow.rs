@@ -78,7 +78,7 @@ The exit code is 0 when the policy holds, 1 when something denied can happen, 2 
 Examples:
   noren flow 'sliding(1024)' causal --layers 32 --len 131072
   noren flow 'causal & documents([5, 3])' --layers 4 --facts facts.json --deny 'document(i) -> document(j)'
-  noren flow 'causal - queries(7) & keys(2)' --layers 6 --len 8 --deny 'token(2) -> token(7)'
+  noren flow 'causal - (queries(7) & keys(2))' --layers 6 --len 8 --deny 'token(2) -> token(7)'
   noren flow layer0.npy layer1.npy --policy policy.txt --facts facts.json -o certificate.json";
 
 /// More layers than any model has.

@@ -3,7 +3,7 @@
 use crate::error::raise;
 use noren::Mask;
 use noren::noren_mask::{Arm, Node, PerRow, Selector, Set, Span};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyRange, PyRangeMethods as _, PySlice, PyString, PyTuple};
@@ -43,14 +43,17 @@ const MOST_ITEMS: usize = 1 << 27;
 
 /// Refuses longer lists before they take all memory.
 fn short_enough(object: &Bound<'_, PyAny>, what: &str) -> PyResult<()> {
-    let items = object.getattr(intern!(object.py(), "__len__")).and_then(|len| len.call0()).map(|len| len.extract());
-    match items {
-        Ok(Ok(n)) if n > MOST_ITEMS => Err(PyValueError::new_err(format!(
-            "{what}: {n} numbers are more than {MOST_ITEMS}: say runs of them as ranges, or give an array"
-        ))),
-        Ok(Err(_)) => Err(PyValueError::new_err(format!("{what}: {} is too long", repr(object)))),
-        _ => Ok(()),
+    let too_long = match object.len() {
+        Ok(n) => n > MOST_ITEMS,
+        Err(error) => error.is_instance_of::<PyOverflowError>(object.py()),
+    };
+    if too_long {
+        return Err(PyValueError::new_err(format!(
+            "{what}: {} has more than {MOST_ITEMS} items: say runs of numbers as ranges",
+            repr(object)
+        )));
     }
+    Ok(())
 }
 
 /// The items of anything that can be iterated; arrays as Python's own numbers.

@@ -20,6 +20,12 @@ def test_a_leak_is_named_and_repaired() -> None:
     assert isinstance(report.fixed, np.ndarray) and (report.fixed[0, 0] == np.tril(np.ones((6, 6), bool))).all()
 
 
+def test_a_report_can_be_looked_at() -> None:
+    report = nr.check(np.tril(np.ones((6, 6), bool), 1), api="sdpa", convention="keep", kind="causal")
+    assert report.difference is not None and report.difference.only_second == 5 and report.difference.only_first == 0
+    assert (report._repr_svg_() or "").startswith("<svg")
+
+
 def test_a_healthy_mask_is_healthy() -> None:
     report = nr.check(np.tri(6, dtype=bool), api="sdpa", convention="keep", kind="causal")
     assert not report.sick and report.classes == () and report.expression == "causal"

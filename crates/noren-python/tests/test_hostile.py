@@ -65,6 +65,14 @@ def test_arrays_that_lie_or_lie_elsewhere() -> None:
     assert nr.recognise((X[0, 0] * 0).requires_grad_()[:, :4]).mask == nr.full()
 
 
+def test_lists_that_would_take_all_memory() -> None:
+    for endless in (range(10**12), range(1 << 80)):
+        for atom in (nr.documents, nr.tree, nr.prefix):
+            with pytest.raises((ValueError, OverflowError)):
+                atom(endless)
+    assert repr(nr.keys(range(10**12))) == "keys(0..1000000000000)"  # a range is no list
+
+
 def test_a_plan_is_for_its_sizes() -> None:
     plan = nr.causal().plan(nr.Shape.square(4, heads=2))
     assert nr.attention(X, X, X, plan).shape == X.shape

@@ -11,9 +11,8 @@ from typing import Any, Literal
 from . import _noren
 from ._arrays import Array, library
 from ._noren import BoundMask, Error, Facts, Mask, Plan, Shape
+from ._views import Cell, Difference
 
-Cell = tuple[int, int, int, int]
-"""Batch row, head, query row, key."""
 Convention = Literal["keep", "drop", "additive"]
 """What an array's values mean: true may attend, true is ignored, 0 and -inf are added to scores."""
 
@@ -70,6 +69,23 @@ class Report:
     def sick(self) -> bool:
         """Whether something is wrong: a warning or an error."""
         return any(finding.severity != "note" for finding in self.findings)
+
+    @property
+    def difference(self) -> Difference | None:
+        """The repaired cells beside those given, to be looked at; none where nothing can be compared."""
+        if self.given is None or self.fixed is None or tuple(self.given.shape) != tuple(self.fixed.shape):
+            return None
+        batch, heads, q_len, kv_len = self.given.shape
+        shape = Shape.cross(q_len, kv_len, batch=batch, heads=heads)
+        bound = [
+            _noren.dense(name).bind(shape, Facts(arrays={name: _noren.Array.keep(cells)}))
+            for name, cells in (("fixed", self.fixed), ("given", self.given))
+        ]
+        return Difference(*bound)
+
+    def _repr_svg_(self) -> str | None:
+        difference = self.difference
+        return difference._repr_svg_() if difference else None
 
     def __repr__(self) -> str:
         return self.text.rstrip()
