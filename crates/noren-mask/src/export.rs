@@ -103,10 +103,10 @@ impl Plan {
             for [start, end] in changed(before, now) {
                 for list in &mut borders[start as usize..end as usize] {
                     if list.last() == Some(&(row as u32)) {
-                        list.pop().map(drop)
+                        list.pop();
                     } else {
-                        Some(list.push(row as u32))
-                    };
+                        list.push(row as u32);
+                    }
                     if list.len() > 2 * most + 1 {
                         return None;
                     }

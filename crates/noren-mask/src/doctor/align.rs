@@ -96,11 +96,11 @@ fn three(
             *flat = true;
             [b, h, q, k]
         }
-        (None, Some(h)) if h > 1 && n % h == 0 && n > h => {
+        (None, Some(h)) if h > 1 && n.is_multiple_of(h) && n > h => {
             *flat = true;
             [n / h, h, q, k]
         }
-        (Some(b), None) if b > 1 && n % b == 0 && n > b => {
+        (Some(b), None) if b > 1 && n.is_multiple_of(b) && n > b => {
             *flat = true;
             [b, n / b, q, k]
         }

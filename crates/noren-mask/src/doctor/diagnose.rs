@@ -698,12 +698,9 @@ fn shortest_path(keep: &Keep, b: usize, key: usize, queries: &[usize], layers: u
     let mut front = vec![key];
     for _ in 0..layers {
         let mut next = Vec::new();
-        for q in 0..q_len {
-            if q == key || from[q].is_some() {
-                continue;
-            }
+        for (q, from) in from.iter_mut().enumerate().filter(|(q, from)| *q != key && from.is_none()) {
             if let Some(&via) = front.iter().find(|&&k| reads(q, k)) {
-                from[q] = Some(via);
+                *from = Some(via);
                 next.push(q);
             }
         }

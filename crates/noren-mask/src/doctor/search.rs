@@ -360,10 +360,11 @@ impl Plane {
                 0.95,
             );
         }
-        if extra == 0 && missing > 0 {
-            if let Some(text) = self.holes(valid, target) {
-                return Some((("pad_equals_eos_holes", text), 0.9));
-            }
+        if extra == 0
+            && missing > 0
+            && let Some(text) = self.holes(valid, target)
+        {
+            return Some((("pad_equals_eos_holes", text), 0.9));
         }
         if batch > 1 {
             let first = row(valid, 0);
