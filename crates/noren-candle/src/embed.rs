@@ -42,7 +42,10 @@ impl Embedder {
     /// What [`Model::load`] refuses, a tokenizer that is missing or makes no sense, a way of pooling that is not known.
     pub fn load(folder: impl AsRef<Path>) -> Result<Self> {
         let folder = folder.as_ref();
-        let model = Model::load(folder)?;
+        let mut model = Model::load(folder)?;
+        if let Model::Bert(bert) = &mut model {
+            bert.pack()?;
+        }
         let (pooling, normalize) = read_modules(folder)?;
         let tokenizer = load_tokenizer(folder)?;
         let most = model.positions().unwrap_or(usize::MAX);

@@ -26,6 +26,9 @@ use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Attention masking: say any mask, see it, plan it, compute attention with it, prove what it lets through.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[derive(Parser, Debug)]
 #[command(name = "noren", version, propagate_version = true, arg_required_else_help = true, max_term_width = 110)]
 #[command(after_help = EXAMPLES)]

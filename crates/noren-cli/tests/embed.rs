@@ -1,45 +1,16 @@
 //! `noren embed`: order, forms, bad lines, runs that were ended, disks that are full.
 
 mod common;
+#[path = "common/words.rs"]
+mod words;
 
 use common::{Folder, noren, refused};
 use noren_candle::candle_core::{Device, safetensors as files};
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 const WIDTH: usize = 64;
-
-/// A folder with the small BERT and a tokenizer of a word for each token: `w5` to `w130`.
-fn model(folder: &Folder) -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/conformance/models/bert");
-    let place = folder.file("model");
-    std::fs::create_dir_all(&place).unwrap();
-    for file in ["config.json", "model.safetensors"] {
-        std::fs::copy(root.join(file), place.join(file)).unwrap();
-    }
-    let mut vocab = serde_json::Map::new();
-    for (id, word) in ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"].iter().enumerate() {
-        vocab.insert(word.to_string(), id.into());
-    }
-    (5..131).for_each(|id| drop(vocab.insert(format!("w{id}"), id.into())));
-    let special = |id: &str, at: u32| serde_json::json!({ "id": id, "ids": [at], "tokens": [id] });
-    let tokenizer = serde_json::json!({
-        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
-        "pre_tokenizer": { "type": "WhitespaceSplit" },
-        "post_processor": {
-            "type": "TemplateProcessing",
-            "single": [{ "SpecialToken": { "id": "[CLS]", "type_id": 0 } }, { "Sequence": { "id": "A", "type_id": 0 } },
-                { "SpecialToken": { "id": "[SEP]", "type_id": 0 } }],
-            "pair": [{ "Sequence": { "id": "A", "type_id": 0 } }, { "Sequence": { "id": "B", "type_id": 1 } }],
-            "special_tokens": { "[CLS]": special("[CLS]", 2), "[SEP]": special("[SEP]", 3) }
-        },
-        "decoder": null,
-        "model": { "type": "WordLevel", "vocab": vocab, "unk_token": "[UNK]" }
-    });
-    std::fs::write(place.join("tokenizer.json"), tokenizer.to_string()).unwrap();
-    place
-}
 
 /// Lines of 1 to 40 words, no two the same.
 fn lines(count: usize) -> Vec<String> {
@@ -72,7 +43,7 @@ fn bits(vectors: &[Vec<f32>]) -> Vec<Vec<u32>> {
 #[test]
 fn order_is_kept_and_no_bit_depends_on_the_packing_or_the_form() {
     let folder = Folder::new("embed-order");
-    let (model, lines) = (model(&folder), lines(700));
+    let (model, lines) = (words::model(&folder, "bert"), lines(700));
     let input = folder.file("lines.txt");
     // Lines may end as elsewhere, and the last one may not end at all.
     std::fs::write(&input, lines.join("\r\n")).unwrap();
@@ -100,7 +71,7 @@ fn order_is_kept_and_no_bit_depends_on_the_packing_or_the_form() {
 #[test]
 fn bad_lines_are_reported_and_nothing_else_is_lost() {
     let folder = Folder::new("embed-bad");
-    let model = model(&folder);
+    let model = words::model(&folder, "bert");
     let (input, out) = (folder.file("lines.txt"), folder.file("out.npy"));
     let long = vec!["w9"; 500].join(" ");
     std::fs::write(&input, [b"w7 w8\n\n  \t\nw7 \xff\xfe\n", long.as_bytes(), b"\nw7 w8\n"].concat()).unwrap();
@@ -130,7 +101,7 @@ fn bad_lines_are_reported_and_nothing_else_is_lost() {
 #[test]
 fn a_run_that_was_ended_goes_on_with_the_same_bits() {
     let folder = Folder::new("embed-resume");
-    let (model, lines) = (model(&folder), lines(1300));
+    let (model, lines) = (words::model(&folder, "bert"), lines(1300));
     let (input, whole, out, part) =
         (folder.file("lines.txt"), folder.file("whole.npy"), folder.file("out.npy"), folder.file("out.npy.part"));
     std::fs::write(&input, lines.join("\n")).unwrap();
@@ -171,7 +142,7 @@ fn a_run_that_was_ended_goes_on_with_the_same_bits() {
 #[test]
 fn what_cannot_be_embedded_or_written_is_refused() {
     let folder = Folder::new("embed-refused");
-    let model = model(&folder);
+    let model = words::model(&folder, "bert");
     let (input, out) = (folder.file("lines.txt"), folder.file("out.npy"));
     std::fs::write(&input, "w7\n").unwrap();
     refused(&embed(&model, &folder.file("none.txt"), &out, &[]), "none.txt: cannot be read");

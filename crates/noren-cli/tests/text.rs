@@ -76,10 +76,10 @@ fn programs_read_it_as_json() {
 
 #[test]
 fn the_same_weights_fill_masked_bytes() {
-    let ran = json(&["She was the happiest <mask>reature in the w<mask>rld."]);
+    let ran = json(&["I am sure she w<mask>s very much in l<mask>ve with him."]);
     let best: Vec<&str> =
         ran["guesses"].as_array().expect("two").iter().map(|g| g["best"][0]["token"].as_str().expect("one")).collect();
-    assert_eq!((best, &ran["mask"]), (vec!["c", "o"], &Value::from("full")));
+    assert_eq!((best, &ran["mask"]), (vec!["a", "o"], &Value::from("full")));
     assert!(ran["continued"].is_null());
 }
 
@@ -93,7 +93,7 @@ fn masks_of_ones_own_and_words_of_ones_own() {
         "causal & sliding(16) - keys(label=\"email\")",
     ]);
     assert_eq!(ran["private"]["word"].as_array().map(Vec::len), Some(7));
-    assert_eq!(ran["mask"], "sliding(16) - keys(label=\"email\") - keys(label=\"private\")");
+    assert_eq!(ran["mask"], "causal & (sliding(16) - keys(label=\"email\")) - keys(label=\"private\")");
     assert_eq!(ran["proof"]["holds"], true);
     // A label of which the text has nothing is an empty one.
     assert_eq!(json(&["good day", "--mask", "causal - keys(label=\"iban\")"])["proof"], Value::Null);

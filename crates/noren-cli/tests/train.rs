@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 const CONFIG: &str = r#"{"model": {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64,
     "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2,
     "max_position_embeddings": 64, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "hidden_act": "silu",
-    "tie_word_embeddings": true}, "rows": 2, "row_len": 32, "warmup": 2, "steps": 40, "validate_every": 1, "validate_rows": 2}"#;
+    "tie_word_embeddings": true}, "rows": 2, "row_len": 32, "warmup": 2, "steps": 120, "validate_every": 1, "validate_rows": 2}"#;
 const FILES: [&str; 5] = ["model.safetensors", "checkpoint.safetensors", "loss.svg", "config.json", "tokenizer.json"];
 
 /// An empty folder with a text and a configuration.
@@ -64,7 +64,7 @@ fn killed_at_any_moment_it_ends_with_the_same_weights() {
             let _ = fs::remove_file(&part);
         }
         let ended = match kills % 2 {
-            0 => killed(&folder, |_, begun| begun.elapsed() > whole * (1 + kills * 7 % 10) / 12),
+            0 => killed(&folder, |_, begun| begun.elapsed() > whole * (1 + kills * 7 % 5) / 20),
             _ => killed(&folder, |_, _| part.exists()),
         };
         if ended || kills == 60 {

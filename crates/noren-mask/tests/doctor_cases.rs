@@ -58,7 +58,7 @@ fn known_mistakes(wild: bool) {
         while cases < each && seed < first + 200 * each as u64 {
             seed += 1;
             let mut dice = Dice::new(seed, wild);
-            let largest = if seed % 10 == 0 { 70 } else { 24 };
+            let largest = if seed.is_multiple_of(10) { 70 } else { 24 };
             let Some(sick) = plant(&mut dice, largest) else { continue };
             cases += 1;
             let report = sick.patient.diagnose().unwrap_or_else(|e| panic!("{name}, seed {seed}: {e}"));

@@ -8,7 +8,7 @@ use super::raw::Raw;
 use crate::attention::Options;
 use crate::error::{Error, Result};
 use crate::layers::{join_heads, split_heads};
-use crate::nn::{Activation, Linear, Norm, NormKind};
+use crate::nn::{Activation, Linear, Mode, Norm, NormKind};
 use candle_core::Tensor;
 use candle_nn::{Init, VarBuilder};
 use noren::{Spec, atoms};
@@ -196,6 +196,14 @@ impl Bert {
         &self.config
     }
 
+    /// Lays the weights of all layers out for many rows ([`Linear::pack`]).
+    pub(crate) fn pack(&mut self) -> Result<()> {
+        for Block { projections: [q, k, v], out, up, down, .. } in &mut self.blocks {
+            [q, k, v, out, up, down].into_iter().try_for_each(Linear::pack)?;
+        }
+        Ok(())
+    }
+
     /// The states after the last layer, `[batch, length, hidden]`.
     pub(crate) fn hidden(&self, batch: &Batch, pass: &mut Pass<'_>) -> Result<Tensor> {
         let [words, positions, types] = &self.embeddings;
@@ -214,10 +222,14 @@ impl Bert {
             let [q, k, v] = &block.projections;
             let (q, k, v) = (part(q)?, part(k)?, part(v)?);
             let read = pass.attend((Stack::Encoder, layer), [&q, &k, &v], Options::default(), attention_dropout)?;
-            let inner = block.out.forward(&join_heads(&read)?)?;
-            x = block.norms[0].forward(&(&x + mode.at(0).dropout(&inner, dropout)?)?)?;
-            let inner = block.down.forward(&block.up.forward_then(&x, self.config.activation)?)?;
-            x = block.norms[1].forward(&(&x + mode.at(1).dropout(&inner, dropout)?)?)?;
+            // `x` and a layer's output, of which training drops some.
+            let add = |x: &Tensor, linear: &Linear, inner: &Tensor, mode: Mode| match mode {
+                Mode::Inference => linear.forward_add(inner, x),
+                Mode::Training { .. } => Ok((x + mode.dropout(&linear.forward(inner)?, dropout)?)?),
+            };
+            x = block.norms[0].forward(&add(&x, &block.out, &join_heads(&read)?, mode.at(0))?)?;
+            let inner = block.up.forward_then(&x, self.config.activation)?;
+            x = block.norms[1].forward(&add(&x, &block.down, &inner, mode.at(1))?)?;
         }
         Ok(x)
     }
@@ -251,9 +263,10 @@ impl Head {
             }
             BertHead::MaskedLm => {
                 let vb = vb.pp("cls.predictions");
-                let bias = vb.get_with_hints(vocab, "bias", Init::Const(0.0))?;
                 // The output layer is the embedding, unless the checkpoint brings another.
                 let own = vb.pp("decoder");
+                let bias = if own.contains_tensor("bias") { &own } else { &vb };
+                let bias = bias.get_with_hints(vocab, "bias", Init::Const(0.0))?;
                 let weight = match own.contains_tensor("weight") {
                     true => own.get((vocab, hidden), "weight")?,
                     false => words.clone(),

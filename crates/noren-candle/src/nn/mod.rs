@@ -8,6 +8,7 @@ mod activation;
 mod linear;
 mod mode;
 mod norm;
+mod packed;
 mod rows;
 mod wide;
 

@@ -1,5 +1,6 @@
 //! Operations over rows without gradients, in one pass over memory and on all threads.
 
+use super::packed::Packed;
 use super::wide;
 use super::{Activation, NormKind};
 use crate::error::{Error, Result, into_candle};
@@ -70,7 +71,11 @@ impl CustomOp1 for NormOp<'_> {
 pub(super) struct LinearOp<'a> {
     pub(super) bias: Option<&'a Tensor>,
     pub(super) activation: Option<Activation>,
-    /// Products are computed of at least so many rows, filled up with 0.
+    /// Added to the result, shaped as it is.
+    pub(super) residual: Option<&'a Tensor>,
+    /// The weight again, laid out for many rows.
+    pub(super) packed: Option<&'a Packed>,
+    /// Products are computed of at least so many rows, filled up with 0, unless the weight is packed.
     pub(super) least_rows: usize,
 }
 
@@ -89,39 +94,59 @@ impl CustomOp2 for LinearOp<'_> {
         let (rows, inputs) = x_layout.shape().dims2()?;
         let (outputs, _) = weight_layout.shape().dims2()?;
         let x = values(x, x_layout)?;
-        let mut out = vec![0.0; rows.max(self.least_rows) * outputs];
-        match rows < self.least_rows {
-            true => {
-                let mut filled = vec![0.0; self.least_rows * inputs];
-                filled[..x.len()].copy_from_slice(x);
-                product(&filled, self.least_rows, weight, weight_layout, &mut out)?;
+        let out = self.with_additions(|bias, residual| {
+            if let Some(packed) = self.packed {
+                let mut out = vec![0.0; rows * outputs];
+                packed.product(x, &mut out, |row, out| {
+                    let residual = residual.map(|all| &all[row * outputs..][..out.len()]);
+                    self.finish(out, bias, residual);
+                });
+                return Ok(out);
             }
-            false => product(x, rows, weight, weight_layout, &mut out)?,
-        }
-        out.truncate(rows * outputs);
-        self.finish(&mut out, outputs).map_err(into_candle)?;
-        Ok((CpuStorage::F32(out), (rows, outputs).into()))
+            let mut out = vec![0.0; rows.max(self.least_rows) * outputs];
+            match rows < self.least_rows {
+                true => {
+                    let mut filled = vec![0.0; self.least_rows * inputs];
+                    filled[..x.len()].copy_from_slice(x);
+                    product(&filled, self.least_rows, weight, weight_layout, &mut out)?;
+                }
+                false => product(x, rows, weight, weight_layout, &mut out)?,
+            }
+            out.truncate(rows * outputs);
+            let piece = rows_at_a_time(outputs) * outputs;
+            out.par_chunks_mut(piece).enumerate().for_each(|(i, out)| {
+                let residual = residual.map(|all| &all[i * piece..][..out.len()]);
+                self.finish(out, bias, residual);
+            });
+            Ok::<_, candle_core::Error>(out)
+        });
+        Ok((CpuStorage::F32(out.map_err(into_candle)??), (rows, outputs).into()))
     }
 }
 
 impl LinearOp<'_> {
-    /// Adds the bias and applies the activation while values are near.
-    fn finish(&self, out: &mut [f32], outputs: usize) -> Result<()> {
-        let piece = rows_at_a_time(outputs) * outputs;
-        let mut finish = |bias: Option<&[f32]>| {
-            out.par_chunks_mut(piece).for_each(|piece| {
-                if let Some(bias) = bias {
-                    wide::add_rows(piece, bias);
-                }
-                if let Some(activation) = self.activation {
-                    activation.in_place(piece);
-                }
-            });
+    /// Calls `work` with the bias and with what is added to the result.
+    fn with_additions<R>(&self, work: impl FnOnce(Option<&[f32]>, Option<&[f32]>) -> R) -> Result<R> {
+        let with_residual = |bias: Option<&[f32]>| match self.residual {
+            Some(residual) => with_values(residual, |residual| work(bias, Some(residual))),
+            None => Ok(work(bias, None)),
         };
         match self.bias {
-            Some(bias) => with_values(bias, |bias| finish(Some(bias))),
-            None if self.activation.is_some() => Ok(finish(None)),
-            None => Ok(()),
+            Some(bias) => with_values(bias, |bias| with_residual(Some(bias)))?,
+            None => with_residual(None),
+        }
+    }
+
+    /// Adds the bias, applies the activation and adds the residual to some rows, while they are near.
+    fn finish(&self, out: &mut [f32], bias: Option<&[f32]>, residual: Option<&[f32]>) {
+        if let Some(bias) = bias {
+            wide::add_rows(out, bias);
+        }
+        if let Some(activation) = self.activation {
+            activation.in_place(out);
+        }
+        if let Some(residual) = residual {
+            wide::add_rows(out, residual);
         }
     }
 }

@@ -97,7 +97,7 @@ wide! {
 }
 
 wide! {
-    /// Adds `bias` to each row of `x`.
+    /// Adds `bias` to each row of `x`, as long as it.
     pub(super) fn add_rows(x: &mut [f32], bias: &[f32]) {
         for row in x.chunks_exact_mut(bias.len()) {
             for (x, bias) in row.iter_mut().zip(bias) {

@@ -5,6 +5,7 @@ use super::weights::Weights;
 use crate::error::{Error, Result};
 use candle_core::Tensor;
 use safetensors::tensor::{Dtype, SafeTensors, View};
+use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fs;
@@ -12,8 +13,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 const FILE: &str = "checkpoint.safetensors";
+/// Of the metadata.
+const KEY: &str = "training";
 
 /// What training needs to go on as if it had never stopped. Whatever is drawn follows from the seed and the step.
+#[derive(Serialize, Deserialize)]
 pub(super) struct Checkpoint {
     /// Steps done.
     pub(super) step: u64,
@@ -31,12 +35,9 @@ impl Checkpoint {
 
     /// Writes the checkpoint; a kill at any moment leaves this one or the one before.
     pub(super) fn write(&self, folder: &Path, weights: &Weights) -> Result<()> {
-        let history = serde_json::to_string(&self.history).expect("numbers are JSON");
-        let metadata = HashMap::from([
-            ("step".to_string(), self.step.to_string()),
-            ("fingerprint".to_string(), format!("{:016x}", self.fingerprint)),
-            ("history".to_string(), history),
-        ]);
+        // One key: several would be written in any order, and the same training would not make the same file.
+        let said = serde_json::to_string(self).expect("numbers are JSON");
+        let metadata = HashMap::from([(KEY.to_string(), said)]);
         write_tensors(&Self::path(folder), weights.state()?, Some(metadata))
     }
 
@@ -56,14 +57,9 @@ impl Checkpoint {
         };
         let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|e| broken(e.to_string()))?;
         let tensors = SafeTensors::deserialize(&bytes).map_err(|e| broken(e.to_string()))?;
-        let said = |key: &str| {
-            let said = header.metadata().as_ref().and_then(|all| all.get(key)).cloned();
-            said.ok_or_else(|| broken(format!("it does not say its {key}")))
-        };
-        let step = said("step")?.parse().map_err(|_| broken("its step is no number".into()))?;
-        let fingerprint = u64::from_str_radix(&said("fingerprint")?, 16)
-            .map_err(|_| broken("its fingerprint is no number".into()))?;
-        let history = serde_json::from_str(&said("history")?).map_err(|e| broken(format!("its history: {e}")))?;
+        let said = header.metadata().as_ref().and_then(|all| all.get(KEY));
+        let said = said.ok_or_else(|| broken("it does not say how far it is".into()))?;
+        let checkpoint = serde_json::from_str(said).map_err(|e| broken(e.to_string()))?;
         weights.restore(|name, shape| {
             let tensor = tensors.tensor(name).map_err(|_| broken(format!("{name} is missing")))?;
             if tensor.dtype() != Dtype::F32 || tensor.shape() != shape {
@@ -72,7 +68,7 @@ impl Checkpoint {
             }
             Ok(tensor.data().chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().expect("four bytes"))).collect())
         })?;
-        Ok(Some(Checkpoint { step, fingerprint, history }))
+        Ok(Some(checkpoint))
     }
 }
 

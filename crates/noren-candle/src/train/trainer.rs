@@ -77,7 +77,7 @@ impl<'a> Trainer<'a> {
     ) -> Result<Self> {
         let documents: Vec<&str> = text.split(&config.separator[..]).filter(|part| !part.trim().is_empty()).collect();
         let rows = Rows::pack(&documents, tokenizer, config.row_len)?;
-        let unigram = rows.unigram_entropy(tokenizer);
+        let unigram = shown(rows.unigram_entropy(tokenizer));
         let tokens = rows.iter().flat_map(|row| &row.ids).flat_map(|id| id.to_le_bytes());
         let said = format!("{objective} {}", serde_json::to_string(config).expect("a configuration is JSON"));
         let fingerprint = fingerprint(tokens.chain(said.bytes()));
@@ -207,10 +207,15 @@ impl Sums {
 
     fn points(self, step: u64) -> Vec<Point> {
         let mean = |((sum, count), objective): ((f64, usize), Objective)| {
-            (count > 0).then(|| Point { step, objective: objective.to_string(), loss: sum / count as f64 })
+            (count > 0).then(|| Point { step, objective: objective.to_string(), loss: shown(sum / count as f64) })
         };
         self.0.into_iter().zip([Objective::Clm, Objective::Mlm]).filter_map(mean).collect()
     }
+}
+
+/// A loss to nine decimals, which a checkpoint's text gives back to the bit.
+fn shown(loss: f64) -> f64 {
+    (loss * 1e9).round() / 1e9
 }
 
 /// What Hugging Face's loader asks of a file.

@@ -107,7 +107,7 @@ impl<'a> Job<'a> {
             None => return Err(Failure::new(format!("layer {layer} computed no attention"))),
         };
         let declared = &model.masks()[0];
-        let mask = declared.spec.mask.at_layer(layer as u64).simplify();
+        let mask = declared.spec.mask.at_layer(layer as u64);
         let bound = mask.bind(&Shape::square(encoding.len()).heads(heads), &facts)?;
         let units = units(self.text, &encoding, &names, &private);
         let policy = Policy::Hide;

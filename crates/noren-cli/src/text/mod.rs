@@ -54,7 +54,7 @@ A text goes the whole way: tokens, mask, attention, what comes out, what was hid
 with other secrets of the same length in their places, and no bit that is released may change (exit code 1 if one does).
   noren run
   noren run 'It is a truth universally acknowledged, that a single man in'
-  noren run 'She was the happiest <mask>reature in the world.'
+  noren run 'I am sure she was very much in l<mask>ve with him.'
   noren run 'Mail ann@x.example, or call Ann Lee' --hide email --word 'Ann Lee' -o picture.svg
   noren run 'Call 030 1234567 now' --hide all --mask 'causal & sliding(16)' --layer 2 --head 1
   noren run --model path/to/model --json < /dev/null";

@@ -107,10 +107,12 @@ fn print_mask(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
     };
     let picture = ran.bound.picture().head(ran.head);
     let picture = if ran.names.len() > ran.units.len() { picture } else { picture.labels(&ran.names) };
-    // Its title stands above.
     let drawn = picture.to_terminal(&options)?;
-    let body = drawn.split_once("\n\n").map_or(drawn.as_str(), |(_, body)| body);
-    screen.text(body)?;
+    // Its title and its caption stand above.
+    let lines = drawn.lines().skip_while(|line| !line.is_empty()).skip(1);
+    for line in lines.filter(|line| *line != format!("head {}", ran.head)) {
+        screen.line(line)?;
+    }
     screen.line("")
 }
 

@@ -36,7 +36,7 @@ pub(crate) fn units(text: &str, encoding: &Encoding, names: &[String], private: 
         return names.iter().enumerate().map(one).collect();
     }
     let words: Vec<Range<usize>> = words(text);
-    let part = |at: usize| {
+    let part = |at: usize, last: &Part| {
         let kinds: Vec<&str> = private.kinds_at(at).map(|kind| kind.as_str()).collect();
         if !kinds.is_empty() {
             return Part::Private(kinds.join("+"));
@@ -45,15 +45,16 @@ pub(crate) fn units(text: &str, encoding: &Encoding, names: &[String], private: 
         if range.is_empty() {
             return Part::Sign;
         }
-        // White space by itself goes with the word before it.
+        // White space by itself goes with the word before it, or with the next where that is a secret.
         let blank = text[range.clone()].chars().take_while(|c| c.is_whitespace()).map(char::len_utf8).sum::<usize>();
+        let after = blank == range.len() && matches!(last, Part::Private(_));
         let first = if blank < range.len() { range.start + blank } else { range.start };
-        Part::Word(words.partition_point(|word| word.start <= first))
+        Part::Word(words.partition_point(|word| word.start <= first) + usize::from(after))
     };
     let mut units: Vec<Unit> = Vec::new();
     let mut last = Part::Sign;
     for (at, name) in names.iter().enumerate() {
-        let part = part(at);
+        let part = part(at, &last);
         match units.last_mut() {
             Some(unit) if part != Part::Sign && part == last => unit.tokens.end = at + 1,
             _ => {

@@ -181,9 +181,9 @@ fn owners(beside: &Companions<'_>, verdict: &Verdict) -> Option<Finding> {
     let mut wrong = Vec::new();
     for b in 0..batch {
         for h in 0..heads {
-            for (i, query) in queries.iter().enumerate() {
+            for (i, owner) in queries.iter().enumerate() {
                 let row = verdict.keep.row(b, h, i);
-                wrong.extend((0..kv_len).filter(|&k| bit(row, k) && keys[k] != *query).map(|k| [b, h, i, k]));
+                wrong.extend((0..kv_len).filter(|&k| bit(row, k) && keys[k] != *owner).map(|k| [b, h, i, k]));
             }
         }
     }

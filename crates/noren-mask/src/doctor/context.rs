@@ -102,6 +102,8 @@ pub struct Context {
     pub role: Role,
     /// What kind of mask it should be.
     pub kind: Option<MaskKind>,
+    /// Words of `kind` and `convention` that say nothing known; a report names them.
+    pub not_understood: Vec<String>,
     /// The type in which scores are computed.
     pub compute_dtype: Option<Dtype>,
     /// Ids of padding, end and beginning of a text.
@@ -228,8 +230,23 @@ impl Context {
         let convention = read.text(&["convention", "polarity"]);
         let side = read.text(&["padding_side", "side"]).unwrap_or_default();
         let dtype = read.text(&["compute_dtype", "score_dtype", "autocast_dtype"]);
+        let understood = convention.as_deref().and_then(convention_named);
+        let unclear = [
+            (
+                "kind",
+                kind_name.filter(|_| named.is_none()),
+                "causal, bidirectional, sliding, chunked, prefix_lm, causal_packed, tree, cross",
+            ),
+            ("convention", convention.filter(|_| understood.is_none()), "keep_bool, ignore_bool, keep_01, additive"),
+        ];
+        let not_understood = unclear.into_iter().filter_map(|(key, word, known)| {
+            word.map(|word| {
+                format!("`{key}` is declared as `{word}`, which is no word known here ({known}, ...): it is left out")
+            })
+        });
         Ok(Context {
-            convention: convention.as_deref().and_then(convention_named),
+            convention: understood,
+            not_understood: not_understood.collect(),
             role,
             kind,
             compute_dtype: dtype.as_deref().and_then(Dtype::named),
@@ -462,6 +479,16 @@ impl Reader<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_that_say_nothing_are_named() {
+        let context = Context::from_json(r#"{"kind": "caussal", "convention": "yes"}"#).unwrap();
+        assert!(context.not_understood[0].starts_with("`kind` is declared as `caussal`"));
+        assert!(context.not_understood[1].starts_with("`convention` is declared as `yes`"));
+        assert!(
+            Context::from_json(r#"{"kind": "causal", "convention": "keep_01"}"#).unwrap().not_understood.is_empty()
+        );
+    }
 
     #[test]
     fn kinds_by_name() {

@@ -633,6 +633,7 @@ impl<'a> Case<'a> {
                 .for_each(|f| f.repair = Some(repair.clone()));
             report.intended = Some(repair);
         }
+        report.unknown.extend(self.context.not_understood.iter().cloned());
         if self.context.kind.is_none() && report.unknown.is_empty() {
             report.unknown.push(
                 "what kind of mask this should be: `kind` is not declared, so what it looks like counts as meant"
@@ -698,9 +699,10 @@ fn shortest_path(keep: &Keep, b: usize, key: usize, queries: &[usize], layers: u
     let mut front = vec![key];
     for _ in 0..layers {
         let mut next = Vec::new();
-        for (q, from) in from.iter_mut().enumerate().filter(|(q, from)| *q != key && from.is_none()) {
+        let unreached: Vec<usize> = (0..q_len).filter(|&q| q != key && from[q].is_none()).collect();
+        for q in unreached {
             if let Some(&via) = front.iter().find(|&&k| reads(q, k)) {
-                *from = Some(via);
+                from[q] = Some(via);
                 next.push(q);
             }
         }

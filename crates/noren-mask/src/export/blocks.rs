@@ -105,9 +105,9 @@ fn fill(bits: &mut [u32], slots: &[i32], runs: &[[u32; 2]], line: usize, [block_
     let words = block_kv.div_ceil(32);
     for [start, end] in runs {
         let (start, end) = (*start as usize, *end as usize);
-        let tiles = start / block_kv..=(end - 1) / block_kv;
-        for (tile, &slot) in tiles.clone().zip(&slots[tiles]) {
-            let Ok(slot) = usize::try_from(slot) else { continue };
+        let (first, last) = (start / block_kv, (end - 1) / block_kv);
+        for (tile, slot) in (first..=last).zip(&slots[first..=last]) {
+            let Ok(slot) = usize::try_from(*slot) else { continue };
             let row = &mut bits[(slot * block_q + line) * words..][..words];
             let origin = tile * block_kv;
             for key in start.max(origin) - origin..end.min(origin + block_kv) - origin {

@@ -102,7 +102,7 @@ use Family::{
 fn inverted(dice: &mut Dice, n: usize) -> Option<Sick> {
     let mut right = scene(dice, n, &[Causal, Bidirectional, Packed, Sliding, Prefix, Cached, Cross]);
     right.pad_rows = PadRows::AsTheRule;
-    if right.family == Bidirectional && !right.padding || right.family == Cross && !right.padding {
+    if !right.padding && matches!(right.family, Bidirectional | Cross) {
         return None;
     }
     right.declare_kind |= !right.padding && !matches!(right.family, Causal);

@@ -1,0 +1,173 @@
+//! [`Packed`]: a weight laid out for products of many rows, on processors with AVX-512.
+
+use rayon::prelude::*;
+
+/// Outputs of a panel: four vectors of 16.
+const PANEL: usize = 64;
+/// Rows of a tile: with four vectors each they take 24 of 32 registers, and 24 products for 10 loads.
+const ROWS: usize = 6;
+/// Inputs for which a tile goes through at a time: so much of a panel, and of the rows, stays in the second cache.
+const DEPTH: usize = 384;
+/// Rows that a thread takes at a time.
+const BLOCK: usize = 96;
+
+/// A weight `[outputs, inputs]` as panels of 64 outputs, input by input: it is read in its order, and never laid out again.
+///
+/// A sum goes through the inputs one by one, each product fused with its addition, whatever stands beside the row.
+#[derive(Debug)]
+pub(super) struct Packed {
+    inputs: usize,
+    outputs: usize,
+    panels: Vec<[f32; PANEL]>,
+}
+
+impl Packed {
+    /// Lays out the rows of a weight; `None` on other processors, and where the outputs do not fill panels.
+    pub(super) fn new(weight: &[f32], inputs: usize) -> Option<Packed> {
+        let outputs = weight.len().checked_div(inputs)?;
+        if !available() || outputs == 0 || !outputs.is_multiple_of(PANEL) {
+            return None;
+        }
+        let panel = |rows: &[f32]| -> Vec<[f32; PANEL]> {
+            (0..inputs).map(|i| std::array::from_fn(|output| rows[output * inputs + i])).collect()
+        };
+        let panels = weight.par_chunks_exact(PANEL * inputs).flat_map_iter(panel).collect();
+        Some(Packed { inputs, outputs, panels })
+    }
+
+    /// `out = x W^T` for `x` `[rows, inputs]` and `out` `[rows, outputs]`. `finish` is called with some rows of `out` and the
+    /// number of the first, while they are near.
+    pub(super) fn product(&self, x: &[f32], out: &mut [f32], finish: impl Fn(usize, &mut [f32]) + Sync) {
+        let blocks = x.par_chunks(BLOCK * self.inputs).zip(out.par_chunks_mut(BLOCK * self.outputs));
+        blocks.enumerate().for_each(|(i, (x, out))| {
+            self.block(x, out);
+            finish(i * BLOCK, out);
+        });
+    }
+
+    fn block(&self, x: &[f32], out: &mut [f32]) {
+        let Packed { inputs, outputs, ref panels } = *self;
+        let rows = x.len() / inputs;
+        for (column, panel) in panels.chunks_exact(inputs).enumerate() {
+            for (piece, from) in panel.chunks(DEPTH).zip((0..).step_by(DEPTH)) {
+                for row in (0..rows).step_by(ROWS) {
+                    let tile = Tile { x: &x[row * inputs + from..], inputs, panel: piece, outputs, goes_on: from > 0 };
+                    tile.add_to(&mut out[row * outputs + column * PANEL..], (rows - row).min(ROWS));
+                }
+            }
+        }
+    }
+}
+
+/// Whether the processor has what tiles are compiled for.
+fn available() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return is_x86_feature_detected!("avx512f");
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
+/// A few rows of inputs against a piece of a panel.
+struct Tile<'a> {
+    /// The first row from the first input of the piece on.
+    x: &'a [f32],
+    inputs: usize,
+    panel: &'a [[f32; PANEL]],
+    outputs: usize,
+    /// Whether the sums have begun in `out`.
+    goes_on: bool,
+}
+
+impl Tile<'_> {
+    /// Adds the products of `rows` rows to `out`, or begins the sums.
+    fn add_to(&self, out: &mut [f32], rows: usize) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a weight is packed only where the processor has AVX-512.
+        unsafe {
+            match rows {
+                1 => self.rows::<1>(out),
+                2 => self.rows::<2>(out),
+                3 => self.rows::<3>(out),
+                4 => self.rows::<4>(out),
+                5 => self.rows::<5>(out),
+                _ => self.rows::<ROWS>(out),
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        unreachable!("no weight is packed here: {rows} rows, {}", out.len());
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f")]
+    fn rows<const R: usize>(&self, out: &mut [f32]) {
+        use std::arch::x86_64::{
+            _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps,
+        };
+
+        let Tile { x, inputs, panel, outputs, goes_on } = *self;
+        assert!(x.len() >= (R - 1) * inputs + panel.len() && out.len() >= (R - 1) * outputs + PANEL);
+        let mut sums = [[_mm512_setzero_ps(); PANEL / 16]; R];
+        let place = |row: usize, vector: usize| row * outputs + 16 * vector;
+        // SAFETY: rows begin `inputs` and `outputs` apart, and the assertion makes the last of them end inside its slice; a
+        // row of the panel has four vectors.
+        unsafe {
+            if goes_on {
+                for (row, sums) in sums.iter_mut().enumerate() {
+                    for (vector, sum) in sums.iter_mut().enumerate() {
+                        *sum = _mm512_loadu_ps(out.as_ptr().add(place(row, vector)));
+                    }
+                }
+            }
+            for (i, weights) in panel.iter().enumerate() {
+                let load = |vector: usize| _mm512_loadu_ps(weights.as_ptr().add(16 * vector));
+                let weights = [load(0), load(1), load(2), load(3)];
+                for (row, sums) in sums.iter_mut().enumerate() {
+                    let x = _mm512_set1_ps(*x.as_ptr().add(row * inputs + i));
+                    for (sum, weight) in sums.iter_mut().zip(&weights) {
+                        *sum = _mm512_fmadd_ps(x, *weight, *sum);
+                    }
+                }
+            }
+            for (row, sums) in sums.iter().enumerate() {
+                for (vector, sum) in sums.iter().enumerate() {
+                    _mm512_storeu_ps(out.as_mut_ptr().add(place(row, vector)), *sum);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn products_are_sums_and_have_the_same_bits_among_any_rows() {
+        let number = |seed: usize, i: usize| ((i * 7919 + seed) % 1013) as f32 / 506.5 - 1.0;
+        for (inputs, outputs) in [(384, 128), (1000, 64), (1, 64), (17, 192)] {
+            let weight: Vec<f32> = (0..inputs * outputs).map(|i| number(1, i)).collect();
+            let Some(packed) = Packed::new(&weight, inputs) else { return };
+            let rows = 211;
+            let x: Vec<f32> = (0..rows * inputs).map(|i| number(5, i)).collect();
+            let product = |x: &[f32]| {
+                let mut out = vec![f32::NAN; x.len() / inputs * outputs];
+                packed.product(x, &mut out, |_, rows| rows.iter_mut().for_each(|x| *x += 1.0));
+                out
+            };
+            let whole = product(&x);
+            for (row, out) in x.chunks(inputs).zip(whole.chunks(outputs)) {
+                for (weight, got) in weight.chunks(inputs).zip(out) {
+                    let expected: f64 =
+                        row.iter().zip(weight).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>() + 1.0;
+                    assert!((f64::from(*got) - expected).abs() < 1e-3, "{got} is not {expected}");
+                }
+            }
+            for (from, len) in [(0, 1), (3, 2), (100, 5), (7, 97), (200, 11)] {
+                let some = product(&x[from * inputs..][..len * inputs]);
+                let same = some.iter().zip(&whole[from * outputs..]).all(|(a, b)| a.to_bits() == b.to_bits());
+                assert!(same, "{len} rows from {from}");
+            }
+        }
+        assert!(Packed::new(&[1.0; 65], 1).is_none() && Packed::new(&[], 0).is_none());
+    }
+}
