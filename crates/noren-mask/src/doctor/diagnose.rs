@@ -726,7 +726,7 @@ fn assumed_padding(given: &Keep, intent: &Intent, keys_only: bool) -> Option<Int
     if q_len != kv_len && !keys_only && !cached || intent.k_positions.is_some() || intent.tree.is_some() {
         return None;
     }
-    let mut found = false;
+    let (mut at_start, mut at_end) = (false, false);
     let planes: Vec<Vec<u64>> = (0..batch)
         .map(|b| {
             let mut seen = vec![0u64; kv_len.div_ceil(64)];
@@ -743,13 +743,15 @@ fn assumed_padding(given: &Keep, intent: &Intent, keys_only: bool) -> Option<Int
                 last += 1;
             }
             last = if cached { kv_len - 1 } else { last };
-            found |= first > 0 || last + 1 < kv_len;
+            at_start |= first > 0;
+            at_end |= last + 1 < kv_len;
             row_of(kv_len, first, last + 1)
         })
         .collect();
-    // Where nobody reads anybody, all but a few keys would be padding.
+    // A batch is padded at one end. Where nobody reads anybody, all but a few keys would be padding.
     let longest = planes.iter().map(|p| count(p)).max().unwrap_or(0);
-    if !found || longest * 4 < kv_len as u64 {
+    let plausible = if keys_only { at_start || at_end } else { at_start != at_end };
+    if !plausible || longest * 4 < kv_len as u64 {
         return None;
     }
     let real: Vec<Vec<bool>> =
