@@ -112,12 +112,13 @@ fn all_checkpoints_padded_on_either_side_and_alone() {
         let tolerance = if name == "t5" { 1.5e-3 } else { 1e-4 };
         let rows = input["input_ids"].dim(0).unwrap();
         let masks = [&input, &other].map(|input| input["attention_mask"].to_vec2::<i64>().unwrap());
+        let mask = |i: usize, r: usize| &masks[i][r][..];
         for (key, got) in &whole {
             let of_tokens = name != "t5";
             let dtype = if key == "generated" { DType::I64 } else { DType::F32 };
             assert_eq!(got.dtype(), dtype, "{name}: {key}");
             for r in 0..rows {
-                let keep = |i: usize| of_tokens.then(|| &masks[i][r][..]);
+                let keep = |i: usize| of_tokens.then(|| mask(i, r));
                 let row = values(got, r, keep(0));
                 let stored = expected.get(if key == "generated" { "greedy_12" } else { key });
                 if let Some(stored) = stored.map(|stored| values(stored, r, keep(0))) {
@@ -133,7 +134,7 @@ fn all_checkpoints_padded_on_either_side_and_alone() {
         for r in 0..rows {
             let real: Vec<i64> = input["input_ids"].to_vec2::<i64>().unwrap()[r]
                 .iter()
-                .zip(&masks[0][r])
+                .zip(mask(0, r))
                 .filter(|(_, keep)| **keep != 0)
                 .map(|(id, _)| *id)
                 .collect();
@@ -143,7 +144,7 @@ fn all_checkpoints_padded_on_either_side_and_alone() {
                 alone.insert("decoder_input_ids".to_owned(), ids.narrow(0, r, 1).unwrap().contiguous().unwrap());
             }
             for (key, got) in written(&folder, &model(name), &alone, more) {
-                let keep = (name != "t5").then(|| &masks[0][r][..]);
+                let keep = (name != "t5").then(|| mask(0, r));
                 assert_eq!(
                     bits(&values(&got, 0, None)),
                     bits(&values(&whole[&key], r, keep)),

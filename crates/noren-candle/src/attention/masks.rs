@@ -9,7 +9,7 @@ use noren::{Array, BoundMask, Facts};
 /// # Errors
 /// A tensor that does not fit into memory.
 pub fn to_keep(mask: &BoundMask, device: &Device) -> Result<Tensor> {
-    cells(mask, device, |allowed| u8::from(allowed))
+    cells(mask, device, u8::from)
 }
 
 /// The mask as a dense tensor `[batch, heads, q_len, kv_len]` of `u8`: 1 = ignored.

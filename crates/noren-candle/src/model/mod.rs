@@ -50,6 +50,7 @@ use noren::{Mask, Shape};
 
 /// What a model is made of.
 #[derive(Clone, PartialEq, Debug)]
+#[allow(clippy::large_enum_variant)] // a program has one
 pub enum Config {
     /// A causal language model.
     Decoder(DecoderConfig),

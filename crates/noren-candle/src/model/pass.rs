@@ -107,6 +107,7 @@ pub(crate) struct Pass<'a> {
 }
 
 /// How the attentions of a stack find what they read.
+#[allow(clippy::large_enum_variant)] // a call has two or three
 enum Way<'a> {
     Planned(Planner<'a>),
     Cached(&'a mut StackCache),

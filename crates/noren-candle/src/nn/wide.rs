@@ -132,14 +132,14 @@ fn erfc(z: f32) -> f32 {
     let t = 1.0 / (1.0 + 0.5 * z);
     let p = 0.170_872_77;
     let p = p * t - 0.822_152_23;
-    let p = p * t + 1.488_515_87;
-    let p = p * t - 1.135_203_98;
+    let p = p * t + 1.488_515_9;
+    let p = p * t - 1.135_204;
     let p = p * t + 0.278_868_07;
     let p = p * t - 0.186_288_06;
     let p = p * t + 0.096_784_18;
     let p = p * t + 0.374_091_96;
-    let p = p * t + 1.000_023_68;
-    let p = p * t - 1.265_512_23;
+    let p = p * t + 1.000_023_7;
+    let p = p * t - 1.265_512_2;
     t * exp(p - z * z)
 }
 
@@ -157,7 +157,7 @@ wide! {
     /// `x / (1 + exp(-2 y))` with `y = sqrt(2 / pi) (x + 0.044715 x^3)`, which is GELU's formula with `tanh`, in place.
     pub(super) fn gelu_tanh(x: &mut [f32]) {
         for x in x {
-            let y = 0.797_884_56 * (*x + 0.044_715 * *x * *x * *x);
+            let y = 0.797_884_6 * (*x + 0.044_715 * *x * *x * *x);
             *x /= 1.0 + exp(-2.0 * y);
         }
     }
