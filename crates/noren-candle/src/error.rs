@@ -64,6 +64,12 @@ pub enum Error {
 /// What functions of this crate return.
 pub type Result<T> = std::result::Result<T, Error>;
 
+impl From<noren::noren_mask::ParseError> for Error {
+    fn from(error: noren::noren_mask::ParseError) -> Self {
+        noren::noren_mask::Error::from(error).into()
+    }
+}
+
 impl From<noren::noren_mask::Error> for Error {
     fn from(error: noren::noren_mask::Error) -> Self {
         Error::Noren(error.into())

@@ -112,14 +112,14 @@ pub(crate) fn bind_stack(
     masks: &[Mask],
     shape: &ShapeArgs,
     facts: &FactArgs,
-    least: &Sizes,
+    of_files: Sizes,
 ) -> Result<(Shape, Facts, Vec<String>)> {
     let named: Vec<String> = masks.iter().flat_map(array_names).collect();
     let (facts, known) = facts.read(&named)?;
     let known =
         masks.iter().fold(known, |known, mask| known.or(mask_sizes(&Spec { mask: mask.clone(), scores: Vec::new() })));
     let mut assumed = Vec::new();
-    let shape = shape.resolve(&known.or_else(least), &mut assumed)?;
+    let shape = shape.resolve(&known.or(of_files), &mut assumed)?;
     Ok((shape, facts, assumed))
 }
 

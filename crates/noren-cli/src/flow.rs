@@ -117,7 +117,7 @@ impl StackArgs {
             masks.push(atoms::dense(&name));
             arrays.push((name, array));
         }
-        let (shape, facts, assumed) = bind_stack(&masks, &self.shape, &self.facts, &sizes)?;
+        let (shape, facts, assumed) = bind_stack(&masks, &self.shape, &self.facts, sizes)?;
         let facts = arrays.into_iter().fold(facts, |facts, (name, array)| facts.array(name, array));
         let stack: Vec<Mask> = (0..layers).map(|l| masks[l % masks.len()].clone()).collect();
         Ok((build(&stack, &shape, &facts, self.fill)?, assumed))

@@ -101,7 +101,7 @@ fn hostile_files_are_refused() {
         ("truncated.npy", good[..good.len() - 3].to_vec(), "follow the header"),
         ("cut-header.npy", good[..12].to_vec(), "truncated"),
         ("objects.npy", npy("|O", "(2, 2)", &[0x80, 4, 0x95, 0, 0, 0]), "run code"),
-        ("fields.npy", npy("", "(2,)", &[0; 8]).iter().copied().collect(), ""),
+        ("fields.npy", npy("", "(2,)", &[0; 8]).to_vec(), ""),
         ("huge.npy", npy("<f4", "(200000, 200000)", &[0; 16]), "16 follow"),
         ("endless.npy", npy("<f4", "(99999999999, 99999999999)", &[0; 16]), "too many"),
         ("pickle.npy", vec![0x80, 4, b'c', b'o', b's'], "pickle"),

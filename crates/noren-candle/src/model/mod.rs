@@ -12,7 +12,7 @@
 //! config.windows = vec![Some(8), None, Some(8), None];
 //! let vars = VarMap::new();
 //! let model = Model::new(&Config::Decoder(config), &VarBuilder::from_varmap(&vars, DType::F32, &Device::Cpu))?;
-//! assert_eq!(model.masks()[0].spec.to_string(), "layers(every 2 from 1: causal, else: sliding(8))");
+//! assert_eq!(model.masks()[0].spec.to_string(), "layers(every 2: sliding(8), else: causal)");
 //!
 //! let batch = Batch::padded(&[vec![5, 6, 7], vec![8]], 0, Side::Left)?;
 //! let output = model.forward(&batch)?;

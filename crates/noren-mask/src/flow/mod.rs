@@ -11,7 +11,7 @@
 //! // Two keys further back with each layer.
 //! assert_eq!(flow.receptive_field(0, 19).last(), Some(&IntervalSet::from(11..20)));
 //! let path = flow.witness(0, &IntervalSet::from(12..13), &IntervalSet::from(19..20)).unwrap();
-//! assert_eq!(path.to_string(), "token 12 -> token 14 in layer 0 -> token 16 in layer 1 -> token 18 in layer 2 -> token 19 in layer 3");
+//! assert_eq!(path.to_string(), "token 12 -> token 13 in layer 0 -> token 15 in layer 1 -> token 17 in layer 2 -> token 19 in layer 3");
 //! # Ok::<(), noren_mask::Error>(())
 //! ```
 
