@@ -158,7 +158,7 @@ fn mask(name: &str, heads: usize, m: usize, batch: usize) -> Result<(noren_mask:
     let documents: Vec<u64> = bounds.windows(2).map(|w| w[1] - w[0]).collect();
     let unequal = (0..batch).map(|b| (m - (37 * b % 96) * 3 * m / 4 / 96) as u64);
     let lengths = if batch > 1 { unequal.collect() } else { vec![m as u64 / 2] };
-    let facts = Facts::new().lengths(lengths).documents(vec![documents]);
+    let facts = Facts::new().lengths(lengths).documents(vec![documents; batch]);
     let mask = match name {
         "swa256" => "sliding(256)".to_owned(),
         "docs8" => "causal & documents".to_owned(),
