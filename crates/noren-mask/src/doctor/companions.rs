@@ -1,7 +1,7 @@
 //! What is wrong beside the mask: positions, labels, pooled states, probabilities, packed lengths.
 
 use super::context::Context;
-use super::diagnose::{Verdict, documents};
+use super::diagnose::Verdict;
 use super::intent::{Intent, row};
 use super::known::{Companions, IDS, POSITIONS};
 use super::report::{Certainty, Finding, Severity};
@@ -81,7 +81,7 @@ fn positions(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>
     let mut starts = Vec::new();
     for (b, row_given) in given.iter().enumerate() {
         let real = |k: usize| intent.valid.as_ref().is_none_or(|v| bit(row(v, b), k));
-        let segment = |k: usize| documents(intent).and_then(|g| row(&g.ids, b).get(k)).copied().unwrap_or(1);
+        let segment = |k: usize| intent.segments.as_ref().and_then(|g| row(&g.ids, b).get(k)).copied().unwrap_or(1);
         let (mut next, mut last, mut shift) = (0i64, None, None);
         for k in 0..(slot0 + width).min(intent.kv_len) {
             if !real(k) || segment(k) == 0 {
@@ -225,7 +225,7 @@ impl<'a> Scene<'a> {
     }
 
     fn segment(&self, b: usize, k: usize) -> i64 {
-        self.intent.and_then(documents).and_then(|g| row(&g.ids, b).get(k)).copied().unwrap_or(1)
+        self.intent.and_then(|i| i.segments.as_ref()).and_then(|g| row(&g.ids, b).get(k)).copied().unwrap_or(1)
     }
 
     fn labels(&self, labels: &[Vec<i64>]) -> Vec<Finding> {
@@ -260,7 +260,7 @@ impl<'a> Scene<'a> {
         findings.extend(self.boundary_labels(labels, ids, shift));
         findings.extend(self.wrong_shift(shift, !findings.is_empty()));
         findings.extend(self.prompts(labels, ids));
-        findings.extend(self.ends(labels, ids, shift));
+        findings.extend(self.ends(labels, ids));
         findings
     }
 
@@ -394,12 +394,11 @@ impl<'a> Scene<'a> {
     }
 
     /// Texts that end with eos while no label says so.
-    fn ends(&self, labels: &[Vec<i64>], ids: &[Vec<i64>], shift: Option<i64>) -> Option<Finding> {
+    fn ends(&self, labels: &[Vec<i64>], ids: &[Vec<i64>]) -> Option<Finding> {
         let eos = self.context.eos_id?;
         let real_eos = (0..ids.len()).any(|b| (0..ids[b].len()).any(|k| ids[b][k] == eos && self.real(b, k)));
         let supervised = self.cells(labels).any(|(_, _, l)| l != self.ignore);
         let learned = self.cells(labels).any(|(_, _, l)| l == eos);
-        let _ = shift;
         (real_eos && supervised && !learned).then(|| {
             let text = format!("texts end with id {eos}, but no label is {eos}: the model never learns to stop (a mask on ids == pad with pad = eos)");
             error("EOS_never_learned", Certainty::Certain, text)

@@ -143,10 +143,7 @@ pub(crate) fn decode(values: &Values, dims: [usize; 4], context: &Context, keys_
     let convention = match context.convention {
         Some(Convention::Additive) => Convention::Additive,
         // A float that reaches a slot for truth values is added to scores all the same.
-        Some(said) if values.is_real() && (!zero_one || slot_adds) => {
-            let _ = said;
-            Convention::Additive
-        }
+        Some(_) if values.is_real() && (!zero_one || slot_adds) => Convention::Additive,
         Some(said) => said,
         None if values.is_real() && (!zero_one || slot_adds) => Convention::Additive,
         None if api_drops => Convention::Drop,

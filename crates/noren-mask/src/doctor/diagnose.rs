@@ -3,22 +3,22 @@
 use super::align::{Alignment, align};
 use super::companions;
 use super::context::{Context, Role};
-use super::decode::{Decoded, Fill, decode};
-use super::expect::{Hypothesis, hypotheses};
-use super::intent::{Groups, Intent, PerRow, row};
+use super::decode::{Decoded, decode};
+use super::expect::{Hypothesis, assumed_padding, hypotheses};
+use super::intent::Intent;
 use super::known::{Companions, Known};
+use super::leaks::Leaks;
 use super::report::{Certainty, Finding, Report, Severity};
 use super::search::{Explanation, Target};
+use super::stated::against_expression;
 use super::{Patient, Values};
 use crate::Error;
-use crate::keep::{Keep, bit, count, ends, row_of};
+use crate::keep::{Keep, ends};
 use crate::recognise::recognise;
 use std::rc::Rc;
 
-/// Bytes from which an array is worth a note.
-const LARGE: u64 = 16 << 20;
 /// Cells listed in a finding.
-const SHOWN: usize = 8;
+pub(super) const SHOWN: usize = 8;
 
 pub(crate) fn diagnose(patient: &Patient) -> Result<Report, Error> {
     let beside = Companions(&patient.companions);
@@ -67,12 +67,12 @@ pub(crate) struct Verdict {
 }
 
 /// A mask with everything that is known, decoded.
-struct Case<'a> {
-    mask: &'a Values,
-    context: &'a Context,
-    alignment: Alignment,
-    decoded: Decoded,
-    known: Known,
+pub(super) struct Case<'a> {
+    pub(super) mask: &'a Values,
+    pub(super) context: &'a Context,
+    pub(super) alignment: Alignment,
+    pub(super) decoded: Decoded,
+    pub(super) known: Known,
 }
 
 impl<'a> Case<'a> {
@@ -90,7 +90,7 @@ impl<'a> Case<'a> {
     }
 
     /// All sizes of the cells.
-    fn dims(&self) -> [usize; 4] {
+    pub(super) fn dims(&self) -> [usize; 4] {
         let sizes = self.alignment.sizes;
         [sizes.batch, self.alignment.dims[1], sizes.q_len, sizes.kv_len]
     }
@@ -215,9 +215,9 @@ impl<'a> Case<'a> {
 
     /// The cells are as declared: what is left are rows that read nothing, and leaks over several layers.
     fn accepted(&self, keep: Keep, intent: Intent, report: &mut Report) -> Verdict {
-        self.empty_rows(&keep, Some(&intent), report);
+        self.empty_rows(Some(&intent), report);
         let mut fixed = keep.clone();
-        self.layered_leaks(&intent, &keep, &mut fixed, report);
+        self.layered_leaks(&keep, &mut fixed, report);
         report.given = Some(self.as_read(&keep));
         report.fixed = Some(fixed);
         Verdict { keep, intent: Some(intent) }
@@ -250,7 +250,7 @@ impl<'a> Case<'a> {
         let Some(best) = found.first() else { return self.unexplained(given, hypotheses, report) };
         let right = all[best.hypothesis].intent.clone();
         self.report_explanation(best, &found, &target, &right, report);
-        self.empty_rows(&given, Some(&right), report);
+        self.empty_rows(Some(&right), report);
         let heads = given.dims()[1];
         let built = right.build();
         report.fixed = Some(built.expand([right.batch, heads, right.q_len, right.kv_len]));
@@ -278,7 +278,7 @@ impl<'a> Case<'a> {
             _ => Certainty::Likely,
         };
         for (class, says) in &best.mistakes {
-            let mut finding = Finding::of(self.refine(class, right), certainty, says.clone());
+            let mut finding = Finding::of(self.refine(class), certainty, says.clone());
             finding.wrong_cells = wrong_cells;
             finding.first_cells = first_cells.clone();
             report.findings.push(finding);
@@ -303,13 +303,12 @@ impl<'a> Case<'a> {
     }
 
     /// The same mistake has another name where the mask is for encoder keys.
-    fn refine(&self, class: &'static str, right: &Intent) -> &'static str {
+    fn refine(&self, class: &'static str) -> &'static str {
         let cross = self.context.role == Role::Cross;
         match class {
             "implicit_causal" | "padding_keys_visible" | "stale_or_bucketed_mask" | "padding_side" if cross => {
                 "cross_attention_mask"
             }
-            "causal_alignment" if right.q_len == right.kv_len => class,
             class => class,
         }
     }
@@ -323,7 +322,7 @@ impl<'a> Case<'a> {
             .map(|h| (target.wrong_cells(&h.intent, SHOWN), &h.intent))
             .min_by_key(|(wrong, _)| wrong.0);
         let Some(((wrong_cells, first_cells), right)) = nearest else {
-            self.empty_rows(&given, None, report);
+            self.empty_rows(None, report);
             (report.given, report.fixed) = (Some(self.as_read(&given)), Some(given.clone()));
             return Verdict { keep: given, intent: None };
         };
@@ -358,7 +357,7 @@ impl<'a> Case<'a> {
             report
                 .unknown
                 .push("what kind of mask this should be: declare `kind`, and every cell is held against it".into());
-            self.empty_rows(&given, None, report);
+            self.empty_rows(None, report);
             (report.given, report.fixed) = (Some(self.as_read(&given)), Some(given.clone()));
             return Verdict { keep: given, intent: None };
         }
@@ -374,7 +373,7 @@ impl<'a> Case<'a> {
         finding.wrong_cells = wrong_cells;
         finding.first_cells = first_cells;
         report.findings.push(finding);
-        self.empty_rows(&given, Some(right), report);
+        self.empty_rows(Some(right), report);
         report.given = Some(self.as_read(&given));
         let built = right.build();
         report.fixed = Some(built.expand([right.batch, given.dims()[1], right.q_len, right.kv_len]));
@@ -424,172 +423,6 @@ impl<'a> Case<'a> {
         let intent = hypotheses.first().map(|h| h.intent.clone());
         report.fixed = fixed.clone();
         Verdict { keep: fixed.unwrap_or(given), intent }
-    }
-
-    /// Rows that read nothing: what becomes of them depends on the fill, and whether it matters on who they are.
-    fn empty_rows(&self, keep: &Keep, intent: Option<&Intent>, report: &mut Report) {
-        let own = self.decoded.keep.expand(self.dims());
-        let [batch, heads, q_len, _] = own.dims();
-        let (mut real, mut padding) = (Vec::new(), Vec::new());
-        let mut meant = 0;
-        let mut words = intent.map(|i| vec![0; i.words()]).unwrap_or_default();
-        for b in 0..batch {
-            for i in 0..q_len {
-                let empty = (0..heads).find(|&h| own.row(b, h, i).iter().all(|w| *w == 0));
-                let Some(h) = empty else { continue };
-                let cares = self.known.q_valid.as_ref().is_none_or(|v| row(v, b).get(i).copied().unwrap_or(true));
-                if let Some(intent) = intent.filter(|_| cares) {
-                    intent.fill(b, i, &mut words);
-                    meant += usize::from(words.iter().all(|w| *w == 0) && self.known.valid.is_some());
-                }
-                if cares { &mut real } else { &mut padding }.push([b, h, i, 0]);
-            }
-        }
-        let becomes = match self.decoded.fill {
-            Fill::Infinite => "-inf in every cell makes NaN, which spreads through the values into the next layer",
-            Fill::Finite => {
-                "a finite fill in every cell makes an even average over all keys, padding and future included"
-            }
-            Fill::Logical => "what it becomes depends on the backend: 0, NaN, or an even average over all keys",
-        };
-        if !real.is_empty() && real.len() > meant {
-            let mut finding = Finding::of(
-                "fully_masked_row",
-                Certainty::Certain,
-                format!("{} row(s) of real queries may read no key: {becomes}", real.len()),
-            );
-            finding.first_cells = real.iter().copied().take(SHOWN).collect();
-            report.findings.push(finding);
-        }
-        if !padding.is_empty() {
-            let harmful = match self.decoded.fill {
-                Fill::Infinite => true,
-                Fill::Finite => false,
-                Fill::Logical => self.decoded.drop && self.context.api_has(&["multihead", "nn.transformer", "mha"]),
-            };
-            let severity = if harmful && !self.alignment.keys_only { Severity::Error } else { Severity::Note };
-            let text = format!(
-                "{} row(s) of padding queries may read no key: {becomes}; let padding rows read themselves",
-                padding.len()
-            );
-            let mut finding = Finding::of("fully_masked_row", Certainty::Certain, text).severity(severity);
-            finding.first_cells = padding.iter().copied().take(SHOWN).collect();
-            report.findings.push(finding);
-        }
-        let _ = keep;
-    }
-
-    /// A redacted key that protected queries do not read, but somebody whom they read does.
-    fn layered_leaks(&self, intent: &Intent, keep: &Keep, fixed: &mut Keep, report: &mut Report) {
-        let layers = self.context.layers.unwrap_or(2);
-        let [batch, heads, q_len, kv_len] = keep.dims();
-        if layers < 2 || q_len != kv_len {
-            return;
-        }
-        for redaction in self.context.redactions.iter().filter(|r| !r.queries.is_empty()) {
-            for b in 0..batch {
-                for &key in redaction.keys.iter().filter(|&&k| k < kv_len) {
-                    let Some(path) = shortest_path(keep, b, key, &redaction.queries, layers) else { continue };
-                    let steps: Vec<String> = path.iter().map(usize::to_string).collect();
-                    let text = format!(
-                        "key {key} is hidden from query {}, but reaches it over {} layers: {}",
-                        path.last().copied().unwrap_or(0),
-                        path.len() - 1,
-                        steps.join(" -> ")
-                    );
-                    report.findings.push(Finding::of("multi_hop_leak", Certainty::Certain, text));
-                    for h in 0..heads {
-                        for q in (0..q_len).filter(|&q| q != key) {
-                            fixed.row_mut(b, h, q)[key / 64] &= !(1 << (key % 64));
-                        }
-                    }
-                }
-            }
-        }
-        let _ = intent;
-    }
-
-    /// A fill must hide whatever scores there are, and in half precision must not overflow with them.
-    fn against_scores(&self, beside: &Companions<'_>) -> Option<Finding> {
-        let measured = || {
-            let scores = beside.get(&["scores", "attention_scores", "logits_before_mask"])?;
-            Some((0..scores.len()).map(|i| scores.at(i).abs()).filter(|x| x.is_finite()).fold(0.0, f64::max))
-        };
-        let bound = self.context.score_bound.or_else(measured)?;
-        let fill = self.decoded.weakest?;
-        let compute = self.context.compute_dtype.unwrap_or(self.mask.dtype());
-        let needed = -(2.0 * bound + 40.0);
-        match () {
-            () if fill > needed => Some(Finding::of(
-                "fill_value_wrong",
-                Certainty::Certain,
-                format!("hidden cells hold {fill}, but scores reach {bound:.1}: hiding for good takes {needed:.0} or less"),
-            )),
-            () if compute == super::Dtype::F16 && fill < -65504.0 + bound => Some(
-                Finding::of(
-                    "double_mask_overflow",
-                    Certainty::Likely,
-                    format!("in float16 the fill {fill} and a score of -{bound:.1} are below -65504 together: -inf, and NaN in a row without any key"),
-                )
-                .severity(Severity::Warning),
-            ),
-            () => None,
-        }
-    }
-
-    /// What a mask of undeclared kind is one known mistake away from.
-    fn neighbours(&self, given: &Keep) -> Vec<String> {
-        let [batch, _, q_len, kv_len] = given.dims();
-        if self.alignment.keys_only || q_len * kv_len > 1 << 22 {
-            return Vec::new();
-        }
-        let mut causal = Intent::new(batch, q_len, kv_len, self.known.past.clone());
-        (causal.valid, causal.q_valid) = (self.known.valid.clone(), self.known.q_valid.clone());
-        causal.causal = Some(0);
-        let full = Intent { causal: None, ..causal.clone() };
-        let mut known = vec![Hypothesis { intent: causal, doubt: 0.0 }, Hypothesis { intent: full, doubt: 0.0 }];
-        let padded: Vec<Hypothesis> = known
-            .iter()
-            .filter(|h| h.intent.valid.is_none())
-            .filter_map(|h| Some(Hypothesis { intent: assumed_padding(given, &h.intent, false)?, doubt: 0.1 }))
-            .collect();
-        known.extend(padded);
-        let target = Target::new(given);
-        if known.iter().any(|h| target.is(&h.intent)) {
-            return Vec::new();
-        }
-        let mut near: Vec<String> = Vec::new();
-        for found in target.explain(&known, true).iter().filter(|e| e.mistakes.len() == 1) {
-            let right = recognise(&known[found.hypothesis].intent.build()).expression();
-            let (class, says) = &found.mistakes[0];
-            let text = format!("`{right}` ({class}: {says})");
-            if near.len() < 3 && !near.contains(&text) {
-                near.push(text);
-            }
-        }
-        near
-    }
-
-    /// An array that says the same many times over, or that an expression says.
-    fn memory(&self) -> Option<Finding> {
-        let bytes = self.mask.bytes();
-        let [batch, heads, ..] = self.alignment.dims;
-        if bytes < LARGE || self.decoded.bias {
-            return None;
-        }
-        let keep = &self.decoded.keep;
-        let repeated = if heads > 1 && keep.heads_alike() { heads } else { 1 };
-        let text = match repeated {
-            1 => format!(
-                "{} for a mask of {batch} x {heads} planes: an expression takes some bytes",
-                crate::short_bytes(bytes.into())
-            ),
-            n => format!(
-                "{} hold the same plane {n} times: expand, or say it as an expression",
-                crate::short_bytes(bytes.into())
-            ),
-        };
-        Some(Finding::of("memory_quadratic", Certainty::Certain, text).severity(Severity::Note))
     }
 
     /// `keep` with the rule's own rows where queries are padding: what they read says nothing of the mask.
@@ -643,123 +476,6 @@ impl<'a> Case<'a> {
     }
 }
 
-/// Cells that differ from an intent in rows of real queries, by what forbids or wants them.
-#[derive(Default)]
-struct Leaks {
-    visible: u64,
-    hidden: u64,
-    future: u64,
-    padding: u64,
-    documents: u64,
-    redacted: u64,
-}
-
-impl Leaks {
-    fn count(given: &Keep, right: &Intent) -> Self {
-        let mut leaks = Leaks::default();
-        let variants = [
-            Intent { valid: None, ..right.clone() },
-            Intent { segments: None, ..right.clone() },
-            Intent { causal: None, ..right.clone() },
-            Intent { redactions: Rc::new(Vec::new()), ..right.clone() },
-        ];
-        let mut words = vec![0; right.words()];
-        let mut wrong = words.clone();
-        let [batch, heads, q_len, _] = given.dims();
-        for b in 0..batch {
-            for i in (0..q_len).filter(|&i| right.cares(b, i)) {
-                right.fill(b, i, &mut words);
-                for h in 0..heads {
-                    let row = given.row(b, h, i);
-                    leaks.hidden += row.iter().zip(&words).map(|(g, w)| u64::from((w & !g).count_ones())).sum::<u64>();
-                    wrong.iter_mut().zip(row).zip(&words).for_each(|((x, g), w)| *x = g & !w);
-                    let visible = count(&wrong);
-                    if visible == 0 {
-                        continue;
-                    }
-                    leaks.visible += visible;
-                    let mut without = vec![0; words.len()];
-                    let counts = [&mut leaks.padding, &mut leaks.documents, &mut leaks.future, &mut leaks.redacted];
-                    for (variant, total) in variants.iter().zip(counts) {
-                        variant.fill(b, i, &mut without);
-                        *total += without.iter().zip(&wrong).map(|(o, x)| u64::from((o & x).count_ones())).sum::<u64>();
-                    }
-                }
-            }
-        }
-        leaks
-    }
-}
-
-/// The fewest steps by which `key` reaches one of `queries`, in at most `layers`.
-fn shortest_path(keep: &Keep, b: usize, key: usize, queries: &[usize], layers: usize) -> Option<Vec<usize>> {
-    let [_, heads, q_len, _] = keep.dims();
-    let reads = |q: usize, k: usize| (0..heads).any(|h| bit(keep.row(b, h, q), k));
-    let mut from: Vec<Option<usize>> = vec![None; q_len];
-    let mut front = vec![key];
-    for _ in 0..layers {
-        let mut next = Vec::new();
-        let unreached: Vec<usize> = (0..q_len).filter(|&q| q != key && from[q].is_none()).collect();
-        for q in unreached {
-            if let Some(&via) = front.iter().find(|&&k| reads(q, k)) {
-                from[q] = Some(via);
-                next.push(q);
-            }
-        }
-        if let Some(&hit) = next.iter().find(|q| queries.contains(q)) {
-            let mut path = vec![hit];
-            while let Some(via) = from[path[path.len() - 1]] {
-                path.push(via);
-            }
-            path.reverse();
-            return Some(path);
-        }
-        front = next;
-    }
-    None
-}
-
-/// Padding that nobody declared: keys at one end that no other query reads, or at the start of a cache.
-fn assumed_padding(given: &Keep, intent: &Intent, keys_only: bool) -> Option<Intent> {
-    let [batch, _, q_len, kv_len] = given.dims();
-    let cached = q_len < kv_len && !keys_only && intent.causal.is_some() && intent.left.is_none();
-    if q_len != kv_len && !keys_only && !cached || intent.k_positions.is_some() || intent.tree.is_some() {
-        return None;
-    }
-    let (mut at_start, mut at_end) = (false, false);
-    let planes: Vec<Vec<u64>> = (0..batch)
-        .map(|b| {
-            let mut seen = vec![0u64; kv_len.div_ceil(64)];
-            for i in 0..q_len {
-                let own = if q_len == kv_len { i } else { usize::MAX };
-                for (w, word) in given.row(b, 0, i).iter().enumerate() {
-                    let diagonal = if own / 64 == w { !(1 << (own % 64)) } else { u64::MAX };
-                    seen[w] |= word & diagonal;
-                }
-            }
-            let (first, mut last) = ends(&seen).unwrap_or((0, kv_len - 1));
-            // The last key of a causal mask is read by itself alone.
-            if last + 2 == kv_len && q_len == kv_len && bit(given.row(b, 0, kv_len - 1), kv_len - 1) {
-                last += 1;
-            }
-            last = if cached { kv_len - 1 } else { last };
-            at_start |= first > 0;
-            at_end |= last + 1 < kv_len;
-            row_of(kv_len, first, last + 1)
-        })
-        .collect();
-    // A batch is padded at one end. Where nobody reads anybody, all but a few keys would be padding.
-    let longest = planes.iter().map(|p| count(p)).max().unwrap_or(0);
-    let plausible = if keys_only { at_start || at_end } else { at_start != at_end };
-    if !plausible || longest * 4 < kv_len as u64 {
-        return None;
-    }
-    let real: Vec<Vec<bool>> =
-        planes.iter().map(|p| (0..q_len).map(|i| q_len != kv_len || bit(p, i)).collect()).collect();
-    let valid: PerRow<u64> = Rc::new(planes);
-    Some(Intent { valid: Some(valid), q_valid: Some(Rc::new(real)), ..intent.clone() })
-}
-
 /// The same cells with batch rows and heads in the other order in their common dimension.
 fn swapped(keep: &Keep) -> Keep {
     let [batch, heads, q_len, _] = keep.dims();
@@ -775,78 +491,7 @@ fn swapped(keep: &Keep) -> Keep {
     out
 }
 
-/// Holds the mask against an expression that says all.
-fn against_expression(
-    mask: &Values,
-    patient: &Patient,
-    alignment: &Alignment,
-    meant: &Keep,
-    text: &str,
-    report: &mut Report,
-) -> Result<(), Error> {
-    let decoded = decode(mask, alignment.dims, &patient.context, alignment.keys_only);
-    report.findings.extend(decoded.findings.iter().cloned());
-    let [batch, heads, q_len, kv_len] = meant.dims();
-    let own = alignment.dims;
-    let fits = |axis: usize, n: usize| own[axis] == 1 || n == 1 && axis < 2 || own[axis] == n;
-    if !(fits(0, batch) && fits(1, heads) && fits(2, q_len) && fits(3, kv_len)) {
-        return Err(Error::fact(
-            "mask",
-            format!("shape {:?} does not fit the declared mask's {:?}", mask.shape(), meant.dims()),
-        ));
-    }
-    let dims = [batch.max(own[0]), heads.max(own[1]), q_len, kv_len];
-    let (given, meant) = (decoded.keep.expand(dims), meant.expand(dims));
-    let mut wrong = 0;
-    let mut first = Vec::new();
-    for b in 0..dims[0] {
-        for h in 0..dims[1] {
-            for i in 0..q_len {
-                let row: Vec<u64> = given.row(b, h, i).iter().zip(meant.row(b, h, i)).map(|(g, m)| g ^ m).collect();
-                wrong += count(&row);
-                let room = SHOWN - first.len();
-                first.extend(crate::keep::ones(&row).take(room).map(|k| [b, h, i, k]));
-            }
-        }
-    }
-    if wrong > 0 {
-        let class = nearest_class(&given, &meant);
-        let mut finding = Finding::of(class, Certainty::Likely, format!("{wrong} cells differ from `{text}`"));
-        (finding.wrong_cells, finding.first_cells, finding.repair) = (wrong, first, Some(text.to_string()));
-        report.findings.push(finding);
-    }
-    report.description =
-        format!("{} {:?}, {}: {}", mask.dtype().name(), mask.shape(), decoded.reading, recognise(&given).expression());
-    report.intended = Some(text.to_string());
-    report.fixed = Some(meant);
-    report.given = Some(given);
-    rank(&mut report.findings);
-    Ok(())
-}
-
-/// The mistake made on a whole array that turns one into the other, if any.
-fn nearest_class(given: &Keep, meant: &Keep) -> &'static str {
-    let [batch, heads, q_len, kv_len] = meant.dims();
-    let inverted = || {
-        given.count() + meant.count() == (batch * heads * q_len * kv_len) as u64
-            && given.cells().zip(meant.cells()).all(|(g, m)| g != m)
-    };
-    let first_row =
-        || (0..batch).all(|b| (0..heads).all(|h| (0..q_len).all(|i| given.row(b, h, i) == meant.row(0, h, i))));
-    match () {
-        () if inverted() => "inverted_polarity",
-        () if q_len == kv_len && *given == meant.transposed() => "broadcast_wrong_axis",
-        () if batch > 1 && first_row() => "batch_row_wrong",
-        () => "unexplained_difference",
-    }
-}
-
 /// Errors before warnings before notes; among them as they were found: values, then cells, then what follows from them.
-fn rank(findings: &mut [Finding]) {
+pub(super) fn rank(findings: &mut [Finding]) {
     findings.sort_by_key(|f| std::cmp::Reverse(f.severity));
-}
-
-/// Documents for an intent, so that companions can be held against them.
-pub(crate) fn documents(intent: &Intent) -> Option<&Groups> {
-    intent.segments.as_deref()
 }

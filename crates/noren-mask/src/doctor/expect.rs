@@ -3,7 +3,7 @@
 use super::context::{Context, MaskKind, Role};
 use super::intent::{Groups, Intent, PerRow, number, row, tree_rows};
 use super::known::Known;
-use crate::keep::{Keep, ends};
+use crate::keep::{Keep, bit, count, ends, row_of};
 use crate::mask::Side;
 use std::rc::Rc;
 
@@ -231,4 +231,45 @@ fn prefixes(intent: &Intent, context: &Context, given: Option<&Keep>) -> Vec<Int
         true => vec![from_text, with(context.prefix.clone())],
         false => vec![with(context.prefix.clone())],
     }
+}
+
+/// Padding that nobody declared: keys at one end that no other query reads, or at the start of a cache.
+pub(super) fn assumed_padding(given: &Keep, intent: &Intent, keys_only: bool) -> Option<Intent> {
+    let [batch, _, q_len, kv_len] = given.dims();
+    let cached = q_len < kv_len && !keys_only && intent.causal.is_some() && intent.left.is_none();
+    if q_len != kv_len && !keys_only && !cached || intent.k_positions.is_some() || intent.tree.is_some() {
+        return None;
+    }
+    let (mut at_start, mut at_end) = (false, false);
+    let planes: Vec<Vec<u64>> = (0..batch)
+        .map(|b| {
+            let mut seen = vec![0u64; kv_len.div_ceil(64)];
+            for i in 0..q_len {
+                let own = if q_len == kv_len { i } else { usize::MAX };
+                for (w, word) in given.row(b, 0, i).iter().enumerate() {
+                    let diagonal = if own / 64 == w { !(1 << (own % 64)) } else { u64::MAX };
+                    seen[w] |= word & diagonal;
+                }
+            }
+            let (first, mut last) = ends(&seen).unwrap_or((0, kv_len - 1));
+            // The last key of a causal mask is read by itself alone.
+            if last + 2 == kv_len && q_len == kv_len && bit(given.row(b, 0, kv_len - 1), kv_len - 1) {
+                last += 1;
+            }
+            last = if cached { kv_len - 1 } else { last };
+            at_start |= first > 0;
+            at_end |= last + 1 < kv_len;
+            row_of(kv_len, first, last + 1)
+        })
+        .collect();
+    // A batch is padded at one end. Where nobody reads anybody, all but a few keys would be padding.
+    let longest = planes.iter().map(|p| count(p)).max().unwrap_or(0);
+    let plausible = if keys_only { at_start || at_end } else { at_start != at_end };
+    if !plausible || longest * 4 < kv_len as u64 {
+        return None;
+    }
+    let real: Vec<Vec<bool>> =
+        planes.iter().map(|p| (0..q_len).map(|i| q_len != kv_len || bit(p, i)).collect()).collect();
+    let valid: PerRow<u64> = Rc::new(planes);
+    Some(Intent { valid: Some(valid), q_valid: Some(Rc::new(real)), ..intent.clone() })
 }

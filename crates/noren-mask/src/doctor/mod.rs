@@ -23,11 +23,14 @@ mod decode;
 mod diagnose;
 mod edits;
 mod expect;
+mod follow;
 pub(crate) mod intent;
 mod known;
 mod layers;
+mod leaks;
 mod report;
 mod search;
+mod stated;
 mod values;
 
 pub use catalogue::{Class, Example, classes};
