@@ -266,6 +266,28 @@ fn draw(cells: &Cells<'_>, bound: &BoundMask, rows: Vec<u32>, cols: Vec<u32>) ->
     check_borders("keys", &cols, bound.shape().kv_len())?;
     let mut covers = Vec::with_capacity((rows.len() - 1) * (cols.len() - 1));
     let mut words = Vec::new();
+    let all_rows = rows[0]..rows[rows.len() - 1];
+    let all_keys = Interval::new(cols[0], cols[cols.len() - 1]);
+    if all_rows.len() as u64 * u64::from(all_keys.len()) <= FEW_CELLS {
+        // bounds of few rows may be as long as the mask is wide, whatever part of it is looked at
+        let per_row = row_words(all_keys.len());
+        words.resize(all_rows.len() * per_row, 0);
+        cells.fill(all_rows, all_keys, &mut words);
+        let mut strips = words.chunks(per_row);
+        for strip in rows.windows(2) {
+            let mut seen = vec![Seen::default(); cols.len() - 1];
+            for row in strips.by_ref().take((strip[1] - strip[0]) as usize) {
+                for (seen, col) in seen.iter_mut().zip(cols.windows(2)) {
+                    let (start, end) = (col[0] - all_keys.start, col[1] - all_keys.start);
+                    let allowed = ones_between(row, start, end);
+                    seen.allowed |= allowed > 0;
+                    seen.denied |= allowed < end - start;
+                }
+            }
+            covers.extend(seen.iter().map(|s| s.cover()));
+        }
+        return Ok(Grid { rows, cols, covers });
+    }
     for strip in rows.windows(2) {
         let mut seen = vec![Seen::default(); cols.len() - 1];
         let all: Vec<usize> = (0..seen.len()).collect();
@@ -324,6 +346,20 @@ impl Seen {
             _ => Cover::Empty,
         }
     }
+}
+
+/// Grids over so few cells are drawn from exact bits.
+const FEW_CELLS: u64 = if cfg!(test) { 1 << 9 } else { 1 << 18 };
+
+/// Number of bits that are set from `start` to `end`.
+fn ones_between(words: &[u64], start: u32, end: u32) -> u32 {
+    let (first, last) = ((start / 64) as usize, ((end - 1) / 64) as usize);
+    let mask = |word: usize| {
+        let below = if word == last { u64::MAX >> (63 - (end - 1) % 64) } else { u64::MAX };
+        let above = if word == first { u64::MAX << (start % 64) } else { u64::MAX };
+        below & above
+    };
+    (first..=last).map(|word| (words[word] & mask(word)).count_ones()).sum()
 }
 
 /// Row ranges up to this are looked at bit by bit when their bounds leave a question.

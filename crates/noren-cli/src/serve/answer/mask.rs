@@ -99,9 +99,26 @@ fn document_ends(bound: &BoundMask) -> Option<Vec<Vec<u64>>> {
     }
 }
 
-/// Labels with the ranges that carry them, as the facts say them.
+/// Labels with the ranges that carry them, by batch row; one list where all rows are alike.
 fn labels(facts: &Facts) -> Value {
-    facts_value(facts).get("labels").cloned().unwrap_or_else(|| object!({}))
+    let Value::Object(labels) = facts_value(facts).get("labels").cloned().unwrap_or_default() else { return object!({}) };
+    let ranges = |row: &Value| -> Vec<[u64; 2]> { row.as_array().into_iter().flatten().filter_map(ends).collect() };
+    let by_row = |spans: &Value| -> Vec<Vec<[u64; 2]>> {
+        match spans.as_array() {
+            Some(rows) if rows.iter().any(Value::is_array) => rows.iter().map(ranges).collect(),
+            _ => vec![ranges(spans)],
+        }
+    };
+    labels.iter().map(|(name, spans)| (name.clone(), object!(by_row(spans)))).collect::<serde_json::Map<_, _>>().into()
+}
+
+/// The ends of a span as facts write it: `3`, `"3..9"`, `"3.."`.
+fn ends(span: &Value) -> Option<[u64; 2]> {
+    if let Some(at) = span.as_u64() {
+        return Some([at, at + 1]);
+    }
+    let (start, end) = span.as_str()?.split_once("..")?;
+    Some([start.parse().unwrap_or(0), end.parse().unwrap_or(noren_mask::Shape::MAX_LEN as u64)])
 }
 
 /// Which tile, and of what.
