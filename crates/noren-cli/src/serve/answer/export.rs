@@ -114,7 +114,7 @@ fn rust(known: &Known) -> Result<String> {
     let shape = raw(&shape);
     Ok(format!(
         "use noren_mask::{{Error, Facts, Shape, Spec}};\n\n\
-         fn main() -> Result<(), Error> {{\n    \
+         pub fn main() -> Result<(), Error> {{\n    \
              let spec: Spec = {text}.parse()?;\n    \
              let shape = Shape::from_json({shape})?;\n    \
              let facts = {facts};\n    \
@@ -136,11 +136,11 @@ fn raw(text: &str) -> String {
 
 /// The same in Python.
 fn python(known: &Known) -> Result<String> {
-    let facts = facts(known)?.map_or(String::new(), |json| format!(", facts=noren.Facts.from_json({})", quoted(&json)));
-    let text = quoted(&spec_text(known));
+    let facts = facts(known)?.map_or(String::new(), |json| format!(", noren.Facts.from_json({})", quoted(&json)));
     let shape = quoted(&known.bound.shape().to_json()?);
+    let text = quoted(&spec_text(known));
     Ok(format!(
-        "import noren\n\nspec = noren.spec({text})\nshape = noren.Shape.from_json({shape})\n\
+        "import noren\n\nspec = noren.Spec({text})\nshape = noren.Shape.from_json({shape})\n\
          bound = spec.mask.bind(shape{facts})\nprint(bound.plan().stats())\n"
     ))
 }

@@ -9,7 +9,7 @@ use noren_mask::flow::{CHANNELS, Fill, Flow, Policy};
 use noren_mask::interval::IntervalSet;
 use noren_mask::{Mask, Spec};
 use serde::Deserialize;
-use serde_json::json as object;
+use serde_json::{Value, json as object};
 use serde_json::value::RawValue;
 
 type Answer = std::result::Result<Frame<Answered>, Stop>;
@@ -87,7 +87,7 @@ pub(super) fn flow(body: &[u8]) -> Answer {
             value["violations"] =
                 ruling.violations.iter().take(MOST_VIOLATIONS).map(|v| object!(v)).collect::<Vec<_>>().into();
         }
-        Err(problem) => value["policy_error"] = object!({ "message": problem.message, "hint": problem.hint }),
+        Err(problem) => value["policy_error"] = policy_error(&problem.message),
     }
     json(&value)
 }
@@ -97,6 +97,15 @@ fn policy(text: &str) -> Result<Policy> {
         return Err(Problem::new(format!("the policy has {} bytes: at most {MOST_POLICY} are read", text.len())));
     }
     Ok(text.parse()?)
+}
+
+/// `policy: line 2: ...` as the line and what is wrong with it.
+fn policy_error(message: &str) -> Value {
+    let placed = message.split_once("policy: line ").and_then(|(_, rest)| rest.split_once(": "));
+    match placed.and_then(|(line, problem)| Some((line.parse::<usize>().ok()?, problem))) {
+        Some((line, problem)) => object!({ "message": problem, "line": line }),
+        None => object!({ "message": message }),
+    }
 }
 
 fn build(stack: &Stack) -> Result<(Flow, Vec<String>)> {

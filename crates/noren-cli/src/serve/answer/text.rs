@@ -116,8 +116,12 @@ fn outline(ran: &Ran<'_>) -> Result<Value> {
         ran.private.kinds().flat_map(|(kind, at)| at.into_iter().map(move |token| (token, kind.as_str()))).collect();
     let hidden = ran.hidden.positions();
     let unit = |unit: &Unit| {
+        let own = ran.ranges[unit.tokens.start].start..ran.ranges[unit.tokens.end - 1].end;
+        // A private piece is labelled with its kind; here the page shows it struck out.
+        let own = if unit.private { ran.text[own].trim() } else { "" };
+        let text = if own.is_empty() { &unit.label } else { own };
         object!({
-            "text": unit.label,
+            "text": text,
             "tokens": [unit.tokens.start, unit.tokens.end],
             "private": unit.tokens.clone().find_map(|token| kinds.get(&token)),
             "hidden": unit.tokens.clone().any(|token| hidden.contains(&token)),
