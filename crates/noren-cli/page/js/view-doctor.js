@@ -1,0 +1,6 @@
+export const id = "doctor";
+export const title = "Doctor";
+
+export function mount() {
+  return { update() {}, unmount() {} };
+}

@@ -1,0 +1,6 @@
+export const id = "mask";
+export const title = "Mask";
+
+export function mount() {
+  return { update() {}, unmount() {} };
+}

@@ -1,0 +1,6 @@
+export const id = "text";
+export const title = "Text";
+
+export function mount() {
+  return { update() {}, unmount() {} };
+}
