@@ -1,7 +1,7 @@
 // An editor for the mask language: a textarea over a coloured mirror of its text, with completion, errors where they are, and the
 // documentation of what the caret stands in.
 
-import { el, fill, prose, uid } from "./dom.js";
+import { el, fill, inline, prose, uid } from "./dom.js";
 import { atomAt, coloured, complete } from "./language.js";
 
 const MOST = 8; // completions shown at once
@@ -148,7 +148,7 @@ export function createEditor({ label, language, labels = () => [], onInput, docs
   function showError() {
     wrong.hidden = !error;
     input.setAttribute("aria-invalid", String(Boolean(error)));
-    fill(wrong, error && [el("p", { class: "says" }, error.message), error.hint && el("p", { class: "hint" }, error.hint)]);
+    fill(wrong, error && [el("p", { class: "says" }, inline(error.message)), error.hint && el("p", { class: "hint" }, inline(error.hint))]);
   }
 
   paint();
@@ -197,7 +197,7 @@ export function documentation(atom, onExample) {
     prose(atom.doc ?? ""),
     atom.params?.length > 0 && el("dl", { class: "params" }, atom.params.map((param) => [
       el("dt", {}, el("code", {}, param.name)),
-      el("dd", {}, param.what)])),
+      el("dd", {}, inline(param.what))])),
     atom.example && el("p", { class: "small soft" }, "For example ",
       el("button", { type: "button", class: "example", title: "Insert", onclick: () => onExample(atom.example) }, el("code", {}, atom.example))),
   ];

@@ -152,9 +152,12 @@ export function drawCross(context, camera, cell, { pinned = false, label } = {})
   context.beginPath();
   context.rect(x0 - 3, y0 - 3, x1 - x0 + 6, y1 - y0 + 6);
   context.clip();
-  context.fillStyle = faded("cross", 0.2);
+  context.fillStyle = faded("cross", 0.14);
   context.fillRect(x0, y, x1 - x0, down);
   context.fillRect(x, y0, across, y1 - y0);
+  context.fillStyle = faded("cross", 0.6);
+  for (const edge of [y - 0.5, y + down - 0.5]) context.fillRect(x0, edge, x1 - x0, 1);
+  for (const edge of [x - 0.5, x + across - 0.5]) context.fillRect(edge, y0, 1, y1 - y0);
   context.strokeStyle = ink("cross");
   context.lineWidth = pinned ? 3 : 2;
   const grow = across < 6 ? 4 : 1;

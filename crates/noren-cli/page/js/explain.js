@@ -1,0 +1,55 @@
+// Why a query may or may not read a key: the cell in words, the expression with its parts marked, and the tree of reasons.
+
+import { el, fill, inline, number } from "./dom.js";
+
+/** The part that decides: down through those that came out as the whole did. */
+export function deciding(node) {
+  const next = node.parts?.find((part) => part.allowed === node.allowed) ?? node.parts?.[0];
+  return next ? deciding(next) : node;
+}
+
+const sign = (allowed) => el("span", { class: `sign ${allowed ? "yes" : "no"}`, "aria-label": allowed ? "true" : "false", role: "img" }, allowed ? "✓" : "✗");
+
+/** `query 3 may read key 1: because ...`, for those who listen. */
+export const sentence = ({ q, k }, { allowed, root }) => `query ${number(q)} ${allowed ? "may" : "may not"} read key ${number(k)}: ${deciding(root).why.replaceAll("`", "")}`;
+
+/** The mask's text with the parts that were looked at: true ones, false ones, the deciding one underlined. */
+function expression(text, root) {
+  const chosen = deciding(root);
+  const leaves = [];
+  const walk = (node) => {
+    if (node.parts?.length) node.parts.forEach(walk);
+    else if (Number.isInteger(node.start)) leaves.push(node);
+  };
+  walk(root);
+  leaves.sort((a, b) => a.start - b.start);
+  const parts = [];
+  let at = 0;
+  for (const leaf of leaves) {
+    if (leaf.start < at || leaf.end > text.length) continue;
+    parts.push(text.slice(at, leaf.start), el("span", { class: `part ${leaf.allowed ? "yes" : "no"}${leaf === chosen ? " deciding" : ""}` }, text.slice(leaf.start, leaf.end)));
+    at = leaf.end;
+  }
+  return el("p", { class: "why-expression" }, el("code", {}, parts, text.slice(at)));
+}
+
+function tree(node, chosen) {
+  return el("li", {},
+    el("div", { class: node === chosen ? "reason deciding" : "reason" }, sign(node.allowed), el("code", {}, node.mask), el("p", {}, inline(node.why))),
+    node.parts?.length > 0 && el("ul", {}, node.parts.map((part) => tree(part, chosen))));
+}
+
+/** Fills a panel with an explanation of `cell`; `text` is the mask's as it was sent, `names` of tokens if there are any. */
+export function paintExplanation(panel, { cell, answer, text, pinned, onUnpin, names }) {
+  const { allowed, root } = answer;
+  fill(panel,
+    el("div", { class: "why-head" },
+      el("h2", { class: allowed ? "yes" : "no" }, sign(allowed), `${allowed ? "May read" : "May not read"}`),
+      pinned && el("button", { type: "button", class: "button plain", onclick: onUnpin }, "Unpin")),
+    el("p", { class: "why-cell" }, "query ", el("b", {}, number(cell.q)), names?.q && ` “${names.q}”`, " → key ", el("b", {}, number(cell.k)), names?.k && ` “${names.k}”`,
+      answer.query_position !== cell.q && el("span", { class: "soft" }, `, the query at position ${number(answer.query_position)}`),
+      answer.key_position !== cell.k && el("span", { class: "soft" }, `, the key at position ${number(answer.key_position)}`)),
+    expression(text, root),
+    el("ul", { class: "reasons" }, tree(root, deciding(root))),
+    typeof answer.other_allowed === "boolean" && el("p", { class: "why-other" }, sign(answer.other_allowed), `The other mask ${answer.other_allowed ? "allows" : "denies"} this cell.`));
+}
