@@ -2,7 +2,7 @@
 
 import { el, fill, svg } from "./dom.js";
 
-const SIZE = { width: 620, height: 380, left: 74, right: 18, top: 18, bottom: 46 };
+const SIZE = { width: 620, height: 380, left: 82, right: 18, top: 18, bottom: 46 };
 
 /** Powers of `base` within a range, thinned so that at most `most` remain. */
 function ticks([low, high], base, most) {

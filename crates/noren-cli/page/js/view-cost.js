@@ -84,7 +84,7 @@ function paintCurves(root, { points, notes, machine, head_dim: dim }, here) {
         { name: "planning", tone: "--only-other", points: of("planning_seconds") }] }),
       plot({ title: "Memory of the mask", x, mark: here, y: { format: bytes, base: 1024 }, series: [
         { name: "plan", tone: "--accent", points: of("plan_bytes") }, { name: "dense", tone: "--only-this", dashed: true, points: of("dense_bytes") }] })),
-    el("p", { class: "soft small" }, `Predicted for head_dim ${dim} from what ${machine} says. `, notes.join(". ")),
+    el("p", { class: "soft small" }, `Predicted for head_dim ${dim} on this machine: ${machine}. `, notes.map((note) => `${note[0].toUpperCase()}${note.slice(1)}. `)),
     el("details", { class: "fold" }, el("summary", {}, "The numbers"),
       el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "The numbers by length" }, el("table", { class: "figures" },
         el("caption", { class: "hidden-text" }, "Cost by length"),

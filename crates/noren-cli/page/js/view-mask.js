@@ -75,6 +75,7 @@ class MaskView {
     });
     this.picture = this.#canvas("Mask", (place) => this.beside.go(place));
     this.beside = this.#canvas("Mask compared with", (place) => this.picture.go(place));
+    this.beside.element.hidden = true;
     this.elements = [this.#build()];
     this.explainSoon = debounce((cell, say) => this.#explain(cell, say), 40);
     this.countSoon = debounce(() => this.#count(), 250);
