@@ -6,12 +6,14 @@ import { createEditor } from "./editor.js";
 import { createFacts } from "./facts.js";
 import { state } from "./state.js";
 
-const REST = 30; // ms without a keystroke
+const REST = 30; // ms without a keystroke, for all but the first of several
+const PAUSE = 150; // ms after which a keystroke is a first one
 
 /** Asks the server about scenes, one at a time: the last one counts. `onBound(bound, scene)`, `onError(error, scene)`. */
 export function createBinder(api, { onBound, onError }) {
   let running = null;
   let asked = "";
+  let last = -PAUSE;
   const ask = async (scene) => {
     running?.abort();
     const request = new AbortController();
@@ -29,8 +31,10 @@ export function createBinder(api, { onBound, onError }) {
       const name = JSON.stringify(scene);
       if (name === asked) return;
       asked = name;
-      if (now) later.now(scene);
+      const at = performance.now();
+      if (now || at - last > PAUSE) later.now(scene);
       else later(scene);
+      last = at;
     },
     stop() {
       later.cancel();

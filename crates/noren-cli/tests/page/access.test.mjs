@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { after, before, test } from "node:test";
-import { explorer, settled } from "./explorer.mjs";
+import { explorer, pixel, settled } from "./explorer.mjs";
 
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
@@ -34,7 +34,7 @@ for (const theme of ["light", "dark"]) {
   test(`axe: what opens in the mask view, ${theme}`, async () => {
     const page = await site.open({ mask: "causal & sliding(3)", other: "causal & slidin(4)", cell: [5, 1], shape: { len: 12, heads: 2 } }, { theme });
     await settled(page);
-    for (const fold of await page.locator("details:not([open]) > summary").all()) await fold.click();
+    await page.evaluate(() => document.querySelectorAll("details").forEach((fold) => (fold.open = true)));
     await page.getByRole("textbox", { name: "Mask", exact: true }).click();
     await page.keyboard.press("Control+Space");
     assert.deepEqual(await violations(page), []);
@@ -98,11 +98,7 @@ test("the theme is switched and remembered", async () => {
   const dark = await paper();
   assert.notEqual(dark, light);
   await page.waitForTimeout(200);
-  const cell = () => page.evaluate(() => {
-    const { element, camera } = document.querySelector(".picture").picture;
-    return [...element.querySelector("canvas").getContext("2d").getImageData(camera.x(0.5), camera.y(3.5), 1, 1).data.slice(0, 3)];
-  });
-  assert.deepEqual(await cell(), [0x7f, 0x9f, 0xf0]);
+  assert.deepEqual(await pixel(page, 3, 0), [0x7f, 0x9f, 0xf0]);
   await page.reload();
   await page.waitForFunction(() => document.documentElement.dataset.ready);
   assert.equal(await paper(), dark);

@@ -43,7 +43,7 @@ export async function explorer() {
 
   /**
    * Opens the page with a state (an object, or the fragment as a string): `theme` is light or dark, `motion` whether things glide.
-   * What is given back is Playwright's page, with `mask()` and other helpers beside it in `view`.
+   * Gives Playwright's page with `finish()`, which closes it and fails where something went wrong on it.
    */
   async function open(state = {}, { theme = "light", width = 1440, height = 900, motion = false } = {}) {
     const page = await browser.newPage();
@@ -55,6 +55,7 @@ export async function explorer() {
     page.on("request", (request) => {
       if (!/^(data|blob):/.test(request.url()) && !request.url().startsWith(server.address)) problems.push(`elsewhere: ${request.url()}`);
     });
+    page.setDefaultTimeout(15_000);
     const told = Object.assign(page, { problems, finish: async () => {
       await page.close();
       assert.deepEqual(problems, []);
@@ -108,3 +109,11 @@ export async function say(page, mask, label = "Mask") {
   await page.keyboard.type(mask);
   await page.keyboard.press("Escape");
 }
+
+/** The colour of the middle of a cell on the screen. */
+export const pixel = (page, q, k) => page.evaluate(([row, key]) => {
+  const { element, camera } = document.querySelector(".picture").picture;
+  const copy = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+  copy.drawImage(element.querySelector("canvas"), -Math.floor(camera.x(key + 0.5)), -Math.floor(camera.y(row + 0.5)));
+  return [...copy.getImageData(0, 0, 1, 1).data.slice(0, 3)];
+}, [q, k]);

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { cover, drawn, explorer, say, settled } from "./explorer.mjs";
+import { cover, drawn, explorer, pixel, say, settled } from "./explorer.mjs";
 
 let site;
 before(async () => (site = await explorer()));
@@ -20,12 +20,7 @@ test("a mask that is typed is drawn", async () => {
 test("pixels show what the cells are", async () => {
   const page = await site.open({ shape: { len: 4 }, mask: "causal" });
   await settled(page);
-  const inks = await page.evaluate(() => {
-    const { element, camera } = document.querySelector(".picture").picture;
-    const canvas = element.querySelector("canvas");
-    const at = (q, k) => [...canvas.getContext("2d").getImageData(camera.x(k + 0.5), camera.y(q + 0.5), 1, 1).data.slice(0, 3)];
-    return [at(2, 1), at(3, 3), at(0, 3)];
-  });
+  const inks = [await pixel(page, 2, 1), await pixel(page, 3, 3), await pixel(page, 0, 3)];
   assert.deepEqual(inks, [[0x2f, 0x4b, 0x8f], [0x2f, 0x4b, 0x8f], [0xef, 0xec, 0xe4]]);
   await page.finish();
 });
@@ -35,13 +30,12 @@ test("an error stands where it is", async () => {
   await settled(page);
   await say(page, "causal & slidin(3)");
   const bad = page.locator(".mirror .t-bad");
-  await bad.waitFor();
-  assert.match((await bad.allTextContents()).join(""), /slidin/);
+  await page.locator(".mirror .t-bad", { hasText: "slidin" }).waitFor();
   assert.match(await page.locator(".editor-error .says").innerText(), /slidin/);
   assert.match(await page.locator(".editor-error").innerText(), /sliding/);
   assert.equal(await page.getByRole("textbox", { name: "Mask", exact: true }).getAttribute("aria-invalid"), "true");
   await say(page, "causal & sliding(3)");
-  await bad.waitFor({ state: "detached" });
+  await bad.first().waitFor({ state: "detached" });
   await page.finish();
 });
 
