@@ -27,7 +27,7 @@ export class Words {
     this.items = units.map((unit, index) =>
       el("span", {
         class: ["text-word", unit.private && "private", unit.hidden && "hidden-word"].filter(Boolean).join(" "),
-        role: "option", id: `${this.prefix}-${index}`, dataset: { index }, "aria-selected": "false", "aria-label": inWords(unit),
+        role: "option", id: `${this.prefix}-${index}`, dataset: { index }, "aria-selected": "false",
       }, el("span", { class: "text-own" }, shown(unit.text)),
       unit.private && el("span", { class: "text-kind" }, unit.private, unit.hidden && " · hidden")));
     fill(this.root, this.items.flatMap((item) => [item, " "]));
@@ -64,10 +64,6 @@ export class Words {
 }
 
 const shown = (text) => (text.trim() === "" ? "␣" : text);
-
-function inWords({ text, private: kind, hidden }) {
-  return [shown(text), kind && `private: ${kind}`, hidden && "hidden"].filter(Boolean).join(", ");
-}
 
 /** What a word reads, in words: `“Jane” reads “Dear” 41 %, “,” 12 %`. */
 export function readsInWords(units, index, row) {

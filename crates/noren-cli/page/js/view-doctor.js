@@ -85,7 +85,7 @@ class DoctorView {
       api, label: "The mask as it was given",
       onHover: (cell) => this.tellCell(cell), onCursor: (cell) => this.tellCell(cell),
       onPick: ({ q, k }) => this.pick([this.at[0], this.at[1], q, k]),
-      onError: (error) => this.fail(error),
+      onError: (error) => this.lost(error),
     });
     this.at = [0, 0];
     const side = (value, name) =>
@@ -102,6 +102,8 @@ class DoctorView {
       el("p", { class: "soft" }, "Each is the file that a wrong line of code would have written. Choose one and read its diagnosis."),
       this.examples);
     this.root = el("div", { class: "doctor" },
+      el("header", { class: "doctor-head" }, el("h1", {}, "What is wrong with this mask?"),
+        el("p", { class: "soft" }, "A mask that somebody else made, held against what it should be. The mistake that explains every wrong cell is the finding; undoing it is the repair.")),
       el("div", { class: "doctor-side" }, this.zone, this.declared.root),
       el("div", { class: "doctor-main", "aria-live": "off" }, this.problem, this.status, this.reported, this.seen, this.invite),
       this.catalogue.root);
@@ -231,6 +233,7 @@ class DoctorView {
     const { name, bytes } = this.file;
     this.root.setAttribute("aria-busy", "true");
     try {
+      this.unlike = false;
       this.report = await this.ctx.api.doctor(bytes, { name, context, meant: meant || undefined, signal: waiting.signal });
       this.fail(null);
       this.tell();
@@ -273,11 +276,20 @@ class DoctorView {
     this.offer();
     this.offerPatterns();
     this.draw();
+    const { cell } = this.set;
+    if (cell) this.picture.jump({ q: cell[2], k: cell[3] });
   }
 
-  /** What is to be drawn: the repaired mask and the given one have the same sizes, or there is nothing to compare. */
+  /** Whether the repaired mask can be laid over the given one. */
   comparable() {
-    return Boolean(this.report.fixed && this.report.fixed !== this.report.given);
+    return Boolean(this.report.fixed && this.report.fixed !== this.report.given && !this.unlike);
+  }
+
+  /** A picture that does not come: a repair of other sizes than the mask that was given cannot be compared with it. */
+  lost(error) {
+    if (error.status !== 400 || !this.comparable()) return this.fail(error);
+    this.unlike = true;
+    return this.draw();
   }
 
   draw() {
@@ -290,7 +302,7 @@ class DoctorView {
     const [batch, head] = this.at = [Math.min(this.at[0], report.dims[0] - 1), Math.min(this.at[1], report.dims[1] - 1)];
     this.sides.hidden = !compared;
     for (const button of this.sides.children) button.setAttribute("aria-pressed", button.dataset.value === side ? "true" : "false");
-    const marks = side === "fixed" ? [] : report.findings.flatMap((f) => f.first_cells)
+    const marks = side !== "given" ? [] : report.findings.flatMap((f) => f.first_cells)
       .filter(([b, h]) => b === batch && h === head).map(([, , q, k]) => ({ q, k }));
     this.picture.show({
       id: side === "fixed" ? report.fixed : report.given, other: side === "difference" ? report.fixed : null,
