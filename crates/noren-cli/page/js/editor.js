@@ -169,15 +169,6 @@ export function createEditor({ label, language, labels = () => [], onInput, docs
       showError();
       paint();
     },
-    setSpan(span) {
-      mirror.querySelectorAll(".t-lit").forEach((node) => node.classList.remove("t-lit"));
-      if (!span) return;
-      let at = 0;
-      for (const node of mirror.querySelectorAll("span")) {
-        if (at >= span[0] && at < span[1]) node.classList.add("t-lit");
-        at += node.textContent.length;
-      }
-    },
     focus: () => input.focus(),
   };
 }

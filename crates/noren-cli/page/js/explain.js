@@ -14,23 +14,20 @@ const sign = (allowed) => el("span", { class: `sign ${allowed ? "yes" : "no"}`, 
 export const sentence = ({ q, k }, { allowed, root }) => `query ${number(q)} ${allowed ? "may" : "may not"} read key ${number(k)}: ${deciding(root).why.replaceAll("`", "")}`;
 
 /** The mask's text with the parts that were looked at: true ones, false ones, the deciding one underlined. */
-function expression(text, root) {
+function expression(root) {
   const chosen = deciding(root);
-  const leaves = [];
-  const walk = (node) => {
-    if (node.parts?.length) node.parts.forEach(walk);
-    else if (Number.isInteger(node.start)) leaves.push(node);
-  };
-  walk(root);
-  leaves.sort((a, b) => a.start - b.start);
   const parts = [];
   let at = 0;
-  for (const leaf of leaves) {
-    if (leaf.start < at || leaf.end > text.length) continue;
-    parts.push(text.slice(at, leaf.start), el("span", { class: `part ${leaf.allowed ? "yes" : "no"}${leaf === chosen ? " deciding" : ""}` }, text.slice(leaf.start, leaf.end)));
-    at = leaf.end;
-  }
-  return el("p", { class: "why-expression" }, el("code", {}, parts, text.slice(at)));
+  const walk = (node) => {
+    if (node.parts?.length) return node.parts.forEach(walk);
+    const start = root.mask.indexOf(node.mask, at); // parts are told in the order of the text
+    if (start < 0) return undefined;
+    parts.push(root.mask.slice(at, start), el("span", { class: `part ${node.allowed ? "yes" : "no"}${node === chosen ? " deciding" : ""}` }, node.mask));
+    at = start + node.mask.length;
+    return undefined;
+  };
+  walk(root);
+  return el("p", { class: "why-expression" }, el("code", {}, parts, root.mask.slice(at)));
 }
 
 function tree(node, chosen) {
@@ -39,8 +36,8 @@ function tree(node, chosen) {
     node.parts?.length > 0 && el("ul", {}, node.parts.map((part) => tree(part, chosen))));
 }
 
-/** Fills a panel with an explanation of `cell`; `text` is the mask's as it was sent, `names` of tokens if there are any. */
-export function paintExplanation(panel, { cell, answer, text, pinned, onUnpin, names }) {
+/** Fills a panel with an explanation of `cell`; `names` are those of the two tokens, if there are any. */
+export function paintExplanation(panel, { cell, answer, pinned, onUnpin, names }) {
   const { allowed, root } = answer;
   fill(panel,
     el("div", { class: "why-head" },
@@ -49,7 +46,7 @@ export function paintExplanation(panel, { cell, answer, text, pinned, onUnpin, n
     el("p", { class: "why-cell" }, "query ", el("b", {}, number(cell.q)), names?.q && ` “${names.q}”`, " → key ", el("b", {}, number(cell.k)), names?.k && ` “${names.k}”`,
       answer.query_position !== cell.q && el("span", { class: "soft" }, `, the query at position ${number(answer.query_position)}`),
       answer.key_position !== cell.k && el("span", { class: "soft" }, `, the key at position ${number(answer.key_position)}`)),
-    expression(text, root),
+    expression(root),
     el("ul", { class: "reasons" }, tree(root, deciding(root))),
     typeof answer.other_allowed === "boolean" && el("p", { class: "why-other" }, sign(answer.other_allowed), `The other mask ${answer.other_allowed ? "allows" : "denies"} this cell.`));
 }

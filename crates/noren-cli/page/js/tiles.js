@@ -171,7 +171,7 @@ onTheme(() => {
   }
 });
 
-/** A small picture of a whole mask: a canvas, painted when its tile has come. `bound` is what POST /api/masks answered. */
+/** A small picture of a whole mask: a canvas, painted when its tile has come; without a `label` it is ornament. `bound` is what POST /api/masks answered. */
 export function thumbnail(api, bound, { batch = 0, head = 0, size = 96, label = "" } = {}) {
   const longest = Math.max(bound.q_len, bound.kv_len);
   const ratio = window.devicePixelRatio || 1;
@@ -182,8 +182,8 @@ export function thumbnail(api, bound, { batch = 0, head = 0, size = 96, label = 
   canvas.style.width = `${side(bound.kv_len)}px`;
   canvas.style.height = `${side(bound.q_len)}px`;
   canvas.className = "thumbnail";
-  canvas.setAttribute("role", "img");
-  canvas.setAttribute("aria-label", label);
+  if (label) canvas.setAttribute("role", "img");
+  canvas.setAttribute(...(label ? ["aria-label", label] : ["aria-hidden", "true"]));
   const level = topLevel(bound.q_len, bound.kv_len);
   api.tile(bound.id, level, 0, 0, { batch, head }).then((tile) => {
     const paint = () => {

@@ -49,7 +49,6 @@ class MaskView {
   #ctx;
   #now = state.get();
   #bound = null;
-  #scene = null;
   #other = null; // bound, of the mask compared with
   #explaining = null;
 
@@ -57,7 +56,7 @@ class MaskView {
     this.#ctx = ctx;
     this.live = el("p", { class: "hidden-text", role: "status", "aria-live": "polite" });
     this.bench = createBench(ctx, {
-      onBound: (bound, scene) => this.#understood(bound, scene),
+      onBound: (bound) => this.#understood(bound),
       onBroken: () => this.stage.classList.add("stale"),
     });
     this.second = createEditor({
@@ -105,7 +104,7 @@ class MaskView {
     this.modes = segments({ overlay: "Difference", sides: "Side by side" }, "How to compare", (mode) => state.set({ sides: mode === "sides" }));
     this.difference = el("p", { class: "difference", role: "status" });
     this.comparison = el("section", { class: "comparison", "aria-label": "Comparison", hidden: true },
-      el("div", { class: "say-head" }, el("h3", {}, "Compared with"),
+      el("div", { class: "say-head" }, el("h2", {}, "Compared with"),
         el("button", { type: "button", class: "button plain", onclick: () => state.set({ mask: this.#now.other, other: this.#now.mask }) }, "Swap"),
         el("button", { type: "button", class: "button plain", onclick: () => this.#toggleCompare() }, "End")),
       this.second.element, this.modes.element, this.difference);
@@ -159,10 +158,9 @@ class MaskView {
 
   #pinned = () => (this.#now.cell ? { q: this.#now.cell[0], k: this.#now.cell[1] } : null);
 
-  #understood(bound, scene) {
+  #understood(bound) {
     const first = this.#bound === null;
     this.#bound = bound;
-    this.#scene = scene;
     this.stage.classList.remove("stale");
     if (first) this.picture.go(this.#now.camera);
     this.#show();
@@ -218,7 +216,7 @@ class MaskView {
         const [batch, head] = pattern.pairs[0];
         return el("button", { type: "button", class: "pattern", "aria-pressed": String(i === chosen), dataset: { at: String(i) }, onclick: () => state.set({ at: [batch, head] }) },
           thumbnail(this.#ctx.api, this.#bound, { batch, head, size: 64, label: "" }),
-          el("span", {}, pattern.caption));
+          el("span", {}, pattern.caption ?? `batch ${batch}, head ${head}`));
       })));
   }
 
@@ -243,12 +241,11 @@ class MaskView {
     const request = new AbortController();
     this.#explaining = request;
     const [batch, head] = this.#seen();
-    const text = this.#scene.mask;
     try {
       const answer = await this.#ctx.api.explain(this.#bound.id, { batch, head, ...cell, other: this.#other?.id, signal: request.signal });
       const pinned = this.#pinned();
       paintExplanation(this.why, {
-        cell, answer, text,
+        cell, answer,
         pinned: pinned && pinned.q === cell.q && pinned.k === cell.k,
         onUnpin: () => state.set({ cell: null }),
       });
@@ -357,10 +354,20 @@ function bandsOf(bound, batch) {
       from = to;
     });
   }
-  for (const rows of Object.values(bound.labels ?? {})) {
-    for (const [from, to] of (rows[Math.min(batch, rows.length - 1)] ?? []).slice(0, 5000)) bands.push({ from, to, tone: "only-this", axis: "both" });
+  for (const positions of Object.values(bound.labels ?? {})) {
+    for (const [from, to] of rangesOf(positions, batch).slice(0, 5000)) bands.push({ from, to, tone: "only-this", axis: "both" });
   }
   const length = bound.lengths?.[Math.min(batch, (bound.lengths?.length ?? 1) - 1)];
   if (Number.isInteger(length) && length < bound.kv_len && !bands.length) bands.push({ from: 0, to: length, tone: "accent", axis: "k" });
   return bands;
+}
+
+/** Positions of a label in a batch row: one list for all rows or one for each, of positions, `"a..b"` and `[a, b]`. */
+function rangesOf(positions, batch) {
+  if (!Array.isArray(positions)) return [];
+  const row = positions.some((entry) => Array.isArray(entry)) ? positions[Math.min(batch, positions.length - 1)] : positions;
+  return [row].flat().map((entry) => {
+    if (typeof entry === "string") return entry.split("..").map(Number);
+    return Array.isArray(entry) ? entry : [entry, entry + 1];
+  });
 }

@@ -31,8 +31,8 @@ test("an error stands where it is", async () => {
   await say(page, "causal & slidin(3)");
   const bad = page.locator(".mirror .t-bad");
   await page.locator(".mirror .t-bad", { hasText: "slidin" }).waitFor();
-  assert.match(await page.locator(".editor-error .says").innerText(), /slidin/);
-  assert.match(await page.locator(".editor-error").innerText(), /sliding/);
+  assert.match(await page.locator(".say > .editor .editor-error .says").innerText(), /slidin/);
+  assert.match(await page.locator(".say > .editor .editor-error").innerText(), /sliding/);
   assert.equal(await page.getByRole("textbox", { name: "Mask", exact: true }).getAttribute("aria-invalid"), "true");
   await say(page, "causal & sliding(3)");
   await bad.first().waitFor({ state: "detached" });
@@ -162,7 +162,7 @@ test("everything can be taken along", async () => {
   const wanted = { SVG: /<svg/, PNG: /PNG/, Text: /causal/, Expression: /causal & sliding\(3\)/, Rust: /fn main/, Python: /import noren/, JSON: /"mask"/, "NumPy array": /NUMPY/ };
   for (const [name, content] of Object.entries(wanted)) {
     await page.getByRole("button", { name: "Export" }).click();
-    const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("menuitem", { name }).click()]);
+    const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("menuitem", { name: new RegExp(`^${name}`) }).click()]);
     const chunks = [];
     for await (const chunk of await download.createReadStream()) chunks.push(chunk);
     assert.match(Buffer.concat(chunks).toString("latin1"), content, name);
