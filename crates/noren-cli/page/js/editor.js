@@ -5,6 +5,7 @@ import { el, fill, inline, prose, uid } from "./dom.js";
 import { atomAt, coloured, complete } from "./language.js";
 
 const MOST = 8; // completions shown at once
+const REST = 450; // ms without a keystroke after which an error is told; what is half typed is wrong anyhow
 
 /**
  * Makes an editor. `labels()` gives the labels that a mask may name; `onInput(text)` is called as somebody types; `docs` (an element, or
@@ -26,6 +27,8 @@ export function createEditor({ label, language, labels = () => [], onInput, docs
   let offered = null; // what complete() gave
   let chosen = 0;
   let documented;
+  let typed = -REST;
+  let telling = 0;
 
   function paint() {
     const text = input.value;
@@ -41,8 +44,10 @@ export function createEditor({ label, language, labels = () => [], onInput, docs
     fill(mirror, spans, "\n");
   }
 
+  // Shown from the first visit on: before that the room belongs to the controls beneath.
+  let visited = false;
   function document() {
-    if (!docs) return;
+    if (!docs || !visited) return;
     const atom = atomAt(input.value, input.selectionStart, language);
     if (atom === documented) return;
     documented = atom;
@@ -118,6 +123,7 @@ export function createEditor({ label, language, labels = () => [], onInput, docs
       error = null;
       showError();
     }
+    typed = performance.now();
     paint();
     document();
     onInput?.(input.value);
@@ -141,11 +147,16 @@ export function createEditor({ label, language, labels = () => [], onInput, docs
       event.stopPropagation();
     }
   });
+  input.addEventListener("focus", () => {
+    visited = true;
+    document();
+  });
   input.addEventListener("keyup", document);
   input.addEventListener("pointerup", document);
   input.addEventListener("blur", () => offer(null));
 
   function showError() {
+    clearTimeout(telling);
     wrong.hidden = !error;
     input.setAttribute("aria-invalid", String(Boolean(error)));
     fill(wrong, error && [el("p", { class: "says" }, inline(error.message)), error.hint && el("p", { class: "hint" }, inline(error.hint))]);
@@ -166,7 +177,10 @@ export function createEditor({ label, language, labels = () => [], onInput, docs
     },
     setError(next) {
       error = next;
-      showError();
+      clearTimeout(telling);
+      const wait = typed + REST - performance.now();
+      if (error && wait > 0) telling = setTimeout(showError, wait);
+      else showError();
       paint();
     },
     focus: () => input.focus(),
@@ -184,7 +198,7 @@ export function documentation(atom, onExample) {
   return [
     el("div", { class: "docs-head" },
       el("code", { class: "docs-title" }, atom.title.replace(/`/g, "")),
-      atom.picture && el("img", { class: "docs-picture", src: URL.createObjectURL(new Blob([atom.picture], { type: "image/svg+xml" })), alt: `Picture of ${atom.example}`, width: "72", height: "72", onload: (event) => URL.revokeObjectURL(event.target.src) })),
+      atom.picture && el("img", { class: "docs-picture", src: URL.createObjectURL(new Blob([atom.picture], { type: "image/svg+xml" })), alt: `Picture of ${atom.example}`, width: "96", height: "96", onload: (event) => URL.revokeObjectURL(event.target.src) })),
     prose(atom.doc ?? ""),
     atom.params?.length > 0 && el("dl", { class: "params" }, atom.params.map((param) => [
       el("dt", {}, el("code", {}, param.name)),

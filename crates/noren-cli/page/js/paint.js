@@ -202,7 +202,7 @@ export function drawRulers(context, camera, tokens) {
     context.moveTo(x, y0 - TICK);
     context.lineTo(x, y0 - 1);
     if (tokens?.keys) slanted(context, tokens.keys[k] ?? number(k), x, y0 - TICK - 4);
-    else context.fillText(number(k), x, y0 - TICK - 9);
+    else context.fillText(number(k), Math.min(x, camera.left + camera.width + 12 - context.measureText(number(k)).width / 2), y0 - TICK - 9);
   }
   context.textAlign = "right";
   const queryStep = step(20 / camera.down);

@@ -14,7 +14,8 @@ function ticks([low, high], base, most) {
 }
 
 /**
- * A plot. `series`: `[{name, tone, dashed, points: [[x, y]]}]` with positive numbers; `x` and `y`: `{label, format, base}`; `mark` is an x
+ * A plot. `series`: `[{name, tone, dashed, points: [[x, y]]}]` with positive numbers; `x` and `y`: `{label, format, base}` with `tick` where
+ * the axis is written otherwise; `mark` is an x
  * to point out. `tone` is the name of a colour (`--accent`).
  */
 export function plot({ title, series, x, y, mark = null }) {
@@ -31,7 +32,7 @@ export function plot({ title, series, x, y, mark = null }) {
   const grid = [
     ticks(ys, y.base ?? 10, 7).map((value) => [
       svg("line", { class: "grid", x1: left, x2: width - right, y1: py(value), y2: py(value) }),
-      svg("text", { class: "tick", x: left - 10, y: py(value), "text-anchor": "end", "dominant-baseline": "middle" }, y.format(value))]),
+      svg("text", { class: "tick", x: left - 10, y: py(value), "text-anchor": "end", "dominant-baseline": "middle" }, (y.tick ?? y.format)(value))]),
     ticks(xs, x.base ?? 2, 7).map((value) => svg("text", { class: "tick", x: px(value), y: height - bottom + 20, "text-anchor": "middle" }, x.format(value))),
     svg("text", { class: "axis", x: width - right, y: height - 6, "text-anchor": "end" }, x.label),
   ];

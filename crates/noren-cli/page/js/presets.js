@@ -48,7 +48,8 @@ function card(ctx, preset, close) {
   picture.draw = async () => {
     try {
       const bound = await ctx.api.masks(preset.scene);
-      fill(picture, thumbnail(ctx.api, bound, { size: 88, label: "" }));
+      const [batch, head] = bound.patterns.at(-1)?.pairs[0] ?? [0, 0]; // the first row is often without padding
+      fill(picture, thumbnail(ctx.api, bound, { batch, head, size: 88 }));
     } catch {
       picture.classList.add("missing"); // the card still says what it is
     }

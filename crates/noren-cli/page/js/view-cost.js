@@ -79,7 +79,7 @@ function paintCurves(root, { points, notes, machine, head_dim: dim }, here) {
   const x = { label: "tokens", format: short2, base: 2 };
   return fill(root,
     el("div", { class: "plots" },
-      plot({ title: "Time", x, mark: here, y: { format: seconds, base: 10 }, series: [
+      plot({ title: "Time", x, mark: here, y: { format: seconds, tick: secondsTick, base: 10 }, series: [
         { name: "noren", tone: "--accent", points: of("seconds") }, { name: "dense", tone: "--only-this", dashed: true, points: of("dense_seconds") },
         { name: "planning", tone: "--only-other", points: of("planning_seconds") }] }),
       plot({ title: "Memory of the mask", x, mark: here, y: { format: bytes, base: 1024 }, series: [
@@ -93,6 +93,9 @@ function paintCurves(root, { points, notes, machine, head_dim: dim }, here) {
           el("th", { scope: "row" }, number(point.len)),
           [short(point.allowed), short(point.computed), seconds(point.seconds), seconds(point.dense_seconds), bytes(point.plan_bytes), bytes(point.dense_bytes), seconds(point.planning_seconds)].map((told) => el("td", {}, told)))))))));
 }
+
+/** Powers of ten of seconds: minutes and hours would be crooked. */
+const secondsTick = (s) => (s >= 1 ? `${number(s)} s` : seconds(s));
 
 /** Lengths in powers of two, as people say them: 4k, 1M. */
 function short2(n) {

@@ -74,7 +74,7 @@ class MaskView {
     });
     this.picture = this.#canvas("Mask", (place) => this.beside.go(place));
     this.beside = this.#canvas("Mask compared with", (place) => this.picture.go(place));
-    this.beside.element.hidden = true;
+    this.names = [0, 1].map(() => el("p", { class: "picture-name", hidden: true }));
     this.elements = [this.#build()];
     this.explainSoon = debounce((cell, say) => this.#explain(cell, say), 40);
     this.countSoon = debounce(() => this.#count(), 250);
@@ -122,8 +122,9 @@ class MaskView {
           menuButton("Export", EXPORTS.map(([as, name, note]) => [name, note, () => this.#export(as)])),
           tool("Copy link", ICONS.link, () => this.#copyLink()),
           tool("Keyboard shortcuts", ICONS.keys, () => this.#shortcuts()))),
-      el("div", { class: "pictures" }, this.picture.element, this.beside.element),
+      el("div", { class: "pictures" }, this.names.map((name, i) => el("div", { class: "picture-frame" }, name, [this.picture, this.beside][i].element))),
       this.legend, this.patterns);
+    this.beside.element.parentElement.hidden = true;
     this.stage.addEventListener("keydown", (event) => this.#key(event));
     const say = el("section", { class: "say", "aria-label": "Mask" },
       el("div", { class: "say-head" }, el("h1", {}, "Say a mask"), el("button", { type: "button", class: "button", onclick: () => openPresets(this.#ctx) }, "Presets")),
@@ -179,7 +180,11 @@ class MaskView {
     const sides = this.#now.sides && other;
     this.picture.show({ id: this.#bound.id, qLen, kvLen, batch, head, bands, plan: this.#now.plan && !other, other: other && !sides ? other.id : null });
     this.picture.pin(this.#inside(this.#pinned()));
-    this.beside.element.hidden = !sides;
+    this.beside.element.parentElement.hidden = !sides;
+    this.names.forEach((name, i) => {
+      name.hidden = !sides;
+      name.textContent = [this.#bound, other][i]?.mask ?? "";
+    });
     if (sides) {
       this.beside.show({ id: other.id, qLen, kvLen, batch, head, bands, plan: false });
       this.beside.go(this.#now.camera);

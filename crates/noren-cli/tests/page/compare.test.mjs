@@ -32,7 +32,7 @@ test("a second mask is compared cell by cell", async () => {
 test("side by side, both move together", async () => {
   const page = await site.open({ shape: { len: 4096 }, mask: "causal", other: "chunk(1024)", sides: true });
   await settled(page);
-  await settled(page, ".picture:nth-of-type(2)");
+  await settled(page, ".picture-frame:nth-of-type(2) .picture");
   const cell = (which, q, k) => page.evaluate(([i, row, key]) => document.querySelectorAll(".picture")[i].picture.cell(row, key)?.byte & 3, [which, q, k]);
   assert.deepEqual([await cell(0, 4000, 10), await cell(1, 4000, 10)], [2, 0]);
   await page.locator(".picture").first().focus();

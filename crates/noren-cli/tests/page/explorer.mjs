@@ -83,7 +83,7 @@ export async function explorer() {
 }
 
 /** Waits until everything in the window of the picture is drawn. */
-export const settled = (page, selector = ".picture:not([hidden])") =>
+export const settled = (page, selector = ".picture") =>
   page.waitForFunction((at) => document.querySelector(at)?.dataset.settled, selector, { timeout: 15_000 });
 
 /** The cover of a cell as the page has it: 0 denied, 1 some, 2 allowed, 3 unknown. */
