@@ -4,7 +4,7 @@ import { el, fill, plural, prose, uid } from "./dom.js";
 import { thumbnail } from "./tiles.js";
 
 export class Catalogue {
-  /** `onTry(class)` is told which example to diagnose, `onOpen(name or null)` which class is open. */
+  /** `onTry(class, context)` is told which example to diagnose, and as what, `onOpen(name or null)` which class is open. */
   constructor({ api, onTry, onOpen }) {
     Object.assign(this, { api, onTry, onOpen });
     const id = uid("seek");
@@ -25,48 +25,47 @@ export class Catalogue {
     for (const one of classes) this.items.set(one.name, this.item(one));
     fill(this.list, [...this.items.values()].map(({ element }) => element));
     this.filter();
-    return new Map(classes.map(({ name, title, says }) => [name, title ?? says ?? name]));
+    return new Map(classes.map(({ name, title }) => [name, title]));
   }
 
   item(one) {
-    const { name, code, tier, title, says, shows, found, cause, repair } = one;
+    const { name, code, tier, title, shows, found, cause, repair } = one;
     const line = (term, text) => text && [el("dt", {}, term), el("dd", {}, prose(text))];
     const body = el("div", { class: "doctor-class-body" });
     const element = el("details", { class: "fold doctor-class", dataset: { name } },
       el("summary", {},
-        el("span", { class: "doctor-code" }, code ?? ""),
-        el("span", {}, title ?? says),
-        el("span", { class: "told" }, tier ?? "")),
+        el("span", { class: "doctor-code" }, code),
+        el("span", {}, title),
+        el("span", { class: "told" }, tier)),
       body);
     let filled = false;
     element.addEventListener("toggle", () => {
       if (element.open && !filled) {
         filled = true;
-        const say = says && says !== title ? el("p", {}, says) : null;
-        fill(body, say, el("dl", {}, line("shows", shows), line("found when", found), line("usual cause", cause), line("repair", repair)), this.example(one));
+        fill(body, el("dl", {}, line("shows", shows), line("found when", found), line("usual cause", cause), line("repair", repair)), this.example(one));
       }
       if (element.open) this.onOpen(name);
     });
-    const words = [name, code, title, says, shows, found, cause, repair].join(" ").toLowerCase();
+    const words = [name, code, title, shows, found, cause, repair].join(" ").toLowerCase();
     return { element, words };
   }
 
   example(one) {
-    const { example_given: given, example_meant: meant } = one;
-    if (!given || !meant) return null;
+    if (!one.example) return null;
+    const { wrong, right, shape } = one.example;
     const picture = (caption, mask) => {
       const figure = el("figure", {}, el("div", { class: "doctor-small" }), el("figcaption", {}, caption, " ", el("code", {}, mask)));
-      this.draw(figure.firstChild, mask, one);
+      this.draw(figure.firstChild, mask, shape);
       return figure;
     };
     return el("div", { class: "doctor-example" },
-      picture("given", given), picture("meant", meant),
-      el("button", { type: "button", class: "button", onclick: () => this.onTry(one) }, "Show it to the doctor"));
+      picture("wrong", wrong), picture("right", right),
+      declaredBy(one) && el("button", { type: "button", class: "button", onclick: () => this.onTry(one, declaredBy(one)) }, "Show it to the doctor"));
   }
 
-  async draw(place, mask, { shape }) {
+  async draw(place, mask, shape) {
     try {
-      const bound = await this.api.masks({ mask, shape: shapeOf(shape) });
+      const bound = await this.api.masks({ mask, shape });
       place.append(thumbnail(this.api, bound, { size: 96, label: mask }));
     } catch {
       place.textContent = "no picture";
@@ -96,10 +95,14 @@ export class Catalogue {
   }
 }
 
-/** The shape of a class's example as a scene has it. */
-export function shapeOf(shape) {
-  if (!shape) return { len: 6 };
-  if (!Array.isArray(shape)) return shape;
-  const [q, kv, query_offset] = shape;
-  return { q, kv, query_offset };
+/** What the owner of a class's example would declare; null where it takes ids or lengths beside the mask to tell. */
+export function declaredBy({ tier, example: { right, shape } }) {
+  if (tier > "T1") return null;
+  const context = { convention: "keep_bool", ...(shape.query_offset && { past_len: shape.query_offset }) };
+  const [, name, count] = /^(?:causal \| )?(\w+)(?:\((\d+)\))?$/.exec(right) ?? [];
+  if (name === "causal") return { ...context, kind: "causal" };
+  if (name === "full" && shape.q === shape.kv) return { ...context, kind: "bidirectional" };
+  if (name === "sliding") return { ...context, kind: "sliding", window: Number(count), window_means: "keys visible, self included" };
+  if (name === "prefix") return { ...context, kind: "prefix_lm", prefix_len: Number(count) };
+  return null;
 }

@@ -132,6 +132,17 @@ export function presetsPanel(presets, onPick) {
       },
     }, preset.name);
   fill(list, presets.map(button));
-  const more = (others) => list.append(...others.map(button));
+  const more = (others) => {
+    const choice = el("select", {
+      "aria-label": "Stacks of models",
+      onchange: () => {
+        const preset = others[choice.selectedIndex - 1];
+        choice.selectedIndex = 0;
+        says.textContent = preset.says;
+        onPick(preset.patch);
+      },
+    }, el("option", {}, "Stacks of models …"), others.map(({ name }) => el("option", {}, name)));
+    if (others.length) list.append(choice);
+  };
   return { root: el("div", { class: "flow-begin" }, list, says), more };
 }

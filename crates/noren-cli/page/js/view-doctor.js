@@ -2,7 +2,7 @@
 
 import { aborted } from "./api.js";
 import { createCanvas } from "./canvas.js";
-import { Catalogue, shapeOf } from "./doctor-classes.js";
+import { Catalogue } from "./doctor-classes.js";
 import { Declaration } from "./doctor-declare.js";
 import { EXAMPLES } from "./doctor-examples.js";
 import { cellInWords, reportOf, verdictInWords } from "./doctor-report.js";
@@ -77,7 +77,7 @@ class DoctorView {
     this.reported = el("div", { class: "doctor-report" });
     this.catalogue = new Catalogue({
       api,
-      onTry: (one) => this.tryClass(one),
+      onTry: (one, context) => this.tryClass(one, context),
       onOpen: (name) => this.change({ open: name }),
     });
     this.cell = el("p", { class: "doctor-at small soft", role: "status" });
@@ -152,10 +152,10 @@ class DoctorView {
   }
 
   /** The example of a class, as the file that its wrong mask would be. */
-  async tryClass({ name, example_given: given, example_meant: meant, shape }) {
+  async tryClass({ name, example: { wrong, shape } }, context) {
     try {
       const { api } = this.ctx;
-      const { id: mask } = await api.masks({ mask: given, shape: shapeOf(shape) });
+      const { id: mask } = await api.masks({ mask: wrong, shape });
       const response = await fetch(api.exportUrl(mask, { as: "npy" }));
       if (!response.ok) throw new Error("The example cannot be made.");
       this.file = { name: `${name}.npy`, bytes: new Uint8Array(await response.arrayBuffer()) };
@@ -163,7 +163,7 @@ class DoctorView {
       return this.fail(error);
     }
     this.asked = null;
-    this.ctx.state.set({ doctor: { file: this.file.name, context: { convention: "keep_bool" }, meant, open: name } });
+    this.ctx.state.set({ doctor: { file: this.file.name, context, open: name } });
     this.update(this.ctx.state.get());
     this.root.scrollIntoView({ block: "start" });
   }

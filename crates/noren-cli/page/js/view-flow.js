@@ -168,10 +168,10 @@ class FlowView {
 
   async offerModels() {
     const all = await this.ctx.api.presets().catch(() => []);
-    const stacks = all.filter((preset) => preset.view === "flow" && preset.layers?.length);
+    const stacks = all.filter((preset) => preset.layers?.length);
     this.begin.more(stacks.map(({ name, says, scene, layers, depth }) => ({
       name,
-      says,
+      says: `${name}: ${says}`,
       patch: { shape: scene.shape ?? {}, facts: scene.facts ?? {}, flow: { layers, depth: depth ?? layers.length } },
     })));
   }

@@ -8,7 +8,7 @@ import { HeatMap } from "./text-heat.js";
 import { guessesOf, privateOf, proofOf } from "./text-outcome.js";
 import { request, settings, wordsOf } from "./text-settings.js";
 import { Strip } from "./text-strip.js";
-import { Words, readsInWords } from "./text-words.js";
+import { ownText, readsInWords, Words } from "./text-words.js";
 import { colour, onTheme } from "./theme.js";
 
 export const id = "text";
@@ -174,7 +174,8 @@ class TextView {
 
   // --- what is seen -----------------------------------------------------------------------------------------------------------
 
-  show(answer) {
+  show(given) {
+    const answer = { ...given, units: given.units.map((unit) => ({ ...unit, text: ownText(unit, given.tokens) })) };
     this.answer = answer;
     const { units, layer, head, tokens } = answer;
     this.words.show(answer);

@@ -87,7 +87,7 @@ test("what is declared changes the diagnosis", async () => {
   await verdict(page, "Healthy");
   await page.getByRole("textbox", { name: "The mask that was meant" }).fill("causal");
   await page.locator(".doctor-verdict.bad").waitFor(WAIT);
-  assert.ok((await page.evaluate(() => location.hash)).includes("'meant':'causal'"));
+  await page.waitForFunction(() => location.hash.includes("'meant':'causal'"));
   await page.getByText("Further keys").click();
   await page.getByLabel("Key", { exact: true }).fill("heads");
   await page.getByLabel("Value", { exact: true }).fill("4");
@@ -96,7 +96,7 @@ test("what is declared changes the diagnosis", async () => {
 });
 
 test("hostile files are refused in words, and the page lives", async () => {
-  const page = await open({}, { expected: /4\d\d/ });
+  const page = await open();
   const problem = page.locator(".doctor-main > .notice");
   const lies = npy(square(4, () => true));
   new TextEncoder().encodeInto("(99999999, 99999999), }", lies.subarray(10 + "{'descr': '|b1', 'fortran_order': False, 'shape': ".length));

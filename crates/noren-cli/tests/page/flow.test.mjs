@@ -23,7 +23,9 @@ const verdict = (page, words) =>
 const inkAt = (page, token, level) => page.evaluate(([at, up]) => {
   const { picture } = document.querySelector(".flow-stage");
   picture.draw();
-  return [...picture.context.getImageData(Math.round(picture.x(at)), Math.round(picture.y(up)), 1, 1).data.slice(0, 3)];
+  const pixel = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+  pixel.drawImage(picture.canvas, -Math.round(picture.x(at)), -Math.round(picture.y(up)));
+  return [...pixel.getImageData(0, 0, 1, 1).data.slice(0, 3)];
 }, [token, level]);
 
 const BACK = [0x2f, 0x4b, 0x8f];
@@ -84,7 +86,7 @@ test("a leak is followed", async () => {
   await told(page, "token 7 depends on");
   assert.equal(await row.getAttribute("aria-pressed"), "true");
   for (const [token, level] of [[2, 0], [3, 1], [7, 2]]) assert.deepEqual(await inkAt(page, token, level), WARN, `${token} at ${level}`);
-  assert.ok((await page.evaluate(() => location.hash)).includes("'violation':0"));
+  await page.waitForFunction(() => location.hash.includes("'violation':0"));
   // The same for everybody: without the layers in between nothing is left to follow.
   await page.locator(".flow-layer textarea").fill("causal - (keys(2) - queries(2))");
   await verdict(page, "Holds: 1 pair");
@@ -125,7 +127,7 @@ test("masks take turns, are added, moved and removed", async () => {
 });
 
 test("a mask that is wrong is marked in its row, and the last picture stays", async () => {
-  const page = await open({ layers: ["causal", "sliding(2)"], depth: 2, token: 9 }, { expected: /400/ });
+  const page = await open({ layers: ["causal", "sliding(2)"], depth: 2, token: 9 });
   await told(page, "token 9 depends on");
   await page.locator(".flow-layer").nth(1).locator("textarea").fill("slidin(2)");
   await page.locator(".flow-layer").nth(1).locator(".editor-error").waitFor();
@@ -176,7 +178,7 @@ for (const theme of ["light", "dark"]) {
   test(`axe: a policy that is broken, everything open, ${theme}`, async () => {
     const page = await open({ layers: ["causal", "sliding(3)"], depth: 4, policy: "deny: label(pii) -> output", violation: 0 }, { facts: { labels: { pii: [3] } }, theme });
     await verdict(page, "Broken");
-    for (const fold of await page.locator("details:not([open]) > summary").all()) await fold.click();
+    await page.locator("details").evaluateAll((folds) => folds.forEach((fold) => (fold.open = true)));
     assert.deepEqual(await violations(page), []);
     await page.finish();
   });

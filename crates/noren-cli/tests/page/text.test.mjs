@@ -37,7 +37,7 @@ test("an address is found, hidden, and proved to be", async () => {
   assert.match(await page.locator(".text-word.hidden-word").innerText(), /email · hidden/);
   assert.match(await page.locator(".text-mask").innerText(), /private/);
   await settled(page, ".text-masked .picture");
-  assert.ok((await page.evaluate(() => location.hash)).includes("'hide':['email']"));
+  await page.waitForFunction(() => location.hash.includes("'hide':['email']"));
   await page.finish();
 });
 
@@ -89,7 +89,7 @@ test("another layer and head are another map", async () => {
   await page.waitForFunction(() => document.querySelector(".text-canvas").getAttribute("aria-label").includes("layer 4, head 2"), null, WAIT);
   await page.waitForTimeout(100);
   assert.notEqual(await map(), before);
-  assert.ok((await page.evaluate(() => location.hash)).includes("'layer':4"));
+  await page.waitForFunction(() => location.hash.includes("'layer':4"));
   await page.getByText("All layers and heads").click();
   const drawn = () => page.locator(".text-small").evaluateAll((maps) => maps.filter((one) => one.width > 1).length);
   const all = await page.locator(".text-small").count();
@@ -120,7 +120,7 @@ test("what a secret would tell is withheld", async () => {
 });
 
 test("a mask that is wrong is marked", async () => {
-  const page = await open({ text: SAYS }, { expected: /400/ });
+  const page = await open({ text: SAYS });
   await answered(page);
   const mask = page.getByRole("textbox", { name: "Mask", exact: true });
   await mask.fill("causal & slidin(4)");
@@ -131,7 +131,7 @@ test("a mask that is wrong is marked", async () => {
 });
 
 test("a text without tokens and one that is too long are refused in words", async () => {
-  const page = await open({ text: "x".repeat(5000) }, { expected: /4\d\d/ });
+  const page = await open({ text: "x".repeat(5000) });
   await page.locator(".text-main > .notice").waitFor(WAIT);
   assert.match(await page.locator(".text-main > .notice").innerText(), /tokens/);
   await page.getByLabel("Text", { exact: true }).fill("Dear Jane,");
@@ -144,7 +144,7 @@ for (const theme of ["light", "dark"]) {
   test(`axe: secrets hidden, everything open, ${theme}`, async () => {
     const page = await open({ text: `${SAYS} Call 020 7946 0958.`, hide: ["email"], word: 2 }, { theme });
     await answered(page);
-    for (const fold of await page.locator("details:not([open]) > summary").all()) await fold.click();
+    await page.locator("details").evaluateAll((folds) => folds.forEach((fold) => (fold.open = true)));
     await page.waitForTimeout(500);
     assert.deepEqual(await violations(page), []);
     await page.finish();
