@@ -66,6 +66,8 @@ export function createCanvas({ api, label, onHover, onCursor, onPick, onCamera, 
       if (pinned && !(cell && cell.q === pinned.q && cell.k === pinned.k)) drawCross(context, camera, pinned, { pinned: true, label: names(pinned) });
       drawCross(context, camera, cell, { label: names(cell) });
       element.dataset.settled = complete ? source.id : "";
+      // A finger scrolls the page while there is nothing to pan.
+      element.style.setProperty("touch-action", camera.fitted ? "pan-y" : "none");
     }
     frames.push(performance.now() - start);
     if (frames.length > FRAMES) frames.shift();

@@ -2,16 +2,22 @@
 
 import { el, fill, inline, number } from "./dom.js";
 
-/** The part that decides: down through those that came out as the whole did. */
+/**
+ * The parts that decide, down through those that came out as the whole did: one is enough where others came out otherwise (any part of a
+ * union that allows), all of them where none did (every part of a union that denies).
+ */
 export function deciding(node) {
-  const next = node.parts?.find((part) => part.allowed === node.allowed) ?? node.parts?.[0];
-  return next ? deciding(next) : node;
+  const parts = node.parts ?? [];
+  if (parts.length === 0) return [node];
+  const alike = parts.filter((part) => part.allowed === node.allowed);
+  if (alike.length === parts.length) return parts.flatMap(deciding);
+  return deciding(alike[0] ?? parts[0]);
 }
 
 const sign = (allowed) => el("span", { class: `sign ${allowed ? "yes" : "no"}`, "aria-label": allowed ? "true" : "false", role: "img" }, allowed ? "✓" : "✗");
 
 /** `query 3 may read key 1: because ...`, for those who listen. */
-export const sentence = ({ q, k }, { allowed, root }) => `query ${number(q)} ${allowed ? "may" : "may not"} read key ${number(k)}: ${deciding(root).why.replaceAll("`", "")}`;
+export const sentence = ({ q, k }, { allowed, root }) => `query ${number(q)} ${allowed ? "may" : "may not"} read key ${number(k)}: ${deciding(root).map(({ why }) => why.replaceAll("`", "")).join("; ")}`;
 
 /** The mask's text with the parts that were looked at: true ones, false ones, the deciding one underlined. */
 function expression(root) {
@@ -22,7 +28,7 @@ function expression(root) {
     if (node.parts?.length) return node.parts.forEach(walk);
     const start = root.mask.indexOf(node.mask, at); // parts are told in the order of the text
     if (start < 0) return undefined;
-    parts.push(root.mask.slice(at, start), el("span", { class: `part ${node.allowed ? "yes" : "no"}${node === chosen ? " deciding" : ""}` }, node.mask));
+    parts.push(root.mask.slice(at, start), el("span", { class: `part ${node.allowed ? "yes" : "no"}${chosen.includes(node) ? " deciding" : ""}` }, node.mask));
     at = start + node.mask.length;
     return undefined;
   };
@@ -32,7 +38,7 @@ function expression(root) {
 
 function tree(node, chosen) {
   return el("li", {},
-    el("div", { class: node === chosen ? "reason deciding" : "reason" }, sign(node.allowed), el("code", {}, node.mask), el("p", {}, inline(node.why))),
+    el("div", { class: chosen.includes(node) ? "reason deciding" : "reason" }, sign(node.allowed), el("code", {}, node.mask), el("p", {}, inline(node.why))),
     node.parts?.length > 0 && el("ul", {}, node.parts.map((part) => tree(part, chosen))));
 }
 

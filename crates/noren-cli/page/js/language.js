@@ -17,7 +17,7 @@ export function coloured(text, language) {
   const all = tokens(text);
   return all.map((token, i) => {
     if (token.kind !== "name") return token;
-    const next = all.slice(i + 1).find((other) => other.kind !== "space");
+    const next = all[i + 1]?.kind === "space" ? all[i + 2] : all[i + 1];
     if (next?.text === "=" || next?.text === ":") return { ...token, kind: "param" };
     return { ...token, kind: known.has(token.text) ? "atom" : "word" };
   });

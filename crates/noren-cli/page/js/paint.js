@@ -6,7 +6,8 @@ import { colour, onTheme } from "./theme.js";
 import { cover, onlyOther, onlyThis, palette, picture, SIDE } from "./tiles.js";
 
 const GRID_FROM = 6; // pixels a cell takes when lines between cells appear
-const ROUND_FROM = 18; // and when each is drawn for itself
+const ROUND_FROM = 18; // and when each is drawn for itself,
+const SINGLES = 8_000; // unless they are this many: a frame has little time
 const TICK = 5;
 
 let inks = null;
@@ -50,7 +51,8 @@ export function drawCells(context, camera, tiles, before, level) {
   context.fillStyle = ink("sunken");
   context.fillRect(x0, y0, x1 - x0, y1 - y0);
   context.imageSmoothingEnabled = false;
-  const single = camera.scale >= ROUND_FROM && camera.down >= ROUND_FROM && level === 0;
+  const { q0, q1, k0, k1 } = camera.seen();
+  const single = Math.min(camera.scale, camera.down) >= ROUND_FROM && level === 0 && (q1 - q0) * (k1 - k0) <= SINGLES;
   for (const at of tilesSeen(camera, level)) {
     const tile = tiles.get(...at);
     if (tile && single) drawSingles(context, camera, tile, tiles.mode);

@@ -150,6 +150,7 @@ class MaskView {
     }
     this.comparison.hidden = now.other === null;
     this.compareButton.hidden = now.other !== null;
+    this.tilesButton.disabled = now.other !== null;
     this.modes.choose(now.sides ? "sides" : "overlay");
     this.tilesButton.setAttribute("aria-pressed", String(now.plan));
     if (before.camera !== now.camera) this.picture.go(now.camera);
@@ -175,7 +176,7 @@ class MaskView {
   #show() {
     const { q_len: qLen, kv_len: kvLen } = this.#bound;
     const [batch, head] = this.#seen();
-    const other = this.#other && this.#other.q_len === qLen && this.#other.kv_len === kvLen ? this.#other : null;
+    const other = this.#fitting();
     const bands = bandsOf(this.#bound, batch);
     const sides = this.#now.sides && other;
     this.picture.show({ id: this.#bound.id, qLen, kvLen, batch, head, bands, plan: this.#now.plan && !other, other: other && !sides ? other.id : null });
@@ -195,6 +196,12 @@ class MaskView {
       fill(this.legend, LEGENDS[mode].map(([colour, says]) => el("li", {}, el("span", { class: "swatch", style: { background: `var(--${colour})` } }), says)));
     }
     for (const button of this.patterns.querySelectorAll("button")) button.setAttribute("aria-pressed", String(button.dataset.at === String(this.#patternOf(batch, head))));
+  }
+
+  /** The mask compared with, where it has the sizes of this one: a mask may bring its own. */
+  #fitting() {
+    const sizes = ({ q_len: q, kv_len: kv, batch, heads }) => [q, kv, batch, heads].join();
+    return this.#other && sizes(this.#other) === sizes(this.#bound) ? this.#other : null;
   }
 
   /** The batch row and head shown: the state's, where the mask has them. */
@@ -247,7 +254,7 @@ class MaskView {
     this.#explaining = request;
     const [batch, head] = this.#seen();
     try {
-      const answer = await this.#ctx.api.explain(this.#bound.id, { batch, head, ...cell, other: this.#other?.id, signal: request.signal });
+      const answer = await this.#ctx.api.explain(this.#bound.id, { batch, head, ...cell, other: this.#fitting()?.id, signal: request.signal });
       const pinned = this.#pinned();
       paintExplanation(this.why, {
         cell, answer,
@@ -271,6 +278,10 @@ class MaskView {
   async #compare() {
     if (!this.#other || !this.#bound) return;
     const [here, there] = [this.#bound, this.#other];
+    if (!this.#fitting()) {
+      fill(this.difference, `The sizes differ: ${number(here.q_len)} × ${number(here.kv_len)} and ${number(there.q_len)} × ${number(there.kv_len)}. Give a length that suits both.`);
+      return;
+    }
     try {
       const { same, first, only_this: mine, only_other: theirs } = await this.#ctx.api.difference(here.id, there.id);
       if (here !== this.#bound || there !== this.#other) return;
@@ -301,7 +312,7 @@ class MaskView {
     const [batch, head] = this.#seen();
     const { q0, q1, k0, k1 } = this.picture.camera.seen();
     const part = PICTURES.includes(as) && this.#now.camera !== null ? { rows: `${q0}..${q1}`, keys: `${k0}..${k1}` } : {};
-    const other = PICTURES.includes(as) && this.#other ? this.#other.id : undefined;
+    const other = PICTURES.includes(as) ? this.#fitting()?.id : undefined;
     try {
       await this.#ctx.api.download(this.#bound.id, { as, batch, head, plan: this.#now.plan, other, ...part });
     } catch (error) {
@@ -328,7 +339,7 @@ class MaskView {
 
   #key(event) {
     const acts = {
-      "?": () => this.#shortcuts(), t: () => state.set({ plan: !this.#now.plan }), d: () => this.#jump(), p: () => openPresets(this.#ctx),
+      "?": () => this.#shortcuts(), t: () => this.tilesButton.click(), d: () => this.#jump(), p: () => openPresets(this.#ctx),
       "/": () => this.bench.editor.focus(), Escape: () => state.set({ cell: null }),
     };
     if (event.ctrlKey || event.metaKey || event.altKey || !acts[event.key]) return;

@@ -1,25 +1,13 @@
 // Everybody can use it: by keyboard alone, in both themes, read aloud; axe finds nothing.
 
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
-import { createRequire } from "node:module";
 import { after, before, test } from "node:test";
+import { violations } from "./axe.mjs";
 import { explorer, pixel, settled } from "./explorer.mjs";
-
-const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
 let site;
 before(async () => (site = await explorer()));
 after(() => site?.close());
-
-/** What axe finds, a line each. */
-async function violations(page) {
-  await page.evaluate(axe);
-  return page.evaluate(async () => {
-    const { violations: found } = await window.axe.run(document, { resultTypes: ["violations"] });
-    return found.flatMap(({ id, nodes }) => nodes.map(({ target, failureSummary }) => `${id}: ${target.join(" ")}: ${failureSummary}`));
-  });
-}
 
 for (const theme of ["light", "dark"]) {
   for (const view of ["mask", "cost", "flow", "text", "doctor"]) {

@@ -37,20 +37,44 @@ const differing = (page, pictures) => page.evaluate(async ([far, ...sources]) =>
 const MASK = "sliding(6) | causal & keys(0..2) | spans([9..14])";
 const README = {
   mask: { state: { mask: MASK, shape: { len: 24 }, cell: [11, 13] } },
-  compare: { state: { mask: MASK, other: "sliding(8) | causal & keys(0..1)", shape: { len: 24 }, cell: [11, 13] }, theme: "dark" },
-  million: { state: { mask: "sliding(4096) | causal & keys(0..4) | documents & causal", shape: { len: 1 << 20 }, facts: { documents: [16384, 49152, 32768, 8192, 90112, 851968] }, camera: [65536, 61440, 120000] } },
+  compare: { state: { mask: MASK, other: "sliding(8) | causal & keys(0..1)", shape: { len: 24 }, cell: [12, 5] }, theme: "dark" },
+  million: {
+    state: {
+      mask: "causal & documents | causal & keys(0..64) | sliding(4096)", shape: { len: 1 << 20 }, cell: [49_152, 24_576],
+      facts: { documents: [9216, 24_576, 5120, 14_336, 7168, 2048, 12_288, 973_824] }, camera: [38_000, 37_000, 78_000],
+    },
+  },
+  flow: {
+    state: {
+      view: "flow", shape: { len: 24 }, facts: { labels: { pii: [6, 7] } },
+      flow: { layers: ["sliding(3)", "sliding(3)", "sliding(3) | keys(0)"], depth: 6, token: 16, policy: "deny: label(pii) -> token(16)", violation: 0 },
+    },
+    ready: (page) => page.locator(".flow-verdict", { hasText: "Broken" }).waitFor(),
+  },
+  text: {
+    state: { view: "text", text: { hide: ["email", "phone", "card"] } },
+    ready: (page) => page.locator(".text-proof.good").waitFor({ timeout: 30_000 }),
+  },
+  doctor: {
+    state: { view: "doctor" },
+    ready: async (page) => {
+      await page.locator('[data-example="wide"]').click();
+      await settled(page, ".doctor-picture .picture");
+    },
+  },
 };
+const ready = (page) => settled(page);
 const OTHERS = {
   tiles: { state: { mask: "sliding(96) | causal & keys(0..16)", shape: { len: 512 }, plan: true } },
   sides: { state: { mask: "causal & documents", other: "causal", sides: true, shape: { len: 32 }, facts: { documents: [12, 9, 11] } } },
-  error: { state: { mask: "causal & slidin(3)", shape: { len: 24 } }, settle: false },
+  error: { state: { mask: "causal & slidin(3)", shape: { len: 24 } }, ready: (page) => page.locator(".editor-error .says").first().waitFor() },
   small: { state: { mask: MASK, shape: { len: 24 } }, width: 360, height: 780 },
 };
 
-for (const [name, { state, theme = "light", width = 1440, height = 900, settle = true }] of Object.entries({ ...README, ...OTHERS })) {
+for (const [name, { state, theme = "light", width = 1440, height = 900, ready: drawn = ready }] of Object.entries({ ...README, ...OTHERS })) {
   test(`looks as it should: ${name}`, async () => {
     const page = await site.open(state, { theme, width, height });
-    if (settle) await settled(page);
+    await drawn(page);
     await page.waitForTimeout(800);
     const shot = await page.screenshot();
     const file = join(SHOTS, `${name}.png`);
