@@ -162,7 +162,8 @@ class FlowView {
   fail(error) {
     this.layers.problem(error);
     this.root.classList.toggle("stale", error !== null);
-    this.problem.hidden = error === null;
+    const atMask = Boolean(error) && error.layer !== null && error.start !== null; // it stands in the row of that mask
+    this.problem.hidden = error === null || atMask;
     this.problem.textContent = error ? [error.message, error.hint].filter(Boolean).join(" ") : "";
   }
 

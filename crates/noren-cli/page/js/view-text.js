@@ -183,7 +183,11 @@ class TextView {
     this.canvas.setAttribute("aria-label",
       `Attention of layer ${layer}, head ${head}, between ${units.length} words: the list of words above tells the same in words.`);
     this.maskText.textContent = answer.mask;
-    this.mask.show({ id: answer.id, qLen: tokens.length, kvLen: tokens.length, head: answer.head, tokens: { queries: tokens, keys: tokens } });
+    this.mask.show({
+      id: answer.id, qLen: tokens.length, kvLen: tokens.length, head: answer.head,
+      tokens: { queries: tokens, keys: tokens },
+      bands: units.filter((unit) => unit.private).map(({ tokens: [from, to] }) => ({ from, to, tone: "only-this" })),
+    });
     fill(this.found, privateOf(answer));
     fill(this.proof, proofOf(answer));
     fill(this.guesses, guessesOf(answer));

@@ -134,6 +134,14 @@ test("the catalogue is searched, and its examples shown to the doctor", async ()
   await page.finish();
 });
 
+test("an address that holds nonsense breaks nothing", async () => {
+  const page = await open({ example: "none", context: [], meant: 5, side: "up", cell: [1], open: "nothing", file: 7 });
+  await page.locator(".doctor-class").first().waitFor(WAIT);
+  await page.locator('[data-example="wide"]').click();
+  await verdict(page, "The causal triangle a key too wide");
+  await page.finish();
+});
+
 for (const theme of ["light", "dark"]) {
   test(`axe: a diagnosis, everything open, ${theme}`, async () => {
     const page = await open({ example: "wide", context: { kind: "causal", convention: "keep_bool" }, open: "causal_leak" }, { theme });

@@ -4,6 +4,8 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { violations } from "./axe.mjs";
 import { explorer } from "./explorer.mjs";
+import { waypoints } from "../../page/js/flow-picture.js";
+import { changing, count, has, inWords, shared } from "../../page/js/flow-sets.js";
 
 let site;
 before(async () => (site = await explorer()));
@@ -41,6 +43,23 @@ async function click(page, token) {
   }, token);
   await page.mouse.click(place.x, place.y);
 }
+
+test("sets of tokens", () => {
+  const set = [[2, 5], [9, 10], [20, 30]];
+  assert.equal(count(set), 14);
+  assert.deepEqual([1, 2, 4, 5, 9, 10, 29, 30].map((token) => has(set, token)), [false, true, true, false, true, false, true, false]);
+  assert.equal(inWords(set), "2..5, 9, 20..30");
+  assert.equal(inWords(set, 2), "2..5, 9, … (3 runs)");
+  assert.equal(inWords([]), "none");
+  assert.deepEqual(shared(set, [[0, 3], [4, 22], [29, 99]]), [[2, 3], [4, 5], [9, 10], [20, 22], [29, 30]]);
+  assert.deepEqual(shared(set, []), []);
+  assert.equal(changing([[[0, 1]], [[0, 3]], [[0, 4]], [[0, 4]], [[0, 4]]]), 3);
+});
+
+test("a way waits in its token until it is read", () => {
+  const points = waypoints({ source: 2, steps: [[1, 5], [2, 7]] }, 5);
+  assert.deepEqual(points.map(({ level, token, stop }) => `${token}@${level}${stop ? "!" : ""}`), ["2@0!", "2@1", "5@2!", "7@3!", "7@5"]);
+});
 
 test("the receptive field grows with the layers", async () => {
   const page = await open({ layers: ["sliding(3)"], depth: 4, token: 19 });
@@ -161,6 +180,14 @@ test("65,536 tokens stay quick", async () => {
   await page.keyboard.press("0");
   await page.waitForFunction(() => !location.hash.includes("'window':["));
   await page.finish();
+});
+
+test("an address that holds nonsense breaks nothing", async () => {
+  for (const flow of [{ layers: 5, depth: "x", token: -1, policy: 7, violation: "a", window: ["", 1], directions: 3, fill: {} }, { layers: [], depth: 1e9, token: 1e300, violation: 99 }]) {
+    const page = await open(flow, { len: 12 });
+    await told(page, "After 4 layers token");
+    await page.finish();
+  }
 });
 
 test("every stack to begin with works", async () => {

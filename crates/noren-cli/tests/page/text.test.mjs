@@ -4,6 +4,8 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { violations } from "./axe.mjs";
 import { explorer, settled } from "./explorer.mjs";
+import { proofInWords, runs } from "../../page/js/text-outcome.js";
+import { readsInWords } from "../../page/js/text-words.js";
 
 let site;
 before(async () => (site = await explorer()));
@@ -18,6 +20,16 @@ const answered = (page) => page.waitForFunction(() => {
   const view = document.querySelector(".text");
   return !view.classList.contains("waiting") && document.querySelector(".text-word");
 }, null, WAIT);
+
+test("a proof in words", () => {
+  const proof = { holds: true, trials: 3, compared: 14080, leaks: [], secret_changed: 9 };
+  assert.equal(proofInWords(proof), "3 runs with other secrets in the same places: 14,080 numbers compared, 0 changed.");
+  assert.match(proofInWords({ ...proof, holds: false, leaks: [4, 5] }), /the outputs of 2 released tokens changed/);
+  assert.match(proofInWords({ ...proof, holds: false, secret_changed: 0 }), /nothing is proved/);
+  assert.equal(runs([3, 4, 5, 9, 12, 13]), "3..6, 9, 12..14");
+  assert.equal(readsInWords([{ text: "a" }, { text: " " }], 1, [0.75, 0.25]), "“␣” reads “a” 75 %, “␣” 25 %.");
+  assert.equal(readsInWords([{ text: "a" }], 0, [0]), "“a” reads nothing.");
+});
 
 test("an address is found, hidden, and proved to be", async () => {
   const page = await open({ text: "Dear Jane," });
@@ -137,6 +149,12 @@ test("a text without tokens and one that is too long are refused in words", asyn
   await page.getByLabel("Text", { exact: true }).fill("Dear Jane,");
   await answered(page);
   await page.locator(".text-main > .notice").waitFor({ state: "hidden" });
+  await page.finish();
+});
+
+test("an address that holds nonsense breaks nothing", async () => {
+  const page = await open({ text: 5, hide: "email", words: [{}], layer: 99, head: -1, mask: [], word: 1e9 });
+  await answered(page);
   await page.finish();
 });
 
