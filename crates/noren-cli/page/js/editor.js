@@ -11,7 +11,7 @@ const REST = 450; // ms without a keystroke after which an error is told; what i
  * Makes an editor. `labels()` gives the labels that a mask may name; `onInput(text)` is called as somebody types; `docs` (an element, or
  * left out) is kept filled with the documentation at the caret; `placeholder` stands in an empty one.
  *
- * Gives `{element, input, value(), setValue(text), setError(error or null), focus()}`; an error has `message`, `hint`, `start`, `end`.
+ * Gives `{element, input, value(), setValue(text), setError(error or null), insert(text), focus()}`; an error has `message`, `hint`, `start`, `end`.
  */
 export function createEditor({ label, language, labels = () => [], onInput, docs, placeholder = "" }) {
   const [listId, errorId] = [uid("list"), uid("error")];
@@ -182,6 +182,11 @@ export function createEditor({ label, language, labels = () => [], onInput, docs
       if (error && wait > 0) telling = setTimeout(showError, wait);
       else showError();
       paint();
+    },
+    /** Puts a text in where the caret is. */
+    insert(text) {
+      input.focus();
+      insert(input.selectionStart, input.selectionEnd, text);
     },
     focus: () => input.focus(),
   };

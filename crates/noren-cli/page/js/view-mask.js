@@ -11,6 +11,7 @@ import { segments } from "./facts.js";
 import { openPresets } from "./presets.js";
 import { state } from "./state.js";
 import { thumbnail } from "./tiles.js";
+import { openWords } from "./words.js";
 
 export const id = "mask";
 export const title = "Mask";
@@ -127,7 +128,9 @@ class MaskView {
     this.beside.element.parentElement.hidden = true;
     this.stage.addEventListener("keydown", (event) => this.#key(event));
     const say = el("section", { class: "say", "aria-label": "Mask" },
-      el("div", { class: "say-head" }, el("h1", {}, "Say a mask"), el("button", { type: "button", class: "button", onclick: () => openPresets(this.#ctx) }, "Presets")),
+      el("div", { class: "say-head" }, el("h1", {}, "Say a mask"),
+        el("button", { type: "button", class: "button plain", onclick: () => openWords(this.#ctx, this.bench.editor.insert) }, "Language"),
+        el("button", { type: "button", class: "button", onclick: () => openPresets(this.#ctx) }, "Presets")),
       this.bench.editor.element, this.compareButton, this.comparison, this.bench.docs);
     return el("div", { class: "workbench" },
       say,
@@ -177,7 +180,7 @@ class MaskView {
     const { q_len: qLen, kv_len: kvLen } = this.#bound;
     const [batch, head] = this.#seen();
     const other = this.#fitting();
-    const bands = bandsOf(this.#bound, batch);
+    const bands = bandsOf(this.#bound, batch, this.#now.facts.side);
     const sides = this.#now.sides && other;
     this.picture.show({ id: this.#bound.id, qLen, kvLen, batch, head, bands, plan: this.#now.plan && !other, other: other && !sides ? other.id : null });
     this.picture.pin(this.#inside(this.#pinned()));
@@ -233,9 +236,10 @@ class MaskView {
   }
 
   async #count() {
-    const { id, q_len: qLen, kv_len: kvLen, scores } = this.#bound;
+    const { id, q_len: qLen, kv_len: kvLen, batch, heads, scores } = this.#bound;
     const sizes = `${number(qLen)} × ${number(kvLen)}`;
-    const told = (...more) => fill(this.figures, el("b", {}, sizes), ...more, scores?.length > 0 && el("span", { class: "soft" }, ` · scores ${scores.join(", ")}`));
+    const times = [batch > 1 && plural(batch, "batch row"), heads > 1 && plural(heads, "head")].filter(Boolean).map((said) => ` · ${said}`);
+    const told = (...more) => fill(this.figures, el("b", {}, sizes), times, ...more, scores?.length > 0 && el("span", { class: "soft" }, ` · scores ${scores.join(", ")}`));
     try {
       const cost = await this.#ctx.api.cost(id);
       if (id !== this.#bound.id) return;
@@ -360,7 +364,7 @@ class MaskView {
 }
 
 /** Documents, labels and padding as bars along the rulers. */
-function bandsOf(bound, batch) {
+function bandsOf(bound, batch, side) {
   const bands = [];
   const ends = bound.document_ends?.[Math.min(batch, bound.document_ends.length - 1)];
   if (ends && ends.length <= 20000) {
@@ -374,7 +378,10 @@ function bandsOf(bound, batch) {
     for (const [from, to] of rangesOf(positions, batch).slice(0, 5000)) bands.push({ from, to, tone: "only-this", axis: "both" });
   }
   const length = bound.lengths?.[Math.min(batch, (bound.lengths?.length ?? 1) - 1)];
-  if (Number.isInteger(length) && length < bound.kv_len && !bands.length) bands.push({ from: 0, to: length, tone: "accent", axis: "k" });
+  if (Number.isInteger(length) && length < bound.kv_len && !bands.length) {
+    const from = side === "left" ? bound.kv_len - length : 0;
+    bands.push({ from, to: from + length, tone: "accent", axis: "k" });
+  }
   return bands;
 }
 

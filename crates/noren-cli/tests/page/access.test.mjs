@@ -30,6 +30,10 @@ for (const theme of ["light", "dark"]) {
     await page.locator(".preset").first().waitFor();
     assert.deepEqual(await violations(page), []);
     await page.keyboard.press("Escape");
+    await page.getByRole("button", { name: "Language" }).click();
+    await page.locator(".word-list").first().waitFor();
+    assert.deepEqual(await violations(page), []);
+    await page.keyboard.press("Escape");
     await page.getByRole("button", { name: "Keyboard shortcuts" }).click();
     assert.deepEqual(await violations(page), []);
     await page.finish();

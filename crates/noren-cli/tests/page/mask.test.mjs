@@ -156,6 +156,19 @@ test("presets are found and shown", async () => {
   await page.finish();
 });
 
+test("the language is there to read, and its examples to take", async () => {
+  const page = await site.open({ mask: "causal & ", shape: { len: 8 } });
+  await page.getByRole("textbox", { name: "Mask", exact: true }).press("End");
+  await page.getByRole("button", { name: "Language" }).click();
+  const dialog = page.getByRole("dialog", { name: "The language" });
+  assert.ok((await dialog.locator(".word-list > li").count()) > 15);
+  await dialog.getByRole("searchbox").fill("same chunk");
+  await dialog.getByRole("button", { name: "chunk(512)" }).click();
+  assert.equal(await page.getByRole("textbox", { name: "Mask", exact: true }).inputValue(), "causal & chunk(512)");
+  await settled(page);
+  await page.finish();
+});
+
 test("everything can be taken along", async () => {
   const page = await site.open({ shape: { len: 8 }, mask: "causal & sliding(3)" });
   await settled(page);
