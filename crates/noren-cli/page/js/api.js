@@ -32,7 +32,9 @@ const pause = (ms, signal) =>
   });
 
 async function send(path, { method = "GET", body, type, signal } = {}) {
-  const headers = body === undefined ? {} : { "Content-Type": type ?? "application/json" };
+  // Browsers write every status from 400 on into the console, and a mask half typed is no fault of the page's: the server is asked to put
+  // the status into a header instead.
+  const headers = { "X-Noren-Errors": "200", ...(body !== undefined && { "Content-Type": type ?? "application/json" }) };
   for (let tries = 0; ; tries += 1) {
     let response;
     try {
@@ -41,13 +43,14 @@ async function send(path, { method = "GET", body, type, signal } = {}) {
       if (aborted(error)) throw error;
       throw new ApiError(0, { message: "The server does not answer.", hint: "Is `noren serve` still running?" });
     }
-    if (response.ok) return response;
-    if ((response.status === 429 || response.status === 503) && tries < 5) {
+    const status = Number(response.headers.get("X-Noren-Status") ?? response.status);
+    if (status < 400) return response;
+    if ((status === 429 || status === 503) && tries < 5) {
       await pause(100 * 2 ** tries * (0.7 + 0.6 * Math.random()), signal);
       continue;
     }
     const said = await response.json().catch(() => ({}));
-    throw new ApiError(response.status, said.error);
+    throw new ApiError(status, said.error);
   }
 }
 

@@ -15,6 +15,7 @@ export class Camera {
     this.scale = 1;
     this.stretch = 1;
     this.fitted = true;
+    this.width = 1;
     this.size(1, 1);
     this.window(0, 0, 1, 1);
   }
@@ -27,6 +28,7 @@ export class Camera {
 
   /** Another place on the canvas. */
   window(left, top, width, height) {
+    if (!this.fitted) this.scale *= Math.max(1, width) / this.width; // as many keys across as before
     Object.assign(this, { left, top, width: Math.max(1, width), height: Math.max(1, height) });
     const fitting = Math.min(this.width / this.kvLen, LARGEST);
     const tall = Math.min(this.height / this.qLen, LARGEST);

@@ -45,6 +45,7 @@ export function createCanvas({ api, label, onHover, onCursor, onPick, onCamera, 
   }
 
   function draw() {
+    cancelAnimationFrame(due);
     due = 0;
     const start = performance.now();
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -65,6 +66,8 @@ export function createCanvas({ api, label, onHover, onCursor, onPick, onCamera, 
       if (pinned && !(cell && cell.q === pinned.q && cell.k === pinned.k)) drawCross(context, camera, pinned, { pinned: true, label: names(pinned) });
       drawCross(context, camera, cell, { label: names(cell) });
       element.dataset.settled = complete ? source.id : "";
+      // A finger scrolls the page while there is nothing to pan.
+      element.style.setProperty("touch-action", camera.fitted ? "pan-y" : "none");
     }
     frames.push(performance.now() - start);
     if (frames.length > FRAMES) frames.shift();
@@ -174,6 +177,7 @@ export function createCanvas({ api, label, onHover, onCursor, onPick, onCamera, 
 
     /** Shows a mask; where its sizes are those of the one shown, the camera stays. */
     show(next) {
+      let changed = false;
       const resizing = !source || source.qLen !== next.qLen || source.kvLen !== next.kvLen || Boolean(source.tokens) !== Boolean(next.tokens);
       source = { batch: 0, head: 0, plan: false, other: null, ...next };
       const now = new Tiles(api, source, (error) => {
@@ -185,6 +189,7 @@ export function createCanvas({ api, label, onHover, onCursor, onPick, onCamera, 
         before = resizing ? null : (before ?? tiles);
         tiles = now;
         element.dataset.settled = "";
+        changed = true;
       }
       if (resizing) {
         camera.size(source.qLen, source.kvLen);
@@ -195,7 +200,8 @@ export function createCanvas({ api, label, onHover, onCursor, onPick, onCamera, 
         if (place) camera.place = place;
       }
       element.setAttribute("aria-label", `${label}: ${number(source.qLen)} queries by ${number(source.kvLen)} keys`);
-      redraw();
+      if (changed) draw(); // at once: its tiles are asked for a frame earlier
+      else redraw();
     },
 
     /** The cell whose explanation stays. */

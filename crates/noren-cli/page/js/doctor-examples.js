@@ -57,7 +57,7 @@ export const EXAMPLES = [
     says: "W keys with the query itself, or W keys before it: two libraries, two readings.",
     code: "(i - j >= 0) & (i - j <= window)",
     name: "window.npy",
-    context: { kind: "sliding", convention: "keep_bool", window: 6 },
+    context: { kind: "sliding", convention: "keep_bool", window: 6, window_means: "keys visible, self included" },
     bytes: () => npy(square(24, (q, k) => k <= q && q - k <= 6)),
   },
   {

@@ -74,7 +74,8 @@ export function prose(text) {
   return text.trim().split(/\n\s*\n/).map((paragraph) => el("p", {}, inline(paragraph.replace(/\s*\n\s*/g, " "))));
 }
 
-function inline(text) {
+/** Inline code and emphasis of a text, as children. */
+export function inline(text) {
   return text.split(/(`[^`]+`|\*\*[^*]+\*\*|\[[^\]]+\]\([^)]+\))/).map((part) => {
     if (part.startsWith("`")) return el("code", {}, part.slice(1, -1));
     if (part.startsWith("**")) return el("strong", {}, part.slice(2, -2));

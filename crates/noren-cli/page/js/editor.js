@@ -1,16 +1,17 @@
 // An editor for the mask language: a textarea over a coloured mirror of its text, with completion, errors where they are, and the
 // documentation of what the caret stands in.
 
-import { el, fill, prose, uid } from "./dom.js";
+import { el, fill, inline, prose, uid } from "./dom.js";
 import { atomAt, coloured, complete } from "./language.js";
 
 const MOST = 8; // completions shown at once
+const REST = 450; // ms without a keystroke after which an error is told; what is half typed is wrong anyhow
 
 /**
  * Makes an editor. `labels()` gives the labels that a mask may name; `onInput(text)` is called as somebody types; `docs` (an element, or
  * left out) is kept filled with the documentation at the caret; `placeholder` stands in an empty one.
  *
- * Gives `{element, input, value(), setValue(text), setError(error or null), focus()}`; an error has `message`, `hint`, `start`, `end`.
+ * Gives `{element, input, value(), setValue(text), setError(error or null), insert(text), focus()}`; an error has `message`, `hint`, `start`, `end`.
  */
 export function createEditor({ label, language, labels = () => [], onInput, docs, placeholder = "" }) {
   const [listId, errorId] = [uid("list"), uid("error")];
@@ -26,6 +27,8 @@ export function createEditor({ label, language, labels = () => [], onInput, docs
   let offered = null; // what complete() gave
   let chosen = 0;
   let documented;
+  let typed = -REST;
+  let telling = 0;
 
   function paint() {
     const text = input.value;
@@ -41,8 +44,10 @@ export function createEditor({ label, language, labels = () => [], onInput, docs
     fill(mirror, spans, "\n");
   }
 
+  // Shown from the first visit on: before that the room belongs to the controls beneath.
+  let visited = false;
   function document() {
-    if (!docs) return;
+    if (!docs || !visited) return;
     const atom = atomAt(input.value, input.selectionStart, language);
     if (atom === documented) return;
     documented = atom;
@@ -118,6 +123,7 @@ export function createEditor({ label, language, labels = () => [], onInput, docs
       error = null;
       showError();
     }
+    typed = performance.now();
     paint();
     document();
     onInput?.(input.value);
@@ -141,14 +147,19 @@ export function createEditor({ label, language, labels = () => [], onInput, docs
       event.stopPropagation();
     }
   });
+  input.addEventListener("focus", () => {
+    visited = true;
+    document();
+  });
   input.addEventListener("keyup", document);
   input.addEventListener("pointerup", document);
   input.addEventListener("blur", () => offer(null));
 
   function showError() {
+    clearTimeout(telling);
     wrong.hidden = !error;
     input.setAttribute("aria-invalid", String(Boolean(error)));
-    fill(wrong, error && [el("p", { class: "says" }, error.message), error.hint && el("p", { class: "hint" }, error.hint)]);
+    fill(wrong, error && [el("p", { class: "says" }, inline(error.message)), error.hint && el("p", { class: "hint" }, inline(error.hint))]);
   }
 
   paint();
@@ -166,17 +177,16 @@ export function createEditor({ label, language, labels = () => [], onInput, docs
     },
     setError(next) {
       error = next;
-      showError();
+      clearTimeout(telling);
+      const wait = typed + REST - performance.now();
+      if (error && wait > 0) telling = setTimeout(showError, wait);
+      else showError();
       paint();
     },
-    setSpan(span) {
-      mirror.querySelectorAll(".t-lit").forEach((node) => node.classList.remove("t-lit"));
-      if (!span) return;
-      let at = 0;
-      for (const node of mirror.querySelectorAll("span")) {
-        if (at >= span[0] && at < span[1]) node.classList.add("t-lit");
-        at += node.textContent.length;
-      }
+    /** Puts a text in where the caret is. */
+    insert(text) {
+      input.focus();
+      insert(input.selectionStart, input.selectionEnd, text);
     },
     focus: () => input.focus(),
   };
@@ -193,11 +203,11 @@ export function documentation(atom, onExample) {
   return [
     el("div", { class: "docs-head" },
       el("code", { class: "docs-title" }, atom.title.replace(/`/g, "")),
-      atom.picture && el("img", { class: "docs-picture", src: URL.createObjectURL(new Blob([atom.picture], { type: "image/svg+xml" })), alt: `Picture of ${atom.example}`, width: "72", height: "72", onload: (event) => URL.revokeObjectURL(event.target.src) })),
+      atom.picture && el("img", { class: "docs-picture", src: URL.createObjectURL(new Blob([atom.picture], { type: "image/svg+xml" })), alt: `Picture of ${atom.example}`, width: "96", height: "96", onload: (event) => URL.revokeObjectURL(event.target.src) })),
     prose(atom.doc ?? ""),
     atom.params?.length > 0 && el("dl", { class: "params" }, atom.params.map((param) => [
       el("dt", {}, el("code", {}, param.name)),
-      el("dd", {}, param.what)])),
+      el("dd", {}, inline(param.what))])),
     atom.example && el("p", { class: "small soft" }, "For example ",
       el("button", { type: "button", class: "example", title: "Insert", onclick: () => onExample(atom.example) }, el("code", {}, atom.example))),
   ];

@@ -135,13 +135,13 @@ export function createFacts({ onChange }) {
       assumed,
     ], true),
     fold("Lengths and padding", ({ facts: given }) => writeRows(given.lengths), controls, [
-      list("Real tokens of each batch row", "lengths", "5, 3"),
+      list("Real tokens of each batch row", "lengths", "for example 5, 3"),
       el("div", { class: "field row" }, el("span", {}, "Padding stands"), sides.element),
     ]),
-    fold("Documents", ({ facts: given }) => writeRows(given.documents), controls, [list("Lengths of packed documents", "documents", "33, 31 for all rows, or 33, 31; 64 by row")]),
+    fold("Documents", ({ facts: given }) => writeRows(given.documents), controls, [list("Lengths of packed documents", "documents", "for example 33, 31, or by row 33, 31; 64")]),
     fold("Labels and levels", ({ facts: given }) => Object.keys(labelsOf(given)).join(", "), controls, [
       labelFields(controls, () => labelsOf(now.facts), (labels) => facts({ labels: Object.keys(labels).length ? labels : undefined })),
-      list("Levels of the positions", "levels", "0, 0, 2: for clearance"),
+      list("Levels of the positions", "levels", "for clearance, for example 0, 0, 2"),
     ]),
     fold("Everything else", ({ facts: given }) => Object.keys(others(given)).join(", "), controls, [
       json(controls, () => others(now.facts), (rest) => onChange({ facts: tidy({ ...pick(now.facts, OWN), ...rest }) })),

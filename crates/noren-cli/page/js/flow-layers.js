@@ -12,8 +12,8 @@ const ICONS = {
 
 export class LayersPanel {
   /** `onLayers(texts)` and `onDepth(number)` are told what was changed, `onFill(word)` what empty rows read. */
-  constructor({ language, onLayers, onDepth, onFill }) {
-    Object.assign(this, { language, onLayers });
+  constructor({ language, labels, onLayers, onDepth, onFill }) {
+    Object.assign(this, { language, labels, onLayers });
     this.rows = [];
     const [depth, empty] = [uid("depth"), uid("fill")];
     this.list = el("ol", { class: "flow-layers" });
@@ -68,6 +68,7 @@ export class LayersPanel {
     const editor = createEditor({
       label: "Mask of the layer",
       language: this.language,
+      labels: this.labels,
       onInput: () => this.onLayers(this.texts()),
     });
     const button = (what, act) =>
@@ -118,7 +119,7 @@ export class LayersPanel {
 
 /** The stacks to begin with, and those of models. */
 export function presetsPanel(presets, onPick) {
-  const says = el("p", { class: "soft small", "aria-live": "polite" });
+  const says = el("p", { class: "soft", "aria-live": "polite" }, "A stack of layers carries what no single layer shows. Begin with one of these, or say your own.");
   const list = el("div", { class: "flow-presets" });
   const button = (preset) =>
     el("button", {
@@ -131,6 +132,17 @@ export function presetsPanel(presets, onPick) {
       },
     }, preset.name);
   fill(list, presets.map(button));
-  const more = (others) => list.append(...others.map(button));
+  const more = (others) => {
+    const choice = el("select", {
+      "aria-label": "Stacks of models",
+      onchange: () => {
+        const preset = others[choice.selectedIndex - 1];
+        choice.selectedIndex = 0;
+        says.textContent = preset.says;
+        onPick(preset.patch);
+      },
+    }, el("option", {}, "Stacks of models …"), others.map(({ name }) => el("option", {}, name)));
+    if (others.length) list.append(choice);
+  };
   return { root: el("div", { class: "flow-begin" }, list, says), more };
 }

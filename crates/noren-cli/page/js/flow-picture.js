@@ -3,7 +3,7 @@
 // Level 0 are the inputs, level `depth` the outputs; layer l lies between the levels l and l + 1. Few tokens are dots with every
 // allowed cell as a curve between them; many are bands of ranges, which zoom.
 
-import { has } from "./flow-sets.js";
+import { has, shared } from "./flow-sets.js";
 
 const PADDING = { top: 26, right: 18, bottom: 30 };
 /** More curves than this are drawn straight: at that number nobody sees the bend. */
@@ -28,12 +28,14 @@ export class FlowPicture {
     this.listen();
   }
 
-  /** Shows an answer of POST /api/flow. `shown` says which token, which directions, which path (`{source, steps}`). */
+  /** Shows an answer of POST /api/flow. `shown` says which token, which directions, which path (`{source, steps}`) and
+   *  cut. True where the number of tokens changed, so that all of them are in sight again. */
   show(answer, shown, layers) {
     const other = !this.answer || this.answer.tokens !== answer.tokens;
     Object.assign(this, { answer, shown, layers });
-    if (other || !this.view) this.view = { first: 0, last: answer.tokens };
+    if (other) this.view = { first: 0, last: answer.tokens };
     this.redraw();
+    return other;
   }
 
   close() {
@@ -56,13 +58,13 @@ export class FlowPicture {
       this.canvas.height = Math.round(height * ratio);
     }
     this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    const left = width > 640 ? 132 : 34;
+    const left = width > 640 ? 148 : 34;
     const depth = this.answer.depth;
-    const inner = { left, top: PADDING.top, width: width - left - PADDING.right, height: height - PADDING.top - PADDING.bottom };
-    this.area = { width, height, ...inner, step: inner.height / Math.max(depth, 1) };
     this.bands = !this.answer.edges;
+    const inner = { left, top: PADDING.top, width: width - left - PADDING.right, height: height - PADDING.top - PADDING.bottom };
     // A band takes a part of the picture for each level; dots stand on lines from edge to edge.
-    if (this.bands) this.area.step = inner.height / (depth + 1);
+    const step = inner.height / (this.bands ? depth + 1 : Math.max(depth, 1));
+    this.area = { ...inner, step, bottom: height, right: width };
   }
 
   column(token) {
@@ -104,11 +106,11 @@ export class FlowPicture {
     this.measure();
     this.ink = this.inks();
     const { context: c, area } = this;
-    c.clearRect(0, 0, area.width, area.height);
+    c.clearRect(0, 0, area.right, area.bottom);
     this.drawAxis();
     c.save();
     c.beginPath();
-    c.rect(area.left - 8, 0, area.width + 16, area.height);
+    c.rect(area.left - 12, 0, area.width + 24, area.bottom - 18);
     c.clip();
     this.drawColumn(this.shown.token, this.ink.column);
     if (this.hovered !== null && this.hovered !== this.shown.token) this.drawColumn(this.hovered, this.ink.hover);
@@ -136,7 +138,7 @@ export class FlowPicture {
     const { depth } = answer;
     const every = Math.max(1, Math.ceil(15 / area.step));
     for (let layer = 0; layer < depth; layer += every) {
-      const name = narrow ? `${layer}` : `${layer}  ${clip(c, this.layers[layer % this.layers.length] ?? "", 96)}`;
+      const name = narrow ? `${layer}` : `${layer}  ${clip(c, this.layers[layer % this.layers.length] ?? "", 112)}`;
       c.fillText(name, area.left - 12, (this.y(layer) + this.y(layer + 1)) / 2);
     }
     c.textAlign = "left";
@@ -145,18 +147,15 @@ export class FlowPicture {
     c.textAlign = "center";
     const step = niceStep((this.view.last - this.view.first) / Math.max(area.width / 64, 1));
     for (let token = Math.ceil(this.view.first / step) * step; token < this.view.last; token += step) {
-      if (token === this.shown.token) continue;
-      c.fillText(token.toLocaleString("en"), this.x(token), area.height - 4);
+      if (Math.abs(this.x(token) - this.x(this.shown.token)) < 34) continue; // its own number stands there
+      c.fillText(token.toLocaleString("en"), this.x(token), area.bottom - 4);
     }
     c.textBaseline = "alphabetic";
     if (this.x(this.shown.token) < area.left - 4 || this.x(this.shown.token) > area.left + area.width + 4) return;
     const text = this.shown.token.toLocaleString("en");
-    const wide = c.measureText(text).width + 10;
-    c.fillStyle = ink.ground;
-    c.fillRect(this.x(this.shown.token) - wide / 2 - 8, area.height - 16, wide + 16, 16);
     c.fillStyle = ink.strong;
     c.font = ink.boldFont;
-    c.fillText(text, this.x(this.shown.token), area.height - 4);
+    c.fillText(text, this.x(this.shown.token), area.bottom - 4);
   }
 
   /** Few tokens: dots, a faint curve for each allowed cell, the cones in their inks. */
@@ -165,30 +164,26 @@ export class FlowPicture {
     const { depth, edges } = answer;
     const inBack = (level, token) => shown.back && has(answer.back[depth - level], token);
     const inReach = (level, token) => shown.reach && has(answer.reach[level], token);
-    const some = { faint: [], back: [], reach: [] };
-    for (const edge of edges) {
+    const some = { faint: byLayer(depth), reach: byLayer(depth), back: byLayer(depth) };
+    const sort = (edge) => {
       const [layer, query, key] = edge;
-      if (query === key) continue;
-      const back = inBack(layer + 1, query);
-      const reach = inReach(layer, key);
-      if (back) some.back.push(edge);
-      if (reach) some.reach.push(edge);
-      if (!back && !reach) some.faint.push(edge);
-    }
-    for (let token = 0; token < answer.tokens; token += 1) {
-      for (let layer = 0; layer < depth; layer += 1) {
-        const edge = [layer, token, token];
-        const [back, reach] = [inBack(layer + 1, token), inReach(layer, token)];
-        if (back) some.back.push(edge);
-        if (reach) some.reach.push(edge);
-        if (!back && !reach) some.faint.push(edge);
+      const [back, reach] = [inBack(layer + 1, query), inReach(layer, key)];
+      if (back) some.back[layer].push(edge);
+      if (reach) some.reach[layer].push(edge);
+      if (!back && !reach) some.faint[layer].push(edge);
+    };
+    for (const edge of edges) if (edge[1] !== edge[2]) sort(edge);
+    // The residual connection: every token keeps what it knows.
+    for (let layer = 0; layer < depth; layer += 1) for (let token = 0; token < answer.tokens; token += 1) sort([layer, token, token]);
+    const bent = edges.length <= MOST_CURVES;
+    // The more curves in a layer, the fainter each; a way that is drawn over them stands before all of them.
+    const most = shown.path ? 0.28 : 0.75;
+    for (const [name, wide, strength, least] of [["faint", 0.6, 60, 0.1], ["reach", 1.1, 90, 0.12], ["back", 1.1, 90, 0.12]]) {
+      for (const layer of some[name]) {
+        const alpha = Math.max(least, Math.min(name === "faint" ? most * 0.7 : most, strength / Math.max(layer.length, 1)));
+        this.strokeEdges(layer, name === "faint" ? ink.edge : ink[name], wide, bent, alpha);
       }
     }
-    const bent = edges.length <= MOST_CURVES;
-    const alpha = (number) => Math.max(0.16, Math.min(0.75, 420 / Math.max(number, 1)));
-    this.strokeEdges(some.faint, ink.edge, 0.6, bent, Math.max(0.22, Math.min(0.8, 700 / edges.length)));
-    this.strokeEdges(some.reach, ink.reach, 1.1, bent, alpha(some.reach.length));
-    this.strokeEdges(some.back, ink.back, 1.1, bent, alpha(some.back.length));
     this.drawDots(inBack, inReach);
   }
 
@@ -246,10 +241,11 @@ export class FlowPicture {
       const high = area.step - gap;
       c.fillStyle = ink.band;
       c.fillRect(area.left, top, area.width, high);
-      const both = shown.back && shown.reach;
-      // Each ink has its half of the band, so that neither hides the other.
-      if (shown.back) this.fillSet(answer.back[answer.depth - level], top, both ? high / 2 : high, ink.back);
-      if (shown.reach) this.fillSet(answer.reach[level], both ? top + high / 2 : top, both ? high / 2 : high, ink.reach);
+      const [back, reach] = [answer.back[answer.depth - level], answer.reach[level]];
+      if (shown.back) this.fillSet(back, top, high, ink.back);
+      if (shown.reach) this.fillSet(reach, top, high, ink.reach);
+      // Where both are, each ink has its half of the band, so that neither hides the other.
+      if (shown.back && shown.reach) this.fillSet(shared(back, reach), top, high / 2, ink.back);
     }
   }
 
@@ -418,6 +414,12 @@ export class FlowPicture {
     this.onView(this.view);
   }
 
+  /** The tokens in sight as `[first, last]`; null for all of them. */
+  window() {
+    const { first, last } = this.view;
+    return first <= 0 && last >= this.answer.tokens ? null : [first, last].map((token) => Math.round(token * 100) / 100);
+  }
+
   fit() {
     if (this.answer) this.look(0, this.answer.tokens);
   }
@@ -429,6 +431,8 @@ export class FlowPicture {
     this.look(token + 0.5 - span / 2, span);
   }
 }
+
+const byLayer = (depth) => Array.from({ length: depth }, () => []);
 
 /** The points of a path from the inputs to the outputs; `stop` where it enters a token. */
 export function waypoints({ source, steps }, depth) {

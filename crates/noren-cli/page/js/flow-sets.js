@@ -28,3 +28,15 @@ export function changing(sets) {
   while (last > 1 && same(sets[last - 1], sets[last - 2])) last -= 1;
   return last;
 }
+
+/** What two sets share. */
+export function shared(one, other) {
+  const both = [];
+  for (let [i, j] = [0, 0]; i < one.length && j < other.length; ) {
+    const [start, end] = [Math.max(one[i][0], other[j][0]), Math.min(one[i][1], other[j][1])];
+    if (start < end) both.push([start, end]);
+    if (one[i][1] < other[j][1]) i += 1;
+    else j += 1;
+  }
+  return both;
+}

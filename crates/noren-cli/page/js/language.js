@@ -17,24 +17,30 @@ export function coloured(text, language) {
   const all = tokens(text);
   return all.map((token, i) => {
     if (token.kind !== "name") return token;
-    const next = all.slice(i + 1).find((other) => other.kind !== "space");
+    const next = all[i + 1]?.kind === "space" ? all[i + 2] : all[i + 1];
     if (next?.text === "=" || next?.text === ":") return { ...token, kind: "param" };
     return { ...token, kind: known.has(token.text) ? "atom" : "word" };
   });
 }
 
-/** `sliding(W)` documents `sliding_window(W)` too: every name that a title has. */
+/** `sliding(W)` documents `sliding_window(W)` too: every name that a title calls. */
 function names(atom) {
-  return [atom.name, ...(atom.name.match(/[A-Za-z_]\w*/g) ?? [])];
+  return [atom.name, ...[...atom.title.matchAll(/`([a-z_]+)/g)].map(([, name]) => name)];
+}
+
+/** What the language says of a name. */
+function described(name, language) {
+  const all = [...language.atoms, ...language.scores];
+  return all.find((atom) => atom.name === name) ?? all.find((atom) => names(atom).includes(name));
 }
 
 /** The atom or score that the caret stands in or behind: its documentation. */
 export function atomAt(text, caret, language) {
   const all = tokens(text);
-  const entry = (name) => [...language.atoms, ...language.scores].find((atom) => names(atom).includes(name));
+  const entry = (name) => described(name, language);
   const under = all.find((token) => token.kind === "name" && token.start <= caret && caret <= token.end && entry(token.text));
   if (under) return entry(under.text);
-  const name = enclosing(all, caret)?.name;
+  const name = enclosing(all, caret)?.name ?? enclosing(all, caret - 1)?.name; // the second: behind a closing bracket
   return name ? entry(name) : undefined;
 }
 
@@ -68,7 +74,7 @@ export function complete(text, caret, language, labels, { all = false } = {}) {
   if (!typed && !all) return null;
   const items = [];
   const call = enclosing(before, from);
-  const callee = call && [...language.atoms, ...language.scores].find((atom) => names(atom).includes(call.name));
+  const callee = call && described(call.name, language);
   if (behind && ["(", ","].includes(behind.text)) {
     for (const param of callee?.params ?? []) {
       if (!/^\w+$/.test(param.name) || param.name !== param.name.toLowerCase()) continue;
@@ -85,13 +91,11 @@ export function complete(text, caret, language, labels, { all = false } = {}) {
   return { from, to, items: found };
 }
 
-/** An atom as it is inserted: with brackets where it needs something. */
+/** An atom as it is inserted: with brackets unless it may stand without. */
 function calls(atom) {
-  const says = atom.title.replace(/`/g, "");
-  return [...new Set(atom.name.match(/[A-Za-z_]\w*/g) ?? [])].map((name) => {
-    const needs = atom.params?.some((param) => param.required);
-    return { insert: needs ? `${name}()` : name, name, says: brief(atom) || says, caret: needs ? name.length + 1 : undefined };
-  });
+  const { name, title } = atom;
+  const bare = title.includes(`\`${name}\``);
+  return [{ insert: bare ? name : `${name}()`, name, says: brief(atom) || title, caret: bare ? undefined : name.length + 1 }];
 }
 
 const brief = (atom) => (atom.doc ?? "").split(/(?<=[.:;])\s/)[0].replace(/[`*]/g, "").slice(0, 90);

@@ -6,7 +6,8 @@ import { colour, onTheme } from "./theme.js";
 import { cover, onlyOther, onlyThis, palette, picture, SIDE } from "./tiles.js";
 
 const GRID_FROM = 6; // pixels a cell takes when lines between cells appear
-const ROUND_FROM = 18; // and when each is drawn for itself
+const ROUND_FROM = 18; // and when each is drawn for itself,
+const SINGLES = 8_000; // unless they are this many: a frame has little time
 const TICK = 5;
 
 let inks = null;
@@ -50,7 +51,8 @@ export function drawCells(context, camera, tiles, before, level) {
   context.fillStyle = ink("sunken");
   context.fillRect(x0, y0, x1 - x0, y1 - y0);
   context.imageSmoothingEnabled = false;
-  const single = camera.scale >= ROUND_FROM && camera.down >= ROUND_FROM && level === 0;
+  const { q0, q1, k0, k1 } = camera.seen();
+  const single = Math.min(camera.scale, camera.down) >= ROUND_FROM && level === 0 && (q1 - q0) * (k1 - k0) <= SINGLES;
   for (const at of tilesSeen(camera, level)) {
     const tile = tiles.get(...at);
     if (tile && single) drawSingles(context, camera, tile, tiles.mode);
@@ -152,9 +154,12 @@ export function drawCross(context, camera, cell, { pinned = false, label } = {})
   context.beginPath();
   context.rect(x0 - 3, y0 - 3, x1 - x0 + 6, y1 - y0 + 6);
   context.clip();
-  context.fillStyle = faded("cross", 0.2);
+  context.fillStyle = faded("cross", 0.14);
   context.fillRect(x0, y, x1 - x0, down);
   context.fillRect(x, y0, across, y1 - y0);
+  context.fillStyle = faded("cross", 0.6);
+  for (const edge of [y - 0.5, y + down - 0.5]) context.fillRect(x0, edge, x1 - x0, 1);
+  for (const edge of [x - 0.5, x + across - 0.5]) context.fillRect(edge, y0, 1, y1 - y0);
   context.strokeStyle = ink("cross");
   context.lineWidth = pinned ? 3 : 2;
   const grow = across < 6 ? 4 : 1;
@@ -199,7 +204,7 @@ export function drawRulers(context, camera, tokens) {
     context.moveTo(x, y0 - TICK);
     context.lineTo(x, y0 - 1);
     if (tokens?.keys) slanted(context, tokens.keys[k] ?? number(k), x, y0 - TICK - 4);
-    else context.fillText(number(k), x, y0 - TICK - 9);
+    else context.fillText(number(k), Math.min(x, camera.left + camera.width + 12 - context.measureText(number(k)).width / 2), y0 - TICK - 9);
   }
   context.textAlign = "right";
   const queryStep = step(20 / camera.down);

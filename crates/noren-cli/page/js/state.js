@@ -66,11 +66,19 @@ const subscribers = new Set();
 // Browsers count how often a page rewrites its address; while somebody pans or types it is written at rest only.
 const REST = 200;
 
+// Browsers take no address of more than two million characters; facts of that size are not in it.
+const LONGEST = 1_000_000;
+
+function address() {
+  const told = encode(current);
+  return `#${told.length <= LONGEST ? told : encode({ ...current, facts: {} })}`;
+}
+
 function write() {
   clearTimeout(timer);
   timer = 0;
-  const to = encode(current);
-  if (to !== location.hash.slice(1)) history.replaceState(null, "", `#${to}`);
+  const to = address();
+  if (to !== location.hash) history.replaceState(null, "", to);
 }
 
 function tell() {
@@ -84,11 +92,11 @@ export const state = {
   /** Changes some keys. A new entry in the history, unless `replace`: for typing, panning and the like. */
   set(patch, { replace = false } = {}) {
     const next = sound({ ...current, ...patch });
-    if (same(next, current)) return;
+    if (Object.keys(KEYS).every((key) => same(next[key], current[key]))) return;
     if (!replace) {
       write();
       current = next;
-      history.pushState(null, "", `#${encode(current)}`);
+      history.pushState(null, "", address());
     } else {
       current = next;
       if (!timer) timer = setTimeout(write, REST);
@@ -101,6 +109,9 @@ export const state = {
     subscribers.add(fn);
     return () => subscribers.delete(fn);
   },
+
+  /** Writes the address now; for what reads it. */
+  write,
 
   /** A link to the state as it is with a patch. */
   link: (patch = {}) => `#${encode(sound({ ...current, ...patch }))}`,

@@ -61,7 +61,9 @@ export class HeatMap {
     const names = units.map((unit) => unit.text.trim() || "␣");
     const room = Math.min(Math.max(...names.map((name) => c.measureText(name).width), 10), wide < 420 ? 64 : WIDEST);
     const left = Math.ceil(room + 10);
-    const cell = Math.max(Math.min((wide - left - 4) / units.length, LARGEST), 1);
+    // The last labels lean out to the right.
+    const lean = Math.min(room * 0.56, wide * 0.1);
+    const cell = Math.max(Math.min((wide - left - lean) / units.length, LARGEST), 1);
     const top = cell >= 7 ? Math.ceil(room * 0.75) + 14 : 10;
     this.area = { left, top, cell };
     const high = Math.ceil(top + cell * units.length + 4);
@@ -109,25 +111,37 @@ export class HeatMap {
   drawLabels(names, room) {
     const { context: c, ink, answer, lit } = this;
     const { left, top, cell } = this.area;
-    const every = Math.max(1, Math.ceil((FONT + 2) / cell));
     c.textBaseline = "middle";
-    names.forEach((name, at) => {
-      if (at % every !== 0 && at !== lit.row && at !== lit.col) return;
+    for (const at of this.labelled(names.length)) {
       const unit = answer.units[at];
-      c.fillStyle = rgb(unit.private ? ink.secret : ink.label);
       const on = at === lit.row || at === lit.col;
+      c.fillStyle = rgb(unit.private ? ink.secret : ink.label);
       c.font = `${on || unit.private ? "600 " : ""}${FONT}px ${ink.font}`;
-      const text = clip(c, name, room);
+      const text = clip(c, names[at], room);
       c.textAlign = "right";
-      if (lit.row === null || at === lit.row || at % every === 0) c.fillText(text, left - 6, top + (at + 0.5) * cell);
-      if (cell < 7) return;
+      c.fillText(text, left - 6, top + (at + 0.5) * cell);
+      if (cell < 7) continue;
       c.save();
       c.translate(left + (at + 0.5) * cell, top - 5);
       c.rotate(-Math.PI / 3.2);
       c.textAlign = "left";
       c.fillText(text, 0, 0);
       c.restore();
-    });
+    }
+  }
+
+  /** The units whose names have room: the one pointed at, what is private, then as many of the others as fit. */
+  labelled(count) {
+    const { lit, answer } = this;
+    const apart = (FONT + 2) / this.area.cell;
+    const every = Math.ceil(apart);
+    const wanted = [lit.row, lit.col, ...Array(count).keys()].filter((at) => at !== null);
+    const rank = (at) => (at === lit.row || at === lit.col ? 0 : answer.units[at].private ? 1 : at % every === 0 ? 2 : 3);
+    const kept = [];
+    for (const at of wanted.sort((a, b) => rank(a) - rank(b))) {
+      if (kept.every((other) => Math.abs(other - at) >= apart)) kept.push(at);
+    }
+    return kept;
   }
 
   drawCross() {

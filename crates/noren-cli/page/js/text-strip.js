@@ -38,8 +38,8 @@ export class Strip {
     const one = (layer, head) => {
       const canvas = el("canvas", { class: "text-small", width: 1, height: 1 });
       const button = el("button", {
-        type: "button", class: "text-place", "aria-label": `Layer ${layer}, head ${head}`, onclick: () => this.onPlace(layer, head),
-      }, canvas, el("span", {}, `${layer}·${head}`));
+        type: "button", class: "text-place", onclick: () => this.onPlace(layer, head),
+      }, canvas, el("span", {}, `layer ${layer}, head ${head}`));
       this.places.set(`${layer},${head}`, { canvas, button });
       return button;
     };

@@ -2,6 +2,12 @@
 
 import { el, fill, percent, uid } from "./dom.js";
 
+/** The characters of a unit: what is private may be called by its kind, its tokens have them still. */
+export function ownText({ text, private: kind, tokens: [first, end] }, tokens) {
+  if (!kind || text !== kind) return text;
+  return tokens.slice(first, end).join("").replaceAll("␣", " ").trim() || text;
+}
+
 /** Candidates that are told of a row. */
 const TOLD = 5;
 
@@ -27,7 +33,7 @@ export class Words {
     this.items = units.map((unit, index) =>
       el("span", {
         class: ["text-word", unit.private && "private", unit.hidden && "hidden-word"].filter(Boolean).join(" "),
-        role: "option", id: `${this.prefix}-${index}`, dataset: { index }, "aria-selected": "false", "aria-label": inWords(unit),
+        role: "option", id: `${this.prefix}-${index}`, dataset: { index }, "aria-selected": "false",
       }, el("span", { class: "text-own" }, shown(unit.text)),
       unit.private && el("span", { class: "text-kind" }, unit.private, unit.hidden && " · hidden")));
     fill(this.root, this.items.flatMap((item) => [item, " "]));
@@ -64,10 +70,6 @@ export class Words {
 }
 
 const shown = (text) => (text.trim() === "" ? "␣" : text);
-
-function inWords({ text, private: kind, hidden }) {
-  return [shown(text), kind && `private: ${kind}`, hidden && "hidden"].filter(Boolean).join(", ");
-}
 
 /** What a word reads, in words: `“Jane” reads “Dear” 41 %, “,” 12 %`. */
 export function readsInWords(units, index, row) {

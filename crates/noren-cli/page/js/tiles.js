@@ -22,7 +22,7 @@ onTheme(() => {
   for (const tile of kept.values()) tile.bitmap = null;
 });
 
-/** For each byte its colour, as `[r, g, b]`, by what the picture shows: cells, the plan over them, or two masks. */
+/** For each byte its colour, as `[r, g, b]` and as a pixel of an image, by what the picture shows: cells, the plan over them, or two masks. */
 export function palette(mode) {
   palettes ??= {};
   palettes[mode] ??= makePalette(mode);
@@ -34,7 +34,9 @@ function makePalette(mode) {
     "only-each", "both", "both-some"];
   const ink = Object.fromEntries(names.map((name) => [name, colour(`--${name}`).slice(0, 3)]));
   const choose = { cells: ofCells, plan: ofPlan, difference: ofDifference }[mode];
-  return { colours: Array.from({ length: 256 }, (_, byte) => ink[choose(byte)]), stripe: ink["unknown-stripe"] };
+  const packed = ([r, g, b]) => new Uint32Array(new Uint8Array([r, g, b, 255]).buffer)[0];
+  const colours = Array.from({ length: 256 }, (_, byte) => ink[choose(byte)]);
+  return { colours, pixels: Uint32Array.from(colours, packed), stripe: packed(ink["unknown-stripe"]) };
 }
 
 const ofCells = (byte) => ["denied", "some", "allowed", "unknown"][cover(byte)];
@@ -57,16 +59,12 @@ function ofDifference(byte) {
 export function picture(tile, mode) {
   if (tile.bitmap && tile.mode === mode) return tile.bitmap;
   const { rows, cols, cells } = tile;
-  const { colours, stripe } = palette(mode);
+  const { pixels, stripe } = palette(mode);
   const image = new ImageData(cols, rows);
-  for (let i = 0, at = 0; i < cells.length; i += 1, at += 4) {
+  const out = new Uint32Array(image.data.buffer);
+  for (let i = 0; i < cells.length; i += 1) {
     const byte = cells[i];
-    const hatched = cover(byte) === 3 && (Math.floor(i / cols) + (i % cols)) % 8 < 3;
-    const ink = hatched ? stripe : colours[byte];
-    image.data[at] = ink[0];
-    image.data[at + 1] = ink[1];
-    image.data[at + 2] = ink[2];
-    image.data[at + 3] = 255;
+    out[i] = cover(byte) === 3 && (Math.floor(i / cols) + (i % cols)) % 8 < 3 ? stripe : pixels[byte];
   }
   const surface = new OffscreenCanvas(cols, rows);
   surface.getContext("2d").putImageData(image, 0, 0);
@@ -171,7 +169,7 @@ onTheme(() => {
   }
 });
 
-/** A small picture of a whole mask: a canvas, painted when its tile has come. `bound` is what POST /api/masks answered. */
+/** A small picture of a whole mask: a canvas, painted when its tile has come; without a `label` it is ornament. `bound` is what POST /api/masks answered. */
 export function thumbnail(api, bound, { batch = 0, head = 0, size = 96, label = "" } = {}) {
   const longest = Math.max(bound.q_len, bound.kv_len);
   const ratio = window.devicePixelRatio || 1;
@@ -182,8 +180,8 @@ export function thumbnail(api, bound, { batch = 0, head = 0, size = 96, label = 
   canvas.style.width = `${side(bound.kv_len)}px`;
   canvas.style.height = `${side(bound.q_len)}px`;
   canvas.className = "thumbnail";
-  canvas.setAttribute("role", "img");
-  canvas.setAttribute("aria-label", label);
+  if (label) canvas.setAttribute("role", "img");
+  canvas.setAttribute(...(label ? ["aria-label", label] : ["aria-hidden", "true"]));
   const level = topLevel(bound.q_len, bound.kv_len);
   api.tile(bound.id, level, 0, 0, { batch, head }).then((tile) => {
     const paint = () => {

@@ -33,8 +33,10 @@ class FlowView {
     this.asked = null; // the request that was last sent, as text
     this.answer = null;
     this.waiting = null;
+    this.window = "null"; // the tokens in sight, as the state was last told
     this.layers = new LayersPanel({
       language: ctx.language,
+      labels: () => Object.keys(ctx.state.get().facts.labels ?? {}),
       onLayers: (layers) => this.change({ layers }),
       onDepth: (depth) => this.change({ depth, violation: undefined }),
       onFill: (word) => this.change({ fill: word }),
@@ -60,12 +62,14 @@ class FlowView {
     this.picture = new FlowPicture(this.canvas, {
       inks: () => this.inks,
       onToken: (token) => this.change({ token }, { replace: false }),
-      onView: ({ first, last }) => this.keepWindow(first, last),
+      onView: () => this.keepWindow(),
       onHover: (token, level) => this.hover(token, level),
     });
-    this.keepWindow = debounce((first, last) => {
-      const whole = first <= 0 && last >= (this.answer?.tokens ?? 0);
-      this.change({ window: whole ? undefined : [round(first), round(last)] });
+    this.stage.picture = this.picture; // for the console, and for tests
+    this.keepWindow = debounce(() => {
+      const window = this.picture.window();
+      this.window = JSON.stringify(window);
+      this.change({ window: window ?? undefined });
     }, 250);
     this.token = el("input", {
       id: "flow-token", type: "number", min: 0, inputmode: "numeric",
@@ -75,6 +79,8 @@ class FlowView {
       el("button", { type: "button", "aria-pressed": "false", dataset: { value }, onclick: () => this.change({ directions: value }) }, name);
     this.directions = el("div", { class: "segments", role: "group", "aria-label": "Directions" },
       direction("both", "Both"), direction("back", "What reaches it"), direction("reach", "Whom it reaches"));
+    this.batch = el("select", { id: "flow-batch", onchange: () => this.ctx.state.set({ at: [Number(this.batch.value), this.state.at[1]] }) });
+    this.rows = el("div", { class: "field row", hidden: true }, el("label", { for: "flow-batch" }, "Batch row"), this.batch);
     const zoom = (sign, says, act) => el("button", { type: "button", class: "icon-button", "aria-label": says, title: says, onclick: act }, sign);
     this.summary = el("p", { class: "flow-summary", "aria-live": "polite" });
     this.readout = el("p", { class: "flow-readout soft small" });
@@ -85,7 +91,7 @@ class FlowView {
     const picture = el("section", { class: "panel flow-picture", "aria-label": "Picture" },
       el("div", { class: "flow-bar" },
         el("div", { class: "field row" }, el("label", { for: "flow-token" }, "Token"), this.token),
-        this.directions,
+        this.rows, this.directions,
         el("span", { class: "flow-zoom" },
           zoom("−", "Zoom out", () => this.picture.zoom(1.6)), zoom("+", "Zoom in", () => this.picture.zoom(1 / 1.6)),
           zoom("⤢", "Whole picture", () => this.picture.fit()),
@@ -100,12 +106,11 @@ class FlowView {
     const table = el("details", { class: "fold" }, el("summary", {}, "Layer by layer"),
       el("div", { class: "scroll" },
         el("table", { class: "figures flow-table" },
-          el("thead", {}, el("tr", {}, ["Layers", "Inputs that reach it", "", "Outputs it reaches", ""].map((name) => el("th", { scope: "col" }, name)))),
+          el("thead", {}, el("tr", {}, ["Layers", "Inputs that reach it", "which", "Outputs it reaches", "which"].map((name) => el("th", { scope: "col" }, name)))),
           this.levels)));
     const covered = el("details", { class: "fold" }, el("summary", {}, "What no answer covers"), this.channels);
     this.root = el("div", { class: "flow" },
-      el("header", { class: "flow-head" },
-        el("h1", {}, "Who reaches whom, over layers"),
+      el("header", { class: "flow-head" }, el("h1", {}, "Who reaches whom, over layers"),
         this.begin.root),
       el("div", { class: "flow-side" }, this.layers.root, this.policy.root,
         el("section", { class: "panel flow-facts", "aria-label": "Shape and facts" }, this.facts.element)),
@@ -157,16 +162,17 @@ class FlowView {
   fail(error) {
     this.layers.problem(error);
     this.root.classList.toggle("stale", error !== null);
-    this.problem.hidden = error === null;
+    const atMask = Boolean(error) && error.layer !== null && error.start !== null; // it stands in the row of that mask
+    this.problem.hidden = error === null || atMask;
     this.problem.textContent = error ? [error.message, error.hint].filter(Boolean).join(" ") : "";
   }
 
   async offerModels() {
     const all = await this.ctx.api.presets().catch(() => []);
-    const stacks = all.filter((preset) => preset.view === "flow" && preset.layers?.length);
+    const stacks = all.filter((preset) => preset.layers?.length);
     this.begin.more(stacks.map(({ name, says, scene, layers, depth }) => ({
       name,
-      says,
+      says: `${name}: ${says}`,
       patch: { shape: scene.shape ?? {}, facts: scene.facts ?? {}, flow: { layers, depth: depth ?? layers.length } },
     })));
   }
@@ -185,23 +191,38 @@ class FlowView {
     // While a new token's answer is under way its column moves already; its cones are not those of the old one.
     const own = has(answer.back[0], token);
     const violation = set.violation === null ? null : answer.violations[set.violation] ?? null;
-    this.picture.show(answer, {
+    const resized = this.picture.show(answer, {
       token,
       back: own && set.directions !== "reach",
       reach: own && set.directions !== "back",
       path: violation?.path ?? null,
       cut: violation?.cut ?? null,
     }, set.layers);
-    if (set.window && !this.looked) this.picture.look(set.window[0], Math.max(set.window[1] - set.window[0], 1));
-    this.looked = true;
+    this.lookAt(set.window, resized);
     this.stage.classList.toggle("violated", violation !== null);
     if (document.activeElement !== this.token) this.token.value = token;
     this.token.max = answer.tokens - 1;
+    this.rows.hidden = !(answer.batch > 1);
+    if (answer.batch !== this.batch.options.length) {
+      fill(this.batch, Array.from({ length: Math.min(answer.batch, 1024) }, (_, row) => el("option", { value: row }, row)));
+    }
+    this.batch.value = set.batch;
     this.policy.show(answer, set.violation);
     if (own) this.tell(token);
     fill(this.channels, answer.not_covered.map((channel) => el("li", {}, channel)));
     this.assumed.hidden = !answer.assumed?.length;
     this.assumed.textContent = `Assumed: ${(answer.assumed ?? []).join(", ")}`;
+  }
+
+  /** Shows the tokens that the state says, where it was not the picture that said so. */
+  lookAt(window, resized) {
+    const wanted = JSON.stringify(window);
+    const own = wanted === this.window;
+    this.window = wanted;
+    if (own && resized && window) return this.change({ window: undefined }); // it spoke of another number of tokens
+    if (own) return undefined;
+    const span = window && Math.min(Math.max(window[1] - window[0], 1), this.answer.tokens);
+    return window ? this.picture.look(window[0], span) : this.picture.fit();
   }
 
   tell(token) {
@@ -285,9 +306,6 @@ class FlowView {
     this.keepWindow.cancel();
     this.waiting?.abort();
     this.picture.close();
-    this.facts.close?.();
     this.offTheme();
   }
 }
-
-const round = (value) => Math.round(value * 100) / 100;

@@ -8,7 +8,7 @@ import { HeatMap } from "./text-heat.js";
 import { guessesOf, privateOf, proofOf } from "./text-outcome.js";
 import { request, settings, wordsOf } from "./text-settings.js";
 import { Strip } from "./text-strip.js";
-import { Words, readsInWords } from "./text-words.js";
+import { ownText, readsInWords, Words } from "./text-words.js";
 import { colour, onTheme } from "./theme.js";
 
 export const id = "text";
@@ -46,7 +46,10 @@ class TextView {
       id: "text-secret", type: "text", autocomplete: "off", placeholder: "Bingley, Netherfield",
       oninput: () => change({ words: wordsOf(this.own.value) }),
     });
-    this.editor = createEditor({ label: "Mask", language: this.ctx.language, onInput: (mask) => change({ mask: mask ?? this.editor.value() }) });
+    this.editor = createEditor({
+      label: "Mask", language: this.ctx.language, placeholder: "the model’s own",
+      labels: () => [...this.model.kinds, "word", "private"], onInput: (mask) => change({ mask }),
+    });
     this.layer = stepper("Layer", (layer) => change({ layer }));
     this.head = stepper("Head", (head) => change({ head }));
     this.who = el("p", { class: "soft small" });
@@ -71,6 +74,8 @@ class TextView {
     this.tokenCount = el("span", { class: "told" });
     const panel = (name, title, ...children) => el("section", { class: `panel ${name}`, "aria-label": title }, el("h2", {}, title), children);
     this.root = el("div", { class: "text" },
+      el("header", { class: "text-head" }, el("h1", {}, "What a model reads, and what it may not"),
+        el("p", { class: "soft" }, "What is private is found and can be hidden from every layer. That it stays hidden is proved number by number.")),
       el("div", { class: "text-side" },
         el("div", { class: "panel text-ask" },
           el("div", { class: "field" }, el("label", { for: "text-own" }, "Text"), this.text),
@@ -79,13 +84,12 @@ class TextView {
           el("div", { class: "field" }, el("span", {}, "Mask of every layer; empty: the model’s own"), this.editor.element),
           el("div", { class: "text-place-of" }, this.layer.root, this.head.root),
           this.who),
-        panel("text-private", "Private", this.found),
-        panel("text-proof-of", "Proof", this.proof),
         panel("text-says", "What the model says", this.guesses)),
       el("div", { class: "text-main" },
         this.problem,
         panel("text-read", "What each word reads", this.words.root, this.reads),
-        el("div", { class: "text-both" },
+        el("div", { class: "text-both text-secrets" }, panel("text-private", "Private", this.found), panel("text-proof-of", "Proof", this.proof)),
+        el("div", { class: "text-both text-maps" },
           panel("text-attention", "Attention", this.map),
           panel("text-masked", "Mask", this.maskText, this.mask.element)),
         this.strip.root,
@@ -170,7 +174,8 @@ class TextView {
 
   // --- what is seen -----------------------------------------------------------------------------------------------------------
 
-  show(answer) {
+  show(given) {
+    const answer = { ...given, units: given.units.map((unit) => ({ ...unit, text: ownText(unit, given.tokens) })) };
     this.answer = answer;
     const { units, layer, head, tokens } = answer;
     this.words.show(answer);
@@ -178,7 +183,11 @@ class TextView {
     this.canvas.setAttribute("aria-label",
       `Attention of layer ${layer}, head ${head}, between ${units.length} words: the list of words above tells the same in words.`);
     this.maskText.textContent = answer.mask;
-    this.mask.show({ id: answer.id, batch: 0, head: answer.head });
+    this.mask.show({
+      id: answer.id, qLen: tokens.length, kvLen: tokens.length, head: answer.head,
+      tokens: { queries: tokens, keys: tokens },
+      bands: units.filter((unit) => unit.private).map(({ tokens: [from, to] }) => ({ from, to, tone: "only-this" })),
+    });
     fill(this.found, privateOf(answer));
     fill(this.proof, proofOf(answer));
     fill(this.guesses, guessesOf(answer));
@@ -226,7 +235,7 @@ class TextView {
     this.waiting?.abort();
     this.heat.close();
     this.strip.close();
-    this.mask.close?.();
+    this.mask.destroy();
     this.offTheme();
   }
 }
