@@ -201,9 +201,12 @@ function cuts({ start, end }, bad) {
 /** What an atom means, as a panel. */
 export function documentation(atom, onExample) {
   return [
-    el("div", { class: "docs-head" },
-      el("code", { class: "docs-title" }, atom.title.replace(/`/g, "")),
-      atom.picture && el("img", { class: "docs-picture", src: URL.createObjectURL(new Blob([atom.picture], { type: "image/svg+xml" })), alt: `Picture of ${atom.example}`, width: "96", height: "96", onload: (event) => URL.revokeObjectURL(event.target.src) })),
+    atom.picture && el("img", {
+      class: "docs-picture", alt: `Picture of ${atom.example}`, width: "88", height: "102",
+      src: URL.createObjectURL(new Blob([atom.picture], { type: "image/svg+xml" })),
+      onload: ({ target }) => URL.revokeObjectURL(target.src),
+    }),
+    el("p", {}, el("code", { class: "docs-title" }, atom.title.replace(/`/g, ""))),
     prose(atom.doc ?? ""),
     atom.params?.length > 0 && el("dl", { class: "params" }, atom.params.map((param) => [
       el("dt", {}, el("code", {}, param.name)),

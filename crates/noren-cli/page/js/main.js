@@ -46,16 +46,24 @@ function links(current) {
 
 function show(now) {
   const module = VIEWS.find((view) => view.id === now.view) ?? VIEWS[0];
-  if (shown?.id !== module.id) {
-    shown?.view.unmount();
-    fill(root);
-    root.className = `view view-${module.id}`;
-    document.title = `${module.title} · noren`;
-    links(module.id);
-    shown = { id: module.id, view: module.mount(root, ctx) };
-    window.scrollTo(0, 0);
+  try {
+    if (shown?.id !== module.id) {
+      shown?.view?.unmount();
+      fill(root);
+      root.className = `view view-${module.id}`;
+      document.title = `${module.title} · noren`;
+      links(module.id);
+      shown = { id: module.id, view: null };
+      shown.view = module.mount(root, ctx);
+      window.scrollTo(0, 0);
+    }
+    shown.view?.update(now);
+  } catch (error) {
+    // No address and no answer should come to this; where one does, the other views go on.
+    console.error(error);
+    shown = { id: module.id, view: null };
+    fill(root, el("div", { class: "column" }, el("p", { class: "notice bad" }, `This view does not know what to do with that: ${error.message}`)));
   }
-  shown.view.update(now);
 }
 
 // Links to views are those of the moment at which they are followed.
