@@ -6,6 +6,7 @@ import { Catalogue } from "./doctor-classes.js";
 import { Declaration } from "./doctor-declare.js";
 import { EXAMPLES } from "./doctor-examples.js";
 import { cellInWords, reportOf, verdictInWords } from "./doctor-report.js";
+import { commandFold, doctorCommand } from "./command.js";
 import { bytes as inBytes, debounce, el, fill, number, uid } from "./dom.js";
 import { createEditor } from "./editor.js";
 
@@ -95,8 +96,9 @@ class DoctorView {
     this.patterns = el("div", { class: "doctor-patterns" });
     this.take_ = el("div", { class: "doctor-take" });
     this.legend = el("div", { class: "doctor-legend small" });
+    this.command = commandFold(this.ctx.toast);
     this.seen = el("section", { class: "panel doctor-picture", "aria-label": "Picture", hidden: true },
-      el("div", { class: "doctor-bar" }, this.sides, this.patterns), this.picture.element, this.legend, this.cell, this.take_);
+      el("div", { class: "doctor-bar" }, this.sides, this.patterns), this.picture.element, this.legend, this.cell, this.take_, this.command.root);
     this.invite = el("section", { class: "panel doctor-welcome", "aria-label": "Examples" },
       el("h2", {}, "Sick masks to learn from"),
       el("p", { class: "soft" }, "Each is the file that a wrong line of code would have written. Choose one and read its diagnosis."),
@@ -295,6 +297,7 @@ class DoctorView {
   draw() {
     const { report, set } = this;
     if (!report?.given || !report.dims) return;
+    this.command.show(doctorCommand(this.file.name, set.context, set.meant, report.dims));
     const compared = this.comparable();
     const side = compared ? set.side : "given";
     const [, , qLen, kvLen] = report.dims;
@@ -304,6 +307,8 @@ class DoctorView {
     for (const button of this.sides.children) button.setAttribute("aria-pressed", button.dataset.value === side ? "true" : "false");
     const marks = side !== "given" ? [] : report.findings.flatMap((f) => f.first_cells)
       .filter(([b, h]) => b === batch && h === head).map(([, , q, k]) => ({ q, k }));
+    // A mask of few queries needs little height; the rulers take the room of two cells or so.
+    this.picture.element.style.setProperty("--aspect", `${kvLen + 2} / ${qLen + 2}`);
     this.picture.show({
       id: side === "fixed" ? report.fixed : report.given, other: side === "difference" ? report.fixed : null,
       qLen, kvLen, batch, head, marks,

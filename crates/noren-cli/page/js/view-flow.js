@@ -1,6 +1,7 @@
 // The flow view: layers stacked, whom a token reaches and what reaches it, and whether a policy holds.
 
 import { aborted } from "./api.js";
+import { commandFold, flowCommand } from "./command.js";
 import { debounce, el, fill, number, plural } from "./dom.js";
 import { createFacts } from "./facts.js";
 import { LayersPanel, presetsPanel } from "./flow-layers.js";
@@ -109,12 +110,13 @@ class FlowView {
           el("thead", {}, el("tr", {}, ["Layers", "Inputs that reach it", "which", "Outputs it reaches", "which"].map((name) => el("th", { scope: "col" }, name)))),
           this.levels)));
     const covered = el("details", { class: "fold" }, el("summary", {}, "What no answer covers"), this.channels);
+    this.command = commandFold(this.ctx.toast);
     this.root = el("div", { class: "flow" },
       el("header", { class: "flow-head" }, el("h1", {}, "Who reaches whom, over layers"),
         this.begin.root),
       el("div", { class: "flow-side" }, this.layers.root, this.policy.root,
         el("section", { class: "panel flow-facts", "aria-label": "Shape and facts" }, this.facts.element)),
-      el("div", { class: "flow-main" }, picture, el("div", { class: "panel flow-notes" }, table, covered, this.assumed)));
+      el("div", { class: "flow-main" }, picture, el("div", { class: "panel flow-notes" }, table, covered, this.command.root, this.assumed)));
   }
 
   // --- state ------------------------------------------------------------------------------------------------------------------
@@ -132,6 +134,7 @@ class FlowView {
     this.layers.update(this.set);
     this.facts.update({ shape: state.shape, facts: state.facts, layer: state.layer }, null);
     this.policy.text(this.set.policy);
+    this.command.show(flowCommand(this.set, state));
     for (const button of this.directions.children) {
       button.setAttribute("aria-pressed", button.dataset.value === this.set.directions ? "true" : "false");
     }
@@ -288,8 +291,9 @@ class FlowView {
       const [r, g, b, a] = colour(variable);
       return [name, `rgb(${r} ${g} ${b} / ${a / 255})`];
     });
-    const family = getComputedStyle(document.body).fontFamily;
-    this.inks = { ...Object.fromEntries(inks), font: `12px ${family}`, boldFont: `600 12px ${family}` };
+    const { fontFamily, fontSize } = getComputedStyle(document.body);
+    const font = `${Math.round(parseFloat(fontSize) * 0.8)}px ${fontFamily}`;
+    this.inks = { ...Object.fromEntries(inks), font, boldFont: `600 ${font}` };
     this.picture.redraw();
   }
 

@@ -2,6 +2,7 @@
 
 import { aborted } from "./api.js";
 import { createCanvas } from "./canvas.js";
+import { commandFold, textCommand } from "./command.js";
 import { debounce, el, fill, plural } from "./dom.js";
 import { createEditor } from "./editor.js";
 import { HeatMap } from "./text-heat.js";
@@ -73,6 +74,7 @@ class TextView {
     this.tokens = el("ol", { class: "text-tokens" });
     this.tokenCount = el("span", { class: "told" });
     const panel = (name, title, ...children) => el("section", { class: `panel ${name}`, "aria-label": title }, el("h2", {}, title), children);
+    this.command = commandFold(this.ctx.toast);
     this.root = el("div", { class: "text" },
       el("header", { class: "text-head" }, el("h1", {}, "What a model reads, and what it may not"),
         el("p", { class: "soft" }, "What is private is found and can be hidden from every layer. That it stays hidden is proved number by number.")),
@@ -83,7 +85,7 @@ class TextView {
             el("div", { class: "field" }, el("label", { for: "text-secret" }, "and these words, separated by commas"), this.own)),
           el("div", { class: "field" }, el("span", {}, "Mask of every layer; empty: the model’s own"), this.editor.element),
           el("div", { class: "text-place-of" }, this.layer.root, this.head.root),
-          this.who),
+          this.who, this.command.root),
         panel("text-says", "What the model says", this.guesses)),
       el("div", { class: "text-main" },
         this.problem,
@@ -134,6 +136,7 @@ class TextView {
     for (const box of this.kinds.querySelectorAll("input")) box.checked = hide.includes(box.value);
     this.layer.show(layer, layers);
     this.head.show(head, heads);
+    this.command.show(textCommand(this.set));
     const body = JSON.stringify(request(this.set));
     if (body !== this.asked) {
       // What is typed is asked for when it rests, what is chosen at once.

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { violations } from "./axe.mjs";
 import { explorer } from "./explorer.mjs";
+import { flowCommand } from "../../page/js/command.js";
 import { waypoints } from "../../page/js/flow-picture.js";
 import { changing, count, has, inWords, shared } from "../../page/js/flow-sets.js";
 
@@ -59,6 +60,13 @@ test("sets of tokens", () => {
 test("a way waits in its token until it is read", () => {
   const points = waypoints({ source: 2, steps: [[1, 5], [2, 7]] }, 5);
   assert.deepEqual(points.map(({ level, token, stop }) => `${token}@${level}${stop ? "!" : ""}`), ["2@0!", "2@1", "5@2!", "7@3!", "7@5"]);
+});
+
+test("the same at a command line", () => {
+  const set = { layers: ["sliding(4)", "causal - keys(label=\"pii\")"], depth: 6, fill: "nothing", policy: "# it's\ndeny: token(2) -> token(7)\nallow: all -> token(1)", token: 3 };
+  assert.equal(flowCommand(set, { shape: { len: 8 }, facts: {} }),
+    "noren flow 'sliding(4)' 'causal - keys(label=\"pii\")' --layers 6 --len 8 --token 3 --deny 'token(2) -> token(7)' --allow 'all -> token(1)'");
+  assert.match(flowCommand({ ...set, fill: "finite" }, { shape: {}, facts: { lengths: [3] } }), / --fill finite .* --facts <\(echo '\{"lengths":\[3\]\}'\)$/);
 });
 
 test("the receptive field grows with the layers", async () => {
