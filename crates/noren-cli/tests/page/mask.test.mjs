@@ -211,3 +211,38 @@ test("an address may hold anything", async () => {
     await page.finish();
   }
 });
+
+test("what the server forgot is sent again, and a busy server is asked again", async () => {
+  const page = await site.open({ shape: { len: 8 }, mask: "causal" });
+  await settled(page);
+  const refused = { gone: 0, busy: 0 };
+  const answer = (status) => ({ status: 200, headers: { "X-Noren-Status": String(status) }, contentType: "application/json", body: '{"error":{"message":"no"}}' });
+  await page.route("**/tiles/**", (route) => {
+    if (refused.gone < 1) return route.fulfill((refused.gone += 1, answer(410)));
+    if (refused.busy < 2) return route.fulfill((refused.busy += 1, answer(503)));
+    return route.continue();
+  });
+  const sent = [];
+  page.on("request", (request) => request.url().endsWith("/api/masks") && sent.push(request.postDataJSON().mask));
+  await say(page, "chunk(4)");
+  await page.waitForFunction(() => document.querySelector(".picture").picture.cell(0, 3)?.byte === 2);
+  assert.deepEqual(refused, { gone: 1, busy: 2 });
+  assert.ok(sent.filter((mask) => mask === "chunk(4)").length >= 2);
+  await page.finish();
+});
+
+test("a long mask is edited without delay", async () => {
+  const page = await site.open({ shape: { len: 64 }, mask: "causal" });
+  await settled(page);
+  const took = await page.evaluate(() => {
+    const input = document.querySelector("textarea");
+    input.focus();
+    input.setRangeText(" | keys(3..5) & !chunk(2)".repeat(80), input.value.length, input.value.length, "end");
+    const start = performance.now();
+    input.dispatchEvent(new Event("input"));
+    return performance.now() - start;
+  });
+  assert.ok(took < 50, `${took} ms`);
+  await page.waitForFunction(() => document.querySelector(".picture").picture.cell(0, 3)?.byte === 2);
+  await page.finish();
+});
