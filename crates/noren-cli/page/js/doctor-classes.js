@@ -96,7 +96,7 @@ export class Catalogue {
 }
 
 /** What the owner of a class's example would declare; null where it takes ids or lengths beside the mask to tell. */
-export function declaredBy({ tier, example: { right, shape } }) {
+function declaredBy({ tier, example: { right, shape } }) {
   if (tier > "T1") return null;
   const context = { convention: "keep_bool", ...(shape.query_offset && { past_len: shape.query_offset }) };
   const [, name, count] = /^(?:causal \| )?(\w+)(?:\((\d+)\))?$/.exec(right) ?? [];

@@ -25,7 +25,7 @@ const FURTHER = [
 ];
 
 /** A value as it is typed: JSON where it is some, else a text. */
-export function valueOf(typed) {
+function valueOf(typed) {
   try {
     return JSON.parse(typed);
   } catch {
