@@ -54,10 +54,38 @@ class DoctorView {
   }
 
   build() {
-    const { api, language } = this.ctx;
-    const input = uid("file");
+    this.editor = createEditor({
+      label: "The mask that was meant", language: this.ctx.language, onInput: (meant) => this.change({ meant: meant || undefined }),
+    });
+    this.declared = new Declaration({ onContext: (context) => this.change({ context }), editor: this.editor.element });
+    this.problem = el("p", { class: "notice bad", role: "alert", hidden: true });
+    this.status = el("p", { class: "hidden-text", role: "status" });
+    this.reported = el("div", { class: "doctor-report" });
+    this.picture = new DoctorPicture({ ctx: this.ctx, change: (patch) => this.change(patch), fail: (error) => this.fail(error) });
+    this.examples = el("ul", { class: "doctor-examples" }, EXAMPLES.map((example) => this.exampleRow(example)));
+    this.catalogue = new Catalogue({
+      api: this.ctx.api,
+      onTry: (one, context) => this.tryClass(one, context),
+      onOpen: (name) => this.change({ open: name }),
+    });
+    this.root = el("div", { class: "doctor" },
+      el("header", { class: "doctor-head" }, el("h1", {}, "What is wrong with this mask?"),
+        el("p", { class: "soft" }, "A mask that somebody else made, held against what it should be. The mistake that explains every wrong cell ",
+          "is the finding; undoing it is the repair.")),
+      el("div", { class: "doctor-side" }, this.buildZone(), this.declared.root),
+      el("div", { class: "doctor-main" }, this.problem, this.status, this.reported, this.picture.root,
+        el("section", { class: "panel doctor-welcome", "aria-label": "Examples" },
+          el("h2", {}, "Sick masks to learn from"),
+          el("p", { class: "soft" }, "Each is the file that a wrong line of code would have written. Choose one and read its diagnosis."),
+          this.examples)),
+      this.catalogue.root);
+  }
+
+  /** Where files are dropped or chosen. */
+  buildZone() {
+    const id = uid("file");
     this.input = el("input", {
-      id: input, type: "file", class: "hidden-text", accept: ".npy,.npz,.safetensors", tabindex: -1,
+      id, type: "file", class: "hidden-text", accept: ".npy,.npz,.safetensors", tabindex: -1,
       onchange: () => this.input.files[0] && this.take(this.input.files[0]),
     });
     this.dropped = el("p", { class: "doctor-dropped" });
@@ -69,29 +97,8 @@ class DoctorView {
     el("p", { class: "doctor-invite" }, "Drop a mask here"),
     el("p", { class: "soft small" }, ".npy, .npz or .safetensors, at most 64 MiB. It stays on this machine; nothing is ever unpickled."),
     el("button", { type: "button", class: "button primary", onclick: () => this.input.click() }, "Choose a file"),
-    el("label", { for: input, class: "hidden-text" }, "A mask in a file"), this.input, this.dropped);
-    this.examples = el("ul", { class: "doctor-examples" }, EXAMPLES.map((example) => this.exampleRow(example)));
-    this.editor = createEditor({ label: "The mask that was meant", language, onInput: (meant) => this.change({ meant: meant || undefined }) });
-    this.declared = new Declaration({ onContext: (context) => this.change({ context }), editor: this.editor.element });
-    this.problem = el("p", { class: "notice bad", role: "alert", hidden: true });
-    this.status = el("p", { class: "hidden-text", role: "status" });
-    this.reported = el("div", { class: "doctor-report" });
-    this.catalogue = new Catalogue({
-      api,
-      onTry: (one, context) => this.tryClass(one, context),
-      onOpen: (name) => this.change({ open: name }),
-    });
-    this.picture = new DoctorPicture({ ctx: this.ctx, change: (patch) => this.change(patch), fail: (error) => this.fail(error) });
-    this.invite = el("section", { class: "panel doctor-welcome", "aria-label": "Examples" },
-      el("h2", {}, "Sick masks to learn from"),
-      el("p", { class: "soft" }, "Each is the file that a wrong line of code would have written. Choose one and read its diagnosis."),
-      this.examples);
-    this.root = el("div", { class: "doctor" },
-      el("header", { class: "doctor-head" }, el("h1", {}, "What is wrong with this mask?"),
-        el("p", { class: "soft" }, "A mask that somebody else made, held against what it should be. The mistake that explains every wrong cell is the finding; undoing it is the repair.")),
-      el("div", { class: "doctor-side" }, this.zone, this.declared.root),
-      el("div", { class: "doctor-main", "aria-live": "off" }, this.problem, this.status, this.reported, this.picture.root, this.invite),
-      this.catalogue.root);
+    el("label", { for: id, class: "hidden-text" }, "A mask in a file"), this.input, this.dropped);
+    return this.zone;
   }
 
   exampleRow(example) {

@@ -40,6 +40,16 @@ class TextView {
   }
 
   build() {
+    this.guesses = el("div", { class: "text-guesses" });
+    this.root = el("div", { class: "text" },
+      el("header", { class: "text-head" }, el("h1", {}, "What a model reads, and what it may not"),
+        el("p", { class: "soft" }, "What is private is found and can be hidden from every layer. That it stays hidden is proved number by number.")),
+      el("div", { class: "text-side" }, this.buildAsk(), panel("text-says", "What the model says", this.guesses)),
+      this.buildSeen());
+  }
+
+  /** What is asked: the text, what is hidden, the mask, the layer and head. */
+  buildAsk() {
     const change = (patch, options) => this.change(patch, options);
     this.text = el("textarea", { id: "text-own", rows: 6, spellcheck: "false", oninput: () => change({ text: this.text.value, word: undefined }) });
     this.kinds = el("div", { class: "text-hide" });
@@ -54,48 +64,44 @@ class TextView {
     this.layer = stepper("Layer", (layer) => change({ layer }));
     this.head = stepper("Head", (head) => change({ head }));
     this.who = el("p", { class: "soft small" });
+    this.command = commandFold(this.ctx.toast);
+    return el("div", { class: "panel text-ask" },
+      el("div", { class: "field" }, el("label", { for: "text-own" }, "Text"), this.text),
+      el("fieldset", {}, el("legend", {}, "Hidden from everybody"), this.kinds,
+        el("div", { class: "field" }, el("label", { for: "text-secret" }, "and these words, separated by commas"), this.own)),
+      el("div", { class: "field" }, el("span", {}, "Mask of every layer; empty: the model’s own"), this.editor.element),
+      el("div", { class: "text-place-of" }, this.layer.root, this.head.root),
+      this.who, this.command.root);
+  }
+
+  /** What is seen of the answer. */
+  buildSeen() {
+    const { api } = this.ctx;
     this.problem = el("p", { class: "notice bad", role: "alert", hidden: true });
     this.words = new Words({ onWord: (index, pinned) => this.look(index, null, pinned) });
     this.reads = el("p", { class: "text-reads", "aria-live": "polite" });
-    const canvas = el("canvas", { class: "text-canvas", role: "img", "aria-label": "Attention" });
-    this.map = el("div", { class: "text-map" }, canvas);
-    this.heat = new HeatMap(canvas, {
+    this.found = el("div");
+    this.proof = el("div", { role: "status" });
+    this.canvas = el("canvas", { class: "text-canvas", role: "img", "aria-label": "Attention" });
+    const map = el("div", { class: "text-map" }, this.canvas);
+    this.heat = new HeatMap(this.canvas, {
       inks: () => this.inks,
       onCell: (row, col) => this.look(row, col),
       onPick: (row) => this.look(row, null, true),
     });
-    this.canvas = canvas;
-    this.mask = createCanvas({ api: this.ctx.api, label: "The mask over the tokens" });
     this.maskText = el("code", { class: "text-mask" });
-    this.strip = new Strip({ api: this.ctx.api, inks: () => this.inks, onPlace: (layer, head) => change({ layer, head }, { replace: false }) });
-    this.found = el("div");
-    this.proof = el("div", { role: "status" });
-    this.guesses = el("div", { class: "text-guesses" });
+    this.mask = createCanvas({ api, label: "The mask over the tokens" });
+    this.strip = new Strip({ api, inks: () => this.inks, onPlace: (layer, head) => this.change({ layer, head }, { replace: false }) });
     this.tokens = el("ol", { class: "text-tokens" });
     this.tokenCount = el("span", { class: "told" });
-    const panel = (name, title, ...children) => el("section", { class: `panel ${name}`, "aria-label": title }, el("h2", {}, title), children);
-    this.command = commandFold(this.ctx.toast);
-    this.root = el("div", { class: "text" },
-      el("header", { class: "text-head" }, el("h1", {}, "What a model reads, and what it may not"),
-        el("p", { class: "soft" }, "What is private is found and can be hidden from every layer. That it stays hidden is proved number by number.")),
-      el("div", { class: "text-side" },
-        el("div", { class: "panel text-ask" },
-          el("div", { class: "field" }, el("label", { for: "text-own" }, "Text"), this.text),
-          el("fieldset", {}, el("legend", {}, "Hidden from everybody"), this.kinds,
-            el("div", { class: "field" }, el("label", { for: "text-secret" }, "and these words, separated by commas"), this.own)),
-          el("div", { class: "field" }, el("span", {}, "Mask of every layer; empty: the model’s own"), this.editor.element),
-          el("div", { class: "text-place-of" }, this.layer.root, this.head.root),
-          this.who, this.command.root),
-        panel("text-says", "What the model says", this.guesses)),
-      el("div", { class: "text-main" },
-        this.problem,
-        panel("text-read", "What each word reads", this.words.root, this.reads),
-        el("div", { class: "text-both text-secrets" }, panel("text-private", "Private", this.found), panel("text-proof-of", "Proof", this.proof)),
-        el("div", { class: "text-both text-maps" },
-          panel("text-attention", "Attention", this.map),
-          panel("text-masked", "Mask", this.maskText, this.mask.element)),
-        this.strip.root,
-        el("details", { class: "fold panel text-each" }, el("summary", {}, "Tokens", this.tokenCount), this.tokens)));
+    return el("div", { class: "text-main" },
+      this.problem,
+      panel("text-read", "What each word reads", this.words.root, this.reads),
+      el("div", { class: "text-both text-secrets" }, panel("text-private", "Private", this.found), panel("text-proof-of", "Proof", this.proof)),
+      el("div", { class: "text-both text-maps" },
+        panel("text-attention", "Attention", map), panel("text-masked", "Mask", this.maskText, this.mask.element)),
+      this.strip.root,
+      el("details", { class: "fold panel text-each" }, el("summary", {}, "Tokens", this.tokenCount), this.tokens));
   }
 
   // --- state ------------------------------------------------------------------------------------------------------------------
@@ -242,6 +248,8 @@ class TextView {
     this.offTheme();
   }
 }
+
+const panel = (name, heading, ...children) => el("section", { class: `panel ${name}`, "aria-label": heading }, el("h2", {}, heading), children);
 
 /** A number from 0 to a count, as buttons where they are few and as a field where they are many. */
 function stepper(name, onChange) {
