@@ -33,7 +33,7 @@ export function mount(root, ctx) {
     }
   }, 120);
 
-  const bench = createBench(ctx, { onBound: ask, onBroken: () => curves.classList.add("stale") });
+  const bench = createBench(ctx, { onBound: ask, onBroken: () => curves.classList.add("stale"), asCommand: ({ mask }) => ["plan", mask] });
   root.append(el("div", { class: "workbench cost" },
     el("section", { class: "say", "aria-label": "Mask" }, el("div", { class: "say-head" }, el("h1", {}, "What it costs")), bench.editor.element, bench.docs),
     el("section", { class: "ask", "aria-label": "Shape and facts" }, bench.facts),

@@ -59,6 +59,7 @@ class MaskView {
     this.bench = createBench(ctx, {
       onBound: (bound) => this.#understood(bound),
       onBroken: () => this.stage.classList.add("stale"),
+      asCommand: ({ mask, other }) => (other === null ? ["show", mask] : ["diff", mask, other]),
     });
     this.second = createEditor({
       label: "Mask compared with", language: ctx.language, placeholder: "causal",

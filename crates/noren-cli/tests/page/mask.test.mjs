@@ -118,6 +118,17 @@ test("shape and facts are controls", async () => {
   await page.finish();
 });
 
+test("what is shown is a command too", async () => {
+  const page = await site.open({ shape: { len: 12, heads: 2 }, mask: "causal & documents", facts: { documents: [5, 7] } });
+  await settled(page);
+  const line = () => page.locator("pre.command").textContent();
+  assert.equal(await line(), "noren show 'causal & documents' --len 12 --heads 2 --facts <(echo '{\"documents\":[5,7]}')");
+  await page.getByRole("button", { name: "Compare with another mask" }).click();
+  await say(page, "causal", "Mask compared with");
+  await page.waitForFunction(() => document.querySelector("pre.command").textContent.startsWith("noren diff 'causal & documents' causal --len 12"));
+  await page.finish();
+});
+
 test("heads that differ are shown beside each other", async () => {
   const page = await site.open({ shape: { len: 8, heads: 4 }, mask: "heads(0..2: causal, 2..: full)" });
   await settled(page);
