@@ -182,6 +182,7 @@ test("65,536 tokens stay quick", async () => {
       return performance.now() - start;
     }));
   });
+  console.log(`frames of a flow of 65,536 tokens: at most ${longest.toFixed(1)} ms; the next token after ${waited} ms`);
   assert.ok(longest < 50, `${longest} ms for a frame`);
   await page.keyboard.press("+");
   await page.waitForFunction(() => location.hash.includes("'window':["));

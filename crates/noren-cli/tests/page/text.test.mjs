@@ -106,7 +106,10 @@ test("another layer and head are another map", async () => {
   const drawn = () => page.locator(".text-small").evaluateAll((maps) => maps.filter((one) => one.width > 1).length);
   const all = await page.locator(".text-small").count();
   const until = Date.now() + 120_000;
-  while ((await drawn()) < all && Date.now() < until) await page.waitForTimeout(100);
+  while ((await drawn()) < all && Date.now() < until) {
+    await page.mouse.wheel(0, 300); // those in sight are asked for
+    await page.waitForTimeout(100);
+  }
   assert.equal(await drawn(), all);
   await page.locator(".text-place").first().click();
   await page.waitForFunction(() => document.querySelector(".text-canvas").getAttribute("aria-label").includes("layer 0, head 0"), null, WAIT);
