@@ -39,9 +39,10 @@ export function createCanvas({ api, label, onHover, onCursor, onPick, onCamera, 
   let due = 0;
   let ratio = 1;
   let place = null; // asked for before there was a mask
+  let gone = false;
 
   function redraw() {
-    if (!due) due = requestAnimationFrame(draw);
+    if (!due && !gone) due = requestAnimationFrame(draw);
   }
 
   function draw() {
@@ -246,6 +247,7 @@ export function createCanvas({ api, label, onHover, onCursor, onPick, onCamera, 
     frames,
 
     destroy() {
+      gone = true;
       cancelAnimationFrame(due);
       cancelAnimationFrame(gliding);
       resized.disconnect();

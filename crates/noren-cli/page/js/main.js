@@ -17,8 +17,10 @@ const nav = document.getElementById("nav");
 let shown = null; // {id, view}
 
 function toast(message, { kind = "note" } = {}) {
+  const toasts = document.getElementById("toasts");
+  if ([...toasts.children].some((note) => note.textContent === message)) return; // said already
   const note = el("p", { class: `toast ${kind}` }, message);
-  document.getElementById("toasts").append(note);
+  toasts.append(note);
   setTimeout(() => note.remove(), 6000);
 }
 

@@ -257,3 +257,19 @@ test("a long mask is edited without delay", async () => {
   await page.waitForFunction(() => document.querySelector(".picture").picture.cell(0, 3)?.byte === 2);
   await page.finish();
 });
+
+test("tiles that did not come are asked for again", async () => {
+  const page = await site.open({ shape: { len: 8 }, mask: "causal" });
+  await settled(page);
+  let refused = 0;
+  await page.route("**/tiles/**", (route) => {
+    refused += 1;
+    return refused === 1
+      ? route.fulfill({ status: 200, headers: { "X-Noren-Status": "507" }, contentType: "application/json", body: '{"error":{"message":"took more memory than the limit"}}' })
+      : route.continue();
+  });
+  await say(page, "chunk(4)");
+  await page.locator(".toast", { hasText: "took more memory" }).waitFor();
+  await page.waitForFunction(() => document.querySelector(".picture").picture.cell(0, 3)?.byte === 2);
+  await page.finish();
+});
