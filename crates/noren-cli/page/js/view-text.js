@@ -9,7 +9,7 @@ import { HeatMap } from "./text-heat.js";
 import { guessesOf, privateOf, proofOf } from "./text-outcome.js";
 import { request, settings, wordsOf } from "./text-settings.js";
 import { Strip } from "./text-strip.js";
-import { ownText, readsInWords, Words } from "./text-words.js";
+import { readsInWords, Words } from "./text-words.js";
 import { colour, onTheme } from "./theme.js";
 
 export const id = "text";
@@ -183,8 +183,7 @@ class TextView {
 
   // --- what is seen -----------------------------------------------------------------------------------------------------------
 
-  show(given) {
-    const answer = { ...given, units: given.units.map((unit) => ({ ...unit, text: ownText(unit, given.tokens) })) };
+  show(answer) {
     this.answer = answer;
     const { units, layer, head, tokens } = answer;
     this.words.show(answer);
