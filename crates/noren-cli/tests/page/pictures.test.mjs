@@ -54,6 +54,7 @@ const README = {
   text: {
     state: { view: "text", text: { hide: ["email", "phone", "card"] } },
     ready: (page) => page.locator(".text-proof.good").waitFor({ timeout: 30_000 }),
+    height: 1240,
   },
   doctor: {
     state: { view: "doctor" },
@@ -61,6 +62,7 @@ const README = {
       await page.locator('[data-example="wide"]').click();
       await settled(page, ".doctor-picture .picture");
     },
+    height: 1180,
   },
 };
 const ready = (page) => settled(page);
