@@ -69,7 +69,9 @@ export function createBench(ctx, { onBound, onBroken, asCommand }) {
   let last = {};
   const docs = el("section", { class: "docs", "aria-label": "What this part means", hidden: true });
   const editor = createEditor({
-    label: "Mask", language: ctx.language, docs,
+    label: "Mask",
+    language: ctx.language,
+    docs,
     placeholder: "causal & documents",
     labels: () => Object.keys(bound?.labels ?? state.get().facts.labels ?? {}),
     onInput: (mask) => state.set({ mask }, { replace: true }),
@@ -96,7 +98,8 @@ export function createBench(ctx, { onBound, onBroken, asCommand }) {
     update(now) {
       editor.setValue(now.mask);
       if (last.shape !== now.shape || last.facts !== now.facts || last.layer !== now.layer) facts.update(now, bound);
-      if (["mask", "other", "shape", "facts", "layer"].some((key) => last[key] !== now[key])) line.show(sceneCommand(asCommand(now), now));
+      if (["mask", "other", "shape", "facts", "layer"].some((key) => last[key] !== now[key]))
+        line.show(sceneCommand(asCommand(now), now));
       binder.bind(state.scene(now), { now: last.mask === undefined });
       last = now;
     },

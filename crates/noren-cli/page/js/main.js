@@ -34,16 +34,24 @@ const ctx = {
 };
 
 function links(current) {
-  fill(nav, VIEWS.map((view) =>
-    el("a", {
-      href: state.link({ view: view.id }),
-      "aria-current": view.id === current ? "page" : null,
-      onclick: (event) => {
-        if (event.metaKey || event.ctrlKey || event.shiftKey || event.button !== 0) return;
-        event.preventDefault();
-        ctx.go(view.id);
-      },
-    }, view.title)));
+  fill(
+    nav,
+    VIEWS.map((view) =>
+      el(
+        "a",
+        {
+          href: state.link({ view: view.id }),
+          "aria-current": view.id === current ? "page" : null,
+          onclick: (event) => {
+            if (event.metaKey || event.ctrlKey || event.shiftKey || event.button !== 0) return;
+            event.preventDefault();
+            ctx.go(view.id);
+          },
+        },
+        view.title,
+      ),
+    ),
+  );
 }
 
 function show(now) {
@@ -64,7 +72,14 @@ function show(now) {
     // No address and no answer should come to this; where one does, the other views go on.
     console.error(error);
     shown = { id: module.id, view: null };
-    fill(root, el("div", { class: "column" }, el("p", { class: "notice bad" }, `This view does not know what to do with that: ${error.message}`)));
+    fill(
+      root,
+      el(
+        "div",
+        { class: "column" },
+        el("p", { class: "notice bad" }, `This view does not know what to do with that: ${error.message}`),
+      ),
+    );
   }
 }
 

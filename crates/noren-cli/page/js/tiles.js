@@ -31,8 +31,21 @@ export function palette(mode) {
 }
 
 function makePalette(mode) {
-  const names = ["allowed", "some", "denied", "unknown", "unknown-stripe", "tile-allowed", "tile-denied", "tile-some", "only-this", "only-other",
-    "only-each", "both", "both-some"];
+  const names = [
+    "allowed",
+    "some",
+    "denied",
+    "unknown",
+    "unknown-stripe",
+    "tile-allowed",
+    "tile-denied",
+    "tile-some",
+    "only-this",
+    "only-other",
+    "only-each",
+    "both",
+    "both-some",
+  ];
   const ink = Object.fromEntries(names.map((name) => [name, colour(`--${name}`).slice(0, 3)]));
   const choose = { cells: ofCells, plan: ofPlan, difference: ofDifference }[mode];
   const packed = ([r, g, b]) => new Uint32Array(new Uint8Array([r, g, b, 255]).buffer)[0];
@@ -189,15 +202,18 @@ export function thumbnail(api, bound, { batch = 0, head = 0, size = 96, label = 
   if (label) canvas.setAttribute("role", "img");
   canvas.setAttribute(...(label ? ["aria-label", label] : ["aria-hidden", "true"]));
   const level = topLevel(bound.q_len, bound.kv_len);
-  api.tile(bound.id, level, 0, 0, { batch, head }).then((tile) => {
-    const paint = () => {
-      const context = canvas.getContext("2d");
-      context.imageSmoothingEnabled = tile.cols > canvas.width;
-      context.drawImage(picture({ ...tile, bitmap: null }, "cells"), 0, 0, canvas.width, canvas.height);
-    };
-    for (const old of thumbnails.keys()) if (!old.isConnected) thumbnails.delete(old);
-    thumbnails.set(canvas, paint);
-    paint();
-  }, () => canvas.classList.add("missing"));
+  api.tile(bound.id, level, 0, 0, { batch, head }).then(
+    (tile) => {
+      const paint = () => {
+        const context = canvas.getContext("2d");
+        context.imageSmoothingEnabled = tile.cols > canvas.width;
+        context.drawImage(picture({ ...tile, bitmap: null }, "cells"), 0, 0, canvas.width, canvas.height);
+      };
+      for (const old of thumbnails.keys()) if (!old.isConnected) thumbnails.delete(old);
+      thumbnails.set(canvas, paint);
+      paint();
+    },
+    () => canvas.classList.add("missing"),
+  );
   return canvas;
 }
