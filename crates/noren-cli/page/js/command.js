@@ -18,13 +18,14 @@ export function command(...words) {
 
 /** Sizes as options. */
 export const shapeOptions = ({ len, q, kv, past, new: more, query_offset, batch, heads, kv_heads }) => [
-  ["--len", len], ["--q", q], ["--kv", kv], ["--past", past], ["--new", more], ["--query-offset", query_offset && [query_offset].flat().join(",")],
-  ["--batch", batch], ["--heads", heads], ["--kv-heads", kv_heads],
+  ["--len", len], ["--q", q], ["--kv", kv], ["--past", past], ["--new", more],
+  ["--query-offset", query_offset && [query_offset].flat().join(",")], ["--batch", batch], ["--heads", heads], ["--kv-heads", kv_heads],
 ];
 
 /** The stack and policy of the flow view. */
 export function flowCommand({ layers, depth, fill, policy, token }, { shape, facts }) {
-  const rules = policy.split("\n").map((line) => /^\s*(deny|allow):\s*(.*?)\s*$/.exec(line)).filter(Boolean).map(([, word, rule]) => [`--${word}`, rule]);
+  const lines = policy.split("\n").map((line) => /^\s*(deny|allow):\s*(.*?)\s*$/.exec(line)).filter(Boolean);
+  const rules = lines.map(([, word, rule]) => [`--${word}`, rule]);
   const line = command("flow", ...layers, ["--layers", depth], ...shapeOptions(shape), ["--fill", fill === "nothing" ? null : fill],
     ["--token", token], ...rules);
   return Object.keys(facts).length ? `${line} --facts <(echo ${quoted(JSON.stringify(facts))})` : line;
@@ -32,13 +33,15 @@ export function flowCommand({ layers, depth, fill, policy, token }, { shape, fac
 
 /** The text view's. */
 export const textCommand = ({ text, mask, hide, words, layer, head }) =>
-  command("run", text, ["--mask", mask.trim() || null], ["--hide", hide.length ? hide.join(",") : null], ...words.map((word) => ["--word", word]),
-    ["--layer", layer], ["--head", head]);
+  command("run", text, ["--mask", mask.trim() || null], ["--hide", hide.length ? hide.join(",") : null],
+    ...words.map((word) => ["--word", word]), ["--layer", layer], ["--head", head]);
 
 /** The doctor view's. */
-export const doctorCommand = (name, context, meant, dims) =>
-  command("check", name, ...Object.entries(context).map(([key, value]) => ["-d", `${key}=${typeof value === "string" ? value : JSON.stringify(value)}`]),
-    ["--meant", meant || null], ...(meant && dims ? [["--q", dims[2]], ["--kv", dims[3]]] : []));
+export function doctorCommand(name, context, meant, dims) {
+  const told = ([key, value]) => ["-d", `${key}=${typeof value === "string" ? value : JSON.stringify(value)}`];
+  const sizes = meant ? [["--q", dims[2]], ["--kv", dims[3]]] : [];
+  return command("check", name, ...Object.entries(context).map(told), ["--meant", meant || null], ...sizes);
+}
 
 /** A part that folds open: `{root, show(line)}`. */
 export function commandFold(toast) {
@@ -47,6 +50,7 @@ export function commandFold(toast) {
     () => toast("Copied."),
     () => toast("The clipboard is not to be had: select the text.", { kind: "error" }));
   const root = el("details", { class: "fold" }, el("summary", {}, "The same at a command line"),
-    el("pre", { class: "command", tabindex: 0, role: "region", "aria-label": "Command" }, code), el("button", { type: "button", class: "button", onclick: copy }, "Copy"));
+    el("pre", { class: "command", tabindex: 0, role: "region", "aria-label": "Command" }, code),
+    el("button", { type: "button", class: "button", onclick: copy }, "Copy"));
   return { root, show: (line) => (code.textContent = line) };
 }

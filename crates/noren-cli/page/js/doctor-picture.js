@@ -7,7 +7,10 @@ import { el, fill, uid } from "./dom.js";
 
 const SIDES = { difference: "Difference", given: "Given", fixed: "Repaired" };
 const LEGENDS = {
-  difference: [["only-this", "visible, and should not be"], ["only-other", "hidden, and should be visible"], ["both", "visible, rightly"], ["denied", "hidden, rightly"]],
+  difference: [
+    ["only-this", "visible, and should not be"], ["only-other", "hidden, and should be visible"],
+    ["both", "visible, rightly"], ["denied", "hidden, rightly"],
+  ],
   given: [["allowed", "visible as it was given"], ["denied", "hidden"]],
   fixed: [["allowed", "visible after the repair"], ["denied", "hidden"]],
 };
@@ -42,7 +45,8 @@ export class DoctorPicture {
     this.offered = el("div", { class: "doctor-take" });
     this.command = commandFold(this.ctx.toast);
     this.root = el("section", { class: "panel doctor-picture", "aria-label": "Picture", hidden: true },
-      el("div", { class: "doctor-bar" }, this.sides, this.patterns), this.canvas.element, this.legend, this.cell, this.offered, this.command.root);
+      el("div", { class: "doctor-bar" }, this.sides, this.patterns), this.canvas.element, this.legend, this.cell,
+      this.offered, this.command.root);
   }
 
   /** Shows a new report of a file, or none. */
@@ -75,7 +79,8 @@ export class DoctorPicture {
     const marks = side === "given" ? here.map(([, , q, k]) => ({ q, k })) : [];
     // A mask of few queries needs little height; the rulers take the room of two cells or so.
     this.canvas.element.style.setProperty("--aspect", `${kvLen + 2} / ${qLen + 2}`);
-    this.canvas.show({ id: side === "fixed" ? fixed : given, other: side === "difference" ? fixed : null, qLen, kvLen, batch, head, marks });
+    const [id, other] = side === "fixed" ? [fixed, null] : [given, side === "difference" ? fixed : null];
+    this.canvas.show({ id, other, qLen, kvLen, batch, head, marks });
     this.canvas.pin(set.cell && { q: set.cell[2], k: set.cell[3] });
     fill(this.legend, LEGENDS[side].map(([ink, words]) => el("span", { class: `doctor-key ${ink}` }, words)),
       marks.length > 0 && el("span", { class: "doctor-key ring" }, "the first wrong cells"));

@@ -58,7 +58,8 @@ export class PolicyPanel {
 
   say({ policy_error: problem, checked, holds, violation_count: broken }) {
     this.problem.hidden = !problem;
-    this.problem.textContent = problem ? [problem.line && `Line ${problem.line}:`, problem.message, problem.hint].filter(Boolean).join(" ") : "";
+    const parts = problem ? [problem.line && `Line ${problem.line}:`, problem.message, problem.hint] : [];
+    this.problem.textContent = parts.filter(Boolean).join(" ");
     this.input.setAttribute("aria-invalid", problem ? "true" : "false");
     const words = () => {
       if (problem) return ["", "The rules cannot be read"];

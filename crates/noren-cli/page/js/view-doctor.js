@@ -70,8 +70,8 @@ class DoctorView {
     });
     this.root = el("div", { class: "doctor" },
       el("header", { class: "doctor-head" }, el("h1", {}, "What is wrong with this mask?"),
-        el("p", { class: "soft" }, "A mask that somebody else made, held against what it should be. The mistake that explains every wrong cell ",
-          "is the finding; undoing it is the repair.")),
+        el("p", { class: "soft" }, "A mask that somebody else made, held against what it should be. The mistake that explains every ",
+          "wrong cell is the finding; undoing it is the repair.")),
       el("div", { class: "doctor-side" }, this.buildZone(), this.declared.root),
       el("div", { class: "doctor-main" }, this.problem, this.status, this.reported, this.picture.root,
         el("section", { class: "panel doctor-welcome", "aria-label": "Examples" },
@@ -103,8 +103,10 @@ class DoctorView {
 
   exampleRow(example) {
     return el("li", {},
-      el("button", { type: "button", class: "doctor-example-row", dataset: { example: example.id }, "aria-pressed": "false", onclick: () => this.tryExample(example) },
-        el("strong", {}, example.title), el("span", {}, example.says), el("code", {}, example.code)));
+      el("button", {
+        type: "button", class: "doctor-example-row", dataset: { example: example.id }, "aria-pressed": "false",
+        onclick: () => this.tryExample(example),
+      }, el("strong", {}, example.title), el("span", {}, example.says), el("code", {}, example.code)));
   }
 
   // --- files ------------------------------------------------------------------------------------------------------------------

@@ -104,13 +104,17 @@ class FlowView {
       id: "flow-token", type: "number", min: 0, inputmode: "numeric",
       oninput: () => this.token.value !== "" && this.token.validity.valid && this.change({ token: Number(this.token.value) }),
     });
-    this.batch = el("select", { id: "flow-batch", onchange: () => this.ctx.state.set({ at: [Number(this.batch.value), this.state.at[1]] }) });
+    this.batch = el("select", {
+      id: "flow-batch", onchange: () => this.ctx.state.set({ at: [Number(this.batch.value), this.state.at[1]] }),
+    });
     this.rows = el("div", { class: "field row", hidden: true }, el("label", { for: "flow-batch" }, "Batch row"), this.batch);
-    const direction = (value, name) =>
-      el("button", { type: "button", "aria-pressed": "false", dataset: { value }, onclick: () => this.change({ directions: value }) }, name);
+    const direction = (value, name) => el("button", {
+      type: "button", "aria-pressed": "false", dataset: { value }, onclick: () => this.change({ directions: value }),
+    }, name);
     this.directions = el("div", { class: "segments", role: "group", "aria-label": "Directions" },
       direction("both", "Both"), direction("back", "What reaches it"), direction("reach", "Whom it reaches"));
-    const zoom = (sign, says, act) => el("button", { type: "button", class: "icon-button", "aria-label": says, title: says, onclick: act }, sign);
+    const zoom = (sign, says, act) =>
+      el("button", { type: "button", class: "icon-button", "aria-label": says, title: says, onclick: act }, sign);
     return el("div", { class: "flow-bar" },
       el("div", { class: "field row" }, el("label", { for: "flow-token" }, "Token"), this.token),
       this.rows, this.directions,
@@ -247,8 +251,8 @@ class FlowView {
   tell(token) {
     const { tokens, depth, back, reach } = this.answer;
     const [reads, reached] = [back.at(-1), reach.at(-1)];
-    const words = `After ${plural(depth, "layer")} token ${number(token)} depends on ${number(count(reads))} of ${plural(tokens, "input")} ` +
-      `(${inWords(reads, 3)}) and reaches ${plural(count(reached), "output")} (${inWords(reached, 3)}).`;
+    const words = `After ${plural(depth, "layer")} token ${number(token)} depends on ${number(count(reads))} of ` +
+      `${plural(tokens, "input")} (${inWords(reads, 3)}) and reaches ${plural(count(reached), "output")} (${inWords(reached, 3)}).`;
     if (this.summary.textContent !== words) this.summary.textContent = words;
     this.stage.setAttribute("aria-valuemax", tokens - 1);
     this.stage.setAttribute("aria-valuenow", token);
@@ -286,7 +290,10 @@ class FlowView {
     const { tokens } = this.answer;
     const now = this.chosen();
     const page = Math.max(1, Math.round(tokens / 10));
-    const by = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageDown: -page, PageUp: page, Home: -now, End: tokens - 1 - now }[event.key];
+    const steps = {
+      ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageDown: -page, PageUp: page, Home: -now, End: tokens - 1 - now,
+    };
+    const by = steps[event.key];
     const zoom = { "+": 1 / 1.6, "=": 1 / 1.6, "-": 1.6 }[event.key];
     if (by !== undefined) {
       const token = Math.min(Math.max(now + by * (event.shiftKey ? 10 : 1), 0), tokens - 1);

@@ -43,7 +43,8 @@ class TextView {
     this.guesses = el("div", { class: "text-guesses" });
     this.root = el("div", { class: "text" },
       el("header", { class: "text-head" }, el("h1", {}, "What a model reads, and what it may not"),
-        el("p", { class: "soft" }, "What is private is found and can be hidden from every layer. That it stays hidden is proved number by number.")),
+        el("p", { class: "soft" },
+          "What is private is found and can be hidden from every layer. That it stays hidden is proved number by number.")),
       el("div", { class: "text-side" }, this.buildAsk(), panel("text-says", "What the model says", this.guesses)),
       this.buildSeen());
   }
@@ -51,7 +52,9 @@ class TextView {
   /** What is asked: the text, what is hidden, the mask, the layer and head. */
   buildAsk() {
     const change = (patch, options) => this.change(patch, options);
-    this.text = el("textarea", { id: "text-own", rows: 6, spellcheck: "false", oninput: () => change({ text: this.text.value, word: undefined }) });
+    this.text = el("textarea", {
+      id: "text-own", rows: 6, spellcheck: "false", oninput: () => change({ text: this.text.value, word: undefined }),
+    });
     this.kinds = el("div", { class: "text-hide" });
     this.own = el("input", {
       id: "text-secret", type: "text", autocomplete: "off", placeholder: "Bingley, Netherfield",
@@ -97,7 +100,8 @@ class TextView {
     return el("div", { class: "text-main" },
       this.problem,
       panel("text-read", "What each word reads", this.words.root, this.reads),
-      el("div", { class: "text-both text-secrets" }, panel("text-private", "Private", this.found), panel("text-proof-of", "Proof", this.proof)),
+      el("div", { class: "text-both text-secrets" },
+        panel("text-private", "Private", this.found), panel("text-proof-of", "Proof", this.proof)),
       el("div", { class: "text-both text-maps" },
         panel("text-attention", "Attention", map), panel("text-masked", "Mask", this.maskText, this.mask.element)),
       this.strip.root,
@@ -116,9 +120,8 @@ class TextView {
     const { name, kind, layers, heads, positions, kinds } = this.model;
     this.who.textContent = `${name}, ${kind}: ${plural(layers, "layer")} of ${plural(heads, "head")}` +
       (positions ? `, up to ${plural(positions, "token")}.` : ".");
-    fill(this.kinds, kinds.map((kind) =>
-      el("label", { class: "check" },
-        el("input", { type: "checkbox", value: kind, onchange: () => this.change({ hide: this.chosenKinds() }, { replace: false }) }), kind)));
+    const onchange = () => this.change({ hide: this.chosenKinds() }, { replace: false });
+    fill(this.kinds, kinds.map((name) => el("label", { class: "check" }, el("input", { type: "checkbox", value: name, onchange }), name)));
     this.update(this.ctx.state.get());
   }
 
@@ -203,8 +206,10 @@ class TextView {
     const secret = new Set(answer.hidden);
     const known = new Set(Object.values(answer.private).flat());
     this.tokenCount.textContent = plural(tokens.length, "token");
-    fill(this.tokens, tokens.map((name, at) =>
-      el("li", { class: secret.has(at) ? "hidden-word private" : known.has(at) ? "private" : null, title: `token ${at}` }, name.trim() === "" ? "␣" : name)));
+    fill(this.tokens, tokens.map((name, at) => {
+      const kind = secret.has(at) ? "hidden-word private" : known.has(at) ? "private" : null;
+      return el("li", { class: kind, title: `token ${at}` }, name.trim() === "" ? "␣" : name);
+    }));
     this.light();
   }
 
@@ -223,7 +228,9 @@ class TextView {
     if (row !== null && row >= units.length) return;
     this.words.light(row, row === null ? null : attention[row]);
     this.heat.light(row, this.pointed?.col ?? null);
-    const words = row === null ? "Point at a word, or move with the arrow keys, to see what it reads." : readsInWords(units, row, attention[row]);
+    const words = row === null
+      ? "Point at a word, or move with the arrow keys, to see what it reads."
+      : readsInWords(units, row, attention[row]);
     if (this.reads.textContent !== words) this.reads.textContent = words;
   }
 
@@ -248,7 +255,8 @@ class TextView {
   }
 }
 
-const panel = (name, heading, ...children) => el("section", { class: `panel ${name}`, "aria-label": heading }, el("h2", {}, heading), children);
+const panel = (name, heading, ...children) =>
+  el("section", { class: `panel ${name}`, "aria-label": heading }, el("h2", {}, heading), children);
 
 /** A number from 0 to a count, as buttons where they are few and as a field where they are many. */
 function stepper(name, onChange) {
@@ -257,13 +265,14 @@ function stepper(name, onChange) {
   const show = (value, count) => {
     if (count !== size) {
       size = count;
-      const button = (at) => el("button", { type: "button", "aria-label": `${name} ${at}`, dataset: { at }, onclick: () => onChange(at) }, at);
+      const button = (_, at) =>
+        el("button", { type: "button", "aria-label": `${name} ${at}`, dataset: { at }, onclick: () => onChange(at) }, at);
+      const buttons = () => el("div", { class: "segments", role: "group", "aria-label": name }, Array.from({ length: count }, button));
       const field = () => el("input", {
         type: "number", min: 0, max: count - 1, "aria-label": name,
         oninput: (event) => event.target.value !== "" && event.target.validity.valid && onChange(Number(event.target.value)),
       });
-      fill(root, el("span", {}, name),
-        count <= 8 ? el("div", { class: "segments", role: "group", "aria-label": name }, Array.from({ length: count }, (_, at) => button(at))) : field());
+      fill(root, el("span", {}, name), count <= 8 ? buttons() : field());
     }
     for (const at of root.querySelectorAll("button")) at.setAttribute("aria-pressed", at.dataset.at === String(value) ? "true" : "false");
     const input = root.querySelector("input");
