@@ -25,10 +25,14 @@ function remember(id, scene) {
 const pause = (ms, signal) =>
   new Promise((resolve, reject) => {
     const timer = setTimeout(resolve, ms);
-    signal?.addEventListener("abort", () => {
-      clearTimeout(timer);
-      reject(signal.reason);
-    }, { once: true });
+    signal?.addEventListener(
+      "abort",
+      () => {
+        clearTimeout(timer);
+        reject(signal.reason);
+      },
+      { once: true },
+    );
   });
 
 async function send(path, { method = "GET", body, type, signal } = {}) {
@@ -71,7 +75,8 @@ const query = (values) => {
   return kept.length ? `?${new URLSearchParams(kept)}` : "";
 };
 
-const post = (path, value, { signal } = {}) => send(path, { method: "POST", body: JSON.stringify(value), signal }).then((r) => r.json());
+const post = (path, value, { signal } = {}) =>
+  send(path, { method: "POST", body: JSON.stringify(value), signal }).then((r) => r.json());
 
 // What does not change while the server runs is asked for once; after a failure, again.
 const once = (path) => {
@@ -111,7 +116,8 @@ export const explain = (id, { batch = 0, head = 0, q, k, other, signal }) =>
   json([id, other], `masks/${id}/explain${query({ batch, head, q, k, other })}`, { signal });
 
 /** Where two masks differ. */
-export const difference = (id, other, { signal } = {}) => json([id, other], `masks/${id}/difference${query({ other })}`, { signal });
+export const difference = (id, other, { signal } = {}) =>
+  json([id, other], `masks/${id}/difference${query({ other })}`, { signal });
 
 /** What a mask costs, and what dense masking would. */
 export const cost = (id, { signal } = {}) => json([id], `masks/${id}/cost`, { signal });
@@ -128,7 +134,10 @@ export const text = (request, options) => post("text", request, options);
 /** Diagnoses a file of at most 64 MiB. */
 export const doctor = (file, { name, context, meant, signal } = {}) =>
   send(`doctor${query({ name: name ?? file.name, context: context && JSON.stringify(context), meant })}`, {
-    method: "POST", body: file, type: "application/octet-stream", signal,
+    method: "POST",
+    body: file,
+    type: "application/octet-stream",
+    signal,
   }).then((r) => r.json());
 
 /** The address of a download: `as` is svg, png, txt, expression, rust, python, json or npy; `rows` and `keys` are `a..b`. */

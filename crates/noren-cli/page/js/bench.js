@@ -1,12 +1,14 @@
 // What a mask is made of, beside its picture or its cost: the editor, the documentation, shape and facts; and the server's view of it.
 
 import { aborted } from "./api.js";
+import { command, commandFold, quoted, shapeOptions } from "./command.js";
 import { debounce, el } from "./dom.js";
 import { createEditor } from "./editor.js";
 import { createFacts } from "./facts.js";
 import { state } from "./state.js";
 
 const REST = 30; // ms without a keystroke, for all but the first of several
+const LONG = 4000; // characters of facts that nobody wants in a command
 const PAUSE = 150; // ms after which a keystroke is a first one
 
 /** Asks the server about scenes, one at a time: the last one counts. `onBound(bound, scene)`, `onError(error, scene)`. */
@@ -49,21 +51,33 @@ export function createBinder(api, { onBound, onError }) {
 export const showError = (editor, error) =>
   editor.setError({ message: error.message, hint: error.hint, start: error.start, end: error.end });
 
+/** The scene of a state as a command: `noren show` or another that takes a mask. */
+export function sceneCommand([name, ...masks], { shape, facts, layer }) {
+  const line = command(name, ...masks, ...shapeOptions(shape), ["--layer", layer]);
+  if (Object.keys(facts).length === 0) return line;
+  const told = JSON.stringify(facts);
+  return `${line} --facts ${told.length > LONG ? "facts.json" : `<(echo ${quoted(told)})`}`;
+}
+
 /**
  * The editor with its documentation (`say`) and the controls (`ask`), both following the state. `onBound(bound, scene)` is called when
- * the server has understood, `onBroken(error)` when it has not.
+ * the server has understood, `onBroken(error)` when it has not; `asCommand(state)` gives the words of the command that says
+ * the same.
  */
-export function createBench(ctx, { onBound, onBroken }) {
+export function createBench(ctx, { onBound, onBroken, asCommand }) {
   let bound = null;
   let last = {};
   const docs = el("section", { class: "docs", "aria-label": "What this part means", hidden: true });
   const editor = createEditor({
-    label: "Mask", language: ctx.language, docs,
+    label: "Mask",
+    language: ctx.language,
+    docs,
     placeholder: "causal & documents",
     labels: () => Object.keys(bound?.labels ?? state.get().facts.labels ?? {}),
     onInput: (mask) => state.set({ mask }, { replace: true }),
   });
   const facts = createFacts({ onChange: (patch) => state.set({ ...patch, camera: null, cell: null }, { replace: true }) });
+  const line = commandFold(ctx.toast);
   const binder = createBinder(ctx.api, {
     onBound(next, scene) {
       bound = next;
@@ -80,10 +94,12 @@ export function createBench(ctx, { onBound, onBroken }) {
   return {
     editor,
     docs,
-    facts: facts.element,
+    facts: [facts.element, line.root],
     update(now) {
       editor.setValue(now.mask);
       if (last.shape !== now.shape || last.facts !== now.facts || last.layer !== now.layer) facts.update(now, bound);
+      if (["mask", "other", "shape", "facts", "layer"].some((key) => last[key] !== now[key]))
+        line.show(sceneCommand(asCommand(now), now));
       binder.bind(state.scene(now), { now: last.mask === undefined });
       last = now;
     },

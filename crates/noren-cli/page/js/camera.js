@@ -32,7 +32,12 @@ export class Camera {
     Object.assign(this, { left, top, width: Math.max(1, width), height: Math.max(1, height) });
     const fitting = Math.min(this.width / this.kvLen, LARGEST);
     const tall = Math.min(this.height / this.qLen, LARGEST);
-    this.stretch = this.kvLen > 12 * this.qLen ? clamp(tall / 4 / fitting, 1, 4096) : this.qLen > 12 * this.kvLen ? clamp((tall * 4) / fitting, 1 / 4096, 1) : 1;
+    this.stretch =
+      this.kvLen > 12 * this.qLen
+        ? clamp(tall / 4 / fitting, 1, 4096)
+        : this.qLen > 12 * this.kvLen
+          ? clamp((tall * 4) / fitting, 1 / 4096, 1)
+          : 1;
     this.smallest = Math.min(fitting, this.height / this.qLen / this.stretch, LARGEST);
     this.largest = Math.max(LARGEST / Math.max(1, this.stretch), this.smallest);
     if (this.fitted) this.fit();

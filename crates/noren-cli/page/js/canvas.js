@@ -23,10 +23,23 @@ const still = () => window.matchMedia("(prefers-reduced-motion: reduce)").matche
 export function createCanvas({ api, label, onHover, onCursor, onPick, onCamera, onError }) {
   const canvas = el("canvas", { "aria-hidden": "true" });
   const describedBy = uid("keys");
-  const element = el("div", { class: "picture", tabindex: "0", role: "application", "aria-roledescription": "mask", "aria-label": label, "aria-describedby": describedBy },
+  const element = el(
+    "div",
+    {
+      class: "picture",
+      tabindex: "0",
+      role: "application",
+      "aria-roledescription": "mask",
+      "aria-label": label,
+      "aria-describedby": describedBy,
+    },
     canvas,
-    el("span", { class: "hidden-text", id: describedBy },
-      "Arrow keys move the cell cursor, Shift and arrows pan, plus and minus zoom, 0 shows everything, Enter pins the explanation."));
+    el(
+      "span",
+      { class: "hidden-text", id: describedBy },
+      "Arrow keys move the cell cursor, Shift and arrows pan, plus and minus zoom, 0 shows everything, Enter pins the explanation.",
+    ),
+  );
   const context = canvas.getContext("2d", { alpha: false });
   const camera = new Camera();
   const frames = [];
@@ -39,9 +52,10 @@ export function createCanvas({ api, label, onHover, onCursor, onPick, onCamera, 
   let due = 0;
   let ratio = 1;
   let place = null; // asked for before there was a mask
+  let gone = false;
 
   function redraw() {
-    if (!due) due = requestAnimationFrame(draw);
+    if (!due && !gone) due = requestAnimationFrame(draw);
   }
 
   function draw() {
@@ -63,7 +77,8 @@ export function createCanvas({ api, label, onHover, onCursor, onPick, onCamera, 
       if (source.marks) drawMarks(context, camera, source.marks);
       drawMap(context, camera, tiles);
       const cell = hovered ?? (document.activeElement === element ? cursor : null);
-      if (pinned && !(cell && cell.q === pinned.q && cell.k === pinned.k)) drawCross(context, camera, pinned, { pinned: true, label: names(pinned) });
+      if (pinned && !(cell && cell.q === pinned.q && cell.k === pinned.k))
+        drawCross(context, camera, pinned, { pinned: true, label: names(pinned) });
       drawCross(context, camera, cell, { label: names(cell) });
       element.dataset.settled = complete ? source.id : "";
       // A finger scrolls the page while there is nothing to pan.
@@ -73,7 +88,8 @@ export function createCanvas({ api, label, onHover, onCursor, onPick, onCamera, 
     if (frames.length > FRAMES) frames.shift();
   }
 
-  const names = (cell) => (cell && source.tokens ? { q: source.tokens.queries?.[cell.q], k: source.tokens.keys?.[cell.k] } : null);
+  const names = (cell) =>
+    cell && source.tokens ? { q: source.tokens.queries?.[cell.q], k: source.tokens.keys?.[cell.k] } : null;
 
   function measure() {
     const { width, height } = element.getBoundingClientRect();
@@ -178,7 +194,8 @@ export function createCanvas({ api, label, onHover, onCursor, onPick, onCamera, 
     /** Shows a mask; where its sizes are those of the one shown, the camera stays. */
     show(next) {
       let changed = false;
-      const resizing = !source || source.qLen !== next.qLen || source.kvLen !== next.kvLen || Boolean(source.tokens) !== Boolean(next.tokens);
+      const resizing =
+        !source || source.qLen !== next.qLen || source.kvLen !== next.kvLen || Boolean(source.tokens) !== Boolean(next.tokens);
       source = { batch: 0, head: 0, plan: false, other: null, ...next };
       const now = new Tiles(api, source, (error) => {
         if (error) onError?.(error);
@@ -200,7 +217,8 @@ export function createCanvas({ api, label, onHover, onCursor, onPick, onCamera, 
         if (place) camera.place = place;
       }
       element.setAttribute("aria-label", `${label}: ${number(source.qLen)} queries by ${number(source.kvLen)} keys`);
-      if (changed) draw(); // at once: its tiles are asked for a frame earlier
+      if (changed)
+        draw(); // at once: its tiles are asked for a frame earlier
       else redraw();
     },
 
@@ -237,7 +255,13 @@ export function createCanvas({ api, label, onHover, onCursor, onPick, onCamera, 
       for (let level = 0; tiles && level <= tiles.top; level += 1) {
         const span = 256 * 2 ** level;
         const tile = tiles.get(level, Math.floor(q / span), Math.floor(k / span));
-        if (tile) return { level, byte: tile.cells[Math.floor((q - tile.firstQuery) / 2 ** level) * tile.cols + Math.floor((k - tile.firstKey) / 2 ** level)] };
+        if (tile)
+          return {
+            level,
+            byte: tile.cells[
+              Math.floor((q - tile.firstQuery) / 2 ** level) * tile.cols + Math.floor((k - tile.firstKey) / 2 ** level)
+            ],
+          };
       }
       return null;
     },
@@ -246,6 +270,7 @@ export function createCanvas({ api, label, onHover, onCursor, onPick, onCamera, 
     frames,
 
     destroy() {
+      gone = true;
       cancelAnimationFrame(due);
       cancelAnimationFrame(gliding);
       resized.disconnect();
@@ -307,14 +332,18 @@ function pointers(element, camera, { hover, moved, pick, cell }) {
   element.addEventListener("pointerup", up);
   element.addEventListener("pointercancel", up);
   element.addEventListener("pointerleave", () => hover(null));
-  element.addEventListener("wheel", (event) => {
-    event.preventDefault();
-    const unit = event.deltaMode === 1 ? 20 : event.deltaMode === 2 ? 400 : 1;
-    const { x, y } = at(event);
-    if (event.shiftKey) camera.pan(-(event.deltaX || event.deltaY) * unit, 0);
-    else if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) camera.pan(-event.deltaX * unit, -event.deltaY * unit);
-    else camera.zoom(Math.exp(-event.deltaY * unit * (event.ctrlKey ? 0.01 : 0.002)), x, y);
-    moved();
-    hover(cell(x, y));
-  }, { passive: false });
+  element.addEventListener(
+    "wheel",
+    (event) => {
+      event.preventDefault();
+      const unit = event.deltaMode === 1 ? 20 : event.deltaMode === 2 ? 400 : 1;
+      const { x, y } = at(event);
+      if (event.shiftKey) camera.pan(-(event.deltaX || event.deltaY) * unit, 0);
+      else if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) camera.pan(-event.deltaX * unit, -event.deltaY * unit);
+      else camera.zoom(Math.exp(-event.deltaY * unit * (event.ctrlKey ? 0.01 : 0.002)), x, y);
+      moved();
+      hover(cell(x, y));
+    },
+    { passive: false },
+  );
 }

@@ -42,7 +42,8 @@ export class Catalogue {
     element.addEventListener("toggle", () => {
       if (element.open && !filled) {
         filled = true;
-        fill(body, el("dl", {}, line("shows", shows), line("found when", found), line("usual cause", cause), line("repair", repair)), this.example(one));
+        const lines = [["shows", shows], ["found when", found], ["usual cause", cause], ["repair", repair]];
+        fill(body, el("dl", {}, lines.map(([term, text]) => line(term, text))), this.example(one));
       }
       if (element.open) this.onOpen(name);
     });
@@ -58,9 +59,10 @@ export class Catalogue {
       this.draw(figure.firstChild, mask, shape);
       return figure;
     };
+    const context = declaredBy(one);
     return el("div", { class: "doctor-example" },
       picture("wrong", wrong), picture("right", right),
-      declaredBy(one) && el("button", { type: "button", class: "button", onclick: () => this.onTry(one, declaredBy(one)) }, "Show it to the doctor"));
+      context && el("button", { type: "button", class: "button", onclick: () => this.onTry(one, context) }, "Show it to the doctor"));
   }
 
   async draw(place, mask, shape) {
@@ -96,7 +98,7 @@ export class Catalogue {
 }
 
 /** What the owner of a class's example would declare; null where it takes ids or lengths beside the mask to tell. */
-export function declaredBy({ tier, example: { right, shape } }) {
+function declaredBy({ tier, example: { right, shape } }) {
   if (tier > "T1") return null;
   const context = { convention: "keep_bool", ...(shape.query_offset && { past_len: shape.query_offset }) };
   const [, name, count] = /^(?:causal \| )?(\w+)(?:\((\d+)\))?$/.exec(right) ?? [];

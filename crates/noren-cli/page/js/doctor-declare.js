@@ -4,8 +4,13 @@ import { el, fill, uid } from "./dom.js";
 
 /** Keys that have a field of their own: `[key, label, choices or type, for which kinds]`. */
 const FIELDS = [
-  ["kind", "Kind", ["causal", "bidirectional", "sliding", "chunked", "prefix_lm", "causal_packed", "tree", "cross", "bidirectional_sliding"]],
-  ["convention", "True or 1 means", [["keep_bool", "may attend (bool)"], ["ignore_bool", "ignored (bool)"], ["keep_01", "may attend (0 and 1)"], ["additive", "added to scores"]]],
+  ["kind", "Kind", [
+    "causal", "bidirectional", "sliding", "chunked", "prefix_lm", "causal_packed", "tree", "cross", "bidirectional_sliding",
+  ]],
+  ["convention", "True or 1 means", [
+    ["keep_bool", "may attend (bool)"], ["ignore_bool", "ignored (bool)"],
+    ["keep_01", "may attend (0 and 1)"], ["additive", "added to scores"],
+  ]],
   ["past_len", "Tokens in the cache", "number"],
   ["window", "Window", "number", /sliding/],
   ["window_means", "The window counts", ["keys visible, self included", "keys before the query", "keys on each side"], /sliding/],
@@ -21,11 +26,12 @@ const KNOWN = new Set(FIELDS.map(([key]) => key));
 /** Further keys, offered where one is typed. */
 const FURTHER = [
   "api", "role", "batch", "heads", "q_len", "kv_len", "bos_token_id", "special_token_ids", "kv_written", "lengths", "sinks", "bias",
-  "position_encoding", "layout", "redactions", "layers", "layer", "layer_types", "is_causal", "max_seqlen", "ignore_index", "pooling", "prompt_len",
+  "position_encoding", "layout", "redactions", "layers", "layer", "layer_types", "is_causal", "max_seqlen", "ignore_index", "pooling",
+  "prompt_len",
 ];
 
 /** A value as it is typed: JSON where it is some, else a text. */
-export function valueOf(typed) {
+function valueOf(typed) {
   try {
     return JSON.parse(typed);
   } catch {
@@ -58,7 +64,10 @@ export class Declaration {
   field([key, label, choices, kinds]) {
     const id = uid("declared");
     const tell = () => this.put(key, input.value === "" ? undefined : choices === "number" ? Number(input.value) : input.value);
-    const option = (choice) => (Array.isArray(choice) ? el("option", { value: choice[0] }, choice[1]) : el("option", { value: choice }, choice.replaceAll("_", " ")));
+    const option = (choice) => {
+      const [value, name] = Array.isArray(choice) ? choice : [choice, choice.replaceAll("_", " ")];
+      return el("option", { value }, name);
+    };
     const input = choices === "number"
       ? el("input", { id, type: "number", inputmode: "numeric", step: 1, oninput: () => input.validity.valid && tell() })
       : el("select", { id, onchange: tell }, el("option", { value: "" }, "not said"), choices.map(option));
@@ -80,7 +89,8 @@ export class Declaration {
   tellRows() {
     const own = Object.entries(this.context).filter(([key]) => KNOWN.has(key));
     const typed = [...this.rows.children].map((row) => [...row.querySelectorAll("input")].map((input) => input.value.trim()));
-    this.context = Object.fromEntries([...own, ...typed.filter(([key, value]) => key && value).map(([key, value]) => [key, valueOf(value)])]);
+    const said = typed.filter(([key, value]) => key && value).map(([key, value]) => [key, valueOf(value)]);
+    this.context = Object.fromEntries([...own, ...said]);
     this.onContext(this.context);
   }
 

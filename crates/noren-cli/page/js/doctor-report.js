@@ -28,15 +28,18 @@ export function reportOf(report, titles, { onCell, onClass }) {
       el("div", {},
         el("h2", {}, report.sick ? report.classes.map((name) => titles.get(name) ?? name).join(" · ") || "Sick" : "Healthy"),
         el("p", {}, report.description))),
-    report.findings.length > 0 && el("ol", { class: "doctor-findings" }, report.findings.map((f) => finding(f, report, titles, onCell, onClass))),
+    report.findings.length > 0 &&
+      el("ol", { class: "doctor-findings" }, report.findings.map((f) => finding(f, report, titles, onCell, onClass))),
     aside("One mistake away from", report.one_mistake_away),
     aside("Not known", report.unknown),
   ].filter(Boolean);
 }
 
 function finding(f, report, titles, onCell, onClass) {
-  const cells = f.first_cells.map((cell) =>
-    el("li", {}, el("button", { type: "button", class: "button doctor-cell", onclick: () => onCell(cell) }, cellInWords(cell, report.dims ?? undefined))));
+  const cells = f.first_cells.map((cell) => {
+    const onclick = () => onCell(cell);
+    return el("li", {}, el("button", { type: "button", class: "button doctor-cell", onclick }, cellInWords(cell, report.dims ?? undefined)));
+  });
   const left = f.wrong_cells - f.first_cells.length;
   const line = (name, value) => value && [el("dt", {}, name), el("dd", {}, value)];
   return el("li", { class: `doctor-finding ${f.severity}` },
@@ -51,6 +54,7 @@ function finding(f, report, titles, onCell, onClass) {
       line("class", el("button", { type: "button", class: "button plain doctor-link", onclick: () => onClass(f.class) }, f.class)),
       f.wrong_cells > 0 && line("wrong cells", [
         el("span", {}, plural(f.wrong_cells, "cell")),
-        cells.length > 0 && el("ul", { class: "doctor-cells", "aria-label": "the first wrong cells" }, cells, left > 0 && el("li", { class: "soft" }, `and ${number(left)} more`)),
+        cells.length > 0 && el("ul", { class: "doctor-cells", "aria-label": "the first wrong cells" },
+          cells, left > 0 && el("li", { class: "soft" }, `and ${number(left)} more`)),
       ])));
 }

@@ -71,7 +71,10 @@ export function debounce(fn, wait) {
 
 /** Markdown's inline code, emphasis and paragraphs; enough for the documentation of an atom. */
 export function prose(text) {
-  return text.trim().split(/\n\s*\n/).map((paragraph) => el("p", {}, inline(paragraph.replace(/\s*\n\s*/g, " "))));
+  return text
+    .trim()
+    .split(/\n\s*\n/)
+    .map((paragraph) => el("p", {}, inline(paragraph.replace(/\s*\n\s*/g, " "))));
 }
 
 /** Inline code and emphasis of a text, as children. */
@@ -94,7 +97,14 @@ export function number(n) {
 /** `1.05 M`: three digits and a word for the rest. */
 export function short(n) {
   const value = Number(n);
-  const steps = [[1e18, " E"], [1e15, " P"], [1e12, " T"], [1e9, " G"], [1e6, " M"], [1e4, " k", 1e3]];
+  const steps = [
+    [1e18, " E"],
+    [1e15, " P"],
+    [1e12, " T"],
+    [1e9, " G"],
+    [1e6, " M"],
+    [1e4, " k", 1e3],
+  ];
   for (const [from, unit, by = from] of steps) if (Math.abs(value) >= from) return three(value / by) + unit;
   return number(value);
 }

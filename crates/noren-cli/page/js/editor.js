@@ -17,8 +17,17 @@ export function createEditor({ label, language, labels = () => [], onInput, docs
   const [listId, errorId] = [uid("list"), uid("error")];
   const mirror = el("pre", { class: "mirror", "aria-hidden": "true" });
   const input = el("textarea", {
-    class: "code", rows: "1", spellcheck: "false", autocomplete: "off", autocapitalize: "off", autocorrect: "off", placeholder,
-    "aria-label": label, "aria-autocomplete": "list", "aria-controls": listId, "aria-describedby": errorId,
+    class: "code",
+    rows: "1",
+    spellcheck: "false",
+    autocomplete: "off",
+    autocapitalize: "off",
+    autocorrect: "off",
+    placeholder,
+    "aria-label": label,
+    "aria-autocomplete": "list",
+    "aria-controls": listId,
+    "aria-describedby": errorId,
   });
   const list = el("ul", { class: "completions", id: listId, role: "listbox", "aria-label": "Completions", hidden: true });
   const wrong = el("div", { class: "editor-error", id: errorId, hidden: true });
@@ -51,10 +60,15 @@ export function createEditor({ label, language, labels = () => [], onInput, docs
     const atom = atomAt(input.value, input.selectionStart, language);
     if (atom === documented) return;
     documented = atom;
-    fill(docs, atom ? documentation(atom, (example) => {
-      input.focus();
-      insert(input.selectionStart, input.selectionEnd, example);
-    }) : null);
+    fill(
+      docs,
+      atom
+        ? documentation(atom, (example) => {
+            input.focus();
+            insert(input.selectionStart, input.selectionEnd, example);
+          })
+        : null,
+    );
     docs.hidden = !atom;
   }
 
@@ -73,15 +87,27 @@ export function createEditor({ label, language, labels = () => [], onInput, docs
   function paintList() {
     const from = Math.max(0, Math.min(chosen - MOST + 2, offered.items.length - MOST));
     const shown = offered.items.slice(from, from + MOST);
-    fill(list, shown.map((item, i) =>
-      el("li", {
-        role: "option", id: `${listId}-${from + i}`, "aria-selected": String(from + i === chosen), class: from + i === chosen ? "chosen" : null,
-        onpointerdown: (event) => {
-          event.preventDefault();
-          chosen = from + i;
-          accept();
-        },
-      }, el("code", {}, item.name), el("small", {}, item.says ?? ""))));
+    fill(
+      list,
+      shown.map((item, i) =>
+        el(
+          "li",
+          {
+            role: "option",
+            id: `${listId}-${from + i}`,
+            "aria-selected": String(from + i === chosen),
+            class: from + i === chosen ? "chosen" : null,
+            onpointerdown: (event) => {
+              event.preventDefault();
+              chosen = from + i;
+              accept();
+            },
+          },
+          el("code", {}, item.name),
+          el("small", {}, item.says ?? ""),
+        ),
+      ),
+    );
     input.setAttribute("aria-activedescendant", `${listId}-${chosen}`);
   }
 
@@ -159,7 +185,10 @@ export function createEditor({ label, language, labels = () => [], onInput, docs
     clearTimeout(telling);
     wrong.hidden = !error;
     input.setAttribute("aria-invalid", String(Boolean(error)));
-    fill(wrong, error && [el("p", { class: "says" }, inline(error.message)), error.hint && el("p", { class: "hint" }, inline(error.hint))]);
+    fill(
+      wrong,
+      error && [el("p", { class: "says" }, inline(error.message)), error.hint && el("p", { class: "hint" }, inline(error.hint))],
+    );
   }
 
   paint();
@@ -201,14 +230,33 @@ function cuts({ start, end }, bad) {
 /** What an atom means, as a panel. */
 export function documentation(atom, onExample) {
   return [
-    el("div", { class: "docs-head" },
-      el("code", { class: "docs-title" }, atom.title.replace(/`/g, "")),
-      atom.picture && el("img", { class: "docs-picture", src: URL.createObjectURL(new Blob([atom.picture], { type: "image/svg+xml" })), alt: `Picture of ${atom.example}`, width: "96", height: "96", onload: (event) => URL.revokeObjectURL(event.target.src) })),
+    atom.picture &&
+      el("img", {
+        class: "docs-picture",
+        alt: `Picture of ${atom.example}`,
+        width: "88",
+        height: "102",
+        src: URL.createObjectURL(new Blob([atom.picture], { type: "image/svg+xml" })),
+        onload: ({ target }) => URL.revokeObjectURL(target.src),
+      }),
+    el("p", {}, el("code", { class: "docs-title" }, atom.title.replace(/`/g, ""))),
     prose(atom.doc ?? ""),
-    atom.params?.length > 0 && el("dl", { class: "params" }, atom.params.map((param) => [
-      el("dt", {}, el("code", {}, param.name)),
-      el("dd", {}, inline(param.what))])),
-    atom.example && el("p", { class: "small soft" }, "For example ",
-      el("button", { type: "button", class: "example", title: "Insert", onclick: () => onExample(atom.example) }, el("code", {}, atom.example))),
+    atom.params?.length > 0 &&
+      el(
+        "dl",
+        { class: "params" },
+        atom.params.map((param) => [el("dt", {}, el("code", {}, param.name)), el("dd", {}, inline(param.what))]),
+      ),
+    atom.example &&
+      el(
+        "p",
+        { class: "small soft" },
+        "For example ",
+        el(
+          "button",
+          { type: "button", class: "example", title: "Insert", onclick: () => onExample(atom.example) },
+          el("code", {}, atom.example),
+        ),
+      ),
   ];
 }

@@ -7,7 +7,12 @@ const OWN = ["lengths", "side", "documents", "labels", "levels"];
 
 /** Lists of numbers as people type them: rows by `;`, numbers by commas or spaces. One row is a plain list. */
 export function readRows(text) {
-  const rows = text.split(";").map((row) => row.split(/[\s,]+/).filter(Boolean).map(readCount));
+  const rows = text.split(";").map((row) =>
+    row
+      .split(/[\s,]+/)
+      .filter(Boolean)
+      .map(readCount),
+  );
   const kept = rows.filter((row) => row.length > 0);
   if (kept.length === 0) return null;
   return kept.length === 1 ? kept[0] : kept;
@@ -27,10 +32,14 @@ function readCount(word) {
 }
 
 /** Positions: `3, 10..14`. */
-const readPositions = (text) => text.split(/[\s,]+/).filter(Boolean).map((word) => {
-  if (/^\d+\.\.\d+$/.test(word)) return word;
-  return readCount(word);
-});
+const readPositions = (text) =>
+  text
+    .split(/[\s,]+/)
+    .filter(Boolean)
+    .map((word) => {
+      if (/^\d+\.\.\d+$/.test(word)) return word;
+      return readCount(word);
+    });
 
 const KINDS = { self: "Self", cross: "Cross", decode: "Decode" };
 const kindOf = (shape) => ("q" in shape || "kv" in shape ? "cross" : "past" in shape || "new" in shape ? "decode" : "self");
@@ -50,7 +59,14 @@ export function createFacts({ onChange }) {
   /** A field whose text is read by `read` and written by `write`; what cannot be read is told beneath it. */
   function field(label, { read, write, set, hint, ...props }) {
     const id = uid("field");
-    const input = el("input", { type: "text", id, autocomplete: "off", spellcheck: "false", "aria-describedby": `${id}-says`, ...props });
+    const input = el("input", {
+      type: "text",
+      id,
+      autocomplete: "off",
+      spellcheck: "false",
+      "aria-describedby": `${id}-says`,
+      ...props,
+    });
     const says = el("span", { class: "says", id: `${id}-says` }, hint);
     input.addEventListener("input", () => {
       try {
@@ -70,17 +86,30 @@ export function createFacts({ onChange }) {
 
   const count = (label, key, from = (value) => value, hint) =>
     field(label, {
-      inputmode: "numeric", hint,
+      inputmode: "numeric",
+      hint,
       read: (text) => (text === "" ? undefined : readCount(text.replace(/,/g, ""))),
       write: ({ shape: given }) => (given[key] === undefined ? "" : from(given[key])),
       set: (value) => shape({ [key]: value }),
     });
 
   const list = (label, key, hint) =>
-    field(label, { hint, read: (text) => readRows(text) ?? undefined, write: (given) => writeRows(given.facts[key]), set: (value) => facts({ [key]: value }), class: "code" });
+    field(label, {
+      hint,
+      read: (text) => readRows(text) ?? undefined,
+      write: (given) => writeRows(given.facts[key]),
+      set: (value) => facts({ [key]: value }),
+      class: "code",
+    });
 
   // Length: a slider over powers of two, with a field for any number.
-  const slider = el("input", { type: "range", min: "0", max: "20", step: "0.25", "aria-label": "Length, on a logarithmic slider" });
+  const slider = el("input", {
+    type: "range",
+    min: "0",
+    max: "20",
+    step: "0.25",
+    "aria-label": "Length, on a logarithmic slider",
+  });
   slider.addEventListener("input", () => {
     const length = Math.min(LONGEST, nice(2 ** Number(slider.value)));
     shape({ len: length });
@@ -103,12 +132,19 @@ export function createFacts({ onChange }) {
   });
   const byKind = {
     self: el("div", { class: "length" }, count("Length", "len", undefined, ""), slider),
-    cross: el("div", { class: "fields" }, count("Queries", "q"), count("Keys", "kv"), field("Query offset", {
-      hint: "where the first query stands",
-      read: (text) => (text === "" ? undefined : (([only, ...more]) => (more.length ? [only, ...more] : only))([readRows(text)].flat())),
-      write: ({ shape: given }) => [given.query_offset ?? ""].flat().join(", "),
-      set: (value) => shape({ query_offset: value }),
-    })),
+    cross: el(
+      "div",
+      { class: "fields" },
+      count("Queries", "q"),
+      count("Keys", "kv"),
+      field("Query offset", {
+        hint: "where the first query stands",
+        read: (text) =>
+          text === "" ? undefined : (([only, ...more]) => (more.length ? [only, ...more] : only))([readRows(text)].flat()),
+        write: ({ shape: given }) => [given.query_offset ?? ""].flat().join(", "),
+        set: (value) => shape({ query_offset: value }),
+      }),
+    ),
     decode: el("div", { class: "fields" }, count("Cached keys", "past"), count("New queries", "new")),
   };
   controls.push(() => {
@@ -117,39 +153,66 @@ export function createFacts({ onChange }) {
     for (const [name, group] of Object.entries(byKind)) group.hidden = name !== kind;
   });
 
-  const sides = segments({ right: "Right", left: "Left" }, "Padding stands at the", (side) => facts({ side: side === "right" ? undefined : side }));
+  const sides = segments({ right: "Right", left: "Left" }, "Padding stands at the", (side) =>
+    facts({ side: side === "right" ? undefined : side }),
+  );
   controls.push(() => sides.choose(now.facts.side === "left" ? "left" : "right"));
 
   const assumed = el("p", { class: "small soft assumed", hidden: true });
   controls.push((bound) => {
     const told = bound?.assumed ?? [];
     assumed.hidden = told.length === 0;
-    fill(assumed, "Nobody said, so assumed: ", told.map((said, i) => [i ? ", " : "", el("code", {}, said)]));
+    fill(
+      assumed,
+      "Nobody said, so assumed: ",
+      told.map((said, i) => [i ? ", " : "", el("code", {}, said)]),
+    );
   });
 
-  fill(element,
-    fold("Shape", ({ shape: given }) => summary(given), controls, [
-      kinds.element,
-      Object.values(byKind),
-      el("div", { class: "fields three" }, count("Batch", "batch"), count("Heads", "heads"), count("KV heads", "kv_heads")),
-      assumed,
-    ], true),
+  fill(
+    element,
+    fold(
+      "Shape",
+      ({ shape: given }) => summary(given),
+      controls,
+      [
+        kinds.element,
+        Object.values(byKind),
+        el("div", { class: "fields three" }, count("Batch", "batch"), count("Heads", "heads"), count("KV heads", "kv_heads")),
+        assumed,
+      ],
+      true,
+    ),
     fold("Lengths and padding", ({ facts: given }) => writeRows(given.lengths), controls, [
       list("Real tokens of each batch row", "lengths", "for example 5, 3"),
       el("div", { class: "field row" }, el("span", {}, "Padding stands"), sides.element),
     ]),
-    fold("Documents", ({ facts: given }) => writeRows(given.documents), controls, [list("Lengths of packed documents", "documents", "for example 33, 31, or by row 33, 31; 64")]),
+    fold("Documents", ({ facts: given }) => writeRows(given.documents), controls, [
+      list("Lengths of packed documents", "documents", "for example 33, 31, or by row 33, 31; 64"),
+    ]),
     fold("Labels and levels", ({ facts: given }) => Object.keys(labelsOf(given)).join(", "), controls, [
-      labelFields(controls, () => labelsOf(now.facts), (labels) => facts({ labels: Object.keys(labels).length ? labels : undefined })),
+      labelFields(
+        controls,
+        () => labelsOf(now.facts),
+        (labels) => facts({ labels: Object.keys(labels).length ? labels : undefined }),
+      ),
       list("Levels of the positions", "levels", "for clearance, for example 0, 0, 2"),
     ]),
     fold("Everything else", ({ facts: given }) => Object.keys(others(given)).join(", "), controls, [
-      json(controls, () => others(now.facts), (rest) => onChange({ facts: tidy({ ...pick(now.facts, OWN), ...rest }) })),
+      json(
+        controls,
+        () => others(now.facts),
+        (rest) => onChange({ facts: tidy({ ...pick(now.facts, OWN), ...rest }) }),
+      ),
       field("Layer", {
-        inputmode: "numeric", hint: "the one that layers(...) is asked about",
-        read: (text) => (text === "" ? null : readCount(text)), write: ({ layer }) => layer ?? "", set: (layer) => onChange({ layer }),
+        inputmode: "numeric",
+        hint: "the one that layers(...) is asked about",
+        read: (text) => (text === "" ? null : readCount(text)),
+        write: ({ layer }) => layer ?? "",
+        set: (layer) => onChange({ layer }),
       }),
-    ]));
+    ]),
+  );
 
   return {
     element,
@@ -164,13 +227,21 @@ export function createFacts({ onChange }) {
 const tidy = (given) => Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined));
 const pick = (given, keys) => Object.fromEntries(Object.entries(given).filter(([key]) => keys.includes(key)));
 const others = (given) => Object.fromEntries(Object.entries(given).filter(([key]) => !OWN.includes(key)));
-const labelsOf = (given) => (given.labels && typeof given.labels === "object" && !Array.isArray(given.labels) ? given.labels : {});
+const labelsOf = (given) =>
+  given.labels && typeof given.labels === "object" && !Array.isArray(given.labels) ? given.labels : {};
 
 // Round lengths between powers of two: 1.19 * 2^n would be an odd thing to ask about.
-const nice = (length) => (length < 16 ? Math.round(length) : Math.round(length / 2 ** (Math.floor(Math.log2(length)) - 2)) * 2 ** (Math.floor(Math.log2(length)) - 2));
+const nice = (length) =>
+  length < 16
+    ? Math.round(length)
+    : Math.round(length / 2 ** (Math.floor(Math.log2(length)) - 2)) * 2 ** (Math.floor(Math.log2(length)) - 2);
 
 function summary(shape) {
-  const sizes = { self: () => `${number(shape.len ?? 16)} tokens`, cross: () => `${number(shape.q ?? 0)} × ${number(shape.kv ?? 0)}`, decode: () => `${number(shape.past ?? 0)} + ${number(shape.new ?? 0)}` };
+  const sizes = {
+    self: () => `${number(shape.len ?? 16)} tokens`,
+    cross: () => `${number(shape.q ?? 0)} × ${number(shape.kv ?? 0)}`,
+    decode: () => `${number(shape.past ?? 0)} + ${number(shape.new ?? 0)}`,
+  };
   const rest = [shape.batch > 1 && `batch ${shape.batch}`, shape.heads > 1 && `${shape.heads} heads`].filter(Boolean);
   return [sizes[kindOf(shape)](), ...rest].join(", ");
 }
@@ -187,7 +258,9 @@ function fold(title, says, controls, children, open = false) {
 
 /** Buttons of which one is on: `{element, choose(name)}`. */
 export function segments(names, label, onChoose) {
-  const buttons = Object.entries(names).map(([name, title]) => el("button", { type: "button", "aria-pressed": "false", dataset: { name }, onclick: () => onChoose(name) }, title));
+  const buttons = Object.entries(names).map(([name, title]) =>
+    el("button", { type: "button", "aria-pressed": "false", dataset: { name }, onclick: () => onChoose(name) }, title),
+  );
   return {
     element: el("div", { class: "segments", role: "group", "aria-label": label }, buttons),
     choose: (chosen) => buttons.forEach((button) => button.setAttribute("aria-pressed", String(button.dataset.name === chosen))),
@@ -212,25 +285,59 @@ function labelFields(controls, get, set) {
     set(labels);
   };
   const line = (name = "", positions = "") => {
-    const element = el("div", { class: "label-line field" },
+    const element = el(
+      "div",
+      { class: "label-line field" },
       el("input", { type: "text", value: name, placeholder: "name", "aria-label": "Name of a label", oninput: collect }),
-      el("input", { type: "text", class: "code", value: positions, placeholder: "3, 10..14", "aria-label": `Positions of ${name || "the label"}`, oninput: collect }),
-      el("button", { type: "button", class: "icon-button", "aria-label": `Take out ${name || "the label"}`, onclick: () => {
-        element.remove();
-        collect();
-      } }, "×"));
+      el("input", {
+        type: "text",
+        class: "code",
+        value: positions,
+        placeholder: "3, 10..14",
+        "aria-label": `Positions of ${name || "the label"}`,
+        oninput: collect,
+      }),
+      el(
+        "button",
+        {
+          type: "button",
+          class: "icon-button",
+          "aria-label": `Take out ${name || "the label"}`,
+          onclick: () => {
+            element.remove();
+            collect();
+          },
+        },
+        "×",
+      ),
+    );
     return element;
   };
   controls.push(() => {
     if (lines.contains(document.activeElement)) return;
-    fill(lines, Object.entries(get()).map(([name, positions]) => line(name, [positions].flat(2).join(", "))));
+    fill(
+      lines,
+      Object.entries(get()).map(([name, positions]) => line(name, [positions].flat(2).join(", "))),
+    );
   });
-  return el("div", { class: "labels" }, lines,
-    el("button", { type: "button", class: "button plain", onclick: () => {
-      const added = line();
-      lines.append(added);
-      added.querySelector("input").focus();
-    } }, "Add a label"));
+  return el(
+    "div",
+    { class: "labels" },
+    lines,
+    el(
+      "button",
+      {
+        type: "button",
+        class: "button plain",
+        onclick: () => {
+          const added = line();
+          lines.append(added);
+          added.querySelector("input").focus();
+        },
+      },
+      "Add a label",
+    ),
+  );
 }
 
 /** Facts without a control, as JSON. */

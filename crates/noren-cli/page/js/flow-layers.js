@@ -119,7 +119,8 @@ export class LayersPanel {
 
 /** The stacks to begin with, and those of models. */
 export function presetsPanel(presets, onPick) {
-  const says = el("p", { class: "soft", "aria-live": "polite" }, "A stack of layers carries what no single layer shows. Begin with one of these, or say your own.");
+  const says = el("p", { class: "soft", "aria-live": "polite" },
+    "A stack of layers carries what no single layer shows. Begin with one of these, or say your own.");
   const list = el("div", { class: "flow-presets" });
   const button = (preset) =>
     el("button", {

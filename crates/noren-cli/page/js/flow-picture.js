@@ -58,7 +58,7 @@ export class FlowPicture {
       this.canvas.height = Math.round(height * ratio);
     }
     this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    const left = width > 640 ? 148 : 34;
+    const left = width > 1200 ? 196 : width > 640 ? 148 : 34;
     const depth = this.answer.depth;
     this.bands = !this.answer.edges;
     const inner = { left, top: PADDING.top, width: width - left - PADDING.right, height: height - PADDING.top - PADDING.bottom };
@@ -138,7 +138,7 @@ export class FlowPicture {
     const { depth } = answer;
     const every = Math.max(1, Math.ceil(15 / area.step));
     for (let layer = 0; layer < depth; layer += every) {
-      const name = narrow ? `${layer}` : `${layer}  ${clip(c, this.layers[layer % this.layers.length] ?? "", 112)}`;
+      const name = narrow ? `${layer}` : `${layer}  ${clip(c, this.layers[layer % this.layers.length] ?? "", area.left - 36)}`;
       c.fillText(name, area.left - 12, (this.y(layer) + this.y(layer + 1)) / 2);
     }
     c.textAlign = "left";
@@ -252,6 +252,7 @@ export class FlowPicture {
   fillSet(set, top, high, ink) {
     const { context: c, view, area } = this;
     c.fillStyle = ink;
+    c.globalAlpha = this.shown.path ? 0.4 : 1; // a way that is drawn over it stands before it
     const gap = this.perToken > 8 ? 1 : 0;
     // Ranges that fall on the same pixel are one rectangle, however many there are.
     let [from, to] = [NaN, NaN];
@@ -268,6 +269,7 @@ export class FlowPicture {
       [from, to] = [x0 + gap, x1];
     }
     flush();
+    c.globalAlpha = 1;
   }
 
   drawCut() {
@@ -453,7 +455,7 @@ function spread(pointers) {
 }
 
 /** 1, 2 or 5 times a power of ten, at least `least`. */
-export function niceStep(least) {
+function niceStep(least) {
   const power = 10 ** Math.floor(Math.log10(Math.max(least, 1)));
   return [1, 2, 5, 10].map((n) => n * power).find((step) => step >= least) ?? 1;
 }

@@ -58,7 +58,8 @@ export class PolicyPanel {
 
   say({ policy_error: problem, checked, holds, violation_count: broken }) {
     this.problem.hidden = !problem;
-    this.problem.textContent = problem ? problemInWords(problem) : "";
+    const parts = problem ? [problem.line && `Line ${problem.line}:`, problem.message, problem.hint] : [];
+    this.problem.textContent = parts.filter(Boolean).join(" ");
     this.input.setAttribute("aria-invalid", problem ? "true" : "false");
     const words = () => {
       if (problem) return ["", "The rules cannot be read"];
@@ -88,18 +89,11 @@ export class PolicyPanel {
 }
 
 /** `token 3 → token 9 in layer 1 → token 14 in layer 4`. */
-export function pathInWords({ source, steps }) {
+function pathInWords({ source, steps }) {
   return [`token ${source}`, ...steps.map(([layer, token]) => `token ${token} in layer ${layer}`)].join(" → ");
 }
 
-export function cutInWords(cut) {
+function cutInWords(cut) {
   if (!cut) return "No single layer is enough to cut it: hide the sources in all of them.";
   return `Cheapest cut: ${plural(cut[1], "cell")} in layer ${cut[0]}.`;
-}
-
-/** What is wrong with the rules; a server may say the line in its message or beside it. */
-export function problemInWords({ message, line, hint }) {
-  const [, own, rest] = /^(?:facts: )?(?:policy: )?(?:line (\d+): )?([\s\S]*)$/.exec(message);
-  const at = line ?? own;
-  return [at && `Line ${at}:`, rest, hint].filter(Boolean).join(" ");
 }

@@ -3,8 +3,8 @@
 const PATHS = ["both", "back", "reach"];
 const FILLS = ["nothing", "finite"];
 
-/** More layers than the picture has room for are refused before the server is asked. */
-export const MOST_LAYERS = 4096;
+/** As many as the server follows. */
+export const MOST_LAYERS = 512;
 
 const whole = (value, from, to) => Number.isInteger(value) && value >= from && value <= to;
 const texts = (value) => Array.isArray(value) && value.length > 0 && value.length <= 64 && value.every((t) => typeof t === "string");
@@ -30,7 +30,7 @@ export function settings({ flow, mask, shape, at }) {
 }
 
 /** The number of tokens that a shape speaks of; null where it leaves that to the facts. */
-export function tokensOf({ len, kv, past, new: more }) {
+function tokensOf({ len, kv, past, new: more }) {
   const known = len ?? kv ?? (past === undefined && more === undefined ? undefined : (past ?? 0) + (more ?? 1));
   return whole(known, 1, 2 ** 31) ? known : null;
 }

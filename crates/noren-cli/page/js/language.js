@@ -1,7 +1,8 @@
 // The text language as an editor needs it: tokens to colour, what the caret stands in, what could come next.
 // What a text means, and whether it means anything, only the server says.
 
-const TOKEN = /(?<space>\s+)|(?<string>"[^"]*"?)|(?<number>\d+(?:\.\d+)?(?:e[+-]?\d+)?)|(?<name>[A-Za-z_][A-Za-z0-9_]*)|(?<sign>\.\.|[&|!~+\-])|(?<bracket>[()[\]])|(?<other>.)/gs;
+const TOKEN =
+  /(?<space>\s+)|(?<string>"[^"]*"?)|(?<number>\d+(?:\.\d+)?(?:e[+-]?\d+)?)|(?<name>[A-Za-z_][A-Za-z0-9_]*)|(?<sign>\.\.|[&|!~+\-])|(?<bracket>[()[\]])|(?<other>.)/gs;
 
 /** The tokens of a text: `{kind, text, start, end}`; nothing is left out. */
 export function tokens(text) {
@@ -98,10 +99,16 @@ function calls(atom) {
   return [{ insert: bare ? name : `${name}()`, name, says: brief(atom) || title, caret: bare ? undefined : name.length + 1 }];
 }
 
-const brief = (atom) => (atom.doc ?? "").split(/(?<=[.:;])\s/)[0].replace(/[`*]/g, "").slice(0, 90);
+const brief = (atom) =>
+  (atom.doc ?? "")
+    .split(/(?<=[.:;])\s/)[0]
+    .replace(/[`*]/g, "")
+    .slice(0, 90);
 
 function label(current, caret, labels) {
   const typed = current.text.slice(1);
-  const items = labels.filter((name) => name.startsWith(typed)).map((name) => ({ insert: `${name}"`, name, says: "a label of the facts" }));
+  const items = labels
+    .filter((name) => name.startsWith(typed))
+    .map((name) => ({ insert: `${name}"`, name, says: "a label of the facts" }));
   return items.length ? { from: caret - typed.length, to: caret, items } : null;
 }

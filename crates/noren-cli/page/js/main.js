@@ -17,8 +17,10 @@ const nav = document.getElementById("nav");
 let shown = null; // {id, view}
 
 function toast(message, { kind = "note" } = {}) {
+  const toasts = document.getElementById("toasts");
+  if ([...toasts.children].some((note) => note.textContent === message)) return; // said already
   const note = el("p", { class: `toast ${kind}` }, message);
-  document.getElementById("toasts").append(note);
+  toasts.append(note);
   setTimeout(() => note.remove(), 6000);
 }
 
@@ -32,30 +34,53 @@ const ctx = {
 };
 
 function links(current) {
-  fill(nav, VIEWS.map((view) =>
-    el("a", {
-      href: state.link({ view: view.id }),
-      "aria-current": view.id === current ? "page" : null,
-      onclick: (event) => {
-        if (event.metaKey || event.ctrlKey || event.shiftKey || event.button !== 0) return;
-        event.preventDefault();
-        ctx.go(view.id);
-      },
-    }, view.title)));
+  fill(
+    nav,
+    VIEWS.map((view) =>
+      el(
+        "a",
+        {
+          href: state.link({ view: view.id }),
+          "aria-current": view.id === current ? "page" : null,
+          onclick: (event) => {
+            if (event.metaKey || event.ctrlKey || event.shiftKey || event.button !== 0) return;
+            event.preventDefault();
+            ctx.go(view.id);
+          },
+        },
+        view.title,
+      ),
+    ),
+  );
 }
 
 function show(now) {
   const module = VIEWS.find((view) => view.id === now.view) ?? VIEWS[0];
-  if (shown?.id !== module.id) {
-    shown?.view.unmount();
-    fill(root);
-    root.className = `view view-${module.id}`;
-    document.title = `${module.title} · noren`;
-    links(module.id);
-    shown = { id: module.id, view: module.mount(root, ctx) };
-    window.scrollTo(0, 0);
+  try {
+    if (shown?.id !== module.id) {
+      shown?.view?.unmount();
+      fill(root);
+      root.className = `view view-${module.id}`;
+      document.title = `${module.title} · noren`;
+      links(module.id);
+      shown = { id: module.id, view: null };
+      shown.view = module.mount(root, ctx);
+      window.scrollTo(0, 0);
+    }
+    shown.view?.update(now);
+  } catch (error) {
+    // No address and no answer should come to this; where one does, the other views go on.
+    console.error(error);
+    shown = { id: module.id, view: null };
+    fill(
+      root,
+      el(
+        "div",
+        { class: "column" },
+        el("p", { class: "notice bad" }, `This view does not know what to do with that: ${error.message}`),
+      ),
+    );
   }
-  shown.view.update(now);
 }
 
 // Links to views are those of the moment at which they are followed.

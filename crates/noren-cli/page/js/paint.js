@@ -84,8 +84,17 @@ function drawCoarser(context, camera, tiles, [level, row, col], from = 1) {
     if (sw <= 0 || sh <= 0) return true;
     const cell = 2 ** (level + up);
     const image = picture(tile, tiles.mode);
-    context.drawImage(image, sx, sy, sw, sh, camera.x(tile.firstKey + sx * cell), camera.y(tile.firstQuery + sy * cell),
-      sw * cell * camera.scale, sh * cell * camera.down);
+    context.drawImage(
+      image,
+      sx,
+      sy,
+      sw,
+      sh,
+      camera.x(tile.firstKey + sx * cell),
+      camera.y(tile.firstQuery + sy * cell),
+      sw * cell * camera.scale,
+      sh * cell * camera.down,
+    );
     return true;
   }
   return false;
@@ -204,7 +213,12 @@ export function drawRulers(context, camera, tokens) {
     context.moveTo(x, y0 - TICK);
     context.lineTo(x, y0 - 1);
     if (tokens?.keys) slanted(context, tokens.keys[k] ?? number(k), x, y0 - TICK - 4);
-    else context.fillText(number(k), Math.min(x, camera.left + camera.width + 12 - context.measureText(number(k)).width / 2), y0 - TICK - 9);
+    else
+      context.fillText(
+        number(k),
+        Math.min(x, camera.left + camera.width + 12 - context.measureText(number(k)).width / 2),
+        y0 - TICK - 9,
+      );
   }
   context.textAlign = "right";
   const queryStep = step(20 / camera.down);

@@ -7,7 +7,17 @@ import { thumbnail } from "./tiles.js";
 /** The changes of the state that show a preset. */
 export function presetState({ scene, layers, depth }) {
   const { mask, shape = {}, facts = {}, layer = null } = scene;
-  return { mask, shape, facts, layer, other: null, camera: null, cell: null, at: [0, 0], ...(layers && { flow: { layers, ...(depth && { depth }) } }) };
+  return {
+    mask,
+    shape,
+    facts,
+    layer,
+    other: null,
+    camera: null,
+    cell: null,
+    at: [0, 0],
+    ...(layers && { flow: { layers, ...(depth && { depth }) } }),
+  };
 }
 
 /** The gallery of presets, with a search. */
@@ -18,7 +28,13 @@ export async function openPresets(ctx) {
   } catch (error) {
     return ctx.toast(error.message, { kind: "error" });
   }
-  const search = el("input", { type: "search", placeholder: "Search", "aria-label": "Search presets", autofocus: true, class: "preset-search" });
+  const search = el("input", {
+    type: "search",
+    placeholder: "Search",
+    "aria-label": "Search presets",
+    autofocus: true,
+    class: "preset-search",
+  });
   const list = el("ul", { class: "presets" });
   const count = el("p", { class: "hidden-text", role: "status" });
   const close = openDialog("Masks of real models", [count, list], { head: search });
@@ -35,7 +51,11 @@ export async function openPresets(ctx) {
   const paint = () => {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     const found = cards.filter(({ text }) => words.every((word) => text.includes(word)));
-    fill(list, found.map(({ element }) => element), found.length === 0 && el("li", { class: "soft" }, "No preset has these words."));
+    fill(
+      list,
+      found.map(({ element }) => element),
+      found.length === 0 && el("li", { class: "soft" }, "No preset has these words."),
+    );
     count.textContent = `${found.length} presets`;
   };
   search.addEventListener("input", paint);
@@ -54,15 +74,35 @@ function card(ctx, preset, close) {
       picture.classList.add("missing"); // the card still says what it is
     }
   };
-  const element = el("li", {}, el("button", { type: "button", class: "preset", onclick: () => {
-    close();
-    ctx.go(preset.view ?? "mask", presetState(preset));
-  } },
-    picture,
-    el("span", { class: "preset-words" },
-      el("span", { class: "preset-name" }, preset.name, preset.view === "flow" && el("span", { class: "tag" }, "by layers"), el("span", { class: "tag" }, preset.family)),
-      el("code", {}, preset.layers ? [...new Set(preset.layers)].join("  ·  ") : preset.scene.mask),
-      el("span", { class: "preset-says" }, preset.says),
-      preset.source && el("span", { class: "preset-source" }, preset.source))));
+  const element = el(
+    "li",
+    {},
+    el(
+      "button",
+      {
+        type: "button",
+        class: "preset",
+        onclick: () => {
+          close();
+          ctx.go(preset.view ?? "mask", presetState(preset));
+        },
+      },
+      picture,
+      el(
+        "span",
+        { class: "preset-words" },
+        el(
+          "span",
+          { class: "preset-name" },
+          preset.name,
+          preset.view === "flow" && el("span", { class: "tag" }, "by layers"),
+          el("span", { class: "tag" }, preset.family),
+        ),
+        el("code", {}, preset.layers ? [...new Set(preset.layers)].join("  ·  ") : preset.scene.mask),
+        el("span", { class: "preset-says" }, preset.says),
+        preset.source && el("span", { class: "preset-source" }, preset.source),
+      ),
+    ),
+  );
   return { element, picture, text: [preset.name, preset.family, preset.says, preset.scene.mask].join(" ").toLowerCase() };
 }

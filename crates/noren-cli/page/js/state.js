@@ -47,7 +47,9 @@ const swap = (json) => json.replace(/["']/g, (sign) => (sign === '"' ? "'" : '"'
 export function encode(value) {
   const told = Object.entries(value).filter(([key, to]) => KEYS[key] && !same(to, KEYS[key][0]));
   const json = swap(JSON.stringify(Object.fromEntries(told)).slice(1, -1));
-  return encodeURIComponent(json).replace(/%20/g, "+").replace(/%(3A|2C|3D|2F|3B|40|5B|5D)/g, (sign) => decodeURIComponent(sign));
+  return encodeURIComponent(json)
+    .replace(/%20/g, "+")
+    .replace(/%(3A|2C|3D|2F|3B|40|5B|5D)/g, (sign) => decodeURIComponent(sign));
 }
 
 /** The state that a part of an address holds; the start for one that holds none. */

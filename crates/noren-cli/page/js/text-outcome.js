@@ -66,7 +66,8 @@ export function guessesOf({ guesses, withheld, continued, text }) {
       el("ol", {}, best.map(bar)));
   return [
     ...guesses.map(guess),
-    continued && el("p", { class: "text-goes-on" }, el("span", { class: "soft" }, `…${[...text].slice(-32).join("")}`), el("strong", {}, continued)),
+    continued && el("p", { class: "text-goes-on" },
+      el("span", { class: "soft" }, `…${[...text].slice(-32).join("")}`), el("strong", {}, continued)),
     withheld && el("p", { class: "notice warn" }, "Withheld: the text ends in a secret, and what follows could tell it."),
     guesses.length === 0 && !withheld && !continued && el("p", { class: "soft" }, "This model says nothing about what follows."),
   ].filter(Boolean);

@@ -1,5 +1,6 @@
 // All layers and heads side by side, small; each is asked for when it comes into sight, one after the other.
 
+import { aborted } from "./api.js";
 import { el, fill } from "./dom.js";
 import { drawSmall } from "./text-heat.js";
 import { request } from "./text-settings.js";
@@ -9,10 +10,15 @@ export class Strip {
   constructor({ api, inks, onPlace }) {
     Object.assign(this, { api, inks, onPlace });
     this.grid = el("div", { class: "text-strip" });
-    this.root = el("details", { class: "fold panel text-all", ontoggle: () => this.start() },
+    this.root = el("details", { class: "fold panel text-all", ontoggle: () => this.ask() },
       el("summary", {}, "All layers and heads"), this.grid);
     this.set = null;
-    this.waiting = null;
+    this.asking = null;
+    this.seen = new Set(); // places in sight
+    this.sight = new IntersectionObserver((entries) => {
+      for (const { target, isIntersecting } of entries) this.seen[isIntersecting ? "add" : "delete"](target.dataset.place);
+      this.ask();
+    });
   }
 
   /** Shows the maps of these settings; `answer` is the one that is already there. */
@@ -20,7 +26,7 @@ export class Strip {
     const key = JSON.stringify(request({ ...set, layer: 0, head: 0 }));
     const size = `${set.layers}x${set.heads}`;
     if (key !== this.key || size !== this.size) {
-      this.waiting?.abort();
+      this.asking?.abort();
       Object.assign(this, { key, size, answers: new Map() });
       this.build(set);
     }
@@ -29,18 +35,21 @@ export class Strip {
     for (const [place, { button }] of this.places) {
       button.setAttribute("aria-pressed", place === `${set.layer},${set.head}` ? "true" : "false");
     }
-    this.start();
+    this.ask();
   }
 
   build({ layers, heads }) {
     this.places = new Map();
+    this.sight.disconnect();
+    this.seen.clear();
     this.grid.style.setProperty("--heads", heads);
     const one = (layer, head) => {
       const canvas = el("canvas", { class: "text-small", width: 1, height: 1 });
       const button = el("button", {
-        type: "button", class: "text-place", onclick: () => this.onPlace(layer, head),
+        type: "button", class: "text-place", dataset: { place: `${layer},${head}` }, onclick: () => this.onPlace(layer, head),
       }, canvas, el("span", {}, `layer ${layer}, head ${head}`));
       this.places.set(`${layer},${head}`, { canvas, button });
+      this.sight.observe(button);
       return button;
     };
     fill(this.grid, Array.from({ length: layers }, (_, layer) => Array.from({ length: heads }, (_, head) => one(layer, head))));
@@ -57,25 +66,26 @@ export class Strip {
     for (const answer of this.answers?.values() ?? []) this.keep(answer);
   }
 
-  /** Asks for what is missing, while the strip is open. */
-  async start() {
-    this.waiting?.abort();
-    if (!this.root.open || !this.set) return;
-    const waiting = new AbortController();
-    this.waiting = waiting;
-    for (const place of this.places.keys()) {
-      if (this.answers.has(place)) continue;
-      const [layer, head] = place.split(",").map(Number);
-      try {
-        this.keep(await this.api.text(request({ ...this.set, layer, head }), { signal: waiting.signal }));
-      } catch {
-        return; // either a newer text is asked for, or the view itself shows what is wrong
-      }
-      if (waiting.signal.aborted) return;
+  /** Asks for what is in sight and missing, one map after the other. */
+  async ask() {
+    if (this.asking || !this.root.open) return;
+    const place = [...this.places.keys()].find((one) => this.seen.has(one) && !this.answers.has(one));
+    if (!place) return;
+    const [layer, head] = place.split(",").map(Number);
+    const asking = (this.asking = new AbortController());
+    let failed = false;
+    try {
+      this.keep(await this.api.text(request({ ...this.set, layer, head }), { signal: asking.signal }));
+    } catch (error) {
+      failed = !aborted(error); // the view itself says what is wrong; what was given up is asked anew
     }
+    this.asking = null;
+    if (!failed) this.ask();
   }
 
   close() {
-    this.waiting?.abort();
+    this.asking?.abort();
+    this.root.open = false;
+    this.sight.disconnect();
   }
 }

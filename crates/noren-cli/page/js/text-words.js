@@ -2,12 +2,6 @@
 
 import { el, fill, percent, uid } from "./dom.js";
 
-/** The characters of a unit: what is private may be called by its kind, its tokens have them still. */
-export function ownText({ text, private: kind, tokens: [first, end] }, tokens) {
-  if (!kind || text !== kind) return text;
-  return tokens.slice(first, end).join("").replaceAll("␣", " ").trim() || text;
-}
-
 /** Candidates that are told of a row. */
 const TOLD = 5;
 

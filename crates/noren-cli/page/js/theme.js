@@ -7,7 +7,8 @@ const ORDER = ["system", "light", "dark"];
 const SAYS = { system: "as the system says", light: "light", dark: "dark" };
 const ICONS = {
   system: "M12 3a9 9 0 1 0 0 18zM12 3a9 9 0 0 1 0 18",
-  light: "M12 7.5a4.5 4.5 0 1 0 0 9 4.5 4.5 0 0 0 0-9zM12 1.5v3M12 19.5v3M1.5 12h3M19.5 12h3M4.6 4.6l2.1 2.1M17.3 17.3l2.1 2.1M4.6 19.4l2.1-2.1M17.3 6.7l2.1-2.1",
+  light:
+    "M12 7.5a4.5 4.5 0 1 0 0 9 4.5 4.5 0 0 0 0-9zM12 1.5v3M12 19.5v3M1.5 12h3M19.5 12h3M4.6 4.6l2.1 2.1M17.3 17.3l2.1 2.1M4.6 19.4l2.1-2.1M17.3 6.7l2.1-2.1",
   dark: "M20 14.5A8.5 8.5 0 0 1 9.5 4a8.5 8.5 0 1 0 10.5 10.5z",
 };
 
@@ -46,7 +47,10 @@ export function themeSwitch() {
     const next = ORDER[(ORDER.indexOf(theme) + 1) % ORDER.length];
     button.setAttribute("aria-label", `Theme: ${SAYS[theme]}. Change to ${SAYS[next]}`);
     button.title = `Theme: ${SAYS[theme]}`;
-    fill(button, svg("svg", { viewBox: "0 0 24 24", class: `icon ${theme}`, "aria-hidden": "true" }, svg("path", { d: ICONS[theme] })));
+    fill(
+      button,
+      svg("svg", { viewBox: "0 0 24 24", class: `icon ${theme}`, "aria-hidden": "true" }, svg("path", { d: ICONS[theme] })),
+    );
   };
   button.addEventListener("click", () => {
     theme = ORDER[(ORDER.indexOf(theme) + 1) % ORDER.length];
@@ -67,7 +71,9 @@ export function themeSwitch() {
 export function colour(name) {
   const probe = el("span", { hidden: true, style: { color: `var(${name})` } });
   document.body.append(probe);
-  const parts = getComputedStyle(probe).color.match(/[\d.]+/g).map(Number);
+  const parts = getComputedStyle(probe)
+    .color.match(/[\d.]+/g)
+    .map(Number);
   probe.remove();
   return [parts[0], parts[1], parts[2], parts.length > 3 ? parts[3] * 255 : 255];
 }

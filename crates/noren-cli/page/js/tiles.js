@@ -6,6 +6,7 @@ import { colour, onTheme } from "./theme.js";
 export const SIDE = 256;
 const KEPT = 384; // tiles; a third of a MiB each
 const AT_ONCE = 4;
+const AGAIN = 3000; // ms until a tile that failed is asked for again
 
 const kept = new Map(); // key -> tile, the oldest first
 
@@ -30,8 +31,21 @@ export function palette(mode) {
 }
 
 function makePalette(mode) {
-  const names = ["allowed", "some", "denied", "unknown", "unknown-stripe", "tile-allowed", "tile-denied", "tile-some", "only-this", "only-other",
-    "only-each", "both", "both-some"];
+  const names = [
+    "allowed",
+    "some",
+    "denied",
+    "unknown",
+    "unknown-stripe",
+    "tile-allowed",
+    "tile-denied",
+    "tile-some",
+    "only-this",
+    "only-other",
+    "only-each",
+    "both",
+    "both-some",
+  ];
   const ink = Object.fromEntries(names.map((name) => [name, colour(`--${name}`).slice(0, 3)]));
   const choose = { cells: ofCells, plan: ofPlan, difference: ofDifference }[mode];
   const packed = ([r, g, b]) => new Uint32Array(new Uint8Array([r, g, b, 255]).buffer)[0];
@@ -120,7 +134,11 @@ export class Tiles {
   want(tiles) {
     const now = performance.now();
     const wanted = new Map(tiles.map((at) => [this.#key(...at), at]));
-    for (const [key, request] of this.#running) if (!wanted.has(key)) request.abort();
+    for (const [key, request] of this.#running) {
+      if (wanted.has(key)) continue;
+      request.abort();
+      this.#running.delete(key); // it may be wanted again before the abort is through
+    }
     this.#queue = [...wanted].filter(([key]) => !kept.has(key) && !this.#running.has(key) && !(this.#failed.get(key) > now));
     this.#next();
   }
@@ -129,7 +147,7 @@ export class Tiles {
     this.want([]);
   }
 
-  async #next() {
+  #next() {
     while (this.#running.size < AT_ONCE && this.#queue.length > 0) this.#fetch(...this.#queue.shift());
   }
 
@@ -144,11 +162,12 @@ export class Tiles {
       this.#onTile(null);
     } catch (error) {
       if (!request.signal.aborted) {
-        this.#failed.set(key, performance.now() + 3000);
+        this.#failed.set(key, performance.now() + AGAIN);
+        setTimeout(() => this.#onTile(null), AGAIN + 50);
         this.#onTile(error);
       }
     } finally {
-      this.#running.delete(key);
+      if (this.#running.get(key) === request) this.#running.delete(key);
       this.#next();
     }
   }
@@ -183,14 +202,18 @@ export function thumbnail(api, bound, { batch = 0, head = 0, size = 96, label = 
   if (label) canvas.setAttribute("role", "img");
   canvas.setAttribute(...(label ? ["aria-label", label] : ["aria-hidden", "true"]));
   const level = topLevel(bound.q_len, bound.kv_len);
-  api.tile(bound.id, level, 0, 0, { batch, head }).then((tile) => {
-    const paint = () => {
-      const context = canvas.getContext("2d");
-      context.imageSmoothingEnabled = tile.cols > canvas.width;
-      context.drawImage(picture({ ...tile, bitmap: null }, "cells"), 0, 0, canvas.width, canvas.height);
-    };
-    thumbnails.set(canvas, paint);
-    paint();
-  }, () => canvas.classList.add("missing"));
+  api.tile(bound.id, level, 0, 0, { batch, head }).then(
+    (tile) => {
+      const paint = () => {
+        const context = canvas.getContext("2d");
+        context.imageSmoothingEnabled = tile.cols > canvas.width;
+        context.drawImage(picture({ ...tile, bitmap: null }, "cells"), 0, 0, canvas.width, canvas.height);
+      };
+      for (const old of thumbnails.keys()) if (!old.isConnected) thumbnails.delete(old);
+      thumbnails.set(canvas, paint);
+      paint();
+    },
+    () => canvas.classList.add("missing"),
+  );
   return canvas;
 }

@@ -1,12 +1,12 @@
 // The doctor view: drop a mask that somebody else made, read what is wrong with it, take the repair.
 
 import { aborted } from "./api.js";
-import { createCanvas } from "./canvas.js";
 import { Catalogue } from "./doctor-classes.js";
 import { Declaration } from "./doctor-declare.js";
 import { EXAMPLES } from "./doctor-examples.js";
-import { cellInWords, reportOf, verdictInWords } from "./doctor-report.js";
-import { bytes as inBytes, debounce, el, fill, number, uid } from "./dom.js";
+import { DoctorPicture, sides } from "./doctor-picture.js";
+import { reportOf, verdictInWords } from "./doctor-report.js";
+import { bytes as inBytes, debounce, el, fill, plural, uid } from "./dom.js";
 import { createEditor } from "./editor.js";
 
 export const id = "doctor";
@@ -28,13 +28,14 @@ const text = (value) => (typeof value === "string" ? value : null);
 
 /** The settings of a state. */
 function settings({ doctor: own }) {
-  const places = Array.isArray(own.cell) && own.cell.length === 4 && own.cell.every(Number.isInteger) ? own.cell : null;
+  const places = (value, count) => Array.isArray(value) && value.length === count && value.every((n) => Number.isInteger(n) && n >= 0);
   return {
     example: EXAMPLES.some((example) => example.id === own.example) ? own.example : null,
     context: plain(own.context),
     meant: text(own.meant) ?? "",
-    side: ["difference", "given", "fixed"].includes(own.side) ? own.side : "difference",
-    cell: places,
+    side: sides.includes(own.side) ? own.side : sides[0],
+    at: places(own.at, 2) ? own.at : [0, 0],
+    cell: places(own.cell, 4) ? own.cell : null,
     open: text(own.open),
     file: text(own.file), // the name of a file that the address cannot bring
   };
@@ -53,10 +54,38 @@ class DoctorView {
   }
 
   build() {
-    const { api, language } = this.ctx;
-    const input = uid("file");
+    this.editor = createEditor({
+      label: "The mask that was meant", language: this.ctx.language, onInput: (meant) => this.change({ meant: meant || undefined }),
+    });
+    this.declared = new Declaration({ onContext: (context) => this.change({ context }), editor: this.editor.element });
+    this.problem = el("p", { class: "notice bad", role: "alert", hidden: true });
+    this.status = el("p", { class: "hidden-text", role: "status" });
+    this.reported = el("div", { class: "doctor-report" });
+    this.picture = new DoctorPicture({ ctx: this.ctx, change: (patch) => this.change(patch), fail: (error) => this.fail(error) });
+    this.examples = el("ul", { class: "doctor-examples" }, EXAMPLES.map((example) => this.exampleRow(example)));
+    this.catalogue = new Catalogue({
+      api: this.ctx.api,
+      onTry: (one, context) => this.tryClass(one, context),
+      onOpen: (name) => this.change({ open: name }),
+    });
+    this.root = el("div", { class: "doctor" },
+      el("header", { class: "doctor-head" }, el("h1", {}, "What is wrong with this mask?"),
+        el("p", { class: "soft" }, "A mask that somebody else made, held against what it should be. The mistake that explains every ",
+          "wrong cell is the finding; undoing it is the repair.")),
+      el("div", { class: "doctor-side" }, this.buildZone(), this.declared.root),
+      el("div", { class: "doctor-main" }, this.problem, this.status, this.reported, this.picture.root,
+        el("section", { class: "panel doctor-welcome", "aria-label": "Examples" },
+          el("h2", {}, "Sick masks to learn from"),
+          el("p", { class: "soft" }, "Each is the file that a wrong line of code would have written. Choose one and read its diagnosis."),
+          this.examples)),
+      this.catalogue.root);
+  }
+
+  /** Where files are dropped or chosen. */
+  buildZone() {
+    const id = uid("file");
     this.input = el("input", {
-      id: input, type: "file", class: "hidden-text", accept: ".npy,.npz,.safetensors", tabindex: -1,
+      id, type: "file", class: "hidden-text", accept: ".npy,.npz,.safetensors", tabindex: -1,
       onchange: () => this.input.files[0] && this.take(this.input.files[0]),
     });
     this.dropped = el("p", { class: "doctor-dropped" });
@@ -68,51 +97,16 @@ class DoctorView {
     el("p", { class: "doctor-invite" }, "Drop a mask here"),
     el("p", { class: "soft small" }, ".npy, .npz or .safetensors, at most 64 MiB. It stays on this machine; nothing is ever unpickled."),
     el("button", { type: "button", class: "button primary", onclick: () => this.input.click() }, "Choose a file"),
-    el("label", { for: input, class: "hidden-text" }, "A mask in a file"), this.input, this.dropped);
-    this.examples = el("ul", { class: "doctor-examples" }, EXAMPLES.map((example) => this.exampleRow(example)));
-    this.editor = createEditor({ label: "The mask that was meant", language, onInput: (meant) => this.change({ meant: meant || undefined }) });
-    this.declared = new Declaration({ onContext: (context) => this.change({ context }), editor: this.editor.element });
-    this.problem = el("p", { class: "notice bad", role: "alert", hidden: true });
-    this.status = el("p", { class: "hidden-text", role: "status" });
-    this.reported = el("div", { class: "doctor-report" });
-    this.catalogue = new Catalogue({
-      api,
-      onTry: (one, context) => this.tryClass(one, context),
-      onOpen: (name) => this.change({ open: name }),
-    });
-    this.cell = el("p", { class: "doctor-at small soft", role: "status" });
-    this.picture = createCanvas({
-      api, label: "The mask as it was given",
-      onHover: (cell) => this.tellCell(cell), onCursor: (cell) => this.tellCell(cell),
-      onPick: ({ q, k }) => this.pick([this.at[0], this.at[1], q, k]),
-      onError: (error) => this.lost(error),
-    });
-    this.at = [0, 0];
-    const side = (value, name) =>
-      el("button", { type: "button", "aria-pressed": "false", dataset: { value }, onclick: () => this.change({ side: value }) }, name);
-    this.sides = el("div", { class: "segments", role: "group", "aria-label": "Picture" },
-      side("difference", "Difference"), side("given", "Given"), side("fixed", "Repaired"));
-    this.patterns = el("div", { class: "doctor-patterns" });
-    this.take_ = el("div", { class: "doctor-take" });
-    this.legend = el("div", { class: "doctor-legend small" });
-    this.seen = el("section", { class: "panel doctor-picture", "aria-label": "Picture", hidden: true },
-      el("div", { class: "doctor-bar" }, this.sides, this.patterns), this.picture.element, this.legend, this.cell, this.take_);
-    this.invite = el("section", { class: "panel doctor-welcome", "aria-label": "Examples" },
-      el("h2", {}, "Sick masks to learn from"),
-      el("p", { class: "soft" }, "Each is the file that a wrong line of code would have written. Choose one and read its diagnosis."),
-      this.examples);
-    this.root = el("div", { class: "doctor" },
-      el("header", { class: "doctor-head" }, el("h1", {}, "What is wrong with this mask?"),
-        el("p", { class: "soft" }, "A mask that somebody else made, held against what it should be. The mistake that explains every wrong cell is the finding; undoing it is the repair.")),
-      el("div", { class: "doctor-side" }, this.zone, this.declared.root),
-      el("div", { class: "doctor-main", "aria-live": "off" }, this.problem, this.status, this.reported, this.seen, this.invite),
-      this.catalogue.root);
+    el("label", { for: id, class: "hidden-text" }, "A mask in a file"), this.input, this.dropped);
+    return this.zone;
   }
 
   exampleRow(example) {
     return el("li", {},
-      el("button", { type: "button", class: "doctor-example-row", dataset: { example: example.id }, "aria-pressed": "false", onclick: () => this.tryExample(example) },
-        el("strong", {}, example.title), el("span", {}, example.says), el("code", {}, example.code)));
+      el("button", {
+        type: "button", class: "doctor-example-row", dataset: { example: example.id }, "aria-pressed": "false",
+        onclick: () => this.tryExample(example),
+      }, el("strong", {}, example.title), el("span", {}, example.says), el("code", {}, example.code)));
   }
 
   // --- files ------------------------------------------------------------------------------------------------------------------
@@ -139,7 +133,7 @@ class DoctorView {
       return this.refuse(`${file.name} cannot be read.`);
     }
     this.asked = null;
-    this.change({ example: undefined, file: file.name, cell: undefined }, { replace: false });
+    this.change({ example: undefined, file: file.name, cell: undefined, at: undefined }, { replace: false });
     this.update(this.ctx.state.get());
   }
 
@@ -212,7 +206,7 @@ class DoctorView {
       if (typing) this.ask();
       else this.ask.now();
     } else if (this.report) {
-      this.draw();
+      this.picture.draw(this.set);
     }
   }
 
@@ -233,7 +227,6 @@ class DoctorView {
     const { name, bytes } = this.file;
     this.root.setAttribute("aria-busy", "true");
     try {
-      this.unlike = false;
       this.report = await this.ctx.api.doctor(bytes, { name, context, meant: meant || undefined, signal: waiting.signal });
       this.fail(null);
       this.tell();
@@ -258,136 +251,25 @@ class DoctorView {
   tell() {
     const { report } = this;
     this.root.classList.toggle("diagnosed", report !== null);
-    this.seen.hidden = !report?.given;
+    this.picture.take(report, this.file?.name, this.set);
     if (!report) {
       fill(this.reported);
       this.status.textContent = "";
       return;
     }
     fill(this.reported, reportOf(report, this.titles, {
-      onCell: (cell) => this.pick(cell),
+      onCell: (cell) => this.picture.pick(cell),
       onClass: (name) => {
         this.catalogue.open(name);
         this.change({ open: name });
       },
     }));
-    this.status.textContent = `${verdictInWords(report)}. ${report.findings.length} findings.`;
-    if (!report.given) return;
-    this.offer();
-    this.offerPatterns();
-    this.draw();
-    const { cell } = this.set;
-    if (cell) this.picture.jump({ q: cell[2], k: cell[3] });
-  }
-
-  /** Whether the repaired mask can be laid over the given one. */
-  comparable() {
-    return Boolean(this.report.fixed && this.report.fixed !== this.report.given && !this.unlike);
-  }
-
-  /** A picture that does not come: a repair of other sizes than the mask that was given cannot be compared with it. */
-  lost(error) {
-    if (error.status !== 400 || !this.comparable()) return this.fail(error);
-    this.unlike = true;
-    return this.draw();
-  }
-
-  draw() {
-    const { report, set } = this;
-    if (!report?.given || !report.dims) return;
-    const compared = this.comparable();
-    const side = compared ? set.side : "given";
-    const [, , qLen, kvLen] = report.dims;
-    this.at = set.cell ? [set.cell[0], set.cell[1]] : this.at;
-    const [batch, head] = this.at = [Math.min(this.at[0], report.dims[0] - 1), Math.min(this.at[1], report.dims[1] - 1)];
-    this.sides.hidden = !compared;
-    for (const button of this.sides.children) button.setAttribute("aria-pressed", button.dataset.value === side ? "true" : "false");
-    const marks = side !== "given" ? [] : report.findings.flatMap((f) => f.first_cells)
-      .filter(([b, h]) => b === batch && h === head).map(([, , q, k]) => ({ q, k }));
-    this.picture.show({
-      id: side === "fixed" ? report.fixed : report.given, other: side === "difference" ? report.fixed : null,
-      qLen, kvLen, batch, head, marks,
-    });
-    fill(this.legend, LEGENDS[side].map(([ink, words]) => el("span", { class: `doctor-key ${ink}` }, words)),
-      marks.length > 0 && el("span", { class: "doctor-key ring" }, "the first wrong cells"));
-    for (const select of this.patterns.querySelectorAll("select")) select.value = this.at[Number(select.dataset.axis)];
-    this.picture.pin(set.cell && { q: set.cell[2], k: set.cell[3] });
-  }
-
-  /** Which batch row and head is drawn, where there are several. */
-  offerPatterns() {
-    const [batch, heads] = this.report.dims ?? [1, 1];
-    const choice = (axis, name, count) => {
-      if (count < 2) return null;
-      const field = uid("axis");
-      return el("div", { class: "field row" }, el("label", { for: field }, name),
-        el("select", { id: field, dataset: { axis }, onchange: (event) => {
-          this.at = this.at.map((value, index) => (index === axis ? Number(event.target.value) : value));
-          this.change({ cell: undefined });
-          this.draw();
-        } }, Array.from({ length: Math.min(count, 256) }, (_, at) => el("option", { value: at }, at))));
-    };
-    fill(this.patterns, choice(0, "Batch row", batch), choice(1, "Head", heads));
-  }
-
-  offer() {
-    const { fixed, expression, intended, sick } = this.report;
-    const repair = this.report.findings.find((f) => f.repair)?.repair ?? intended;
-    const shown = sick ? repair : expression;
-    const copy = async () => {
-      await navigator.clipboard.writeText(shown).then(
-        () => this.ctx.toast("Copied."),
-        () => this.ctx.toast("The clipboard is not to be had: select the text.", { kind: "error" }));
-    };
-    fill(this.take_,
-      shown && el("div", { class: "doctor-expression" },
-        el("span", { class: "soft small" }, sick ? "Repaired, it is" : "It is"), el("code", {}, shown),
-        el("button", { type: "button", class: "button", onclick: copy }, "Copy"),
-        el("button", { type: "button", class: "button", onclick: () => this.openInMask(shown) }, "Open as a mask")),
-      fixed && sick && el("button", {
-        type: "button", class: "button primary doctor-npy",
-        onclick: () => this.ctx.api.download(fixed, { as: "npy" }).catch((error) => this.fail(error)),
-      }, "Take the repair (.npy)"));
-  }
-
-  openInMask(mask) {
-    const [batch, heads, q, kv] = this.report.dims;
-    const square = q === kv ? { len: q } : { q, kv, query_offset: kv - q };
-    this.ctx.go("mask", { mask, shape: { ...square, ...(batch > 1 && { batch }), ...(heads > 1 && { heads }) } });
-  }
-
-  pick(cell) {
-    this.at = [cell[0], cell[1]];
-    this.change({ cell });
-    this.picture.jump({ q: cell[2], k: cell[3] });
-    this.tellCell({ q: cell[2], k: cell[3] });
-    this.picture.element.scrollIntoView({ block: "nearest" });
-  }
-
-  tellCell(cell) {
-    if (!cell || !this.report?.given) return void (this.cell.textContent = "");
-    const { q, k } = cell;
-    const known = this.picture.cell(q, k);
-    this.cell.textContent = `${cellInWords([...this.at, q, k], this.report.dims)}${known?.level === 0 ? `: ${this.inWords(known.byte)}` : ""}`;
-  }
-
-  /** A cell's byte in words, see the tiles of the API. */
-  inWords(byte) {
-    const allowed = (byte & 3) === 2;
-    if (byte & 16) return "visible, and should not be";
-    if (byte & 32) return "hidden, and should be visible";
-    return allowed ? "visible" : "hidden";
+    this.status.textContent = `${verdictInWords(report)}. ${plural(report.findings.length, "finding")}.`;
   }
 
   close() {
     this.ask.cancel();
     this.waiting?.abort();
-    this.picture.destroy();
+    this.picture.close();
   }
 }
-
-const LEGENDS = {
-  difference: [["only-this", "visible, and should not be"], ["only-other", "hidden, and should be visible"], ["both", "visible, rightly"], ["denied", "hidden, rightly"]],
-  given: [["allowed", "visible as it was given"], ["denied", "hidden"]],
-  fixed: [["allowed", "visible after the repair"], ["denied", "hidden"]],
-};

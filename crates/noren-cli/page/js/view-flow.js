@@ -1,6 +1,7 @@
 // The flow view: layers stacked, whom a token reaches and what reaches it, and whether a policy holds.
 
 import { aborted } from "./api.js";
+import { commandFold, flowCommand } from "./command.js";
 import { debounce, el, fill, number, plural } from "./dom.js";
 import { createFacts } from "./facts.js";
 import { LayersPanel, presetsPanel } from "./flow-layers.js";
@@ -54,12 +55,22 @@ class FlowView {
   }
 
   build() {
-    this.canvas = el("canvas", { class: "flow-canvas", "aria-hidden": "true" });
+    this.buildStage();
+    this.root = el("div", { class: "flow" },
+      el("header", { class: "flow-head" }, el("h1", {}, "Who reaches whom, over layers"), this.begin.root),
+      el("div", { class: "flow-side" }, this.layers.root, this.policy.root,
+        el("section", { class: "panel flow-facts", "aria-label": "Shape and facts" }, this.facts.element)),
+      el("div", { class: "flow-main" }, this.buildPicture(), this.buildNotes()));
+  }
+
+  /** The canvas and what the keyboard does on it. */
+  buildStage() {
+    const canvas = el("canvas", { class: "flow-canvas", "aria-hidden": "true" });
     this.stage = el("div", {
       class: "flow-stage", role: "slider", tabindex: 0, "aria-label": "Token", "aria-valuemin": 0, "aria-valuemax": 0,
       "aria-valuenow": 0, "aria-describedby": "flow-keys", onkeydown: (event) => this.key(event),
-    }, this.canvas);
-    this.picture = new FlowPicture(this.canvas, {
+    }, canvas);
+    this.picture = new FlowPicture(canvas, {
       inks: () => this.inks,
       onToken: (token) => this.change({ token }, { replace: false }),
       onView: () => this.keepWindow(),
@@ -71,50 +82,61 @@ class FlowView {
       this.window = JSON.stringify(window);
       this.change({ window: window ?? undefined });
     }, 250);
-    this.token = el("input", {
-      id: "flow-token", type: "number", min: 0, inputmode: "numeric",
-      oninput: () => this.token.value !== "" && this.token.validity.valid && this.change({ token: Number(this.token.value) }),
-    });
-    const direction = (value, name) =>
-      el("button", { type: "button", "aria-pressed": "false", dataset: { value }, onclick: () => this.change({ directions: value }) }, name);
-    this.directions = el("div", { class: "segments", role: "group", "aria-label": "Directions" },
-      direction("both", "Both"), direction("back", "What reaches it"), direction("reach", "Whom it reaches"));
-    this.batch = el("select", { id: "flow-batch", onchange: () => this.ctx.state.set({ at: [Number(this.batch.value), this.state.at[1]] }) });
-    this.rows = el("div", { class: "field row", hidden: true }, el("label", { for: "flow-batch" }, "Batch row"), this.batch);
-    const zoom = (sign, says, act) => el("button", { type: "button", class: "icon-button", "aria-label": says, title: says, onclick: act }, sign);
+  }
+
+  /** The panel around the canvas. */
+  buildPicture() {
     this.summary = el("p", { class: "flow-summary", "aria-live": "polite" });
     this.readout = el("p", { class: "flow-readout soft small" });
     this.problem = el("p", { class: "notice bad", role: "alert", hidden: true });
-    this.levels = el("tbody");
-    this.assumed = el("p", { class: "soft small", hidden: true });
-    this.channels = el("ul", { class: "flow-channels" });
-    const picture = el("section", { class: "panel flow-picture", "aria-label": "Picture" },
-      el("div", { class: "flow-bar" },
-        el("div", { class: "field row" }, el("label", { for: "flow-token" }, "Token"), this.token),
-        this.rows, this.directions,
-        el("span", { class: "flow-zoom" },
-          zoom("−", "Zoom out", () => this.picture.zoom(1.6)), zoom("+", "Zoom in", () => this.picture.zoom(1 / 1.6)),
-          zoom("⤢", "Whole picture", () => this.picture.fit()),
-          el("button", { type: "button", class: "button", onclick: () => this.save() }, "Save PNG"))),
-      this.problem, this.summary, this.stage,
+    const keys = (...names) => names.flatMap((name) => [el("kbd", {}, name), " "]);
+    return el("section", { class: "panel flow-picture", "aria-label": "Picture" },
+      this.buildBar(), this.problem, this.summary, this.stage,
       el("div", { class: "flow-legend small" },
         el("span", { class: "flow-key back" }, "what reaches the token"), el("span", { class: "flow-key reach" }, "whom it reaches"),
         el("span", { class: "flow-key path" }, "a way that the policy denies"), this.readout),
       el("p", { class: "soft small", id: "flow-keys" },
-        "Click a token, or move with ", el("kbd", {}, "←"), " ", el("kbd", {}, "→"), ", ", el("kbd", {}, "Home"), " ", el("kbd", {}, "End"),
-        "; ", el("kbd", {}, "+"), " ", el("kbd", {}, "−"), " ", el("kbd", {}, "0"), " zoom."));
-    const table = el("details", { class: "fold" }, el("summary", {}, "Layer by layer"),
-      el("div", { class: "scroll" },
-        el("table", { class: "figures flow-table" },
-          el("thead", {}, el("tr", {}, ["Layers", "Inputs that reach it", "which", "Outputs it reaches", "which"].map((name) => el("th", { scope: "col" }, name)))),
-          this.levels)));
-    const covered = el("details", { class: "fold" }, el("summary", {}, "What no answer covers"), this.channels);
-    this.root = el("div", { class: "flow" },
-      el("header", { class: "flow-head" }, el("h1", {}, "Who reaches whom, over layers"),
-        this.begin.root),
-      el("div", { class: "flow-side" }, this.layers.root, this.policy.root,
-        el("section", { class: "panel flow-facts", "aria-label": "Shape and facts" }, this.facts.element)),
-      el("div", { class: "flow-main" }, picture, el("div", { class: "panel flow-notes" }, table, covered, this.assumed)));
+        "Click a token, or move with ", keys("←", "→", "Home", "End"), "and zoom with ", keys("+", "−", "0")));
+  }
+
+  buildBar() {
+    this.token = el("input", {
+      id: "flow-token", type: "number", min: 0, inputmode: "numeric",
+      oninput: () => this.token.value !== "" && this.token.validity.valid && this.change({ token: Number(this.token.value) }),
+    });
+    this.batch = el("select", {
+      id: "flow-batch", onchange: () => this.ctx.state.set({ at: [Number(this.batch.value), this.state.at[1]] }),
+    });
+    this.rows = el("div", { class: "field row", hidden: true }, el("label", { for: "flow-batch" }, "Batch row"), this.batch);
+    const direction = (value, name) => el("button", {
+      type: "button", "aria-pressed": "false", dataset: { value }, onclick: () => this.change({ directions: value }),
+    }, name);
+    this.directions = el("div", { class: "segments", role: "group", "aria-label": "Directions" },
+      direction("both", "Both"), direction("back", "What reaches it"), direction("reach", "Whom it reaches"));
+    const zoom = (sign, says, act) =>
+      el("button", { type: "button", class: "icon-button", "aria-label": says, title: says, onclick: act }, sign);
+    return el("div", { class: "flow-bar" },
+      el("div", { class: "field row" }, el("label", { for: "flow-token" }, "Token"), this.token),
+      this.rows, this.directions,
+      el("span", { class: "flow-zoom" },
+        zoom("−", "Zoom out", () => this.picture.zoom(1.6)), zoom("+", "Zoom in", () => this.picture.zoom(1 / 1.6)),
+        zoom("⤢", "Whole picture", () => this.picture.fit()),
+        el("button", { type: "button", class: "button", onclick: () => this.save() }, "Save PNG")));
+  }
+
+  /** The same as a table, what is not covered, the command. */
+  buildNotes() {
+    this.levels = el("tbody");
+    this.assumed = el("p", { class: "soft small", hidden: true });
+    this.channels = el("ul", { class: "flow-channels" });
+    this.command = commandFold(this.ctx.toast);
+    const names = ["Layers", "Inputs that reach it", "which", "Outputs it reaches", "which"];
+    const head = el("thead", {}, el("tr", {}, names.map((name) => el("th", { scope: "col" }, name))));
+    return el("div", { class: "panel flow-notes" },
+      el("details", { class: "fold" }, el("summary", {}, "Layer by layer"),
+        el("div", { class: "scroll" }, el("table", { class: "figures flow-table" }, head, this.levels))),
+      el("details", { class: "fold" }, el("summary", {}, "What no answer covers"), this.channels),
+      this.command.root, this.assumed);
   }
 
   // --- state ------------------------------------------------------------------------------------------------------------------
@@ -132,6 +154,7 @@ class FlowView {
     this.layers.update(this.set);
     this.facts.update({ shape: state.shape, facts: state.facts, layer: state.layer }, null);
     this.policy.text(this.set.policy);
+    this.command.show(flowCommand(this.set, state));
     for (const button of this.directions.children) {
       button.setAttribute("aria-pressed", button.dataset.value === this.set.directions ? "true" : "false");
     }
@@ -228,8 +251,8 @@ class FlowView {
   tell(token) {
     const { tokens, depth, back, reach } = this.answer;
     const [reads, reached] = [back.at(-1), reach.at(-1)];
-    const words = `After ${plural(depth, "layer")} token ${number(token)} depends on ${number(count(reads))} of ${plural(tokens, "input")} ` +
-      `(${inWords(reads, 3)}) and reaches ${plural(count(reached), "output")} (${inWords(reached, 3)}).`;
+    const words = `After ${plural(depth, "layer")} token ${number(token)} depends on ${number(count(reads))} of ` +
+      `${plural(tokens, "input")} (${inWords(reads, 3)}) and reaches ${plural(count(reached), "output")} (${inWords(reached, 3)}).`;
     if (this.summary.textContent !== words) this.summary.textContent = words;
     this.stage.setAttribute("aria-valuemax", tokens - 1);
     this.stage.setAttribute("aria-valuenow", token);
@@ -267,7 +290,10 @@ class FlowView {
     const { tokens } = this.answer;
     const now = this.chosen();
     const page = Math.max(1, Math.round(tokens / 10));
-    const by = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageDown: -page, PageUp: page, Home: -now, End: tokens - 1 - now }[event.key];
+    const steps = {
+      ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageDown: -page, PageUp: page, Home: -now, End: tokens - 1 - now,
+    };
+    const by = steps[event.key];
     const zoom = { "+": 1 / 1.6, "=": 1 / 1.6, "-": 1.6 }[event.key];
     if (by !== undefined) {
       const token = Math.min(Math.max(now + by * (event.shiftKey ? 10 : 1), 0), tokens - 1);
@@ -288,13 +314,14 @@ class FlowView {
       const [r, g, b, a] = colour(variable);
       return [name, `rgb(${r} ${g} ${b} / ${a / 255})`];
     });
-    const family = getComputedStyle(document.body).fontFamily;
-    this.inks = { ...Object.fromEntries(inks), font: `12px ${family}`, boldFont: `600 12px ${family}` };
+    const { fontFamily, fontSize } = getComputedStyle(document.body);
+    const font = `${Math.round(parseFloat(fontSize) * 0.8)}px ${fontFamily}`;
+    this.inks = { ...Object.fromEntries(inks), font, boldFont: `600 ${font}` };
     this.picture.redraw();
   }
 
   save() {
-    this.canvas.toBlob((blob) => {
+    this.picture.canvas.toBlob((blob) => {
       const link = el("a", { href: URL.createObjectURL(blob), download: "flow.png" });
       link.click();
       setTimeout(() => URL.revokeObjectURL(link.href), 10_000);

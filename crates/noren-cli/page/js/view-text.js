@@ -2,13 +2,14 @@
 
 import { aborted } from "./api.js";
 import { createCanvas } from "./canvas.js";
+import { commandFold, textCommand } from "./command.js";
 import { debounce, el, fill, plural } from "./dom.js";
 import { createEditor } from "./editor.js";
 import { HeatMap } from "./text-heat.js";
 import { guessesOf, privateOf, proofOf } from "./text-outcome.js";
 import { request, settings, wordsOf } from "./text-settings.js";
 import { Strip } from "./text-strip.js";
-import { ownText, readsInWords, Words } from "./text-words.js";
+import { readsInWords, Words } from "./text-words.js";
 import { colour, onTheme } from "./theme.js";
 
 export const id = "text";
@@ -39,8 +40,21 @@ class TextView {
   }
 
   build() {
+    this.guesses = el("div", { class: "text-guesses" });
+    this.root = el("div", { class: "text" },
+      el("header", { class: "text-head" }, el("h1", {}, "What a model reads, and what it may not"),
+        el("p", { class: "soft" },
+          "What is private is found and can be hidden from every layer. That it stays hidden is proved number by number.")),
+      el("div", { class: "text-side" }, this.buildAsk(), panel("text-says", "What the model says", this.guesses)),
+      this.buildSeen());
+  }
+
+  /** What is asked: the text, what is hidden, the mask, the layer and head. */
+  buildAsk() {
     const change = (patch, options) => this.change(patch, options);
-    this.text = el("textarea", { id: "text-own", rows: 6, spellcheck: "false", oninput: () => change({ text: this.text.value, word: undefined }) });
+    this.text = el("textarea", {
+      id: "text-own", rows: 6, spellcheck: "false", oninput: () => change({ text: this.text.value, word: undefined }),
+    });
     this.kinds = el("div", { class: "text-hide" });
     this.own = el("input", {
       id: "text-secret", type: "text", autocomplete: "off", placeholder: "Bingley, Netherfield",
@@ -53,47 +67,45 @@ class TextView {
     this.layer = stepper("Layer", (layer) => change({ layer }));
     this.head = stepper("Head", (head) => change({ head }));
     this.who = el("p", { class: "soft small" });
+    this.command = commandFold(this.ctx.toast);
+    return el("div", { class: "panel text-ask" },
+      el("div", { class: "field" }, el("label", { for: "text-own" }, "Text"), this.text),
+      el("fieldset", {}, el("legend", {}, "Hidden from everybody"), this.kinds,
+        el("div", { class: "field" }, el("label", { for: "text-secret" }, "and these words, separated by commas"), this.own)),
+      el("div", { class: "field" }, el("span", {}, "Mask of every layer; empty: the model’s own"), this.editor.element),
+      el("div", { class: "text-place-of" }, this.layer.root, this.head.root),
+      this.who, this.command.root);
+  }
+
+  /** What is seen of the answer. */
+  buildSeen() {
+    const { api } = this.ctx;
     this.problem = el("p", { class: "notice bad", role: "alert", hidden: true });
     this.words = new Words({ onWord: (index, pinned) => this.look(index, null, pinned) });
     this.reads = el("p", { class: "text-reads", "aria-live": "polite" });
-    const canvas = el("canvas", { class: "text-canvas", role: "img", "aria-label": "Attention" });
-    this.map = el("div", { class: "text-map" }, canvas);
-    this.heat = new HeatMap(canvas, {
+    this.found = el("div");
+    this.proof = el("div", { role: "status" });
+    this.canvas = el("canvas", { class: "text-canvas", role: "img", "aria-label": "Attention" });
+    const map = el("div", { class: "text-map" }, this.canvas);
+    this.heat = new HeatMap(this.canvas, {
       inks: () => this.inks,
       onCell: (row, col) => this.look(row, col),
       onPick: (row) => this.look(row, null, true),
     });
-    this.canvas = canvas;
-    this.mask = createCanvas({ api: this.ctx.api, label: "The mask over the tokens" });
     this.maskText = el("code", { class: "text-mask" });
-    this.strip = new Strip({ api: this.ctx.api, inks: () => this.inks, onPlace: (layer, head) => change({ layer, head }, { replace: false }) });
-    this.found = el("div");
-    this.proof = el("div", { role: "status" });
-    this.guesses = el("div", { class: "text-guesses" });
+    this.mask = createCanvas({ api, label: "The mask over the tokens" });
+    this.strip = new Strip({ api, inks: () => this.inks, onPlace: (layer, head) => this.change({ layer, head }, { replace: false }) });
     this.tokens = el("ol", { class: "text-tokens" });
     this.tokenCount = el("span", { class: "told" });
-    const panel = (name, title, ...children) => el("section", { class: `panel ${name}`, "aria-label": title }, el("h2", {}, title), children);
-    this.root = el("div", { class: "text" },
-      el("header", { class: "text-head" }, el("h1", {}, "What a model reads, and what it may not"),
-        el("p", { class: "soft" }, "What is private is found and can be hidden from every layer. That it stays hidden is proved number by number.")),
-      el("div", { class: "text-side" },
-        el("div", { class: "panel text-ask" },
-          el("div", { class: "field" }, el("label", { for: "text-own" }, "Text"), this.text),
-          el("fieldset", {}, el("legend", {}, "Hidden from everybody"), this.kinds,
-            el("div", { class: "field" }, el("label", { for: "text-secret" }, "and these words, separated by commas"), this.own)),
-          el("div", { class: "field" }, el("span", {}, "Mask of every layer; empty: the model’s own"), this.editor.element),
-          el("div", { class: "text-place-of" }, this.layer.root, this.head.root),
-          this.who),
-        panel("text-says", "What the model says", this.guesses)),
-      el("div", { class: "text-main" },
-        this.problem,
-        panel("text-read", "What each word reads", this.words.root, this.reads),
-        el("div", { class: "text-both text-secrets" }, panel("text-private", "Private", this.found), panel("text-proof-of", "Proof", this.proof)),
-        el("div", { class: "text-both text-maps" },
-          panel("text-attention", "Attention", this.map),
-          panel("text-masked", "Mask", this.maskText, this.mask.element)),
-        this.strip.root,
-        el("details", { class: "fold panel text-each" }, el("summary", {}, "Tokens", this.tokenCount), this.tokens)));
+    return el("div", { class: "text-main" },
+      this.problem,
+      panel("text-read", "What each word reads", this.words.root, this.reads),
+      el("div", { class: "text-both text-secrets" },
+        panel("text-private", "Private", this.found), panel("text-proof-of", "Proof", this.proof)),
+      el("div", { class: "text-both text-maps" },
+        panel("text-attention", "Attention", map), panel("text-masked", "Mask", this.maskText, this.mask.element)),
+      this.strip.root,
+      el("details", { class: "fold panel text-each" }, el("summary", {}, "Tokens", this.tokenCount), this.tokens));
   }
 
   // --- state ------------------------------------------------------------------------------------------------------------------
@@ -108,9 +120,8 @@ class TextView {
     const { name, kind, layers, heads, positions, kinds } = this.model;
     this.who.textContent = `${name}, ${kind}: ${plural(layers, "layer")} of ${plural(heads, "head")}` +
       (positions ? `, up to ${plural(positions, "token")}.` : ".");
-    fill(this.kinds, kinds.map((kind) =>
-      el("label", { class: "check" },
-        el("input", { type: "checkbox", value: kind, onchange: () => this.change({ hide: this.chosenKinds() }, { replace: false }) }), kind)));
+    const onchange = () => this.change({ hide: this.chosenKinds() }, { replace: false });
+    fill(this.kinds, kinds.map((name) => el("label", { class: "check" }, el("input", { type: "checkbox", value: name, onchange }), name)));
     this.update(this.ctx.state.get());
   }
 
@@ -134,6 +145,7 @@ class TextView {
     for (const box of this.kinds.querySelectorAll("input")) box.checked = hide.includes(box.value);
     this.layer.show(layer, layers);
     this.head.show(head, heads);
+    this.command.show(textCommand(this.set));
     const body = JSON.stringify(request(this.set));
     if (body !== this.asked) {
       // What is typed is asked for when it rests, what is chosen at once.
@@ -174,8 +186,7 @@ class TextView {
 
   // --- what is seen -----------------------------------------------------------------------------------------------------------
 
-  show(given) {
-    const answer = { ...given, units: given.units.map((unit) => ({ ...unit, text: ownText(unit, given.tokens) })) };
+  show(answer) {
     this.answer = answer;
     const { units, layer, head, tokens } = answer;
     this.words.show(answer);
@@ -195,8 +206,10 @@ class TextView {
     const secret = new Set(answer.hidden);
     const known = new Set(Object.values(answer.private).flat());
     this.tokenCount.textContent = plural(tokens.length, "token");
-    fill(this.tokens, tokens.map((name, at) =>
-      el("li", { class: secret.has(at) ? "hidden-word private" : known.has(at) ? "private" : null, title: `token ${at}` }, name.trim() === "" ? "␣" : name)));
+    fill(this.tokens, tokens.map((name, at) => {
+      const kind = secret.has(at) ? "hidden-word private" : known.has(at) ? "private" : null;
+      return el("li", { class: kind, title: `token ${at}` }, name.trim() === "" ? "␣" : name);
+    }));
     this.light();
   }
 
@@ -215,7 +228,9 @@ class TextView {
     if (row !== null && row >= units.length) return;
     this.words.light(row, row === null ? null : attention[row]);
     this.heat.light(row, this.pointed?.col ?? null);
-    const words = row === null ? "Point at a word, or move with the arrow keys, to see what it reads." : readsInWords(units, row, attention[row]);
+    const words = row === null
+      ? "Point at a word, or move with the arrow keys, to see what it reads."
+      : readsInWords(units, row, attention[row]);
     if (this.reads.textContent !== words) this.reads.textContent = words;
   }
 
@@ -240,6 +255,9 @@ class TextView {
   }
 }
 
+const panel = (name, heading, ...children) =>
+  el("section", { class: `panel ${name}`, "aria-label": heading }, el("h2", {}, heading), children);
+
 /** A number from 0 to a count, as buttons where they are few and as a field where they are many. */
 function stepper(name, onChange) {
   const root = el("div", { class: "field text-step" });
@@ -247,13 +265,14 @@ function stepper(name, onChange) {
   const show = (value, count) => {
     if (count !== size) {
       size = count;
-      const button = (at) => el("button", { type: "button", "aria-label": `${name} ${at}`, dataset: { at }, onclick: () => onChange(at) }, at);
+      const button = (_, at) =>
+        el("button", { type: "button", "aria-label": `${name} ${at}`, dataset: { at }, onclick: () => onChange(at) }, at);
+      const buttons = () => el("div", { class: "segments", role: "group", "aria-label": name }, Array.from({ length: count }, button));
       const field = () => el("input", {
         type: "number", min: 0, max: count - 1, "aria-label": name,
         oninput: (event) => event.target.value !== "" && event.target.validity.valid && onChange(Number(event.target.value)),
       });
-      fill(root, el("span", {}, name),
-        count <= 8 ? el("div", { class: "segments", role: "group", "aria-label": name }, Array.from({ length: count }, (_, at) => button(at))) : field());
+      fill(root, el("span", {}, name), count <= 8 ? buttons() : field());
     }
     for (const at of root.querySelectorAll("button")) at.setAttribute("aria-pressed", at.dataset.at === String(value) ? "true" : "false");
     const input = root.querySelector("input");

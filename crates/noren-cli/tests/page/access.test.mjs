@@ -20,7 +20,10 @@ for (const theme of ["light", "dark"]) {
   }
 
   test(`axe: what opens in the mask view, ${theme}`, async () => {
-    const page = await site.open({ mask: "causal & sliding(3)", other: "causal & slidin(4)", cell: [5, 1], shape: { len: 12, heads: 2 } }, { theme });
+    const page = await site.open(
+      { mask: "causal & sliding(3)", other: "causal & slidin(4)", cell: [5, 1], shape: { len: 12, heads: 2 } },
+      { theme },
+    );
     await settled(page);
     await page.evaluate(() => document.querySelectorAll("details").forEach((fold) => (fold.open = true)));
     await page.getByRole("textbox", { name: "Mask", exact: true }).click();
@@ -62,7 +65,12 @@ test("by keyboard alone", async () => {
   for (const key of ["ArrowDown", "ArrowDown", "ArrowLeft"]) await page.keyboard.press(key);
   const moved = await page.evaluate(() => document.querySelector(".picture").picture.cursor());
   assert.deepEqual([moved.q - first.q, moved.k - first.k], [2, -1]);
-  await page.waitForFunction(({ q, k }) => document.querySelector("[aria-live].hidden-text").textContent.includes(`query ${q} may`) && document.querySelector("[aria-live].hidden-text").textContent.includes(`key ${k}`), moved);
+  await page.waitForFunction(
+    ({ q, k }) =>
+      document.querySelector("[aria-live].hidden-text").textContent.includes(`query ${q} may`) &&
+      document.querySelector("[aria-live].hidden-text").textContent.includes(`key ${k}`),
+    moved,
+  );
   await page.keyboard.press("Enter");
   await page.waitForFunction(({ q, k }) => location.hash.includes(`'cell':[${q},${k}]`), moved);
   await page.keyboard.press("+");
@@ -98,7 +106,11 @@ test("the theme is switched and remembered", async () => {
 });
 
 test("nothing is cut off at 360 pixels or at 3840", async () => {
-  for (const [width, height] of [[360, 720], [768, 1024], [3840, 2160]]) {
+  for (const [width, height] of [
+    [360, 720],
+    [768, 1024],
+    [3840, 2160],
+  ]) {
     for (const view of ["mask", "cost", "flow", "text", "doctor"]) {
       const page = await site.open({ view }, { width, height });
       await page.waitForTimeout(500);

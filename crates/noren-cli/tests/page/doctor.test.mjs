@@ -39,7 +39,7 @@ test("a mask that is one key too wide is dropped and its repair taken", async ()
   assert.match(await page.locator(".doctor-finding").first().innerText(), /Error[\s\S]*certain[\s\S]*9 cells/);
   await settled(page, ".doctor-picture .picture");
   // Only the given mask allows (0, 1); nobody hides what the repair shows.
-  const byte = (q, k) => page.evaluate(([row, key]) => document.querySelector(".doctor-picture .picture").picture.cell(row, key).byte, [q, k]);
+  const byte = (...cell) => page.evaluate((at) => document.querySelector(".doctor-picture .picture").picture.cell(...at).byte, cell);
   assert.equal((await byte(0, 1)) & 16, 16);
   assert.equal((await byte(5, 5)) & 48, 0);
   const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "Take the repair" }).click()]);
@@ -100,7 +100,11 @@ test("hostile files are refused in words, and the page lives", async () => {
   const problem = page.locator(".doctor-main > .notice");
   const lies = npy(square(4, () => true));
   new TextEncoder().encodeInto("(99999999, 99999999), }", lies.subarray(10 + "{'descr': '|b1', 'fortran_order': False, 'shape': ".length));
-  for (const [name, bytes] of [["noise.npy", Buffer.from("this is no array")], ["empty.npz", Buffer.alloc(0)], ["lies.npy", lies], ["pickle.safetensors", Buffer.from([0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 0x80])]]) {
+  const endless = Buffer.from([0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 0x80]); // a header of 2^63 bytes
+  const hostile = {
+    "noise.npy": Buffer.from("this is no array"), "empty.npz": Buffer.alloc(0), "lies.npy": lies, "endless.safetensors": endless,
+  };
+  for (const [name, bytes] of Object.entries(hostile)) {
     await give(page, name, bytes);
     await problem.waitFor(WAIT);
     assert.ok((await problem.innerText()).length > 10, name);

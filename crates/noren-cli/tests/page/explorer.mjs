@@ -11,8 +11,18 @@ import { chromium } from "playwright-core";
 const ROOT = resolve(import.meta.dirname, "../../../..");
 const BINARY = process.env.NOREN_BIN ?? join(ROOT, "target/release/noren");
 const BROWSER = process.env.CHROMIUM ?? "/usr/bin/chromium";
-const SWITCHES = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-  "--disable-component-update", "--disable-sync", "--force-device-scale-factor=1", "--font-render-hinting=none"];
+const SWITCHES = [
+  "--headless",
+  "--no-sandbox",
+  "--disable-gpu",
+  "--disable-quic",
+  "--no-first-run",
+  "--disable-background-networking",
+  "--disable-component-update",
+  "--disable-sync",
+  "--force-device-scale-factor=1",
+  "--font-render-hinting=none",
+];
 
 /** The repository, for files that tests read and write. */
 export const root = ROOT;
@@ -38,7 +48,10 @@ export async function explorer() {
   const server = await serve();
   const profile = mkdtempSync(join(tmpdir(), "noren-page-"));
   const browser = await chromium.launchPersistentContext(profile, {
-    executablePath: BROWSER, args: SWITCHES, viewport: null, acceptDownloads: true,
+    executablePath: BROWSER,
+    args: SWITCHES,
+    viewport: null,
+    acceptDownloads: true,
   });
 
   /**
@@ -53,16 +66,21 @@ export async function explorer() {
     page.on("console", (message) => ["error", "warning"].includes(message.type()) && problems.push(`console: ${message.text()}`));
     page.on("pageerror", (error) => problems.push(`thrown: ${error.stack}`));
     page.on("request", (request) => {
-      if (!/^(data|blob):/.test(request.url()) && !request.url().startsWith(server.address)) problems.push(`elsewhere: ${request.url()}`);
+      if (!/^(data|blob):/.test(request.url()) && !request.url().startsWith(server.address))
+        problems.push(`elsewhere: ${request.url()}`);
     });
     page.setDefaultTimeout(15_000);
-    const told = Object.assign(page, { problems, finish: async () => {
-      await page.close();
-      assert.deepEqual(problems, []);
-    } });
+    const told = Object.assign(page, {
+      problems,
+      finish: async () => {
+        await page.close();
+        assert.deepEqual(problems, []);
+      },
+    });
     await page.goto(server.address);
     await page.evaluate(() => localStorage.clear());
-    const fragment = typeof state === "string" ? state : await page.evaluate(async (to) => (await import("./js/state.js")).encode(to), state);
+    const fragment =
+      typeof state === "string" ? state : await page.evaluate(async (to) => (await import("./js/state.js")).encode(to), state);
     if (fragment) {
       await page.evaluate((to) => (location.hash = to), fragment);
       await page.reload();
@@ -87,17 +105,23 @@ export const settled = (page, selector = ".picture") =>
   page.waitForFunction((at) => document.querySelector(at)?.dataset.settled, selector, { timeout: 15_000 });
 
 /** The cover of a cell as the page has it: 0 denied, 1 some, 2 allowed, 3 unknown. */
-export const cover = (page, q, k) => page.evaluate(([row, key]) => {
-  const found = document.querySelector(".picture").picture.cell(row, key);
-  return found && found.byte & 3;
-}, [q, k]);
+export const cover = (page, q, k) =>
+  page.evaluate(
+    ([row, key]) => {
+      const found = document.querySelector(".picture").picture.cell(row, key);
+      return found && found.byte & 3;
+    },
+    [q, k],
+  );
 
 /** The whole mask, a string of `#` and `.` for each query. */
 export async function drawn(page) {
   await settled(page);
   return page.evaluate(() => {
     const { camera, cell } = document.querySelector(".picture").picture;
-    return Array.from({ length: camera.qLen }, (_, q) => Array.from({ length: camera.kvLen }, (_, k) => ".+#?"[cell(q, k).byte & 3]).join(""));
+    return Array.from({ length: camera.qLen }, (_, q) =>
+      Array.from({ length: camera.kvLen }, (_, k) => ".+#?"[cell(q, k).byte & 3]).join(""),
+    );
   });
 }
 
@@ -111,9 +135,13 @@ export async function say(page, mask, label = "Mask") {
 }
 
 /** The colour of the middle of a cell on the screen. */
-export const pixel = (page, q, k) => page.evaluate(([row, key]) => {
-  const { element, camera } = document.querySelector(".picture").picture;
-  const copy = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
-  copy.drawImage(element.querySelector("canvas"), -Math.floor(camera.x(key + 0.5)), -Math.floor(camera.y(row + 0.5)));
-  return [...copy.getImageData(0, 0, 1, 1).data.slice(0, 3)];
-}, [q, k]);
+export const pixel = (page, q, k) =>
+  page.evaluate(
+    ([row, key]) => {
+      const { element, camera } = document.querySelector(".picture").picture;
+      const copy = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+      copy.drawImage(element.querySelector("canvas"), -Math.floor(camera.x(key + 0.5)), -Math.floor(camera.y(row + 0.5)));
+      return [...copy.getImageData(0, 0, 1, 1).data.slice(0, 3)];
+    },
+    [q, k],
+  );

@@ -21,7 +21,11 @@ test("pixels show what the cells are", async () => {
   const page = await site.open({ shape: { len: 4 }, mask: "causal" });
   await settled(page);
   const inks = [await pixel(page, 2, 1), await pixel(page, 3, 3), await pixel(page, 0, 3)];
-  assert.deepEqual(inks, [[0x2f, 0x4b, 0x8f], [0x2f, 0x4b, 0x8f], [0xef, 0xec, 0xe4]]);
+  assert.deepEqual(inks, [
+    [0x2f, 0x4b, 0x8f],
+    [0x2f, 0x4b, 0x8f],
+    [0xef, 0xec, 0xe4],
+  ]);
   await page.finish();
 });
 
@@ -81,11 +85,15 @@ test("the atom at the caret is documented", async () => {
 test("hovering explains a cell, a click pins it", async () => {
   const page = await site.open({ shape: { len: 8 }, mask: "causal & sliding(3)" });
   await settled(page);
-  const at = (q, k) => page.evaluate(([row, key]) => {
-    const { element, camera } = document.querySelector(".picture").picture;
-    const box = element.getBoundingClientRect();
-    return [box.left + camera.x(key + 0.5), box.top + camera.y(row + 0.5)];
-  }, [q, k]);
+  const at = (q, k) =>
+    page.evaluate(
+      ([row, key]) => {
+        const { element, camera } = document.querySelector(".picture").picture;
+        const box = element.getBoundingClientRect();
+        return [box.left + camera.x(key + 0.5), box.top + camera.y(row + 0.5)];
+      },
+      [q, k],
+    );
   await page.mouse.move(...(await at(6, 1)));
   const why = page.locator(".why");
   await why.getByRole("heading", { name: "May not read" }).waitFor();
@@ -108,13 +116,30 @@ test("shape and facts are controls", async () => {
   await page.getByLabel("Lengths of packed documents").fill("5, 3");
   await page.getByText("Lengths and padding", { exact: true }).click();
   await page.getByLabel("Real tokens of each batch row").fill("7");
-  await page.waitForFunction(() => document.querySelector(".picture").picture.cell(7, 5)?.byte === 2 && document.querySelector(".picture").picture.cell(7, 7)?.byte === 0);
+  await page.waitForFunction(
+    () =>
+      document.querySelector(".picture").picture.cell(7, 5)?.byte === 2 &&
+      document.querySelector(".picture").picture.cell(7, 7)?.byte === 0,
+  );
   assert.equal((await drawn(page))[6], ".....##.");
   await page.getByLabel("Length", { exact: true }).fill("banana");
   await page.getByText("`banana` is no whole number").waitFor();
   await page.getByLabel("Length", { exact: true }).fill("8");
   await page.getByRole("button", { name: "Decode" }).click();
   await page.getByLabel("Cached keys").waitFor();
+  await page.finish();
+});
+
+test("what is shown is a command too", async () => {
+  const page = await site.open({ shape: { len: 12, heads: 2 }, mask: "causal & documents", facts: { documents: [5, 7] } });
+  await settled(page);
+  const line = () => page.locator("pre.command").textContent();
+  assert.equal(await line(), "noren show 'causal & documents' --len 12 --heads 2 --facts <(echo '{\"documents\":[5,7]}')");
+  await page.getByRole("button", { name: "Compare with another mask" }).click();
+  await say(page, "causal", "Mask compared with");
+  await page.waitForFunction(() =>
+    document.querySelector("pre.command").textContent.startsWith("noren diff 'causal & documents' causal --len 12"),
+  );
   await page.finish();
 });
 
@@ -172,10 +197,22 @@ test("the language is there to read, and its examples to take", async () => {
 test("everything can be taken along", async () => {
   const page = await site.open({ shape: { len: 8 }, mask: "causal & sliding(3)" });
   await settled(page);
-  const wanted = { SVG: /<svg/, PNG: /PNG/, Text: /causal/, Expression: /causal & sliding\(3\)/, Rust: /fn main/, Python: /import noren/, JSON: /"mask"/, "NumPy array": /NUMPY/ };
+  const wanted = {
+    SVG: /<svg/,
+    PNG: /PNG/,
+    Text: /causal/,
+    Expression: /causal & sliding\(3\)/,
+    Rust: /fn main/,
+    Python: /import noren/,
+    JSON: /"mask"/,
+    "NumPy array": /NUMPY/,
+  };
   for (const [name, content] of Object.entries(wanted)) {
     await page.getByRole("button", { name: "Export" }).click();
-    const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("menuitem", { name: new RegExp(`^${name}`) }).click()]);
+    const [download] = await Promise.all([
+      page.waitForEvent("download"),
+      page.getByRole("menuitem", { name: new RegExp(`^${name}`) }).click(),
+    ]);
     const chunks = [];
     for await (const chunk of await download.createReadStream()) chunks.push(chunk);
     assert.match(Buffer.concat(chunks).toString("latin1"), content, name);
@@ -201,13 +238,86 @@ test("the address brings everything back", async () => {
 });
 
 test("an address may hold anything", async () => {
-  const fragments = ["x", "%", "%E0%A4%A", "'view':'nowhere'", "'mask':5,'shape':[],'facts':null,'at':[-1,1e99],'cell':['a'],'camera':[1]",
-    "'shape':%7B'len':'banana'%7D", "'shape':%7B'len':1e300%7D", "'__proto__':%7B'view':'cost'%7D", "'camera':[1e300,-1e300,0]", "'cell':[99999,99999]",
-    "'view':'flow','flow':%7B'layers':5,'depth':'x','policy':[]%7D", "'view':'text','text':%7B'text':7,'hide':3%7D", "'view':'doctor','doctor':%7B'kind':[]%7D"];
+  const fragments = [
+    "x",
+    "%",
+    "%E0%A4%A",
+    "'view':'nowhere'",
+    "'mask':5,'shape':[],'facts':null,'at':[-1,1e99],'cell':['a'],'camera':[1]",
+    "'shape':%7B'len':'banana'%7D",
+    "'shape':%7B'len':1e300%7D",
+    "'__proto__':%7B'view':'cost'%7D",
+    "'camera':[1e300,-1e300,0]",
+    "'cell':[99999,99999]",
+    "'view':'flow','flow':%7B'layers':5,'depth':'x','policy':[]%7D",
+    "'view':'text','text':%7B'text':7,'hide':3%7D",
+    "'view':'doctor','doctor':%7B'kind':[]%7D",
+  ];
   for (const fragment of fragments) {
     const page = await site.open(fragment);
     await page.getByRole("navigation").getByText("Mask").click();
     await page.locator("textarea").first().waitFor();
     await page.finish();
   }
+});
+
+test("what the server forgot is sent again, and a busy server is asked again", async () => {
+  const page = await site.open({ shape: { len: 8 }, mask: "causal" });
+  await settled(page);
+  const refused = { gone: 0, busy: 0 };
+  const answer = (status) => ({
+    status: 200,
+    headers: { "X-Noren-Status": String(status) },
+    contentType: "application/json",
+    body: '{"error":{"message":"no"}}',
+  });
+  await page.route("**/tiles/**", (route) => {
+    if (refused.gone < 1) return route.fulfill(((refused.gone += 1), answer(410)));
+    if (refused.busy < 2) return route.fulfill(((refused.busy += 1), answer(503)));
+    return route.continue();
+  });
+  const sent = [];
+  page.on("request", (request) => request.url().endsWith("/api/masks") && sent.push(request.postDataJSON().mask));
+  await say(page, "chunk(4)");
+  await page.waitForFunction(() => document.querySelector(".picture").picture.cell(0, 3)?.byte === 2);
+  assert.deepEqual(refused, { gone: 1, busy: 2 });
+  assert.ok(sent.filter((mask) => mask === "chunk(4)").length >= 2);
+  await page.finish();
+});
+
+test("a long mask is edited without delay", async () => {
+  const page = await site.open({ shape: { len: 64 }, mask: "causal" });
+  await settled(page);
+  const took = await page.evaluate(() => {
+    const input = document.querySelector("textarea");
+    input.focus();
+    input.setRangeText(" | keys(3..5) & !chunk(2)".repeat(80), input.value.length, input.value.length, "end");
+    const start = performance.now();
+    input.dispatchEvent(new Event("input"));
+    return performance.now() - start;
+  });
+  assert.ok(took < 50, `${took} ms`);
+  await page.waitForFunction(() => document.querySelector(".picture").picture.cell(0, 3)?.byte === 2);
+  await page.finish();
+});
+
+test("tiles that did not come are asked for again", async () => {
+  const page = await site.open({ shape: { len: 8 }, mask: "causal" });
+  await settled(page);
+  let refused = 0;
+  await page.route("**/tiles/**", (route) => {
+    refused += 1;
+    return refused === 1
+      ? route.fulfill({
+          status: 200,
+          headers: { "X-Noren-Status": "507" },
+          contentType: "application/json",
+          body: '{"error":{"message":"took more memory than the limit"}}',
+        })
+      : route.continue();
+  });
+  await say(page, "chunk(4)");
+  await page.locator(".toast", { hasText: "took more memory" }).waitFor();
+  await page.waitForFunction(() => document.querySelector(".picture").picture.cell(0, 3)?.byte === 2);
+  await page.finish();
 });

@@ -21,6 +21,10 @@ const answered = (page) => page.waitForFunction(() => {
   return !view.classList.contains("waiting") && document.querySelector(".text-word");
 }, null, WAIT);
 
+/** Waits until the map is of this layer and head. */
+const shows = (page, place) =>
+  page.waitForFunction((at) => document.querySelector(".text-canvas").getAttribute("aria-label").includes(at), place, WAIT);
+
 test("a proof in words", () => {
   const proof = { holds: true, trials: 3, compared: 14080, leaks: [], secret_changed: 9 };
   assert.equal(proofInWords(proof), "3 runs with other secrets in the same places: 14,080 numbers compared, 0 changed.");
@@ -68,7 +72,8 @@ test("nobody reads what is hidden", async () => {
   const words = page.locator(".text-word");
   const last = (await words.count()) - 1;
   await words.nth(last).click();
-  const strengths = await words.evaluateAll((all) => all.map((word) => [word.classList.contains("hidden-word"), Number(word.style.getPropertyValue("--strength"))]));
+  const strengths = await words.evaluateAll((all) =>
+    all.map((word) => [word.classList.contains("hidden-word"), Number(word.style.getPropertyValue("--strength"))]));
   assert.ok(strengths.some(([hidden]) => hidden));
   assert.ok(strengths.every(([hidden, strength]) => !hidden || strength === 0));
   assert.ok(strengths.some(([, strength]) => strength === 1));
@@ -98,7 +103,7 @@ test("another layer and head are another map", async () => {
   const before = await map();
   await page.getByRole("button", { name: "Layer 4", exact: true }).click();
   await page.getByRole("button", { name: "Head 2", exact: true }).click();
-  await page.waitForFunction(() => document.querySelector(".text-canvas").getAttribute("aria-label").includes("layer 4, head 2"), null, WAIT);
+  await shows(page, "layer 4, head 2");
   await page.waitForTimeout(100);
   assert.notEqual(await map(), before);
   await page.waitForFunction(() => location.hash.includes("'layer':4"));
@@ -106,10 +111,13 @@ test("another layer and head are another map", async () => {
   const drawn = () => page.locator(".text-small").evaluateAll((maps) => maps.filter((one) => one.width > 1).length);
   const all = await page.locator(".text-small").count();
   const until = Date.now() + 120_000;
-  while ((await drawn()) < all && Date.now() < until) await page.waitForTimeout(100);
+  while ((await drawn()) < all && Date.now() < until) {
+    await page.mouse.wheel(0, 300); // those in sight are asked for
+    await page.waitForTimeout(100);
+  }
   assert.equal(await drawn(), all);
   await page.locator(".text-place").first().click();
-  await page.waitForFunction(() => document.querySelector(".text-canvas").getAttribute("aria-label").includes("layer 0, head 0"), null, WAIT);
+  await shows(page, "layer 0, head 0");
   await page.finish();
 });
 
