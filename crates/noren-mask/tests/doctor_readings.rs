@@ -143,3 +143,11 @@ fn labels_that_were_moved_are_not_labels_of_padding() {
     let classes = report(drawn("1... .1.. .11. .111"), &declared, &beside).classes();
     assert_eq!(classes, ["label_shift"]);
 }
+
+#[test]
+fn inverted_padding_is_described_as_it_is() {
+    let ids = [("input_ids", rows(&[&[5, 6, 7, 0], &[5, 6, 0, 0]]))];
+    let report = report(drawn("...1 / ..11"), &context(r#""kind": "bidirectional", "pad_token_id": 0"#), &ids);
+    assert_eq!(report.classes().first(), Some(&"inverted_polarity"));
+    assert!(report.description.ends_with("padding(side=left, lengths=[1, 2])"), "{}", report.description);
+}

@@ -442,10 +442,17 @@ impl<'a> Case<'a> {
         ruled
     }
 
+    /// The cells in words. What padding queries read is left out, unless the whole is said as shortly with it.
+    fn expression(&self, keep: &Keep, intent: Option<&Intent>) -> String {
+        let (ruled, whole) = (recognise(&self.as_ruled(keep, intent)), recognise(keep));
+        let texts = [ruled, whole].map(|found| (!found.is_exact(), found.expression()));
+        let [ruled, whole] = texts.map(|(inexact, text)| (inexact, text.len(), text));
+        ruled.min(whole).2
+    }
+
     fn describe(&self, report: &mut Report, intent: Option<&Intent>) {
         let Some(given) = &report.given else { return };
-        let found = recognise(&self.as_ruled(given, intent));
-        let what = found.expression();
+        let what = self.expression(given, intent);
         report.description = format!(
             "{} {:?}, {}: {}{}",
             self.mask.dtype().name(),
@@ -458,7 +465,7 @@ impl<'a> Case<'a> {
         if let Some(fixed) =
             report.fixed.as_ref().filter(|_| report.findings.iter().any(|f| f.severity > Severity::Note))
         {
-            let repair = recognise(&self.as_ruled(fixed, intent)).expression();
+            let repair = self.expression(fixed, intent);
             report
                 .findings
                 .iter_mut()
