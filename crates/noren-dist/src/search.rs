@@ -5,6 +5,7 @@ use crate::baselines::{Baseline, baselines};
 use crate::bound::{Bound, bound};
 use crate::contiguous::{chains, equal, owners};
 use crate::documents::{self, documents};
+use crate::exhaustive;
 use crate::improve::improve;
 use crate::layout::{Layout, Tie, Work};
 use crate::measure::{Measures, areas};
@@ -203,6 +204,10 @@ impl<'a> Row<'a> {
         if self.options.travel == Travel::Both {
             layouts.extend(self.by_blocks());
         }
+        if self.tie == Tie::Shifted(0) {
+            let every = exhaustive::layouts(&self.strips, self.options.ranks, self.options.travel);
+            layouts.extend(every.into_iter().map(|layout| ("exhaustive".to_string(), layout)));
+        }
         let ranks = self.options.ranks;
         let mut all_areas = Vec::new();
         let mut candidates: Vec<Candidate> = Vec::new();
@@ -250,8 +255,10 @@ impl<'a> Row<'a> {
         add("zigzag".into(), zigzag::owners(self.strips.q_len(), ranks));
         let shift = if let Tie::Shifted(shift) = self.tie { shift } else { 0 };
         let documents = documents(&self.strips, shift);
+        // where blocks are tried too, they do better than large groups, which are dear to measure
+        let largest = if self.options.travel == Travel::Both { (ranks / 8).max(8) } else { ranks };
         let mut group = 1;
-        while documents.len() > 1 && group <= ranks {
+        while documents.len() > 1 && group <= ranks.min(largest) {
             let first = documents::owners(&documents, ranks, group, tokens);
             add(format!("documents/{group}"), improve(&first, &self.strips, ranks, area, most));
             group *= 2;
