@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let seconds = start.elapsed().as_secs_f64();
             let row = &found.rows[0];
             let chosen = &row.candidates[row.chosen];
-            let others = compare(&plan, 0, &options)?;
+            let others = compare(&plan, &options)?;
             let [area, tokens] = Objective::Balanced.limits();
             let fair = others.iter().filter(|b| b.measures.area <= area && b.measures.tokens <= tokens);
             let best = fair.min_by_key(|b| b.measures.received);

@@ -1,7 +1,7 @@
 //! [`partition`]: the split that a stated objective asks for, out of all that are tried.
 
 use crate::affinity::{self, Axis};
-use crate::baselines::{Baseline, baselines};
+use crate::baselines::{Baseline, RULES};
 use crate::bound::{Bound, bound};
 use crate::contiguous::{chains, equal, owners};
 use crate::documents::{self, documents};
@@ -9,7 +9,7 @@ use crate::exhaustive;
 use crate::improve::improve;
 use crate::layout::{Layout, Tie, Work};
 use crate::measure::{Measures, areas};
-use crate::partition::{Head, Partition, RowPartition, Travel};
+use crate::partition::{Head, Partition, RowPartition, Travel, mirror};
 use crate::rectangles::{Cuts, blocks};
 use crate::runs::Owners;
 use crate::strips::Strips;
@@ -18,6 +18,7 @@ use crate::zigzag;
 use crate::Error;
 use noren_mask::Plan;
 use serde::{Deserialize, Serialize};
+use std::cmp::Ordering;
 
 /// What a split is chosen for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
@@ -141,14 +142,31 @@ pub fn search(plan: &Plan, options: &Options) -> Result<Search, Error> {
     Ok(Search { partition: Partition::new(plan.bound(), head, row_of, rows), rows: searches })
 }
 
-/// What other systems' rules come to on batch row `batch`, measured as this crate's own splits are.
+/// What other systems' rules come to, measured as this crate's own splits are. Their measures are those of the first batch row.
 ///
 /// # Errors
 /// A number of ranks or nodes that makes no sense.
-pub fn compare(plan: &Plan, batch: usize, options: &Options) -> Result<Vec<Baseline>, Error> {
-    distinct_rows(plan, options)?;
-    let row = Row::new(plan, batch, options);
-    Ok(baselines(&row.strips, row.tie, options.ranks, &row.sizes))
+pub fn compare(plan: &Plan, options: &Options) -> Result<Vec<Baseline>, Error> {
+    let (row_of, distinct) = distinct_rows(plan, options)?;
+    let mut out: Vec<Baseline> = Vec::new();
+    for rule in RULES {
+        let mut rows = Vec::new();
+        let mut measures = None;
+        for batch in &distinct {
+            let row = Row::new(plan, *batch, options);
+            let Some(queries) = rule.owners(&row.strips, row.tie, options.ranks) else { break };
+            let tried = row.measured(rule.name().into(), row.owned(queries));
+            measures.get_or_insert(tried.candidate.measures);
+            rows.push(RowPartition::of_layout(&tried.layout, &row.strips, options.ranks));
+        }
+        if let Some(measures) = measures.filter(|_| rows.len() == distinct.len()) {
+            let Options { ranks, nodes, .. } = *options;
+            let head = Head { method: rule.name().into(), travel: Travel::Keys, ranks, nodes };
+            let partition = Partition::new(plan.bound(), head, row_of.clone(), rows);
+            out.push(Baseline { name: rule.name(), measures, partition });
+        }
+    }
+    Ok(out)
 }
 
 /// For each batch row, which distinct one it is like; and the first row of each.
@@ -178,6 +196,13 @@ fn distinct_rows(plan: &Plan, options: &Options) -> Result<(Vec<usize>, Vec<usiz
     Ok((row_of, known.into_iter().map(|(_, batch)| batch).collect()))
 }
 
+/// A candidate with what it consists of.
+struct Tried {
+    candidate: Candidate,
+    layout: Layout,
+    areas: Vec<[f64; 2]>,
+}
+
 /// One batch row and everything its candidates are made from.
 struct Row<'a> {
     strips: Strips,
@@ -200,43 +225,49 @@ impl<'a> Row<'a> {
     }
 
     fn search(&self) -> (Layout, RowSearch) {
-        let mut layouts = self.by_keys();
+        let ranks = self.options.ranks;
+        let mut tried: Vec<Tried> = self.by_keys().into_iter().map(|(name, layout)| self.measured(name, layout)).collect();
         if self.options.travel == Travel::Both {
-            layouts.extend(self.by_blocks());
+            tried.extend(self.by_blocks().into_iter().map(|(name, layout)| self.measured(name, layout)));
         }
         if self.tie == Tie::Shifted(0) {
-            let every = exhaustive::layouts(&self.strips, self.options.ranks, self.options.travel);
-            layouts.extend(every.into_iter().map(|layout| ("exhaustive".to_string(), layout)));
+            let every = exhaustive::layouts(&self.strips, ranks, self.options.travel);
+            let every = every.into_iter().map(|layout| self.measured("exhaustive".into(), layout));
+            tried.extend(every.min_by(|a, b| self.order(a, b)));
         }
-        let ranks = self.options.ranks;
-        let mut all_areas = Vec::new();
-        let mut candidates: Vec<Candidate> = Vec::new();
-        for (method, layout) in &layouts {
-            let mut shares = layout.shares(&self.strips, ranks);
-            crate::partition::mirror(&mut shares);
-            let areas = areas(layout, &self.strips, ranks);
-            let travel = if layout.work == Work::Owner { Travel::Keys } else { Travel::Both };
-            let measures = Measures::new(&shares, &areas, &self.sizes);
-            candidates.push(Candidate { method: method.clone(), travel, measures, on_front: true });
-            all_areas.push(areas);
+        for i in 0..tried.len() {
+            let mine = tried[i].candidate.measures;
+            tried[i].candidate.on_front = !tried.iter().any(|other| other.candidate.measures.dominates(&mine));
         }
-        for i in 0..candidates.len() {
-            candidates[i].on_front = !candidates.iter().any(|c| c.measures.dominates(&candidates[i].measures));
-        }
-        let [area, tokens] = self.options.objective.limits();
-        // first whether it keeps to the limits, and by how much it does not; then what it sends
-        let rank = |c: &Candidate| {
-            let over = (c.measures.area / area).max(c.measures.tokens / tokens).max(1.0 + 1e-6);
-            (over, c.measures.received as f64, c.measures.mean_received)
-        };
-        let chosen = (0..candidates.len())
-            .min_by(|a, b| rank(&candidates[*a]).partial_cmp(&rank(&candidates[*b])).expect("finite"))
-            .expect("there is a contiguous cut");
-        let most = tokens * f64::from(self.strips.q_len()) / ranks as f64;
+        let order = |a: &usize, b: &usize| self.order(&tried[*a], &tried[*b]);
+        let chosen = (0..tried.len()).min_by(order).expect("there is a contiguous cut");
+        let most = self.options.objective.limits()[1] * f64::from(self.strips.q_len()) / ranks as f64;
+        let candidates = tried.iter().map(|t| t.candidate.clone()).collect();
+        let Tried { layout, areas, .. } = tried.swap_remove(chosen);
         let bound = bound(&self.strips, self.tie, ranks, most, self.options.travel, &self.sizes);
-        let found =
-            RowSearch { candidates, chosen, areas: all_areas.swap_remove(chosen), exact: self.strips.exact, bound };
-        (layouts.swap_remove(chosen).1, found)
+        (layout, RowSearch { candidates, chosen, areas, exact: self.strips.exact, bound })
+    }
+
+    fn measured(&self, method: String, layout: Layout) -> Tried {
+        let ranks = self.options.ranks;
+        let mut shares = layout.shares(&self.strips, ranks);
+        mirror(&mut shares);
+        let areas = areas(&layout, &self.strips, ranks);
+        let travel = if layout.work == Work::Owner { Travel::Keys } else { Travel::Both };
+        let measures = Measures::new(&shares, &areas, &self.sizes);
+        Tried { layout, areas, candidate: Candidate { method, travel, measures, on_front: true } }
+    }
+
+    /// First by how much a split exceeds the limits, then by what it sends.
+    fn order(&self, a: &Tried, b: &Tried) -> Ordering {
+        let [area, tokens] = self.options.objective.limits();
+        let key = |Measures { area: a, tokens: t, received, mean_received, .. }: Measures| {
+            // what rounding makes of a limit does not count
+            let over = (a / area).max(t / tokens).max(1.0 + 1e-6);
+            [over, received as f64, mean_received]
+        };
+        let (a, b) = (key(a.candidate.measures), key(b.candidate.measures));
+        a.partial_cmp(&b).expect("measures are finite")
     }
 
     /// Candidates in which only keys travel.
