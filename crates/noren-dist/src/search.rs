@@ -9,9 +9,10 @@ use crate::exhaustive;
 use crate::improve::improve;
 use crate::layout::{Layout, Tie, Work};
 use crate::measure::{Measures, areas};
-use crate::partition::{Head, Partition, RowPartition, Travel, mirror};
+use crate::partition::{Head, Partition, RowPartition, Share, Travel, mirror, sizes};
+use crate::place;
 use crate::rectangles::{Cuts, blocks};
-use crate::runs::Owners;
+use crate::runs::{Owners, Runs};
 use crate::strips::Strips;
 use crate::wire::{Sizes, Wire};
 use crate::zigzag;
@@ -57,6 +58,8 @@ pub struct Options {
     pub objective: Objective,
     /// What things weigh on the wire.
     pub wire: Wire,
+    /// How many bytes within a node a byte between nodes counts for.
+    pub far: f64,
     /// Query rows that are looked at together; `None` chooses by the rows of a rank.
     pub grain: Option<u32>,
 }
@@ -64,7 +67,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         let (travel, objective) = (Travel::Both, Objective::Balanced);
-        Options { ranks: 1, nodes: 1, travel, objective, wire: Wire::default(), grain: None }
+        Options { ranks: 1, nodes: 1, travel, objective, wire: Wire::default(), far: 8.0, grain: None }
     }
 }
 
@@ -118,12 +121,17 @@ pub fn partition(plan: &Plan, options: &Options) -> Result<Partition, Error> {
 /// # Errors
 /// A number of ranks or nodes that makes no sense.
 pub fn search(plan: &Plan, options: &Options) -> Result<Search, Error> {
+    search_with(plan, options, None)
+}
+
+fn search_with(plan: &Plan, options: &Options, before: Option<&Partition>) -> Result<Search, Error> {
     let mut method = None;
     let mut travel = Travel::Keys;
     let (mut rows, mut searches) = (Vec::new(), Vec::new());
-    let (row_of, distinct) = distinct_rows(plan, options)?;
+    let (row_of, distinct) = distinct_rows(plan, options, before)?;
     for batch in distinct {
-        let one = Row::new(plan, batch, options);
+        let mut one = Row::new(plan, batch, options);
+        one.owners = before.map(|before| owners_of(before.row(batch)));
         let (layout, found) = one.search();
         let chosen = &found.candidates[found.chosen];
         if chosen.travel == Travel::Both {
@@ -142,12 +150,43 @@ pub fn search(plan: &Plan, options: &Options) -> Result<Search, Error> {
     Ok(Search { partition: Partition::new(plan.bound(), head, row_of, rows), rows: searches })
 }
 
+/// Splits another mask over the same tokens with the owners of `before`: models whose layers have different masks keep their
+/// tokens where they are, and each mask gets its own steps and exchanges.
+///
+/// ```
+/// use noren_dist::{Options, follow, partition};
+/// use noren_mask::{Facts, Shape, atoms::*};
+/// let plan = |mask: noren_mask::Mask| Ok::<_, noren_mask::Error>(mask.bind(&Shape::square(64), &Facts::new())?.plan());
+/// let options = Options { ranks: 4, ..Options::default() };
+/// let full = partition(&plan(causal())?, &options)?;
+/// let local = follow(&plan(sliding(8))?, &full, &options)?.partition;
+/// assert_eq!(local.rows[0].shares[2].queries, full.rows[0].shares[2].queries);
+/// # Ok::<(), noren_dist::Error>(())
+/// ```
+///
+/// # Errors
+/// Another number of ranks or nodes, or another shape.
+pub fn follow(plan: &Plan, before: &Partition, options: &Options) -> Result<Search, Error> {
+    if before.shape != sizes(plan.shape()) || [before.ranks, before.nodes] != [options.ranks, options.nodes] {
+        return Err(Error::Owners(format!(
+            "they are for shape {:?} over {} ranks on {} nodes, but shape {:?} over {} ranks on {} nodes is asked for",
+            before.shape,
+            before.ranks,
+            before.nodes,
+            sizes(plan.shape()),
+            options.ranks,
+            options.nodes
+        )));
+    }
+    search_with(plan, options, Some(before))
+}
+
 /// What other systems' rules come to, measured as this crate's own splits are. Their measures are those of the first batch row.
 ///
 /// # Errors
 /// A number of ranks or nodes that makes no sense.
 pub fn compare(plan: &Plan, options: &Options) -> Result<Vec<Baseline>, Error> {
-    let (row_of, distinct) = distinct_rows(plan, options)?;
+    let (row_of, distinct) = distinct_rows(plan, options, None)?;
     let mut out: Vec<Baseline> = Vec::new();
     for rule in RULES {
         let mut rows = Vec::new();
@@ -170,7 +209,7 @@ pub fn compare(plan: &Plan, options: &Options) -> Result<Vec<Baseline>, Error> {
 }
 
 /// For each batch row, which distinct one it is like; and the first row of each.
-fn distinct_rows(plan: &Plan, options: &Options) -> Result<(Vec<usize>, Vec<usize>), Error> {
+fn distinct_rows(plan: &Plan, options: &Options, before: Option<&Partition>) -> Result<(Vec<usize>, Vec<usize>), Error> {
     let Options { ranks, nodes, .. } = *options;
     if ranks == 0 || ranks > 1 << 16 {
         return Err(Error::Ranks(format!("{ranks} ranks are given: give 1 to 65536")));
@@ -181,13 +220,13 @@ fn distinct_rows(plan: &Plan, options: &Options) -> Result<(Vec<usize>, Vec<usiz
     let shape = plan.shape();
     let about = |batch: usize| {
         let heads = (0..shape.head_count()).map(|head| plan.pattern_of(batch, head));
-        (shape.query_offset(batch), heads.collect::<Vec<_>>())
+        (shape.query_offset(batch), heads.collect::<Vec<_>>(), before.map(|p| p.row_of[batch]))
     };
-    let mut known: Vec<((i64, Vec<usize>), usize)> = Vec::new();
+    let mut known = Vec::new();
     let mut row_of = Vec::new();
     for batch in 0..shape.batch_len() {
         let about = about(batch);
-        let found = known.iter().position(|(k, _)| *k == about);
+        let found = known.iter().position(|(k, _)| k == &about);
         row_of.push(found.unwrap_or(known.len()));
         if found.is_none() {
             known.push((about, batch));
@@ -203,12 +242,23 @@ struct Tried {
     areas: Vec<[f64; 2]>,
 }
 
+/// Owners of queries and keys as a partition has them.
+fn owners_of(row: &RowPartition) -> (Owners, Owners) {
+    let parts = |of: fn(&Share) -> &Runs| {
+        let parts = row.shares.iter().enumerate().flat_map(|(rank, s)| of(s).iter().map(move |run| (*run, rank as u32)));
+        Owners::from_parts(parts.collect())
+    };
+    (parts(|s| &s.queries), parts(|s| &s.keys))
+}
+
 /// One batch row and everything its candidates are made from.
 struct Row<'a> {
     strips: Strips,
     tie: Tie,
     sizes: Sizes,
     options: &'a Options,
+    /// Owners of queries and keys, when they are given.
+    owners: Option<(Owners, Owners)>,
 }
 
 impl<'a> Row<'a> {
@@ -221,6 +271,7 @@ impl<'a> Row<'a> {
             tie: Tie::new(shape, batch),
             sizes: options.wire.sizes(shape.head_count(), shape.kv_head_count()),
             options,
+            owners: None,
         }
     }
 
@@ -230,7 +281,11 @@ impl<'a> Row<'a> {
         if self.options.travel == Travel::Both {
             tried.extend(self.by_blocks().into_iter().map(|(name, layout)| self.measured(name, layout)));
         }
-        if self.tie == Tie::Shifted(0) {
+        if self.options.nodes > 1 {
+            let placed: Vec<Tried> = tried.iter().filter_map(|t| self.placed(t)).collect();
+            tried.extend(placed);
+        }
+        if self.owners.is_none() && self.tie == Tie::Shifted(0) {
             let every = exhaustive::layouts(&self.strips, ranks, self.options.travel);
             let every = every.into_iter().map(|layout| self.measured("exhaustive".into(), layout));
             tried.extend(every.min_by(|a, b| self.order(a, b)));
@@ -253,18 +308,32 @@ impl<'a> Row<'a> {
         let mut shares = layout.shares(&self.strips, ranks);
         mirror(&mut shares);
         let areas = areas(&layout, &self.strips, ranks);
+        let node = |rank: usize| rank * self.options.nodes / ranks;
         let travel = if layout.work == Work::Owner { Travel::Keys } else { Travel::Both };
-        let measures = Measures::new(&shares, &areas, &self.sizes);
+        let measures = Measures::new(&shares, &areas, &self.sizes, node);
         Tried { layout, areas, candidate: Candidate { method, travel, measures, on_front: true } }
+    }
+
+    /// The same split with ranks placed on nodes by what they exchange, if that lets less travel between nodes.
+    fn placed(&self, tried: &Tried) -> Option<Tried> {
+        if self.owners.is_some() || tried.candidate.measures.far == 0 {
+            return None;
+        }
+        let Options { ranks, nodes, .. } = *self.options;
+        let shares = tried.layout.shares(&self.strips, ranks);
+        let number = place::order(&shares, ranks.div_ceil(nodes), &self.sizes);
+        let name = format!("{}, placed", tried.candidate.method);
+        let placed = self.measured(name, tried.layout.renumbered(&number));
+        (placed.candidate.measures.far < tried.candidate.measures.far).then_some(placed)
     }
 
     /// First by how much a split exceeds the limits, then by what it sends.
     fn order(&self, a: &Tried, b: &Tried) -> Ordering {
         let [area, tokens] = self.options.objective.limits();
-        let key = |Measures { area: a, tokens: t, received, mean_received, .. }: Measures| {
+        let key = |m: Measures| {
             // what rounding makes of a limit does not count
-            let over = (a / area).max(t / tokens).max(1.0 + 1e-6);
-            [over, received as f64, mean_received]
+            let over = (m.area / area).max(m.tokens / tokens).max(1.0 + 1e-6);
+            [over, m.received as f64 + (self.options.far - 1.0) * m.far as f64, m.mean_received]
         };
         let (a, b) = (key(a.candidate.measures), key(b.candidate.measures));
         a.partial_cmp(&b).expect("measures are finite")
@@ -272,6 +341,9 @@ impl<'a> Row<'a> {
 
     /// Candidates in which only keys travel.
     fn by_keys(&self) -> Vec<(String, Layout)> {
+        if let Some((queries, keys)) = self.owners.clone() {
+            return vec![("owners".into(), Layout::by_owner(queries, keys))];
+        }
         let ranks = self.options.ranks;
         let [area, tokens] = self.options.objective.limits();
         let rows = f64::from(self.strips.q_len());
@@ -312,6 +384,7 @@ impl<'a> Row<'a> {
             };
             let (q_len, kv_len) = (self.strips.q_len(), self.strips.kv_len());
             let (queries, keys) = match self.tie {
+                _ if self.owners.is_some() => self.owners.clone().expect("checked"),
                 Tie::Shifted(shift) => {
                     let keys = owners(Axis::Tokens(shift), kv_len);
                     (keys.part(shift, q_len), keys)
