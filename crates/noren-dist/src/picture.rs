@@ -4,8 +4,10 @@ use crate::Error;
 use crate::measure::over_mean;
 use crate::partition::{Partition, RowPartition, Step, sizes};
 use crate::runs::{count, within};
+use crate::simulate::{cells, grain};
+use crate::strips::Strips;
 use crate::wire::Wire;
-use noren_mask::{BoundMask, Cover, Grid, GridOptions, short_bytes, short_count};
+use noren_mask::{BoundMask, Cover, Grid, GridOptions, Plan, short_bytes, short_count};
 use std::fmt::Write;
 
 const MARGIN: usize = 28;
@@ -39,15 +41,16 @@ const STYLE: &str = "\
 /// ```
 /// use noren_dist::{Options, Wire, partition, picture};
 /// use noren_mask::{Facts, Shape, atoms::*};
-/// let bound = (causal() & documents_of([48, 16])).bind(&Shape::square(64), &Facts::new())?;
-/// let split = partition(&bound.plan(), &Options { ranks: 4, ..Options::default() })?;
-/// assert!(picture(&bound, &split, 0, 0, &Wire::default())?.starts_with("<svg"));
+/// let plan = (causal() & documents_of([48, 16])).bind(&Shape::square(64), &Facts::new())?.plan();
+/// let split = partition(&plan, &Options { ranks: 4, ..Options::default() })?;
+/// assert!(picture(&plan, &split, 0, 0, &Wire::default())?.starts_with("<svg"));
 /// # Ok::<(), noren_dist::Error>(())
 /// ```
 ///
 /// # Errors
 /// A partition of another shape, a batch row or head outside it.
-pub fn picture(bound: &BoundMask, split: &Partition, batch: usize, head: usize, wire: &Wire) -> Result<String, Error> {
+pub fn picture(plan: &Plan, split: &Partition, batch: usize, head: usize, wire: &Wire) -> Result<String, Error> {
+    let bound = plan.bound();
     if split.shape != sizes(bound.shape()) {
         return Err(Error::Partition(format!(
             "it is for shape {:?}, but the mask has {:?}",
@@ -63,7 +66,8 @@ pub fn picture(bound: &BoundMask, split: &Partition, batch: usize, head: usize, 
     let [x, y] = [MARGIN + BAR + 6, top + BAR + 24];
     mask(&mut body, &grid, row, split.ranks, [x, y]);
     let right = x + SIDE + 48;
-    let bottom = charts(&mut body, split, row, wire, [right, top + 12]);
+    let strips = Strips::new(plan, batch, grain(plan.shape().q_len(), split.ranks));
+    let bottom = charts(&mut body, split, row, &strips, wire, [right, top + 12]);
     let lower = traffic(&mut body, split, row, wire, [right, bottom + 10]);
     let (width, height) = (right + CHART[0] + MARGIN, lower.max(y + SIDE + 20) + MARGIN);
     let title = escape(&bound.mask().to_string());
@@ -182,21 +186,26 @@ fn overlaps(grid: &Grid, step: &Step) -> (Meets, Meets) {
 }
 
 /// What each rank computes, owns and receives; returns the y below.
-fn charts(out: &mut String, split: &Partition, row: &RowPartition, wire: &Wire, [x, y]: [usize; 2]) -> usize {
+fn charts(
+    out: &mut String,
+    split: &Partition,
+    row: &RowPartition,
+    strips: &Strips,
+    wire: &Wire,
+    [x, y]: [usize; 2],
+) -> usize {
     let sizes = wire.sizes(split.shape[1], split.shape[2]);
-    let pairs = |s: &crate::Share| -> f64 {
-        s.steps.iter().map(|step| count(&step.rows) as f64 * count(&step.keys) as f64).sum()
-    };
     let received: Vec<f64> = row.shares.iter().map(|s| sizes.traffic(s).received as f64).collect();
     let tokens: Vec<f64> = row.shares.iter().map(|s| s.tokens() as f64).collect();
-    let steps: Vec<f64> = row.shares.iter().map(pairs).collect();
+    let allowed: Vec<f64> =
+        row.shares.iter().map(|s| s.steps.iter().map(|step| cells(step, strips)[0]).sum()).collect();
     let bytes = |v: f64| short_bytes(v as u128);
-    let cells = |v: f64| short_count(v as u128);
+    let number = |v: f64| short_count(v as u128);
     let mut at = y;
     let all: [(&str, &[f64], &dyn Fn(f64) -> String); 3] = [
+        ("allowed cells computed", &allowed, &number),
         ("received forward", &received, &bytes),
-        ("tokens owned", &tokens, &cells),
-        ("rows × keys of its steps, denied ones too", &steps, &cells),
+        ("tokens owned", &tokens, &number),
     ];
     for (name, values, show) in all {
         let most = values.iter().copied().fold(0.0, f64::max);

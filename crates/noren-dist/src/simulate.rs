@@ -66,7 +66,7 @@ pub fn simulate(plan: &Plan, partition: &Partition, wire: &Wire, machine: &Machi
         )));
     }
     let sizes = wire.sizes(shape.head_count(), shape.kv_head_count());
-    let grain = (shape.q_len() as u32 / partition.ranks as u32 / 16).clamp(1, 128).max(shape.q_len() as u32 >> 15).max(1);
+    let grain = grain(shape.q_len(), partition.ranks);
     let mut ranks = vec![Rank::default(); partition.ranks];
     let mut strips: Vec<Option<Strips>> = partition.rows.iter().map(|_| None).collect();
     for (batch, &row) in partition.row_of.iter().enumerate() {
@@ -92,6 +92,11 @@ pub fn simulate(plan: &Plan, partition: &Partition, wire: &Wire, machine: &Machi
         steps: ranks.iter().map(|r| r.steps).max().unwrap_or(0),
         memory: ranks.iter().map(|r| r.memory).max().unwrap_or(0),
     })
+}
+
+/// Rows looked at together where cells are estimated.
+pub(crate) fn grain(q_len: usize, ranks: usize) -> u32 {
+    (q_len / ranks / 16).clamp(1, 128).max(q_len >> 15) as u32
 }
 
 /// What one rank does. Bytes come in four kinds: forward before and after computing, backward before and after.
@@ -147,7 +152,7 @@ impl Rank {
 }
 
 /// Allowed cells of a step, over all heads: all, and in mixed tiles.
-fn cells(step: &Step, strips: &Strips) -> [f64; 2] {
+pub(crate) fn cells(step: &Step, strips: &Strips) -> [f64; 2] {
     let mut sum = [0.0; 2];
     for rows in &step.rows {
         for keys in &step.keys {
