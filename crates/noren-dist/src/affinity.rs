@@ -39,7 +39,7 @@ pub(crate) enum Axis {
 }
 
 /// Moves of the local search, at most: so many, and so many for each rank.
-const MOVES: [usize; 2] = [2000, 8];
+const MOVES: [usize; 2] = [2000, 2];
 
 /// Owners of `0..len` by what the blocks read; nobody owns more than `most` positions.
 pub(crate) fn owners(

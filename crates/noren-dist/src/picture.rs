@@ -69,7 +69,7 @@ pub fn picture(plan: &Plan, split: &Partition, batch: usize, head: usize, wire: 
     let strips = Strips::new(plan, batch, grain(plan.shape().q_len(), split.ranks));
     let bottom = charts(&mut body, split, row, &strips, wire, [right, top + 12]);
     let lower = traffic(&mut body, split, row, wire, [right, bottom + 10]);
-    let (width, height) = (right + CHART[0] + MARGIN, lower.max(y + SIDE + 20) + MARGIN);
+    let (width, height) = (right + CHART[0] + MARGIN, lower.max(y + SIDE + 38) + MARGIN);
     let title = escape(&bound.mask().to_string());
     Ok(format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" class=\"nrd\" viewBox=\"0 0 {width} {height}\" \
@@ -145,7 +145,10 @@ fn mask(out: &mut String, grid: &Grid, row: &RowPartition, ranks: usize, [x, y]:
         along(&share.queries, q_len, Box::new(|at, len| rect(out, [left, y as f64 + at], [BAR as f64, len], &fill)));
         along(&share.keys, kv_len, Box::new(|at, len| rect(out, [x as f64 + at, above], [len, BAR as f64], &fill)));
     }
-    text(out, [x, y + SIDE + 18], "nrd-soft", "colour: the rank that computes · lighter: mixed · bars: owners of queries (left) and keys (above)");
+    let legend = ["colour: the rank that computes; lighter where some cells are denied", "bars: owners of queries (left) and of keys (above)"];
+    for (i, line) in legend.iter().enumerate() {
+        text(out, [x, y + SIDE + 18 + 17 * i], "nrd-soft", line);
+    }
 }
 
 /// For each cell of the grid, the rank whose steps cover most of it.

@@ -282,7 +282,10 @@ impl<'a> Row<'a> {
             tried.extend(self.by_blocks().into_iter().map(|(name, layout)| self.measured(name, layout)));
         }
         if self.options.nodes > 1 {
-            let placed: Vec<Tried> = tried.iter().filter_map(|t| self.placed(t)).collect();
+            // measuring is most of the work, so only what may be chosen is placed
+            let mut best: Vec<&Tried> = tried.iter().collect();
+            best.sort_by(|a, b| self.order(a, b));
+            let placed: Vec<Tried> = best.into_iter().take(2).filter_map(|t| self.placed(t)).collect();
             tried.extend(placed);
         }
         if self.owners.is_none() && self.tie == Tie::Shifted(0) {
@@ -355,6 +358,7 @@ impl<'a> Row<'a> {
         let mut add = |name: String, queries: Owners| out.push((name, self.owned(queries)));
         let cut = chains(&areas, &lens, ranks, most).or_else(|| chains(&areas, &lens, ranks, f64::INFINITY));
         add("contiguous".into(), owners(&cut.expect("no limit on tokens"), &ends));
+        add("equal runs".into(), equal(self.strips.q_len(), ranks));
         add("zigzag".into(), zigzag::owners(self.strips.q_len(), ranks));
         let shift = if let Tie::Shifted(shift) = self.tie { shift } else { 0 };
         let documents = documents(&self.strips, shift);
@@ -379,7 +383,7 @@ impl<'a> Row<'a> {
             let owners = |axis: Axis, len: u32| {
                 // whole grains must fit in beside each other
                 let mean = f64::from(len) / ranks as f64;
-                let grain = ((mean * (tokens - 1.0) / 2.0) as u32).clamp(1, 256);
+                let grain = (mean * ((tokens - 1.0) / 2.0).min(1.0 / 32.0)).max(1.0) as u32;
                 affinity::owners(&self.strips, &blocks, axis, grain, (mean * tokens).max(1.0), &self.sizes)
             };
             let (q_len, kv_len) = (self.strips.q_len(), self.strips.kv_len());
