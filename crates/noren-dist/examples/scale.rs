@@ -6,7 +6,9 @@ use noren_mask::{Facts, Shape, atoms::*};
 use std::time::Instant;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    println!("simulated: one layer of 32 heads over 8 key-value heads, head_dim 128, bf16, the machine of `Machine::default()`");
+    println!(
+        "simulated: one layer of 32 heads over 8 key-value heads, head_dim 128, bf16, the machine of `Machine::default()`"
+    );
     println!("| mask | tokens | ranks | split | ideal | simulated | busiest receives | memory of a rank | splitting |");
     println!("|---|---|---|---|---|---|---|---|---|");
     for (tokens, ranks) in [(1 << 20, 64), (1 << 20, 512), (1 << 24, 512), (1 << 24, 4096), (100_000_000, 4096)] {

@@ -17,10 +17,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let kv_heads = number("--kv-heads").unwrap_or(heads);
     let travel = if flag("--keys") { Travel::Keys } else { Travel::Both };
     let [area, tokens] = Objective::Balanced.limits();
-    println!("bytes received forward by the busiest rank; head_dim 128, bf16, partial results in f32, heads {heads}/{kv_heads}");
+    println!(
+        "bytes received forward by the busiest rank; head_dim 128, bf16, partial results in f32, heads {heads}/{kv_heads}"
+    );
     for ranks in [8, 64] {
         println!("\n131,072 tokens, {ranks} ranks: cells at most {area} and tokens at most {tokens} times the mean");
-        println!("| mask | split | cells | tokens | MiB | best of the others that keep the limits | MiB | ours / theirs |");
+        println!(
+            "| mask | split | cells | tokens | MiB | best of the others that keep the limits | MiB | ours / theirs |"
+        );
         println!("|---|---|---|---|---|---|---|---|");
         let mut notes = Vec::new();
         for case in cases(131_072)? {

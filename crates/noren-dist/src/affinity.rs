@@ -42,14 +42,7 @@ pub(crate) enum Axis {
 const MOVES: [usize; 2] = [2000, 2];
 
 /// Owners of `0..len` by what the blocks read; nobody owns more than `most` positions.
-pub(crate) fn owners(
-    strips: &Strips,
-    blocks: &[Block],
-    axis: Axis,
-    grain: u32,
-    most: f64,
-    sizes: &Sizes,
-) -> Owners {
+pub(crate) fn owners(strips: &Strips, blocks: &[Block], axis: Axis, grain: u32, most: f64, sizes: &Sizes) -> Owners {
     let ranks = blocks.len();
     let grains = grains(strips, blocks, axis, grain);
     let mut reads = vec![Vec::new(); ranks];

@@ -70,7 +70,9 @@ impl Rule {
             Rule::Contiguous => Some(equal(len, ranks)),
             Rule::Zigzag => Some(zigzag::owners(len, ranks)),
             Rule::Striped => Some(striped(len, ranks)),
-            Rule::Ptrr => (len.is_multiple_of(BLOCK) && (len / BLOCK).is_multiple_of(ranks as u32)).then(|| ptrr(strips, ranks)),
+            Rule::Ptrr => {
+                (len.is_multiple_of(BLOCK) && (len / BLOCK).is_multiple_of(ranks as u32)).then(|| ptrr(strips, ranks))
+            }
             Rule::MinHeap => (len >= CHUNKS * ranks as u32).then(|| min_heap(strips, ranks)),
         }
     }

@@ -21,7 +21,14 @@ pub struct Bound {
 /// * Masks that look back only: of the rows that a rank owns, the i-th reads at most `i` of the rank's own keys. To read `L`
 ///   keys it needs `L - i` from elsewhere, or part of it is computed elsewhere and costs its query and a result. Rows that
 ///   read fewer than `L` keys need neither; there are few of them where every row reads a long window.
-pub(crate) fn bound(strips: &Strips, tie: Tie, ranks: usize, most: f64, travel: Travel, sizes: &Sizes) -> Option<Bound> {
+pub(crate) fn bound(
+    strips: &Strips,
+    tie: Tie,
+    ranks: usize,
+    most: f64,
+    travel: Travel,
+    sizes: &Sizes,
+) -> Option<Bound> {
     if tie != Tie::Shifted(0) || !strips.single() || ranks < 2 {
         return None;
     }
@@ -75,7 +82,8 @@ fn looking_back(strips: &Strips, ranks: f64, most: f64, travel: Travel, sizes: &
     }
     let why = format!(
         "the first rows of every rank need up to {:.0} keys before their own, or are computed elsewhere at {} bytes a row",
-        best.1, sizes.query + sizes.result
+        best.1,
+        sizes.query + sizes.result
     );
     (best.0 > 0.0).then_some(Bound { bytes: best.0 as u64, why })
 }

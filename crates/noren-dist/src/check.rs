@@ -21,7 +21,12 @@ impl Partition {
             return wrong(format!("{} ranks on {} nodes", self.ranks, self.nodes));
         }
         if self.row_of.len() != self.shape[0] || self.row_of.iter().any(|row| *row >= self.rows.len()) {
-            return wrong(format!("row_of {:?} for {} batch rows and {} rows", self.row_of, self.shape[0], self.rows.len()));
+            return wrong(format!(
+                "row_of {:?} for {} batch rows and {} rows",
+                self.row_of,
+                self.shape[0],
+                self.rows.len()
+            ));
         }
         let plan = bound.plan();
         let mut known: Vec<(usize, usize)> = Vec::new();

@@ -30,7 +30,8 @@ pub(crate) fn layouts(strips: &Strips, ranks: usize, travel: Travel) -> Vec<Layo
     if travel == Travel::Both && number(ranks, rows.len() + squares.len()).is_some() {
         each(ranks, rows.len() + squares.len(), |choice| {
             let owners = owned(&rows, choice);
-            let block = |((rows, keys), rank): (&([u32; 2], [u32; 2]), &u32)| Block { rank: *rank, rows: *rows, keys: *keys };
+            let block =
+                |((rows, keys), rank): (&([u32; 2], [u32; 2]), &u32)| Block { rank: *rank, rows: *rows, keys: *keys };
             let blocks = squares.iter().zip(&choice[rows.len()..]).map(block).collect();
             out.push(Layout { queries: owners.clone(), keys: owners, work: Work::Blocks(blocks) });
         });

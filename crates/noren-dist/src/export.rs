@@ -47,8 +47,13 @@ impl Partition {
             return refuse(format!("heads 0 and {head} have different masks, and its slices hold for all heads"));
         }
         let allowed = plan.row_runs(pattern);
-        let out: Vec<RankSlices> =
-            self.row(batch).shares.iter().enumerate().map(|(rank, share)| slices(rank as u32, share, &allowed)).collect();
+        let out: Vec<RankSlices> = self
+            .row(batch)
+            .shares
+            .iter()
+            .enumerate()
+            .map(|(rank, share)| slices(rank as u32, share, &allowed))
+            .collect();
         match out.iter().position(|r| r.slices.len() > MOST_SLICES) {
             None => Ok(out),
             Some(rank) => refuse(format!(

@@ -14,6 +14,9 @@ pub(crate) struct Layout {
     pub(crate) work: Work,
 }
 
+/// Query rows x keys that one rank computes; the rows need not be one run.
+type Part = (Runs, [u32; 2]);
+
 /// Who computes a cell.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Work {
@@ -60,7 +63,7 @@ impl Layout {
     pub(crate) fn shares(&self, strips: &Strips, ranks: usize) -> Vec<Share> {
         let queries = self.queries.by_rank(ranks);
         let keys = self.keys.by_rank(ranks);
-        let mut work: Vec<Vec<(Runs, [u32; 2])>> = vec![Vec::new(); ranks];
+        let mut work: Vec<Vec<Part>> = vec![Vec::new(); ranks];
         match &self.work {
             Work::Owner => {
                 let all = [0, strips.kv_len()];
@@ -71,7 +74,7 @@ impl Layout {
             }
         }
         let parts = queries.into_iter().zip(keys).zip(work).enumerate();
-        let share = |(rank, ((queries, keys), work)): (usize, ((Runs, Runs), Vec<(Runs, [u32; 2])>))| {
+        let share = |(rank, ((queries, keys), work)): (usize, ((Runs, Runs), Vec<Part>))| {
             let mut steps = Vec::new();
             for foreign in [false, true] {
                 for (rows, range) in &work {

@@ -36,9 +36,8 @@ pub fn cases(len: usize) -> Result<Vec<Case>, Error> {
         ("block-causal documents + 64 global rows", block_causal() | queries(rows)),
         ("causal", causal()),
     ];
-    let bind = |(name, mask): (&'static str, Mask)| {
-        Ok(Case { name, bound: mask.bind(&Shape::square(len), &Facts::new())? })
-    };
+    let bind =
+        |(name, mask): (&'static str, Mask)| Ok(Case { name, bound: mask.bind(&Shape::square(len), &Facts::new())? });
     masks.into_iter().map(bind).collect()
 }
 

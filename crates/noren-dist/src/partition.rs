@@ -190,7 +190,8 @@ impl Partition {
     pub fn from_json(text: &str, bound: &BoundMask) -> Result<Self, Error> {
         let out: Partition = serde_json::from_str(text).map_err(|e| Error::Partition(e.to_string()))?;
         if out.version != VERSION {
-            let problem = format!("version {} is given, but {VERSION} is read here: partition the mask again", out.version);
+            let problem =
+                format!("version {} is given, but {VERSION} is read here: partition the mask again", out.version);
             return Err(Error::Partition(problem));
         }
         out.check(bound)?;
@@ -209,7 +210,8 @@ impl Partition {
         let mut hash = Sha256::new();
         // a closure has no serial form: the mask's text must do
         let mask = bound.to_json().unwrap_or_else(|_| format!("{} {:?}", bound.mask(), bound.shape()));
-        let head = (env!("CARGO_PKG_VERSION"), VERSION, &self.method, self.travel, [self.ranks, self.nodes], self.shape);
+        let head =
+            (env!("CARGO_PKG_VERSION"), VERSION, &self.method, self.travel, [self.ranks, self.nodes], self.shape);
         for part in [mask, format!("{head:?} {:?}", self.row_of)] {
             hash.update((part.len() as u64).to_le_bytes());
             hash.update(part.as_bytes());

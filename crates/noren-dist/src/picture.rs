@@ -145,7 +145,10 @@ fn mask(out: &mut String, grid: &Grid, row: &RowPartition, ranks: usize, [x, y]:
         along(&share.queries, q_len, Box::new(|at, len| rect(out, [left, y as f64 + at], [BAR as f64, len], &fill)));
         along(&share.keys, kv_len, Box::new(|at, len| rect(out, [x as f64 + at, above], [len, BAR as f64], &fill)));
     }
-    let legend = ["colour: the rank that computes; lighter where some cells are denied", "bars: owners of queries (left) and of keys (above)"];
+    let legend = [
+        "colour: the rank that computes; lighter where some cells are denied",
+        "bars: owners of queries (left) and of keys (above)",
+    ];
     for (i, line) in legend.iter().enumerate() {
         text(out, [x, y + SIDE + 18 + 17 * i], "nrd-soft", line);
     }
@@ -188,6 +191,9 @@ fn overlaps(grid: &Grid, step: &Step) -> (Meets, Meets) {
     (down, meets(&step.keys, grid.col_count(), &|i| grid.keys(i)))
 }
 
+/// How a number is written.
+type Show = fn(f64) -> String;
+
 /// What each rank computes, owns and receives; returns the y below.
 fn charts(
     out: &mut String,
@@ -202,13 +208,13 @@ fn charts(
     let tokens: Vec<f64> = row.shares.iter().map(|s| s.tokens() as f64).collect();
     let allowed: Vec<f64> =
         row.shares.iter().map(|s| s.steps.iter().map(|step| cells(step, strips)[0]).sum()).collect();
-    let bytes = |v: f64| short_bytes(v as u128);
-    let number = |v: f64| short_count(v as u128);
+    let bytes: Show = |v| short_bytes(v as u128);
+    let number: Show = |v| short_count(v as u128);
     let mut at = y;
-    let all: [(&str, &[f64], &dyn Fn(f64) -> String); 3] = [
-        ("allowed cells computed", &allowed, &number),
-        ("received forward", &received, &bytes),
-        ("tokens owned", &tokens, &number),
+    let all: [(&str, &[f64], Show); 3] = [
+        ("allowed cells computed", &allowed, number),
+        ("received forward", &received, bytes),
+        ("tokens owned", &tokens, number),
     ];
     for (name, values, show) in all {
         let most = values.iter().copied().fold(0.0, f64::max);

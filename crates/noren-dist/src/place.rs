@@ -44,9 +44,9 @@ impl Layout {
         };
         let work = match &self.work {
             Work::Owner => Work::Owner,
-            Work::Blocks(blocks) => {
-                Work::Blocks(blocks.iter().map(|b| crate::layout::Block { rank: number[b.rank as usize], ..*b }).collect())
-            }
+            Work::Blocks(blocks) => Work::Blocks(
+                blocks.iter().map(|b| crate::layout::Block { rank: number[b.rank as usize], ..*b }).collect(),
+            ),
         };
         Layout { queries: owners(&self.queries), keys: owners(&self.keys), work }
     }

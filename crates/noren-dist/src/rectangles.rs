@@ -77,7 +77,13 @@ fn row_cut(strips: &Strips, region: &Region, part: f64) -> u32 {
             // borders of strips are borders of the content: a strip is cut only where it is large
             return match area * f64::from(region.ranks) > 0.01 * total {
                 true => strip.start + (f64::from(strip.rows()) * left / area).round() as u32,
-                false => if 2.0 * left < area { strip.start } else { strip.end },
+                false => {
+                    if 2.0 * left < area {
+                        strip.start
+                    } else {
+                        strip.end
+                    }
+                }
             };
         }
         left -= area;

@@ -1,5 +1,6 @@
 //! [`partition`]: the split that a stated objective asks for, out of all that are tried.
 
+use crate::Error;
 use crate::affinity::{self, Axis};
 use crate::baselines::{Baseline, RULES};
 use crate::bound::{Bound, bound};
@@ -16,7 +17,6 @@ use crate::runs::{Owners, Runs};
 use crate::strips::Strips;
 use crate::wire::{Sizes, Wire};
 use crate::zigzag;
-use crate::Error;
 use noren_mask::Plan;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
@@ -145,8 +145,7 @@ fn search_with(plan: &Plan, options: &Options, before: Option<&Partition>) -> Re
         rows.push(RowPartition::of_layout(&layout, &one.strips, options.ranks));
         searches.push(found);
     }
-    let head =
-        Head { method: method.unwrap_or_default(), travel, ranks: options.ranks, nodes: options.nodes };
+    let head = Head { method: method.unwrap_or_default(), travel, ranks: options.ranks, nodes: options.nodes };
     Ok(Search { partition: Partition::new(plan.bound(), head, row_of, rows), rows: searches })
 }
 
@@ -209,7 +208,11 @@ pub fn compare(plan: &Plan, options: &Options) -> Result<Vec<Baseline>, Error> {
 }
 
 /// For each batch row, which distinct one it is like; and the first row of each.
-fn distinct_rows(plan: &Plan, options: &Options, before: Option<&Partition>) -> Result<(Vec<usize>, Vec<usize>), Error> {
+fn distinct_rows(
+    plan: &Plan,
+    options: &Options,
+    before: Option<&Partition>,
+) -> Result<(Vec<usize>, Vec<usize>), Error> {
     let Options { ranks, nodes, .. } = *options;
     if ranks == 0 || ranks > 1 << 16 {
         return Err(Error::Ranks(format!("{ranks} ranks are given: give 1 to 65536")));
@@ -245,7 +248,8 @@ struct Tried {
 /// Owners of queries and keys as a partition has them.
 fn owners_of(row: &RowPartition) -> (Owners, Owners) {
     let parts = |of: fn(&Share) -> &Runs| {
-        let parts = row.shares.iter().enumerate().flat_map(|(rank, s)| of(s).iter().map(move |run| (*run, rank as u32)));
+        let parts =
+            row.shares.iter().enumerate().flat_map(|(rank, s)| of(s).iter().map(move |run| (*run, rank as u32)));
         Owners::from_parts(parts.collect())
     };
     (parts(|s| &s.queries), parts(|s| &s.keys))
@@ -277,7 +281,8 @@ impl<'a> Row<'a> {
 
     fn search(&self) -> (Layout, RowSearch) {
         let ranks = self.options.ranks;
-        let mut tried: Vec<Tried> = self.by_keys().into_iter().map(|(name, layout)| self.measured(name, layout)).collect();
+        let mut tried: Vec<Tried> =
+            self.by_keys().into_iter().map(|(name, layout)| self.measured(name, layout)).collect();
         if self.options.travel == Travel::Both {
             tried.extend(self.by_blocks().into_iter().map(|(name, layout)| self.measured(name, layout)));
         }

@@ -120,7 +120,8 @@ impl Rank {
             *sum = [sum[0] + cells[0], sum[1] + cells[1]];
         }
         let mut foreign = 0;
-        for (exchange, comes) in share.receives.iter().map(|e| (e, true)).chain(share.sends.iter().map(|e| (e, false))) {
+        for (exchange, comes) in share.receives.iter().map(|e| (e, true)).chain(share.sends.iter().map(|e| (e, false)))
+        {
             let [there, back, again, gradients] = sizes.of(exchange);
             // what comes before computing comes from those it receives from, what comes after from those it sends to
             let kinds = if comes { [there, 0, again, 0] } else { [0, back, 0, gradients] };
@@ -145,7 +146,9 @@ impl Rank {
         let (local, rest) = (compute(self.local), compute(self.rest));
         // steps begin as their keys arrive, so the two overlap but for the last message
         let last = arrive / f64::from(self.messages.max(1));
-        (local + rest).max(arrive + rest.min(compute(self.rest) / f64::from(self.messages.max(1)))).max(local.max(last) + rest)
+        (local + rest)
+            .max(arrive + rest.min(compute(self.rest) / f64::from(self.messages.max(1))))
+            .max(local.max(last) + rest)
             + wire(after)
             + latency(after)
     }
@@ -166,13 +169,32 @@ pub(crate) fn cells(step: &Step, strips: &Strips) -> [f64; 2] {
 /// A table for people.
 impl fmt::Display for Simulation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ms = |seconds: f64| format!("{:.3} ms", seconds * 1e3);
         let mut line = |name: &str, value: String| writeln!(f, "{name:<22} {value}");
-        line("simulated forward", format!("{}  ({} with even work and no wires)", ms(self.forward), ms(self.forward_ideal)))?;
-        line("simulated backward", ms(self.backward))?;
-        line("simulated wires", format!("{} in a node, {} between nodes, most of a rank", bytes(self.near), bytes(self.far)))?;
+        line(
+            "simulated forward",
+            format!(
+                "{}  ({} with even work and no wires)",
+                short_seconds(self.forward),
+                short_seconds(self.forward_ideal)
+            ),
+        )?;
+        line("simulated backward", short_seconds(self.backward))?;
+        line(
+            "simulated wires",
+            format!("{} in a node, {} between nodes, most of a rank", bytes(self.near), bytes(self.far)),
+        )?;
         line("simulated memory", format!("{}, most of a rank", bytes(self.memory)))?;
         line("simulated steps", format!("{}, most of a rank", self.steps))
+    }
+}
+
+/// A time for people: `31.4 ms`.
+pub fn short_seconds(seconds: f64) -> String {
+    match seconds {
+        s if s >= 99.5 => format!("{s:.0} s"),
+        s if s >= 0.9995 => format!("{s:.2} s"),
+        s if s >= 0.9995e-3 => format!("{:.1} ms", s * 1e3),
+        s => format!("{:.1} us", s * 1e6),
     }
 }
 

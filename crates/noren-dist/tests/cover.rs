@@ -12,10 +12,11 @@ use random::check;
 fn case() -> impl Strategy<Value = (World, Mask, Options)> {
     let travel = prop_oneof![Just(Travel::Keys), Just(Travel::Both)];
     let objective = prop_oneof![Just(Objective::Balanced), Just(Objective::Traffic), Just(Objective::Tokens)];
-    let options = (1..10usize, 1..4usize, travel, objective, 0..20u32).prop_map(|(ranks, nodes, travel, objective, grain)| {
-        let grain = (grain > 0).then_some(grain);
-        Options { ranks, nodes: nodes.min(ranks), travel, objective, grain, ..Options::default() }
-    });
+    let options =
+        (1..10usize, 1..4usize, travel, objective, 0..20u32).prop_map(|(ranks, nodes, travel, objective, grain)| {
+            let grain = (grain > 0).then_some(grain);
+            Options { ranks, nodes: nodes.min(ranks), travel, objective, grain, ..Options::default() }
+        });
     (worlds(70, 6000), options).prop_flat_map(|(world, options)| {
         let masks = masks(&world);
         (Just(world), masks, Just(options))
@@ -104,7 +105,8 @@ fn what_does_not_fit_is_refused() {
     use noren_mask::{Facts, Shape, atoms::*};
     let bind = |mask: Mask, len| mask.bind(&Shape::square(len), &Facts::new()).expect("binds");
     let bound = bind(causal(), 64);
-    let split = partition(&bound.plan(), &Options { ranks: 4, travel: Travel::Keys, ..Options::default() }).expect("four ranks");
+    let split = partition(&bound.plan(), &Options { ranks: 4, travel: Travel::Keys, ..Options::default() })
+        .expect("four ranks");
     let refused = |split: &Partition, bound: &BoundMask| {
         Partition::from_json(&split.to_json(), bound).expect_err("refused").to_string()
     };

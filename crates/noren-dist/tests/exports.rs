@@ -53,8 +53,8 @@ fn slices_hold_every_cell_once() {
             };
             let mut cells = vec![0; q_len * kv_len];
             slices.iter().for_each(|s| add(s, kv_len, &mut cells));
-            let wrong = (0..q_len * kv_len)
-                .find(|i| cells[*i] != u8::from(bound.allowed(batch, 0, i / kv_len, i % kv_len)));
+            let wrong =
+                (0..q_len * kv_len).find(|i| cells[*i] != u8::from(bound.allowed(batch, 0, i / kv_len, i % kv_len)));
             assert!(alike && wrong.is_none(), "cell {wrong:?}");
         }
     });

@@ -68,7 +68,8 @@ fn nodes_keep_traffic_to_themselves() {
 
 #[test]
 fn thousands_of_ranks_are_simulated() {
-    let plan = (causal() & documents_of(vec![16_384; 16])).bind(&Shape::square(1 << 18), &Facts::new()).expect("binds").plan();
+    let plan =
+        (causal() & documents_of(vec![16_384; 16])).bind(&Shape::square(1 << 18), &Facts::new()).expect("binds").plan();
     let mut before = f64::INFINITY;
     for ranks in [2, 64, 4096] {
         let options = Options { ranks, nodes: ranks.div_ceil(8), ..Options::default() };

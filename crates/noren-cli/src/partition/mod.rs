@@ -75,9 +75,11 @@ struct WireArgs {
 
 impl WireArgs {
     fn wire(&self) -> Result<Wire> {
-        for (name, value) in
-            [("--head-dim", self.head_dim), ("--element-bytes", self.element_bytes), ("--partial-bytes", self.partial_bytes)]
-        {
+        for (name, value) in [
+            ("--head-dim", self.head_dim),
+            ("--element-bytes", self.element_bytes),
+            ("--partial-bytes", self.partial_bytes),
+        ] {
             if value == 0 || value > 1 << 16 {
                 return Err(Failure::new(format!("{name} is {value}: give 1 to 65536")));
             }

@@ -2,7 +2,7 @@
 
 use crate::failure::{Failure, Result};
 use crate::output::{DIM, STRONG, paint};
-use noren_dist::{Baseline, Measures, Options, Partition, Search, Simulation, count};
+use noren_dist::{Baseline, Measures, Options, Partition, Search, Simulation, count, short_seconds};
 use noren_mask::{Plan, short_bytes, short_count};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -55,7 +55,11 @@ pub(super) fn table(
     let [area, tokens] = options.objective.limits();
     let nodes = if split.nodes > 1 { format!(" on {} nodes", split.nodes) } else { String::new() };
     let _ = writeln!(out, "{:<16} {} over {} ranks{nodes}", "split", paint(STRONG, &split.method), split.ranks);
-    let _ = writeln!(out, "{:<16} cells {area} and tokens {tokens} times the mean at most, then the least traffic", "asked for");
+    let _ = writeln!(
+        out,
+        "{:<16} cells {area} and tokens {tokens} times the mean at most, then the least traffic",
+        "asked for"
+    );
     let row = &found.rows[0];
     if found.rows.len() > 1 {
         let _ = writeln!(out, "{:<16} {} kinds; figures are those of the first", "batch rows", found.rows.len());
@@ -63,7 +67,11 @@ pub(super) fn table(
     if !row.exact {
         let _ = writeln!(out, "{:<16} estimated from some rows: mixed tiles are too many to count", "cells");
     }
-    let _ = writeln!(out, "\n{}", paint(DIM, "                        cells  tokens  busiest receives  on average  peers  simulated"));
+    let _ = writeln!(
+        out,
+        "\n{}",
+        paint(DIM, "                        cells  tokens  busiest receives  on average  peers  simulated")
+    );
     for (i, candidate) in row.candidates.iter().enumerate().filter(|(i, c)| c.on_front || *i == row.chosen) {
         let time = (i == row.chosen).then_some(simulated.forward);
         let mark = if i == row.chosen { "*" } else { " " };
@@ -76,7 +84,13 @@ pub(super) fn table(
         line(&mut out, " ", other.name, &other.measures, Some(slow.forward));
     }
     if let Some(bound) = &row.bound {
-        let _ = writeln!(out, "\n{:<16} {} for the busiest, whatever the split: {}", "lower bound", bytes(bound.bytes), bound.why);
+        let _ = writeln!(
+            out,
+            "\n{:<16} {} for the busiest, whatever the split: {}",
+            "lower bound",
+            bytes(bound.bytes),
+            bound.why
+        );
     }
     let _ = write!(out, "\n{simulated}");
     ranks(&mut out, found, options);
@@ -85,7 +99,7 @@ pub(super) fn table(
 }
 
 fn line(out: &mut String, mark: &str, name: &str, m: &Measures, seconds: Option<f64>) {
-    let time = seconds.map_or(String::new(), |s| format!("{:.3} ms", s * 1e3));
+    let time = seconds.map_or(String::new(), short_seconds);
     let row = format!(
         "{mark} {name:<20} {:>6.3}  {:>6.3}  {:>16}  {:>10}  {:>5}  {time:>10}",
         m.area,
