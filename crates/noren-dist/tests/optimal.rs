@@ -27,12 +27,11 @@ fn objective(bound: &BoundMask, ranks: usize, owner: &[usize], by: &dyn Fn(usize
     let mut keys = vec![vec![false; n]; ranks];
     let mut rows = vec![vec![false; n]; ranks];
     owner.iter().for_each(|r| tokens[*r] += 1.0);
-    for q in 0..n {
-        for k in (0..n).filter(|k| bound.allowed(0, 0, q, *k)) {
-            let rank = by(q, k);
-            area[rank] += 1.0;
-            (keys[rank][k], rows[rank][q]) = (true, true);
-        }
+    let cells = (0..n * n).map(|i| (i / n, i % n));
+    for (q, k) in cells.filter(|(q, k)| bound.allowed(0, 0, *q, *k)) {
+        let rank = by(q, k);
+        area[rank] += 1.0;
+        (keys[rank][k], rows[rank][q]) = (true, true);
     }
     // a head of one number in one byte, partial results in one byte: key 2, query 1, result 1 + 4
     let mut received = vec![0u64; ranks];
