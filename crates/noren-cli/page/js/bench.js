@@ -1,0 +1,108 @@
+// What a mask is made of, beside its picture or its cost: the editor, the documentation, shape and facts; and the server's view of it.
+
+import { aborted } from "./api.js";
+import { command, commandFold, quoted, shapeOptions } from "./command.js";
+import { debounce, el } from "./dom.js";
+import { createEditor } from "./editor.js";
+import { createFacts } from "./facts.js";
+import { state } from "./state.js";
+
+const REST = 30; // ms without a keystroke, for all but the first of several
+const LONG = 4000; // characters of facts that nobody wants in a command
+const PAUSE = 150; // ms after which a keystroke is a first one
+
+/** Asks the server about scenes, one at a time: the last one counts. `onBound(bound, scene)`, `onError(error, scene)`. */
+export function createBinder(api, { onBound, onError }) {
+  let running = null;
+  let asked = "";
+  let last = -PAUSE;
+  const ask = async (scene) => {
+    running?.abort();
+    const request = new AbortController();
+    running = request;
+    try {
+      const bound = await api.masks(scene, { signal: request.signal });
+      if (running === request) onBound(bound, scene);
+    } catch (error) {
+      if (!aborted(error) && running === request) onError(error, scene);
+    }
+  };
+  const later = debounce(ask, REST);
+  return {
+    bind(scene, { now = false } = {}) {
+      const name = JSON.stringify(scene);
+      if (name === asked) return;
+      asked = name;
+      const at = performance.now();
+      if (now || at - last > PAUSE) later.now(scene);
+      else later(scene);
+      last = at;
+    },
+    stop() {
+      later.cancel();
+      running?.abort();
+      running = null;
+      asked = "";
+    },
+  };
+}
+
+/** Shows an error of the server where it belongs: in the editor when it points into the text, else beneath it all the same. */
+export const showError = (editor, error) =>
+  editor.setError({ message: error.message, hint: error.hint, start: error.start, end: error.end });
+
+/** The scene of a state as a command: `noren show` or another that takes a mask. */
+export function sceneCommand([name, ...masks], { shape, facts, layer }) {
+  const line = command(name, ...masks, ...shapeOptions(shape), ["--layer", layer]);
+  if (Object.keys(facts).length === 0) return line;
+  const told = JSON.stringify(facts);
+  return `${line} --facts ${told.length > LONG ? "facts.json" : `<(echo ${quoted(told)})`}`;
+}
+
+/**
+ * The editor with its documentation (`say`) and the controls (`ask`), both following the state. `onBound(bound, scene)` is called when
+ * the server has understood, `onBroken(error)` when it has not; `asCommand(state)` gives the words of the command that says
+ * the same.
+ */
+export function createBench(ctx, { onBound, onBroken, asCommand }) {
+  let bound = null;
+  let last = {};
+  const docs = el("section", { class: "docs", "aria-label": "What this part means", hidden: true });
+  const editor = createEditor({
+    label: "Mask",
+    language: ctx.language,
+    docs,
+    placeholder: "causal & documents",
+    labels: () => Object.keys(bound?.labels ?? state.get().facts.labels ?? {}),
+    onInput: (mask) => state.set({ mask }, { replace: true }),
+  });
+  const facts = createFacts({ onChange: (patch) => state.set({ ...patch, camera: null, cell: null }, { replace: true }) });
+  const line = commandFold(ctx.toast);
+  const binder = createBinder(ctx.api, {
+    onBound(next, scene) {
+      bound = next;
+      editor.setError(null);
+      facts.update(state.get(), bound);
+      onBound(next, scene);
+    },
+    onError(error) {
+      showError(editor, error);
+      onBroken?.(error);
+    },
+  });
+
+  return {
+    editor,
+    docs,
+    facts: [facts.element, line.root],
+    update(now) {
+      editor.setValue(now.mask);
+      if (last.shape !== now.shape || last.facts !== now.facts || last.layer !== now.layer) facts.update(now, bound);
+      if (["mask", "other", "shape", "facts", "layer"].some((key) => last[key] !== now[key]))
+        line.show(sceneCommand(asCommand(now), now));
+      binder.bind(state.scene(now), { now: last.mask === undefined });
+      last = now;
+    },
+    unmount: () => binder.stop(),
+  };
+}

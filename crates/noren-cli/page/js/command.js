@@ -1,0 +1,56 @@
+// The same at a command line: what a view shows, as the `noren` command that says it.
+
+import { el } from "./dom.js";
+
+/** A word as a shell takes it. */
+export const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${String(word).replaceAll("'", "'\\''")}'`);
+
+/** Words as one command, options given as `[name, value]`; null and undefined leave one out. */
+export function command(...words) {
+  const told = words.flatMap((word) => {
+    if (word === null || word === undefined) return [];
+    if (!Array.isArray(word)) return [quoted(word)];
+    const [name, value] = word;
+    return value === null || value === undefined ? [] : [`${name} ${quoted(String(value))}`];
+  });
+  return ["noren", ...told].join(" ");
+}
+
+/** Sizes as options. */
+export const shapeOptions = ({ len, q, kv, past, new: more, query_offset, batch, heads, kv_heads }) => [
+  ["--len", len], ["--q", q], ["--kv", kv], ["--past", past], ["--new", more],
+  ["--query-offset", query_offset && [query_offset].flat().join(",")], ["--batch", batch], ["--heads", heads], ["--kv-heads", kv_heads],
+];
+
+/** The stack and policy of the flow view. */
+export function flowCommand({ layers, depth, fill, policy, token }, { shape, facts }) {
+  const lines = policy.split("\n").map((line) => /^\s*(deny|allow):\s*(.*?)\s*$/.exec(line)).filter(Boolean);
+  const rules = lines.map(([, word, rule]) => [`--${word}`, rule]);
+  const line = command("flow", ...layers, ["--layers", depth], ...shapeOptions(shape), ["--fill", fill === "nothing" ? null : fill],
+    ["--token", token], ...rules);
+  return Object.keys(facts).length ? `${line} --facts <(echo ${quoted(JSON.stringify(facts))})` : line;
+}
+
+/** The text view's. */
+export const textCommand = ({ text, mask, hide, words, layer, head }) =>
+  command("run", text, ["--mask", mask.trim() || null], ["--hide", hide.length ? hide.join(",") : null],
+    ...words.map((word) => ["--word", word]), ["--layer", layer], ["--head", head]);
+
+/** The doctor view's. */
+export function doctorCommand(name, context, meant, dims) {
+  const told = ([key, value]) => ["-d", `${key}=${typeof value === "string" ? value : JSON.stringify(value)}`];
+  const sizes = meant ? [["--q", dims[2]], ["--kv", dims[3]]] : [];
+  return command("check", name, ...Object.entries(context).map(told), ["--meant", meant || null], ...sizes);
+}
+
+/** A part that folds open: `{root, show(line)}`. */
+export function commandFold(toast) {
+  const code = el("code", {});
+  const copy = () => navigator.clipboard.writeText(code.textContent).then(
+    () => toast("Copied."),
+    () => toast("The clipboard is not to be had: select the text.", { kind: "error" }));
+  const root = el("details", { class: "fold" }, el("summary", {}, "The same at a command line"),
+    el("pre", { class: "command", tabindex: 0, role: "region", "aria-label": "Command" }, code),
+    el("button", { type: "button", class: "button", onclick: copy }, "Copy"));
+  return { root, show: (line) => (code.textContent = line) };
+}

@@ -1,0 +1,162 @@
+// The picture of a diagnosis: the given mask, the repaired one, or what differs between them; and what can be taken away.
+
+import { createCanvas } from "./canvas.js";
+import { commandFold, doctorCommand } from "./command.js";
+import { cellInWords } from "./doctor-report.js";
+import { el, fill, uid } from "./dom.js";
+
+const SIDES = { difference: "Difference", given: "Given", fixed: "Repaired" };
+const LEGENDS = {
+  difference: [
+    ["only-this", "visible, and should not be"], ["only-other", "hidden, and should be visible"],
+    ["both", "visible, rightly"], ["denied", "hidden, rightly"],
+  ],
+  given: [["allowed", "visible as it was given"], ["denied", "hidden"]],
+  fixed: [["allowed", "visible after the repair"], ["denied", "hidden"]],
+};
+/** Batch rows or heads that a menu offers. */
+const MOST_OFFERED = 256;
+
+/** Which sides there are, the one by default first. */
+export const sides = Object.keys(SIDES);
+
+export class DoctorPicture {
+  /** `change(patch)` changes the view's settings, `fail(error)` shows what went wrong; `ctx` is the page's. */
+  constructor({ ctx, change, fail }) {
+    Object.assign(this, { ctx, change, fail });
+    this.report = null;
+    this.unlike = false; // whether the repair turned out to have other sizes than what was given
+    this.build();
+  }
+
+  build() {
+    const tell = (cell) => this.tellCell(cell);
+    this.canvas = createCanvas({
+      api: this.ctx.api, label: "The mask as it was given", onHover: tell, onCursor: tell,
+      onPick: ({ q, k }) => this.pick([...this.at, q, k]),
+      onError: (error) => this.lost(error),
+    });
+    const side = ([value, name]) =>
+      el("button", { type: "button", "aria-pressed": "false", dataset: { value }, onclick: () => this.change({ side: value }) }, name);
+    this.sides = el("div", { class: "segments", role: "group", "aria-label": "Picture" }, Object.entries(SIDES).map(side));
+    this.patterns = el("div", { class: "doctor-patterns" });
+    this.legend = el("div", { class: "doctor-legend small" });
+    this.cell = el("p", { class: "doctor-at small soft", role: "status" });
+    this.offered = el("div", { class: "doctor-take" });
+    this.command = commandFold(this.ctx.toast);
+    this.root = el("section", { class: "panel doctor-picture", "aria-label": "Picture", hidden: true },
+      el("div", { class: "doctor-bar" }, this.sides, this.patterns), this.canvas.element, this.legend, this.cell,
+      this.offered, this.command.root);
+  }
+
+  /** Shows a new report of a file, or none. */
+  take(report, name, set) {
+    this.unlike = false;
+    this.report = report?.given && report.dims ? report : null;
+    this.name = name;
+    this.root.hidden = this.report === null;
+    if (!this.report) return;
+    this.offer();
+    this.offerPatterns();
+    this.draw(set);
+    if (set.cell) this.canvas.jump({ q: set.cell[2], k: set.cell[3] });
+  }
+
+  /** Draws the report as the settings want it: `side`, `at` (batch row and head), `cell`. */
+  draw(set) {
+    if (!this.report) return;
+    const { given, fixed, dims, findings } = this.report;
+    const [, , qLen, kvLen] = dims;
+    this.set = set;
+    this.at = (set.cell ?? set.at).slice(0, 2).map((value, axis) => Math.min(value, dims[axis] - 1));
+    const [batch, head] = this.at;
+    const compared = Boolean(fixed && fixed !== given && !this.unlike);
+    const side = compared ? set.side : "given";
+    this.sides.hidden = !compared;
+    for (const button of this.sides.children) button.setAttribute("aria-pressed", button.dataset.value === side ? "true" : "false");
+    for (const select of this.patterns.querySelectorAll("select")) select.value = this.at[Number(select.dataset.axis)];
+    const here = findings.flatMap((finding) => finding.first_cells).filter(([b, h]) => b === batch && h === head);
+    const marks = side === "given" ? here.map(([, , q, k]) => ({ q, k })) : [];
+    // A mask of few queries needs little height; the rulers take the room of two cells or so.
+    this.canvas.element.style.setProperty("--aspect", `${kvLen + 2} / ${qLen + 2}`);
+    const [id, other] = side === "fixed" ? [fixed, null] : [given, side === "difference" ? fixed : null];
+    this.canvas.show({ id, other, qLen, kvLen, batch, head, marks });
+    this.canvas.pin(set.cell && { q: set.cell[2], k: set.cell[3] });
+    fill(this.legend, LEGENDS[side].map(([ink, words]) => el("span", { class: `doctor-key ${ink}` }, words)),
+      marks.length > 0 && el("span", { class: "doctor-key ring" }, "the first wrong cells"));
+    this.command.show(doctorCommand(this.name, set.context, set.meant, dims));
+  }
+
+  /** A picture that does not come: a repair of other sizes than the mask that was given cannot be laid over it. */
+  lost(error) {
+    if (error.status !== 400 || this.unlike) return this.fail(error);
+    this.unlike = true;
+    return this.draw(this.set);
+  }
+
+  /** Which batch row and head is drawn, where there are several. */
+  offerPatterns() {
+    const choice = (axis, name) => {
+      const count = this.report.dims[axis];
+      if (count < 2) return null;
+      const field = uid("axis");
+      const options = Array.from({ length: Math.min(count, MOST_OFFERED) }, (_, at) => el("option", { value: at }, at));
+      const choose = (event) => this.change({ cell: undefined, at: this.at.with(axis, Number(event.target.value)) });
+      return el("div", { class: "field row" }, el("label", { for: field }, name),
+        el("select", { id: field, dataset: { axis }, onchange: choose }, options));
+    };
+    fill(this.patterns, choice(0, "Batch row"), choice(1, "Head"));
+  }
+
+  /** The repair to take: its expression, its cells. */
+  offer() {
+    const { fixed, expression, findings, intended, sick } = this.report;
+    const shown = sick ? findings.find((finding) => finding.repair)?.repair ?? intended : expression;
+    const { toast } = this.ctx;
+    const copy = () => navigator.clipboard.writeText(shown).then(
+      () => toast("Copied."),
+      () => toast("The clipboard is not to be had: select the text.", { kind: "error" }));
+    fill(this.offered,
+      shown && el("div", { class: "doctor-expression" },
+        el("span", { class: "soft small" }, sick ? "Repaired, it is" : "It is"), el("code", {}, shown),
+        el("button", { type: "button", class: "button", onclick: copy }, "Copy"),
+        el("button", { type: "button", class: "button", onclick: () => this.openAsMask(shown) }, "Open as a mask")),
+      fixed && sick && el("button", {
+        type: "button", class: "button primary",
+        onclick: () => this.ctx.api.download(fixed, { as: "npy" }).catch((error) => this.fail(error)),
+      }, "Take the repair (.npy)"));
+  }
+
+  openAsMask(mask) {
+    const [batch, heads, q, kv] = this.report.dims;
+    const sizes = q === kv ? { len: q } : { q, kv, query_offset: kv - q };
+    this.ctx.go("mask", { mask, shape: { ...sizes, ...(batch > 1 && { batch }), ...(heads > 1 && { heads }) } });
+  }
+
+  /** Shows a cell `[b, h, q, k]` large, and keeps it in the address. */
+  pick(cell) {
+    this.change({ cell });
+    const at = { q: cell[2], k: cell[3] };
+    this.canvas.jump(at);
+    this.tellCell(at);
+    this.canvas.element.scrollIntoView({ block: "nearest" });
+  }
+
+  tellCell(cell) {
+    if (!cell || !this.report) return void (this.cell.textContent = "");
+    const known = this.canvas.cell(cell.q, cell.k);
+    const state = known?.level === 0 ? `: ${byteInWords(known.byte)}` : "";
+    this.cell.textContent = `${cellInWords([...this.at, cell.q, cell.k], this.report.dims)}${state}`;
+  }
+
+  close() {
+    this.canvas.destroy();
+  }
+}
+
+/** A cell's byte in words: bits 0 and 1 its cover, 4 and 5 what only one of two masks allows. */
+function byteInWords(byte) {
+  if (byte & 16) return "visible, and should not be";
+  if (byte & 32) return "hidden, and should be visible";
+  return (byte & 3) === 2 ? "visible" : "hidden";
+}

@@ -1,0 +1,92 @@
+// What the mask view is told with: exports, keys, icons, legends, and the bars along the rulers.
+
+/** What an export may be: its name for the server, for people, and what it is. */
+export const EXPORTS = [
+  ["svg", "SVG", "a picture that scales"],
+  ["png", "PNG", "a picture"],
+  ["txt", "Text", "as the terminal draws it"],
+  ["expression", "Expression", "the mask's text"],
+  ["rust", "Rust", "a program"],
+  ["python", "Python", "a program"],
+  ["json", "JSON", "mask, shape and facts"],
+  ["npy", "NumPy array", "every cell"],
+];
+/** Exports that show a part, where a part is seen. */
+export const PICTURES = ["svg", "png", "txt"];
+/** Keys of the picture. */
+export const SHORTCUTS = [
+  ["← ↑ ↓ →", "move the cell cursor"],
+  ["Enter", "pin the explanation of the cell"],
+  ["Escape", "take the pin out"],
+  ["Shift + arrows", "pan"],
+  ["+ −", "zoom"],
+  ["0", "show everything"],
+  ["Home End", "first and last key of the row"],
+  ["t", "tiles of the plan"],
+  ["d", "jump to the first difference"],
+  ["p", "presets"],
+  ["/", "go to the editor"],
+  ["?", "this list"],
+];
+/** Icons, as paths on 24 by 24. */
+export const ICONS = {
+  fit: "M4 9V4h5M20 9V4h-5M4 15v5h5M20 15v5h-5",
+  nearer: "M12 5v14M5 12h14",
+  farther: "M5 12h14",
+  link: "M10 14a4 4 0 0 0 6 .4l3-3a4 4 0 0 0-5.7-5.7L12 7M14 10a4 4 0 0 0-6-.4l-3 3a4 4 0 0 0 5.7 5.7L12 17",
+  keys: "M9.5 9a2.6 2.6 0 1 1 3.7 2.3c-.8.4-1.2 1-1.2 1.9v.3M12 17v.01",
+};
+
+/** What the colours mean, by what the picture shows. */
+export const LEGENDS = {
+  cells: [
+    ["allowed", "allowed"],
+    ["some", "some of the cells here allowed"],
+    ["denied", "denied"],
+  ],
+  plan: [
+    ["allowed", "full tile: computed as it is"],
+    ["tile-allowed", "mixed tile, allowed"],
+    ["tile-some", "mixed tile, some"],
+    ["tile-denied", "mixed tile, computed and thrown away"],
+    ["denied", "skipped"],
+  ],
+  difference: [
+    ["only-this", "only the first (−)"],
+    ["only-other", "only the second (+)"],
+    ["both", "both"],
+    ["denied", "neither"],
+  ],
+};
+
+/** Documents, labels and padding as bars along the rulers. */
+export function bandsOf(bound, batch, side) {
+  const bands = [];
+  const ends = bound.document_ends?.[Math.min(batch, bound.document_ends.length - 1)];
+  if (ends && ends.length <= 20000) {
+    let from = 0;
+    ends.forEach((to, i) => {
+      bands.push({ from, to, tone: i % 2 ? "tile-allowed" : "accent", axis: "both" });
+      from = to;
+    });
+  }
+  for (const positions of Object.values(bound.labels ?? {})) {
+    for (const [from, to] of rangesOf(positions, batch).slice(0, 5000)) bands.push({ from, to, tone: "only-this", axis: "both" });
+  }
+  const length = bound.lengths?.[Math.min(batch, (bound.lengths?.length ?? 1) - 1)];
+  if (Number.isInteger(length) && length < bound.kv_len && !bands.length) {
+    const from = side === "left" ? bound.kv_len - length : 0;
+    bands.push({ from, to: from + length, tone: "accent", axis: "k" });
+  }
+  return bands;
+}
+
+/** Positions of a label in a batch row: one list for all rows or one for each, of positions, `"a..b"` and `[a, b]`. */
+function rangesOf(positions, batch) {
+  if (!Array.isArray(positions)) return [];
+  const row = positions.some((entry) => Array.isArray(entry)) ? positions[Math.min(batch, positions.length - 1)] : positions;
+  return [row].flat().map((entry) => {
+    if (typeof entry === "string") return entry.split("..").map(Number);
+    return Array.isArray(entry) ? entry : [entry, entry + 1];
+  });
+}

@@ -1,0 +1,275 @@
+// The doctor view: drop a mask that somebody else made, read what is wrong with it, take the repair.
+
+import { aborted } from "./api.js";
+import { Catalogue } from "./doctor-classes.js";
+import { Declaration } from "./doctor-declare.js";
+import { EXAMPLES } from "./doctor-examples.js";
+import { DoctorPicture, sides } from "./doctor-picture.js";
+import { reportOf, verdictInWords } from "./doctor-report.js";
+import { bytes as inBytes, debounce, el, fill, plural, uid } from "./dom.js";
+import { createEditor } from "./editor.js";
+
+export const id = "doctor";
+export const title = "Doctor";
+
+/** What the server takes. */
+const MOST_BYTES = 64 * 2 ** 20;
+const KINDS = /\.(npy|npz|safetensors)$/i;
+
+export function mount(root, ctx) {
+  const view = new DoctorView(ctx);
+  root.append(view.root);
+  view.meet();
+  return { update: (state) => view.update(state), unmount: () => view.close() };
+}
+
+const plain = (value) => (value !== null && typeof value === "object" && !Array.isArray(value) ? value : {});
+const text = (value) => (typeof value === "string" ? value : null);
+
+/** The settings of a state. */
+function settings({ doctor: own }) {
+  const places = (value, count) => Array.isArray(value) && value.length === count && value.every((n) => Number.isInteger(n) && n >= 0);
+  return {
+    example: EXAMPLES.some((example) => example.id === own.example) ? own.example : null,
+    context: plain(own.context),
+    meant: text(own.meant) ?? "",
+    side: sides.includes(own.side) ? own.side : sides[0],
+    at: places(own.at, 2) ? own.at : [0, 0],
+    cell: places(own.cell, 4) ? own.cell : null,
+    open: text(own.open),
+    file: text(own.file), // the name of a file that the address cannot bring
+  };
+}
+
+class DoctorView {
+  constructor(ctx) {
+    this.ctx = ctx;
+    this.file = null; // {name, bytes}
+    this.report = null;
+    this.asked = null;
+    this.waiting = null;
+    this.titles = new Map();
+    this.ask = debounce(() => this.send(), 150);
+    this.build();
+  }
+
+  build() {
+    this.editor = createEditor({
+      label: "The mask that was meant", language: this.ctx.language, onInput: (meant) => this.change({ meant: meant || undefined }),
+    });
+    this.declared = new Declaration({ onContext: (context) => this.change({ context }), editor: this.editor.element });
+    this.problem = el("p", { class: "notice bad", role: "alert", hidden: true });
+    this.status = el("p", { class: "hidden-text", role: "status" });
+    this.reported = el("div", { class: "doctor-report" });
+    this.picture = new DoctorPicture({ ctx: this.ctx, change: (patch) => this.change(patch), fail: (error) => this.fail(error) });
+    this.examples = el("ul", { class: "doctor-examples" }, EXAMPLES.map((example) => this.exampleRow(example)));
+    this.catalogue = new Catalogue({
+      api: this.ctx.api,
+      onTry: (one, context) => this.tryClass(one, context),
+      onOpen: (name) => this.change({ open: name }),
+    });
+    this.root = el("div", { class: "doctor" },
+      el("header", { class: "doctor-head" }, el("h1", {}, "What is wrong with this mask?"),
+        el("p", { class: "soft" }, "A mask that somebody else made, held against what it should be. The mistake that explains every ",
+          "wrong cell is the finding; undoing it is the repair.")),
+      el("div", { class: "doctor-side" }, this.buildZone(), this.declared.root),
+      el("div", { class: "doctor-main" }, this.problem, this.status, this.reported, this.picture.root,
+        el("section", { class: "panel doctor-welcome", "aria-label": "Examples" },
+          el("h2", {}, "Sick masks to learn from"),
+          el("p", { class: "soft" }, "Each is the file that a wrong line of code would have written. Choose one and read its diagnosis."),
+          this.examples)),
+      this.catalogue.root);
+  }
+
+  /** Where files are dropped or chosen. */
+  buildZone() {
+    const id = uid("file");
+    this.input = el("input", {
+      id, type: "file", class: "hidden-text", accept: ".npy,.npz,.safetensors", tabindex: -1,
+      onchange: () => this.input.files[0] && this.take(this.input.files[0]),
+    });
+    this.dropped = el("p", { class: "doctor-dropped" });
+    this.zone = el("div", {
+      class: "doctor-zone",
+      ondragover: (event) => this.drag(event, true), ondragenter: (event) => this.drag(event, true),
+      ondragleave: (event) => this.drag(event, false), ondrop: (event) => this.drop(event),
+    },
+    el("p", { class: "doctor-invite" }, "Drop a mask here"),
+    el("p", { class: "soft small" }, ".npy, .npz or .safetensors, at most 64 MiB. It stays on this machine; nothing is ever unpickled."),
+    el("button", { type: "button", class: "button primary", onclick: () => this.input.click() }, "Choose a file"),
+    el("label", { for: id, class: "hidden-text" }, "A mask in a file"), this.input, this.dropped);
+    return this.zone;
+  }
+
+  exampleRow(example) {
+    return el("li", {},
+      el("button", {
+        type: "button", class: "doctor-example-row", dataset: { example: example.id }, "aria-pressed": "false",
+        onclick: () => this.tryExample(example),
+      }, el("strong", {}, example.title), el("span", {}, example.says), el("code", {}, example.code)));
+  }
+
+  // --- files ------------------------------------------------------------------------------------------------------------------
+
+  drag(event, over) {
+    event.preventDefault();
+    this.zone.classList.toggle("over", over);
+  }
+
+  drop(event) {
+    this.drag(event, false);
+    const [file] = event.dataTransfer.files;
+    if (file) this.take(file);
+  }
+
+  /** Takes a file of the person's own. */
+  async take(file) {
+    this.input.value = "";
+    if (!KINDS.test(file.name)) return this.refuse(`${file.name} is no array: give .npy, .npz or .safetensors.`);
+    if (file.size > MOST_BYTES) return this.refuse(`${file.name} has ${inBytes(file.size)}: the limit is 64 MiB.`);
+    try {
+      this.file = { name: file.name, bytes: new Uint8Array(await file.arrayBuffer()) };
+    } catch {
+      return this.refuse(`${file.name} cannot be read.`);
+    }
+    this.asked = null;
+    this.change({ example: undefined, file: file.name, cell: undefined, at: undefined }, { replace: false });
+    this.update(this.ctx.state.get());
+  }
+
+  refuse(message) {
+    this.fail({ message });
+  }
+
+  tryExample({ id: example, context }) {
+    this.ctx.state.set({ doctor: { example, context } });
+  }
+
+  /** The example of a class, as the file that its wrong mask would be. */
+  async tryClass({ name, example: { wrong, shape } }, context) {
+    try {
+      const { api } = this.ctx;
+      const { id: mask } = await api.masks({ mask: wrong, shape });
+      const response = await fetch(api.exportUrl(mask, { as: "npy" }));
+      if (!response.ok) throw new Error("The example cannot be made.");
+      this.file = { name: `${name}.npy`, bytes: new Uint8Array(await response.arrayBuffer()) };
+    } catch (error) {
+      return this.fail(error);
+    }
+    this.asked = null;
+    this.ctx.state.set({ doctor: { file: this.file.name, context, open: name } });
+    this.update(this.ctx.state.get());
+    this.root.scrollIntoView({ block: "start" });
+  }
+
+  // --- state ------------------------------------------------------------------------------------------------------------------
+
+  async meet() {
+    try {
+      this.titles = await this.catalogue.load();
+    } catch (error) {
+      this.fail(error);
+    }
+    const { open } = settings(this.ctx.state.get());
+    if (open) this.catalogue.open(open, { scroll: false });
+    if (this.report) this.tell();
+  }
+
+  change(patch, { replace = true } = {}) {
+    const doctor = { ...this.ctx.state.get().doctor, ...patch };
+    for (const [key, value] of Object.entries(doctor)) if (value === undefined) delete doctor[key];
+    this.ctx.state.set({ doctor }, { replace });
+  }
+
+  update(state) {
+    this.set = settings(state);
+    const { example, context, meant, file } = this.set;
+    const chosen = EXAMPLES.find((one) => one.id === example);
+    if (chosen && this.file?.example !== example) this.file = { name: chosen.name, bytes: chosen.bytes(), example };
+    if (!chosen && (this.file?.example || file === null)) this.file = null;
+    for (const button of this.examples.querySelectorAll("button")) {
+      button.setAttribute("aria-pressed", button.dataset.example === example ? "true" : "false");
+    }
+    this.declared.update(context);
+    if (this.editor.value() !== meant) this.editor.setValue(meant);
+    this.tellFile();
+    const asked = this.file && JSON.stringify([this.file.name, this.file.example ?? this.file.bytes.length, context, meant]);
+    if (!this.file) {
+      this.asked = null;
+      this.report = null;
+      this.waiting?.abort();
+      this.fail(null);
+      this.tell();
+    } else if (asked !== this.asked) {
+      const typing = this.asked !== null;
+      this.asked = asked;
+      if (typing) this.ask();
+      else this.ask.now();
+    } else if (this.report) {
+      this.picture.draw(this.set);
+    }
+  }
+
+  tellFile() {
+    const { file } = this.set;
+    const lost = !this.file && file;
+    this.dropped.className = lost ? "doctor-dropped notice warn" : "doctor-dropped";
+    this.dropped.textContent = this.file
+      ? `${this.file.name}, ${inBytes(this.file.bytes.length)}${this.file.example ? ", an example" : ""}`
+      : lost ? `This link was made with ${file}. A link cannot carry a file: drop it here again.` : "";
+  }
+
+  async send() {
+    this.waiting?.abort();
+    const waiting = new AbortController();
+    this.waiting = waiting;
+    const { context, meant } = this.set;
+    const { name, bytes } = this.file;
+    this.root.setAttribute("aria-busy", "true");
+    try {
+      this.report = await this.ctx.api.doctor(bytes, { name, context, meant: meant || undefined, signal: waiting.signal });
+      this.fail(null);
+      this.tell();
+    } catch (error) {
+      if (aborted(error)) return;
+      this.report = null;
+      this.tell();
+      this.fail(error);
+    }
+    if (this.waiting === waiting) this.root.removeAttribute("aria-busy");
+  }
+
+  fail(error) {
+    const inMeant = error?.start !== null && error?.start !== undefined;
+    this.editor.setError(inMeant ? error : null);
+    this.problem.hidden = !error;
+    this.problem.textContent = error ? [error.message, error.hint].filter(Boolean).join(" ") : "";
+  }
+
+  // --- what is seen -----------------------------------------------------------------------------------------------------------
+
+  tell() {
+    const { report } = this;
+    this.root.classList.toggle("diagnosed", report !== null);
+    this.picture.take(report, this.file?.name, this.set);
+    if (!report) {
+      fill(this.reported);
+      this.status.textContent = "";
+      return;
+    }
+    fill(this.reported, reportOf(report, this.titles, {
+      onCell: (cell) => this.picture.pick(cell),
+      onClass: (name) => {
+        this.catalogue.open(name);
+        this.change({ open: name });
+      },
+    }));
+    this.status.textContent = `${verdictInWords(report)}. ${plural(report.findings.length, "finding")}.`;
+  }
+
+  close() {
+    this.ask.cancel();
+    this.waiting?.abort();
+    this.picture.close();
+  }
+}
