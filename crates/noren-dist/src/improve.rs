@@ -5,6 +5,8 @@ use crate::strips::Strips;
 
 /// Moves at most this many strips for each rank, and in all.
 const MOVES: [usize; 2] = [16, 1024];
+/// So many ranks with little to do are asked whether they have room.
+const TAKERS: usize = 8;
 
 /// Moves strips at the ends of the largest rank's runs to the rank with the least area and room for their tokens, until no rank
 /// exceeds `area` times the mean or nothing helps. Queries are computed by their owners; nobody owns more than `most` rows.
@@ -27,6 +29,10 @@ pub(crate) fn improve(queries: &Owners, strips: &Strips, ranks: usize, area: f64
             break;
         }
         let mut takers: Vec<usize> = (0..ranks).filter(|r| *r != largest).collect();
+        if takers.len() > TAKERS {
+            takers.select_nth_unstable_by(TAKERS, by_area);
+            takers.truncate(TAKERS);
+        }
         takers.sort_by(by_area);
         let excess = load[largest][0] - mean;
         let at_end = |i: usize| {
@@ -34,7 +40,7 @@ pub(crate) fn improve(queries: &Owners, strips: &Strips, ranks: usize, area: f64
             !(same(i.checked_sub(1)) && same(Some(i + 1)))
         };
         let movable: Vec<usize> = (0..parts.len()).filter(|i| parts[*i].1 == largest as u32 && at_end(*i)).collect();
-        let found = takers.iter().take(8).find_map(|taker| {
+        let found = takers.iter().find_map(|taker| {
             let room = (mean - load[*taker][0]).min(excess) * 1.5;
             let fits = movable.iter().filter(|i| {
                 let rows = f64::from(parts[**i].0[1] - parts[**i].0[0]);

@@ -21,6 +21,9 @@ use noren_mask::Plan;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 
+/// Documents are not spread over larger groups of ranks: each would get next to nothing of each.
+const MOST_GROUP: usize = 256;
+
 /// What a split is chosen for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -370,7 +373,7 @@ impl<'a> Row<'a> {
         // where blocks are tried too, they do better than large groups, which are dear to measure
         let largest = if self.options.travel == Travel::Both { (ranks / 8).max(8) } else { ranks };
         let mut group = 1;
-        while documents.len() > 1 && group <= ranks.min(largest) {
+        while documents.len() > 1 && group <= ranks.min(largest).min(MOST_GROUP) {
             let first = documents::owners(&documents, ranks, group, tokens);
             add(format!("documents/{group}"), improve(&first, &self.strips, ranks, area, most));
             group *= 2;
