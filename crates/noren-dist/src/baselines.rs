@@ -1,0 +1,122 @@
+//! What others do, from their published descriptions, measured the same way: only keys travel, and only those that are read.
+//!
+//! * `contiguous`: equal runs of tokens (ring attention without reordering).
+//! * `zigzag`: `2 * ranks` equal pieces, the first with the last and so on (Llama 3; PyTorch's `_HeadTailLoadBalancer`).
+//! * `striped`: token `i` to rank `i % ranks` (striped attention, Brandon et al. 2023).
+//! * `ptrr`: blocks of 128 rows, sorted by the number of key blocks that they read, dealt out forth and back
+//!   (PyTorch's `_PTRRLoadBalancer`).
+//! * `min-heap`: eight chunks for each rank, the largest first, each to the rank with the least so far that is not full
+//!   (MagiAttention's `MinHeapDispatchAlg`, `MAGI_ATTENTION_MIN_CHUNKS_PER_RANK` 8).
+
+use crate::contiguous::equal;
+use crate::layout::Tie;
+use crate::measure::Measures;
+use crate::partition::Partition;
+use crate::runs::{Owners, merged};
+use crate::strips::Strips;
+use crate::zigzag;
+
+/// The block of PyTorch's `BlockMask`.
+const BLOCK: u32 = 128;
+/// MagiAttention's chunks for each rank.
+const CHUNKS: u32 = 8;
+/// Longer sequences are striped by as many tokens as keep the stripes to this number; what is read is the same but for masks
+/// that tell one token from the next.
+const MOST_STRIPES: u32 = 1 << 13;
+
+/// What another system's rule comes to on a mask.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Baseline {
+    /// `contiguous`, `zigzag`, `striped`, `ptrr` or `min-heap`.
+    pub name: &'static str,
+    /// What it costs.
+    pub measures: Measures,
+    /// The split itself, of the form of this crate's own.
+    pub partition: Partition,
+}
+
+/// Another system's rule.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Rule {
+    Contiguous,
+    Zigzag,
+    Striped,
+    Ptrr,
+    MinHeap,
+}
+
+/// All of them.
+pub(crate) const RULES: [Rule; 5] = [Rule::Contiguous, Rule::Zigzag, Rule::Striped, Rule::Ptrr, Rule::MinHeap];
+
+impl Rule {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Rule::Contiguous => "contiguous",
+            Rule::Zigzag => "zigzag",
+            Rule::Striped => "striped",
+            Rule::Ptrr => "ptrr",
+            Rule::MinHeap => "min-heap",
+        }
+    }
+
+    /// Owners of query rows; `None` where the rule does not apply: to other than self-attention, and where it needs a length
+    /// that its blocks or chunks divide.
+    pub(crate) fn owners(self, strips: &Strips, tie: Tie, ranks: usize) -> Option<Owners> {
+        let len = strips.q_len();
+        if tie != Tie::Shifted(0) {
+            return None;
+        }
+        match self {
+            Rule::Contiguous => Some(equal(len, ranks)),
+            Rule::Zigzag => Some(zigzag::owners(len, ranks)),
+            Rule::Striped => Some(striped(len, ranks)),
+            Rule::Ptrr => {
+                (len.is_multiple_of(BLOCK) && (len / BLOCK).is_multiple_of(ranks as u32)).then(|| ptrr(strips, ranks))
+            }
+            Rule::MinHeap => (len >= CHUNKS * ranks as u32).then(|| min_heap(strips, ranks)),
+        }
+    }
+}
+
+fn striped(len: u32, ranks: usize) -> Owners {
+    let width = len.div_ceil(MOST_STRIPES.max(4 * ranks as u32)).max(1);
+    let mut out = Owners::default();
+    for i in 0..len.div_ceil(width) {
+        out.push(len.min((i + 1) * width), i % ranks as u32);
+    }
+    out
+}
+
+fn ptrr(strips: &Strips, ranks: usize) -> Owners {
+    let blocks = strips.q_len() / BLOCK;
+    let read = |block: u32| -> u32 {
+        let strips = strips.within(block * BLOCK, (block + 1) * BLOCK);
+        let pieces = strips.flat_map(|s| s.pieces.iter().map(|p| [p.start / BLOCK, p.end.div_ceil(BLOCK)]));
+        merged(pieces.collect()).iter().map(|[a, z]| z - a).sum()
+    };
+    let mut order: Vec<(u32, u32)> = (0..blocks).map(|b| (read(b), b)).collect();
+    order.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
+    let deal = |(i, (_, block)): (usize, (u32, u32))| {
+        let (turn, at) = (i / ranks, i % ranks);
+        let rank = if turn % 2 == 0 { at } else { ranks - 1 - at };
+        ([block * BLOCK, (block + 1) * BLOCK], rank as u32)
+    };
+    Owners::from_parts(order.into_iter().enumerate().map(deal).collect())
+}
+
+fn min_heap(strips: &Strips, ranks: usize) -> Owners {
+    let len = strips.q_len();
+    let chunk = len.div_ceil(CHUNKS * ranks as u32);
+    let area = |start: u32| strips.within(start, len.min(start + chunk)).map(|s| s.area()).sum::<f64>();
+    let mut order: Vec<(f64, u32)> = (0..len).step_by(chunk as usize).map(|start| (area(start), start)).collect();
+    order.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+    let mut load = vec![(0f64, 0u32); ranks];
+    let mut parts = Vec::new();
+    for (area, start) in order {
+        let free = (0..ranks).filter(|r| load[*r].1 < CHUNKS);
+        let rank = free.min_by(|a, b| load[*a].0.total_cmp(&load[*b].0)).expect("as many places as chunks");
+        load[rank] = (load[rank].0 + area, load[rank].1 + 1);
+        parts.push(([start, len.min(start + chunk)], rank as u32));
+    }
+    Owners::from_parts(parts)
+}
