@@ -9,6 +9,7 @@ use crate::facts::Facts;
 use crate::frame::Frame;
 use crate::mask::{Mask, Node};
 use crate::pattern::Pattern;
+use crate::select::Whole;
 use crate::shape::Shape;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,6 +28,8 @@ pub struct BoundMask {
     patterns: Vec<Resolved>,
     /// Index into `patterns` of each (batch, head), batch-major.
     pattern_of: Vec<u32>,
+    /// What it was selected from, where it was.
+    whole: Option<Arc<Whole>>,
 }
 
 /// A pattern in its frame.
@@ -75,7 +78,7 @@ impl Mask {
                 }));
             }
         }
-        Ok(BoundMask { mask: self.clone(), shape: shape.clone(), facts, frames, patterns, pattern_of })
+        Ok(BoundMask { mask: self.clone(), shape: shape.clone(), facts, frames, patterns, pattern_of, whole: None })
     }
 }
 
@@ -97,12 +100,18 @@ impl BoundMask {
 
     /// The position of query row `row` of batch row `batch`.
     pub fn query_position(&self, batch: usize, row: usize) -> i64 {
-        self.shape.query_offset(batch) + row as i64
+        match &self.whole {
+            None => self.shape.query_offset(batch) + row as i64,
+            Some(whole) => whole.bound.query_position(batch, whole.rows.origin(row as u32) as usize),
+        }
     }
 
     /// The position of key `key` of batch row `batch`; negative for an empty slot.
     pub fn key_position(&self, batch: usize, key: usize) -> i64 {
-        self.frames[batch].key(key as u32)
+        match &self.whole {
+            None => self.frames[batch].key(key as u32),
+            Some(whole) => whole.bound.key_position(batch, whole.keys.origin(key as u32) as usize),
+        }
     }
 
     /// Number of distinct (batch, head) patterns.
@@ -117,6 +126,17 @@ impl BoundMask {
 
     pub(crate) fn resolved(&self) -> &[Resolved] {
         &self.patterns
+    }
+
+    /// What it was selected from, where it was.
+    pub(crate) fn whole(&self) -> Option<&Whole> {
+        self.whole.as_deref()
+    }
+
+    /// This mask with the shape and the patterns that a selection of its rows and keys has.
+    pub(crate) fn narrowed(&self, shape: Shape, patterns: Vec<Resolved>, whole: Whole) -> BoundMask {
+        let frames = vec![patterns[0].frame.clone(); shape.batch_len()];
+        BoundMask { shape, frames, patterns, whole: Some(Arc::new(whole)), ..self.clone() }
     }
 
     pub(crate) fn frame(&self, batch: usize) -> &Frame {
