@@ -102,7 +102,10 @@ impl BoundMask {
     pub fn query_position(&self, batch: usize, row: usize) -> i64 {
         match &self.whole {
             None => self.shape.query_offset(batch) + row as i64,
-            Some(whole) => whole.bound.query_position(batch, whole.rows.origin(row as u32) as usize),
+            Some(whole) => {
+                let (bound, batch, row, _) = whole.cell(batch, row, 0);
+                bound.query_position(batch, row)
+            }
         }
     }
 
@@ -110,7 +113,10 @@ impl BoundMask {
     pub fn key_position(&self, batch: usize, key: usize) -> i64 {
         match &self.whole {
             None => self.frames[batch].key(key as u32),
-            Some(whole) => whole.bound.key_position(batch, whole.keys.origin(key as u32) as usize),
+            Some(whole) => {
+                let (bound, batch, _, key) = whole.cell(batch, 0, key);
+                bound.key_position(batch, key)
+            }
         }
     }
 
@@ -133,10 +139,21 @@ impl BoundMask {
         self.whole.as_deref()
     }
 
-    /// This mask with the shape and the patterns that a selection of its rows and keys has.
-    pub(crate) fn narrowed(&self, shape: Shape, patterns: Vec<Resolved>, whole: Whole) -> BoundMask {
-        let frames = vec![patterns[0].frame.clone(); shape.batch_len()];
-        BoundMask { shape, frames, patterns, whole: Some(Arc::new(whole)), ..self.clone() }
+    /// The pattern of each (batch, head), batch-major.
+    pub(crate) fn pattern_list(&self) -> &[u32] {
+        &self.pattern_of
+    }
+
+    /// This mask with the shape, the frames and the patterns of a selection.
+    pub(crate) fn narrowed(
+        &self,
+        shape: Shape,
+        frames: Vec<Frame>,
+        (patterns, pattern_of): (Vec<Resolved>, Vec<u32>),
+        whole: Whole,
+    ) -> BoundMask {
+        let (mask, facts) = (self.mask.clone(), self.facts.clone());
+        BoundMask { mask, shape, facts, frames, patterns, pattern_of, whole: Some(Arc::new(whole)) }
     }
 
     pub(crate) fn frame(&self, batch: usize) -> &Frame {

@@ -35,8 +35,8 @@ impl BoundMask {
             "cell [{batch}, {head}, {row}, {key}] is outside {shape:?}"
         );
         if let Some(whole) = self.whole() {
-            let (row, key) = (whole.rows.origin(row as u32), whole.keys.origin(key as u32));
-            return whole.bound.allows(mask, batch, head, row as usize, key as usize);
+            let (bound, batch, row, key) = whole.cell(batch, row, key);
+            return bound.allows(mask, batch, head, row, key);
         }
         let (q, k) = (self.query_position(batch, row), self.key_position(batch, key));
         k >= 0 && Cell { bound: self, batch, head, row, key, q, k }.allowed(mask)

@@ -67,8 +67,8 @@ impl BoundMask {
             }
         }
         if let Some(whole) = self.whole() {
-            let (q, k) = (whole.rows.origin(q as u32), whole.keys.origin(k as u32));
-            return whole.bound.explain(batch, head, q as usize, k as usize);
+            let (bound, batch, q, k) = whole.cell(batch, q, k);
+            return bound.explain(batch, head, q, k);
         }
         let cell = Cell { batch, head, q, k };
         let (query_position, key_position) = (self.query_position(batch, q), self.key_position(batch, k));

@@ -10,6 +10,7 @@ use crate::bounds::Bounds;
 use crate::frame::Frame;
 use crate::interval::{Interval, IntervalSet};
 use crate::pattern::Pattern;
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ pub(crate) struct Chosen {
 }
 
 impl Chosen {
-    fn new(set: IntervalSet) -> Self {
+    pub(crate) fn new(set: IntervalSet) -> Self {
         let mut starts = Vec::with_capacity(set.as_slice().len());
         let mut len = 0;
         for run in set.iter() {
@@ -133,12 +134,22 @@ impl Selection {
     }
 }
 
-/// The mask that another was selected from.
+/// The mask that another was selected from, and what was selected.
 #[derive(Clone, Debug)]
 pub(crate) struct Whole {
-    pub(crate) bound: BoundMask,
-    pub(crate) rows: Arc<Chosen>,
-    pub(crate) keys: Arc<Chosen>,
+    bound: BoundMask,
+    /// Its batch rows, where some were left out.
+    batch: Option<Vec<usize>>,
+    rows: Arc<Chosen>,
+    keys: Arc<Chosen>,
+}
+
+impl Whole {
+    /// The mask, with the indices that a cell of the selection has there.
+    pub(crate) fn cell(&self, batch: usize, row: usize, key: usize) -> (&BoundMask, usize, usize, usize) {
+        let batch = self.batch.as_ref().map_or(batch, |rows| rows[batch]);
+        (&self.bound, batch, self.rows.origin(row as u32) as usize, self.keys.origin(key as u32) as usize)
+    }
 }
 
 impl BoundMask {
@@ -171,12 +182,57 @@ impl BoundMask {
         let keys = Arc::new(choose("keys", self.shape().kv_len(), keys)?);
         let shape = self.shape().with_lens(rows.len as usize, keys.len as usize);
         let frame = Frame { q_len: rows.len, kv_len: keys.len, offset: 0, runs: None };
+        let frames = vec![frame.clone(); shape.batch_len()];
         let resolved = |whole: &Resolved| {
             let selection = Selection { frame: whole.frame.clone(), rows: rows.clone(), keys: keys.clone() };
             Resolved { frame: frame.clone(), pattern: Selection::pattern(&Arc::new(selection), &whole.pattern) }
         };
         let patterns = self.resolved().iter().map(resolved).collect();
-        Ok(self.narrowed(shape, patterns, Whole { bound: self.clone(), rows: rows.clone(), keys: keys.clone() }))
+        let whole = Whole { bound: self.clone(), batch: None, rows: rows.clone(), keys: keys.clone() };
+        Ok(self.narrowed(shape, frames, (patterns, self.pattern_list().to_vec()), whole))
+    }
+
+    /// The same mask on some of its batch rows, in the order given: [`select`](Self::select) for these.
+    ///
+    /// ```
+    /// use noren_mask::{Facts, Shape, atoms::*};
+    /// let facts = Facts::new().lengths([5, 3, 4]);
+    /// let whole = padding().bind(&Shape::square(5).batch(3), &facts)?;
+    /// let part = whole.select_batch(&[2, 0])?;
+    /// assert_eq!(part.shape().batch_len(), 2);
+    /// assert!(!part.allowed(0, 0, 0, 4) && part.allowed(1, 0, 0, 4));
+    /// # Ok::<(), noren_mask::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Shape`] when no batch row is chosen, or one that is not there.
+    pub fn select_batch(&self, batch: &[usize]) -> Result<BoundMask, Error> {
+        let count = self.shape().batch_len();
+        if let Some(row) = batch.iter().find(|row| **row >= count) {
+            return Err(Error::Shape(format!("batch row {row} is selected, but there are {count}")));
+        }
+        if batch.is_empty() {
+            return Err(Error::Shape(format!("no batch rows are selected: select at least one of {count}")));
+        }
+        let offsets: Vec<i64> = batch.iter().map(|row| self.shape().query_offset(*row)).collect();
+        let shape = self.shape().clone().batch(batch.len()).query_offsets(offsets);
+        let frames = batch.iter().map(|row| self.frame(*row).clone()).collect();
+        let mut patterns: Vec<Resolved> = Vec::new();
+        let mut numbers: HashMap<usize, u32> = HashMap::new();
+        let mut pattern_of = Vec::with_capacity(batch.len() * shape.head_count());
+        for row in batch {
+            for head in 0..shape.head_count() {
+                let number = self.pattern_of(*row, head);
+                pattern_of.push(*numbers.entry(number).or_insert_with(|| {
+                    patterns.push(self.resolved()[number].clone());
+                    patterns.len() as u32 - 1
+                }));
+            }
+        }
+        let all = |len: usize| Arc::new(Chosen::new(IntervalSet::all(len as u32)));
+        let (rows, keys) = (all(shape.q_len()), all(shape.kv_len()));
+        let whole = Whole { bound: self.clone(), batch: Some(batch.to_vec()), rows, keys };
+        Ok(self.narrowed(shape, frames, (patterns, pattern_of), whole))
     }
 }
 

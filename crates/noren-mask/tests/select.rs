@@ -56,6 +56,12 @@ fn selections_are_exact() {
         let whole = world.bind(&mask);
         let (rows, keys) = (runs(whole.shape().q_len(), a), runs(whole.shape().kv_len(), b));
         let part = whole.select(rows.clone(), keys.clone()).unwrap();
+        let batch: Vec<usize> = (0..1 + a as usize % 3).map(|i| (b as usize + i) % whole.shape().batch_len()).collect();
+        let fewer = part.select_batch(&batch).unwrap();
+        let (of_part, of_fewer) = (Cells::of(&part), Cells::of(&fewer));
+        assert_eq!(of_fewer, Cells::from_fn(of_fewer.dims, |[b, h, q, k]| of_part.get([batch[b], h, q, k])));
+        assert_eq!(of_fewer, Cells::of_plan(&fewer.plan()));
+
         let (rows, keys) = (indices(&rows), indices(&keys));
         same_cells(&whole, &part, &rows, &keys, &part.plan_with(&options));
 
@@ -100,6 +106,8 @@ fn what_cannot_be_selected_is_refused() {
     let says = |result: Result<BoundMask, noren_mask::Error>| result.unwrap_err().to_string();
     assert_eq!(says(whole.select([2..5], [0..1])), "shape: query rows 2..5 are selected, but there are 4");
     assert_eq!(says(whole.select([0..1], [2..2])), "shape: no keys are selected: select at least one of 4");
+    assert_eq!(says(whole.select_batch(&[1])), "shape: batch row 1 is selected, but there are 1");
+    assert!(whole.select_batch(&[]).is_err());
     let part = whole.select([0..2], [0..2]).unwrap();
     assert_eq!(
         part.to_json().unwrap_err().to_string(),
