@@ -1,0 +1,137 @@
+//! Whether a partition is sound: every allowed cell in exactly one step, by a rank that holds what the step needs.
+
+use crate::Error;
+use crate::layout::{common, without};
+use crate::partition::{Exchange, Partition, RowPartition, Share, sizes};
+use crate::runs::{Runs, count, merged};
+use noren_mask::{BoundMask, Plan, Runs as RowRuns};
+
+impl Partition {
+    /// Holds the partition against the mask, cell by cell (by runs of cells): exact, and as dear as listing every row's runs.
+    ///
+    /// # Errors
+    /// Another shape, owners that overlap or leave something out, cells that nobody or several compute, steps over what a rank
+    /// neither owns nor receives, exchanges that do not mirror each other; the message names the place.
+    pub fn check(&self, bound: &BoundMask) -> Result<(), Error> {
+        let wrong = |problem: String| Err(Error::Partition(problem));
+        if self.shape != sizes(bound.shape()) {
+            return wrong(format!("it is for shape {:?}, but the mask has {:?}", self.shape, sizes(bound.shape())));
+        }
+        if self.ranks == 0 || self.nodes == 0 || self.nodes > self.ranks {
+            return wrong(format!("{} ranks on {} nodes", self.ranks, self.nodes));
+        }
+        if self.row_of.len() != self.shape[0] || self.row_of.iter().any(|row| *row >= self.rows.len()) {
+            return wrong(format!("row_of {:?} for {} batch rows and {} rows", self.row_of, self.shape[0], self.rows.len()));
+        }
+        let plan = bound.plan();
+        let mut known: Vec<(usize, usize)> = Vec::new();
+        for batch in 0..self.shape[0] {
+            let row = self.row(batch);
+            if row.shares.len() != self.ranks {
+                return wrong(format!("batch row {batch} has {} shares for {} ranks", row.shares.len(), self.ranks));
+            }
+            let of = |what: String| Error::Partition(format!("batch row {batch}: {what}"));
+            row.check_shares(self.shape[3] as u32, self.shape[4] as u32).map_err(of)?;
+            for head in 0..self.shape[1] {
+                let pair = (self.row_of[batch], plan.pattern_of(batch, head));
+                if !known.contains(&pair) {
+                    known.push(pair);
+                    check_cells(row, &plan, pair.1).map_err(of)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl RowPartition {
+    fn check_shares(&self, q_len: u32, kv_len: u32) -> Result<(), String> {
+        for (what, len, of) in [
+            ("query rows", q_len, (|s: &Share| &s.queries) as fn(&Share) -> &Runs),
+            ("keys", kv_len, |s: &Share| &s.keys),
+        ] {
+            let owned: Runs = self.shares.iter().flat_map(of).copied().collect();
+            let all = if len > 0 { vec![[0, len]] } else { Runs::new() };
+            if count(&owned) != u64::from(len) || merged(owned) != all {
+                return Err(format!("the {what} 0..{len} are not owned once each"));
+            }
+        }
+        for (rank, share) in self.shares.iter().enumerate() {
+            share.check_steps(rank as u32).map_err(|e| format!("rank {rank}: {e}"))?;
+            for exchange in &share.receives {
+                self.check_exchange(rank as u32, exchange).map_err(|e| format!("rank {rank}: {e}"))?;
+            }
+            let mirrored = |sent: &Exchange| {
+                let peer = self.shares.get(sent.peer as usize);
+                peer.is_some_and(|p| {
+                    p.receives.iter().any(|r| r.peer == rank as u32 && r.keys == sent.keys && r.rows == sent.rows)
+                })
+            };
+            if let Some(sent) = share.sends.iter().find(|sent| !mirrored(sent)) {
+                return Err(format!("rank {rank} sends what rank {} does not receive", sent.peer));
+            }
+        }
+        let number = |of: fn(&Share) -> usize| self.shares.iter().map(of).sum::<usize>();
+        match number(|s| s.sends.len()) == number(|s| s.receives.len()) {
+            true => Ok(()),
+            false => Err("not everything received is sent".into()),
+        }
+    }
+
+    /// The peer owns what comes from it.
+    fn check_exchange(&self, rank: u32, exchange: &Exchange) -> Result<(), String> {
+        let Some(peer) = self.shares.get(exchange.peer as usize).filter(|_| exchange.peer != rank) else {
+            return Err(format!("receives from rank {}", exchange.peer));
+        };
+        let owned = without(&exchange.keys, &peer.keys).is_empty() && without(&exchange.rows, &peer.queries).is_empty();
+        if owned { Ok(()) } else { Err(format!("receives from rank {} what that does not own", exchange.peer)) }
+    }
+}
+
+impl Share {
+    /// Steps use only what is owned or received.
+    fn check_steps(&self, rank: u32) -> Result<(), String> {
+        let received: Runs = merged(self.receives.iter().flat_map(|e| e.rows.iter().copied()).collect());
+        for (i, step) in self.steps.iter().enumerate() {
+            let keys = match step.peer == rank {
+                true => Some(&self.keys),
+                false => self.receives.iter().find(|e| e.peer == step.peer).map(|e| &e.keys),
+            };
+            let rows = if step.foreign { &received } else { &self.queries };
+            if keys.is_none_or(|keys| !without(&step.keys, keys).is_empty()) {
+                return Err(format!("step {i} uses keys of rank {} that it does not have", step.peer));
+            }
+            if !without(&step.rows, rows).is_empty() {
+                return Err(format!("step {i} computes rows whose queries it does not have"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Every allowed cell of a pattern is in exactly one step.
+fn check_cells(row: &RowPartition, plan: &Plan, pattern: usize) -> Result<(), String> {
+    let runs: RowRuns = plan.row_runs(pattern);
+    // for each row, the steps that compute it
+    let mut steps: Vec<(u32, u32, &Runs)> = Vec::new();
+    for step in row.shares.iter().flat_map(|s| &s.steps) {
+        steps.extend(step.rows.iter().map(|[start, end]| (*start, *end, &step.keys)));
+    }
+    steps.sort_by_key(|s| s.0);
+    let (mut next, mut open): (usize, Vec<(u32, &Runs)>) = (0, Vec::new());
+    for (q, allowed) in runs.lists().enumerate() {
+        let q = q as u32;
+        while next < steps.len() && steps[next].0 <= q {
+            open.push((steps[next].1, steps[next].2));
+            next += 1;
+        }
+        open.retain(|(end, _)| *end > q);
+        let mut done = Runs::new();
+        open.iter().for_each(|(_, keys)| done.extend(common(allowed, keys)));
+        let cells = count(&done);
+        if cells != count(allowed) || merged(done) != allowed {
+            return Err(format!("query {q} reads {} keys, and {cells} are computed", count(allowed)));
+        }
+    }
+    Ok(())
+}

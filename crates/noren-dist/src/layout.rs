@@ -1,0 +1,173 @@
+//! [`Layout`]: who owns what and who computes what, before it is written out as shares.
+
+use crate::partition::{Exchange, Share, Step};
+use crate::runs::{Owners, Runs, count, merged, within};
+use crate::strips::Strips;
+use noren_mask::Shape;
+use std::collections::BTreeMap;
+
+/// Owners of queries and keys, and the work by rank.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Layout {
+    pub(crate) queries: Owners,
+    pub(crate) keys: Owners,
+    pub(crate) work: Work,
+}
+
+/// Who computes a cell.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Work {
+    /// The owner of its query.
+    Owner,
+    /// Whoever's block it lies in. Blocks are disjoint and hold all allowed cells; nobody has two that share rows.
+    Blocks(Vec<Block>),
+}
+
+/// Query rows x keys that one rank computes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Block {
+    pub(crate) rank: u32,
+    pub(crate) rows: [u32; 2],
+    pub(crate) keys: [u32; 2],
+}
+
+/// Which query is the same token as which key, if they are tokens of one sequence.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Tie {
+    /// Query row `i` is the token of key `i + shift`; the last query is that of the last key.
+    Shifted(u32),
+    /// Queries and keys are of different sequences.
+    Apart,
+}
+
+impl Tie {
+    pub(crate) fn new(shape: &Shape, batch: usize) -> Self {
+        let offset = shape.query_offset(batch);
+        match u32::try_from(offset) {
+            Ok(shift) if shift as usize + shape.q_len() == shape.kv_len() => Tie::Shifted(shift),
+            _ => Tie::Apart,
+        }
+    }
+}
+
+impl Layout {
+    /// Each query is computed by its owner.
+    pub(crate) fn by_owner(queries: Owners, keys: Owners) -> Self {
+        Layout { queries, keys, work: Work::Owner }
+    }
+
+    /// What each rank owns, computes and receives; what it sends is for the caller to mirror.
+    pub(crate) fn shares(&self, strips: &Strips, ranks: usize) -> Vec<Share> {
+        let queries = self.queries.by_rank(ranks);
+        let keys = self.keys.by_rank(ranks);
+        let mut work: Vec<Vec<(Runs, [u32; 2])>> = vec![Vec::new(); ranks];
+        match &self.work {
+            Work::Owner => {
+                let all = [0, strips.kv_len()];
+                work.iter_mut().zip(&queries).for_each(|(work, rows)| work.push((rows.clone(), all)));
+            }
+            Work::Blocks(blocks) => {
+                blocks.iter().for_each(|b| work[b.rank as usize].push((vec![b.rows], b.keys)));
+            }
+        }
+        let parts = queries.into_iter().zip(keys).zip(work).enumerate();
+        let share = |(rank, ((queries, keys), work)): (usize, ((Runs, Runs), Vec<(Runs, [u32; 2])>))| {
+            let mut steps = Vec::new();
+            for foreign in [false, true] {
+                for (rows, range) in &work {
+                    let rows = match foreign {
+                        false => common(rows, &queries),
+                        true => without(rows, &queries),
+                    };
+                    steps.extend(self.steps(strips, rank as u32, ranks, foreign, &rows, *range));
+                }
+            }
+            let receives = self.receives(rank as u32, &steps);
+            Share { queries, keys, steps, receives, sends: Vec::new() }
+        };
+        parts.map(share).collect()
+    }
+
+    /// The steps of `rows` x `keys`: keys of the rank itself first, then those of its peers from the next rank on, round to
+    /// the one before.
+    fn steps(
+        &self,
+        strips: &Strips,
+        rank: u32,
+        ranks: usize,
+        foreign: bool,
+        rows: &[[u32; 2]],
+        keys: [u32; 2],
+    ) -> Vec<Step> {
+        let (mut reading, mut read) = (Runs::new(), Runs::new());
+        for [start, end] in rows {
+            for strip in strips.within(*start, *end) {
+                let before = read.len();
+                for piece in strip.pieces {
+                    let part = [piece.start.max(keys[0]), piece.end.min(keys[1])];
+                    if part[0] < part[1] {
+                        read.push(part);
+                    }
+                }
+                if read.len() > before {
+                    reading.push([strip.start, strip.end]);
+                }
+            }
+            // neighbouring strips read much the same: lists stay short
+            read = merged(read);
+        }
+        let reading = merged(reading);
+        let mut by_peer: BTreeMap<u32, Runs> = BTreeMap::new();
+        for [start, end] in read {
+            for (run, owner) in self.keys.within(start, end) {
+                by_peer.entry((owner + ranks as u32 - rank) % ranks as u32).or_default().push(run);
+            }
+        }
+        let step = |(turn, keys)| Step {
+            peer: (turn + rank) % ranks as u32,
+            foreign,
+            rows: reading.clone(),
+            keys: merged(keys),
+        };
+        by_peer.into_iter().map(step).collect()
+    }
+
+    /// What steps need that the rank does not own.
+    fn receives(&self, rank: u32, steps: &[Step]) -> Vec<Exchange> {
+        let mut from: BTreeMap<u32, (Runs, Runs)> = BTreeMap::new();
+        for step in steps.iter().filter(|s| s.peer != rank) {
+            from.entry(step.peer).or_default().0.extend(&step.keys);
+        }
+        let foreign = steps.iter().filter(|s| s.foreign).flat_map(|s| s.rows.iter().copied());
+        for [start, end] in merged(foreign.collect()) {
+            for (run, owner) in self.queries.within(start, end) {
+                from.entry(owner).or_default().1.push(run);
+            }
+        }
+        let exchange = |(peer, (keys, rows))| Exchange { peer, keys: merged(keys), rows: merged(rows) };
+        from.into_iter().map(exchange).filter(|e| count(&e.keys) + count(&e.rows) > 0).collect()
+    }
+}
+
+/// Positions in both lists.
+pub(crate) fn common(a: &[[u32; 2]], b: &[[u32; 2]]) -> Runs {
+    a.iter().flat_map(|[start, end]| within(b, *start, *end)).collect()
+}
+
+/// Positions of the first list that are not in the second.
+pub(crate) fn without(a: &[[u32; 2]], b: &[[u32; 2]]) -> Runs {
+    let mut out = Runs::new();
+    for &[start, end] in a {
+        let mut at = start;
+        for [from, to] in within(b, start, end) {
+            if at < from {
+                out.push([at, from]);
+            }
+            at = to;
+        }
+        if at < end {
+            out.push([at, end]);
+        }
+    }
+    out
+}

@@ -1,0 +1,29 @@
+//! Attention over many ranks: who owns which tokens, who computes which cells of a mask, and what travels for it.
+//!
+//! A sequence too long for one machine is split over several. noren knows the mask exactly, so it can plan the split exactly:
+//! [`partition`] says who owns which tokens, which keys (or queries and results) travel to whom, and in which order partial
+//! results are merged. The crate moves no data: executors over `torch.distributed` or MPI read a [`Partition`].
+//!
+//! ```
+//! use noren_dist::{Options, partition};
+//! use noren_mask::{Facts, Shape, atoms::*};
+//! let bound = (causal() & documents_of([48, 16])).bind(&Shape::square(64), &Facts::new())?;
+//! let split = partition(&bound.plan(), &Options { ranks: 4, ..Options::default() })?;
+//! split.check(&bound)?;
+//! # Ok::<(), noren_dist::Error>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod check;
+mod contiguous;
+mod error;
+mod layout;
+mod partition;
+mod runs;
+mod search;
+mod strips;
+
+pub use error::Error;
+pub use partition::{Exchange, Partition, RowPartition, Share, Step, Travel, VERSION};
+pub use runs::{Runs, count};
+pub use search::{Options, partition};

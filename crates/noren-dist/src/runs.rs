@@ -1,0 +1,105 @@
+//! Lists of ranges as partitions write them, and who owns which part of an axis.
+
+use noren_mask::interval::IntervalSet;
+
+/// Ranges `[start, end)`, ascending, disjoint and with a gap between any two.
+pub type Runs = Vec<[u32; 2]>;
+
+/// Number of positions in `runs`.
+pub fn count(runs: &[[u32; 2]]) -> u64 {
+    runs.iter().map(|[start, end]| u64::from(end - start)).sum()
+}
+
+pub(crate) fn of_set(set: &IntervalSet) -> Runs {
+    set.iter().map(|i| [i.start, i.end]).collect()
+}
+
+/// Ranges in any order, which may overlap, as runs.
+pub(crate) fn merged(mut ranges: Runs) -> Runs {
+    ranges.sort_unstable();
+    let mut out: Runs = Vec::new();
+    for [start, end] in ranges {
+        match out.last_mut() {
+            Some(last) if start <= last[1] => last[1] = last[1].max(end),
+            _ if start < end => out.push([start, end]),
+            _ => {}
+        }
+    }
+    out
+}
+
+/// What of `runs` lies in `start..end`, ascending.
+pub(crate) fn within(runs: &[[u32; 2]], start: u32, end: u32) -> impl Iterator<Item = [u32; 2]> + '_ {
+    let first = runs.partition_point(|r| r[1] <= start);
+    runs[first..].iter().take_while(move |r| r[0] < end).map(move |r| [r[0].max(start), r[1].min(end)])
+}
+
+/// Who owns each position of an axis: runs that follow each other, each with its rank.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Owners {
+    ends: Vec<u32>,
+    ranks: Vec<u32>,
+}
+
+impl Owners {
+    /// Appends positions up to `end`.
+    pub(crate) fn push(&mut self, end: u32, rank: u32) {
+        if end <= self.len() {
+            return;
+        }
+        if self.ranks.last() == Some(&rank) {
+            *self.ends.last_mut().expect("as many ends as ranks") = end;
+        } else {
+            self.ends.push(end);
+            self.ranks.push(rank);
+        }
+    }
+
+    /// Runs in any order that cover `0..len` once.
+    pub(crate) fn from_parts(mut parts: Vec<([u32; 2], u32)>) -> Self {
+        parts.sort_unstable();
+        let mut out = Owners::default();
+        for ([_, end], rank) in parts {
+            out.push(end, rank);
+        }
+        out
+    }
+
+    /// Number of positions.
+    pub(crate) fn len(&self) -> u32 {
+        self.ends.last().copied().unwrap_or(0)
+    }
+
+    /// The owner of `position`.
+    pub(crate) fn at(&self, position: u32) -> u32 {
+        self.ranks[self.ends.partition_point(|end| *end <= position)]
+    }
+
+    /// The parts of `start..end` with their owners, ascending.
+    pub(crate) fn within(&self, start: u32, end: u32) -> impl Iterator<Item = ([u32; 2], u32)> + '_ {
+        let first = self.ends.partition_point(|e| *e <= start);
+        (first..self.ends.len())
+            .map(move |i| ([if i == 0 { 0 } else { self.ends[i - 1] }, self.ends[i]], self.ranks[i]))
+            .take_while(move |([from, _], _)| *from < end)
+            .map(move |([from, to], rank)| ([from.max(start), to.min(end)], rank))
+    }
+
+    /// All runs with their owners.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = ([u32; 2], u32)> + '_ {
+        self.within(0, self.len())
+    }
+
+    /// Runs by rank.
+    pub(crate) fn by_rank(&self, ranks: usize) -> Vec<Runs> {
+        let mut out = vec![Runs::new(); ranks];
+        self.parts().for_each(|(run, rank)| out[rank as usize].push(run));
+        out
+    }
+
+    /// The same owners of positions `from..from + len`, counted from 0.
+    pub(crate) fn part(&self, from: u32, len: u32) -> Self {
+        let mut out = Owners::default();
+        self.within(from, from + len).for_each(|([_, end], rank)| out.push(end - from, rank));
+        out
+    }
+}

@@ -1,0 +1,214 @@
+//! [`Strips`]: how much of a batch row's work lies where, by strips of query rows.
+
+use noren_mask::{Kind, PatternPlan, Plan, PlanOptions, Reorder};
+
+/// Beyond this many words of mask bits, cells of mixed pieces are counted on some rows only.
+const MOST_WORDS: u64 = 1 << 28;
+/// And then on this many rows of each piece.
+const SAMPLED_ROWS: u32 = 4;
+
+/// A run of keys that the rows of one strip read.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Piece {
+    pub(crate) start: u32,
+    pub(crate) end: u32,
+    pub(crate) mixed: bool,
+    /// Which of the strips' planes reads them.
+    plane: u32,
+    /// Allowed cells, times the heads that share them.
+    pub(crate) area: f64,
+}
+
+/// Query rows `start..end` and the pieces that they read; pieces of several planes overlap.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Strip<'a> {
+    pub(crate) start: u32,
+    pub(crate) end: u32,
+    pub(crate) pieces: &'a [Piece],
+}
+
+impl Strip<'_> {
+    pub(crate) fn rows(&self) -> u32 {
+        self.end - self.start
+    }
+
+    pub(crate) fn area(&self) -> f64 {
+        self.pieces.iter().map(|p| p.area).sum()
+    }
+
+    /// Allowed cells with keys in `start..end`, as if the cells of a piece lay evenly in it.
+    pub(crate) fn area_within(&self, start: u32, end: u32) -> f64 {
+        self.pieces.iter().map(|p| p.area_within(start, end)).sum()
+    }
+}
+
+impl Piece {
+    pub(crate) fn area_within(&self, start: u32, end: u32) -> f64 {
+        let (from, to) = (self.start.max(start), self.end.min(end));
+        if from >= to { 0.0 } else { self.area * f64::from(to - from) / f64::from(self.end - self.start) }
+    }
+}
+
+/// The work of one batch row over all its heads.
+#[derive(Debug)]
+pub(crate) struct Strips {
+    plan: Plan,
+    /// Patterns of the batch row, each with the number of its heads.
+    planes: Vec<(usize, u32)>,
+    starts: Vec<u32>,
+    first: Vec<u32>,
+    pieces: Vec<Piece>,
+    /// Whether areas were counted cell by cell.
+    pub(crate) exact: bool,
+}
+
+impl Strips {
+    /// The strips of batch row `batch`, of about `grain` rows: they end at borders of the content where there are any.
+    pub(crate) fn new(plan: &Plan, batch: usize, grain: u32) -> Self {
+        let options = PlanOptions { block_q: grain, block_kv: grain, reorder: Reorder::Never };
+        let plan = plan.bound().plan_with(&options);
+        let mut planes: Vec<(usize, u32)> = Vec::new();
+        for head in 0..plan.shape().head_count() {
+            let pattern = plan.pattern_of(batch, head);
+            match planes.iter_mut().find(|(known, _)| *known == pattern) {
+                Some((_, heads)) => *heads += 1,
+                None => planes.push((pattern, 1)),
+            }
+        }
+        let mut starts: Vec<u32> =
+            planes.iter().flat_map(|(p, _)| plan.patterns()[*p].tiles().map(|t| t.start)).collect();
+        starts.sort_unstable();
+        starts.dedup();
+        starts.push(plan.shape().q_len() as u32);
+        let mut out = Strips { planes, starts, first: vec![0], pieces: Vec::new(), exact: true, plan };
+        out.fill();
+        out
+    }
+
+    fn fill(&mut self) {
+        let words: u64 = self.planes.iter().map(|(p, _)| mixed_words(&self.plan.patterns()[*p])).sum();
+        self.exact = words <= MOST_WORDS;
+        let mut at = vec![0; self.planes.len()];
+        let mut bits = Vec::new();
+        for rows in self.starts.windows(2) {
+            for (plane, (pattern, heads)) in self.planes.iter().enumerate() {
+                let pattern = &self.plan.patterns()[*pattern];
+                while pattern.tile(at[plane]).end <= rows[0] {
+                    at[plane] += 1;
+                }
+                for span in pattern.tile(at[plane]).spans {
+                    let mixed = span.kind == Kind::Mixed;
+                    let all = f64::from(rows[1] - rows[0]) * f64::from(span.keys());
+                    let cells = match (mixed, self.exact) {
+                        (false, _) => all,
+                        (true, true) => counted(pattern, [rows[0], rows[1]], [span.start, span.end], &mut bits) as f64,
+                        (true, false) => sampled(pattern, [rows[0], rows[1]], [span.start, span.end], &mut bits),
+                    };
+                    if cells > 0.0 {
+                        let area = cells * f64::from(*heads);
+                        self.pieces.push(Piece { start: span.start, end: span.end, mixed, plane: plane as u32, area });
+                    }
+                }
+            }
+            self.first.push(self.pieces.len() as u32);
+        }
+    }
+
+    /// Number of strips.
+    pub(crate) fn len(&self) -> usize {
+        self.starts.len() - 1
+    }
+
+    pub(crate) fn q_len(&self) -> u32 {
+        self.plan.shape().q_len() as u32
+    }
+
+    pub(crate) fn kv_len(&self) -> u32 {
+        self.plan.shape().kv_len() as u32
+    }
+
+    pub(crate) fn get(&self, index: usize) -> Strip<'_> {
+        let pieces = self.first[index] as usize..self.first[index + 1] as usize;
+        Strip { start: self.starts[index], end: self.starts[index + 1], pieces: &self.pieces[pieces] }
+    }
+
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = Strip<'_>> {
+        (0..self.len()).map(|i| self.get(i))
+    }
+
+    /// Number of the strip that holds query row `row`.
+    pub(crate) fn at(&self, row: u32) -> usize {
+        self.starts.partition_point(|s| *s <= row) - 1
+    }
+
+    /// The strips that meet rows `start..end`, cut to them.
+    pub(crate) fn within(&self, start: u32, end: u32) -> impl Iterator<Item = Strip<'_>> {
+        let first = if start < end { self.at(start) } else { self.len() };
+        (first..self.len()).map(|i| self.get(i)).take_while(move |s| s.start < end).map(move |s| Strip {
+            start: s.start.max(start),
+            end: s.end.min(end),
+            ..s
+        })
+    }
+
+    /// Allowed cells over all heads.
+    pub(crate) fn area(&self) -> f64 {
+        self.pieces.iter().map(|p| p.area).sum()
+    }
+
+    /// Cells of `rows` x `keys` over all heads, counted (where [`exact`](Self::exact)): in all pieces, and in mixed ones.
+    pub(crate) fn count(&self, rows: [u32; 2], keys: [u32; 2]) -> [f64; 2] {
+        let mut sum = [0.0; 2];
+        let mut bits = Vec::new();
+        for index in self.at(rows[0])..self.len() {
+            let strip = self.get(index);
+            if strip.start >= rows[1] {
+                break;
+            }
+            let lines = [strip.start.max(rows[0]), strip.end.min(rows[1])];
+            for piece in strip.pieces {
+                let part = [piece.start.max(keys[0]), piece.end.min(keys[1])];
+                if part[0] >= part[1] {
+                    continue;
+                }
+                let share = f64::from(lines[1] - lines[0]) / f64::from(strip.rows());
+                let whole = part == [piece.start, piece.end] && share == 1.0;
+                let area = match piece.mixed && !whole && self.exact {
+                    true => {
+                        let (pattern, heads) = self.planes[piece.plane as usize];
+                        counted(&self.plan.patterns()[pattern], lines, part, &mut bits) as f64 * f64::from(heads)
+                    }
+                    false => piece.area_within(part[0], part[1]) * share,
+                };
+                sum[0] += area;
+                sum[1] += if piece.mixed { area } else { 0.0 };
+            }
+        }
+        sum
+    }
+}
+
+fn mixed_words(pattern: &PatternPlan) -> u64 {
+    let words = |t: noren_mask::Tile<'_>| -> u64 {
+        let mixed = t.spans.iter().filter(|s| s.kind == Kind::Mixed);
+        mixed.map(|s| u64::from(t.rows()) * u64::from(s.keys().div_ceil(64))).sum()
+    };
+    pattern.tiles().map(words).sum()
+}
+
+/// Allowed cells of a rectangle.
+fn counted(pattern: &PatternPlan, rows: [u32; 2], keys: [u32; 2], bits: &mut Vec<u64>) -> u64 {
+    bits.clear();
+    bits.resize((rows[1] - rows[0]) as usize * (keys[1] - keys[0]).div_ceil(64) as usize, 0);
+    pattern.fill_bits(rows[0]..rows[1], keys[0]..keys[1], bits);
+    bits.iter().map(|w| u64::from(w.count_ones())).sum()
+}
+
+/// About as many, from some of the rows.
+fn sampled(pattern: &PatternPlan, rows: [u32; 2], keys: [u32; 2], bits: &mut Vec<u64>) -> f64 {
+    let lines = rows[1] - rows[0];
+    let taken = lines.min(SAMPLED_ROWS);
+    let at = |i: u32| rows[0] + (2 * i + 1) * lines / (2 * taken);
+    let cells: u64 = (0..taken).map(|i| counted(pattern, [at(i), at(i) + 1], keys, bits)).sum();
+    cells as f64 * f64::from(lines) / f64::from(taken)
+}
