@@ -414,3 +414,27 @@ def soft(name: str = "soft") -> Score:
 
 def sinks(name: str = "sinks") -> Score:
     """The named logits, one for each head, join the softmax's denominator only."""
+
+# --- distributed --------------------------------------------------------------------------------------------------
+
+@final
+class Partition:
+    """Who owns, computes, sends and receives what of a mask split over ranks."""
+
+    @property
+    def hash(self) -> str:
+        """What ranks compare before they exchange anything."""
+    @property
+    def method(self) -> str: ...
+    @property
+    def ranks(self) -> int: ...
+    @property
+    def nodes(self) -> int: ...
+    def check(self, bound: BoundMask) -> None:
+        """Refuses a partition that does not compute each allowed cell once, by who holds what that needs."""
+    def to_json(self) -> str: ...
+    @staticmethod
+    def from_json(text: str, bound: BoundMask) -> Partition: ...
+
+def partition(plan: Plan, ranks: int, *, nodes: int = 1, travel: str = "keys") -> Partition:
+    """Splits a planned mask over ranks; with `travel="both"` queries may travel to keys."""

@@ -6,8 +6,6 @@ weighted by their shares of the sum; a row that read nothing anywhere stays 0 wi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
@@ -20,17 +18,32 @@ def nothing(batch: int, heads: int, rows: int, v_dim: int) -> Partial:
     return torch.zeros(batch, heads, rows, v_dim), torch.full((batch, heads, rows), -torch.inf)
 
 
-def merge(partials: Sequence[Partial]) -> Partial:
-    """The partials together, added in their order."""
-    if len(partials) == 1:
-        return partials[0]
-    sums = torch.stack([lse for _, lse in partials])
+def merge(first: Partial, second: Partial) -> Partial:
+    """Both together. With nothing, the other is returned bit by bit."""
     # of rows that read nothing, a difference of infinities is no number
-    top = sums.amax(0).clamp_min(torch.finfo(torch.float32).min)
-    weights = torch.exp(sums - top)
-    total = weights[0].clone()
-    out = partials[0][0] * weights[0].unsqueeze(-1)
-    for (part, _), weight in zip(partials[1:], weights[1:], strict=True):
-        total += weight
-        out += part * weight.unsqueeze(-1)
+    top = torch.maximum(first[1], second[1]).clamp_min(torch.finfo(torch.float32).min)
+    shares = [torch.exp(lse - top) for _, lse in (first, second)]
+    total = shares[0] + shares[1]
+    out = first[0] * shares[0].unsqueeze(-1) + second[0] * shares[1].unsqueeze(-1)
     return out / torch.where(total > 0, total, 1.0).unsqueeze(-1), top + torch.log(total)
+
+
+class Results:
+    """What some rows have read so far."""
+
+    def __init__(self, batch: int, heads: int, rows: int, v_dim: int) -> None:
+        self.out, self.lse = nothing(batch, heads, rows, v_dim)
+        self._untouched = True
+
+    def add(self, places: Tensor | None, partial: Partial) -> None:
+        """Merges what the rows at `places` (`None`: all) read beside."""
+        if places is not None:
+            before = self.out.index_select(2, places), self.lse.index_select(2, places)
+            out, lse = merge(before, partial)
+            self.out.index_copy_(2, places, out)
+            self.lse.index_copy_(2, places, lse)
+        elif self._untouched:
+            self.out, self.lse = partial
+        else:
+            self.out, self.lse = merge((self.out, self.lse), partial)
+        self._untouched = False

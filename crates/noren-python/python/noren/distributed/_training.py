@@ -1,0 +1,43 @@
+"""What a training step needs beside attention: sums over the group, with its time-out and its errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ._split import Split
+
+
+def total(value: Tensor, split: Split) -> Tensor:
+    """The sum of a tensor over all ranks, added in the order of ranks; to report a loss. It has no gradient.
+
+    To train, every rank differentiates its own part of the loss, divided by what is the same everywhere (the number of labels
+    in the whole batch, say), and `reduce_gradients` adds up.
+    """
+    split.wire.agree("a sum", {"shape": tuple(value.shape), "types": value.dtype})
+    parts = split.wire.collect("a sum", value.detach().contiguous())
+    out = torch.zeros_like(parts[0])
+    for part in parts:
+        out += part
+    return out
+
+
+def reduce_gradients(parameters: Iterable[torch.nn.Parameter], split: Split) -> None:
+    """Adds up each parameter's gradient over all ranks, where every rank has a copy and its own tokens' part.
+
+    A parameter without a gradient on some rank (one that owns no token) counts as 0 there.
+    """
+    wanted = [p for p in parameters if p.requires_grad]
+    by_type: dict[torch.dtype, list[torch.nn.Parameter]] = {}
+    for parameter in wanted:
+        by_type.setdefault(parameter.dtype, []).append(parameter)
+    sizes = [(str(dtype), [tuple(p.shape) for p in found]) for dtype, found in by_type.items()]
+    split.wire.agree("the sum of gradients", {"parameters": sizes})
+    for found in by_type.values():
+        flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in found])
+        split.wire.wait(split.wire.start("the sum of gradients", dist.all_reduce, flat))
+        for parameter, part in zip(found, flat.split([p.numel() for p in found]), strict=True):
+            parameter.grad = part.view(parameter.shape).clone()

@@ -1,0 +1,82 @@
+//! Partitions of a mask over ranks; what moves between them is Python's, in `noren.distributed`.
+
+use crate::bound::{PyBound, PyPlan};
+use crate::error::{Error, raise};
+use noren_dist::{Options, Partition, Travel};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+/// Who owns, computes, sends and receives what.
+#[pyclass(name = "Partition", module = "noren.distributed", frozen)]
+pub(crate) struct PyPartition(Partition);
+
+fn raise_dist(error: noren_dist::Error) -> PyErr {
+    match error {
+        noren_dist::Error::Mask(error) => raise(error),
+        error => Error::new_err(error.to_string()),
+    }
+}
+
+/// Splits a planned mask over ranks.
+#[pyfunction]
+#[pyo3(signature = (plan, ranks, *, nodes=1, travel="keys"))]
+pub(crate) fn partition(
+    py: Python<'_>,
+    plan: &PyPlan,
+    ranks: usize,
+    nodes: usize,
+    travel: &str,
+) -> PyResult<PyPartition> {
+    let travel = match travel {
+        "keys" => Travel::Keys,
+        "both" => Travel::Both,
+        other => return Err(PyValueError::new_err(format!("travel is {other:?}: give \"keys\" or \"both\""))),
+    };
+    let options = Options { ranks, nodes, travel };
+    py.detach(|| noren_dist::partition(&plan.plan, &options)).map(PyPartition).map_err(raise_dist)
+}
+
+#[pymethods]
+impl PyPartition {
+    /// What ranks compare before they exchange anything.
+    #[getter]
+    fn hash(&self) -> &str {
+        &self.0.hash
+    }
+
+    #[getter]
+    fn method(&self) -> &str {
+        &self.0.method
+    }
+
+    #[getter]
+    fn ranks(&self) -> usize {
+        self.0.ranks
+    }
+
+    #[getter]
+    fn nodes(&self) -> usize {
+        self.0.nodes
+    }
+
+    /// Refuses a partition that does not compute each allowed cell once, by who holds what that needs.
+    fn check(&self, py: Python<'_>, bound: &PyBound) -> PyResult<()> {
+        py.detach(|| self.0.check(&bound.0)).map_err(raise_dist)
+    }
+
+    fn to_json(&self) -> String {
+        self.0.to_json()
+    }
+
+    /// Reads a partition and holds it against the mask that it is for.
+    #[staticmethod]
+    fn from_json(py: Python<'_>, text: &str, bound: &PyBound) -> PyResult<Self> {
+        py.detach(|| Partition::from_json(text, &bound.0)).map(PyPartition).map_err(raise_dist)
+    }
+
+    fn __repr__(&self) -> String {
+        let [batch, heads, _, q_len, kv_len] = self.0.shape;
+        let (method, ranks) = (&self.0.method, self.0.ranks);
+        format!("<{method} partition of {q_len} x {kv_len}, batch {batch}, {heads} heads, over {ranks} ranks>")
+    }
+}
