@@ -103,12 +103,7 @@ impl Layout {
         for [start, end] in rows {
             for strip in strips.within(*start, *end) {
                 let before = read.len();
-                for piece in strip.pieces {
-                    let part = [piece.start.max(keys[0]), piece.end.min(keys[1])];
-                    if part[0] < part[1] {
-                        read.push(part);
-                    }
-                }
+                read.extend(strip.pieces_within(keys[0], keys[1]).map(|(part, _)| part));
                 if read.len() > before {
                     reading.push([strip.start, strip.end]);
                 }

@@ -14,16 +14,30 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod affinity;
+mod baselines;
+mod bound;
 mod check;
 mod contiguous;
+mod documents;
 mod error;
+mod improve;
 mod layout;
+pub mod masks;
+mod measure;
 mod partition;
+mod rectangles;
 mod runs;
 mod search;
 mod strips;
+mod wire;
+mod zigzag;
 
+pub use baselines::Baseline;
+pub use bound::Bound;
 pub use error::Error;
+pub use measure::Measures;
 pub use partition::{Exchange, Partition, RowPartition, Share, Step, Travel, VERSION};
 pub use runs::{Runs, count};
-pub use search::{Options, partition};
+pub use search::{Candidate, Objective, Options, RowSearch, Search, compare, partition, search};
+pub use wire::{Traffic, Wire};

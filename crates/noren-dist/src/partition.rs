@@ -130,15 +130,20 @@ impl RowPartition {
     /// The shares that a layout comes to.
     pub(crate) fn of_layout(layout: &Layout, strips: &Strips, ranks: usize) -> Self {
         let mut shares = layout.shares(strips, ranks);
-        let mut sends: Vec<Vec<Exchange>> = vec![Vec::new(); ranks];
-        for (rank, share) in shares.iter().enumerate() {
-            for exchange in &share.receives {
-                sends[exchange.peer as usize].push(Exchange { peer: rank as u32, ..exchange.clone() });
-            }
-        }
-        shares.iter_mut().zip(sends).for_each(|(share, sends)| share.sends = sends);
+        mirror(&mut shares);
         RowPartition { shares }
     }
+}
+
+/// Fills in what each rank sends from what the others receive.
+pub(crate) fn mirror(shares: &mut [Share]) {
+    let mut sends: Vec<Vec<Exchange>> = vec![Vec::new(); shares.len()];
+    for (rank, share) in shares.iter().enumerate() {
+        for exchange in &share.receives {
+            sends[exchange.peer as usize].push(Exchange { peer: rank as u32, ..exchange.clone() });
+        }
+    }
+    shares.iter_mut().zip(sends).for_each(|(share, sends)| share.sends = sends);
 }
 
 impl Partition {

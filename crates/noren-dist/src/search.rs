@@ -1,12 +1,46 @@
-//! [`partition`]: the split that a stated objective asks for.
+//! [`partition`]: the split that a stated objective asks for, out of all that are tried.
 
+use crate::affinity::{self, Axis};
+use crate::baselines::{Baseline, baselines};
+use crate::bound::{Bound, bound};
 use crate::contiguous::{chains, equal, owners};
-use crate::layout::{Layout, Tie};
+use crate::documents::{self, documents};
+use crate::improve::improve;
+use crate::layout::{Layout, Tie, Work};
+use crate::measure::{Measures, areas};
 use crate::partition::{Head, Partition, RowPartition, Travel};
+use crate::rectangles::{Cuts, blocks};
 use crate::runs::Owners;
 use crate::strips::Strips;
+use crate::wire::{Sizes, Wire};
+use crate::zigzag;
 use crate::Error;
 use noren_mask::Plan;
+use serde::{Deserialize, Serialize};
+
+/// What a split is chosen for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Objective {
+    /// The least traffic where no rank has more than 1.05 times the mean of allowed cells and 1.25 times that of tokens.
+    #[default]
+    Balanced,
+    /// The least traffic with limits of 1.25 and 1.5: where the wire is slow.
+    Traffic,
+    /// The least traffic with equal tokens (to 1 %) and 1.05 times the mean of cells: where memory is short.
+    Tokens,
+}
+
+impl Objective {
+    /// The most of allowed cells and of tokens, over the mean.
+    pub fn limits(self) -> [f64; 2] {
+        match self {
+            Objective::Balanced => [1.05, 1.25],
+            Objective::Traffic => [1.25, 1.5],
+            Objective::Tokens => [1.05, 1.01],
+        }
+    }
+}
 
 /// How a mask is split.
 #[derive(Clone, PartialEq, Debug)]
@@ -17,12 +51,56 @@ pub struct Options {
     pub nodes: usize,
     /// What may travel.
     pub travel: Travel,
+    /// What the split is chosen for.
+    pub objective: Objective,
+    /// What things weigh on the wire.
+    pub wire: Wire,
+    /// Query rows that are looked at together; `None` chooses by the rows of a rank.
+    pub grain: Option<u32>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { ranks: 1, nodes: 1, travel: Travel::Both }
+        let (travel, objective) = (Travel::Both, Objective::Balanced);
+        Options { ranks: 1, nodes: 1, travel, objective, wire: Wire::default(), grain: None }
     }
+}
+
+/// A split that was tried.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Candidate {
+    /// Its name: `contiguous`, `zigzag`, `documents/4`, `rectangles`, ...
+    pub method: String,
+    /// What travels in it.
+    pub travel: Travel,
+    /// What it costs.
+    pub measures: Measures,
+    /// Whether no other candidate is better in area, tokens, bytes received or peers without being worse in another.
+    pub on_front: bool,
+}
+
+/// A partition and what it was chosen from.
+#[derive(Clone, Debug)]
+pub struct Search {
+    /// What was chosen.
+    pub partition: Partition,
+    /// By distinct batch row: what was tried, what others would do, and what nobody can do without.
+    pub rows: Vec<RowSearch>,
+}
+
+/// The candidates of one batch row.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct RowSearch {
+    /// In the order in which they were tried.
+    pub candidates: Vec<Candidate>,
+    /// Which of them was chosen.
+    pub chosen: usize,
+    /// Allowed cells by rank, over all heads, in full and in mixed tiles.
+    pub areas: Vec<[f64; 2]>,
+    /// Whether areas were counted cell by cell, or estimated from some rows because mixed tiles are too many.
+    pub exact: bool,
+    /// Bytes that the busiest rank receives at least within the limits.
+    pub bound: Option<Bound>,
 }
 
 /// Splits a planned mask over ranks.
@@ -30,33 +108,195 @@ impl Default for Options {
 /// # Errors
 /// A number of ranks or nodes that makes no sense.
 pub fn partition(plan: &Plan, options: &Options) -> Result<Partition, Error> {
+    Ok(search(plan, options)?.partition)
+}
+
+/// As [`partition`], with everything that was tried.
+///
+/// # Errors
+/// A number of ranks or nodes that makes no sense.
+pub fn search(plan: &Plan, options: &Options) -> Result<Search, Error> {
+    let mut method = None;
+    let mut travel = Travel::Keys;
+    let (mut rows, mut searches) = (Vec::new(), Vec::new());
+    let (row_of, distinct) = distinct_rows(plan, options)?;
+    for batch in distinct {
+        let one = Row::new(plan, batch, options);
+        let (layout, found) = one.search();
+        let chosen = &found.candidates[found.chosen];
+        if chosen.travel == Travel::Both {
+            travel = Travel::Both;
+        }
+        let name = chosen.method.clone();
+        method = Some(match method {
+            Some(before) if before != name => "by batch row".to_string(),
+            _ => name,
+        });
+        rows.push(RowPartition::of_layout(&layout, &one.strips, options.ranks));
+        searches.push(found);
+    }
+    let head =
+        Head { method: method.unwrap_or_default(), travel, ranks: options.ranks, nodes: options.nodes };
+    Ok(Search { partition: Partition::new(plan.bound(), head, row_of, rows), rows: searches })
+}
+
+/// What other systems' rules come to on batch row `batch`, measured as this crate's own splits are.
+///
+/// # Errors
+/// A number of ranks or nodes that makes no sense.
+pub fn compare(plan: &Plan, batch: usize, options: &Options) -> Result<Vec<Baseline>, Error> {
+    distinct_rows(plan, options)?;
+    let row = Row::new(plan, batch, options);
+    Ok(baselines(&row.strips, row.tie, options.ranks, &row.sizes))
+}
+
+/// For each batch row, which distinct one it is like; and the first row of each.
+fn distinct_rows(plan: &Plan, options: &Options) -> Result<(Vec<usize>, Vec<usize>), Error> {
     let Options { ranks, nodes, .. } = *options;
     if ranks == 0 || ranks > 1 << 16 {
-        return Err(Error::Ranks(format!("{ranks} ranks: give 1 to 65536")));
+        return Err(Error::Ranks(format!("{ranks} ranks are given: give 1 to 65536")));
     }
     if nodes == 0 || nodes > ranks {
-        return Err(Error::Ranks(format!("{nodes} nodes for {ranks} ranks: give 1 to {ranks}")));
+        return Err(Error::Ranks(format!("{nodes} nodes are given for {ranks} ranks: give 1 to {ranks}")));
     }
     let shape = plan.shape();
-    let rows = (0..shape.batch_len()).map(|batch| {
-        let strips = Strips::new(plan, batch, 64);
-        let areas: Vec<f64> = strips.iter().map(|s| s.area()).collect();
-        let tokens: Vec<f64> = strips.iter().map(|s| f64::from(s.rows())).collect();
-        let ends: Vec<u32> = strips.iter().map(|s| s.end).collect();
-        let cut = chains(&areas, &tokens, ranks, f64::INFINITY).expect("no limit on tokens");
-        let queries = owners(&cut, &ends);
-        let keys = match Tie::new(shape, batch) {
-            Tie::Apart => equal(strips.kv_len(), ranks),
+    let about = |batch: usize| {
+        let heads = (0..shape.head_count()).map(|head| plan.pattern_of(batch, head));
+        (shape.query_offset(batch), heads.collect::<Vec<_>>())
+    };
+    let mut known: Vec<((i64, Vec<usize>), usize)> = Vec::new();
+    let mut row_of = Vec::new();
+    for batch in 0..shape.batch_len() {
+        let about = about(batch);
+        let found = known.iter().position(|(k, _)| *k == about);
+        row_of.push(found.unwrap_or(known.len()));
+        if found.is_none() {
+            known.push((about, batch));
+        }
+    }
+    Ok((row_of, known.into_iter().map(|(_, batch)| batch).collect()))
+}
+
+/// One batch row and everything its candidates are made from.
+struct Row<'a> {
+    strips: Strips,
+    tie: Tie,
+    sizes: Sizes,
+    options: &'a Options,
+}
+
+impl<'a> Row<'a> {
+    fn new(plan: &Plan, batch: usize, options: &'a Options) -> Self {
+        let shape = plan.shape();
+        let rows = shape.q_len() as u32;
+        let fine = (rows / options.ranks as u32 / 64).clamp(1, 128).max(rows / (1 << 15)).max(1);
+        Row {
+            strips: Strips::new(plan, batch, options.grain.unwrap_or(fine).max(1)),
+            tie: Tie::new(shape, batch),
+            sizes: options.wire.sizes(shape.head_count(), shape.kv_head_count()),
+            options,
+        }
+    }
+
+    fn search(&self) -> (Layout, RowSearch) {
+        let mut layouts = self.by_keys();
+        if self.options.travel == Travel::Both {
+            layouts.extend(self.by_blocks());
+        }
+        let ranks = self.options.ranks;
+        let mut all_areas = Vec::new();
+        let mut candidates: Vec<Candidate> = Vec::new();
+        for (method, layout) in &layouts {
+            let mut shares = layout.shares(&self.strips, ranks);
+            crate::partition::mirror(&mut shares);
+            let areas = areas(layout, &self.strips, ranks);
+            let travel = if layout.work == Work::Owner { Travel::Keys } else { Travel::Both };
+            let measures = Measures::new(&shares, &areas, &self.sizes);
+            candidates.push(Candidate { method: method.clone(), travel, measures, on_front: true });
+            all_areas.push(areas);
+        }
+        for i in 0..candidates.len() {
+            candidates[i].on_front = !candidates.iter().any(|c| c.measures.dominates(&candidates[i].measures));
+        }
+        let [area, tokens] = self.options.objective.limits();
+        // first whether it keeps to the limits, and by how much it does not; then what it sends
+        let rank = |c: &Candidate| {
+            let over = (c.measures.area / area).max(c.measures.tokens / tokens).max(1.0 + 1e-6);
+            (over, c.measures.received as f64, c.measures.mean_received)
+        };
+        let chosen = (0..candidates.len())
+            .min_by(|a, b| rank(&candidates[*a]).partial_cmp(&rank(&candidates[*b])).expect("finite"))
+            .expect("there is a contiguous cut");
+        let most = tokens * f64::from(self.strips.q_len()) / ranks as f64;
+        let bound = bound(&self.strips, self.tie, ranks, most, self.options.travel, &self.sizes);
+        let found =
+            RowSearch { candidates, chosen, areas: all_areas.swap_remove(chosen), exact: self.strips.exact, bound };
+        (layouts.swap_remove(chosen).1, found)
+    }
+
+    /// Candidates in which only keys travel.
+    fn by_keys(&self) -> Vec<(String, Layout)> {
+        let ranks = self.options.ranks;
+        let [area, tokens] = self.options.objective.limits();
+        let rows = f64::from(self.strips.q_len());
+        let most = tokens * rows / ranks as f64;
+        let areas: Vec<f64> = self.strips.iter().map(|s| s.area()).collect();
+        let lens: Vec<f64> = self.strips.iter().map(|s| f64::from(s.rows())).collect();
+        let ends: Vec<u32> = self.strips.iter().map(|s| s.end).collect();
+        let mut out = Vec::new();
+        let mut add = |name: String, queries: Owners| out.push((name, self.owned(queries)));
+        let cut = chains(&areas, &lens, ranks, most).or_else(|| chains(&areas, &lens, ranks, f64::INFINITY));
+        add("contiguous".into(), owners(&cut.expect("no limit on tokens"), &ends));
+        add("zigzag".into(), zigzag::owners(self.strips.q_len(), ranks));
+        let shift = if let Tie::Shifted(shift) = self.tie { shift } else { 0 };
+        let documents = documents(&self.strips, shift);
+        let mut group = 1;
+        while documents.len() > 1 && group <= ranks {
+            let first = documents::owners(&documents, ranks, group, tokens);
+            add(format!("documents/{group}"), improve(&first, &self.strips, ranks, area, most));
+            group *= 2;
+        }
+        out
+    }
+
+    /// Candidates in which keys and queries travel.
+    fn by_blocks(&self) -> Vec<(String, Layout)> {
+        let Options { ranks, nodes, objective, .. } = *self.options;
+        let tokens = objective.limits()[1];
+        let mut out = Vec::new();
+        for (name, cuts) in [("rows", Cuts::Rows), ("rectangles", Cuts::Cheaper)] {
+            let blocks = blocks(&self.strips, ranks, ranks.div_ceil(nodes), cuts, &self.sizes);
+            let owners = |axis: Axis, len: u32| {
+                // whole grains must fit in beside each other
+                let mean = f64::from(len) / ranks as f64;
+                let grain = ((mean * (tokens - 1.0) / 2.0) as u32).clamp(1, 256);
+                affinity::owners(&self.strips, &blocks, axis, grain, (mean * tokens).max(1.0), &self.sizes)
+            };
+            let (q_len, kv_len) = (self.strips.q_len(), self.strips.kv_len());
+            let (queries, keys) = match self.tie {
+                Tie::Shifted(shift) => {
+                    let keys = owners(Axis::Tokens(shift), kv_len);
+                    (keys.part(shift, q_len), keys)
+                }
+                Tie::Apart => (owners(Axis::Queries, q_len), owners(Axis::Keys, kv_len)),
+            };
+            out.push((name.to_string(), Layout { queries, keys, work: Work::Blocks(blocks) }));
+        }
+        out
+    }
+
+    /// The layout in which each query is computed by its owner, and keys lie where their tokens do.
+    fn owned(&self, queries: Owners) -> Layout {
+        let keys = match self.tie {
+            Tie::Shifted(0) => queries.clone(),
+            Tie::Apart => equal(self.strips.kv_len(), self.options.ranks),
             Tie::Shifted(shift) => {
-                let mut keys = Owners::default();
-                keys.push(shift, 0);
-                queries.parts().for_each(|([_, end], rank)| keys.push(end + shift, rank));
-                keys
+                // what was there before lies in equal parts
+                let mut parts: Vec<_> = equal(shift, self.options.ranks).parts().collect();
+                parts.extend(queries.parts().map(|([start, end], rank)| ([start + shift, end + shift], rank)));
+                Owners::from_parts(parts)
             }
         };
-        RowPartition::of_layout(&Layout::by_owner(queries, keys), &strips, ranks)
-    });
-    let rows: Vec<RowPartition> = rows.collect();
-    let head = Head { method: "contiguous".into(), travel: Travel::Keys, ranks, nodes };
-    Ok(Partition::new(plan.bound(), head, (0..rows.len()).collect(), rows))
+        Layout::by_owner(queries, keys)
+    }
 }

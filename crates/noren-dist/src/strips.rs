@@ -25,6 +25,8 @@ pub(crate) struct Strip<'a> {
     pub(crate) start: u32,
     pub(crate) end: u32,
     pub(crate) pieces: &'a [Piece],
+    /// The part of the strip's rows that is meant; 1 unless the strip was cut.
+    share: f64,
 }
 
 impl Strip<'_> {
@@ -33,12 +35,20 @@ impl Strip<'_> {
     }
 
     pub(crate) fn area(&self) -> f64 {
-        self.pieces.iter().map(|p| p.area).sum()
+        self.pieces.iter().map(|p| p.area).sum::<f64>() * self.share
     }
 
     /// Allowed cells with keys in `start..end`, as if the cells of a piece lay evenly in it.
     pub(crate) fn area_within(&self, start: u32, end: u32) -> f64 {
-        self.pieces.iter().map(|p| p.area_within(start, end)).sum()
+        self.pieces.iter().map(|p| p.area_within(start, end)).sum::<f64>() * self.share
+    }
+
+    /// The parts of its pieces with keys in `start..end`, each with its area.
+    pub(crate) fn pieces_within(&self, start: u32, end: u32) -> impl Iterator<Item = ([u32; 2], f64)> + '_ {
+        let part = move |p: &Piece| [p.start.max(start), p.end.min(end)];
+        let share = self.share;
+        let some = self.pieces.iter().filter(move |p| p.start < end && start < p.end);
+        some.map(move |p| (part(p), p.area_within(start, end) * share))
     }
 }
 
@@ -129,11 +139,20 @@ impl Strips {
 
     pub(crate) fn get(&self, index: usize) -> Strip<'_> {
         let pieces = self.first[index] as usize..self.first[index + 1] as usize;
-        Strip { start: self.starts[index], end: self.starts[index + 1], pieces: &self.pieces[pieces] }
+        Strip { start: self.starts[index], end: self.starts[index + 1], pieces: &self.pieces[pieces], share: 1.0 }
     }
 
     pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = Strip<'_>> {
         (0..self.len()).map(|i| self.get(i))
+    }
+
+    /// Whether all heads are masked alike.
+    pub(crate) fn single(&self) -> bool {
+        self.planes.len() == 1
+    }
+
+    pub(crate) fn heads(&self) -> f64 {
+        self.planes.iter().map(|(_, heads)| f64::from(*heads)).sum()
     }
 
     /// Number of the strip that holds query row `row`.
@@ -144,10 +163,9 @@ impl Strips {
     /// The strips that meet rows `start..end`, cut to them.
     pub(crate) fn within(&self, start: u32, end: u32) -> impl Iterator<Item = Strip<'_>> {
         let first = if start < end { self.at(start) } else { self.len() };
-        (first..self.len()).map(|i| self.get(i)).take_while(move |s| s.start < end).map(move |s| Strip {
-            start: s.start.max(start),
-            end: s.end.min(end),
-            ..s
+        (first..self.len()).map(|i| self.get(i)).take_while(move |s| s.start < end).map(move |s| {
+            let (from, to) = (s.start.max(start), s.end.min(end));
+            Strip { start: from, end: to, share: f64::from(to - from) / f64::from(s.rows()), ..s }
         })
     }
 

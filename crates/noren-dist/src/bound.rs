@@ -1,0 +1,81 @@
+//! What no split can do without: bytes that the busiest rank receives at least.
+
+use crate::layout::Tie;
+use crate::partition::Travel;
+use crate::strips::Strips;
+use crate::wire::Sizes;
+use serde::Serialize;
+
+/// A number of bytes that some rank receives at least, whoever owns and computes what, and why.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Bound {
+    /// Forward bytes.
+    pub bytes: u64,
+    /// The argument.
+    pub why: String,
+}
+
+/// The largest bound known, for ranks that own at most `most` tokens; `None` when no argument here gives any.
+///
+/// * Only keys travel: the owner of the row that reads the most receives what it does not own.
+/// * Masks that look back only: of the rows that a rank owns, the i-th reads at most `i` of the rank's own keys. To read `L`
+///   keys it needs `L - i` from elsewhere, or part of it is computed elsewhere and costs its query and a result. Rows that
+///   read fewer than `L` keys need neither; there are few of them where every row reads a long window.
+pub(crate) fn bound(strips: &Strips, tie: Tie, ranks: usize, most: f64, travel: Travel, sizes: &Sizes) -> Option<Bound> {
+    if tie != Tie::Shifted(0) || !strips.single() || ranks < 2 {
+        return None;
+    }
+    let longest = strips.iter().map(|s| (s.area() / strips.heads() / f64::from(s.rows())).floor()).fold(0.0, f64::max);
+    let mut best = Bound { bytes: 0, why: String::new() };
+    if travel == Travel::Keys && longest > most {
+        best.bytes = (longest - most) as u64 * sizes.key;
+        best.why = format!(
+            "a query reads {longest:.0} keys, and its owner owns at most {most:.0} of them while only keys travel"
+        );
+    }
+    if let Some(found) = looking_back(strips, ranks as f64, most, travel, sizes).filter(|b| b.bytes > best.bytes) {
+        best = found;
+    }
+    (best.bytes > 0).then_some(best)
+}
+
+fn looking_back(strips: &Strips, ranks: f64, most: f64, travel: Travel, sizes: &Sizes) -> Option<Bound> {
+    // keys after a row's own, within its strip, at most
+    let mut ahead = 0;
+    // keys that every row of a strip reads, with the strip's rows
+    let mut read: Vec<(u32, u32)> = Vec::new();
+    for strip in strips.iter() {
+        ahead = ahead.max(strip.pieces.iter().map(|p| p.end.saturating_sub(strip.start)).max().unwrap_or(0));
+        read.push((strip.pieces.iter().filter(|p| !p.mixed).map(|p| p.end - p.start).sum(), strip.rows()));
+    }
+    let widest = strips.iter().map(|s| s.rows()).max().unwrap_or(0);
+    if ahead > widest {
+        return None;
+    }
+    read.sort_unstable();
+    let all = f64::from(strips.q_len());
+    let (key, foreign) = (sizes.key as f64, (sizes.query + sizes.result) as f64);
+    let (mut shorter, mut best) = (0.0, (0.0, 0.0));
+    for (keys, rows) in read {
+        let needed = f64::from(keys) - f64::from(widest);
+        let holders = all / most; // at least so many ranks own anything
+        for price in [key, foreign] {
+            // each rank pays for the keys it lacks, or for the rows that lack them
+            let each = (key * needed).min(price * needed.min(most));
+            let bytes = match travel {
+                Travel::Keys if most >= needed => key * (needed * holders - shorter) / ranks,
+                Travel::Keys => 0.0,
+                Travel::Both => (holders * each - price * shorter) / ranks,
+            };
+            if bytes > best.0 {
+                best = (bytes, needed);
+            }
+        }
+        shorter += f64::from(rows);
+    }
+    let why = format!(
+        "the first rows of every rank need up to {:.0} keys before their own, or are computed elsewhere at {} bytes a row",
+        best.1, sizes.query + sizes.result
+    );
+    (best.0 > 0.0).then_some(Bound { bytes: best.0 as u64, why })
+}

@@ -1,0 +1,86 @@
+//! Documents first: whole ones to few ranks, large ones by head and tail over groups of them.
+
+use crate::runs::Owners;
+use crate::strips::Strips;
+use crate::zigzag;
+
+/// A document that costs less than this part of a rank's share is not split.
+const SMALL: f64 = 0.02;
+
+/// Tokens that read each other and nobody near them: a run of query rows.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Document {
+    pub(crate) start: u32,
+    pub(crate) end: u32,
+    pub(crate) area: f64,
+}
+
+/// Runs of rows that are not tied together by the keys around their own: what a plan shows of documents, whatever the mask
+/// calls them. `shift` is the key that stands at query row 0.
+pub(crate) fn documents(strips: &Strips, shift: u32) -> Vec<Document> {
+    let mut out: Vec<Document> = Vec::new();
+    let mut reach = 0; // the furthest row that a row so far is tied to
+    for strip in strips.iter() {
+        let (mut near, mut far) = (strip.start, strip.end);
+        let pieces = strip.pieces.iter().map(|p| (p.start.saturating_sub(shift), p.end.saturating_sub(shift)));
+        let mut pieces: Vec<(u32, u32)> = pieces.collect();
+        pieces.sort_unstable();
+        // runs of keys around the strip's own
+        pieces.iter().rev().for_each(|&(start, end)| {
+            if end >= near && start < near {
+                near = start;
+            }
+        });
+        pieces.iter().for_each(|&(start, end)| {
+            if start <= far && end > far {
+                far = end;
+            }
+        });
+        let mut now = Document { start: strip.start, end: strip.end, area: strip.area() };
+        let mut tied = reach > strip.start;
+        while let Some(last) = out.pop_if(|last| tied || last.end > near) {
+            now = Document { start: last.start, area: now.area + last.area, ..now };
+            tied = false;
+        }
+        out.push(now);
+        reach = reach.max(far);
+    }
+    out
+}
+
+/// Documents over groups of `group` ranks: each goes to the group with the least to do, or to as many groups as its area
+/// needs, and is cut by head and tail over their ranks; small ones stay whole. `limit` is the most tokens over the mean.
+pub(crate) fn owners(documents: &[Document], ranks: usize, group: usize, limit: f64) -> Owners {
+    let area: f64 = documents.iter().map(|d| d.area).sum::<f64>() / ranks as f64;
+    let tokens = documents.iter().map(|d| f64::from(d.end - d.start)).sum::<f64>() / ranks as f64;
+    let groups = ranks.div_ceil(group);
+    let members = |g: usize| (g * group) as u32..ranks.min((g + 1) * group) as u32;
+    let mut load = vec![[0.0; 2]; ranks];
+    let full = |load: [f64; 2]| (load[0] / area.max(1e-30)).max(load[1] / (tokens * limit));
+    let mut order: Vec<&Document> = documents.iter().collect();
+    order.sort_by(|a, b| b.area.total_cmp(&a.area).then(a.start.cmp(&b.start)));
+    let mut parts = Vec::new();
+    for document in order {
+        let size = [document.area, f64::from(document.end - document.start)];
+        let mut chosen: Vec<u32> = Vec::new();
+        if document.area < SMALL * area {
+            let after = |r: &u32| full([load[*r as usize][0] + size[0], load[*r as usize][1] + size[1]]);
+            chosen.extend((0..ranks as u32).min_by(|a, b| after(a).total_cmp(&after(b))));
+        } else {
+            let needed = (size[0] / (area * group as f64) - SMALL).ceil().max(1.0) as usize;
+            // a group is as full as its fullest rank
+            let fullest = |g: usize| members(g).map(|r| full(load[r as usize])).fold(0.0, f64::max);
+            let mut by_load: Vec<(f64, usize)> = (0..groups).map(|g| (fullest(g), g)).collect();
+            by_load.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+            let mut taken: Vec<usize> = by_load.iter().take(needed.min(groups)).map(|(_, g)| *g).collect();
+            taken.sort_unstable();
+            chosen.extend(taken.into_iter().flat_map(members));
+        }
+        for rank in &chosen {
+            let sum = &mut load[*rank as usize];
+            *sum = [sum[0] + size[0] / chosen.len() as f64, sum[1] + size[1] / chosen.len() as f64];
+        }
+        zigzag::pieces(document.start, document.end, &chosen, &mut parts);
+    }
+    Owners::from_parts(parts)
+}

@@ -1,0 +1,58 @@
+//! Local improvement: work moves from the rank with the most to the one with the least.
+
+use crate::runs::Owners;
+use crate::strips::Strips;
+
+/// Moves at most this many strips for each rank.
+const MOVES: usize = 16;
+
+/// Moves strips at the ends of the largest rank's runs to the rank with the least area and room for their tokens, until no rank
+/// exceeds `area` times the mean or nothing helps. Queries are computed by their owners; nobody owns more than `most` rows.
+pub(crate) fn improve(queries: &Owners, strips: &Strips, ranks: usize, area: f64, most: f64) -> Owners {
+    // strips cut where the owner changes
+    let mut parts: Vec<([u32; 2], u32, f64)> = Vec::new();
+    for (run, rank) in queries.parts() {
+        parts.extend(strips.within(run[0], run[1]).map(|s| ([s.start, s.end], rank, s.area())));
+    }
+    let mut load = vec![[0.0; 2]; ranks];
+    for ([start, end], rank, area) in &parts {
+        let sum = &mut load[*rank as usize];
+        *sum = [sum[0] + area, sum[1] + f64::from(end - start)];
+    }
+    let mean = load.iter().map(|l| l[0]).sum::<f64>() / ranks as f64;
+    for _ in 0..MOVES * ranks {
+        let by_area = |a: &usize, b: &usize| load[*a][0].total_cmp(&load[*b][0]).then(b.cmp(a));
+        let largest = (0..ranks).max_by(by_area).expect("a rank");
+        if load[largest][0] <= area * mean {
+            break;
+        }
+        let mut takers: Vec<usize> = (0..ranks).filter(|r| *r != largest).collect();
+        takers.sort_by(by_area);
+        let excess = load[largest][0] - mean;
+        let at_end = |i: usize| {
+            let same = |j: Option<usize>| j.and_then(|j| parts.get(j)).is_some_and(|p| p.1 == largest as u32);
+            !(same(i.checked_sub(1)) && same(Some(i + 1)))
+        };
+        let movable: Vec<usize> = (0..parts.len()).filter(|i| parts[*i].1 == largest as u32 && at_end(*i)).collect();
+        let found = takers.iter().take(8).find_map(|taker| {
+            let room = (mean - load[*taker][0]).min(excess) * 1.5;
+            let fits = movable.iter().filter(|i| {
+                let rows = f64::from(parts[**i].0[1] - parts[**i].0[0]);
+                parts[**i].2 > 0.0 && parts[**i].2 <= room && load[*taker][1] + rows <= most
+            });
+            let beside = |i: usize| {
+                let of = |j: Option<usize>| j.and_then(|j| parts.get(j)).is_some_and(|p| p.1 == *taker as u32);
+                of(i.checked_sub(1)) || of(Some(i + 1))
+            };
+            fits.max_by(|a, b| beside(**a).cmp(&beside(**b)).then(parts[**a].2.total_cmp(&parts[**b].2)))
+                .map(|i| (*i, *taker))
+        });
+        let Some((strip, taker)) = found else { break };
+        let ([start, end], _, moved) = parts[strip];
+        parts[strip].1 = taker as u32;
+        for (rank, sign) in [(largest, -1.0), (taker, 1.0)] {
+            load[rank] = [load[rank][0] + sign * moved, load[rank][1] + sign * f64::from(end - start)];
+        }
+    }
+    Owners::from_parts(parts.into_iter().map(|(run, rank, _)| (run, rank)).collect())
+}

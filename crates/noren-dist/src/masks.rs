@@ -1,0 +1,72 @@
+//! The masks of long contexts that partitions are compared on, with fixed seeds.
+
+use noren_mask::atoms::*;
+use noren_mask::{BoundMask, Error, Facts, Mask, Shape};
+
+/// A named mask for any length.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// What it is.
+    pub name: &'static str,
+    /// The mask, bound.
+    pub bound: BoundMask,
+}
+
+/// Packed documents, skewed documents, a window, a shared prefix, block-causal documents without and with global rows, and
+/// plain causal, over `len` tokens.
+///
+/// # Errors
+/// A length that no shape has.
+pub fn cases(len: usize) -> Result<Vec<Case>, Error> {
+    let packed = || lengths(len as u64, 7, |dice| 4096 + dice % 12289);
+    let skewed = || lengths(len as u64, 3, skew);
+    let after = |prefix: u64| {
+        let mut all = vec![prefix.min(len as u64)];
+        all.extend(lengths(len as u64 - all[0], 11, |dice| 4096 + dice % 12289));
+        all
+    };
+    let block_causal = || (causal() | chunk(1024)) & documents_of(packed());
+    let rows: Vec<u64> = (0..64).map(|i| i * (len as u64 / 64)).collect();
+    let masks: Vec<(&'static str, Mask)> = vec![
+        ("packed documents 4-16k", causal() & documents_of(packed())),
+        ("skewed documents 0.2-60k", causal() & documents_of(skewed())),
+        ("window 4096", sliding(4096)),
+        ("shared prefix 8192 + documents", causal() & (prefix(8192) | documents_of(after(8192)))),
+        ("block-causal documents", block_causal()),
+        ("block-causal documents + 64 global rows", block_causal() | queries(rows)),
+        ("causal", causal()),
+    ];
+    let bind = |(name, mask): (&'static str, Mask)| {
+        Ok(Case { name, bound: mask.bind(&Shape::square(len), &Facts::new())? })
+    };
+    masks.into_iter().map(bind).collect()
+}
+
+/// Most documents are short, few are long: 0.2 to 60 thousand tokens, evenly on a logarithmic scale, with the longest there is.
+fn skew(dice: u64) -> u64 {
+    let share = (dice % 10_000) as f64 / 10_000.0;
+    if dice.is_multiple_of(16) { 60_000 } else { (200.0 * 300f64.powf(share)) as u64 }
+}
+
+/// Lengths drawn one by one until they fill `len`; the last is cut.
+fn lengths(len: u64, seed: u64, draw: impl Fn(u64) -> u64) -> Vec<u64> {
+    let mut out = Vec::new();
+    let mut left = len;
+    for i in 0.. {
+        if left == 0 {
+            break;
+        }
+        let next = draw(mix(seed.wrapping_mul(1 << 32).wrapping_add(i))).clamp(1, left);
+        out.push(next);
+        left -= next;
+    }
+    out
+}
+
+/// SplitMix64.
+fn mix(mut x: u64) -> u64 {
+    x = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ (x >> 31)
+}

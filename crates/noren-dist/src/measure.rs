@@ -1,0 +1,70 @@
+//! [`Measures`]: what partitions are judged by.
+
+use crate::layout::{Layout, Work};
+use crate::partition::Share;
+use crate::runs::count;
+use crate::strips::Strips;
+use crate::wire::Sizes;
+use serde::Serialize;
+
+/// What a split costs, over all ranks.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct Measures {
+    /// Allowed cells of the rank with the most, over the mean.
+    pub area: f64,
+    /// Tokens that a rank owns at most, over the mean.
+    pub tokens: f64,
+    /// Forward bytes that the busiest rank receives.
+    pub received: u64,
+    /// Forward bytes that a rank receives on average.
+    pub mean_received: f64,
+    /// Ranks with which a rank exchanges something, at most.
+    pub peers: u32,
+}
+
+/// Allowed cells by rank: all of them, and those in mixed tiles.
+pub(crate) fn areas(layout: &Layout, strips: &Strips, ranks: usize) -> Vec<[f64; 2]> {
+    let mut out = vec![[0.0; 2]; ranks];
+    let mut add = |rank: u32, [all, mixed]: [f64; 2]| {
+        let sum = &mut out[rank as usize];
+        *sum = [sum[0] + all, sum[1] + mixed];
+    };
+    match &layout.work {
+        Work::Owner => {
+            layout.queries.parts().for_each(|(rows, rank)| add(rank, strips.count(rows, [0, strips.kv_len()])));
+        }
+        Work::Blocks(blocks) => blocks.iter().for_each(|b| add(b.rank, strips.count(b.rows, b.keys))),
+    }
+    out
+}
+
+/// The largest over the mean; 1 when all are zero.
+pub(crate) fn over_mean(values: impl Iterator<Item = f64> + Clone) -> f64 {
+    let (sum, number) = values.clone().fold((0.0, 0.0), |(sum, number), v| (sum + v, number + 1.0));
+    if sum > 0.0 { values.fold(0.0, f64::max) * number / sum } else { 1.0 }
+}
+
+impl Measures {
+    /// Of shares whose areas are known.
+    pub(crate) fn new(shares: &[Share], areas: &[[f64; 2]], sizes: &Sizes) -> Self {
+        let traffic: Vec<_> = shares.iter().map(|s| sizes.traffic(s)).collect();
+        let sum = |of: fn(&Share) -> &crate::Runs| shares.iter().map(|s| count(of(s))).sum::<u64>();
+        let both = [sum(|s| &s.queries), sum(|s| &s.keys)];
+        // of two sequences the longer counts, so that a single query of decoding is no imbalance
+        let owned = |s: &Share| count(if both[0] > both[1] { &s.queries } else { &s.keys }) as f64;
+        Measures {
+            area: over_mean(areas.iter().map(|a| a[0])),
+            tokens: over_mean(shares.iter().map(owned)),
+            received: traffic.iter().map(|t| t.received).max().unwrap_or(0),
+            mean_received: traffic.iter().map(|t| t.received).sum::<u64>() as f64 / shares.len().max(1) as f64,
+            peers: traffic.iter().map(|t| t.peers).max().unwrap_or(0),
+        }
+    }
+
+    /// Whether it is nowhere worse than `other` and somewhere better.
+    pub(crate) fn dominates(&self, other: &Self) -> bool {
+        let pairs = |a: &Self| [a.area, a.tokens, a.received as f64, f64::from(a.peers)];
+        let (mine, theirs) = (pairs(self), pairs(other));
+        mine.iter().zip(&theirs).all(|(a, b)| *a <= *b + 1e-9) && mine.iter().zip(&theirs).any(|(a, b)| *a < *b - 1e-9)
+    }
+}

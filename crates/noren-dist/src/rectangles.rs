@@ -1,0 +1,155 @@
+//! Two-dimensional tiles: the cells of a mask halved again and again, by rows or by keys, until each rank has one rectangle.
+//!
+//! Recursive bisection (Berger and Bokhari 1987) with the cut that duplicates less: a cut between rows lets the keys that both
+//! halves read travel twice, a cut between keys the rows. A large document's triangle comes out in squares, so what a rank
+//! receives falls with the square root of the ranks; rows that read everything are cut by keys; local masks by rows.
+
+use crate::layout::Block;
+use crate::runs::{Runs, count, merged};
+use crate::strips::Strips;
+use crate::wire::Sizes;
+
+/// How regions may be cut.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Cuts {
+    /// Between rows only.
+    Rows,
+    /// Between rows or between keys, whichever lets less travel twice.
+    Cheaper,
+}
+
+/// Query rows x keys, and the ranks that share them.
+#[derive(Clone, Copy, Debug)]
+struct Region {
+    rows: [u32; 2],
+    keys: [u32; 2],
+    first: u32,
+    ranks: u32,
+}
+
+/// One block for each rank; `per_node` ranks live on a node, and nodes are not divided before they have to be.
+pub(crate) fn blocks(strips: &Strips, ranks: usize, per_node: usize, cuts: Cuts, sizes: &Sizes) -> Vec<Block> {
+    let all = Region { rows: [0, strips.q_len()], keys: [0, strips.kv_len()], first: 0, ranks: ranks as u32 };
+    let mut open = vec![all];
+    let mut out = Vec::with_capacity(ranks);
+    while let Some(region) = open.pop() {
+        if region.ranks == 1 {
+            out.push(Block { rank: region.first, rows: region.rows, keys: region.keys });
+            continue;
+        }
+        let (a, b) = halves(strips, &region, per_node as u32, cuts, sizes);
+        open.extend([b, a]);
+    }
+    out
+}
+
+fn halves(strips: &Strips, region: &Region, per_node: u32, cuts: Cuts, sizes: &Sizes) -> (Region, Region) {
+    let first = match region.ranks > per_node {
+        true => ((region.ranks / 2).div_ceil(per_node) * per_node).min(region.ranks - 1),
+        false => region.ranks / 2,
+    };
+    let part = f64::from(first) / f64::from(region.ranks);
+    let by_rows = row_cut(strips, region, part);
+    let by_keys = key_cut(strips, region, part);
+    let twice = |cost: u64, [at, from, to]: [u32; 3]| if from < at && at < to { cost } else { u64::MAX };
+    let [r0, r1] = region.rows;
+    let [k0, k1] = region.keys;
+    let rows = || twice(shared_keys(strips, region, by_rows) * sizes.key, [by_rows, r0, r1]);
+    let keys = || twice(shared_rows(strips, region, by_keys) * (sizes.query + sizes.result), [by_keys, k0, k1]);
+    let cut_rows = cuts == Cuts::Rows && r1 - r0 > 1 || rows() <= keys();
+    let rest = Region { first: region.first + first, ranks: region.ranks - first, ..*region };
+    let part = Region { ranks: first, ..*region };
+    match cut_rows {
+        true => (Region { rows: [r0, by_rows], ..part }, Region { rows: [by_rows, r1], ..rest }),
+        false => (Region { keys: [k0, by_keys], ..part }, Region { keys: [by_keys, k1], ..rest }),
+    }
+}
+
+/// The row before which about `part` of the region's cells lie.
+fn row_cut(strips: &Strips, region: &Region, part: f64) -> u32 {
+    let [k0, k1] = region.keys;
+    let strips = || strips.within(region.rows[0], region.rows[1]);
+    let total: f64 = strips().map(|s| s.area_within(k0, k1)).sum();
+    let mut left = total * part;
+    for strip in strips() {
+        let area = strip.area_within(k0, k1);
+        if area >= left && area > 0.0 {
+            // borders of strips are borders of the content: a strip is cut only where it is large
+            return match area * f64::from(region.ranks) > 0.01 * total {
+                true => strip.start + (f64::from(strip.rows()) * left / area).round() as u32,
+                false => if 2.0 * left < area { strip.start } else { strip.end },
+            };
+        }
+        left -= area;
+    }
+    region.rows[0] + (f64::from(region.rows[1] - region.rows[0]) * part) as u32
+}
+
+/// The key before which about `part` of the region's cells lie.
+fn key_cut(strips: &Strips, region: &Region, part: f64) -> u32 {
+    let [k0, k1] = region.keys;
+    // where the number of cells at a key rises and falls
+    let mut changes: Vec<(u32, f64)> = Vec::new();
+    let mut total = 0.0;
+    for strip in strips.within(region.rows[0], region.rows[1]) {
+        for ([start, end], area) in strip.pieces_within(k0, k1) {
+            let height = area / f64::from(end - start);
+            changes.extend([(start, height), (end, -height)]);
+            total += area;
+        }
+    }
+    changes.sort_unstable_by_key(|c| c.0);
+    let (mut left, mut height, mut at) = (total * part, 0.0, k0);
+    for (key, change) in changes {
+        let area = height * f64::from(key - at);
+        if area >= left && area > 0.0 {
+            return at + (left / height).round() as u32;
+        }
+        left -= area;
+        (height, at) = (height + change, key);
+    }
+    k0 + (f64::from(k1 - k0) * part) as u32
+}
+
+/// Keys of the region that rows on both sides of `cut` read.
+fn shared_keys(strips: &Strips, region: &Region, cut: u32) -> u64 {
+    let [k0, k1] = region.keys;
+    let read = |from: u32, to: u32| -> Runs {
+        let mut out = Runs::new();
+        for strip in strips.within(from, to) {
+            out.extend(strip.pieces_within(k0, k1).map(|(part, _)| part));
+        }
+        merged(out)
+    };
+    let (before, after) = (read(region.rows[0], cut), read(cut, region.rows[1]));
+    count(&crate::layout::common(&before, &after))
+}
+
+/// Rows of the region that read keys on both sides of `cut`.
+fn shared_rows(strips: &Strips, region: &Region, cut: u32) -> u64 {
+    let [k0, k1] = region.keys;
+    let reads = |s: &crate::strips::Strip<'_>, from, to| s.pieces_within(from, to).next().is_some();
+    let strips = strips.within(region.rows[0], region.rows[1]);
+    strips.filter(|s| reads(s, k0, cut) && reads(s, cut, k1)).map(|s| u64::from(s.rows())).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Wire;
+    use noren_mask::{Facts, Mask, Shape, atoms::*};
+
+    fn split(mask: Mask, ranks: usize) -> Vec<Block> {
+        let bound = mask.bind(&Shape::square(256), &Facts::new()).expect("binds");
+        let strips = Strips::new(&bound.plan(), 0, 16);
+        blocks(&strips, ranks, ranks, Cuts::Cheaper, &Wire::default().sizes(1, 1))
+    }
+
+    #[test]
+    fn local_masks_are_cut_by_rows_and_global_rows_by_keys() {
+        assert!(split(sliding(16), 4).iter().all(|b| b.keys == [0, 256]));
+        assert!(split(queries(0..8), 4).iter().all(|b| b.rows == [0, 256]));
+        let mixed = split(full(), 4);
+        assert_eq!(mixed.iter().map(|b| b.rows[1] - b.rows[0]).collect::<Vec<_>>(), [128; 4]);
+    }
+}
