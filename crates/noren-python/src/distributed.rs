@@ -2,7 +2,7 @@
 
 use crate::bound::{PyBound, PyPlan};
 use crate::error::{Error, raise};
-use noren_dist::{Options, Partition, Travel};
+use noren_dist::{Objective, Options, Partition, Travel, Wire};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -19,20 +19,34 @@ fn raise_dist(error: noren_dist::Error) -> PyErr {
 
 /// Splits a planned mask over ranks.
 #[pyfunction]
-#[pyo3(signature = (plan, ranks, *, nodes=1, travel="keys"))]
+#[pyo3(signature = (plan, ranks, *, nodes=1, travel="both", objective="balanced", head_dim=128, element_bytes=2))]
+#[allow(clippy::too_many_arguments)] // they are keywords
 pub(crate) fn partition(
     py: Python<'_>,
     plan: &PyPlan,
     ranks: usize,
     nodes: usize,
     travel: &str,
+    objective: &str,
+    head_dim: usize,
+    element_bytes: usize,
 ) -> PyResult<PyPartition> {
     let travel = match travel {
         "keys" => Travel::Keys,
         "both" => Travel::Both,
         other => return Err(PyValueError::new_err(format!("travel is {other:?}: give \"keys\" or \"both\""))),
     };
-    let options = Options { ranks, nodes, travel };
+    let objective = match objective {
+        "balanced" => Objective::Balanced,
+        "traffic" => Objective::Traffic,
+        "tokens" => Objective::Tokens,
+        other => {
+            let expected = "give \"balanced\", \"traffic\" or \"tokens\"";
+            return Err(PyValueError::new_err(format!("objective is {other:?}: {expected}")));
+        }
+    };
+    let wire = Wire { head_dim, element: element_bytes, ..Wire::default() };
+    let options = Options { ranks, nodes, travel, objective, wire, ..Options::default() };
     py.detach(|| noren_dist::partition(&plan.plan, &options)).map(PyPartition).map_err(raise_dist)
 }
 
@@ -57,6 +71,16 @@ impl PyPartition {
     #[getter]
     fn nodes(&self) -> usize {
         self.0.nodes
+    }
+
+    /// Bytes that a rank receives and sends in the forward pass, and in the backward pass.
+    fn traffic(&self, rank: usize, head_dim: usize, element_bytes: usize) -> PyResult<[u64; 4]> {
+        let wire = Wire { head_dim, element: element_bytes, ..Wire::default() };
+        let all = self.0.traffic(&wire);
+        let Some(of) = all.get(rank) else {
+            return Err(Error::new_err(format!("rank {rank} is outside: there are {}", all.len())));
+        };
+        Ok([of.received, of.sent, of.backward_received, of.backward_sent])
     }
 
     /// Refuses a partition that does not compute each allowed cell once, by who holds what that needs.

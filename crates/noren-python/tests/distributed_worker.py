@@ -8,7 +8,7 @@ import random
 import signal
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,13 +49,13 @@ def run(rank: int, ranks: int, folder: str, name: str, *arguments: Any) -> None:
 # --- the same as in one process -------------------------------------------------------------------------------------
 
 
-def close(found: Tensor, expected: Tensor) -> None:
-    """To 1e-6 of the largest value, or of 1."""
+def close(found: Tensor, expected: Tensor, room: float = 0.0) -> None:
+    """To 1e-6 of the largest value, or of 1; with `room` beside."""
     assert found.shape == expected.shape and not found.isnan().any()
     if found.numel():
         scale = max(1.0, float(expected.abs().max()))
         worst = float((found - expected).abs().max())
-        assert worst <= 1e-6 * scale, f"{worst} of {scale}"
+        assert worst <= 1e-6 * scale + room, f"{worst} of {scale}, {room}"
 
 
 def draw(shape: nr.Shape, head_dim: int, v_dim: int) -> list[Tensor]:
@@ -76,6 +76,29 @@ def alone(plan: nr.Plan, arrays: list[Tensor], **options: Any) -> list[Tensor]:
     return [out.detach(), lse, *(t.grad for t in (q, k, v) if t.grad is not None)]
 
 
+def exact(plan: nr.Plan, arrays: list[Tensor], scale: float | None = None, softcap: float | None = None, alibi: Any = None) -> list[Tensor]:
+    """The definition, in float64."""
+    q, k, v, dout = (t.double() for t in arrays)
+    for t in (q, k, v):
+        t.requires_grad_(True)
+    keys, values = (t.repeat_interleave(q.shape[1] // k.shape[1], 1) for t in (k, v))
+    scores = q @ keys.mT * (scale or q.shape[3] ** -0.5)
+    if softcap is not None:
+        scores = softcap * torch.tanh(scores / softcap)
+    if alibi is not None:
+        distance = torch.arange(q.shape[2])[:, None] - torch.arange(k.shape[2])
+        scores = scores - torch.tensor(alibi, dtype=torch.float64)[:, None, None] * distance.abs()
+    keep = torch.from_numpy(plan.bound.dense()).expand_as(scores)
+    scores = scores.masked_fill(~keep, -torch.inf)
+    top = scores.amax(-1, keepdim=True).clamp_min(-1e300)
+    weights = torch.exp(scores - top)
+    total = weights.sum(-1, keepdim=True)
+    out = weights @ values / total.where(total > 0, 1)
+    out.backward(dout)
+    lse = (top + torch.log(total)).squeeze(-1).detach()
+    return [out.detach(), lse, *(t.grad for t in (q, k, v) if t.grad is not None)]
+
+
 def together(split: nd.Split, arrays: list[Tensor], **options: Any) -> list[Tensor]:
     """This rank's part of the same."""
     q, k, v, dout = arrays
@@ -87,12 +110,17 @@ def together(split: nd.Split, arrays: list[Tensor], **options: Any) -> list[Tens
     middle = split.traffic.copy()
     out.backward(split.take_rows(dout))
     predicted = split.predicted(q.shape[3], v.shape[3], q.element_size())
+    if q.shape[3] == v.shape[3]:
+        both = [n for name in ("forward", "backward") for n in (predicted[name].received, predicted[name].sent)]
+        assert split.partition.traffic(split.rank, q.shape[3], q.element_size()) == both
     for name, start, end in (("forward", before, middle), ("backward", middle, split.traffic)):
         assert (end.sent - start.sent, end.received - start.received) == (predicted[name].sent, predicted[name].received)
     return [out.detach(), lse, *(t.grad for t in mine if t.grad is not None)]
 
 
-def check(split: nd.Split, arrays: list[Tensor], expected: list[Tensor], **options: Any) -> list[Tensor]:
+def check(
+    split: nd.Split, arrays: list[Tensor], expected: list[Tensor], rooms: Sequence[float] = (0.0,) * 5, **options: Any
+) -> list[Tensor]:
     found = together(split, arrays, **options)
     takes = [split.take_rows, split.take_rows, split.take_rows, split.take_keys, split.take_keys]
     for n, (part, whole, take) in enumerate(zip(found, expected, takes, strict=True)):
@@ -100,7 +128,7 @@ def check(split: nd.Split, arrays: list[Tensor], expected: list[Tensor], **optio
         if n == 1:
             assert (part.isinf() == wanted.isinf()).all()
             part, wanted = part.nan_to_num(neginf=0), wanted.nan_to_num(neginf=0)
-        close(part, wanted)
+        close(part, wanted, rooms[n])
     return found
 
 
@@ -112,6 +140,7 @@ def groups(ranks: int) -> dict[int, Any]:
 def equal_on_the_corpus(rank: int, ranks: int, travel: str) -> str:
     """Every mask of the corpus, over 2, 3 and 4 ranks; one in eight twice, with a rank that is late."""
     found, by_size = 0, groups(ranks)
+    problems: list[str] = []
     for number, drawn in enumerate(case for case in corpus() if "message" not in case.case):
         bound = drawn.bind()
         shape = bound.shape
@@ -120,7 +149,7 @@ def equal_on_the_corpus(rank: int, ranks: int, travel: str) -> str:
                 shape.q_len, shape.kv_len, query_offset=shape.query_offsets, batch=shape.batch, heads=4, kv_heads=2
             )
             bound = bound.mask.bind(shape, bound.facts)
-        plan, arrays = bound.plan(), draw(shape, 8, 5)
+        plan, arrays = bound.plan(), draw(shape, 8, 8 if number % 2 else 5)
         expected = alone(plan, arrays)
         for size, group in by_size.items():
             if rank < size:
@@ -131,15 +160,18 @@ def equal_on_the_corpus(rank: int, ranks: int, travel: str) -> str:
                         time.sleep(0.002 * random.random())
                         again = together(split, arrays)
                         assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True)), "other bits"
-                except Exception as error:
-                    error.add_note(f"{drawn.id}: {bound.mask} over {size} ranks")
-                    raise
+                except AssertionError as error:  # the others know nothing of it, and go on
+                    problems.append(f"{drawn.id}: {bound.mask} over {size} ranks: {error}")
         found += 1
+    assert not problems, "\n".join(problems)
     return str(found)
 
 
 def equal_at_all_sizes(rank: int, ranks: int, travel: str) -> None:
-    """Lengths that no number of ranks divides, fewer tokens than ranks, options, types, long rows."""
+    """Lengths that no number of ranks divides, fewer tokens than ranks, options, types, long rows.
+
+    Sums over hundreds of rows are off by more than 1e-6 in one process too: here a group may be as far from float64 as that.
+    """
     by_size = groups(ranks)
     cases: list[tuple[str, nr.Shape, dict[str, Any], dict[str, Any]]] = [
         ("causal", nr.Shape.square(n, batch=2, heads=4, kv_heads=2), {}, {}) for n in (1, 2, 3, 5, 97)
@@ -157,11 +189,13 @@ def equal_at_all_sizes(rank: int, ranks: int, travel: str) -> None:
     ]
     for mask, shape, facts, options in cases:
         plan, arrays = nr.Mask(mask).plan(shape, facts), draw(shape, 16, 12)
-        expected = alone(plan, arrays, **options)
+        expected = [t.float() for t in exact(plan, arrays, **options)]
+        off = (a - b for a, b in zip(alone(plan, arrays, **options), expected, strict=True))
+        rooms = [float(t.nan_to_num(0).abs().max()) for t in off]
         for size, group in by_size.items():
             if rank < size:
                 split = nd.Split(plan, group=group, travel=travel)
-                first = check(split, arrays, expected, **options)
+                first = check(split, arrays, expected, rooms, **options)
                 time.sleep(0.01 * random.random())
                 again = together(split, arrays, **options)
                 assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True)), f"{mask}: other bits"

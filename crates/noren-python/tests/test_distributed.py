@@ -6,6 +6,9 @@ import multiprocessing
 import multiprocessing.forkserver
 import os
 import signal
+import subprocess
+import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -104,3 +107,40 @@ def test_what_is_refused_in_one_process() -> None:
     assert (again.hash, again.ranks, again.method) == (partition.hash, 2, partition.method)
     with pytest.raises(nr.Error, match="its hash|it is for shape|cells|reads"):
         nd.Partition.from_json(partition.to_json(), nr.causal().plan(9).bound)
+
+
+def losses(lines: list[str]) -> dict[int, float]:
+    steps = (line.split() for line in lines if line.startswith("step "))
+    return {int(words[1]): float(words[3]) for words in steps}
+
+
+def test_training_gets_the_losses_of_one_process_and_survives_a_kill(tmp_path: Path) -> None:
+    """The example by torchrun: a rank is killed on the way, torchrun starts again, training goes on from the checkpoint."""
+    example = str(Path(__file__).parents[1] / "examples/train_packed.py")
+    arguments = [example, "--steps", "9", "--save-every", "3"]
+    alone = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=True, timeout=LIMIT)
+    expected = losses(alone.stdout.splitlines())
+    assert expected[8] < expected[0]
+
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4", "--max-restarts", "1"]
+    arguments += ["--folder", str(tmp_path), "--timeout", "20"]
+    lines: list[str] = []
+    begins: dict[str, int] = {}
+    with subprocess.Popen([*launcher, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as job:
+        assert job.stdout is not None
+        guard = threading.Timer(LIMIT, job.kill)
+        guard.start()
+        for line in job.stdout:
+            lines.append(line.strip())
+            if line.startswith("rank 2, process "):
+                begins[line.strip()] = int(line.split()[3].rstrip(":"))
+            if line.startswith("step 4 ") and len(begins) == 1:
+                os.kill(*begins.values(), signal.SIGKILL)
+        guard.cancel()
+    text = "\n".join(lines)
+    assert job.returncode == 0, text
+    assert any(line.endswith("begins at step 3") for line in begins), text
+    found = losses(lines)
+    assert found.keys() == expected.keys(), text
+    worst = max(abs(found[step] - expected[step]) for step in expected)
+    assert worst < 2e-5, f"{worst}\n{text}"

@@ -244,6 +244,7 @@ class Modifiers:
         sinks: Any = None,
         dropout: float = 0.0,
         seed: int = 0,
+        partial: bool = False,
         threads: int | None = None,
         level: str | None = None,
         spec: Spec | None = None,
@@ -430,11 +431,27 @@ class Partition:
     def ranks(self) -> int: ...
     @property
     def nodes(self) -> int: ...
+    def traffic(self, rank: int, head_dim: int, element_bytes: int) -> list[int]:
+        """Bytes that a rank receives and sends in the forward pass, and in the backward pass, where `v_dim` is `head_dim`."""
     def check(self, bound: BoundMask) -> None:
         """Refuses a partition that does not compute each allowed cell once, by who holds what that needs."""
     def to_json(self) -> str: ...
     @staticmethod
     def from_json(text: str, bound: BoundMask) -> Partition: ...
 
-def partition(plan: Plan, ranks: int, *, nodes: int = 1, travel: str = "keys") -> Partition:
-    """Splits a planned mask over ranks; with `travel="both"` queries may travel to keys."""
+def partition(
+    plan: Plan,
+    ranks: int,
+    *,
+    nodes: int = 1,
+    travel: Literal["keys", "both"] = "both",
+    objective: Literal["balanced", "traffic", "tokens"] = "balanced",
+    head_dim: int = 128,
+    element_bytes: int = 2,
+) -> Partition:
+    """Splits a planned mask over ranks: who owns which tokens, who computes what, what travels.
+
+    With `travel="keys"` each query is computed by its owner; otherwise queries may travel to keys. The `objective` says what the
+    least traffic is sought within: balanced cells and tokens, looser limits for both, or equal tokens. `head_dim` and
+    `element_bytes` weigh keys against queries and results.
+    """

@@ -3,8 +3,8 @@
 Each rank owns some query rows and some keys of the sequence; a partition, made from the mask, says which, and which keys (or
 queries) travel to whom. `Split` holds it as one rank sees it:
 
->>> import torch.distributed as dist, noren as nr, noren.distributed as nd
->>> dist.init_process_group("gloo")                                                    # doctest: +SKIP
+>>> import noren as nr, noren.distributed as nd
+>>> nd.join(timeout=30)                                   # the processes of torchrun  # doctest: +SKIP
 >>> plan = (nr.causal() & nr.documents([700, 324])).plan(nr.Shape.square(1024, batch=1, heads=8, kv_heads=2))
 >>> split = nd.Split(plan, timeout=30)                                                 # doctest: +SKIP
 >>> tokens = split.take_rows(ids, dim=1)                  # this rank's tokens         # doctest: +SKIP
@@ -19,5 +19,5 @@ from .._noren import Partition as Partition, partition as partition
 from ._attention import attention as attention
 from ._decode import Shards as Shards, decode as decode
 from ._split import Split as Split
-from ._training import reduce_gradients as reduce_gradients, total as total
+from ._training import join as join, reduce_gradients as reduce_gradients, total as total
 from ._wire import Disagreement as Disagreement, GroupError as GroupError, Traffic as Traffic

@@ -25,7 +25,7 @@ class Options:
     alibi: tuple[float, ...] | None = None
 
     def call(self, plan: Plan) -> Call:
-        return Call(plan, self.scale, self.softcap, self.alibi)
+        return Call(plan, self.scale, self.softcap, self.alibi, partial=True)
 
 
 def attention(

@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
@@ -95,8 +95,8 @@ class Family:
 class Split:
     """A planned mask shared out over the ranks of a group.
 
-    Every rank makes it from the same plan, whose shape is that of the whole. `partition` is made here unless it is given;
-    `travel="both"` lets queries travel to keys where that is cheaper. `timeout` is how many seconds a rank may keep the others
+    Every rank makes it from the same plan, whose shape is that of the whole. `partition` is made here unless it is given; with
+    `travel="keys"` no query leaves its owner, otherwise they may travel to keys where that is cheaper. `timeout` is how many seconds a rank may keep the others
     waiting before they give up.
 
     A rank holds tensors `[batch, heads, own, dim]`: the rows `rows(b)` of batch row `b` for queries, `keys(b)` for keys and
@@ -111,7 +111,7 @@ class Split:
         *,
         group: dist.ProcessGroup | None = None,
         timeout: float = 60.0,
-        travel: str = "keys",
+        travel: Literal["keys", "both"] = "both",
     ) -> None:
         self.plan, self.wire = plan, Wire(group, timeout)
         if partition is None:

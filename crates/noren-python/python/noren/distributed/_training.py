@@ -1,14 +1,28 @@
-"""What a training step needs beside attention: sums over the group, with its time-out and its errors."""
+"""What training needs beside attention: a group, and sums over it with its time-out and its errors."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from ._split import Split
+
+
+def join(timeout: float = 60.0) -> None:
+    """Joins the gloo group of the processes that torchrun (or whatever sets its variables) started.
+
+    As `init_process_group("gloo")`, but after a restart the addresses of those who died are not used again: torchrun keeps its
+    store over restarts, and PyTorch 2.15 looks there for the ranks of the attempt before.
+    """
+    store, rank, ranks = next(dist.rendezvous("env://", timeout=timedelta(seconds=timeout)))
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    store = dist.PrefixStore(f"noren/{attempt}", store)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=timedelta(seconds=timeout))
 
 
 def total(value: Tensor, split: Split) -> Tensor:
