@@ -219,14 +219,17 @@ def _take_home(split: Split, mine: list[Results], theirs: list[Results]) -> None
 # --- backward ---------------------------------------------------------------------------------------------------------
 
 
+def _zeros(tensor: Tensor, length: int) -> Tensor:
+    return torch.zeros(_resized(tensor, length))
+
+
 class _Sums:
     """Gradients of a family in `float32`: of own and of foreign rows, of own keys and values and those of others."""
 
     def __init__(self, family: Family, q: Tensor, k: Tensor, v: Tensor) -> None:
-        new = lambda tensor, length: torch.zeros(_resized(tensor, length))  # noqa: E731
-        self.queries, self.foreign = new(q, family.queries), new(q, family.foreign)
-        self.own = [new(k, family.keys), new(v, family.keys)]
-        self.others = {rank: [new(k, keys), new(v, keys)] for rank, (keys, _) in family.receives.items()}
+        self.queries, self.foreign = _zeros(q, family.queries), _zeros(q, family.foreign)
+        self.own = [_zeros(t, family.keys) for t in (k, v)]
+        self.others = {rank: [_zeros(t, keys) for t in (k, v)] for rank, (keys, _) in family.receives.items()}
 
     def add(self, step: Step, rank: int, found: Sequence[Tensor]) -> None:
         keys = self.own if step.peer == rank else self.others[step.peer]
@@ -253,7 +256,7 @@ def _backward(
     home = _Home(split, sums)
     foreign: dict[int, list[Tensor]] = {}
     for i, _, step in _steps(split):
-        keys = tuple(_at(t, step.keys).float() for t in around.of(i, step.peer)[0])
+        keys = [_at(t, step.keys).float() for t in around.of(i, step.peer)[0]]
         if step.foreign:
             if i not in foreign:
                 foreign[i] = around.foreign(i)
@@ -261,7 +264,7 @@ def _backward(
             found = _foreign_gradients(options.call(step.plan), rows, keys)
         else:
             q_rows, out_rows, lse_rows, dout_rows = (_at(t, step.rows).float() for t in fixed[i])
-            found = _gradients(options.call(step.plan), q_rows, *keys, (out_rows, lse_rows.contiguous(), dout_rows))
+            found = _gradients(options.call(step.plan), q_rows, keys, (out_rows, lse_rows.contiguous(), dout_rows))
         sums[i].add(step, split.rank, found)
         home.done(step)
     around.finish()
@@ -273,19 +276,20 @@ def _backward(
     return grads[0].to(q.dtype), grads[1].to(k.dtype), grads[2].to(v.dtype)
 
 
-def _gradients(call: Call, q: Tensor, k: Tensor, v: Tensor, saved: tuple[Tensor, Tensor, Tensor]) -> list[Tensor]:
+def _gradients(call: Call, q: Tensor, keys: Sequence[Tensor], saved: tuple[Tensor, Tensor, Tensor]) -> list[Tensor]:
     """Of a part: with the log-sum-exps of all keys its weights are those of the whole."""
+    k, v = keys
     return [grad for grad in gradients(call, q, k, v, Extras([]), saved, [False] * 3)[:3] if grad is not None]
 
 
-def _foreign_gradients(call: Call, rows: Sequence[Tensor], keys: tuple[Tensor, Tensor]) -> list[Tensor]:
+def _foreign_gradients(call: Call, rows: Sequence[Tensor], keys: Sequence[Tensor]) -> list[Tensor]:
     """The same for rows whose output is elsewhere: a column of values 0, whose output is the row's sum and has gradient 1."""
     q, dout, lse, row_sums = rows
     k, v = keys
     out = torch.cat((torch.zeros_like(dout), row_sums), -1)
     dout = torch.cat((dout, torch.ones_like(row_sums)), -1)
     values = torch.cat((v, v.new_zeros(*v.shape[:3], 1)), -1)
-    dq, dk, dv = _gradients(call, q, k, values, (out, lse.squeeze(-1).contiguous(), dout))
+    dq, dk, dv = _gradients(call, q, (k, values), (out, lse.squeeze(-1).contiguous(), dout))
     return [dq, dk, dv[..., :-1]]
 
 

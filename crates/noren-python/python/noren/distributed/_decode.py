@@ -88,12 +88,13 @@ def decode(
         sizes = (shape.batch, shape.heads, shape.q_len), (shape.batch, shape.kv_heads, held)
         check_tensors((q, k, v), sizes, f"rank {shards.wire.rank} holds {held} keys (Shards.keys)")
         said |= shards._said | {"types": q.dtype, "head_dim and v_dim": (q.shape[3], v.shape[3]), "options": options}
-    out, lse = nothing(*q.shape[:3], v.shape[3])
+    size = shape.batch, shape.heads, shape.q_len, v.shape[3]
+    out, lse = nothing(*size)
     if shards._part is not None:
         out, sums = compute(options.call(shards._part), q.float(), k.float(), v.float(), Extras([]), lse=True)
         assert sums is not None
         lse = sums
-    results = Results(*q.shape[:3], v.shape[3])
+    results = Results(*size)
     for part in shards.wire.collect("the exchange of partial outputs", torch.cat((out, lse.unsqueeze(-1)), -1)):
         results.add(None, (part[..., :-1], part[..., -1]))
     found = results.out.to(q.dtype)

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch.distributed.rendezvous import rendezvous
 from torch import Tensor
 
 from ._split import Split
@@ -19,10 +20,10 @@ def join(timeout: float = 60.0) -> None:
     As `init_process_group("gloo")`, but after a restart the addresses of those who died are not used again: torchrun keeps its
     store over restarts, and PyTorch 2.15 looks there for the ranks of the attempt before.
     """
-    store, rank, ranks = next(dist.rendezvous("env://", timeout=timedelta(seconds=timeout)))
+    store, rank, ranks = next(rendezvous("env://", timeout=timedelta(seconds=timeout)))
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    store = dist.PrefixStore(f"noren/{attempt}", store)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=timedelta(seconds=timeout))
+    fresh = dist.distributed_c10d.PrefixStore(f"noren/{attempt}", store)
+    dist.init_process_group("gloo", store=fresh, rank=rank, world_size=ranks, timeout=timedelta(seconds=timeout))
 
 
 def total(value: Tensor, split: Split) -> Tensor:
@@ -51,7 +52,8 @@ def reduce_gradients(parameters: Iterable[torch.nn.Parameter], split: Split) -> 
     sizes = [(str(dtype), [tuple(p.shape) for p in found]) for dtype, found in by_type.items()]
     split.wire.agree("the sum of gradients", {"parameters": sizes})
     for found in by_type.values():
+        counts = [p.numel() for p in found]
         flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in found])
         split.wire.wait(split.wire.start("the sum of gradients", dist.all_reduce, flat))
-        for parameter, part in zip(found, flat.split([p.numel() for p in found]), strict=True):
+        for parameter, part in zip(found, torch.split(flat, counts), strict=True):
             parameter.grad = part.view(parameter.shape).clone()

@@ -117,9 +117,8 @@ class Wire:
     def exchange(self, what: str, outgoing: Tensor, sent: Sequence[int], received: Sequence[int]) -> Pending:
         """Begins to send `sent[r]` elements of `outgoing` to each rank r, and to receive `received[r]` from it."""
         incoming = outgoing.new_empty(sum(received))
-        others = lambda counts: (sum(counts) - counts[self.rank]) * outgoing.element_size()  # noqa: E731
-        self.traffic.sent += others(sent)
-        self.traffic.received += others(received)
+        self.traffic.sent += (sum(sent) - sent[self.rank]) * outgoing.element_size()
+        self.traffic.received += (sum(received) - received[self.rank]) * outgoing.element_size()
         return self.start(what, dist.all_to_all_single, incoming, outgoing, list(received), list(sent))
 
     def collect(self, what: str, part: Tensor) -> list[Tensor]:
