@@ -101,9 +101,14 @@ pub(crate) fn bind(texts: &[String], shape: &ShapeArgs, facts: &FactArgs, least:
     let named: Vec<String> = specs.iter().flat_map(|spec| array_names(&spec.mask)).collect();
     let (facts, known) = facts.read(&named)?;
     let known = specs.iter().fold(known, |known, spec| known.or(mask_sizes(spec)));
+    bind_specs(specs, shape, &facts, &known.or_else(least))
+}
+
+/// Binds specs to one shape: what was said of it, then what is `known`, then what is usual.
+pub(crate) fn bind_specs(specs: Vec<Spec>, shape: &ShapeArgs, facts: &Facts, known: &Sizes) -> Result<Bound> {
     let mut assumed = Vec::new();
-    let shape = shape.resolve(&known.or_else(least), &mut assumed)?;
-    let masks = specs.iter().map(|spec| Ok(spec.mask.bind(&shape, &facts)?)).collect::<Result<_>>()?;
+    let shape = shape.resolve(known, &mut assumed)?;
+    let masks = specs.iter().map(|spec| Ok(spec.mask.bind(&shape, facts)?)).collect::<Result<_>>()?;
     Ok(Bound { specs, masks, assumed })
 }
 
@@ -135,7 +140,7 @@ pub(crate) fn parse(text: &str, layer: Option<u64>) -> Result<Spec> {
 
 impl ShapeArgs {
     /// The shape: what was said, then what the facts and the masks say, then what is usual.
-    fn resolve(&self, known: &Sizes, assumed: &mut Vec<String>) -> Result<Shape> {
+    pub(crate) fn resolve(&self, known: &Sizes, assumed: &mut Vec<String>) -> Result<Shape> {
         let told = self.q.zip(self.kv);
         let cross = known.cross.filter(|_| self.len.is_none() && told.is_none() && self.past.is_none());
         if let Some((q, kv)) = cross {

@@ -6,7 +6,7 @@ use crate::tensors::TensorFile;
 use noren_mask::Keep;
 use noren_mask::doctor::{Dtype, Numbers, Values};
 use std::fs::File;
-use std::io::{BufReader, Read, Write};
+use std::io::{BufReader, Read, Seek, Write};
 use std::path::Path;
 
 /// Real headers take some hundred bytes.
@@ -19,6 +19,8 @@ const MOST_UNPACKED: u64 = 2 << 30;
 const MOST_ARRAYS: usize = 1024;
 /// Bytes that are converted at a time.
 const PIECE: usize = 1 << 18;
+
+const FORMS: &str = "give an npy, npz or safetensors file";
 
 /// How one number is stored.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -113,29 +115,35 @@ impl Stored {
 /// All arrays of a file by name; an npy file's only one is called `mask`.
 pub(crate) fn read_all(path: &Path) -> Result<Vec<(String, Values)>> {
     let name = path.display().to_string();
-    let failed = |e: std::io::Error| {
-        Failure::new(format!("{name}: cannot be read: {e}")).hint("give an npy, npz or safetensors file")
-    };
-    let mut file = File::open(path).map_err(failed)?;
+    let failed = |e: std::io::Error| Failure::new(format!("{name}: cannot be read: {e}")).hint(FORMS);
+    let file = File::open(path).map_err(failed)?;
     let about = file.metadata().map_err(failed)?;
     if !about.is_file() {
-        return Err(Failure::new(format!("{name}: not a regular file")).hint("give an npy, npz or safetensors file"));
+        return Err(Failure::new(format!("{name}: not a regular file")).hint(FORMS));
     }
-    let mut first = [0u8; 8];
-    let n = file.read(&mut first).map_err(failed)?;
-    let file = File::open(path).map_err(failed)?;
-    match &first[..n] {
+    read_from(file, about.len(), &name)
+}
+
+/// All arrays in `len` bytes of a file called `name`.
+pub(crate) fn read_from(mut file: impl Read + Seek, len: u64, name: &str) -> Result<Vec<(String, Values)>> {
+    let failed = |e: std::io::Error| Failure::new(format!("{name}: cannot be read: {e}")).hint(FORMS);
+    let mut first = Vec::new();
+    file.by_ref().take(8).read_to_end(&mut first).map_err(failed)?;
+    file.rewind().map_err(failed)?;
+    match &first[..] {
         [0x93, b'N', b'U', b'M', b'P', b'Y', ..] => {
-            Ok(vec![("mask".to_string(), read_npy(BufReader::new(file), Some(about.len()), &name)?)])
+            Ok(vec![("mask".to_string(), read_npy(BufReader::new(file), Some(len), name)?)])
         }
-        [b'P', b'K', 3 | 5, ..] => read_npz(file, &name),
+        [b'P', b'K', 3 | 5, ..] => read_npz(file, name),
         [0x80, 2..=5, ..] => Err(Failure::new(format!("{name}: a pickle, which runs code when it is read: refused"))
             .hint("save the array with numpy.save or safetensors")),
-        _ if path.extension().is_some_and(|e| e == "npy" || e == "npz") => {
-            Err(Failure::new(format!("{name}: the first bytes are not those of numpy.save or numpy.savez"))
-                .hint("give an npy, npz or safetensors file"))
+        _ if [".npy", ".npz"].iter().any(|end| name.ends_with(end)) => {
+            Err(Failure::new(format!("{name}: the first bytes are not those of numpy.save or numpy.savez")).hint(FORMS))
         }
-        _ => read_safetensors(path),
+        _ => {
+            let mut file = TensorFile::new(file, len, name)?;
+            file.names().into_iter().map(|name| Ok((name.clone(), file.read_values(&name)?))).collect()
+        }
     }
 }
 
@@ -157,12 +165,7 @@ pub(crate) fn read_one(path: &Path) -> Result<Values> {
     }
 }
 
-fn read_safetensors(path: &Path) -> Result<Vec<(String, Values)>> {
-    let mut file = TensorFile::open(path)?;
-    file.names().into_iter().map(|name| Ok((name.clone(), file.read_values(&name)?))).collect()
-}
-
-fn read_npz(file: File, name: &str) -> Result<Vec<(String, Values)>> {
+fn read_npz(file: impl Read + Seek, name: &str) -> Result<Vec<(String, Values)>> {
     let wrong = |e: zip::result::ZipError| Failure::new(format!("{name}: not a sound npz file: {e}"));
     let mut archive = zip::ZipArchive::new(BufReader::new(file)).map_err(wrong)?;
     if archive.len() > MOST_ARRAYS {

@@ -13,6 +13,7 @@ mod infer;
 mod model;
 mod output;
 mod plan;
+mod serve;
 mod show;
 mod target;
 mod tensors;
@@ -62,6 +63,7 @@ Examples:
   noren inspect --model gemma2
   noren audit --model mistral
   noren train --data book.txt --objective clm --config config.json -o model
+  noren serve --open
   noren bench --quick
 
 Masks are put in quotes, because the shell has its own meaning for & | ! and parentheses.
@@ -100,6 +102,8 @@ enum Command {
     Audit(model::audit::AuditArgs),
     /// Train a model on a text: the next token, masked tokens, or both
     Train(train::TrainArgs),
+    /// Open the explorer: a page on this machine that shows masks, costs, flows, texts and diagnoses
+    Serve(serve::ServeArgs),
     /// Measure the limits of this machine, and how much of them attention reaches
     Bench(bench::BenchArgs),
     /// Print a completion script for a shell
@@ -153,6 +157,7 @@ fn run(cli: &Cli) -> Result<Verdict> {
         Command::Inspect(args) => model::inspect::run(args, &mut screen),
         Command::Audit(args) => model::audit::run(args, &mut screen),
         Command::Train(args) => train::run(args, &mut screen),
+        Command::Serve(args) => serve::run(args, &mut screen),
         Command::Bench(args) => bench::run(args, &mut screen),
         Command::Completions { shell } => {
             let mut script = Vec::new();

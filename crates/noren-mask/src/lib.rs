@@ -62,11 +62,12 @@ mod frame;
 pub mod interval;
 mod json;
 mod keep;
+pub mod language;
 mod leaf;
 mod lower;
 mod mask;
 mod order;
-mod parse;
+pub(crate) mod parse;
 mod pattern;
 mod philox;
 #[doc(hidden)] // for the dropout of crate `noren`, which draws from the same generator

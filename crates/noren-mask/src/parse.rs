@@ -19,7 +19,7 @@ mod error;
 mod lex;
 mod suggest;
 mod values;
-mod vocabulary;
+pub(crate) mod vocabulary;
 
 pub use error::ParseError;
 pub(crate) use lex::is_name;

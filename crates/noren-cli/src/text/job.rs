@@ -10,6 +10,7 @@ use noren_candle::model::{Batch, Call, Model, Output, Stack, Trace};
 use noren_candle::{Proof, prove};
 use noren_mask::{BoundMask, Facts, Shape, atoms};
 use noren_text::{BUILT_IN, Detectors, Encoding, Finding, Policy, PrivateTokens, Role};
+use std::ops::Range;
 
 /// A map of who reads whom has the square of this many cells.
 const MOST_TOKENS: usize = 2048;
@@ -36,8 +37,9 @@ pub(crate) struct Job<'a> {
 pub(crate) struct Ran<'a> {
     pub(crate) source: &'a Source,
     pub(crate) text: &'a str,
-    /// Tokens as people read them.
+    /// Tokens as people read them, and the bytes of the text that each stands for.
     pub(crate) names: Vec<String>,
+    pub(crate) ranges: Vec<Range<usize>>,
     pub(crate) found: Vec<Finding>,
     /// All that was found, by token, and what is hidden of it.
     pub(crate) private: PrivateTokens,
@@ -137,6 +139,7 @@ impl<'a> Job<'a> {
             head: self.head,
             withheld: goes_on && !released,
             names,
+            ranges: encoding.ranges,
             found,
             private,
             hidden,

@@ -12,13 +12,17 @@ use crate::failure::{Failure, Result};
 use crate::output::Screen;
 use crate::target::Target;
 use clap::Args;
-use job::Job;
+pub(crate) use job::{Job, Ran};
+pub(crate) use outline::Outline;
+pub(crate) use source::{Source, load};
+pub(crate) use units::Unit;
+
 use noren_text::{BUILT_IN, Detector, Detectors};
 use std::io::Read;
 use std::path::Path;
 
 /// What runs where no text is given. Whoever wrote it has many secrets, all of them made up: numbers that nobody has.
-const TEXT: &str = "Dear Jane, write to jane.bennet@longbourn.example or call +44 20 7946 0958 before the ball; \
+pub(crate) const EXAMPLE: &str = "Dear Jane, write to jane.bennet@longbourn.example or call +44 20 7946 0958 before the ball; \
     pay with 4111 1111 1111 1111, and tell nobody that Mr. Bingley is";
 /// Bytes of standard input that are read at most; what is longer than any model's positions need not be read.
 const MOST_BYTES: u64 = 1 << 20;
@@ -70,7 +74,7 @@ pub(crate) fn run(
     let target = output.map(svg_target).transpose()?;
     let text = args.read()?;
     let (hide, known) = args.detectors()?;
-    let source = source::load(model)?;
+    let source = load(model)?;
     let job = Job {
         source: &source,
         text: &text,
@@ -87,7 +91,7 @@ pub(crate) fn run(
         target.write(|out| out.write_all(svg.as_bytes()))?;
     }
     match args.json {
-        true => screen.json(&outline::Outline::new(&ran))?,
+        true => screen.json(&Outline::new(&ran))?,
         false => report::print(&ran, output, screen)?,
     }
     Ok(if ran.proof.as_ref().is_none_or(|proof| proof.holds()) { Verdict::Yes } else { Verdict::No })
@@ -109,7 +113,7 @@ impl TextArgs {
     /// The text, which has something to read in it.
     fn read(&self) -> Result<String> {
         let text = match self.text.as_deref() {
-            None => TEXT.to_string(),
+            None => EXAMPLE.to_string(),
             Some("-") => from_stdin()?,
             Some(text) => text.to_string(),
         };
@@ -120,20 +124,26 @@ impl TextArgs {
         }
     }
 
-    /// What is hidden, and all that is looked for: the latter is labelled, and reported.
+    /// What is hidden, and all that is looked for.
     fn detectors(&self) -> Result<(Detectors, Detectors)> {
-        let mut hide = match (&self.hide, &self.text) {
-            (Some(names), _) => names.join(",").parse()?,
-            (None, None) => "all".parse()?,
-            (None, Some(_)) => Detectors::new(),
+        let kinds = match (&self.hide, &self.text) {
+            (Some(names), _) => names.join(","),
+            (None, None) => "all".into(),
+            (None, Some(_)) => String::new(),
         };
-        let mut known: Detectors = BUILT_IN.join(",").parse()?;
-        if !self.word.is_empty() {
-            let words = Detector::words("word", &self.word)?;
-            (hide, known) = (hide.with(words.clone()), known.with(words));
-        }
-        Ok((hide, known))
+        detectors(&kinds, &self.word)
     }
+}
+
+/// What is hidden, kinds with commas between them and words, and all that is looked for: the latter is labelled, and reported.
+pub(crate) fn detectors(kinds: &str, words: &[String]) -> Result<(Detectors, Detectors)> {
+    let mut hide = if kinds.is_empty() { Detectors::new() } else { kinds.parse()? };
+    let mut known: Detectors = BUILT_IN.join(",").parse()?;
+    if !words.is_empty() {
+        let words = Detector::words("word", words)?;
+        (hide, known) = (hide.with(words.clone()), known.with(words));
+    }
+    Ok((hide, known))
 }
 
 fn from_stdin() -> Result<String> {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 /// What came of a text.
 #[derive(Serialize)]
-pub(super) struct Outline<'a> {
+pub(crate) struct Outline<'a> {
     model: &'a str,
     text: &'a str,
     tokens: &'a [String],
@@ -63,7 +63,7 @@ struct Proof<'a> {
 }
 
 impl<'a> Outline<'a> {
-    pub(super) fn new(ran: &'a Ran<'_>) -> Self {
+    pub(crate) fn new(ran: &'a Ran<'_>) -> Self {
         let said = |guess: &'a Guess| Said {
             token: guess.at,
             best: guess

@@ -175,6 +175,14 @@ impl Flow {
         out
     }
 
+    /// What `token` reads in one layer, itself included: the residual connection.
+    ///
+    /// # Panics
+    /// When there is no such batch row or layer.
+    pub fn read_in(&self, batch: usize, layer: usize, token: u32) -> IntervalSet {
+        self.layers[self.which[layer]].read_by(batch, &IntervalSet::from(token..token + 1))
+    }
+
     /// A way from one of `sources` to one of `targets`, over the fewest layers; `None` when there is none.
     pub fn witness(&self, batch: usize, sources: &IntervalSet, targets: &IntervalSet) -> Option<Path> {
         let reach = self.reach(batch, sources);

@@ -5,6 +5,7 @@ use crate::bind::{BoundMask, Resolved};
 use crate::bounds::Bounds;
 use crate::interval::{Interval, IntervalSet};
 use crate::pattern::row_words;
+use crate::plan::{Kind, PatternPlan};
 use std::ops::Range;
 
 /// What a rectangle of query rows and keys holds.
@@ -84,6 +85,36 @@ impl Grid {
         &self.covers
     }
 
+    /// What `plan` does with each rectangle, row by row: nothing, or the dearest kind of span that it meets. The plan must
+    /// have rows and keys at their own places ([`Reorder::Never`](crate::Reorder::Never)).
+    pub fn kinds(&self, plan: &PatternPlan) -> Vec<Option<Kind>> {
+        let mut kinds = Vec::with_capacity(self.covers.len());
+        let mut first = 0;
+        for row in 0..self.row_count() {
+            let queries = self.queries(row);
+            while (plan.tile(first).end as usize) <= queries.start {
+                first += 1;
+            }
+            let tiles = || (first..plan.tile_count()).map(|i| plan.tile(i)).take_while(|t| (t.start as usize) < queries.end);
+            let of = |kind: Kind| -> IntervalSet {
+                tiles().fold(IntervalSet::new(), |all, tile| {
+                    let spans = tile.spans.iter().filter(|s| s.kind == kind).map(|s| s.start..s.end);
+                    all.union(&spans.collect())
+                })
+            };
+            let (mixed, full) = (of(Kind::Mixed), of(Kind::Full));
+            kinds.extend((0..self.col_count()).map(|col| {
+                let (start, end) = (self.cols[col], self.cols[col + 1]);
+                match () {
+                    () if mixed.meets(start, end) => Some(Kind::Mixed),
+                    () if full.meets(start, end) => Some(Kind::Full),
+                    () => None,
+                }
+            }));
+        }
+        kinds
+    }
+
     /// True when a rectangle holds more than one cell.
     pub fn is_sampled(&self) -> bool {
         [&self.rows, &self.cols].into_iter().any(|b| b.windows(2).any(|w| w[1] - w[0] > 1))
@@ -112,8 +143,26 @@ impl BoundMask {
     /// A batch row, head or range outside the shape, an empty range, 0 rows or columns.
     pub fn grid(&self, batch: usize, head: usize, options: &GridOptions) -> Result<Grid, Error> {
         self.check_pair(batch, head)?;
+        let (rows, cols) = options.borders(self)?;
+        self.grid_between(batch, head, rows, cols)
+    }
+
+    /// The same with rectangles of any size: between each two of `queries` and each two of `keys`, which rise.
+    ///
+    /// ```
+    /// use noren_mask::{Cover, Facts, Shape, atoms::*};
+    /// let bound = causal().bind(&Shape::square(100), &Facts::new())?;
+    /// let grid = bound.grid_between(0, 0, vec![0, 64, 100], vec![0, 64, 100])?;
+    /// assert_eq!(grid.covers(), [Cover::Mixed, Cover::Empty, Cover::Full, Cover::Mixed]);
+    /// # Ok::<(), noren_mask::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A batch row or head outside the shape; fewer than two borders, borders that do not rise or lie outside.
+    pub fn grid_between(&self, batch: usize, head: usize, queries: Vec<u32>, keys: Vec<u32>) -> Result<Grid, Error> {
+        self.check_pair(batch, head)?;
         let cells = Cells::One(&self.resolved()[self.pattern_of(batch, head)]);
-        draw(&cells, self, options)
+        draw(&cells, self, queries, keys)
     }
 
     /// The same for the cells that this mask allows and `other` does not.
@@ -129,8 +178,26 @@ impl BoundMask {
     ) -> Result<Grid, Error> {
         self.check_pair(batch, head)?;
         self.check_comparable(other)?;
+        let (rows, cols) = options.borders(self)?;
+        self.grid_minus_between(other, batch, head, rows, cols)
+    }
+
+    /// [`grid_minus`](Self::grid_minus) with rectangles as in [`grid_between`](Self::grid_between).
+    ///
+    /// # Errors
+    /// As both.
+    pub fn grid_minus_between(
+        &self,
+        other: &BoundMask,
+        batch: usize,
+        head: usize,
+        queries: Vec<u32>,
+        keys: Vec<u32>,
+    ) -> Result<Grid, Error> {
+        self.check_pair(batch, head)?;
+        self.check_comparable(other)?;
         let (a, b) = (&self.resolved()[self.pattern_of(batch, head)], &other.resolved()[other.pattern_of(batch, head)]);
-        draw(&Cells::Minus(a, b), self, options)
+        draw(&Cells::Minus(a, b), self, queries, keys)
     }
 
     pub(super) fn check_pair(&self, batch: usize, head: usize) -> Result<(), Error> {
@@ -167,18 +234,60 @@ fn borders(range: &Range<u32>, count: usize) -> Vec<u32> {
     (0..=count).map(|i| range.start + (i * len / count) as u32).collect()
 }
 
-fn draw(cells: &Cells<'_>, bound: &BoundMask, options: &GridOptions) -> Result<Grid, Error> {
-    if options.max_rows == 0 || options.max_cols == 0 {
+impl GridOptions {
+    /// Where its rectangles begin and end in this mask.
+    fn borders(&self, bound: &BoundMask) -> Result<(Vec<u32>, Vec<u32>), Error> {
+        if self.max_rows == 0 || self.max_cols == 0 {
+            return Err(Error::Picture(format!(
+                "a grid of {} x {} has no room: give at least one row and one column",
+                self.max_rows, self.max_cols
+            )));
+        }
+        let queries = checked_range("query rows", &self.queries, bound.shape().q_len())?;
+        let keys = checked_range("keys", &self.keys, bound.shape().kv_len())?;
+        Ok((borders(&queries, self.max_rows), borders(&keys, self.max_cols)))
+    }
+}
+
+/// Refuses borders that cut nothing, or something outside.
+fn check_borders(what: &str, borders: &[u32], len: usize) -> Result<(), Error> {
+    let last = borders.last().copied().unwrap_or_default();
+    if borders.len() < 2 || borders.windows(2).any(|w| w[0] >= w[1]) || last as usize > len {
         return Err(Error::Picture(format!(
-            "a grid of {} x {} has no room: give at least one row and one column",
-            options.max_rows, options.max_cols
+            "{} borders of {what} up to {last}: give two or more that rise within 0..={len}",
+            borders.len()
         )));
     }
-    let queries = checked_range("query rows", &options.queries, bound.shape().q_len())?;
-    let keys = checked_range("keys", &options.keys, bound.shape().kv_len())?;
-    let (rows, cols) = (borders(&queries, options.max_rows), borders(&keys, options.max_cols));
+    Ok(())
+}
+
+fn draw(cells: &Cells<'_>, bound: &BoundMask, rows: Vec<u32>, cols: Vec<u32>) -> Result<Grid, Error> {
+    check_borders("query rows", &rows, bound.shape().q_len())?;
+    check_borders("keys", &cols, bound.shape().kv_len())?;
     let mut covers = Vec::with_capacity((rows.len() - 1) * (cols.len() - 1));
     let mut words = Vec::new();
+    let all_rows = rows[0]..rows[rows.len() - 1];
+    let all_keys = Interval::new(cols[0], cols[cols.len() - 1]);
+    if all_rows.len() as u64 * u64::from(all_keys.len()) <= FEW_CELLS {
+        // bounds of few rows may be as long as the mask is wide, whatever part of it is looked at
+        let per_row = row_words(all_keys.len());
+        words.resize(all_rows.len() * per_row, 0);
+        cells.fill(all_rows, all_keys, &mut words);
+        let mut strips = words.chunks(per_row);
+        for strip in rows.windows(2) {
+            let mut seen = vec![Seen::default(); cols.len() - 1];
+            for row in strips.by_ref().take((strip[1] - strip[0]) as usize) {
+                for (seen, col) in seen.iter_mut().zip(cols.windows(2)) {
+                    let (start, end) = (col[0] - all_keys.start, col[1] - all_keys.start);
+                    let allowed = ones_between(row, start, end);
+                    seen.allowed |= allowed > 0;
+                    seen.denied |= allowed < end - start;
+                }
+            }
+            covers.extend(seen.iter().map(|s| s.cover()));
+        }
+        return Ok(Grid { rows, cols, covers });
+    }
     for strip in rows.windows(2) {
         let mut seen = vec![Seen::default(); cols.len() - 1];
         let all: Vec<usize> = (0..seen.len()).collect();
@@ -237,6 +346,20 @@ impl Seen {
             _ => Cover::Empty,
         }
     }
+}
+
+/// Grids over so few cells are drawn from exact bits.
+const FEW_CELLS: u64 = if cfg!(test) { 1 << 9 } else { 1 << 18 };
+
+/// Number of bits that are set from `start` to `end`.
+fn ones_between(words: &[u64], start: u32, end: u32) -> u32 {
+    let (first, last) = ((start / 64) as usize, ((end - 1) / 64) as usize);
+    let mask = |word: usize| {
+        let below = if word == last { u64::MAX >> (63 - (end - 1) % 64) } else { u64::MAX };
+        let above = if word == first { u64::MAX << (start % 64) } else { u64::MAX };
+        below & above
+    };
+    (first..=last).map(|word| (words[word] & mask(word)).count_ones()).sum()
 }
 
 /// Row ranges up to this are looked at bit by bit when their bounds leave a question.

@@ -68,6 +68,14 @@ pub struct Picture<'a> {
 }
 
 impl BoundMask {
+    /// Which batch rows and heads have this pattern, in words: `batch 0-1, heads 0-3, 5`; `None` where there is one pair only.
+    pub fn pattern_caption(&self, pattern: usize) -> Option<String> {
+        let shape = self.shape();
+        let pairs = (0..shape.batch_len()).flat_map(|b| (0..shape.head_count()).map(move |h| (b, h)));
+        let pairs: Vec<_> = pairs.filter(|&(b, h)| self.pattern_of(b, h) == pattern).collect();
+        scene::caption(&pairs, shape.batch_len(), shape.head_count())
+    }
+
     /// A picture of this mask.
     pub fn picture(&self) -> Picture<'_> {
         Picture {

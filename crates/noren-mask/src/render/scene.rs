@@ -196,7 +196,7 @@ fn about(picture: &Picture<'_>, layout: &Layout) -> String {
 }
 
 /// `batch 0-1, heads 0-3, 5`: what one panel stands for; `None` when there is nothing to tell apart.
-fn caption(pairs: &[(usize, usize)], batch: usize, heads: usize) -> Option<String> {
+pub(super) fn caption(pairs: &[(usize, usize)], batch: usize, heads: usize) -> Option<String> {
     let mut heads_of: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for &(b, h) in pairs {
         heads_of.entry(b).or_default().push(h);

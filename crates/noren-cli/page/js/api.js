@@ -1,0 +1,147 @@
+// The server's API, one function for each endpoint (its description: GET /openapi.json).
+
+/** What the server says is wrong. `start` and `end` point into the mask's text, `layer` to the mask of several; `status` 0: no answer. */
+export class ApiError extends Error {
+  constructor(status, { message, hint, start, end, layer } = {}) {
+    super(message ?? `The server answered with status ${status}.`);
+    this.name = "ApiError";
+    Object.assign(this, { status, hint: hint ?? null, start: start ?? null, end: end ?? null, layer: layer ?? null });
+  }
+}
+
+/** Whether a request ended because its caller asked for that. */
+export const aborted = (error) => error?.name === "AbortError";
+
+// A mask's id is a name for its content. The server forgets the oldest; the page then sends the scene again.
+const scenes = new Map();
+const REMEMBERED = 256;
+
+function remember(id, scene) {
+  scenes.delete(id);
+  scenes.set(id, scene);
+  if (scenes.size > REMEMBERED) scenes.delete(scenes.keys().next().value);
+}
+
+const pause = (ms, signal) =>
+  new Promise((resolve, reject) => {
+    const timer = setTimeout(resolve, ms);
+    signal?.addEventListener("abort", () => {
+      clearTimeout(timer);
+      reject(signal.reason);
+    }, { once: true });
+  });
+
+async function send(path, { method = "GET", body, type, signal } = {}) {
+  // Browsers write every status from 400 on into the console, and a mask half typed is no fault of the page's: the server is asked to put
+  // the status into a header instead.
+  const headers = { "X-Noren-Errors": "200", ...(body !== undefined && { "Content-Type": type ?? "application/json" }) };
+  for (let tries = 0; ; tries += 1) {
+    let response;
+    try {
+      response = await fetch(`api/${path}`, { method, body, headers, signal });
+    } catch (error) {
+      if (aborted(error)) throw error;
+      throw new ApiError(0, { message: "The server does not answer.", hint: "Is `noren serve` still running?" });
+    }
+    const status = Number(response.headers.get("X-Noren-Status") ?? response.status);
+    if (status < 400) return response;
+    if ((status === 429 || status === 503) && tries < 5) {
+      await pause(100 * 2 ** tries * (0.7 + 0.6 * Math.random()), signal);
+      continue;
+    }
+    const said = await response.json().catch(() => ({}));
+    throw new ApiError(status, said.error);
+  }
+}
+
+/** Asks about known masks; where the server no longer knows them, sends their scenes again first. */
+async function ask(ids, path, options) {
+  try {
+    return await send(path, options);
+  } catch (error) {
+    const known = ids.filter((id) => id && scenes.has(id));
+    if (error.status !== 410 || known.length === 0) throw error;
+    await Promise.all(known.map((id) => masks(scenes.get(id), options)));
+    return send(path, options);
+  }
+}
+
+const query = (values) => {
+  const kept = Object.entries(values).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  return kept.length ? `?${new URLSearchParams(kept)}` : "";
+};
+
+const post = (path, value, { signal } = {}) => send(path, { method: "POST", body: JSON.stringify(value), signal }).then((r) => r.json());
+
+// What does not change while the server runs is asked for once; after a failure, again.
+const once = (path) => {
+  let asked = null;
+  return () => {
+    asked ??= send(path).then((r) => r.json());
+    asked.catch(() => (asked = null));
+    return asked;
+  };
+};
+
+export const about = once("about");
+export const language = once("language");
+export const presets = once("presets");
+export const model = once("model");
+export const doctorClasses = once("doctor/classes");
+
+/** A scene (mask, shape, facts, layer) -> its id, sizes, patterns, what was assumed. */
+export async function masks(scene, options) {
+  const bound = await post("masks", scene, options);
+  remember(bound.id, scene);
+  return bound;
+}
+
+/** One tile: `{rows, cols, firstQuery, firstKey, cells}`, a byte for each cell as the API describes it. */
+export async function tile(id, level, row, col, { batch = 0, head = 0, plan, other, signal } = {}) {
+  const path = `masks/${id}/tiles/${level}/${row}/${col}${query({ batch, head, plan: plan ? 1 : null, other })}`;
+  const bytes = await (await ask([id, other], path, { signal })).arrayBuffer();
+  const [rows, cols, firstQuery, firstKey] = [0, 4, 8, 12].map((at) => new DataView(bytes).getUint32(at, true));
+  return { rows, cols, firstQuery, firstKey, cells: new Uint8Array(bytes, 16) };
+}
+
+const json = (ids, path, options) => ask(ids, path, options).then((r) => r.json());
+
+/** Why query `q` may or may not read key `k`. */
+export const explain = (id, { batch = 0, head = 0, q, k, other, signal }) =>
+  json([id, other], `masks/${id}/explain${query({ batch, head, q, k, other })}`, { signal });
+
+/** Where two masks differ. */
+export const difference = (id, other, { signal } = {}) => json([id, other], `masks/${id}/difference${query({ other })}`, { signal });
+
+/** What a mask costs, and what dense masking would. */
+export const cost = (id, { signal } = {}) => json([id], `masks/${id}/cost`, { signal });
+
+/** The same over length. */
+export const curve = (scene, lengths, options) => post("curve", lengths ? { ...scene, lengths } : scene, options);
+
+/** Who reaches whom over layers, and whether a policy holds. */
+export const flow = (request, options) => post("flow", request, options);
+
+/** A text through the model. */
+export const text = (request, options) => post("text", request, options);
+
+/** Diagnoses a file of at most 64 MiB. */
+export const doctor = (file, { name, context, meant, signal } = {}) =>
+  send(`doctor${query({ name: name ?? file.name, context: context && JSON.stringify(context), meant })}`, {
+    method: "POST", body: file, type: "application/octet-stream", signal,
+  }).then((r) => r.json());
+
+/** The address of a download: `as` is svg, png, txt, expression, rust, python, json or npy; `rows` and `keys` are `a..b`. */
+export const exportUrl = (id, { as, batch, head, plan, other, rows, keys }) =>
+  `api/masks/${id}/export${query({ as, batch, head, plan: plan ? 1 : null, other, rows, keys })}`;
+
+/** Makes sure that the server knows a mask, then downloads an export of it; errors arrive as ApiError. */
+export async function download(id, options) {
+  const response = await ask([id, options.other], exportUrl(id, options).slice("api/".length), {});
+  const named = /filename="?([^";]+)"?/.exec(response.headers.get("Content-Disposition") ?? "");
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(await response.blob());
+  link.download = named?.[1] ?? `mask.${options.as}`;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}

@@ -1,0 +1,127 @@
+// Where one looks at a mask from: the cell in the middle and how many pixels a cell takes.
+
+/** The largest a cell gets, in CSS pixels. */
+const LARGEST = 64;
+
+/**
+ * A camera over `qLen` by `kvLen` cells, seen through a window of `width` by `height` pixels whose corner is at `left`, `top`.
+ * `q` and `k` are in the middle; a key takes `scale` pixels across and a query `scale * stretch` down: a mask of few queries and
+ * many keys would be a thread otherwise.
+ */
+export class Camera {
+  constructor() {
+    this.q = 0;
+    this.k = 0;
+    this.scale = 1;
+    this.stretch = 1;
+    this.fitted = true;
+    this.width = 1;
+    this.size(1, 1);
+    this.window(0, 0, 1, 1);
+  }
+
+  /** Another mask. */
+  size(qLen, kvLen) {
+    this.qLen = qLen;
+    this.kvLen = kvLen;
+  }
+
+  /** Another place on the canvas. */
+  window(left, top, width, height) {
+    if (!this.fitted) this.scale *= Math.max(1, width) / this.width; // as many keys across as before
+    Object.assign(this, { left, top, width: Math.max(1, width), height: Math.max(1, height) });
+    const fitting = Math.min(this.width / this.kvLen, LARGEST);
+    const tall = Math.min(this.height / this.qLen, LARGEST);
+    this.stretch = this.kvLen > 12 * this.qLen ? clamp(tall / 4 / fitting, 1, 4096) : this.qLen > 12 * this.kvLen ? clamp((tall * 4) / fitting, 1 / 4096, 1) : 1;
+    this.smallest = Math.min(fitting, this.height / this.qLen / this.stretch, LARGEST);
+    this.largest = Math.max(LARGEST / Math.max(1, this.stretch), this.smallest);
+    if (this.fitted) this.fit();
+    else this.settle();
+  }
+
+  fit() {
+    this.fitted = true;
+    this.scale = this.smallest;
+    this.q = this.qLen / 2;
+    this.k = this.kvLen / 2;
+  }
+
+  get down() {
+    return this.scale * this.stretch;
+  }
+
+  /** Pixels on the canvas of a place in the mask, and back. */
+  x = (k) => this.left + this.width / 2 + (k - this.k) * this.scale;
+  y = (q) => this.top + this.height / 2 + (q - this.q) * this.down;
+  keyAt = (x) => this.k + (x - this.left - this.width / 2) / this.scale;
+  queryAt = (y) => this.q + (y - this.top - this.height / 2) / this.down;
+
+  /** The cells in the window: first and behind the last. */
+  seen() {
+    return {
+      q0: clamp(Math.floor(this.queryAt(this.top)), 0, this.qLen),
+      q1: clamp(Math.ceil(this.queryAt(this.top + this.height)), 0, this.qLen),
+      k0: clamp(Math.floor(this.keyAt(this.left)), 0, this.kvLen),
+      k1: clamp(Math.ceil(this.keyAt(this.left + this.width)), 0, this.kvLen),
+    };
+  }
+
+  /** The cell under a pixel, null outside. */
+  cellAt(x, y) {
+    const [q, k] = [Math.floor(this.queryAt(y)), Math.floor(this.keyAt(x))];
+    const inside = x >= this.left && y >= this.top && x <= this.left + this.width && y <= this.top + this.height;
+    return inside && q >= 0 && k >= 0 && q < this.qLen && k < this.kvLen ? { q, k } : null;
+  }
+
+  /** Nearer by `factor`, so that the place under the pixel stays there. */
+  zoom(factor, x = this.left + this.width / 2, y = this.top + this.height / 2) {
+    const [q, k] = [this.queryAt(y), this.keyAt(x)];
+    this.scale = clamp(this.scale * factor, this.smallest, this.largest);
+    this.fitted = this.scale <= this.smallest * 1.0001;
+    this.k = k - (x - this.left - this.width / 2) / this.scale;
+    this.q = q - (y - this.top - this.height / 2) / this.down;
+    this.settle();
+  }
+
+  /** Moves what is seen by pixels. */
+  pan(dx, dy) {
+    this.k -= dx / this.scale;
+    this.q -= dy / this.down;
+    this.settle();
+  }
+
+  /** Moves just enough that a cell is in the window. */
+  reveal(q, k) {
+    const margin = 2;
+    const [across, below] = [this.width / this.scale / 2, this.height / this.down / 2];
+    this.k = clamp(this.k, k + 1 + Math.min(margin, across / 2) - across, k - Math.min(margin, across / 2) + across);
+    this.q = clamp(this.q, q + 1 + Math.min(margin, below / 2) - below, q - Math.min(margin, below / 2) + below);
+    this.settle();
+  }
+
+  /** The place in a form that does not depend on the window: query and key in the middle, keys across; null for everything. */
+  get place() {
+    return this.fitted ? null : [round(this.q), round(this.k), round(this.width / this.scale)];
+  }
+
+  set place(place) {
+    if (!place) return this.fit();
+    this.fitted = false;
+    [this.q, this.k] = place;
+    this.scale = clamp(this.width / Math.max(place[2], 1e-9), this.smallest, this.largest);
+    this.settle();
+  }
+
+  settle() {
+    this.scale = clamp(this.scale, this.smallest, this.largest);
+    this.k = within(this.k, this.kvLen, this.width / this.scale);
+    this.q = within(this.q, this.qLen, this.height / this.down);
+  }
+}
+
+export const clamp = (value, low, high) => Math.min(Math.max(value, low), Math.max(low, high));
+
+// What is smaller than the window stands in its middle; what is larger fills it.
+const within = (middle, length, seen) => (length <= seen ? length / 2 : clamp(middle, seen / 2, length - seen / 2));
+
+const round = (value) => Number(value.toPrecision(9));

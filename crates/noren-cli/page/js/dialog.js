@@ -1,0 +1,65 @@
+// Dialogs and menus, closed by Escape, by their button and by a click beside them.
+
+import { el, svg, uid } from "./dom.js";
+
+/** Shows a dialog with a title; `head` stands beside it. Gives `close`. */
+export function openDialog(title, body, { head = null, className = "" } = {}) {
+  const id = uid("dialog");
+  const close = () => dialog.close();
+  const dialog = el("dialog", { "aria-labelledby": id, class: className },
+    el("div", { class: "dialog-head" }, el("h2", { id }, title), head,
+      el("button", { type: "button", class: "icon-button", "aria-label": "Close", onclick: close },
+        svg("svg", { viewBox: "0 0 24 24", class: "icon", "aria-hidden": "true" }, svg("path", { d: "M5 5l14 14M19 5L5 19" })))),
+    el("div", { class: "dialog-body" }, body));
+  dialog.addEventListener("close", () => dialog.remove());
+  dialog.addEventListener("click", (event) => {
+    if (event.target === dialog) close();
+  });
+  document.body.append(dialog);
+  dialog.showModal();
+  return close;
+}
+
+/** A button that opens a menu of `[title, note, act]`. */
+export function menuButton(title, items, props = {}) {
+  const id = uid("menu");
+  const list = el("div", { class: "menu", id, role: "menu", "aria-label": title, hidden: true });
+  const button = el("button", { type: "button", class: "button", "aria-haspopup": "menu", "aria-expanded": "false", "aria-controls": id, ...props }, title, chevron());
+  const element = el("div", { class: "menu-holder" }, button, list);
+
+  function show(open) {
+    list.hidden = !open;
+    button.setAttribute("aria-expanded", String(open));
+    if (open) list.firstElementChild?.focus();
+  }
+  list.append(...items.map(([name, note, act]) =>
+    el("button", { type: "button", role: "menuitem", tabindex: "-1", onclick: () => {
+      show(false);
+      button.focus();
+      act();
+    } }, name, note && el("small", {}, note))));
+  button.addEventListener("click", () => show(list.hidden));
+  element.addEventListener("focusout", (event) => {
+    if (!element.contains(event.relatedTarget)) show(false);
+  });
+  element.addEventListener("keydown", (event) => {
+    if (list.hidden) return;
+    const all = [...list.children];
+    const at = all.indexOf(document.activeElement);
+    const to = { ArrowDown: (at + 1) % all.length, ArrowUp: (at - 1 + all.length) % all.length, Home: 0, End: all.length - 1 }[event.key];
+    if (to !== undefined) all[to].focus();
+    else if (event.key === "Escape") {
+      show(false);
+      button.focus();
+    } else return;
+    event.preventDefault();
+    event.stopPropagation();
+  });
+  return element;
+}
+
+const chevron = () => svg("svg", { viewBox: "0 0 12 12", width: "10", height: "10", "aria-hidden": "true" },
+  svg("path", { d: "M2 4l4 4 4-4", fill: "none", stroke: "currentColor", "stroke-width": "1.6", "stroke-linecap": "round" }));
+
+/** An icon of a path on 24 by 24. */
+export const icon = (d) => svg("svg", { viewBox: "0 0 24 24", class: "icon", "aria-hidden": "true" }, svg("path", { d }));

@@ -1,0 +1,111 @@
+// What the owner of a mask declares about it, as a form. Everything may be left out; what is missing is not guessed where it matters.
+
+import { el, fill, uid } from "./dom.js";
+
+/** Keys that have a field of their own: `[key, label, choices or type, for which kinds]`. */
+const FIELDS = [
+  ["kind", "Kind", ["causal", "bidirectional", "sliding", "chunked", "prefix_lm", "causal_packed", "tree", "cross", "bidirectional_sliding"]],
+  ["convention", "True or 1 means", [["keep_bool", "may attend (bool)"], ["ignore_bool", "ignored (bool)"], ["keep_01", "may attend (0 and 1)"], ["additive", "added to scores"]]],
+  ["past_len", "Tokens in the cache", "number"],
+  ["window", "Window", "number", /sliding/],
+  ["window_means", "The window counts", ["keys visible, self included", "keys before the query", "keys on each side"], /sliding/],
+  ["chunk", "Chunk", "number", /chunk/],
+  ["prefix_len", "Prefix", "number", /prefix/],
+  ["pad_token_id", "Padding id", "number"],
+  ["eos_token_id", "End id", "number"],
+  ["padding_side", "Padding stands", ["left", "right"]],
+  ["compute_dtype", "Scores are computed in", ["float32", "bfloat16", "float16"]],
+];
+const KNOWN = new Set(FIELDS.map(([key]) => key));
+
+/** Further keys, offered where one is typed. */
+const FURTHER = [
+  "api", "role", "batch", "heads", "q_len", "kv_len", "bos_token_id", "special_token_ids", "kv_written", "lengths", "sinks", "bias",
+  "position_encoding", "layout", "redactions", "layers", "layer", "layer_types", "is_causal", "max_seqlen", "ignore_index", "pooling", "prompt_len",
+];
+
+/** A value as it is typed: JSON where it is some, else a text. */
+export function valueOf(typed) {
+  try {
+    return JSON.parse(typed);
+  } catch {
+    return typed;
+  }
+}
+
+export class Declaration {
+  /** `onContext(object)` and `onMeant(text)` are told what is declared. */
+  constructor({ onContext, editor }) {
+    this.onContext = onContext;
+    this.context = {};
+    this.fields = new Map();
+    const fields = FIELDS.map((field) => this.field(field));
+    this.rows = el("div", { class: "doctor-rows" });
+    const names = uid("keys");
+    this.names = names;
+    this.root = el("section", { class: "panel doctor-declare", "aria-label": "Declared" },
+      el("h2", {}, "What it should be"),
+      el("div", { class: "doctor-fields" }, fields),
+      el("datalist", { id: names }, FURTHER.map((key) => el("option", { value: key }))),
+      el("details", { class: "fold", ontoggle: (event) => event.target.open && this.rows.children.length === 0 && this.addRow() },
+        el("summary", {}, "Further keys"),
+        this.rows,
+        el("button", { type: "button", class: "button", onclick: () => this.addRow().querySelector("input").focus() }, "Add a key")),
+      el("div", { class: "field" },
+        el("span", {}, "The mask that was meant, in full: then nothing is guessed"), editor));
+  }
+
+  field([key, label, choices, kinds]) {
+    const id = uid("declared");
+    const tell = () => this.put(key, input.value === "" ? undefined : choices === "number" ? Number(input.value) : input.value);
+    const option = (choice) => (Array.isArray(choice) ? el("option", { value: choice[0] }, choice[1]) : el("option", { value: choice }, choice.replaceAll("_", " ")));
+    const input = choices === "number"
+      ? el("input", { id, type: "number", inputmode: "numeric", step: 1, oninput: () => input.validity.valid && tell() })
+      : el("select", { id, onchange: tell }, el("option", { value: "" }, "not said"), choices.map(option));
+    const root = el("div", { class: "field" }, el("label", { for: id }, label), input);
+    this.fields.set(key, { input, root, kinds });
+    return root;
+  }
+
+  addRow(key = "", value = "") {
+    const tell = () => this.tellRows();
+    const name = el("input", { type: "text", list: this.names, value: key, placeholder: "key", "aria-label": "Key", oninput: tell });
+    const to = el("input", { type: "text", value, placeholder: "value", "aria-label": "Value", oninput: tell });
+    const row = el("div", { class: "doctor-row field" }, name, to,
+      el("button", { type: "button", class: "icon-button", "aria-label": "Remove this key", onclick: () => (row.remove(), tell()) }, "×"));
+    this.rows.append(row);
+    return row;
+  }
+
+  tellRows() {
+    const own = Object.entries(this.context).filter(([key]) => KNOWN.has(key));
+    const typed = [...this.rows.children].map((row) => [...row.querySelectorAll("input")].map((input) => input.value.trim()));
+    this.context = Object.fromEntries([...own, ...typed.filter(([key, value]) => key && value).map(([key, value]) => [key, valueOf(value)])]);
+    this.onContext(this.context);
+  }
+
+  put(key, value) {
+    this.context = { ...this.context, [key]: value };
+    if (value === undefined) delete this.context[key];
+    this.onContext(this.context);
+  }
+
+  /** Shows what the state declares. */
+  update(context) {
+    this.context = context;
+    const kind = String(context.kind ?? "");
+    for (const [key, { input, root, kinds }] of this.fields) {
+      const value = context[key] ?? "";
+      if (input.tagName === "SELECT" && value !== "" && ![...input.options].some((option) => option.value === String(value))) {
+        input.append(el("option", { value }, value));
+      }
+      if (document.activeElement !== input) input.value = value;
+      // A field that says nothing of this kind of mask stays away, unless it has a value.
+      root.hidden = Boolean(kinds && !kinds.test(kind) && value === "");
+    }
+    if (this.rows.contains(document.activeElement)) return;
+    const further = Object.entries(context).filter(([key]) => !KNOWN.has(key));
+    fill(this.rows);
+    for (const [key, value] of further) this.addRow(key, typeof value === "string" ? value : JSON.stringify(value));
+  }
+}

@@ -1,0 +1,85 @@
+// Sick masks to learn from: each is made here as the file that a wrong line of code would have written.
+
+import { bools, floats, integers, npy, safetensors } from "./doctor-files.js";
+
+/** Cells of `q_len` queries by `kv_len` keys, row-major. */
+const cells = (q_len, kv_len, keep) => Array.from({ length: q_len * kv_len }, (_, at) => keep(Math.floor(at / kv_len), at % kv_len));
+
+const square = (len, keep) => bools([len, len], cells(len, len, keep));
+
+/** Which document each token of packed documents belongs to. */
+const segments = (lengths) => lengths.flatMap((length, index) => Array(length).fill(index + 1));
+
+const PACKED = [7, 5, 8];
+const OF = segments(PACKED);
+const REAL = [9, 6];
+
+/** `{ id, title, says, code, name, bytes(), context, meant }`: a file, what its owner declares, and the line that made it. */
+export const EXAMPLES = [
+  {
+    id: "wide",
+    title: "One key too wide",
+    says: "A causal triangle whose every query reads the token it is asked to predict.",
+    code: "torch.tril(torch.ones(16, 16), diagonal=1).bool()",
+    name: "mask.npy",
+    context: { kind: "causal", convention: "keep_bool" },
+    bytes: () => npy(square(16, (q, k) => k <= q + 1)),
+  },
+  {
+    id: "inverted",
+    title: "Padding inverted",
+    says: "Made for an API in which true means ignore, and given to one in which true means attend.",
+    code: "mask = input_ids == pad_token_id",
+    name: "batch.safetensors",
+    context: { kind: "bidirectional", convention: "keep_bool", pad_token_id: 0 },
+    bytes: () =>
+      safetensors({
+        mask: bools([2, 1, 1, 12], REAL.flatMap((real) => Array.from({ length: 12 }, (_, k) => k >= real))),
+        input_ids: integers([2, 12], REAL.flatMap((real) => Array.from({ length: 12 }, (_, k) => (k < real ? 5 + k : 0)))),
+      }),
+  },
+  {
+    id: "documents",
+    title: "Documents read each other",
+    says: "Three texts packed into one row for training, under a mask that only knows causality.",
+    code: "is_causal=True",
+    name: "packed.safetensors",
+    context: { kind: "causal_packed", convention: "keep_bool" },
+    bytes: () =>
+      safetensors({
+        mask: square(20, (q, k) => k <= q),
+        segment_ids: integers([1, 20], OF),
+      }),
+  },
+  {
+    id: "window",
+    title: "A window one key off",
+    says: "W keys with the query itself, or W keys before it: two libraries, two readings.",
+    code: "(i - j >= 0) & (i - j <= window)",
+    name: "window.npy",
+    context: { kind: "sliding", convention: "keep_bool", window: 6, window_means: "keys visible, self included" },
+    bytes: () => npy(square(24, (q, k) => k <= q && q - k <= 6)),
+  },
+  {
+    id: "aligned",
+    title: "Top-left for bottom-right",
+    says: "Four new tokens after twelve cached ones, under the triangle of an empty cache.",
+    code: "torch.tril(torch.ones(q_len, kv_len)).bool()",
+    name: "decode.npy",
+    context: { kind: "causal", convention: "keep_bool", past_len: 12 },
+    bytes: () => npy(bools([4, 16], cells(4, 16, (q, k) => k <= q))),
+  },
+  {
+    id: "overflow",
+    title: "Two fills added",
+    says: "Causality and padding, each with the lowest number of its type: their sum is -inf, and -inf minus -inf is NaN.",
+    code: "causal_mask + padding_mask",
+    name: "sum.npy",
+    context: { kind: "causal", convention: "additive", compute_dtype: "float16" },
+    bytes: () => {
+      const lowest = -65504;
+      const value = (q, k) => (k > q ? lowest : 0) + (k < 3 ? lowest : 0);
+      return npy(floats([1, 1, 12, 12], cells(12, 12, value)));
+    },
+  },
+];

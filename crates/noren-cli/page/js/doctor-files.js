@@ -1,0 +1,48 @@
+// Files of arrays, made in the page: npy for one array, safetensors where others stand beside the mask.
+
+/** An array as the doctor reads it: `shape`, and its numbers in row-major order as a typed array. Truth values are a Uint8Array
+ *  with `bool: true`. */
+export const bools = (shape, cells) => ({ shape, values: Uint8Array.from(cells, Number), bool: true });
+export const floats = (shape, cells) => ({ shape, values: Float32Array.from(cells) });
+export const integers = (shape, cells) => ({ shape, values: BigInt64Array.from(cells, BigInt) });
+
+const bytesOf = ({ values }) => new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
+
+const named = (array, [bool, float, integer]) => {
+  if (array.bool) return bool;
+  return array.values instanceof Float32Array ? float : integer;
+};
+
+function joined(...parts) {
+  const whole = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
+  parts.reduce((at, part) => (whole.set(part, at), at + part.length), 0);
+  return whole;
+}
+
+/** The bytes of an npy file, version 1.0. */
+export function npy(array) {
+  const type = named(array, ["|b1", "<f4", "<i8"]);
+  const shape = array.shape.join(", ") + (array.shape.length === 1 ? "," : "");
+  const header = `{'descr': '${type}', 'fortran_order': False, 'shape': (${shape}), }`;
+  // Magic, version and length take 10 bytes; the numbers begin at a multiple of 64, after a line break.
+  const room = Math.ceil((10 + header.length + 1) / 64) * 64 - 10;
+  const text = new TextEncoder().encode(header.padEnd(room - 1) + "\n");
+  const magic = [0x93, ...new TextEncoder().encode("NUMPY"), 1, 0, room & 0xff, room >> 8];
+  return joined(Uint8Array.from(magic), text, bytesOf(array));
+}
+
+/** The bytes of a safetensors file with these arrays by name. */
+export function safetensors(arrays) {
+  let end = 0;
+  const entries = Object.entries(arrays).map(([name, array]) => {
+    const start = end;
+    end += array.values.byteLength;
+    return [name, { dtype: named(array, ["BOOL", "F32", "I64"]), shape: array.shape, data_offsets: [start, end] }];
+  });
+  const json = JSON.stringify(Object.fromEntries(entries));
+  // The numbers begin at a multiple of 8: blanks at the end of the header are legal.
+  const header = new TextEncoder().encode(json.padEnd(Math.ceil(json.length / 8) * 8));
+  const length = new Uint8Array(8);
+  new DataView(length.buffer).setBigUint64(0, BigInt(header.length), true);
+  return joined(length, header, ...Object.values(arrays).map(bytesOf));
+}

@@ -1,0 +1,56 @@
+// What the doctor says: the verdict, each finding, what else it knows.
+
+import { el, number, plural, prose } from "./dom.js";
+
+const SEVERITIES = { error: "Error", warning: "Warning", note: "Note" };
+const CERTAINTIES = { certain: "certain", likely: "likely", possible: "possible" };
+
+/** `[b, h, q, k]` as people say it. */
+export function cellInWords([b, h, q, k], [batch, heads] = [1, 1]) {
+  const where = [batch > 1 && `row ${b}`, heads > 1 && `head ${h}`].filter(Boolean);
+  return [...where, `query ${q}, key ${k}`].join(", ");
+}
+
+/** The verdict as a sentence. */
+export function verdictInWords(report) {
+  if (!report.sick) return "Healthy";
+  const classes = report.classes.map((name) => name.replaceAll("_", " "));
+  return classes.length ? classes.join(", ") : "Sick";
+}
+
+/** The whole report; `onCell([b, h, q, k])` is told which wrong cell to show, `onClass(name)` which class to open. */
+export function reportOf(report, titles, { onCell, onClass }) {
+  const aside = (title, lines) =>
+    lines?.length ? el("div", { class: "doctor-aside" }, el("h3", {}, title), el("ul", {}, lines.map((line) => el("li", {}, line)))) : null;
+  return [
+    el("header", { class: `doctor-verdict ${report.sick ? "bad" : "good"}` },
+      el("span", { class: "doctor-sign", "aria-hidden": "true" }, report.sick ? "✗" : "✓"),
+      el("div", {},
+        el("h2", {}, report.sick ? report.classes.map((name) => titles.get(name) ?? name).join(" · ") || "Sick" : "Healthy"),
+        el("p", {}, report.description))),
+    report.findings.length > 0 && el("ol", { class: "doctor-findings" }, report.findings.map((f) => finding(f, report, titles, onCell, onClass))),
+    aside("One mistake away from", report.one_mistake_away),
+    aside("Not known", report.unknown),
+  ].filter(Boolean);
+}
+
+function finding(f, report, titles, onCell, onClass) {
+  const cells = f.first_cells.map((cell) =>
+    el("li", {}, el("button", { type: "button", class: "button doctor-cell", onclick: () => onCell(cell) }, cellInWords(cell, report.dims ?? undefined))));
+  const left = f.wrong_cells - f.first_cells.length;
+  const line = (name, value) => value && [el("dt", {}, name), el("dd", {}, value)];
+  return el("li", { class: `doctor-finding ${f.severity}` },
+    el("h3", {},
+      el("span", { class: `doctor-severity ${f.severity}` }, SEVERITIES[f.severity] ?? f.severity),
+      " ", titles.get(f.class) ?? f.class),
+    el("p", { class: "doctor-says" }, f.says),
+    el("dl", {},
+      line("how sure", CERTAINTIES[f.certainty] ?? f.certainty),
+      line("repair", f.repair && el("code", {}, f.repair)),
+      line("usual cause", f.cause && prose(f.cause)),
+      line("class", el("button", { type: "button", class: "button plain doctor-link", onclick: () => onClass(f.class) }, f.class)),
+      f.wrong_cells > 0 && line("wrong cells", [
+        el("span", {}, plural(f.wrong_cells, "cell")),
+        cells.length > 0 && el("ul", { class: "doctor-cells", "aria-label": "the first wrong cells" }, cells, left > 0 && el("li", { class: "soft" }, `and ${number(left)} more`)),
+      ])));
+}

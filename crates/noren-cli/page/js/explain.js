@@ -1,0 +1,58 @@
+// Why a query may or may not read a key: the cell in words, the expression with its parts marked, and the tree of reasons.
+
+import { el, fill, inline, number } from "./dom.js";
+
+/**
+ * The parts that decide, down through those that came out as the whole did: one is enough where others came out otherwise (any part of a
+ * union that allows), all of them where none did (every part of a union that denies).
+ */
+export function deciding(node) {
+  const parts = node.parts ?? [];
+  if (parts.length === 0) return [node];
+  const alike = parts.filter((part) => part.allowed === node.allowed);
+  if (alike.length === parts.length) return parts.flatMap(deciding);
+  return deciding(alike[0] ?? parts[0]);
+}
+
+const sign = (allowed) => el("span", { class: `sign ${allowed ? "yes" : "no"}`, "aria-label": allowed ? "true" : "false", role: "img" }, allowed ? "✓" : "✗");
+
+/** `query 3 may read key 1: because ...`, for those who listen. */
+export const sentence = ({ q, k }, { allowed, root }) => `query ${number(q)} ${allowed ? "may" : "may not"} read key ${number(k)}: ${deciding(root).map(({ why }) => why.replaceAll("`", "")).join("; ")}`;
+
+/** The mask's text with the parts that were looked at: true ones, false ones, the deciding one underlined. */
+function expression(root) {
+  const chosen = deciding(root);
+  const parts = [];
+  let at = 0;
+  const walk = (node) => {
+    if (node.parts?.length) return node.parts.forEach(walk);
+    const start = root.mask.indexOf(node.mask, at); // parts are told in the order of the text
+    if (start < 0) return undefined;
+    parts.push(root.mask.slice(at, start), el("span", { class: `part ${node.allowed ? "yes" : "no"}${chosen.includes(node) ? " deciding" : ""}` }, node.mask));
+    at = start + node.mask.length;
+    return undefined;
+  };
+  walk(root);
+  return el("p", { class: "why-expression" }, el("code", {}, parts, root.mask.slice(at)));
+}
+
+function tree(node, chosen) {
+  return el("li", {},
+    el("div", { class: chosen.includes(node) ? "reason deciding" : "reason" }, sign(node.allowed), el("code", {}, node.mask), el("p", {}, inline(node.why))),
+    node.parts?.length > 0 && el("ul", {}, node.parts.map((part) => tree(part, chosen))));
+}
+
+/** Fills a panel with an explanation of `cell`; `names` are those of the two tokens, if there are any. */
+export function paintExplanation(panel, { cell, answer, pinned, onUnpin, names }) {
+  const { allowed, root } = answer;
+  fill(panel,
+    el("div", { class: "why-head" },
+      el("h2", { class: allowed ? "yes" : "no" }, sign(allowed), `${allowed ? "May read" : "May not read"}`),
+      pinned && el("button", { type: "button", class: "button plain", onclick: onUnpin }, "Unpin")),
+    el("p", { class: "why-cell" }, "query ", el("b", {}, number(cell.q)), names?.q && ` “${names.q}”`, " → key ", el("b", {}, number(cell.k)), names?.k && ` “${names.k}”`,
+      answer.query_position !== cell.q && el("span", { class: "soft" }, `, the query at position ${number(answer.query_position)}`),
+      answer.key_position !== cell.k && el("span", { class: "soft" }, `, the key at position ${number(answer.key_position)}`)),
+    expression(root),
+    el("ul", { class: "reasons" }, tree(root, deciding(root))),
+    typeof answer.other_allowed === "boolean" && el("p", { class: "why-other" }, sign(answer.other_allowed), `The other mask ${answer.other_allowed ? "allows" : "denies"} this cell.`));
+}

@@ -1,0 +1,148 @@
+// The masks of a stack: one row each, which take turns up to the depth.
+
+import { el, fill, svg, uid } from "./dom.js";
+import { createEditor } from "./editor.js";
+import { MOST_LAYERS } from "./flow-settings.js";
+
+const ICONS = {
+  up: ["M12 19V6M6 11l6-6 6 6", "Move up"],
+  down: ["M12 5v13M6 13l6 6 6-6", "Move down"],
+  remove: ["M6 6l12 12M18 6L6 18", "Remove"],
+};
+
+export class LayersPanel {
+  /** `onLayers(texts)` and `onDepth(number)` are told what was changed, `onFill(word)` what empty rows read. */
+  constructor({ language, labels, onLayers, onDepth, onFill }) {
+    Object.assign(this, { language, labels, onLayers });
+    this.rows = [];
+    const [depth, empty] = [uid("depth"), uid("fill")];
+    this.list = el("ol", { class: "flow-layers" });
+    this.depth = el("input", {
+      id: depth, type: "number", min: 1, max: MOST_LAYERS, inputmode: "numeric",
+      oninput: () => this.depth.value !== "" && this.depth.validity.valid && onDepth(Number(this.depth.value)),
+    });
+    this.fill = el("select", { id: empty, onchange: () => onFill(this.fill.value) },
+      el("option", { value: "nothing" }, "nothing (noren)"),
+      el("option", { value: "finite" }, "everything (finite fill)"));
+    this.turns = el("p", { class: "soft small" });
+    this.root = el("section", { class: "panel flow-stack", "aria-label": "Layers" },
+      el("h2", {}, "Layers"),
+      this.list,
+      el("div", { class: "flow-under" },
+        el("button", { type: "button", class: "button", onclick: () => this.add() }, "Add a mask"),
+        this.turns),
+      el("div", { class: "flow-pair" },
+        el("div", { class: "field" }, el("label", { for: depth }, "Depth, in layers"), this.depth),
+        el("div", { class: "field" }, el("label", { for: empty }, "An empty row reads"), this.fill)));
+  }
+
+  texts() {
+    return this.rows.map((row) => row.editor.value());
+  }
+
+  /** Shows what the state says; a text that is being typed stays as it is. */
+  update({ layers, depth, fill: empty }) {
+    while (this.rows.length > layers.length) this.rows.pop().element.remove();
+    while (this.rows.length < layers.length) {
+      const row = this.row();
+      this.rows.push(row);
+      this.list.append(row.element);
+    }
+    layers.forEach((text, index) => {
+      const { editor } = this.rows[index];
+      if (editor.value() !== text) editor.setValue(text);
+    });
+    this.rows.forEach((row, index) => row.number(index, layers.length));
+    if (document.activeElement !== this.depth) this.depth.value = depth;
+    this.fill.value = empty;
+    const one = layers.length === 1;
+    this.turns.textContent = one ? "the same in every layer" : `${layers.length} masks take turns`;
+  }
+
+  /** Marks the mask that cannot be used; null: none. */
+  problem(error) {
+    this.rows.forEach((row, index) => row.editor.setError(error && index === error.layer ? error : null));
+  }
+
+  row() {
+    const editor = createEditor({
+      label: "Mask of the layer",
+      language: this.language,
+      labels: this.labels,
+      onInput: () => this.onLayers(this.texts()),
+    });
+    const button = (what, act) =>
+      el("button", { type: "button", class: "icon-button", onclick: act },
+        svg("svg", { viewBox: "0 0 24 24", class: "icon", "aria-hidden": "true" }, svg("path", { d: ICONS[what][0] })));
+    const at = () => this.rows.findIndex((row) => row.editor === editor);
+    const buttons = {
+      up: button("up", () => this.move(at(), -1)),
+      down: button("down", () => this.move(at(), 1)),
+      remove: button("remove", () => this.remove(at())),
+    };
+    const tag = el("span", { class: "flow-tag", "aria-hidden": "true" });
+    const tools = el("span", { class: "flow-tools" }, Object.values(buttons));
+    const element = el("li", { class: "flow-layer" }, tag, editor.element, tools);
+    const number = (index, count) => {
+      tag.textContent = index;
+      tools.hidden = count === 1;
+      for (const [what, [, says]] of Object.entries(ICONS)) {
+        buttons[what].setAttribute("aria-label", `${says}: mask ${index}`);
+        buttons[what].title = says;
+      }
+      buttons.up.disabled = index === 0;
+      buttons.down.disabled = index === count - 1;
+      buttons.remove.disabled = count === 1;
+    };
+    return { element, editor, number };
+  }
+
+  add() {
+    const texts = this.texts();
+    this.onLayers([...texts, texts.at(-1)]);
+    this.rows.at(-1).editor.focus();
+  }
+
+  move(from, by) {
+    const texts = this.texts();
+    const [moved] = texts.splice(from, 1);
+    texts.splice(from + by, 0, moved);
+    this.onLayers(texts);
+    this.rows[from + by].editor.focus();
+  }
+
+  remove(at) {
+    this.onLayers(this.texts().filter((_, index) => index !== at));
+    this.rows[Math.min(at, this.rows.length - 1)].editor.focus();
+  }
+}
+
+/** The stacks to begin with, and those of models. */
+export function presetsPanel(presets, onPick) {
+  const says = el("p", { class: "soft", "aria-live": "polite" }, "A stack of layers carries what no single layer shows. Begin with one of these, or say your own.");
+  const list = el("div", { class: "flow-presets" });
+  const button = (preset) =>
+    el("button", {
+      type: "button",
+      class: "button",
+      title: preset.says,
+      onclick: () => {
+        says.textContent = preset.says;
+        onPick(preset.patch);
+      },
+    }, preset.name);
+  fill(list, presets.map(button));
+  const more = (others) => {
+    const choice = el("select", {
+      "aria-label": "Stacks of models",
+      onchange: () => {
+        const preset = others[choice.selectedIndex - 1];
+        choice.selectedIndex = 0;
+        says.textContent = preset.says;
+        onPick(preset.patch);
+      },
+    }, el("option", {}, "Stacks of models …"), others.map(({ name }) => el("option", {}, name)));
+    if (others.length) list.append(choice);
+  };
+  return { root: el("div", { class: "flow-begin" }, list, says), more };
+}

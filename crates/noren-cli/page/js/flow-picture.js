@@ -1,0 +1,466 @@
+// The picture of a stack: tokens across, layers upwards, what reaches a token and whom it reaches in two inks.
+//
+// Level 0 are the inputs, level `depth` the outputs; layer l lies between the levels l and l + 1. Few tokens are dots with every
+// allowed cell as a curve between them; many are bands of ranges, which zoom.
+
+import { has, shared } from "./flow-sets.js";
+
+const PADDING = { top: 26, right: 18, bottom: 30 };
+/** More curves than this are drawn straight: at that number nobody sees the bend. */
+const MOST_CURVES = 3000;
+/** Segments of one stroke; long paths are slower than many short ones. */
+const CHUNK = 400;
+/** Widest that a token is drawn when zoomed in. */
+const WIDEST = 64;
+
+export class FlowPicture {
+  /** `inks()` gives the colours of the theme; `token` is told which token was clicked. */
+  constructor(canvas, { inks, onToken, onView, onHover }) {
+    Object.assign(this, { canvas, inks, onToken, onView, onHover });
+    this.context = canvas.getContext("2d");
+    this.answer = null;
+    this.shown = { token: 0, back: true, reach: true, path: null, cut: null };
+    this.view = null;
+    this.frame = 0;
+    this.hovered = null;
+    this.resized = new ResizeObserver(() => this.redraw());
+    this.resized.observe(canvas);
+    this.listen();
+  }
+
+  /** Shows an answer of POST /api/flow. `shown` says which token, which directions, which path (`{source, steps}`) and
+   *  cut. True where the number of tokens changed, so that all of them are in sight again. */
+  show(answer, shown, layers) {
+    const other = !this.answer || this.answer.tokens !== answer.tokens;
+    Object.assign(this, { answer, shown, layers });
+    if (other) this.view = { first: 0, last: answer.tokens };
+    this.redraw();
+    return other;
+  }
+
+  close() {
+    this.resized.disconnect();
+    cancelAnimationFrame(this.frame);
+  }
+
+  redraw() {
+    cancelAnimationFrame(this.frame);
+    this.frame = requestAnimationFrame(() => this.draw());
+  }
+
+  // --- where things lie -------------------------------------------------------------------------------------------------------
+
+  measure() {
+    const { clientWidth: width, clientHeight: height } = this.canvas;
+    const ratio = Math.min(window.devicePixelRatio || 1, 3);
+    if (this.canvas.width !== Math.round(width * ratio) || this.canvas.height !== Math.round(height * ratio)) {
+      this.canvas.width = Math.round(width * ratio);
+      this.canvas.height = Math.round(height * ratio);
+    }
+    this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    const left = width > 640 ? 148 : 34;
+    const depth = this.answer.depth;
+    this.bands = !this.answer.edges;
+    const inner = { left, top: PADDING.top, width: width - left - PADDING.right, height: height - PADDING.top - PADDING.bottom };
+    // A band takes a part of the picture for each level; dots stand on lines from edge to edge.
+    const step = inner.height / (this.bands ? depth + 1 : Math.max(depth, 1));
+    this.area = { ...inner, step, bottom: height, right: width };
+  }
+
+  column(token) {
+    const { left, width } = this.area;
+    return left + ((token - this.view.first) / (this.view.last - this.view.first)) * width;
+  }
+
+  /** The middle of a token's column. */
+  x(token) {
+    return this.column(token + 0.5);
+  }
+
+  /** The middle of a level. */
+  y(level) {
+    const { top, height, step } = this.area;
+    return this.bands ? top + height - (level + 0.5) * step : top + height - level * step;
+  }
+
+  tokenAt(x) {
+    const { left, width } = this.area;
+    const token = Math.floor(this.view.first + ((x - left) / width) * (this.view.last - this.view.first));
+    return x < left || token < 0 || token >= this.answer.tokens ? null : token;
+  }
+
+  levelAt(y) {
+    const { top, height, step } = this.area;
+    const level = this.bands ? Math.floor((top + height - y) / step) : Math.round((top + height - y) / step);
+    return Math.min(Math.max(level, 0), this.answer.depth);
+  }
+
+  get perToken() {
+    return this.area.width / (this.view.last - this.view.first);
+  }
+
+  // --- drawing ----------------------------------------------------------------------------------------------------------------
+
+  draw() {
+    if (!this.answer || !this.canvas.clientWidth) return;
+    this.measure();
+    this.ink = this.inks();
+    const { context: c, area } = this;
+    c.clearRect(0, 0, area.right, area.bottom);
+    this.drawAxis();
+    c.save();
+    c.beginPath();
+    c.rect(area.left - 12, 0, area.width + 24, area.bottom - 18);
+    c.clip();
+    this.drawColumn(this.shown.token, this.ink.column);
+    if (this.hovered !== null && this.hovered !== this.shown.token) this.drawColumn(this.hovered, this.ink.hover);
+    if (this.bands) this.drawBands();
+    else this.drawGraph();
+    this.drawCut();
+    this.drawPath();
+    c.restore();
+  }
+
+  drawColumn(token, ink) {
+    const { context: c, area } = this;
+    const wide = Math.max(this.perToken, 1.5);
+    c.fillStyle = ink;
+    c.fillRect(this.x(token) - wide / 2, area.top - 12, wide, area.height + 24);
+  }
+
+  drawAxis() {
+    const { context: c, area, ink, answer } = this;
+    c.font = ink.font;
+    c.fillStyle = ink.label;
+    c.textBaseline = "middle";
+    c.textAlign = "right";
+    const narrow = area.left < 100;
+    const { depth } = answer;
+    const every = Math.max(1, Math.ceil(15 / area.step));
+    for (let layer = 0; layer < depth; layer += every) {
+      const name = narrow ? `${layer}` : `${layer}  ${clip(c, this.layers[layer % this.layers.length] ?? "", 112)}`;
+      c.fillText(name, area.left - 12, (this.y(layer) + this.y(layer + 1)) / 2);
+    }
+    c.textAlign = "left";
+    c.textBaseline = "alphabetic";
+    c.fillText("outputs ↑", area.left, 11);
+    c.textAlign = "center";
+    const step = niceStep((this.view.last - this.view.first) / Math.max(area.width / 64, 1));
+    for (let token = Math.ceil(this.view.first / step) * step; token < this.view.last; token += step) {
+      if (Math.abs(this.x(token) - this.x(this.shown.token)) < 34) continue; // its own number stands there
+      c.fillText(token.toLocaleString("en"), this.x(token), area.bottom - 4);
+    }
+    c.textBaseline = "alphabetic";
+    if (this.x(this.shown.token) < area.left - 4 || this.x(this.shown.token) > area.left + area.width + 4) return;
+    const text = this.shown.token.toLocaleString("en");
+    c.fillStyle = ink.strong;
+    c.font = ink.boldFont;
+    c.fillText(text, this.x(this.shown.token), area.bottom - 4);
+  }
+
+  /** Few tokens: dots, a faint curve for each allowed cell, the cones in their inks. */
+  drawGraph() {
+    const { answer, ink, shown } = this;
+    const { depth, edges } = answer;
+    const inBack = (level, token) => shown.back && has(answer.back[depth - level], token);
+    const inReach = (level, token) => shown.reach && has(answer.reach[level], token);
+    const some = { faint: byLayer(depth), reach: byLayer(depth), back: byLayer(depth) };
+    const sort = (edge) => {
+      const [layer, query, key] = edge;
+      const [back, reach] = [inBack(layer + 1, query), inReach(layer, key)];
+      if (back) some.back[layer].push(edge);
+      if (reach) some.reach[layer].push(edge);
+      if (!back && !reach) some.faint[layer].push(edge);
+    };
+    for (const edge of edges) if (edge[1] !== edge[2]) sort(edge);
+    // The residual connection: every token keeps what it knows.
+    for (let layer = 0; layer < depth; layer += 1) for (let token = 0; token < answer.tokens; token += 1) sort([layer, token, token]);
+    const bent = edges.length <= MOST_CURVES;
+    // The more curves in a layer, the fainter each; a way that is drawn over them stands before all of them.
+    const most = shown.path ? 0.28 : 0.75;
+    for (const [name, wide, strength, least] of [["faint", 0.6, 60, 0.1], ["reach", 1.1, 90, 0.12], ["back", 1.1, 90, 0.12]]) {
+      for (const layer of some[name]) {
+        const alpha = Math.max(least, Math.min(name === "faint" ? most * 0.7 : most, strength / Math.max(layer.length, 1)));
+        this.strokeEdges(layer, name === "faint" ? ink.edge : ink[name], wide, bent, alpha);
+      }
+    }
+    this.drawDots(inBack, inReach);
+  }
+
+  strokeEdges(edges, ink, wide, bent, alpha) {
+    const { context: c, area } = this;
+    c.strokeStyle = ink;
+    c.lineWidth = wide;
+    c.globalAlpha = alpha;
+    for (let at = 0; at < edges.length; at += CHUNK) {
+      c.beginPath();
+      for (const [layer, query, key] of edges.slice(at, at + CHUNK)) {
+        const [x0, y0, x1, y1] = [this.x(key), this.y(layer), this.x(query), this.y(layer + 1)];
+        c.moveTo(x0, y0);
+        if (bent) c.bezierCurveTo(x0, y0 - area.step * 0.5, x1, y1 + area.step * 0.5, x1, y1);
+        else c.lineTo(x1, y1);
+      }
+      c.stroke();
+    }
+    c.globalAlpha = 1;
+  }
+
+  drawDots(inBack, inReach) {
+    const { context: c, answer, ink } = this;
+    const size = Math.max(1.2, Math.min(4.5, this.perToken * 0.22, this.area.step * 0.16));
+    const dot = (level, token, radius, fill) => {
+      c.fillStyle = fill;
+      c.beginPath();
+      c.arc(this.x(token), this.y(level), radius, 0, 2 * Math.PI);
+      c.fill();
+    };
+    for (let level = 0; level <= answer.depth; level += 1) {
+      for (let token = 0; token < answer.tokens; token += 1) {
+        const [back, reach] = [inBack(level, token), inReach(level, token)];
+        if (back && reach) {
+          dot(level, token, size * 1.25, ink.reach);
+          dot(level, token, size * 0.7, ink.back);
+        } else {
+          dot(level, token, back || reach ? size : size * 0.6, back ? ink.back : reach ? ink.reach : ink.dot);
+        }
+      }
+    }
+    const { token } = this.shown;
+    for (const [level, fill] of [[0, ink.reach], [answer.depth, ink.back]]) {
+      dot(level, token, size + 3.5, ink.ground);
+      dot(level, token, size + 2, fill);
+    }
+  }
+
+  /** Many tokens: a band for each level, the ranges that reach the token and that it reaches. */
+  drawBands() {
+    const { context: c, answer, ink, shown, area } = this;
+    const gap = area.step > 6 ? 2 : area.step > 3 ? 1 : 0;
+    for (let level = 0; level <= answer.depth; level += 1) {
+      const top = this.y(level) - area.step / 2;
+      const high = area.step - gap;
+      c.fillStyle = ink.band;
+      c.fillRect(area.left, top, area.width, high);
+      const [back, reach] = [answer.back[answer.depth - level], answer.reach[level]];
+      if (shown.back) this.fillSet(back, top, high, ink.back);
+      if (shown.reach) this.fillSet(reach, top, high, ink.reach);
+      // Where both are, each ink has its half of the band, so that neither hides the other.
+      if (shown.back && shown.reach) this.fillSet(shared(back, reach), top, high / 2, ink.back);
+    }
+  }
+
+  fillSet(set, top, high, ink) {
+    const { context: c, view, area } = this;
+    c.fillStyle = ink;
+    const gap = this.perToken > 8 ? 1 : 0;
+    // Ranges that fall on the same pixel are one rectangle, however many there are.
+    let [from, to] = [NaN, NaN];
+    const flush = () => from === from && c.fillRect(from, top, Math.max(to - from, 1), high);
+    for (const [a, b] of set) {
+      if (b <= view.first || a >= view.last) continue;
+      const x0 = Math.max(this.column(a), area.left);
+      const x1 = Math.min(this.column(b), area.left + area.width);
+      if (x0 - to < 0.5) {
+        to = x1;
+        continue;
+      }
+      flush();
+      [from, to] = [x0 + gap, x1];
+    }
+    flush();
+  }
+
+  drawCut() {
+    if (!this.shown.cut) return;
+    const { context: c, area, ink } = this;
+    const [layer] = this.shown.cut;
+    const y = (this.y(layer) + this.y(layer + 1)) / 2;
+    c.strokeStyle = ink.warn;
+    c.lineWidth = 1.2;
+    c.setLineDash([5, 4]);
+    c.beginPath();
+    c.moveTo(area.left - 6, y);
+    c.lineTo(area.left + area.width + 6, y);
+    c.stroke();
+    c.setLineDash([]);
+  }
+
+  /** A way through the layers: it waits in its token until the layer in which the next one reads it. */
+  drawPath() {
+    if (!this.shown.path) return;
+    const { context: c, ink } = this;
+    const points = waypoints(this.shown.path, this.answer.depth);
+    const trace = () => {
+      c.beginPath();
+      points.forEach(({ level, token }, at) => c[at ? "lineTo" : "moveTo"](this.x(token), this.y(level)));
+      c.stroke();
+    };
+    c.lineJoin = "round";
+    c.lineCap = "round";
+    c.strokeStyle = ink.ground;
+    c.lineWidth = 7;
+    trace();
+    c.strokeStyle = ink.warn;
+    c.lineWidth = 3;
+    trace();
+    c.font = ink.boldFont;
+    c.textAlign = "center";
+    for (const { level, token, stop } of points) {
+      const [x, y] = [this.x(token), this.y(level)];
+      c.fillStyle = ink.ground;
+      c.beginPath();
+      c.arc(x, y, stop ? 7 : 4, 0, 2 * Math.PI);
+      c.fill();
+      c.fillStyle = ink.warn;
+      c.beginPath();
+      c.arc(x, y, stop ? 5 : 2.5, 0, 2 * Math.PI);
+      c.fill();
+      if (stop) this.tag(`${token}`, x, y);
+    }
+  }
+
+  /** A number beside a point of the path, on its own ground. */
+  tag(text, x, y) {
+    const { context: c, ink, area } = this;
+    const wide = c.measureText(text).width + 8;
+    const right = x + 9 + wide < area.left + area.width;
+    const left = right ? x + 9 : x - 9 - wide;
+    c.fillStyle = ink.ground;
+    c.globalAlpha = 0.88;
+    c.fillRect(left, y - 9, wide, 18);
+    c.globalAlpha = 1;
+    c.fillStyle = ink.warn;
+    c.textBaseline = "middle";
+    c.fillText(text, left + wide / 2, y + 0.5);
+    c.textBaseline = "alphabetic";
+  }
+
+  // --- pointer ----------------------------------------------------------------------------------------------------------------
+
+  listen() {
+    const { canvas } = this;
+    const pointers = new Map();
+    let drag = null;
+    const place = (event) => {
+      const box = canvas.getBoundingClientRect();
+      return { x: event.clientX - box.left, y: event.clientY - box.top };
+    };
+    canvas.addEventListener("pointerdown", (event) => {
+      pointers.set(event.pointerId, place(event));
+      canvas.setPointerCapture(event.pointerId);
+      drag = { ...place(event), view: { ...this.view }, moved: false, spread: spread(pointers) };
+    });
+    canvas.addEventListener("pointermove", (event) => {
+      if (!this.answer || !this.area) return;
+      const at = place(event);
+      if (!pointers.has(event.pointerId)) return this.hover(this.tokenAt(at.x), this.levelAt(at.y));
+      pointers.set(event.pointerId, at);
+      if (pointers.size === 2 && drag.spread) {
+        drag.moved = true;
+        this.view = { ...drag.view };
+        return this.zoom(drag.spread / spread(pointers), at.x);
+      }
+      if (Math.abs(at.x - drag.x) > 4) drag.moved = true;
+      if (!drag.moved) return;
+      const span = drag.view.last - drag.view.first;
+      this.look(drag.view.first - ((at.x - drag.x) / this.area.width) * span, span);
+    });
+    const released = (event) => {
+      pointers.delete(event.pointerId);
+      if (!drag || !this.answer) return;
+      const token = this.tokenAt(place(event).x);
+      if (!drag.moved && event.type === "pointerup" && token !== null) this.onToken(token);
+      drag = null;
+    };
+    canvas.addEventListener("pointerup", released);
+    canvas.addEventListener("pointercancel", released);
+    canvas.addEventListener("pointerleave", () => this.hover(null, null));
+    canvas.addEventListener("dblclick", () => this.fit());
+    canvas.addEventListener(
+      "wheel",
+      (event) => {
+        if (!this.answer || !this.area) return;
+        // A wheel over a picture that cannot zoom belongs to the page.
+        if (this.answer.tokens <= 16 && !event.ctrlKey) return;
+        event.preventDefault();
+        this.zoom(Math.exp(event.deltaY * 0.0016), place(event).x);
+      },
+      { passive: false },
+    );
+  }
+
+  hover(token, level) {
+    if (token !== this.hovered) {
+      this.hovered = token;
+      this.redraw();
+    }
+    this.onHover(token, level);
+  }
+
+  /** Shows `1 / factor` as many tokens, the one under `x` staying where it is. */
+  zoom(factor, x = this.area.left + this.area.width / 2) {
+    const span = this.view.last - this.view.first;
+    const share = Math.min(Math.max((x - this.area.left) / this.area.width, 0), 1);
+    const wanted = span * factor;
+    const least = Math.min(this.answer.tokens, Math.max(this.area.width / WIDEST, 2));
+    const next = Math.min(Math.max(wanted, least), this.answer.tokens);
+    this.look(this.view.first + share * (span - next), next);
+  }
+
+  look(first, span) {
+    const start = Math.min(Math.max(first, 0), this.answer.tokens - span);
+    this.view = { first: start, last: start + span };
+    this.redraw();
+    this.onView(this.view);
+  }
+
+  /** The tokens in sight as `[first, last]`; null for all of them. */
+  window() {
+    const { first, last } = this.view;
+    return first <= 0 && last >= this.answer.tokens ? null : [first, last].map((token) => Math.round(token * 100) / 100);
+  }
+
+  fit() {
+    if (this.answer) this.look(0, this.answer.tokens);
+  }
+
+  /** Brings a token into sight, without a change of scale. */
+  reveal(token) {
+    if (!this.view || (token >= this.view.first && token + 1 <= this.view.last)) return;
+    const span = this.view.last - this.view.first;
+    this.look(token + 0.5 - span / 2, span);
+  }
+}
+
+const byLayer = (depth) => Array.from({ length: depth }, () => []);
+
+/** The points of a path from the inputs to the outputs; `stop` where it enters a token. */
+export function waypoints({ source, steps }, depth) {
+  const points = [{ level: 0, token: source, stop: true }];
+  let token = source;
+  for (const [layer, next] of steps) {
+    if (points.at(-1).level < layer) points.push({ level: layer, token, stop: false });
+    points.push({ level: layer + 1, token: next, stop: true });
+    token = next;
+  }
+  if (points.at(-1).level < depth) points.push({ level: depth, token, stop: false });
+  return points;
+}
+
+function spread(pointers) {
+  const [a, b] = [...pointers.values()];
+  return a && b ? Math.max(Math.hypot(a.x - b.x, a.y - b.y), 1) : 0;
+}
+
+/** 1, 2 or 5 times a power of ten, at least `least`. */
+export function niceStep(least) {
+  const power = 10 ** Math.floor(Math.log10(Math.max(least, 1)));
+  return [1, 2, 5, 10].map((n) => n * power).find((step) => step >= least) ?? 1;
+}
+
+function clip(context, text, wide) {
+  if (context.measureText(text).width <= wide) return text;
+  let end = text.length;
+  while (end > 1 && context.measureText(text.slice(0, end) + "…").width > wide) end -= 1;
+  return text.slice(0, end) + "…";
+}

@@ -1,0 +1,105 @@
+// The policy of a stack: rules to type, the verdict while they are typed, each violation with its way and its cheapest cut.
+
+import { debounce, el, fill, number, plural, uid } from "./dom.js";
+import { RULES } from "./flow-settings.js";
+
+export class PolicyPanel {
+  /** `onText(text)` is told what was typed, `onViolation(index or null)` which violation is to be drawn. */
+  constructor({ onText, onViolation }) {
+    this.onViolation = onViolation;
+    const id = uid("policy");
+    this.problem = el("p", { class: "wrong", id: `${id}-problem`, hidden: true });
+    this.input = el("textarea", {
+      id,
+      class: "flow-rules",
+      rows: 4,
+      spellcheck: "false",
+      autocapitalize: "off",
+      autocomplete: "off",
+      placeholder: "deny: label(pii) -> output",
+      "aria-describedby": `${id}-problem`,
+      oninput: debounce(() => onText(this.input.value), 120),
+    });
+    this.verdict = el("p", { class: "flow-verdict", role: "status" });
+    this.list = el("ol", { class: "flow-violations" });
+    this.more = el("p", { class: "soft small", hidden: true });
+    const add = (rule) => {
+      const before = this.input.value.replace(/\s*$/, "");
+      this.input.value = before ? `${before}\n${rule}` : rule;
+      this.input.focus();
+      onText(this.input.value);
+    };
+    const rules = RULES.map(([rule, says]) =>
+      el("button", { type: "button", class: "button flow-rule", title: says, onclick: () => add(rule) }, rule));
+    this.root = el("section", { class: "panel flow-policy", "aria-labelledby": `${id}-title` },
+      el("h2", { id: `${id}-title` }, "Policy"),
+      el("label", { class: "soft small", for: id }, "Who must not reach whom, one rule a line"),
+      this.input, this.problem,
+      el("details", { class: "fold" }, el("summary", {}, "Rules to begin with"), el("div", { class: "flow-chips" }, rules)),
+      this.verdict, this.list, this.more);
+  }
+
+  /** Shows the text of the state, unless somebody is typing it. */
+  text(policy) {
+    if (document.activeElement !== this.input && this.input.value !== policy) this.input.value = policy;
+  }
+
+  /** Shows what an answer says. */
+  show(answer, chosen) {
+    this.say(answer);
+    const rows = answer.violations.map((violation, index) => this.row(violation, index, index === chosen));
+    const focused = this.list.contains(document.activeElement);
+    fill(this.list, rows);
+    if (focused) this.list.querySelector("[aria-pressed=true]")?.focus();
+    const left = answer.violation_count - answer.violations.length;
+    this.more.hidden = left <= 0;
+    this.more.textContent = `and ${number(left)} more`;
+  }
+
+  say({ policy_error: problem, checked, holds, violation_count: broken }) {
+    this.problem.hidden = !problem;
+    this.problem.textContent = problem ? problemInWords(problem) : "";
+    this.input.setAttribute("aria-invalid", problem ? "true" : "false");
+    const words = () => {
+      if (problem) return ["", "The rules cannot be read"];
+      if (checked === 0) return ["", "No rule, nothing denied"];
+      if (holds) return ["good", `Holds: ${plural(checked, "pair")} of groups checked, nothing denied can happen`];
+      return ["bad", `Broken: ${number(broken)} of ${plural(checked, "pair")} of groups ${broken === 1 ? "is" : "are"} reached`];
+    };
+    const [kind, text] = words();
+    if (this.verdict.textContent === text) return;
+    this.verdict.className = `flow-verdict ${kind}`;
+    this.verdict.textContent = text;
+  }
+
+  row({ rule, batch, reached, path, cut }, index, chosen) {
+    return el("li", {},
+      el("button", {
+        type: "button",
+        class: "flow-violation",
+        "aria-pressed": chosen ? "true" : "false",
+        onclick: () => this.onViolation(chosen ? null : index),
+      },
+      el("code", {}, rule),
+      el("span", { class: "flow-reached" }, `${plural(reached, "token")} reached`, batch > 0 ? `, batch row ${batch}` : ""),
+      el("span", { class: "flow-path" }, pathInWords(path)),
+      el("span", { class: "soft" }, cutInWords(cut))));
+  }
+}
+
+/** `token 3 → token 9 in layer 1 → token 14 in layer 4`. */
+export function pathInWords({ source, steps }) {
+  return [`token ${source}`, ...steps.map(([layer, token]) => `token ${token} in layer ${layer}`)].join(" → ");
+}
+
+export function cutInWords(cut) {
+  if (!cut) return "No single layer is enough to cut it: hide the sources in all of them.";
+  return `Cheapest cut: ${plural(cut[1], "cell")} in layer ${cut[0]}.`;
+}
+
+/** What is wrong with the rules; a server may say the line in its message or beside it. */
+export function problemInWords({ message, line, hint }) {
+  const [, own, rest] = /^(?:facts: )?(?:policy: )?(?:line (\d+): )?([\s\S]*)$/.exec(message);
+  const at = line ?? own;
+  return [at && `Line ${at}:`, rest, hint].filter(Boolean).join(" ");
+}

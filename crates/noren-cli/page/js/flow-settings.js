@@ -1,0 +1,122 @@
+// What the flow view is asked: its part of the state made sound, the request, presets.
+
+const PATHS = ["both", "back", "reach"];
+const FILLS = ["nothing", "finite"];
+
+/** More layers than the picture has room for are refused before the server is asked. */
+export const MOST_LAYERS = 4096;
+
+const whole = (value, from, to) => Number.isInteger(value) && value >= from && value <= to;
+const texts = (value) => Array.isArray(value) && value.length > 0 && value.length <= 64 && value.every((t) => typeof t === "string");
+
+/** The settings of a state; whatever an address holds that is of no use is replaced by its default. */
+export function settings({ flow, mask, shape, at }) {
+  const layers = texts(flow.layers) ? flow.layers : [mask];
+  const tokens = tokensOf(shape);
+  const token = whole(flow.token, 0, 2 ** 32) ? flow.token : tokens === null ? null : Math.floor(tokens * 0.6);
+  return {
+    layers,
+    // Fewer layers than masks would leave some of them out.
+    depth: Math.max(whole(flow.depth, 1, MOST_LAYERS) ? flow.depth : 4, layers.length),
+    fill: FILLS.includes(flow.fill) ? flow.fill : "nothing",
+    policy: typeof flow.policy === "string" ? flow.policy : "",
+    token: tokens === null ? token : Math.min(token, tokens - 1),
+    tokens,
+    batch: at[0],
+    directions: PATHS.includes(flow.directions) ? flow.directions : "both",
+    violation: whole(flow.violation, 0, 1e6) ? flow.violation : null,
+    window: Array.isArray(flow.window) && flow.window.length === 2 && flow.window.every(Number.isFinite) ? flow.window : null,
+  };
+}
+
+/** The number of tokens that a shape speaks of; null where it leaves that to the facts. */
+export function tokensOf({ len, kv, past, new: more }) {
+  const known = len ?? kv ?? (past === undefined && more === undefined ? undefined : (past ?? 0) + (more ?? 1));
+  return whole(known, 1, 2 ** 31) ? known : null;
+}
+
+/** The body of POST /api/flow. */
+export function request(state, { layers, depth, fill, policy, token, batch }) {
+  const body = { layers, depth, shape: state.shape, facts: state.facts, fill, policy, batch };
+  return token === null ? body : { ...body, token };
+}
+
+/** What a policy may say, to put in by hand. */
+export const RULES = [
+  ["deny: document(i) -> document(j)", "no document reaches another"],
+  ["deny: label(pii) -> output", "a label reaches nobody but itself"],
+  ["deny: level(2) -> level(0)", "a higher level reaches no lower one"],
+  ["deny: tokens(0..2) -> token(9)", "these tokens do not reach that one"],
+  ["allow: label(pii) -> label(summary)", "an exception to what is denied"],
+];
+
+/** Stacks that show something: a patch of the state each. */
+export const PRESETS = [
+  {
+    name: "Windows, stacked",
+    says: "Each layer of sliding(4) lets a token read three more to its left: the receptive field grows like a staircase.",
+    patch: { shape: { len: 32 }, facts: {}, flow: { layers: ["sliding(4)"], depth: 8, token: 24 } },
+  },
+  {
+    name: "A global layer now and then",
+    says: "Five windows, then one layer that sees everything, as in Gemma 3: two turns reach the whole text.",
+    patch: {
+      shape: { len: 48 },
+      facts: {},
+      flow: { layers: [...Array(5).fill("sliding(4)"), "causal"], depth: 12, token: 40 },
+    },
+  },
+  {
+    name: "Packed documents that leak",
+    says: "Documents are kept apart, but all read one global token and it reads all: after two layers they know each other.",
+    patch: {
+      shape: { len: 24 },
+      facts: { documents: [[1, 8, 8, 7]] },
+      flow: {
+        layers: ["documents | global(0)"],
+        depth: 4,
+        token: 19,
+        policy: "# token 0 is the global one, a document by itself\ndeny: document(1) -> document(3)\ndeny: document(3) -> document(1)",
+        violation: 0,
+      },
+    },
+  },
+  {
+    name: "A private label",
+    says: "Query 15 may not read the secret. Everybody in between may, and tells it.",
+    patch: {
+      shape: { len: 20 },
+      facts: { labels: { pii: [3, 4] } },
+      flow: {
+        layers: ["causal - (queries(15..) & keys(label=\"pii\"))"],
+        depth: 6,
+        token: 15,
+        policy: "# the answer must not know who it is about\ndeny: label(pii) -> tokens(15..20)",
+        violation: 0,
+      },
+    },
+  },
+  {
+    name: "The same, hidden from all",
+    says: "Where no query but the secret's own reads it, no number of layers brings it out.",
+    patch: {
+      shape: { len: 20 },
+      facts: { labels: { pii: [3, 4] } },
+      flow: {
+        layers: ["causal - (keys(label=\"pii\") - queries(label=\"pii\"))"],
+        depth: 6,
+        token: 15,
+        policy: "deny: label(pii) -> output",
+      },
+    },
+  },
+  {
+    name: "65,536 tokens",
+    says: "Windows of 1,024 and a global layer every sixth, over a whole book: bands instead of dots. Zoom in with the wheel.",
+    patch: {
+      shape: { len: 65536 },
+      facts: {},
+      flow: { layers: [...Array(5).fill("sliding(1024)"), "causal & stride(4096)"], depth: 24, token: 40000 },
+    },
+  },
+];

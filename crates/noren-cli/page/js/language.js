@@ -1,0 +1,107 @@
+// The text language as an editor needs it: tokens to colour, what the caret stands in, what could come next.
+// What a text means, and whether it means anything, only the server says.
+
+const TOKEN = /(?<space>\s+)|(?<string>"[^"]*"?)|(?<number>\d+(?:\.\d+)?(?:e[+-]?\d+)?)|(?<name>[A-Za-z_][A-Za-z0-9_]*)|(?<sign>\.\.|[&|!~+\-])|(?<bracket>[()[\]])|(?<other>.)/gs;
+
+/** The tokens of a text: `{kind, text, start, end}`; nothing is left out. */
+export function tokens(text) {
+  return [...text.matchAll(TOKEN)].map((match) => {
+    const [kind] = Object.entries(match.groups).find(([, value]) => value !== undefined);
+    return { kind, text: match[0], start: match.index, end: match.index + match[0].length };
+  });
+}
+
+/** Classes for the mirror: names of atoms are known, names before `=` or `:` are parameters. */
+export function coloured(text, language) {
+  const known = new Set([...language.atoms, ...language.scores].flatMap((atom) => names(atom)));
+  const all = tokens(text);
+  return all.map((token, i) => {
+    if (token.kind !== "name") return token;
+    const next = all[i + 1]?.kind === "space" ? all[i + 2] : all[i + 1];
+    if (next?.text === "=" || next?.text === ":") return { ...token, kind: "param" };
+    return { ...token, kind: known.has(token.text) ? "atom" : "word" };
+  });
+}
+
+/** `sliding(W)` documents `sliding_window(W)` too: every name that a title calls. */
+function names(atom) {
+  return [atom.name, ...[...atom.title.matchAll(/`([a-z_]+)/g)].map(([, name]) => name)];
+}
+
+/** What the language says of a name. */
+function described(name, language) {
+  const all = [...language.atoms, ...language.scores];
+  return all.find((atom) => atom.name === name) ?? all.find((atom) => names(atom).includes(name));
+}
+
+/** The atom or score that the caret stands in or behind: its documentation. */
+export function atomAt(text, caret, language) {
+  const all = tokens(text);
+  const entry = (name) => described(name, language);
+  const under = all.find((token) => token.kind === "name" && token.start <= caret && caret <= token.end && entry(token.text));
+  if (under) return entry(under.text);
+  const name = enclosing(all, caret)?.name ?? enclosing(all, caret - 1)?.name; // the second: behind a closing bracket
+  return name ? entry(name) : undefined;
+}
+
+/** The innermost call around the caret: its name and where its arguments begin. */
+function enclosing(all, caret) {
+  const open = [];
+  let last = null;
+  for (const token of all) {
+    if (token.start >= caret) break;
+    if (token.text === "(") open.push({ name: last?.kind === "name" ? last.text : null, from: token.end });
+    if (token.text === ")") open.pop();
+    if (token.kind !== "space") last = token;
+  }
+  return open.findLast((call) => call.name) ?? null;
+}
+
+/**
+ * What could stand at the caret: `{from, to, items: [{insert, name, says, caret}]}`; `caret` is where it goes in what is inserted.
+ * `all` offers everything, also before a letter is typed.
+ */
+export function complete(text, caret, language, labels, { all = false } = {}) {
+  const before = tokens(text.slice(0, caret));
+  const current = before.at(-1);
+  if (current?.kind === "string" && !/^".*"$/s.test(current.text)) {
+    return label(current, caret, labels);
+  }
+  const typed = current?.kind === "name" ? current.text : "";
+  const from = caret - typed.length;
+  const to = from + /^\w*/.exec(text.slice(from))[0].length;
+  const behind = before.filter((token) => token.kind !== "space" && token.end <= from).at(-1);
+  if (!typed && !all) return null;
+  const items = [];
+  const call = enclosing(before, from);
+  const callee = call && described(call.name, language);
+  if (behind && ["(", ","].includes(behind.text)) {
+    for (const param of callee?.params ?? []) {
+      if (!/^\w+$/.test(param.name) || param.name !== param.name.toLowerCase()) continue;
+      items.push({ insert: `${param.name}=`, name: `${param.name}=`, says: param.what });
+    }
+  }
+  const wantsScore = behind?.text === "+";
+  const wantsMask = !behind || ["&", "|", "!", "~", "-", "(", ":"].includes(behind.text);
+  if (wantsScore || wantsMask) for (const atom of wantsScore ? language.scores : language.atoms) items.push(...calls(atom));
+  const fits = (item) => item.name.toLowerCase().startsWith(typed.toLowerCase());
+  const inside = (item) => typed.length > 1 && item.name.toLowerCase().includes(typed.toLowerCase());
+  const found = [...items.filter(fits), ...items.filter((item) => !fits(item) && inside(item))];
+  if (found.length === 0 || (found.length === 1 && found[0].insert === typed)) return null;
+  return { from, to, items: found };
+}
+
+/** An atom as it is inserted: with brackets unless it may stand without. */
+function calls(atom) {
+  const { name, title } = atom;
+  const bare = title.includes(`\`${name}\``);
+  return [{ insert: bare ? name : `${name}()`, name, says: brief(atom) || title, caret: bare ? undefined : name.length + 1 }];
+}
+
+const brief = (atom) => (atom.doc ?? "").split(/(?<=[.:;])\s/)[0].replace(/[`*]/g, "").slice(0, 90);
+
+function label(current, caret, labels) {
+  const typed = current.text.slice(1);
+  const items = labels.filter((name) => name.startsWith(typed)).map((name) => ({ insert: `${name}"`, name, says: "a label of the facts" }));
+  return items.length ? { from: caret - typed.length, to: caret, items } : null;
+}

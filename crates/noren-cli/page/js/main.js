@@ -1,0 +1,81 @@
+// Starts the page: one view at a time, the theme, what everybody shares.
+
+import * as api from "./api.js";
+import { el, fill } from "./dom.js";
+import { state } from "./state.js";
+import { themeSwitch } from "./theme.js";
+import * as mask from "./view-mask.js";
+import * as cost from "./view-cost.js";
+import * as flow from "./view-flow.js";
+import * as text from "./view-text.js";
+import * as doctor from "./view-doctor.js";
+
+const VIEWS = [mask, cost, flow, text, doctor];
+
+const root = document.getElementById("view");
+const nav = document.getElementById("nav");
+let shown = null; // {id, view}
+
+function toast(message, { kind = "note" } = {}) {
+  const note = el("p", { class: `toast ${kind}` }, message);
+  document.getElementById("toasts").append(note);
+  setTimeout(() => note.remove(), 6000);
+}
+
+const ctx = {
+  api,
+  state,
+  toast,
+  language: { atoms: [], scores: [], operators: [] },
+  /** Shows a view, with some keys of the state changed. */
+  go: (view, patch = {}) => state.set({ ...patch, view }),
+};
+
+function links(current) {
+  fill(nav, VIEWS.map((view) =>
+    el("a", {
+      href: state.link({ view: view.id }),
+      "aria-current": view.id === current ? "page" : null,
+      onclick: (event) => {
+        if (event.metaKey || event.ctrlKey || event.shiftKey || event.button !== 0) return;
+        event.preventDefault();
+        ctx.go(view.id);
+      },
+    }, view.title)));
+}
+
+function show(now) {
+  const module = VIEWS.find((view) => view.id === now.view) ?? VIEWS[0];
+  if (shown?.id !== module.id) {
+    shown?.view.unmount();
+    fill(root);
+    root.className = `view view-${module.id}`;
+    document.title = `${module.title} · noren`;
+    links(module.id);
+    shown = { id: module.id, view: module.mount(root, ctx) };
+    window.scrollTo(0, 0);
+  }
+  shown.view.update(now);
+}
+
+// Links to views are those of the moment at which they are followed.
+nav.addEventListener("pointerdown", () => links(shown?.id));
+document.querySelector(".brand").addEventListener("click", (event) => {
+  event.preventDefault();
+  history.pushState(null, "", location.pathname);
+  window.dispatchEvent(new PopStateEvent("popstate"));
+});
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  root.focus();
+});
+
+document.getElementById("tools").append(themeSwitch());
+try {
+  ctx.language = await api.language();
+} catch (error) {
+  toast(`${error.message} ${error.hint ?? ""}`, { kind: "error" });
+}
+state.subscribe(show);
+show(state.get());
+document.documentElement.dataset.ready = "true";

@@ -1,0 +1,296 @@
+// Draws a mask through a camera. Everything here only draws; what a frame costs depends on the window, never on the mask.
+
+import { clamp } from "./camera.js";
+import { number } from "./dom.js";
+import { colour, onTheme } from "./theme.js";
+import { cover, onlyOther, onlyThis, palette, picture, SIDE } from "./tiles.js";
+
+const GRID_FROM = 6; // pixels a cell takes when lines between cells appear
+const ROUND_FROM = 18; // and when each is drawn for itself,
+const SINGLES = 8_000; // unless they are this many: a frame has little time
+const TICK = 5;
+
+let inks = null;
+onTheme(() => (inks = null));
+
+function ink(name) {
+  inks ??= {};
+  inks[name] ??= `rgb(${colour(`--${name}`).slice(0, 3).join(" ")})`;
+  return inks[name];
+}
+
+const faded = (name, share) => ink(name).replace(")", ` / ${share})`);
+
+/** The level at which a cell of a tile takes one to two pixels of the screen. */
+export function levelFor(camera, top, ratio) {
+  const finest = Math.max(camera.scale, Math.min(camera.down, camera.scale)) * ratio;
+  return clamp(Math.ceil(Math.log2(1 / finest)), 0, top);
+}
+
+/** The tiles in the window, those in its middle first. */
+export function tilesSeen(camera, level) {
+  const span = SIDE * 2 ** level;
+  const { q0, q1, k0, k1 } = camera.seen();
+  const tiles = [];
+  for (let row = Math.floor(q0 / span); row * span < q1; row += 1) {
+    for (let col = Math.floor(k0 / span); col * span < k1; col += 1) tiles.push([level, row, col]);
+  }
+  const far = ([, row, col]) => Math.hypot((row + 0.5) * span - camera.q, (col + 0.5) * span - camera.k);
+  return tiles.sort((a, b) => far(a) - far(b));
+}
+
+/** Draws the cells in the window; where a tile is missing, a coarser one or what `before` (other Tiles) has. */
+export function drawCells(context, camera, tiles, before, level) {
+  const [x0, y0] = [Math.max(camera.left, camera.x(0)), Math.max(camera.top, camera.y(0))];
+  const x1 = Math.min(camera.left + camera.width, camera.x(camera.kvLen));
+  const y1 = Math.min(camera.top + camera.height, camera.y(camera.qLen));
+  context.save();
+  context.beginPath();
+  context.rect(x0, y0, x1 - x0, y1 - y0);
+  context.clip();
+  context.fillStyle = ink("sunken");
+  context.fillRect(x0, y0, x1 - x0, y1 - y0);
+  context.imageSmoothingEnabled = false;
+  const { q0, q1, k0, k1 } = camera.seen();
+  const single = Math.min(camera.scale, camera.down) >= ROUND_FROM && level === 0 && (q1 - q0) * (k1 - k0) <= SINGLES;
+  for (const at of tilesSeen(camera, level)) {
+    const tile = tiles.get(...at);
+    if (tile && single) drawSingles(context, camera, tile, tiles.mode);
+    else if (tile) place(context, camera, picture(tile, tiles.mode), tile, level);
+    else if (!drawCoarser(context, camera, tiles, at) && before) drawCoarser(context, camera, before, at, 0);
+  }
+  if (!single && camera.scale >= GRID_FROM && camera.down >= GRID_FROM) drawLines(context, camera);
+  context.restore();
+  context.strokeStyle = ink("line");
+  context.strokeRect(x0 - 0.5, y0 - 0.5, x1 - x0 + 1, y1 - y0 + 1);
+}
+
+function place(context, camera, image, { firstQuery, firstKey, rows, cols }, level) {
+  const cell = 2 ** level;
+  const [x, y] = [camera.x(firstKey), camera.y(firstQuery)];
+  context.drawImage(image, x, y, cols * cell * camera.scale, rows * cell * camera.down);
+}
+
+/** The part of the nearest coarser tile that covers a missing one; false where there is none. */
+function drawCoarser(context, camera, tiles, [level, row, col], from = 1) {
+  for (let up = from; level + up <= tiles.top; up += 1) {
+    const parts = 2 ** up;
+    const [above, beside] = [Math.floor(row / parts), Math.floor(col / parts)];
+    const tile = tiles.get(level + up, above, beside);
+    if (!tile) continue;
+    const side = SIDE / parts;
+    const [sx, sy] = [(col % parts) * side, (row % parts) * side];
+    const [sw, sh] = [Math.min(side, tile.cols - sx), Math.min(side, tile.rows - sy)];
+    if (sw <= 0 || sh <= 0) return true;
+    const cell = 2 ** (level + up);
+    const image = picture(tile, tiles.mode);
+    context.drawImage(image, sx, sy, sw, sh, camera.x(tile.firstKey + sx * cell), camera.y(tile.firstQuery + sy * cell),
+      sw * cell * camera.scale, sh * cell * camera.down);
+    return true;
+  }
+  return false;
+}
+
+/** Large cells, each with its gap and corners; what only one of two masks allows carries a sign too. */
+function drawSingles(context, camera, tile, mode) {
+  const { q0, q1, k0, k1 } = camera.seen();
+  const { colours } = palette(mode);
+  const [across, down] = [camera.scale, camera.down];
+  const gap = clamp(across * 0.06, 1, 3);
+  const round = Math.min(5, across * 0.14, down * 0.14);
+  const paths = new Map();
+  const minus = new Path2D();
+  const plus = new Path2D();
+  for (let q = Math.max(q0, tile.firstQuery); q < Math.min(q1, tile.firstQuery + tile.rows); q += 1) {
+    for (let k = Math.max(k0, tile.firstKey); k < Math.min(k1, tile.firstKey + tile.cols); k += 1) {
+      const byte = tile.cells[(q - tile.firstQuery) * tile.cols + (k - tile.firstKey)];
+      const paint = colours[byte];
+      if (!paths.has(paint)) paths.set(paint, new Path2D());
+      const [x, y] = [camera.x(k), camera.y(q)];
+      paths.get(paint).roundRect(x + gap / 2, y + gap / 2, across - gap, down - gap, round);
+      if (onlyThis(byte) || cover(byte) === 3) minus.rect(x + across * 0.32, y + down / 2 - 1, across * 0.36, 2);
+      if (onlyOther(byte)) {
+        plus.rect(x + across * 0.32, y + down / 2 - 1, across * 0.36, 2);
+        plus.rect(x + across / 2 - 1, y + down * 0.32, 2, down * 0.36);
+      }
+    }
+  }
+  for (const [paint, path] of paths) {
+    context.fillStyle = `rgb(${paint.join(" ")})`;
+    context.fill(path);
+  }
+  context.fillStyle = ink("raised");
+  context.fill(minus);
+  context.fill(plus);
+}
+
+function drawLines(context, camera) {
+  const { q0, q1, k0, k1 } = camera.seen();
+  context.strokeStyle = ink("page");
+  context.lineWidth = 1;
+  context.beginPath();
+  for (let k = k0; k <= k1; k += 1) {
+    const x = Math.round(camera.x(k)) - 0.5;
+    context.moveTo(x, camera.y(q0));
+    context.lineTo(x, camera.y(q1));
+  }
+  for (let q = q0; q <= q1; q += 1) {
+    const y = Math.round(camera.y(q)) - 0.5;
+    context.moveTo(camera.x(k0), y);
+    context.lineTo(camera.x(k1), y);
+  }
+  context.stroke();
+}
+
+/** Row, column and frame of a cell. */
+export function drawCross(context, camera, cell, { pinned = false, label } = {}) {
+  if (!cell) return;
+  const [x, y] = [camera.x(cell.k), camera.y(cell.q)];
+  const [across, down] = [Math.max(camera.scale, 1.5), Math.max(camera.down, 1.5)];
+  const [x0, y0] = [Math.max(camera.left, camera.x(0)), Math.max(camera.top, camera.y(0))];
+  const x1 = Math.min(camera.left + camera.width, camera.x(camera.kvLen));
+  const y1 = Math.min(camera.top + camera.height, camera.y(camera.qLen));
+  context.save();
+  context.beginPath();
+  context.rect(x0 - 3, y0 - 3, x1 - x0 + 6, y1 - y0 + 6);
+  context.clip();
+  context.fillStyle = faded("cross", 0.14);
+  context.fillRect(x0, y, x1 - x0, down);
+  context.fillRect(x, y0, across, y1 - y0);
+  context.fillStyle = faded("cross", 0.6);
+  for (const edge of [y - 0.5, y + down - 0.5]) context.fillRect(x0, edge, x1 - x0, 1);
+  for (const edge of [x - 0.5, x + across - 0.5]) context.fillRect(edge, y0, 1, y1 - y0);
+  context.strokeStyle = ink("cross");
+  context.lineWidth = pinned ? 3 : 2;
+  const grow = across < 6 ? 4 : 1;
+  context.beginPath();
+  context.roundRect(x - grow, y - grow, across + 2 * grow, down + 2 * grow, 3);
+  context.stroke();
+  context.restore();
+  pill(context, camera, label?.k ?? number(cell.k), clamp(x + across / 2, x0, x1), y0 - 15, "center");
+  pill(context, camera, label?.q ?? number(cell.q), x0 - TICK - 3, clamp(y + down / 2, y0, y1), "right");
+}
+
+function pill(context, camera, words, x, y, align) {
+  context.font = "600 12px ui-monospace, Menlo, Consolas, 'Liberation Mono', monospace";
+  const width = context.measureText(words).width + 10;
+  const left = align === "center" ? clamp(x - width / 2, 2, camera.left + camera.width - width) : Math.max(1, x - width);
+  context.fillStyle = ink("cross");
+  context.beginPath();
+  context.roundRect(left, y - 9, width, 18, 5);
+  context.fill();
+  context.fillStyle = ink("page") === ink("on-accent") ? ink("ink") : "#14161f";
+  context.textAlign = "left";
+  context.textBaseline = "middle";
+  context.fillText(words, left + 5, y + 0.5);
+}
+
+/** Positions along the top and the left; names of tokens where they fit. */
+export function drawRulers(context, camera, tokens) {
+  const { q0, q1, k0, k1 } = camera.seen();
+  const [x0, y0] = [Math.max(camera.left, camera.x(0)), Math.max(camera.top, camera.y(0))];
+  context.font = "12px ui-monospace, Menlo, Consolas, 'Liberation Mono', monospace";
+  context.fillStyle = ink("soft");
+  context.strokeStyle = ink("strong-line");
+  context.lineWidth = 1;
+  context.textBaseline = "middle";
+  context.beginPath();
+  context.textAlign = "center";
+  const wide = tokens?.keys ? 22 : 9 + 7.3 * number(k1).length;
+  const keyStep = step(wide / camera.scale);
+  for (let k = Math.ceil(k0 / keyStep) * keyStep; k < k1; k += keyStep) {
+    const x = camera.x(k + (camera.scale >= 4 ? 0.5 : 0));
+    if (x < camera.left - 1 || x > camera.left + camera.width + 1) continue;
+    context.moveTo(x, y0 - TICK);
+    context.lineTo(x, y0 - 1);
+    if (tokens?.keys) slanted(context, tokens.keys[k] ?? number(k), x, y0 - TICK - 4);
+    else context.fillText(number(k), Math.min(x, camera.left + camera.width + 12 - context.measureText(number(k)).width / 2), y0 - TICK - 9);
+  }
+  context.textAlign = "right";
+  const queryStep = step(20 / camera.down);
+  for (let q = Math.ceil(q0 / queryStep) * queryStep; q < q1; q += queryStep) {
+    const y = camera.y(q + (camera.down >= 4 ? 0.5 : 0));
+    if (y < camera.top - 1 || y > camera.top + camera.height + 1) continue;
+    context.moveTo(x0 - TICK, y);
+    context.lineTo(x0 - 1, y);
+    context.fillText(cut(tokens?.queries?.[q] ?? number(q), 9), x0 - TICK - 3, y);
+  }
+  context.stroke();
+}
+
+const cut = (words, length) => (words.length > length ? `${words.slice(0, length - 1)}…` : words);
+
+function slanted(context, words, x, y) {
+  context.save();
+  context.translate(x, y);
+  context.rotate(-Math.PI / 3);
+  context.textAlign = "left";
+  context.fillText(cut(words, 8), 0, 0);
+  context.restore();
+}
+
+/** The step of a ruler: 1, 2, 5, 10, ... up to a thousand, then powers of two, as lengths of sequences are. */
+function step(least) {
+  for (const value of [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]) if (value >= least) return value;
+  return 2 ** Math.ceil(Math.log2(least));
+}
+
+/** Runs of positions (documents, labels, padding) as bars along the rulers: `{from, to, tone, axis}`, sorted by `from`. */
+export function drawBands(context, camera, bands) {
+  const { q0, q1, k0, k1 } = camera.seen();
+  const [x0, y0] = [Math.max(camera.left, camera.x(0)), Math.max(camera.top, camera.y(0))];
+  for (const { from, to, tone, axis } of bands) {
+    context.fillStyle = ink(tone);
+    if (axis !== "q" && to > k0 && from < k1) {
+      const left = Math.max(camera.x(from), x0);
+      context.fillRect(left, y0 - 4, Math.max(1, Math.min(camera.x(to), camera.left + camera.width) - left - 1), 3);
+    }
+    if (axis !== "k" && to > q0 && from < q1) {
+      const top = Math.max(camera.y(from), y0);
+      context.fillRect(x0 - 4, top, 3, Math.max(1, Math.min(camera.y(to), camera.top + camera.height) - top - 1));
+    }
+  }
+}
+
+/** Rings around given cells: `{q, k}`. */
+export function drawMarks(context, camera, marks) {
+  context.strokeStyle = ink("cross");
+  context.lineWidth = 2;
+  for (const { q, k } of marks) {
+    const radius = Math.max(6, camera.scale * 0.62);
+    const [x, y] = [camera.x(k + 0.5), camera.y(q + 0.5)];
+    if (x < camera.left || y < camera.top || x > camera.left + camera.width || y > camera.top + camera.height) continue;
+    context.beginPath();
+    context.arc(x, y, radius, 0, 2 * Math.PI);
+    context.stroke();
+  }
+}
+
+/** The whole mask in a corner, with a frame around what is seen. */
+export function drawMap(context, camera, tiles) {
+  const tile = tiles.get(tiles.top, 0, 0);
+  if (camera.fitted || !tile || camera.stretch !== 1) return;
+  const longest = clamp(Math.min(camera.width, camera.height) * 0.24, 64, 148);
+  const most = Math.max(camera.qLen, camera.kvLen);
+  const [width, height] = [Math.max(8, (longest * camera.kvLen) / most), Math.max(8, (longest * camera.qLen) / most)];
+  const [x, y] = [camera.left + camera.width - width - 12, camera.top + 12];
+  context.save();
+  context.shadowColor = faded("ink", 0.25);
+  context.shadowBlur = 14;
+  context.fillStyle = ink("raised");
+  context.fillRect(x - 4, y - 4, width + 8, height + 8);
+  context.restore();
+  context.imageSmoothingEnabled = true;
+  context.drawImage(picture(tile, tiles.mode), x, y, width, height);
+  const { q0, q1, k0, k1 } = camera.seen();
+  const least = 6;
+  const frame = (from, to, all, side) => {
+    const size = Math.max(least, ((to - from) / all) * side);
+    return [clamp(((from + to) / 2 / all) * side - size / 2, 0, side - size), size];
+  };
+  const [fx, fw] = frame(k0, k1, camera.kvLen, width);
+  const [fy, fh] = frame(q0, q1, camera.qLen, height);
+  context.strokeStyle = ink("cross");
+  context.lineWidth = 2;
+  context.strokeRect(x + fx, y + fy, fw, fh);
+}

@@ -1,0 +1,180 @@
+// A map of attention: readers downwards, what they read across, on a canvas.
+
+const FONT = 12;
+/** Widest label, in pixels. */
+const WIDEST = 110;
+const LARGEST = 30;
+
+export class HeatMap {
+  /** `inks()` gives `{strong, none, ground, label, cross, secret, font}` with colours as [r, g, b]; `onCell(row, col)` or nulls. */
+  constructor(canvas, { inks, onCell, onPick }) {
+    Object.assign(this, { canvas, inks, onCell, onPick });
+    this.context = canvas.getContext("2d");
+    this.answer = null;
+    this.lit = { row: null, col: null };
+    this.frame = 0;
+    this.resized = new ResizeObserver(() => this.redraw());
+    this.resized.observe(canvas.parentElement ?? canvas);
+    canvas.addEventListener("pointermove", (event) => this.onCell(...this.cellAt(event)));
+    canvas.addEventListener("pointerleave", () => this.onCell(null, null));
+    canvas.addEventListener("click", (event) => this.onPick(...this.cellAt(event)));
+  }
+
+  show(answer) {
+    this.answer = answer;
+    this.redraw();
+  }
+
+  light(row, col = null) {
+    if (this.lit.row === row && this.lit.col === col) return;
+    this.lit = { row, col };
+    this.redraw();
+  }
+
+  close() {
+    this.resized.disconnect();
+    cancelAnimationFrame(this.frame);
+  }
+
+  redraw() {
+    cancelAnimationFrame(this.frame);
+    this.frame = requestAnimationFrame(() => this.draw());
+  }
+
+  cellAt(event) {
+    if (!this.area) return [null, null];
+    const box = this.canvas.getBoundingClientRect();
+    const { left, top, cell } = this.area;
+    const count = this.answer.units.length;
+    const [col, row] = [event.clientX - box.left - left, event.clientY - box.top - top].map((x) => Math.floor(x / cell));
+    const inside = row >= 0 && col >= 0 && row < count && col < count;
+    return inside ? [row, col] : [null, null];
+  }
+
+  draw() {
+    const wide = this.canvas.parentElement?.clientWidth ?? 0;
+    if (!this.answer || !wide) return;
+    const { units } = this.answer;
+    const { context: c } = this;
+    this.ink = this.inks();
+    c.font = `${FONT}px ${this.ink.font}`;
+    const names = units.map((unit) => unit.text.trim() || "␣");
+    const room = Math.min(Math.max(...names.map((name) => c.measureText(name).width), 10), wide < 420 ? 64 : WIDEST);
+    const left = Math.ceil(room + 10);
+    // The last labels lean out to the right.
+    const lean = Math.min(room * 0.56, wide * 0.1);
+    const cell = Math.max(Math.min((wide - left - lean) / units.length, LARGEST), 1);
+    const top = cell >= 7 ? Math.ceil(room * 0.75) + 14 : 10;
+    this.area = { left, top, cell };
+    const high = Math.ceil(top + cell * units.length + 4);
+    const ratio = Math.min(window.devicePixelRatio || 1, 3);
+    this.canvas.style.height = `${high}px`;
+    this.canvas.width = Math.round(wide * ratio);
+    this.canvas.height = Math.round(high * ratio);
+    c.setTransform(ratio, 0, 0, ratio, 0, 0);
+    this.drawCells();
+    this.drawLabels(names, room);
+    this.drawCross();
+  }
+
+  drawCells() {
+    const { context: c, ink, answer } = this;
+    const { left, top, cell } = this.area;
+    const gap = cell > 8 ? 1 : 0;
+    answer.attention.forEach((row, q) => row.forEach((weight, k) => {
+      if (answer.allowed[q][k] <= 0) return;
+      c.fillStyle = mixed(ink.none, ink.strong, Math.sqrt(Math.min(weight, 1)));
+      c.fillRect(left + k * cell, top + q * cell, cell - gap, cell - gap);
+    }));
+    // What is hidden is a blank column, hatched so that it is seen to be one.
+    answer.units.forEach((unit, k) => unit.hidden && this.hatch(left + k * cell, top, cell - gap, cell * answer.units.length));
+  }
+
+  hatch(x, y, wide, high) {
+    const { context: c, ink } = this;
+    c.save();
+    c.beginPath();
+    c.rect(x, y, wide, high);
+    c.clip();
+    c.strokeStyle = rgb(ink.secret);
+    c.globalAlpha = 0.4;
+    c.lineWidth = 1;
+    c.beginPath();
+    for (let at = -wide; at < high; at += 6) {
+      c.moveTo(x, y + at + wide);
+      c.lineTo(x + wide, y + at);
+    }
+    c.stroke();
+    c.restore();
+  }
+
+  drawLabels(names, room) {
+    const { context: c, ink, answer, lit } = this;
+    const { left, top, cell } = this.area;
+    c.textBaseline = "middle";
+    for (const at of this.labelled(names.length)) {
+      const unit = answer.units[at];
+      const on = at === lit.row || at === lit.col;
+      c.fillStyle = rgb(unit.private ? ink.secret : ink.label);
+      c.font = `${on || unit.private ? "600 " : ""}${FONT}px ${ink.font}`;
+      const text = clip(c, names[at], room);
+      c.textAlign = "right";
+      c.fillText(text, left - 6, top + (at + 0.5) * cell);
+      if (cell < 7) continue;
+      c.save();
+      c.translate(left + (at + 0.5) * cell, top - 5);
+      c.rotate(-Math.PI / 3.2);
+      c.textAlign = "left";
+      c.fillText(text, 0, 0);
+      c.restore();
+    }
+  }
+
+  /** The units whose names have room: the one pointed at, what is private, then as many of the others as fit. */
+  labelled(count) {
+    const { lit, answer } = this;
+    const apart = (FONT + 2) / this.area.cell;
+    const every = Math.ceil(apart);
+    const wanted = [lit.row, lit.col, ...Array(count).keys()].filter((at) => at !== null);
+    const rank = (at) => (at === lit.row || at === lit.col ? 0 : answer.units[at].private ? 1 : at % every === 0 ? 2 : 3);
+    const kept = [];
+    for (const at of wanted.sort((a, b) => rank(a) - rank(b))) {
+      if (kept.every((other) => Math.abs(other - at) >= apart)) kept.push(at);
+    }
+    return kept;
+  }
+
+  drawCross() {
+    const { context: c, ink, lit, answer } = this;
+    if (lit.row === null) return;
+    const { left, top, cell } = this.area;
+    c.strokeStyle = rgb(ink.cross);
+    c.lineWidth = 1.5;
+    c.strokeRect(left - 0.5, top + lit.row * cell - 0.5, cell * answer.units.length, cell);
+    if (lit.col !== null) c.strokeRect(left + lit.col * cell - 0.5, top - 0.5, cell, cell * answer.units.length);
+  }
+}
+
+/** Draws a small map without labels: one of all layers and heads. */
+export function drawSmall(canvas, { attention, allowed }, inks) {
+  const count = attention.length;
+  const context = canvas.getContext("2d");
+  [canvas.width, canvas.height] = [count, count];
+  const image = context.createImageData(count, count);
+  attention.forEach((row, q) => row.forEach((weight, k) => {
+    const share = Math.sqrt(Math.min(weight, 1));
+    const ink = allowed[q][k] > 0 ? inks.none.map((from, at) => from + (inks.strong[at] - from) * share) : inks.ground;
+    image.data.set([ink[0], ink[1], ink[2], 255], 4 * (q * count + k));
+  }));
+  context.putImageData(image, 0, 0);
+}
+
+const rgb = ([r, g, b]) => `rgb(${r} ${g} ${b})`;
+const mixed = (from, to, share) => rgb(from.map((value, at) => Math.round(value + (to[at] - value) * share)));
+
+function clip(context, text, wide) {
+  if (context.measureText(text).width <= wide) return text;
+  let end = text.length;
+  while (end > 1 && context.measureText(text.slice(0, end) + "…").width > wide) end -= 1;
+  return text.slice(0, end) + "…";
+}

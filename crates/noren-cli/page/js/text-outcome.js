@@ -1,0 +1,73 @@
+// What a model makes of a text, what of it is private, and the proof that what is hidden stays so.
+
+import { el, number, percent, plural } from "./dom.js";
+
+/** Places as runs: `3..9, 12`. */
+export function runs(places) {
+  const spans = [];
+  for (const at of places) {
+    if (spans.at(-1)?.[1] === at) spans.at(-1)[1] += 1;
+    else spans.push([at, at + 1]);
+  }
+  return spans.map(([a, b]) => (b - a === 1 ? `${a}` : `${a}..${b}`)).join(", ");
+}
+
+/** The proof in a sentence. */
+export function proofInWords({ holds, trials, compared, leaks, secret_changed: swapped }) {
+  const changed = leaks.length;
+  const told = `${plural(trials, "run")} with other secrets in the same places: ${plural(compared, "number")} compared, `;
+  if (holds) return `${told}0 changed.`;
+  if (changed > 0) return `${told}the outputs of ${plural(changed, "released token")} changed.`;
+  return `${told}but nothing was swapped (${number(swapped)} secrets changed), so nothing is proved.`;
+}
+
+/** What was found, by kind, and whether it is hidden. */
+export function privateOf({ private: kinds, hidden, units }) {
+  const secret = new Set(hidden);
+  const found = Object.entries(kinds).filter(([, tokens]) => tokens.length > 0);
+  if (found.length === 0 && hidden.length === 0) {
+    return [el("p", { class: "soft" }, "Nothing private was found: no e-mail, phone, card, IBAN, IP address or social security number.")];
+  }
+  const row = ([kind, tokens]) => {
+    const whole = tokens.every((token) => secret.has(token));
+    const part = !whole && tokens.some((token) => secret.has(token));
+    const places = units.filter((unit) => tokens.some((token) => token >= unit.tokens[0] && token < unit.tokens[1]));
+    return el("li", {},
+      el("span", { class: "text-kind-name" }, kind),
+      el("span", { class: "text-places" }, places.map((unit) => unit.text).join(", ")),
+      el("span", { class: whole ? "text-state good" : "text-state bad" }, whole ? "hidden" : part ? "partly readable" : "readable"),
+      el("span", { class: "soft" }, `tokens ${runs(tokens)}`));
+  };
+  return [el("ul", { class: "text-found" }, found.map(row))];
+}
+
+/** The proof, or what it would take. */
+export function proofOf({ proof, hidden }) {
+  if (!proof) return [el("p", { class: "soft" }, "Nothing is hidden, so there is nothing to prove. Choose above what nobody may read.")];
+  return [
+    el("p", { class: `text-proof ${proof.holds ? "good" : "bad"}` },
+      el("strong", {}, proof.holds ? "Proved. " : "Leaks. "), proofInWords(proof)),
+    proof.holds && el("p", { class: "soft small" },
+      `Still visible of ${plural(hidden.length, "hidden token")}: how many they are and where they stand; nothing else. `,
+      `The secrets' own outputs did change (${plural(proof.secret_changed, "token")}), so something was swapped.`),
+  ];
+}
+
+/** The model's guesses. */
+export function guessesOf({ guesses, withheld, continued, text }) {
+  const bar = ({ token, probability }) =>
+    el("li", {},
+      el("code", {}, token === " " ? "␣" : token),
+      el("span", { class: "text-bar" }, el("span", { style: { width: `${(100 * probability).toFixed(1)}%` } })),
+      el("span", { class: "soft" }, percent(probability)));
+  const guess = ({ token, best }) =>
+    el("div", { class: "text-guess" },
+      el("h3", {}, token === null || token === undefined ? "Next token" : `Token ${token}, masked`),
+      el("ol", {}, best.map(bar)));
+  return [
+    ...guesses.map(guess),
+    continued && el("p", { class: "text-goes-on" }, el("span", { class: "soft" }, `…${[...text].slice(-32).join("")}`), el("strong", {}, continued)),
+    withheld && el("p", { class: "notice warn" }, "Withheld: the text ends in a secret, and what follows could tell it."),
+    guesses.length === 0 && !withheld && !continued && el("p", { class: "soft" }, "This model says nothing about what follows."),
+  ].filter(Boolean);
+}

@@ -1,0 +1,73 @@
+// Light, dark, or as the system says; remembered.
+
+import { el, fill, svg } from "./dom.js";
+
+const KEY = "noren-theme";
+const ORDER = ["system", "light", "dark"];
+const SAYS = { system: "as the system says", light: "light", dark: "dark" };
+const ICONS = {
+  system: "M12 3a9 9 0 1 0 0 18zM12 3a9 9 0 0 1 0 18",
+  light: "M12 7.5a4.5 4.5 0 1 0 0 9 4.5 4.5 0 0 0 0-9zM12 1.5v3M12 19.5v3M1.5 12h3M19.5 12h3M4.6 4.6l2.1 2.1M17.3 17.3l2.1 2.1M4.6 19.4l2.1-2.1M17.3 6.7l2.1-2.1",
+  dark: "M20 14.5A8.5 8.5 0 0 1 9.5 4a8.5 8.5 0 1 0 10.5 10.5z",
+};
+
+const listeners = new Set();
+
+/** Calls `fn` when the colours changed, by the switch or by the system. */
+export function onTheme(fn) {
+  listeners.add(fn);
+  return () => listeners.delete(fn);
+}
+
+const tell = () => listeners.forEach((fn) => fn());
+window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", tell);
+
+function stored() {
+  try {
+    const value = localStorage.getItem(KEY);
+    return ORDER.includes(value) ? value : "system";
+  } catch {
+    return "system"; // storage may be forbidden; the switch then holds for this page only
+  }
+}
+
+function apply(theme) {
+  if (theme === "system") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme;
+}
+
+let theme = stored();
+apply(theme);
+
+/** The button that goes from one theme to the next. */
+export function themeSwitch() {
+  const button = el("button", { type: "button", class: "icon-button", id: "theme" });
+  const paint = () => {
+    const next = ORDER[(ORDER.indexOf(theme) + 1) % ORDER.length];
+    button.setAttribute("aria-label", `Theme: ${SAYS[theme]}. Change to ${SAYS[next]}`);
+    button.title = `Theme: ${SAYS[theme]}`;
+    fill(button, svg("svg", { viewBox: "0 0 24 24", class: `icon ${theme}`, "aria-hidden": "true" }, svg("path", { d: ICONS[theme] })));
+  };
+  button.addEventListener("click", () => {
+    theme = ORDER[(ORDER.indexOf(theme) + 1) % ORDER.length];
+    try {
+      localStorage.setItem(KEY, theme);
+    } catch {
+      // see `stored`
+    }
+    apply(theme);
+    paint();
+    tell();
+  });
+  paint();
+  return button;
+}
+
+/** The colour that a custom property (`--allowed`) stands for now, as `[r, g, b, a]`, each 0 to 255. */
+export function colour(name) {
+  const probe = el("span", { hidden: true, style: { color: `var(${name})` } });
+  document.body.append(probe);
+  const parts = getComputedStyle(probe).color.match(/[\d.]+/g).map(Number);
+  probe.remove();
+  return [parts[0], parts[1], parts[2], parts.length > 3 ? parts[3] * 255 : 255];
+}

@@ -1,0 +1,196 @@
+// Pieces of a mask's picture: fetched when wanted, kept while there is room, coloured for the theme.
+
+import { colour, onTheme } from "./theme.js";
+
+/** Cells along a tile's side, at every level. */
+export const SIDE = 256;
+const KEPT = 384; // tiles; a third of a MiB each
+const AT_ONCE = 4;
+
+const kept = new Map(); // key -> tile, the oldest first
+
+/** What a byte of a tile says. */
+export const cover = (byte) => byte & 3;
+export const planned = (byte) => (byte >> 2) & 3;
+export const onlyThis = (byte) => (byte & 16) !== 0;
+export const onlyOther = (byte) => (byte & 32) !== 0;
+export const coverOther = (byte) => byte >> 6;
+
+let palettes = null;
+onTheme(() => {
+  palettes = null;
+  for (const tile of kept.values()) tile.bitmap = null;
+});
+
+/** For each byte its colour, as `[r, g, b]` and as a pixel of an image, by what the picture shows: cells, the plan over them, or two masks. */
+export function palette(mode) {
+  palettes ??= {};
+  palettes[mode] ??= makePalette(mode);
+  return palettes[mode];
+}
+
+function makePalette(mode) {
+  const names = ["allowed", "some", "denied", "unknown", "unknown-stripe", "tile-allowed", "tile-denied", "tile-some", "only-this", "only-other",
+    "only-each", "both", "both-some"];
+  const ink = Object.fromEntries(names.map((name) => [name, colour(`--${name}`).slice(0, 3)]));
+  const choose = { cells: ofCells, plan: ofPlan, difference: ofDifference }[mode];
+  const packed = ([r, g, b]) => new Uint32Array(new Uint8Array([r, g, b, 255]).buffer)[0];
+  const colours = Array.from({ length: 256 }, (_, byte) => ink[choose(byte)]);
+  return { colours, pixels: Uint32Array.from(colours, packed), stripe: packed(ink["unknown-stripe"]) };
+}
+
+const ofCells = (byte) => ["denied", "some", "allowed", "unknown"][cover(byte)];
+
+function ofPlan(byte) {
+  if (cover(byte) === 3) return "unknown";
+  if (planned(byte) === 1) return ["tile-denied", "tile-some", "tile-allowed"][cover(byte)];
+  return planned(byte) === 2 ? "allowed" : "denied";
+}
+
+function ofDifference(byte) {
+  if (cover(byte) === 3 || coverOther(byte) === 3) return "unknown";
+  if (onlyThis(byte) && onlyOther(byte)) return "only-each";
+  if (onlyThis(byte)) return "only-this";
+  if (onlyOther(byte)) return "only-other";
+  return ["denied", "both-some", "both"][cover(byte)];
+}
+
+/** The tile as a picture of one pixel for each cell; cells that nobody looked at are hatched. */
+export function picture(tile, mode) {
+  if (tile.bitmap && tile.mode === mode) return tile.bitmap;
+  const { rows, cols, cells } = tile;
+  const { pixels, stripe } = palette(mode);
+  const image = new ImageData(cols, rows);
+  const out = new Uint32Array(image.data.buffer);
+  for (let i = 0; i < cells.length; i += 1) {
+    const byte = cells[i];
+    out[i] = cover(byte) === 3 && (Math.floor(i / cols) + (i % cols)) % 8 < 3 ? stripe : pixels[byte];
+  }
+  const surface = new OffscreenCanvas(cols, rows);
+  surface.getContext("2d").putImageData(image, 0, 0);
+  tile.bitmap = surface.transferToImageBitmap();
+  tile.mode = mode;
+  return tile.bitmap;
+}
+
+/** The level at which the whole mask is one tile. */
+export const topLevel = (qLen, kvLen) => Math.max(0, Math.ceil(Math.log2(Math.max(qLen, kvLen, 1) / SIDE)));
+
+/** The tiles of one mask as one (batch, head) sees it. `source`: id, other, batch, head, plan, qLen, kvLen. */
+export class Tiles {
+  #api;
+  #source;
+  #onTile;
+  #name;
+  #running = new Map(); // key -> AbortController
+  #failed = new Map(); // key -> when to try again
+  #queue = [];
+
+  constructor(api, source, onTile) {
+    this.#api = api;
+    this.#source = source;
+    this.#onTile = onTile;
+    const { id, other, batch, head, plan } = source;
+    this.#name = `${id} ${other ?? ""} ${batch} ${head} ${plan ? 1 : 0}`;
+    this.top = topLevel(source.qLen, source.kvLen);
+  }
+
+  get mode() {
+    if (this.#source.other) return "difference";
+    return this.#source.plan ? "plan" : "cells";
+  }
+
+  /** Whether both show the same cells. */
+  same = (other) => this.#name === other.#name;
+
+  #key = (level, row, col) => `${this.#name} ${level} ${row} ${col}`;
+
+  /** The tile, where it is here. */
+  get(level, row, col) {
+    const key = this.#key(level, row, col);
+    const tile = kept.get(key);
+    if (tile) {
+      kept.delete(key);
+      kept.set(key, tile);
+    }
+    return tile;
+  }
+
+  /** Fetches these tiles (`[level, row, col]`), the first ones first, and stops fetching others. */
+  want(tiles) {
+    const now = performance.now();
+    const wanted = new Map(tiles.map((at) => [this.#key(...at), at]));
+    for (const [key, request] of this.#running) if (!wanted.has(key)) request.abort();
+    this.#queue = [...wanted].filter(([key]) => !kept.has(key) && !this.#running.has(key) && !(this.#failed.get(key) > now));
+    this.#next();
+  }
+
+  stop() {
+    this.want([]);
+  }
+
+  async #next() {
+    while (this.#running.size < AT_ONCE && this.#queue.length > 0) this.#fetch(...this.#queue.shift());
+  }
+
+  async #fetch(key, [level, row, col]) {
+    const request = new AbortController();
+    this.#running.set(key, request);
+    try {
+      const { id, other, batch, head, plan } = this.#source;
+      const tile = await this.#api.tile(id, level, row, col, { batch, head, plan, other, signal: request.signal });
+      kept.set(key, tile);
+      while (kept.size > KEPT) this.#drop();
+      this.#onTile(null);
+    } catch (error) {
+      if (!request.signal.aborted) {
+        this.#failed.set(key, performance.now() + 3000);
+        this.#onTile(error);
+      }
+    } finally {
+      this.#running.delete(key);
+      this.#next();
+    }
+  }
+
+  #drop() {
+    const [key, tile] = kept.entries().next().value;
+    tile.bitmap?.close();
+    kept.delete(key);
+  }
+}
+
+// Small pictures, repainted when the theme changes.
+const thumbnails = new Map();
+onTheme(() => {
+  for (const [canvas, paint] of thumbnails) {
+    if (canvas.isConnected) paint();
+    else thumbnails.delete(canvas);
+  }
+});
+
+/** A small picture of a whole mask: a canvas, painted when its tile has come; without a `label` it is ornament. `bound` is what POST /api/masks answered. */
+export function thumbnail(api, bound, { batch = 0, head = 0, size = 96, label = "" } = {}) {
+  const longest = Math.max(bound.q_len, bound.kv_len);
+  const ratio = window.devicePixelRatio || 1;
+  const canvas = document.createElement("canvas");
+  const side = (len) => Math.max(6, Math.round((size * len) / longest));
+  canvas.width = side(bound.kv_len) * ratio;
+  canvas.height = side(bound.q_len) * ratio;
+  canvas.style.width = `${side(bound.kv_len)}px`;
+  canvas.style.height = `${side(bound.q_len)}px`;
+  canvas.className = "thumbnail";
+  if (label) canvas.setAttribute("role", "img");
+  canvas.setAttribute(...(label ? ["aria-label", label] : ["aria-hidden", "true"]));
+  const level = topLevel(bound.q_len, bound.kv_len);
+  api.tile(bound.id, level, 0, 0, { batch, head }).then((tile) => {
+    const paint = () => {
+      const context = canvas.getContext("2d");
+      context.imageSmoothingEnabled = tile.cols > canvas.width;
+      context.drawImage(picture({ ...tile, bitmap: null }, "cells"), 0, 0, canvas.width, canvas.height);
+    };
+    thumbnails.set(canvas, paint);
+    paint();
+  }, () => canvas.classList.add("missing"));
+  return canvas;
+}

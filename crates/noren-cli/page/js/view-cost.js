@@ -1,0 +1,104 @@
+// What a mask costs, and what dense masking would: now, and as length grows.
+
+import { aborted } from "./api.js";
+import { createBench } from "./bench.js";
+import { bytes, clear, debounce, el, fill, number, percent, plural, seconds, short, times } from "./dom.js";
+import { plot } from "./plot.js";
+
+export const id = "cost";
+export const title = "Cost";
+
+/** Mounts the view. */
+export function mount(root, ctx) {
+  const figures = el("div", { class: "cost-figures" });
+  const tiles = el("div", { class: "cost-tiles" });
+  const curves = el("div", { class: "cost-curves" });
+  const status = el("p", { class: "hidden-text", role: "status" });
+  let running = null;
+
+  const ask = debounce(async (bound, scene) => {
+    running?.abort();
+    const { signal } = (running = new AbortController());
+    curves.classList.add("stale");
+    try {
+      const cost = await ctx.api.cost(bound.id, { signal });
+      paintFigures(figures, cost);
+      paintTiles(tiles, cost, bound);
+      status.textContent = `${number(cost.allowed)} of ${number(cost.cells)} cells allowed. Predicted ${seconds(cost.seconds)}, dense ${seconds(cost.dense_seconds)}.`;
+      const curve = await ctx.api.curve(scene, null, { signal });
+      paintCurves(curves, curve, bound.kv_len);
+      curves.classList.remove("stale");
+    } catch (error) {
+      if (!aborted(error)) fill(curves, el("p", { class: "notice bad" }, error.message, error.hint && ` ${error.hint}`));
+    }
+  }, 120);
+
+  const bench = createBench(ctx, { onBound: ask, onBroken: () => curves.classList.add("stale") });
+  root.append(el("div", { class: "workbench cost" },
+    el("section", { class: "say", "aria-label": "Mask" }, el("div", { class: "say-head" }, el("h1", {}, "What it costs")), bench.editor.element, bench.docs),
+    el("section", { class: "ask", "aria-label": "Shape and facts" }, bench.facts),
+    el("section", { class: "bill", "aria-label": "Cost" }, figures, tiles, curves, status)));
+  return {
+    update: (now) => bench.update(now),
+    unmount() {
+      ask.cancel();
+      running?.abort();
+      bench.unmount();
+    },
+  };
+}
+
+const figure = (label, value, note) => el("div", { class: "figure" }, el("p", { class: "eyebrow" }, label), el("p", { class: "figure-value" }, value), el("p", { class: "soft small" }, note));
+
+function paintFigures(root, cost) {
+  const allowed = cost.exact === false ? `${short(cost.allowed_low)} to ${short(cost.allowed_high)}` : short(cost.allowed);
+  fill(root,
+    figure("Allowed cells", allowed, `${percent(cost.density)} of ${short(cost.cells)}`),
+    figure("Computed", short(cost.computed), Number.isFinite(cost.computed_per_allowed) ? `${times(cost.computed_per_allowed)} the allowed ones` : "nothing is allowed"),
+    figure("Plan", bytes(cost.plan_bytes), `a dense mask: ${bytes(cost.dense_bytes)}; planned in ${seconds(cost.planning_seconds)}`),
+    figure("Predicted time", seconds(cost.seconds), `dense: ${seconds(cost.dense_seconds)}, ${times(cost.dense_seconds / cost.seconds)}`));
+}
+
+/** Tiles by kind as one bar, and what else is worth knowing. */
+function paintTiles(root, cost, bound) {
+  const kinds = [["Full", cost.full_tiles, "allowed", "computed as they are"], ["Mixed", cost.mixed_tiles, "tile-some", "bits are looked at"], ["Empty", cost.empty_tiles, "denied", "skipped"]];
+  const all = kinds.reduce((sum, [, count]) => sum + Number(count), 0) || 1;
+  fill(root,
+    el("div", { class: "tile-bar", "aria-hidden": "true" }, kinds.map(([, count, tone]) => el("span", { style: { "flex-grow": String(Number(count) / all), background: `var(--${tone})` } }))),
+    el("ul", { class: "tile-kinds" }, kinds.map(([name, count, tone, says]) =>
+      el("li", {}, el("span", { class: "swatch", style: { background: `var(--${tone})` } }), el("b", {}, number(count)), ` ${name.toLowerCase()}, ${says}`))),
+    el("p", { class: "soft small" },
+      `For head_dim ${cost.head_dim}, ${plural(bound.batch, "batch row")} and ${plural(bound.heads, "head")} on this machine: ${cost.machine}.`,
+      cost.reordered && ` Planned in another order: ${cost.reordered}.`,
+      cost.empty_rows > 0 && ` ${plural(cost.empty_rows, "query", "queries")} may read nothing.`));
+}
+
+function paintCurves(root, { points, notes, machine, head_dim: dim }, here) {
+  if (points.length === 0) return clear(root);
+  const of = (key) => points.map((point) => [point.len, Number(point[key])]);
+  const x = { label: "tokens", format: short2, base: 2 };
+  return fill(root,
+    el("div", { class: "plots" },
+      plot({ title: "Time", x, mark: here, y: { format: seconds, tick: secondsTick, base: 10 }, series: [
+        { name: "noren", tone: "--accent", points: of("seconds") }, { name: "dense", tone: "--only-this", dashed: true, points: of("dense_seconds") },
+        { name: "planning", tone: "--only-other", points: of("planning_seconds") }] }),
+      plot({ title: "Memory of the mask", x, mark: here, y: { format: bytes, base: 1024 }, series: [
+        { name: "plan", tone: "--accent", points: of("plan_bytes") }, { name: "dense", tone: "--only-this", dashed: true, points: of("dense_bytes") }] })),
+    el("p", { class: "soft small" }, `Predicted for head_dim ${dim} on this machine: ${machine}. `, notes.map((note) => `${note[0].toUpperCase()}${note.slice(1)}. `)),
+    el("details", { class: "fold" }, el("summary", {}, "The numbers"),
+      el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "The numbers by length" }, el("table", { class: "figures" },
+        el("caption", { class: "hidden-text" }, "Cost by length"),
+        el("thead", {}, el("tr", {}, ["Tokens", "Allowed", "Computed", "Time", "Dense time", "Plan", "Dense mask", "Planning"].map((name) => el("th", { scope: "col" }, name)))),
+        el("tbody", {}, points.map((point) => el("tr", {},
+          el("th", { scope: "row" }, number(point.len)),
+          [short(point.allowed), short(point.computed), seconds(point.seconds), seconds(point.dense_seconds), bytes(point.plan_bytes), bytes(point.dense_bytes), seconds(point.planning_seconds)].map((told) => el("td", {}, told)))))))));
+}
+
+/** Powers of ten of seconds: minutes and hours would be crooked. */
+const secondsTick = (s) => (s >= 1 ? `${number(s)} s` : seconds(s));
+
+/** Lengths in powers of two, as people say them: 4k, 1M. */
+function short2(n) {
+  if (n >= 1 << 20 && n % (1 << 20) === 0) return `${n / (1 << 20)}M`;
+  return n >= 1024 && n % 1024 === 0 ? `${n / 1024}k` : number(n);
+}

@@ -1,0 +1,311 @@
+// The flow view: layers stacked, whom a token reaches and what reaches it, and whether a policy holds.
+
+import { aborted } from "./api.js";
+import { debounce, el, fill, number, plural } from "./dom.js";
+import { createFacts } from "./facts.js";
+import { LayersPanel, presetsPanel } from "./flow-layers.js";
+import { FlowPicture } from "./flow-picture.js";
+import { PolicyPanel } from "./flow-policy.js";
+import { changing, count, has, inWords } from "./flow-sets.js";
+import { PRESETS, request, settings } from "./flow-settings.js";
+import { colour, onTheme } from "./theme.js";
+
+export const id = "flow";
+export const title = "Flow";
+
+export function mount(root, ctx) {
+  const view = new FlowView(ctx);
+  root.append(view.root);
+  view.offerModels();
+  return { update: (state) => view.update(state), unmount: () => view.close() };
+}
+
+const INKS = {
+  back: "--allowed", reach: "--cross", warn: "--only-this", edge: "--strong-line", dot: "--strong-line", band: "--denied",
+  label: "--soft", strong: "--ink", ground: "--raised", column: "--accent-wash", hover: "--sunken",
+};
+/** Rows of the table of levels. */
+const MOST_ROWS = 64;
+
+class FlowView {
+  constructor(ctx) {
+    this.ctx = ctx;
+    this.asked = null; // the request that was last sent, as text
+    this.answer = null;
+    this.waiting = null;
+    this.window = "null"; // the tokens in sight, as the state was last told
+    this.layers = new LayersPanel({
+      language: ctx.language,
+      labels: () => Object.keys(ctx.state.get().facts.labels ?? {}),
+      onLayers: (layers) => this.change({ layers }),
+      onDepth: (depth) => this.change({ depth, violation: undefined }),
+      onFill: (word) => this.change({ fill: word }),
+    });
+    this.facts = createFacts({ onChange: (patch) => ctx.state.set(patch, { replace: true }) });
+    this.policy = new PolicyPanel({
+      onText: (policy) => this.change({ policy, violation: undefined }),
+      onViolation: (index) => this.choose(index),
+    });
+    this.begin = presetsPanel(PRESETS, (patch) => ctx.state.set(patch));
+    this.ask = debounce(() => this.send(), 40);
+    this.build();
+    this.offTheme = onTheme(() => this.repaint());
+    this.repaint();
+  }
+
+  build() {
+    this.canvas = el("canvas", { class: "flow-canvas", "aria-hidden": "true" });
+    this.stage = el("div", {
+      class: "flow-stage", role: "slider", tabindex: 0, "aria-label": "Token", "aria-valuemin": 0, "aria-valuemax": 0,
+      "aria-valuenow": 0, "aria-describedby": "flow-keys", onkeydown: (event) => this.key(event),
+    }, this.canvas);
+    this.picture = new FlowPicture(this.canvas, {
+      inks: () => this.inks,
+      onToken: (token) => this.change({ token }, { replace: false }),
+      onView: () => this.keepWindow(),
+      onHover: (token, level) => this.hover(token, level),
+    });
+    this.stage.picture = this.picture; // for the console, and for tests
+    this.keepWindow = debounce(() => {
+      const window = this.picture.window();
+      this.window = JSON.stringify(window);
+      this.change({ window: window ?? undefined });
+    }, 250);
+    this.token = el("input", {
+      id: "flow-token", type: "number", min: 0, inputmode: "numeric",
+      oninput: () => this.token.value !== "" && this.token.validity.valid && this.change({ token: Number(this.token.value) }),
+    });
+    const direction = (value, name) =>
+      el("button", { type: "button", "aria-pressed": "false", dataset: { value }, onclick: () => this.change({ directions: value }) }, name);
+    this.directions = el("div", { class: "segments", role: "group", "aria-label": "Directions" },
+      direction("both", "Both"), direction("back", "What reaches it"), direction("reach", "Whom it reaches"));
+    this.batch = el("select", { id: "flow-batch", onchange: () => this.ctx.state.set({ at: [Number(this.batch.value), this.state.at[1]] }) });
+    this.rows = el("div", { class: "field row", hidden: true }, el("label", { for: "flow-batch" }, "Batch row"), this.batch);
+    const zoom = (sign, says, act) => el("button", { type: "button", class: "icon-button", "aria-label": says, title: says, onclick: act }, sign);
+    this.summary = el("p", { class: "flow-summary", "aria-live": "polite" });
+    this.readout = el("p", { class: "flow-readout soft small" });
+    this.problem = el("p", { class: "notice bad", role: "alert", hidden: true });
+    this.levels = el("tbody");
+    this.assumed = el("p", { class: "soft small", hidden: true });
+    this.channels = el("ul", { class: "flow-channels" });
+    const picture = el("section", { class: "panel flow-picture", "aria-label": "Picture" },
+      el("div", { class: "flow-bar" },
+        el("div", { class: "field row" }, el("label", { for: "flow-token" }, "Token"), this.token),
+        this.rows, this.directions,
+        el("span", { class: "flow-zoom" },
+          zoom("−", "Zoom out", () => this.picture.zoom(1.6)), zoom("+", "Zoom in", () => this.picture.zoom(1 / 1.6)),
+          zoom("⤢", "Whole picture", () => this.picture.fit()),
+          el("button", { type: "button", class: "button", onclick: () => this.save() }, "Save PNG"))),
+      this.problem, this.summary, this.stage,
+      el("div", { class: "flow-legend small" },
+        el("span", { class: "flow-key back" }, "what reaches the token"), el("span", { class: "flow-key reach" }, "whom it reaches"),
+        el("span", { class: "flow-key path" }, "a way that the policy denies"), this.readout),
+      el("p", { class: "soft small", id: "flow-keys" },
+        "Click a token, or move with ", el("kbd", {}, "←"), " ", el("kbd", {}, "→"), ", ", el("kbd", {}, "Home"), " ", el("kbd", {}, "End"),
+        "; ", el("kbd", {}, "+"), " ", el("kbd", {}, "−"), " ", el("kbd", {}, "0"), " zoom."));
+    const table = el("details", { class: "fold" }, el("summary", {}, "Layer by layer"),
+      el("div", { class: "scroll" },
+        el("table", { class: "figures flow-table" },
+          el("thead", {}, el("tr", {}, ["Layers", "Inputs that reach it", "which", "Outputs it reaches", "which"].map((name) => el("th", { scope: "col" }, name)))),
+          this.levels)));
+    const covered = el("details", { class: "fold" }, el("summary", {}, "What no answer covers"), this.channels);
+    this.root = el("div", { class: "flow" },
+      el("header", { class: "flow-head" }, el("h1", {}, "Who reaches whom, over layers"),
+        this.begin.root),
+      el("div", { class: "flow-side" }, this.layers.root, this.policy.root,
+        el("section", { class: "panel flow-facts", "aria-label": "Shape and facts" }, this.facts.element)),
+      el("div", { class: "flow-main" }, picture, el("div", { class: "panel flow-notes" }, table, covered, this.assumed)));
+  }
+
+  // --- state ------------------------------------------------------------------------------------------------------------------
+
+  /** Changes some of this view's settings; undefined takes one out. */
+  change(patch, { replace = true } = {}) {
+    const flow = { ...this.ctx.state.get().flow, ...patch };
+    for (const [key, value] of Object.entries(flow)) if (value === undefined) delete flow[key];
+    this.ctx.state.set({ flow }, { replace });
+  }
+
+  update(state) {
+    this.state = state;
+    this.set = settings(state);
+    this.layers.update(this.set);
+    this.facts.update({ shape: state.shape, facts: state.facts, layer: state.layer }, null);
+    this.policy.text(this.set.policy);
+    for (const button of this.directions.children) {
+      button.setAttribute("aria-pressed", button.dataset.value === this.set.directions ? "true" : "false");
+    }
+    const body = JSON.stringify(request(state, this.set));
+    if (body !== this.asked) {
+      this.asked = body;
+      this.ask();
+    }
+    if (this.answer) this.show();
+  }
+
+  async send() {
+    this.waiting?.abort();
+    const waiting = new AbortController();
+    this.waiting = waiting;
+    this.stage.setAttribute("aria-busy", "true");
+    try {
+      this.answer = await this.ctx.api.flow(request(this.state, this.set), { signal: waiting.signal });
+      this.fail(null);
+      this.show();
+    } catch (error) {
+      if (aborted(error)) return;
+      this.fail(error);
+    }
+    if (this.waiting === waiting) this.stage.removeAttribute("aria-busy");
+  }
+
+  fail(error) {
+    this.layers.problem(error);
+    this.root.classList.toggle("stale", error !== null);
+    const atMask = Boolean(error) && error.layer !== null && error.start !== null; // it stands in the row of that mask
+    this.problem.hidden = error === null || atMask;
+    this.problem.textContent = error ? [error.message, error.hint].filter(Boolean).join(" ") : "";
+  }
+
+  async offerModels() {
+    const all = await this.ctx.api.presets().catch(() => []);
+    const stacks = all.filter((preset) => preset.layers?.length);
+    this.begin.more(stacks.map(({ name, says, scene, layers, depth }) => ({
+      name,
+      says: `${name}: ${says}`,
+      patch: { shape: scene.shape ?? {}, facts: scene.facts ?? {}, flow: { layers, depth: depth ?? layers.length } },
+    })));
+  }
+
+  // --- what is seen -----------------------------------------------------------------------------------------------------------
+
+  /** The token that is shown: the one asked for, within what there is. */
+  chosen() {
+    const { tokens } = this.answer;
+    return Math.min(this.set.token ?? tokens - 1, tokens - 1);
+  }
+
+  show() {
+    const { answer, set } = this;
+    const token = this.chosen();
+    // While a new token's answer is under way its column moves already; its cones are not those of the old one.
+    const own = has(answer.back[0], token);
+    const violation = set.violation === null ? null : answer.violations[set.violation] ?? null;
+    const resized = this.picture.show(answer, {
+      token,
+      back: own && set.directions !== "reach",
+      reach: own && set.directions !== "back",
+      path: violation?.path ?? null,
+      cut: violation?.cut ?? null,
+    }, set.layers);
+    this.lookAt(set.window, resized);
+    this.stage.classList.toggle("violated", violation !== null);
+    if (document.activeElement !== this.token) this.token.value = token;
+    this.token.max = answer.tokens - 1;
+    this.rows.hidden = !(answer.batch > 1);
+    if (answer.batch !== this.batch.options.length) {
+      fill(this.batch, Array.from({ length: Math.min(answer.batch, 1024) }, (_, row) => el("option", { value: row }, row)));
+    }
+    this.batch.value = set.batch;
+    this.policy.show(answer, set.violation);
+    if (own) this.tell(token);
+    fill(this.channels, answer.not_covered.map((channel) => el("li", {}, channel)));
+    this.assumed.hidden = !answer.assumed?.length;
+    this.assumed.textContent = `Assumed: ${(answer.assumed ?? []).join(", ")}`;
+  }
+
+  /** Shows the tokens that the state says, where it was not the picture that said so. */
+  lookAt(window, resized) {
+    const wanted = JSON.stringify(window);
+    const own = wanted === this.window;
+    this.window = wanted;
+    if (own && resized && window) return this.change({ window: undefined }); // it spoke of another number of tokens
+    if (own) return undefined;
+    const span = window && Math.min(Math.max(window[1] - window[0], 1), this.answer.tokens);
+    return window ? this.picture.look(window[0], span) : this.picture.fit();
+  }
+
+  tell(token) {
+    const { tokens, depth, back, reach } = this.answer;
+    const [reads, reached] = [back.at(-1), reach.at(-1)];
+    const words = `After ${plural(depth, "layer")} token ${number(token)} depends on ${number(count(reads))} of ${plural(tokens, "input")} ` +
+      `(${inWords(reads, 3)}) and reaches ${plural(count(reached), "output")} (${inWords(reached, 3)}).`;
+    if (this.summary.textContent !== words) this.summary.textContent = words;
+    this.stage.setAttribute("aria-valuemax", tokens - 1);
+    this.stage.setAttribute("aria-valuenow", token);
+    this.stage.setAttribute("aria-valuetext", `token ${token} of ${tokens}`);
+    const last = Math.min(Math.max(changing(back), changing(reach)), MOST_ROWS);
+    const rows = Array.from({ length: last }, (_, level) =>
+      el("tr", {}, el("th", { scope: "row" }, level), el("td", {}, number(count(back[level]))), el("td", {}, inWords(back[level])),
+        el("td", {}, number(count(reach[level]))), el("td", {}, inWords(reach[level]))));
+    if (last <= depth) rows.push(el("tr", {}, el("td", { colspan: 5, class: "soft" }, last === MOST_ROWS ? "…" : "the same from here on")));
+    fill(this.levels, rows);
+  }
+
+  hover(token, level) {
+    if (token === null || !this.answer) return void (this.readout.textContent = "");
+    const { depth, back, reach } = this.answer;
+    const place = level === 0 ? "as an input" : level === depth ? "as an output" : `after ${plural(level, "layer")}`;
+    const own = this.chosen();
+    const known = [
+      has(back[depth - level], token) && `reaches output ${number(own)}`,
+      has(reach[level], token) && `knows of input ${number(own)}`,
+    ].filter(Boolean);
+    this.readout.textContent = `token ${number(token)} ${place}${known.length ? ` ${known.join(" and ")}` : ""}`;
+  }
+
+  choose(index) {
+    const path = index === null ? null : this.answer.violations[index].path;
+    if (!path) return this.change({ violation: undefined }, { replace: false });
+    const target = path.steps.at(-1)?.[1] ?? path.source;
+    this.picture.fit();
+    this.change({ violation: index, token: target }, { replace: false });
+  }
+
+  key(event) {
+    if (!this.answer || event.altKey || event.ctrlKey || event.metaKey) return;
+    const { tokens } = this.answer;
+    const now = this.chosen();
+    const page = Math.max(1, Math.round(tokens / 10));
+    const by = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageDown: -page, PageUp: page, Home: -now, End: tokens - 1 - now }[event.key];
+    const zoom = { "+": 1 / 1.6, "=": 1 / 1.6, "-": 1.6 }[event.key];
+    if (by !== undefined) {
+      const token = Math.min(Math.max(now + by * (event.shiftKey ? 10 : 1), 0), tokens - 1);
+      this.change({ token });
+      this.picture.reveal(token);
+    } else if (zoom) {
+      this.picture.zoom(zoom, this.picture.x(now));
+    } else if (event.key === "0") {
+      this.picture.fit();
+    } else {
+      return;
+    }
+    event.preventDefault();
+  }
+
+  repaint() {
+    const inks = Object.entries(INKS).map(([name, variable]) => {
+      const [r, g, b, a] = colour(variable);
+      return [name, `rgb(${r} ${g} ${b} / ${a / 255})`];
+    });
+    const family = getComputedStyle(document.body).fontFamily;
+    this.inks = { ...Object.fromEntries(inks), font: `12px ${family}`, boldFont: `600 12px ${family}` };
+    this.picture.redraw();
+  }
+
+  save() {
+    this.canvas.toBlob((blob) => {
+      const link = el("a", { href: URL.createObjectURL(blob), download: "flow.png" });
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+    });
+  }
+
+  close() {
+    this.ask.cancel();
+    this.keepWindow.cancel();
+    this.waiting?.abort();
+    this.picture.close();
+    this.offTheme();
+  }
+}

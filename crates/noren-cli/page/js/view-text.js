@@ -1,0 +1,263 @@
+// The text view: what a model reads of a text, what is private in it, what is hidden, and the proof.
+
+import { aborted } from "./api.js";
+import { createCanvas } from "./canvas.js";
+import { debounce, el, fill, plural } from "./dom.js";
+import { createEditor } from "./editor.js";
+import { HeatMap } from "./text-heat.js";
+import { guessesOf, privateOf, proofOf } from "./text-outcome.js";
+import { request, settings, wordsOf } from "./text-settings.js";
+import { Strip } from "./text-strip.js";
+import { ownText, readsInWords, Words } from "./text-words.js";
+import { colour, onTheme } from "./theme.js";
+
+export const id = "text";
+export const title = "Text";
+
+export function mount(root, ctx) {
+  const view = new TextView(ctx);
+  root.append(view.root);
+  view.meet();
+  return { update: (state) => view.update(state), unmount: () => view.close() };
+}
+
+const INKS = { strong: "--allowed", none: "--denied", ground: "--raised", label: "--soft", cross: "--cross", secret: "--only-this" };
+/** Before a model has said what it is. */
+const NOBODY = { layers: 1, heads: 1, kinds: [], example: "" };
+
+class TextView {
+  constructor(ctx) {
+    this.ctx = ctx;
+    this.model = NOBODY;
+    this.answer = null;
+    this.asked = null;
+    this.waiting = null;
+    this.ask = debounce(() => this.send(), 250);
+    this.paint();
+    this.build();
+    this.offTheme = onTheme(() => this.repaint());
+  }
+
+  build() {
+    const change = (patch, options) => this.change(patch, options);
+    this.text = el("textarea", { id: "text-own", rows: 6, spellcheck: "false", oninput: () => change({ text: this.text.value, word: undefined }) });
+    this.kinds = el("div", { class: "text-hide" });
+    this.own = el("input", {
+      id: "text-secret", type: "text", autocomplete: "off", placeholder: "Bingley, Netherfield",
+      oninput: () => change({ words: wordsOf(this.own.value) }),
+    });
+    this.editor = createEditor({
+      label: "Mask", language: this.ctx.language, placeholder: "the model’s own",
+      labels: () => [...this.model.kinds, "word", "private"], onInput: (mask) => change({ mask }),
+    });
+    this.layer = stepper("Layer", (layer) => change({ layer }));
+    this.head = stepper("Head", (head) => change({ head }));
+    this.who = el("p", { class: "soft small" });
+    this.problem = el("p", { class: "notice bad", role: "alert", hidden: true });
+    this.words = new Words({ onWord: (index, pinned) => this.look(index, null, pinned) });
+    this.reads = el("p", { class: "text-reads", "aria-live": "polite" });
+    const canvas = el("canvas", { class: "text-canvas", role: "img", "aria-label": "Attention" });
+    this.map = el("div", { class: "text-map" }, canvas);
+    this.heat = new HeatMap(canvas, {
+      inks: () => this.inks,
+      onCell: (row, col) => this.look(row, col),
+      onPick: (row) => this.look(row, null, true),
+    });
+    this.canvas = canvas;
+    this.mask = createCanvas({ api: this.ctx.api, label: "The mask over the tokens" });
+    this.maskText = el("code", { class: "text-mask" });
+    this.strip = new Strip({ api: this.ctx.api, inks: () => this.inks, onPlace: (layer, head) => change({ layer, head }, { replace: false }) });
+    this.found = el("div");
+    this.proof = el("div", { role: "status" });
+    this.guesses = el("div", { class: "text-guesses" });
+    this.tokens = el("ol", { class: "text-tokens" });
+    this.tokenCount = el("span", { class: "told" });
+    const panel = (name, title, ...children) => el("section", { class: `panel ${name}`, "aria-label": title }, el("h2", {}, title), children);
+    this.root = el("div", { class: "text" },
+      el("header", { class: "text-head" }, el("h1", {}, "What a model reads, and what it may not"),
+        el("p", { class: "soft" }, "What is private is found and can be hidden from every layer. That it stays hidden is proved number by number.")),
+      el("div", { class: "text-side" },
+        el("div", { class: "panel text-ask" },
+          el("div", { class: "field" }, el("label", { for: "text-own" }, "Text"), this.text),
+          el("fieldset", {}, el("legend", {}, "Hidden from everybody"), this.kinds,
+            el("div", { class: "field" }, el("label", { for: "text-secret" }, "and these words, separated by commas"), this.own)),
+          el("div", { class: "field" }, el("span", {}, "Mask of every layer; empty: the model’s own"), this.editor.element),
+          el("div", { class: "text-place-of" }, this.layer.root, this.head.root),
+          this.who),
+        panel("text-says", "What the model says", this.guesses)),
+      el("div", { class: "text-main" },
+        this.problem,
+        panel("text-read", "What each word reads", this.words.root, this.reads),
+        el("div", { class: "text-both text-secrets" }, panel("text-private", "Private", this.found), panel("text-proof-of", "Proof", this.proof)),
+        el("div", { class: "text-both text-maps" },
+          panel("text-attention", "Attention", this.map),
+          panel("text-masked", "Mask", this.maskText, this.mask.element)),
+        this.strip.root,
+        el("details", { class: "fold panel text-each" }, el("summary", {}, "Tokens", this.tokenCount), this.tokens)));
+  }
+
+  // --- state ------------------------------------------------------------------------------------------------------------------
+
+  /** Asks which model it is; the text that it brings is the first one shown. */
+  async meet() {
+    try {
+      this.model = await this.ctx.api.model();
+    } catch (error) {
+      return this.fail(error);
+    }
+    const { name, kind, layers, heads, positions, kinds } = this.model;
+    this.who.textContent = `${name}, ${kind}: ${plural(layers, "layer")} of ${plural(heads, "head")}` +
+      (positions ? `, up to ${plural(positions, "token")}.` : ".");
+    fill(this.kinds, kinds.map((kind) =>
+      el("label", { class: "check" },
+        el("input", { type: "checkbox", value: kind, onchange: () => this.change({ hide: this.chosenKinds() }, { replace: false }) }), kind)));
+    this.update(this.ctx.state.get());
+  }
+
+  chosenKinds() {
+    return [...this.kinds.querySelectorAll("input:checked")].map((box) => box.value);
+  }
+
+  change(patch, { replace = true } = {}) {
+    const text = { ...this.ctx.state.get().text, ...patch };
+    for (const [key, value] of Object.entries(text)) if (value === undefined) delete text[key];
+    this.ctx.state.set({ text }, { replace });
+  }
+
+  update(state) {
+    if (this.model === NOBODY) return;
+    this.set = settings(state, this.model);
+    const { text, mask, hide, words, layer, head, layers, heads } = this.set;
+    if (document.activeElement !== this.text && this.text.value !== text) this.text.value = text;
+    if (document.activeElement !== this.own) this.own.value = words.join(", ");
+    if (this.editor.value() !== mask) this.editor.setValue(mask);
+    for (const box of this.kinds.querySelectorAll("input")) box.checked = hide.includes(box.value);
+    this.layer.show(layer, layers);
+    this.head.show(head, heads);
+    const body = JSON.stringify(request(this.set));
+    if (body !== this.asked) {
+      // What is typed is asked for when it rests, what is chosen at once.
+      const typed = this.asked !== null && JSON.parse(this.asked).text !== text;
+      this.asked = body;
+      this.root.classList.add("waiting");
+      if (typed) this.ask();
+      else this.ask.now();
+    }
+    this.light();
+  }
+
+  async send() {
+    this.waiting?.abort();
+    const waiting = new AbortController();
+    this.waiting = waiting;
+    this.root.setAttribute("aria-busy", "true");
+    try {
+      const answer = await this.ctx.api.text(request(this.set), { signal: waiting.signal });
+      this.fail(null);
+      this.show(answer);
+    } catch (error) {
+      if (aborted(error)) return;
+      this.fail(error);
+    }
+    if (this.waiting !== waiting) return;
+    this.root.removeAttribute("aria-busy");
+    this.root.classList.remove("waiting");
+  }
+
+  fail(error) {
+    const inMask = error !== null && error.start !== null;
+    this.editor.setError(inMask ? error : null);
+    this.root.classList.toggle("stale", error !== null);
+    this.problem.hidden = error === null || inMask;
+    this.problem.textContent = error ? [error.message, error.hint].filter(Boolean).join(" ") : "";
+  }
+
+  // --- what is seen -----------------------------------------------------------------------------------------------------------
+
+  show(given) {
+    const answer = { ...given, units: given.units.map((unit) => ({ ...unit, text: ownText(unit, given.tokens) })) };
+    this.answer = answer;
+    const { units, layer, head, tokens } = answer;
+    this.words.show(answer);
+    this.heat.show(answer);
+    this.canvas.setAttribute("aria-label",
+      `Attention of layer ${layer}, head ${head}, between ${units.length} words: the list of words above tells the same in words.`);
+    this.maskText.textContent = answer.mask;
+    this.mask.show({
+      id: answer.id, qLen: tokens.length, kvLen: tokens.length, head: answer.head,
+      tokens: { queries: tokens, keys: tokens },
+      bands: units.filter((unit) => unit.private).map(({ tokens: [from, to] }) => ({ from, to, tone: "only-this" })),
+    });
+    fill(this.found, privateOf(answer));
+    fill(this.proof, proofOf(answer));
+    fill(this.guesses, guessesOf(answer));
+    this.strip.update(this.set, answer);
+    const secret = new Set(answer.hidden);
+    const known = new Set(Object.values(answer.private).flat());
+    this.tokenCount.textContent = plural(tokens.length, "token");
+    fill(this.tokens, tokens.map((name, at) =>
+      el("li", { class: secret.has(at) ? "hidden-word private" : known.has(at) ? "private" : null, title: `token ${at}` }, name.trim() === "" ? "␣" : name)));
+    this.light();
+  }
+
+  /** Looks at a word: pinned it stays, and is in the address. */
+  look(row, col = null, pinned = false) {
+    if (pinned) this.change({ word: row ?? undefined });
+    this.pointed = row === null ? null : { row, col };
+    this.light();
+  }
+
+  light() {
+    if (!this.answer) return;
+    const { units, attention } = this.answer;
+    const pinned = this.set.word !== null && this.set.word < units.length ? this.set.word : null;
+    const row = this.pointed?.row ?? pinned;
+    if (row !== null && row >= units.length) return;
+    this.words.light(row, row === null ? null : attention[row]);
+    this.heat.light(row, this.pointed?.col ?? null);
+    const words = row === null ? "Point at a word, or move with the arrow keys, to see what it reads." : readsInWords(units, row, attention[row]);
+    if (this.reads.textContent !== words) this.reads.textContent = words;
+  }
+
+  paint() {
+    this.inks = Object.fromEntries(Object.entries(INKS).map(([name, variable]) => [name, colour(variable).slice(0, 3)]));
+    this.inks.font = getComputedStyle(document.body).fontFamily;
+  }
+
+  repaint() {
+    this.paint();
+    this.heat.redraw();
+    this.strip.repaint();
+  }
+
+  close() {
+    this.ask.cancel();
+    this.waiting?.abort();
+    this.heat.close();
+    this.strip.close();
+    this.mask.destroy();
+    this.offTheme();
+  }
+}
+
+/** A number from 0 to a count, as buttons where they are few and as a field where they are many. */
+function stepper(name, onChange) {
+  const root = el("div", { class: "field text-step" });
+  let size = 0;
+  const show = (value, count) => {
+    if (count !== size) {
+      size = count;
+      const button = (at) => el("button", { type: "button", "aria-label": `${name} ${at}`, dataset: { at }, onclick: () => onChange(at) }, at);
+      const field = () => el("input", {
+        type: "number", min: 0, max: count - 1, "aria-label": name,
+        oninput: (event) => event.target.value !== "" && event.target.validity.valid && onChange(Number(event.target.value)),
+      });
+      fill(root, el("span", {}, name),
+        count <= 8 ? el("div", { class: "segments", role: "group", "aria-label": name }, Array.from({ length: count }, (_, at) => button(at))) : field());
+    }
+    for (const at of root.querySelectorAll("button")) at.setAttribute("aria-pressed", at.dataset.at === String(value) ? "true" : "false");
+    const input = root.querySelector("input");
+    if (input && document.activeElement !== input) input.value = value;
+  };
+  return { root, show };
+}

@@ -1,0 +1,35 @@
+// Every word of the language with its picture, to read and to put in.
+
+import { el, fill } from "./dom.js";
+import { openDialog } from "./dialog.js";
+import { documentation } from "./editor.js";
+
+const KINDS = [["atoms", "Masks"], ["scores", "Scores, behind a +"]];
+
+/** The words of the language; `insert(text)` puts an example into the editor. */
+export function openWords({ language }, insert) {
+  const search = el("input", { type: "search", placeholder: "Search", "aria-label": "Search the language", class: "preset-search" });
+  const body = el("div", { class: "words" });
+  const count = el("p", { class: "hidden-text", role: "status" });
+  const close = openDialog("The language", [count, body], { head: search });
+  const choose = (example) => {
+    close();
+    insert(example);
+  };
+  const paint = () => {
+    const wanted = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const found = KINDS.map(([kind, title]) => [title, unique(language[kind]).filter((word) => wanted.every((part) => `${word.title} ${word.doc}`.toLowerCase().includes(part)))]);
+    fill(body, wanted.length === 0 && signs(language.operators), found.map(([title, words]) => words.length > 0 && [
+      el("h3", { class: "eyebrow" }, title),
+      el("ul", { class: "word-list" }, words.map((word) => el("li", { class: "docs" }, documentation(word, choose)))),
+    ]));
+    count.textContent = `${found.flatMap(([, words]) => words).length} words`;
+  };
+  search.addEventListener("input", paint);
+  paint();
+}
+
+/** Words that are told together (`keys`, `queries`, `global`) stand there once. */
+const unique = (words) => words.filter((word, i) => words.findIndex(({ title }) => title === word.title) === i);
+
+const signs = (operators) => el("p", { class: "word-signs" }, operators.map(({ sign, says }) => el("span", {}, el("kbd", {}, `a ${sign} b`.replace("a ! b", "!a")), ` ${says}`)));

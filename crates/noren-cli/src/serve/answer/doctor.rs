@@ -1,0 +1,103 @@
+//! The doctor view: a file, what is wrong with the mask in it, and the repair.
+
+use crate::arrays::read_from;
+use crate::serve::problem::{Problem, Result};
+use crate::serve::scene::{Known, cells_definition};
+use crate::serve::wire::Frame;
+use crate::serve::worker::{Answered, JSON, Stop, json};
+use noren_mask::doctor::{self, Context, Patient};
+use noren_mask::{Keep, Shape};
+use serde::{Deserialize, Serialize};
+use serde_json::json as object;
+use std::io::Cursor;
+
+type Answer = std::result::Result<Frame<Answered>, Stop>;
+
+/// What is said beside the file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(in crate::serve) struct Asked {
+    pub(in crate::serve) name: String,
+    /// A JSON object of what is declared.
+    pub(in crate::serve) context: Option<String>,
+    /// The mask that was meant, in full.
+    pub(in crate::serve) meant: Option<String>,
+}
+
+/// Diagnoses the mask of a file; what else is in the file stands beside it.
+pub(super) fn doctor(asked: &Asked, file: &[u8]) -> Answer {
+    let arrays = read_from(Cursor::new(file), file.len() as u64, &asked.name)?;
+    let names: Vec<String> = arrays.iter().map(|(name, _)| name.clone()).collect();
+    let only = arrays.len() == 1;
+    let context = asked.context.as_deref().map_or(Ok(Context::default()), Context::from_json)?;
+    let mut patient = Patient::without_mask();
+    let mut beside = Vec::new();
+    for (name, values) in arrays {
+        match only || name == "mask" {
+            true => patient = Patient::new(values),
+            false => beside.push((name, values)),
+        }
+    }
+    let mut patient = patient.context(context);
+    for (name, values) in beside {
+        patient = patient.companion(name, values);
+    }
+    if let Some(text) = &asked.meant {
+        let given = patient.diagnose()?.given.ok_or_else(|| Problem::new("there is no mask to compare with `meant`"))?;
+        patient = patient.meant(&meant(text, given.dims())?.bound);
+    }
+    let report = patient.diagnose()?;
+    let drawn = |keep: &Option<Keep>, name: &str| keep.as_ref().map(|keep| cells_definition(name, keep));
+    let definitions: Vec<Option<Vec<u8>>> = vec![drawn(&report.given, "given"), drawn(&report.fixed, "repaired")];
+    let ids: Vec<Option<String>> = definitions.iter().map(|d| d.as_deref().map(crate::serve::identity)).collect();
+    let body = object!({
+        "sick": report.sick(),
+        "classes": report.classes(),
+        "description": report.description,
+        "expression": report.expression,
+        "intended": report.intended,
+        "findings": report.findings,
+        "one_mistake_away": report.near,
+        "unknown": report.unknown,
+        "arrays": names,
+        "dims": report.given.as_ref().map(Keep::dims),
+        "given": ids[0],
+        "fixed": ids[1],
+    });
+    let mut blobs = vec![serde_json::to_vec(&body)?];
+    blobs.extend(definitions.into_iter().flatten());
+    let head = Answered { status: 200, content_type: JSON.into(), defines: blobs.len() - 1, ..Answered::default() };
+    Ok(Frame { head, blobs })
+}
+
+/// The mask that was meant, with the sizes of the given one.
+fn meant(text: &str, [batch, heads, q, kv]: [usize; 4]) -> Result<Known> {
+    let shape = match q == kv {
+        true => Shape::square(q),
+        false => Shape::new(q, kv, kv as i64 - q as i64),
+    };
+    let spec = crate::serve::scene::parse(text, None)?;
+    let bound = spec.mask.bind(&shape.batch(batch).heads(heads), &Default::default())?;
+    Ok(Known::new(bound, Vec::new(), Vec::new()))
+}
+
+/// The catalogue.
+pub(super) fn classes() -> Answer {
+    let class = |class: &doctor::Class| {
+        object!({
+            "code": class.code,
+            "name": class.name,
+            "tier": class.tier,
+            "title": class.title,
+            "shows": class.shows,
+            "found": class.found,
+            "cause": class.cause,
+            "repair": class.repair,
+            "example": class.example.map(|example| object!({
+                "wrong": example.wrong,
+                "right": example.right,
+                "shape": { "q": example.shape.0, "kv": example.shape.1, "query_offset": example.shape.2 },
+            })),
+        })
+    };
+    json(&doctor::classes().iter().map(class).collect::<Vec<_>>())
+}

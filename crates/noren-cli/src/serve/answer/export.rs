@@ -1,0 +1,162 @@
+//! A mask to take away: a picture, an expression, code, or its cells.
+
+use super::Pair;
+use super::mask::spec_text;
+use crate::arrays::write_npy;
+use crate::serve::problem::{Problem, Result};
+use crate::serve::scene::Known;
+use crate::serve::wire::Frame;
+use crate::serve::worker::{Answered, Desk, JSON, Stop};
+use noren_mask::{Facts, Keep, PlanOptions, TerminalOptions};
+use serde::{Deserialize, Serialize};
+use serde_json::json as object;
+
+type Answer = std::result::Result<Frame<Answered>, Stop>;
+
+/// Cells of an array that is written.
+const MOST_CELLS: u128 = 1 << 28;
+
+/// What is wanted.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(in crate::serve) struct Asked {
+    pub(in crate::serve) form: String,
+    /// One pattern only.
+    pub(in crate::serve) pair: Option<Pair>,
+    pub(in crate::serve) plan: bool,
+    pub(in crate::serve) other: Option<String>,
+    pub(in crate::serve) rows: Option<String>,
+    pub(in crate::serve) keys: Option<String>,
+}
+
+/// Writes a mask in one of the forms.
+pub(super) fn export(desk: &mut Desk, id: &str, asked: &Asked) -> Answer {
+    let known = desk.mask(id)?;
+    let other = asked.other.as_deref().map(|id| desk.mask(id)).transpose()?;
+    let (content_type, ending, bytes) = match asked.form.as_str() {
+        "svg" => ("image/svg+xml", "svg", picture(&known, other.as_deref(), asked)?.to_svg()?.into_bytes()),
+        "png" => ("image/png", "png", picture(&known, other.as_deref(), asked)?.to_png()?),
+        "txt" => {
+            let text = picture(&known, other.as_deref(), asked)?.to_terminal(&TerminalOptions::default())?;
+            (TEXT, "txt", text.into_bytes())
+        }
+        "expression" => (TEXT, "txt", format!("{}\n", spec_text(&known)).into_bytes()),
+        "rust" => (TEXT, "rs", rust(&known)?.into_bytes()),
+        "python" => (TEXT, "py", python(&known)?.into_bytes()),
+        "json" => (JSON, "json", scene(&known)?.into_bytes()),
+        "npy" => ("application/octet-stream", "npy", npy(&known)?),
+        other => {
+            let forms = "svg, png, txt, expression, rust, python, json or npy";
+            return Err(Problem::new(format!("as={other}: expected {forms}")).into());
+        }
+    };
+    let head = Answered {
+        status: 200,
+        content_type: content_type.into(),
+        file_name: Some(format!("mask.{ending}")),
+        ..Answered::default()
+    };
+    Ok(Frame { head, blobs: vec![bytes] })
+}
+
+const TEXT: &str = "text/plain; charset=utf-8";
+
+fn picture<'a>(known: &'a Known, other: Option<&'a Known>, asked: &Asked) -> Result<noren_mask::Picture<'a>> {
+    let bound = &known.bound;
+    let mut picture = match other {
+        Some(other) => bound.picture_of_difference(&other.bound),
+        None => bound.picture(),
+    };
+    if let Some(Pair { batch, head }) = asked.pair {
+        picture = picture.batch(batch).head(head);
+    }
+    if let Some(rows) = &asked.rows {
+        picture = picture.queries(super::range(rows, "rows", bound.shape().q_len())?);
+    }
+    if let Some(keys) = &asked.keys {
+        picture = picture.keys(super::range(keys, "keys", bound.shape().kv_len())?);
+    }
+    Ok(if asked.plan && other.is_none() { picture.tiles(PlanOptions::default()) } else { picture })
+}
+
+fn npy(known: &Known) -> Result<Vec<u8>> {
+    let cells = known.bound.shape().cells();
+    if cells > MOST_CELLS {
+        let problem = Problem::new(format!("{cells} cells: an array of up to {MOST_CELLS} is written"));
+        return Err(problem.hint("the expression says the same in one line"));
+    }
+    let mut out = Vec::new();
+    write_npy(&mut out, &Keep::of(&known.bound)).map_err(|e| Problem::status(500, e.to_string()))?;
+    Ok(out)
+}
+
+/// The facts as JSON, or nothing where there are none.
+fn facts(known: &Known) -> Result<Option<String>> {
+    let facts = known.bound.facts();
+    Ok(if *facts == Facts::new() { None } else { Some(facts.to_json()?) })
+}
+
+/// The mask with shape and facts spelled out.
+fn scene(known: &Known) -> Result<String> {
+    let facts: Option<serde_json::Value> = facts(known)?.map(|json| serde_json::from_str(&json)).transpose()?;
+    let shape: serde_json::Value = serde_json::from_str(&known.bound.shape().to_json()?)?;
+    let value = object!({ "mask": spec_text(known), "shape": shape, "facts": facts.unwrap_or_else(|| object!({})) });
+    Ok(format!("{}\n", serde_json::to_string_pretty(&value)?))
+}
+
+/// A program in Rust that has this mask.
+fn rust(known: &Known) -> Result<String> {
+    let shape = known.bound.shape().to_json()?;
+    let facts = match facts(known)? {
+        Some(json) => format!("Facts::from_json({})?", raw(&json)),
+        None => "Facts::new()".to_string(),
+    };
+    let text = raw(&spec_text(known));
+    let shape = raw(&shape);
+    Ok(format!(
+        "use noren_mask::{{Error, Facts, Shape, Spec}};\n\n\
+         pub fn main() -> Result<(), Error> {{\n    \
+             let spec: Spec = {text}.parse()?;\n    \
+             let shape = Shape::from_json({shape})?;\n    \
+             let facts = {facts};\n    \
+             let bound = spec.mask.bind(&shape, &facts)?;\n    \
+             println!(\"{{}}\", bound.plan().stats());\n    \
+             Ok(())\n\
+         }}\n"
+    ))
+}
+
+/// A raw string of Rust.
+fn raw(text: &str) -> String {
+    let mut signs = String::from("#");
+    while text.contains(&format!("\"{signs}")) {
+        signs.push('#');
+    }
+    format!("r{signs}\"{text}\"{signs}")
+}
+
+/// The same in Python.
+fn python(known: &Known) -> Result<String> {
+    let facts = facts(known)?.map_or(String::new(), |json| format!(", noren.Facts.from_json({})", quoted(&json)));
+    let shape = quoted(&known.bound.shape().to_json()?);
+    let text = quoted(&spec_text(known));
+    Ok(format!(
+        "import noren\n\nspec = noren.Spec({text})\nshape = noren.Shape.from_json({shape})\n\
+         bound = spec.mask.bind(shape{facts})\nprint(bound.plan().stats())\n"
+    ))
+}
+
+/// A string that Python and JSON write alike.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn raw_strings_hold_anything() {
+        assert_eq!(raw("causal"), "r#\"causal\"#");
+        assert_eq!(raw("a\"#b"), "r##\"a\"#b\"##");
+    }
+}

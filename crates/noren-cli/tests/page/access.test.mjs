@@ -1,0 +1,110 @@
+// Everybody can use it: by keyboard alone, in both themes, read aloud; axe finds nothing.
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { violations } from "./axe.mjs";
+import { explorer, pixel, settled } from "./explorer.mjs";
+
+let site;
+before(async () => (site = await explorer()));
+after(() => site?.close());
+
+for (const theme of ["light", "dark"]) {
+  for (const view of ["mask", "cost", "flow", "text", "doctor"]) {
+    test(`axe: ${view}, ${theme}`, async () => {
+      const page = await site.open({ view }, { theme });
+      await page.waitForTimeout(1200);
+      assert.deepEqual(await violations(page), []);
+      await page.finish();
+    });
+  }
+
+  test(`axe: what opens in the mask view, ${theme}`, async () => {
+    const page = await site.open({ mask: "causal & sliding(3)", other: "causal & slidin(4)", cell: [5, 1], shape: { len: 12, heads: 2 } }, { theme });
+    await settled(page);
+    await page.evaluate(() => document.querySelectorAll("details").forEach((fold) => (fold.open = true)));
+    await page.getByRole("textbox", { name: "Mask", exact: true }).click();
+    await page.keyboard.press("Control+Space");
+    assert.deepEqual(await violations(page), []);
+    await page.getByRole("button", { name: "Presets" }).click();
+    await page.locator(".preset").first().waitFor();
+    assert.deepEqual(await violations(page), []);
+    await page.keyboard.press("Escape");
+    await page.getByRole("button", { name: "Language" }).click();
+    await page.locator(".word-list").first().waitFor();
+    assert.deepEqual(await violations(page), []);
+    await page.keyboard.press("Escape");
+    await page.getByRole("button", { name: "Keyboard shortcuts" }).click();
+    assert.deepEqual(await violations(page), []);
+    await page.finish();
+  });
+}
+
+test("by keyboard alone", async () => {
+  const page = await site.open({ shape: { len: 16 }, mask: "causal" });
+  await settled(page);
+  const reach = async (wanted) => {
+    for (let i = 0; i < 60; i += 1) {
+      await page.keyboard.press("Tab");
+      if (await page.evaluate((at) => document.activeElement.matches(at), wanted)) return;
+    }
+    assert.fail(`Tab never came to ${wanted}`);
+  };
+  await page.evaluate(() => document.activeElement.blur());
+  await reach("textarea");
+  await page.keyboard.press("Control+A");
+  await page.keyboard.type("sliding(3)");
+  await page.keyboard.press("Escape");
+  await page.waitForFunction(() => document.querySelector(".picture").picture.cell(9, 2)?.byte === 0);
+  await reach(".picture");
+  await page.keyboard.press("ArrowRight");
+  const first = await page.evaluate(() => document.querySelector(".picture").picture.cursor());
+  for (const key of ["ArrowDown", "ArrowDown", "ArrowLeft"]) await page.keyboard.press(key);
+  const moved = await page.evaluate(() => document.querySelector(".picture").picture.cursor());
+  assert.deepEqual([moved.q - first.q, moved.k - first.k], [2, -1]);
+  await page.waitForFunction(({ q, k }) => document.querySelector("[aria-live].hidden-text").textContent.includes(`query ${q} may`) && document.querySelector("[aria-live].hidden-text").textContent.includes(`key ${k}`), moved);
+  await page.keyboard.press("Enter");
+  await page.waitForFunction(({ q, k }) => location.hash.includes(`'cell':[${q},${k}]`), moved);
+  await page.keyboard.press("+");
+  await page.waitForFunction(() => document.querySelector(".picture").picture.camera.place !== null);
+  await page.keyboard.press("Shift+ArrowLeft");
+  await page.keyboard.press("0");
+  await page.waitForFunction(() => document.querySelector(".picture").picture.camera.place === null);
+  await page.keyboard.press("?");
+  await page.getByRole("dialog", { name: "Keys" }).waitFor();
+  await page.keyboard.press("Escape");
+  await page.getByRole("dialog").waitFor({ state: "detached" });
+  await page.keyboard.press("/");
+  assert.ok(await page.evaluate(() => document.activeElement.matches("textarea")));
+  await page.finish();
+});
+
+test("the theme is switched and remembered", async () => {
+  const page = await site.open({ shape: { len: 4 }, mask: "causal" });
+  await settled(page);
+  const paper = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  const light = await paper();
+  await page.locator("#theme").click();
+  assert.equal(await paper(), light);
+  await page.locator("#theme").click();
+  const dark = await paper();
+  assert.notEqual(dark, light);
+  await page.waitForTimeout(200);
+  assert.deepEqual(await pixel(page, 3, 0), [0x7f, 0x9f, 0xf0]);
+  await page.reload();
+  await page.waitForFunction(() => document.documentElement.dataset.ready);
+  assert.equal(await paper(), dark);
+  await page.finish();
+});
+
+test("nothing is cut off at 360 pixels or at 3840", async () => {
+  for (const [width, height] of [[360, 720], [768, 1024], [3840, 2160]]) {
+    for (const view of ["mask", "cost", "flow", "text", "doctor"]) {
+      const page = await site.open({ view }, { width, height });
+      await page.waitForTimeout(500);
+      const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+      assert.ok(wide <= width, `${view} at ${width}: ${wide} pixels wide`);
+      await page.finish();
+    }
+  }
+});

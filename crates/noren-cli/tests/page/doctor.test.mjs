@@ -1,0 +1,154 @@
+// The doctor view: a sick mask is dropped, read, repaired.
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { after, before, test } from "node:test";
+import { npy, bools } from "../../page/js/doctor-files.js";
+import { EXAMPLES } from "../../page/js/doctor-examples.js";
+import { violations } from "./axe.mjs";
+import { explorer, settled } from "./explorer.mjs";
+
+let site;
+before(async () => (site = await explorer()));
+after(() => site?.close());
+
+const WAIT = { timeout: 20_000 };
+const open = (doctor = {}, options) => site.open({ view: "doctor", doctor }, options);
+const square = (len, keep) => bools([len, len], Array.from({ length: len * len }, (_, at) => keep(Math.floor(at / len), at % len)));
+const file = (name, bytes) => ({ name, mimeType: "application/octet-stream", buffer: Buffer.from(bytes) });
+const give = (page, ...one) => page.locator("input[type=file]").setInputFiles(file(...one));
+const verdict = (page, words) => page.locator(".doctor-verdict h2", { hasText: words }).waitFor(WAIT);
+
+/** Shape and cells of an npy file of truth values. */
+function read(bytes) {
+  const length = bytes.readUInt16LE(8);
+  const shape = /'shape': \(([^)]*)\)/.exec(bytes.subarray(10, 10 + length).toString("latin1"))[1];
+  return { shape: shape.split(",").map((n) => n.trim()).filter(Boolean).map(Number), cells: [...bytes.subarray(10 + length)] };
+}
+
+test("a mask that is one key too wide is dropped and its repair taken", async () => {
+  const page = await open({ context: { kind: "causal", convention: "keep_bool" } });
+  // As a person drops it: the file is in the event.
+  const bytes = [...npy(square(10, (q, k) => k <= q + 1))];
+  await page.evaluate((content) => {
+    const data = new DataTransfer();
+    data.items.add(new File([Uint8Array.from(content)], "mask.npy"));
+    document.querySelector(".doctor-zone").dispatchEvent(new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true }));
+  }, bytes);
+  await verdict(page, "The causal triangle a key too wide");
+  assert.match(await page.locator(".doctor-finding").first().innerText(), /Error[\s\S]*certain[\s\S]*9 cells/);
+  await settled(page, ".doctor-picture .picture");
+  // Only the given mask allows (0, 1); nobody hides what the repair shows.
+  const byte = (q, k) => page.evaluate(([row, key]) => document.querySelector(".doctor-picture .picture").picture.cell(row, key).byte, [q, k]);
+  assert.equal((await byte(0, 1)) & 16, 16);
+  assert.equal((await byte(5, 5)) & 48, 0);
+  const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "Take the repair" }).click()]);
+  const repaired = read(readFileSync(await download.path()));
+  assert.deepEqual(repaired.shape.filter((size) => size > 1), [10, 10]);
+  assert.deepEqual(repaired.cells, [...square(10, (q, k) => k <= q).values]);
+  assert.match(await page.locator(".doctor-expression code").innerText(), /^causal$/);
+  await page.finish();
+});
+
+test("a wrong cell is shown where it is", async () => {
+  const page = await open();
+  await page.locator('[data-example="wide"]').click();
+  await verdict(page, "The causal triangle a key too wide");
+  await page.getByRole("button", { name: "query 3, key 4" }).click();
+  await page.waitForFunction(() => location.hash.includes("'cell':[0,0,3,4]"));
+  assert.match(await page.locator(".doctor-at").innerText(), /query 3, key 4/);
+  assert.deepEqual(await page.evaluate(() => document.querySelector(".doctor-picture .picture").picture.cursor()), { q: 3, k: 4 });
+  await page.getByRole("button", { name: "Repaired" }).click();
+  await page.waitForFunction(() => location.hash.includes("'side':'fixed'"));
+  await page.finish();
+});
+
+test("every example is sick with what it says", async () => {
+  const expected = {
+    wide: "causal_leak", inverted: "inverted_polarity", documents: "cross_document", window: "sliding_window_off_by_one",
+    aligned: "causal_alignment", overflow: "double_mask_overflow",
+  };
+  assert.deepEqual(Object.keys(expected), EXAMPLES.map((example) => example.id));
+  const page = await open();
+  for (const [example, name] of Object.entries(expected)) {
+    await page.locator(`[data-example="${example}"]`).click();
+    await page.locator(".doctor-finding .doctor-link", { hasText: name }).first().waitFor(WAIT);
+  }
+  await page.finish();
+});
+
+test("what is declared changes the diagnosis", async () => {
+  const page = await open();
+  await give(page, "mask.npy", npy(square(8, () => true)));
+  await verdict(page, "Healthy");
+  await page.getByLabel("Kind").selectOption("causal");
+  await page.locator(".doctor-verdict.bad").waitFor(WAIT);
+  await page.getByLabel("Kind").selectOption("");
+  await verdict(page, "Healthy");
+  await page.getByRole("textbox", { name: "The mask that was meant" }).fill("causal");
+  await page.locator(".doctor-verdict.bad").waitFor(WAIT);
+  await page.waitForFunction(() => location.hash.includes("'meant':'causal'"));
+  await page.getByText("Further keys").click();
+  await page.getByLabel("Key", { exact: true }).fill("heads");
+  await page.getByLabel("Value", { exact: true }).fill("4");
+  await page.waitForFunction(() => location.hash.includes("'heads':4"));
+  await page.finish();
+});
+
+test("hostile files are refused in words, and the page lives", async () => {
+  const page = await open();
+  const problem = page.locator(".doctor-main > .notice");
+  const lies = npy(square(4, () => true));
+  new TextEncoder().encodeInto("(99999999, 99999999), }", lies.subarray(10 + "{'descr': '|b1', 'fortran_order': False, 'shape': ".length));
+  for (const [name, bytes] of [["noise.npy", Buffer.from("this is no array")], ["empty.npz", Buffer.alloc(0)], ["lies.npy", lies], ["pickle.safetensors", Buffer.from([0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 0x80])]]) {
+    await give(page, name, bytes);
+    await problem.waitFor(WAIT);
+    assert.ok((await problem.innerText()).length > 10, name);
+    await give(page, "good.npy", npy(square(6, (q, k) => k <= q)));
+    await verdict(page, "Healthy");
+    await problem.waitFor({ state: "hidden" });
+  }
+  await give(page, "mask.pt", Buffer.from("PK"));
+  assert.match(await problem.innerText(), /no array: give .npy, .npz or .safetensors/);
+  await page.finish();
+});
+
+test("a link says that it cannot carry a file", async () => {
+  const page = await open({ file: "mask.npy", context: { kind: "causal" } });
+  assert.match(await page.locator(".doctor-dropped").innerText(), /A link cannot carry a file: drop it here again/);
+  assert.equal(await page.getByLabel("Kind").inputValue(), "causal");
+  await page.finish();
+});
+
+test("the catalogue is searched, and its examples shown to the doctor", async () => {
+  const page = await open();
+  const classes = page.locator(".doctor-class");
+  await classes.first().waitFor(WAIT);
+  assert.ok((await classes.count()) > 50);
+  await page.getByLabel("Search the catalogue").fill("key too narrow");
+  await page.waitForFunction(() => [...document.querySelectorAll(".doctor-class")].filter((one) => !one.hidden).length === 1);
+  await page.locator(".doctor-class:not([hidden]) summary").click();
+  await page.locator(".doctor-class[open] canvas").nth(1).waitFor(WAIT);
+  await page.getByRole("button", { name: "Show it to the doctor" }).click();
+  await verdict(page, "The causal triangle a key too narrow");
+  await page.finish();
+});
+
+test("an address that holds nonsense breaks nothing", async () => {
+  const page = await open({ example: "none", context: [], meant: 5, side: "up", cell: [1], open: "nothing", file: 7 });
+  await page.locator(".doctor-class").first().waitFor(WAIT);
+  await page.locator('[data-example="wide"]').click();
+  await verdict(page, "The causal triangle a key too wide");
+  await page.finish();
+});
+
+for (const theme of ["light", "dark"]) {
+  test(`axe: a diagnosis, everything open, ${theme}`, async () => {
+    const page = await open({ example: "wide", context: { kind: "causal", convention: "keep_bool" }, open: "causal_leak" }, { theme });
+    await verdict(page, "The causal triangle a key too wide");
+    await page.getByText("Further keys").click();
+    await settled(page, ".doctor-picture .picture");
+    assert.deepEqual(await violations(page), []);
+    await page.finish();
+  });
+}

@@ -1,0 +1,212 @@
+// The flow view: tokens and whom they reach, policies and the ways that break them.
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { violations } from "./axe.mjs";
+import { explorer } from "./explorer.mjs";
+import { waypoints } from "../../page/js/flow-picture.js";
+import { changing, count, has, inWords, shared } from "../../page/js/flow-sets.js";
+
+let site;
+before(async () => (site = await explorer()));
+after(() => site?.close());
+
+const open = (flow, { len = 20, facts = {}, ...options } = {}) => site.open({ view: "flow", shape: { len }, facts, flow }, options);
+
+/** Waits for a sentence in the summary. */
+const told = (page, sentence) =>
+  page.waitForFunction((wanted) => document.querySelector(".flow-summary").textContent.includes(wanted), sentence, { timeout: 10_000 });
+
+/** Waits for a verdict on the policy. */
+const verdict = (page, words) =>
+  page.waitForFunction((wanted) => document.querySelector(".flow-verdict").textContent.startsWith(wanted), words, { timeout: 10_000 });
+
+/** The colour of the picture at a token and a level. */
+const inkAt = (page, token, level) => page.evaluate(([at, up]) => {
+  const { picture } = document.querySelector(".flow-stage");
+  picture.draw();
+  const pixel = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+  pixel.drawImage(picture.canvas, -Math.round(picture.x(at)), -Math.round(picture.y(up)));
+  return [...pixel.getImageData(0, 0, 1, 1).data.slice(0, 3)];
+}, [token, level]);
+
+const BACK = [0x2f, 0x4b, 0x8f];
+const REACH = [0xd0, 0x8a, 0x1d];
+const WARN = [0xb8, 0x44, 0x2e];
+
+/** Clicks a token in the picture. */
+async function click(page, token) {
+  const place = await page.evaluate((at) => {
+    const { picture } = document.querySelector(".flow-stage");
+    const box = picture.canvas.getBoundingClientRect();
+    return { x: box.left + picture.x(at), y: box.top + box.height / 2 };
+  }, token);
+  await page.mouse.click(place.x, place.y);
+}
+
+test("sets of tokens", () => {
+  const set = [[2, 5], [9, 10], [20, 30]];
+  assert.equal(count(set), 14);
+  assert.deepEqual([1, 2, 4, 5, 9, 10, 29, 30].map((token) => has(set, token)), [false, true, true, false, true, false, true, false]);
+  assert.equal(inWords(set), "2..5, 9, 20..30");
+  assert.equal(inWords(set, 2), "2..5, 9, … (3 runs)");
+  assert.equal(inWords([]), "none");
+  assert.deepEqual(shared(set, [[0, 3], [4, 22], [29, 99]]), [[2, 3], [4, 5], [9, 10], [20, 22], [29, 30]]);
+  assert.deepEqual(shared(set, []), []);
+  assert.equal(changing([[[0, 1]], [[0, 3]], [[0, 4]], [[0, 4]], [[0, 4]]]), 3);
+});
+
+test("a way waits in its token until it is read", () => {
+  const points = waypoints({ source: 2, steps: [[1, 5], [2, 7]] }, 5);
+  assert.deepEqual(points.map(({ level, token, stop }) => `${token}@${level}${stop ? "!" : ""}`), ["2@0!", "2@1", "5@2!", "7@3!", "7@5"]);
+});
+
+test("the receptive field grows with the layers", async () => {
+  const page = await open({ layers: ["sliding(3)"], depth: 4, token: 19 });
+  await told(page, "After 4 layers token 19 depends on 9 of 20 inputs (11..20) and reaches 1 output (19).");
+  await page.locator(".flow-stack input[type=number]").fill("2");
+  await told(page, "After 2 layers token 19 depends on 5 of 20 inputs (15..20)");
+  await page.locator(".flow-notes summary").first().click();
+  assert.deepEqual(await page.locator(".flow-table tbody tr").evaluateAll((rows) => rows.map((row) => row.cells[2].textContent)), ["19", "17..20", "15..20"]);
+  await page.finish();
+});
+
+test("a token is chosen by a click, by keys, by its number", async () => {
+  const page = await open({ layers: ["sliding(2)"], depth: 3, token: 10 });
+  await told(page, "token 10 depends on 4 of 20 inputs (7..11) and reaches 4 outputs (10..14).");
+  assert.deepEqual([await inkAt(page, 8, 0), await inkAt(page, 13, 3)], [BACK, REACH]);
+  await click(page, 5);
+  await told(page, "token 5 depends on 4 of 20 inputs (2..6)");
+  await page.locator(".flow-stage").focus();
+  for (const key of ["ArrowRight", "ArrowRight", "ArrowLeft"]) await page.keyboard.press(key);
+  await told(page, "token 6 depends on");
+  assert.equal(await page.locator(".flow-stage").getAttribute("aria-valuenow"), "6");
+  await page.keyboard.press("End");
+  await told(page, "token 19 depends on");
+  await page.getByLabel("Token", { exact: true }).first().fill("3");
+  await told(page, "token 3 depends on 4 of 20 inputs (0..4)");
+  await page.waitForFunction(() => location.hash.includes("'token':3"));
+  await page.getByRole("button", { name: "Whom it reaches" }).click();
+  await page.waitForFunction(() => location.hash.includes("'directions':'reach'"));
+  assert.notDeepEqual(await inkAt(page, 1, 0), BACK);
+  await page.finish();
+});
+
+test("a leak is followed", async () => {
+  const page = await open({ layers: ["causal - (queries(7) & keys(2))"], depth: 6, token: 4 }, { len: 8 });
+  await verdict(page, "No rule");
+  const rules = page.getByLabel("Who must not reach whom, one rule a line");
+  await rules.fill("deny: token(2) -> token(7)");
+  await verdict(page, "Broken: 1 of 1 pair of groups is reached");
+  const row = page.locator(".flow-violation");
+  assert.match(await row.innerText(), /token 2 → token 3 in layer 0 → token 7 in layer 1/);
+  assert.match(await row.innerText(), /No single layer is enough/);
+  await row.click();
+  await told(page, "token 7 depends on");
+  assert.equal(await row.getAttribute("aria-pressed"), "true");
+  for (const [token, level] of [[2, 0], [3, 1], [7, 2]]) assert.deepEqual(await inkAt(page, token, level), WARN, `${token} at ${level}`);
+  await page.waitForFunction(() => location.hash.includes("'violation':0"));
+  // The same for everybody: without the layers in between nothing is left to follow.
+  await page.locator(".flow-layer textarea").fill("causal - (keys(2) - queries(2))");
+  await verdict(page, "Holds: 1 pair");
+  await row.waitFor({ state: "detached" });
+  assert.notDeepEqual(await inkAt(page, 3, 1), WARN);
+  await page.finish();
+});
+
+test("a link brings a leak back", async () => {
+  const page = await open({ layers: ["documents | global(0)"], depth: 4, policy: "deny: document(1) -> document(3)", violation: 0 }, { len: 24, facts: { documents: [[1, 8, 8, 7]] } });
+  await verdict(page, "Broken");
+  assert.deepEqual(await inkAt(page, 0, 1), WARN);
+  assert.deepEqual(await violations(page), []);
+  await page.finish();
+});
+
+test("rules that cannot be read are told by line", async () => {
+  const page = await open({ layers: ["causal"], depth: 2, policy: "# one\ndeny: pii to output" });
+  await verdict(page, "The rules cannot be read");
+  const wrong = page.locator(".flow-policy .wrong");
+  assert.match(await wrong.innerText(), /^Line 2: /);
+  assert.equal(await page.locator(".flow-rules").getAttribute("aria-invalid"), "true");
+  await page.finish();
+});
+
+test("masks take turns, are added, moved and removed", async () => {
+  const page = await open({ layers: ["sliding(2)"], depth: 2, token: 19 });
+  await told(page, "depends on 3 of 20");
+  await page.getByRole("button", { name: "Add a mask" }).click();
+  const second = page.locator(".flow-layer").nth(1).locator("textarea");
+  await second.fill("causal");
+  await told(page, "depends on 20 of 20");
+  await page.getByRole("button", { name: "Move up: mask 1" }).click();
+  await page.waitForFunction(() => location.hash.includes("['causal','sliding(2)']"));
+  await page.getByRole("button", { name: "Remove: mask 0" }).click();
+  await told(page, "depends on 3 of 20");
+  await page.finish();
+});
+
+test("a mask that is wrong is marked in its row, and the last picture stays", async () => {
+  const page = await open({ layers: ["causal", "sliding(2)"], depth: 2, token: 9 });
+  await told(page, "token 9 depends on");
+  await page.locator(".flow-layer").nth(1).locator("textarea").fill("slidin(2)");
+  await page.locator(".flow-layer").nth(1).locator(".editor-error").waitFor();
+  assert.equal(await page.locator(".flow-layer").nth(0).locator("textarea").getAttribute("aria-invalid"), "false");
+  await page.locator(".flow-layer").nth(1).locator("textarea").fill("sliding(3)");
+  await page.locator(".flow.stale").waitFor({ state: "detached" });
+  await page.finish();
+});
+
+test("65,536 tokens stay quick", async () => {
+  const page = await open({ layers: [...Array(5).fill("sliding(1024)"), "causal & stride(4096)"], depth: 24, token: 40000 }, { len: 65536 });
+  await told(page, "token 40,000 depends on");
+  await page.locator(".flow-stage").focus();
+  const started = Date.now();
+  await page.keyboard.press("ArrowRight");
+  await told(page, "token 40,001 depends on");
+  const waited = Date.now() - started;
+  assert.ok(waited < 2000, `${waited} ms to the next token`);
+  const longest = await page.evaluate(() => {
+    const { picture } = document.querySelector(".flow-stage");
+    return Math.max(...Array.from({ length: 40 }, (_, step) => {
+      picture.zoom(step % 8 ? 0.6 : 1e9);
+      const start = performance.now();
+      picture.draw();
+      return performance.now() - start;
+    }));
+  });
+  assert.ok(longest < 50, `${longest} ms for a frame`);
+  await page.keyboard.press("+");
+  await page.waitForFunction(() => location.hash.includes("'window':["));
+  await page.keyboard.press("0");
+  await page.waitForFunction(() => !location.hash.includes("'window':["));
+  await page.finish();
+});
+
+test("an address that holds nonsense breaks nothing", async () => {
+  for (const flow of [{ layers: 5, depth: "x", token: -1, policy: 7, violation: "a", window: ["", 1], directions: 3, fill: {} }, { layers: [], depth: 1e9, token: 1e300, violation: 99 }]) {
+    const page = await open(flow, { len: 12 });
+    await told(page, "After 4 layers token");
+    await page.finish();
+  }
+});
+
+test("every stack to begin with works", async () => {
+  const page = await open({ layers: ["causal"], depth: 2 });
+  for (const button of await page.locator(".flow-presets button").all()) {
+    await button.click();
+    await page.waitForFunction(() => !document.querySelector(".flow-stage").hasAttribute("aria-busy"));
+    await page.waitForTimeout(150);
+    assert.equal(await page.locator(".flow-picture .notice").isVisible(), false, await button.innerText());
+  }
+  await page.finish();
+});
+
+for (const theme of ["light", "dark"]) {
+  test(`axe: a policy that is broken, everything open, ${theme}`, async () => {
+    const page = await open({ layers: ["causal", "sliding(3)"], depth: 4, policy: "deny: label(pii) -> output", violation: 0 }, { facts: { labels: { pii: [3] } }, theme });
+    await verdict(page, "Broken");
+    await page.locator("details").evaluateAll((folds) => folds.forEach((fold) => (fold.open = true)));
+    assert.deepEqual(await violations(page), []);
+    await page.finish();
+  });
+}

@@ -1,0 +1,213 @@
+// The mask view: saying, seeing, asking why.
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { cover, drawn, explorer, pixel, say, settled } from "./explorer.mjs";
+
+let site;
+before(async () => (site = await explorer()));
+after(() => site?.close());
+
+test("a mask that is typed is drawn", async () => {
+  const page = await site.open({ shape: { len: 6 }, mask: "causal" });
+  assert.deepEqual(await drawn(page), ["#.....", "##....", "###...", "####..", "#####.", "######"]);
+  await say(page, "sliding(2) | keys(0)");
+  await page.waitForFunction(() => document.querySelector(".picture").picture.cell(5, 1)?.byte === 0);
+  assert.deepEqual(await drawn(page), ["#.....", "##....", "###...", "#.##..", "#..##.", "#...##"]);
+  await page.finish();
+});
+
+test("pixels show what the cells are", async () => {
+  const page = await site.open({ shape: { len: 4 }, mask: "causal" });
+  await settled(page);
+  const inks = [await pixel(page, 2, 1), await pixel(page, 3, 3), await pixel(page, 0, 3)];
+  assert.deepEqual(inks, [[0x2f, 0x4b, 0x8f], [0x2f, 0x4b, 0x8f], [0xef, 0xec, 0xe4]]);
+  await page.finish();
+});
+
+test("an error stands where it is", async () => {
+  const page = await site.open({ mask: "causal" });
+  await settled(page);
+  await say(page, "causal & slidin(3)");
+  const bad = page.locator(".mirror .t-bad");
+  await page.locator(".mirror .t-bad", { hasText: "slidin" }).waitFor();
+  assert.match(await page.locator(".say > .editor .editor-error .says").innerText(), /slidin/);
+  assert.match(await page.locator(".say > .editor .editor-error").innerText(), /sliding/);
+  assert.equal(await page.getByRole("textbox", { name: "Mask", exact: true }).getAttribute("aria-invalid"), "true");
+  await say(page, "causal & sliding(3)");
+  await bad.first().waitFor({ state: "detached" });
+  await page.finish();
+});
+
+test("completion offers atoms, parameters and labels", async () => {
+  const page = await site.open({ mask: "causal", facts: { labels: { pii: [2] } } });
+  await settled(page);
+  const editor = page.getByRole("textbox", { name: "Mask", exact: true });
+  await editor.click();
+  await page.keyboard.press("End");
+  await page.keyboard.type(" & doc");
+  await page.getByRole("option", { name: /^documents/ }).waitFor();
+  await page.keyboard.press("Enter");
+  assert.equal(await editor.inputValue(), "causal & documents");
+  await page.keyboard.press("Control+A");
+  await page.keyboard.type("window(le");
+  await page.getByRole("option", { name: /^left=/ }).waitFor();
+  await page.keyboard.press("Tab");
+  await page.keyboard.type("2)");
+  assert.equal(await editor.inputValue(), "window(left=2)");
+  await page.keyboard.press("Control+A");
+  await page.keyboard.type('causal - keys(label="p');
+  await page.getByRole("option", { name: /^pii/ }).waitFor();
+  await page.keyboard.press("Enter");
+  await page.keyboard.type(")");
+  assert.equal(await editor.inputValue(), 'causal - keys(label="pii")');
+  await page.waitForFunction(() => document.querySelector(".picture").picture.cell(3, 2)?.byte === 0);
+  await page.finish();
+});
+
+test("the atom at the caret is documented", async () => {
+  const page = await site.open({ mask: "causal & sliding(3)" });
+  await settled(page);
+  await page.getByRole("textbox", { name: "Mask", exact: true }).click();
+  await page.keyboard.press("End");
+  const docs = page.locator(".docs");
+  await docs.waitFor();
+  assert.match(await docs.innerText(), /sliding\(W\)/);
+  await page.keyboard.press("Home");
+  await page.waitForFunction(() => /causal/.test(document.querySelector(".docs-title").textContent));
+  await page.finish();
+});
+
+test("hovering explains a cell, a click pins it", async () => {
+  const page = await site.open({ shape: { len: 8 }, mask: "causal & sliding(3)" });
+  await settled(page);
+  const at = (q, k) => page.evaluate(([row, key]) => {
+    const { element, camera } = document.querySelector(".picture").picture;
+    const box = element.getBoundingClientRect();
+    return [box.left + camera.x(key + 0.5), box.top + camera.y(row + 0.5)];
+  }, [q, k]);
+  await page.mouse.move(...(await at(6, 1)));
+  const why = page.locator(".why");
+  await why.getByRole("heading", { name: "May not read" }).waitFor();
+  assert.match(await why.innerText(), /query 6.*key 1/s);
+  assert.match(await why.locator(".why-expression .deciding").innerText(), /sliding\(3\)/);
+  await page.mouse.click(...(await at(6, 5)));
+  await why.getByRole("heading", { name: "May read" }).waitFor();
+  await page.mouse.move(5, 5);
+  await page.waitForTimeout(150);
+  assert.match(await why.innerText(), /query 6.*key 5/s);
+  await page.waitForFunction(() => /'cell':/.test(location.hash));
+  await why.getByRole("button", { name: "Unpin" }).click();
+  await why.getByText("Point at a cell").waitFor();
+  await page.finish();
+});
+
+test("shape and facts are controls", async () => {
+  const page = await site.open({ shape: { len: 8 }, mask: "causal & documents & padding" });
+  await page.getByText("Documents", { exact: true }).click();
+  await page.getByLabel("Lengths of packed documents").fill("5, 3");
+  await page.getByText("Lengths and padding", { exact: true }).click();
+  await page.getByLabel("Real tokens of each batch row").fill("7");
+  await page.waitForFunction(() => document.querySelector(".picture").picture.cell(7, 5)?.byte === 2 && document.querySelector(".picture").picture.cell(7, 7)?.byte === 0);
+  assert.equal((await drawn(page))[6], ".....##.");
+  await page.getByLabel("Length", { exact: true }).fill("banana");
+  await page.getByText("`banana` is no whole number").waitFor();
+  await page.getByLabel("Length", { exact: true }).fill("8");
+  await page.getByRole("button", { name: "Decode" }).click();
+  await page.getByLabel("Cached keys").waitFor();
+  await page.finish();
+});
+
+test("heads that differ are shown beside each other", async () => {
+  const page = await site.open({ shape: { len: 8, heads: 4 }, mask: "heads(0..2: causal, 2..: full)" });
+  await settled(page);
+  const patterns = page.locator(".pattern");
+  await patterns.nth(1).waitFor();
+  assert.equal(await patterns.count(), 2);
+  assert.equal(await cover(page, 0, 7), 0);
+  await patterns.nth(1).click();
+  await page.waitForFunction(() => document.querySelector(".picture").picture.cell(0, 7)?.byte === 2);
+  await page.finish();
+});
+
+test("tiles of the plan lie over the cells", async () => {
+  const page = await site.open({ shape: { len: 512 }, mask: "causal" });
+  await settled(page);
+  await page.getByRole("button", { name: "Tiles" }).click();
+  await page.waitForFunction(() => {
+    const tile = (q, k) => ((document.querySelector(".picture").picture.cell(q, k)?.byte ?? 0) >> 2) & 3;
+    return tile(511, 0) === 2 && tile(256, 256) === 1 && tile(0, 511) === 0;
+  });
+  await page.getByText("full tile", { exact: false }).waitFor();
+  await page.finish();
+});
+
+test("presets are found and shown", async () => {
+  const page = await site.open();
+  await page.getByRole("button", { name: "Presets" }).click();
+  const gallery = page.getByRole("dialog");
+  await gallery.getByRole("searchbox").fill("mistral");
+  await gallery.locator(".preset").first().click();
+  await gallery.waitFor({ state: "detached" });
+  await page.waitForFunction(() => /sliding/.test(document.querySelector("textarea").value));
+  await settled(page);
+  await page.goBack();
+  await page.waitForFunction(() => /spans/.test(document.querySelector("textarea").value));
+  await page.finish();
+});
+
+test("the language is there to read, and its examples to take", async () => {
+  const page = await site.open({ mask: "causal & ", shape: { len: 8 } });
+  await page.getByRole("textbox", { name: "Mask", exact: true }).press("End");
+  await page.getByRole("button", { name: "Language" }).click();
+  const dialog = page.getByRole("dialog", { name: "The language" });
+  assert.ok((await dialog.locator(".word-list > li").count()) > 15);
+  await dialog.getByRole("searchbox").fill("same chunk");
+  await dialog.getByRole("button", { name: "chunk(512)" }).click();
+  assert.equal(await page.getByRole("textbox", { name: "Mask", exact: true }).inputValue(), "causal & chunk(512)");
+  await settled(page);
+  await page.finish();
+});
+
+test("everything can be taken along", async () => {
+  const page = await site.open({ shape: { len: 8 }, mask: "causal & sliding(3)" });
+  await settled(page);
+  const wanted = { SVG: /<svg/, PNG: /PNG/, Text: /causal/, Expression: /causal & sliding\(3\)/, Rust: /fn main/, Python: /import noren/, JSON: /"mask"/, "NumPy array": /NUMPY/ };
+  for (const [name, content] of Object.entries(wanted)) {
+    await page.getByRole("button", { name: "Export" }).click();
+    const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("menuitem", { name: new RegExp(`^${name}`) }).click()]);
+    const chunks = [];
+    for await (const chunk of await download.createReadStream()) chunks.push(chunk);
+    assert.match(Buffer.concat(chunks).toString("latin1"), content, name);
+  }
+  await page.finish();
+});
+
+test("the address brings everything back", async () => {
+  const page = await site.open({ shape: { len: 64 }, mask: "causal & chunk(8)", plan: true });
+  await settled(page);
+  await page.evaluate(() => document.querySelector(".picture").picture.jump({ q: 40, k: 33 }));
+  await page.waitForFunction(() => /'camera':/.test(location.hash));
+  await settled(page);
+  const address = page.url();
+  const again = await site.open(new URL(address).hash.slice(1));
+  await settled(again);
+  assert.equal(await again.locator("textarea").first().inputValue(), "causal & chunk(8)");
+  assert.equal(await again.getByRole("button", { name: "Tiles" }).getAttribute("aria-pressed"), "true");
+  const place = (of) => of.evaluate(() => document.querySelector(".picture").picture.camera.place.map(Math.round));
+  assert.deepEqual(await place(again), await place(page));
+  await again.finish();
+  await page.finish();
+});
+
+test("an address may hold anything", async () => {
+  const fragments = ["x", "%", "%E0%A4%A", "'view':'nowhere'", "'mask':5,'shape':[],'facts':null,'at':[-1,1e99],'cell':['a'],'camera':[1]",
+    "'shape':%7B'len':'banana'%7D", "'shape':%7B'len':1e300%7D", "'__proto__':%7B'view':'cost'%7D", "'camera':[1e300,-1e300,0]", "'cell':[99999,99999]",
+    "'view':'flow','flow':%7B'layers':5,'depth':'x','policy':[]%7D", "'view':'text','text':%7B'text':7,'hide':3%7D", "'view':'doctor','doctor':%7B'kind':[]%7D"];
+  for (const fragment of fragments) {
+    const page = await site.open(fragment);
+    await page.getByRole("navigation").getByText("Mask").click();
+    await page.locator("textarea").first().waitFor();
+    await page.finish();
+  }
+});

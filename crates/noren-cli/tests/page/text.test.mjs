@@ -1,0 +1,170 @@
+// The text view: a text through a model, what is private in it, what is hidden, and the proof.
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { violations } from "./axe.mjs";
+import { explorer, settled } from "./explorer.mjs";
+import { proofInWords, runs } from "../../page/js/text-outcome.js";
+import { readsInWords } from "../../page/js/text-words.js";
+
+let site;
+before(async () => (site = await explorer()));
+after(() => site?.close());
+
+const SAYS = "Dear Jane, write to ann@longbourn.example when you are in town, and we shall come.";
+const open = (text, options) => site.open({ view: "text", text }, options);
+const WAIT = { timeout: 30_000 };
+
+/** Waits until the answer to what is asked is shown. */
+const answered = (page) => page.waitForFunction(() => {
+  const view = document.querySelector(".text");
+  return !view.classList.contains("waiting") && document.querySelector(".text-word");
+}, null, WAIT);
+
+test("a proof in words", () => {
+  const proof = { holds: true, trials: 3, compared: 14080, leaks: [], secret_changed: 9 };
+  assert.equal(proofInWords(proof), "3 runs with other secrets in the same places: 14,080 numbers compared, 0 changed.");
+  assert.match(proofInWords({ ...proof, holds: false, leaks: [4, 5] }), /the outputs of 2 released tokens changed/);
+  assert.match(proofInWords({ ...proof, holds: false, secret_changed: 0 }), /nothing is proved/);
+  assert.equal(runs([3, 4, 5, 9, 12, 13]), "3..6, 9, 12..14");
+  assert.equal(readsInWords([{ text: "a" }, { text: " " }], 1, [0.75, 0.25]), "“␣” reads “a” 75 %, “␣” 25 %.");
+  assert.equal(readsInWords([{ text: "a" }], 0, [0]), "“a” reads nothing.");
+});
+
+test("an address is found, hidden, and proved to be", async () => {
+  const page = await open({ text: "Dear Jane," });
+  await answered(page);
+  assert.match(await page.locator(".text-private").innerText(), /Nothing private was found/);
+  await page.getByLabel("Text", { exact: true }).fill(SAYS);
+  const word = page.locator(".text-word.private");
+  await word.waitFor(WAIT);
+  assert.match(await word.innerText(), /email/);
+  assert.match(await page.locator(".text-found").innerText(), /email[\s\S]*readable/);
+  assert.match(await page.locator(".text-proof-of").innerText(), /nothing to prove/);
+  await page.getByLabel("email", { exact: true }).check();
+  const proof = page.locator(".text-proof.good");
+  await proof.waitFor(WAIT);
+  assert.match(await proof.innerText(), /Proved\.\s+3 runs with other secrets in the same places: [\d,]+ numbers compared, 0 changed\./);
+  assert.match(await page.locator(".text-found").innerText(), /email[\s\S]*hidden/);
+  assert.match(await page.locator(".text-word.hidden-word").innerText(), /email · hidden/);
+  assert.match(await page.locator(".text-mask").innerText(), /private/);
+  await settled(page, ".text-masked .picture");
+  await page.waitForFunction(() => location.hash.includes("'hide':['email']"));
+  await page.finish();
+});
+
+test("own words are hidden", async () => {
+  const page = await open({ text: SAYS });
+  await answered(page);
+  await page.getByLabel("and these words, separated by commas").fill("Jane");
+  await page.locator(".text-word.hidden-word", { hasText: "Jane" }).waitFor(WAIT);
+  await page.locator(".text-proof.good").waitFor(WAIT);
+  await page.finish();
+});
+
+test("nobody reads what is hidden", async () => {
+  const page = await open({ text: SAYS, hide: ["email"] });
+  await answered(page);
+  const words = page.locator(".text-word");
+  const last = (await words.count()) - 1;
+  await words.nth(last).click();
+  const strengths = await words.evaluateAll((all) => all.map((word) => [word.classList.contains("hidden-word"), Number(word.style.getPropertyValue("--strength"))]));
+  assert.ok(strengths.some(([hidden]) => hidden));
+  assert.ok(strengths.every(([hidden, strength]) => !hidden || strength === 0));
+  assert.ok(strengths.some(([, strength]) => strength === 1));
+  await page.finish();
+});
+
+test("words are read by keyboard", async () => {
+  const page = await open({ text: SAYS });
+  await answered(page);
+  await page.getByRole("listbox", { name: "The text, word by word" }).focus();
+  await page.keyboard.press("Home");
+  for (let i = 0; i < 3; i += 1) await page.keyboard.press("ArrowRight");
+  const chosen = page.locator('.text-word[aria-selected="true"]');
+  assert.equal(await chosen.getAttribute("data-index"), "3");
+  const name = (await chosen.innerText()).trim();
+  assert.ok((await page.locator(".text-reads").innerText()).startsWith(`“${name}” reads “`));
+  await page.waitForFunction(() => location.hash.includes("'word':3"));
+  await page.keyboard.press("Escape");
+  await page.waitForFunction(() => !location.hash.includes("'word':"));
+  await page.finish();
+});
+
+test("another layer and head are another map", async () => {
+  const page = await open({ text: SAYS });
+  await answered(page);
+  const map = () => page.evaluate(() => document.querySelector(".text-canvas").toDataURL());
+  const before = await map();
+  await page.getByRole("button", { name: "Layer 4", exact: true }).click();
+  await page.getByRole("button", { name: "Head 2", exact: true }).click();
+  await page.waitForFunction(() => document.querySelector(".text-canvas").getAttribute("aria-label").includes("layer 4, head 2"), null, WAIT);
+  await page.waitForTimeout(100);
+  assert.notEqual(await map(), before);
+  await page.waitForFunction(() => location.hash.includes("'layer':4"));
+  await page.getByText("All layers and heads").click();
+  const drawn = () => page.locator(".text-small").evaluateAll((maps) => maps.filter((one) => one.width > 1).length);
+  const all = await page.locator(".text-small").count();
+  const until = Date.now() + 120_000;
+  while ((await drawn()) < all && Date.now() < until) await page.waitForTimeout(100);
+  assert.equal(await drawn(), all);
+  await page.locator(".text-place").first().click();
+  await page.waitForFunction(() => document.querySelector(".text-canvas").getAttribute("aria-label").includes("layer 0, head 0"), null, WAIT);
+  await page.finish();
+});
+
+test("the map and the text show the same row", async () => {
+  const page = await open({ text: SAYS });
+  await answered(page);
+  await page.locator(".text-canvas").scrollIntoViewIfNeeded();
+  const box = await page.locator(".text-canvas").boundingBox();
+  await page.mouse.move(box.x + box.width / 2, box.y + box.height * 0.8);
+  await page.locator(".text-word.reader").waitFor();
+  assert.match(await page.locator(".text-reads").innerText(), /reads/);
+  await page.finish();
+});
+
+test("what a secret would tell is withheld", async () => {
+  const page = await open({ text: "My address is ann@longbourn.example", hide: ["email"] });
+  await answered(page);
+  assert.match(await page.locator(".text-says").innerText(), /Withheld/);
+  await page.finish();
+});
+
+test("a mask that is wrong is marked", async () => {
+  const page = await open({ text: SAYS });
+  await answered(page);
+  const mask = page.getByRole("textbox", { name: "Mask", exact: true });
+  await mask.fill("causal & slidin(4)");
+  await page.locator(".text-ask .editor-error").waitFor(WAIT);
+  await mask.fill("causal & sliding(16)");
+  await page.waitForFunction(() => document.querySelector(".text-mask").textContent.includes("sliding(16)"), null, WAIT);
+  await page.finish();
+});
+
+test("a text without tokens and one that is too long are refused in words", async () => {
+  const page = await open({ text: "x".repeat(5000) });
+  await page.locator(".text-main > .notice").waitFor(WAIT);
+  assert.match(await page.locator(".text-main > .notice").innerText(), /tokens/);
+  await page.getByLabel("Text", { exact: true }).fill("Dear Jane,");
+  await answered(page);
+  await page.locator(".text-main > .notice").waitFor({ state: "hidden" });
+  await page.finish();
+});
+
+test("an address that holds nonsense breaks nothing", async () => {
+  const page = await open({ text: 5, hide: "email", words: [{}], layer: 99, head: -1, mask: [], word: 1e9 });
+  await answered(page);
+  await page.finish();
+});
+
+for (const theme of ["light", "dark"]) {
+  test(`axe: secrets hidden, everything open, ${theme}`, async () => {
+    const page = await open({ text: `${SAYS} Call 020 7946 0958.`, hide: ["email"], word: 2 }, { theme });
+    await answered(page);
+    await page.locator("details").evaluateAll((folds) => folds.forEach((fold) => (fold.open = true)));
+    await page.waitForTimeout(500);
+    assert.deepEqual(await violations(page), []);
+    await page.finish();
+  });
+}
