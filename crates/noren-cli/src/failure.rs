@@ -66,6 +66,15 @@ impl From<noren::Error> for Failure {
     }
 }
 
+impl From<noren_dist::Error> for Failure {
+    fn from(error: noren_dist::Error) -> Self {
+        match error {
+            noren_dist::Error::Mask(error) => error.into(),
+            other => Failure::new(other.to_string()),
+        }
+    }
+}
+
 impl From<noren_text::Error> for Failure {
     fn from(error: noren_text::Error) -> Self {
         Failure::new(error.to_string())

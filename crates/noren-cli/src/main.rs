@@ -12,6 +12,7 @@ mod flow;
 mod infer;
 mod model;
 mod output;
+mod partition;
 mod plan;
 mod serve;
 mod show;
@@ -50,6 +51,7 @@ Examples:
   noren show causal
   noren show 'causal & documents([5, 3])' -o mask.svg
   noren plan 'sliding(4096) | causal & keys(0..4)' --len 1048576
+  noren partition 'causal & documents([90000, 41072])' --len 131072 --ranks 8 -o split.svg
   noren explain 'causal & padding' --lengths 9,5 --at 1,0,8,7
   noren diff 'causal & window(left=3)' 'sliding(4)'
   noren check mask.npy -d kind=causal
@@ -78,6 +80,8 @@ enum Command {
     Show(show::ShowArgs),
     /// Count what a mask costs, and what dense masking would
     Plan(plan::PlanArgs),
+    /// Split a mask over many ranks: who owns and computes what, what travels, and what others would do
+    Partition(partition::PartitionArgs),
     /// Say why a query may or may not read a key
     Explain(explain::ExplainArgs),
     /// Compare two masks; exit code 0 when cells and scores are the same, 1 when not
@@ -145,6 +149,7 @@ fn run(cli: &Cli) -> Result<Verdict> {
     match &cli.command {
         Command::Show(args) => show::run(args, &mut screen),
         Command::Plan(args) => plan::run(args, &mut screen),
+        Command::Partition(args) => partition::run(args, &mut screen),
         Command::Explain(args) => explain::run(args, &mut screen),
         Command::Diff(args) => diff::run(args, &mut screen),
         Command::Check(args) => check::run(args, &mut screen),

@@ -1,52 +1,77 @@
-//! Splits of seven masks beside what other systems do: `cargo run --release -p noren-dist --example table`.
+//! Splits of seven masks of long contexts beside what other systems do, with fixed seeds:
+//! `cargo run --release -p noren-dist --example table`. `-- --all` shows every candidate; `-- --heads 32 --kv-heads 8` counts
+//! bytes for other heads; `-- --keys` lets only keys travel.
 
 use noren_dist::masks::cases;
-use noren_dist::{Objective, Options, compare, search};
+use noren_dist::{Measures, Objective, Options, Travel, compare, search};
+use noren_mask::{Facts, Shape};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let detail = std::env::args().any(|a| a == "--all");
+    let args: Vec<String> = std::env::args().collect();
+    let flag = |name: &str| args.iter().any(|a| a == name);
+    let number = |name: &str| {
+        let at = args.iter().position(|a| a == name).and_then(|i| args.get(i + 1));
+        at.and_then(|n| n.parse::<usize>().ok())
+    };
+    let heads = number("--heads").unwrap_or(1);
+    let kv_heads = number("--kv-heads").unwrap_or(heads);
+    let travel = if flag("--keys") { Travel::Keys } else { Travel::Both };
+    let [area, tokens] = Objective::Balanced.limits();
+    println!("bytes received forward by the busiest rank; head_dim 128, bf16, partial results in f32, heads {heads}/{kv_heads}");
     for ranks in [8, 64] {
-        println!("131072 tokens, {ranks} ranks");
+        println!("\n131,072 tokens, {ranks} ranks: cells at most {area} and tokens at most {tokens} times the mean");
+        println!("| mask | split | cells | tokens | MiB | best of the others that keep the limits | MiB | ours / theirs |");
+        println!("|---|---|---|---|---|---|---|---|");
+        let mut notes = Vec::new();
         for case in cases(131_072)? {
-            let options = Options { ranks, ..Options::default() };
-            let plan = case.bound.plan();
-            let start = std::time::Instant::now();
+            let shape = Shape::square(131_072).heads(heads).kv_heads(kv_heads);
+            let plan = case.bound.mask().bind(&shape, &Facts::new())?.plan();
+            let options = Options { ranks, travel, ..Options::default() };
             let found = search(&plan, &options)?;
-            let seconds = start.elapsed().as_secs_f64();
             let row = &found.rows[0];
             let chosen = &row.candidates[row.chosen];
-            let others = compare(&plan, 0, &options)?;
-            let [area, tokens] = Objective::Balanced.limits();
+            let others = compare(&plan, &options)?;
             let fair = others.iter().filter(|b| b.measures.area <= area && b.measures.tokens <= tokens);
-            let best = fair.min_by_key(|b| b.measures.received);
-            let key = 512.0;
+            let best = fair.min_by_key(|b| b.measures.received).ok_or("striped always keeps the limits")?;
             let m = &chosen.measures;
+            let ratio = m.received as f64 / best.measures.received as f64;
             println!(
-                "{:<42} {:<14} area {:.3} tokens {:.3} busiest {:>8.0} keys mean {:>8.0} peers {:>3} | best baseline {:<12} {:>8.0} ratio {:.3} | bound {:>8.0} | {:.2} s",
+                "| {} | {} | {:.3} | {:.3} | {:.2} | {} | {:.2} | {ratio:.3} |",
                 case.name,
                 chosen.method,
                 m.area,
                 m.tokens,
-                m.received as f64 / key,
-                m.mean_received / key,
-                m.peers,
-                best.map_or("none", |b| b.name),
-                best.map_or(0.0, |b| b.measures.received as f64 / key),
-                best.map_or(0.0, |b| m.received as f64 / b.measures.received as f64),
-                row.bound.as_ref().map_or(0.0, |b| b.bytes as f64 / key),
-                seconds
+                mib(m.received),
+                best.name,
+                mib(best.measures.received)
             );
-            if detail {
-                for c in &row.candidates {
-                    let m = &c.measures;
-                    println!("      {:<14} area {:.3} tokens {:.3} busiest {:>8.0} mean {:>8.0} peers {}", c.method, m.area, m.tokens, m.received as f64 / key, m.mean_received / key, m.peers);
-                }
-                for c in &others {
-                    let m = &c.measures;
-                    println!("    b {:<14} area {:.3} tokens {:.3} busiest {:>8.0} mean {:>8.0} peers {}", c.name, m.area, m.tokens, m.received as f64 / key, m.mean_received / key, m.peers);
-                }
+            if let Some(bound) = row.bound.as_ref().filter(|_| ratio > 0.5) {
+                let half = best.measures.received as f64 / 2.0;
+                let verdict = if bound.bytes as f64 > half { "half is out of reach" } else { "half is not ruled out" };
+                let lower = mib(bound.bytes);
+                notes.push(format!("{}: {verdict}: no split is below {lower:.2} MiB: {}", case.name, bound.why));
+            }
+            if flag("--all") {
+                row.candidates.iter().for_each(|c| detail(&c.method, &c.measures));
+                others.iter().for_each(|c| detail(c.name, &c.measures));
             }
         }
+        notes.iter().for_each(|note| println!("\n{note}"));
     }
     Ok(())
+}
+
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+fn detail(name: &str, m: &Measures) {
+    println!(
+        "    {name:<20} cells {:.3} tokens {:.3} busiest {:.2} MiB mean {:.2} MiB peers {}",
+        m.area,
+        m.tokens,
+        mib(m.received),
+        m.mean_received / f64::from(1 << 20),
+        m.peers
+    );
 }

@@ -58,6 +58,7 @@ pub(crate) fn owners(
     }
     let mut state = State {
         owner: vec![u32::MAX; grains.len()],
+        owned: vec![Vec::new(); ranks],
         held: vec![0.0; ranks],
         received: vec![0; ranks],
         grains: &grains,
@@ -84,7 +85,7 @@ fn reading(strips: &Strips, block: &Block) -> (Runs, Runs) {
     (merged(rows), merged(keys))
 }
 
-/// The axis cut where strips begin and where readers change, in grains of at most `most` positions.
+/// The axis cut where readers change, in grains of at most `most` positions.
 fn grains(strips: &Strips, blocks: &[Block], axis: Axis, most: u32) -> Vec<Grain> {
     let (len, shift) = match axis {
         Axis::Queries => (strips.q_len(), 0),
@@ -102,9 +103,6 @@ fn grains(strips: &Strips, blocks: &[Block], axis: Axis, most: u32) -> Vec<Grain
         let keys = if axis == Axis::Queries { Runs::new() } else { keys };
         borders.extend(rows.iter().chain(&keys).flatten());
         read.push((block.rank, rows, keys));
-    }
-    if axis != Axis::Keys {
-        borders.extend(strips.iter().map(|s| s.start + shift));
     }
     borders.sort_unstable();
     borders.dedup();
@@ -135,6 +133,8 @@ fn grains(strips: &Strips, blocks: &[Block], axis: Axis, most: u32) -> Vec<Grain
 
 struct State<'a> {
     owner: Vec<u32>,
+    /// Grains by their owners.
+    owned: Vec<Vec<usize>>,
     /// Positions by rank.
     held: Vec<f64>,
     /// Bytes by rank.
@@ -210,17 +210,18 @@ impl State<'_> {
 
     fn give(&mut self, grain: usize, rank: u32) {
         self.owner[grain] = rank;
+        self.owned[rank as usize].push(grain);
         self.held[rank as usize] += self.len(grain) as f64;
         let received = self.received[rank as usize] + self.owning(grain, rank) - self.reading(grain, rank);
         self.received[rank as usize] = received;
     }
 
-    fn take(&mut self, grain: usize) -> u32 {
+    fn take(&mut self, grain: usize) {
         let rank = std::mem::replace(&mut self.owner[grain], u32::MAX);
+        self.owned[rank as usize].retain(|g| *g != grain);
         self.held[rank as usize] -= self.len(grain) as f64;
         let received = self.received[rank as usize] + self.reading(grain, rank) - self.owning(grain, rank);
         self.received[rank as usize] = received;
-        rank
     }
 
     /// Moves grains to or from the busiest rank as long as that makes it less busy and nobody as busy as it was.
@@ -252,7 +253,7 @@ impl State<'_> {
         for &grain in &self.reads[busiest as usize] {
             consider(grain, busiest);
         }
-        for grain in (0..self.grains.len()).filter(|g| self.owner[*g] == busiest) {
+        for &grain in &self.owned[busiest as usize] {
             self.grains[grain].readers.iter().for_each(|reader| consider(grain, reader.rank));
         }
         let Some((_, grain, taker)) = best else { return false };

@@ -9,64 +9,80 @@
 //!   (MagiAttention's `MinHeapDispatchAlg`, `MAGI_ATTENTION_MIN_CHUNKS_PER_RANK` 8).
 
 use crate::contiguous::equal;
-use crate::layout::{Layout, Tie};
-use crate::measure::{Measures, areas};
-use crate::runs::{Owners, Runs, merged};
+use crate::layout::Tie;
+use crate::measure::Measures;
+use crate::partition::Partition;
+use crate::runs::{Owners, merged};
 use crate::strips::Strips;
-use crate::wire::Sizes;
 use crate::zigzag;
-use serde::Serialize;
 
 /// The block of PyTorch's `BlockMask`.
 const BLOCK: u32 = 128;
 /// MagiAttention's chunks for each rank.
 const CHUNKS: u32 = 8;
+/// Longer sequences are striped by as many tokens as keep the stripes to this number; what is read is the same but for masks
+/// that tell one token from the next.
+const MOST_STRIPES: u32 = 1 << 13;
 
 /// What another system's rule comes to on a mask.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Baseline {
     /// `contiguous`, `zigzag`, `striped`, `ptrr` or `min-heap`.
     pub name: &'static str,
     /// What it costs.
     pub measures: Measures,
+    /// The split itself, of the form of this crate's own.
+    pub partition: Partition,
 }
 
-/// All rules that apply: those that need divisible lengths are left out where they are not.
-pub(crate) fn baselines(strips: &Strips, tie: Tie, ranks: usize, sizes: &Sizes) -> Vec<Baseline> {
-    let len = strips.q_len();
-    if tie != Tie::Shifted(0) {
-        return Vec::new();
+/// Another system's rule.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Rule {
+    Contiguous,
+    Zigzag,
+    Striped,
+    Ptrr,
+    MinHeap,
+}
+
+/// All of them.
+pub(crate) const RULES: [Rule; 5] = [Rule::Contiguous, Rule::Zigzag, Rule::Striped, Rule::Ptrr, Rule::MinHeap];
+
+impl Rule {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Rule::Contiguous => "contiguous",
+            Rule::Zigzag => "zigzag",
+            Rule::Striped => "striped",
+            Rule::Ptrr => "ptrr",
+            Rule::MinHeap => "min-heap",
+        }
     }
-    let measured = |name: &'static str, owners: Owners| {
-        let layout = Layout::by_owner(owners.clone(), owners);
-        let mut shares = layout.shares(strips, ranks);
-        crate::partition::mirror(&mut shares);
-        Baseline { name, measures: Measures::new(&shares, &areas(&layout, strips, ranks), sizes) }
-    };
-    let mut out = vec![measured("contiguous", equal(len, ranks))];
-    out.push(measured("zigzag", zigzag::owners(len, ranks)));
-    out.push(striped(strips, ranks, sizes));
-    if len.is_multiple_of(BLOCK) && (len / BLOCK).is_multiple_of(ranks as u32) {
-        out.push(measured("ptrr", ptrr(strips, ranks)));
+
+    /// Owners of query rows; `None` where the rule does not apply: to other than self-attention, and where it needs a length
+    /// that its blocks or chunks divide.
+    pub(crate) fn owners(self, strips: &Strips, tie: Tie, ranks: usize) -> Option<Owners> {
+        let len = strips.q_len();
+        if tie != Tie::Shifted(0) {
+            return None;
+        }
+        match self {
+            Rule::Contiguous => Some(equal(len, ranks)),
+            Rule::Zigzag => Some(zigzag::owners(len, ranks)),
+            Rule::Striped => Some(striped(len, ranks)),
+            Rule::Ptrr => (len.is_multiple_of(BLOCK) && (len / BLOCK).is_multiple_of(ranks as u32)).then(|| ptrr(strips, ranks)),
+            Rule::MinHeap => (len >= CHUNKS * ranks as u32).then(|| min_heap(strips, ranks)),
+        }
     }
-    if len >= CHUNKS * ranks as u32 {
-        out.push(measured("min-heap", min_heap(strips, ranks)));
+}
+
+fn striped(len: u32, ranks: usize) -> Owners {
+    let width = len.div_ceil(MOST_STRIPES.max(4 * ranks as u32)).max(1);
+    let mut out = Owners::default();
+    for i in 0..len.div_ceil(width) {
+        out.push(len.min((i + 1) * width), i % ranks as u32);
     }
     out
-}
-
-/// Every rank has a row in every strip of `ranks` rows or more, so all read what anybody reads.
-fn striped(strips: &Strips, ranks: usize, sizes: &Sizes) -> Baseline {
-    let read: Runs = merged(strips.iter().flat_map(|s| s.pieces.iter().map(|p| [p.start, p.end])).collect());
-    let others = crate::runs::count(&read) as f64 * (1.0 - 1.0 / ranks as f64) * sizes.key as f64;
-    let measures = Measures {
-        area: 1.0,
-        tokens: 1.0,
-        received: others as u64,
-        mean_received: others,
-        peers: ranks as u32 - 1,
-    };
-    Baseline { name: "striped", measures }
 }
 
 fn ptrr(strips: &Strips, ranks: usize) -> Owners {

@@ -19,7 +19,7 @@ pub(crate) struct Layout {
 pub(crate) enum Work {
     /// The owner of its query.
     Owner,
-    /// Whoever's block it lies in. Blocks are disjoint and hold all allowed cells; nobody has two that share rows.
+    /// Whoever's block it lies in. Blocks are disjoint and hold all allowed cells.
     Blocks(Vec<Block>),
 }
 
@@ -100,6 +100,7 @@ impl Layout {
         keys: [u32; 2],
     ) -> Vec<Step> {
         let (mut reading, mut read) = (Runs::new(), Runs::new());
+        let mut shortest = 64;
         for [start, end] in rows {
             for strip in strips.within(*start, *end) {
                 let before = read.len();
@@ -109,9 +110,12 @@ impl Layout {
                 }
             }
             // neighbouring strips read much the same: lists stay short
-            read = merged(read);
+            if read.len() > 2 * shortest {
+                read = merged(read);
+                shortest = read.len().max(64);
+            }
         }
-        let reading = merged(reading);
+        let (reading, read) = (merged(reading), merged(read));
         let mut by_peer: BTreeMap<u32, Runs> = BTreeMap::new();
         for [start, end] in read {
             for (run, owner) in self.keys.within(start, end) {

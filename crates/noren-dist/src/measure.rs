@@ -16,6 +16,8 @@ pub struct Measures {
     pub tokens: f64,
     /// Forward bytes that the busiest rank receives.
     pub received: u64,
+    /// Forward bytes that a rank receives from other nodes, at most.
+    pub far: u64,
     /// Forward bytes that a rank receives on average.
     pub mean_received: f64,
     /// Ranks with which a rank exchanges something, at most.
@@ -45,9 +47,15 @@ pub(crate) fn over_mean(values: impl Iterator<Item = f64> + Clone) -> f64 {
 }
 
 impl Measures {
-    /// Of shares whose areas are known.
-    pub(crate) fn new(shares: &[Share], areas: &[[f64; 2]], sizes: &Sizes) -> Self {
+    /// Of shares whose areas are known; `node` says where a rank lives.
+    pub(crate) fn new(shares: &[Share], areas: &[[f64; 2]], sizes: &Sizes, node: impl Fn(usize) -> usize) -> Self {
         let traffic: Vec<_> = shares.iter().map(|s| sizes.traffic(s)).collect();
+        let far = |(rank, share): (usize, &Share)| -> u64 {
+            let other = |peer: u32| node(peer as usize) != node(rank);
+            let comes = share.receives.iter().filter(|e| other(e.peer)).map(|e| sizes.of(e)[0]);
+            let returns = share.sends.iter().filter(|e| other(e.peer)).map(|e| sizes.of(e)[1]);
+            comes.sum::<u64>() + returns.sum::<u64>()
+        };
         let sum = |of: fn(&Share) -> &crate::Runs| shares.iter().map(|s| count(of(s))).sum::<u64>();
         let both = [sum(|s| &s.queries), sum(|s| &s.keys)];
         // of two sequences the longer counts, so that a single query of decoding is no imbalance
@@ -56,6 +64,7 @@ impl Measures {
             area: over_mean(areas.iter().map(|a| a[0])),
             tokens: over_mean(shares.iter().map(owned)),
             received: traffic.iter().map(|t| t.received).max().unwrap_or(0),
+            far: shares.iter().enumerate().map(far).max().unwrap_or(0),
             mean_received: traffic.iter().map(|t| t.received).sum::<u64>() as f64 / shares.len().max(1) as f64,
             peers: traffic.iter().map(|t| t.peers).max().unwrap_or(0),
         }

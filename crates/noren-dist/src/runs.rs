@@ -1,17 +1,11 @@
 //! Lists of ranges as partitions write them, and who owns which part of an axis.
 
-use noren_mask::interval::IntervalSet;
-
 /// Ranges `[start, end)`, ascending, disjoint and with a gap between any two.
 pub type Runs = Vec<[u32; 2]>;
 
 /// Number of positions in `runs`.
 pub fn count(runs: &[[u32; 2]]) -> u64 {
     runs.iter().map(|[start, end]| u64::from(end - start)).sum()
-}
-
-pub(crate) fn of_set(set: &IntervalSet) -> Runs {
-    set.iter().map(|i| [i.start, i.end]).collect()
 }
 
 /// Ranges in any order, which may overlap, as runs.
@@ -68,11 +62,6 @@ impl Owners {
     /// Number of positions.
     pub(crate) fn len(&self) -> u32 {
         self.ends.last().copied().unwrap_or(0)
-    }
-
-    /// The owner of `position`.
-    pub(crate) fn at(&self, position: u32) -> u32 {
-        self.ranks[self.ends.partition_point(|end| *end <= position)]
     }
 
     /// The parts of `start..end` with their owners, ascending.

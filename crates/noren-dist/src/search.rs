@@ -1,22 +1,25 @@
 //! [`partition`]: the split that a stated objective asks for, out of all that are tried.
 
 use crate::affinity::{self, Axis};
-use crate::baselines::{Baseline, baselines};
+use crate::baselines::{Baseline, RULES};
 use crate::bound::{Bound, bound};
 use crate::contiguous::{chains, equal, owners};
 use crate::documents::{self, documents};
+use crate::exhaustive;
 use crate::improve::improve;
 use crate::layout::{Layout, Tie, Work};
 use crate::measure::{Measures, areas};
-use crate::partition::{Head, Partition, RowPartition, Travel};
+use crate::partition::{Head, Partition, RowPartition, Share, Travel, mirror, sizes};
+use crate::place;
 use crate::rectangles::{Cuts, blocks};
-use crate::runs::Owners;
+use crate::runs::{Owners, Runs};
 use crate::strips::Strips;
 use crate::wire::{Sizes, Wire};
 use crate::zigzag;
 use crate::Error;
 use noren_mask::Plan;
 use serde::{Deserialize, Serialize};
+use std::cmp::Ordering;
 
 /// What a split is chosen for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
@@ -55,6 +58,8 @@ pub struct Options {
     pub objective: Objective,
     /// What things weigh on the wire.
     pub wire: Wire,
+    /// How many bytes within a node a byte between nodes counts for.
+    pub far: f64,
     /// Query rows that are looked at together; `None` chooses by the rows of a rank.
     pub grain: Option<u32>,
 }
@@ -62,7 +67,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         let (travel, objective) = (Travel::Both, Objective::Balanced);
-        Options { ranks: 1, nodes: 1, travel, objective, wire: Wire::default(), grain: None }
+        Options { ranks: 1, nodes: 1, travel, objective, wire: Wire::default(), far: 8.0, grain: None }
     }
 }
 
@@ -116,12 +121,17 @@ pub fn partition(plan: &Plan, options: &Options) -> Result<Partition, Error> {
 /// # Errors
 /// A number of ranks or nodes that makes no sense.
 pub fn search(plan: &Plan, options: &Options) -> Result<Search, Error> {
+    search_with(plan, options, None)
+}
+
+fn search_with(plan: &Plan, options: &Options, before: Option<&Partition>) -> Result<Search, Error> {
     let mut method = None;
     let mut travel = Travel::Keys;
     let (mut rows, mut searches) = (Vec::new(), Vec::new());
-    let (row_of, distinct) = distinct_rows(plan, options)?;
+    let (row_of, distinct) = distinct_rows(plan, options, before)?;
     for batch in distinct {
-        let one = Row::new(plan, batch, options);
+        let mut one = Row::new(plan, batch, options);
+        one.owners = before.map(|before| owners_of(before.row(batch)));
         let (layout, found) = one.search();
         let chosen = &found.candidates[found.chosen];
         if chosen.travel == Travel::Both {
@@ -140,18 +150,66 @@ pub fn search(plan: &Plan, options: &Options) -> Result<Search, Error> {
     Ok(Search { partition: Partition::new(plan.bound(), head, row_of, rows), rows: searches })
 }
 
-/// What other systems' rules come to on batch row `batch`, measured as this crate's own splits are.
+/// Splits another mask over the same tokens with the owners of `before`: models whose layers have different masks keep their
+/// tokens where they are, and each mask gets its own steps and exchanges.
+///
+/// ```
+/// use noren_dist::{Options, follow, partition};
+/// use noren_mask::{Facts, Shape, atoms::*};
+/// let plan = |mask: noren_mask::Mask| Ok::<_, noren_mask::Error>(mask.bind(&Shape::square(64), &Facts::new())?.plan());
+/// let options = Options { ranks: 4, ..Options::default() };
+/// let full = partition(&plan(causal())?, &options)?;
+/// let local = follow(&plan(sliding(8))?, &full, &options)?.partition;
+/// assert_eq!(local.rows[0].shares[2].queries, full.rows[0].shares[2].queries);
+/// # Ok::<(), noren_dist::Error>(())
+/// ```
+///
+/// # Errors
+/// Another number of ranks or nodes, or another shape.
+pub fn follow(plan: &Plan, before: &Partition, options: &Options) -> Result<Search, Error> {
+    if before.shape != sizes(plan.shape()) || [before.ranks, before.nodes] != [options.ranks, options.nodes] {
+        return Err(Error::Owners(format!(
+            "they are for shape {:?} over {} ranks on {} nodes, but shape {:?} over {} ranks on {} nodes is asked for",
+            before.shape,
+            before.ranks,
+            before.nodes,
+            sizes(plan.shape()),
+            options.ranks,
+            options.nodes
+        )));
+    }
+    search_with(plan, options, Some(before))
+}
+
+/// What other systems' rules come to, measured as this crate's own splits are. Their measures are those of the first batch row.
 ///
 /// # Errors
 /// A number of ranks or nodes that makes no sense.
-pub fn compare(plan: &Plan, batch: usize, options: &Options) -> Result<Vec<Baseline>, Error> {
-    distinct_rows(plan, options)?;
-    let row = Row::new(plan, batch, options);
-    Ok(baselines(&row.strips, row.tie, options.ranks, &row.sizes))
+pub fn compare(plan: &Plan, options: &Options) -> Result<Vec<Baseline>, Error> {
+    let (row_of, distinct) = distinct_rows(plan, options, None)?;
+    let mut out: Vec<Baseline> = Vec::new();
+    for rule in RULES {
+        let mut rows = Vec::new();
+        let mut measures = None;
+        for batch in &distinct {
+            let row = Row::new(plan, *batch, options);
+            let Some(queries) = rule.owners(&row.strips, row.tie, options.ranks) else { break };
+            let tried = row.measured(rule.name().into(), row.owned(queries));
+            measures.get_or_insert(tried.candidate.measures);
+            rows.push(RowPartition::of_layout(&tried.layout, &row.strips, options.ranks));
+        }
+        if let Some(measures) = measures.filter(|_| rows.len() == distinct.len()) {
+            let Options { ranks, nodes, .. } = *options;
+            let head = Head { method: rule.name().into(), travel: Travel::Keys, ranks, nodes };
+            let partition = Partition::new(plan.bound(), head, row_of.clone(), rows);
+            out.push(Baseline { name: rule.name(), measures, partition });
+        }
+    }
+    Ok(out)
 }
 
 /// For each batch row, which distinct one it is like; and the first row of each.
-fn distinct_rows(plan: &Plan, options: &Options) -> Result<(Vec<usize>, Vec<usize>), Error> {
+fn distinct_rows(plan: &Plan, options: &Options, before: Option<&Partition>) -> Result<(Vec<usize>, Vec<usize>), Error> {
     let Options { ranks, nodes, .. } = *options;
     if ranks == 0 || ranks > 1 << 16 {
         return Err(Error::Ranks(format!("{ranks} ranks are given: give 1 to 65536")));
@@ -162,13 +220,13 @@ fn distinct_rows(plan: &Plan, options: &Options) -> Result<(Vec<usize>, Vec<usiz
     let shape = plan.shape();
     let about = |batch: usize| {
         let heads = (0..shape.head_count()).map(|head| plan.pattern_of(batch, head));
-        (shape.query_offset(batch), heads.collect::<Vec<_>>())
+        (shape.query_offset(batch), heads.collect::<Vec<_>>(), before.map(|p| p.row_of[batch]))
     };
-    let mut known: Vec<((i64, Vec<usize>), usize)> = Vec::new();
+    let mut known = Vec::new();
     let mut row_of = Vec::new();
     for batch in 0..shape.batch_len() {
         let about = about(batch);
-        let found = known.iter().position(|(k, _)| *k == about);
+        let found = known.iter().position(|(k, _)| k == &about);
         row_of.push(found.unwrap_or(known.len()));
         if found.is_none() {
             known.push((about, batch));
@@ -177,12 +235,30 @@ fn distinct_rows(plan: &Plan, options: &Options) -> Result<(Vec<usize>, Vec<usiz
     Ok((row_of, known.into_iter().map(|(_, batch)| batch).collect()))
 }
 
+/// A candidate with what it consists of.
+struct Tried {
+    candidate: Candidate,
+    layout: Layout,
+    areas: Vec<[f64; 2]>,
+}
+
+/// Owners of queries and keys as a partition has them.
+fn owners_of(row: &RowPartition) -> (Owners, Owners) {
+    let parts = |of: fn(&Share) -> &Runs| {
+        let parts = row.shares.iter().enumerate().flat_map(|(rank, s)| of(s).iter().map(move |run| (*run, rank as u32)));
+        Owners::from_parts(parts.collect())
+    };
+    (parts(|s| &s.queries), parts(|s| &s.keys))
+}
+
 /// One batch row and everything its candidates are made from.
 struct Row<'a> {
     strips: Strips,
     tie: Tie,
     sizes: Sizes,
     options: &'a Options,
+    /// Owners of queries and keys, when they are given.
+    owners: Option<(Owners, Owners)>,
 }
 
 impl<'a> Row<'a> {
@@ -195,47 +271,79 @@ impl<'a> Row<'a> {
             tie: Tie::new(shape, batch),
             sizes: options.wire.sizes(shape.head_count(), shape.kv_head_count()),
             options,
+            owners: None,
         }
     }
 
     fn search(&self) -> (Layout, RowSearch) {
-        let mut layouts = self.by_keys();
-        if self.options.travel == Travel::Both {
-            layouts.extend(self.by_blocks());
-        }
         let ranks = self.options.ranks;
-        let mut all_areas = Vec::new();
-        let mut candidates: Vec<Candidate> = Vec::new();
-        for (method, layout) in &layouts {
-            let mut shares = layout.shares(&self.strips, ranks);
-            crate::partition::mirror(&mut shares);
-            let areas = areas(layout, &self.strips, ranks);
-            let travel = if layout.work == Work::Owner { Travel::Keys } else { Travel::Both };
-            let measures = Measures::new(&shares, &areas, &self.sizes);
-            candidates.push(Candidate { method: method.clone(), travel, measures, on_front: true });
-            all_areas.push(areas);
+        let mut tried: Vec<Tried> = self.by_keys().into_iter().map(|(name, layout)| self.measured(name, layout)).collect();
+        if self.options.travel == Travel::Both {
+            tried.extend(self.by_blocks().into_iter().map(|(name, layout)| self.measured(name, layout)));
         }
-        for i in 0..candidates.len() {
-            candidates[i].on_front = !candidates.iter().any(|c| c.measures.dominates(&candidates[i].measures));
+        if self.options.nodes > 1 {
+            let placed: Vec<Tried> = tried.iter().filter_map(|t| self.placed(t)).collect();
+            tried.extend(placed);
         }
-        let [area, tokens] = self.options.objective.limits();
-        // first whether it keeps to the limits, and by how much it does not; then what it sends
-        let rank = |c: &Candidate| {
-            let over = (c.measures.area / area).max(c.measures.tokens / tokens).max(1.0 + 1e-6);
-            (over, c.measures.received as f64, c.measures.mean_received)
-        };
-        let chosen = (0..candidates.len())
-            .min_by(|a, b| rank(&candidates[*a]).partial_cmp(&rank(&candidates[*b])).expect("finite"))
-            .expect("there is a contiguous cut");
-        let most = tokens * f64::from(self.strips.q_len()) / ranks as f64;
+        if self.owners.is_none() && self.tie == Tie::Shifted(0) {
+            let every = exhaustive::layouts(&self.strips, ranks, self.options.travel);
+            let every = every.into_iter().map(|layout| self.measured("exhaustive".into(), layout));
+            tried.extend(every.min_by(|a, b| self.order(a, b)));
+        }
+        for i in 0..tried.len() {
+            let mine = tried[i].candidate.measures;
+            tried[i].candidate.on_front = !tried.iter().any(|other| other.candidate.measures.dominates(&mine));
+        }
+        let order = |a: &usize, b: &usize| self.order(&tried[*a], &tried[*b]);
+        let chosen = (0..tried.len()).min_by(order).expect("there is a contiguous cut");
+        let most = self.options.objective.limits()[1] * f64::from(self.strips.q_len()) / ranks as f64;
+        let candidates = tried.iter().map(|t| t.candidate.clone()).collect();
+        let Tried { layout, areas, .. } = tried.swap_remove(chosen);
         let bound = bound(&self.strips, self.tie, ranks, most, self.options.travel, &self.sizes);
-        let found =
-            RowSearch { candidates, chosen, areas: all_areas.swap_remove(chosen), exact: self.strips.exact, bound };
-        (layouts.swap_remove(chosen).1, found)
+        (layout, RowSearch { candidates, chosen, areas, exact: self.strips.exact, bound })
+    }
+
+    fn measured(&self, method: String, layout: Layout) -> Tried {
+        let ranks = self.options.ranks;
+        let mut shares = layout.shares(&self.strips, ranks);
+        mirror(&mut shares);
+        let areas = areas(&layout, &self.strips, ranks);
+        let node = |rank: usize| rank * self.options.nodes / ranks;
+        let travel = if layout.work == Work::Owner { Travel::Keys } else { Travel::Both };
+        let measures = Measures::new(&shares, &areas, &self.sizes, node);
+        Tried { layout, areas, candidate: Candidate { method, travel, measures, on_front: true } }
+    }
+
+    /// The same split with ranks placed on nodes by what they exchange, if that lets less travel between nodes.
+    fn placed(&self, tried: &Tried) -> Option<Tried> {
+        if self.owners.is_some() || tried.candidate.measures.far == 0 {
+            return None;
+        }
+        let Options { ranks, nodes, .. } = *self.options;
+        let shares = tried.layout.shares(&self.strips, ranks);
+        let number = place::order(&shares, ranks.div_ceil(nodes), &self.sizes);
+        let name = format!("{}, placed", tried.candidate.method);
+        let placed = self.measured(name, tried.layout.renumbered(&number));
+        (placed.candidate.measures.far < tried.candidate.measures.far).then_some(placed)
+    }
+
+    /// First by how much a split exceeds the limits, then by what it sends.
+    fn order(&self, a: &Tried, b: &Tried) -> Ordering {
+        let [area, tokens] = self.options.objective.limits();
+        let key = |m: Measures| {
+            // what rounding makes of a limit does not count
+            let over = (m.area / area).max(m.tokens / tokens).max(1.0 + 1e-6);
+            [over, m.received as f64 + (self.options.far - 1.0) * m.far as f64, m.mean_received]
+        };
+        let (a, b) = (key(a.candidate.measures), key(b.candidate.measures));
+        a.partial_cmp(&b).expect("measures are finite")
     }
 
     /// Candidates in which only keys travel.
     fn by_keys(&self) -> Vec<(String, Layout)> {
+        if let Some((queries, keys)) = self.owners.clone() {
+            return vec![("owners".into(), Layout::by_owner(queries, keys))];
+        }
         let ranks = self.options.ranks;
         let [area, tokens] = self.options.objective.limits();
         let rows = f64::from(self.strips.q_len());
@@ -250,8 +358,10 @@ impl<'a> Row<'a> {
         add("zigzag".into(), zigzag::owners(self.strips.q_len(), ranks));
         let shift = if let Tie::Shifted(shift) = self.tie { shift } else { 0 };
         let documents = documents(&self.strips, shift);
+        // where blocks are tried too, they do better than large groups, which are dear to measure
+        let largest = if self.options.travel == Travel::Both { (ranks / 8).max(8) } else { ranks };
         let mut group = 1;
-        while documents.len() > 1 && group <= ranks {
+        while documents.len() > 1 && group <= ranks.min(largest) {
             let first = documents::owners(&documents, ranks, group, tokens);
             add(format!("documents/{group}"), improve(&first, &self.strips, ranks, area, most));
             group *= 2;
@@ -274,6 +384,7 @@ impl<'a> Row<'a> {
             };
             let (q_len, kv_len) = (self.strips.q_len(), self.strips.kv_len());
             let (queries, keys) = match self.tie {
+                _ if self.owners.is_some() => self.owners.clone().expect("checked"),
                 Tie::Shifted(shift) => {
                     let keys = owners(Axis::Tokens(shift), kv_len);
                     (keys.part(shift, q_len), keys)

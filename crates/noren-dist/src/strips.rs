@@ -1,11 +1,14 @@
 //! [`Strips`]: how much of a batch row's work lies where, by strips of query rows.
 
-use noren_mask::{Kind, PatternPlan, Plan, PlanOptions, Reorder};
+use crate::runs::{Runs, count, merged};
+use noren_mask::{Kind, PatternPlan, Plan, PlanOptions, Reorder, TileSpan};
 
 /// Beyond this many words of mask bits, cells of mixed pieces are counted on some rows only.
 const MOST_WORDS: u64 = 1 << 28;
 /// And then on this many rows of each piece.
 const SAMPLED_ROWS: u32 = 4;
+/// A mixed piece so many times wider than the strip is high is looked at row by row.
+const WIDE: u32 = 16;
 
 /// A run of keys that the rows of one strip read.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -65,6 +68,8 @@ pub(crate) struct Strips {
     plan: Plan,
     /// Patterns of the batch row, each with the number of its heads.
     planes: Vec<(usize, u32)>,
+    /// Query rows of a strip, about.
+    grain: u32,
     starts: Vec<u32>,
     first: Vec<u32>,
     pieces: Vec<Piece>,
@@ -90,7 +95,7 @@ impl Strips {
         starts.sort_unstable();
         starts.dedup();
         starts.push(plan.shape().q_len() as u32);
-        let mut out = Strips { planes, starts, first: vec![0], pieces: Vec::new(), exact: true, plan };
+        let mut out = Strips { planes, grain, starts, first: vec![0], pieces: Vec::new(), exact: true, plan };
         out.fill();
         out
     }
@@ -98,30 +103,66 @@ impl Strips {
     fn fill(&mut self) {
         let words: u64 = self.planes.iter().map(|(p, _)| mixed_words(&self.plan.patterns()[*p])).sum();
         self.exact = words <= MOST_WORDS;
+        if self.exact {
+            self.cut_wide();
+        }
         let mut at = vec![0; self.planes.len()];
         let mut bits = Vec::new();
-        for rows in self.starts.windows(2) {
+        for i in 0..self.starts.len() - 1 {
+            let rows = [self.starts[i], self.starts[i + 1]];
             for (plane, (pattern, heads)) in self.planes.iter().enumerate() {
                 let pattern = &self.plan.patterns()[*pattern];
                 while pattern.tile(at[plane]).end <= rows[0] {
                     at[plane] += 1;
                 }
                 for span in pattern.tile(at[plane]).spans {
-                    let mixed = span.kind == Kind::Mixed;
-                    let all = f64::from(rows[1] - rows[0]) * f64::from(span.keys());
-                    let cells = match (mixed, self.exact) {
-                        (false, _) => all,
-                        (true, true) => counted(pattern, [rows[0], rows[1]], [span.start, span.end], &mut bits) as f64,
-                        (true, false) => sampled(pattern, [rows[0], rows[1]], [span.start, span.end], &mut bits),
+                    let mut add = |[start, end]: [u32; 2], cells: f64, mixed: bool| {
+                        if cells > 0.0 {
+                            let area = cells * f64::from(*heads);
+                            self.pieces.push(Piece { start, end, mixed, plane: plane as u32, area });
+                        }
                     };
-                    if cells > 0.0 {
-                        let area = cells * f64::from(*heads);
-                        self.pieces.push(Piece { start: span.start, end: span.end, mixed, plane: plane as u32, area });
+                    let keys = [span.start, span.end];
+                    let all = |[start, end]: [u32; 2]| f64::from(rows[1] - rows[0]) * f64::from(end - start);
+                    if span.kind == Kind::Full {
+                        add(keys, all(keys), false);
+                    } else if !self.exact {
+                        add(keys, sampled(pattern, rows, keys, &mut bits), true);
+                    } else if wide(span, self.grain) {
+                        let lists = row_runs(pattern, rows, keys, self.grain, &mut bits);
+                        for run in merged(lists.into_iter().flatten().collect()) {
+                            let cells = counted(pattern, rows, run, &mut bits) as f64;
+                            add(run, cells, cells < all(run));
+                        }
+                    } else {
+                        add(keys, counted(pattern, rows, keys, &mut bits) as f64, true);
                     }
                 }
             }
             self.first.push(self.pieces.len() as u32);
         }
+    }
+
+    /// Cuts strips in which few rows read much more than the others, so that those rows stand alone.
+    fn cut_wide(&mut self) {
+        let mut borders = Vec::new();
+        let mut bits = Vec::new();
+        for (pattern, _) in &self.planes {
+            let pattern = &self.plan.patterns()[*pattern];
+            for tile in pattern.tiles() {
+                for span in tile.spans.iter().filter(|s| wide(s, self.grain)) {
+                    let rows = [tile.start, tile.end];
+                    let lists = row_runs(pattern, rows, [span.start, span.end], self.grain, &mut bits);
+                    let read: Vec<u64> = lists.iter().map(|list| count(list)).collect();
+                    let differ = |pair: &[u64]| pair[0].max(pair[1]) > 2 * pair[0].min(pair[1]) + u64::from(self.grain);
+                    let cuts = read.windows(2).enumerate().filter(|(_, pair)| differ(pair));
+                    borders.extend(cuts.map(|(i, _)| tile.start + i as u32 + 1));
+                }
+            }
+        }
+        self.starts.extend(borders);
+        self.starts.sort_unstable();
+        self.starts.dedup();
     }
 
     /// Number of strips.
@@ -169,9 +210,17 @@ impl Strips {
         })
     }
 
-    /// Allowed cells over all heads.
-    pub(crate) fn area(&self) -> f64 {
-        self.pieces.iter().map(|p| p.area).sum()
+    /// Cells of `rows` x `keys` over all heads, as if those of a piece lay evenly in it: in all pieces, and in mixed ones.
+    pub(crate) fn estimate(&self, rows: [u32; 2], keys: [u32; 2]) -> [f64; 2] {
+        let mut sum = [0.0; 2];
+        for strip in self.within(rows[0], rows[1]) {
+            for piece in strip.pieces {
+                let area = piece.area_within(keys[0], keys[1]) * strip.share;
+                sum[0] += area;
+                sum[1] += if piece.mixed { area } else { 0.0 };
+            }
+        }
+        sum
     }
 
     /// Cells of `rows` x `keys` over all heads, counted (where [`exact`](Self::exact)): in all pieces, and in mixed ones.
@@ -214,12 +263,51 @@ fn mixed_words(pattern: &PatternPlan) -> u64 {
     pattern.tiles().map(words).sum()
 }
 
-/// Allowed cells of a rectangle.
-fn counted(pattern: &PatternPlan, rows: [u32; 2], keys: [u32; 2], bits: &mut Vec<u64>) -> u64 {
+/// Whether a mixed span is so much wider than its tile is high that its rows may well differ.
+fn wide(span: &TileSpan, grain: u32) -> bool {
+    span.kind == Kind::Mixed && span.keys() / WIDE >= grain
+}
+
+/// The keys that each row reads, as runs; gaps shorter than `gap` are closed.
+fn row_runs(pattern: &PatternPlan, rows: [u32; 2], keys: [u32; 2], gap: u32, bits: &mut Vec<u64>) -> Vec<Runs> {
+    let read = |row: u32| {
+        let words = fill(pattern, [row, row + 1], keys, bits);
+        let mut out = Runs::new();
+        let mut at = 0;
+        while let Some(start) = next(words, at, 0) {
+            at = next(words, start, u64::MAX).unwrap_or(u32::MAX).min(keys[1] - keys[0]);
+            let run = [keys[0] + start, keys[0] + at];
+            match out.last_mut() {
+                Some(last) if run[0] - last[1] < gap => last[1] = run[1],
+                _ => out.push(run),
+            }
+        }
+        out
+    };
+    (rows[0]..rows[1]).map(read).collect()
+}
+
+/// The first bit from `at` on that differs from those of `flip`.
+fn next(words: &[u64], at: u32, flip: u64) -> Option<u32> {
+    let mut word = (at / 64) as usize;
+    let mut left = (words.get(word)? ^ flip) & (u64::MAX << (at % 64));
+    while left == 0 {
+        word += 1;
+        left = words.get(word)? ^ flip;
+    }
+    Some(word as u32 * 64 + left.trailing_zeros())
+}
+
+fn fill<'a>(pattern: &PatternPlan, rows: [u32; 2], keys: [u32; 2], bits: &'a mut Vec<u64>) -> &'a [u64] {
     bits.clear();
     bits.resize((rows[1] - rows[0]) as usize * (keys[1] - keys[0]).div_ceil(64) as usize, 0);
     pattern.fill_bits(rows[0]..rows[1], keys[0]..keys[1], bits);
-    bits.iter().map(|w| u64::from(w.count_ones())).sum()
+    bits
+}
+
+/// Allowed cells of a rectangle.
+fn counted(pattern: &PatternPlan, rows: [u32; 2], keys: [u32; 2], bits: &mut Vec<u64>) -> u64 {
+    fill(pattern, rows, keys, bits).iter().map(|w| u64::from(w.count_ones())).sum()
 }
 
 /// About as many, from some of the rows.

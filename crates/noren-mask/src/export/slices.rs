@@ -1,5 +1,6 @@
 //! [`Slice`]: rectangles and trapezoids that cover the allowed cells once (MagiAttention's attention slices).
 
+use super::Runs;
 use crate::plan::Plan;
 
 /// How the keys of a slice move from row to row.
@@ -70,10 +71,22 @@ impl Plan {
     /// # Panics
     /// When there is no such pattern.
     pub fn slices(&self, pattern: usize) -> Vec<Slice> {
-        let rows = self.row_runs(pattern);
+        self.row_runs(pattern).slices()
+    }
+}
+
+impl Runs {
+    /// The cells that the lists hold, row by row, as slices; each cell is in exactly one, greedily from the first row on.
+    ///
+    /// ```
+    /// use noren_mask::{Runs, SliceKind};
+    /// let rows = Runs { indptr: vec![0, 1, 2], runs: vec![[0, 1], [0, 2]] };
+    /// assert_eq!(rows.slices()[0].kind, SliceKind::Causal);
+    /// ```
+    pub fn slices(&self) -> Vec<Slice> {
         let mut out = Vec::new();
         let mut open: Vec<Open> = Vec::new();
-        for (row, runs) in rows.lists().enumerate() {
+        for (row, runs) in self.lists().enumerate() {
             let mut next = Vec::with_capacity(runs.len());
             let mut before = std::mem::take(&mut open).into_iter().peekable();
             for run in runs {
@@ -91,7 +104,7 @@ impl Plan {
             out.extend(before.map(|slice| slice.close(row as u32)));
             open = next;
         }
-        let end = rows.indptr.len() as u32 - 1;
+        let end = self.indptr.len() as u32 - 1;
         out.extend(open.into_iter().map(|slice| slice.close(end)));
         out
     }

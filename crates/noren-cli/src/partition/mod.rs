@@ -1,0 +1,185 @@
+//! `noren partition`: a mask split over many ranks.
+
+mod report;
+
+use crate::Verdict;
+use crate::args::{FactArgs, ShapeArgs, bind};
+use crate::failure::{Failure, Result};
+use crate::output::{DIM, Screen, paint, with_note};
+use crate::target::Target;
+use clap::Args;
+use noren_dist::{Costs, Machine, Objective, Options, Travel, Wire, compare, picture, search, simulate};
+use std::path::PathBuf;
+
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct PartitionArgs {
+    /// The mask, for example 'causal & documents'
+    mask: String,
+    /// Ranks to split it over
+    #[arg(long, short = 'r', value_name = "R")]
+    ranks: usize,
+    /// Nodes on which the ranks live, consecutive ranks together
+    #[arg(long, value_name = "K", default_value_t = 1)]
+    nodes: usize,
+    /// What the split is chosen for: the least traffic within limits on cells and tokens of a rank, with wide limits, or with
+    /// equal tokens
+    #[arg(long, value_enum, default_value_t, hide_possible_values = true, value_name = "balanced|traffic|tokens")]
+    objective: ObjectiveArg,
+    /// Only keys and values travel: each query row is computed by its owner
+    #[arg(long)]
+    keys_only: bool,
+    /// Print everything as JSON: the split with its steps and exchanges, what was tried, what others would do
+    #[arg(long)]
+    json: bool,
+    /// Print the split as another system takes it, as JSON
+    #[arg(long, value_enum, hide_possible_values = true, value_name = "magi|torch", conflicts_with = "json")]
+    export: Option<ExportArg>,
+    /// Write a picture of who owns, computes and receives what: .svg
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    wire: WireArgs,
+    #[command(flatten)]
+    shape: ShapeArgs,
+    #[command(flatten)]
+    facts: FactArgs,
+}
+
+/// What things weigh, and how fast the simulated machine is.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Machine (simulated)")]
+struct WireArgs {
+    /// Numbers in a key of one head
+    #[arg(long, value_name = "D", default_value_t = 128)]
+    head_dim: usize,
+    /// Bytes of a number in queries, keys and values
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    element_bytes: usize,
+    /// Bytes of a number in partial results
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    partial_bytes: usize,
+    /// Forward speed of a rank without a mask [default: 375, two cores of the README's machine in f32]
+    #[arg(long, value_name = "GFLOP/S")]
+    gflops: Option<f64>,
+    /// Bandwidth into a rank from its own node
+    #[arg(long, value_name = "GB/S", default_value_t = 10.0)]
+    near: f64,
+    /// Bandwidth into a rank from other nodes
+    #[arg(long, value_name = "GB/S", default_value_t = 1.25)]
+    far: f64,
+    /// Until the first byte of a message is there
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = 30.0)]
+    latency: f64,
+}
+
+impl WireArgs {
+    fn wire(&self) -> Result<Wire> {
+        for (name, value) in
+            [("--head-dim", self.head_dim), ("--element-bytes", self.element_bytes), ("--partial-bytes", self.partial_bytes)]
+        {
+            if value == 0 || value > 1 << 16 {
+                return Err(Failure::new(format!("{name} is {value}: give 1 to 65536")));
+            }
+        }
+        Ok(Wire { head_dim: self.head_dim, element: self.element_bytes, partial: self.partial_bytes })
+    }
+
+    fn machine(&self) -> Result<Machine> {
+        let given = [("--near", self.near), ("--far", self.far), ("--gflops", self.gflops.unwrap_or(1.0))];
+        if let Some((name, value)) = given.iter().find(|(_, value)| !(value.is_finite() && *value > 0.0)) {
+            return Err(Failure::new(format!("{name} is {value}: give a number above 0")));
+        }
+        if !(self.latency.is_finite() && self.latency >= 0.0) {
+            return Err(Failure::new(format!("--latency is {}: give 0 or more", self.latency)));
+        }
+        let costs = self.gflops.map_or_else(Costs::default, Costs::at);
+        Ok(Machine { costs, near: self.near * 1e9, far: self.far * 1e9, latency: self.latency * 1e-6 })
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
+enum ObjectiveArg {
+    /// Cells at most 1.05 times the mean, tokens 1.25 times
+    #[default]
+    Balanced,
+    /// 1.25 and 1.5 times
+    Traffic,
+    /// 1.05 and 1.01 times
+    Tokens,
+}
+
+impl From<ObjectiveArg> for Objective {
+    fn from(objective: ObjectiveArg) -> Objective {
+        match objective {
+            ObjectiveArg::Balanced => Objective::Balanced,
+            ObjectiveArg::Traffic => Objective::Traffic,
+            ObjectiveArg::Tokens => Objective::Tokens,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+enum ExportArg {
+    /// MagiAttention's slices by rank
+    Magi,
+    /// The indices of a load balancer of PyTorch's context parallelism
+    Torch,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  noren partition 'causal & documents([90000, 41072])' --len 131072 --ranks 8
+  noren partition 'sliding(4096)' --len 1048576 --ranks 256 --nodes 32
+  noren partition causal --len 131072 --ranks 8 --heads 32 --kv-heads 8 -o split.svg
+  noren partition causal --len 4096 --ranks 4 --keys-only --objective tokens --export torch
+  noren partition causal --past 32767 --new 1 --heads 32 --kv-heads 8 --ranks 4";
+
+pub(crate) fn run(args: &PartitionArgs, screen: &mut Screen) -> Result<Verdict> {
+    let target = match &args.output {
+        Some(path) if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("svg")) => Some(Target::new(path)?),
+        Some(path) => {
+            let failure = Failure::new(format!("{}: the name says no known form", path.display()));
+            return Err(failure.hint("end it with .svg"));
+        }
+        None => None,
+    };
+    let (wire, machine) = (args.wire.wire()?, args.wire.machine()?);
+    let bound = bind(std::slice::from_ref(&args.mask), &args.shape, &args.facts, &Default::default())?;
+    let plan = bound.masks[0].plan();
+    let options = Options {
+        ranks: args.ranks,
+        nodes: args.nodes,
+        travel: if args.keys_only { Travel::Keys } else { Travel::Both },
+        objective: args.objective.into(),
+        far: machine.near / machine.far,
+        wire,
+        ..Options::default()
+    };
+    let found = with_note("splitting ...", || search(&plan, &options))?;
+    if let Some(target) = target {
+        let svg = picture(&plan, &found.partition, 0, 0, &wire)?;
+        target.write(|out| out.write_all(svg.as_bytes()))?;
+    }
+    match args.export {
+        Some(ExportArg::Torch) => screen.line(report::json(&found.partition.torch_indices()?)?)?,
+        Some(ExportArg::Magi) => screen.line(report::json(&report::magi(&found.partition, &plan)?)?)?,
+        None => {
+            let others = with_note("measuring what others would do ...", || compare(&plan, &options))?;
+            let simulated = simulate(&plan, &found.partition, &wire, &machine)?;
+            if args.json {
+                screen.line(report::json(&report::everything(&found, &others, &simulated))?)?;
+                return Ok(Verdict::Yes);
+            }
+            let mut slow = Vec::new();
+            for other in &others {
+                slow.push(simulate(&plan, &other.partition, &wire, &machine)?);
+            }
+            screen.text(report::table(&found, &options, &others, &simulated, &slow))?;
+            if let Some(remark) = bound.remark() {
+                screen.line(paint(DIM, remark))?;
+            }
+        }
+    }
+    Ok(Verdict::Yes)
+}

@@ -1,0 +1,138 @@
+//! Partitions in the terms of other systems, exactly or refused.
+
+use crate::Error;
+use crate::layout::common;
+use crate::partition::{Partition, Share};
+use crate::runs::{Runs, count, merged};
+use noren_mask::{Plan, Runs as RowRuns, Slice};
+
+/// More slices than this for one rank are refused: a kernel that takes one after the other would not end.
+const MOST_SLICES: usize = 1 << 20;
+
+/// What one rank computes, as MagiAttention's attention slices over its own buffers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RankSlices {
+    /// The query rows of the buffer, one run after the other: its own, then those of others.
+    pub rows: Vec<[u32; 2]>,
+    /// The keys of the buffer: its own, then those received, peers in the order of its steps.
+    pub keys: Vec<[u32; 2]>,
+    /// Slices by places in these buffers: every allowed cell that the rank computes, in exactly one.
+    pub slices: Vec<Slice>,
+}
+
+impl Partition {
+    /// Attention slices by rank (`q_ranges`, `k_ranges` and `attn_type_map` of MagiAttention's `flex_flash_attn_func`) for batch
+    /// row `batch`.
+    ///
+    /// ```
+    /// use noren_dist::{Options, Travel, partition};
+    /// use noren_mask::{Facts, Shape, SliceKind, atoms::*};
+    /// let plan = causal().bind(&Shape::square(64), &Facts::new())?.plan();
+    /// let split = partition(&plan, &Options { ranks: 2, travel: Travel::Keys, ..Options::default() })?;
+    /// let slices = split.magi_slices(&plan, 0)?;
+    /// assert!(slices[1].slices.iter().any(|s| s.kind == SliceKind::Causal));
+    /// # Ok::<(), noren_dist::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Heads with different masks, which share one list of slices there; a mask in so small pieces that it needs more than a
+    /// million slices.
+    ///
+    /// # Panics
+    /// When there is no such batch row, or the plan is of another mask.
+    pub fn magi_slices(&self, plan: &Plan, batch: usize) -> Result<Vec<RankSlices>, Error> {
+        let refuse = |problem: String| Err(Error::Export { target: "MagiAttention", problem });
+        let pattern = plan.pattern_of(batch, 0);
+        if let Some(head) = (0..self.shape[1]).find(|h| plan.pattern_of(batch, *h) != pattern) {
+            return refuse(format!("heads 0 and {head} have different masks, and its slices hold for all heads"));
+        }
+        let allowed = plan.row_runs(pattern);
+        let out: Vec<RankSlices> =
+            self.row(batch).shares.iter().enumerate().map(|(rank, share)| slices(rank as u32, share, &allowed)).collect();
+        match out.iter().position(|r| r.slices.len() > MOST_SLICES) {
+            None => Ok(out),
+            Some(rank) => refuse(format!(
+                "rank {rank} would need {} slices: the mask lies in too small pieces",
+                out[rank].slices.len()
+            )),
+        }
+    }
+
+    /// The indices that a load balancer of PyTorch's context parallelism returns from `_generate_indices(restore=False)`, one list
+    /// for each distinct batch row: rank after rank, the tokens that it owns.
+    ///
+    /// ```
+    /// use noren_dist::{Objective, Options, Travel, partition};
+    /// use noren_mask::{Facts, Shape, atoms::*};
+    /// let plan = causal().bind(&Shape::square(8), &Facts::new())?.plan();
+    /// let options = Options { ranks: 2, travel: Travel::Keys, objective: Objective::Tokens, ..Options::default() };
+    /// assert_eq!(partition(&plan, &options)?.torch_indices()?, [[0, 1, 6, 7, 2, 3, 4, 5]]);
+    /// # Ok::<(), noren_dist::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Rows that others compute, ranks that own different numbers of tokens, and queries that are other tokens than the keys:
+    /// PyTorch cuts the reordered sequence into equal runs and each rank computes its own rows.
+    pub fn torch_indices(&self) -> Result<Vec<Vec<u32>>, Error> {
+        let refuse = |problem: String| Err(Error::Export { target: "PyTorch's context parallelism", problem });
+        let mut out = Vec::new();
+        for row in &self.rows {
+            let shares = || row.shares.iter().enumerate();
+            if let Some((rank, _)) = shares().find(|(_, s)| s.steps.iter().any(|step| step.foreign)) {
+                return refuse(format!("rank {rank} computes rows of others: split again with keys alone travelling"));
+            }
+            if let Some((rank, _)) = shares().find(|(_, s)| s.queries != s.keys) {
+                return refuse(format!("rank {rank} owns other queries than keys: it is for self-attention"));
+            }
+            let equal = self.shape[3] as u64 / self.ranks as u64;
+            let odd = |s: &Share| count(&s.queries) != equal || !self.shape[3].is_multiple_of(self.ranks);
+            if let Some((rank, share)) = shares().find(|(_, s)| odd(s)) {
+                return refuse(format!(
+                    "rank {rank} owns {} of {} tokens, and all {} must own the same: split for equal tokens, over a number of \
+                     ranks that divides the length",
+                    count(&share.queries),
+                    self.shape[3],
+                    self.ranks
+                ));
+            }
+            out.push(row.shares.iter().flat_map(|s| &s.queries).flat_map(|[a, z]| *a..*z).collect());
+        }
+        Ok(out)
+    }
+}
+
+/// The cells of a rank's steps over its buffers.
+fn slices(rank: u32, share: &Share, allowed: &RowRuns) -> RankSlices {
+    let foreign = share.receives.iter().flat_map(|e| e.rows.iter().copied()).collect();
+    let rows: Runs = share.queries.iter().copied().chain(merged(foreign)).collect();
+    let mut keys = share.keys.clone();
+    let turn = |peer: u32| share.steps.iter().position(|s| s.peer == peer).unwrap_or(usize::MAX);
+    let mut peers: Vec<_> = share.receives.iter().filter(|e| e.peer != rank).collect();
+    peers.sort_by_key(|e| turn(e.peer));
+    keys.extend(peers.iter().flat_map(|e| e.keys.iter().copied()));
+    // the place of each run in the buffer, ascending by key
+    let mut places: Vec<([u32; 2], u32)> = Vec::with_capacity(keys.len());
+    let mut at = 0;
+    for run in &keys {
+        places.push((*run, at));
+        at += run[1] - run[0];
+    }
+    places.sort_unstable();
+    let mut out = RowRuns { indptr: vec![0], runs: Vec::new() };
+    for &[start, end] in &rows {
+        for row in start..end {
+            let steps = share.steps.iter().filter(|s| !common(&s.rows, &[[row, row + 1]]).is_empty());
+            let mut line: Runs = Vec::new();
+            for run in steps.flat_map(|s| common(allowed.list(row as usize), &s.keys)) {
+                let first = places.partition_point(|(key, _)| key[1] <= run[0]);
+                for (key, place) in places[first..].iter().take_while(|(key, _)| key[0] < run[1]) {
+                    let part = [key[0].max(run[0]), key[1].min(run[1])];
+                    line.push([place + part[0] - key[0], place + part[1] - key[0]]);
+                }
+            }
+            out.runs.extend(merged(line));
+            out.indptr.push(out.runs.len() as u32);
+        }
+    }
+    RankSlices { rows, keys, slices: out.slices() }
+}

@@ -1,0 +1,53 @@
+//! Which rank lives on which node: those that exchange most, together.
+
+use crate::layout::{Layout, Work};
+use crate::partition::Share;
+use crate::runs::Owners;
+use crate::wire::Sizes;
+use std::collections::BTreeMap;
+
+/// New numbers for all ranks, so that ranks of one node (consecutive numbers, `per_node` of them) exchange much: each node begins
+/// with the rank that exchanges most, and takes whoever exchanges most with those it has.
+pub(crate) fn order(shares: &[Share], per_node: usize, sizes: &Sizes) -> Vec<u32> {
+    let ranks = shares.len();
+    let mut between: Vec<BTreeMap<u32, u64>> = vec![BTreeMap::new(); ranks];
+    for (rank, share) in shares.iter().enumerate() {
+        for exchange in &share.receives {
+            let [there, back, ..] = sizes.of(exchange);
+            *between[rank].entry(exchange.peer).or_default() += there + back;
+            *between[exchange.peer as usize].entry(rank as u32).or_default() += there + back;
+        }
+    }
+    let busy = |rank: usize| between[rank].values().sum::<u64>();
+    let mut number = vec![u32::MAX; ranks];
+    let mut next = 0;
+    while next < ranks as u32 {
+        // what each free rank exchanges with the node so far
+        let mut tied = vec![0u64; ranks];
+        for place in 0..per_node.min(ranks - next as usize) {
+            let free = (0..ranks).filter(|r| number[*r] == u32::MAX);
+            let key = |r: usize| if place == 0 { busy(r) } else { tied[r] };
+            let chosen = free.max_by_key(|r| (key(*r), usize::MAX - r)).expect("not all have a number");
+            number[chosen] = next;
+            next += 1;
+            between[chosen].iter().for_each(|(peer, bytes)| tied[*peer as usize] += bytes);
+        }
+    }
+    number
+}
+
+impl Layout {
+    /// The same layout with other numbers for its ranks.
+    pub(crate) fn renumbered(&self, number: &[u32]) -> Layout {
+        let owners = |owners: &Owners| {
+            Owners::from_parts(owners.parts().map(|(run, rank)| (run, number[rank as usize])).collect())
+        };
+        let work = match &self.work {
+            Work::Owner => Work::Owner,
+            Work::Blocks(blocks) => {
+                Work::Blocks(blocks.iter().map(|b| crate::layout::Block { rank: number[b.rank as usize], ..*b }).collect())
+            }
+        };
+        Layout { queries: owners(&self.queries), keys: owners(&self.keys), work }
+    }
+}

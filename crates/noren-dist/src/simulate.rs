@@ -1,0 +1,181 @@
+//! [`simulate`]: what a partition would take on machines that are not here. Nothing it says is measured.
+
+use crate::Error;
+use crate::costs::Machine;
+use crate::measure::over_mean;
+use crate::partition::{Partition, Share, Step, sizes};
+use crate::runs::count;
+use crate::strips::Strips;
+use crate::wire::{Sizes, Wire};
+use noren_mask::{Plan, short_bytes};
+use serde::Serialize;
+use std::fmt;
+
+/// One forward and one backward pass of one attention layer, simulated.
+///
+/// The model: a rank computes what needs nothing from others while messages arrive, each after the latency, at the bandwidth of
+/// its kind of wire; then the rest, as far as it has not been computed beside the messages; then results of foreign rows
+/// go back. The slowest rank ends the pass. Contention and the time to merge are not in it.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Simulation {
+    /// Always true: no machine of this kind was measured.
+    pub simulated: bool,
+    /// Number of ranks.
+    pub ranks: usize,
+    /// Seconds of the forward pass.
+    pub forward: f64,
+    /// Seconds of the backward pass.
+    pub backward: f64,
+    /// Seconds of the forward pass if work were shared out evenly and nothing had to travel.
+    pub forward_ideal: f64,
+    /// Most allowed cells of a rank, over the mean.
+    pub area: f64,
+    /// Most tokens of a rank, over the mean.
+    pub tokens: f64,
+    /// Most forward bytes that a rank receives from its own node.
+    pub near: u64,
+    /// Most forward bytes that a rank receives from other nodes.
+    pub far: u64,
+    /// Most steps of a rank.
+    pub steps: usize,
+    /// Most bytes that a rank holds in the forward pass: its own queries, keys, values and outputs, and what it receives.
+    pub memory: u64,
+}
+
+/// Simulates a partition of a planned mask.
+///
+/// ```
+/// use noren_dist::{Machine, Options, Wire, partition, simulate};
+/// use noren_mask::{Facts, Shape, atoms::*};
+/// let plan = causal().bind(&Shape::square(4096), &Facts::new())?.plan();
+/// let split = partition(&plan, &Options { ranks: 4, ..Options::default() })?;
+/// let run = simulate(&plan, &split, &Wire::default(), &Machine::default())?;
+/// assert!(run.simulated && run.forward >= run.forward_ideal);
+/// # Ok::<(), noren_dist::Error>(())
+/// ```
+///
+/// # Errors
+/// A partition of another shape.
+pub fn simulate(plan: &Plan, partition: &Partition, wire: &Wire, machine: &Machine) -> Result<Simulation, Error> {
+    let shape = plan.shape();
+    if partition.shape != sizes(shape) {
+        return Err(Error::Partition(format!(
+            "it is for shape {:?}, but the mask has {:?}",
+            partition.shape,
+            sizes(shape)
+        )));
+    }
+    let sizes = wire.sizes(shape.head_count(), shape.kv_head_count());
+    let grain = grain(shape.q_len(), partition.ranks);
+    let mut ranks = vec![Rank::default(); partition.ranks];
+    let mut strips: Vec<Option<Strips>> = partition.rows.iter().map(|_| None).collect();
+    for (batch, &row) in partition.row_of.iter().enumerate() {
+        let strips = strips[row].get_or_insert_with(|| Strips::new(plan, batch, grain));
+        for (rank, (sum, share)) in ranks.iter_mut().zip(&partition.rows[row].shares).enumerate() {
+            sum.add(rank as u32, share, strips, partition, &sizes);
+        }
+    }
+    let d = wire.head_dim;
+    let cells = |r: &Rank| [r.local[0] + r.rest[0], r.local[1] + r.rest[1]];
+    let all = ranks.iter().map(cells).fold([0.0; 2], |a, b| [a[0] + b[0], a[1] + b[1]]);
+    let slowest = |seconds: &dyn Fn(&Rank) -> f64| ranks.iter().map(seconds).fold(0.0, f64::max);
+    Ok(Simulation {
+        simulated: true,
+        ranks: partition.ranks,
+        forward: slowest(&|r| r.seconds(machine, |cells| machine.costs.forward(cells, d), [0, 1])),
+        backward: slowest(&|r| r.seconds(machine, |cells| machine.costs.backward(cells, d), [2, 3])),
+        forward_ideal: machine.costs.forward(all, d) / partition.ranks as f64,
+        area: over_mean(ranks.iter().map(|r| cells(r)[0])),
+        tokens: over_mean(ranks.iter().map(|r| r.tokens as f64)),
+        near: ranks.iter().map(|r| r.near[0] + r.near[1]).max().unwrap_or(0),
+        far: ranks.iter().map(|r| r.far[0] + r.far[1]).max().unwrap_or(0),
+        steps: ranks.iter().map(|r| r.steps).max().unwrap_or(0),
+        memory: ranks.iter().map(|r| r.memory).max().unwrap_or(0),
+    })
+}
+
+/// Rows looked at together where cells are estimated.
+pub(crate) fn grain(q_len: usize, ranks: usize) -> u32 {
+    (q_len / ranks / 16).clamp(1, 128).max(q_len >> 15) as u32
+}
+
+/// What one rank does. Bytes come in four kinds: forward before and after computing, backward before and after.
+#[derive(Clone, Copy, Default)]
+struct Rank {
+    local: [f64; 2],
+    rest: [f64; 2],
+    near: [u64; 4],
+    far: [u64; 4],
+    messages: u32,
+    tokens: u64,
+    steps: usize,
+    memory: u64,
+}
+
+impl Rank {
+    fn add(&mut self, rank: u32, share: &Share, strips: &Strips, partition: &Partition, sizes: &Sizes) {
+        for step in &share.steps {
+            let cells = cells(step, strips);
+            let sum = if step.peer == rank && !step.foreign { &mut self.local } else { &mut self.rest };
+            *sum = [sum[0] + cells[0], sum[1] + cells[1]];
+        }
+        let mut foreign = 0;
+        for (exchange, comes) in share.receives.iter().map(|e| (e, true)).chain(share.sends.iter().map(|e| (e, false))) {
+            let [there, back, again, gradients] = sizes.of(exchange);
+            // what comes before computing comes from those it receives from, what comes after from those it sends to
+            let kinds = if comes { [there, 0, again, 0] } else { [0, back, 0, gradients] };
+            let same = partition.node_of(rank) == partition.node_of(exchange.peer);
+            let wires = if same { &mut self.near } else { &mut self.far };
+            wires.iter_mut().zip(kinds).for_each(|(sum, bytes)| *sum += bytes);
+            if comes {
+                self.messages += 1;
+                foreign += count(&exchange.rows) * sizes.result + there;
+            }
+        }
+        self.steps += share.steps.len();
+        self.tokens += share.tokens();
+        let own = count(&share.queries) * (sizes.query + sizes.result) + count(&share.keys) * sizes.key;
+        self.memory += own + foreign;
+    }
+
+    fn seconds(&self, machine: &Machine, compute: impl Fn([f64; 2]) -> f64, [before, after]: [usize; 2]) -> f64 {
+        let wire = |kind: usize| self.near[kind] as f64 / machine.near + self.far[kind] as f64 / machine.far;
+        let latency = |kind: usize| if wire(kind) > 0.0 { machine.latency } else { 0.0 };
+        let arrive = wire(before) + f64::from(self.messages) * latency(before);
+        let (local, rest) = (compute(self.local), compute(self.rest));
+        // steps begin as their keys arrive, so the two overlap but for the last message
+        let last = arrive / f64::from(self.messages.max(1));
+        (local + rest).max(arrive + rest.min(compute(self.rest) / f64::from(self.messages.max(1)))).max(local.max(last) + rest)
+            + wire(after)
+            + latency(after)
+    }
+}
+
+/// Allowed cells of a step, over all heads: all, and in mixed tiles.
+pub(crate) fn cells(step: &Step, strips: &Strips) -> [f64; 2] {
+    let mut sum = [0.0; 2];
+    for rows in &step.rows {
+        for keys in &step.keys {
+            let [all, mixed] = strips.estimate(*rows, *keys);
+            sum = [sum[0] + all, sum[1] + mixed];
+        }
+    }
+    sum
+}
+
+/// A table for people.
+impl fmt::Display for Simulation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = |seconds: f64| format!("{:.3} ms", seconds * 1e3);
+        let mut line = |name: &str, value: String| writeln!(f, "{name:<22} {value}");
+        line("simulated forward", format!("{}  ({} with even work and no wires)", ms(self.forward), ms(self.forward_ideal)))?;
+        line("simulated backward", ms(self.backward))?;
+        line("simulated wires", format!("{} in a node, {} between nodes, most of a rank", bytes(self.near), bytes(self.far)))?;
+        line("simulated memory", format!("{}, most of a rank", bytes(self.memory)))?;
+        line("simulated steps", format!("{}, most of a rank", self.steps))
+    }
+}
+
+fn bytes(value: u64) -> String {
+    short_bytes(value.into())
+}
