@@ -133,9 +133,9 @@ def check(
     return found
 
 
-def groups(ranks: int) -> dict[int, Any]:
-    """Groups of the first 2, 3, ... ranks."""
-    return {n: dist.new_group(list(range(n))) for n in range(2, ranks + 1)}
+def groups(ranks: int, least: int = 2) -> dict[int, Any]:
+    """Groups of the first ranks, by their number."""
+    return {n: dist.new_group(list(range(n))) for n in range(least, ranks + 1)}
 
 
 def equal_on_the_corpus(rank: int, ranks: int) -> str:
@@ -175,7 +175,7 @@ def equal_at_all_sizes(rank: int, ranks: int, travel: str) -> None:
 
     Sums over hundreds of rows are off by more than 1e-6 in one process too: here a group may be as far from float64 as that.
     """
-    by_size = groups(ranks)
+    by_size = groups(ranks, 1)
     cases: list[tuple[str, nr.Shape, dict[str, Any], dict[str, Any]]] = [
         ("causal", nr.Shape.square(n, batch=2, heads=4, kv_heads=2), {}, {}) for n in (1, 2, 3, 5, 97)
     ]
@@ -319,6 +319,7 @@ def disagree(rank: int, ranks: int) -> None:
         "differ in: mask": lambda: call(nd.Split(other if odd else causal)),
         "differ in: shape": lambda: call(nd.Split(nr.causal().plan(nr.Shape.square(65, heads=2))) if odd else mine),
         "differ in: facts": lambda: call(facts([60 + odd])),
+        "differ in: partition": lambda: call(nd.Split(causal, nd.partition(causal, ranks, objective="traffic" if odd else "tokens"))),
         "differ in: types": lambda: call(mine, torch.bfloat16 if odd else torch.float32),
         "differ in: head_dim and v_dim": lambda: call(mine, head_dim=16 if odd else 8),
         "differ in: options": lambda: call(mine, scale=0.5 if odd else None),
