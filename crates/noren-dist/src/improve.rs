@@ -3,8 +3,8 @@
 use crate::runs::Owners;
 use crate::strips::Strips;
 
-/// Moves at most this many strips for each rank.
-const MOVES: usize = 16;
+/// Moves at most this many strips for each rank, and in all.
+const MOVES: [usize; 2] = [16, 1024];
 
 /// Moves strips at the ends of the largest rank's runs to the rank with the least area and room for their tokens, until no rank
 /// exceeds `area` times the mean or nothing helps. Queries are computed by their owners; nobody owns more than `most` rows.
@@ -20,7 +20,7 @@ pub(crate) fn improve(queries: &Owners, strips: &Strips, ranks: usize, area: f64
         *sum = [sum[0] + area, sum[1] + f64::from(end - start)];
     }
     let mean = load.iter().map(|l| l[0]).sum::<f64>() / ranks as f64;
-    for _ in 0..MOVES * ranks {
+    for _ in 0..MOVES[1].min(MOVES[0] * ranks) {
         let by_area = |a: &usize, b: &usize| load[*a][0].total_cmp(&load[*b][0]).then(b.cmp(a));
         let largest = (0..ranks).max_by(by_area).expect("a rank");
         if load[largest][0] <= area * mean {
