@@ -82,8 +82,10 @@ impl Pool {
                     pool.idle.lock().unwrap_or_else(PoisonError::into_inner).push(worker);
                     answer
                 }
-                Ok(Err(_)) => Err(Problem::status(507, "this takes more memory than the explorer gives to one request")
-                    .hint("ask about less, or use the command line, which has no such limit")),
+                Ok(Err(_)) => {
+                    Err(Problem::status(507, "this takes more memory than the explorer gives to one request")
+                        .hint("ask about less, or use the command line, which has no such limit"))
+                }
                 Err(_) => {
                     let seconds = limit.as_secs();
                     Err(Problem::status(408, format!("this takes longer than {seconds} s, the explorer's limit"))

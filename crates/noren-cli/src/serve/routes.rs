@@ -100,7 +100,9 @@ impl Asked {
 type Params<T> = std::result::Result<Query<T>, axum::extract::rejection::QueryRejection>;
 
 fn params<T>(given: Params<T>) -> Result<T> {
-    given.map(|Query(params)| params).map_err(|e| Problem::new(e.body_text()).hint("/openapi.json lists what can be asked"))
+    given
+        .map(|Query(params)| params)
+        .map_err(|e| Problem::new(e.body_text()).hint("/openapi.json lists what can be asked"))
 }
 
 /// A path, or why it is none.
@@ -110,14 +112,16 @@ fn place<T>(given: Place<T>) -> Result<T> {
     given.map(|Path(place)| place).map_err(|e| Problem::new(e.body_text()))
 }
 
-async fn tile(
-    State(server): App,
-    at: Place<(String, u32, u64, u64)>,
-    asked: Params<Asked>,
-) -> Result<Response> {
+async fn tile(State(server): App, at: Place<(String, u32, u64, u64)>, asked: Params<Asked>) -> Result<Response> {
     let ((id, level, row, col), asked) = (place(at)?, params(asked)?);
-    let tile =
-        super::answer::TileAsked { level, row, col, pair: asked.pair(), plan: asked.plan == Some(1), other: asked.other };
+    let tile = super::answer::TileAsked {
+        level,
+        row,
+        col,
+        pair: asked.pair(),
+        plan: asked.plan == Some(1),
+        other: asked.other,
+    };
     let answer = server.masks.call(Call::Tile { id, tile }, Vec::new(), &server.store, TILE).await?;
     let mut response = respond(answer)?;
     if response.status() == StatusCode::OK {
@@ -243,7 +247,8 @@ fn respond(mut answer: Frame<Answered>) -> Result<Response> {
     let status = StatusCode::from_u16(answer.head.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = [(header::CONTENT_TYPE, answer.head.content_type), (header::CACHE_CONTROL, "no-store".to_string())];
     let body = answer.blobs.drain(..).next().unwrap_or_default();
-    let name = answer.head.file_name.map(|name| [(header::CONTENT_DISPOSITION, format!("attachment; filename=\"{name}\""))]);
+    let name =
+        answer.head.file_name.map(|name| [(header::CONTENT_DISPOSITION, format!("attachment; filename=\"{name}\""))]);
     let name: Vec<(HeaderName, String)> = name.into_iter().flatten().collect();
     let mut response = (status, headers, body).into_response();
     for (key, value) in name {

@@ -58,7 +58,8 @@ pub(super) enum Offsets {
 impl Asked {
     /// The same as the command line has it.
     pub(super) fn args(&self) -> Result<ShapeArgs> {
-        let ways = [self.len.is_some(), self.q.is_some() || self.kv.is_some(), self.past.is_some() || self.new.is_some()];
+        let ways =
+            [self.len.is_some(), self.q.is_some() || self.kv.is_some(), self.past.is_some() || self.new.is_some()];
         if ways.iter().filter(|way| **way).count() > 1 {
             return Err(Problem::new("the shape is said in several ways: give len, or q and kv, or past and new"));
         }
@@ -243,7 +244,9 @@ mod tests {
         assert_eq!((wrong.start, wrong.end), (Some(0), Some(1)));
         let wrong = problem(r#"{"mask": "full & cuasal"}"#);
         assert_eq!((wrong.start, wrong.end), (Some(7), Some(13)));
-        assert!(problem(r#"{"mask": "full", "shape": {"q": 3, "kv": 9}}"#).hint.expect("a hint").contains("query_offset 6"));
+        assert!(
+            problem(r#"{"mask": "full", "shape": {"q": 3, "kv": 9}}"#).hint.expect("a hint").contains("query_offset 6")
+        );
         assert!(problem(r#"{"mask": "full", "shape": {"len": 99999999}}"#).message.contains("shows up to"));
         assert!(problem(r#"{"mask": "full", "shape": {"len": 9, "batch": 5000}}"#).message.contains("pairs"));
         assert!(problem(r#"{"mask": "full", "shap": {}}"#).message.contains("unknown field"));

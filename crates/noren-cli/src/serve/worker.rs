@@ -27,7 +27,7 @@ pub(super) struct Asked {
     pub(super) defined: Vec<String>,
 }
 
-/// An answer on its way back; its first blob is the body.
+/// An answer on its way back; its first blob is the body, the others define new masks.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Answered {
     pub(super) status: u16,
@@ -36,8 +36,6 @@ pub(super) struct Answered {
     pub(super) file_name: Option<String>,
     /// A mask whose definition is needed before the call can be answered.
     pub(super) needs: Option<String>,
-    /// The names under which the blobs after the first are new masks.
-    pub(super) defines: usize,
 }
 
 /// What a worker has at hand.
@@ -56,6 +54,13 @@ pub(super) enum Stop {
 impl<E: Into<Problem>> From<E> for Stop {
     fn from(error: E) -> Self {
         Stop::Problem(error.into())
+    }
+}
+
+impl Answered {
+    /// A success.
+    pub(super) fn of(content_type: &str) -> Self {
+        Answered { status: 200, content_type: content_type.into(), ..Answered::default() }
     }
 }
 
@@ -91,15 +96,17 @@ impl Desk {
 
 /// Answers calls from standard input until it ends.
 pub(super) fn run(limited: bool, model: Option<PathBuf>) -> crate::failure::Result<()> {
-    if limited && rlimit::Resource::AS.set(MOST_MEMORY, MOST_MEMORY).is_err() {
+    if limited {
         // Where there is no such limit, that on time still holds.
+        let _ = rlimit::Resource::AS.set(MOST_MEMORY, MOST_MEMORY);
     }
     let mut desk = Desk { known: VecDeque::new(), model, source: None };
     let mut input = BufReader::new(std::io::stdin().lock());
     let mut output = BufWriter::new(std::io::stdout().lock());
     while let Some(frame) = Frame::<Asked>::read(&mut input).map_err(Failure::Output)? {
         let answered = catch_unwind(AssertUnwindSafe(|| answer(&mut desk, frame)));
-        answered.unwrap_or_else(|_| refusal(&Problem::status(500, "a fault in noren; the request is not answered")))
+        answered
+            .unwrap_or_else(|_| refusal(&Problem::status(500, "a fault in noren; the request is not answered")))
             .write(&mut output)
             .map_err(Failure::Output)?;
     }
@@ -133,6 +140,5 @@ pub(super) const JSON: &str = "application/json";
 
 /// An answer of JSON.
 pub(super) fn json(value: &impl Serialize) -> std::result::Result<Frame<Answered>, Stop> {
-    let head = Answered { status: 200, content_type: JSON.into(), ..Answered::default() };
-    Ok(Frame { head, blobs: vec![serde_json::to_vec(value)?] })
+    Ok(Frame { head: Answered::of(JSON), blobs: vec![serde_json::to_vec(value)?] })
 }

@@ -95,7 +95,8 @@ impl Grid {
             while (plan.tile(first).end as usize) <= queries.start {
                 first += 1;
             }
-            let tiles = || (first..plan.tile_count()).map(|i| plan.tile(i)).take_while(|t| (t.start as usize) < queries.end);
+            let tiles =
+                || (first..plan.tile_count()).map(|i| plan.tile(i)).take_while(|t| (t.start as usize) < queries.end);
             let of = |kind: Kind| -> IntervalSet {
                 tiles().fold(IntervalSet::new(), |all, tile| {
                     let spans = tile.spans.iter().filter(|s| s.kind == kind).map(|s| s.start..s.end);

@@ -61,7 +61,8 @@ pub(super) fn calibrate() -> Answer {
     let mixed = ((seconds - start - full * cells.full as f64) / cells.mixed as f64).clamp(full, 8.0 * full);
     // Two products of HEAD_DIM multiplications and additions each.
     let speed = 4.0 * HEAD_DIM as f64 / full / 1e9;
-    let machine = format!("{}, {} threads, {speed:.0} GFLOP/s", noren::machine::processor(), rayon::current_num_threads());
+    let machine =
+        format!("{}, {} threads, {speed:.0} GFLOP/s", noren::machine::processor(), rayon::current_num_threads());
     json(&Speeds { full, mixed, start, machine })
 }
 

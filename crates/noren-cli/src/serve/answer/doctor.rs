@@ -42,7 +42,8 @@ pub(super) fn doctor(asked: &Asked, file: &[u8]) -> Answer {
         patient = patient.companion(name, values);
     }
     if let Some(text) = &asked.meant {
-        let given = patient.diagnose()?.given.ok_or_else(|| Problem::new("there is no mask to compare with `meant`"))?;
+        let given =
+            patient.diagnose()?.given.ok_or_else(|| Problem::new("there is no mask to compare with `meant`"))?;
         patient = patient.meant(&meant(text, given.dims())?.bound);
     }
     let report = patient.diagnose()?;
@@ -65,8 +66,7 @@ pub(super) fn doctor(asked: &Asked, file: &[u8]) -> Answer {
     });
     let mut blobs = vec![serde_json::to_vec(&body)?];
     blobs.extend(definitions.into_iter().flatten());
-    let head = Answered { status: 200, content_type: JSON.into(), defines: blobs.len() - 1, ..Answered::default() };
-    Ok(Frame { head, blobs })
+    Ok(Frame { head: Answered::of(JSON), blobs })
 }
 
 /// The mask that was meant, with the sizes of the given one.

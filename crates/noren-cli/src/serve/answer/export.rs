@@ -49,12 +49,7 @@ pub(super) fn export(desk: &mut Desk, id: &str, asked: &Asked) -> Answer {
             return Err(Problem::new(format!("as={other}: expected {forms}")).into());
         }
     };
-    let head = Answered {
-        status: 200,
-        content_type: content_type.into(),
-        file_name: Some(format!("mask.{ending}")),
-        ..Answered::default()
-    };
+    let head = Answered { file_name: Some(format!("mask.{ending}")), ..Answered::of(content_type) };
     Ok(Frame { head, blobs: vec![bytes] })
 }
 

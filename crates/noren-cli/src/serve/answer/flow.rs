@@ -9,8 +9,8 @@ use noren_mask::flow::{CHANNELS, Fill, Flow, Policy};
 use noren_mask::interval::IntervalSet;
 use noren_mask::{Mask, Spec};
 use serde::Deserialize;
-use serde_json::{Value, json as object};
 use serde_json::value::RawValue;
+use serde_json::{Value, json as object};
 
 type Answer = std::result::Result<Frame<Answered>, Stop>;
 

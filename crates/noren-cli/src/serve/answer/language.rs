@@ -51,8 +51,7 @@ fn thumbnail(example: &str) -> Option<String> {
 
 /// Masks of real models.
 pub(super) fn presets() -> Answer {
-    let head = Answered { status: 200, content_type: JSON.into(), ..Answered::default() };
-    Ok(Frame { head, blobs: vec![PRESETS.as_bytes().to_vec()] })
+    Ok(Frame { head: Answered::of(JSON), blobs: vec![PRESETS.as_bytes().to_vec()] })
 }
 
 #[cfg(test)]

@@ -40,12 +40,9 @@ pub(super) fn summary(id: &str, known: &Known) -> Value {
             }
         }
     }
-    let pattern = |(&pattern, (count, pairs)): (&usize, &(usize, Vec<[usize; 2]>))| {
-        object!({ "pairs": pairs, "count": count, "caption": bound.pattern_caption(pattern) })
-    };
+    let pattern = |(&pattern, (count, pairs)): (&usize, &(usize, Vec<[usize; 2]>))| object!({ "pairs": pairs, "count": count, "caption": bound.pattern_caption(pattern) });
     let mut patterns: Vec<(&usize, &(usize, Vec<[usize; 2]>))> = pairs.iter().collect();
     patterns.sort_by_key(|(_, (_, list))| list.first().copied());
-    // A mask without scores reads best as it was written by people; `Spec` would say the same.
     object!({
         "id": id,
         "mask": bound.mask().to_string(),
@@ -79,7 +76,13 @@ fn facts_value(facts: &Facts) -> Value {
 fn document_ends(bound: &BoundMask) -> Option<Vec<Vec<u64>>> {
     let ends = |lengths: &[u64]| {
         let mut end = 0;
-        lengths.iter().map(|len| { end += len; end }).collect::<Vec<u64>>()
+        lengths
+            .iter()
+            .map(|len| {
+                end += len;
+                end
+            })
+            .collect::<Vec<u64>>()
     };
     fn written(mask: &noren_mask::Mask) -> Option<Vec<u64>> {
         match mask.node() {
@@ -101,7 +104,9 @@ fn document_ends(bound: &BoundMask) -> Option<Vec<Vec<u64>>> {
 
 /// Labels with the ranges that carry them, by batch row; one list where all rows are alike.
 fn labels(facts: &Facts) -> Value {
-    let Value::Object(labels) = facts_value(facts).get("labels").cloned().unwrap_or_default() else { return object!({}) };
+    let Value::Object(labels) = facts_value(facts).get("labels").cloned().unwrap_or_default() else {
+        return object!({});
+    };
     let ranges = |row: &Value| -> Vec<[u64; 2]> { row.as_array().into_iter().flatten().filter_map(ends).collect() };
     let by_row = |spans: &Value| -> Vec<Vec<[u64; 2]>> {
         match spans.as_array() {
@@ -137,8 +142,7 @@ pub(super) fn tile(desk: &mut Desk, id: &str, asked: &TileAsked) -> Answer {
     let known = desk.mask(id)?;
     let other = asked.other.as_deref().map(|id| desk.mask(id)).transpose()?;
     let bytes = draw(&known, other.as_deref(), asked)?;
-    let head = Answered { status: 200, content_type: "application/octet-stream".into(), ..Answered::default() };
-    Ok(Frame { head, blobs: vec![bytes] })
+    Ok(Frame { head: Answered::of("application/octet-stream"), blobs: vec![bytes] })
 }
 
 /// Rows, columns, first query and first key, then a byte for each cell: its cover, what the plan does, and what differs.

@@ -14,8 +14,8 @@ pub(super) use export::Asked as ExportAsked;
 pub(super) use mask::{CellAsked, TileAsked};
 
 use super::problem::{Problem, Result};
-use super::worker::{Answered, Desk, Stop};
 use super::wire::Frame;
+use super::worker::{Answered, Desk, Stop};
 use serde::{Deserialize, Serialize};
 
 /// A batch row and a head.
@@ -31,21 +31,42 @@ pub(super) struct Pair {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Call {
     /// Body: a scene, whose identity this is.
-    Read { id: String },
-    Tile { id: String, tile: mask::TileAsked },
-    Explain { id: String, cell: mask::CellAsked },
-    Difference { id: String, other: String },
-    Cost { id: String, speeds: Speeds },
+    Read {
+        id: String,
+    },
+    Tile {
+        id: String,
+        tile: mask::TileAsked,
+    },
+    Explain {
+        id: String,
+        cell: mask::CellAsked,
+    },
+    Difference {
+        id: String,
+        other: String,
+    },
+    Cost {
+        id: String,
+        speeds: Speeds,
+    },
     /// Body: a scene, with lengths if it likes.
-    Curve { speeds: Speeds },
-    Export { id: String, asked: export::Asked },
+    Curve {
+        speeds: Speeds,
+    },
+    Export {
+        id: String,
+        asked: export::Asked,
+    },
     /// Body: a stack with a policy.
     Flow,
     /// Body: a text and what is asked of it.
     Text,
     Model,
     /// Body: a file.
-    Doctor { asked: doctor::Asked },
+    Doctor {
+        asked: doctor::Asked,
+    },
     Classes,
     Language,
     Presets,

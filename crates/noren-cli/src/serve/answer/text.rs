@@ -3,7 +3,7 @@
 use crate::serve::problem::{Problem, Result};
 use crate::serve::wire::Frame;
 use crate::serve::worker::{Answered, Desk, JSON, Stop, json};
-use crate::text::{Job, Ran, Source, Unit, EXAMPLE, detectors};
+use crate::text::{EXAMPLE, Job, Ran, Source, Unit, detectors};
 use noren_candle::model::Model;
 use noren_mask::Facts;
 use noren_text::BUILT_IN;
@@ -70,9 +70,7 @@ pub(super) fn text(desk: &mut Desk, body: &[u8]) -> Answer {
     }
     let source = desk.source()?;
     let (value, definition) = run(source, &asked)?;
-    let blobs = vec![serde_json::to_vec(&value)?, definition];
-    let head = Answered { status: 200, content_type: JSON.into(), defines: 1, ..Answered::default() };
-    Ok(Frame { head, blobs })
+    Ok(Frame { head: Answered::of(JSON), blobs: vec![serde_json::to_vec(&value)?, definition] })
 }
 
 fn run(source: &Source, asked: &Asked) -> Result<(Value, Vec<u8>)> {
