@@ -1,4 +1,5 @@
 //! Selected rows and keys allow the cells that they allow in the whole, by definition, in plans and in pictures.
+#![allow(clippy::single_range_in_vec_init)] // one run is a list of runs
 
 mod random;
 

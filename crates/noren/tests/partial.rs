@@ -59,7 +59,7 @@ fn parts_add_up() {
                 let of = |x: &Array| {
                     Array::new([1, 2, keys.len(), x.shape[3]], |[b, h, i, d]| x.view().get([b, h, keys[i], d]))
                 };
-                let plan = whole_plan.bound().select([0..len], runs).unwrap().plan();
+                let plan = whole_plan.bound().select(std::iter::once(0..len), runs).unwrap().plan();
                 let found = part([&q, &of(&k), &of(&v), &dout], &forward, &plan, *level);
                 dq.data.iter_mut().zip(found.dq).for_each(|(sum, x)| *sum += x);
                 add(&mut dk, &found.dk, &keys);
