@@ -77,7 +77,9 @@ def alone(plan: nr.Plan, arrays: list[Tensor], **options: Any) -> list[Tensor]:
     return [out.detach(), lse, *(t.grad for t in (q, k, v) if t.grad is not None)]
 
 
-def exact(plan: nr.Plan, arrays: list[Tensor], scale: float | None = None, softcap: float | None = None, alibi: Any = None) -> list[Tensor]:
+def exact(
+    plan: nr.Plan, arrays: list[Tensor], scale: float | None = None, softcap: float | None = None, alibi: Any = None
+) -> list[Tensor]:
     """The definition, in float64."""
     q, k, v, dout = (t.double() for t in arrays)
     for t in (q, k, v):
@@ -294,6 +296,7 @@ def disagree(rank: int, ranks: int) -> None:
     odd = rank == 1
     causal, other = nr.causal().plan(shape), nr.sliding(63).plan(shape)
     mine = nd.Split(causal)
+    looser, equal = (nd.partition(causal, ranks, objective=objective) for objective in ("traffic", "tokens"))
 
     def call(split: nd.Split, dtype: torch.dtype = torch.float32, head_dim: int = 8, **options: Any) -> None:
         q, k, v, _ = (t.to(dtype) for t in draw(split.plan.shape, head_dim, 8))
@@ -319,7 +322,7 @@ def disagree(rank: int, ranks: int) -> None:
         "differ in: mask": lambda: call(nd.Split(other if odd else causal)),
         "differ in: shape": lambda: call(nd.Split(nr.causal().plan(nr.Shape.square(65, heads=2))) if odd else mine),
         "differ in: facts": lambda: call(facts([60 + odd])),
-        "differ in: partition": lambda: call(nd.Split(causal, nd.partition(causal, ranks, objective="traffic" if odd else "tokens"))),
+        "differ in: partition": lambda: call(nd.Split(causal, looser if odd else equal)),
         "differ in: types": lambda: call(mine, torch.bfloat16 if odd else torch.float32),
         "differ in: head_dim and v_dim": lambda: call(mine, head_dim=16 if odd else 8),
         "differ in: options": lambda: call(mine, scale=0.5 if odd else None),

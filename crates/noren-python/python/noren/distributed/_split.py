@@ -96,8 +96,8 @@ class Split:
     """A planned mask shared out over the ranks of a group.
 
     Every rank makes it from the same plan, whose shape is that of the whole. `partition` is made here unless it is given; with
-    `travel="keys"` no query leaves its owner, otherwise they may travel to keys where that is cheaper. `timeout` is how many seconds a rank may keep the others
-    waiting before they give up.
+    `travel="keys"` no query leaves its owner, otherwise they may travel to keys where that is cheaper. `timeout` is how many
+    seconds a rank may keep the others waiting before they give up.
 
     A rank holds tensors `[batch, heads, own, dim]`: the rows `rows(b)` of batch row `b` for queries, `keys(b)` for keys and
     values, in ascending order. Where batch rows are split differently, `own` is the most that one has, and what lies beyond
