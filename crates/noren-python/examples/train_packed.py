@@ -94,6 +94,11 @@ def loss_of(model: Model, step: int, timeout: float) -> float:
     return nd.total(loss, split).item()
 
 
+def say(text: str) -> None:
+    """Prints a line at once and in one piece, beside other processes that do."""
+    print(text + "\n", end="", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=40)
@@ -115,14 +120,14 @@ def main() -> None:
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         first = state["steps"]
-    print(f"rank {rank}, process {os.getpid()}: begins at step {first}", flush=True)
+    say(f"rank {rank}, process {os.getpid()}: begins at step {first}")
 
     for step in range(first, options.steps):
         optimizer.zero_grad()
         loss = loss_of(model, step, options.timeout)
         optimizer.step()
         if rank == 0:
-            print(f"step {step} loss {loss:.6f}", flush=True)
+            say(f"step {step} loss {loss:.6f}")
             if saved and (step + 1) % options.save_every == 0:
                 options.folder.mkdir(parents=True, exist_ok=True)
                 state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "steps": step + 1}
