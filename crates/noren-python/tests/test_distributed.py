@@ -142,7 +142,7 @@ def test_training_gets_the_losses_of_one_process_and_survives_a_kill(tmp_path: P
         guard.cancel()
     text = "\n".join(lines)
     assert job.returncode == 0, text
-    assert list(begins) == [0, 3], text
+    assert list(begins) in ([0, 3], [0, 6]), text
     together = losses(lines)
     assert together.keys() == expected.keys(), text
     worst = max(abs(together[step] - expected[step]) for step in expected)
