@@ -9,6 +9,7 @@ use crate::facts::Facts;
 use crate::frame::Frame;
 use crate::mask::{Mask, Node};
 use crate::pattern::Pattern;
+use crate::select::Whole;
 use crate::shape::Shape;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,6 +28,8 @@ pub struct BoundMask {
     patterns: Vec<Resolved>,
     /// Index into `patterns` of each (batch, head), batch-major.
     pattern_of: Vec<u32>,
+    /// What it was selected from, where it was.
+    whole: Option<Arc<Whole>>,
 }
 
 /// A pattern in its frame.
@@ -75,7 +78,7 @@ impl Mask {
                 }));
             }
         }
-        Ok(BoundMask { mask: self.clone(), shape: shape.clone(), facts, frames, patterns, pattern_of })
+        Ok(BoundMask { mask: self.clone(), shape: shape.clone(), facts, frames, patterns, pattern_of, whole: None })
     }
 }
 
@@ -97,12 +100,24 @@ impl BoundMask {
 
     /// The position of query row `row` of batch row `batch`.
     pub fn query_position(&self, batch: usize, row: usize) -> i64 {
-        self.shape.query_offset(batch) + row as i64
+        match &self.whole {
+            None => self.shape.query_offset(batch) + row as i64,
+            Some(whole) => {
+                let (bound, batch, row, _) = whole.cell(batch, row, 0);
+                bound.query_position(batch, row)
+            }
+        }
     }
 
     /// The position of key `key` of batch row `batch`; negative for an empty slot.
     pub fn key_position(&self, batch: usize, key: usize) -> i64 {
-        self.frames[batch].key(key as u32)
+        match &self.whole {
+            None => self.frames[batch].key(key as u32),
+            Some(whole) => {
+                let (bound, batch, _, key) = whole.cell(batch, 0, key);
+                bound.key_position(batch, key)
+            }
+        }
     }
 
     /// Number of distinct (batch, head) patterns.
@@ -117,6 +132,28 @@ impl BoundMask {
 
     pub(crate) fn resolved(&self) -> &[Resolved] {
         &self.patterns
+    }
+
+    /// What it was selected from, where it was.
+    pub(crate) fn whole(&self) -> Option<&Whole> {
+        self.whole.as_deref()
+    }
+
+    /// The pattern of each (batch, head), batch-major.
+    pub(crate) fn pattern_list(&self) -> &[u32] {
+        &self.pattern_of
+    }
+
+    /// This mask with the shape, the frames and the patterns of a selection.
+    pub(crate) fn narrowed(
+        &self,
+        shape: Shape,
+        frames: Vec<Frame>,
+        (patterns, pattern_of): (Vec<Resolved>, Vec<u32>),
+        whole: Whole,
+    ) -> BoundMask {
+        let (mask, facts) = (self.mask.clone(), self.facts.clone());
+        BoundMask { mask, shape, facts, frames, patterns, pattern_of, whole: Some(Arc::new(whole)) }
     }
 
     pub(crate) fn frame(&self, batch: usize) -> &Frame {

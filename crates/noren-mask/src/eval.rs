@@ -34,6 +34,10 @@ impl BoundMask {
             batch < shape.batch_len() && head < shape.head_count() && row < shape.q_len() && key < shape.kv_len(),
             "cell [{batch}, {head}, {row}, {key}] is outside {shape:?}"
         );
+        if let Some(whole) = self.whole() {
+            let (bound, batch, row, key) = whole.cell(batch, row, key);
+            return bound.allows(mask, batch, head, row, key);
+        }
         let (q, k) = (self.query_position(batch, row), self.key_position(batch, key));
         k >= 0 && Cell { bound: self, batch, head, row, key, q, k }.allowed(mask)
     }

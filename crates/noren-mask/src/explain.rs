@@ -66,6 +66,10 @@ impl BoundMask {
                 return Err(Error::Shape(format!("{name} {index} is outside: {range}")));
             }
         }
+        if let Some(whole) = self.whole() {
+            let (bound, batch, q, k) = whole.cell(batch, q, k);
+            return bound.explain(batch, head, q, k);
+        }
         let cell = Cell { batch, head, q, k };
         let (query_position, key_position) = (self.query_position(batch, q), self.key_position(batch, k));
         let words = Words { bound: self, cell, q: query_position, k: key_position };

@@ -80,6 +80,7 @@ mod render;
 mod reorder;
 mod schedule;
 mod score;
+mod select;
 mod set;
 mod shape;
 mod simplify;

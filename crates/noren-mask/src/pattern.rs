@@ -10,6 +10,7 @@ use crate::frame::Frame;
 use crate::interval::{Interval, IntervalSet};
 use crate::leaf::{Levels, Neighborhood, Spans, Tree};
 use crate::philox;
+use crate::select::Selection;
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 use std::sync::Arc;
@@ -51,6 +52,8 @@ pub(crate) enum Pattern {
         batch: usize,
         head: usize,
     },
+    /// A leaf of a larger mask, asked about some of its rows and keys.
+    Selected(Arc<Selection>, Box<Pattern>),
     Not(Box<Pattern>),
     And(Vec<Pattern>),
     Or(Vec<Pattern>),
@@ -168,6 +171,7 @@ impl Pattern {
                     }
                 }
             }
+            Pattern::Selected(selection, leaf) => selection.row(leaf, row, keys, emit),
             Pattern::Not(_) | Pattern::And(_) | Pattern::Or(_) => {
                 unreachable!("combinations have no rows of their own")
             }
@@ -192,6 +196,7 @@ impl Pattern {
             Pattern::Levels(levels) => at(levels.next_border(q)),
             Pattern::RandomBlocks { block, .. } => at(Some((q.div_euclid(*block) + 1) * block)),
             Pattern::Array(array, slice) => array.0.slice(*slice).rows_alike(row),
+            Pattern::Selected(selection, leaf) => selection.alike(leaf, row),
             _ => row + 1,
         };
         end.clamp(row + 1, frame.q_len.max(row + 1))
@@ -242,6 +247,7 @@ impl Pattern {
             Pattern::Tree(tree) => {
                 tree.bounds(frame, first..last + 1).unwrap_or_else(|| self.bounds_by_rows(frame, rows))
             }
+            Pattern::Selected(selection, leaf) => selection.bounds(leaf, rows),
             Pattern::Not(a) => a.bounds(frame, rows).not(kv_len),
             Pattern::And(parts) => parts
                 .iter()
@@ -319,6 +325,7 @@ impl Pattern {
     pub(crate) fn last_border(&self, frame: &Frame, after: u32, upto: u32) -> Option<u32> {
         match self {
             Pattern::Not(a) => a.last_border(frame, after, upto),
+            Pattern::Selected(selection, leaf) => selection.last_border(leaf, after, upto),
             Pattern::And(parts) | Pattern::Or(parts) => {
                 parts.iter().filter_map(|p| p.last_border(frame, after, upto)).max()
             }

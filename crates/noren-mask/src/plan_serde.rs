@@ -43,9 +43,9 @@ impl BoundMask {
     /// ```
     ///
     /// # Errors
-    /// Closures among the facts.
+    /// Closures among the facts, and a mask that was [selected](Self::select) from another.
     pub fn to_json(&self) -> Result<String, Error> {
-        self.facts().check_serial()?;
+        self.check_serial()?;
         serde_json::to_string(self).map_err(|e| Error::Plan(e.to_string()))
     }
 
@@ -57,6 +57,18 @@ impl BoundMask {
     pub fn from_json(text: &str) -> Result<Self, Error> {
         let json = Json::parse(text, "JSON").map_err(of_plan)?;
         read_bound(&At::root(&json)).map_err(of_plan)
+    }
+}
+
+impl BoundMask {
+    /// Refuses what has no serial form.
+    fn check_serial(&self) -> Result<(), Error> {
+        if self.whole().is_some() {
+            return Err(Error::Plan(
+                "selected rows and keys have no serial form: write the whole mask and select again".to_owned(),
+            ));
+        }
+        self.facts().check_serial()
     }
 }
 
@@ -81,7 +93,7 @@ impl Plan {
     /// # Errors
     /// Closures among the facts.
     pub fn to_json(&self) -> Result<String, Error> {
-        self.bound().facts().check_serial()?;
+        self.bound().check_serial()?;
         serde_json::to_string(self).map_err(|e| Error::Plan(e.to_string()))
     }
 
@@ -256,6 +268,7 @@ fn name(kind: Kind) -> &'static str {
 /// `{"mask": "..", "shape": {..}, "facts": {..}}`; refuses closures by name.
 impl Serialize for BoundMask {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.check_serial().map_err(S::Error::custom)?;
         let mut object = serializer.serialize_struct("BoundMask", 3)?;
         object.serialize_field("mask", self.mask())?;
         object.serialize_field("shape", self.shape())?;
@@ -275,7 +288,7 @@ impl<'de> Deserialize<'de> for BoundMask {
 /// As the module's page describes; refuses closures by name.
 impl Serialize for Plan {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.bound().facts().check_serial().map_err(S::Error::custom)?;
+        self.bound().check_serial().map_err(S::Error::custom)?;
         let shape = self.shape();
         let pairs = (0..shape.batch_len()).flat_map(|b| (0..shape.head_count()).map(move |h| (b, h)));
         let pattern_of: Vec<usize> = pairs.map(|(b, h)| self.pattern_of(b, h)).collect();

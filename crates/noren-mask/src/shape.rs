@@ -117,6 +117,11 @@ impl Shape {
         if self.query_offsets.len() == 1 { self.query_offsets[0] } else { self.query_offsets[row] }
     }
 
+    /// The same with other lengths, the first query at position 0.
+    pub(crate) fn with_lens(&self, q_len: usize, kv_len: usize) -> Self {
+        Shape { q_len, kv_len, query_offsets: vec![0], ..self.clone() }
+    }
+
     /// All cells: `batch * heads * q_len * kv_len`.
     pub fn cells(&self) -> u128 {
         [self.batch, self.heads, self.q_len, self.kv_len].iter().map(|&n| n as u128).product()

@@ -39,6 +39,7 @@ pub(crate) struct Modifiers {
     soft: Option<Tensor>,
     sinks: Option<Tensor>,
     dropout: Option<Dropout>,
+    partial: bool,
     threads: Option<usize>,
     level: Option<Level>,
     spec: Option<PySpec>,
@@ -49,7 +50,7 @@ pub(crate) struct Modifiers {
 impl Modifiers {
     #[new]
     #[pyo3(signature = (*, scale=None, softcap=None, bias=Vec::new(), relative=None, alibi=None, soft=None, sinks=None,
-                        dropout=0.0, seed=0, threads=None, level=None, spec=None, arrays=BTreeMap::new()))]
+                        dropout=0.0, seed=0, partial=false, threads=None, level=None, spec=None, arrays=BTreeMap::new()))]
     #[allow(clippy::too_many_arguments)] // they are keywords
     fn new(
         scale: Option<f32>,
@@ -61,6 +62,7 @@ impl Modifiers {
         sinks: Option<Tensor>,
         dropout: f32,
         seed: u64,
+        partial: bool,
         threads: Option<usize>,
         level: Option<&str>,
         spec: Option<PySpec>,
@@ -68,7 +70,21 @@ impl Modifiers {
     ) -> PyResult<Self> {
         let dropout = (dropout != 0.0).then_some(Dropout { probability: dropout, seed });
         let level = level.map(|name| name.parse().map_err(raise)).transpose()?;
-        Ok(Modifiers { scale, softcap, bias, relative, alibi, soft, sinks, dropout, threads, level, spec, arrays })
+        Ok(Modifiers {
+            scale,
+            softcap,
+            bias,
+            relative,
+            alibi,
+            soft,
+            sinks,
+            dropout,
+            partial,
+            threads,
+            level,
+            spec,
+            arrays,
+        })
     }
 }
 
@@ -101,6 +117,7 @@ impl Modifiers {
             options.sinks = Some(sinks.floats("sinks")?);
         }
         (options.dropout, options.threads, options.level) = (self.dropout, self.threads, self.level);
+        options.partial = self.partial;
         if FORKED.load(Ordering::Relaxed) {
             options.threads = Some(1);
         }

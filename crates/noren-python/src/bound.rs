@@ -130,6 +130,17 @@ impl PyBound {
         view(py, "Explanation", (why.to_string(), json))
     }
 
+    /// The same mask on some of its query rows and keys, each a list of ranges `(first, after)`.
+    fn select(&self, rows: Vec<(usize, usize)>, keys: Vec<(usize, usize)>) -> PyResult<PyBound> {
+        let ranges = |list: Vec<(usize, usize)>| list.into_iter().map(|(start, end)| start..end);
+        self.0.select(ranges(rows), ranges(keys)).map_err(raise).map(PyBound)
+    }
+
+    /// The same mask on some of its batch rows.
+    fn select_batch(&self, batch: Vec<usize>) -> PyResult<PyBound> {
+        self.0.select_batch(&batch).map_err(raise).map(PyBound)
+    }
+
     /// The cells as a NumPy array of booleans, `[batch, heads, q_len, kv_len]`.
     fn dense<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         view(slf.py(), "dense", (slf,))

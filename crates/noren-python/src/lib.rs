@@ -6,6 +6,7 @@
 mod atoms;
 mod attention;
 mod bound;
+mod distributed;
 mod dlpack;
 mod doctor;
 mod error;
@@ -33,6 +34,7 @@ fn _noren(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<bound::PyBound>()?;
     module.add_class::<bound::PyPlan>()?;
     module.add_class::<attention::Modifiers>()?;
+    module.add_class::<distributed::PyPartition>()?;
     module.add_class::<flow::PyFlow>()?;
     module.add_class::<flow::PyCertificate>()?;
     for function in [
@@ -47,6 +49,7 @@ fn _noren(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(export::masked_rows, module)?,
         wrap_pyfunction!(export::blocks, module)?,
         wrap_pyfunction!(export::slices, module)?,
+        wrap_pyfunction!(distributed::partition, module)?,
         wrap_pyfunction!(doctor::check, module)?,
         wrap_pyfunction!(doctor::classes, module)?,
         wrap_pyfunction!(doctor::recognise, module)?,

@@ -20,9 +20,9 @@ def test_the_guide() -> None:
     assert run > 20 and failed == 0
 
 
-@pytest.mark.parametrize("name", ["noren", "noren._doctor", "noren._flow", "noren.formats.dense", "noren.torch"])
+@pytest.mark.parametrize("name", ["noren", "noren._doctor", "noren._flow", "noren.formats.dense", "noren.torch", "noren.distributed"])
 def test_docstrings(name: str) -> None:
-    if name == "noren.torch":
+    if name in ("noren.torch", "noren.distributed"):
         pytest.importorskip("torch")
     failed, run = doctest.testmod(importlib.import_module(name), optionflags=FLAGS)
     assert run > 0 and failed == 0

@@ -164,6 +164,7 @@ pub fn attention_backward_into<T: Element>(
             modifiers: Modifiers::new(plan, head_dim, options),
             scale: options.scale_for(head_dim),
             softcap: options.softcap.map(f64::from),
+            partial: options.partial,
             stats: Vec::new(),
         },
         dq: T::shared(dq),

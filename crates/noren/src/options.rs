@@ -35,6 +35,10 @@ pub struct Options<'a> {
     pub sinks: Option<&'a [f32]>,
     /// Probabilities that are dropped after the softmax, in training.
     pub dropout: Option<Dropout>,
+    /// For the backward pass: the output and the log-sum-exps that it is given are those of more keys than the plan allows,
+    /// of which others compute the rest. It takes them as they are, where it else computes some anew, and leaves no gradient
+    /// out for being that of a row's only key.
+    pub partial: bool,
     /// Threads that compute, at least 1 and at most those of the current rayon pool; all of those unless given. No
     /// result depends on it.
     pub threads: Option<usize>,

@@ -126,6 +126,7 @@ impl Owned {
             dropout,
             threads,
             level,
+            partial: false,
             stop: None,
         })
     }

@@ -183,6 +183,10 @@ class BoundMask:
     def plan(self, *, block_q: int = 96, block_kv: int = 64, reorder: Order = None) -> Plan: ...
     def allowed(self, batch: int, head: int, q: int, k: int) -> bool: ...
     def explain(self, q: int, k: int, *, batch: int = 0, head: int = 0) -> Explanation: ...
+    def select(self, rows: Sequence[tuple[int, int]], keys: Sequence[tuple[int, int]]) -> BoundMask:
+        """The same mask on some of its query rows and keys, each a list of ranges `(first, after)`."""
+    def select_batch(self, batch: Sequence[int]) -> BoundMask:
+        """The same mask on some of its batch rows."""
     def dense(self) -> NDArray[np.bool_]: ...
     def diff(self, other: BoundMask) -> Difference: ...
     def first_difference(self, other: BoundMask) -> Cell | None: ...
@@ -240,6 +244,7 @@ class Modifiers:
         sinks: Any = None,
         dropout: float = 0.0,
         seed: int = 0,
+        partial: bool = False,
         threads: int | None = None,
         level: str | None = None,
         spec: Spec | None = None,
@@ -410,3 +415,43 @@ def soft(name: str = "soft") -> Score:
 
 def sinks(name: str = "sinks") -> Score:
     """The named logits, one for each head, join the softmax's denominator only."""
+
+# --- distributed --------------------------------------------------------------------------------------------------
+
+@final
+class Partition:
+    """Who owns, computes, sends and receives what of a mask split over ranks."""
+
+    @property
+    def hash(self) -> str:
+        """What ranks compare before they exchange anything."""
+    @property
+    def method(self) -> str: ...
+    @property
+    def ranks(self) -> int: ...
+    @property
+    def nodes(self) -> int: ...
+    def traffic(self, rank: int, head_dim: int, element_bytes: int) -> list[int]:
+        """Bytes that a rank receives and sends in the forward pass, and in the backward pass, where `v_dim` is `head_dim`."""
+    def check(self, bound: BoundMask) -> None:
+        """Refuses a partition that does not compute each allowed cell once, by who holds what that needs."""
+    def to_json(self) -> str: ...
+    @staticmethod
+    def from_json(text: str, bound: BoundMask) -> Partition: ...
+
+def partition(
+    plan: Plan,
+    ranks: int,
+    *,
+    nodes: int = 1,
+    travel: Literal["keys", "both"] = "both",
+    objective: Literal["balanced", "traffic", "tokens"] = "balanced",
+    head_dim: int = 128,
+    element_bytes: int = 2,
+) -> Partition:
+    """Splits a planned mask over ranks: who owns which tokens, who computes what, what travels.
+
+    With `travel="keys"` each query is computed by its owner; otherwise queries may travel to keys. The `objective` says what the
+    least traffic is sought within: balanced cells and tokens, looser limits for both, or equal tokens. `head_dim` and
+    `element_bytes` weigh keys against queries and results.
+    """

@@ -27,22 +27,35 @@ pub(super) fn read(desk: &mut Desk, id: &str, body: &[u8]) -> Answer {
     json(&summary(id, &known))
 }
 
+/// The batch rows and heads that have one picture.
+#[derive(Default, Serialize)]
+struct Pattern {
+    /// The first of them.
+    pairs: Vec<[usize; 2]>,
+    count: usize,
+    caption: Option<String>,
+}
+
 /// What a page needs to know of a mask to show it.
 pub(super) fn summary(id: &str, known: &Known) -> Value {
     let (bound, shape) = (&known.bound, known.bound.shape());
-    let mut pairs: BTreeMap<usize, (usize, Vec<[usize; 2]>)> = BTreeMap::new();
+    let mut patterns: BTreeMap<usize, Pattern> = BTreeMap::new();
     for batch in 0..shape.batch_len() {
         for head in 0..shape.head_count() {
-            let (count, list) = pairs.entry(bound.pattern_of(batch, head)).or_default();
-            *count += 1;
-            if list.len() < MOST_LISTED {
-                list.push([batch, head]);
+            let index = bound.pattern_of(batch, head);
+            let pattern = patterns.entry(index).or_default();
+            pattern.count += 1;
+            if pattern.pairs.len() < MOST_LISTED {
+                pattern.pairs.push([batch, head]);
+            }
+            if pattern.count == 1 {
+                pattern.caption = bound.pattern_caption(index);
             }
         }
     }
-    let pattern = |(&pattern, (count, pairs)): (&usize, &(usize, Vec<[usize; 2]>))| object!({ "pairs": pairs, "count": count, "caption": bound.pattern_caption(pattern) });
-    let mut patterns: Vec<(&usize, &(usize, Vec<[usize; 2]>))> = pairs.iter().collect();
-    patterns.sort_by_key(|(_, (_, list))| list.first().copied());
+    let mut patterns: Vec<Pattern> = patterns.into_values().collect();
+    patterns.sort_by_key(|pattern| pattern.pairs.first().copied());
+    patterns.truncate(MOST_PATTERNS);
     object!({
         "id": id,
         "mask": bound.mask().to_string(),
@@ -55,7 +68,7 @@ pub(super) fn summary(id: &str, known: &Known) -> Value {
         "query_offsets": (0..shape.batch_len()).map(|b| shape.query_offset(b)).collect::<Vec<_>>(),
         "assumed": known.assumed,
         "scores": known.scores,
-        "patterns": patterns.into_iter().take(MOST_PATTERNS).map(pattern).collect::<Vec<_>>(),
+        "patterns": patterns,
         "pattern_count": bound.pattern_count(),
         "document_ends": document_ends(bound),
         "labels": labels(bound.facts()),

@@ -35,6 +35,8 @@ class Call:
     softcap: float | None = None
     alibi: tuple[float, ...] | None = None
     dropout: float = 0.0
+    partial: bool = False
+    """Whether gradients are those of some of the keys that the rows read."""
 
 
 @dataclass
@@ -70,6 +72,7 @@ def _modifiers(call: Call, extras: Extras) -> Modifiers:
         relative=_table(_floats(extras.relative)),
         soft=_floats(extras.soft),
         sinks=None if sinks is None else sinks.contiguous(),
+        partial=call.partial,
         dropout=call.dropout if extras.seed is not None else 0.0,
         seed=0 if extras.seed is None else int(extras.seed),
     )

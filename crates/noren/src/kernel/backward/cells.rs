@@ -267,7 +267,9 @@ impl<S: Simd> Maker<'_, '_, S> {
         let at = queries.words[r].trailing_zeros() as usize;
         let factor = if of_pairs::<S>() { 1.0 } else { queries.factors[r] };
         let weight = floats(&self.tables.weights[slot..])[at] * factor;
-        if weight < 0.99 || context.modifiers.sinks.is_some() || context.modifiers.soften() {
+        // Of a part that is only known by the weight: where it differs from 1 by no more than rounding.
+        let least = if context.partial { 1.0 - 1e-6 } else { 0.99 };
+        if weight < least || context.modifiers.sinks.is_some() || context.modifiers.soften() {
             return;
         }
         let pattern = &context.plan.patterns()[context.plan.pattern_of(queries.batch, queries.head)];

@@ -59,6 +59,8 @@ pub(crate) struct Context<'a> {
     pub(crate) modifiers: Modifiers<'a>,
     pub(crate) scale: f64,
     pub(crate) softcap: Option<f64>,
+    /// Whether rows read keys that the plan does not know.
+    pub(crate) partial: bool,
     /// `[batch, heads, q_len]`, empty before they are made.
     pub(crate) stats: Vec<RowStats>,
 }

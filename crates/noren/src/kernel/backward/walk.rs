@@ -43,7 +43,7 @@ pub(super) fn stats(context: &Context<'_>, threads: usize) -> Vec<RowStats> {
             }
             let at = [row / q_len / heads, row / q_len % heads, row % q_len];
             *stats = RowStats { base: 0.0, factor: 1.0, delta: 0.0, careful: lse.abs() > CAREFUL };
-            if lse.is_finite() && stats.careful {
+            if lse.is_finite() && stats.careful && !context.partial {
                 continue;
             }
             let lse = f64::from(lse) * LOG2_E;
@@ -51,7 +51,8 @@ pub(super) fn stats(context: &Context<'_>, threads: usize) -> Vec<RowStats> {
             context.out.copy_row(at, 0, &mut out);
             context.dout.copy_row(at, 0, &mut dout);
             let delta = (f64::from(factor) * dot(&out, &dout)) as f32;
-            *stats = RowStats { base: lse.ceil(), factor, delta, careful: false };
+            let careful = stats.careful && lse.is_finite();
+            *stats = RowStats { base: lse.ceil(), factor, delta, careful };
         }
     });
     drop(slices);
@@ -187,6 +188,9 @@ struct Softmax {
 
 /// Finds the denominators and deltas of careful rows.
 pub(super) fn refine<S: Simd>(s: S, context: &mut Context<'_>, threads: usize) {
+    if context.partial {
+        return;
+    }
     let [_, heads, q_len, _] = context.q.shape();
     let found = Mutex::new(Vec::new());
     let of_head: Vec<usize> = (context.stats.chunks(q_len).enumerate())

@@ -1,0 +1,59 @@
+"""What training needs beside attention: a group, and sums over it with its time-out and its errors."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch.distributed.rendezvous import rendezvous
+from torch import Tensor
+
+from ._split import Split
+
+
+def join(timeout: float = 60.0) -> None:
+    """Joins the gloo group of the processes that torchrun (or whatever sets its variables) started.
+
+    As `init_process_group("gloo")`, but after a restart the addresses of those who died are not used again: torchrun keeps its
+    store over restarts, and PyTorch 2.15 looks there for the ranks of the attempt before.
+    """
+    store, rank, ranks = next(rendezvous("env://", timeout=timedelta(seconds=timeout)))
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    fresh = dist.distributed_c10d.PrefixStore(f"noren/{attempt}", store)
+    dist.init_process_group("gloo", store=fresh, rank=rank, world_size=ranks, timeout=timedelta(seconds=timeout))
+
+
+def total(value: Tensor, split: Split) -> Tensor:
+    """The sum of a tensor over all ranks, added in the order of ranks; to report a loss. It has no gradient.
+
+    To train, every rank differentiates its own part of the loss, divided by what is the same everywhere (the number of labels
+    in the whole batch, say), and `reduce_gradients` adds up.
+    """
+    split.wire.agree("a sum", {"shape": tuple(value.shape), "types": value.dtype})
+    parts = split.wire.collect("a sum", value.detach().contiguous())
+    out = torch.zeros_like(parts[0])
+    for part in parts:
+        out += part
+    return out
+
+
+def reduce_gradients(parameters: Iterable[torch.nn.Parameter], split: Split) -> None:
+    """Adds up each parameter's gradient over all ranks, where every rank has a copy and its own tokens' part.
+
+    A parameter without a gradient on some rank (one that owns no token) counts as 0 there.
+    """
+    wanted = [p for p in parameters if p.requires_grad]
+    by_type: dict[torch.dtype, list[torch.nn.Parameter]] = {}
+    for parameter in wanted:
+        by_type.setdefault(parameter.dtype, []).append(parameter)
+    sizes = [(str(dtype), [tuple(p.shape) for p in found]) for dtype, found in by_type.items()]
+    split.wire.agree("the sum of gradients", {"parameters": sizes})
+    for found in by_type.values():
+        counts = [p.numel() for p in found]
+        flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in found])
+        split.wire.wait(split.wire.start("the sum of gradients", dist.all_reduce, flat))
+        for parameter, part in zip(found, torch.split(flat, counts), strict=True):
+            parameter.grad = part.view(parameter.shape).clone()

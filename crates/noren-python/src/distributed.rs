@@ -1,0 +1,106 @@
+//! Partitions of a mask over ranks; what moves between them is Python's, in `noren.distributed`.
+
+use crate::bound::{PyBound, PyPlan};
+use crate::error::{Error, raise};
+use noren_dist::{Objective, Options, Partition, Travel, Wire};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+/// Who owns, computes, sends and receives what.
+#[pyclass(name = "Partition", module = "noren.distributed", frozen)]
+pub(crate) struct PyPartition(Partition);
+
+fn raise_dist(error: noren_dist::Error) -> PyErr {
+    match error {
+        noren_dist::Error::Mask(error) => raise(error),
+        error => Error::new_err(error.to_string()),
+    }
+}
+
+/// Splits a planned mask over ranks.
+#[pyfunction]
+#[pyo3(signature = (plan, ranks, *, nodes=1, travel="both", objective="balanced", head_dim=128, element_bytes=2))]
+#[allow(clippy::too_many_arguments)] // they are keywords
+pub(crate) fn partition(
+    py: Python<'_>,
+    plan: &PyPlan,
+    ranks: usize,
+    nodes: usize,
+    travel: &str,
+    objective: &str,
+    head_dim: usize,
+    element_bytes: usize,
+) -> PyResult<PyPartition> {
+    let travel = match travel {
+        "keys" => Travel::Keys,
+        "both" => Travel::Both,
+        other => return Err(PyValueError::new_err(format!("travel is {other:?}: give \"keys\" or \"both\""))),
+    };
+    let objective = match objective {
+        "balanced" => Objective::Balanced,
+        "traffic" => Objective::Traffic,
+        "tokens" => Objective::Tokens,
+        other => {
+            let expected = "give \"balanced\", \"traffic\" or \"tokens\"";
+            return Err(PyValueError::new_err(format!("objective is {other:?}: {expected}")));
+        }
+    };
+    let wire = Wire { head_dim, element: element_bytes, ..Wire::default() };
+    let options = Options { ranks, nodes, travel, objective, wire, ..Options::default() };
+    py.detach(|| noren_dist::partition(&plan.plan, &options)).map(PyPartition).map_err(raise_dist)
+}
+
+#[pymethods]
+impl PyPartition {
+    /// What ranks compare before they exchange anything.
+    #[getter]
+    fn hash(&self) -> &str {
+        &self.0.hash
+    }
+
+    #[getter]
+    fn method(&self) -> &str {
+        &self.0.method
+    }
+
+    #[getter]
+    fn ranks(&self) -> usize {
+        self.0.ranks
+    }
+
+    #[getter]
+    fn nodes(&self) -> usize {
+        self.0.nodes
+    }
+
+    /// Bytes that a rank receives and sends in the forward pass, and in the backward pass.
+    fn traffic(&self, rank: usize, head_dim: usize, element_bytes: usize) -> PyResult<[u64; 4]> {
+        let wire = Wire { head_dim, element: element_bytes, ..Wire::default() };
+        let all = self.0.traffic(&wire);
+        let Some(of) = all.get(rank) else {
+            return Err(Error::new_err(format!("rank {rank} is outside: there are {}", all.len())));
+        };
+        Ok([of.received, of.sent, of.backward_received, of.backward_sent])
+    }
+
+    /// Refuses a partition that does not compute each allowed cell once, by who holds what that needs.
+    fn check(&self, py: Python<'_>, bound: &PyBound) -> PyResult<()> {
+        py.detach(|| self.0.check(&bound.0)).map_err(raise_dist)
+    }
+
+    fn to_json(&self) -> String {
+        self.0.to_json()
+    }
+
+    /// Reads a partition and holds it against the mask that it is for.
+    #[staticmethod]
+    fn from_json(py: Python<'_>, text: &str, bound: &PyBound) -> PyResult<Self> {
+        py.detach(|| Partition::from_json(text, &bound.0)).map(PyPartition).map_err(raise_dist)
+    }
+
+    fn __repr__(&self) -> String {
+        let [batch, heads, _, q_len, kv_len] = self.0.shape;
+        let (method, ranks) = (&self.0.method, self.0.ranks);
+        format!("<{method} partition of {q_len} x {kv_len}, batch {batch}, {heads} heads, over {ranks} ranks>")
+    }
+}
