@@ -11,6 +11,9 @@ const MOST: usize = 1024;
 /// All owners of strips, each query computed by its owner; and where queries may travel, all ranks for every square of two
 /// strips too. Ranks are alike, so the first strip is the first rank's. Empty when there are more than a thousand.
 pub(crate) fn layouts(strips: &Strips, ranks: usize, travel: Travel) -> Vec<Layout> {
+    if ranks < 2 || number(ranks, strips.iter().count()).is_none() {
+        return Vec::new();
+    }
     let rows: Vec<[u32; 2]> = strips.iter().map(|s| [s.start, s.end]).collect();
     let squares: Vec<([u32; 2], [u32; 2])> = match travel {
         Travel::Keys => Vec::new(),

@@ -48,7 +48,7 @@ pub struct Partition {
     pub travel: Travel,
     /// Number of ranks.
     pub ranks: usize,
-    /// Number of nodes; ranks `n * ranks / nodes ..` live on node `n`.
+    /// Number of nodes; ranks `(n * ranks).div_ceil(nodes)..` live on node `n`.
     pub nodes: usize,
     /// `[batch, heads, kv_heads, q_len, kv_len]`.
     pub shape: [usize; 5],

@@ -6,9 +6,9 @@ use crate::runs::Owners;
 use crate::wire::Sizes;
 use std::collections::BTreeMap;
 
-/// New numbers for all ranks, so that ranks of one node (consecutive numbers, `per_node` of them) exchange much: each node begins
+/// New numbers for all ranks, so that ranks of one node (consecutive numbers) exchange much: each node begins
 /// with the rank that exchanges most, and takes whoever exchanges most with those it has.
-pub(crate) fn order(shares: &[Share], per_node: usize, sizes: &Sizes) -> Vec<u32> {
+pub(crate) fn order(shares: &[Share], nodes: usize, sizes: &Sizes) -> Vec<u32> {
     let ranks = shares.len();
     let mut between: Vec<BTreeMap<u32, u64>> = vec![BTreeMap::new(); ranks];
     for (rank, share) in shares.iter().enumerate() {
@@ -21,10 +21,11 @@ pub(crate) fn order(shares: &[Share], per_node: usize, sizes: &Sizes) -> Vec<u32
     let busy = |rank: usize| between[rank].values().sum::<u64>();
     let mut number = vec![u32::MAX; ranks];
     let mut next = 0;
-    while next < ranks as u32 {
+    for node in 0..nodes {
+        let end = ((node + 1) * ranks).div_ceil(nodes);
         // what each free rank exchanges with the node so far
         let mut tied = vec![0u64; ranks];
-        for place in 0..per_node.min(ranks - next as usize) {
+        for place in 0..end - next as usize {
             let free = (0..ranks).filter(|r| number[*r] == u32::MAX);
             let key = |r: usize| if place == 0 { busy(r) } else { tied[r] };
             let chosen = free.max_by_key(|r| (key(*r), usize::MAX - r)).expect("not all have a number");

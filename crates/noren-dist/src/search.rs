@@ -223,6 +223,18 @@ fn distinct_rows(
     if nodes == 0 || nodes > ranks {
         return Err(Error::Ranks(format!("{nodes} nodes are given for {ranks} ranks: give 1 to {ranks}")));
     }
+    if !options.far.is_finite() || options.far < 0.0 {
+        return Err(Error::Ranks(format!(
+            "a byte between nodes counts for {}: give a finite number from 0 on",
+            options.far
+        )));
+    }
+    let wire = options.wire;
+    for (name, value) in [("head_dim", wire.head_dim), ("element", wire.element), ("partial", wire.partial)] {
+        if value == 0 || value > 1 << 16 {
+            return Err(Error::Ranks(format!("the wire's {name} is {value}: give 1 to 65536")));
+        }
+    }
     let shape = plan.shape();
     let about = |batch: usize| {
         let heads = (0..shape.head_count()).map(|head| plan.pattern_of(batch, head));
@@ -332,7 +344,7 @@ impl<'a> Row<'a> {
         }
         let Options { ranks, nodes, .. } = *self.options;
         let shares = tried.layout.shares(&self.strips, ranks);
-        let number = place::order(&shares, ranks.div_ceil(nodes), &self.sizes);
+        let number = place::order(&shares, nodes, &self.sizes);
         let name = format!("{}, placed", tried.candidate.method);
         let placed = self.measured(name, tried.layout.renumbered(&number));
         (placed.candidate.measures.far < tried.candidate.measures.far).then_some(placed)

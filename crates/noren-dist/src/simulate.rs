@@ -146,9 +146,7 @@ impl Rank {
         let (local, rest) = (compute(self.local), compute(self.rest));
         // steps begin as their keys arrive, so the two overlap but for the last message
         let last = arrive / f64::from(self.messages.max(1));
-        (local + rest)
-            .max(arrive + rest.min(compute(self.rest) / f64::from(self.messages.max(1))))
-            .max(local.max(last) + rest)
+        (local + rest).max(arrive + rest / f64::from(self.messages.max(1))).max(local.max(last) + rest)
             + wire(after)
             + latency(after)
     }

@@ -88,6 +88,11 @@ impl PyPartition {
         py.detach(|| self.0.check(&bound.0)).map_err(raise_dist)
     }
 
+    /// Whether it was made for this mask with its shape and facts.
+    fn is_of(&self, py: Python<'_>, bound: &PyBound) -> bool {
+        py.detach(|| self.0.hash_for(&bound.0) == self.0.hash)
+    }
+
     fn to_json(&self) -> String {
         self.0.to_json()
     }

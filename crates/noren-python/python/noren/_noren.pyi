@@ -435,6 +435,8 @@ class Partition:
         """Bytes that a rank receives and sends in the forward pass, and in the backward pass, where `v_dim` is `head_dim`."""
     def check(self, bound: BoundMask) -> None:
         """Refuses a partition that does not compute each allowed cell once, by who holds what that needs."""
+    def is_of(self, bound: BoundMask) -> bool:
+        """Whether it was made for this mask with its shape and facts."""
     def to_json(self) -> str: ...
     @staticmethod
     def from_json(text: str, bound: BoundMask) -> Partition: ...

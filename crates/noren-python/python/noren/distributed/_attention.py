@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .._noren import Plan
+from .._noren import Plan, Shape, full
 from ..torch._function import NO_SECOND, Call, Extras, forward as compute, gradients, lower
 from ._delivery import Delivery, Expected
-from ._merge import Partial, Results
+from ._merge import Partial, Results, nothing
 from ._split import Family, Split, Step
 
 
@@ -24,8 +25,22 @@ class Options:
     softcap: float | None = None
     alibi: tuple[float, ...] | None = None
 
+    @staticmethod
+    def of(scale: float | None, softcap: float | None, alibi: Sequence[float] | None) -> Options:
+        return Options(scale, softcap, None if alibi is None else tuple(map(float, alibi)))
+
+    def check(self, heads: int, kv_heads: int) -> None:
+        """Refuses what the kernel refuses, also on a rank that computes nothing."""
+        one = [torch.zeros(1, n, 1, 1) for n in (heads, kv_heads, kv_heads)]
+        compute(self.call(_one_cell(heads, kv_heads)), *(t.float() for t in one), Extras([]), lse=False)
+
     def call(self, plan: Plan) -> Call:
         return Call(plan, self.scale, self.softcap, self.alibi, partial=True)
+
+
+@lru_cache
+def _one_cell(heads: int, kv_heads: int) -> Plan:
+    return full().plan(Shape(1, 1, heads=heads, kv_heads=kv_heads))
 
 
 def attention(
@@ -55,11 +70,11 @@ def attention(
     one is gone or keeps the others waiting longer than the split's time-out.
     """
     q, k, v = lower(q, k, v)
-    options = Options(scale, softcap, None if alibi is None else tuple(alibi))
+    options = Options.of(scale, softcap, alibi)
     if torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v)):
         out, lse = _Attention.apply(split, options, q, k, v)
     else:
-        total, lse = _forward(split, options, q, k, v)
+        total, lse = _forward(split, options, q, k, v, gradients=False)
         out = total.to(q.dtype)
     return (out, lse) if return_lse else out
 
@@ -67,21 +82,21 @@ def attention(
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, split: Split, options: Options, q: Tensor, k: Tensor, v: Tensor) -> Any:
-        out, lse = _forward(split, options, q, k, v)
+        out, lse = _forward(split, options, q, k, v, gradients=True)
         ctx.save_for_backward(q, k, v, out, lse)
-        ctx.split, ctx.options = split, options
+        ctx.split, ctx.options, ctx.call = split, options, split.calls
         ctx.mark_non_differentiable(lse)
         return out.to(q.dtype, copy=True), lse
 
     @staticmethod
     def backward(ctx: Any, dout: Tensor, _: Any) -> Any:
-        return (None, None, *_Gradients.apply(ctx.split, ctx.options, dout, *ctx.saved_tensors))
+        return (None, None, *_Gradients.apply(ctx.split, ctx.options, ctx.call, dout, *ctx.saved_tensors))
 
 
 class _Gradients(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, split: Split, options: Options, dout: Tensor, *saved: Tensor) -> Any:
-        return _backward(split, options, dout, *saved)
+    def forward(ctx: Any, split: Split, options: Options, call: int, dout: Tensor, *saved: Tensor) -> Any:
+        return _backward(split, options, call, dout, *saved)
 
     @staticmethod
     def backward(ctx: Any, *_: Any) -> Any:
@@ -169,11 +184,13 @@ def _steps(split: Split) -> Iterator[tuple[int, Family, Step]]:
 # --- forward ----------------------------------------------------------------------------------------------------------
 
 
-def _forward(split: Split, options: Options, q: Tensor, k: Tensor, v: Tensor) -> Partial:
+def _forward(split: Split, options: Options, q: Tensor, k: Tensor, v: Tensor, *, gradients: bool) -> Partial:
     said: dict[str, Any] = {}
+    split.calls += 1
     with split.wire.checked("attention", said):
         split.check(q, k, v)
-        said |= split.said(q, v, options)
+        options.check(q.shape[1], k.shape[1])
+        said |= split.said(q, v, options) | {"whether gradients are wanted": gradients}
     families = split.families
     queries = [f.own(q, f.queries) for f in families]
     around = Round(split, "keys and values", [[f.own(t, f.keys) for t in (k, v)] for f in families], [[t] for t in queries])
@@ -192,7 +209,7 @@ def _forward(split: Split, options: Options, q: Tensor, k: Tensor, v: Tensor) ->
     around.finish()
     if split.queries_travel:
         _take_home(split, mine, theirs)
-    out, lse = torch.zeros(*q.shape[:3], v_dim), torch.full(q.shape[:3], -torch.inf)
+    out, lse = nothing(*q.shape[:3], v_dim)
     for family, results in zip(families, mine, strict=True):
         family.put(out, results.out)
         family.put(lse, results.lse)
@@ -220,7 +237,7 @@ def _take_home(split: Split, mine: list[Results], theirs: list[Results]) -> None
 
 
 def _zeros(tensor: Tensor, length: int) -> Tensor:
-    return torch.zeros(_resized(tensor, length))
+    return torch.zeros(_resized(tensor, length), dtype=torch.float32)
 
 
 class _Sums:
@@ -242,9 +259,10 @@ class _Sums:
 
 
 def _backward(
-    split: Split, options: Options, dout: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor
+    split: Split, options: Options, call: int, dout: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    split.wire.agree("the gradients of attention", split.said(q, v, options))
+    split.calls += 1
+    split.wire.agree("the gradients of attention", split.said(q, v, options) | {"the call that they are of": call})
     families = split.families
     by_key = [[f.own(t, f.keys) for t in (k, v)] for f in families]
     fixed = [[f.own(t, f.queries) for t in (q, out, lse, dout)] for f in families]
@@ -269,7 +287,7 @@ def _backward(
         home.done(step)
     around.finish()
     home.arrive()
-    grads = torch.zeros(q.shape), torch.zeros(k.shape), torch.zeros(v.shape)
+    grads = _zeros(q, q.shape[2]), _zeros(k, k.shape[2]), _zeros(v, v.shape[2])
     for family, total in zip(families, sums, strict=True):
         for whole, part in zip(grads, (total.queries, *total.own), strict=True):
             family.put(whole, part)

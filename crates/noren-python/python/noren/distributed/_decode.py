@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -79,7 +80,7 @@ def decode(
     the keys that this rank holds. Each rank reads these; outputs and log-sum-exps go to all others, no key does, and are
     merged in the order of ranks. Not differentiable; raises as `attention` does.
     """
-    options = Options(scale, softcap, None if alibi is None else tuple(alibi))
+    options = Options.of(scale, softcap, alibi)
     shape, said = shards.plan.shape, dict[str, Any]()
     with shards.wire.checked("a step of decoding", said):
         if torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v)):
@@ -88,6 +89,8 @@ def decode(
         sizes = (shape.batch, shape.heads, shape.q_len), (shape.batch, shape.kv_heads, held)
         check_tensors((q, k, v), sizes, f"rank {shards.wire.rank} holds {held} keys (Shards.keys)")
         said |= shards._said | {"types": q.dtype, "head_dim and v_dim": (q.shape[3], v.shape[3]), "options": options}
+        options.check(shape.heads, shape.kv_heads)
+        said["q"] = hashlib.blake2b(q.detach().contiguous().view(torch.uint8).numpy().tobytes(), digest_size=16).hexdigest()
     size = shape.batch, shape.heads, shape.q_len, v.shape[3]
     out, lse = nothing(*size)
     if shards._part is not None:

@@ -15,7 +15,9 @@ Partial = tuple[Tensor, Tensor]
 
 def nothing(batch: int, heads: int, rows: int, v_dim: int) -> Partial:
     """What rows give that read no key."""
-    return torch.zeros(batch, heads, rows, v_dim), torch.full((batch, heads, rows), -torch.inf)
+    # said, for torch's default may be another
+    sums = torch.full((batch, heads, rows), -torch.inf, dtype=torch.float32)
+    return torch.zeros(batch, heads, rows, v_dim, dtype=torch.float32), sums
 
 
 def merge(first: Partial, second: Partial) -> Partial:

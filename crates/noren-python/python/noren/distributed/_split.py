@@ -114,6 +114,7 @@ class Split:
         travel: Literal["keys", "both"] = "both",
     ) -> None:
         self.plan, self.wire = plan, Wire(group, timeout)
+        given = partition is not None
         if partition is None:
             partition = make_partition(plan, self.wire.ranks, travel=travel)
         if partition.ranks != self.wire.ranks:
@@ -125,7 +126,9 @@ class Split:
         if self._form["shape"] != sizes:
             raise Error(f"the partition is for shape {self._form['shape']}, but the plan has {sizes}: partition this plan")
         self._said = said_of(plan.bound) | {"partition": partition.hash}
-        self._calls = 0
+        if given and not partition.is_of(plan.bound):
+            raise Error("the partition is of another mask, or of other facts: partition this plan")
+        self.calls = 0
 
     @property
     def rank(self) -> int:
@@ -166,6 +169,7 @@ class Split:
         return self._take(whole, dim, fill, self.keys, self.lengths[1])
 
     def _take(self, whole: Tensor, dim: int, fill: float, owned: Any, length: int) -> Tensor:
+        dim %= whole.dim()
         if len(self._form["rows"]) == 1:
             return whole.index_select(dim, owned(0))
         shape = list(whole.shape)
@@ -258,9 +262,8 @@ class Split:
 
     def said(self, q: Tensor, v: Tensor, options: Any) -> dict[str, Any]:
         """What all ranks must agree on before they exchange anything."""
-        self._calls += 1
         sizes = {"types": q.dtype, "head_dim and v_dim": (q.shape[3], v.shape[3])}
-        return self._said | sizes | {"options": options, "number of calls so far": self._calls}
+        return self._said | sizes | {"options": options, "number of calls so far": self.calls}
 
     def check(self, q: Tensor, k: Tensor, v: Tensor) -> None:
         """Refuses tensors that are not this rank's part of the whole."""
@@ -289,7 +292,8 @@ def check_tensors(tensors: Sequence[Tensor], expected: Sequence[tuple[int, ...]]
 
 def said_of(bound: BoundMask) -> dict[str, Any]:
     """A mask as ranks compare it."""
-    facts = hashlib.blake2b(bound.facts.to_json().encode(), digest_size=16).hexdigest()
+    # a part of a mask has no serial form, and is refused here: its text does not say which part it is
+    facts = hashlib.blake2b(bound.to_json().encode(), digest_size=16).hexdigest()
     return {"mask": str(bound.mask), "shape": bound.shape.to_json(), "facts": facts}
 
 

@@ -18,7 +18,8 @@ def join(timeout: float = 60.0) -> None:
     """Joins the gloo group of the processes that torchrun (or whatever sets its variables) started.
 
     As `init_process_group("gloo")`, but after a restart the addresses of those who died are not used again: torchrun keeps its
-    store over restarts, and PyTorch 2.15 looks there for the ranks of the attempt before.
+    store over restarts, and PyTorch 2.15 looks there for the ranks of the attempt before. For the processes of one machine: torchrun
+    counts attempts by machine.
     """
     store, rank, ranks = next(rendezvous("env://", timeout=timedelta(seconds=timeout)))
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
@@ -43,7 +44,7 @@ def total(value: Tensor, split: Split) -> Tensor:
 def reduce_gradients(parameters: Iterable[torch.nn.Parameter], split: Split) -> None:
     """Adds up each parameter's gradient over all ranks, where every rank has a copy and its own tokens' part.
 
-    A parameter without a gradient on some rank (one that owns no token) counts as 0 there.
+    A parameter without a gradient on some rank (one that owns no token) counts as 0 there; without one on any rank it stays so.
     """
     wanted = [p for p in parameters if p.requires_grad]
     by_type: dict[torch.dtype, list[torch.nn.Parameter]] = {}
@@ -53,7 +54,10 @@ def reduce_gradients(parameters: Iterable[torch.nn.Parameter], split: Split) -> 
     split.wire.agree("the sum of gradients", {"parameters": sizes})
     for found in by_type.values():
         counts = [p.numel() for p in found]
-        flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in found])
+        given = torch.tensor([p.grad is not None for p in found], dtype=found[0].dtype)
+        parts = [(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in found]
+        flat = torch.cat([*parts, given])
         split.wire.wait(split.wire.start("the sum of gradients", dist.all_reduce, flat))
-        for parameter, part in zip(found, torch.split(flat, counts), strict=True):
-            parameter.grad = part.view(parameter.shape).clone()
+        *sums, given = torch.split(flat, [*counts, len(found)])
+        for parameter, part, ranks in zip(found, sums, given.tolist(), strict=True):
+            parameter.grad = part.view(parameter.shape).clone() if ranks else None

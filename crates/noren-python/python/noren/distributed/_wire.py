@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Iterator
@@ -71,7 +71,9 @@ class Wire:
         try:
             yield
         except Exception:
-            self._gather(what, [REFUSED, _version(), *[b""] * (SLOTS - 2)])
+            # the error of this rank says more than that the others are gone too
+            with suppress(GroupError):
+                self._gather(what, [REFUSED, _version(), *[b""] * (SLOTS - 2)])
             raise
         self.agree(what, said)
 
@@ -145,7 +147,7 @@ class Wire:
         return pending.output
 
     def _broken(self, what: str, error: RuntimeError) -> GroupError:
-        reason = str(error).splitlines()[0][:300]
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:300]
         return GroupError(
             f"{self.me()}: {what} failed: a rank has died, left or kept the others waiting for more than "
             f"{self.timeout.total_seconds():g} s ({reason}). Nothing of this step can be used; every rank stops here. Start again "
