@@ -11,7 +11,9 @@ export function command(...words) {
     if (word === null || word === undefined) return [];
     if (!Array.isArray(word)) return [quoted(word)];
     const [name, value] = word;
-    return value === null || value === undefined ? [] : [`${name} ${quoted(String(value))}`];
+    if (value === null || value === undefined) return [];
+    const to = String(value);
+    return [`${name}${to.startsWith("-") ? "=" : " "}${quoted(to)}`]; // what begins with a dash would be an option of its own
   });
   return ["noren", ...told].join(" ");
 }
@@ -32,15 +34,22 @@ export function flowCommand({ layers, depth, fill, policy, token }, { shape, fac
 }
 
 /** The text view's. */
-export const textCommand = ({ text, mask, hide, words, layer, head }) =>
-  command("run", text, ["--mask", mask.trim() || null], ["--hide", hide.length ? hide.join(",") : null],
-    ...words.map((word) => ["--word", word]), ["--layer", layer], ["--head", head]);
+export function textCommand({ text, mask, hide, words, layer, head }) {
+  const options = [["--mask", mask.trim() || null], ["--hide", hide.length ? hide.join(",") : null],
+    ...words.map((word) => ["--word", word]), ["--layer", layer], ["--head", head]];
+  if (!text.startsWith("-")) return command("run", text, ...options);
+  // A dash alone is standard input, wherever it stands.
+  return `${text === "-" ? "printf %s - | " : ""}${command("run", ...options, "--", text)}`;
+}
 
-/** The doctor view's. */
+/** The doctor view's: what is meant has the sizes of the mask that was given, its queries at the end of the keys, as the view has it. */
 export function doctorCommand(name, context, meant, dims) {
   const told = ([key, value]) => ["-d", `${key}=${typeof value === "string" ? value : JSON.stringify(value)}`];
-  const sizes = meant ? [["--q", dims[2]], ["--kv", dims[3]]] : [];
-  return command("check", name, ...Object.entries(context).map(told), ["--meant", meant || null], ...sizes);
+  const [batch, heads, q, kv] = dims;
+  const several = (count) => (count > 1 ? count : null);
+  const shape = { q, kv, query_offset: q === kv ? null : kv - q, batch: several(batch), heads: several(heads) };
+  const sizes = meant ? shapeOptions(shape) : [];
+  return command("check", name.startsWith("-") ? `./${name}` : name, ...Object.entries(context).map(told), ["--meant", meant || null], ...sizes);
 }
 
 /** A part that folds open: `{root, show(line)}`. */

@@ -11,8 +11,15 @@ export function cellInWords([b, h, q, k], [batch, heads] = [1, 1]) {
   return [...where, `query ${q}, key ${k}`].join(", ");
 }
 
+/** Whether there was no mask to find anything wrong with: only arrays that stand beside one. */
+const maskless = (report) => report.given === null && !report.sick;
+
+const NO_MASK = "No mask in this file";
+const SIGNS = { bad: "✗", good: "✓", none: "?" };
+
 /** The verdict as a sentence. */
 export function verdictInWords(report) {
+  if (maskless(report)) return NO_MASK;
   if (!report.sick) return "Healthy";
   const classes = report.classes.map((name) => name.replaceAll("_", " "));
   return classes.length ? classes.join(", ") : "Sick";
@@ -22,12 +29,17 @@ export function verdictInWords(report) {
 export function reportOf(report, titles, { onCell, onClass }) {
   const aside = (title, lines) =>
     lines?.length ? el("div", { class: "doctor-aside" }, el("h3", {}, title), el("ul", {}, lines.map((line) => el("li", {}, line)))) : null;
+  const none = maskless(report);
+  const verdict = report.sick ? "bad" : none ? "none" : "good";
+  const sickness = () => report.classes.map((name) => titles.get(name) ?? name).join(" · ") || "Sick";
   return [
-    el("header", { class: `doctor-verdict ${report.sick ? "bad" : "good"}` },
-      el("span", { class: "doctor-sign", "aria-hidden": "true" }, report.sick ? "✗" : "✓"),
+    el("header", { class: `doctor-verdict ${verdict}` },
+      el("span", { class: "doctor-sign", "aria-hidden": "true" }, SIGNS[verdict]),
       el("div", {},
-        el("h2", {}, report.sick ? report.classes.map((name) => titles.get(name) ?? name).join(" · ") || "Sick" : "Healthy"),
-        el("p", {}, report.description))),
+        el("h2", {}, report.sick ? sickness() : none ? NO_MASK : "Healthy"),
+        none
+          ? el("p", {}, `Arrays: ${report.arrays?.join(", ") || "none"}. Call the one of the mask `, el("code", {}, "mask"), ".")
+          : el("p", {}, report.description))),
     report.findings.length > 0 &&
       el("ol", { class: "doctor-findings" }, report.findings.map((f) => finding(f, report, titles, onCell, onClass))),
     aside("One mistake away from", report.one_mistake_away),

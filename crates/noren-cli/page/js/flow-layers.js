@@ -15,33 +15,35 @@ export class LayersPanel {
   constructor({ language, labels, onLayers, onDepth, onFill }) {
     Object.assign(this, { language, labels, onLayers });
     this.rows = [];
+    this.rest = []; // masks beyond what a stack may have: no rows, and never dropped
     const [depth, empty] = [uid("depth"), uid("fill")];
     this.list = el("ol", { class: "flow-layers" });
     this.depth = el("input", {
       id: depth, type: "number", min: 1, max: MOST_LAYERS, inputmode: "numeric",
-      oninput: () => this.depth.value !== "" && this.depth.validity.valid && onDepth(Number(this.depth.value)),
+      oninput: () => Number.isInteger(this.depth.valueAsNumber) && this.depth.valueAsNumber > 0 && onDepth(this.depth.valueAsNumber),
     });
     this.fill = el("select", { id: empty, onchange: () => onFill(this.fill.value) },
       el("option", { value: "nothing" }, "nothing (noren)"),
       el("option", { value: "finite" }, "everything (finite fill)"));
     this.turns = el("p", { class: "soft small" });
+    this.more = el("button", { type: "button", class: "button", onclick: () => this.add() }, "Add a mask");
     this.root = el("section", { class: "panel flow-stack", "aria-label": "Layers" },
       el("h2", {}, "Layers"),
       this.list,
-      el("div", { class: "flow-under" },
-        el("button", { type: "button", class: "button", onclick: () => this.add() }, "Add a mask"),
-        this.turns),
+      el("div", { class: "flow-under" }, this.more, this.turns),
       el("div", { class: "flow-pair" },
         el("div", { class: "field" }, el("label", { for: depth }, "Depth, in layers"), this.depth),
         el("div", { class: "field" }, el("label", { for: empty }, "An empty row reads"), this.fill)));
   }
 
   texts() {
-    return this.rows.map((row) => row.editor.value());
+    return [...this.rows.map((row) => row.editor.value()), ...this.rest];
   }
 
   /** Shows what the state says; a text that is being typed stays as it is. */
-  update({ layers, depth, fill: empty }) {
+  update({ layers: all, depth, fill: empty }) {
+    const layers = all.slice(0, MOST_LAYERS);
+    this.rest = all.slice(MOST_LAYERS);
     while (this.rows.length > layers.length) this.rows.pop().element.remove();
     while (this.rows.length < layers.length) {
       const row = this.row();
@@ -55,8 +57,9 @@ export class LayersPanel {
     this.rows.forEach((row, index) => row.number(index, layers.length));
     if (document.activeElement !== this.depth) this.depth.value = depth;
     this.fill.value = empty;
-    const one = layers.length === 1;
-    this.turns.textContent = one ? "the same in every layer" : `${layers.length} masks take turns`;
+    const one = all.length === 1;
+    this.more.disabled = all.length >= MOST_LAYERS;
+    this.turns.textContent = one ? "the same in every layer" : `${all.length} masks take turns`;
   }
 
   /** Marks the mask that cannot be used; null: none. */

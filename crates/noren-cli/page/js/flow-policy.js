@@ -47,11 +47,12 @@ export class PolicyPanel {
   /** Shows what an answer says. */
   show(answer, chosen) {
     this.say(answer);
-    const rows = answer.violations.map((violation, index) => this.row(violation, index, index === chosen));
+    const violations = answer.violations ?? [];
+    const rows = violations.map((violation, index) => this.row(violation, index, index === chosen));
     const focused = this.list.contains(document.activeElement);
     fill(this.list, rows);
     if (focused) this.list.querySelector("[aria-pressed=true]")?.focus();
-    const left = answer.violation_count - answer.violations.length;
+    const left = answer.violation_count - violations.length;
     this.more.hidden = left <= 0;
     this.more.textContent = `and ${number(left)} more`;
   }
@@ -63,6 +64,7 @@ export class PolicyPanel {
     this.input.setAttribute("aria-invalid", problem ? "true" : "false");
     const words = () => {
       if (problem) return ["", "The rules cannot be read"];
+      if (holds === null) return ["", "Not checked"];
       if (checked === 0) return ["", "No rule, nothing denied"];
       if (holds) return ["good", `Holds: ${plural(checked, "pair")} of groups checked, nothing denied can happen`];
       return ["bad", `Broken: ${number(broken)} of ${plural(checked, "pair")} of groups ${broken === 1 ? "is" : "are"} reached`];

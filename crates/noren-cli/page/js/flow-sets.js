@@ -1,4 +1,5 @@
-// Sets of tokens as ascending half-open ranges [[a, b], ...], as the server gives them.
+// Sets of tokens as ascending half-open ranges [[a, b], ...], as the server gives them: of a set of very many ranges the first ones, and
+// beside them how many tokens the whole set has.
 
 export const count = (set) => set.reduce((sum, [a, b]) => sum + b - a, 0);
 
@@ -13,19 +14,30 @@ export function has(set, token) {
   return low < set.length && set[low][0] <= token;
 }
 
-/** The set in words: `3, 7..12, 20..64`, the end not included; `most` runs are told. */
-export function inWords(set, most = 4) {
-  if (set.length === 0) return "none";
+/** How many tokens each set has. */
+export const counts = (sets, told) => sets.map((set, index) => told?.[index] ?? count(set));
+
+/** Whether a set of so many tokens holds this one; null where the ranges end before it and tokens are missing. */
+export function holds(set, token, tokens) {
+  if (has(set, token)) return true;
+  return count(set) < tokens && token >= (set.at(-1)?.[1] ?? 0) ? null : false;
+}
+
+/** The set in words: `3, 7..12, 20..64`, the end not included; `most` runs are told. `tokens`: how many it has, where runs are missing. */
+export function inWords(set, most = 4, tokens = 0) {
+  const more = count(set) < tokens;
+  if (set.length === 0) return more ? "…" : "none";
   const run = ([a, b]) => (b - a === 1 ? `${a}` : `${a}..${b}`);
   const told = set.slice(0, most).map(run).join(", ");
+  if (more) return `${told}, … (more than ${set.length} runs)`;
   return set.length > most ? `${told}, … (${set.length} runs)` : told;
 }
 
-/** What is the same from layer `index` on is said once: the number of leading sets that differ from the one after. */
-export function changing(sets) {
+/** What is the same from layer `index` on is said once: the number of leading sets that differ from the one after, of so many tokens. */
+export function changing(sets, tokens = counts(sets)) {
   const same = (a, b) => a.length === b.length && a.every(([x, y], at) => x === b[at][0] && y === b[at][1]);
   let last = sets.length;
-  while (last > 1 && same(sets[last - 1], sets[last - 2])) last -= 1;
+  while (last > 1 && tokens[last - 1] === tokens[last - 2] && same(sets[last - 1], sets[last - 2])) last -= 1;
   return last;
 }
 

@@ -7,9 +7,9 @@ const FILLS = ["nothing", "finite"];
 export const MOST_LAYERS = 512;
 
 const whole = (value, from, to) => Number.isInteger(value) && value >= from && value <= to;
-const texts = (value) => Array.isArray(value) && value.length > 0 && value.length <= 64 && value.every((t) => typeof t === "string");
+const texts = (value) => Array.isArray(value) && value.length > 0 && value.every((t) => typeof t === "string");
 
-/** The settings of a state; whatever an address holds that is of no use is replaced by its default. */
+/** The settings of a state; what is of the wrong type is replaced by its default, what is too much the server refuses. */
 export function settings({ flow, mask, shape, at }) {
   const layers = texts(flow.layers) ? flow.layers : [mask];
   const tokens = tokensOf(shape);
@@ -17,12 +17,12 @@ export function settings({ flow, mask, shape, at }) {
   return {
     layers,
     // Fewer layers than masks would leave some of them out.
-    depth: Math.max(whole(flow.depth, 1, MOST_LAYERS) ? flow.depth : 4, layers.length),
+    depth: Math.max(whole(flow.depth, 1, Number.MAX_SAFE_INTEGER) ? flow.depth : 4, layers.length),
     fill: FILLS.includes(flow.fill) ? flow.fill : "nothing",
     policy: typeof flow.policy === "string" ? flow.policy : "",
     token: tokens === null ? token : Math.min(token, tokens - 1),
     tokens,
-    batch: at[0],
+    batch: whole(shape.batch, 1, 2 ** 31) ? Math.min(at[0], shape.batch - 1) : at[0], // a row of another shape may be left over
     directions: PATHS.includes(flow.directions) ? flow.directions : "both",
     violation: whole(flow.violation, 0, 1e6) ? flow.violation : null,
     window: Array.isArray(flow.window) && flow.window.length === 2 && flow.window.every(Number.isFinite) ? flow.window : null,

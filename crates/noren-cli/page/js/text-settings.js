@@ -1,6 +1,7 @@
 // What the text view is asked: its part of the state made sound, and the request.
 
-const strings = (value) => Array.isArray(value) && value.length <= 64 && value.every((one) => typeof one === "string" && one.length <= 400);
+// However many there are and however long: a secret that is left out here would be read by everybody. The server says what is too much.
+const strings = (value) => (Array.isArray(value) ? value.filter((one) => typeof one === "string") : []);
 const whole = (value) => Number.isInteger(value) && value >= 0 && value < 4096;
 
 /** The settings of a state; `model` (GET /api/model) says what nobody chose. */
@@ -10,8 +11,8 @@ export function settings({ text: own }, model) {
   return {
     text: typeof own.text === "string" ? own.text : model.example ?? "",
     mask: typeof own.mask === "string" ? own.mask : "",
-    hide: strings(own.hide) ? own.hide.filter((kind) => model.kinds.includes(kind)) : [],
-    words: strings(own.words) ? own.words : [],
+    hide: strings(own.hide),
+    words: strings(own.words),
     layer: whole(own.layer) ? Math.min(own.layer, layers - 1) : Math.floor(layers / 2),
     head: whole(own.head) ? Math.min(own.head, heads - 1) : 0,
     word: whole(own.word) ? own.word : null,

@@ -7,7 +7,7 @@ import { createFacts } from "./facts.js";
 import { LayersPanel, presetsPanel } from "./flow-layers.js";
 import { FlowPicture } from "./flow-picture.js";
 import { PolicyPanel } from "./flow-policy.js";
-import { changing, count, has, inWords } from "./flow-sets.js";
+import { changing, counts, has, holds, inWords } from "./flow-sets.js";
 import { PRESETS, request, settings } from "./flow-settings.js";
 import { colour, onTheme } from "./theme.js";
 
@@ -47,7 +47,7 @@ class FlowView {
       onText: (policy) => this.change({ policy, violation: undefined }),
       onViolation: (index) => this.choose(index),
     });
-    this.begin = presetsPanel(PRESETS, (patch) => ctx.state.set(patch));
+    this.begin = presetsPanel(PRESETS, (patch) => ctx.state.set({ at: [0, 0], ...patch }));
     this.ask = debounce(() => this.send(), 40);
     this.build();
     this.offTheme = onTheme(() => this.repaint());
@@ -89,12 +89,14 @@ class FlowView {
     this.summary = el("p", { class: "flow-summary", "aria-live": "polite" });
     this.readout = el("p", { class: "flow-readout soft small" });
     this.problem = el("p", { class: "notice bad", role: "alert", hidden: true });
+    this.lacks = el("p", { class: "notice warn flow-lacks", role: "status", hidden: true });
     const keys = (...names) => names.flatMap((name) => [el("kbd", {}, name), " "]);
     return el("section", { class: "panel flow-picture", "aria-label": "Picture" },
       this.buildBar(), this.problem, this.summary, this.stage,
       el("div", { class: "flow-legend small" },
         el("span", { class: "flow-key back" }, "what reaches the token"), el("span", { class: "flow-key reach" }, "whom it reaches"),
         el("span", { class: "flow-key path" }, "a way that the policy denies"), this.readout),
+      this.lacks,
       el("p", { class: "soft small", id: "flow-keys" },
         "Click a token, or move with ", keys("←", "→", "Home", "End"), "and zoom with ", keys("+", "−", "0")));
   }
@@ -172,7 +174,7 @@ class FlowView {
     this.waiting = waiting;
     this.stage.setAttribute("aria-busy", "true");
     try {
-      this.answer = await this.ctx.api.flow(request(this.state, this.set), { signal: waiting.signal });
+      this.answer = await this.answerTo(request(this.state, this.set), waiting.signal);
       this.fail(null);
       this.show();
     } catch (error) {
@@ -180,6 +182,21 @@ class FlowView {
       this.fail(error);
     }
     if (this.waiting === waiting) this.stage.removeAttribute("aria-busy");
+  }
+
+  /** The answer to a request, for the first batch row where there is none such: a row of another mask may be left over. */
+  async answerTo(body, signal) {
+    const told = async (row) => {
+      const answer = await this.ctx.api.flow({ ...body, batch: row }, { signal });
+      const { back, back_count, reach, reach_count } = answer;
+      return { ...answer, row, counts: { back: counts(back, back_count), reach: counts(reach, reach_count) } };
+    };
+    try {
+      return await told(body.batch);
+    } catch (error) {
+      if (error.status !== 400 || body.batch === 0) throw error;
+      return told(0);
+    }
   }
 
   fail(error) {
@@ -213,7 +230,7 @@ class FlowView {
     const token = this.chosen();
     // While a new token's answer is under way its column moves already; its cones are not those of the old one.
     const own = has(answer.back[0], token);
-    const violation = set.violation === null ? null : answer.violations[set.violation] ?? null;
+    const violation = set.violation === null ? null : answer.violations?.[set.violation] ?? null;
     const resized = this.picture.show(answer, {
       token,
       back: own && set.directions !== "reach",
@@ -229,7 +246,11 @@ class FlowView {
     if (answer.batch !== this.batch.options.length) {
       fill(this.batch, Array.from({ length: Math.min(answer.batch, 1024) }, (_, row) => el("option", { value: row }, row)));
     }
-    this.batch.value = set.batch;
+    this.batch.value = answer.row;
+    this.lacks.hidden = !answer.truncated;
+    this.lacks.textContent = answer.truncated
+      ? "The picture lacks ranges: of a level that has very many of them the first ones are drawn. The counts are those of all."
+      : "";
     this.policy.show(answer, set.violation);
     if (own) this.tell(token);
     fill(this.channels, answer.not_covered.map((channel) => el("li", {}, channel)));
@@ -249,30 +270,35 @@ class FlowView {
   }
 
   tell(token) {
-    const { tokens, depth, back, reach } = this.answer;
-    const [reads, reached] = [back.at(-1), reach.at(-1)];
-    const words = `After ${plural(depth, "layer")} token ${number(token)} depends on ${number(count(reads))} of ` +
-      `${plural(tokens, "input")} (${inWords(reads, 3)}) and reaches ${plural(count(reached), "output")} (${inWords(reached, 3)}).`;
+    const { tokens, depth, back, reach, counts: all } = this.answer;
+    const [reads, reached] = [all.back.at(-1), all.reach.at(-1)];
+    const words = `After ${plural(depth, "layer")} token ${number(token)} depends on ${number(reads)} of ` +
+      `${plural(tokens, "input")} (${inWords(back.at(-1), 3, reads)}) and reaches ${plural(reached, "output")} ` +
+      `(${inWords(reach.at(-1), 3, reached)}).`;
     if (this.summary.textContent !== words) this.summary.textContent = words;
     this.stage.setAttribute("aria-valuemax", tokens - 1);
     this.stage.setAttribute("aria-valuenow", token);
     this.stage.setAttribute("aria-valuetext", `token ${token} of ${tokens}`);
-    const last = Math.min(Math.max(changing(back), changing(reach)), MOST_ROWS);
+    const last = Math.min(Math.max(changing(back, all.back), changing(reach, all.reach)), MOST_ROWS);
     const rows = Array.from({ length: last }, (_, level) =>
-      el("tr", {}, el("th", { scope: "row" }, level), el("td", {}, number(count(back[level]))), el("td", {}, inWords(back[level])),
-        el("td", {}, number(count(reach[level]))), el("td", {}, inWords(reach[level]))));
+      el("tr", {}, el("th", { scope: "row" }, level),
+        el("td", {}, number(all.back[level])), el("td", {}, inWords(back[level], 4, all.back[level])),
+        el("td", {}, number(all.reach[level])), el("td", {}, inWords(reach[level], 4, all.reach[level]))));
     if (last <= depth) rows.push(el("tr", {}, el("td", { colspan: 5, class: "soft" }, last === MOST_ROWS ? "…" : "the same from here on")));
     fill(this.levels, rows);
   }
 
   hover(token, level) {
     if (token === null || !this.answer) return void (this.readout.textContent = "");
-    const { depth, back, reach } = this.answer;
+    const { depth, back, reach, counts: all } = this.answer;
     const place = level === 0 ? "as an input" : level === depth ? "as an output" : `after ${plural(level, "layer")}`;
     const own = this.chosen();
+    const reaches = holds(back[depth - level], token, all.back[depth - level]);
+    const knows = holds(reach[level], token, all.reach[level]);
     const known = [
-      has(back[depth - level], token) && `reaches output ${number(own)}`,
-      has(reach[level], token) && `knows of input ${number(own)}`,
+      reaches && `reaches output ${number(own)}`,
+      knows && `knows of input ${number(own)}`,
+      (reaches === null || knows === null) && "lies where the picture lacks ranges",
     ].filter(Boolean);
     this.readout.textContent = `token ${number(token)} ${place}${known.length ? ` ${known.join(" and ")}` : ""}`;
   }

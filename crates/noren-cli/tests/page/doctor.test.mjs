@@ -3,7 +3,8 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
-import { npy, bools } from "../../page/js/doctor-files.js";
+import { npy, bools, integers, safetensors } from "../../page/js/doctor-files.js";
+import { doctorCommand } from "../../page/js/command.js";
 import { EXAMPLES } from "../../page/js/doctor-examples.js";
 import { violations } from "./axe.mjs";
 import { explorer, settled } from "./explorer.mjs";
@@ -47,6 +48,33 @@ test("a mask that is one key too wide is dropped and its repair taken", async ()
   assert.deepEqual(repaired.shape.filter((size) => size > 1), [10, 10]);
   assert.deepEqual(repaired.cells, [...square(10, (q, k) => k <= q).values]);
   assert.match(await page.locator(".doctor-expression code").innerText(), /^causal$/);
+  await page.finish();
+});
+
+test("the same at a command line", () => {
+  assert.equal(doctorCommand("mask.npy", { kind: "causal" }, "causal", [1, 1, 8, 8]),
+    "noren check mask.npy -d kind=causal --meant causal --q 8 --kv 8");
+  assert.equal(doctorCommand("-m.npy", {}, "causal", [2, 1, 4, 16]),
+    "noren check ./-m.npy --meant causal --q 4 --kv 16 --query-offset 12 --batch 2");
+  assert.match(doctorCommand("m.npy", {}, "full", [1, 4, 9, 4]), / --query-offset=-5 --heads 4$/);
+  assert.equal(doctorCommand("m.npy", {}, "", [1, 1, 4, 16]), "noren check m.npy");
+});
+
+test("a file without a mask is not healthy", async () => {
+  const page = await open();
+  const bytes = safetensors({ input_ids: integers([1, 4], [1, 2, 3, 4]), lengths: integers([1], [4]) });
+  await give(page, "batch.safetensors", bytes);
+  const said = page.locator(".doctor-verdict, .doctor-main > .notice.bad").filter({ visible: true });
+  await said.first().waitFor(WAIT);
+  assert.match(await said.first().innerText(), /no mask in this file[\s\S]*input_ids[\s\S]*mask/i);
+  assert.equal(await page.locator(".doctor-verdict.good").count(), 0);
+  // And where the doctor found nothing wrong with such a file.
+  const report = { sick: false, classes: [], description: "", findings: [], arrays: ["ids", "lengths"], dims: null, given: null };
+  await page.route("**/api/doctor?*", (route) => route.fulfill({ json: report }));
+  await give(page, "other.safetensors", bytes);
+  await verdict(page, "No mask in this file");
+  assert.match(await page.locator(".doctor-verdict.none").innerText(), /Arrays: ids, lengths\. Call the one of the mask mask\./);
+  assert.deepEqual(await violations(page), []);
   await page.finish();
 });
 

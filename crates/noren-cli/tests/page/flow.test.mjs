@@ -6,7 +6,8 @@ import { violations } from "./axe.mjs";
 import { explorer } from "./explorer.mjs";
 import { flowCommand } from "../../page/js/command.js";
 import { waypoints } from "../../page/js/flow-picture.js";
-import { changing, count, has, inWords, shared } from "../../page/js/flow-sets.js";
+import { settings } from "../../page/js/flow-settings.js";
+import { changing, count, counts, has, holds, inWords, shared } from "../../page/js/flow-sets.js";
 
 let site;
 before(async () => (site = await explorer()));
@@ -55,6 +56,23 @@ test("sets of tokens", () => {
   assert.deepEqual(shared(set, [[0, 3], [4, 22], [29, 99]]), [[2, 3], [4, 5], [9, 10], [20, 22], [29, 30]]);
   assert.deepEqual(shared(set, []), []);
   assert.equal(changing([[[0, 1]], [[0, 3]], [[0, 4]], [[0, 4]], [[0, 4]]]), 3);
+});
+
+test("sets whose ranges were left out are counted as a whole", () => {
+  const set = [[0, 1], [2, 3]]; // the first two of a hundred
+  assert.deepEqual(counts([[[4, 9]], set], [5, 100]), [5, 100]);
+  assert.deepEqual(counts([[[4, 9]], set]), [5, 2]);
+  assert.equal(inWords(set, 4, 100), "0, 2, … (more than 2 runs)");
+  assert.deepEqual([0, 1, 2, 3, 40].map((token) => holds(set, token, 100)), [true, false, true, null, null]);
+  assert.deepEqual([1, 40].map((token) => holds(set, token, 2)), [false, false]);
+  assert.equal(changing([set, set, set], [2, 90, 90]), 2);
+});
+
+test("nothing that was said is replaced", () => {
+  const state = { flow: { layers: Array(65).fill("sliding(2)"), depth: 600 }, mask: "causal", shape: { batch: 2 }, at: [3, 0] };
+  const set = settings(state);
+  assert.deepEqual([set.layers.length, set.layers[64], set.depth], [65, "sliding(2)", 600]);
+  assert.equal(set.batch, 1); // a row that another shape had
 });
 
 test("a way waits in its token until it is read", () => {
@@ -141,6 +159,7 @@ test("rules that cannot be read are told by line", async () => {
   const wrong = page.locator(".flow-policy .wrong");
   assert.match(await wrong.innerText(), /^Line 2: /);
   assert.equal(await page.locator(".flow-rules").getAttribute("aria-invalid"), "true");
+  assert.doesNotMatch(await page.locator(".flow-policy").innerText(), /Holds|Broken/);
   await page.finish();
 });
 
@@ -202,12 +221,38 @@ test("65,536 tokens stay quick", async () => {
 test("an address that holds nonsense breaks nothing", async () => {
   for (const flow of [
     { layers: 5, depth: "x", token: -1, policy: 7, violation: "a", window: ["", 1], directions: 3, fill: {} },
-    { layers: [], depth: 1e9, token: 1e300, violation: 99 },
+    { layers: [], depth: 1.5, token: 1e300, violation: 99 },
   ]) {
     const page = await open(flow, { len: 12 });
     await told(page, "After 4 layers token");
     await page.finish();
   }
+});
+
+test("a stack of too many layers is refused, not replaced", async () => {
+  const page = await open({ layers: ["causal"], depth: 600 }, { len: 12 });
+  await page.locator(".flow-picture .notice.bad", { hasText: "at most 512 layers" }).waitFor();
+  await page.locator(".flow-stack input[type=number]").fill("3");
+  await told(page, "After 3 layers token");
+  await page.finish();
+});
+
+test("sets of very many ranges are counted whole, and the picture says what it lacks", async () => {
+  const page = await open({ layers: ["causal & stride(2)"], depth: 2, token: 16383 }, { len: 16384 });
+  await told(page, "token 16,383 depends on 8,192 of 16,384 inputs (1, 3, 5, … (more than 4096 runs))");
+  assert.match(await page.locator(".flow-lacks").innerText(), /lacks ranges/);
+  await page.getByLabel("Token", { exact: true }).first().fill("7");
+  await told(page, "token 7 depends on 4 of 16,384 inputs (1, 3, 5, … (4 runs))");
+  await page.finish();
+});
+
+test("a batch row that another mask had is not asked for", async () => {
+  const page = await site.open({ view: "flow", shape: { len: 12 }, flow: { layers: ["causal"], depth: 2 }, at: [3, 0] });
+  await told(page, "After 2 layers token");
+  assert.equal(await page.locator(".flow-picture .notice.bad").isVisible(), false);
+  await page.locator(".flow-presets button").first().click();
+  await page.waitForFunction(() => !location.hash.includes("at:") && !location.hash.includes("'at'"));
+  await page.finish();
 });
 
 test("every stack to begin with works", async () => {
@@ -216,7 +261,7 @@ test("every stack to begin with works", async () => {
     await button.click();
     await page.waitForFunction(() => !document.querySelector(".flow-stage").hasAttribute("aria-busy"));
     await page.waitForTimeout(150);
-    assert.equal(await page.locator(".flow-picture .notice").isVisible(), false, await button.innerText());
+    assert.equal(await page.locator(".flow-picture .notice.bad").isVisible(), false, await button.innerText());
   }
   await page.finish();
 });

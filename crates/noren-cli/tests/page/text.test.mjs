@@ -4,6 +4,8 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { violations } from "./axe.mjs";
 import { explorer, settled } from "./explorer.mjs";
+import { textCommand } from "../../page/js/command.js";
+import { settings } from "../../page/js/text-settings.js";
 import { proofInWords, runs } from "../../page/js/text-outcome.js";
 import { readsInWords } from "../../page/js/text-words.js";
 
@@ -35,6 +37,21 @@ test("a proof in words", () => {
   assert.equal(readsInWords([{ text: "a" }], 0, [0]), "“a” reads nothing.");
 });
 
+test("no secret is dropped, however many there are and however long", () => {
+  const model = { layers: 5, heads: 4, kinds: ["email"], example: "" };
+  const words = [...Array.from({ length: 65 }, (_, at) => `name${at}`), "x".repeat(401)];
+  assert.deepEqual(settings({ text: { words, hide: ["email", "unknown"] } }, model).words, words);
+  assert.deepEqual(settings({ text: { words, hide: ["email", "unknown"] } }, model).hide, ["email", "unknown"]);
+  assert.deepEqual(settings({ text: { words: ["Jane", 5], hide: "email" } }, model).words, ["Jane"]);
+});
+
+test("the same at a command line", () => {
+  const set = { text: "Dear Jane", mask: " ", hide: ["email"], words: ["Jane", "-5", "-5 °C"], layer: 2, head: 0 };
+  assert.equal(textCommand(set), "noren run 'Dear Jane' --hide email --word Jane --word=-5 --word='-5 °C' --layer 2 --head 0");
+  assert.equal(textCommand({ ...set, hide: [], words: [], text: "-5 it is" }), "noren run --layer 2 --head 0 -- '-5 it is'");
+  assert.match(textCommand({ ...set, text: "-" }), /^printf %s - \| noren run .* -- -$/);
+});
+
 test("an address is found, hidden, and proved to be", async () => {
   const page = await open({ text: "Dear Jane," });
   await answered(page);
@@ -63,6 +80,16 @@ test("own words are hidden", async () => {
   await page.getByLabel("and these words, separated by commas").fill("Jane");
   await page.locator(".text-word.hidden-word", { hasText: "Jane" }).waitFor(WAIT);
   await page.locator(".text-proof.good").waitFor(WAIT);
+  await page.finish();
+});
+
+test("the sixty-fifth own word hides as the first did", async () => {
+  const page = await open({ text: SAYS });
+  await answered(page);
+  const others = Array.from({ length: 70 }, (_, at) => `nobody${at}`);
+  await page.getByLabel("and these words, separated by commas").fill(["Jane", ...others, "y".repeat(401)].join(", "));
+  // Hidden, or refused in words; never shown.
+  await page.locator(".text-word.hidden-word, .text-main > .notice.bad:visible").first().waitFor(WAIT);
   await page.finish();
 });
 
