@@ -3,7 +3,7 @@
 // Level 0 are the inputs, level `depth` the outputs; layer l lies between the levels l and l + 1. Few tokens are dots with every
 // allowed cell as a curve between them; many are bands of ranges, which zoom.
 
-import { has, shared } from "./flow-sets.js";
+import { count, has, shared } from "./flow-sets.js";
 
 const PADDING = { top: 26, right: 18, bottom: 30 };
 /** More curves than this are drawn straight: at that number nobody sees the bend. */
@@ -242,11 +242,22 @@ export class FlowPicture {
       c.fillStyle = ink.band;
       c.fillRect(area.left, top, area.width, high);
       const [back, reach] = [answer.back[answer.depth - level], answer.reach[level]];
+      this.blank([shown.back && known(back, answer.counts?.back[answer.depth - level]),
+        shown.reach && known(reach, answer.counts?.reach[level])], top, high);
       if (shown.back) this.fillSet(back, top, high, ink.back);
       if (shown.reach) this.fillSet(reach, top, high, ink.reach);
       // Where both are, each ink has its half of the band, so that neither hides the other.
       if (shown.back && shown.reach) this.fillSet(shared(back, reach), top, high / 2, ink.back);
     }
+  }
+
+  /** Blank, not empty: where the ranges of a set end before the set does. `ends`: how far each set is known, or false. */
+  blank(ends, top, high) {
+    const { context: c, view, area, ink } = this;
+    const from = Math.max(Math.min(...ends.map((end) => (end === false ? Infinity : end))), view.first);
+    if (from >= view.last) return;
+    c.fillStyle = ink.ground;
+    c.fillRect(this.column(from), top, area.left + area.width - this.column(from), high);
   }
 
   fillSet(set, top, high, ink) {
@@ -433,6 +444,9 @@ export class FlowPicture {
     this.look(token + 0.5 - span / 2, span);
   }
 }
+
+/** The token up to which the ranges of a set of so many tokens are all there. */
+const known = (set, tokens = 0) => (count(set) < tokens ? set.at(-1)?.[1] ?? 0 : Infinity);
 
 const byLayer = (depth) => Array.from({ length: depth }, () => []);
 

@@ -249,7 +249,7 @@ class FlowView {
     this.batch.value = answer.row;
     this.lacks.hidden = !answer.truncated;
     this.lacks.textContent = answer.truncated
-      ? "The picture lacks ranges: of a level that has very many of them the first ones are drawn. The counts are those of all."
+      ? "The picture lacks ranges: of a level that has very many of them the first ones are drawn, and the rest is blank. The counts are of all."
       : "";
     this.policy.show(answer, set.violation);
     if (own) this.tell(token);
