@@ -9,19 +9,24 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use http_body_util::{BodyExt, Limited};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
+use tokio_io_timeout::TimeoutStream;
 
 /// Connections at a time.
 const MOST_CONNECTIONS: usize = 256;
-/// How long a client may take to send the head of a request, and its body.
+/// How long a client may take to send the head of a request, and its body, and to take a piece of an answer.
 const HEAD: Duration = Duration::from_secs(20);
 const BODY: Duration = Duration::from_secs(60);
+const PIECE: Duration = Duration::from_secs(30);
+/// Mebibytes of bodies and answers that are held at a time, and how long one waits for room.
+pub(super) const MOST_HELD: usize = 1024;
+const ROOM: Duration = Duration::from_secs(10);
 
 /// What all requests share.
 pub(super) struct Server {
@@ -30,6 +35,8 @@ pub(super) struct Server {
     /// Answers about texts.
     pub(super) model: Arc<Pool>,
     pub(super) store: Arc<Store>,
+    /// A permit for each mebibyte that may be held.
+    pub(super) room: Arc<Semaphore>,
     pub(super) speeds: OnceCell<Speeds>,
     /// Workers for masks.
     pub(super) workers: usize,
@@ -40,8 +47,8 @@ pub(super) async fn serve(listener: TcpListener, server: Arc<Server>, port: u16)
     let own = Arc::new(Own::new(port));
     let app: Router = super::routes::routes()
         .with_state(server)
-        .layer(from_fn(harden))
-        .layer(from_fn_with_state(own, only_this_page));
+        .layer(from_fn_with_state(own, only_this_page))
+        .layer(from_fn(harden));
     let connections = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     loop {
         let stream = tokio::select! {
@@ -58,13 +65,15 @@ pub(super) async fn serve(listener: TcpListener, server: Arc<Server>, port: u16)
         // Beyond the limit a connection is closed, so that those which are open go on.
         let Ok(slot) = connections.clone().try_acquire_owned() else { continue };
         let service = TowerToHyperService::new(app.clone());
+        let mut stream = TimeoutStream::new(stream);
+        stream.set_write_timeout(Some(PIECE));
         tokio::spawn(async move {
             let _slot = slot;
             let connection = hyper::server::conn::http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEAD)
                 .max_buf_size(64 << 10)
-                .serve_connection(TokioIo::new(stream), service);
+                .serve_connection(TokioIo::new(Box::pin(stream)), service);
             // A client that goes away is no error.
             let _ = connection.await;
         });
@@ -73,14 +82,19 @@ pub(super) async fn serve(listener: TcpListener, server: Arc<Server>, port: u16)
 
 /// The names under which this server is asked.
 struct Own {
-    hosts: [String; 2],
-    origins: [String; 2],
+    hosts: Vec<String>,
+    origins: Vec<String>,
 }
 
 impl Own {
     fn new(port: u16) -> Self {
-        let hosts = ["127.0.0.1", "localhost"].map(|name| format!("{name}:{port}"));
-        Own { origins: [0, 1].map(|i| format!("http://{}", hosts[i])), hosts }
+        let names = ["127.0.0.1", "localhost"];
+        let mut hosts: Vec<String> = names.iter().map(|name| format!("{name}:{port}")).collect();
+        if port == 80 {
+            // Browsers leave the usual port out.
+            hosts.extend(names.map(String::from));
+        }
+        Own { origins: hosts.iter().map(|host| format!("http://{host}")).collect(), hosts }
     }
 }
 
@@ -99,11 +113,11 @@ fn refused(own: &Own, method: &Method, path: &str, headers: &HeaderMap) -> Optio
         if all.next().is_some() { Some(&b"twice"[..]) } else { first }
     };
     let host = one(header::HOST);
-    if !own.hosts.iter().any(|name| host == Some(name.as_bytes())) {
+    if !own.hosts.iter().any(|name| host.is_some_and(|host| host.eq_ignore_ascii_case(name.as_bytes()))) {
         return Some("the explorer answers to 127.0.0.1 and localhost only");
     }
     let origin = one(header::ORIGIN);
-    if origin.is_some_and(|origin| !own.origins.iter().any(|name| name.as_bytes() == origin)) {
+    if origin.is_some_and(|origin| !own.origins.iter().any(|name| origin.eq_ignore_ascii_case(name.as_bytes()))) {
         return Some("the explorer answers its own page only");
     }
     let site = one(HeaderName::from_static("sec-fetch-site"));
@@ -145,17 +159,34 @@ async fn harden(request: Request, next: Next) -> Response {
     response
 }
 
-/// The body of a request, which has at most `most` bytes.
-pub(super) async fn body(request: Request, most: usize) -> Result<Vec<u8>> {
-    let large = || Problem::status(413, format!("the request is larger than {most} bytes"));
-    let announced = request.headers().get(header::CONTENT_LENGTH).and_then(|n| n.to_str().ok()?.parse::<u64>().ok());
-    if announced.is_some_and(|n| n > most as u64) {
-        return Err(large());
+/// Room for bodies and answers; given back when it is dropped.
+pub(super) type Room = OwnedSemaphorePermit;
+
+impl Server {
+    /// Room for so many bytes, for which others may have to be done first.
+    pub(super) async fn room(&self, bytes: usize) -> Result<Room> {
+        let mebibytes = bytes.div_ceil(1 << 20).clamp(1, MOST_HELD) as u32;
+        match tokio::time::timeout(ROOM, self.room.clone().acquire_many_owned(mebibytes)).await {
+            Ok(Ok(room)) => Ok(room),
+            _ => Err(Problem::status(503, "too much is asked at once: try again in a moment")),
+        }
     }
-    match tokio::time::timeout(BODY, Limited::new(request.into_body(), most).collect()).await {
-        Ok(Ok(body)) => Ok(body.to_bytes().to_vec()),
-        Ok(Err(_)) => Err(large()),
-        Err(_) => Err(Problem::status(408, format!("the request did not come within {} s", BODY.as_secs()))),
+
+    /// The body of a request, which has at most `most` bytes, and the room that it takes.
+    pub(super) async fn body(&self, request: Request, most: usize) -> Result<(Vec<u8>, Room)> {
+        let large = || Problem::status(413, format!("the request is larger than {most} bytes"));
+        let announced =
+            request.headers().get(header::CONTENT_LENGTH).and_then(|n| n.to_str().ok()?.parse::<u64>().ok());
+        if announced.is_some_and(|n| n > most as u64) {
+            return Err(large());
+        }
+        let room = self.room(announced.map_or(most, |n| n as usize)).await?;
+        match tokio::time::timeout(BODY, Limited::new(request.into_body(), most).collect()).await {
+            Ok(Ok(body)) => Ok((Vec::from(body.to_bytes()), room)),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => Err(large()),
+            Ok(Err(error)) => Err(Problem::new(format!("the request's body is broken: {error}"))),
+            Err(_) => Err(Problem::status(408, format!("the request did not come within {} s", BODY.as_secs()))),
+        }
     }
 }
 

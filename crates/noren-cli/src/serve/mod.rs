@@ -19,6 +19,7 @@ use store::identity;
 
 use crate::Verdict;
 use crate::failure::{Failure, Result};
+use crate::model::hub;
 use crate::output::{DIM, STRONG, Screen, paint};
 use clap::Args;
 use http::Server;
@@ -26,7 +27,7 @@ use pool::Pool;
 use std::path::PathBuf;
 use std::sync::Arc;
 use store::Store;
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, Semaphore};
 
 /// Workers for masks, whatever the machine has.
 const WORKERS: std::ops::RangeInclusive<usize> = 2..=8;
@@ -40,7 +41,8 @@ pub(crate) struct ServeArgs {
     /// Open the page in the browser
     #[arg(long)]
     open: bool,
-    /// Model of the text view: a folder, or a name on the hub [default: the small one in this program]
+    /// Model of the text view: a folder, or a name on the hub, downloaded before the page is served [default: the small one in
+    /// this program]
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
     /// Answer calls from standard input: what the server starts for itself
@@ -70,15 +72,17 @@ pub(crate) fn run(args: &ServeArgs, screen: &mut Screen) -> Result<Verdict> {
     match args.worker {
         Some(kind) => worker::run(kind == WorkerKind::Masks, args.model.clone())?,
         None => {
+            // A name is looked for, and downloaded, before anything is served: from then on nothing is asked of anybody.
+            let model = args.model.as_deref().map(hub::folder).transpose()?;
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
             let runtime = runtime.map_err(|e| Failure::new(format!("the server cannot be started: {e}")))?;
-            runtime.block_on(serve(args, screen))?;
+            runtime.block_on(serve(args, model, screen))?;
         }
     }
     Ok(Verdict::Yes)
 }
 
-async fn serve(args: &ServeArgs, screen: &mut Screen) -> Result<()> {
+async fn serve(args: &ServeArgs, model: Option<PathBuf>, screen: &mut Screen) -> Result<()> {
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", args.port)).await;
     let listener = listener.map_err(|e| {
         Failure::new(format!("port {} of 127.0.0.1 cannot be taken: {e}", args.port))
@@ -94,13 +98,14 @@ async fn serve(args: &ServeArgs, screen: &mut Screen) -> Result<()> {
     let workers = std::thread::available_parallelism().map_or(2, usize::from).clamp(*WORKERS.start(), *WORKERS.end());
     let arguments = |kind: &str| ["serve", "--worker", kind].map(String::from).to_vec();
     let mut of_model = arguments("model");
-    if let Some(model) = &args.model {
+    if let Some(model) = &model {
         of_model.extend(["--model".to_string(), model.display().to_string()]);
     }
     let server = Server {
         masks: Pool::new(arguments("masks"), workers),
         model: Pool::new(of_model, 1),
         store: Arc::new(Store::default()),
+        room: Arc::new(Semaphore::new(http::MOST_HELD)),
         speeds: OnceCell::new(),
         workers,
     };

@@ -15,7 +15,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::Semaphore;
 
 /// Calls that wait for a worker; more are sent away.
-const MOST_WAITING: usize = 256;
+const MOST_WAITING: usize = 64;
 /// Times that a worker may say that it lacks a definition.
 const MOST_ROUNDS: usize = 4;
 
@@ -30,7 +30,7 @@ pub(super) struct Pool {
 /// A running process.
 struct Worker {
     /// Killed when it is dropped.
-    _child: Child,
+    child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
@@ -76,16 +76,28 @@ impl Pool {
         let work = tokio::spawn(async move {
             let _slot = slot;
             let taken = pool.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-            let mut worker = taken.map_or_else(|| Worker::start(&pool.arguments), Ok)?;
-            match tokio::time::timeout(limit, worker.ask(call, body, &store)).await {
-                Ok(Ok(answer)) => {
+            let begin = async {
+                if let Some(mut worker) = taken {
+                    // One that has ended since its last answer says nothing of this call.
+                    if worker.child.try_wait().is_ok_and(|ended| ended.is_none()) {
+                        let answer = worker.ask(call, body, &store).await;
+                        return Ok((worker, answer));
+                    }
+                }
+                let mut worker = Worker::start(&pool.arguments)?;
+                let answer = worker.ask(call, body, &store).await;
+                Ok((worker, answer))
+            };
+            match tokio::time::timeout(limit, begin).await {
+                Ok(Ok((worker, Ok(answer)))) => {
                     pool.idle.lock().unwrap_or_else(PoisonError::into_inner).push(worker);
                     answer
                 }
-                Ok(Err(_)) => {
+                Ok(Ok((_, Err(_)))) => {
                     Err(Problem::status(507, "this takes more memory than the explorer gives to one request")
                         .hint("ask about less, or use the command line, which has no such limit"))
                 }
+                Ok(Err(problem)) => Err(problem),
                 Err(_) => {
                     let seconds = limit.as_secs();
                     Err(Problem::status(408, format!("this takes longer than {seconds} s, the explorer's limit"))
@@ -112,7 +124,7 @@ impl Worker {
             .spawn()
             .map_err(failed)?;
         match (child.stdin.take(), child.stdout.take()) {
-            (Some(input), Some(output)) => Ok(Worker { _child: child, input, output: BufReader::new(output) }),
+            (Some(input), Some(output)) => Ok(Worker { child, input, output: BufReader::new(output) }),
             _ => Err(Problem::status(500, "a worker process has no pipes")),
         }
     }

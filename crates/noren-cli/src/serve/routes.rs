@@ -1,7 +1,7 @@
 //! What can be asked over HTTP, each a call to a worker; `openapi.json` describes it, and a test holds the two against each other.
 
 use super::answer::{Call, Speeds};
-use super::http::{Server, body};
+use super::http::{Room, Server};
 use super::problem::{Problem, Result};
 use super::store::identity;
 use super::wire::Frame;
@@ -9,9 +9,10 @@ use super::worker::{Answered, MOST_MEMORY};
 use super::{page, scene};
 use axum::Router;
 use axum::extract::{Path, Query, Request, State};
-use axum::http::{HeaderName, StatusCode, header};
+use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::json as object;
 use std::sync::Arc;
@@ -23,6 +24,8 @@ const OPENAPI: &str = include_str!("openapi.json");
 /// Bytes of a request's body, and of a file.
 pub(super) const MOST_BODY: usize = 8 << 20;
 pub(super) const MOST_FILE: usize = 64 << 20;
+/// Bytes of an array that is taken away.
+const MOST_EXPORT: usize = 256 << 20;
 
 /// How long an answer may take.
 const TILE: Duration = Duration::from_secs(5);
@@ -50,25 +53,31 @@ pub(super) fn routes() -> Router<Arc<Server>> {
         .route("/api/presets", get(|app: App| constant(app, Call::Presets)))
         .route("/api/about", get(about))
         .route("/openapi.json", get(|| async { ([(header::CONTENT_TYPE, "application/json")], OPENAPI) }))
-        .fallback(get(|request: Request| async move {
-            match request.uri().path().starts_with("/api/") {
-                true => Problem::status(404, "there is no such question: /openapi.json lists them").into_response(),
-                false => page::file(request.uri().path(), request.headers()),
+        .fallback(|request: Request| async move {
+            let path = request.uri().path();
+            match *request.method() {
+                Method::GET | Method::HEAD if !path.starts_with("/api/") => page::file(path, request.headers()),
+                Method::GET | Method::HEAD => {
+                    Problem::status(404, "there is no such question: /openapi.json lists them").into_response()
+                }
+                _ => {
+                    Problem::status(405, "nothing is sent here: /openapi.json lists what can be asked").into_response()
+                }
             }
-        }))
+        })
         .method_not_allowed_fallback(|| async {
             Problem::status(405, "this path is asked in another way: /openapi.json lists how").into_response()
         })
 }
 
 async fn read(State(server): App, request: Request) -> Result<Response> {
-    let body = body(request, MOST_BODY).await?;
+    let (body, room) = server.body(request, MOST_BODY).await?;
     let id = identity(&body);
     let answer = server.masks.call(Call::Read { id }, body.clone(), &server.store, QUESTION).await?;
     if answer.head.status == 200 {
         server.store.insert(body);
     }
-    respond(answer)
+    respond(answer, Some(room))
 }
 
 /// What query strings say.
@@ -123,11 +132,11 @@ async fn tile(State(server): App, at: Place<(String, u32, u64, u64)>, asked: Par
         other: asked.other,
     };
     let answer = server.masks.call(Call::Tile { id, tile }, Vec::new(), &server.store, TILE).await?;
-    let mut response = respond(answer)?;
+    let mut response = respond(answer, None)?;
     if response.status() == StatusCode::OK {
-        // The identity is that of the content: a tile never changes.
-        let forever = header::HeaderValue::from_static("private, max-age=86400, immutable");
-        response.headers_mut().insert(header::CACHE_CONTROL, forever);
+        // The identity is that of the content: a tile changes with the program only.
+        let a_while = header::HeaderValue::from_static("private, max-age=300");
+        response.headers_mut().insert(header::CACHE_CONTROL, a_while);
     }
     Ok(response)
 }
@@ -138,23 +147,23 @@ async fn explain(State(server): App, id: Place<String>, asked: Params<Asked>) ->
         return Err(Problem::new("the cell is not said: give q and k, both counted from 0"));
     };
     let cell = super::answer::CellAsked { pair: asked.pair(), q, k, other: asked.other };
-    respond(server.masks.call(Call::Explain { id, cell }, Vec::new(), &server.store, QUESTION).await?)
+    respond(server.masks.call(Call::Explain { id, cell }, Vec::new(), &server.store, QUESTION).await?, None)
 }
 
 async fn difference(State(server): App, id: Place<String>, asked: Params<Asked>) -> Result<Response> {
     let (id, asked) = (place(id)?, params(asked)?);
     let Some(other) = asked.other else { return Err(Problem::new("the other mask is not said: give other")) };
-    respond(server.masks.call(Call::Difference { id, other }, Vec::new(), &server.store, QUESTION).await?)
+    respond(server.masks.call(Call::Difference { id, other }, Vec::new(), &server.store, QUESTION).await?, None)
 }
 
 async fn cost(State(server): App, id: Place<String>) -> Result<Response> {
     let (id, speeds) = (place(id)?, server.speeds().await?);
-    respond(server.masks.call(Call::Cost { id, speeds }, Vec::new(), &server.store, QUESTION).await?)
+    respond(server.masks.call(Call::Cost { id, speeds }, Vec::new(), &server.store, QUESTION).await?, None)
 }
 
 async fn curve(State(server): App, request: Request) -> Result<Response> {
-    let (body, speeds) = (body(request, MOST_BODY).await?, server.speeds().await?);
-    respond(server.masks.call(Call::Curve { speeds }, body, &server.store, QUESTION).await?)
+    let ((body, room), speeds) = (server.body(request, MOST_BODY).await?, server.speeds().await?);
+    respond(server.masks.call(Call::Curve { speeds }, body, &server.store, QUESTION).await?, Some(room))
 }
 
 async fn export(State(server): App, id: Place<String>, asked: Params<Asked>) -> Result<Response> {
@@ -168,21 +177,22 @@ async fn export(State(server): App, id: Place<String>, asked: Params<Asked>) -> 
         rows: asked.rows,
         keys: asked.keys,
     };
-    respond(server.masks.call(Call::Export { id, asked }, Vec::new(), &server.store, QUESTION).await?)
+    let room = server.room(if asked.form == "npy" { MOST_EXPORT } else { MOST_BODY }).await?;
+    respond(server.masks.call(Call::Export { id, asked }, Vec::new(), &server.store, QUESTION).await?, Some(room))
 }
 
 async fn flow(State(server): App, request: Request) -> Result<Response> {
-    let body = body(request, MOST_BODY).await?;
-    respond(server.masks.call(Call::Flow, body, &server.store, QUESTION).await?)
+    let (body, room) = server.body(request, MOST_BODY).await?;
+    respond(server.masks.call(Call::Flow, body, &server.store, QUESTION).await?, Some(room))
 }
 
 async fn model(State(server): App) -> Result<Response> {
-    respond(server.model.call(Call::Model, Vec::new(), &server.store, LONG).await?)
+    respond(server.model.call(Call::Model, Vec::new(), &server.store, LONG).await?, None)
 }
 
 async fn text(State(server): App, request: Request) -> Result<Response> {
-    let body = body(request, MOST_BODY).await?;
-    respond(server.model.call(Call::Text, body, &server.store, LONG).await?)
+    let (body, room) = server.body(request, MOST_BODY).await?;
+    respond(server.model.call(Call::Text, body, &server.store, LONG).await?, Some(room))
 }
 
 /// What is said of a file.
@@ -202,13 +212,13 @@ fn unnamed() -> String {
 async fn doctor(State(server): App, about: Params<AboutFile>, request: Request) -> Result<Response> {
     let AboutFile { name, context, meant } = params(about)?;
     let asked = super::answer::DoctorAsked { name, context, meant };
-    let body = body(request, MOST_FILE).await?;
-    respond(server.masks.call(Call::Doctor { asked }, body, &server.store, LONG).await?)
+    let (body, room) = server.body(request, MOST_FILE).await?;
+    respond(server.masks.call(Call::Doctor { asked }, body, &server.store, LONG).await?, Some(room))
 }
 
 /// What is the same whenever it is asked.
 async fn constant(State(server): App, call: Call) -> Result<Response> {
-    respond(server.masks.call(call, Vec::new(), &server.store, QUESTION).await?)
+    respond(server.masks.call(call, Vec::new(), &server.store, QUESTION).await?, None)
 }
 
 async fn about(State(server): App) -> impl IntoResponse {
@@ -242,19 +252,22 @@ impl Server {
     }
 }
 
-/// An answer of a worker as a response.
-fn respond(mut answer: Frame<Answered>) -> Result<Response> {
+/// An answer of a worker as a response. It keeps its room until it is sent.
+fn respond(mut answer: Frame<Answered>, room: Option<Room>) -> Result<Response> {
+    struct Held(Vec<u8>, #[expect(dead_code, reason = "dropped with the bytes")] Option<Room>);
+    impl AsRef<[u8]> for Held {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
     let status = StatusCode::from_u16(answer.head.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = [(header::CONTENT_TYPE, answer.head.content_type), (header::CACHE_CONTROL, "no-store".to_string())];
-    let body = answer.blobs.drain(..).next().unwrap_or_default();
-    let name =
-        answer.head.file_name.map(|name| [(header::CONTENT_DISPOSITION, format!("attachment; filename=\"{name}\""))]);
-    let name: Vec<(HeaderName, String)> = name.into_iter().flatten().collect();
+    let body = Bytes::from_owner(Held(answer.blobs.drain(..).next().unwrap_or_default(), room));
     let mut response = (status, headers, body).into_response();
-    for (key, value) in name {
-        if let Ok(value) = value.parse() {
-            response.headers_mut().insert(key, value);
-        }
+    if let Some(name) = answer.head.file_name
+        && let Ok(value) = format!("attachment; filename=\"{name}\"").parse()
+    {
+        response.headers_mut().insert(header::CONTENT_DISPOSITION, value);
     }
     Ok(response)
 }

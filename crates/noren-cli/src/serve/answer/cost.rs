@@ -78,9 +78,9 @@ struct Cells {
 }
 
 impl Cells {
-    fn of(plan: &Plan) -> Self {
-        let of_pattern: Vec<Cells> = plan
-            .patterns()
+    /// Of each distinct pattern.
+    fn by_pattern(plan: &Plan) -> Vec<Self> {
+        plan.patterns()
             .iter()
             .map(|pattern| {
                 let mut cells = Cells::default();
@@ -95,7 +95,11 @@ impl Cells {
                 }
                 cells
             })
-            .collect();
+            .collect()
+    }
+
+    fn of(plan: &Plan) -> Self {
+        let of_pattern = Self::by_pattern(plan);
         let shape = plan.shape();
         let pairs = (0..shape.batch_len()).flat_map(|b| (0..shape.head_count()).map(move |h| (b, h)));
         pairs.fold(Cells::default(), |all, (b, h)| {
@@ -107,6 +111,11 @@ impl Cells {
     fn seconds(&self, speeds: &Speeds) -> f64 {
         speeds.start + self.full as f64 * speeds.full + self.mixed as f64 * speeds.mixed
     }
+}
+
+/// Cells that only counting decides: patterns that are alike are counted once.
+fn undecided(plan: &Plan) -> u128 {
+    Cells::by_pattern(plan).iter().map(|cells| cells.mixed).sum()
 }
 
 /// Bytes of the mask as one byte a cell, shared by batch rows and heads that are alike.
@@ -137,7 +146,7 @@ pub(super) fn cost(desk: &mut Desk, id: &str, speeds: &Speeds) -> Answer {
     let plan = known.plan();
     let cells = Cells::of(plan);
     let mut value = predicted(plan, cells, speeds);
-    let exact = cells.mixed <= MOST_COUNTED;
+    let exact = undecided(plan) <= MOST_COUNTED;
     value["exact"] = exact.into();
     if exact {
         let stats = plan.stats();
@@ -166,9 +175,13 @@ pub(super) fn curve(body: &[u8], speeds: &Speeds) -> Answer {
     let own = asked.resolve(&known, &mut Vec::new())?;
     check_sizes(&own)?;
     let (mut points, mut notes) = (Vec::new(), Vec::new());
-    let decoding = own.q_len() < own.kv_len();
+    let (q_len, kv_len) = (own.q_len(), own.kv_len());
+    let past = kv_len as i64 - q_len as i64;
+    let decoding = past > 0 && (0..own.batch_len()).all(|b| own.query_offset(b) == past);
     if decoding {
-        notes.push(format!("{} new queries over a cache that grows", own.q_len()));
+        notes.push(format!("{q_len} new queries over a cache that grows"));
+    } else if q_len != kv_len {
+        notes.push("queries grow with keys in the same proportion".to_string());
     }
     let begun = Instant::now();
     for len in lengths {
@@ -178,13 +191,16 @@ pub(super) fn curve(body: &[u8], speeds: &Speeds) -> Answer {
         }
         let mut args = asked.clone();
         (args.len, args.q, args.kv, args.past, args.new) = (None, None, None, None, None);
-        args.query_offset = Vec::new();
+        args.batch = Some(own.batch_len());
         if decoding {
-            (args.past, args.new) = (Some(len.saturating_sub(own.q_len())), Some(own.q_len()));
+            args.query_offset = Vec::new();
+            (args.past, args.new) = (Some(len.saturating_sub(q_len)), Some(q_len.min(len)));
         } else {
-            args.len = Some(len);
+            let queries = (q_len as u128 * len as u128 / kv_len.max(1) as u128) as usize;
+            (args.q, args.kv) = (Some(queries.clamp(1, MOST_LEN)), Some(len));
+            args.query_offset = (0..own.batch_len()).map(|b| own.query_offset(b)).collect();
         }
-        let (facts, note) = stretched(&facts, own.kv_len(), len);
+        let (facts, note) = stretched(&facts, kv_len, len);
         if let Some(note) = note.filter(|note| !notes.contains(note)) {
             notes.push(note);
         }
@@ -194,7 +210,7 @@ pub(super) fn curve(body: &[u8], speeds: &Speeds) -> Answer {
                 let cells = Cells::of(&plan);
                 let mut point = predicted(&plan, cells, speeds);
                 point["len"] = len.into();
-                point["allowed"] = match cells.mixed < MOST_COUNTED / 64 {
+                point["allowed"] = match undecided(&plan) < MOST_COUNTED / 64 {
                     true => plan.stats().allowed.to_string().into(),
                     false => Value::Null,
                 };

@@ -29,6 +29,10 @@ pub(super) fn doctor(asked: &Asked, file: &[u8]) -> Answer {
     let names: Vec<String> = arrays.iter().map(|(name, _)| name.clone()).collect();
     let only = arrays.len() == 1;
     let context = asked.context.as_deref().map_or(Ok(Context::default()), Context::from_json)?;
+    if !only && !names.iter().any(|name| name == "mask") {
+        let problem = Problem::new(format!("{}: no mask in this file, which has {}", asked.name, listed(&names)));
+        return Err(problem.hint("call the array of the mask `mask`; others stand beside it").into());
+    }
     let mut patient = Patient::without_mask();
     let mut beside = Vec::new();
     for (name, values) in arrays {
@@ -67,6 +71,14 @@ pub(super) fn doctor(asked: &Asked, file: &[u8]) -> Answer {
     let mut blobs = vec![serde_json::to_vec(&body)?];
     blobs.extend(definitions.into_iter().flatten());
     Ok(Frame { head: Answered::of(JSON), blobs })
+}
+
+/// The arrays of a file in words.
+fn listed(names: &[String]) -> String {
+    match names {
+        [] => "no array".to_string(),
+        names => format!("the arrays {}", names.join(", ")),
+    }
 }
 
 /// The mask that was meant, with the sizes of the given one.

@@ -90,10 +90,19 @@ fn facts(known: &Known) -> Result<Option<String>> {
     Ok(if *facts == Facts::new() { None } else { Some(facts.to_json()?) })
 }
 
-/// The mask with shape and facts spelled out.
+/// The mask with shape and facts spelled out, as `POST /api/masks` takes it.
 fn scene(known: &Known) -> Result<String> {
     let facts: Option<serde_json::Value> = facts(known)?.map(|json| serde_json::from_str(&json)).transpose()?;
-    let shape: serde_json::Value = serde_json::from_str(&known.bound.shape().to_json()?)?;
+    let own = known.bound.shape();
+    let offsets: Vec<i64> = (0..own.batch_len()).map(|b| own.query_offset(b)).collect();
+    let shape = object!({
+        "q": own.q_len(),
+        "kv": own.kv_len(),
+        "query_offset": offsets,
+        "batch": own.batch_len(),
+        "heads": own.head_count(),
+        "kv_heads": own.kv_head_count(),
+    });
     let value = object!({ "mask": spec_text(known), "shape": shape, "facts": facts.unwrap_or_else(|| object!({})) });
     Ok(format!("{}\n", serde_json::to_string_pretty(&value)?))
 }

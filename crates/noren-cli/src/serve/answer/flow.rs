@@ -58,17 +58,23 @@ pub(super) fn flow(body: &[u8]) -> Answer {
     if token >= tokens {
         return Err(Problem::new(format!("token {token}: there are {tokens}, counted from 0")).into());
     }
-    let ranges = |sets: Vec<IntervalSet>| -> Vec<Vec<[u32; 2]>> {
+    let ranges = |sets: &[IntervalSet]| -> Vec<Vec<[u32; 2]>> {
         sets.iter().map(|set| set.iter().take(MOST_RANGES).map(|i| [i.start, i.end]).collect()).collect()
     };
+    let counts = |sets: &[IntervalSet]| sets.iter().map(IntervalSet::count).collect::<Vec<_>>();
     let own = IntervalSet::from(token..token + 1);
+    let (back, reach) = (flow.back(stack.batch, &own), flow.reach(stack.batch, &own));
     let mut value = object!({
         "tokens": tokens,
         "depth": depth,
         "batch": flow.shape().batch_len(),
         "token": token,
-        "back": ranges(flow.back(stack.batch, &own)),
-        "reach": ranges(flow.reach(stack.batch, &own)),
+        "back": ranges(&back),
+        "back_count": counts(&back),
+        "reach": ranges(&reach),
+        "reach_count": counts(&reach),
+        // Counts are exact; ranges are left out beyond so many.
+        "truncated": back.iter().chain(&reach).any(|set| set.as_slice().len() > MOST_RANGES),
         "not_covered": CHANNELS,
         "assumed": assumed,
         "checked": 0,
@@ -87,7 +93,10 @@ pub(super) fn flow(body: &[u8]) -> Answer {
             value["violations"] =
                 ruling.violations.iter().take(MOST_VIOLATIONS).map(|v| object!(v)).collect::<Vec<_>>().into();
         }
-        Err(problem) => value["policy_error"] = policy_error(&problem.message),
+        Err(problem) => {
+            value["holds"] = Value::Null;
+            value["policy_error"] = policy_error(&problem.message);
+        }
     }
     json(&value)
 }

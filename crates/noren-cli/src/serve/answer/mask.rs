@@ -53,9 +53,14 @@ pub(super) fn summary(id: &str, known: &Known) -> Value {
             }
         }
     }
-    let mut patterns: Vec<Pattern> = patterns.into_values().collect();
-    patterns.sort_by_key(|pattern| pattern.pairs.first().copied());
+    let mut patterns: Vec<(usize, Pattern)> = patterns.into_iter().collect();
+    patterns.sort_by_key(|(_, pattern)| pattern.pairs.first().copied());
     patterns.truncate(MOST_PATTERNS);
+    let place: BTreeMap<usize, usize> =
+        patterns.iter().enumerate().map(|(place, (index, _))| (*index, place)).collect();
+    let pairs = (0..shape.batch_len()).flat_map(|b| (0..shape.head_count()).map(move |h| (b, h)));
+    let pattern_of: Vec<Option<&usize>> = pairs.map(|(b, h)| place.get(&bound.pattern_of(b, h))).collect();
+    let patterns: Vec<Pattern> = patterns.into_iter().map(|(_, pattern)| pattern).collect();
     object!({
         "id": id,
         "mask": bound.mask().to_string(),
@@ -69,6 +74,7 @@ pub(super) fn summary(id: &str, known: &Known) -> Value {
         "assumed": known.assumed,
         "scores": known.scores,
         "patterns": patterns,
+        "pattern_of": pattern_of,
         "pattern_count": bound.pattern_count(),
         "document_ends": document_ends(bound),
         "labels": labels(bound.facts()),
