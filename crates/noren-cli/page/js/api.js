@@ -22,6 +22,12 @@ function remember(id, scene) {
   if (scenes.size > REMEMBERED) scenes.delete(scenes.keys().next().value);
 }
 
+// A mask without a scene is one that the server made.
+const LOST = {
+  message: "This came from a file or a text: give it again.",
+  hint: "The server keeps the latest masks, and this one is no longer among them.",
+};
+
 const pause = (ms, signal) =>
   new Promise((resolve, reject) => {
     const timer = setTimeout(resolve, ms);
@@ -60,11 +66,13 @@ async function send(path, { method = "GET", body, type, signal } = {}) {
 
 /** Asks about known masks; where the server no longer knows them, sends their scenes again first. */
 async function ask(ids, path, options) {
+  const known = ids.filter((id) => id && scenes.has(id));
+  for (const id of known) remember(id, scenes.get(id)); // what is asked about is not forgotten
   try {
     return await send(path, options);
   } catch (error) {
-    const known = ids.filter((id) => id && scenes.has(id));
-    if (error.status !== 410 || known.length === 0) throw error;
+    if (error.status !== 410) throw error;
+    if (known.length < ids.filter(Boolean).length) throw new ApiError(410, LOST);
     await Promise.all(known.map((id) => masks(scenes.get(id), options)));
     return send(path, options);
   }

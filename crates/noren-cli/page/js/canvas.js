@@ -1,7 +1,7 @@
 // The picture of a mask: any length, from everything down to single cells, by mouse, touch or keyboard.
 
 import { Camera } from "./camera.js";
-import { el, number, uid } from "./dom.js";
+import { el, number, plural, uid } from "./dom.js";
 import { drawBands, drawCells, drawCross, drawMap, drawMarks, drawRulers, levelFor, tilesSeen } from "./paint.js";
 import { onTheme } from "./theme.js";
 import { Tiles } from "./tiles.js";
@@ -15,13 +15,15 @@ const still = () => window.matchMedia("(prefers-reduced-motion: reduce)").matche
 
 /**
  * Makes the picture. `onHover(cell or null)` as the pointer moves, `onCursor(cell)` as the keyboard moves the cursor, `onPick(cell)` on a
- * click or Enter, `onCamera(place or null)` after panning and zooming, `onError(error)` where tiles do not come. A cell is `{q, k}`.
+ * click or Enter, `onCamera(place or null)` after panning and zooming, `onError(error)` where a tile does not come for the first time; a
+ * line over the picture says it as long as it lasts. A cell is `{q, k}`.
  *
  * `show(source)` takes `{id, qLen, kvLen, batch, head, plan, other, tokens: {queries, keys}, bands, marks}`; what is left out is absent.
  * The element has `data-settled` with the mask's id once everything in the window is drawn as fine as it should be.
  */
 export function createCanvas({ api, label, onHover, onCursor, onPick, onCamera, onError }) {
   const canvas = el("canvas", { "aria-hidden": "true" });
+  const status = el("p", { class: "picture-status", role: "status", hidden: true });
   const describedBy = uid("keys");
   const element = el(
     "div",
@@ -34,6 +36,7 @@ export function createCanvas({ api, label, onHover, onCursor, onPick, onCamera, 
       "aria-describedby": describedBy,
     },
     canvas,
+    status,
     el(
       "span",
       { class: "hidden-text", id: describedBy },
@@ -68,9 +71,10 @@ export function createCanvas({ api, label, onHover, onCursor, onPick, onCamera, 
     if (tiles) {
       const level = levelFor(camera, tiles.top, ratio);
       const seen = tilesSeen(camera, level);
-      tiles.want([[tiles.top, 0, 0], ...seen]);
+      tiles.want([[tiles.top, 0, 0], ...seen], camera.place);
       const complete = seen.every((at) => tiles.get(...at));
       if (complete) before = null;
+      tell(tiles.failures(seen));
       drawCells(context, camera, tiles, before, level);
       if (source.bands) drawBands(context, camera, source.bands);
       drawRulers(context, camera, source.tokens);
@@ -86,6 +90,18 @@ export function createCanvas({ api, label, onHover, onCursor, onPick, onCamera, 
     }
     frames.push(performance.now() - start);
     if (frames.length > FRAMES) frames.shift();
+  }
+
+  // What cannot be drawn, and whether it is asked for again.
+  function tell(failures) {
+    const said = failures
+      ? `${plural(failures.count, "piece")} of this picture cannot be drawn: ${failures.error.message.replace(/\.$/, "")}. ${
+          failures.over ? "Not asked for again until you look elsewhere." : "Asked for again soon."
+        }`
+      : "";
+    if (status.textContent === said) return;
+    status.textContent = said;
+    status.hidden = said === "";
   }
 
   const names = (cell) =>

@@ -5,6 +5,7 @@ import { el, fill, inline, prose, uid } from "./dom.js";
 import { atomAt, coloured, complete } from "./language.js";
 
 const MOST = 8; // completions shown at once
+const COLOURED = 32_768; // characters up to which a text is coloured and completed: twice what the server reads
 const REST = 450; // ms without a keystroke after which an error is told; what is half typed is wrong anyhow
 
 /**
@@ -43,7 +44,8 @@ export function createEditor({ label, language, labels = () => [], onInput, docs
     const text = input.value;
     const spans = [];
     const bad = error && error.start !== null ? [error.start, Math.max(error.end ?? 0, error.start + 1)] : null;
-    for (const token of coloured(text, language)) {
+    const long = text.length > COLOURED;
+    for (const token of long ? [{ kind: "sign", start: 0, end: text.length }] : coloured(text, language)) {
       for (const [from, to] of cuts(token, bad)) {
         const squiggled = bad && from >= bad[0] && from < bad[1];
         spans.push(el("span", { class: `t-${token.kind}${squiggled ? " t-bad" : ""}` }, text.slice(from, to)));
@@ -57,7 +59,7 @@ export function createEditor({ label, language, labels = () => [], onInput, docs
   let visited = false;
   function document() {
     if (!docs || !visited) return;
-    const atom = atomAt(input.value, input.selectionStart, language);
+    const atom = input.value.length > COLOURED ? null : atomAt(input.value, input.selectionStart, language);
     if (atom === documented) return;
     documented = atom;
     fill(
@@ -142,7 +144,10 @@ export function createEditor({ label, language, labels = () => [], onInput, docs
     offer(null);
   }
 
-  const offerHere = (all) => offer(complete(input.value, input.selectionStart, language, labels(), { all }));
+  const offerHere = (all) =>
+    offer(
+      input.value.length > COLOURED ? null : complete(input.value, input.selectionStart, language, labels(), { all }),
+    );
 
   input.addEventListener("input", (event) => {
     if (error) {

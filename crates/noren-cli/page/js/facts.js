@@ -25,21 +25,34 @@ export function writeRows(rows) {
 }
 
 function readCount(word) {
+  if (word.startsWith("-")) throw new Error(`\`${word}\` is no whole number from 0 on`);
+  return readWhole(word);
+}
+
+function readWhole(word) {
   const by = { k: 1024, m: 1024 ** 2 }[word.slice(-1).toLowerCase()];
   const value = by ? Number(word.slice(0, -1)) * by : Number(word);
-  if (!/^[\d.]+[kKmM]?$/.test(word) || !Number.isSafeInteger(value)) throw new Error(`\`${word}\` is no whole number`);
+  if (!/^-?[\d.]+[kKmM]?$/.test(word) || !Number.isSafeInteger(value)) throw new Error(`\`${word}\` is no whole number`);
   return value;
 }
 
-/** Positions: `3, 10..14`. */
-const readPositions = (text) =>
+/** Positions: `3, 10..14`; by `;` those of each batch row, of which one may have none. One row is a plain list. */
+function readPositions(text) {
+  const rows = text.split(";").map((row) =>
+    row
+      .split(/[\s,]+/)
+      .filter(Boolean)
+      .map((word) => (/^(\d+\.\.\d*|\.\.\d+)$/.test(word) ? word : readCount(word))),
+  );
+  return rows.length === 1 ? rows[0] : rows;
+}
+
+/** Where queries begin, for each batch row: negative numbers too. */
+const readOffsets = (text) =>
   text
-    .split(/[\s,]+/)
+    .split(/[\s,;]+/)
     .filter(Boolean)
-    .map((word) => {
-      if (/^\d+\.\.\d+$/.test(word)) return word;
-      return readCount(word);
-    });
+    .map(readWhole);
 
 const KINDS = { self: "Self", cross: "Cross", decode: "Decode" };
 const kindOf = (shape) => ("q" in shape || "kv" in shape ? "cross" : "past" in shape || "new" in shape ? "decode" : "self");
@@ -140,7 +153,7 @@ export function createFacts({ onChange }) {
       field("Query offset", {
         hint: "where the first query stands",
         read: (text) =>
-          text === "" ? undefined : (([only, ...more]) => (more.length ? [only, ...more] : only))([readRows(text)].flat()),
+          text === "" ? undefined : (([only, ...more]) => (more.length ? [only, ...more] : only))(readOffsets(text)),
         write: ({ shape: given }) => [given.query_offset ?? ""].flat().join(", "),
         set: (value) => shape({ query_offset: value }),
       }),
@@ -293,7 +306,8 @@ function labelFields(controls, get, set) {
         type: "text",
         class: "code",
         value: positions,
-        placeholder: "3, 10..14",
+        placeholder: "3, 10..14; 5",
+        title: "Positions and ranges; after a ; those of the next batch row",
         "aria-label": `Positions of ${name || "the label"}`,
         oninput: collect,
       }),
@@ -317,7 +331,7 @@ function labelFields(controls, get, set) {
     if (lines.contains(document.activeElement)) return;
     fill(
       lines,
-      Object.entries(get()).map(([name, positions]) => line(name, [positions].flat(2).join(", "))),
+      Object.entries(get()).map(([name, positions]) => line(name, writeRows([positions].flat()))),
     );
   });
   return el(

@@ -13,7 +13,7 @@ const finite = (value) => typeof value === "number" && Number.isFinite(value);
 /** key: [default, whether a value will do]. */
 const KEYS = {
   view: ["mask", text(16)],
-  mask: ["sliding(6) | causal & keys(0..2) | spans([9..14])", text(65536)],
+  mask: ["sliding(6) | causal & keys(0..2) | spans([9..14])", text(Infinity)], // the server says what is too long
   shape: [{ len: 24 }, plain],
   facts: [{}, plain],
   layer: [null, (value) => value === null || whole(value)],
@@ -21,7 +21,7 @@ const KEYS = {
   cell: [null, several(whole, 2)], // the pinned query and key
   camera: [null, several(finite, 3)], // query and key in the middle, cells across; null: everything
   plan: [false, flag],
-  other: [null, (value) => value === null || text(65536)(value)], // the mask compared with
+  other: [null, (value) => value === null || text(Infinity)(value)], // the mask compared with
   sides: [false, flag], // compared side by side
   cost: [{}, plain],
   flow: [{}, plain],
@@ -31,11 +31,11 @@ const KEYS = {
 
 const same = (a, b) => a === b || JSON.stringify(a) === JSON.stringify(b);
 
-/** Keeps of an object what the page knows and can use. */
-export function sound(from) {
+/** Keeps of an object what the page knows and can use; for the rest, what `otherwise` has, or the start. */
+export function sound(from, otherwise = {}) {
   const kept = {};
   for (const [key, [initial, wanted]] of Object.entries(KEYS)) {
-    kept[key] = plain(from) && Object.hasOwn(from, key) && wanted(from[key]) ? from[key] : structuredClone(initial);
+    kept[key] = plain(from) && Object.hasOwn(from, key) && wanted(from[key]) ? from[key] : (otherwise[key] ?? structuredClone(initial));
   }
   return kept;
 }
@@ -68,12 +68,12 @@ const subscribers = new Set();
 // Browsers count how often a page rewrites its address; while somebody pans or types it is written at rest only.
 const REST = 200;
 
-// Browsers take no address of more than two million characters; facts of that size are not in it.
+// Browsers take no address of more than two million characters; facts and masks of that size are not in it.
 const LONGEST = 1_000_000;
 
 function address() {
-  const told = encode(current);
-  return `#${told.length <= LONGEST ? told : encode({ ...current, facts: {} })}`;
+  const fits = [current, { ...current, facts: {} }].map(encode).find((told) => told.length <= LONGEST);
+  return `#${fits ?? encode({ view: current.view, shape: current.shape })}`;
 }
 
 function write() {
@@ -91,9 +91,9 @@ export const state = {
   /** The state; not to be changed in place. */
   get: () => current,
 
-  /** Changes some keys. A new entry in the history, unless `replace`: for typing, panning and the like. */
+  /** Changes some keys; one whose value will not do stays as it is. A new entry in the history, unless `replace`: for typing, panning and the like. */
   set(patch, { replace = false } = {}) {
-    const next = sound({ ...current, ...patch });
+    const next = sound({ ...current, ...patch }, current);
     if (Object.keys(KEYS).every((key) => same(next[key], current[key]))) return;
     if (!replace) {
       write();
@@ -116,7 +116,7 @@ export const state = {
   write,
 
   /** A link to the state as it is with a patch. */
-  link: (patch = {}) => `#${encode(sound({ ...current, ...patch }))}`,
+  link: (patch = {}) => `#${encode(sound({ ...current, ...patch }, current))}`,
 
   /** The scene that the state speaks of, as the server wants it; `mask` may be another than the state's. */
   scene: ({ mask, shape, facts, layer } = current) => (layer === null ? { mask, shape, facts } : { mask, shape, facts, layer }),

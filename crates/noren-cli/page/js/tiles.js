@@ -6,7 +6,8 @@ import { colour, onTheme } from "./theme.js";
 export const SIDE = 256;
 const KEPT = 384; // tiles; a third of a MiB each
 const AT_ONCE = 4;
-const AGAIN = 3000; // ms until a tile that failed is asked for again
+const AGAIN = [3000, 10_000, 30_000]; // ms until a tile that failed is asked for again, after the first failure, the second, ...
+const FINAL = [408, 410, 507]; // after these, and as many failures, it is not, until something else is looked at
 
 const kept = new Map(); // key -> tile, the oldest first
 
@@ -97,8 +98,9 @@ export class Tiles {
   #onTile;
   #name;
   #running = new Map(); // key -> AbortController
-  #failed = new Map(); // key -> when to try again
+  #failed = new Map(); // key -> {times, at, over, error}: how often, when to try again, or whether not
   #queue = [];
+  #wanted = "";
 
   constructor(api, source, onTile) {
     this.#api = api;
@@ -130,8 +132,8 @@ export class Tiles {
     return tile;
   }
 
-  /** Fetches these tiles (`[level, row, col]`), the first ones first, and stops fetching others. */
-  want(tiles) {
+  /** Fetches these tiles (`[level, row, col]`), the first ones first, and stops fetching others; `place` is where one looks from. */
+  want(tiles, place = null) {
     const now = performance.now();
     const wanted = new Map(tiles.map((at) => [this.#key(...at), at]));
     for (const [key, request] of this.#running) {
@@ -139,12 +141,32 @@ export class Tiles {
       request.abort();
       this.#running.delete(key); // it may be wanted again before the abort is through
     }
-    this.#queue = [...wanted].filter(([key]) => !kept.has(key) && !this.#running.has(key) && !(this.#failed.get(key) > now));
+    const looked = `${[...wanted.keys()].join()} ${place}`;
+    if (looked !== this.#wanted) {
+      this.#wanted = looked;
+      for (const failure of this.#failed.values()) if (failure.over) this.#later(failure, now);
+    }
+    const due = (failure) => !failure || (!failure.over && failure.at <= now);
+    this.#queue = [...wanted].filter(([key]) => !kept.has(key) && !this.#running.has(key) && due(this.#failed.get(key)));
     this.#next();
   }
 
   stop() {
     this.want([]);
+  }
+
+  /** Of these tiles those that could not be had: `{count, error, over}`, `over` where none is asked for again; null where there are none. */
+  failures(tiles) {
+    const keys = tiles.map((at) => this.#key(...at)).filter((key) => !kept.has(key));
+    const found = keys.map((key) => this.#failed.get(key)).filter(Boolean);
+    if (found.length === 0) return null;
+    return { count: found.length, error: found.at(-1).error, over: found.every(({ over }) => over) };
+  }
+
+  /** What was given up may be asked for again, once its time has come. */
+  #later(failure, now) {
+    failure.over = false;
+    setTimeout(() => this.#onTile(null), Math.max(0, failure.at - now) + 50);
   }
 
   #next() {
@@ -157,14 +179,18 @@ export class Tiles {
     try {
       const { id, other, batch, head, plan } = this.#source;
       const tile = await this.#api.tile(id, level, row, col, { batch, head, plan, other, signal: request.signal });
+      this.#failed.delete(key);
       kept.set(key, tile);
       while (kept.size > KEPT) this.#drop();
       this.#onTile(null);
     } catch (error) {
       if (!request.signal.aborted) {
-        this.#failed.set(key, performance.now() + AGAIN);
-        setTimeout(() => this.#onTile(null), AGAIN + 50);
-        this.#onTile(error);
+        const times = (this.#failed.get(key)?.times ?? 0) + 1;
+        const wait = AGAIN[Math.min(times, AGAIN.length) - 1];
+        const over = times > AGAIN.length && FINAL.includes(error.status);
+        this.#failed.set(key, { times, at: performance.now() + wait, over, error });
+        if (!over) setTimeout(() => this.#onTile(null), wait + 50);
+        this.#onTile(times === 1 ? error : null); // said once; the picture goes on saying it
       }
     } finally {
       if (this.#running.get(key) === request) this.#running.delete(key);

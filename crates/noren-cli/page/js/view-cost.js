@@ -24,7 +24,7 @@ export function mount(root, ctx) {
       const cost = await ctx.api.cost(bound.id, { signal });
       paintFigures(figures, cost);
       paintTiles(tiles, cost, bound);
-      status.textContent = `${number(cost.allowed)} of ${number(cost.cells)} cells allowed. Predicted ${seconds(cost.seconds)}, dense ${seconds(cost.dense_seconds)}.`;
+      status.textContent = `${allowedOf(cost).count} of ${number(cost.cells)} cells allowed. Predicted ${seconds(cost.seconds)}, dense ${seconds(cost.dense_seconds)}.`;
       const curve = await ctx.api.curve(scene, null, { signal });
       paintCurves(curves, curve, bound.kv_len);
       curves.classList.remove("stale");
@@ -72,16 +72,35 @@ const figure = (label, value, note) =>
     el("p", { class: "soft small" }, note),
   );
 
+const NOT_COUNTED = "not counted";
+const absent = (value) => value === null || value === undefined;
+/** A value as `format` writes it; one that the server does not give was not counted. */
+const told = (format, value) => (absent(value) ? NOT_COUNTED : format(value));
+
+/**
+ * How many cells are allowed, and what share that is, as the server knows it: exactly, between two numbers, or not at all (then `share` is
+ * null). `{count, share}`, the count written by `format`.
+ */
+export function allowedOf({ allowed, allowed_low: low, allowed_high: high, density, cells }, format = number) {
+  const share = (count) => percent(Number(cells) > 0 ? Number(count) / Number(cells) : 0);
+  if (!absent(allowed)) return { count: format(allowed), share: absent(density) ? share(allowed) : percent(density) };
+  if (absent(low) || absent(high)) return { count: NOT_COUNTED, share: null };
+  const shares = share(low) === share(high) ? share(low) : `between ${share(low)} and ${share(high)}`;
+  return { count: `between ${format(low)} and ${format(high)}`, share: shares };
+}
+
+/** What of the computed cells is allowed. */
+function computedSays({ allowed, computed_per_allowed: ratio }) {
+  if (Number.isFinite(ratio)) return `${times(ratio)} the allowed ones`;
+  return !absent(allowed) && Number(allowed) === 0 ? "nothing is allowed" : "how many of them are allowed was not counted";
+}
+
 function paintFigures(root, cost) {
-  const allowed = cost.exact === false ? `${short(cost.allowed_low)} to ${short(cost.allowed_high)}` : short(cost.allowed);
+  const { count, share } = allowedOf(cost, short);
   fill(
     root,
-    figure("Allowed cells", allowed, `${percent(cost.density)} of ${short(cost.cells)}`),
-    figure(
-      "Computed",
-      short(cost.computed),
-      Number.isFinite(cost.computed_per_allowed) ? `${times(cost.computed_per_allowed)} the allowed ones` : "nothing is allowed",
-    ),
+    figure("Allowed cells", count, `${share ? `${share} of` : "of"} ${short(cost.cells)}`),
+    figure("Computed", told(short, cost.computed), computedSays(cost)),
     figure(
       "Plan",
       bytes(cost.plan_bytes),
@@ -102,9 +121,9 @@ function paintTiles(root, cost, bound) {
     ["Mixed", cost.mixed_tiles, "tile-some", "bits are looked at"],
     ["Empty", cost.empty_tiles, "denied", "skipped"],
   ];
+  const counted = kinds.every(([, count]) => !absent(count));
   const all = kinds.reduce((sum, [, count]) => sum + Number(count), 0) || 1;
-  fill(
-    root,
+  const bar = () => [
     el(
       "div",
       { class: "tile-bar", "aria-hidden": "true" },
@@ -125,6 +144,10 @@ function paintTiles(root, cost, bound) {
         ),
       ),
     ),
+  ];
+  fill(
+    root,
+    counted ? bar() : el("p", { class: "soft" }, "The cells of mixed tiles are too many to look at here, so tiles were not counted."),
     el(
       "p",
       { class: "soft small" },
@@ -203,14 +226,14 @@ function paintCurves(root, { points, notes, machine, head_dim: dim }, here) {
                 {},
                 el("th", { scope: "row" }, number(point.len)),
                 [
-                  short(point.allowed),
-                  short(point.computed),
+                  told(short, point.allowed),
+                  told(short, point.computed),
                   seconds(point.seconds),
                   seconds(point.dense_seconds),
                   bytes(point.plan_bytes),
                   bytes(point.dense_bytes),
                   seconds(point.planning_seconds),
-                ].map((told) => el("td", {}, told)),
+                ].map((cell) => el("td", {}, cell)),
               ),
             ),
           ),

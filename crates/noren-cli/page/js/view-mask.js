@@ -4,7 +4,7 @@ import { aborted } from "./api.js";
 import { createBench, createBinder, showError } from "./bench.js";
 import { createCanvas } from "./canvas.js";
 import { button, icon, menuButton, openDialog } from "./dialog.js";
-import { debounce, el, fill, number, percent, plural } from "./dom.js";
+import { debounce, el, fill, number, plural, uid } from "./dom.js";
 import { createEditor } from "./editor.js";
 import { paintExplanation, sentence } from "./explain.js";
 import { segments } from "./facts.js";
@@ -12,10 +12,13 @@ import { bandsOf, EXPORTS, ICONS, LEGENDS, PICTURES, SHORTCUTS } from "./mask-pa
 import { openPresets } from "./presets.js";
 import { state } from "./state.js";
 import { thumbnail } from "./tiles.js";
+import { allowedOf } from "./view-cost.js";
 import { openWords } from "./words.js";
 
 export const id = "mask";
 export const title = "Mask";
+
+const MOST_PATTERNS = 64; // small pictures
 
 /** Mounts the view. */
 export function mount(root, ctx) {
@@ -30,13 +33,15 @@ class MaskView {
   #bound = null;
   #other = null; // bound, of the mask compared with
   #explaining = null;
+  #broken = { first: false, second: false }; // whether a text says no mask, so that what is shown is of the last one that did
+  #drawn = null; // whose patterns are painted
 
   constructor(ctx) {
     this.#ctx = ctx;
     this.live = el("p", { class: "hidden-text", role: "status", "aria-live": "polite" });
     this.bench = createBench(ctx, {
       onBound: (bound) => this.#understood(bound),
-      onBroken: () => this.stage.classList.add("stale"),
+      onBroken: () => this.#breaks({ first: true }),
       asCommand: ({ mask, other }) => (other === null ? ["show", mask] : ["diff", mask, other]),
     });
     this.second = createEditor({
@@ -49,10 +54,14 @@ class MaskView {
       onBound: (bound) => {
         this.#other = bound;
         this.second.setError(null);
-        this.#show();
+        this.#breaks({ second: false });
+        if (this.#bound) this.#show();
         this.#compare();
       },
-      onError: (error) => showError(this.second, error),
+      onError: (error) => {
+        showError(this.second, error);
+        this.#breaks({ second: true });
+      },
     });
     this.picture = this.#canvas("Mask", (place) => this.beside.go(place));
     this.beside = this.#canvas("Mask compared with", (place) => this.picture.go(place));
@@ -88,6 +97,11 @@ class MaskView {
       state.set({ sides: mode === "sides" }),
     );
     this.difference = el("p", { class: "difference", role: "status" });
+    this.old = el("p", { class: "soft small", role: "status", hidden: true });
+    this.exports = menuButton(
+      "Export",
+      EXPORTS.map(([as, name, note]) => [name, note, () => this.#export(as)]),
+    );
     this.comparison = el(
       "section",
       { class: "comparison", "aria-label": "Comparison", hidden: true },
@@ -100,6 +114,7 @@ class MaskView {
       ),
       this.second.element,
       this.modes.element,
+      this.old,
       this.difference,
     );
     this.legend = el("ul", { class: "legend", "aria-label": "Colours" });
@@ -123,10 +138,7 @@ class MaskView {
             tool("Zoom in", ICONS.nearer, () => this.picture.zoom(2)),
             tool("Show everything", ICONS.fit, () => this.picture.fit()),
           ),
-          menuButton(
-            "Export",
-            EXPORTS.map(([as, name, note]) => [name, note, () => this.#export(as)]),
-          ),
+          this.exports,
           tool("Copy link", ICONS.link, () => this.#copyLink()),
           tool("Keyboard shortcuts", ICONS.keys, () => this.#shortcuts()),
         ),
@@ -174,9 +186,13 @@ class MaskView {
     if (now.other === null) {
       this.otherBinder.stop();
       this.#other = null;
+      this.first = null;
+      fill(this.difference);
+      this.#breaks({ second: false });
     } else {
       this.second.setValue(now.other);
       this.otherBinder.bind(state.scene({ ...now, mask: now.other }));
+      this.#breaks({});
     }
     this.comparison.hidden = now.other === null;
     this.compareButton.hidden = now.other !== null;
@@ -193,13 +209,29 @@ class MaskView {
   #understood(bound) {
     const first = this.#bound === null;
     this.#bound = bound;
-    this.stage.classList.remove("stale");
+    this.#breaks({ first: false });
     if (first) this.picture.go(this.#now.camera);
     this.#show();
     this.#paintPatterns();
     this.#compare();
     this.countSoon();
     this.explainSoon(this.#pinned() ?? this.picture.cursor(), false);
+  }
+
+  /** Says of what is shown whether it is what the texts say. */
+  #breaks(which) {
+    Object.assign(this.#broken, which);
+    const { first, second } = this.#broken;
+    this.stage.classList.toggle("stale", first || second);
+    const opener = this.exports.querySelector("button");
+    opener.disabled = first || second;
+    opener.title = first || second ? "A text has an error: mend it to export" : "";
+    this.difference.classList.toggle("stale", first || second);
+    this.old.hidden = this.#now.other === null || !(first || second);
+    const says = this.old.hidden
+      ? ""
+      : `The ${second ? "second" : "first"} text has an error. ${this.#other ? "What is shown is of the last text without one." : "Nothing is compared."}`;
+    if (this.old.textContent !== says) this.old.textContent = says;
   }
 
   /** What is drawn, from the state and what the server answered. */
@@ -239,8 +271,14 @@ class MaskView {
         ),
       );
     }
+    const chosen = this.#patternOf(batch, head);
     for (const button of this.patterns.querySelectorAll("button"))
-      button.setAttribute("aria-pressed", String(button.dataset.at === String(this.#patternOf(batch, head))));
+      button.setAttribute("aria-pressed", String(button.dataset.at === String(chosen)));
+    for (const [input, value] of [
+      [this.batchField, batch],
+      [this.headField, head],
+    ])
+      if (input && input !== document.activeElement) input.value = String(value);
   }
 
   /** The mask compared with, where it has the sizes of this one: a mask may bring its own. */
@@ -257,38 +295,79 @@ class MaskView {
 
   #inside = (cell) => (cell && cell.q < this.#bound.q_len && cell.k < this.#bound.kv_len ? cell : null);
 
+  /** The listed pattern of a batch row and head; null where it is not known. */
   #patternOf(batch, head) {
-    const found = this.#bound.patterns.findIndex(({ pairs }) => pairs.some(([b, h]) => b === batch && h === head));
-    return Math.max(0, found);
+    const { patterns, pattern_of: of, heads } = this.#bound;
+    if (of) return of[batch * heads + head] ?? null;
+    const found = patterns.findIndex(({ pairs }) => pairs.some(([b, h]) => b === batch && h === head));
+    return found < 0 ? null : found;
   }
 
   #paintPatterns() {
-    const { patterns } = this.#bound;
-    this.patterns.hidden = patterns.length < 2;
+    const { id, patterns, pattern_count: count = patterns.length, batch: rows, heads } = this.#bound;
+    if (this.#drawn === id) return undefined;
+    this.#drawn = id;
+    this.patterns.hidden = rows * heads < 2;
+    this.batchField = this.headField = null;
     if (this.patterns.hidden) return fill(this.patterns);
-    const chosen = this.#patternOf(...this.#seen());
+    const at = this.#seen();
+    const chosen = this.#patternOf(...at);
+    const listed = Math.min(patterns.length, MOST_PATTERNS);
+    const field = (name, axis, most) => {
+      const input = el("input", {
+        type: "number",
+        id: uid("pair"),
+        min: "0",
+        max: String(most - 1),
+        value: String(at[axis]),
+        oninput: () => {
+          const value = Number(input.value);
+          const fits = input.value !== "" && Number.isInteger(value) && value >= 0 && value < most;
+          input.setAttribute("aria-invalid", String(!fits));
+          if (!fits) return;
+          const next = this.#seen();
+          next[axis] = value;
+          state.set({ at: next }, { replace: true });
+        },
+        onblur: () => {
+          input.setAttribute("aria-invalid", "false");
+          input.value = String(this.#seen()[axis]);
+        },
+      });
+      return [input, el("span", { class: "pair-field" }, el("label", { for: input.id }, name), input, `0 to ${number(most - 1)}`)];
+    };
+    const [[batchField, ofBatch], [headField, ofHead]] = [field("Batch row", 0, rows), field("Head", 1, heads)];
+    Object.assign(this, { batchField, headField });
+    const all = count === 1 ? "One pattern" : `${number(count)} distinct patterns`;
     return fill(
       this.patterns,
-      el("h2", { class: "eyebrow" }, `${patterns.length} distinct patterns`),
       el(
         "div",
-        { class: "pattern-list" },
-        patterns.slice(0, 64).map((pattern, i) => {
-          const [batch, head] = pattern.pairs[0];
-          return el(
-            "button",
-            {
-              type: "button",
-              class: "pattern",
-              "aria-pressed": String(i === chosen),
-              dataset: { at: String(i) },
-              onclick: () => state.set({ at: [batch, head] }),
-            },
-            thumbnail(this.#ctx.api, this.#bound, { batch, head, size: 64, label: "" }),
-            el("span", {}, pattern.caption ?? `batch ${batch}, head ${head}`),
-          );
-        }),
+        { class: "pattern-head" },
+        el("h2", { class: "eyebrow" }, listed < count ? `${all}, the first ${listed} shown` : all),
+        rows > 1 && ofBatch,
+        heads > 1 && ofHead,
       ),
+      listed > 1 &&
+        el(
+          "div",
+          { class: "pattern-list" },
+          patterns.slice(0, MOST_PATTERNS).map((pattern, i) => {
+            const [batch, head] = pattern.pairs[0];
+            return el(
+              "button",
+              {
+                type: "button",
+                class: "pattern",
+                "aria-pressed": String(i === chosen),
+                dataset: { at: String(i) },
+                onclick: () => state.set({ at: [batch, head] }),
+              },
+              thumbnail(this.#ctx.api, this.#bound, { batch, head, size: 64, label: "" }),
+              el("span", {}, pattern.caption ?? `batch ${batch}, head ${head}`),
+            );
+          }),
+        ),
     );
   }
 
@@ -309,14 +388,14 @@ class MaskView {
     try {
       const cost = await this.#ctx.api.cost(id);
       if (id !== this.#bound.id) return;
+      const { count, share } = allowedOf(cost);
       told(
         " · ",
-        el("b", {}, number(cost.allowed)),
-        ` allowed, ${percent(cost.density)}`,
+        share ? [el("b", {}, count), ` allowed, ${share}`] : "allowed cells not counted",
         cost.empty_rows > 0 &&
           el("span", { class: "warning" }, ` · ${plural(cost.empty_rows, "query", "queries")} may read nothing`),
       );
-      this.live.textContent = `${number(qLen)} queries by ${number(kvLen)} keys, ${number(cost.allowed)} cells allowed, ${percent(cost.density)}.`;
+      this.live.textContent = `${number(qLen)} queries by ${number(kvLen)} keys, ${share ? `${count} cells allowed, ${share}` : "allowed cells not counted"}.`;
     } catch {
       told(); // the picture is there all the same
     }
@@ -333,7 +412,7 @@ class MaskView {
         batch,
         head,
         ...cell,
-        other: this.#fitting()?.id,
+        other: this.#broken.second ? undefined : this.#fitting()?.id,
         signal: request.signal,
       });
       const pinned = this.#pinned();
@@ -372,6 +451,7 @@ class MaskView {
   async #compare() {
     if (!this.#other || !this.#bound) return;
     const [here, there] = [this.#bound, this.#other];
+    this.first = null;
     if (!this.#fitting()) {
       fill(
         this.difference,
@@ -412,6 +492,7 @@ class MaskView {
   }
 
   async #export(as) {
+    if (!this.#bound || this.#broken.first || this.#broken.second) return;
     const [batch, head] = this.#seen();
     const { q0, q1, k0, k1 } = this.picture.camera.seen();
     const part = PICTURES.includes(as) && this.#now.camera !== null ? { rows: `${q0}..${q1}`, keys: `${k0}..${k1}` } : {};

@@ -52,3 +52,19 @@ test("side by side, both move together", async () => {
   await page.locator(".comparison").waitFor({ state: "hidden" });
   await page.finish();
 });
+
+test("a difference is not that of a text with an error", async () => {
+  const page = await site.open({ shape: { len: 8 }, mask: "causal", other: "sliding(3)" });
+  const told = page.locator(".comparison");
+  await told.getByText("only the first").waitFor();
+  await say(page, "slidin(3)", "Mask compared with");
+  await told.getByText("The second text has an error. What is shown is of the last text without one.").waitFor();
+  assert.ok(await page.getByRole("button", { name: "Export" }).isDisabled());
+  await say(page, "causal", "Mask compared with");
+  await told.getByText("The same cells.").waitFor();
+  assert.doesNotMatch(await told.innerText(), /has an error/);
+  await say(page, "causl");
+  await told.getByText("The first text has an error.").waitFor();
+  assert.ok(await page.getByRole("button", { name: "Export" }).isDisabled());
+  await page.finish();
+});

@@ -49,3 +49,29 @@ test("a mask that is wrong leaves the last figures", async () => {
   assert.equal((await figures(page))[0], "2,080");
   await page.finish();
 });
+
+test("what the server did not count is not shown as counted", async () => {
+  const page = await site.open();
+  const uncounted = ["allowed", "density", "computed_per_allowed", "empty_rows", "full_tiles", "mixed_tiles", "empty_tiles"];
+  await page.route("**/cost", async (route) => {
+    const cost = await (await route.fetch()).json();
+    for (const key of uncounted) delete cost[key];
+    await route.fulfill({ json: { ...cost, exact: false, cells: "1000000", allowed_low: "100000", allowed_high: "250000" } });
+  });
+  await page.route("**/curve", async (route) => {
+    const curve = await (await route.fetch()).json();
+    await route.fulfill({ json: { ...curve, points: curve.points.map((point) => ({ ...point, allowed: null })) } });
+  });
+  await say(page, "causal & sliding(7)");
+  await page.locator(".figures-line", { hasText: "between 100,000 and 250,000 allowed, between 10 % and 25 %" }).waitFor();
+  await page.getByRole("navigation").getByText("Cost").press("Enter");
+  await page.locator(".plot").nth(1).waitFor();
+  const told = await page.locator(".cost-figures").innerText();
+  assert.match(told, /between 100 k and 250 k[\s\S]*between 10 % and 25 % of 1 M/);
+  assert.match(told, /how many of them are allowed was not counted/);
+  assert.match(await page.locator(".cost-tiles").innerText(), /tiles were not counted/);
+  await page.getByText("The numbers").click();
+  assert.equal(await page.locator("table.figures tbody tr:first-child td").first().innerText(), "not counted");
+  assert.doesNotMatch(await page.locator(".bill").innerText(), /NaN|undefined|nothing is allowed/);
+  await page.finish();
+});

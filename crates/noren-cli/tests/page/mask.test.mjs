@@ -321,3 +321,94 @@ test("tiles that did not come are asked for again", async () => {
   await page.waitForFunction(() => document.querySelector(".picture").picture.cell(0, 3)?.byte === 2);
   await page.finish();
 });
+
+test("every batch row is reached, and no wrong pattern is marked", async () => {
+  const lengths = Array.from({ length: 300 }, (_, row) => row + 1);
+  const page = await site.open({ shape: { len: 300, batch: 300 }, mask: "padding", facts: { lengths } });
+  await settled(page);
+  const patterns = page.locator(".patterns");
+  await patterns.getByText("300 distinct patterns, the first 64 shown").waitFor();
+  const marked = patterns.locator('[aria-pressed="true"]');
+  assert.equal(await marked.count(), 1);
+  await patterns.getByLabel("Batch row").fill("289");
+  await page.waitForFunction(() => document.querySelector(".picture").picture.cell(0, 289)?.byte === 2);
+  assert.equal(await cover(page, 0, 290), 0);
+  assert.equal(await marked.count(), 0);
+  await page.finish();
+});
+
+test("queries may stand before the keys, and labels differ by batch row", async () => {
+  const facts = { labels: { pii: [["1..3"], [5]] } };
+  const page = await site.open({ shape: { q: 4, kv: 8, query_offset: 0, batch: 2 }, mask: 'causal | keys(label="pii")', facts });
+  await settled(page);
+  await page.getByLabel("Query offset").fill("-3");
+  await page.waitForFunction(() => /'query_offset':-3/.test(location.hash));
+  assert.deepEqual(await drawn(page), [".##.....", ".##.....", ".##.....", "###....."]);
+  await page.locator("summary", { hasText: "Labels and levels" }).click();
+  const positions = page.getByLabel("Positions of pii");
+  assert.equal(await positions.inputValue(), "1..3; 5");
+  await positions.fill("; 2, 6..");
+  await page.waitForFunction(() => document.querySelector(".picture").picture.cell(0, 1)?.byte === 0);
+  assert.deepEqual(await page.evaluate(async () => (await import("./js/state.js")).state.get().facts.labels), {
+    pii: [[], [2, "6.."]],
+  });
+  await page.finish();
+});
+
+test("a text that is too long is refused, not replaced", async () => {
+  const page = await site.open({ shape: { len: 8 }, mask: "causal" });
+  await settled(page);
+  const long = `causal${" & causal".repeat(8000)}`;
+  const editor = page.getByRole("textbox", { name: "Mask", exact: true });
+  await editor.fill(long);
+  await page.locator(".editor-error .says", { hasText: "72006 bytes" }).waitFor();
+  await page.getByRole("button", { name: "Tiles" }).click();
+  assert.ok((await editor.inputValue()) === long);
+  assert.ok(await page.getByRole("button", { name: "Export" }).isDisabled());
+  await editor.fill("chunk(4)");
+  await page.waitForFunction(() => document.querySelector(".picture").picture.cell(0, 3)?.byte > 0);
+  assert.ok(await page.getByRole("button", { name: "Export" }).isEnabled());
+  await page.finish();
+});
+
+test("a tile that cannot be drawn is given up", async () => {
+  const page = await site.open({ shape: { len: 64 }, mask: "causal" });
+  await settled(page);
+  let refused = 0;
+  await page.route("**/tiles/**", (route) => {
+    refused += 1;
+    return route.fulfill({
+      status: 200,
+      headers: { "X-Noren-Status": "507" },
+      contentType: "application/json",
+      body: '{"error":{"message":"took more memory than the limit"}}',
+    });
+  });
+  await page.clock.install();
+  await say(page, "chunk(4)");
+  const status = page.locator(".picture-status").first();
+  await status.getByText("1 piece of this picture cannot be drawn: took more memory than the limit. Asked for again soon.").waitFor();
+  const counts = [refused];
+  for (const wait of [3200, 10_200, 30_200, 60_000, 60_000]) {
+    await page.clock.fastForward(wait);
+    await page.waitForTimeout(300);
+    counts.push(refused);
+  }
+  assert.deepEqual(counts, [1, 2, 3, 4, 4, 4]);
+  await status.getByText("Not asked for again until you look elsewhere.").waitFor();
+  await page.unroute("**/tiles/**");
+  await page.getByRole("button", { name: "Zoom in" }).click();
+  await page.waitForFunction(() => document.querySelector(".picture").picture.cell(0, 3)?.byte === 2);
+  await status.waitFor({ state: "hidden" });
+  await page.finish();
+});
+
+test("what came from a file and is gone says so", async () => {
+  const page = await site.open({ shape: { len: 8 }, mask: "causal" });
+  const message = await page.evaluate(async () => {
+    const { tile } = await import("./js/api.js");
+    return tile("0".repeat(32), 0, 0, 0).catch((error) => error.message);
+  });
+  assert.equal(message, "This came from a file or a text: give it again.");
+  await page.finish();
+});
