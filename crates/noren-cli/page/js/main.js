@@ -83,8 +83,11 @@ function show(now) {
   }
 }
 
-// Links to views are those of the moment at which they are followed.
-nav.addEventListener("pointerdown", () => links(shown?.id));
+// Links to views are those of the moment at which they are followed. They stay the same elements: one that is replaced between
+// press and release gets no click.
+nav.addEventListener("pointerdown", () => {
+  nav.querySelectorAll("a").forEach((link, at) => link.setAttribute("href", state.link({ view: VIEWS[at].id })));
+});
 document.querySelector(".brand").addEventListener("click", (event) => {
   event.preventDefault();
   history.pushState(null, "", location.pathname);

@@ -412,3 +412,12 @@ test("what came from a file and is gone says so", async () => {
   assert.equal(message, "This came from a file or a text: give it again.");
   await page.finish();
 });
+
+test("a click on its name leads to each view", async () => {
+  const page = await site.open({ shape: { len: 6 }, mask: "causal" });
+  for (const name of ["Cost", "Flow", "Text", "Doctor", "Mask"]) {
+    await page.click(`nav a:has-text("${name}")`);
+    await page.waitForFunction((title) => document.title === `${title} · noren`, name, { timeout: 10_000 });
+  }
+  await page.finish();
+});
