@@ -167,7 +167,7 @@ impl BoundMask {
     /// assert_eq!((part.shape().q_len(), part.shape().kv_len()), (12, 7));
     /// assert_eq!((part.query_position(0, 2), part.key_position(0, 3)), (50, 48));
     /// assert_eq!(part.allowed(0, 0, 2, 3), whole.allowed(0, 0, 50, 48));
-    /// assert_eq!(part.plan().stats().allowed, 5 + 3 + 4 + 3 + 2);
+    /// assert_eq!(part.plan().stats().allowed, 3 + 3 + 3 + 4 + 3 + 2 + 1);
     /// # Ok::<(), noren_mask::Error>(())
     /// ```
     ///
