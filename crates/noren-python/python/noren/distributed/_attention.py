@@ -31,8 +31,8 @@ class Options:
 
     def check(self, heads: int, kv_heads: int) -> None:
         """Refuses what the kernel refuses, also on a rank that computes nothing."""
-        one = [torch.zeros(1, n, 1, 1) for n in (heads, kv_heads, kv_heads)]
-        compute(self.call(_one_cell(heads, kv_heads)), *(t.float() for t in one), Extras([]), lse=False)
+        q, kv = (torch.zeros(1, n, 1, 1, dtype=torch.float32) for n in (heads, kv_heads))
+        compute(self.call(_one_cell(heads, kv_heads)), q, kv, kv, Extras([]), lse=False)
 
     def call(self, plan: Plan) -> Call:
         return Call(plan, self.scale, self.softcap, self.alibi, partial=True)
@@ -209,7 +209,7 @@ def _forward(split: Split, options: Options, q: Tensor, k: Tensor, v: Tensor, *,
     around.finish()
     if split.queries_travel:
         _take_home(split, mine, theirs)
-    out, lse = nothing(*q.shape[:3], v_dim)
+    out, lse = nothing(q.shape[0], heads, q.shape[2], v_dim)
     for family, results in zip(families, mine, strict=True):
         family.put(out, results.out)
         family.put(lse, results.lse)
