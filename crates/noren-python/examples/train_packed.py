@@ -1,6 +1,6 @@
 """Trains a small model on packed documents, over several processes or in one; both get the same losses.
 
-    torchrun --standalone --nproc-per-node 4 --max-restarts 3 examples/train_packed.py --folder /tmp/run
+    torchrun --standalone --nproc-per-node 4 --max-restarts 3 examples/train_packed.py --folder run
     python examples/train_packed.py                                                   # the same in one process
 
 Each step packs documents of new lengths into one row, splits its mask over the ranks, and gives each rank the tokens that it
