@@ -130,7 +130,12 @@ pub(crate) fn bind_stack(
 
 /// The spec that `text` says, at `layer` when one is given.
 pub(crate) fn parse(text: &str, layer: Option<u64>) -> Result<Spec> {
-    let spec: Spec = text.parse().map_err(noren_mask::Error::from)?;
+    Ok(spec(text, layer)?)
+}
+
+/// The same, with an error that has its place in the text.
+pub(crate) fn spec(text: &str, layer: Option<u64>) -> std::result::Result<Spec, noren_mask::Error> {
+    let spec: Spec = text.parse()?;
     spec.check()?;
     Ok(match layer {
         Some(layer) => Spec { mask: spec.mask.at_layer(layer), scores: spec.scores },

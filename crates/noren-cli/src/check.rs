@@ -9,7 +9,7 @@ use crate::output::{BAD, DIM, GOOD, STRONG, Screen, paint};
 use crate::target::Target;
 use clap::Args;
 use noren_mask::TerminalOptions;
-use noren_mask::doctor::{Context, Patient, Report, Severity};
+use noren_mask::doctor::{Context, Patient, Report, Severity, Values};
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
@@ -70,25 +70,13 @@ pub(crate) fn run(args: &CheckArgs, screen: &mut Screen) -> Result<Verdict> {
     let Some(file) = &args.file else { return Err(Failure::new("there is no mask: give a file")) };
     let target = args.fix.as_deref().map(Target::new).transpose()?;
     let picture = args.output.as_deref().map(Target::new).transpose()?;
-    let mut mask = None;
-    let mut beside = Vec::new();
-    let mut all = read_all(file)?;
-    let only = all.len() == 1;
-    for (name, values) in all.drain(..) {
-        match only || name == "mask" {
-            true => mask = Some(values),
-            false => beside.push((name, values)),
-        }
-    }
+    let mut patient = patient(read_all(file)?);
     for pair in &args.with {
         let (name, path) =
             pair.split_once('=').ok_or_else(|| Failure::new(format!("--with {pair}: give NAME=FILE")))?;
-        beside.push((name.to_string(), read_one(Path::new(path))?));
+        patient = patient.companion(name, read_one(Path::new(path))?);
     }
-    let mut patient = mask.map_or_else(Patient::without_mask, Patient::new).context(declared(args)?);
-    for (name, values) in beside {
-        patient = patient.companion(name, values);
-    }
+    patient = patient.context(declared(args)?);
     if let Some(text) = &args.meant {
         let bound = bind(std::slice::from_ref(text), &args.shape, &args.facts, &Sizes::default())?;
         patient = patient.meant(&bound.masks[0]);
@@ -108,6 +96,14 @@ pub(crate) fn run(args: &CheckArgs, screen: &mut Screen) -> Result<Verdict> {
         false => tell(&report, screen)?,
     }
     Ok(if report.sick() { Verdict::No } else { Verdict::Yes })
+}
+
+/// The arrays of a file: the mask is the only one, or the one called `mask`; the others stand beside it.
+pub(crate) fn patient(arrays: Vec<(String, Values)>) -> Patient {
+    let only = arrays.len() == 1;
+    let (masks, beside): (Vec<_>, Vec<_>) = arrays.into_iter().partition(|(name, _)| only || name == "mask");
+    let patient = masks.into_iter().next_back().map_or_else(Patient::without_mask, |(_, mask)| Patient::new(mask));
+    beside.into_iter().fold(patient, |patient, (name, values)| patient.companion(name, values))
 }
 
 /// The context of the file and of `--declare`, the latter first.
@@ -134,7 +130,8 @@ fn read_json(path: &Path) -> Result<Value> {
     serde_json::from_str(&text).map_err(|e| Failure::new(format!("{name}: not valid JSON: {e}")))
 }
 
-fn as_json(report: &Report) -> Value {
+/// The report for programs.
+pub(crate) fn as_json(report: &Report) -> Value {
     json!({
         "sick": report.sick(),
         "classes": report.classes(),

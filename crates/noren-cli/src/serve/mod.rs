@@ -101,10 +101,11 @@ async fn serve(args: &ServeArgs, model: Option<PathBuf>, screen: &mut Screen) ->
     if let Some(model) = &model {
         of_model.extend(["--model".to_string(), model.display().to_string()]);
     }
+    let store = Arc::new(Store::default());
     let server = Server {
-        masks: Pool::new(arguments("masks"), workers),
-        model: Pool::new(of_model, 1),
-        store: Arc::new(Store::default()),
+        masks: Pool::new(arguments("masks"), workers, store.clone()),
+        model: Pool::new(of_model, 1, store.clone()),
+        store,
         room: Arc::new(Semaphore::new(http::MOST_HELD)),
         speeds: OnceCell::new(),
         workers,

@@ -4,8 +4,8 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use rust_embed::RustEmbed;
-use std::borrow::Cow;
 
+/// Debug builds read the folder at every request, so that a page can be worked on without building the program.
 #[derive(RustEmbed)]
 #[folder = "page/"]
 #[exclude = "*.md"]
@@ -15,30 +15,17 @@ struct Page;
 pub(super) fn file(path: &str, headers: &HeaderMap) -> Response {
     let path = if path == "/" { "index.html" } else { path.trim_start_matches('/') };
     let plain = path.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-/".contains(&b)) && !path.contains("..");
-    let Some((bytes, tag)) = plain.then(|| read(path)).flatten() else {
+    let Some(file) = plain.then(|| Page::get(path)).flatten() else {
         return (StatusCode::NOT_FOUND, "there is no such page\n").into_response();
     };
+    let hash: String = file.metadata.sha256_hash().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    let tag = format!("\"{hash}\"");
     if headers.get(IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes()) {
         return StatusCode::NOT_MODIFIED.into_response();
     }
     let headers =
         [(CONTENT_TYPE, content_type(path).to_string()), (ETAG, tag), (CACHE_CONTROL, "no-cache".to_string())];
-    (headers, bytes.into_owned()).into_response()
-}
-
-/// The bytes of a file and a tag that changes with them. Debug builds read the folder `NOREN_PAGE`, where there is one, so that a
-/// page can be worked on without building the program.
-fn read(path: &str) -> Option<(Cow<'static, [u8]>, String)> {
-    if cfg!(debug_assertions)
-        && let Some(folder) = std::env::var_os("NOREN_PAGE")
-    {
-        let bytes = std::fs::read(std::path::Path::new(&folder).join(path)).ok()?;
-        let tag = super::identity(&bytes);
-        return Some((bytes.into(), format!("\"{tag}\"")));
-    }
-    let file = Page::get(path)?;
-    let tag: String = file.metadata.sha256_hash().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-    Some((file.data, format!("\"{tag}\"")))
+    (headers, file.data.into_owned()).into_response()
 }
 
 fn content_type(path: &str) -> &'static str {

@@ -22,6 +22,7 @@ const MOST_ROUNDS: usize = 4;
 /// Worker processes of one kind.
 pub(super) struct Pool {
     arguments: Vec<String>,
+    store: Arc<Store>,
     idle: Mutex<Vec<Worker>>,
     slots: Arc<Semaphore>,
     waiting: AtomicUsize,
@@ -45,24 +46,20 @@ impl Drop for Waiting<'_> {
 }
 
 impl Pool {
-    /// At most `size` processes, each started when it is needed.
-    pub(super) fn new(arguments: Vec<String>, size: usize) -> Arc<Self> {
+    /// At most `size` processes, each started when it is needed. Masks that they do not know come from `store`, and new ones go
+    /// there.
+    pub(super) fn new(arguments: Vec<String>, size: usize, store: Arc<Store>) -> Arc<Self> {
         Arc::new(Pool {
             arguments,
+            store,
             idle: Mutex::new(Vec::new()),
             slots: Arc::new(Semaphore::new(size)),
             waiting: AtomicUsize::new(0),
         })
     }
 
-    /// Has a worker answer `call` within `limit`. Masks that it does not know come from `store`, into which new ones go.
-    pub(super) async fn call(
-        self: &Arc<Self>,
-        call: Call,
-        body: Vec<u8>,
-        store: &Arc<Store>,
-        limit: Duration,
-    ) -> Result<Frame<Answered>> {
+    /// Has a worker answer `call` within `limit`.
+    pub(super) async fn call(self: &Arc<Self>, call: Call, body: Vec<u8>, limit: Duration) -> Result<Frame<Answered>> {
         let before = self.waiting.fetch_add(1, Ordering::Relaxed);
         let waiting = Waiting(&self.waiting);
         if before >= MOST_WAITING {
@@ -71,21 +68,17 @@ impl Pool {
         let slot = self.slots.clone().acquire_owned().await;
         let slot = slot.map_err(|_| Problem::status(503, "the server is ending"))?;
         drop(waiting);
-        let (pool, store) = (self.clone(), store.clone());
+        let pool = self.clone();
         // A page that no longer wants an answer must not end the worker that is at it.
         let work = tokio::spawn(async move {
             let _slot = slot;
             let taken = pool.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let begin = async {
-                if let Some(mut worker) = taken {
-                    // One that has ended since its last answer says nothing of this call.
-                    if worker.child.try_wait().is_ok_and(|ended| ended.is_none()) {
-                        let answer = worker.ask(call, body, &store).await;
-                        return Ok((worker, answer));
-                    }
-                }
-                let mut worker = Worker::start(&pool.arguments)?;
-                let answer = worker.ask(call, body, &store).await;
+                // One that has ended since its last answer says nothing of this call.
+                let lives = |worker: &mut Worker| worker.child.try_wait().is_ok_and(|ended| ended.is_none());
+                let taken = taken.and_then(|mut worker| lives(&mut worker).then_some(worker));
+                let mut worker = taken.map_or_else(|| Worker::start(&pool.arguments), Ok)?;
+                let answer = worker.ask(call, body, &pool.store).await;
                 Ok((worker, answer))
             };
             match tokio::time::timeout(limit, begin).await {
@@ -94,19 +87,21 @@ impl Pool {
                     answer
                 }
                 Ok(Ok((_, Err(_)))) => {
-                    Err(Problem::status(507, "this takes more memory than the explorer gives to one request")
-                        .hint("ask about less, or use the command line, which has no such limit"))
+                    Err(beyond(507, "this takes more memory than the explorer gives to one request".into()))
                 }
                 Ok(Err(problem)) => Err(problem),
                 Err(_) => {
-                    let seconds = limit.as_secs();
-                    Err(Problem::status(408, format!("this takes longer than {seconds} s, the explorer's limit"))
-                        .hint("ask about less, or use the command line, which has no such limit"))
+                    Err(beyond(408, format!("this takes longer than {} s, the explorer's limit", limit.as_secs())))
                 }
             }
         });
         work.await.unwrap_or_else(|_| Err(Problem::status(500, "a fault in noren; the request is not answered")))
     }
+}
+
+/// A call that a worker could not end.
+fn beyond(status: u16, message: String) -> Problem {
+    Problem::status(status, message).hint("ask about less, or use the command line, which has no such limit")
 }
 
 impl Worker {

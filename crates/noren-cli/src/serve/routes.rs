@@ -73,11 +73,11 @@ pub(super) fn routes() -> Router<Arc<Server>> {
 async fn read(State(server): App, request: Request) -> Result<Response> {
     let (body, room) = server.body(request, MOST_BODY).await?;
     let id = identity(&body);
-    let answer = server.masks.call(Call::Read { id }, body.clone(), &server.store, QUESTION).await?;
+    let answer = server.masks.call(Call::Read { id }, body.clone(), QUESTION).await?;
     if answer.head.status == 200 {
         server.store.insert(body);
     }
-    respond(answer, Some(room))
+    Ok(respond(answer, Some(room)))
 }
 
 /// What query strings say.
@@ -131,8 +131,8 @@ async fn tile(State(server): App, at: Place<(String, u32, u64, u64)>, asked: Par
         plan: asked.plan == Some(1),
         other: asked.other,
     };
-    let answer = server.masks.call(Call::Tile { id, tile }, Vec::new(), &server.store, TILE).await?;
-    let mut response = respond(answer, None)?;
+    let answer = server.masks.call(Call::Tile { id, tile }, Vec::new(), TILE).await?;
+    let mut response = respond(answer, None);
     if response.status() == StatusCode::OK {
         // The identity is that of the content: a tile changes with the program only.
         let a_while = header::HeaderValue::from_static("private, max-age=300");
@@ -147,23 +147,23 @@ async fn explain(State(server): App, id: Place<String>, asked: Params<Asked>) ->
         return Err(Problem::new("the cell is not said: give q and k, both counted from 0"));
     };
     let cell = super::answer::CellAsked { pair: asked.pair(), q, k, other: asked.other };
-    respond(server.masks.call(Call::Explain { id, cell }, Vec::new(), &server.store, QUESTION).await?, None)
+    Ok(respond(server.masks.call(Call::Explain { id, cell }, Vec::new(), QUESTION).await?, None))
 }
 
 async fn difference(State(server): App, id: Place<String>, asked: Params<Asked>) -> Result<Response> {
     let (id, asked) = (place(id)?, params(asked)?);
     let Some(other) = asked.other else { return Err(Problem::new("the other mask is not said: give other")) };
-    respond(server.masks.call(Call::Difference { id, other }, Vec::new(), &server.store, QUESTION).await?, None)
+    Ok(respond(server.masks.call(Call::Difference { id, other }, Vec::new(), QUESTION).await?, None))
 }
 
 async fn cost(State(server): App, id: Place<String>) -> Result<Response> {
     let (id, speeds) = (place(id)?, server.speeds().await?);
-    respond(server.masks.call(Call::Cost { id, speeds }, Vec::new(), &server.store, QUESTION).await?, None)
+    Ok(respond(server.masks.call(Call::Cost { id, speeds }, Vec::new(), QUESTION).await?, None))
 }
 
 async fn curve(State(server): App, request: Request) -> Result<Response> {
     let ((body, room), speeds) = (server.body(request, MOST_BODY).await?, server.speeds().await?);
-    respond(server.masks.call(Call::Curve { speeds }, body, &server.store, QUESTION).await?, Some(room))
+    Ok(respond(server.masks.call(Call::Curve { speeds }, body, QUESTION).await?, Some(room)))
 }
 
 async fn export(State(server): App, id: Place<String>, asked: Params<Asked>) -> Result<Response> {
@@ -178,21 +178,21 @@ async fn export(State(server): App, id: Place<String>, asked: Params<Asked>) -> 
         keys: asked.keys,
     };
     let room = server.room(if asked.form == "npy" { MOST_EXPORT } else { MOST_BODY }).await?;
-    respond(server.masks.call(Call::Export { id, asked }, Vec::new(), &server.store, QUESTION).await?, Some(room))
+    Ok(respond(server.masks.call(Call::Export { id, asked }, Vec::new(), QUESTION).await?, Some(room)))
 }
 
 async fn flow(State(server): App, request: Request) -> Result<Response> {
     let (body, room) = server.body(request, MOST_BODY).await?;
-    respond(server.masks.call(Call::Flow, body, &server.store, QUESTION).await?, Some(room))
+    Ok(respond(server.masks.call(Call::Flow, body, QUESTION).await?, Some(room)))
 }
 
 async fn model(State(server): App) -> Result<Response> {
-    respond(server.model.call(Call::Model, Vec::new(), &server.store, LONG).await?, None)
+    Ok(respond(server.model.call(Call::Model, Vec::new(), LONG).await?, None))
 }
 
 async fn text(State(server): App, request: Request) -> Result<Response> {
     let (body, room) = server.body(request, MOST_BODY).await?;
-    respond(server.model.call(Call::Text, body, &server.store, LONG).await?, Some(room))
+    Ok(respond(server.model.call(Call::Text, body, LONG).await?, Some(room)))
 }
 
 /// What is said of a file.
@@ -213,12 +213,12 @@ async fn doctor(State(server): App, about: Params<AboutFile>, request: Request) 
     let AboutFile { name, context, meant } = params(about)?;
     let asked = super::answer::DoctorAsked { name, context, meant };
     let (body, room) = server.body(request, MOST_FILE).await?;
-    respond(server.masks.call(Call::Doctor { asked }, body, &server.store, LONG).await?, Some(room))
+    Ok(respond(server.masks.call(Call::Doctor { asked }, body, LONG).await?, Some(room)))
 }
 
 /// What is the same whenever it is asked.
 async fn constant(State(server): App, call: Call) -> Result<Response> {
-    respond(server.masks.call(call, Vec::new(), &server.store, QUESTION).await?, None)
+    Ok(respond(server.masks.call(call, Vec::new(), QUESTION).await?, None))
 }
 
 async fn about(State(server): App) -> impl IntoResponse {
@@ -245,7 +245,7 @@ impl Server {
     /// How quick this machine is, measured at the first question.
     async fn speeds(&self) -> Result<Speeds> {
         let measure = || async {
-            let answer = self.model.call(Call::Calibrate, Vec::new(), &self.store, LONG).await?;
+            let answer = self.model.call(Call::Calibrate, Vec::new(), LONG).await?;
             Ok(serde_json::from_slice(&answer.blobs[0])?)
         };
         self.speeds.get_or_try_init(measure).await.cloned()
@@ -253,7 +253,7 @@ impl Server {
 }
 
 /// An answer of a worker as a response. It keeps its room until it is sent.
-fn respond(mut answer: Frame<Answered>, room: Option<Room>) -> Result<Response> {
+fn respond(mut answer: Frame<Answered>, room: Option<Room>) -> Response {
     struct Held(Vec<u8>, #[expect(dead_code, reason = "dropped with the bytes")] Option<Room>);
     impl AsRef<[u8]> for Held {
         fn as_ref(&self) -> &[u8] {
@@ -269,7 +269,7 @@ fn respond(mut answer: Frame<Answered>, room: Option<Room>) -> Result<Response> 
     {
         response.headers_mut().insert(header::CONTENT_DISPOSITION, value);
     }
-    Ok(response)
+    response
 }
 
 impl IntoResponse for Problem {

@@ -107,25 +107,19 @@ pub(super) fn parse(text: &str, layer: Option<u64>) -> Result<Spec> {
     if text.len() > MOST_TEXT {
         return Err(Problem::new(format!("the mask's text has {} bytes: at most {MOST_TEXT} are read", text.len())));
     }
-    let spec: Spec = text.parse().map_err(noren_mask::Error::from)?;
-    spec.check()?;
-    Ok(match layer {
-        Some(layer) => Spec { mask: spec.mask.at_layer(layer), scores: spec.scores },
-        None => spec,
-    })
+    Ok(crate::args::spec(text, layer)?)
 }
 
 /// The facts, and what they and the masks say of sizes.
 pub(super) fn facts(json: Option<&RawValue>, specs: &[Spec]) -> Result<(Facts, Sizes)> {
-    let (facts, mut known) = match json {
+    let (facts, known) = match json {
         Some(json) => {
             let named: Vec<String> = specs.iter().flat_map(|spec| array_names(&spec.mask)).collect();
             (Facts::from_json(json.get())?, facts_sizes(json.get(), &named))
         }
         None => (Facts::new(), Sizes::default()),
     };
-    known = specs.iter().fold(known, |known, spec| known.or(mask_sizes(spec)));
-    Ok((facts, known))
+    Ok((facts, specs.iter().fold(known, |known, spec| known.or(mask_sizes(spec)))))
 }
 
 /// Refuses shapes that are larger than anything a page shows.

@@ -51,6 +51,9 @@ pub(super) enum Stop {
     Problem(Problem),
 }
 
+/// What calls return.
+pub(super) type Answer = std::result::Result<Frame<Answered>, Stop>;
+
 impl<E: Into<Problem>> From<E> for Stop {
     fn from(error: E) -> Self {
         Stop::Problem(error.into())
@@ -139,6 +142,6 @@ fn refusal(problem: &Problem) -> Frame<Answered> {
 pub(super) const JSON: &str = "application/json";
 
 /// An answer of JSON.
-pub(super) fn json(value: &impl Serialize) -> std::result::Result<Frame<Answered>, Stop> {
+pub(super) fn json(value: &impl Serialize) -> Answer {
     Ok(Frame { head: Answered::of(JSON), blobs: vec![serde_json::to_vec(value)?] })
 }

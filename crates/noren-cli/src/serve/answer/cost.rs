@@ -4,15 +4,12 @@ use super::mask::number;
 use crate::args::bind_specs;
 use crate::serve::problem::{Problem, Result};
 use crate::serve::scene::{MOST_LEN, Scene, check_sizes, facts, parse};
-use crate::serve::wire::Frame;
-use crate::serve::worker::{Answered, Desk, Stop, json};
+use crate::serve::worker::{Answer, Desk, json};
 use noren::{Inputs, Options, View, attention};
 use noren_mask::{Facts, Kind, Plan, PlanOptions, Shape, atoms};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json as object};
 use std::time::{Duration, Instant};
-
-type Answer = std::result::Result<Frame<Answered>, Stop>;
 
 /// Columns of queries, keys and values for which times are predicted.
 const HEAD_DIM: usize = 64;

@@ -1,17 +1,16 @@
 //! The doctor view: a file, what is wrong with the mask in it, and the repair.
 
 use crate::arrays::read_from;
+use crate::check::{as_json, patient};
 use crate::serve::problem::{Problem, Result};
 use crate::serve::scene::{Known, cells_definition};
 use crate::serve::wire::Frame;
-use crate::serve::worker::{Answered, JSON, Stop, json};
-use noren_mask::doctor::{self, Context, Patient};
+use crate::serve::worker::{Answer, Answered, JSON, json};
+use noren_mask::doctor::{self, Context};
 use noren_mask::{Keep, Shape};
 use serde::{Deserialize, Serialize};
 use serde_json::json as object;
 use std::io::Cursor;
-
-type Answer = std::result::Result<Frame<Answered>, Stop>;
 
 /// What is said beside the file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -27,24 +26,12 @@ pub(in crate::serve) struct Asked {
 pub(super) fn doctor(asked: &Asked, file: &[u8]) -> Answer {
     let arrays = read_from(Cursor::new(file), file.len() as u64, &asked.name)?;
     let names: Vec<String> = arrays.iter().map(|(name, _)| name.clone()).collect();
-    let only = arrays.len() == 1;
     let context = asked.context.as_deref().map_or(Ok(Context::default()), Context::from_json)?;
-    if !only && !names.iter().any(|name| name == "mask") {
+    if names.len() != 1 && !names.iter().any(|name| name == "mask") {
         let problem = Problem::new(format!("{}: no mask in this file, which has {}", asked.name, listed(&names)));
         return Err(problem.hint("call the array of the mask `mask`; others stand beside it").into());
     }
-    let mut patient = Patient::without_mask();
-    let mut beside = Vec::new();
-    for (name, values) in arrays {
-        match only || name == "mask" {
-            true => patient = Patient::new(values),
-            false => beside.push((name, values)),
-        }
-    }
-    let mut patient = patient.context(context);
-    for (name, values) in beside {
-        patient = patient.companion(name, values);
-    }
+    let mut patient = patient(arrays).context(context);
     if let Some(text) = &asked.meant {
         let given =
             patient.diagnose()?.given.ok_or_else(|| Problem::new("there is no mask to compare with `meant`"))?;
@@ -54,20 +41,10 @@ pub(super) fn doctor(asked: &Asked, file: &[u8]) -> Answer {
     let drawn = |keep: &Option<Keep>, name: &str| keep.as_ref().map(|keep| cells_definition(name, keep));
     let definitions: Vec<Option<Vec<u8>>> = vec![drawn(&report.given, "given"), drawn(&report.fixed, "repaired")];
     let ids: Vec<Option<String>> = definitions.iter().map(|d| d.as_deref().map(crate::serve::identity)).collect();
-    let body = object!({
-        "sick": report.sick(),
-        "classes": report.classes(),
-        "description": report.description,
-        "expression": report.expression,
-        "intended": report.intended,
-        "findings": report.findings,
-        "one_mistake_away": report.near,
-        "unknown": report.unknown,
-        "arrays": names,
-        "dims": report.given.as_ref().map(Keep::dims),
-        "given": ids[0],
-        "fixed": ids[1],
-    });
+    let mut body = as_json(&report);
+    body["arrays"] = object!(names);
+    body["dims"] = object!(report.given.as_ref().map(Keep::dims));
+    (body["given"], body["fixed"]) = (object!(ids[0]), object!(ids[1]));
     let mut blobs = vec![serde_json::to_vec(&body)?];
     blobs.extend(definitions.into_iter().flatten());
     Ok(Frame { head: Answered::of(JSON), blobs })

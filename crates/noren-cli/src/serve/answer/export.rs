@@ -6,12 +6,10 @@ use crate::arrays::write_npy;
 use crate::serve::problem::{Problem, Result};
 use crate::serve::scene::Known;
 use crate::serve::wire::Frame;
-use crate::serve::worker::{Answered, Desk, JSON, Stop};
+use crate::serve::worker::{Answer, Answered, Desk, JSON};
 use noren_mask::{Facts, Keep, PlanOptions, TerminalOptions};
 use serde::{Deserialize, Serialize};
 use serde_json::json as object;
-
-type Answer = std::result::Result<Frame<Answered>, Stop>;
 
 /// Cells of an array that is written.
 const MOST_CELLS: u128 = 1 << 28;

@@ -3,16 +3,13 @@
 use crate::infer::Sizes;
 use crate::serve::problem::{Problem, Result};
 use crate::serve::scene::{Asked, check_sizes, facts, parse};
-use crate::serve::wire::Frame;
-use crate::serve::worker::{Answered, Stop, json};
+use crate::serve::worker::{Answer, json};
 use noren_mask::flow::{CHANNELS, Fill, Flow, Policy};
 use noren_mask::interval::IntervalSet;
 use noren_mask::{Mask, Spec};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json as object};
-
-type Answer = std::result::Result<Frame<Answered>, Stop>;
 
 /// Layers of a stack, and masks that take turns in it.
 const MOST_LAYERS: usize = 512;

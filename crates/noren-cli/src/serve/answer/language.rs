@@ -1,12 +1,10 @@
 //! What the editor knows: the words of the language with their pictures, and masks of real models.
 
 use crate::serve::wire::Frame;
-use crate::serve::worker::{Answered, JSON, Stop, json};
+use crate::serve::worker::{Answer, Answered, JSON, json};
 use noren_mask::language::{self, Word};
 use noren_mask::{Array, Facts, Mask, Shape};
 use serde_json::{Value, json as object};
-
-type Answer = std::result::Result<Frame<Answered>, Stop>;
 
 /// Masks of real models, with the values of their configurations.
 pub(super) const PRESETS: &str = include_str!("../presets.json");

@@ -4,13 +4,11 @@ use super::Pair;
 use crate::serve::problem::{Problem, Result};
 use crate::serve::scene::Known;
 use crate::serve::wire::Frame;
-use crate::serve::worker::{Answered, Desk, Stop, json};
+use crate::serve::worker::{Answer, Answered, Desk, json};
 use noren_mask::{BoundMask, Cover, Facts, Kind, Node, Spec};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json as object};
 use std::collections::BTreeMap;
-
-type Answer = std::result::Result<Frame<Answered>, Stop>;
 
 /// Distinct patterns that are listed.
 const MOST_PATTERNS: usize = 256;

@@ -14,8 +14,7 @@ pub(super) use export::Asked as ExportAsked;
 pub(super) use mask::{CellAsked, TileAsked};
 
 use super::problem::{Problem, Result};
-use super::wire::Frame;
-use super::worker::{Answered, Desk, Stop};
+use super::worker::{Answer, Desk};
 use serde::{Deserialize, Serialize};
 
 /// A batch row and a head.
@@ -75,7 +74,7 @@ pub(super) enum Call {
 }
 
 /// Answers a call.
-pub(super) fn answer(desk: &mut Desk, call: Call, body: &[u8]) -> std::result::Result<Frame<Answered>, Stop> {
+pub(super) fn answer(desk: &mut Desk, call: Call, body: &[u8]) -> Answer {
     match call {
         Call::Read { id } => mask::read(desk, &id, body),
         Call::Tile { id, tile } => mask::tile(desk, &id, &tile),

@@ -2,7 +2,7 @@
 
 use crate::serve::problem::{Problem, Result};
 use crate::serve::wire::Frame;
-use crate::serve::worker::{Answered, Desk, JSON, Stop, json};
+use crate::serve::worker::{Answer, Answered, Desk, JSON, json};
 use crate::text::{EXAMPLE, Job, Ran, Source, Unit, detectors};
 use noren_candle::model::Model;
 use noren_mask::Facts;
@@ -10,8 +10,6 @@ use noren_text::BUILT_IN;
 use serde::Deserialize;
 use serde_json::{Value, json as object};
 use std::collections::BTreeMap;
-
-type Answer = std::result::Result<Frame<Answered>, Stop>;
 
 /// Bytes of a text.
 const MOST_BYTES: usize = 64 << 10;
