@@ -147,6 +147,85 @@ fn the_description_has_every_route() {
     }
 }
 
+/// Every key of an answer is in its schema, and what it holds is of a type that the schema names.
+fn is_described(schemas: &Value, schema: &Value, answer: &Value, at: &str) {
+    let schema = schema["$ref"].as_str().map_or(schema, |name| {
+        let name = name.rsplit('/').next().expect("a name");
+        schemas.get(name).unwrap_or_else(|| panic!("{at}: there is no schema {name}"))
+    });
+    let kind = match answer {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(n) if n.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    };
+    let kinds: Vec<&str> = match &schema["type"] {
+        Value::String(one) => vec![one],
+        several => several.as_array().into_iter().flatten().filter_map(Value::as_str).collect(),
+    };
+    let number = kind == "integer" && kinds.contains(&"number");
+    assert!(kinds.contains(&kind) || number, "{at}: {answer} is said to be {kinds:?}");
+    for (i, item) in answer.as_array().into_iter().flatten().enumerate() {
+        schema.get("items").inspect(|schema| is_described(schemas, schema, item, &format!("{at}[{i}]")));
+    }
+    let Some(properties) = schema.get("properties") else { return };
+    for (key, value) in answer.as_object().into_iter().flatten() {
+        let at = format!("{at}.{key}");
+        is_described(schemas, properties.get(key).unwrap_or_else(|| panic!("{at} is not described")), value, &at);
+    }
+}
+
+#[test]
+fn answers_are_as_described() {
+    let explorer = Explorer::start();
+    let description = explorer.get("/openapi.json").json();
+    let scene = json!({
+        "mask": "heads(0: causal, else: sliding(3)) & documents + softcap(30)",
+        "shape": { "len": 8, "heads": 2 },
+        "facts": { "documents": [5, 3], "labels": { "pii": [2] } },
+    });
+    let id = explorer.mask(&scene);
+    let other = explorer.mask(&json!({ "mask": "causal", "shape": { "len": 8, "heads": 2 } }));
+    let stack = json!({ "layers": ["causal"], "depth": 2, "shape": { "len": 8 }, "policy": "deny: nonsense" });
+    let curve = json!({ "mask": "causal", "shape": { "len": 64 }, "lengths": [64, 128] });
+    let text = json!({ "text": "Mail ann@x.example today", "hide": ["email"] });
+    let mut file = b"\x93NUMPY\x01\x00".to_vec();
+    let header = "{'descr': '|b1', 'fortran_order': False, 'shape': (6, 6), }\n";
+    file.extend((header.len() as u16).to_le_bytes());
+    file.extend(header.as_bytes());
+    file.extend((0..36).map(|i| u8::from(i % 6 <= i / 6 + 1)));
+    let of = "/api/masks/{id}";
+    let about = "?name=mask.npy&context=%7B%22kind%22%3A%22causal%22%7D";
+    let asked = [
+        ("post", "/api/masks".to_string(), String::new(), scene.to_string().into_bytes()),
+        ("get", format!("{of}/explain"), format!("?q=5&k=3&other={other}"), vec![]),
+        ("get", format!("{of}/difference"), format!("?other={other}"), vec![]),
+        ("get", format!("{of}/cost"), String::new(), vec![]),
+        ("post", "/api/curve".to_string(), String::new(), curve.to_string().into_bytes()),
+        ("post", "/api/flow".to_string(), String::new(), stack.to_string().into_bytes()),
+        ("get", "/api/model".to_string(), String::new(), vec![]),
+        ("post", "/api/text".to_string(), String::new(), text.to_string().into_bytes()),
+        ("post", "/api/doctor".to_string(), about.to_string(), file),
+        ("get", "/api/doctor/classes".to_string(), String::new(), vec![]),
+        ("get", "/api/language".to_string(), String::new(), vec![]),
+        ("get", "/api/presets".to_string(), String::new(), vec![]),
+        ("get", "/api/about".to_string(), String::new(), vec![]),
+    ];
+    for (way, path, query, body) in asked {
+        let place = format!("{}{query}", path.replace("{id}", &id));
+        let answer = explorer.ask(&way.to_uppercase(), &place, "", &body);
+        assert_eq!(answer.status, 200, "{place}: {}", answer.error());
+        let schema = &description["paths"][&path][way]["responses"]["200"]["content"]["application/json"]["schema"];
+        is_described(&description["components"]["schemas"], schema, &answer.json(), &path);
+    }
+    let error = explorer.post("/api/masks", &json!({ "mask": "cuasal" }));
+    let schema = json!({ "$ref": "#/components/schemas/Error" });
+    is_described(&description["components"]["schemas"], &schema, &error.json(), "an error");
+}
+
 /// Rows, columns, and the cells of a tile.
 fn tile(bytes: &[u8]) -> (usize, usize, &[u8]) {
     let number = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes")) as usize;

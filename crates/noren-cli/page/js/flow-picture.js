@@ -3,6 +3,7 @@
 // Level 0 are the inputs, level `depth` the outputs; layer l lies between the levels l and l + 1. Few tokens are dots with every
 // allowed cell as a curve between them; many are bands of ranges, which zoom.
 
+import { Drawing } from "./drawing.js";
 import { count, has, shared } from "./flow-sets.js";
 
 const PADDING = { top: 26, right: 18, bottom: 30 };
@@ -13,18 +14,15 @@ const CHUNK = 400;
 /** Widest that a token is drawn when zoomed in. */
 const WIDEST = 64;
 
-export class FlowPicture {
+export class FlowPicture extends Drawing {
   /** `inks()` gives the colours of the theme; `token` is told which token was clicked. */
   constructor(canvas, { inks, onToken, onView, onHover }) {
-    Object.assign(this, { canvas, inks, onToken, onView, onHover });
-    this.context = canvas.getContext("2d");
+    super(canvas);
+    Object.assign(this, { inks, onToken, onView, onHover });
     this.answer = null;
     this.shown = { token: 0, back: true, reach: true, path: null, cut: null };
     this.view = null;
-    this.frame = 0;
     this.hovered = null;
-    this.resized = new ResizeObserver(() => this.redraw());
-    this.resized.observe(canvas);
     this.listen();
   }
 
@@ -38,26 +36,11 @@ export class FlowPicture {
     return other;
   }
 
-  close() {
-    this.resized.disconnect();
-    cancelAnimationFrame(this.frame);
-  }
-
-  redraw() {
-    cancelAnimationFrame(this.frame);
-    this.frame = requestAnimationFrame(() => this.draw());
-  }
-
   // --- where things lie -------------------------------------------------------------------------------------------------------
 
   measure() {
     const { clientWidth: width, clientHeight: height } = this.canvas;
-    const ratio = Math.min(window.devicePixelRatio || 1, 3);
-    if (this.canvas.width !== Math.round(width * ratio) || this.canvas.height !== Math.round(height * ratio)) {
-      this.canvas.width = Math.round(width * ratio);
-      this.canvas.height = Math.round(height * ratio);
-    }
-    this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    this.size(width, height);
     const left = width > 1200 ? 196 : width > 640 ? 148 : 34;
     const depth = this.answer.depth;
     this.bands = !this.answer.edges;
@@ -106,7 +89,6 @@ export class FlowPicture {
     this.measure();
     this.ink = this.inks();
     const { context: c, area } = this;
-    c.clearRect(0, 0, area.right, area.bottom);
     this.drawAxis();
     c.save();
     c.beginPath();

@@ -1,20 +1,19 @@
 // A map of attention: readers downwards, what they read across, on a canvas.
 
+import { Drawing } from "./drawing.js";
+
 const FONT = 12;
 /** Widest label, in pixels. */
 const WIDEST = 110;
 const LARGEST = 30;
 
-export class HeatMap {
+export class HeatMap extends Drawing {
   /** `inks()` gives `{strong, none, ground, label, cross, secret, font}` with colours as [r, g, b]; `onCell(row, col)` or nulls. */
   constructor(canvas, { inks, onCell, onPick }) {
-    Object.assign(this, { canvas, inks, onCell, onPick });
-    this.context = canvas.getContext("2d");
+    super(canvas, canvas.parentElement);
+    Object.assign(this, { inks, onCell, onPick });
     this.answer = null;
     this.lit = { row: null, col: null };
-    this.frame = 0;
-    this.resized = new ResizeObserver(() => this.redraw());
-    this.resized.observe(canvas.parentElement ?? canvas);
     canvas.addEventListener("pointermove", (event) => this.onCell(...this.cellAt(event)));
     canvas.addEventListener("pointerleave", () => this.onCell(null, null));
     canvas.addEventListener("click", (event) => this.onPick(...this.cellAt(event)));
@@ -31,16 +30,6 @@ export class HeatMap {
     this.redraw();
   }
 
-  close() {
-    this.resized.disconnect();
-    cancelAnimationFrame(this.frame);
-  }
-
-  redraw() {
-    cancelAnimationFrame(this.frame);
-    this.frame = requestAnimationFrame(() => this.draw());
-  }
-
   cellAt(event) {
     if (!this.area) return [null, null];
     const box = this.canvas.getBoundingClientRect();
@@ -52,7 +41,7 @@ export class HeatMap {
   }
 
   draw() {
-    const wide = this.canvas.parentElement?.clientWidth ?? 0;
+    const wide = this.canvas.parentElement.clientWidth;
     if (!this.answer || !wide) return;
     const { units } = this.answer;
     const { context: c } = this;
@@ -67,11 +56,8 @@ export class HeatMap {
     const top = cell >= 7 ? Math.ceil(room * 0.75) + 14 : 10;
     this.area = { left, top, cell };
     const high = Math.ceil(top + cell * units.length + 4);
-    const ratio = Math.min(window.devicePixelRatio || 1, 3);
     this.canvas.style.height = `${high}px`;
-    this.canvas.width = Math.round(wide * ratio);
-    this.canvas.height = Math.round(high * ratio);
-    c.setTransform(ratio, 0, 0, ratio, 0, 0);
+    this.size(wide, high);
     this.drawCells();
     this.drawLabels(names, room);
     this.drawCross();

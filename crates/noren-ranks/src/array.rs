@@ -1,0 +1,142 @@
+//! [`Array`]: `f32` numbers of some rows, and how they stand in messages.
+
+use crate::Error;
+use half::{bf16, f16};
+use noren::{Dtype, Element, View};
+
+/// Rows of an array: all of them, or some, ascending.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Places {
+    All,
+    At(Vec<usize>),
+}
+
+/// `[batch, heads, rows, width]`, contiguous; there may be no rows.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Array {
+    pub(crate) data: Vec<f32>,
+    pub(crate) shape: [usize; 4],
+}
+
+impl Array {
+    pub(crate) fn filled(shape: [usize; 4], value: f32) -> Self {
+        Array { data: vec![value; shape.iter().product()], shape }
+    }
+
+    pub(crate) fn widened<T: Element>(values: &[T], shape: [usize; 4]) -> Self {
+        let mut out = Array::filled(shape, 0.0);
+        T::widen(values, &mut out.data);
+        out
+    }
+
+    /// The shape with another number of rows.
+    pub(crate) fn with_rows(&self, rows: usize) -> [usize; 4] {
+        let [batch, heads, _, width] = self.shape;
+        [batch, heads, rows, width]
+    }
+
+    pub(crate) fn view(&self) -> Result<View<'_>, Error> {
+        Ok(View::new(&self.data, self.shape)?)
+    }
+
+    /// The first `rows` rows of the batch rows `batch`.
+    pub(crate) fn of_batch(&self, batch: &[usize], rows: usize) -> Self {
+        let [_, heads, all, width] = self.shape;
+        let mut data = Vec::with_capacity(batch.len() * heads * rows * width);
+        for b in batch {
+            for h in 0..heads {
+                let start = (b * heads + h) * all * width;
+                data.extend_from_slice(&self.data[start..start + rows * width]);
+            }
+        }
+        Array { data, shape: [batch.len(), heads, rows, width] }
+    }
+
+    /// Writes what [`of_batch`](Self::of_batch) reads.
+    pub(crate) fn put_batch(&mut self, batch: &[usize], part: &Array) {
+        let [_, heads, all, width] = self.shape;
+        let size = part.shape[2] * width;
+        for (pair, rows) in part.data.chunks(size.max(1)).enumerate() {
+            let start = (batch[pair / heads] * heads + pair % heads) * all * width;
+            self.data[start..start + size].copy_from_slice(rows);
+        }
+    }
+
+    pub(crate) fn select(&self, places: &Places) -> Self {
+        let Places::At(places) = places else { return self.clone() };
+        let mut out = Array::filled(self.with_rows(places.len()), 0.0);
+        self.pairs(places, &mut out, |own, other| other.copy_from_slice(own));
+        out
+    }
+
+    pub(crate) fn copy_to(&mut self, places: &[usize], part: &Array) {
+        self.pairs_mut(places, part, |own, other| own.copy_from_slice(other));
+    }
+
+    pub(crate) fn add_to(&mut self, places: &Places, part: &Array) {
+        let add = |own: &mut [f32], other: &[f32]| own.iter_mut().zip(other).for_each(|(sum, x)| *sum += x);
+        match places {
+            Places::All => add(&mut self.data, &part.data),
+            Places::At(places) => self.pairs_mut(places, part, add),
+        }
+    }
+
+    /// Each row at `places` with its row of `part`.
+    fn pairs_mut(&mut self, places: &[usize], part: &Array, act: impl Fn(&mut [f32], &[f32])) {
+        let [.., rows, width] = self.shape;
+        for (at, other) in part.data.chunks(width).enumerate() {
+            let start = (at / places.len() * rows + places[at % places.len()]) * width;
+            act(&mut self.data[start..start + width], other);
+        }
+    }
+
+    fn pairs(&self, places: &[usize], part: &mut Array, act: impl Fn(&[f32], &mut [f32])) {
+        let [.., rows, width] = self.shape;
+        for (at, other) in part.data.chunks_mut(width).enumerate() {
+            let start = (at / places.len() * rows + places[at % places.len()]) * width;
+            act(&self.data[start..start + width], other);
+        }
+    }
+
+    /// With the columns of `other` behind its own.
+    pub(crate) fn beside(&self, other: &Array) -> Self {
+        let (a, b) = (self.shape[3], other.shape[3]);
+        let rows = self.data.chunks(a).zip(other.data.chunks(b));
+        let data = rows.flat_map(|(a, b)| a.iter().chain(b).copied()).collect();
+        let [batch, heads, rows, _] = self.shape;
+        Array { data, shape: [batch, heads, rows, a + b] }
+    }
+
+    /// The first `width` columns.
+    pub(crate) fn columns(&self, width: usize) -> Self {
+        let data = self.data.chunks(self.shape[3]).flat_map(|row| &row[..width]).copied().collect();
+        let [batch, heads, rows, _] = self.shape;
+        Array { data, shape: [batch, heads, rows, width] }
+    }
+
+    /// Appends the numbers as `dtype`, little-endian. Widened numbers of a type are its numbers again.
+    pub(crate) fn write(&self, dtype: Dtype, out: &mut Vec<u8>) {
+        match dtype {
+            Dtype::F32 => self.data.iter().for_each(|x| out.extend(x.to_le_bytes())),
+            Dtype::Bf16 => self.data.iter().for_each(|x| out.extend(<bf16 as Element>::from_f32(*x).to_le_bytes())),
+            Dtype::F16 => self.data.iter().for_each(|x| out.extend(<f16 as Element>::from_f32(*x).to_le_bytes())),
+        }
+    }
+}
+
+/// Arrays out of a message, one after the other.
+pub(crate) struct Message<'a>(pub(crate) &'a [u8]);
+
+impl Message<'_> {
+    /// The next array; the message was measured before and is as long as what is read from it.
+    pub(crate) fn array(&mut self, dtype: Dtype, shape: [usize; 4]) -> Array {
+        let (bytes, rest) = self.0.split_at(shape.iter().product::<usize>() * dtype.size());
+        self.0 = rest;
+        let data = match dtype {
+            Dtype::F32 => bytes.as_chunks().0.iter().map(|x| f32::from_le_bytes(*x)).collect(),
+            Dtype::Bf16 => bytes.as_chunks().0.iter().map(|x| Element::to_f32(bf16::from_le_bytes(*x))).collect(),
+            Dtype::F16 => bytes.as_chunks().0.iter().map(|x| Element::to_f32(f16::from_le_bytes(*x))).collect(),
+        };
+        Array { data, shape }
+    }
+}

@@ -1,0 +1,538 @@
+//! [`attention`] and [`attention_backward`]: each rank gives its own queries, keys and values, and gets its own results.
+
+use crate::agree::checked;
+use crate::array::{Array, Message, Places};
+use crate::merge::Results;
+use crate::split::{Family, Split, Step};
+use crate::{Arrivals, Error};
+use noren::{Bias, Dtype, Element, Inputs, Saved, View};
+use noren_mask::{Facts, Plan, Shape, atoms};
+use std::collections::BTreeMap;
+
+/// What a rank owns: contiguous arrays of the rows that a [`Split`] gives it, ascending.
+///
+/// Where batch rows own different numbers, `own` is the most that one has ([`Split::lengths`]) and what lies beyond is ignored.
+/// A rank that owns nothing gives empty slices.
+#[derive(Clone, Copy, Debug)]
+pub struct Local<'a, T = f32> {
+    /// Queries, `[batch, heads, own queries, head_dim]`.
+    pub q: &'a [T],
+    /// Keys, `[batch, kv_heads, own keys, head_dim]`.
+    pub k: &'a [T],
+    /// Values, `[batch, kv_heads, own keys, v_dim]`.
+    pub v: &'a [T],
+    /// Numbers in a query and in a key.
+    pub head_dim: usize,
+    /// Numbers in a value.
+    pub v_dim: usize,
+}
+
+/// What is done to scores, the same on every rank. Biases by array, soft weights, sinks and dropout do not go over ranks.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Options {
+    /// [`noren::Options::scale`].
+    pub scale: Option<f32>,
+    /// [`noren::Options::softcap`].
+    pub softcap: Option<f32>,
+    /// Slopes of [`Bias::Alibi`], one for each head.
+    pub alibi: Option<Vec<f32>>,
+    /// Threads that compute on this rank; ranks may differ in it.
+    pub threads: Option<usize>,
+}
+
+impl Options {
+    pub(crate) fn of_part(&self) -> noren::Options<'_> {
+        let bias = self.alibi.iter().map(|slopes| Bias::Alibi(slopes.clone())).collect();
+        let (scale, softcap, threads) = (self.scale, self.softcap, self.threads);
+        noren::Options { scale, softcap, bias, threads, partial: true, ..noren::Options::default() }
+    }
+
+    /// Refuses what the kernel refuses, also on a rank that computes nothing.
+    pub(crate) fn check(&self, shape: &Shape) -> Result<(), Error> {
+        let (heads, kv_heads) = (shape.head_count(), shape.kv_head_count());
+        let cell = Shape::square(1).heads(heads).kv_heads(kv_heads);
+        let plan = atoms::causal().bind(&cell, &Facts::new())?.plan();
+        let zeros = vec![0.0; heads.max(kv_heads)];
+        let [q, k] = [heads, kv_heads].map(|heads| View::new(&zeros[..heads], [1, heads, 1, 1]));
+        let (q, k) = (q?, k?);
+        noren::attention(&Inputs { q, k, v: k }, &plan, &self.of_part())?;
+        Ok(())
+    }
+}
+
+/// This rank's results, in `f32`, contiguous.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Attended {
+    /// `[batch, heads, own queries, v_dim]`; 0 where a row may read nothing, and beyond what a batch row owns.
+    pub out: Vec<f32>,
+    /// The natural logarithm of each row's softmax denominator over the keys of all ranks, `[batch, heads, own queries]`.
+    pub lse: Vec<f32>,
+}
+
+/// This rank's gradients, in `f32`, contiguous, shaped as what they are of.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Gradients {
+    /// Of its queries.
+    pub dq: Vec<f32>,
+    /// Of its keys: from the rows of all ranks.
+    pub dk: Vec<f32>,
+    /// Of its values.
+    pub dv: Vec<f32>,
+}
+
+/// Masked attention of this rank's queries over the keys of all ranks.
+///
+/// The results are those rows of what one process computes, up to rounding, with the same bits each time: everything is added
+/// in an order that the partition fixes. What a rank needs is on its way while it computes with the keys that it has. Keys,
+/// values and queries travel in their own type, everything else in `f32`.
+///
+/// # Errors
+/// On every rank: [`Error::Disagreement`], before any array is sent, when ranks differ in mask, facts, shapes, types, options,
+/// partition or version; [`Error::Lost`] when one is gone or keeps the others waiting. [`Error::Input`] on the rank whose arrays
+/// do not fit.
+pub fn attention<T: Element>(split: &Split<'_>, local: &Local<'_, T>, options: &Options) -> Result<Attended, Error> {
+    let own = begin(split, "attention", local, options, |_| Ok(()))?;
+    let ([q, k, v], shape) = (&own, split.plan.shape());
+    let families = &split.families;
+    let queries: Vec<Array> = families.iter().map(|f| q.of_batch(&f.batch, f.queries)).collect();
+    let pack = |f: &Family, i: usize| Packed {
+        by_key: [k, v].map(|x| x.of_batch(&f.batch, f.keys)).into(),
+        by_row: vec![(queries[i].clone(), T::DTYPE)],
+    };
+    let packed: Vec<Packed> = families.iter().enumerate().map(|(i, f)| pack(f, i)).collect();
+    let results = |rows: fn(&Family) -> usize| -> Vec<Results> {
+        let of = |f: &Family| Results::nothing([f.batch.len(), shape.head_count(), rows(f), local.v_dim]);
+        families.iter().map(of).collect()
+    };
+    let (mut mine, mut theirs) = (results(|f| f.queries), results(|f| f.foreign));
+    around(split, &packed, T::DTYPE, |received| {
+        for (f, step) in split.steps() {
+            received.poke();
+            let keys = received.keys(f, step)?;
+            let rows = if step.foreign { &received.foreign(f)?[0] } else { &queries[f] }.select(&step.rows);
+            let found = noren::attention(
+                &Inputs { q: rows.view()?, k: keys[0].view()?, v: keys[1].view()? },
+                &step.plan,
+                &options.of_part(),
+            )?;
+            let (out, lse) = (rows.shape[2], found.lse);
+            let lse = Array { data: lse, shape: [rows.shape[0], rows.shape[1], out, 1] };
+            let out = Array { data: found.out, shape: found.shape };
+            (if step.foreign { &mut theirs } else { &mut mine })[f].add(&step.rows, out, lse);
+        }
+        Ok(())
+    })?;
+    if split.queries_travel() {
+        take_home(split, &mut mine, &theirs)?;
+    }
+    let mut whole = Results::nothing([q.shape[0], q.shape[1], q.shape[2], local.v_dim]);
+    for (family, results) in families.iter().zip(&mine) {
+        whole.out.put_batch(&family.batch, &results.out);
+        whole.lse.put_batch(&family.batch, &results.lse);
+    }
+    Ok(Attended { out: whole.out.data, lse: whole.lse.data })
+}
+
+/// The gradients of [`attention`]: of the sum over all ranks of `out * dout`.
+///
+/// `attended` is what the forward pass gave, `dout` the gradient of its output, of the type of `local`. Keys travel again, so that
+/// nothing of another rank is held between. Gradients of keys come back to the ranks that own them.
+///
+/// # Errors
+/// As [`attention`].
+pub fn attention_backward<T: Element>(
+    split: &Split<'_>,
+    local: &Local<'_, T>,
+    attended: &Attended,
+    dout: &[T],
+    options: &Options,
+) -> Result<Gradients, Error> {
+    let [batch, heads, _, _] = sizes(split, local)[0];
+    let shape = [batch, heads, split.lengths()[0], local.v_dim];
+    let rows = shape[..3].iter().product::<usize>();
+    let own = begin(split, "the gradients of attention", local, options, |_| {
+        let wrong = |name: &str, given: usize, wanted: usize| {
+            let problem = format!("{name} has {given} values, but {wanted} belong to this rank's rows");
+            if given == wanted { Ok(()) } else { Err(Error::Input(problem)) }
+        };
+        wrong("out", attended.out.len(), rows * local.v_dim)?;
+        wrong("lse", attended.lse.len(), rows)?;
+        wrong("dout", dout.len(), rows * local.v_dim)
+    })?;
+    let [q, k, v] = &own;
+    let dout = Array::widened(dout, shape);
+    let out = Array::widened(&attended.out, shape);
+    let lse = Array::widened(&attended.lse, [batch, heads, shape[2], 1]);
+    let families = &split.families;
+    let fixed: Vec<[Array; 4]> =
+        families.iter().map(|f| [q, &out, &lse, &dout].map(|x| x.of_batch(&f.batch, f.queries))).collect();
+    let packed: Vec<Packed> = families
+        .iter()
+        .zip(&fixed)
+        .map(|(f, [q, out, lse, dout])| Packed {
+            by_key: [k, v].map(|x| x.of_batch(&f.batch, f.keys)).into(),
+            // of a row's output, others need no more than its product with its gradient
+            by_row: vec![
+                (q.clone(), T::DTYPE),
+                (dout.clone(), T::DTYPE),
+                (lse.clone(), Dtype::F32),
+                (row_sums(out, dout), Dtype::F32),
+            ],
+        })
+        .collect();
+    let mut sums: Vec<Sums> = families.iter().zip(&packed).map(|(f, packed)| Sums::new(f, packed)).collect();
+    around(split, &packed, T::DTYPE, |received| {
+        for (f, step) in split.steps() {
+            received.poke();
+            let keys = received.keys(f, step)?;
+            let found = if step.foreign {
+                let rows = received.foreign(f)?.iter().map(|x| x.select(&step.rows)).collect::<Vec<_>>();
+                foreign_gradients(&step.plan, &rows, &keys, options)?
+            } else {
+                let [q, out, lse, dout] = fixed[f].each_ref().map(|x| x.select(&step.rows));
+                gradients(&step.plan, &q, &keys, [&out, &lse, &dout], options)?
+            };
+            sums[f].add(step, split.link.rank(), found);
+        }
+        Ok(())
+    })?;
+    bring_home(split, &mut sums)?;
+    let mut whole = [q, k, v].map(|x| Array::filled(x.shape, 0.0));
+    for (family, sums) in families.iter().zip(&sums) {
+        for (whole, part) in whole.iter_mut().zip([&sums.queries, &sums.own[0], &sums.own[1]]) {
+            whole.put_batch(&family.batch, part);
+        }
+    }
+    let [dq, dk, dv] = whole.map(|x| x.data);
+    Ok(Gradients { dq, dk, dv })
+}
+
+fn sizes<T>(split: &Split<'_>, local: &Local<'_, T>) -> [[usize; 4]; 3] {
+    let (shape, [queries, keys]) = (split.plan.shape(), split.lengths());
+    let (batch, heads, kv_heads) = (shape.batch_len(), shape.head_count(), shape.kv_head_count());
+    [
+        [batch, heads, queries, local.head_dim],
+        [batch, kv_heads, keys, local.head_dim],
+        [batch, kv_heads, keys, local.v_dim],
+    ]
+}
+
+/// Checks this rank's input, agrees with the others, and gives queries, keys and values widened.
+fn begin<T: Element>(
+    split: &Split<'_>,
+    what: &str,
+    local: &Local<'_, T>,
+    options: &Options,
+    check: impl FnOnce(()) -> Result<(), Error>,
+) -> Result<[Array; 3], Error> {
+    split.begin();
+    let (own, bytes) = checked(split.link, what, || {
+        let expected = sizes(split, local);
+        for ((name, values), shape) in [("q", local.q), ("k", local.k), ("v", local.v)].iter().zip(expected) {
+            let wanted = shape.iter().product::<usize>();
+            if values.len() != wanted || shape[3] == 0 {
+                let (rank, [queries, keys], given) = (split.link.rank(), split.lengths(), values.len());
+                return Err(Error::Input(format!(
+                    "{name} has {given} values, but {shape:?} is expected: rank {rank} owns {queries} queries and {keys} keys \
+                     (Split::rows, Split::keys), and there must be a column"
+                )));
+            }
+        }
+        check(())?;
+        options.check(split.plan.shape())?;
+        let [q, k, v] = expected;
+        let own = [Array::widened(local.q, q), Array::widened(local.k, k), Array::widened(local.v, v)];
+        Ok((split.say(local, options), own))
+    })?;
+    split.agreed(bytes);
+    Ok(own)
+}
+
+// --- what goes around ---------------------------------------------------------------------------------------------------------
+
+/// A family's own arrays that others may need.
+struct Packed {
+    /// Of keys, in the type of the call.
+    by_key: Vec<Array>,
+    /// Of rows, each with the type that it travels in.
+    by_row: Vec<(Array, Dtype)>,
+}
+
+/// By family, arrays of keys and of rows from one rank.
+type Opened = BTreeMap<usize, (Vec<Array>, Vec<Array>)>;
+
+/// What came from others, opened when it is asked for.
+struct Received<'a> {
+    split: &'a Split<'a>,
+    packed: &'a [Packed],
+    dtype: Dtype,
+    arrivals: &'a mut dyn Arrivals,
+    opened: BTreeMap<usize, Opened>,
+    /// By family, the arrays of all foreign rows.
+    foreign: BTreeMap<usize, Vec<Array>>,
+}
+
+/// Sends each rank what it needs and lets `work` compute while what this rank needs arrives.
+fn around(
+    split: &Split<'_>,
+    packed: &[Packed],
+    dtype: Dtype,
+    mut work: impl FnMut(&mut Received<'_>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let families = || split.families.iter().zip(packed);
+    let mut outgoing: Vec<(usize, Vec<u8>)> = Vec::new();
+    let mut expected: Vec<(usize, usize)> = Vec::new();
+    for peer in 0..split.link.ranks() {
+        let (mut message, mut size) = (Vec::new(), 0);
+        for (family, packed) in families() {
+            if let Some(to) = family.to(peer) {
+                packed.by_key.iter().for_each(|x| x.select(&to.keys).write(dtype, &mut message));
+                packed.by_row.iter().for_each(|(x, dtype)| x.select(&to.rows).write(*dtype, &mut message));
+            }
+            if let Some(from) = family.from(peer) {
+                size += packed.sizes(from.keys, from.rows.len(), dtype);
+            }
+        }
+        if !message.is_empty() {
+            outgoing.push((peer, message));
+        }
+        if size > 0 {
+            expected.push((peer, size));
+        }
+    }
+    split.moved(&outgoing, &expected);
+    split.link.exchange(outgoing, &expected, &mut |arrivals| {
+        let (opened, foreign) = Default::default();
+        work(&mut Received { split, packed, dtype, arrivals, opened, foreign })
+    })
+}
+
+impl Packed {
+    /// Bytes of so many keys and rows of another rank.
+    fn sizes(&self, keys: usize, rows: usize, dtype: Dtype) -> usize {
+        let of = |x: &Array, rows: usize, dtype: Dtype| x.with_rows(rows).iter().product::<usize>() * dtype.size();
+        let by_key: usize = self.by_key.iter().map(|x| of(x, keys, dtype)).sum();
+        by_key + self.by_row.iter().map(|(x, dtype)| of(x, rows, *dtype)).sum::<usize>()
+    }
+}
+
+impl Received<'_> {
+    fn poke(&mut self) {
+        self.arrivals.poke();
+    }
+
+    /// What came from a rank.
+    fn open(&mut self, peer: usize) -> Result<&Opened, Error> {
+        if !self.opened.contains_key(&peer) {
+            let bytes = self.arrivals.take(peer)?;
+            let mut message = Message(&bytes);
+            let mut opened = Opened::new();
+            for (i, (family, packed)) in self.split.families.iter().zip(self.packed).enumerate() {
+                let Some(from) = family.from(peer) else { continue };
+                let by_key = packed.by_key.iter().map(|x| message.array(self.dtype, x.with_rows(from.keys))).collect();
+                let by_row = packed.by_row.iter();
+                let by_row = by_row.map(|(x, dtype)| message.array(*dtype, x.with_rows(from.rows.len()))).collect();
+                opened.insert(i, (by_key, by_row));
+            }
+            self.opened.insert(peer, opened);
+        }
+        Ok(&self.opened[&peer])
+    }
+
+    /// The arrays of keys that a step reads.
+    fn keys(&mut self, family: usize, step: &Step) -> Result<Vec<Array>, Error> {
+        let held = match step.peer == self.split.link.rank() {
+            true => &self.packed[family].by_key,
+            false => &self.open(step.peer)?[&family].0,
+        };
+        Ok(held.iter().map(|x| x.select(&step.keys)).collect())
+    }
+
+    /// The arrays of all foreign rows of a family, ascending.
+    fn foreign(&mut self, family: usize) -> Result<&[Array], Error> {
+        if !self.foreign.contains_key(&family) {
+            let form = &self.split.families[family];
+            let of = |(x, _): &(Array, Dtype)| Array::filled(x.with_rows(form.foreign), 0.0);
+            let mut whole: Vec<Array> = self.packed[family].by_row.iter().map(of).collect();
+            for from in form.receives.iter().filter(|from| !from.rows.is_empty()) {
+                let parts = &self.open(from.peer)?[&family].1;
+                whole.iter_mut().zip(parts).for_each(|(whole, part)| whole.copy_to(&from.rows, part));
+            }
+            self.foreign.insert(family, whole);
+        }
+        Ok(&self.foreign[&family])
+    }
+}
+
+/// Sends arrays in `f32` back the way that keys and rows came, and gives what comes back: by rank, ascending, and family.
+fn back(
+    split: &Split<'_>,
+    outgoing: impl Fn(usize, usize) -> Vec<Array>,
+    expected: impl Fn(usize, usize) -> Vec<[usize; 4]>,
+    mut take: impl FnMut(usize, usize, Vec<Array>),
+) -> Result<(), Error> {
+    let (mut messages, mut sizes): (Vec<(usize, Vec<u8>)>, Vec<(usize, usize)>) = Default::default();
+    for peer in 0..split.link.ranks() {
+        let (mut message, mut size) = (Vec::new(), 0);
+        for (i, family) in split.families.iter().enumerate() {
+            if family.from(peer).is_some() {
+                outgoing(i, peer).iter().for_each(|x| x.write(Dtype::F32, &mut message));
+            }
+            if family.to(peer).is_some() {
+                size += expected(i, peer).iter().map(|shape| 4 * shape.iter().product::<usize>()).sum::<usize>();
+            }
+        }
+        if !message.is_empty() {
+            messages.push((peer, message));
+        }
+        if size > 0 {
+            sizes.push((peer, size));
+        }
+    }
+    split.moved(&messages, &sizes);
+    split.link.exchange(messages, &sizes, &mut |arrivals| {
+        for (peer, _) in &sizes {
+            let bytes = arrivals.take(*peer)?;
+            let mut message = Message(&bytes);
+            for (i, family) in split.families.iter().enumerate() {
+                if family.to(*peer).is_some() {
+                    let shapes = expected(i, *peer);
+                    take(i, *peer, shapes.into_iter().map(|shape| message.array(Dtype::F32, shape)).collect());
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+fn length(places: &Places, all: usize) -> usize {
+    match places {
+        Places::All => all,
+        Places::At(places) => places.len(),
+    }
+}
+
+// --- forward ------------------------------------------------------------------------------------------------------------------
+
+/// Sends the results of foreign rows to their owners, who merge them in the order of ranks.
+fn take_home(split: &Split<'_>, mine: &mut [Results], theirs: &[Results]) -> Result<(), Error> {
+    let families = &split.families;
+    let shapes: Vec<[[usize; 4]; 2]> = mine.iter().map(|r| [r.out.shape, r.lse.shape]).collect();
+    let rows = |f: usize, peer: usize| families[f].to(peer).map_or(0, |to| length(&to.rows, families[f].queries));
+    back(
+        split,
+        |f, peer| {
+            let places = Places::At(families[f].from(peer).map_or(Vec::new(), |from| from.rows.clone()));
+            [&theirs[f].out, &theirs[f].lse].map(|x| x.select(&places)).into()
+        },
+        |f, peer| shapes[f].map(|[b, h, _, d]| [b, h, rows(f, peer), d]).into(),
+        |f, peer, arrays| {
+            let [out, lse] = <[Array; 2]>::try_from(arrays).expect("an output and its sums");
+            if let Some(to) = families[f].to(peer).filter(|_| out.shape[2] > 0) {
+                mine[f].add(&to.rows, out, lse);
+            }
+        },
+    )
+}
+
+// --- backward -----------------------------------------------------------------------------------------------------------------
+
+/// Gradients of a family: of own and of foreign rows, of own keys and values and those of others.
+struct Sums {
+    queries: Array,
+    foreign: Array,
+    own: [Array; 2],
+    others: BTreeMap<usize, [Array; 2]>,
+}
+
+impl Sums {
+    fn new(family: &Family, packed: &Packed) -> Self {
+        let zeros = |x: &Array, rows: usize| Array::filled(x.with_rows(rows), 0.0);
+        let keys = |rows: usize| std::array::from_fn(|i| zeros(&packed.by_key[i], rows));
+        let q = &packed.by_row[0].0;
+        Sums {
+            queries: zeros(q, family.queries),
+            foreign: zeros(q, family.foreign),
+            own: keys(family.keys),
+            others: family.receives.iter().map(|from| (from.peer, keys(from.keys))).collect(),
+        }
+    }
+
+    fn add(&mut self, step: &Step, rank: usize, [dq, dk, dv]: [Array; 3]) {
+        let rows = if step.foreign { &mut self.foreign } else { &mut self.queries };
+        rows.add_to(&step.rows, &dq);
+        let keys = match step.peer == rank {
+            true => &mut self.own,
+            false => self.others.get_mut(&step.peer).expect("keys come from the ranks that are read"),
+        };
+        keys[0].add_to(&step.keys, &dk);
+        keys[1].add_to(&step.keys, &dv);
+    }
+}
+
+/// By row, the product of an output and its gradient.
+fn row_sums(out: &Array, dout: &Array) -> Array {
+    let width = out.shape[3];
+    let rows = out.data.chunks(width).zip(dout.data.chunks(width));
+    let data = rows.map(|(a, b)| a.iter().zip(b).map(|(a, b)| a * b).sum()).collect();
+    let [batch, heads, rows, _] = out.shape;
+    Array { data, shape: [batch, heads, rows, 1] }
+}
+
+/// Of a part of the keys: with the log-sum-exps of all keys its weights are those of the whole.
+fn gradients(
+    plan: &Plan,
+    q: &Array,
+    keys: &[Array],
+    [out, lse, dout]: [&Array; 3],
+    options: &Options,
+) -> Result<[Array; 3], Error> {
+    let inputs = Inputs { q: q.view()?, k: keys[0].view()?, v: keys[1].view()? };
+    let saved = Saved { out: out.view()?, lse: &lse.data, dout: dout.view()? };
+    let found = noren::attention_backward(&inputs, &saved, plan, &options.of_part())?;
+    let array = |data, like: &Array| Array { data, shape: like.shape };
+    Ok([array(found.dq, q), array(found.dk, &keys[0]), array(found.dv, &keys[1])])
+}
+
+/// The same for rows whose output is elsewhere: a column of values 0, whose output is the row's sum and has gradient 1.
+fn foreign_gradients(plan: &Plan, rows: &[Array], keys: &[Array], options: &Options) -> Result<[Array; 3], Error> {
+    let [q, dout, lse, sums] = rows else { unreachable!("what rows are sent with") };
+    let out = Array::filled(dout.shape, 0.0).beside(sums);
+    let dout = dout.beside(&Array::filled(sums.shape, 1.0));
+    let [batch, heads, len, v_dim] = keys[1].shape;
+    let wide = [keys[0].clone(), keys[1].beside(&Array::filled([batch, heads, len, 1], 0.0))];
+    let [dq, dk, dv] = gradients(plan, q, &wide, [&out, lse, &dout], options)?;
+    Ok([dq, dk, dv.columns(v_dim)])
+}
+
+/// Sends gradients of what other ranks own to them, who add them in the order of ranks.
+fn bring_home(split: &Split<'_>, sums: &mut [Sums]) -> Result<(), Error> {
+    let families = &split.families;
+    let here: Vec<(Array, BTreeMap<usize, [Array; 2]>)> =
+        sums.iter_mut().map(|s| (s.foreign.clone(), std::mem::take(&mut s.others))).collect();
+    let shapes: Vec<[[usize; 4]; 3]> = sums.iter().map(|s| [s.own[0].shape, s.own[1].shape, s.queries.shape]).collect();
+    back(
+        split,
+        |f, peer| {
+            let (foreign, others) = &here[f];
+            let places = Places::At(families[f].from(peer).map_or(Vec::new(), |from| from.rows.clone()));
+            others[&peer].iter().cloned().chain([foreign.select(&places)]).collect()
+        },
+        |f, peer| {
+            let Some(to) = families[f].to(peer) else { return Vec::new() };
+            let (keys, rows) = (length(&to.keys, families[f].keys), length(&to.rows, families[f].queries));
+            shapes[f].iter().zip([keys, keys, rows]).map(|([b, h, _, d], rows)| [*b, *h, rows, *d]).collect()
+        },
+        |f, peer, arrays| {
+            let Some(to) = families[f].to(peer) else { return };
+            let Sums { queries, own: [dk, dv], .. } = &mut sums[f];
+            for (sum, (places, part)) in
+                [dk, dv, queries].into_iter().zip([&to.keys, &to.keys, &to.rows].into_iter().zip(&arrays))
+            {
+                if part.shape[2] > 0 {
+                    sum.add_to(places, part);
+                }
+            }
+        },
+    )
+}

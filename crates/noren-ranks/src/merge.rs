@@ -1,0 +1,73 @@
+//! Partial results put together by log-sum-exp.
+//!
+//! Each part of the keys gives an output and, by row, the logarithm of the sum of its weights. Together they are the outputs
+//! weighted by their shares of the sum; a row that read nothing anywhere stays 0 with a log-sum-exp of minus infinity.
+
+use crate::array::{Array, Places};
+
+/// What some rows have read so far.
+#[derive(Clone, Debug)]
+pub(crate) struct Results {
+    /// `[batch, heads, rows, v_dim]`.
+    pub(crate) out: Array,
+    /// `[batch, heads, rows, 1]`.
+    pub(crate) lse: Array,
+    untouched: bool,
+}
+
+impl Results {
+    pub(crate) fn nothing([batch, heads, rows, v_dim]: [usize; 4]) -> Self {
+        let (out, lse) = ([batch, heads, rows, v_dim], [batch, heads, rows, 1]);
+        Results { out: Array::filled(out, 0.0), lse: Array::filled(lse, f32::NEG_INFINITY), untouched: true }
+    }
+
+    /// Merges what the rows at `places` read beside.
+    pub(crate) fn add(&mut self, places: &Places, out: Array, lse: Array) {
+        match places {
+            Places::All if self.untouched => (self.out, self.lse) = (out, lse),
+            Places::All => merge(&mut self.out, &mut self.lse, &out, &lse),
+            Places::At(at) => {
+                let (mut so_far, mut sums) = (self.out.select(places), self.lse.select(places));
+                merge(&mut so_far, &mut sums, &out, &lse);
+                self.out.copy_to(at, &so_far);
+                self.lse.copy_to(at, &sums);
+            }
+        }
+        self.untouched = false;
+    }
+}
+
+/// With nothing, the other stays as it is, bit by bit.
+fn merge(out: &mut Array, lse: &mut Array, other: &Array, other_lse: &Array) {
+    let width = out.shape[3];
+    let rows = out.data.chunks_mut(width).zip(other.data.chunks(width));
+    for ((row, other), (sum, other_sum)) in rows.zip(lse.data.iter_mut().zip(&other_lse.data)) {
+        // of rows that read nothing, a difference of infinities is no number
+        let top = sum.max(*other_sum).max(f32::MIN);
+        let shares = [(*sum - top).exp(), (other_sum - top).exp()];
+        let total = shares[0] + shares[1];
+        let divisor = if total > 0.0 { total } else { 1.0 };
+        row.iter_mut().zip(other).for_each(|(a, b)| *a = (*a * shares[0] + b * shares[1]) / divisor);
+        *sum = top + total.ln();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_changes_nothing() {
+        let one = (
+            Array { data: vec![0.3, -1.5], shape: [1, 1, 2, 1] },
+            Array { data: vec![2.5, f32::NEG_INFINITY], shape: [1, 1, 2, 1] },
+        );
+        let mut results = Results::nothing([1, 1, 2, 1]);
+        results.untouched = false;
+        results.add(&Places::All, one.0.clone(), one.1.clone());
+        assert_eq!((results.out.data[0], &results.lse.data), (0.3, &one.1.data));
+        assert_eq!(results.out.data[1], 0.0);
+        results.add(&Places::At(vec![1]), one.0.select(&Places::At(vec![0])), one.1.select(&Places::At(vec![0])));
+        assert_eq!((&results.out.data, &results.lse.data), (&vec![0.3, 0.3], &vec![2.5, 2.5]));
+    }
+}

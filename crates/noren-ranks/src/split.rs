@@ -1,0 +1,312 @@
+//! [`Split`]: a planned mask shared out over the ranks of a link, as one of them sees it.
+//!
+//! A [`Partition`] names tokens by their place in the whole sequence; arrays of a rank hold what it owns, ascending. Everything
+//! here is translated into *places* among what a rank has. Batch rows that are split alike form a *family* and are computed
+//! together.
+
+use crate::agree::Said;
+use crate::array::Places;
+use crate::{Error, Link, Local, Options, Traffic};
+use noren::Element;
+use noren_dist::{Partition, Runs, Share, Travel, Wire, count, partition};
+use noren_mask::{BoundMask, Plan};
+use std::cell::Cell;
+
+/// A mask over the ranks of a link: who owns what, and this rank's part of it.
+///
+/// Every rank makes it of the same plan, that of the whole sequence. A rank holds query rows [`rows`](Self::rows) and keys
+/// [`keys`](Self::keys) of each batch row.
+///
+/// ```
+/// use noren_mask::{Facts, Shape, atoms::*};
+/// use noren_ranks::{Split, threads};
+/// use std::time::Duration;
+///
+/// let plan = (causal() & documents_of([6, 2])).bind(&Shape::square(8), &Facts::new())?.plan();
+/// let owned = threads(2, Duration::from_secs(5), |link| Split::new(&plan, link).map(|split| split.rows(0).len()));
+/// assert_eq!(owned.into_iter().sum::<Result<usize, _>>()?, 8);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Split<'a> {
+    pub(crate) link: &'a dyn Link,
+    pub(crate) plan: &'a Plan,
+    partition: Partition,
+    pub(crate) families: Vec<Family>,
+    said: Said,
+    calls: Cell<u64>,
+    pub(crate) traffic: Cell<Traffic>,
+}
+
+/// Batch rows that are split alike.
+pub(crate) struct Family {
+    /// Which.
+    pub(crate) batch: Vec<usize>,
+    /// Own queries and keys of each.
+    pub(crate) queries: usize,
+    pub(crate) keys: usize,
+    pub(crate) steps: Vec<Step>,
+    /// By peer, ascending: what it needs of this rank's.
+    pub(crate) sends: Vec<Outgoing>,
+    /// By peer, ascending: what comes from it.
+    pub(crate) receives: Vec<Incoming>,
+    /// Number of rows of others that are computed here.
+    pub(crate) foreign: usize,
+}
+
+/// Rows, the rank's own or foreign, read keys of one rank.
+pub(crate) struct Step {
+    pub(crate) peer: usize,
+    pub(crate) foreign: bool,
+    /// Among the own, or among all foreign rows.
+    pub(crate) rows: Places,
+    /// Among the keys that came from `peer`, or the own.
+    pub(crate) keys: Places,
+    pub(crate) plan: Plan,
+}
+
+pub(crate) struct Outgoing {
+    pub(crate) peer: usize,
+    pub(crate) keys: Places,
+    pub(crate) rows: Places,
+}
+
+pub(crate) struct Incoming {
+    pub(crate) peer: usize,
+    /// How many keys.
+    pub(crate) keys: usize,
+    /// Its rows among all foreign rows.
+    pub(crate) rows: Vec<usize>,
+}
+
+impl<'a> Split<'a> {
+    /// Splits with the partition that [`noren_dist::partition`] makes of the plan.
+    ///
+    /// # Errors
+    /// More ranks than the partitioner takes.
+    pub fn new(plan: &'a Plan, link: &'a dyn Link) -> Result<Self, Error> {
+        let options = noren_dist::Options { ranks: link.ranks(), ..noren_dist::Options::default() };
+        Split::made(plan, partition(plan, &options)?, link)
+    }
+
+    /// Splits as a partition says.
+    ///
+    /// # Errors
+    /// A partition of another mask, of other facts, or for another number of ranks.
+    pub fn with(plan: &'a Plan, partition: Partition, link: &'a dyn Link) -> Result<Self, Error> {
+        if partition.ranks != link.ranks() {
+            let (made, there) = (partition.ranks, link.ranks());
+            return Err(Error::Input(format!(
+                "the partition is for {made} ranks, but there are {there}: make one for these"
+            )));
+        }
+        partition.check(plan.bound())?;
+        if partition.hash_for(plan.bound()) != partition.hash {
+            let problem = "the partition is of another mask, or of other facts: partition this plan";
+            return Err(Error::Input(problem.to_owned()));
+        }
+        Split::made(plan, partition, link)
+    }
+
+    fn made(plan: &'a Plan, partition: Partition, link: &'a dyn Link) -> Result<Self, Error> {
+        let said = vec![
+            ("mask", plan.bound().mask().to_string()),
+            ("shape", format!("{:?}", plan.shape())),
+            ("facts", plan.bound().to_json()?),
+            ("partition", partition.hash.clone()),
+        ];
+        let families = (0..partition.rows.len())
+            .map(|row| Family::new(&partition, row, plan.bound(), link.rank()))
+            .collect::<Result<_, _>>()?;
+        let (calls, traffic) = (Cell::default(), Cell::default());
+        Ok(Split { link, plan, partition, families, said, calls, traffic })
+    }
+
+    /// Who owns what, and what travels.
+    pub fn partition(&self) -> &Partition {
+        &self.partition
+    }
+
+    /// What this rank sent and received so far.
+    pub fn traffic(&self) -> Traffic {
+        self.traffic.get()
+    }
+
+    /// Bytes of arrays that this rank sends and receives in one forward and one backward pass, from the partition alone, for
+    /// keys and values of the same `head_dim` and numbers of `T`.
+    pub fn predicted<T: Element>(&self, head_dim: usize) -> [Traffic; 2] {
+        let wire = Wire { head_dim, element: T::DTYPE.size(), partial: 4 };
+        let all = self.partition.traffic(&wire)[self.link.rank()];
+        let of = |sent, received| Traffic { sent, received, agreements: 0 };
+        [of(all.sent, all.received), of(all.backward_sent, all.backward_received)]
+    }
+
+    fn share(&self, batch: usize) -> &Share {
+        &self.partition.row(batch).shares[self.link.rank()]
+    }
+
+    /// The query rows of a batch row that this rank owns, ascending.
+    pub fn rows(&self, batch: usize) -> Vec<usize> {
+        indices(&self.share(batch).queries)
+    }
+
+    /// The keys of a batch row that this rank owns, ascending.
+    pub fn keys(&self, batch: usize) -> Vec<usize> {
+        indices(&self.share(batch).keys)
+    }
+
+    /// The most query rows, and keys, that one batch row has here: the lengths of this rank's arrays.
+    pub fn lengths(&self) -> [usize; 2] {
+        let most = |of: fn(&Family) -> usize| self.families.iter().map(of).max().unwrap_or(0);
+        [most(|f| f.queries), most(|f| f.keys)]
+    }
+
+    /// This rank's query rows of a whole array, `[batch, heads, q_len, width]`, contiguous. Where batch rows own different
+    /// numbers of rows, the rest is `fill`.
+    ///
+    /// # Panics
+    /// When the array has another size.
+    pub fn take_rows<T: Copy>(&self, whole: &[T], width: usize, fill: T) -> Vec<T> {
+        let shape = self.plan.shape();
+        self.take(whole, [shape.head_count(), shape.q_len(), width], self.lengths()[0], fill, |b| self.rows(b))
+    }
+
+    /// This rank's keys, or values, of a whole array, `[batch, kv_heads, kv_len, width]`; see [`take_rows`](Self::take_rows).
+    ///
+    /// # Panics
+    /// When the array has another size.
+    pub fn take_keys<T: Copy>(&self, whole: &[T], width: usize, fill: T) -> Vec<T> {
+        let shape = self.plan.shape();
+        self.take(whole, [shape.kv_head_count(), shape.kv_len(), width], self.lengths()[1], fill, |b| self.keys(b))
+    }
+
+    fn take<T: Copy>(
+        &self,
+        whole: &[T],
+        [heads, len, width]: [usize; 3],
+        own: usize,
+        fill: T,
+        owned: impl Fn(usize) -> Vec<usize>,
+    ) -> Vec<T> {
+        let batch = self.plan.shape().batch_len();
+        assert_eq!(whole.len(), batch * heads * len * width, "an array of [batch, heads, length, width]");
+        let mut out = vec![fill; batch * heads * own * width];
+        for b in 0..batch {
+            let places = owned(b);
+            for h in 0..heads {
+                for (i, place) in places.iter().enumerate() {
+                    let (from, to) = (((b * heads + h) * len + place) * width, ((b * heads + h) * own + i) * width);
+                    out[to..to + width].copy_from_slice(&whole[from..from + width]);
+                }
+            }
+        }
+        out
+    }
+
+    /// Counts a call, and says what all ranks must agree on before they exchange anything.
+    pub(crate) fn say<T: Element>(&self, local: &Local<'_, T>, options: &Options) -> Said {
+        let mut said = self.said.clone();
+        said.push(("types", T::DTYPE.to_string()));
+        said.push(("head_dim and v_dim", format!("{} {}", local.head_dim, local.v_dim)));
+        said.push(("options", format!("{:?} {:?} {:?}", options.scale, options.softcap, options.alibi)));
+        said.push(("number of calls so far", self.calls.get().to_string()));
+        said
+    }
+
+    pub(crate) fn begin(&self) {
+        self.calls.set(self.calls.get() + 1);
+    }
+
+    pub(crate) fn agreed(&self, bytes: u64) {
+        let before = self.traffic.get();
+        self.traffic.set(Traffic { agreements: before.agreements + bytes, ..before });
+    }
+
+    pub(crate) fn moved(&self, outgoing: &[(usize, Vec<u8>)], expected: &[(usize, usize)]) {
+        let before = self.traffic.get();
+        let sent = before.sent + outgoing.iter().map(|(_, message)| message.len() as u64).sum::<u64>();
+        let received = before.received + expected.iter().map(|(_, size)| *size as u64).sum::<u64>();
+        self.traffic.set(Traffic { sent, received, ..before });
+    }
+
+    /// Whether some rank computes rows of another.
+    pub(crate) fn queries_travel(&self) -> bool {
+        self.partition.travel == Travel::Both
+    }
+
+    /// The steps of all families: own rows before foreign ones, so that these have time to arrive; each family in its order.
+    pub(crate) fn steps(&self) -> Vec<(usize, &Step)> {
+        let all = self.families.iter().enumerate();
+        let mut steps: Vec<_> =
+            all.flat_map(|(f, family)| family.steps.iter().enumerate().map(move |(n, step)| (n, f, step))).collect();
+        steps.sort_by_key(|(n, f, step)| (step.foreign, *n, *f));
+        steps.into_iter().map(|(_, f, step)| (f, step)).collect()
+    }
+}
+
+impl Family {
+    fn new(partition: &Partition, row: usize, bound: &BoundMask, rank: usize) -> Result<Self, Error> {
+        let batch: Vec<usize> = (0..partition.row_of.len()).filter(|b| partition.row_of[*b] == row).collect();
+        let part = bound.select_batch(&batch)?;
+        let share = &partition.rows[row].shares[rank];
+        let mut foreign: Vec<usize> = share.receives.iter().flat_map(|e| indices(&e.rows)).collect();
+        foreign.sort_unstable();
+        let (queries, keys) = (indices(&share.queries), indices(&share.keys));
+        let received =
+            |peer: u32| share.receives.iter().find(|e| e.peer == peer).map_or(Vec::new(), |e| indices(&e.keys));
+        let step = |step: &noren_dist::Step| {
+            let ranges = |runs: &Runs| runs.iter().map(|[a, z]| *a as usize..*z as usize).collect::<Vec<_>>();
+            let held = if step.peer as usize == rank { keys.clone() } else { received(step.peer) };
+            Ok(Step {
+                peer: step.peer as usize,
+                foreign: step.foreign,
+                rows: places(&step.rows, if step.foreign { &foreign } else { &queries }),
+                keys: places(&step.keys, &held),
+                plan: part.select(ranges(&step.rows), ranges(&step.keys))?.plan(),
+            })
+        };
+        let steps = share.steps.iter().filter(|step| !step.rows.is_empty() && !step.keys.is_empty());
+        let outgoing = |e: &noren_dist::Exchange| Outgoing {
+            peer: e.peer as usize,
+            keys: places(&e.keys, &keys),
+            rows: places(&e.rows, &queries),
+        };
+        let incoming = |e: &noren_dist::Exchange| Incoming {
+            peer: e.peer as usize,
+            keys: count(&e.keys) as usize,
+            rows: at(&indices(&e.rows), &foreign),
+        };
+        Ok(Family {
+            queries: queries.len(),
+            keys: keys.len(),
+            steps: steps.map(step).collect::<Result<_, Error>>()?,
+            sends: share.sends.iter().map(outgoing).collect(),
+            receives: share.receives.iter().map(incoming).collect(),
+            foreign: foreign.len(),
+            batch,
+        })
+    }
+
+    /// What goes to a peer.
+    pub(crate) fn to(&self, peer: usize) -> Option<&Outgoing> {
+        self.sends.iter().find(|message| message.peer == peer)
+    }
+
+    /// What comes from a peer.
+    pub(crate) fn from(&self, peer: usize) -> Option<&Incoming> {
+        self.receives.iter().find(|message| message.peer == peer)
+    }
+}
+
+fn indices(runs: &Runs) -> Vec<usize> {
+    runs.iter().flat_map(|[start, end]| *start as usize..*end as usize).collect()
+}
+
+/// Where what is wanted stands among what is held, both ascending.
+fn at(wanted: &[usize], held: &[usize]) -> Vec<usize> {
+    wanted.iter().map(|index| held.partition_point(|other| other < index)).collect()
+}
+
+fn places(wanted: &Runs, held: &[usize]) -> Places {
+    let wanted = indices(wanted);
+    if wanted == held { Places::All } else { Places::At(at(&wanted, held)) }
+}

@@ -1,0 +1,99 @@
+//! Ranks that are threads of this process: to try a partition, and to test what is the same over any link.
+
+use crate::link::lost;
+use crate::{Arrivals, Error, Link};
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+/// One thread's end.
+#[derive(Debug)]
+pub struct ThreadLink {
+    rank: usize,
+    timeout: Duration,
+    to: Vec<Sender<Vec<u8>>>,
+    from: Vec<Receiver<Vec<u8>>>,
+}
+
+/// Runs a function on so many threads, each a rank, and returns what each returned.
+///
+/// ```
+/// use noren_ranks::{Link, threads};
+/// use std::time::Duration;
+/// let found = threads(3, Duration::from_secs(5), |link| link.rank() * 10);
+/// assert_eq!(found, [0, 10, 20]);
+/// ```
+///
+/// # Panics
+/// When the function panics on some rank; the others get [`Error::Lost`] where they wait for it.
+pub fn threads<R: Send>(ranks: usize, timeout: Duration, run: impl Fn(&ThreadLink) -> R + Sync) -> Vec<R> {
+    let mut to: Vec<Vec<Sender<Vec<u8>>>> = (0..ranks).map(|_| Vec::new()).collect();
+    let mut from: Vec<Vec<Receiver<Vec<u8>>>> = (0..ranks).map(|_| Vec::new()).collect();
+    for to in &mut to {
+        for from in &mut from {
+            let (sender, receiver) = channel();
+            to.push(sender);
+            from.push(receiver);
+        }
+    }
+    let links: Vec<ThreadLink> =
+        to.into_iter().zip(from).enumerate().map(|(rank, (to, from))| ThreadLink { rank, timeout, to, from }).collect();
+    std::thread::scope(|scope| {
+        let run = &run;
+        let running: Vec<_> = links.into_iter().map(|link| scope.spawn(move || run(&link))).collect();
+        running.into_iter().map(|rank| rank.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    })
+}
+
+impl Link for ThreadLink {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn ranks(&self) -> usize {
+        self.to.len()
+    }
+
+    fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    fn exchange(
+        &self,
+        outgoing: Vec<(usize, Vec<u8>)>,
+        expected: &[(usize, usize)],
+        work: &mut dyn FnMut(&mut dyn Arrivals) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        for (rank, message) in outgoing {
+            let gone = |_| lost(self, &format!("rank {rank} has left before it was sent its part"));
+            self.to[rank].send(message).map_err(gone)?;
+        }
+        let mut arriving = Arriving { link: self, expected: expected.iter().copied().collect() };
+        work(&mut arriving)?;
+        while let Some((&rank, _)) = arriving.expected.first_key_value() {
+            arriving.take(rank)?;
+        }
+        Ok(())
+    }
+}
+
+struct Arriving<'a> {
+    link: &'a ThreadLink,
+    expected: BTreeMap<usize, usize>,
+}
+
+impl Arrivals for Arriving<'_> {
+    fn take(&mut self, rank: usize) -> Result<Vec<u8>, Error> {
+        let size = self.expected.remove(&rank).expect("each rank that sends is asked for once");
+        let start = Instant::now();
+        let message = self.link.from[rank].recv_timeout(self.link.timeout).map_err(|error| {
+            let how = if error == RecvTimeoutError::Disconnected { "left" } else { "said nothing" };
+            let waited = start.elapsed().as_secs_f64();
+            lost(self.link, &format!("waited {waited:.1} s for rank {rank}, which {how}"))
+        })?;
+        match message.len() == size {
+            true => Ok(message),
+            false => Err(lost(self.link, &format!("rank {rank} sent {} bytes where {size} belong", message.len()))),
+        }
+    }
+}
