@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,9 @@ if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
+
+# Tests send themselves interrupts, which a process in the background of a shell ignores.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TESTDATA = Path(__file__).parents[3] / "testdata"
 
