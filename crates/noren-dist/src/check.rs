@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::layout::{common, without};
-use crate::partition::{Exchange, Partition, RowPartition, Share, sizes};
+use crate::partition::{Exchange, Partition, RowPartition, Share, Travel, sizes};
 use crate::runs::{Runs, count, merged};
 use noren_mask::{BoundMask, Plan, Runs as RowRuns};
 
@@ -28,6 +28,9 @@ impl Partition {
                 self.rows.len()
             ));
         }
+        if let Some(row) = (0..self.rows.len()).find(|row| !self.row_of.contains(row)) {
+            return wrong(format!("rows {row} are those of no batch row"));
+        }
         let plan = bound.plan();
         let mut known: Vec<(usize, usize)> = Vec::new();
         for batch in 0..self.shape[0] {
@@ -36,6 +39,7 @@ impl Partition {
                 return wrong(format!("batch row {batch} has {} shares for {} ranks", row.shares.len(), self.ranks));
             }
             let of = |what: String| Error::Partition(format!("batch row {batch}: {what}"));
+            row.check_forms([self.shape[3], self.shape[4]], self.travel).map_err(of)?;
             row.check_shares(self.shape[3] as u32, self.shape[4] as u32).map_err(of)?;
             for head in 0..self.shape[1] {
                 let pair = (self.row_of[batch], plan.pattern_of(batch, head));
@@ -50,6 +54,33 @@ impl Partition {
 }
 
 impl RowPartition {
+    /// What an executor takes for granted: runs ascend inside their axis, peers ascend, and only where queries travel are there
+    /// rows of others.
+    fn check_forms(&self, [q_len, kv_len]: [usize; 2], travel: Travel) -> Result<(), String> {
+        let sound = |runs: &Runs, len: usize| {
+            runs.iter().all(|[start, end]| start < end && *end as usize <= len)
+                && runs.windows(2).all(|pair| pair[0][1] <= pair[1][0])
+        };
+        for (rank, share) in self.shares.iter().enumerate() {
+            let exchanges = || share.receives.iter().chain(&share.sends);
+            let rows = [&share.queries].into_iter().chain(share.steps.iter().map(|s| &s.rows));
+            let keys = [&share.keys].into_iter().chain(share.steps.iter().map(|s| &s.keys));
+            let rows_sound = rows.chain(exchanges().map(|e| &e.rows)).all(|runs| sound(runs, q_len));
+            if !rows_sound || !keys.chain(exchanges().map(|e| &e.keys)).all(|runs| sound(runs, kv_len)) {
+                return Err(format!("rank {rank} has ranges that do not ascend inside 0..{q_len} and 0..{kv_len}"));
+            }
+            let ascend = |list: &[Exchange]| list.windows(2).all(|pair| pair[0].peer < pair[1].peer);
+            if !ascend(&share.receives) || !ascend(&share.sends) {
+                return Err(format!("the peers of rank {rank} do not ascend, one exchange each"));
+            }
+            let foreign = share.steps.iter().any(|s| s.foreign) || exchanges().any(|e| !e.rows.is_empty());
+            if travel == Travel::Keys && foreign {
+                return Err(format!("only keys travel, but rank {rank} has rows of others"));
+            }
+        }
+        Ok(())
+    }
+
     fn check_shares(&self, q_len: u32, kv_len: u32) -> Result<(), String> {
         for (what, len, of) in [
             ("query rows", q_len, (|s: &Share| &s.queries) as fn(&Share) -> &Runs),

@@ -2,7 +2,7 @@
 //!
 //! A sequence too long for one machine is split over several. noren knows the mask exactly, so it can plan the split exactly:
 //! [`partition`] says who owns which tokens, which keys (or queries and results) travel to whom, and in which order partial
-//! results are merged. The crate moves no data: executors over `torch.distributed` read a [`Partition`].
+//! results are merged. The crate moves no data: executors read a [`Partition`], `noren.distributed` in Python and the crate `noren-ranks`.
 //!
 //! ```
 //! use noren_dist::{Options, partition};

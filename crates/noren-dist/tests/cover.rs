@@ -122,6 +122,26 @@ fn what_does_not_fit_is_refused() {
     let mut edited = split.clone();
     edited.rows[0].shares[0].queries[0][1] -= 1;
     assert!(refused(&edited, &bound).contains("not owned once each"));
+    let edit = |change: &dyn Fn(&mut Partition)| {
+        let mut edited = split.clone();
+        change(&mut edited);
+        refused(&edited, &bound)
+    };
+    let share = |split: &mut Partition, rank: usize| split.rows[0].shares[rank].clone();
+    for runs in [vec![[5, 3]], vec![[9, 12], [0, 4]], vec![[0, 65]], vec![[7, 7]]] {
+        let told = edit(&|split| split.rows[0].shares[2].receives[0].keys.clone_from(&runs));
+        assert!(told.contains("rank 2 has ranges that do not ascend inside 0..64 and 0..64"), "{told}");
+    }
+    let told = edit(&|split| {
+        let mut half = share(split, 2).receives[0].clone();
+        half.keys = vec![half.keys[0]];
+        split.rows[0].shares[2].receives.insert(0, half);
+    });
+    assert!(told.contains("the peers of rank 2 do not ascend"), "{told}");
+    let told = edit(&|split| split.rows[0].shares[1].steps[0].foreign = true);
+    assert!(told.contains("only keys travel, but rank 1 has rows of others"), "{told}");
+    let told = edit(&|split| split.rows.push(split.rows[0].clone()));
+    assert!(told.contains("rows 1 are those of no batch row"), "{told}");
     let later = Partition { version: 9, ..split };
     assert!(refused(&later, &bound).contains("version 9"));
     let none = partition(&bound.plan(), &Options { ranks: 0, ..Options::default() }).expect_err("no ranks");

@@ -96,7 +96,7 @@ fn words(what: &str, said: &[(&'static str, String)]) -> Vec<Word> {
 fn gather(link: &dyn Link, mine: Vec<Word>) -> Result<Vec<Vec<Word>>, Error> {
     let others = || (0..link.ranks()).filter(|rank| *rank != link.rank());
     let outgoing = others().map(|rank| (rank, mine.concat())).collect();
-    let expected: Vec<_> = others().map(|rank| (rank, SLOTS * SIZE)).collect();
+    let expected = others().map(|rank| (rank, SLOTS * SIZE)).collect();
     let mut found = vec![mine; link.ranks()];
     link.exchange(outgoing, &expected, &mut |arrivals| {
         for rank in others() {
@@ -107,9 +107,14 @@ fn gather(link: &dyn Link, mine: Vec<Word>) -> Result<Vec<Vec<Word>>, Error> {
     Ok(found)
 }
 
-pub(crate) fn digest(bytes: impl AsRef<[u8]>) -> Word {
+fn digest(bytes: impl AsRef<[u8]>) -> Word {
     let hash = Sha256::digest(bytes);
     std::array::from_fn(|i| hash[i])
+}
+
+/// A digest as text.
+pub(crate) fn hex(bytes: impl AsRef<[u8]>) -> String {
+    digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn names(ranks: &[usize]) -> String {

@@ -3,6 +3,7 @@
 use crate::Error;
 use half::{bf16, f16};
 use noren::{Dtype, Element, View};
+use std::borrow::Cow;
 
 /// Rows of an array: all of them, or some, ascending.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -62,39 +63,35 @@ impl Array {
         }
     }
 
-    pub(crate) fn select(&self, places: &Places) -> Self {
-        let Places::At(places) = places else { return self.clone() };
+    pub(crate) fn select(&self, places: &Places) -> Cow<'_, Array> {
+        let Places::At(places) = places else { return Cow::Borrowed(self) };
         let mut out = Array::filled(self.with_rows(places.len()), 0.0);
-        self.pairs(places, &mut out, |own, other| other.copy_from_slice(own));
-        out
+        let [.., rows, width] = self.shape;
+        for (at, row) in out.data.chunks_mut(width).enumerate() {
+            let start = (at / places.len() * rows + places[at % places.len()]) * width;
+            row.copy_from_slice(&self.data[start..start + width]);
+        }
+        Cow::Owned(out)
     }
 
     pub(crate) fn copy_to(&mut self, places: &[usize], part: &Array) {
-        self.pairs_mut(places, part, |own, other| own.copy_from_slice(other));
+        self.pairs(places, part, |own, other| own.copy_from_slice(other));
     }
 
     pub(crate) fn add_to(&mut self, places: &Places, part: &Array) {
         let add = |own: &mut [f32], other: &[f32]| own.iter_mut().zip(other).for_each(|(sum, x)| *sum += x);
         match places {
             Places::All => add(&mut self.data, &part.data),
-            Places::At(places) => self.pairs_mut(places, part, add),
+            Places::At(places) => self.pairs(places, part, add),
         }
     }
 
     /// Each row at `places` with its row of `part`.
-    fn pairs_mut(&mut self, places: &[usize], part: &Array, act: impl Fn(&mut [f32], &[f32])) {
+    fn pairs(&mut self, places: &[usize], part: &Array, act: impl Fn(&mut [f32], &[f32])) {
         let [.., rows, width] = self.shape;
         for (at, other) in part.data.chunks(width).enumerate() {
             let start = (at / places.len() * rows + places[at % places.len()]) * width;
             act(&mut self.data[start..start + width], other);
-        }
-    }
-
-    fn pairs(&self, places: &[usize], part: &mut Array, act: impl Fn(&[f32], &mut [f32])) {
-        let [.., rows, width] = self.shape;
-        for (at, other) in part.data.chunks_mut(width).enumerate() {
-            let start = (at / places.len() * rows + places[at % places.len()]) * width;
-            act(&self.data[start..start + width], other);
         }
     }
 

@@ -1,13 +1,15 @@
 //! [`attention`] and [`attention_backward`]: each rank gives its own queries, keys and values, and gets its own results.
 
-use crate::agree::checked;
+use crate::agree::{Said, checked};
 use crate::array::{Array, Message, Places};
+use crate::link::{Messages, Sizes};
 use crate::merge::Results;
 use crate::split::{Family, Split, Step};
 use crate::{Arrivals, Error};
 use noren::{Bias, Dtype, Element, Inputs, Saved, View};
 use noren_mask::{Facts, Plan, Shape, atoms};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// What a rank owns: contiguous arrays of the rows that a [`Split`] gives it, ascending.
 ///
@@ -25,6 +27,35 @@ pub struct Local<'a, T = f32> {
     pub head_dim: usize,
     /// Numbers in a value.
     pub v_dim: usize,
+}
+
+impl<T: Element> Local<'_, T> {
+    /// Refuses arrays of other sizes than `[q, k, v]`; `owned` says whose these are.
+    pub(crate) fn check(&self, sizes: [[usize; 4]; 3], owned: impl Fn() -> String) -> Result<(), Error> {
+        for ((name, values), shape) in [("q", self.q), ("k", self.k), ("v", self.v)].iter().zip(sizes) {
+            if values.len() != shape.iter().product::<usize>() || shape[3] == 0 {
+                let (given, owned) = (values.len(), owned());
+                return Err(Error::Input(format!(
+                    "{name} has {given} values, but {shape:?} is expected, with at least one column: {owned}"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// The arrays, widened.
+    pub(crate) fn widened(&self, [q, k, v]: [[usize; 4]; 3]) -> [Array; 3] {
+        [Array::widened(self.q, q), Array::widened(self.k, k), Array::widened(self.v, v)]
+    }
+
+    /// What ranks must agree on.
+    pub(crate) fn said(&self, options: &Options) -> Said {
+        vec![
+            ("types", T::DTYPE.to_string()),
+            ("head_dim and v_dim", format!("{} {}", self.head_dim, self.v_dim)),
+            ("options", format!("{:?} {:?} {:?}", options.scale, options.softcap, options.alibi)),
+        ]
+    }
 }
 
 /// What is done to scores, the same on every rank. Biases by array, soft weights, sinks and dropout do not go over ranks.
@@ -67,6 +98,8 @@ pub struct Attended {
     pub out: Vec<f32>,
     /// The natural logarithm of each row's softmax denominator over the keys of all ranks, `[batch, heads, own queries]`.
     pub lse: Vec<f32>,
+    /// The number of the call that it is of.
+    pub(crate) call: u64,
 }
 
 /// This rank's gradients, in `f32`, contiguous, shaped as what they are of.
@@ -87,11 +120,11 @@ pub struct Gradients {
 /// values and queries travel in their own type, everything else in `f32`.
 ///
 /// # Errors
-/// On every rank: [`Error::Disagreement`], before any array is sent, when ranks differ in mask, facts, shapes, types, options,
-/// partition or version; [`Error::Lost`] when one is gone or keeps the others waiting. [`Error::Input`] on the rank whose arrays
-/// do not fit.
+/// [`Error::Disagreement`] on every rank, before any array is sent, when they differ in mask, facts, shapes, types, options,
+/// partition or version, or one refuses its arrays, where it is [`Error::Input`]; the link can be used again. [`Error::Lost`] when
+/// a rank is gone or keeps this one waiting; the link cannot be used again.
 pub fn attention<T: Element>(split: &Split<'_>, local: &Local<'_, T>, options: &Options) -> Result<Attended, Error> {
-    let own = begin(split, "attention", local, options, |_| Ok(()))?;
+    let (own, call) = begin(split, "attention", local, options, || Ok(None))?;
     let ([q, k, v], shape) = (&own, split.plan.shape());
     let families = &split.families;
     let queries: Vec<Array> = families.iter().map(|f| q.of_batch(&f.batch, f.queries)).collect();
@@ -107,30 +140,29 @@ pub fn attention<T: Element>(split: &Split<'_>, local: &Local<'_, T>, options: &
     let (mut mine, mut theirs) = (results(|f| f.queries), results(|f| f.foreign));
     around(split, &packed, T::DTYPE, |received| {
         for (f, step) in split.steps() {
-            received.poke();
             let keys = received.keys(f, step)?;
-            let rows = if step.foreign { &received.foreign(f)?[0] } else { &queries[f] }.select(&step.rows);
-            let found = noren::attention(
-                &Inputs { q: rows.view()?, k: keys[0].view()?, v: keys[1].view()? },
-                &step.plan,
-                &options.of_part(),
-            )?;
-            let (out, lse) = (rows.shape[2], found.lse);
-            let lse = Array { data: lse, shape: [rows.shape[0], rows.shape[1], out, 1] };
+            let rows = match step.foreign {
+                true => received.foreign(f)?[0].select(&step.rows).into_owned(),
+                false => queries[f].select(&step.rows).into_owned(),
+            };
+            let found = received.while_moving(|| {
+                let inputs = Inputs { q: rows.view()?, k: keys[0].view()?, v: keys[1].view()? };
+                Ok(noren::attention(&inputs, &step.plan, &options.of_part())?)
+            })?;
+            let [batch, heads, len, _] = found.shape;
+            let lse = Array { data: found.lse, shape: [batch, heads, len, 1] };
             let out = Array { data: found.out, shape: found.shape };
             (if step.foreign { &mut theirs } else { &mut mine })[f].add(&step.rows, out, lse);
         }
         Ok(())
     })?;
-    if split.queries_travel() {
-        take_home(split, &mut mine, &theirs)?;
-    }
+    take_home(split, &mut mine, &theirs)?;
     let mut whole = Results::nothing([q.shape[0], q.shape[1], q.shape[2], local.v_dim]);
     for (family, results) in families.iter().zip(&mine) {
         whole.out.put_batch(&family.batch, &results.out);
         whole.lse.put_batch(&family.batch, &results.lse);
     }
-    Ok(Attended { out: whole.out.data, lse: whole.lse.data })
+    Ok(Attended { out: whole.out.data, lse: whole.lse.data, call })
 }
 
 /// The gradients of [`attention`]: of the sum over all ranks of `out * dout`.
@@ -150,14 +182,15 @@ pub fn attention_backward<T: Element>(
     let [batch, heads, _, _] = sizes(split, local)[0];
     let shape = [batch, heads, split.lengths()[0], local.v_dim];
     let rows = shape[..3].iter().product::<usize>();
-    let own = begin(split, "the gradients of attention", local, options, |_| {
+    let (own, _) = begin(split, "the gradients of attention", local, options, || {
         let wrong = |name: &str, given: usize, wanted: usize| {
             let problem = format!("{name} has {given} values, but {wanted} belong to this rank's rows");
             if given == wanted { Ok(()) } else { Err(Error::Input(problem)) }
         };
         wrong("out", attended.out.len(), rows * local.v_dim)?;
         wrong("lse", attended.lse.len(), rows)?;
-        wrong("dout", dout.len(), rows * local.v_dim)
+        wrong("dout", dout.len(), rows * local.v_dim)?;
+        Ok(Some(attended.call))
     })?;
     let [q, k, v] = &own;
     let dout = Array::widened(dout, shape);
@@ -183,15 +216,15 @@ pub fn attention_backward<T: Element>(
     let mut sums: Vec<Sums> = families.iter().zip(&packed).map(|(f, packed)| Sums::new(f, packed)).collect();
     around(split, &packed, T::DTYPE, |received| {
         for (f, step) in split.steps() {
-            received.poke();
             let keys = received.keys(f, step)?;
-            let found = if step.foreign {
-                let rows = received.foreign(f)?.iter().map(|x| x.select(&step.rows)).collect::<Vec<_>>();
-                foreign_gradients(&step.plan, &rows, &keys, options)?
-            } else {
-                let [q, out, lse, dout] = fixed[f].each_ref().map(|x| x.select(&step.rows));
-                gradients(&step.plan, &q, &keys, [&out, &lse, &dout], options)?
+            let rows: Vec<Array> = match step.foreign {
+                true => received.foreign(f)?.iter().map(|x| x.select(&step.rows).into_owned()).collect(),
+                false => fixed[f].iter().map(|x| x.select(&step.rows).into_owned()).collect(),
             };
+            let found = received.while_moving(|| match step.foreign {
+                true => foreign_gradients(&step.plan, &rows, &keys, options),
+                false => gradients(&step.plan, &rows[0], &keys, [&rows[1], &rows[2], &rows[3]], options),
+            })?;
             sums[f].add(step, split.link.rank(), found);
         }
         Ok(())
@@ -217,38 +250,37 @@ fn sizes<T>(split: &Split<'_>, local: &Local<'_, T>) -> [[usize; 4]; 3] {
     ]
 }
 
-/// Checks this rank's input, agrees with the others, and gives queries, keys and values widened.
+/// Checks this rank's input, agrees with the others, and gives queries, keys and values widened, and the number of the call.
+/// `check` may refuse more, and says which earlier call this one is of.
 fn begin<T: Element>(
     split: &Split<'_>,
     what: &str,
     local: &Local<'_, T>,
     options: &Options,
-    check: impl FnOnce(()) -> Result<(), Error>,
-) -> Result<[Array; 3], Error> {
-    split.begin();
+    check: impl FnOnce() -> Result<Option<u64>, Error>,
+) -> Result<([Array; 3], u64), Error> {
+    let call = split.link.job().call();
     let (own, bytes) = checked(split.link, what, || {
         let expected = sizes(split, local);
-        for ((name, values), shape) in [("q", local.q), ("k", local.k), ("v", local.v)].iter().zip(expected) {
-            let wanted = shape.iter().product::<usize>();
-            if values.len() != wanted || shape[3] == 0 {
-                let (rank, [queries, keys], given) = (split.link.rank(), split.lengths(), values.len());
-                return Err(Error::Input(format!(
-                    "{name} has {given} values, but {shape:?} is expected: rank {rank} owns {queries} queries and {keys} keys \
-                     (Split::rows, Split::keys), and there must be a column"
-                )));
-            }
-        }
-        check(())?;
+        local.check(expected, || {
+            let (rank, [queries, keys]) = (split.link.rank(), split.lengths());
+            format!("rank {rank} owns {queries} queries and {keys} keys (Split::rows, Split::keys)")
+        })?;
+        let of = check()?;
         options.check(split.plan.shape())?;
-        let [q, k, v] = expected;
-        let own = [Array::widened(local.q, q), Array::widened(local.k, k), Array::widened(local.v, v)];
-        Ok((split.say(local, options), own))
+        let mut said = split.said(local, options);
+        said.push(("number of calls so far", format!("{call}")));
+        said.push(("the call that these are of", format!("{of:?}")));
+        Ok((said, local.widened(expected)))
     })?;
     split.agreed(bytes);
-    Ok(own)
+    Ok((own, call))
 }
 
 // --- what goes around ---------------------------------------------------------------------------------------------------------
+
+/// How often bytes get a moment to move while a step is computed.
+const MOMENT: Duration = Duration::from_micros(200);
 
 /// A family's own arrays that others may need.
 struct Packed {
@@ -280,8 +312,7 @@ fn around(
     mut work: impl FnMut(&mut Received<'_>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let families = || split.families.iter().zip(packed);
-    let mut outgoing: Vec<(usize, Vec<u8>)> = Vec::new();
-    let mut expected: Vec<(usize, usize)> = Vec::new();
+    let (mut outgoing, mut expected) = (Messages::new(), Sizes::new());
     for peer in 0..split.link.ranks() {
         let (mut message, mut size) = (Vec::new(), 0);
         for (family, packed) in families() {
@@ -317,8 +348,19 @@ impl Packed {
 }
 
 impl Received<'_> {
-    fn poke(&mut self) {
-        self.arrivals.poke();
+    /// Computes while bytes move: where they do only when the transport is called, on another thread.
+    fn while_moving<R: Send>(&mut self, compute: impl FnOnce() -> Result<R, Error> + Send) -> Result<R, Error> {
+        if !self.arrivals.poke() {
+            return compute();
+        }
+        std::thread::scope(|scope| {
+            let computing = scope.spawn(compute);
+            while !computing.is_finished() {
+                self.arrivals.poke();
+                std::thread::sleep(MOMENT);
+            }
+            computing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
     }
 
     /// What came from a rank.
@@ -345,7 +387,7 @@ impl Received<'_> {
             true => &self.packed[family].by_key,
             false => &self.open(step.peer)?[&family].0,
         };
-        Ok(held.iter().map(|x| x.select(&step.keys)).collect())
+        Ok(held.iter().map(|x| x.select(&step.keys).into_owned()).collect())
     }
 
     /// The arrays of all foreign rows of a family, ascending.
@@ -371,7 +413,7 @@ fn back(
     expected: impl Fn(usize, usize) -> Vec<[usize; 4]>,
     mut take: impl FnMut(usize, usize, Vec<Array>),
 ) -> Result<(), Error> {
-    let (mut messages, mut sizes): (Vec<(usize, Vec<u8>)>, Vec<(usize, usize)>) = Default::default();
+    let (mut messages, mut sizes) = (Messages::new(), Sizes::new());
     for peer in 0..split.link.ranks() {
         let (mut message, mut size) = (Vec::new(), 0);
         for (i, family) in split.families.iter().enumerate() {
@@ -423,7 +465,7 @@ fn take_home(split: &Split<'_>, mine: &mut [Results], theirs: &[Results]) -> Res
         split,
         |f, peer| {
             let places = Places::At(families[f].from(peer).map_or(Vec::new(), |from| from.rows.clone()));
-            [&theirs[f].out, &theirs[f].lse].map(|x| x.select(&places)).into()
+            [&theirs[f].out, &theirs[f].lse].map(|x| x.select(&places).into_owned()).into()
         },
         |f, peer| shapes[f].map(|[b, h, _, d]| [b, h, rows(f, peer), d]).into(),
         |f, peer, arrays| {
@@ -473,8 +515,9 @@ impl Sums {
 /// By row, the product of an output and its gradient.
 fn row_sums(out: &Array, dout: &Array) -> Array {
     let width = out.shape[3];
-    let rows = out.data.chunks(width).zip(dout.data.chunks(width));
-    let data = rows.map(|(a, b)| a.iter().zip(b).map(|(a, b)| a * b).sum()).collect();
+    let product =
+        |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>() as f32;
+    let data = out.data.chunks(width).zip(dout.data.chunks(width)).map(|(a, b)| product(a, b)).collect();
     let [batch, heads, rows, _] = out.shape;
     Array { data, shape: [batch, heads, rows, 1] }
 }
@@ -516,7 +559,7 @@ fn bring_home(split: &Split<'_>, sums: &mut [Sums]) -> Result<(), Error> {
         |f, peer| {
             let (foreign, others) = &here[f];
             let places = Places::At(families[f].from(peer).map_or(Vec::new(), |from| from.rows.clone()));
-            others[&peer].iter().cloned().chain([foreign.select(&places)]).collect()
+            others[&peer].iter().cloned().chain([foreign.select(&places).into_owned()]).collect()
         },
         |f, peer| {
             let Some(to) = families[f].to(peer) else { return Vec::new() };

@@ -1,8 +1,9 @@
 //! [`decode`]: a step of decoding over a cache whose keys are shared out.
 
-use crate::agree::{checked, digest};
+use crate::agree::{Said, checked, hex};
 use crate::array::{Array, Message, Places};
 use crate::merge::Results;
+use crate::split::said_of;
 use crate::{Attended, Error, Link, Local, Options, Traffic};
 use noren::{Dtype, Element, Inputs};
 use noren_mask::Plan;
@@ -17,6 +18,7 @@ pub struct Shards<'a> {
     plan: &'a Plan,
     held: Vec<Vec<Range<usize>>>,
     part: Option<Plan>,
+    said: Said,
     traffic: Cell<Traffic>,
 }
 
@@ -34,7 +36,7 @@ impl<'a> Shards<'a> {
     /// For each rank the ranges of keys that it holds, ascending.
     ///
     /// # Errors
-    /// Ranges that do not give every key to exactly one rank.
+    /// Ranges that do not give every key to exactly one rank; a mask without a serial form, as for [`Split::new`](crate::Split::new).
     pub fn with(plan: &'a Plan, held: Vec<Vec<Range<usize>>>, link: &'a dyn Link) -> Result<Self, Error> {
         let (len, ranks) = (plan.shape().kv_len(), link.ranks());
         let mut all: Vec<Range<usize>> = held.iter().flatten().filter(|run| !run.is_empty()).cloned().collect();
@@ -51,7 +53,9 @@ impl<'a> Shards<'a> {
         let rows = 0..plan.shape().q_len();
         let select = || Ok::<_, Error>(plan.bound().select([rows], mine.iter().cloned())?.plan());
         let part = if mine.is_empty() { None } else { Some(select()?) };
-        Ok(Shards { link, plan, held, part, traffic: Cell::default() })
+        let mut said = said_of(plan)?;
+        said.push(("keys by rank", format!("{held:?}")));
+        Ok(Shards { link, plan, held, part, said, traffic: Cell::default() })
     }
 
     /// The keys that this rank holds, ascending.
@@ -80,31 +84,16 @@ pub fn decode<T: Element>(shards: &Shards<'_>, local: &Local<'_, T>, options: &O
         [batch, kv_heads, held, local.head_dim],
         [batch, kv_heads, held, local.v_dim],
     ];
+    let call = shards.link.job().call();
     let ([q, k, v], agreements) = checked(shards.link, "a step of decoding", || {
-        for ((name, values), shape) in [("q", local.q), ("k", local.k), ("v", local.v)].iter().zip(sizes) {
-            if values.len() != shape.iter().product::<usize>() || shape[3] == 0 {
-                let (rank, given) = (shards.link.rank(), values.len());
-                return Err(Error::Input(format!(
-                    "{name} has {given} values, but {shape:?} is expected: rank {rank} holds {held} keys (Shards::keys), and there \
-                     must be a column"
-                )));
-            }
-        }
+        local.check(sizes, || format!("rank {} holds {held} keys (Shards::keys)", shards.link.rank()))?;
         options.check(shape)?;
+        let arrays = local.widened(sizes);
         let mut bytes = Vec::new();
-        let q = Array::widened(local.q, sizes[0]);
-        q.write(Dtype::F32, &mut bytes);
-        let said = vec![
-            ("mask", shards.plan.bound().mask().to_string()),
-            ("shape", format!("{shape:?}")),
-            ("facts", shards.plan.bound().to_json()?),
-            ("keys by rank", format!("{:?}", shards.held)),
-            ("types", T::DTYPE.to_string()),
-            ("head_dim and v_dim", format!("{} {}", local.head_dim, local.v_dim)),
-            ("options", format!("{:?} {:?} {:?}", options.scale, options.softcap, options.alibi)),
-            ("q", format!("{:?}", digest(&bytes))),
-        ];
-        Ok((said, [q, Array::widened(local.k, sizes[1]), Array::widened(local.v, sizes[2])]))
+        arrays[0].write(Dtype::F32, &mut bytes);
+        let own = [("number of calls so far", format!("{call}")), ("q", hex(bytes))];
+        let said = shards.said.iter().cloned().chain(local.said(options)).chain(own).collect();
+        Ok((said, arrays))
     })?;
     let whole = [batch, heads, new, local.v_dim];
     let mut mine = Results::nothing(whole);
@@ -141,5 +130,5 @@ pub fn decode<T: Element>(shards: &Shards<'_>, local: &Local<'_, T>, options: &O
         }
         Ok(())
     })?;
-    Ok(Attended { out: results.out.data, lse: results.lse.data })
+    Ok(Attended { out: results.out.data, lse: results.lse.data, call })
 }

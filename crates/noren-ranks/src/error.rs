@@ -1,6 +1,6 @@
 use thiserror::Error as ThisError;
 
-/// What can go wrong. Whatever it is, every rank of the call gets an error and none a result.
+/// What can go wrong. What one rank knows of, the others learn at the latest in their next call.
 #[derive(Clone, PartialEq, Debug, ThisError)]
 #[non_exhaustive]
 pub enum Error {

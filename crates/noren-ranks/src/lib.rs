@@ -27,8 +27,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A rank that dies or stalls is an error on every rank within the link's time-out, and ranks that are about to compute
-//! different things are told so before any array is sent.
+//! Ranks that are about to compute different things are told so before any array is sent. A rank that dies or stalls is an error
+//! within the link's time-out on every rank that waits for it, on the others in their next call, and after an error a link carries
+//! nothing any more: the job ends, and starts again from its last checkpoint.
+//!
+//! Partial results are merged by log-sum-exps in `f32`, so results are as far from one process's as those are rounded: relatively
+//! `2^-23` times the size of a row's log-sum-exp.
 #![deny(unsafe_code)]
 
 mod agree;
@@ -49,6 +53,6 @@ pub use self::mpi::Mpi;
 pub use attention::{Attended, Gradients, Local, Options, attention, attention_backward};
 pub use decode::{Shards, decode};
 pub use error::Error;
-pub use link::{Arrivals, Link, Traffic};
+pub use link::{Arrivals, Job, Link, Messages, Sizes, Traffic};
 pub use split::Split;
 pub use threads::{ThreadLink, threads};

@@ -27,7 +27,8 @@ impl Results {
             Places::All if self.untouched => (self.out, self.lse) = (out, lse),
             Places::All => merge(&mut self.out, &mut self.lse, &out, &lse),
             Places::At(at) => {
-                let (mut so_far, mut sums) = (self.out.select(places), self.lse.select(places));
+                let (mut so_far, mut sums) =
+                    (self.out.select(places).into_owned(), self.lse.select(places).into_owned());
                 merge(&mut so_far, &mut sums, &out, &lse);
                 self.out.copy_to(at, &so_far);
                 self.lse.copy_to(at, &sums);
@@ -67,7 +68,8 @@ mod tests {
         results.add(&Places::All, one.0.clone(), one.1.clone());
         assert_eq!((results.out.data[0], &results.lse.data), (0.3, &one.1.data));
         assert_eq!(results.out.data[1], 0.0);
-        results.add(&Places::At(vec![1]), one.0.select(&Places::At(vec![0])), one.1.select(&Places::At(vec![0])));
+        let first = |x: &Array| x.select(&Places::At(vec![0])).into_owned();
+        results.add(&Places::At(vec![1]), first(&one.0), first(&one.1));
         assert_eq!((&results.out.data, &results.lse.data), (&vec![0.3, 0.3], &vec![2.5, 2.5]));
     }
 }

@@ -3,8 +3,8 @@
 //! Requests are posted when an exchange begins and completed while it runs. The bindings' own requests must not outlive a failure, so
 //! these are MPI's, and own their buffers: where a rank is lost, buffers that MPI may still write to are never freed.
 
-use crate::link::lost;
-use crate::{Arrivals, Error, Link};
+use crate::link::{Messages, Sizes, lost};
+use crate::{Arrivals, Error, Job, Link};
 use mpi::ffi;
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::{AsRaw, Communicator};
@@ -12,6 +12,7 @@ use mpi::{Threading, environment::Universe};
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::fmt;
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,9 @@ const LONGEST: usize = 1 << 30;
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// This process's end of a job under `mpirun`: all ranks, on a communicator of its own.
+///
+/// Dropped after an error, or by a panic, it ends the whole job with exit status 1: the other ranks may wait for this one, and
+/// MPI's own end is one more thing that all ranks must reach.
 ///
 /// ```no_run
 /// use noren_ranks::{Link, Mpi};
@@ -32,7 +36,10 @@ pub struct Mpi {
     // before `universe`: a communicator is freed before MPI ends
     world: SimpleCommunicator,
     timeout: Duration,
+    job: Job,
     _universe: Universe,
+    // MPI is called from the thread that began it
+    _here: PhantomData<*const ()>,
 }
 
 impl fmt::Debug for Mpi {
@@ -45,15 +52,22 @@ impl Mpi {
     /// Begins MPI. Attention's own threads never call it.
     ///
     /// # Errors
-    /// When it has begun already in this process.
+    /// When it has begun already in this process; a time-out of 0.
     pub fn start(timeout: Duration) -> Result<Self, Error> {
+        if timeout.is_zero() {
+            return Err(Error::Input("a time-out of 0: give the ranks some time".to_owned()));
+        }
         let begun = mpi::initialize_with_threading(Threading::Funneled);
         let (universe, _) =
             begun.ok_or_else(|| Error::Input("MPI has begun already: keep the first Mpi and share it".to_owned()))?;
         let world = universe.world().duplicate();
         // SAFETY: the communicator is alive; errors of calls on it come back as codes instead of ending the process.
-        unsafe { ffi::MPI_Comm_set_errhandler(world.as_raw(), ffi::RSMPI_ERRORS_RETURN) };
-        Ok(Mpi { world, timeout, _universe: universe })
+        let code = unsafe { ffi::MPI_Comm_set_errhandler(world.as_raw(), ffi::RSMPI_ERRORS_RETURN) };
+        let link = Mpi { world, timeout, job: Job::default(), _universe: universe, _here: PhantomData };
+        match code {
+            0 => Ok(link),
+            code => Err(lost(&link, &format!("MPI has no communicator that tells of errors (error {code})"))),
+        }
     }
 
     /// Says on this rank what went wrong and ends the whole job with exit status 1.
@@ -61,6 +75,15 @@ impl Mpi {
         eprintln!("error on rank {}: {error}", self.rank());
         std::thread::sleep(LAST_WORDS);
         self.world.abort(1)
+    }
+}
+
+impl Drop for Mpi {
+    fn drop(&mut self) {
+        if self.job.broken() || std::thread::panicking() {
+            std::thread::sleep(LAST_WORDS);
+            self.world.abort(1);
+        }
     }
 }
 
@@ -77,37 +100,47 @@ impl Link for Mpi {
         self.timeout
     }
 
+    fn job(&self) -> &Job {
+        &self.job
+    }
+
     fn exchange(
         &self,
-        outgoing: Vec<(usize, Vec<u8>)>,
-        expected: &[(usize, usize)],
+        outgoing: Messages,
+        expected: &Sizes,
         work: &mut dyn FnMut(&mut dyn Arrivals) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let mut flight = Flight { link: self, sending: Vec::new(), arriving: BTreeMap::new() };
-        for &(rank, size) in expected {
-            let mut letter = Letter::new(vec![0; size]);
-            letter.receive(self, rank)?;
-            flight.arriving.insert(rank, letter);
-        }
-        for (rank, message) in outgoing {
-            let mut letter = Letter::new(message);
-            letter.send(self, rank)?;
-            flight.sending.push((rank, letter));
-        }
-        work(&mut flight)?;
-        flight.finish()
+        self.job.attempt(self, || {
+            let mut flight = Flight { link: self, sending: Vec::new(), arriving: BTreeMap::new() };
+            for &(rank, size) in expected {
+                let mut letter = Letter::new(format!("receiving from rank {rank}"), vec![0; size]);
+                letter.receive(self, rank)?;
+                flight.arriving.insert(rank, letter);
+            }
+            for (rank, message) in outgoing {
+                let mut letter = Letter::new(format!("sending to rank {rank}"), message);
+                letter.send(self, rank)?;
+                flight.sending.push(letter);
+            }
+            work(&mut flight)?;
+            flight.finish()
+        })
     }
 }
 
 /// A buffer with MPI's requests that read or write it.
 struct Letter {
+    what: String,
     bytes: Vec<u8>,
-    requests: Vec<ffi::MPI_Request>,
+    /// With the bytes that each is to receive.
+    requests: Vec<(ffi::MPI_Request, Option<usize>)>,
+    /// What went wrong: MPI says it once.
+    failed: Option<String>,
 }
 
 impl Letter {
-    fn new(bytes: Vec<u8>) -> Self {
-        Letter { bytes, requests: Vec::new() }
+    fn new(what: String, bytes: Vec<u8>) -> Self {
+        Letter { what, bytes, requests: Vec::new(), failed: None }
     }
 
     fn send(&mut self, link: &Mpi, rank: usize) -> Result<(), Error> {
@@ -127,7 +160,7 @@ impl Letter {
                     request.as_mut_ptr(),
                 )
             };
-            self.posted(link, code, request, &format!("sending to rank {rank}"))?;
+            self.posted(link, code, request, None)?;
         }
         Ok(())
     }
@@ -150,7 +183,7 @@ impl Letter {
                     request.as_mut_ptr(),
                 )
             };
-            self.posted(link, code, request, &format!("receiving from rank {rank}"))?;
+            self.posted(link, code, request, Some(length))?;
         }
         Ok(())
     }
@@ -160,31 +193,43 @@ impl Letter {
         link: &Mpi,
         code: c_int,
         request: MaybeUninit<ffi::MPI_Request>,
-        what: &str,
+        receives: Option<usize>,
     ) -> Result<(), Error> {
         if code != 0 {
-            return Err(lost(link, &format!("{what} failed with MPI's error {code}")));
+            return Err(lost(link, &format!("{} failed with MPI's error {code}", self.what)));
         }
         // SAFETY: a call without an error has written the request.
-        self.requests.push(unsafe { request.assume_init() });
+        self.requests.push((unsafe { request.assume_init() }, receives));
         Ok(())
     }
 
-    /// Whether nothing is under way any more.
-    fn done(&mut self, link: &Mpi, what: &str) -> Result<bool, Error> {
-        while let Some(request) = self.requests.last_mut() {
-            let mut flag = 0;
-            // SAFETY: a live request, and a place for the answer; a request that is done is never tested again.
-            let code = unsafe { ffi::MPI_Test(request, &mut flag, ffi::RSMPI_STATUS_IGNORE) };
+    /// Whether nothing is under way any more; an error is found again each time.
+    fn done(&mut self, link: &Mpi) -> Result<bool, Error> {
+        while self.failed.is_none() {
+            let Some((request, receives)) = self.requests.last_mut() else { return Ok(true) };
+            let (mut flag, mut status) = (0, MaybeUninit::uninit());
+            // SAFETY: a live request, and places for the answer; a request that is done is never tested again.
+            let code = unsafe { ffi::MPI_Test(request, &mut flag, status.as_mut_ptr()) };
             if code != 0 {
-                return Err(lost(link, &format!("{what} failed with MPI's error {code}")));
+                self.failed = Some(format!("{} failed with MPI's error {code}", self.what));
+                // MPI has let go of the request
+                self.requests.pop();
+                break;
             }
             if flag == 0 {
                 return Ok(false);
             }
+            if let Some(size) = *receives {
+                let mut count = 0;
+                // SAFETY: the status of a request that is done was written.
+                unsafe { ffi::MPI_Get_count(status.as_ptr(), ffi::RSMPI_UINT8_T, &mut count) };
+                if count as usize != size {
+                    self.failed = Some(format!("{} brought {count} bytes where {size} belong", self.what));
+                }
+            }
             self.requests.pop();
         }
-        Ok(true)
+        Err(lost(link, self.failed.as_deref().unwrap_or_default()))
     }
 }
 
@@ -199,21 +244,21 @@ impl Drop for Letter {
 
 struct Flight<'a> {
     link: &'a Mpi,
-    sending: Vec<(usize, Letter)>,
+    sending: Vec<Letter>,
     arriving: BTreeMap<usize, Letter>,
 }
 
 impl Flight<'_> {
     /// Waits for a letter, while the others move on.
-    fn wait(&mut self, letter: &mut Letter, what: &str) -> Result<(), Error> {
+    fn wait(&mut self, letter: &mut Letter) -> Result<(), Error> {
         let start = Instant::now();
-        for turn in 0u32.. {
-            if letter.done(self.link, what)? {
+        for turn in 0u64.. {
+            if letter.done(self.link)? {
                 return Ok(());
             }
             self.poke();
             if start.elapsed() > self.link.timeout {
-                return Err(lost(self.link, &format!("{what} is not done")));
+                return Err(lost(self.link, &format!("{} is not done", letter.what)));
             }
             // the first moments are awaited awake
             if turn > 1000 {
@@ -229,8 +274,8 @@ impl Flight<'_> {
         while let Some((&rank, _)) = self.arriving.first_key_value() {
             self.take(rank)?;
         }
-        for (rank, mut letter) in std::mem::take(&mut self.sending) {
-            self.wait(&mut letter, &format!("sending to rank {rank}"))?;
+        for mut letter in std::mem::take(&mut self.sending) {
+            self.wait(&mut letter)?;
         }
         Ok(())
     }
@@ -239,15 +284,15 @@ impl Flight<'_> {
 impl Arrivals for Flight<'_> {
     fn take(&mut self, rank: usize) -> Result<Vec<u8>, Error> {
         let mut letter = self.arriving.remove(&rank).expect("each rank that sends is asked for once");
-        self.wait(&mut letter, &format!("receiving from rank {rank}"))?;
+        self.wait(&mut letter)?;
         Ok(std::mem::take(&mut letter.bytes))
     }
 
-    fn poke(&mut self) {
-        // an error is found again by who waits for the letter
-        let letters = self.arriving.values_mut().chain(self.sending.iter_mut().map(|(_, letter)| letter));
-        for letter in letters {
-            let _ = letter.done(self.link, "an exchange");
+    fn poke(&mut self) -> bool {
+        for letter in self.arriving.values_mut().chain(&mut self.sending) {
+            // who waits for the letter finds the error again
+            let _ = letter.done(self.link);
         }
+        true
     }
 }

@@ -4,11 +4,12 @@
 //! here is translated into *places* among what a rank has. Batch rows that are split alike form a *family* and are computed
 //! together.
 
-use crate::agree::Said;
+use crate::agree::{Said, hex};
 use crate::array::Places;
+use crate::link::{Messages, Sizes};
 use crate::{Error, Link, Local, Options, Traffic};
 use noren::Element;
-use noren_dist::{Partition, Runs, Share, Travel, Wire, count, partition};
+use noren_dist::{Partition, Runs, Share, Wire, count, partition};
 use noren_mask::{BoundMask, Plan};
 use std::cell::Cell;
 
@@ -33,7 +34,6 @@ pub struct Split<'a> {
     partition: Partition,
     pub(crate) families: Vec<Family>,
     said: Said,
-    calls: Cell<u64>,
     pub(crate) traffic: Cell<Traffic>,
 }
 
@@ -82,16 +82,18 @@ impl<'a> Split<'a> {
     /// Splits with the partition that [`noren_dist::partition`] makes of the plan.
     ///
     /// # Errors
-    /// More ranks than the partitioner takes.
+    /// A mask without a serial form (of closures; a part of another), by which ranks would compare it; more ranks than the
+    /// partitioner takes.
     pub fn new(plan: &'a Plan, link: &'a dyn Link) -> Result<Self, Error> {
+        let said = said_of(plan)?;
         let options = noren_dist::Options { ranks: link.ranks(), ..noren_dist::Options::default() };
-        Split::made(plan, partition(plan, &options)?, link)
+        Split::made(plan, said, partition(plan, &options)?, link)
     }
 
     /// Splits as a partition says.
     ///
     /// # Errors
-    /// A partition of another mask, of other facts, or for another number of ranks.
+    /// As [`new`](Self::new), and a partition of another mask, of other facts, or for another number of ranks.
     pub fn with(plan: &'a Plan, partition: Partition, link: &'a dyn Link) -> Result<Self, Error> {
         if partition.ranks != link.ranks() {
             let (made, there) = (partition.ranks, link.ranks());
@@ -99,26 +101,20 @@ impl<'a> Split<'a> {
                 "the partition is for {made} ranks, but there are {there}: make one for these"
             )));
         }
-        partition.check(plan.bound())?;
         if partition.hash_for(plan.bound()) != partition.hash {
             let problem = "the partition is of another mask, or of other facts: partition this plan";
             return Err(Error::Input(problem.to_owned()));
         }
-        Split::made(plan, partition, link)
+        partition.check(plan.bound())?;
+        Split::made(plan, said_of(plan)?, partition, link)
     }
 
-    fn made(plan: &'a Plan, partition: Partition, link: &'a dyn Link) -> Result<Self, Error> {
-        let said = vec![
-            ("mask", plan.bound().mask().to_string()),
-            ("shape", format!("{:?}", plan.shape())),
-            ("facts", plan.bound().to_json()?),
-            ("partition", partition.hash.clone()),
-        ];
+    fn made(plan: &'a Plan, mut said: Said, partition: Partition, link: &'a dyn Link) -> Result<Self, Error> {
+        said.push(("partition", partition.hash.clone()));
         let families = (0..partition.rows.len())
             .map(|row| Family::new(&partition, row, plan.bound(), link.rank()))
             .collect::<Result<_, _>>()?;
-        let (calls, traffic) = (Cell::default(), Cell::default());
-        Ok(Split { link, plan, partition, families, said, calls, traffic })
+        Ok(Split { link, plan, partition, families, said, traffic: Cell::default() })
     }
 
     /// Who owns what, and what travels.
@@ -202,18 +198,9 @@ impl<'a> Split<'a> {
         out
     }
 
-    /// Counts a call, and says what all ranks must agree on before they exchange anything.
-    pub(crate) fn say<T: Element>(&self, local: &Local<'_, T>, options: &Options) -> Said {
-        let mut said = self.said.clone();
-        said.push(("types", T::DTYPE.to_string()));
-        said.push(("head_dim and v_dim", format!("{} {}", local.head_dim, local.v_dim)));
-        said.push(("options", format!("{:?} {:?} {:?}", options.scale, options.softcap, options.alibi)));
-        said.push(("number of calls so far", self.calls.get().to_string()));
-        said
-    }
-
-    pub(crate) fn begin(&self) {
-        self.calls.set(self.calls.get() + 1);
+    /// What all ranks must agree on before they exchange anything.
+    pub(crate) fn said<T: Element>(&self, local: &Local<'_, T>, options: &Options) -> Said {
+        self.said.iter().cloned().chain(local.said(options)).collect()
     }
 
     pub(crate) fn agreed(&self, bytes: u64) {
@@ -221,16 +208,11 @@ impl<'a> Split<'a> {
         self.traffic.set(Traffic { agreements: before.agreements + bytes, ..before });
     }
 
-    pub(crate) fn moved(&self, outgoing: &[(usize, Vec<u8>)], expected: &[(usize, usize)]) {
+    pub(crate) fn moved(&self, outgoing: &Messages, expected: &Sizes) {
         let before = self.traffic.get();
         let sent = before.sent + outgoing.iter().map(|(_, message)| message.len() as u64).sum::<u64>();
         let received = before.received + expected.iter().map(|(_, size)| *size as u64).sum::<u64>();
         self.traffic.set(Traffic { sent, received, ..before });
-    }
-
-    /// Whether some rank computes rows of another.
-    pub(crate) fn queries_travel(&self) -> bool {
-        self.partition.travel == Travel::Both
     }
 
     /// The steps of all families: own rows before foreign ones, so that these have time to arrive; each family in its order.
@@ -309,4 +291,14 @@ fn at(wanted: &[usize], held: &[usize]) -> Vec<usize> {
 fn places(wanted: &Runs, held: &[usize]) -> Places {
     let wanted = indices(wanted);
     if wanted == held { Places::All } else { Places::At(at(&wanted, held)) }
+}
+
+/// A mask as ranks compare it.
+///
+/// # Errors
+/// Masks of closures and parts of masks, which have no serial form.
+pub(crate) fn said_of(plan: &Plan) -> Result<Said, Error> {
+    let bound = plan.bound();
+    let facts = hex(bound.to_json()?);
+    Ok(vec![("mask", bound.mask().to_string()), ("shape", format!("{:?}", plan.shape())), ("facts", facts)])
 }

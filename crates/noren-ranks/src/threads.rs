@@ -1,7 +1,7 @@
 //! Ranks that are threads of this process: to try a partition, and to test what is the same over any link.
 
-use crate::link::lost;
-use crate::{Arrivals, Error, Link};
+use crate::link::{Messages, Sizes, lost};
+use crate::{Arrivals, Error, Job, Link};
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 pub struct ThreadLink {
     rank: usize,
     timeout: Duration,
+    job: Job,
     to: Vec<Sender<Vec<u8>>>,
     from: Vec<Receiver<Vec<u8>>>,
 }
@@ -25,8 +26,9 @@ pub struct ThreadLink {
 /// ```
 ///
 /// # Panics
-/// When the function panics on some rank; the others get [`Error::Lost`] where they wait for it.
+/// When the function panics on some rank; the others get [`Error::Lost`] where they wait for it. When the time-out is 0.
 pub fn threads<R: Send>(ranks: usize, timeout: Duration, run: impl Fn(&ThreadLink) -> R + Sync) -> Vec<R> {
+    assert!(!timeout.is_zero(), "a time-out of 0: give the ranks some time");
     let mut to: Vec<Vec<Sender<Vec<u8>>>> = (0..ranks).map(|_| Vec::new()).collect();
     let mut from: Vec<Vec<Receiver<Vec<u8>>>> = (0..ranks).map(|_| Vec::new()).collect();
     for to in &mut to {
@@ -36,8 +38,8 @@ pub fn threads<R: Send>(ranks: usize, timeout: Duration, run: impl Fn(&ThreadLin
             from.push(receiver);
         }
     }
-    let links: Vec<ThreadLink> =
-        to.into_iter().zip(from).enumerate().map(|(rank, (to, from))| ThreadLink { rank, timeout, to, from }).collect();
+    let link = |(rank, (to, from))| ThreadLink { rank, timeout, job: Job::default(), to, from };
+    let links: Vec<ThreadLink> = to.into_iter().zip(from).enumerate().map(link).collect();
     std::thread::scope(|scope| {
         let run = &run;
         let running: Vec<_> = links.into_iter().map(|link| scope.spawn(move || run(&link))).collect();
@@ -58,22 +60,30 @@ impl Link for ThreadLink {
         self.timeout
     }
 
+    fn job(&self) -> &Job {
+        &self.job
+    }
+
     fn exchange(
         &self,
-        outgoing: Vec<(usize, Vec<u8>)>,
-        expected: &[(usize, usize)],
+        outgoing: Messages,
+        expected: &Sizes,
         work: &mut dyn FnMut(&mut dyn Arrivals) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        for (rank, message) in outgoing {
-            let gone = |_| lost(self, &format!("rank {rank} has left before it was sent its part"));
-            self.to[rank].send(message).map_err(gone)?;
-        }
-        let mut arriving = Arriving { link: self, expected: expected.iter().copied().collect() };
-        work(&mut arriving)?;
-        while let Some((&rank, _)) = arriving.expected.first_key_value() {
-            arriving.take(rank)?;
-        }
-        Ok(())
+        self.job.attempt(self, || {
+            // those who are there get their part, whoever is gone
+            let sent: Vec<_> =
+                outgoing.into_iter().map(|(rank, message)| (rank, self.to[rank].send(message))).collect();
+            if let Some((rank, _)) = sent.iter().find(|(_, sent)| sent.is_err()) {
+                return Err(lost(self, &format!("rank {rank} has left before it was sent its part")));
+            }
+            let mut arriving = Arriving { link: self, expected: expected.iter().copied().collect() };
+            work(&mut arriving)?;
+            while let Some((&rank, _)) = arriving.expected.first_key_value() {
+                arriving.take(rank)?;
+            }
+            Ok(())
+        })
     }
 }
 

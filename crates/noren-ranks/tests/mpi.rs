@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 const TASK: &str = "NOREN_RANKS_TASK";
 
-/// One process of a job.
+/// One process of a job; the name of its task says what rank 1 does in the middle.
 #[test]
 #[ignore = "run by the other tests, under mpirun"]
 fn rank() {
@@ -32,8 +32,14 @@ fn rank() {
                     _ => std::thread::sleep(Duration::from_secs(60)),
                 }
             }
-            if let Err(error) = world.compute(&split) {
-                link.fail(&error);
+            match world.compute(&split) {
+                Err(error) if task == "gone: stalled" => link.fail(&error),
+                // dropping the link ends the job too
+                Err(error) => {
+                    eprintln!("returned on rank {}: {error}", link.rank());
+                    return;
+                }
+                Ok(_) => {}
             }
         }
     }
@@ -94,5 +100,13 @@ fn a_stalled_process_is_an_error_on_every_other() {
         let said = format!("error on rank {rank}: rank {rank} of 3: receiving from rank 1 is not done");
         assert!(text.contains(&said), "{text}");
     }
-    assert!(!text.contains("is done:"), "{text}");
+    assert!(!text.contains("of 3 is done"), "{text}");
+}
+
+#[test]
+fn a_program_that_returns_after_an_error_ends_the_job() {
+    let (output, time) = job(3, "gone: stalled, and the others return");
+    let text = text(&output);
+    assert!(!output.status.success() && time < Duration::from_secs(30), "{time:?}: {text}");
+    assert!(text.contains("returned on rank"), "{text}");
 }
