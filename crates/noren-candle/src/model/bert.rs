@@ -222,14 +222,20 @@ impl Bert {
             let [q, k, v] = &block.projections;
             let (q, k, v) = (part(q)?, part(k)?, part(v)?);
             let read = pass.attend((Stack::Encoder, layer), [&q, &k, &v], Options::default(), attention_dropout)?;
-            // `x` and a layer's output, of which training drops some.
-            let add = |x: &Tensor, linear: &Linear, inner: &Tensor, mode: Mode| match mode {
-                Mode::Inference => linear.forward_add(inner, x),
-                Mode::Training { .. } => Ok((x + mode.dropout(&linear.forward(inner)?, dropout)?)?),
+            let read = join_heads(&read)?;
+            let Block { out, up, down, norms: [first, second], .. } = block;
+            x = match mode {
+                Mode::Inference => {
+                    let x = out.forward_add_norm(&read, &x, first)?;
+                    Linear::feed_forward(&x, [up, down], self.config.activation, second)?
+                }
+                Mode::Training { .. } => {
+                    let drop = |layer: Tensor, site| mode.at(site).dropout(&layer, dropout);
+                    let x = first.forward(&(&x + drop(out.forward(&read)?, 0)?)?)?;
+                    let inner = up.forward_then(&x, self.config.activation)?;
+                    second.forward(&(&x + drop(down.forward(&inner)?, 1)?)?)?
+                }
             };
-            x = block.norms[0].forward(&add(&x, &block.out, &join_heads(&read)?, mode.at(0))?)?;
-            let inner = block.up.forward_then(&x, self.config.activation)?;
-            x = block.norms[1].forward(&add(&x, &block.down, &inner, mode.at(1))?)?;
         }
         Ok(x)
     }

@@ -1,8 +1,10 @@
 //! [`Linear`]: `x W^T + b`, the same bits for a row whatever stands beside it.
 
-use super::Activation;
+use super::norm::Parameters;
 use super::packed::Packed;
-use super::rows::{LinearOp, check_width, takes};
+use super::rows::{FeedForwardOp, Finish, LinearOp, check_width, takes};
+use super::values::Values;
+use super::{Activation, Norm};
 use crate::error::{Error, Result};
 use candle_core::Tensor;
 use candle_nn::{Init, VarBuilder};
@@ -26,6 +28,7 @@ struct Then<'a> {
     activation: Option<Activation>,
     /// Added to the result.
     residual: Option<&'a Tensor>,
+    norm: Option<&'a Norm>,
 }
 
 impl Linear {
@@ -98,7 +101,7 @@ impl Linear {
     /// # Errors
     /// As [`forward`](Self::forward).
     pub fn forward_then(&self, x: &Tensor, activation: Activation) -> Result<Tensor> {
-        self.apply(x, Then { activation: Some(activation), residual: None })
+        self.apply(x, Then { activation: Some(activation), ..Then::default() })
     }
 
     /// [`forward`](Self::forward) and `residual`, shaped as the result; in one pass where no gradient is asked for.
@@ -106,7 +109,41 @@ impl Linear {
     /// # Errors
     /// As [`forward`](Self::forward), and a residual of another shape.
     pub fn forward_add(&self, x: &Tensor, residual: &Tensor) -> Result<Tensor> {
-        self.apply(x, Then { activation: None, residual: Some(residual) })
+        self.apply(x, Then { residual: Some(residual), ..Then::default() })
+    }
+
+    /// `norm` of [`forward`](Self::forward) and `residual`, shaped as the result; in one pass where no gradient is asked for.
+    ///
+    /// # Errors
+    /// As [`forward_add`](Self::forward_add), and a norm of another width.
+    pub fn forward_add_norm(&self, x: &Tensor, residual: &Tensor, norm: &Norm) -> Result<Tensor> {
+        self.apply(x, Then { residual: Some(residual), norm: Some(norm), ..Then::default() })
+    }
+
+    /// `norm(x + down(activation(up(x))))`; where weights are packed and no gradient is asked for, what lies between the two
+    /// products never leaves the cache.
+    ///
+    /// # Errors
+    /// Layers that do not fit each other, the norm, or `x`.
+    pub fn feed_forward(x: &Tensor, [up, down]: [&Linear; 2], activation: Activation, norm: &Norm) -> Result<Tensor> {
+        let (Some(first), Some(second)) = (up.packed.as_deref(), down.packed.as_deref()) else {
+            return down.forward_add_norm(&up.forward_then(x, activation)?, x, norm);
+        };
+        let parameters = [Some(x), Some(&up.weight), Some(&down.weight), up.bias.as_ref(), down.bias.as_ref()];
+        let fits =
+            x.dims().last().is_some_and(|width| up.weight.dims()[1] == *width && down.weight.dims()[0] == *width);
+        if !takes(&parameters.into_iter().flatten().collect::<Vec<_>>()) || !norm.takes(x) || !fits {
+            return down.forward_add_norm(&up.forward_then(x, activation)?, x, norm);
+        }
+        let flat = x.contiguous()?.flatten_to(x.rank().saturating_sub(2))?;
+        let [before, after] = [up, down].map(|linear| linear.bias.as_ref().map(Values::of).transpose());
+        let (before, after, residual) = (before?, after?, Values::of(&flat)?);
+        let between = Finish { bias: before.as_deref(), activation: Some(activation), ..Finish::default() };
+        let norm = norm.read()?;
+        let then =
+            Finish { bias: after.as_deref(), residual: Some(&residual), norm: Some(norm.op()), ..Finish::default() };
+        let result = flat.apply_op1_no_bwd(&FeedForwardOp { up: first, between, down: second, then })?;
+        Ok(result.reshape(x.shape())?)
     }
 
     fn apply(&self, x: &Tensor, then: Then<'_>) -> Result<Tensor> {
@@ -133,16 +170,27 @@ impl Linear {
         let least_rows = least_rows(outputs, inputs);
         let x = x.reshape((rows, inputs))?;
         let tensors = [Some(&x), Some(&self.weight), self.bias.as_ref(), then.residual];
-        let result = match takes(&tensors.into_iter().flatten().collect::<Vec<_>>()) {
-            true => {
-                let Then { activation, residual } = then;
-                let packed = self.packed.as_deref();
-                let op = LinearOp { bias: self.bias.as_ref(), activation, residual, packed, least_rows };
-                x.contiguous()?.apply_op2_no_bwd(&self.weight, &op)?
-            }
-            false => self.with_gradients(&x, then, least_rows)?,
-        };
+        let plain = takes(&tensors.into_iter().flatten().collect::<Vec<_>>())
+            && then.norm.is_none_or(|norm| then.residual.is_some_and(|residual| norm.takes(residual)));
+        let result =
+            if plain { self.at_once(&x, then, least_rows)? } else { self.with_gradients(&x, then, least_rows)? };
         Ok(result.reshape(shape)?)
+    }
+
+    /// In one pass, without gradients.
+    fn at_once(&self, x: &Tensor, then: Then<'_>, least_rows: usize) -> Result<Tensor> {
+        let residual = then.residual.map(|residual| residual.contiguous()).transpose()?;
+        let residual = residual.as_ref().map(Values::of).transpose()?;
+        let bias = self.bias.as_ref().map(Values::of).transpose()?;
+        let norm = then.norm.map(Norm::read).transpose()?;
+        let finish = Finish {
+            bias: bias.as_deref(),
+            activation: then.activation,
+            residual: residual.as_deref(),
+            norm: norm.as_ref().map(Parameters::op),
+        };
+        let op = LinearOp { then: finish, packed: self.packed.as_deref(), least_rows };
+        Ok(x.contiguous()?.apply_op2_no_bwd(&self.weight, &op)?)
     }
 
     /// The same by operations that know their gradients.
@@ -157,10 +205,11 @@ impl Linear {
             None => product,
         };
         let sum = then.activation.map_or(Ok(sum.clone()), |activation| activation.forward(&sum))?;
-        match then.residual {
-            Some(residual) => Ok((&sum + residual.reshape(sum.shape())?)?),
-            None => Ok(sum),
-        }
+        let sum = match then.residual {
+            Some(residual) => (&sum + residual.reshape(sum.shape())?)?,
+            None => sum,
+        };
+        then.norm.map_or(Ok(sum.clone()), |norm| norm.forward(&sum))
     }
 }
 
@@ -178,10 +227,36 @@ fn least_rows(outputs: usize, inputs: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use candle_core::Device;
+    use crate::nn::NormKind;
+    use candle_core::{DType, Device, Var};
 
     fn bits(x: &Tensor) -> Vec<u32> {
         x.flatten_all().unwrap().to_vec1::<f32>().unwrap().iter().map(|x| x.to_bits()).collect()
+    }
+
+    #[test]
+    fn a_feed_forward_layer_at_once_has_the_bits_of_its_parts() {
+        let random = |shape: &[usize]| Tensor::randn(0f32, 1.0, shape, &Device::Cpu).unwrap();
+        for (hidden, inner, rows) in [(128, 512, 1), (384, 1536, 211), (64, 64, 96), (60, 100, 7)] {
+            let mut up = Linear::new(random(&[inner, hidden]), Some(random(&[inner])));
+            let mut down = Linear::new(random(&[hidden, inner]), Some(random(&[hidden])));
+            let tensors = ["weight", "bias"].map(|name| (name.to_owned(), random(&[hidden])));
+            let tensors = VarBuilder::from_tensors(tensors.into(), DType::F32, &Device::Cpu);
+            let norm = Norm::load(NormKind::Layer, hidden, 1e-5, &tensors).unwrap();
+            up.pack().unwrap();
+            down.pack().unwrap();
+            let x = random(&[2, rows, hidden]);
+            let at_once = Linear::feed_forward(&x, [&up, &down], Activation::Gelu, &norm).unwrap();
+            let between = up.forward_then(&x, Activation::Gelu).unwrap();
+            let parts = norm.forward(&down.forward_add(&between, &x).unwrap()).unwrap();
+            assert_eq!(at_once.dims(), x.dims());
+            assert_eq!(bits(&at_once), bits(&parts), "{rows} rows of {hidden} to {inner}");
+            assert!(bits(&at_once).windows(2).any(|pair| pair[0] != pair[1]));
+            let by_operations = Var::from_tensor(&x).unwrap();
+            let known = Linear::feed_forward(by_operations.as_tensor(), [&up, &down], Activation::Gelu, &norm).unwrap();
+            let off = (&known - &at_once).unwrap().abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap();
+            assert!(known.track_op() && off < 1e-4, "{off}");
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod mode;
 mod norm;
 mod packed;
 mod rows;
+mod values;
 mod wide;
 
 pub use activation::Activation;

@@ -1,6 +1,7 @@
 //! [`Norm`]: layer norm and RMS norm, row by row.
 
 use super::rows::{NormOp, check_width, takes};
+use super::values::Values;
 use crate::error::Result;
 use candle_core::{D, DType, Tensor};
 use candle_nn::{Init, VarBuilder};
@@ -25,6 +26,22 @@ pub struct Norm {
     eps: f64,
 }
 
+/// The parameters of a norm.
+pub(super) struct Parameters<'a> {
+    kind: NormKind,
+    weight: Values<'a>,
+    bias: Option<Values<'a>>,
+    eps: f32,
+}
+
+impl Parameters<'_> {
+    /// The norm of rows.
+    pub(super) fn op(&self) -> NormOp<'_> {
+        let bias = self.bias.as_deref().unwrap_or(&[]);
+        NormOp { kind: self.kind, weight: &self.weight, bias, eps: self.eps }
+    }
+}
+
 impl Norm {
     /// Reads `weight` and, for a layer norm, `bias`.
     ///
@@ -41,16 +58,27 @@ impl Norm {
         Ok(Norm { kind, weight, bias, eps })
     }
 
+    /// The parameters, read where they are.
+    pub(super) fn read(&self) -> Result<Parameters<'_>> {
+        let Norm { kind, weight, bias, eps } = self;
+        let (weight, bias) = (Values::of(weight)?, bias.as_ref().map(Values::of).transpose()?);
+        Ok(Parameters { kind: *kind, weight, bias, eps: *eps as f32 })
+    }
+
+    /// Whether rows of `x` can be finished by [`Parameters::op`], and no gradient is asked for.
+    pub(super) fn takes(&self, x: &Tensor) -> bool {
+        let all = [Some(x), Some(&self.weight), self.bias.as_ref()];
+        takes(&all.into_iter().flatten().collect::<Vec<_>>())
+            && x.dims().last().is_some_and(|width| self.weight.dims() == [*width])
+    }
+
     /// The norm of every row of `x`.
     ///
     /// # Errors
     /// Another last dimension than the weight's.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let plain = [Some(x), Some(&self.weight), self.bias.as_ref()];
-        if takes(&plain.into_iter().flatten().collect::<Vec<_>>()) && x.dims().last() == Some(&self.weight.dim(0)?) {
-            let Norm { kind, weight, bias, eps } = self;
-            let op = NormOp { kind: *kind, weight, bias: bias.as_ref(), eps: *eps as f32 };
-            return Ok(x.contiguous()?.apply_op1_no_bwd(&op)?);
+        if self.takes(x) {
+            return Ok(x.contiguous()?.apply_op1_no_bwd(&self.read()?.op())?);
         }
         let dtype = x.dtype();
         let x = x.to_dtype(DType::F32)?;

@@ -1,6 +1,8 @@
 //! [`Packed`]: a weight laid out for products of many rows, on processors with AVX-512.
 
+use super::rows::Finish;
 use rayon::prelude::*;
+use std::mem::MaybeUninit;
 
 /// Outputs of a panel: four vectors of 16.
 const PANEL: usize = 64;
@@ -9,15 +11,15 @@ const ROWS: usize = 6;
 /// Inputs for which a tile goes through at a time: so much of a panel, and of the rows, stays in the second cache.
 const DEPTH: usize = 384;
 /// Rows that a thread takes at a time.
-const BLOCK: usize = 96;
+pub(super) const BLOCK: usize = 96;
 
 /// A weight `[outputs, inputs]` as panels of 64 outputs, input by input: it is read in its order, and never laid out again.
 ///
 /// A sum goes through the inputs one by one, each product fused with its addition, whatever stands beside the row.
 #[derive(Debug)]
 pub(super) struct Packed {
-    inputs: usize,
-    outputs: usize,
+    pub(super) inputs: usize,
+    pub(super) outputs: usize,
     panels: Vec<[f32; PANEL]>,
 }
 
@@ -35,19 +37,43 @@ impl Packed {
         Some(Packed { inputs, outputs, panels })
     }
 
-    /// `out = x W^T` for `x` `[rows, inputs]` and `out` `[rows, outputs]`. `finish` is called with some rows of `out` and the
-    /// number of the first, while they are near.
-    pub(super) fn product(&self, x: &[f32], out: &mut [f32], finish: impl Fn(usize, &mut [f32]) + Sync) {
-        let blocks = x.par_chunks(BLOCK * self.inputs).zip(out.par_chunks_mut(BLOCK * self.outputs));
-        blocks.enumerate().for_each(|(i, (x, out))| {
-            self.block(x, out);
-            finish(i * BLOCK, out);
-        });
+    /// `x W^T` for `x` `[rows, inputs]`: `[rows, outputs]`, finished.
+    pub(super) fn product(&self, x: &[f32], then: &Finish<'_>) -> Vec<f32> {
+        self.by_blocks(x, self.inputs, |first, x, out| self.block(x, out, then, first))
     }
 
-    fn block(&self, x: &[f32], out: &mut [f32]) {
+    /// An array `[rows, outputs]` whose blocks `work` makes of the same rows of `x`, `width` numbers each: it is called with the
+    /// number of the first row, with the rows, and with the block, which it gives back written.
+    pub(super) fn by_blocks(
+        &self,
+        x: &[f32],
+        width: usize,
+        work: impl for<'b> Fn(usize, &[f32], &'b mut [MaybeUninit<f32>]) -> &'b mut [f32] + Sync,
+    ) -> Vec<f32> {
+        let len = x.len() / width * self.outputs;
+        let mut out: Vec<f32> = Vec::with_capacity(len);
+        let blocks = out.spare_capacity_mut()[..len].par_chunks_mut(BLOCK * self.outputs);
+        blocks.zip(x.par_chunks(BLOCK * width)).enumerate().for_each(|(i, (out, x))| {
+            let block = out.as_ptr_range();
+            let written = work(i * BLOCK, x, out).as_ptr_range();
+            assert!(written.start == block.start.cast() && written.end == block.end.cast(), "all of the block");
+        });
+        // SAFETY: the blocks are all of the array, and each was given back as numbers.
+        unsafe { out.set_len(len) };
+        out
+    }
+
+    /// Writes the product of some rows, all of it, finished; `first` is the place of the first of them among all rows.
+    pub(super) fn block<'a>(
+        &self,
+        x: &[f32],
+        out: &'a mut [MaybeUninit<f32>],
+        then: &Finish<'_>,
+        first: usize,
+    ) -> &'a mut [f32] {
         let Packed { inputs, outputs, ref panels } = *self;
         let rows = x.len() / inputs;
+        assert_eq!(out.len(), rows * outputs, "a row of outputs for each row of inputs");
         for (column, panel) in panels.chunks_exact(inputs).enumerate() {
             for (piece, from) in panel.chunks(DEPTH).zip((0..).step_by(DEPTH)) {
                 for row in (0..rows).step_by(ROWS) {
@@ -55,7 +81,16 @@ impl Packed {
                     tile.add_to(&mut out[row * outputs + column * PANEL..], (rows - row).min(ROWS));
                 }
             }
+            for (row, out) in out.chunks_exact_mut(outputs).enumerate() {
+                // SAFETY: a first piece of the panel has written its columns of all rows.
+                let part = unsafe { out[column * PANEL..][..PANEL].assume_init_mut() };
+                then.part(first + row, outputs, column * PANEL, part);
+            }
         }
+        // SAFETY: the panels' columns are all outputs.
+        let out = unsafe { out.assume_init_mut() };
+        then.rows(out);
+        out
     }
 }
 
@@ -80,7 +115,7 @@ struct Tile<'a> {
 
 impl Tile<'_> {
     /// Adds the products of `rows` rows to `out`, or begins the sums.
-    fn add_to(&self, out: &mut [f32], rows: usize) {
+    fn add_to(&self, out: &mut [MaybeUninit<f32>], rows: usize) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a weight is packed only where the processor has AVX-512.
         unsafe {
@@ -99,7 +134,7 @@ impl Tile<'_> {
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f")]
-    fn rows<const R: usize>(&self, out: &mut [f32]) {
+    fn rows<const R: usize>(&self, out: &mut [MaybeUninit<f32>]) {
         use std::arch::x86_64::{
             _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps,
         };
@@ -109,12 +144,12 @@ impl Tile<'_> {
         let mut sums = [[_mm512_setzero_ps(); PANEL / 16]; R];
         let place = |row: usize, vector: usize| row * outputs + 16 * vector;
         // SAFETY: rows begin `inputs` and `outputs` apart, and the assertion makes the last of them end inside its slice; a
-        // row of the panel has four vectors.
+        // row of the panel has four vectors. Sums that go on were written when they began.
         unsafe {
             if goes_on {
                 for (row, sums) in sums.iter_mut().enumerate() {
                     for (vector, sum) in sums.iter_mut().enumerate() {
-                        *sum = _mm512_loadu_ps(out.as_ptr().add(place(row, vector)));
+                        *sum = _mm512_loadu_ps(out.as_ptr().add(place(row, vector)).cast());
                     }
                 }
             }
@@ -130,7 +165,7 @@ impl Tile<'_> {
             }
             for (row, sums) in sums.iter().enumerate() {
                 for (vector, sum) in sums.iter().enumerate() {
-                    _mm512_storeu_ps(out.as_mut_ptr().add(place(row, vector)), *sum);
+                    _mm512_storeu_ps(out.as_mut_ptr().add(place(row, vector)).cast(), *sum);
                 }
             }
         }
@@ -149,11 +184,9 @@ mod tests {
             let Some(packed) = Packed::new(&weight, inputs) else { return };
             let rows = 211;
             let x: Vec<f32> = (0..rows * inputs).map(|i| number(5, i)).collect();
-            let product = |x: &[f32]| {
-                let mut out = vec![f32::NAN; x.len() / inputs * outputs];
-                packed.product(x, &mut out, |_, rows| rows.iter_mut().for_each(|x| *x += 1.0));
-                out
-            };
+            let ones = vec![1.0; outputs];
+            let then = Finish { bias: Some(&ones), ..Finish::default() };
+            let product = |x: &[f32]| packed.product(x, &then);
             let whole = product(&x);
             for (row, out) in x.chunks(inputs).zip(whole.chunks(outputs)) {
                 for (weight, got) in weight.chunks(inputs).zip(out) {

@@ -1,31 +1,18 @@
 //! Operations over rows without gradients, in one pass over memory and on all threads.
 
-use super::packed::Packed;
+use super::packed::{BLOCK, Packed};
+use super::values::values;
 use super::wide;
 use super::{Activation, NormKind};
-use crate::error::{Error, Result, into_candle};
+use crate::error::{Error, Result};
 use candle_core::{CpuStorage, CustomOp1, CustomOp2, DType, Device, Layout, Shape, Tensor};
 use gemm::Parallelism;
 use rayon::prelude::*;
+use std::cell::RefCell;
 
 /// Whether these operations take a tensor, and no gradient is asked of it.
 pub(super) fn takes(tensors: &[&Tensor]) -> bool {
     tensors.iter().all(|t| t.dtype() == DType::F32 && matches!(t.device(), Device::Cpu) && !t.track_op())
-}
-
-/// The values of a contiguous tensor of `f32`.
-fn values<'a>(storage: &'a CpuStorage, layout: &Layout) -> candle_core::Result<&'a [f32]> {
-    match (storage, layout.contiguous_offsets()) {
-        (CpuStorage::F32(values), Some((from, to))) => Ok(&values[from..to]),
-        _ => candle_core::bail!("a contiguous tensor of f32 is needed"),
-    }
-}
-
-/// Calls `work` with the values of a tensor of `f32`.
-fn with_values<R>(tensor: &Tensor, work: impl FnOnce(&[f32]) -> R) -> Result<R> {
-    let tensor = tensor.contiguous()?;
-    let (storage, layout) = tensor.storage_and_layout();
-    Ok(work(values(crate::attention::storage::cpu(&storage)?, layout)?))
 }
 
 /// Rows that a thread takes at a time: some ten thousand numbers.
@@ -34,11 +21,25 @@ fn rows_at_a_time(width: usize) -> usize {
 }
 
 /// A norm of every row.
+#[derive(Clone, Copy)]
 pub(super) struct NormOp<'a> {
     pub(super) kind: NormKind,
-    pub(super) weight: &'a Tensor,
-    pub(super) bias: Option<&'a Tensor>,
+    pub(super) weight: &'a [f32],
+    /// Empty unless the kind has one.
+    pub(super) bias: &'a [f32],
     pub(super) eps: f32,
+}
+
+impl NormOp<'_> {
+    /// The norm of some rows, in place.
+    fn finish(&self, rows: &mut [f32]) {
+        let NormOp { kind, weight, bias, eps } = *self;
+        match kind {
+            NormKind::Layer => wide::layer_norm(rows, weight, bias, eps),
+            NormKind::Rms => wide::rms_norm(rows, weight, 0.0, eps),
+            NormKind::RmsPlusOne => wide::rms_norm(rows, weight, 1.0, eps),
+        }
+    }
 }
 
 impl CustomOp1 for NormOp<'_> {
@@ -47,35 +48,49 @@ impl CustomOp1 for NormOp<'_> {
     }
 
     fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> candle_core::Result<(CpuStorage, Shape)> {
-        let x = values(x, layout)?;
-        let mut out = vec![0.0; x.len()];
-        let mut norm = |weight: &[f32], bias: &[f32]| {
-            let piece = rows_at_a_time(weight.len()) * weight.len();
-            let pieces = x.par_chunks(piece).zip(out.par_chunks_mut(piece));
-            pieces.for_each(|(x, out)| match self.kind {
-                NormKind::Layer => wide::layer_norm(x, weight, bias, self.eps, out),
-                NormKind::Rms => wide::rms_norm(x, weight, 0.0, self.eps, out),
-                NormKind::RmsPlusOne => wide::rms_norm(x, weight, 1.0, self.eps, out),
-            });
-        };
-        let done = with_values(self.weight, |weight| match self.bias {
-            Some(bias) => with_values(bias, |bias| norm(weight, bias)),
-            None => {
-                norm(weight, &[]);
-                Ok(())
-            }
-        });
-        done.and_then(|done| done).map_err(into_candle)?;
+        let mut out = values(x, layout)?.to_vec();
+        let width = self.weight.len();
+        out.par_chunks_mut(rows_at_a_time(width) * width).for_each(|rows| self.finish(rows));
         Ok((CpuStorage::F32(out), layout.shape().clone()))
     }
 }
 
-/// `x W^T + b` and an activation, for `x` `[rows, in]` and `W` `[out, in]` with any strides.
-pub(super) struct LinearOp<'a> {
-    pub(super) bias: Option<&'a Tensor>,
+/// What is done to the rows of a product, in this order.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Finish<'a> {
+    pub(super) bias: Option<&'a [f32]>,
     pub(super) activation: Option<Activation>,
     /// Added to the result, shaped as it is.
-    pub(super) residual: Option<&'a Tensor>,
+    pub(super) residual: Option<&'a [f32]>,
+    pub(super) norm: Option<NormOp<'a>>,
+}
+
+impl Finish<'_> {
+    /// Finishes a part of a row of `width` numbers, from `column` on, while it is near: all but the norm.
+    #[inline]
+    pub(super) fn part(&self, row: usize, width: usize, column: usize, part: &mut [f32]) {
+        if let Some(bias) = self.bias {
+            wide::add_rows(part, &bias[column..][..part.len()]);
+        }
+        if let Some(activation) = self.activation {
+            activation.in_place(part);
+        }
+        if let Some(residual) = self.residual {
+            wide::add_rows(part, &residual[row * width + column..][..part.len()]);
+        }
+    }
+
+    /// The norm of rows whose parts are finished.
+    pub(super) fn rows(&self, rows: &mut [f32]) {
+        if let Some(norm) = self.norm {
+            norm.finish(rows);
+        }
+    }
+}
+
+/// `x W^T` and what follows, for `x` `[rows, in]` and `W` `[out, in]` with any strides.
+pub(super) struct LinearOp<'a> {
+    pub(super) then: Finish<'a>,
     /// The weight again, laid out for many rows.
     pub(super) packed: Option<&'a Packed>,
     /// Products are computed of at least so many rows, filled up with 0, unless the weight is packed.
@@ -97,60 +112,63 @@ impl CustomOp2 for LinearOp<'_> {
         let (rows, inputs) = x_layout.shape().dims2()?;
         let (outputs, _) = weight_layout.shape().dims2()?;
         let x = values(x, x_layout)?;
-        let out = self.with_additions(|bias, residual| {
-            if let Some(packed) = self.packed {
-                let mut out = vec![0.0; rows * outputs];
-                packed.product(x, &mut out, |row, out| {
-                    let residual = residual.map(|all| &all[row * outputs..][..out.len()]);
-                    self.finish(out, bias, residual);
-                });
-                return Ok(out);
+        if let Some(packed) = self.packed {
+            return Ok((CpuStorage::F32(packed.product(x, &self.then)), (rows, outputs).into()));
+        }
+        let mut out = vec![0.0; rows.max(self.least_rows) * outputs];
+        match rows < self.least_rows {
+            true => {
+                let mut filled = vec![0.0; self.least_rows * inputs];
+                filled[..x.len()].copy_from_slice(x);
+                product(&filled, self.least_rows, weight, weight_layout, &mut out)?;
             }
-            let mut out = vec![0.0; rows.max(self.least_rows) * outputs];
-            match rows < self.least_rows {
-                true => {
-                    let mut filled = vec![0.0; self.least_rows * inputs];
-                    filled[..x.len()].copy_from_slice(x);
-                    product(&filled, self.least_rows, weight, weight_layout, &mut out)?;
-                }
-                false => product(x, rows, weight, weight_layout, &mut out)?,
-            }
-            out.truncate(rows * outputs);
-            let piece = rows_at_a_time(outputs) * outputs;
-            out.par_chunks_mut(piece).enumerate().for_each(|(i, out)| {
-                let residual = residual.map(|all| &all[i * piece..][..out.len()]);
-                self.finish(out, bias, residual);
-            });
-            Ok::<_, candle_core::Error>(out)
+            false => product(x, rows, weight, weight_layout, &mut out)?,
+        }
+        out.truncate(rows * outputs);
+        let piece = rows_at_a_time(outputs);
+        out.par_chunks_mut(piece * outputs).enumerate().for_each(|(i, out)| {
+            let rows = out.chunks_exact_mut(outputs).enumerate();
+            rows.for_each(|(row, out)| self.then.part(i * piece + row, outputs, 0, out));
+            self.then.rows(out);
         });
-        Ok((CpuStorage::F32(out.map_err(into_candle)??), (rows, outputs).into()))
+        Ok((CpuStorage::F32(out), (rows, outputs).into()))
     }
 }
 
-impl LinearOp<'_> {
-    /// Calls `work` with the bias and with what is added to the result.
-    fn with_additions<R>(&self, work: impl FnOnce(Option<&[f32]>, Option<&[f32]>) -> R) -> Result<R> {
-        let with_residual = |bias: Option<&[f32]>| match self.residual {
-            Some(residual) => with_values(residual, |residual| work(bias, Some(residual))),
-            None => Ok(work(bias, None)),
-        };
-        match self.bias {
-            Some(bias) => with_values(bias, |bias| with_residual(Some(bias)))?,
-            None => with_residual(None),
-        }
+/// `down(activation(up(x)))` and what follows: what lies between the two products never leaves the cache.
+pub(super) struct FeedForwardOp<'a> {
+    pub(super) up: &'a Packed,
+    pub(super) between: Finish<'a>,
+    pub(super) down: &'a Packed,
+    pub(super) then: Finish<'a>,
+}
+
+thread_local! {
+    /// What lies between, of one block of rows.
+    static BETWEEN: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+}
+
+impl CustomOp1 for FeedForwardOp<'_> {
+    fn name(&self) -> &'static str {
+        "noren-feed-forward"
     }
 
-    /// Adds the bias, applies the activation and adds the residual to some rows, while they are near.
-    fn finish(&self, out: &mut [f32], bias: Option<&[f32]>, residual: Option<&[f32]>) {
-        if let Some(bias) = bias {
-            wide::add_rows(out, bias);
+    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> candle_core::Result<(CpuStorage, Shape)> {
+        let (rows, inputs) = layout.shape().dims2()?;
+        let FeedForwardOp { up, down, .. } = self;
+        if up.inputs != inputs || up.outputs != down.inputs {
+            candle_core::bail!("a feed-forward layer of {} to {} to {}", up.inputs, down.inputs, down.outputs);
         }
-        if let Some(activation) = self.activation {
-            activation.in_place(out);
-        }
-        if let Some(residual) = residual {
-            wide::add_rows(out, residual);
-        }
+        let out = down.by_blocks(values(x, layout)?, inputs, |row, x, out| {
+            BETWEEN.with_borrow_mut(|memory| {
+                memory.clear();
+                let len = x.len() / inputs * up.outputs;
+                memory.reserve(BLOCK * up.outputs);
+                let between = up.block(x, &mut memory.spare_capacity_mut()[..len], &self.between, row);
+                down.block(between, out, &self.then, row)
+            })
+        });
+        Ok((CpuStorage::F32(out), (rows, down.outputs).into()))
     }
 }
 

@@ -1,0 +1,44 @@
+//! [`Values`]: the numbers of a tensor, read where they are.
+
+use crate::error::{Error, Result};
+use candle_core::{CpuStorage, Layout, Storage, Tensor};
+use std::ops::{Deref, Range};
+
+/// The numbers of a contiguous tensor of `f32`.
+pub(super) struct Values<'a> {
+    storage: Box<dyn Deref<Target = Storage> + 'a>,
+    range: Range<usize>,
+}
+
+impl<'a> Values<'a> {
+    /// # Errors
+    /// Another type or device, and strides that leave gaps.
+    pub(super) fn of(tensor: &'a Tensor) -> Result<Self> {
+        let (storage, layout) = tensor.storage_and_layout();
+        match (&*storage, layout.contiguous_offsets()) {
+            (Storage::Cpu(CpuStorage::F32(_)), Some((from, to))) => {
+                Ok(Values { storage: Box::new(storage), range: from..to })
+            }
+            _ => Err(Error::tensor("a parameter", tensor, "a contiguous tensor of f32 is needed")),
+        }
+    }
+}
+
+impl Deref for Values<'_> {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        match &**self.storage {
+            Storage::Cpu(CpuStorage::F32(values)) => &values[self.range.clone()],
+            _ => unreachable!("the storage was looked at when this was made"),
+        }
+    }
+}
+
+/// The same of what an operation is given.
+pub(super) fn values<'a>(storage: &'a CpuStorage, layout: &Layout) -> candle_core::Result<&'a [f32]> {
+    match (storage, layout.contiguous_offsets()) {
+        (CpuStorage::F32(values), Some((from, to))) => Ok(&values[from..to]),
+        _ => candle_core::bail!("a contiguous tensor of f32 is needed"),
+    }
+}
