@@ -15,7 +15,8 @@ pub(super) const BLOCK: usize = 96;
 
 /// A weight `[outputs, inputs]` as panels of 64 outputs, input by input: it is read in its order, and never laid out again.
 ///
-/// A sum goes through the inputs one by one, each product fused with its addition, whatever stands beside the row.
+/// A sum begins with the bias and goes through the inputs one by one, each product fused with its addition, whatever stands beside
+/// the row.
 #[derive(Debug)]
 pub(super) struct Packed {
     pub(super) inputs: usize,
@@ -76,15 +77,20 @@ impl Packed {
         assert_eq!(out.len(), rows * outputs, "a row of outputs for each row of inputs");
         for (column, panel) in panels.chunks_exact(inputs).enumerate() {
             for (piece, from) in panel.chunks(DEPTH).zip((0..).step_by(DEPTH)) {
+                let begins = match (from, then.bias) {
+                    (0, None) => Begins::Zero,
+                    (0, Some(bias)) => Begins::With(&bias[column * PANEL..][..PANEL]),
+                    _ => Begins::Before,
+                };
                 for row in (0..rows).step_by(ROWS) {
-                    let tile = Tile { x: &x[row * inputs + from..], inputs, panel: piece, outputs, goes_on: from > 0 };
+                    let tile = Tile { x: &x[row * inputs + from..], inputs, panel: piece, outputs, begins };
                     tile.add_to(&mut out[row * outputs + column * PANEL..], (rows - row).min(ROWS));
                 }
             }
             for (row, out) in out.chunks_exact_mut(outputs).enumerate() {
                 // SAFETY: a first piece of the panel has written its columns of all rows.
                 let part = unsafe { out[column * PANEL..][..PANEL].assume_init_mut() };
-                then.part(first + row, outputs, column * PANEL, part);
+                then.after_bias(first + row, outputs, column * PANEL, part);
             }
         }
         // SAFETY: the panels' columns are all outputs.
@@ -109,8 +115,17 @@ struct Tile<'a> {
     inputs: usize,
     panel: &'a [[f32; PANEL]],
     outputs: usize,
-    /// Whether the sums have begun in `out`.
-    goes_on: bool,
+    begins: Begins<'a>,
+}
+
+/// Where sums begin.
+#[derive(Clone, Copy)]
+enum Begins<'a> {
+    Zero,
+    /// With the bias of the panel.
+    With(&'a [f32]),
+    /// In `out`, with earlier inputs.
+    Before,
 }
 
 impl Tile<'_> {
@@ -139,17 +154,19 @@ impl Tile<'_> {
             _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps,
         };
 
-        let Tile { x, inputs, panel, outputs, goes_on } = *self;
+        let Tile { x, inputs, panel, outputs, begins } = *self;
         assert!(x.len() >= (R - 1) * inputs + panel.len() && out.len() >= (R - 1) * outputs + PANEL);
         let mut sums = [[_mm512_setzero_ps(); PANEL / 16]; R];
         let place = |row: usize, vector: usize| row * outputs + 16 * vector;
         // SAFETY: rows begin `inputs` and `outputs` apart, and the assertion makes the last of them end inside its slice; a
-        // row of the panel has four vectors. Sums that go on were written when they began.
+        // row of the panel has four vectors, and so has its bias. Sums that go on were written when they began.
         unsafe {
-            if goes_on {
-                for (row, sums) in sums.iter_mut().enumerate() {
-                    for (vector, sum) in sums.iter_mut().enumerate() {
-                        *sum = _mm512_loadu_ps(out.as_ptr().add(place(row, vector)).cast());
+            for (row, sums) in sums.iter_mut().enumerate() {
+                for (vector, sum) in sums.iter_mut().enumerate() {
+                    match begins {
+                        Begins::Zero => {}
+                        Begins::With(bias) => *sum = _mm512_loadu_ps(bias.as_ptr().add(16 * vector)),
+                        Begins::Before => *sum = _mm512_loadu_ps(out.as_ptr().add(place(row, vector)).cast()),
                     }
                 }
             }

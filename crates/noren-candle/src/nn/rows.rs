@@ -66,12 +66,17 @@ pub(super) struct Finish<'a> {
 }
 
 impl Finish<'_> {
-    /// Finishes a part of a row of `width` numbers, from `column` on, while it is near: all but the norm.
-    #[inline]
-    pub(super) fn part(&self, row: usize, width: usize, column: usize, part: &mut [f32]) {
+    /// All but the norm, of one row.
+    fn row(&self, row: usize, out: &mut [f32]) {
         if let Some(bias) = self.bias {
-            wide::add_rows(part, &bias[column..][..part.len()]);
+            wide::add_rows(out, bias);
         }
+        self.after_bias(row, out.len(), 0, out);
+    }
+
+    /// What lies between bias and norm, of a part of a row of `width` numbers, from `column` on, while it is near.
+    #[inline]
+    pub(super) fn after_bias(&self, row: usize, width: usize, column: usize, part: &mut [f32]) {
         if let Some(activation) = self.activation {
             activation.in_place(part);
         }
@@ -128,7 +133,7 @@ impl CustomOp2 for LinearOp<'_> {
         let piece = rows_at_a_time(outputs);
         out.par_chunks_mut(piece * outputs).enumerate().for_each(|(i, out)| {
             let rows = out.chunks_exact_mut(outputs).enumerate();
-            rows.for_each(|(row, out)| self.then.part(i * piece + row, outputs, 0, out));
+            rows.for_each(|(row, out)| self.then.row(i * piece + row, out));
             self.then.rows(out);
         });
         Ok((CpuStorage::F32(out), (rows, outputs).into()))
