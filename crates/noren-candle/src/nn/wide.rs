@@ -138,11 +138,11 @@ fn erf(z: f32) -> f32 {
     let p = p.mul_add(t, 3.632_16e-3);
     let p = p.mul_add(t, 5.034_452_3e-2);
     let p = p.mul_add(t, 0.198_179_22);
-    let p = p.mul_add(t, 1.128_379_1);
-    let q = 9.405_515_7e-4f32;
+    let p = p.mul_add(t, std::f32::consts::FRAC_2_SQRT_PI);
+    let q = 9.405_516e-4f32;
     let q = q.mul_add(t, 1.420_760_9e-2);
     let q = q.mul_add(t, 0.114_279_636);
-    let q = q.mul_add(t, 0.508_963_53);
+    let q = q.mul_add(t, 0.508_963_5);
     let q = q.mul_add(t, 1.0);
     if t < LAST * LAST { z * p / q } else { 1f32.copysign(z) }
 }
