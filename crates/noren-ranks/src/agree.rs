@@ -3,6 +3,7 @@
 //! An agreement is [`SLOTS`] digests from every rank to every other, in every version, so that ranks which call different things,
 //! or the same with different masks, find out instead of waiting for each other or adding up what does not belong together.
 
+use crate::link::exchange;
 use crate::{Error, Link};
 use sha2::{Digest, Sha256};
 
@@ -98,7 +99,7 @@ fn gather(link: &dyn Link, mine: Vec<Word>) -> Result<Vec<Vec<Word>>, Error> {
     let outgoing = others().map(|rank| (rank, mine.concat())).collect();
     let expected = others().map(|rank| (rank, SLOTS * SIZE)).collect();
     let mut found = vec![mine; link.ranks()];
-    link.exchange(outgoing, &expected, &mut |arrivals| {
+    exchange(link, outgoing, &expected, |arrivals| {
         for rank in others() {
             found[rank] = arrivals.take(rank)?.as_chunks().0.to_vec();
         }

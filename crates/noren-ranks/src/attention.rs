@@ -2,7 +2,7 @@
 
 use crate::agree::{Said, checked};
 use crate::array::{Array, Message, Places};
-use crate::link::{Messages, Sizes};
+use crate::link::{Messages, Sizes, exchange};
 use crate::merge::Results;
 use crate::split::{Family, Split, Step};
 use crate::{Arrivals, Error};
@@ -273,7 +273,7 @@ fn begin<T: Element>(
         said.push(("the call that these are of", format!("{of:?}")));
         Ok((said, local.widened(expected)))
     })?;
-    split.agreed(bytes);
+    split.traffic.set(split.traffic.get().agreed(bytes));
     Ok((own, call))
 }
 
@@ -304,6 +304,27 @@ struct Received<'a> {
     foreign: BTreeMap<usize, Vec<Array>>,
 }
 
+/// What this rank sends and receives in an exchange, counted: `write` appends what a family sends to a peer, `size` says how many
+/// bytes come of it.
+fn letters(
+    split: &Split<'_>,
+    write: impl Fn(usize, usize, &mut Vec<u8>),
+    size: impl Fn(usize, usize) -> usize,
+) -> (Messages, Sizes) {
+    let families = || 0..split.families.len();
+    let message = |peer| {
+        let mut message = Vec::new();
+        families().for_each(|family| write(family, peer, &mut message));
+        (peer, message)
+    };
+    let peers = || 0..split.link.ranks();
+    let outgoing: Messages = peers().map(message).filter(|(_, message)| !message.is_empty()).collect();
+    let size = |peer| (peer, families().map(|family| size(family, peer)).sum());
+    let expected: Sizes = peers().map(size).filter(|(_, size)| *size > 0).collect();
+    split.traffic.set(split.traffic.get().moved(&outgoing, &expected));
+    (outgoing, expected)
+}
+
 /// Sends each rank what it needs and lets `work` compute while what this rank needs arrives.
 fn around(
     split: &Split<'_>,
@@ -311,28 +332,17 @@ fn around(
     dtype: Dtype,
     mut work: impl FnMut(&mut Received<'_>) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let families = || split.families.iter().zip(packed);
-    let (mut outgoing, mut expected) = (Messages::new(), Sizes::new());
-    for peer in 0..split.link.ranks() {
-        let (mut message, mut size) = (Vec::new(), 0);
-        for (family, packed) in families() {
-            if let Some(to) = family.to(peer) {
-                packed.by_key.iter().for_each(|x| x.select(&to.keys).write(dtype, &mut message));
-                packed.by_row.iter().for_each(|(x, dtype)| x.select(&to.rows).write(*dtype, &mut message));
-            }
-            if let Some(from) = family.from(peer) {
-                size += packed.sizes(from.keys, from.rows.len(), dtype);
-            }
-        }
-        if !message.is_empty() {
-            outgoing.push((peer, message));
-        }
-        if size > 0 {
-            expected.push((peer, size));
-        }
-    }
-    split.moved(&outgoing, &expected);
-    split.link.exchange(outgoing, &expected, &mut |arrivals| {
+    let families = &split.families;
+    let (outgoing, expected) = letters(
+        split,
+        |f, peer, message| {
+            let Some(to) = families[f].to(peer) else { return };
+            packed[f].by_key.iter().for_each(|x| x.select(&to.keys).write(dtype, message));
+            packed[f].by_row.iter().for_each(|(x, dtype)| x.select(&to.rows).write(*dtype, message));
+        },
+        |f, peer| families[f].from(peer).map_or(0, |from| packed[f].sizes(from.keys, from.rows.len(), dtype)),
+    );
+    exchange(split.link, outgoing, &expected, |arrivals| {
         let (opened, foreign) = Default::default();
         work(&mut Received { split, packed, dtype, arrivals, opened, foreign })
     })
@@ -413,26 +423,20 @@ fn back(
     expected: impl Fn(usize, usize) -> Vec<[usize; 4]>,
     mut take: impl FnMut(usize, usize, Vec<Array>),
 ) -> Result<(), Error> {
-    let (mut messages, mut sizes) = (Messages::new(), Sizes::new());
-    for peer in 0..split.link.ranks() {
-        let (mut message, mut size) = (Vec::new(), 0);
-        for (i, family) in split.families.iter().enumerate() {
-            if family.from(peer).is_some() {
-                outgoing(i, peer).iter().for_each(|x| x.write(Dtype::F32, &mut message));
+    let families = &split.families;
+    let (messages, sizes) = letters(
+        split,
+        |f, peer, message| {
+            if families[f].from(peer).is_some() {
+                outgoing(f, peer).iter().for_each(|x| x.write(Dtype::F32, message));
             }
-            if family.to(peer).is_some() {
-                size += expected(i, peer).iter().map(|shape| 4 * shape.iter().product::<usize>()).sum::<usize>();
-            }
-        }
-        if !message.is_empty() {
-            messages.push((peer, message));
-        }
-        if size > 0 {
-            sizes.push((peer, size));
-        }
-    }
-    split.moved(&messages, &sizes);
-    split.link.exchange(messages, &sizes, &mut |arrivals| {
+        },
+        |f, peer| {
+            let shapes = families[f].to(peer).map_or(Vec::new(), |_| expected(f, peer));
+            shapes.iter().map(|shape| 4 * shape.iter().product::<usize>()).sum()
+        },
+    );
+    exchange(split.link, messages, &sizes, |arrivals| {
         for (peer, _) in &sizes {
             let bytes = arrivals.take(*peer)?;
             let mut message = Message(&bytes);

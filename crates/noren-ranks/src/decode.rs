@@ -2,6 +2,7 @@
 
 use crate::agree::{Said, checked, hex};
 use crate::array::{Array, Message, Places};
+use crate::link::exchange;
 use crate::merge::Results;
 use crate::split::said_of;
 use crate::{Attended, Error, Link, Local, Options, Traffic};
@@ -110,14 +111,9 @@ pub fn decode<T: Element>(shards: &Shards<'_>, local: &Local<'_, T>, options: &O
     let others = || (0..shards.link.ranks()).filter(|other| *other != rank);
     let outgoing: Vec<_> = others().map(|other| (other, message.clone())).collect();
     let expected: Vec<_> = others().map(|other| (other, size)).collect();
-    let (before, bytes) = (shards.traffic.get(), (size * expected.len()) as u64);
-    shards.traffic.set(Traffic {
-        sent: before.sent + bytes,
-        received: before.received + bytes,
-        agreements: before.agreements + agreements,
-    });
+    shards.traffic.set(shards.traffic.get().agreed(agreements).moved(&outgoing, &expected));
     let mut results = Results::nothing(whole);
-    shards.link.exchange(outgoing, &expected, &mut |arrivals| {
+    exchange(shards.link, outgoing, &expected, |arrivals| {
         for other in 0..shards.link.ranks() {
             let (out, lse) = if other == rank {
                 (mine.out.clone(), mine.lse.clone())

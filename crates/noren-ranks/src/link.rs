@@ -15,30 +15,53 @@ pub type Sizes = Vec<(usize, usize)>;
 /// Every rank makes the same calls in the same order, so messages need no names: those from one rank to another arrive in the
 /// order in which they were sent. [`threads`](crate::threads) connects threads of a process, `Mpi` (feature `mpi`) processes.
 pub trait Link {
-    /// Which rank this is, from 0.
-    fn rank(&self) -> usize;
-
-    /// How many there are.
-    fn ranks(&self) -> usize;
-
-    /// How long a rank may keep the others waiting: for an answer, and while it computes what they need.
-    fn timeout(&self) -> Duration;
-
-    /// What it remembers between calls.
+    /// Which rank this is, of how many, and what happened so far.
     fn job(&self) -> &Job;
 
     /// Sends each message to its rank, and receives so many bytes from each rank of `expected`, while `work` runs.
     ///
-    /// Returns when all has arrived and what was sent may be forgotten.
+    /// Returns when all has arrived and what was sent may be forgotten. It is not called again once it failed: of what was left
+    /// under way nobody knows any more what it is.
     ///
     /// # Errors
     /// What `work` returns, and [`Error::Lost`] when a rank is gone or keeps this one waiting beyond the time-out.
-    fn exchange(
+    fn carry(
         &self,
         outgoing: Messages,
         expected: &Sizes,
         work: &mut dyn FnMut(&mut dyn Arrivals) -> Result<(), Error>,
     ) -> Result<(), Error>;
+
+    /// Which rank this is, from 0.
+    fn rank(&self) -> usize {
+        self.job().rank
+    }
+
+    /// How many there are.
+    fn ranks(&self) -> usize {
+        self.job().ranks
+    }
+
+    /// How long a rank may keep the others waiting: for an answer, and while it computes what they need.
+    fn timeout(&self) -> Duration {
+        self.job().timeout
+    }
+}
+
+/// [`Link::carry`], unless it failed before.
+pub(crate) fn exchange(
+    link: &dyn Link,
+    outgoing: Messages,
+    expected: &Sizes,
+    mut work: impl FnMut(&mut dyn Arrivals) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let broken = &link.job().broken;
+    if broken.replace(true) {
+        return Err(lost(link, "an exchange before this one failed"));
+    }
+    link.carry(outgoing, expected, &mut work)?;
+    broken.set(false);
+    Ok(())
 }
 
 /// What is arriving during an exchange.
@@ -46,7 +69,7 @@ pub trait Arrivals {
     /// Waits for what comes from a rank, as many bytes as were expected; each may be taken once.
     ///
     /// # Errors
-    /// [`Error::Lost`] as for [`Link::exchange`].
+    /// [`Error::Lost`] as for [`Link::carry`].
     fn take(&mut self, rank: usize) -> Result<Vec<u8>, Error>;
 
     /// Gives the transport a moment, where bytes move only when it is called; false where they move by themselves.
@@ -55,14 +78,22 @@ pub trait Arrivals {
     }
 }
 
-/// What a link remembers: how many calls were made over it, and whether one failed.
-#[derive(Clone, Debug, Default)]
+/// A rank's place in its job: how many calls were made, and whether one failed.
+#[derive(Clone, Debug)]
 pub struct Job {
+    rank: usize,
+    ranks: usize,
+    timeout: Duration,
     calls: Cell<u64>,
     broken: Cell<bool>,
 }
 
 impl Job {
+    /// Rank `rank` of `ranks`, which waits for the others for as long as `timeout`.
+    pub fn new(rank: usize, ranks: usize, timeout: Duration) -> Self {
+        Job { rank, ranks, timeout, calls: Cell::default(), broken: Cell::default() }
+    }
+
     /// Counts a call of attention or decoding; its number.
     pub(crate) fn call(&self) -> u64 {
         self.calls.set(self.calls.get() + 1);
@@ -72,19 +103,6 @@ impl Job {
     /// Whether an exchange failed.
     pub fn broken(&self) -> bool {
         self.broken.get()
-    }
-
-    /// Carries out an exchange, unless one failed before: of what that one left under way nobody knows any more what it is.
-    ///
-    /// # Errors
-    /// Those of `exchange`, after which there will be no other.
-    pub fn attempt(&self, link: &dyn Link, exchange: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
-        if self.broken.replace(true) {
-            return Err(lost(link, "an exchange before this one failed"));
-        }
-        exchange()?;
-        self.broken.set(false);
-        Ok(())
     }
 }
 
@@ -97,6 +115,20 @@ pub struct Traffic {
     pub received: u64,
     /// Sent before each call, so that ranks know that they are at the same.
     pub agreements: u64,
+}
+
+impl Traffic {
+    /// With bytes that an agreement took.
+    pub(crate) fn agreed(self, bytes: u64) -> Self {
+        Traffic { agreements: self.agreements + bytes, ..self }
+    }
+
+    /// With what an exchange moves.
+    pub(crate) fn moved(self, outgoing: &Messages, expected: &Sizes) -> Self {
+        let sent = self.sent + outgoing.iter().map(|(_, message)| message.len() as u64).sum::<u64>();
+        let received = self.received + expected.iter().map(|(_, size)| *size as u64).sum::<u64>();
+        Traffic { sent, received, ..self }
+    }
 }
 
 /// What is said of a rank that is not there: `what` happened to this one.

@@ -35,7 +35,6 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 pub struct Mpi {
     // before `universe`: a communicator is freed before MPI ends
     world: SimpleCommunicator,
-    timeout: Duration,
     job: Job,
     _universe: Universe,
     // MPI is called from the thread that began it
@@ -63,7 +62,8 @@ impl Mpi {
         let world = universe.world().duplicate();
         // SAFETY: the communicator is alive; errors of calls on it come back as codes instead of ending the process.
         let code = unsafe { ffi::MPI_Comm_set_errhandler(world.as_raw(), ffi::RSMPI_ERRORS_RETURN) };
-        let link = Mpi { world, timeout, job: Job::default(), _universe: universe, _here: PhantomData };
+        let job = Job::new(world.rank() as usize, world.size() as usize, timeout);
+        let link = Mpi { world, job, _universe: universe, _here: PhantomData };
         match code {
             0 => Ok(link),
             code => Err(lost(&link, &format!("MPI has no communicator that tells of errors (error {code})"))),
@@ -88,43 +88,29 @@ impl Drop for Mpi {
 }
 
 impl Link for Mpi {
-    fn rank(&self) -> usize {
-        self.world.rank() as usize
-    }
-
-    fn ranks(&self) -> usize {
-        self.world.size() as usize
-    }
-
-    fn timeout(&self) -> Duration {
-        self.timeout
-    }
-
     fn job(&self) -> &Job {
         &self.job
     }
 
-    fn exchange(
+    fn carry(
         &self,
         outgoing: Messages,
         expected: &Sizes,
         work: &mut dyn FnMut(&mut dyn Arrivals) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        self.job.attempt(self, || {
-            let mut flight = Flight { link: self, sending: Vec::new(), arriving: BTreeMap::new() };
-            for &(rank, size) in expected {
-                let mut letter = Letter::new(format!("receiving from rank {rank}"), vec![0; size]);
-                letter.receive(self, rank)?;
-                flight.arriving.insert(rank, letter);
-            }
-            for (rank, message) in outgoing {
-                let mut letter = Letter::new(format!("sending to rank {rank}"), message);
-                letter.send(self, rank)?;
-                flight.sending.push(letter);
-            }
-            work(&mut flight)?;
-            flight.finish()
-        })
+        let mut flight = Flight { link: self, sending: Vec::new(), arriving: BTreeMap::new() };
+        for &(rank, size) in expected {
+            let mut letter = Letter::new(format!("receiving from rank {rank}"), vec![0; size]);
+            letter.receive(self, rank)?;
+            flight.arriving.insert(rank, letter);
+        }
+        for (rank, message) in outgoing {
+            let mut letter = Letter::new(format!("sending to rank {rank}"), message);
+            letter.send(self, rank)?;
+            flight.sending.push(letter);
+        }
+        work(&mut flight)?;
+        flight.finish()
     }
 }
 
@@ -257,7 +243,7 @@ impl Flight<'_> {
                 return Ok(());
             }
             self.poke();
-            if start.elapsed() > self.link.timeout {
+            if start.elapsed() > self.link.timeout() {
                 return Err(lost(self.link, &format!("{} is not done", letter.what)));
             }
             // the first moments are awaited awake

@@ -6,7 +6,6 @@
 
 use crate::agree::{Said, hex};
 use crate::array::Places;
-use crate::link::{Messages, Sizes};
 use crate::{Error, Link, Local, Options, Traffic};
 use noren::Element;
 use noren_dist::{Partition, Runs, Share, Wire, count, partition};
@@ -201,18 +200,6 @@ impl<'a> Split<'a> {
     /// What all ranks must agree on before they exchange anything.
     pub(crate) fn said<T: Element>(&self, local: &Local<'_, T>, options: &Options) -> Said {
         self.said.iter().cloned().chain(local.said(options)).collect()
-    }
-
-    pub(crate) fn agreed(&self, bytes: u64) {
-        let before = self.traffic.get();
-        self.traffic.set(Traffic { agreements: before.agreements + bytes, ..before });
-    }
-
-    pub(crate) fn moved(&self, outgoing: &Messages, expected: &Sizes) {
-        let before = self.traffic.get();
-        let sent = before.sent + outgoing.iter().map(|(_, message)| message.len() as u64).sum::<u64>();
-        let received = before.received + expected.iter().map(|(_, size)| *size as u64).sum::<u64>();
-        self.traffic.set(Traffic { sent, received, ..before });
     }
 
     /// The steps of all families: own rows before foreign ones, so that these have time to arrive; each family in its order.

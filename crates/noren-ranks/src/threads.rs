@@ -9,8 +9,6 @@ use std::time::{Duration, Instant};
 /// One thread's end.
 #[derive(Debug)]
 pub struct ThreadLink {
-    rank: usize,
-    timeout: Duration,
     job: Job,
     to: Vec<Sender<Vec<u8>>>,
     from: Vec<Receiver<Vec<u8>>>,
@@ -38,7 +36,7 @@ pub fn threads<R: Send>(ranks: usize, timeout: Duration, run: impl Fn(&ThreadLin
             from.push(receiver);
         }
     }
-    let link = |(rank, (to, from))| ThreadLink { rank, timeout, job: Job::default(), to, from };
+    let link = |(rank, (to, from))| ThreadLink { job: Job::new(rank, ranks, timeout), to, from };
     let links: Vec<ThreadLink> = to.into_iter().zip(from).enumerate().map(link).collect();
     std::thread::scope(|scope| {
         let run = &run;
@@ -48,42 +46,27 @@ pub fn threads<R: Send>(ranks: usize, timeout: Duration, run: impl Fn(&ThreadLin
 }
 
 impl Link for ThreadLink {
-    fn rank(&self) -> usize {
-        self.rank
-    }
-
-    fn ranks(&self) -> usize {
-        self.to.len()
-    }
-
-    fn timeout(&self) -> Duration {
-        self.timeout
-    }
-
     fn job(&self) -> &Job {
         &self.job
     }
 
-    fn exchange(
+    fn carry(
         &self,
         outgoing: Messages,
         expected: &Sizes,
         work: &mut dyn FnMut(&mut dyn Arrivals) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        self.job.attempt(self, || {
-            // those who are there get their part, whoever is gone
-            let sent: Vec<_> =
-                outgoing.into_iter().map(|(rank, message)| (rank, self.to[rank].send(message))).collect();
-            if let Some((rank, _)) = sent.iter().find(|(_, sent)| sent.is_err()) {
-                return Err(lost(self, &format!("rank {rank} has left before it was sent its part")));
-            }
-            let mut arriving = Arriving { link: self, expected: expected.iter().copied().collect() };
-            work(&mut arriving)?;
-            while let Some((&rank, _)) = arriving.expected.first_key_value() {
-                arriving.take(rank)?;
-            }
-            Ok(())
-        })
+        // those who are there get their part, and who has left may have sent his before: the one that is missing is named
+        let sent: Vec<_> = outgoing.into_iter().map(|(rank, message)| (rank, self.to[rank].send(message))).collect();
+        let mut arriving = Arriving { link: self, expected: expected.iter().copied().collect() };
+        work(&mut arriving)?;
+        while let Some((&rank, _)) = arriving.expected.first_key_value() {
+            arriving.take(rank)?;
+        }
+        match sent.iter().find(|(_, sent)| sent.is_err()) {
+            Some((rank, _)) => Err(lost(self, &format!("rank {rank} has left before it was sent its part"))),
+            None => Ok(()),
+        }
     }
 }
 
@@ -96,7 +79,7 @@ impl Arrivals for Arriving<'_> {
     fn take(&mut self, rank: usize) -> Result<Vec<u8>, Error> {
         let size = self.expected.remove(&rank).expect("each rank that sends is asked for once");
         let start = Instant::now();
-        let message = self.link.from[rank].recv_timeout(self.link.timeout).map_err(|error| {
+        let message = self.link.from[rank].recv_timeout(self.link.timeout()).map_err(|error| {
             let how = if error == RecvTimeoutError::Disconnected { "left" } else { "said nothing" };
             let waited = start.elapsed().as_secs_f64();
             lost(self.link, &format!("waited {waited:.1} s for rank {rank}, which {how}"))
