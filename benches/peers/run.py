@@ -96,6 +96,8 @@ def arguments(case, programs):
 
 def measure(case, programs, timeout):
     """`{"ms": [..]}`, or `{"error": ".."}`."""
+    if case["op"] == "batch" and case["peer"] in NATIVE:
+        return {"error": "not measured on batches"}
     if programs.get(case["peer"], True) is None:
         return {"error": "does not build here"}
     threads = str(case["threads"])
@@ -154,6 +156,8 @@ def cases(ops, dtypes, masks, dims, lens, args):
     """Every combination. A decode step has one query, more heads than key-value heads, and by default no mask; a batch is padded."""
     for op in ops:
         heads, kv_heads = {"decode": (32, 8), "batch": (12, 12)}.get(op, (16, 16))
+        if op == "batch" and set(masks or ["padding"]) != {"padding"}:
+            sys.exit("--masks: `batch` is of padded rows: leave it out, or give padding")
         usual = {"decode": ("full",), "batch": ("padding",)}.get(op, USUAL_MASKS)
         heads, kv_heads = args.heads or heads, args.kv_heads or args.heads or kv_heads
         for length in lens:

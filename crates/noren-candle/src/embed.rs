@@ -4,9 +4,9 @@ use crate::error::{Error, Result};
 use crate::model::raw::{Raw, read_object};
 use crate::model::{Batch, Call, Model};
 use candle_core::{DType, Tensor};
+use noren_text::HfTokenizer;
 use rayon::prelude::*;
 use std::path::Path;
-use tokenizers::Tokenizer;
 
 /// How the states of a text's tokens become one vector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,7 +28,7 @@ pub enum Pooling {
 #[derive(Debug)]
 pub struct Embedder {
     model: Model,
-    tokenizer: Tokenizer,
+    tokenizer: HfTokenizer,
     pooling: Pooling,
     normalize: bool,
     most_tokens: usize,
@@ -68,6 +68,11 @@ impl Embedder {
         }
     }
 
+    /// How states become a vector, whether it is scaled to length 1, and the tokens after which a text is cut.
+    pub fn ways(&self) -> (Pooling, bool, usize) {
+        (self.pooling, self.normalize, self.most_tokens)
+    }
+
     /// The tokens of a text with the special ones around it, cut to what the model takes.
     ///
     /// # Errors
@@ -82,7 +87,8 @@ impl Embedder {
     /// As [`tokens`](Self::tokens).
     pub fn encode(&self, text: &str) -> Result<(Vec<u32>, usize)> {
         let refuse = |problem: String| Error::input("the text", format!("{} bytes", text.len()), problem);
-        let encoded = self.tokenizer.encode_fast(text, true).map_err(|e| refuse(format!("it has no tokens: {e}")))?;
+        let encoded =
+            self.tokenizer.inner().encode_fast(text, true).map_err(|e| refuse(format!("it has no tokens: {e}")))?;
         let mut ids = encoded.get_ids().to_vec();
         let too_many = ids.len().saturating_sub(self.most_tokens);
         if too_many > 0 {
@@ -184,15 +190,12 @@ impl Embedder {
 ///
 /// # Errors
 /// No such file, and one that makes no sense.
-pub fn load_tokenizer(folder: &Path) -> Result<Tokenizer> {
+pub fn load_tokenizer(folder: &Path) -> Result<HfTokenizer> {
     let path = folder.join("tokenizer.json");
     if !path.exists() {
         return Err(Error::file(path, "there is no such file: text needs a tokenizer beside the model"));
     }
-    let mut tokenizer = Tokenizer::from_file(&path).map_err(|e| Error::file(&path, format!("is no tokenizer: {e}")))?;
-    tokenizer.with_padding(None);
-    tokenizer.with_truncation(None).map_err(|e| Error::file(&path, e.to_string()))?;
-    Ok(tokenizer)
+    Ok(HfTokenizer::from_file(path)?)
 }
 
 /// How a folder of sentence-transformers pools, and whether it normalises.

@@ -54,6 +54,8 @@ pub(crate) fn run(args: &TrainArgs, screen: &mut Screen) -> Result<Verdict> {
     let trainer = Trainer::new(&config, tokenizer.as_ref(), &text, objective)?;
     let [train, held] = trainer.rows();
     let rows = format!("{train} rows of {} tokens to learn from, {held} held out", config.row_len);
+    let documents = trainer.documents();
+    let rows = format!("{documents} document{}, {rows}", if documents == 1 { "" } else { "s" });
     screen.line(format!("{:<10} {}: {rows}", "text", args.data.display()))?;
     screen.line(format!("{:<10} {} parameters", "model", trainer.parameters()))?;
 

@@ -98,10 +98,41 @@ fn bad_lines_are_reported_and_nothing_else_is_lost() {
     assert_eq!(rows.lines().map(|row| row == "null").collect::<Vec<_>>(), [false, true, true, true, false, false]);
 }
 
+/// A pipe with a name can be read once only.
+#[cfg(unix)]
+#[test]
+fn a_pipe_is_read_as_a_file_is() {
+    let folder = Folder::new("embed-pipe");
+    let model = words::model(&folder, "bert");
+    let (input, out) = (folder.file("lines.txt"), folder.file("out.npy"));
+    std::fs::write(&input, lines(20).join("\n")).unwrap();
+    assert!(embed(&model, &input, &out, &[]).status.success());
+    let piped = Command::new("sh")
+        .args(["-c", "cat \"$1\" | \"$2\" embed --model \"$3\" /dev/stdin", "sh", text(&input)])
+        .args([env!("CARGO_BIN_EXE_noren"), text(&model)])
+        .output()
+        .unwrap();
+    assert!(piped.status.success(), "{}", String::from_utf8_lossy(&piped.stderr));
+    let rows = String::from_utf8(piped.stdout).unwrap();
+    let rows: Vec<Vec<f32>> = rows.lines().map(|row| serde_json::from_str(row).unwrap()).collect();
+    assert_eq!(bits(&rows), bits(&npy(&out)));
+}
+
 #[test]
 fn a_run_that_was_ended_goes_on_with_the_same_bits() {
     let folder = Folder::new("embed-resume");
     let (model, lines) = (words::model(&folder, "bert"), lines(1300));
+    std::fs::create_dir(model.join("1_Pooling")).unwrap();
+    std::fs::write(
+        model.join("modules.json"),
+        r#"[{"type": "x.Transformer", "path": ""}, {"type": "x.Pooling", "path": "1_Pooling"}]"#,
+    )
+    .unwrap();
+    let pooled_by = |way: &str| {
+        let key = format!("pooling_mode_{way}_{}", if way == "cls" { "token" } else { "tokens" });
+        std::fs::write(model.join("1_Pooling/config.json"), format!("{{\"{key}\": true}}")).unwrap();
+    };
+    pooled_by("mean");
     let (input, whole, out, part) =
         (folder.file("lines.txt"), folder.file("whole.npy"), folder.file("out.npy"), folder.file("out.npy.part"));
     std::fs::write(&input, lines.join("\n")).unwrap();
@@ -132,6 +163,11 @@ fn a_run_that_was_ended_goes_on_with_the_same_bits() {
     std::fs::write(&other, &lines[0]).unwrap();
     refused(&embed(&model, &other, &out, &[]), "out.npy.part is of another text: it has");
     assert!(!out.exists() && part.exists());
+
+    // Nor are vectors of two kinds put into one file.
+    pooled_by("cls");
+    refused(&embed(&model, &input, &out, &[]), "out.npy.part holds vectors of another model");
+    pooled_by("mean");
 
     let output = embed(&model, &input, &out, &[]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

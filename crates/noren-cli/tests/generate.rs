@@ -106,3 +106,22 @@ fn masks_of_models_are_said_and_drawn() {
         assert!(masks.iter().all(|mask| drawn.contains(mask)) && drawn.contains("layers 0"), "{drawn}");
     }
 }
+
+/// What a classifier says of a text it says at the first token: where that is secret, nothing is said.
+#[test]
+fn classes_of_a_text_that_begins_with_a_secret_are_withheld() {
+    let folder = Folder::new("generate-classes");
+    let model = words::model(&folder, "bert_classifier");
+    let run = |text: &str| {
+        let output = noren(&["run", "--model", model.to_str().unwrap(), text, "--word", "w7", "--json"]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()["classes"].clone()
+    };
+    assert!(run("w7 w8 w9").is_array(), "the first token is [CLS]");
+    let tokenizer = model.join("tokenizer.json");
+    let mut plain: Value = serde_json::from_slice(&std::fs::read(&tokenizer).unwrap()).unwrap();
+    plain["post_processor"] = Value::Null;
+    std::fs::write(&tokenizer, plain.to_string()).unwrap();
+    assert!(run("w8 w7 w9").is_array());
+    assert!(run("w7 w8 w9").is_null());
+}

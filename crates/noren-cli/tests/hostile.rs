@@ -6,7 +6,7 @@ use common::{Folder, noren, refused};
 use noren_candle::candle_core::{DType, Device, Tensor, safetensors as files};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 
 fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/conformance/models").join(name)
@@ -95,31 +95,6 @@ fn files_that_are_missing() {
     }
     let output = noren(&["run", "--model", text(&copy.folder.file("")), "-o", "out"]);
     refused(&output, "--input");
-}
-
-#[cfg(feature = "hub")]
-#[test]
-fn a_hub_that_cannot_be_reached_is_told_and_the_cache_needs_none() {
-    let copy = Copy::of("llama");
-    let cache = copy.folder.file("cache");
-    let ask = |offline: bool, name: &str| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_noren"));
-        command.args(["inspect", "--model", name]).env("HF_ENDPOINT", "http://127.0.0.1:9").env("HF_HUB_CACHE", &cache);
-        if offline {
-            command.env("HF_HUB_OFFLINE", "1");
-        }
-        command.output().unwrap()
-    };
-    refused(&ask(false, "nobody/nothing"), "there is no such folder, and the Hugging Face hub does not give it");
-    refused(&ask(true, "nobody/nothing"), "does not have it (HF_HUB_OFFLINE is set)");
-    let snapshot = cache.join("models--some--llama/snapshots/abc");
-    std::fs::create_dir_all(&snapshot).unwrap();
-    std::fs::create_dir_all(cache.join("models--some--llama/refs")).unwrap();
-    std::fs::write(cache.join("models--some--llama/refs/main"), "abc").unwrap();
-    for file in ["config.json", "model.safetensors"] {
-        std::fs::copy(copy.folder.file(file), snapshot.join(file)).unwrap();
-    }
-    assert!(ask(true, "some/llama").status.success());
 }
 
 #[test]
@@ -234,4 +209,31 @@ fn inputs_and_outputs_that_are_no_files() {
         refused(&run(text(&good), "/dev/full"), "/dev/full: cannot be written: No space left on device");
     }
     assert!(!out.exists());
+}
+
+/// Masks are declared by the configuration alone: no model is made of sizes that no memory holds.
+#[test]
+fn sizes_that_no_memory_holds_are_inspected() {
+    let folder = Folder::new("hostile-sizes");
+    let huge = 1 << 24;
+    for (changes, name) in [
+        (
+            json!({"hidden_size": huge, "num_attention_heads": huge, "vocab_size": huge, "type_vocab_size": huge}),
+            "bert",
+        ),
+        (
+            json!({"num_heads": huge, "relative_attention_num_buckets": 1 << 16, "relative_attention_max_distance": 1 << 16}),
+            "t5",
+        ),
+        (json!({"num_local_experts": huge}), "gpt_oss"),
+    ] {
+        let mut config: Value =
+            serde_json::from_slice(&std::fs::read(source(name).join("config.json")).unwrap()).unwrap();
+        for (key, value) in changes.as_object().unwrap() {
+            config[key] = value.clone();
+        }
+        std::fs::write(folder.file("config.json"), config.to_string()).unwrap();
+        let output = noren(&["inspect", "--model", text(&folder.file("")), "--json"]);
+        assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+    }
 }

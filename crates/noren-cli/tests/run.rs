@@ -245,7 +245,9 @@ fn tokens_that_make_no_sense_are_refused() {
     };
     check(&[("tokens", &ids)], &[], "there is no tensor \"input_ids\": the file has \"tokens\"");
     check(&[("input_ids", &ids.to_dtype(DType::F32).unwrap())], &[], "input_ids is [1, 3] of F32: whole numbers");
-    check(&[("input_ids", &tensor(vec![vec![1, -5]]))], &[], "a token id is -5");
+    check(&[("input_ids", &tensor(vec![vec![1, -5]]))], &[], "input_ids holds -5");
+    let types = tensor(vec![vec![0, -1, 0]]);
+    check(&[("input_ids", &ids), ("token_type_ids", &types)], &[], "token_type_ids holds -1");
     check(
         &[("input_ids", &tensor(vec![vec![1, 131]]))],
         &[],

@@ -127,6 +127,7 @@ fn pictures_are_whole() {
 fn wrong_arguments_are_refused_by_name() {
     for (args, said) in [
         (&["hi there", "--hide", "emial"][..], "did you mean `email`?"),
+        (&["hi", "--hide", ""], "--hide is empty"),
         (&[""], "the text is empty"),
         (&[" \n\t"], "the text is empty"),
         (&["hi", "--layer", "9"], "--layer is 9: the model has 5"),
@@ -134,6 +135,7 @@ fn wrong_arguments_are_refused_by_name() {
         (&["hi", "--mask", "casual"], "causal"),
         (&["hi", "--mask", "causal + alibi"], "--mask has the score"),
         (&["hi", "--mask", "clearance"], "levels"),
+        (&["hi", "--mask", "causal & padding"], "a text is one row without padding"),
         (&["hi", "--word", " "], "is no word"),
         (&["hi", "--model", "/nowhere"], "there is no such folder"),
         (&["hi", "--input", "x.safetensors"], "cannot be used with"),

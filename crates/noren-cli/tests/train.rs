@@ -108,6 +108,7 @@ fn bad_input_is_refused_by_name() {
         ("accumulate", "1000000000000", "accumulate is 1000000000000"),
         ("learning_rate", "-1", "learning_rate is -1"),
         ("floor", "2", "floor is 2"),
+        ("betas", "[0.9, 1.0]", "betas is 1"),
         ("separator", "\"\"", "separator is empty"),
         ("lerning_rate", "0.1", "unknown field `lerning_rate`"),
     ] {
@@ -137,4 +138,26 @@ fn bad_input_is_refused_by_name() {
         command.args(["--objective", "clm"]);
     });
     assert!(message.contains("--objective"), "{message}");
+}
+
+#[test]
+fn one_run_at_a_time_trains_into_a_folder() {
+    let folder = folder("lock");
+    fs::create_dir(folder.join("out")).unwrap();
+    let lock = fs::File::open(folder.join("out")).unwrap();
+    lock.lock().unwrap();
+    assert!(refused(&folder, |_| {}).contains("another run trains into it"));
+}
+
+#[test]
+fn documents_are_parted_whatever_ends_their_lines() {
+    let folder = folder("lines");
+    let text = "a line\r\nof one\r\n\r\n".repeat(40);
+    fs::write(folder.join("config.json"), CONFIG.replace("120", "3")).unwrap();
+    for text in [text.clone(), text.replace('\r', "")] {
+        fs::write(folder.join("text.txt"), text).unwrap();
+        let output = command(&folder, "out").stdout(Stdio::piped()).output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success() && said.contains("40 documents"), "{said}");
+    }
 }

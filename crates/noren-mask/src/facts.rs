@@ -159,8 +159,8 @@ impl Facts {
         self
     }
 
-    /// Number of real queries in each batch row, counted over the query rows, for `padding(on=both)` when queries and keys
-    /// are different sequences.
+    /// Number of real queries in each batch row, counted over the query rows: for `padding(on=both)` when queries and keys are
+    /// different sequences, and for lists of positions, which then need not reach to queries that are padding on the right.
     pub fn query_lengths(mut self, lengths: impl Into<Vec<u64>>) -> Self {
         self.query_lengths = Some(lengths.into());
         self
@@ -252,6 +252,11 @@ impl Facts {
         self
     }
 
+    /// Whether they say how many queries of each batch row are real.
+    pub fn has_query_lengths(&self) -> bool {
+        self.query_lengths.is_some()
+    }
+
     /// Names of the labels that are declared.
     pub fn label_names(&self) -> impl Iterator<Item = &str> {
         self.labels.keys().map(String::as_str)
@@ -270,8 +275,8 @@ impl Facts {
         listed.or_else(|| runs.map(|runs| runs.iter().map(|r| r.position + i64::from(r.len)).max().unwrap_or(0)))
     }
 
-    /// The facts' padding side, right unless they say otherwise.
-    pub(crate) fn padding_side(&self) -> Side {
+    /// Where padding stands, right unless they say otherwise.
+    pub fn padding_side(&self) -> Side {
         match self.real {
             Some(RealTokens::Lengths { side, .. }) => side,
             _ => Side::Right,

@@ -220,6 +220,11 @@ impl HfTokenizer {
             inner.get_added_tokens_decoder().iter().filter(|(_, token)| token.special).map(|(id, _)| *id).collect();
         Ok(HfTokenizer { inner, special })
     }
+
+    /// The library's own tokenizer, for what it does besides: decoding token by token, encoding without offsets.
+    pub fn inner(&self) -> &tokenizers::Tokenizer {
+        &self.inner
+    }
 }
 
 impl Tokenizer for HfTokenizer {

@@ -1,7 +1,7 @@
 //! Rows, batches, and what they promise: nothing lost, nothing drawn twice, the same each time.
 
 use noren_text::data::{Objective, Rows, Sampler};
-use noren_text::{ByteTokenizer, Tokenizer};
+use noren_text::{ByteTokenizer, Role, Tokenizer};
 
 const PADDING: u32 = 256;
 const MASK: u32 = 259;
@@ -32,6 +32,18 @@ fn packing_loses_nothing() {
     }
     assert_eq!(ByteTokenizer.decode(&text).unwrap(), documents().concat());
     assert_eq!(text.iter().filter(|id| **id == 258).count(), 40);
+}
+
+#[test]
+fn every_document_has_its_end_whatever_its_length() {
+    for len in 20..80 {
+        let document = "x".repeat(len);
+        let rows = Rows::pack(&[document.as_str()], &ByteTokenizer, 32).unwrap();
+        let ids: Vec<u32> = rows.iter().flat_map(|row| row.ids[..row.real()].to_vec()).collect();
+        let count = |role| ids.iter().filter(|id| Some(**id) == ByteTokenizer.special(role)).count();
+        assert_eq!(ids.iter().filter(|id| **id == u32::from(b'x')).count(), len);
+        assert_eq!((count(Role::End), ids.last().copied()), (1, ByteTokenizer.special(Role::End)), "{len} bytes");
+    }
 }
 
 #[test]

@@ -88,7 +88,7 @@ fn addresses() {
     for text in [
         "⟦192.168.0.1⟧:8080, ⟦10.0.0.0⟧/8, http://⟦127.0.0.1⟧/x, ⟦255.255.255.255⟧.",
         "⟦2001:db8::8a2e:370:7334⟧, [⟦::1⟧]:80, ⟦fe80::1⟧%eth0, ⟦::ffff:192.0.2.1⟧. At ⟦fe80::1⟧: no",
-        "⟦１９２．１６８．０．１⟧",
+        "⟦１９２．１６８．０．１⟧, [IPv6:⟦2001:db8::1⟧] ip6:⟦2001:db8::1⟧ ip:⟦2001:db8::1⟧ ip6:⟦1:2:3:4:5:6:7:8⟧",
         "256.1.1.1, 1.2.3, 1.2.3.4.5, 01.02.03.04, v1.2.3.4, 1.2.3.4a, 12:34:56, 00:1A:2B:3C:4D:5E, std::fmt, a::b, ::",
         "1:2:3:4:5:6:7:8:9, 12345::1",
     ] {
@@ -116,6 +116,16 @@ fn emoji_and_marks_around_a_secret() {
     check("all", "👩\u{200d}👩\u{200d}👧 ⟦a@b.io⟧👋🏽 ⟦+44 20 7946 0958⟧🏴\u{e0067}\u{e007f} ⟦192.168.0.1⟧ e\u{301}");
     check("all", "📧⟦jane@example.org⟧📧 💳⟦4111 1111 1111 1111⟧\u{fe0f} ⟦DE89 3704 0044 0532 0130 00⟧🙂⟦2001:db8::1⟧");
     check("email,phone", "⟦jane@example.org⟧ \u{200f}⟦030 1234567⟧ \u{202e}⟦030 1234567⟧\u{202c}");
+}
+
+/// Scripts without spaces between words touch a number on both sides, and what they add to it.
+#[test]
+fn scripts_without_spaces_around_a_secret() {
+    check(
+        "all",
+        "卡号⟦4111111111111111⟧，电话⟦03-1234-5678⟧です。地址⟦192.168.0.1⟧是、帐户⟦DE89370400440532013000⟧ไทย⟦+44 20 7946 0958⟧로",
+    );
+    check("ssn,phone", "番号⟦123-45-6789⟧の、番号SSN ⟦123456789⟧です 전화⟦010-1234-5678⟧로 ⟦555-123-4567 ext 89⟧です");
 }
 
 #[test]
@@ -243,16 +253,19 @@ proptest! {
     /// A secret is found whatever stands around it, as long as no letter or digit touches it.
     #[test]
     fn surroundings_do_not_hide_a_secret(
-        before in "[^0-9A-Za-z_@.+\\-/:0-9\\p{N}\\p{L}\\p{M}]{0,12}", after in "[^0-9A-Za-z_@.+\\-/:\\p{N}\\p{L}\\p{M}]{0,12}",
+        before in "[^0-9A-Za-z_@.+\\-/:0-9\\p{N}\\p{L}\\p{M}]{0,12}|[\\p{Han}\\p{Hangul}\\p{Thai}&&\\p{L}]{0,12}",
+        after in "[^0-9A-Za-z_@.+\\-/:\\p{N}\\p{L}\\p{M}]{0,12}|[\\p{Han}\\p{Hangul}\\p{Thai}&&\\p{L}]{0,12}",
+        line in proptest::bool::ANY,
         secret in proptest::sample::select(vec![
             ("email", "jane@example.org"), ("phone", "555-123-4567"), ("card", "4111 1111 1111 1111"),
             ("iban", "DE89370400440532013000"), ("ip", "192.168.0.1"), ("ssn", "123-45-6789"),
         ])
     ) {
         // White space and characters of no width become part of what is read around a number.
-        let text = format!("{before}\n{}\n{after}", secret.1);
+        let line = if line || !before.chars().chain(after.chars()).all(char::is_alphabetic) { "\n" } else { "" };
+        let text = format!("{before}{line}{}{line}{after}", secret.1);
         let found = secret.0.parse::<Detectors>().unwrap().find(&text).unwrap();
-        let at = before.len() + 1;
+        let at = before.len() + line.len();
         prop_assert!(found.iter().any(|f| f.range.start <= at && f.range.end >= at + secret.1.len()), "{text:?}: {found:?}");
     }
 }

@@ -101,9 +101,10 @@ fn measure<T: Element>() -> Result<(), Failure> {
     while warm < 300.0 {
         warm += once()?;
     }
-    let (runs, least, budget) = (number("--runs", 30), number("--minruns", 5), number("--budget", 4));
+    let (runs, least) = (number("--runs", 30), number("--minruns", 5));
+    let budget: f64 = text("--budget").map_or(Ok(4.0), |seconds| seconds.parse())?;
     let (mut ms, cpu) = (Vec::new(), cpu_ms());
-    while ms.len() < least || ms.len() < runs && ms.iter().sum::<f64>() < budget as f64 * 1e3 {
+    while ms.len() < least || ms.len() < runs && ms.iter().sum::<f64>() < budget * 1e3 {
         ms.push(once()?);
     }
     let cpu = (cpu_ms() - cpu) / ms.len() as f64;

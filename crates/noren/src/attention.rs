@@ -2,6 +2,7 @@
 
 use crate::kernel::rows::Erase;
 use crate::kernel::{forward::Forward, forward::Jobs, forward::Keys, scores::Modifiers, tile::Context};
+use crate::options::{MOST_DIM, Stop};
 use crate::{Element, Error, Level, Options, View, ViewMut};
 use noren_mask::{Plan, Shape};
 
@@ -111,6 +112,7 @@ fn compute<T: Element>(
     let level = Level::choose(options.level)?;
     let threads = rayon::current_num_threads();
     let jobs = Jobs::new(plan);
+    let stop = Stop::new(options);
     let pass = Forward {
         context: Context {
             plan,
@@ -124,10 +126,10 @@ fn compute<T: Element>(
         jobs,
         keys: Keys::Given { k: T::rows(inputs.k), v: T::rows(inputs.v) },
         threads: options.threads.unwrap_or(threads).min(threads),
-        stop: options.stop,
+        stop: &stop,
     };
     pass.compute_on(level);
-    options.finished()
+    stop.finished()
 }
 
 /// Refuses arrays and options that do not fit the shape; returns the shape of the output.
@@ -151,6 +153,11 @@ pub(crate) fn check<T: Element>(
             return Err(mismatch(name, given.to_vec(), expected));
         }
     }
+    for (name, given) in [("q", q.shape()), ("v", v.shape())] {
+        if given[3] > MOST_DIM {
+            return Err(mismatch(name, given.to_vec(), "a row has at most 2^24 numbers".to_owned()));
+        }
+    }
     options.check(shape)?;
     let elements = [batch, heads, shape.q_len(), v_dim].iter().try_fold(1usize, |n, d| n.checked_mul(*d));
     if elements.is_none_or(|n| n > isize::MAX as usize / 4) {
@@ -160,6 +167,6 @@ pub(crate) fn check<T: Element>(
     Ok([batch, heads, shape.q_len(), v_dim])
 }
 
-fn mismatch(name: &'static str, given: Vec<usize>, expected: String) -> Error {
+pub(crate) fn mismatch(name: &'static str, given: Vec<usize>, expected: String) -> Error {
     Error::Shape { name, given, expected }
 }

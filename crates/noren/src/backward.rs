@@ -1,8 +1,9 @@
 //! [`attention_backward`] and [`attention_backward_into`]: the public entry to the backward pass.
 
-use crate::attention::check;
+use crate::attention::{check, mismatch};
 use crate::kernel::backward::{Backward, Context, Gradient, Wanted};
 use crate::kernel::{rows::Erase, scores::Modifiers};
+use crate::options::Stop;
 use crate::{Bias, Dtype, Element, Error, Inputs, Level, Options, View, ViewMut};
 use noren_mask::Plan;
 
@@ -152,6 +153,7 @@ pub fn attention_backward_into<T: Element>(
     let mut sums = if T::DTYPE == Dtype::F32 { Vec::new() } else { vec![0.0f32; shape.iter().product()] };
     let dq_sums = if sums.is_empty() { None } else { Some(f32::shared(ViewMut::new(&mut sums, shape)?)) };
     let head_dim = inputs.q.shape()[3];
+    let stop = Stop::new(options);
     let pass = Backward {
         context: Context {
             plan,
@@ -173,10 +175,10 @@ pub fn attention_backward_into<T: Element>(
         dv: T::shared(dv),
         wanted: Wanted { arrays, sinks },
         threads: options.threads.unwrap_or(threads).min(threads),
-        stop: options.stop,
+        stop: &stop,
     };
     pass.compute_on(level);
-    options.finished()
+    stop.finished()
 }
 
 /// Refuses what does not fit the plan.
@@ -248,8 +250,4 @@ fn check_gradients<T: Element>(
         }
         (None, Some(_)) => refuse("the gradient of sinks", "there are none: set options.sinks"),
     }
-}
-
-fn mismatch(name: &'static str, given: Vec<usize>, expected: String) -> Error {
-    Error::Shape { name, given, expected }
 }

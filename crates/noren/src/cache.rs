@@ -5,6 +5,7 @@ mod step;
 pub use step::StepPlan;
 
 use crate::kernel::store::{Packing, Ring, Store};
+use crate::options::MOST_DIM;
 use crate::{Element, Error, Level, View};
 use std::marker::PhantomData;
 
@@ -55,7 +56,7 @@ impl KvShape {
             ("head_dim", self.head_dim),
             ("v_dim", self.v_dim),
         ] {
-            if !(1..=1 << 24).contains(&given) {
+            if !(1..=MOST_DIM).contains(&given) {
                 return Err(Error::Option { name, given: given.to_string(), problem: "give 1 to 2^24".to_owned() });
             }
         }
@@ -151,8 +152,8 @@ impl<T: Element> KvCache<T> {
 
     /// The last `window` tokens of each sequence and its first `sinks`, while steps append at most `ahead` tokens.
     ///
-    /// A query sees what [`sliding(window)`](noren_mask::atoms::sliding) and the sinks let it see if the mask says so; of older
-    /// tokens it sees none, whatever the mask. Positions go on counting, so masks, biases and rotary embeddings mean the same as
+    /// A query sees the `window` tokens that end with it and the sinks if the mask says so; of older tokens it sees none, whatever
+    /// the mask, in steps of one token and of many. Positions go on counting, so masks, biases and rotary embeddings mean the same as
     /// in a cache that forgets nothing; [`StepPlan::key_position`] says where a key stands.
     pub fn rotating(shape: &KvShape, window: usize, sinks: usize, ahead: usize) -> Result<Self, Error> {
         for (name, given) in [("window", window), ("ahead", ahead), ("sinks + 1", sinks.saturating_add(1))] {
@@ -279,12 +280,12 @@ impl<T: Element> KvCache<T> {
             let held = found.len;
             return refuse(format!("sequence {sequence} has {held} tokens and cannot be cut to {len}"));
         }
-        if len == 0 {
-            found.written = 0;
-        }
         if let Form::Rotating { window, ring, .. } = self.form {
             let oldest = (len + 1).saturating_sub(window).max(ring.sinks);
-            if oldest < len && oldest + ring.len < found.written {
+            if oldest >= len {
+                // Nothing beside the sinks is read again that was written before.
+                found.written = len;
+            } else if oldest + ring.len < found.written {
                 return refuse(format!(
                     "sequence {sequence} cannot be cut to {len} tokens: its window would begin at position {oldest}, which is \
                      overwritten; only the tokens of the last step can be taken back"

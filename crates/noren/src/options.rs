@@ -49,6 +49,9 @@ pub struct Options<'a> {
     pub stop: Option<&'a AtomicBool>,
 }
 
+/// Numbers in a row of queries, keys or values, at most: memory for some rows of them can always be asked for.
+pub(crate) const MOST_DIM: usize = 1 << 24;
+
 /// What may be added to scores.
 #[derive(Clone, Debug)]
 pub enum Bias<'a> {
@@ -101,8 +104,11 @@ impl<'a> Options<'a> {
                 Score::Soft { name } => options.soft.replace(array(score, name)?).is_some(),
                 Score::Sinks { name } => {
                     let sinks = array(score, name)?;
-                    let row = sinks.row([0; 3]).filter(|row| sinks.shape() == [1, 1, 1, heads] && row.len() == heads);
-                    let row = row.ok_or_else(|| refuse(&format!("sinks are one row of {heads} values")))?;
+                    if sinks.shape() != [1, 1, 1, heads] {
+                        return Err(refuse(&format!("sinks are one row of {heads} values")).into());
+                    }
+                    let row =
+                        sinks.row([0; 3]).ok_or_else(|| refuse("sinks must lie side by side in memory: copy them"))?;
                     options.sinks.replace(row).is_some()
                 }
                 Score::Bias { name } => {
@@ -131,16 +137,6 @@ impl<'a> Options<'a> {
     /// The scale that is used for `head_dim`.
     pub fn scale_for(&self, head_dim: usize) -> f64 {
         self.scale.map_or(1.0 / (head_dim as f64).sqrt(), f64::from)
-    }
-
-    /// Whether somebody asked for the end of the call.
-    pub(crate) fn stopped(&self) -> bool {
-        self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
-    }
-
-    /// [`Error::Stopped`] where somebody asked for the end of the call: its results are unfinished.
-    pub(crate) fn finished(&self) -> Result<(), Error> {
-        if self.stopped() { Err(Error::Stopped) } else { Ok(()) }
     }
 
     /// Refuses options that make no sense for this shape.
@@ -218,5 +214,29 @@ fn check_broadcast(name: &'static str, view: &View<'_>, shape: &Shape) -> Result
             let expected = format!("each dimension must be 1 or that of [batch, heads, q_len, kv_len] = {full:?}");
             Err(Error::Shape { name, given: view.shape().to_vec(), expected })
         }
+    }
+}
+
+/// Whether somebody asked for the end of a call, which a call that has seen it once does not forget.
+pub(crate) struct Stop<'a> {
+    asked: Option<&'a AtomicBool>,
+    seen: AtomicBool,
+}
+
+impl<'a> Stop<'a> {
+    pub(crate) fn new(options: &Options<'a>) -> Self {
+        Stop { asked: options.stop, seen: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn now(&self) -> bool {
+        if self.asked.is_some_and(|asked| asked.load(Ordering::Relaxed)) {
+            self.seen.store(true, Ordering::Relaxed);
+        }
+        self.seen.load(Ordering::Relaxed)
+    }
+
+    /// [`Error::Stopped`] where it was seen: the results are unfinished.
+    pub(crate) fn finished(&self) -> Result<(), Error> {
+        if self.now() { Err(Error::Stopped) } else { Ok(()) }
     }
 }

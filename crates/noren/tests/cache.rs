@@ -104,6 +104,7 @@ fn rules(sequences: usize, len: usize, dice: &mut Dice) -> Vec<Rule> {
     vec![
         rule("causal"),
         rule("causal & stride(3) | causal & keys(2..9)"),
+        rule("heads(every 3: causal, else: sliding(100))"),
         Rule { window: Some((window, 0, ahead)), ..rule(format!("sliding({window})")) },
         Rule { window: Some((window, sinks, ahead)), ..rule(format!("sliding({window}) | causal & keys(..{sinks})")) },
         Rule { facts: Box::new(documents), ..rule("causal & documents") },
@@ -117,7 +118,7 @@ fn random<T: Element>(shape: [usize; 4], seed: u64) -> Array<T> {
 }
 
 /// Steps of random sizes over all forms, masks and levels against one pass.
-fn check_steps<T: Element>(seed: u64, same_bits: impl Fn(&str) -> bool) {
+fn check_steps<T: Element>(seed: u64, same_bits: impl Fn(&str, Level) -> bool) {
     let mut dice = Dice(seed);
     let (sequences, kv_heads, group) = (1 + dice.below(3), 1 + dice.below(2), 1 + dice.below(4));
     let (len, head_dim, v_dim) = (2 + dice.below(180), 1 + dice.below(70), 1 + dice.below(70));
@@ -144,8 +145,10 @@ fn check_steps<T: Element>(seed: u64, same_bits: impl Fn(&str) -> bool) {
                     {
                         let what = format!("{form}, {} on {level}, {at:?} of {new} after {}", rule.mask, past - new);
                         let expected = row(&expected, [at[0], at[1], past - new + at[2]]);
-                        if same_bits(&form) {
-                            assert_same_bits(&row(&got, at), &expected, &what);
+                        let got = row(&got, at);
+                        match same_bits(&form, *level) {
+                            true => assert_same_bits(&got, &expected, &what),
+                            false => assert!(got.iter().zip(&expected).all(|(a, b)| (a - b).abs() <= 0.03), "{what}"),
                         }
                     }
                 }
@@ -156,15 +159,16 @@ fn check_steps<T: Element>(seed: u64, same_bits: impl Fn(&str) -> bool) {
 
 #[test]
 fn steps_have_the_bits_of_one_pass() {
-    (0..12).for_each(|seed| check_steps::<f32>(seed, |_| true));
+    (0..12).for_each(|seed| check_steps::<f32>(seed, |_, _| true));
 }
 
 #[test]
 fn steps_of_narrow_types_have_the_bits_of_one_pass() {
     // pairs of keys, of which an odd number of sinks parts one
     let odd = |form: &str| form.split_once(" sinks").is_some_and(|(before, _)| before.ends_with(['1', '3', '5', '7']));
-    (0..8).for_each(|seed| check_steps::<bf16>(100 + seed, |form| !odd(form)));
-    (0..4).for_each(|seed| check_steps::<f16>(200 + seed, |_| true));
+    let pairs = |level: Level| level == Level::Avx512Bf16;
+    (0..8).for_each(|seed| check_steps::<bf16>(100 + seed, |form, level| !(pairs(level) && odd(form))));
+    (0..4).for_each(|seed| check_steps::<f16>(200 + seed, |_, _| true));
 }
 
 #[test]
@@ -242,6 +246,110 @@ fn ragged_steps_have_the_bits_of_one_pass() {
                 }
             }
         }
+    }
+}
+
+/// A head alone has few rows and two together have many, for which the same keys are cut into other blocks.
+#[test]
+fn heads_that_share_a_mask_read_it_each_in_their_own_blocks() {
+    fn check<T: Element>() {
+        let (len, new, d) = (204, 4, 64);
+        let q = random::<T>([1, 4, len, d], 1);
+        let [k, v] = [2, 3].map(|seed| random::<T>([1, 2, len, d], seed));
+        for mask in ["heads(0..1: causal, 1..: sliding(100))", "heads(0..3: sliding(100), 3..: causal)"] {
+            for level in Level::available() {
+                let expected = one_pass([&q, &k, &v], mask, &Facts::new(), *level, &Options::default());
+                for (form, mut cache) in forms::<T>(&KvShape::new(2, d).level(*level), 1, len, None) {
+                    cache.append(k.view(), v.view()).unwrap();
+                    let last = part(&q, len - new..len);
+                    let got = cache.attend(last.view(), &mask.parse().unwrap(), &Options::default()).unwrap();
+                    for (h, i) in (0..4).flat_map(|h| (0..new).map(move |i| (h, i))) {
+                        let what = format!("{form} in {} on {level}, {mask}, head {h}", T::DTYPE);
+                        assert_same_bits(&row(&got, [0, h, i]), &row(&expected, [0, h, len - new + i]), &what);
+                    }
+                }
+            }
+        }
+    }
+    check::<f32>();
+    check::<bf16>();
+    check::<f16>();
+}
+
+/// Lists of positions speak of the tokens that there are, however many the other sequences have.
+#[test]
+fn ragged_steps_read_documents_and_levels() {
+    let x = random::<f32>([2, 1, 10, 8], 1);
+    let facts = Facts::new().documents(vec![vec![6, 4], vec![5, 5]]).levels(vec![vec![0; 10], vec![1; 10]]);
+    for mask in ["causal & documents", "causal & documents & clearance", "causal & padding(on=both)"] {
+        let facts = if mask.contains("padding") { Facts::new().lengths([10, 10]) } else { facts.clone() };
+        let expected = one_pass([&x, &x, &x], mask, &facts, Level::Portable, &Options::default());
+        let shape = KvShape::new(1, 8).sequences(2).level(Level::Portable);
+        for (form, mut cache) in forms::<f32>(&shape, 2, 10, None) {
+            cache.append(x.view(), x.view()).unwrap();
+            let plan = cache.plan_ragged(&mask.parse().unwrap(), &facts, 1, &[0, 1, 6]).unwrap();
+            let place = |i: usize| if i == 0 { [0, 9] } else { [1, 4 + i] };
+            let q = Array::new([1, 1, 6, 8], |[.., i, d]| x.view().get([place(i)[0], 0, place(i)[1], d]));
+            let got = cache.attention(q.view(), &plan, &Options::default()).unwrap();
+            for i in 0..6 {
+                let [b, at] = place(i);
+                assert_same_bits(
+                    &row(&got, [0, 0, i]),
+                    &row(&expected, [b, 0, at]),
+                    &format!("{form}, {mask}, token {i}"),
+                );
+            }
+        }
+    }
+}
+
+/// A rotating cache shows each query its own window, whatever the mask and however many come at once.
+#[test]
+fn a_window_is_each_querys_own() {
+    let (len, d) = (40, 8);
+    let x = random::<f32>([1, 2, len, d], 1);
+    for (window, sinks) in [(4, 0), (5, 3), (1, 2)] {
+        let shown = format!("sliding({window}) | causal & keys(..{sinks})");
+        for level in Level::available() {
+            let expected = one_pass([&x, &x, &x], &shown, &Facts::new(), *level, &Options::default());
+            let shape = KvShape::new(2, d).level(*level);
+            let mut cache = KvCache::<f32>::rotating(&shape, window, sinks, 8).unwrap();
+            for past in (0..len).step_by(8) {
+                let new = part(&x, past..past + 8);
+                cache.append(new.view(), new.view()).unwrap();
+                let got = cache.attend(new.view(), &atoms::causal(), &Options::default()).unwrap();
+                for (h, i) in (0..2).flat_map(|h| (0..8).map(move |i| (h, i))) {
+                    let what = format!("window {window}, {sinks} sinks, token {}", past + i);
+                    assert_same_bits(&row(&got, [0, h, i]), &row(&expected, [0, h, past + i]), &what);
+                }
+            }
+        }
+    }
+}
+
+/// The first tokens stay, the rest is told anew: after them nothing that was overwritten is read.
+#[test]
+fn a_rotating_cache_goes_back_to_its_sinks() {
+    let (d, sinks) = (8, 4);
+    let [x, y] = [1, 2].map(|seed| random::<f32>([1, 1, 100, d], seed));
+    let append = |cache: &mut KvCache<f32>, x: &Array, rows: std::ops::Range<usize>| {
+        for at in rows {
+            let new = part(x, at..at + 1);
+            cache.append(new.view(), new.view()).unwrap();
+        }
+    };
+    let caches = || [(); 2].map(|()| KvCache::<f32>::rotating(&KvShape::new(1, d), 8, sinks, 4).unwrap());
+    let [mut fresh, mut cut] = caches();
+    append(&mut fresh, &x, 0..sinks);
+    append(&mut cut, &x, 0..100);
+    cut.truncate(0, sinks).unwrap();
+    for at in sinks..60 {
+        let new = part(&y, at..at + 1);
+        let [expected, got] = [&mut fresh, &mut cut].map(|cache| {
+            cache.append(new.view(), new.view()).unwrap();
+            cache.attend(new.view(), &atoms::causal(), &Options::default()).unwrap()
+        });
+        assert_same_bits(&row(&got, [0; 3]), &row(&expected, [0; 3]), &format!("token {at}"));
     }
 }
 
@@ -457,8 +565,8 @@ fn wrong_use_is_refused_by_name() {
     cache.append(one.view(), one.view()).unwrap();
     assert_eq!(
         message(cache.attention(q.view(), &plan, &Options::default()).map(drop)),
-        "cache: the plan was made when sequences had [10, 10] tokens, but now they have [11, 11]: make a plan after appending, \
-         for a cache of the same form"
+        "cache: the plan was made when sequences had [10, 10] tokens, but now they have [11, 11]: make a plan \
+         after appending"
     );
     assert!(
         message(cache.plan(&atoms::causal(), &Facts::new(), 3, 1).map(drop))

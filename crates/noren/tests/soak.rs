@@ -160,7 +160,7 @@ fn steps<T: Element>(dice: &mut Dice) {
     let text = match (rotating, dice.below(3)) {
         (true, _) => format!("sliding({window}) | causal & keys(..{sinks})"),
         (_, 0) => "causal".to_owned(),
-        (_, 1) => format!("sliding({window}) | causal & stride(3)"),
+        (_, 1) => format!("heads(every 3: causal, else: sliding({window}))"),
         _ => format!("causal - keys({}..{})", len / 3, len / 2),
     };
     let mask: Mask = text.parse().unwrap();

@@ -162,6 +162,16 @@ impl Batch {
         Ok(self)
     }
 
+    /// The same with positions that count from the start of each document, as [`packed`](Self::packed) has them.
+    #[must_use]
+    pub(crate) fn positions_by_document(mut self, documents: &[Vec<u64>]) -> Self {
+        for (row, documents) in self.positions.iter_mut().zip(documents) {
+            let counted = documents.iter().flat_map(|len| 0..*len as u32).chain(std::iter::repeat(0));
+            row.iter_mut().zip(counted).for_each(|(position, counted)| *position = counted);
+        }
+        self
+    }
+
     /// Token ids by row.
     pub fn ids(&self) -> &[Vec<u32>] {
         &self.ids

@@ -55,6 +55,11 @@ pub enum BertHead {
 }
 
 impl BertConfig {
+    /// The mask: every token reads every token.
+    pub(crate) fn mask() -> Spec {
+        atoms::full().into()
+    }
+
     /// A BERT with the masked-LM head, a feed-forward part four times as wide, and no dropout.
     pub fn new(vocab: usize, hidden: usize, layers: usize, heads: usize, positions: usize) -> Self {
         BertConfig {
@@ -177,7 +182,7 @@ impl Bert {
         let pooler =
             (has_pooler || classifies).then(|| linear(hidden, hidden, inner.pp("pooler.dense"))).transpose()?;
         Ok(Bert {
-            declared: atoms::full().into(),
+            declared: BertConfig::mask(),
             head: Head::new(config, &words, vb)?,
             embeddings: [
                 words,

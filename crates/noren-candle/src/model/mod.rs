@@ -60,6 +60,39 @@ pub enum Config {
     T5(T5Config),
 }
 
+impl Config {
+    /// The masks that a model of this configuration declares; none is made for it.
+    pub fn masks(&self) -> Vec<Declared> {
+        let declared = |stack, layers, heads, spec| Declared { stack, layers, heads, spec };
+        match self {
+            Config::Decoder(config) => {
+                let DecoderConfig { layers, heads, kv_heads, .. } = *config;
+                vec![declared(Stack::Decoder, layers, [heads, kv_heads], config.mask())]
+            }
+            Config::Bert(BertConfig { layers, heads, .. }) => {
+                vec![declared(Stack::Encoder, *layers, [*heads; 2], BertConfig::mask())]
+            }
+            Config::T5(T5Config { layers: [encoder, decoder], heads, .. }) => {
+                let [of_encoder, of_decoder, cross] = T5Config::masks();
+                vec![
+                    declared(Stack::Encoder, *encoder, [*heads; 2], of_encoder),
+                    declared(Stack::Decoder, *decoder, [*heads; 2], of_decoder),
+                    declared(Stack::Cross, *decoder, [*heads; 2], cross),
+                ]
+            }
+        }
+    }
+
+    /// Tokens that end a text, as the configuration has them.
+    pub fn stop(&self) -> &[u32] {
+        match self {
+            Config::Decoder(config) => &config.stop,
+            Config::T5(config) => &config.stop,
+            Config::Bert(_) => &[],
+        }
+    }
+}
+
 /// A model that can be called, whatever its family.
 #[derive(Clone, Debug)]
 pub enum Model {
@@ -125,26 +158,13 @@ impl Model {
 
     /// The masks that it declares.
     pub fn masks(&self) -> Vec<Declared> {
-        let declared = |stack, layers, heads, spec: &Spec| Declared { stack, layers, heads, spec: spec.clone() };
-        match self {
-            Model::Decoder(model) => {
-                let DecoderConfig { layers, heads, kv_heads, .. } = *model.config();
-                vec![declared(Stack::Decoder, layers, [heads, kv_heads], &model.declared)]
-            }
-            Model::Bert(model) => {
-                let BertConfig { layers, heads, .. } = *model.config();
-                vec![declared(Stack::Encoder, layers, [heads; 2], &model.declared)]
-            }
-            Model::T5(model) => {
-                let T5Config { layers: [encoder, decoder], heads, .. } = *model.config();
-                let [of_encoder, of_decoder, cross] = &model.declared;
-                vec![
-                    declared(Stack::Encoder, encoder, [heads; 2], of_encoder),
-                    declared(Stack::Decoder, decoder, [heads; 2], of_decoder),
-                    declared(Stack::Cross, decoder, [heads; 2], cross),
-                ]
-            }
-        }
+        let specs = match self {
+            Model::Decoder(model) => std::slice::from_ref(&model.declared),
+            Model::Bert(model) => std::slice::from_ref(&model.declared),
+            Model::T5(model) => &model.declared,
+        };
+        let declared = self.config().masks().into_iter().zip(specs);
+        declared.map(|(declared, spec)| Declared { spec: spec.clone(), ..declared }).collect()
     }
 
     /// Changes the mask of an attention; what is done to scores stays.

@@ -79,7 +79,11 @@ impl T5Config {
             start: raw.ids("decoder_start_token_id").first().copied().unwrap_or(0),
             stop: raw.ids("eos_token_id"),
         };
-        if config.layers.iter().any(|layers| *layers > 4096) || config.most_distance > 1 << 16 {
+        if config.most_distance > 1 << 16 {
+            let given = config.most_distance;
+            return Err(Error::config("relative_attention_max_distance", given, "at most 65536 is possible"));
+        }
+        if config.layers.iter().any(|layers| *layers > 4096) {
             return Err(Error::config("num_layers", format!("{:?}", config.layers), "at most 4096 are possible"));
         }
         match config.buckets {
@@ -89,6 +93,14 @@ impl T5Config {
                 Err(Error::config("relative_attention_num_buckets", buckets, expected))
             }
         }
+    }
+}
+
+impl T5Config {
+    /// The masks of the encoder, the decoder, and the decoder over the encoder.
+    pub(crate) fn masks() -> [Spec; 3] {
+        let relative = |mask: noren::Mask| Spec::from(mask) + Score::relative("relative_attention_bias");
+        [relative(atoms::full()), relative(atoms::causal()), atoms::full().into()]
     }
 }
 
@@ -145,9 +157,8 @@ impl T5 {
             true => Linear::new(embeddings.clone(), None),
             false => Linear::load(config.hidden, config.vocab, false, &vb.pp("lm_head"))?,
         };
-        let relative = |mask: noren::Mask| Spec::from(mask) + Score::relative("relative_attention_bias");
         Ok(T5 {
-            declared: [relative(atoms::full()), relative(atoms::causal()), atoms::full().into()],
+            declared: T5Config::masks(),
             encoder: T5Stack::new(config, config.layers[0], false, &vb.pp("encoder"))?,
             decoder: T5Stack::new(config, config.layers[1], true, &vb.pp("decoder"))?,
             embeddings,

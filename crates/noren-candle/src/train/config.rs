@@ -6,6 +6,8 @@ use std::path::Path;
 
 /// Tokens that an update may read: all of them are in memory at once.
 const MOST_TOKENS: usize = 1 << 26;
+/// Steps of warming up where a configuration says nothing of them.
+const USUAL_WARMUP: u64 = 50;
 
 /// How to train. Everything but `model` has a default.
 ///
@@ -35,9 +37,9 @@ pub struct TrainConfig {
     /// The learning rate at its highest.
     #[serde(default = "default_learning_rate")]
     pub learning_rate: f64,
-    /// Steps over which the learning rate rises from 0; from there it falls along a cosine.
-    #[serde(default = "default_warmup")]
-    pub warmup: u64,
+    /// Steps over which the learning rate rises from 0; from there it falls along a cosine. Left out, 50, or all steps where
+    /// there are fewer.
+    pub warmup: Option<u64>,
     /// The learning rate at the end, as a share of the highest.
     #[serde(default = "default_floor")]
     pub floor: f64,
@@ -81,9 +83,6 @@ fn default_accumulate() -> usize {
 }
 fn default_learning_rate() -> f64 {
     1e-3
-}
-fn default_warmup() -> u64 {
-    50
 }
 fn default_floor() -> f64 {
     0.1
@@ -134,10 +133,11 @@ impl TrainConfig {
 
     /// The learning rate of step `step`, counted from 0.
     pub fn rate(&self, step: u64) -> f64 {
-        if step < self.warmup {
-            return self.learning_rate * (step + 1) as f64 / self.warmup as f64;
+        let warmup = self.warmup.unwrap_or(USUAL_WARMUP.min(self.steps));
+        if step < warmup {
+            return self.learning_rate * (step + 1) as f64 / warmup as f64;
         }
-        let done = (step - self.warmup) as f64 / (self.steps - self.warmup).max(1) as f64;
+        let done = (step - warmup) as f64 / (self.steps - warmup).max(1) as f64;
         let cosine = (1.0 + (std::f64::consts::PI * done.min(1.0)).cos()) / 2.0;
         self.learning_rate * (self.floor + (1.0 - self.floor) * cosine)
     }
@@ -162,16 +162,14 @@ impl TrainConfig {
                 return Err(Error::config(key, count, expected));
             }
         }
-        if self.warmup > self.steps {
-            return Err(Error::config(
-                "warmup",
-                self.warmup,
-                format!("it may last all {} steps, not more", self.steps),
-            ));
+        if let Some(warmup) = self.warmup.filter(|warmup| *warmup > self.steps) {
+            return Err(Error::config("warmup", warmup, format!("it may last all {} steps, not more", self.steps)));
         }
-        let shares = [("floor", self.floor), ("betas", self.betas[0]), ("betas", self.betas[1])];
-        if let Some((key, value)) = shares.into_iter().find(|(_, value)| !(0.0..=1.0).contains(value)) {
-            return Err(Error::config(key, value, "a share between 0 and 1 is needed"));
+        if !(0.0..=1.0).contains(&self.floor) {
+            return Err(Error::config("floor", self.floor, "a share between 0 and 1 is needed"));
+        }
+        if let Some(beta) = self.betas.into_iter().find(|beta| !(0.0..1.0).contains(beta)) {
+            return Err(Error::config("betas", beta, "a share from 0 to below 1 is needed"));
         }
         for (key, value) in [("learning_rate", self.learning_rate), ("clip", self.clip)] {
             if !(value > 0.0 && value.is_finite()) {

@@ -102,6 +102,7 @@ impl Learner {
         let ids = Tensor::from_vec(batch.ids.concat(), (rows, len), &Device::Cpu)?;
         let keep = Tensor::from_vec(keep, (rows, len), &Device::Cpu)?;
         let tokens = Tokens::from_tensors(&ids, Some(&keep))?
+            .positions_by_document(&batch.documents)
             .mask(batch.objective.mask())
             .facts(Facts::new().documents(batch.documents.clone()));
         let model = if batch.objective == Objective::Mlm { &self.both_ways } else { &self.model };
@@ -126,8 +127,15 @@ fn check_size(object: &Map<String, Value>) -> Result<()> {
     let hidden = number(["hidden_size", "n_embd"], 1.0);
     let heads = number(["num_attention_heads", "n_head"], 1.0);
     let inner = number(["intermediate_size", "n_inner"], 4.0 * hidden);
-    let attention = 2.0 * hidden * (hidden + heads * number(["head_dim", "head_dim"], 1.0));
-    let layers = number(["num_hidden_layers", "n_layer"], 1.0) * (attention + 2.0 * hidden * inner);
+    let usual = match object.get("model_type").and_then(Value::as_str) {
+        Some(family) if family.starts_with("gemma") => 256.0,
+        Some(family) if family.starts_with("qwen3") => 128.0,
+        _ => hidden / heads.max(1.0),
+    };
+    let head_dim = number(["head_dim", "head_dim"], usual);
+    let attention = 2.0 * hidden * (hidden + heads * head_dim);
+    let experts = number(["num_local_experts", "num_experts"], 1.0).max(1.0);
+    let layers = number(["num_hidden_layers", "n_layer"], 1.0) * (attention + 2.0 * hidden * inner * experts);
     let tables = number(["vocab_size", "vocab_size"], 1.0) + number(["max_position_embeddings", "n_positions"], 1.0);
     let parameters = layers + hidden * tables;
     match parameters <= MOST_PARAMETERS {

@@ -12,6 +12,7 @@ use candle_core::DType;
 use noren_text::Tokenizer;
 use noren_text::data::{Batch, Objective, Rows, Sampler};
 use std::collections::HashMap;
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -59,6 +60,7 @@ pub struct Trainer<'a> {
     held: Sampler,
     objective: Objective,
     weights: Weights,
+    documents: usize,
     unigram: f64,
     fingerprint: u64,
 }
@@ -75,6 +77,8 @@ impl<'a> Trainer<'a> {
         text: &str,
         objective: Objective,
     ) -> Result<Self> {
+        // Lines end in one way, so that documents are parted whatever system the text is from.
+        let text = if config.separator.contains('\r') { text.to_owned() } else { text.replace("\r\n", "\n") };
         let documents: Vec<&str> = text.split(&config.separator[..]).filter(|part| !part.trim().is_empty()).collect();
         let rows = Rows::pack(&documents, tokenizer, config.row_len)?;
         let unigram = shown(rows.unigram_entropy(tokenizer));
@@ -93,6 +97,7 @@ impl<'a> Trainer<'a> {
             model,
             objective,
             weights,
+            documents: documents.len(),
             unigram,
             fingerprint,
         })
@@ -103,6 +108,11 @@ impl<'a> Trainer<'a> {
         self.weights.count()
     }
 
+    /// Documents that the text was parted into.
+    pub fn documents(&self) -> usize {
+        self.documents
+    }
+
     /// Rows to train on, and rows held out.
     pub fn rows(&self) -> [usize; 2] {
         [self.train.rows().len(), self.held.rows().len()]
@@ -111,9 +121,10 @@ impl<'a> Trainer<'a> {
     /// Trains into `folder`, going on from its checkpoint where there is one; `tell` hears of every step.
     ///
     /// # Errors
-    /// A folder that cannot be written, a checkpoint of something else, a loss that runs away.
+    /// A folder that cannot be written or that another run trains into, a checkpoint of something else, a loss that runs away.
     pub fn run(mut self, folder: &Path, mut tell: impl FnMut(&Progress)) -> Result<Trained> {
         std::fs::create_dir_all(folder).map_err(|e| Error::file(folder, format!("it cannot be made: {e}")))?;
+        let _lock = lock(folder)?;
         let (mut first, mut history) = (0, History { unigram: self.unigram, ..History::default() });
         if let Some(found) = Checkpoint::read(folder, &mut self.weights)? {
             if found.fingerprint != self.fingerprint {
@@ -191,6 +202,18 @@ impl<'a> Trainer<'a> {
             }
         }
         Ok(sums.points(step))
+    }
+}
+
+/// The folder, locked while the file is open; nothing where the system locks no folders.
+fn lock(folder: &Path) -> Result<Option<File>> {
+    let Ok(file) = File::open(folder) else { return Ok(None) };
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => {
+            Err(Error::file(folder, "another run trains into it: wait for that, or take another folder"))
+        }
+        Err(TryLockError::Error(_)) => Ok(None),
+        Ok(()) => Ok(Some(file)),
     }
 }
 

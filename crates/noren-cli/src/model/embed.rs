@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use noren_candle::embed::Embedder;
 use rayon::prelude::*;
 use std::cell::Cell;
-use std::io::{BufRead, BufReader, IsTerminal};
+use std::io::{BufRead, BufReader, IsTerminal, Seek};
 use std::path::{Path, PathBuf};
 
 /// Lines that are read, computed and kept together.
@@ -52,9 +52,13 @@ pub(crate) fn run(args: &EmbedArgs, screen: &mut Screen) -> Result<Verdict> {
     let output = output.transpose()?;
     let mut lines = Lines::open(args.input.as_deref())?;
     let hint = "--model takes a folder with config.json, model.safetensors and tokenizer.json";
-    let folder = hub::folder(&args.model)?;
+    let folder = hub::folder(&args.model, &["tokenizer.json", "modules.json", "1_Pooling/config.json"])?;
     let embedder = with_note("loading the model ...", || Embedder::load(&folder));
     let embedder = embedder.map_err(|error| Failure::from(error).hint(hint))?;
+    if !folder.join("modules.json").exists() {
+        let assumed = "no modules.json says how tokens become a vector: their mean is taken, scaled to length 1";
+        anstream::eprintln!("{} {assumed}", paint(DIM, "note:"));
+    }
     let bar = lines.bar();
     let Some((path, form, target)) = output else {
         while let Some(batch) = lines.next(LINES)? {
@@ -68,7 +72,7 @@ pub(crate) fn run(args: &EmbedArgs, screen: &mut Screen) -> Result<Verdict> {
         return lines.verdict(&bar);
     };
     let width = embedder.width();
-    let mut part = Part::open(path, &about(&folder), width)?;
+    let mut part = Part::open(path, &about(&folder, &embedder), width)?;
     lines.skip(&embedder, &part, path, &bar)?;
     while let Some(batch) = lines.next(LINES)? {
         let vectors = lines.embed(&embedder, &batch, args.budget)?;
@@ -87,8 +91,8 @@ pub(crate) fn run(args: &EmbedArgs, screen: &mut Screen) -> Result<Verdict> {
     lines.verdict(&bar)
 }
 
-/// What tells a model's folder from another one: names, lengths and times of its files.
-fn about(folder: &Path) -> String {
+/// What tells one way to vectors from another: names, lengths and times of the model's files, and what is made of its states.
+fn about(folder: &Path, embedder: &Embedder) -> String {
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut files: Vec<String> = files
         .filter_map(|file| {
@@ -99,6 +103,7 @@ fn about(folder: &Path) -> String {
         })
         .collect();
     files.sort();
+    files.push(format!("{:?}", embedder.ways()));
     format!("noren embed 1 {:016x}", mark(files.join("\n").as_bytes()))
 }
 
@@ -133,11 +138,16 @@ impl Lines {
         };
         let name = path.display().to_string();
         let failed = |e: std::io::Error| Failure::new(format!("{name}: cannot be read: {e}"));
-        let count = BufReader::new(std::fs::File::open(path).map_err(failed)?)
-            .split(b'\n')
-            .try_fold(0, |n, line| line.map(|_| n + 1));
-        let reader = Box::new(BufReader::new(std::fs::File::open(path).map_err(failed)?));
-        Ok(Lines { len: Some(count.map_err(failed)?), name, reader, number: 0, bad: 0.into(), cut: 0.into() })
+        let mut file = std::fs::File::open(path).map_err(failed)?;
+        // A pipe can be read once only.
+        let mut len = None;
+        if file.metadata().map_err(failed)?.is_file() {
+            let lines = BufReader::new(&file).split(b'\n').try_fold(0, |n, line| line.map(|_| n + 1));
+            len = Some(lines.map_err(failed)?);
+            file.rewind().map_err(failed)?;
+        }
+        let reader = Box::new(BufReader::new(file));
+        Ok(Lines { len, name, reader, number: 0, bad: 0.into(), cut: 0.into() })
     }
 
     /// A bar on standard error, where that is a terminal.
@@ -189,8 +199,9 @@ impl Lines {
                 if mark(&line.bytes) != *known {
                     return refuse(format!("{}, line {} is another one", self.name, line.number));
                 }
-                if let Err(problem) = tokens(embedder, line) {
-                    self.report(line, &problem);
+                match tokens(embedder, line) {
+                    Ok((_, too_many)) => self.count_cut(too_many),
+                    Err(problem) => self.report(line, &problem),
                 }
             }
             bar.inc(lines.len() as u64);
@@ -205,7 +216,7 @@ impl Lines {
         let mut vectors = embedder.embed(&good, budget)?.into_iter();
         let vector = |(line, tokens): (&Line, Tokens)| match tokens {
             Ok((_, too_many)) => {
-                self.cut.set(self.cut.get() + u64::from(too_many > 0));
+                self.count_cut(too_many);
                 vectors.next().unwrap_or_default()
             }
             Err(problem) => {
@@ -214,6 +225,10 @@ impl Lines {
             }
         };
         Ok(lines.iter().zip(tokens).map(vector).collect())
+    }
+
+    fn count_cut(&self, too_many: usize) {
+        self.cut.set(self.cut.get() + u64::from(too_many > 0));
     }
 
     /// Reports a line that has no vector.

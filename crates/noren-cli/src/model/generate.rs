@@ -1,13 +1,13 @@
 //! `noren generate`: a model continues prompts.
 
-use super::{hub, load};
+use super::{ends, hub, load};
 use crate::Verdict;
 use crate::failure::{Failure, Result};
 use crate::output::{DIM, Screen, paint, with_note};
 use clap::Args;
 use noren_candle::embed::load_tokenizer;
 use noren_candle::generate::{GenerateOptions, Sampling, generate};
-use noren_candle::model::Config;
+use noren_candle::model::Model;
 use std::path::PathBuf;
 
 #[derive(Args, Debug)]
@@ -48,20 +48,17 @@ A text ends at the model's own end token, too. One text appears word by word; se
 Examples:
   noren generate --model gpt2 'The cat sat on'
   noren generate --model llama 'Once upon a time' 'A mask is' --tokens 100 --temperature 0.8 --top-p 0.95 --seed 7
-  noren generate --model llama 'Question: why? Answer:' --stop 'Question:' --stop '\n'";
+  noren generate --model llama 'Question: why? Answer:' --stop 'Question:' --stop $'\n'";
 
 pub(crate) fn run(args: &GenerateArgs, screen: &mut Screen) -> Result<Verdict> {
     if args.stop.iter().any(String::is_empty) {
         return Err(Failure::new("--stop is empty: give a text that ends what is written"));
     }
-    let folder = hub::folder(&args.model)?;
-    let tokenizer = load_tokenizer(&folder)?;
+    let folder = hub::folder(&args.model, &["tokenizer.json"])?;
+    let known = load_tokenizer(&folder)?;
+    let tokenizer = known.inner();
     let model = with_note("loading the model ...", || load(&folder))?;
-    let stop = match model.config() {
-        Config::Decoder(config) => config.stop,
-        Config::T5(config) => config.stop,
-        Config::Bert(_) => Vec::new(),
-    };
+    let stop = ends(&model, &known);
     let ids = |prompt: &String| match tokenizer.encode_fast(prompt.as_str(), true) {
         Ok(encoded) if !encoded.get_ids().is_empty() => Ok(encoded.get_ids().to_vec()),
         Ok(_) => Err(Failure::new(format!("the prompt {prompt:?} has no tokens: give at least one"))),
@@ -72,11 +69,19 @@ pub(crate) fn run(args: &GenerateArgs, screen: &mut Screen) -> Result<Verdict> {
     let options = GenerateOptions { new_tokens: args.tokens, stop, sampling, ..GenerateOptions::default() };
     let streams = prompts.len() == 1 && !args.json;
     let mut written = Ok(());
+    // What an encoder read does not go on: an answer to it follows.
+    let between = if matches!(model, Model::T5(_)) { "\n" } else { "" };
     if streams {
-        written = screen.text(paint(DIM, &args.prompts[0]));
+        written = screen.text(format_args!("{}{between}", paint(DIM, &args.prompts[0])));
     }
     let mut texts = vec![Text::default(); prompts.len()];
     let mut decoders: Vec<_> = prompts.iter().map(|_| tokenizer.decode_stream(true)).collect();
+    if between.is_empty() {
+        // A first token loses the space before it in many tokenizers, so a text's own tokens come first.
+        for (decoder, prompt) in decoders.iter_mut().zip(&prompts) {
+            prompt.iter().for_each(|id| drop(decoder.step(*id)));
+        }
+    }
     let made = generate(&model, &prompts, &options, &mut |step| {
         let text = &mut texts[step.row];
         let goes_on = match decoders[step.row].step(step.token) {
@@ -97,7 +102,7 @@ pub(crate) fn run(args: &GenerateArgs, screen: &mut Screen) -> Result<Verdict> {
     for ((prompt, text), tokens) in args.prompts.iter().zip(&mut texts).zip(&made.tokens) {
         match args.json {
             true => screen.line(serde_json::json!({ "prompt": prompt, "text": text.rest(), "tokens": tokens }))?,
-            false => screen.line(format_args!("{}{}", paint(DIM, prompt), text.rest()))?,
+            false => screen.line(format_args!("{}{between}{}", paint(DIM, prompt), text.rest()))?,
         }
     }
     Ok(Verdict::Yes)

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 /// The folder of a model that was given as a folder or by its name on the hub.
 ///
 /// A folder is taken as it stands. A name is looked for in the cache first (`HF_HUB_CACHE`, or `hub` in `HF_HOME`), so that what
-/// was loaded once needs no network.
-pub(crate) fn folder(given: &Path) -> Result<PathBuf> {
+/// was loaded once needs no network. The hub is asked too for what is read of `more` files and the cache lacks: other tools may
+/// have left them out, and not every model has them.
+pub(crate) fn folder(given: &Path, more: &[&str]) -> Result<PathBuf> {
     if given.is_dir() {
         return Ok(given.to_owned());
     }
@@ -15,7 +16,7 @@ pub(crate) fn folder(given: &Path) -> Result<PathBuf> {
     let missing = format!("{}: there is no such folder", given.display());
     let hint = "--model takes a folder with config.json and model.safetensors, as save_pretrained writes them";
     let Some(name) = name else { return Err(Failure::new(missing).hint(hint)) };
-    named(name).map_err(|problem| {
+    named(name, more).map_err(|problem| {
         let hint = format!("{hint}; models in the cache need no network: hf download {name}");
         Failure::new(format!("{missing}, and {problem}")).hint(hint)
     })
@@ -29,30 +30,43 @@ fn is_name(text: &str) -> bool {
 }
 
 #[cfg(not(feature = "hub"))]
-fn named(_: &str) -> std::result::Result<PathBuf, String> {
+fn named(_: &str, _: &[&str]) -> std::result::Result<PathBuf, String> {
     Err("this program was built without the hub".to_owned())
 }
 
 #[cfg(feature = "hub")]
-fn named(name: &str) -> std::result::Result<PathBuf, String> {
+fn named(name: &str, more: &[&str]) -> std::result::Result<PathBuf, String> {
+    let cache = cache().ok_or("there is no cache: neither HF_HOME nor a home folder is set")?;
+    let known = cached(&cache, name);
+    if let Some(folder) = known.as_ref().filter(|folder| more.iter().all(|file| folder.join(file).exists())) {
+        return Ok(folder.clone());
+    }
+    let fetched = match std::env::var_os("HF_HUB_OFFLINE").is_some_and(|on| !on.is_empty() && on != "0") {
+        true => Err(format!("the cache {} does not have it (HF_HUB_OFFLINE is set)", cache.path().display())),
+        false => fetch(cache, name),
+    };
+    fetched.or_else(|problem| known.ok_or(problem))
+}
+
+/// Brings what the cache does not have of a model.
+#[cfg(feature = "hub")]
+fn fetch(cache: hf_hub::Cache, name: &str) -> std::result::Result<PathBuf, String> {
     use hf_hub::api::sync::ApiBuilder;
     use std::io::IsTerminal;
 
-    let cache = cache().ok_or("there is no cache: neither HF_HOME nor a home folder is set")?;
-    if let Some(folder) = cached(&cache, name) {
-        return Ok(folder);
-    }
-    if std::env::var_os("HF_HUB_OFFLINE").is_some_and(|on| !on.is_empty() && on != "0") {
-        return Err(format!("the cache {} does not have it (HF_HUB_OFFLINE is set)", cache.path().display()));
-    }
     let failed = |e: hf_hub::api::sync::ApiError| format!("the Hugging Face hub does not give it: {e}");
     let mut builder = ApiBuilder::from_cache(cache).with_progress(std::io::stderr().is_terminal());
     if let Ok(endpoint) = std::env::var("HF_ENDPOINT") {
         builder = builder.with_endpoint(endpoint);
     }
+    if let Ok(token) = std::env::var("HF_TOKEN") {
+        builder = builder.with_token(Some(token));
+    }
     let repo = builder.build().map_err(failed)?.model(name.to_owned());
     let files = repo.info().map_err(failed)?.siblings.into_iter().map(|file| file.rfilename);
-    let files: Vec<String> = files.filter(|file| is_wanted(file)).collect();
+    let mut files: Vec<String> = files.filter(|file| is_wanted(file)).collect();
+    // Last what a cache is asked for: a download that was ended is gone on with, not taken for all of the model.
+    files.sort_by_key(|file| (WEIGHTS.contains(&file.as_str()), file.clone()));
     if !files.iter().any(|file| file == "config.json") {
         return Err("on the Hugging Face hub it has no config.json".to_owned());
     }
@@ -74,14 +88,23 @@ fn cache() -> Option<hf_hub::Cache> {
     set("HF_HUB_CACHE").or_else(|| Some(home()?.join("hub"))).map(hf_hub::Cache::new)
 }
 
-/// The folder of a model in the cache, with its configuration and its weights.
+/// What a model's weights are found by: all of them, or a list of the files that have them.
+#[cfg(feature = "hub")]
+const WEIGHTS: [&str; 2] = ["model.safetensors", "model.safetensors.index.json"];
+
+/// The folder of a model in the cache, with its configuration and all of its weights.
 #[cfg(feature = "hub")]
 fn cached(cache: &hf_hub::Cache, name: &str) -> Option<PathBuf> {
     let files = cache.model(name.to_owned());
     let config = files.get("config.json")?;
-    let weights = ["model.safetensors", "model.safetensors.index.json"];
-    weights.iter().find_map(|file| files.get(file))?;
-    config.parent().map(Path::to_owned)
+    let weights = WEIGHTS.iter().find_map(|file| files.get(file))?;
+    let listed = || -> Option<Vec<String>> {
+        let list: serde_json::Value = serde_json::from_slice(&std::fs::read(&weights).ok()?).ok()?;
+        list["weight_map"].as_object()?.values().map(|file| file.as_str().map(str::to_owned)).collect()
+    };
+    let all = weights.extension() != Some("json".as_ref())
+        || listed().is_none_or(|parts| parts.iter().all(|part| files.get(part).is_some()));
+    config.parent().filter(|_| all).map(Path::to_owned)
 }
 
 /// Whether a file of the hub is one that models are loaded from: names that lead elsewhere are not.

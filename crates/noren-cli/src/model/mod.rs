@@ -12,6 +12,7 @@ mod vectors;
 
 use crate::failure::{Failure, Result};
 use noren_candle::model::Model;
+use noren_text::{Role, Tokenizer};
 use std::path::Path;
 
 impl From<noren_candle::Error> for Failure {
@@ -28,8 +29,14 @@ fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().to_owned()
 }
 
+/// The tokens that end a text: those of the configuration, and what the tokenizer calls its end.
+pub(crate) fn ends(model: &Model, tokenizer: &dyn Tokenizer) -> Vec<u32> {
+    let config = model.config();
+    config.stop().iter().copied().chain(tokenizer.special(Role::End)).collect()
+}
+
 /// Loads a model from a folder, or by its name on the hub, and tells how to mend what is wrong with it.
 pub(crate) fn load(given: &Path) -> Result<Model> {
     let hint = "--model takes a folder with config.json and model.safetensors, as save_pretrained writes them";
-    Model::load(hub::folder(given)?).map_err(|error| Failure::from(error).hint(hint))
+    Model::load(hub::folder(given, &[])?).map_err(|error| Failure::from(error).hint(hint))
 }

@@ -1,7 +1,7 @@
 //! [`Part`]: vectors that are finished, kept beside the output until all are.
 
 use crate::failure::{Failure, Result};
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
@@ -33,7 +33,7 @@ impl Part {
         let failed = |e: std::io::Error| Failure::new(format!("{}: cannot be written: {e}", path.display()));
         let mut file =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(failed)?;
-        if file.try_lock().is_err() {
+        if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
             let problem = format!("{} is being written by another run", path.display());
             return Err(Failure::new(problem).hint("wait for it, or give -o another name"));
         }
@@ -47,7 +47,7 @@ impl Part {
             let mut found = Vec::with_capacity(HEAD);
             reader.by_ref().take(HEAD as u64).read_to_end(&mut found).map_err(failed)?;
             if found != head {
-                let problem = format!("{} holds vectors of another model", path.display());
+                let problem = format!("{} holds vectors of another model or pooled otherwise", path.display());
                 return Err(Failure::new(problem).hint("delete it to begin anew, or give -o another name"));
             }
             let mut row = vec![0; MARK + 4 * width];

@@ -38,8 +38,9 @@ pub(crate) struct RunArgs {
 const TENSORS: &str = "\
 With --input, reads whole numbers:
   input_ids          [batch, length]
-  attention_mask     [batch, length], 1 where a token is real; padding may stand at either end
+  attention_mask     [batch, length], 1 where a token is real; padding may stand anywhere; floats and truth values do, too
   decoder_input_ids  [batch, length], for models with an encoder and a decoder; without them the start token
+  decoder_attention_mask  as attention_mask
   token_type_ids     [batch, length], for BERT
 Writes 32-bit floats, as the architecture has them:
   logits             [batch, length, vocab], or [batch, classes]

@@ -1,6 +1,7 @@
 //! [`Tokens`]: the tokens that a program gives to a model, in a safetensors file.
 
 use crate::failure::{Failure, Result};
+use half::{bf16, f16};
 use noren_candle::candle_core::{Device, Tensor};
 use noren_candle::model::Batch;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
@@ -55,6 +56,12 @@ fn rows(file: &SafeTensors<'_>, name: &str, mask: bool) -> Result<Option<Tensor>
         },
         (None, false) => return refuse("whole numbers are needed"),
     };
+    if view.shape().len() != 2 || numbers.is_empty() {
+        return refuse("give whole numbers [batch, length], at least one");
+    }
+    if let Some(other) = numbers.iter().find(|x| !mask && u32::try_from(**x).is_err()) {
+        return Err(Failure::new(format!("{name} holds {other}: give whole numbers from 0 to 2^32 - 1")));
+    }
     if let Some(other) = numbers.iter().find(|x| mask && !matches!(x, 0 | 1)) {
         let problem = format!("{name} holds {other}: it says which tokens are real, 1 = real and 0 = padding");
         return Err(Failure::new(problem));
@@ -88,6 +95,8 @@ fn flags(view: &TensorView<'_>) -> Option<Vec<i64>> {
     let flag = |x: f64| if x == 0.0 || x == 1.0 { Some(x as i64) } else { None };
     match view.dtype() {
         Dtype::F32 => view.data().as_chunks().0.iter().map(|x| flag(f32::from_le_bytes(*x).into())).collect(),
+        Dtype::F16 => view.data().as_chunks().0.iter().map(|x| flag(f16::from_le_bytes(*x).into())).collect(),
+        Dtype::BF16 => view.data().as_chunks().0.iter().map(|x| flag(bf16::from_le_bytes(*x).into())).collect(),
         Dtype::F64 => view.data().as_chunks().0.iter().map(|x| flag(f64::from_le_bytes(*x))).collect(),
         _ => None,
     }

@@ -73,7 +73,7 @@ pub(crate) fn run(args: &ServeArgs, screen: &mut Screen) -> Result<Verdict> {
         Some(kind) => worker::run(kind == WorkerKind::Masks, args.model.clone())?,
         None => {
             // A name is looked for, and downloaded, before anything is served: from then on nothing is asked of anybody.
-            let model = args.model.as_deref().map(hub::folder).transpose()?;
+            let model = args.model.as_deref().map(|model| hub::folder(model, &["tokenizer.json"])).transpose()?;
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
             let runtime = runtime.map_err(|e| Failure::new(format!("the server cannot be started: {e}")))?;
             runtime.block_on(serve(args, model, screen))?;

@@ -3,6 +3,7 @@
 use super::source::Source;
 use super::units::{Unit, allowed, gather, printable, units};
 use crate::failure::{Failure, Result};
+use crate::model::ends;
 use crate::output::with_note;
 use noren_candle::candle_core::Tensor;
 use noren_candle::generate::{GenerateOptions, Sampling, generate};
@@ -64,6 +65,8 @@ pub(crate) struct Ran<'a> {
     pub(crate) continued: Option<String>,
     /// Whether the model could go on, but what it said would come from a secret.
     pub(crate) withheld: bool,
+    /// Whether there are scores of classes, which would come from a secret.
+    pub(crate) withheld_classes: bool,
     pub(crate) proof: Option<Proof>,
 }
 
@@ -102,15 +105,20 @@ impl<'a> Job<'a> {
         let model = self.masking(model, &hidden, !masked.is_empty())?;
         let [layers, heads, layer] = self.place(&model)?;
 
+        let declared = &model.masks()[0];
+        let mask = declared.spec.mask.at_layer(layer as u64);
+        let bound = mask.bind(&Shape::square(encoding.len()).heads(heads), &facts);
+        let bound = bound.map_err(|e| {
+            Failure::from(e)
+                .hint("a text is one row without padding, whose private tokens have labels: label=\"email\"")
+        })?;
+
         let mut trace = Trace::layers([layer]);
         let given = with_note("computing ...", || self.given(&model, &encoding.ids, &facts, Some(&mut trace)))?;
         let weights = match trace.records().iter().find(|record| record.stack != Stack::Cross) {
             Some(record) => matrix(&record.weights()?.squeeze(0).and_then(|all| all.get(self.head)).map_err(candle)?)?,
             None => return Err(Failure::new(format!("layer {layer} computed no attention"))),
         };
-        let declared = &model.masks()[0];
-        let mask = declared.spec.mask.at_layer(layer as u64);
-        let bound = mask.bind(&Shape::square(encoding.len()).heads(heads), &facts)?;
         let units = units(self.text, &encoding, &names, &private);
         let policy = Policy::Hide;
         let proof = match hidden.count() {
@@ -120,6 +128,8 @@ impl<'a> Job<'a> {
         let last = encoding.len() - 1;
         let goes_on = matches!(model, Model::Decoder(_)) && masked.is_empty();
         let released = policy.released(&hidden, last);
+        // What a model says of a text it says at its first token.
+        let of_text = policy.released(&hidden, 0);
         let mut places: Vec<Option<usize>> = masked.into_iter().map(Some).collect();
         if goes_on && released {
             places.push(None);
@@ -133,7 +143,8 @@ impl<'a> Job<'a> {
             allowed: allowed(&units, &bound, self.head),
             state: noren_candle::pool_released(&given.states, &hidden, &policy).unwrap_or_default(),
             guesses: self.guesses(&given, &places, last),
-            classes: given.classes,
+            withheld_classes: given.classes.is_some() && !of_text,
+            classes: given.classes.filter(|_| of_text),
             source: self.source,
             text: self.text,
             head: self.head,
@@ -246,7 +257,7 @@ impl<'a> Job<'a> {
             for (state, logits) in states.iter_mut().zip(logits.into_iter().flatten()) {
                 state.extend(logits);
             }
-            // What a model says of the whole text it says at the first token, which stands for no text.
+            // What a model says of the whole text it says at the first token.
             states[0].extend(of_text);
             Ok(states)
         };
@@ -276,12 +287,17 @@ impl<'a> Job<'a> {
         let options = GenerateOptions {
             new_tokens: room,
             sampling: Sampling { temperature: 0.5, top_p: Some(0.9), ..Sampling::default() },
-            stop: tokenizer.special(Role::End).into_iter().collect(),
+            stop: ends(model, tokenizer.as_ref()),
             facts: facts.clone(),
             ..GenerateOptions::default()
         };
         let made = with_note("going on ...", || generate(model, &[ids.to_vec()], &options, &mut |_| true))?;
-        Ok(tokenizer.decode(&made.tokens[0])?)
+        // A first token loses the space before it in many tokenizers, so the text's own tokens come first.
+        let whole = tokenizer.decode(&[ids, &made.tokens[0]].concat())?;
+        match whole.strip_prefix(&tokenizer.decode(ids)?) {
+            Some(text) => Ok(text.to_owned()),
+            None => Ok(tokenizer.decode(&made.tokens[0])?),
+        }
     }
 }
 

@@ -127,6 +127,9 @@ impl TextArgs {
     /// What is hidden, and all that is looked for.
     fn detectors(&self) -> Result<(Detectors, Detectors)> {
         let kinds = match (&self.hide, &self.text) {
+            (Some(names), _) if names.iter().all(|name| name.trim().is_empty()) => {
+                return Err(Failure::new("--hide is empty: give kinds, or leave it out").hint("--hide email,phone"));
+            }
             (Some(names), _) => names.join(","),
             (None, None) => "all".into(),
             (None, Some(_)) => String::new(),

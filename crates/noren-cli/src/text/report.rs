@@ -166,6 +166,9 @@ fn print_outcome(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
         let (last, text) = (paint(DIM, format_args!("… {}", printable(&last))), paint(STRONG, printable(text)));
         caption(screen, "goes on", format_args!("{last}{text}"))?;
     }
+    if ran.withheld_classes {
+        caption(screen, "classes", "withheld: they are told at the first token, which is a secret's")?;
+    }
     if ran.withheld {
         caption(screen, "goes on", "withheld: the text ends in a secret, and what follows could tell it")?;
     }

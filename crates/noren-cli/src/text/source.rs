@@ -5,6 +5,7 @@ use crate::model::hub;
 use crate::output::with_note;
 use noren_candle::candle_core::{DType, Device};
 use noren_candle::candle_nn::VarBuilder;
+use noren_candle::embed::load_tokenizer;
 use noren_candle::model::{Config, Model};
 use noren_text::{ByteTokenizer, HfTokenizer, Tokenizer};
 use std::path::Path;
@@ -24,12 +25,12 @@ pub(crate) struct Source {
 /// The model of a folder or of the hub, or the embedded one.
 pub(crate) fn load(given: Option<&Path>) -> Result<Source> {
     let Some(given) = given else { return embedded() };
-    let folder = &hub::folder(given)?;
+    let folder = &hub::folder(given, &["tokenizer.json"])?;
     let hint =
         "--model takes a folder with config.json, model.safetensors and tokenizer.json, as save_pretrained writes them";
     let model = with_note("loading the model ...", || Model::load(folder));
     let model = model.map_err(|error| Failure::from(error).hint(hint))?;
-    let tokenizer = HfTokenizer::from_file(folder.join("tokenizer.json"));
+    let tokenizer = load_tokenizer(folder);
     let tokenizer = tokenizer.map_err(|error| Failure::from(error).hint(hint))?;
     if tokenizer.vocab_size() > model.vocab() {
         let (tokens, known) = (tokenizer.vocab_size(), model.vocab());

@@ -10,6 +10,13 @@ pub(super) fn queries_end(shape: &Shape, row: usize) -> u64 {
     (shape.query_offset(row) + shape.q_len() as i64).max(0) as u64
 }
 
+/// The same without queries that the facts call padding on the right.
+fn real_queries_end(shape: &Shape, facts: &Facts, row: usize) -> u64 {
+    let lengths = facts.query_lengths.as_ref().filter(|_| facts.padding_side() == Side::Right);
+    let count = lengths.map_or(shape.q_len(), |lengths| shape.q_len().min(lengths[row] as usize));
+    (shape.query_offset(row) + count as i64).max(0) as u64
+}
+
 /// How many positions a batch row has, and how many of them an atom that lists positions must speak for.
 pub(super) struct Extent {
     /// Without right padding.
@@ -33,7 +40,10 @@ impl Extent {
             _ => keys[row],
         };
         // queries that reach beyond the keys are no padding
-        let real = |row| if queries(row) > keys[row] { queries(row) } else { real_keys(row) };
+        let real = |row| match real_queries_end(shape, facts, row) {
+            end if end > keys[row] => end,
+            _ => real_keys(row),
+        };
         (0..batch).map(|row| Extent { real: real(row), all }).collect()
     }
 

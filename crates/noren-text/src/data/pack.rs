@@ -144,8 +144,9 @@ impl Packer {
             let signs = usize::from(self.begin.is_some()) + usize::from(self.end.is_some());
             let room = self.len - self.open.ids.len();
             let last = text.len() + signs <= room;
-            // A piece that goes on in the next row needs no end token.
-            let taken = if last { text.len() } else { (room - usize::from(self.begin.is_some())).min(text.len()) };
+            // A piece that goes on in the next row needs no end token, and of one without room for it something does.
+            let most = if self.end.is_some() { text.len() - 1 } else { text.len() };
+            let taken = if last { text.len() } else { (room - usize::from(self.begin.is_some())).min(most) };
             let before = self.open.ids.len();
             self.open.ids.extend(self.begin);
             self.open.ids.extend(&text[..taken]);

@@ -1,6 +1,6 @@
 //! Internet addresses, versions 4 and 6.
 
-use super::goes_on;
+use super::{adjoins, goes_on};
 use crate::fold::Folded;
 use regex::Regex;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -14,8 +14,14 @@ static V6: LazyLock<Regex> =
 
 pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     let v4 = V4.find_iter(&folded.text).filter(|m| m.as_str().parse::<Ipv4Addr>().is_ok()).map(|m| m.range());
-    let v6 = V6.find_iter(&folded.text).filter_map(|m| version_6(m.as_str(), m.start()));
-    let mut found: Vec<_> = v4.chain(v6).filter(|range| !goes_on(folded, range)).collect();
+    let mut found: Vec<_> = v4.filter(|range| !goes_on(folded, range)).collect();
+    found.extend(V6.find_iter(&folded.text).filter_map(|run| {
+        let address = |from: usize| version_6(&folded.text[from..run.end()], from).filter(|at| !goes_on(folded, at));
+        // A word may say what comes: `IPv6:2001:db8::1`, of which the run has the colon, and of `ip6` the 6.
+        let colon = run.as_str().find(':').map(|colon| run.start() + colon)?;
+        let named = folded.text[..run.start()].ends_with(adjoins);
+        address(run.start()).or_else(|| if named { address(colon + 1) } else { None })
+    }));
     found.sort_by_key(|range| (range.start, range.end));
     found
 }

@@ -305,5 +305,18 @@ fn synonym(name: &str) -> Option<&'static str> {
 /// Whether letters or digits go on before or after `range`.
 fn goes_on(folded: &Folded, range: &Range<usize>) -> bool {
     let (before, after) = folded.around(range);
-    [before, after].into_iter().flatten().any(|c| c.is_alphanumeric() || c == '_')
+    [before, after].into_iter().flatten().any(adjoins)
+}
+
+/// Whether a number next to this character is a piece of something longer: next to letters of scripts that put no space there it
+/// is not.
+fn adjoins(c: char) -> bool {
+    (c.is_alphanumeric() || c == '_') && !is_spaceless(c)
+}
+
+/// Letters of Thai, Lao, Myanmar, Khmer, Chinese, Japanese, Korean and Tangut, decomposed ones too. Korean has spaces, but none between a word
+/// and what is added to it.
+fn is_spaceless(c: char) -> bool {
+    matches!(c as u32, 0x0e00..=0x0eff | 0x1000..=0x109f | 0x1780..=0x17ff | 0x2e80..=0x9fff | 0x1100..=0x11ff
+        | 0xac00..=0xd7af | 0xf900..=0xfaff | 0x16fe0..=0x1b2ff | 0x20000..=0x3ffff)
 }

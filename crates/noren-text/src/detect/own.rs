@@ -1,5 +1,6 @@
 //! What the user says is private: words, patterns, spans.
 
+use super::is_spaceless;
 use crate::Error;
 use crate::fold::Folded;
 use aho_corasick::AhoCorasick;
@@ -49,9 +50,7 @@ fn stands_alone(folded: &Folded, range: &Range<usize>) -> bool {
 
 /// Whether a character is part of a word that goes on to the next such one. Scripts without spaces between words are not.
 fn joins(c: char) -> bool {
-    let spaceless = matches!(c as u32, 0x0e00..=0x0eff | 0x1000..=0x109f | 0x1780..=0x17ff | 0x2e80..=0x9fff | 0x1100..=0x11ff
-        | 0xac00..=0xd7af | 0xf900..=0xfaff | 0x20000..=0x3ffff);
-    (c.is_alphanumeric() || c == '_' || unicode_normalization::char::is_combining_mark(c)) && !spaceless
+    (c.is_alphanumeric() || c == '_' || unicode_normalization::char::is_combining_mark(c)) && !is_spaceless(c)
 }
 
 pub(super) fn pattern(name: &str, pattern: &str) -> Result<Regex, Error> {

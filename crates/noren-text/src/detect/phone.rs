@@ -1,6 +1,7 @@
 //! Telephone numbers: international (`+44 20 7946 0958`), with a national 0 (`030 1234567`) and of the North American plan
 //! (`(555) 123-4567`); with an extension, where there is one.
 
+use super::adjoins;
 use crate::fold::Folded;
 use regex::Regex;
 use std::ops::Range;
@@ -11,7 +12,8 @@ static RUN: LazyLock<Regex> =
 static GROUP: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"[0-9]+").expect("a pattern that compiles"));
 /// What is dialled after the number has answered.
 static EXTENSION: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"^(?:x|[ ,;]{1,2}(?i:x|ext\.?|extension|#)[ .:]{0,2})[0-9]{1,6}\b").expect("a pattern that compiles")
+    Regex::new(r"^(?:x|[ ,;]{1,2}(?i:x|ext\.?|extension|#)[ .:]{0,2})[0-9]{1,6}(?-u:\b)")
+        .expect("a pattern that compiles")
 });
 /// Digits of a number with its country code (ITU-T E.164); the shortest that people write have eight.
 const INTERNATIONAL: std::ops::RangeInclusive<usize> = 8..=15;
@@ -124,13 +126,12 @@ impl Run<'_> {
 
     /// No letters go on before or after; an extension may follow. Without separators it is no piece of an identifier either.
     fn alone(&self, at: usize, end: usize) -> bool {
-        let joins = |c: char| c.is_alphanumeric() || c == '_';
         let (head, tail) = (&self.text[..self.with_sign(at)], &self.text[self.groups[end - 1].end..]);
         let plain = end - at == 1 && self.with_sign(at) == self.groups[at].start;
         let extension = !plain && (tail.starts_with('x') || tail.starts_with("ext"));
-        let before = head.chars().next_back().is_some_and(joins);
-        let after = tail.chars().next().is_some_and(joins) && !extension;
-        let piece = |rest: Option<&str>, last: fn(&str) -> Option<char>| rest.and_then(last).is_some_and(joins);
+        let before = head.chars().next_back().is_some_and(adjoins);
+        let after = tail.chars().next().is_some_and(adjoins) && !extension;
+        let piece = |rest: Option<&str>, last: fn(&str) -> Option<char>| rest.and_then(last).is_some_and(adjoins);
         let pieces = piece(head.strip_suffix(['-', '.', '/']), |rest| rest.chars().next_back())
             || piece(tail.strip_prefix(['-', '.', '/']), |rest| rest.chars().next().filter(char::is_ascii_digit));
         !(before || after || plain && pieces)

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 /// With separators, or after words that say what the digits are.
 static FORMS: LazyLock<Regex> = LazyLock::new(|| {
-    let said = r"(?i:\bssn|\bsocial security(?: number| no\.?| #)?)[^0-9\n]{0,12}(?P<plain>[0-9]{9})";
+    let said = r"(?i:(?-u:\b)ssn|(?-u:\b)social security(?: number| no\.?| #)?)[^0-9\n]{0,12}(?P<plain>[0-9]{9})";
     Regex::new(&format!(r"(?P<parted>[0-9]{{3}}[ \-][0-9]{{2}}[ \-][0-9]{{4}})|{said}"))
         .expect("a pattern that compiles")
 });

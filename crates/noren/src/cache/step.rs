@@ -5,8 +5,10 @@ use crate::kernel::forward::{Forward, Jobs, Keys};
 use crate::kernel::rows::Erase;
 use crate::kernel::store::{Ring, StoredHead};
 use crate::kernel::{scores::Modifiers, tile::Context};
+use crate::options::Stop;
 use crate::{Attention, Element, Error, Options, Outputs, View, ViewMut};
-use noren_mask::{Facts, Mask, Plan, PlanOptions, Reorder, Shape};
+use noren_mask::{Facts, Mask, Plan, PlanOptions, Reorder, Shape, Side, atoms};
+use std::borrow::Cow;
 use std::ops::Range;
 
 /// The plan of one step: what the new tokens of each sequence read.
@@ -128,14 +130,39 @@ impl<T: Element> KvCache<T> {
         let offsets: Vec<i64> = held.iter().enumerate().map(|(b, held)| (held.len - new.count(b)) as i64).collect();
         let shape = Shape::new(q_len, kv_len, 0).batch(count).heads(heads).kv_heads(self.shape.kv_heads);
         let shape = shape.query_offsets(offsets);
+        let (mask, facts) = (self.windowed(mask, q_len), self.counted(facts, &new));
         let runs: Vec<_> = held.iter().map(Held::runs).collect();
         let bound = match runs.iter().all(|runs| *runs == [(0..kv_len as u32, 0)]) {
-            true => mask.bind(&shape, facts)?,
-            false => mask.bind(&shape, &facts.clone().position_runs(runs))?,
+            true => mask.bind(&shape, &facts)?,
+            false => mask.bind(&shape, &facts.into_owned().position_runs(runs))?,
         };
         // Keys stay where they lie, in the order of positions.
         let plan = bound.plan_with(&PlanOptions { reorder: Reorder::Never, ..PlanOptions::default() });
         Ok(StepPlan { plan, new, held })
+    }
+
+    /// The mask without what a rotating cache does not show: keys in its memory may be older than the window of a step's last
+    /// queries.
+    fn windowed<'a>(&self, mask: &'a Mask, new: usize) -> Cow<'a, Mask> {
+        match self.form {
+            Form::Rotating { window, ring, .. } if new > 1 => {
+                let near = atoms::window(window as i64 - 1, None);
+                let shown = if ring.sinks > 0 { near | atoms::keys(0..ring.sinks as u64) } else { near };
+                Cow::Owned(mask.clone() & shown)
+            }
+            _ => Cow::Borrowed(mask),
+        }
+    }
+
+    /// The facts with the number of queries that each sequence really has, where they are not as many.
+    fn counted<'a>(&self, facts: &'a Facts, new: &New) -> Cow<'a, Facts> {
+        match new {
+            New::Ragged(starts) if !facts.has_query_lengths() && facts.padding_side() == Side::Right => {
+                let counts: Vec<u64> = starts.windows(2).map(|w| (w[1] - w[0]) as u64).collect();
+                Cow::Owned(facts.clone().query_lengths(counts))
+            }
+            _ => Cow::Borrowed(facts),
+        }
     }
 
     /// What the last `new` tokens of a sequence see.
@@ -196,16 +223,29 @@ impl<T: Element> KvCache<T> {
     /// Refuses what does not fit the cache; returns the shape of the output.
     fn check_step(&self, q: &View<'_, T>, step: &StepPlan, options: &Options<'_>) -> Result<[usize; 4], Error> {
         let shape = step.plan.shape();
-        let fits = step.held.len() == self.sequences.len() && shape.kv_head_count() == self.shape.kv_heads;
-        let same = |(b, held): (usize, &Held)| self.held(b, step.new.count(b)).is_ok_and(|now| now == *held);
-        if !fits || !step.held.iter().enumerate().all(same) {
-            let lengths = |list: Vec<usize>| format!("{list:?}");
+        for (what, made, here) in [
+            ("key-value heads", shape.kv_head_count(), self.shape.kv_heads),
+            ("sequences", step.held.len(), self.sequences.len()),
+        ] {
+            if made != here {
+                let problem = format!("the plan is of a cache with {made} {what}, this one has {here}");
+                return refuse(format!("{problem}: make a plan for caches of this shape"));
+            }
+        }
+        let made: Vec<usize> = step.held.iter().map(|held| held.len).collect();
+        let here: Vec<usize> = self.sequences.iter().map(|sequence| sequence.len).collect();
+        if made != here {
             return refuse(format!(
-                "the plan was made when sequences had {} tokens, but now they have {}: make a plan after appending, for a \
-                 cache of the same form",
-                lengths(step.held.iter().map(|held| held.len).collect()),
-                lengths(self.sequences.iter().map(|sequence| sequence.len).collect()),
+                "the plan was made when sequences had {made:?} tokens, but now they have {here:?}: make a plan after appending"
             ));
+        }
+        for (b, held) in step.held.iter().enumerate() {
+            if self.held(b, step.new.count(b))? != *held {
+                return refuse(format!(
+                    "the plan is of a cache that shows other keys of sequence {b} (another form, window, or number of sinks): \
+                     make a plan for caches made alike"
+                ));
+            }
         }
         let (heads, head_dim) = (shape.head_count(), self.shape.head_dim);
         let (expected, what) = match &step.new {
@@ -253,6 +293,7 @@ impl<T: Element> KvCache<T> {
                 kv_len,
             })
         });
+        let stop = Stop::new(options);
         let pass = Forward {
             context: Context {
                 plan,
@@ -269,9 +310,9 @@ impl<T: Element> KvCache<T> {
             jobs,
             keys: Keys::Stored(stored.collect()),
             threads: options.threads.unwrap_or(threads).min(threads),
-            stop: options.stop,
+            stop: &stop,
         };
         pass.compute_on(self.level);
-        options.finished()
+        stop.finished()
     }
 }

@@ -12,18 +12,17 @@ use super::simd::Simd;
 use super::store::StoredHead;
 use super::tile::split::{self, Part, SplitKernel};
 use super::tile::{Context, Job, ROWS, Scratch, TileKernel};
+use super::worth_threads;
+use crate::options::Stop;
 use crate::{Dtype, Level};
 use noren_mask::{Kind, PatternPlan, Plan, Tile};
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A job costs this many cells more than it computes: its queries, its sums, its mask.
 const JOB_OVERHEAD: u64 = 2048;
-
-/// Below this many multiplications another thread would be woken for less than it costs.
-const WORTH_A_THREAD: u64 = 1 << 20;
 
 /// Values that so many rows read are copied to where vectors are aligned.
 const WORTH_ALIGNING: u64 = 512;
@@ -157,9 +156,9 @@ fn cut(
         for part in 0..parts {
             let cut = |i: usize| rows.start + rows.len() * i / parts;
             let rows = cut(part)..cut(part + 1);
-            let bits = bits.entry(pattern, &tile, &rows);
             for first in heads.clone().step_by(together) {
                 let heads = first..heads.end.min(first + together);
+                let bits = bits.entry(pattern, &tile, &rows, heads.len());
                 let cost = area * (heads.len() * rows.len()) as u64 + JOB_OVERHEAD;
                 into.push((cost, Job { batch, heads, pattern, tile: index, rows: rows.clone(), bits }));
             }
@@ -167,16 +166,17 @@ fn cut(
     }
 }
 
-/// Numbers for the bits that jobs of different heads share, by pattern and rows.
+/// Numbers for the bits that jobs of different heads share, by pattern, rows and number of heads: jobs of few rows may cut the same
+/// keys into other blocks.
 #[derive(Default)]
-struct SharedBits(HashMap<(usize, Range<usize>), usize>);
+struct SharedBits(HashMap<(usize, Range<usize>, usize), usize>);
 
 impl SharedBits {
-    fn entry(&mut self, pattern: usize, tile: &Tile<'_>, rows: &Range<usize>) -> Option<usize> {
+    fn entry(&mut self, pattern: usize, tile: &Tile<'_>, rows: &Range<usize>, heads: usize) -> Option<usize> {
         let mixed = tile.spans.iter().filter(|span| span.kind == Kind::Mixed);
         let keys = mixed.map(|span| span.keys()).fold(0, u32::saturating_add);
         let next = self.0.len();
-        (1..=MOST_SHARED_KEYS).contains(&keys).then(|| *self.0.entry((pattern, rows.clone())).or_insert(next))
+        (1..=MOST_SHARED_KEYS).contains(&keys).then(|| *self.0.entry((pattern, rows.clone(), heads)).or_insert(next))
     }
 }
 
@@ -193,7 +193,7 @@ pub(crate) struct Forward<'a> {
     pub(crate) keys: Keys<'a>,
     pub(crate) threads: usize,
     /// Set when nobody wants the result any more.
-    pub(crate) stop: Option<&'a AtomicBool>,
+    pub(crate) stop: &'a Stop<'a>,
 }
 
 /// Keys and values of a call.
@@ -241,7 +241,7 @@ impl<'a> Forward<'a> {
     fn compute<S: Simd, P: Product>(self, s: S) {
         let head_dim = self.context.q.shape()[3];
         let work = self.jobs.cost.saturating_mul(head_dim as u64);
-        let threads = self.threads.min((work / WORTH_A_THREAD) as usize + 1);
+        let threads = worth_threads(self.threads, work);
         if self.share_tiles(threads) {
             return self.split::<S, P>(s, threads);
         }
@@ -276,7 +276,7 @@ impl<'a> Forward<'a> {
     fn work<S: Simd, P: Product>(&self, s: S, queue: &Queue<S, P>) {
         let mut scratch: Option<Scratch<S>> = None;
         while let Some(step) = queue.steps.get(queue.next.fetch_add(1, Ordering::Relaxed)) {
-            if self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+            if self.stop.now() {
                 return;
             }
             match *step {

@@ -15,3 +15,10 @@ pub(crate) mod scores;
 pub(crate) mod simd;
 pub(crate) mod store;
 pub(crate) mod tile;
+
+/// At most `threads`, and no more than have something to do: for fewer than so many multiplications another one would be woken for
+/// less than it costs.
+fn worth_threads(threads: usize, multiplications: u64) -> usize {
+    const WORTH_A_THREAD: u64 = 1 << 20;
+    threads.min((multiplications / WORTH_A_THREAD) as usize + 1)
+}

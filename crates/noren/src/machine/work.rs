@@ -199,7 +199,8 @@ impl Task for Read<'_> {
 
     fn run<S: Simd>(self, s: S) {
         let vectors = (self.bytes / size_of::<S::V>()).next_multiple_of(STREAM).max(STREAM);
-        let memory = zeroed::<S::V>(vectors); // written, so that every page is there
+        let mut memory = zeroed::<S::V>(vectors);
+        memory.fill(s.splat(1.0)); // so that every page is there
         self.stage.turns(size_of_val(&memory[..]) as f64, |rounds| s.run(ReadRounds { rounds, memory: &memory }));
     }
 }

@@ -1,5 +1,7 @@
 //! The keys of an item, laid out for the five products.
 
+use super::super::micro::Single;
+use super::super::pack::all_finite;
 use super::super::rows::Rows;
 use super::super::simd::{Simd, floats, floats_mut, zeroed};
 use super::{Context, Widths, of_pairs};
@@ -104,7 +106,7 @@ impl<S: Simd> Keys<S> {
             let part = from..keys.end.min(from + S::LANES);
             let rows = &mut self.rows[group * k..][..k];
             copy_rows::<S>(&context.k, [batch, kv_head], &part, k, rows);
-            self.wild[group] = !all_finite(floats(rows));
+            self.wild[group] = !all_finite::<Single>(floats(rows));
             across(s, rows, &mut self.across[group * k..][..k]);
             copy_rows::<S>(&context.v, [batch, kv_head], &part, v, &mut self.line);
             across(s, &self.line, &mut self.values_across[group * v..][..v]);
@@ -163,12 +165,4 @@ fn pairs_across<S: Simd>(s: S, rows: &[S::V], width: usize, line: &mut [S::V], i
         pair_along(s, row, line);
     }
     across(s, line, &mut into[..words]);
-}
-
-/// Whether no value is infinite or NaN.
-#[inline(always)]
-pub(super) fn all_finite(values: &[f32]) -> bool {
-    // An exponent of all ones: adding one to it carries into the sign bit, so a plain OR of sums finds it.
-    let carry = |x: &f32| (x.to_bits() & 0x7fff_ffff) + 0x0080_0000;
-    values.chunks(256).all(|chunk| chunk.iter().fold(0, |or, x| or | carry(x)) & 0x8000_0000 == 0)
 }

@@ -13,7 +13,7 @@
 //! * Hidden cells have weight and gradient 0 by selection. Where what they would be multiplied by may be infinite or NaN,
 //!   they are left out.
 //! * Weights are relative to an integer above the row's log-sum-exp, as in the forward pass; what is left, a factor between
-//!   1/2 and 1, is multiplied into the row of `dO` beforehand, which brings it into every product.
+//!   1 and 2, is multiplied into the row of `dO` beforehand, which brings it into every product.
 //! * A score of several hundred has an error of 1e-5 and more in `f32`, and so has its weight. Rows whose log-sum-exp is
 //!   large are *careful*: their scores are sums of `f64` products, and so are their denominator and `delta` ([`walk`]).
 
@@ -34,17 +34,16 @@ use super::micro::Product;
 use super::rows::{Rows, SharedRows};
 use super::scores::Modifiers;
 use super::simd::Simd;
+use super::worth_threads;
 use crate::Dtype;
+use crate::options::Stop;
 use noren_mask::Plan;
 use std::cell::Cell;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Rows with a larger log-sum-exp are careful: at half of it an `f32` has 2e-6.
 const CAREFUL: f32 = 64.0;
-
-/// Below this many multiplications another thread would be woken for less than it costs.
-const WORTH_A_THREAD: u64 = 1 << 20;
 
 /// What all work of a call reads.
 pub(crate) struct Context<'a> {
@@ -95,7 +94,7 @@ pub(crate) struct Backward<'a> {
     pub(crate) wanted: Wanted<'a>,
     pub(crate) threads: usize,
     /// Set when nobody wants the result any more.
-    pub(crate) stop: Option<&'a AtomicBool>,
+    pub(crate) stop: &'a Stop<'a>,
 }
 
 impl Task for Backward<'_> {
@@ -113,11 +112,11 @@ impl Task for Backward<'_> {
             })
             .sum::<u64>();
         let work = cells.saturating_mul(self.context.q.shape()[3] as u64);
-        let threads = self.threads.min((work / WORTH_A_THREAD) as usize + 1);
+        let threads = worth_threads(self.threads, work);
         self.context.stats = walk::stats(&self.context, threads);
         walk::refine(s, &mut self.context, threads);
         items::run(s, &self, threads);
-        if self.stopped() {
+        if self.stop.now() {
             return;
         }
         walk::modifiers(s, &self.context, self.wanted, threads);
@@ -125,10 +124,6 @@ impl Task for Backward<'_> {
 }
 
 impl Backward<'_> {
-    fn stopped(&self) -> bool {
-        self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
-    }
-
     /// Not generic, so that the kernels are compiled with this crate and not again with every crate that calls it.
     pub(crate) fn compute_on(self, level: Level) {
         level.run(self);

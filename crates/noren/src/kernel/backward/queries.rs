@@ -1,7 +1,9 @@
 //! A part of the query rows of one head, laid out for the five products.
 
+use super::super::micro::Single;
+use super::super::pack::all_finite;
 use super::super::simd::{Simd, floats, floats_mut, zeroed};
-use super::keys::{all_finite, pair_along, pair_rows, words};
+use super::keys::{pair_along, pair_rows, words};
 use super::{Context, Widths, of_pairs};
 use std::ops::Range;
 
@@ -126,7 +128,7 @@ impl<S: Simd> Queries<S> {
             self.careful_rows[r] = stats.careful;
             self.careful |= stats.careful;
         }
-        let finite = |values: &[S::V], width: usize| all_finite(&floats(values)[..rows.len() * width]);
+        let finite = |values: &[S::V], width: usize| all_finite::<Single>(&floats(values)[..rows.len() * width]);
         self.wild = !finite(&self.q, k) || !finite(&self.dout, v);
         if of_pairs::<S>() {
             self.pairs.fill(s, [&self.q, &self.dout], Widths { k, v }, rows.len(), rows.start % 2);

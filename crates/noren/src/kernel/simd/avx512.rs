@@ -176,6 +176,10 @@ macro_rules! path {
 
 path! {
     Avx512, "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma", Single,
+}
+
+path! {
+    Avx512Bf16, "avx512f,avx512vl,avx512bw,avx512dq,avx512bf16,avx2,fma", Pairs,
     #[inline(always)]
     fn unpair(self, a: __m512) -> [__m512; 2] {
         op!({
@@ -184,10 +188,6 @@ path! {
             [_mm512_slli_epi32::<16>(bits), high].map(|half| _mm512_castsi512_ps(half))
         })
     }
-}
-
-path! {
-    Avx512Bf16, "avx512f,avx512vl,avx512bw,avx512dq,avx512bf16,avx2,fma", Pairs,
     #[inline(always)]
     fn dot_pairs(self, a: __m512, b: __m512, c: __m512) -> __m512 {
         op!(_mm512_dpbf16_ps(c, bf16s(a), bf16s(b)))

@@ -192,7 +192,7 @@ pub(crate) fn zeroed<V: Lanes>(len: usize) -> Vec<V> {
     try_zeroed(len).expect("memory for what a call works with")
 }
 
-/// `len` vectors of zeros, or `None` where there is no such memory. Much of it comes from the system as it is first written.
+/// `len` vectors of zeros, or `None` where there is no such memory.
 pub(crate) fn try_zeroed<V: Lanes>(len: usize) -> Option<Vec<V>> {
     let layout = std::alloc::Layout::array::<V>(len).ok()?;
     if layout.size() == 0 {
