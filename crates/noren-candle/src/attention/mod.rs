@@ -55,7 +55,7 @@ pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, plan: &Arc<Plan>, options: 
             return Err(Error::tensor(name, tensor, "give [batch, heads, length, head_dim]"));
         }
     }
-    let (v, op) = AttentionOp::new(v, plan, options)?;
+    let (v, op) = AttentionOp::new([q, k, v], plan, options)?;
     Ok(q.apply_op3(k, &v, op)?.transpose(1, 2)?)
 }
 

@@ -12,7 +12,9 @@ use std::sync::{Arc, OnceLock};
 pub(crate) struct AttentionOp {
     plan: Arc<Plan>,
     options: Owned,
-    /// Of the forward pass, `[batch, heads, q_len]`.
+    /// Whether a backward pass may follow.
+    tracked: bool,
+    /// Of the forward pass, for the backward one: `[batch, heads, q_len]`.
     lse: OnceLock<Vec<f32>>,
     /// Where gradients of biases go, one for each; then soft weights, then sinks.
     bias: Vec<Option<Slot>>,
@@ -21,8 +23,8 @@ pub(crate) struct AttentionOp {
 }
 
 impl AttentionOp {
-    /// The operation, and `v` as it must be given to it.
-    pub(crate) fn new(v: &Tensor, plan: &Arc<Plan>, options: &Options) -> Result<(Tensor, Self)> {
+    /// The operation on `q`, `k` and `v`, and `v` as it must be given to it.
+    pub(crate) fn new([q, k, v]: [&Tensor; 3], plan: &Arc<Plan>, options: &Options) -> Result<(Tensor, Self)> {
         let owned = options.own()?;
         let mut v = v.clone();
         let mut slot = |tensor: Option<&Tensor>| -> Result<Option<Slot>> {
@@ -37,14 +39,15 @@ impl AttentionOp {
         };
         let bias = options.bias.iter().map(|bias| slot(tensor_of(bias).as_ref())).collect::<Result<_>>()?;
         let (soft, sinks) = (slot(options.soft.as_ref())?, slot(options.sinks.as_ref())?);
-        Ok((v, AttentionOp { plan: plan.clone(), options: owned, lse: OnceLock::new(), bias, soft, sinks }))
+        let tracked = [q, k, &v].into_iter().any(Tensor::track_op);
+        Ok((v, AttentionOp { plan: plan.clone(), options: owned, tracked, lse: OnceLock::new(), bias, soft, sinks }))
     }
 
     fn forward<T: Stored>(&self, [q, k, v]: [View<'_, T>; 3]) -> Result<(CpuStorage, Shape)> {
         let ([batch, heads, q_len, _], v_dim) = (q.shape(), v.shape()[3]);
-        let mut lse = vec![0.0; batch * heads * q_len];
+        let mut lse = vec![0.0; if self.tracked { batch * heads * q_len } else { 0 }];
         let mut out = vec![T::from_f32(0.0); batch * heads * q_len * v_dim];
-        let outputs = Outputs { out: by_token(&mut out, [batch, heads, q_len, v_dim])?, lse: Some(&mut lse) };
+        let outputs = Outputs { out: by_token(&mut out, [batch, heads, q_len, v_dim])?, lse: self.tracked.then_some(&mut lse[..]) };
         noren::attention_into(&Inputs { q, k, v }, &self.plan, &self.options.borrow()?, outputs)?;
         // A second forward of the same operation would write the same numbers.
         let _ = self.lse.set(lse);
