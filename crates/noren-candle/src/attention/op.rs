@@ -47,7 +47,10 @@ impl AttentionOp {
         let ([batch, heads, q_len, _], v_dim) = (q.shape(), v.shape()[3]);
         let mut lse = vec![0.0; if self.tracked { batch * heads * q_len } else { 0 }];
         let mut out = vec![T::from_f32(0.0); batch * heads * q_len * v_dim];
-        let outputs = Outputs { out: by_token(&mut out, [batch, heads, q_len, v_dim])?, lse: self.tracked.then_some(&mut lse[..]) };
+        let outputs = Outputs {
+            out: by_token(&mut out, [batch, heads, q_len, v_dim])?,
+            lse: self.tracked.then_some(&mut lse[..]),
+        };
         noren::attention_into(&Inputs { q, k, v }, &self.plan, &self.options.borrow()?, outputs)?;
         // A second forward of the same operation would write the same numbers.
         let _ = self.lse.set(lse);
