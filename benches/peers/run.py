@@ -45,7 +45,7 @@ FLOP = {"fwd": 4, "fwdbwd": 14, "decode": 4, "batch": 4}  # times head_dim, for 
 PUBLISHED = (
     ("fwd", "f32", USUAL_MASKS, (64,), (4096,), PEERS),
     ("fwd", "f32", USUAL_MASKS, (128,), (4096,), USUAL_PEERS),
-    ("fwd", "bf16,f16", USUAL_MASKS, (64, 128), (4096,), USUAL_PEERS),
+    ("fwd", "bf16", USUAL_MASKS, (64,), (4096,), USUAL_PEERS),
     ("fwdbwd", "f32,bf16", USUAL_MASKS, (64,), (4096,), ("noren", "sdpa", "sdpa_bool")),
     ("batch", "f32,bf16", ("padding",), (64,), (64, 256), ("noren", "sdpa_bool")),
     ("decode", "f32,bf16,f16", ("full",), (128,), (1024, 32768), ("noren", "sdpa", "flex", "ort")),
