@@ -39,6 +39,7 @@ def page(document):
         "Written by `benches/peers/run.py --publish`; do not edit. "
         f"{m['processor']}, {m['cores']} cores, {document['threads']} threads, {m['system']}; commit {m['commit']}; {m['date']}.",
         f"Beside it: {versions}.",
+        *document.get("notes", []),
         "",
         "GFLOP/s count operations of allowed pairs only, whatever a peer computes beside: `4 * head_dim` forward and decoding, "
         "`14 * head_dim` forward and backward. In brackets: the peer's time divided by noren's, turn by turn in the same run; "

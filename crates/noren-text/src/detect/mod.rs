@@ -314,8 +314,8 @@ fn adjoins(c: char) -> bool {
     (c.is_alphanumeric() || c == '_') && !is_spaceless(c)
 }
 
-/// Letters of Thai, Lao, Myanmar, Khmer, Chinese, Japanese, Korean and Tangut, decomposed ones too. Korean has spaces, but none between a word
-/// and what is added to it.
+/// Letters of Thai, Lao, Myanmar, Khmer, Chinese, Japanese, Korean and Tangut, decomposed ones too. Korean has spaces, but none
+/// between a word and what is added to it.
 fn is_spaceless(c: char) -> bool {
     matches!(c as u32, 0x0e00..=0x0eff | 0x1000..=0x109f | 0x1780..=0x17ff | 0x2e80..=0x9fff | 0x1100..=0x11ff
         | 0xa960..=0xa97f | 0xac00..=0xd7ff | 0xf900..=0xfaff | 0x16fe0..=0x1b2ff | 0x20000..=0x3ffff)
