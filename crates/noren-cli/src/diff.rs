@@ -1,12 +1,12 @@
 //! `noren diff`: where two masks differ.
 
 use crate::Verdict;
-use crate::args::{FactArgs, ShapeArgs, bind};
-use crate::failure::Result;
+use crate::args::{FactArgs, ShapeArgs, bind, parse};
+use crate::failure::{Failure, Result};
 use crate::output::{BAD, DIM, GOOD, STRONG, Screen, paint};
 use crate::show::LookArgs;
 use clap::Args;
-use noren_mask::{BoundMask, Score, short_count};
+use noren_mask::{BoundMask, Equivalence, Score, short_count};
 
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
@@ -18,6 +18,9 @@ pub(crate) struct DiffArgs {
     /// Cells to list at most
     #[arg(long, value_name = "N", default_value_t = 6)]
     cells: usize,
+    /// Prove equality at every length, or find the shortest length at which the masks differ
+    #[arg(long, conflicts_with_all = ["len", "q", "kv", "past", "new", "query_offset", "batch", "heads", "kv_heads", "lengths", "side", "facts"])]
+    all_lengths: bool,
     /// Print nothing: only the exit code says whether they differ
     #[arg(long, short)]
     quiet: bool,
@@ -32,14 +35,19 @@ pub(crate) struct DiffArgs {
 const EXAMPLES: &str = "\
 The exit code is 0 when both allow the same cells and have the same scores, 1 when they differ,
 2 when something is wrong. With -q nothing is printed and the first difference ends the search.
+With --all-lengths the exit code is 2 too when neither equality nor a difference was established.
 
 Examples:
   noren diff 'causal & window(left=3)' 'sliding(4)'
   noren diff causal 'causal & documents' --facts facts.json
   noren diff 'sliding(4096)' 'causal & window(left=4096)' --len 1048576
+  noren diff --all-lengths 'causal & window(left=3)' 'sliding(4)'
   noren diff -q 'padding & causal' 'causal & padding' --lengths 5,3 && echo equal";
 
 pub(crate) fn run(args: &DiffArgs, screen: &mut Screen) -> Result<Verdict> {
+    if args.all_lengths {
+        return all_lengths(args, screen);
+    }
     let bound = bind(&[args.first.clone(), args.second.clone()], &args.shape, &args.facts, &args.look.sizes())?;
     let (first, second) = (&bound.masks[0], &bound.masks[1]);
     let scores = score_differences(&bound.specs[0].scores, &bound.specs[1].scores);
@@ -71,6 +79,30 @@ pub(crate) fn run(args: &DiffArgs, screen: &mut Screen) -> Result<Verdict> {
     }
     if let Some(remark) = bound.remark() {
         screen.line(paint(DIM, remark))?;
+    }
+    Ok(verdict)
+}
+
+/// Compares at every length. Masks of all layers are compared unless `--layer` picks one.
+fn all_lengths(args: &DiffArgs, screen: &mut Screen) -> Result<Verdict> {
+    let [first, second] = [&args.first, &args.second].map(|text| parse(text, args.facts.layer));
+    let (first, second) = (first?, second?);
+    let scores = score_differences(&first.scores, &second.scores);
+    let answer = first.mask.equivalent(&second.mask)?;
+    let verdict = match &answer {
+        Equivalence::Equal { .. } if scores.is_empty() => Verdict::Yes,
+        Equivalence::Equal { .. } | Equivalence::Differ { .. } => Verdict::No,
+        _ => return Err(Failure::new(answer.to_string())),
+    };
+    if args.quiet {
+        return Ok(verdict);
+    }
+    let style = if matches!(answer, Equivalence::Equal { .. }) { GOOD } else { BAD };
+    let text = answer.to_string();
+    let (word, rest) = text.split_once(' ').unwrap_or((&text, ""));
+    screen.line(format!("{} {rest}", paint(style, word)))?;
+    for (score, side) in scores {
+        screen.line(format!("{}: `{score}` only in the {side}", paint(BAD, "scores differ")))?;
     }
     Ok(verdict)
 }

@@ -50,14 +50,10 @@ impl Cell<'_> {
 
     fn allowed(&self, mask: &Mask) -> bool {
         let (q, k) = (self.q, self.k);
+        if let Some(allowed) = by_position(mask.node(), q, k) {
+            return allowed;
+        }
         match mask.node() {
-            Node::Full => true,
-            Node::None => false,
-            Node::Causal { offset } => k <= q + offset,
-            Node::Window { left, right } => left.is_none_or(|l| q - l <= k) && right.is_none_or(|r| k <= q + r),
-            Node::Sliding { window } => q - (*window as i64) < k && k <= q,
-            Node::Chunk { size } => q.div_euclid(*size as i64) == k.div_euclid(*size as i64),
-            Node::Stride { step } => (q - k).rem_euclid(*step as i64) == 0,
             Node::Prefix { lengths } => lengths.get(self.batch).is_some_and(|n| (k as u64) < n),
             Node::Keys(set) => self.in_set(set, k),
             Node::Queries(set) => self.in_set(set, q),
@@ -78,23 +74,11 @@ impl Cell<'_> {
                     document.contains(&q) && document.contains(&k)
                 })
             }
-            Node::Spans { spans } => spans.iter().any(|s| holds(s, q) && holds(s, k)),
-            Node::Tree { parents, start } => {
-                let mut node = q - *start as i64;
-                if node >= parents.len() as i64 {
-                    return false;
-                }
-                while node >= 0 && node != k - *start as i64 {
-                    node = parents[node as usize];
-                }
-                node >= 0
-            }
             Node::Clearance => {
                 let levels = self.facts().levels.as_ref().and_then(|l| l.get(self.batch));
                 let level = |at: i64| levels.and_then(|l| l.get(usize::try_from(at).ok()?));
                 level(q).zip(level(k)).is_some_and(|(q, k)| q >= k)
             }
-            Node::Neighborhood { grid, size, dilation } => self.neighbors(grid, size, dilation),
             Node::Random { p, seed } => u64::from(philox::cell_word(q, k, *seed)) < philox::threshold(p.get()),
             Node::RandomBlocks { block, count, seed } => {
                 let blocks = (self.bound.shape().kv_len() as u64).div_ceil(*block);
@@ -110,30 +94,65 @@ impl Cell<'_> {
             Node::And(parts) => parts.iter().all(|m| self.allowed(m)),
             Node::Or(parts) => parts.iter().any(|m| self.allowed(m)),
             Node::Minus(a, b) => self.allowed(a) && !self.allowed(b),
+            _ => unreachable!("by_position answers for every other atom"),
         }
     }
 
     fn in_set(&self, set: &Set, position: i64) -> bool {
         set_spans(set, self.facts(), self.batch).iter().any(|s| holds(s, position))
     }
+}
 
-    /// By dimension: among the cells at distances that are multiples of `dilation`, the window begins `size / 2` cells before
-    /// the query's, moved inward so that it lies in the grid.
-    fn neighbors(&self, grid: &[u64], size: &[u64], dilation: &[u64]) -> bool {
-        let cells: u64 = grid.iter().product();
-        let (Ok(mut q), Ok(mut k)) = (u64::try_from(self.q), u64::try_from(self.k)) else { return false };
-        if q >= cells || k >= cells {
-            return false;
+/// Returns whether an atom allows query position `q` to read key position `k`, for the atoms whose cells depend on the two positions
+/// alone; `None` for every other node.
+pub(crate) fn by_position(node: &Node, q: i64, k: i64) -> Option<bool> {
+    let among = |set: &Set, position: i64| match set {
+        Set::Spans(spans) => Some(spans.iter().any(|s| holds(s, position))),
+        Set::Label(_) => None,
+    };
+    Some(match node {
+        Node::Full => true,
+        Node::None => false,
+        Node::Causal { offset } => k <= q + offset,
+        Node::Window { left, right } => left.is_none_or(|l| q - l <= k) && right.is_none_or(|r| k <= q + r),
+        Node::Sliding { window } => q - (*window as i64) < k && k <= q,
+        Node::Chunk { size } => q.div_euclid(*size as i64) == k.div_euclid(*size as i64),
+        Node::Stride { step } => (q - k).rem_euclid(*step as i64) == 0,
+        Node::Keys(set) => among(set, k)?,
+        Node::Queries(set) => among(set, q)?,
+        Node::Global(set) => among(set, q)? || among(set, k)?,
+        Node::Spans { spans } => spans.iter().any(|s| holds(s, q) && holds(s, k)),
+        Node::Tree { parents, start } => {
+            let mut node = q - *start as i64;
+            if node >= parents.len() as i64 {
+                return Some(false);
+            }
+            while node >= 0 && node != k - *start as i64 {
+                node = parents[node as usize];
+            }
+            node >= 0
         }
-        (0..grid.len()).rev().all(|i| {
-            let (len, window, step) = (grid[i], size[i], dilation[i]);
-            let (x, y) = (q % len, k % len);
-            (q, k) = (q / len, k / len);
-            let reachable = (len - x % step).div_ceil(step);
-            let first = (x / step).saturating_sub(window / 2).min(reachable.saturating_sub(window));
-            x % step == y % step && (first..first + window).contains(&(y / step))
-        })
+        Node::Neighborhood { grid, size, dilation } => neighbors(grid, size, dilation, q, k),
+        _ => return None,
+    })
+}
+
+/// By dimension: among the cells at distances that are multiples of `dilation`, the window begins `size / 2` cells before
+/// the query's, moved inward so that it lies in the grid.
+fn neighbors(grid: &[u64], size: &[u64], dilation: &[u64], q: i64, k: i64) -> bool {
+    let cells: u64 = grid.iter().product();
+    let (Ok(mut q), Ok(mut k)) = (u64::try_from(q), u64::try_from(k)) else { return false };
+    if q >= cells || k >= cells {
+        return false;
     }
+    (0..grid.len()).rev().all(|i| {
+        let (len, window, step) = (grid[i], size[i], dilation[i]);
+        let (x, y) = (q % len, k % len);
+        (q, k) = (q / len, k / len);
+        let reachable = (len - x % step).div_ceil(step);
+        let first = (x / step).saturating_sub(window / 2).min(reachable.saturating_sub(window));
+        x % step == y % step && (first..first + window).contains(&(y / step))
+    })
 }
 
 fn holds(span: &Span, position: i64) -> bool {

@@ -27,6 +27,7 @@ fn _noren(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<mask::PyMask>()?;
     module.add_class::<mask::PyScore>()?;
+    module.add_class::<mask::PyEquivalence>()?;
     module.add_class::<mask::PySpec>()?;
     module.add_class::<facts::PyShape>()?;
     module.add_class::<facts::PyFacts>()?;

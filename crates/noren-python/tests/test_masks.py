@@ -208,3 +208,15 @@ def test_planning_takes_no_time() -> None:
     start = time.perf_counter()
     nr.parse("sliding(512) | keys(0..4) & causal").plan(131072)
     assert time.perf_counter() - start < 1.0
+
+
+def test_equivalent_at_every_length() -> None:
+    same = nr.parse("causal & window(left=3)").equivalent("sliding(4)")
+    assert same.equal is True and same.lengths is not None and same.cell is None
+    other = nr.parse("causal").equivalent(nr.parse("sliding(50000)"))
+    assert other.equal is False and other.cell == (0, 0, 50000, 0) and other.only_first is True
+    assert str(other) == "differ from length 50001 on: query 50000 -> key 0, only in the first"
+    unknown = nr.parse('dense("a")').equivalent('dense("b")')
+    assert unknown.equal is None and unknown.atoms == ["dense(a)", "dense(b)"]
+    with pytest.raises(TypeError, match="no truth value"):
+        bool(same)

@@ -36,6 +36,7 @@ from ._flow import (
 from ._noren import (
     Array as Array,
     BoundMask as BoundMask,
+    Equivalence as Equivalence,
     Error as Error,
     ExportError as ExportError,
     Facts as Facts,

@@ -65,10 +65,41 @@ class Mask:
     def _repr_svg_(self) -> str | None: ...
     def simplify(self) -> Mask:
         """A canonical form that allows the same cells."""
+    def equivalent(self, other: Mask | str) -> Equivalence:
+        """Whether both masks allow the same cells at every length: proved, refuted by a cell, or not established."""
     def at_layer(self, layer: int) -> Mask:
         """The mask of one layer, where it has `layers(...)`."""
     @property
     def has_layers(self) -> bool: ...
+
+@final
+class Equivalence:
+    """What `Mask.equivalent` established; `str` gives it as a sentence."""
+
+    @property
+    def equal(self) -> bool | None:
+        """True when equality was proved, False when a difference was found, None when neither was established."""
+    @property
+    def lengths(self) -> tuple[int, int] | None:
+        """The shortest and the longest length at which both masks bind, where equality was proved."""
+    @property
+    def shape(self) -> Shape | None:
+        """The shape in which a difference was found: the shortest one, unless `facts` matter."""
+    @property
+    def facts(self) -> Facts | None:
+        """The facts under which a difference was found; empty where none matter."""
+    @property
+    def cell(self) -> tuple[int, int, int, int] | None:
+        """The cell (batch row, head, query row, key) that exactly one mask allows."""
+    @property
+    def layer(self) -> int | None:
+        """The layer in which a difference was found."""
+    @property
+    def only_first(self) -> bool | None:
+        """Whether the first mask allows the cell."""
+    @property
+    def atoms(self) -> list[str]:
+        """The atoms because of which nothing was established."""
 
 @final
 class Score:

@@ -1,0 +1,239 @@
+//! The comparison of two terms, column by column, with finitely many cells.
+//!
+//! Let `T` be the positions that the terms list for queries, `U` those for keys, `D` the ends of their windows (where a condition on
+//! `q - k` changes), `C` their chunk sizes and `S` their strides. Take one key `k`. Going down its column, the value of a term
+//! changes only at a position of `T`, at `k + d` for `d` in `D`, and where the chunk of `k` begins or ends. Between two such places
+//! ("a piece") only strides vary, with the period `s = lcm(S)`, so the first `s` queries of a piece stand for the others and include
+//! the first difference.
+//!
+//! The pieces of `k` and of `k + p` with `p = lcm(C, S)` have the same values as long as (1) no position of `U` lies between the two,
+//! (2) the places that move with `k` keep their order among the positions of `T`, and (3) no piece between a place of `T` and a place
+//! that moves with `k` is shorter than `s`. (2) and (3) fail only for `k` within `max(C) + s` of `t - d`, with `t` in `T` or 0 and `d`
+//! in `D` or 0. So it is enough to look at the keys from `v - max(C) - s` to `v + max(C) + s + p`, for each of these finitely
+//! many `v` and each `v` in `U`. Places that move with `k` move away from 0, so the first of these keys has the shortest length.
+
+use super::range::{Lengths, least_common_multiple};
+use super::term::{Differ, Terms};
+use crate::mask::Node;
+use crate::set::{Set, Span};
+use std::collections::BTreeSet;
+
+/// A cell in which the terms differ, and the shortest length that has it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Candidate {
+    pub(super) len: u64,
+    pub(super) q: i64,
+    pub(super) k: i64,
+}
+
+/// What a comparison found.
+#[derive(Default)]
+pub(super) struct Outcome {
+    pub(super) compared: u64,
+    /// The first cell, by length, in which the terms differ whatever the unknowns are.
+    pub(super) certain: Option<Candidate>,
+    /// The first cells in which they differ for some values of the unknowns.
+    pub(super) open: BTreeSet<Candidate>,
+}
+
+/// So many cells that depend on unknowns are kept.
+const OPEN: usize = 64;
+/// More listed positions than this are not compared.
+const MAX_PLACES: u64 = 1 << 20;
+
+/// The places at which the values of two terms may change.
+#[derive(Default)]
+struct Places {
+    queries: BTreeSet<i64>,
+    keys: BTreeSet<i64>,
+    distances: BTreeSet<i64>,
+    chunks: BTreeSet<i64>,
+    steps: BTreeSet<i64>,
+}
+
+/// A comparison that is known to be small enough.
+pub(super) struct Columns<'a> {
+    terms: &'a Terms,
+    lengths: Lengths,
+    places: Places,
+    /// The least common multiple of the strides.
+    step: i64,
+    /// Half-open ranges of keys that stand for all others.
+    keys: Vec<(i64, i64)>,
+}
+
+impl<'a> Columns<'a> {
+    /// # Errors
+    /// The reason why there are more than `budget` cells to compare.
+    pub(super) fn new(terms: &'a Terms, lengths: Lengths, budget: u64) -> Result<Self, String> {
+        let mut places = Places::default();
+        let mut listed = 0u64;
+        for term in &terms.pair {
+            term.atoms(&mut |node| listed = listed.saturating_add(listed_positions(node)));
+        }
+        if listed > MAX_PLACES {
+            return Err(format!("the masks list {listed} positions, of which {MAX_PLACES} can be compared"));
+        }
+        terms.pair.iter().for_each(|term| term.atoms(&mut |node| places.add(node)));
+        let multiple = |numbers: &BTreeSet<i64>, first: u64| {
+            numbers.iter().try_fold(first, |n, x| least_common_multiple(n, *x as u64))
+        };
+        let too_long = || "chunks and strides repeat together only after more than 2^32 positions".to_string();
+        let step = multiple(&places.steps, 1).ok_or_else(too_long)?;
+        let period = multiple(&places.chunks, step).ok_or_else(too_long)?;
+        let keys = places.key_ranges(step as i64, period as i64, lengths.last as i64)?;
+        let columns = Columns { terms, lengths, places, step: step as i64, keys };
+        match columns.cost() {
+            cost if cost > budget as f64 => {
+                Err(format!("{cost:.1e} cells would have to be compared, of which {budget} can be"))
+            }
+            _ => Ok(columns),
+        }
+    }
+
+    fn cost(&self) -> f64 {
+        let keys: f64 = self.keys.iter().map(|(start, end)| (end - start) as f64).sum();
+        let pieces = self.places.queries.len() + self.places.distances.len() + 2 * self.places.chunks.len() + 1;
+        keys * pieces as f64 * self.step as f64 * self.terms.words() as f64
+    }
+
+    /// Compares all representatives; a difference is of interest only at lengths below `best`.
+    pub(super) fn compare(&self, best: Option<u64>) -> Outcome {
+        let mut outcome = Outcome::default();
+        let mut borders = Vec::new();
+        for k in self.keys.iter().flat_map(|(start, end)| *start..*end) {
+            let shortest = outcome.certain.map(|c| c.len).into_iter().chain(best).min();
+            if shortest.is_some_and(|len| len < k as u64 + 1) {
+                break;
+            }
+            self.borders(k, &mut borders);
+            for piece in borders.windows(2) {
+                for q in piece[0]..piece[1].min(piece[0] + self.step) {
+                    outcome.compared += 1;
+                    let len = (q.max(k) as u64 + 1).max(self.lengths.first);
+                    let candidate = Candidate { len, q, k };
+                    match self.terms.differ(q, k) {
+                        Differ::Never => {}
+                        Differ::Always => {
+                            let first = outcome.certain.map_or(candidate, |c| c.min(candidate));
+                            outcome.certain = Some(first);
+                        }
+                        Differ::Sometimes => {
+                            outcome.open.insert(candidate);
+                            if outcome.open.len() > OPEN {
+                                outcome.open.pop_last();
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        outcome
+    }
+
+    /// The places in the column of `k`, from 0 to the longest length.
+    fn borders(&self, k: i64, borders: &mut Vec<i64>) {
+        let last = self.lengths.last as i64;
+        borders.clear();
+        borders.extend([0, last]);
+        borders.extend(&self.places.queries);
+        borders.extend(self.places.distances.iter().map(|d| k + d));
+        borders.extend(self.places.chunks.iter().flat_map(|c| [k - k % c, k - k % c + c]));
+        borders.retain(|q| (0..=last).contains(q));
+        borders.sort_unstable();
+        borders.dedup();
+    }
+}
+
+impl Places {
+    fn add(&mut self, node: &Node) {
+        let spans = |set: &Set| match set {
+            Set::Spans(spans) => spans.clone(),
+            Set::Label(_) => Vec::new(),
+        };
+        match node {
+            Node::Causal { offset } => self.distance(-offset),
+            Node::Window { left, right } => {
+                left.iter().for_each(|left| self.distance(left + 1));
+                right.iter().for_each(|right| self.distance(-right));
+            }
+            Node::Sliding { window } => [0, *window as i64].into_iter().for_each(|d| self.distance(d)),
+            Node::Chunk { size } => drop(self.chunks.insert(*size as i64)),
+            Node::Stride { step } => drop(self.steps.insert(*step as i64)),
+            Node::Keys(set) => ends(&spans(set), &mut self.keys),
+            Node::Queries(set) => ends(&spans(set), &mut self.queries),
+            Node::Global(set) => {
+                ends(&spans(set), &mut self.keys);
+                ends(&spans(set), &mut self.queries);
+            }
+            Node::Spans { spans } => {
+                ends(spans, &mut self.keys);
+                ends(spans, &mut self.queries);
+            }
+            Node::Tree { parents, start } => self.each(*start as i64, parents.len() as i64),
+            Node::Neighborhood { grid, .. } => self.each(0, grid.iter().product::<u64>() as i64),
+            _ => {}
+        }
+    }
+
+    fn distance(&mut self, distance: i64) {
+        self.distances.insert(distance);
+    }
+
+    /// Every position of `start..start + count` by itself.
+    fn each(&mut self, start: i64, count: i64) {
+        self.keys.extend(start..=start + count);
+        self.queries.extend(start..=start + count);
+    }
+
+    /// The keys that stand for all others, below `last`.
+    fn key_ranges(&self, step: i64, period: i64, last: i64) -> Result<Vec<(i64, i64)>, String> {
+        let critical = (self.queries.len() as u64 + 1).saturating_mul(self.distances.len() as u64 + 1);
+        if critical > 8 * MAX_PLACES {
+            return Err(format!(
+                "listed positions and windows meet in {critical} places, of which {} can be compared",
+                8 * MAX_PLACES
+            ));
+        }
+        let reach = self.chunks.last().copied().unwrap_or(0) + step;
+        let mut values: BTreeSet<i64> = self.keys.clone();
+        for t in self.queries.iter().chain([&0]) {
+            values.extend(self.distances.iter().chain([&0]).map(|d| t - d));
+        }
+        let mut ranges: Vec<(i64, i64)> = Vec::new();
+        // A place before position 0 is passed by every key, so key 0 begins a range too.
+        for v in [0].into_iter().chain(values) {
+            let (start, end) = ((v - reach).clamp(0, last), (v + reach + period).clamp(0, last));
+            ranges.push((start, end));
+        }
+        ranges.sort_unstable();
+        let mut merged: Vec<(i64, i64)> = Vec::new();
+        for (start, end) in ranges.into_iter().filter(|(start, end)| start < end) {
+            match merged.last_mut() {
+                Some(before) if start <= before.1 => before.1 = before.1.max(end),
+                _ => merged.push((start, end)),
+            }
+        }
+        Ok(merged)
+    }
+}
+
+fn ends(spans: &[Span], to: &mut BTreeSet<i64>) {
+    for span in spans {
+        to.insert(span.start as i64);
+        to.extend(span.end.map(|end| end as i64));
+    }
+}
+
+/// Number of positions that an atom lists.
+fn listed_positions(node: &Node) -> u64 {
+    match node {
+        Node::Keys(Set::Spans(spans)) | Node::Queries(Set::Spans(spans)) | Node::Global(Set::Spans(spans)) => {
+            2 * spans.len() as u64
+        }
+        Node::Spans { spans } => 2 * spans.len() as u64,
+        Node::Tree { parents, .. } => parents.len() as u64,
+        Node::Neighborhood { grid, .. } => grid.iter().fold(1u64, |n, g| n.saturating_mul(*g)),
+        _ => 0,
+    }
+}

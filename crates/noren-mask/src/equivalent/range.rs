@@ -1,0 +1,125 @@
+//! Which lengths, layers, batch rows and heads a comparison must look at.
+
+use crate::mask::{Mask, Node, Padding, Side};
+use crate::set::Selector;
+use crate::shape::Shape;
+
+/// The lengths at which both masks bind without facts, both ends included.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Lengths {
+    pub(super) first: u64,
+    pub(super) last: u64,
+}
+
+impl Lengths {
+    /// `None` when there is no such length.
+    pub(super) fn of(masks: &[&Mask]) -> Option<Self> {
+        let mut lengths = Lengths { first: 1, last: Shape::MAX_LEN as u64 };
+        masks.iter().for_each(|mask| lengths.narrow(mask));
+        (lengths.first <= lengths.last).then_some(lengths)
+    }
+
+    fn narrow(&mut self, mask: &Mask) {
+        match mask.node() {
+            // As many positions as the list has: more would belong to no document.
+            Node::Documents { lengths: Some(list) } => {
+                let sum = list.iter().fold(0u64, |n, l| n.saturating_add(*l));
+                self.first = self.first.max(sum);
+                self.last = self.last.min(sum);
+            }
+            Node::Neighborhood { grid, .. } => {
+                self.last = self.last.min(grid.iter().fold(1u64, |n, g| n.saturating_mul(*g)));
+            }
+            Node::Padding(Padding { lengths: Some(list), .. }) => {
+                self.first = self.first.max(list.iter().copied().max().unwrap_or(1));
+            }
+            _ => {}
+        }
+        mask.children().into_iter().for_each(|part| self.narrow(part));
+    }
+}
+
+/// Whether the cells of `padding` with these parameters depend on positions alone, whatever the length.
+pub(super) fn is_positional(padding: &Padding) -> bool {
+    padding.lengths.is_some() && padding.side != Some(Side::Left)
+}
+
+/// Layers, batch rows or heads: arms name finitely many of them one by one and the others by residue, so the first ones of each
+/// residue stand for all.
+#[derive(Clone, Debug)]
+pub(super) struct Indices {
+    /// Indices up to here are named one by one.
+    named: u64,
+    /// The least number of indices that the arms need to bind.
+    least: u64,
+    /// The least common multiple of all steps.
+    period: u64,
+    /// The number of indices, where a list has one entry for each.
+    exactly: Option<u64>,
+}
+
+impl Default for Indices {
+    fn default() -> Self {
+        Indices { named: 0, least: 1, period: 1, exactly: None }
+    }
+}
+
+impl Indices {
+    pub(super) fn arm(&mut self, selector: &Selector) -> Result<(), String> {
+        match selector {
+            Selector::Spans(spans) => {
+                for span in spans.iter().filter(|span| span.end != Some(span.start)) {
+                    let end = span.end.unwrap_or(span.start.saturating_add(1));
+                    self.least = self.least.max(end);
+                    self.named = self.named.max(end);
+                }
+            }
+            Selector::Every { step, from } => {
+                self.named = self.named.max(*from);
+                self.period = least_common_multiple(self.period, (*step).max(1))
+                    .ok_or("the steps of `every` have a common multiple that is too large")?;
+            }
+            Selector::Else => {}
+        }
+        Ok(())
+    }
+
+    pub(super) fn exactly(&mut self, count: usize) -> Result<(), String> {
+        let count = count as u64;
+        match self.exactly.replace(count) {
+            Some(other) if other != count => {
+                Err(format!("no batch lets both masks bind: lists are given for {other} and for {count} batch rows"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<(), String> {
+        match self.exactly {
+            Some(count) if count < self.least => Err(format!(
+                "no batch lets both masks bind: a list is given for {count} batch rows and an arm names row {}",
+                self.least - 1
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Number of indices that stand for all.
+    pub(super) fn len(&self) -> u64 {
+        self.exactly.unwrap_or(self.named.saturating_add(self.period))
+    }
+
+    /// The least count at which both masks bind.
+    pub(super) fn least(&self) -> u64 {
+        self.exactly.unwrap_or(self.least)
+    }
+}
+
+/// `None` when it exceeds 2^32.
+pub(super) fn least_common_multiple(a: u64, b: u64) -> Option<u64> {
+    let (mut x, mut y) = (a, b);
+    while y > 0 {
+        (x, y) = (y, x % y);
+    }
+    (a / x.max(1)).checked_mul(b).filter(|n| *n <= 1 << 32)
+}
