@@ -74,6 +74,9 @@ fn the_first_difference_has_the_shortest_length() {
     assert_eq!(difference("padding & causal", "padding").0, 2);
     assert_eq!(difference("keys(label=\"a\")", "queries(label=\"a\")").0, 2);
     assert_eq!(difference("documents", "clearance").0, 2);
+    // with padding on the left, the listed documents begin at the first real token
+    assert_eq!(difference("documents([5, 3]) & padding", "spans([0..5, 5..8]) & padding").0, 9);
+    assert_eq!(difference("padding(lengths=[4]) & padding", "keys(..4) & padding").0, 5);
     assert_eq!(difference("heads(every 3: causal, else: full)", "heads(every 2: causal, else: full)").0, 2);
     assert_eq!(difference("layers(0..5: causal, else: full)", "layers(0..6: causal, else: full)").0, 2);
 }

@@ -15,17 +15,20 @@ impl Lengths {
     /// `None` when there is no such length.
     pub(super) fn of(masks: &[&Mask]) -> Option<Self> {
         let mut lengths = Lengths { first: 1, last: Shape::MAX_LEN as u64 };
-        masks.iter().for_each(|mask| lengths.narrow(mask));
+        let padded = masks.iter().any(|mask| reads_padding(mask));
+        masks.iter().for_each(|mask| lengths.narrow(mask, padded));
         (lengths.first <= lengths.last).then_some(lengths)
     }
 
-    fn narrow(&mut self, mask: &Mask) {
+    fn narrow(&mut self, mask: &Mask, padded: bool) {
         match mask.node() {
-            // As many positions as the list has: more would belong to no document.
+            // As many positions as the list has: more would belong to no document, unless they are padding.
             Node::Documents { lengths: Some(list) } => {
                 let sum = list.iter().fold(0u64, |n, l| n.saturating_add(*l));
                 self.first = self.first.max(sum);
-                self.last = self.last.min(sum);
+                if !padded {
+                    self.last = self.last.min(sum);
+                }
             }
             Node::Neighborhood { grid, .. } => {
                 self.last = self.last.min(grid.iter().fold(1u64, |n, g| n.saturating_mul(*g)));
@@ -35,13 +38,23 @@ impl Lengths {
             }
             _ => {}
         }
-        mask.children().into_iter().for_each(|part| self.narrow(part));
+        mask.children().into_iter().for_each(|part| self.narrow(part, padded));
     }
 }
 
-/// Whether the cells of `padding` with these parameters depend on positions alone, whatever the length.
-pub(super) fn is_positional(padding: &Padding) -> bool {
-    padding.lengths.is_some() && padding.side != Some(Side::Left)
+/// Whether the mask reads from the facts which tokens are real, and so at which end padding is.
+pub(super) fn reads_padding(mask: &Mask) -> bool {
+    matches!(mask.node(), Node::Padding(Padding { lengths: None, .. }))
+        || mask.children().into_iter().any(reads_padding)
+}
+
+/// Whether the cells of `padding` with these parameters depend on positions alone, whatever the length. `padded`: the facts may give the
+/// side.
+pub(super) fn is_positional(padding: &Padding, padded: bool) -> bool {
+    match padding.side {
+        Some(side) => padding.lengths.is_some() && side == Side::Right,
+        None => padding.lengths.is_some() && !padded,
+    }
 }
 
 /// Layers, batch rows or heads: arms name finitely many of them one by one and the others by residue, so the first ones of each

@@ -1,6 +1,6 @@
 //! Two masks as Boolean terms over atoms of positions and over unknowns.
 
-use super::range::is_positional;
+use super::range::{is_positional, reads_padding};
 use crate::eval::by_position;
 use crate::lower::pick_arm;
 use crate::mask::{Mask, Node};
@@ -40,7 +40,8 @@ impl Terms {
     /// The masks of one batch row and head; `layers(...)` must be resolved.
     pub(super) fn new(masks: [&Mask; 2], batch: u64, head: u64) -> Result<Self, String> {
         let mut unknowns = Vec::new();
-        let pair = masks.map(|mask| Reading { unknowns: &mut unknowns, batch, head }.term(mask));
+        let padded = masks.into_iter().any(reads_padding);
+        let pair = masks.map(|mask| Reading { unknowns: &mut unknowns, batch, head, padded }.term(mask));
         match unknowns.len() {
             n if n > MAX_UNKNOWNS => {
                 Err(format!("{n} different atoms read facts, of which {MAX_UNKNOWNS} can be compared"))
@@ -123,6 +124,8 @@ struct Reading<'a> {
     unknowns: &'a mut Vec<String>,
     batch: u64,
     head: u64,
+    /// The facts say which tokens are padding, at either end: lists of positions may then begin elsewhere.
+    padded: bool,
 }
 
 impl Reading<'_> {
@@ -135,7 +138,7 @@ impl Reading<'_> {
             Node::Heads(arms) => pick_arm(arms, self.head).map_or(Term::Any(Vec::new()), |mask| self.term(mask)),
             Node::Batch(arms) => pick_arm(arms, self.batch).map_or(Term::Any(Vec::new()), |mask| self.term(mask)),
             Node::Prefix { lengths } => keys(lengths.get(self.batch as usize).unwrap_or(0)),
-            Node::Padding(padding) if is_positional(padding) => {
+            Node::Padding(padding) if is_positional(padding, self.padded) => {
                 let length = padding.lengths.as_ref().and_then(|l| l.get(self.batch as usize).copied()).unwrap_or(0);
                 match padding.both {
                     true => Term::All(vec![keys(length), Term::Atom(Node::Queries(Set::from(0..length)))]),
@@ -153,7 +156,9 @@ impl Reading<'_> {
                     false => read,
                 }
             }
-            Node::Documents { lengths: Some(list) } => Term::Atom(Node::Spans { spans: documents(list) }),
+            Node::Documents { lengths: Some(list) } if !self.padded => {
+                Term::Atom(Node::Spans { spans: documents(list) })
+            }
             Node::Global(set @ Set::Label(_)) => {
                 let parts = [Node::Queries(set.clone()), Node::Keys(set.clone())];
                 Term::Any(parts.map(|part| self.unknown(&Mask::new(part).to_string())).into())
