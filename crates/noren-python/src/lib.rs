@@ -9,6 +9,7 @@ mod bound;
 mod distributed;
 mod dlpack;
 mod doctor;
+mod equivalence;
 mod error;
 mod export;
 mod facts;
@@ -27,7 +28,7 @@ fn _noren(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<mask::PyMask>()?;
     module.add_class::<mask::PyScore>()?;
-    module.add_class::<mask::PyEquivalence>()?;
+    module.add_class::<equivalence::PyEquivalence>()?;
     module.add_class::<mask::PySpec>()?;
     module.add_class::<facts::PyShape>()?;
     module.add_class::<facts::PyFacts>()?;

@@ -1,9 +1,9 @@
 //! `Mask`, `Score` and `Spec`.
 
 use crate::bound::{Order, PyBound, PyPlan};
+use crate::equivalence::PyEquivalence;
 use crate::error::raise;
-use crate::facts::{PyFacts, PyShape};
-use noren::noren_mask::{Equivalence, Error};
+use noren::noren_mask::Error;
 use noren::{Mask, Score, Spec};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -22,100 +22,6 @@ pub(crate) struct PyScore(pub(crate) Score);
 #[pyclass(name = "Spec", module = "noren", frozen, eq, hash, weakref, from_py_object)]
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct PySpec(pub(crate) Spec);
-
-/// What `Mask.equivalent` established: equality at every length, a difference, or neither.
-#[pyclass(name = "Equivalence", module = "noren", frozen)]
-pub(crate) struct PyEquivalence(Equivalence);
-
-#[pymethods]
-impl PyEquivalence {
-    /// True when equality was proved, False when a difference was found, None when neither was established.
-    #[getter]
-    fn equal(&self) -> Option<bool> {
-        match &self.0 {
-            Equivalence::Equal { .. } => Some(true),
-            Equivalence::Differ { .. } => Some(false),
-            _ => None,
-        }
-    }
-
-    /// The shortest and the longest length at which both masks bind, where equality was proved.
-    #[getter]
-    fn lengths(&self) -> Option<(usize, usize)> {
-        match &self.0 {
-            Equivalence::Equal { lengths, .. } => Some(*lengths),
-            _ => None,
-        }
-    }
-
-    /// The shape in which a difference was found.
-    #[getter]
-    fn shape(&self) -> Option<PyShape> {
-        match &self.0 {
-            Equivalence::Differ { shape, .. } => Some(PyShape(shape.clone())),
-            _ => None,
-        }
-    }
-
-    /// The facts under which a difference was found; empty where none matter.
-    #[getter]
-    fn facts(&self) -> Option<PyFacts> {
-        match &self.0 {
-            Equivalence::Differ { facts, .. } => Some(PyFacts((**facts).clone())),
-            _ => None,
-        }
-    }
-
-    /// The cell (batch row, head, query row, key) that exactly one mask allows.
-    #[getter]
-    fn cell(&self) -> Option<(usize, usize, usize, usize)> {
-        match &self.0 {
-            Equivalence::Differ { cell, .. } => Some((cell.batch, cell.head, cell.q, cell.k)),
-            _ => None,
-        }
-    }
-
-    /// The layer in which a difference was found.
-    #[getter]
-    fn layer(&self) -> Option<u64> {
-        match &self.0 {
-            Equivalence::Differ { layer, .. } => Some(*layer),
-            _ => None,
-        }
-    }
-
-    /// Whether the first mask allows the cell.
-    #[getter]
-    fn only_first(&self) -> Option<bool> {
-        match &self.0 {
-            Equivalence::Differ { only_first, .. } => Some(*only_first),
-            _ => None,
-        }
-    }
-
-    /// The atoms because of which nothing was established.
-    #[getter]
-    fn atoms(&self) -> Vec<String> {
-        match &self.0 {
-            Equivalence::Undecided { atoms, .. } => atoms.clone(),
-            _ => Vec::new(),
-        }
-    }
-
-    fn __str__(&self) -> String {
-        self.0.to_string()
-    }
-
-    fn __repr__(&self) -> String {
-        format!("Equivalence({:?})", self.0.to_string())
-    }
-
-    fn __bool__(&self) -> PyResult<bool> {
-        Err(PyTypeError::new_err(
-            "an Equivalence is no truth value: read its `equal`, which is True, False or None (not established)",
-        ))
-    }
-}
 
 const NO_TRUTH: &str = "a mask is no truth value: combine masks with & (and), | (or), ~ (not) and -; compare cells with \
                         mask.diff(other, shape)";
