@@ -86,6 +86,7 @@ mod shape;
 mod simplify;
 mod stats;
 mod transpose;
+mod verify;
 
 pub use array::Array;
 pub use bind::BoundMask;
@@ -107,3 +108,4 @@ pub use set::{Selector, Set, Span};
 pub use shape::Shape;
 pub use stats::{Reordered, Stats, short_bytes, short_count};
 pub use transpose::{KeyTile, Transposed};
+pub use verify::Verified;
