@@ -59,6 +59,8 @@ impl Mask {
         let facts = Arc::new(facts.clone());
         let frames: Vec<Frame> = (0..shape.batch_len()).map(|row| frame(shape, &facts, row)).collect();
         let simple = self.simplify();
+        debug_assert_eq!(simple.check(), Ok(()), "the canonical form of `{self}`");
+        debug_assert_eq!(atoms::check_atoms(&simple, shape, &facts), Ok(()), "the canonical form of `{self}`");
         let by_head = depends_on_head(&simple, &facts);
         let mut patterns: Vec<Resolved> = Vec::new();
         let mut known: HashMap<Resolved, u32> = HashMap::new();

@@ -18,6 +18,11 @@ impl Bounds {
         Bounds { upper: set.clone(), lower: set }
     }
 
+    /// No row reads any key.
+    pub(crate) fn nothing() -> Self {
+        Bounds::exact(IntervalSet::new())
+    }
+
     /// Perhaps everything, surely nothing.
     pub(crate) fn unknown(kv_len: u32) -> Self {
         Bounds { upper: IntervalSet::all(kv_len), lower: IntervalSet::new() }
@@ -29,6 +34,11 @@ impl Bounds {
 
     pub(crate) fn or(self, other: &Self) -> Self {
         Bounds { upper: self.upper.union(&other.upper), lower: self.lower.union(&other.lower) }
+    }
+
+    /// Bounds of the rows of both: `or` and `and` combine masks of the same rows, this combines rows of the same mask.
+    pub(crate) fn any_of(self, other: &Self) -> Self {
+        Bounds { upper: self.upper.union(&other.upper), lower: self.lower.intersect(&other.lower) }
     }
 
     pub(crate) fn not(self, kv_len: u32) -> Self {

@@ -11,6 +11,7 @@ pub use slices::{Slice, SliceKind};
 
 use crate::array::bit_runs;
 use crate::plan::{Kind, Plan};
+use crate::verify;
 
 /// Runs `[start, end)` in lists, one list for each row (or key): list `i` is `runs[indptr[i]..indptr[i + 1]]`, ascending, disjoint
 /// and with a gap between any two.
@@ -53,7 +54,8 @@ impl Plan {
     /// When there is no such pattern.
     pub fn row_runs(&self, pattern: usize) -> Runs {
         let plan = self.in_place();
-        let pattern = &plan.patterns()[pattern];
+        let number = pattern;
+        let pattern = &plan.patterns()[number];
         let mut out = Runs { indptr: vec![0], runs: Vec::new() };
         let mut words = Vec::new();
         for tile in pattern.tiles() {
@@ -78,6 +80,7 @@ impl Plan {
                 out.indptr.push(out.runs.len() as u32);
             }
         }
+        verify::debug_check_rows(&plan, number, &out);
         out
     }
 

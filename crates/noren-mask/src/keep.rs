@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::array::bit_runs;
 use crate::bind::BoundMask;
+use crate::plan::{PlanOptions, Reorder};
 use std::ops::Range;
 
 /// Allowed cells, one bit each: `[batch, heads, q_len, kv_len]`, true = may attend.
@@ -84,8 +85,7 @@ impl Keep {
         let by_head = (0..batch).any(|b| (1..heads).any(|h| bound.pattern_of(b, h) != bound.pattern_of(b, 0)));
         let dims = [batch, if by_head { heads } else { 1 }, shape.q_len(), shape.kv_len()];
         let mut keep = Self::empty(dims);
-        let plan = bound.plan();
-        let plan = plan.in_place();
+        let plan = bound.plan_with(&PlanOptions { reorder: Reorder::Never, ..PlanOptions::default() });
         let words = dims[3].div_ceil(64);
         for b in 0..batch {
             for h in 0..dims[1] {

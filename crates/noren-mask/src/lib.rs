@@ -87,6 +87,7 @@ mod shape;
 mod simplify;
 mod stats;
 mod transpose;
+mod verify;
 
 pub use array::Array;
 pub use bind::BoundMask;
@@ -109,3 +110,4 @@ pub use set::{Selector, Set, Span};
 pub use shape::Shape;
 pub use stats::{Reordered, Stats, short_bytes, short_count};
 pub use transpose::{KeyTile, Transposed};
+pub use verify::Verified;

@@ -6,6 +6,7 @@ use crate::order::{Group, Order};
 use crate::pattern::row_words;
 use crate::reorder::{MOST_CLASSES, Reordering};
 use crate::shape::Shape;
+use crate::verify;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::ops::Range;
@@ -292,6 +293,23 @@ impl PatternPlan {
         Self::cut(&self.resolved, block_q, None).tiles().map(|t| t.computed()).sum()
     }
 
+    pub(crate) fn resolved(&self) -> &Resolved {
+        &self.resolved
+    }
+
+    /// Changes the spans of the middle tile: an error for tests of the guard.
+    #[cfg(test)]
+    pub(crate) fn plant(&mut self, error: impl Fn(&mut TileSpan)) {
+        let tile = self.tile_count() / 2;
+        let spans = self.first_span[tile] as usize..self.first_span[tile + 1] as usize;
+        self.spans[spans].iter_mut().for_each(error);
+    }
+
+    /// The groups of the order of keys; none when keys are at their own places.
+    pub(crate) fn key_groups(&self) -> &[Group] {
+        self.reordering.as_ref().and_then(|order| order.keys.as_ref()).map_or(&[], Order::groups)
+    }
+
     /// Number of query rows.
     pub fn q_len(&self) -> u32 {
         self.resolved.frame.q_len
@@ -383,8 +401,10 @@ impl BoundMask {
     pub fn plan_with(&self, options: &PlanOptions) -> Plan {
         let start = Instant::now();
         let options = PlanOptions { block_q: options.block_q.max(1), block_kv: options.block_kv.max(1), ..*options };
-        let patterns = self.resolved().iter().map(|r| PatternPlan::new(r, &options)).collect();
-        Plan { bound: self.clone(), options, patterns, planning_time: start.elapsed() }
+        let patterns = verify::plans(self, &options);
+        let plan = Plan { bound: self.clone(), options, patterns, planning_time: start.elapsed() };
+        verify::debug_check(&plan);
+        plan
     }
 }
 

@@ -145,10 +145,10 @@ impl Pattern {
             }
             bounds = Some(match bounds {
                 None => found,
-                Some(b) => Bounds { upper: b.upper.union(&found.upper), lower: b.lower.intersect(&found.lower) },
+                Some(b) => b.any_of(&found),
             });
         }
-        bounds.unwrap_or_else(|| Bounds::exact(IntervalSet::new()))
+        bounds.unwrap_or_else(Bounds::nothing)
     }
 
     /// Bounds that hold in the groups of keys that `rows` may read.
@@ -162,13 +162,13 @@ impl Pattern {
             }
             (Pattern::Or(parts), _) => {
                 let any = parts.iter().map(|p| p.places(rows)).reduce(|a, b| a.or(&b));
-                any.unwrap_or_else(|| Bounds::exact(IntervalSet::new()))
+                any.unwrap_or_else(Bounds::nothing)
             }
             (Pattern::Stride(step), Some((order, groups)))
                 if divides(*step, order.modulus()) && rows.class.is_some() =>
             {
                 let residue = |class: u32| i64::from(class) % step;
-                let mut bounds = Bounds::exact(IntervalSet::new());
+                let mut bounds = Bounds::nothing();
                 for group in &order.groups()[groups.clone()] {
                     if group.class.is_none_or(|class| Some(residue(class)) == rows.class.map(residue)) {
                         bounds.upper.push(group.start, group.end);
@@ -180,16 +180,25 @@ impl Pattern {
                 bounds
             }
             (Pattern::Neighborhood(grid), Some((order, groups))) if lines_are_classes(grid, order, rows.class) => {
-                let own = order.groups()[groups.clone()].iter().position(|g| g.class == rows.class);
-                let own = own.map_or(0..0, |i| groups.start + i..groups.start + i + 1);
-                let each = rows.each().map(|row| {
-                    let mut lines = Vec::new();
-                    grid.lines_of(rows.frame, rows.frame.query(row), (0, kv_len), &mut |a, z| lines.push(a..z));
-                    Bounds::exact(order.places(&lines.into_iter().collect(), own.clone()))
+                let of = |class: Option<u32>| {
+                    let found = groups.clone().find(|&i| order.groups()[i].class == class);
+                    found.map(|i| i..i + 1)
+                };
+                let own = of(rows.class).map_or_else(Bounds::nothing, |own| {
+                    let each = rows.each().map(|row| {
+                        let mut lines = Vec::new();
+                        grid.lines_of(rows.frame, rows.frame.query(row), (0, kv_len), &mut |a, z| lines.push(a..z));
+                        Bounds::exact(order.places(&lines.into_iter().collect(), own.clone()))
+                    });
+                    each.reduce(|a, b| a.any_of(&b)).unwrap_or_else(Bounds::nothing)
                 });
-                let all =
-                    each.reduce(|a, b| Bounds { upper: a.upper.union(&b.upper), lower: a.lower.intersect(&b.lower) });
-                all.unwrap_or_else(|| Bounds::exact(IntervalSet::new()))
+                // gathered keys and empty slots have no class: a row may read some of them
+                let classless = groups.clone().filter(|&i| order.groups()[i].class.is_none());
+                let index = self.bounds_of(rows);
+                classless.fold(own, |bounds, i| {
+                    let [upper, lower] = [&index.upper, &index.lower].map(|set| order.places(set, i..i + 1));
+                    bounds.or(&Bounds { upper, lower })
+                })
             }
             _ => {
                 let bounds = self.bounds_of(rows);

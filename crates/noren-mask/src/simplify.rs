@@ -21,8 +21,9 @@ impl Mask {
     /// The canonical form: another expression that allows the same cells on every shape with all facts.
     ///
     /// Equal results mean equal masks. The reverse does not hold: two masks may allow the same cells and still have
-    /// different canonical forms ([`BoundMask`](crate::BoundMask) compares cells). A mask that
-    /// [`check`](Mask::check) refuses for its size is returned as it is.
+    /// different canonical forms ([`BoundMask`](crate::BoundMask) compares cells). The canonical form binds to every shape
+    /// and all facts to which the mask binds, and perhaps to more: `keys(label="a") & none` needs the label, `none` needs
+    /// nothing. A mask that [`check`](Mask::check) refuses for its size is returned as it is.
     ///
     /// ```
     /// use noren_mask::Mask;
@@ -298,17 +299,24 @@ fn simple_arms(mask: &Mask, arms: &[Arm], negate: bool, wrap: fn(Vec<Arm>) -> No
                 elsewhere = held;
                 continue;
             }
-            Selector::Every { step, from } if *step > 1 => {
+            // `every 1 from 3` binds where there are fewer than four heads, and the span `3..` does not
+            Selector::Every { step, from } if *step > 1 || *from > 0 => {
                 every.push((*from, *step, held));
                 continue;
             }
-            Selector::Every { from, .. } => Runs::of_spans(&[Span { start: *from, end: None }]),
+            Selector::Every { .. } => Runs::of_spans(&[Span { start: 0, end: None }]),
             Selector::Spans(list) => Runs::of_spans(list),
         };
         spans.entry(held).or_default().push(runs);
     }
-    if Axis::Key.is_all(&Axis::Key.join(Join::Any, spans.values().flatten())) {
+    let tails = every.iter().filter(|(_, step, _)| *step == 1);
+    let tails: Vec<Runs> = tails.map(|(from, ..)| Runs::of_spans(&[Span { start: *from, end: None }])).collect();
+    if Axis::Key.is_all(&Axis::Key.join(Join::Any, spans.values().flatten().chain(&tails))) {
         elsewhere = Mask::new(Node::None);
+        let mut held = spans.keys().chain(every.iter().map(|(_, _, held)| held));
+        if let Some(first) = held.next().filter(|first| held.all(|other| other == *first)) {
+            return first.clone();
+        }
     }
     let mut out: Vec<Arm> = spans
         .into_iter()

@@ -164,3 +164,49 @@ fn a_grid_beside_gathered_keys_keeps_its_cells() {
         (0..60).flat_map(|q| (0..60).map(move |k| (q, k))).filter(|(q, k)| bound.allowed(0, 0, *q, *k)).count() as u128;
     assert_eq!(plan.stats().allowed, expected);
 }
+
+/// Whether every executed cell is the definition's, for one batch row and head.
+fn assert_executes(mask: &str, len: usize, reorder: Reorder) {
+    let bound = bound(mask, &Shape::square(len));
+    let plan = bound.plan_with(&PlanOptions { reorder, ..PlanOptions::default() });
+    assert!(is_ordered(&plan), "{mask} is reordered");
+    let pattern = &plan.patterns()[0];
+    let mut seen = 0u128;
+    for tile in pattern.tiles() {
+        for span in tile.spans {
+            let width = (span.keys() as usize).div_ceil(64);
+            let mut words = vec![u64::MAX; tile.rows() as usize * width];
+            if span.kind == Kind::Mixed {
+                pattern.fill_bits(tile.start..tile.end, span.start..span.end, &mut words);
+            }
+            for (row, line) in (tile.start..tile.end).zip(words.chunks(width)) {
+                for i in (0..span.keys()).filter(|i| line[*i as usize / 64] >> (i % 64) & 1 == 1) {
+                    let (q, k) = (pattern.query_at(row) as usize, pattern.key_at(span.start + i) as usize);
+                    assert!(bound.allowed(0, 0, q, k), "{mask}: cell ({q}, {k}) is executed and not allowed");
+                    seen += 1;
+                }
+            }
+        }
+    }
+    let never = PlanOptions { reorder: Reorder::Never, ..PlanOptions::default() };
+    let allowed = bound.plan_with(&never).stats().allowed;
+    assert_eq!((seen, plan.stats().allowed), (allowed, allowed), "{mask}: cells executed, allowed");
+}
+
+/// Gathered keys are in a group of their own, and a dilated neighborhood reads of it as of any other.
+#[test]
+fn a_dilated_grid_beside_gathered_keys_hides_them() {
+    let mask = "stride(8) & causal | global([1000, 5000]) - neighborhood(grid=[8192], size=[65], dilation=[8])";
+    assert!(!bound(mask, &Shape::square(8192)).allowed(0, 0, 768, 1000));
+    assert_executes(mask, 8192, Reorder::Auto);
+}
+
+#[test]
+fn a_dilated_grid_beside_gathered_keys_reads_them() {
+    let mask = "neighborhood(grid=[8192], size=[65], dilation=[16]) | global([6471, 6994, 7284]) & causal";
+    assert_executes(mask, 8192, Reorder::Auto);
+    let small = "neighborhood(grid=[40], size=[7], dilation=[4]) | global([5,8,12,30,38]) & window(left=9,right=9)";
+    let options = PlanOptions { reorder: Reorder::Always, ..PlanOptions::default() };
+    assert_eq!(bound(small, &Shape::square(40)).plan_with(&options).stats().allowed, 396);
+    assert_executes(small, 40, Reorder::Always);
+}

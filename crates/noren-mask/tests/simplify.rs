@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Universe, expressions, masks, position_atoms, settings};
-use noren_mask::{BoundMask, Mask, Node, PerRow, Set, Span};
+use noren_mask::{BoundMask, Facts, Mask, Node, PerRow, Set, Shape, Span};
 use proptest::prelude::*;
 
 const UNIVERSE: Universe = Universe { batch: 2, heads: 3, len: 8 };
@@ -86,9 +86,37 @@ fn laws() {
         ("layers(every 2: !!causal, every 2 from 1: none)", "layers(every 2: causal)"),
         ("layers(every 1: causal)", "causal"),
         ("batch(0: none)", "none"),
+        ("heads(every 1 from 3: causal)", "heads(every 1 from 3: causal)"),
+        ("heads(every 1: causal)", "causal"),
+        ("heads(0..3: causal, every 1 from 3: causal)", "causal"),
+        ("heads(0..3: causal, every 1 from 3: full, else: chunk(2))", "heads(0..3: causal, every 1 from 3: full)"),
+        ("!heads(every 1 from 3: causal)", "heads(every 1 from 3: window(left=-1), else: full)"),
     ] {
         assert_eq!(simplified(text), simple, "{text}");
         assert_eq!(simplified(simple), simple, "{simple} is not stable");
+    }
+}
+
+/// `every 1 from 3` names no head that is not there, and so must its canonical form.
+#[test]
+fn binds_where_the_mask_binds() {
+    for text in [
+        "heads(every 1 from 3: causal)",
+        "heads(every 1 from 3: causal, 0: none)",
+        "!heads(every 1 from 3: causal)",
+        "batch(every 1 from 2: causal, else: full)",
+        "heads(every 2 from 2: causal, every 2 from 1: full)",
+    ] {
+        let mask: Mask = text.parse().unwrap_or_else(|error| panic!("{error}"));
+        for heads in 1..6 {
+            let shape = Shape::square(4).heads(heads);
+            let facts = Facts::new();
+            let bound = mask.bind(&shape, &facts).unwrap_or_else(|error| panic!("{text} with {heads} heads: {error}"));
+            let simple = mask.simplify();
+            let again =
+                simple.bind(&shape, &facts).unwrap_or_else(|error| panic!("{simple} with {heads} heads: {error}"));
+            assert_eq!(bound.first_difference(&again).unwrap(), None, "{text} is {simple} with {heads} heads");
+        }
     }
 }
 

@@ -94,13 +94,15 @@ pub(crate) fn classes() -> Vec<(&'static str, &'static str, &'static str)> {
 fn keep(tensor: &Tensor, convention: &str) -> PyResult<Keep> {
     let dims = match tensor.shape[..] {
         [q, k] => [1, 1, q, k],
+        [b, q, k] => [b, 1, q, k],
         [b, h, q, k] => [b, h, q, k],
         _ => [0; 4],
     };
     if dims.contains(&0) {
         let shape = &tensor.shape;
         return Err(Error::new_err(format!(
-            "an array of shape {shape:?} is no mask: give [q_len, kv_len] or [batch, heads, q_len, kv_len], nothing of it 0"
+            "an array of shape {shape:?} is no mask: give [q_len, kv_len], [batch, q_len, kv_len] or \
+             [batch, heads, q_len, kv_len], nothing of it 0"
         )));
     }
     let real = matches!(tensor.kind, Kind::Float(_) | Kind::Double);
@@ -159,7 +161,7 @@ fn keep(tensor: &Tensor, convention: &str) -> PyResult<Keep> {
 
 type Found<'py> = (PyMask, PyShape, Vec<[usize; 4]>, u64, String, Cells<'py>);
 
-/// The smallest expression of the cells, its shape, exceptions, how many there are, words, and the cells.
+/// The nearest expression of the cells, its shape, exceptions, how many there are, words, and the cells unless it is exact.
 #[pyfunction]
 pub(crate) fn recognise<'py>(py: Python<'py>, array: Tensor, convention: &str) -> PyResult<Found<'py>> {
     let (keep, found) = py.detach(|| {
@@ -169,5 +171,6 @@ pub(crate) fn recognise<'py>(py: Python<'py>, array: Tensor, convention: &str) -
     })?;
     let words = found.expression();
     let cells = if found.is_exact() { ([0; 4], PyByteArray::new(py, &[])) } else { cells(py, &keep) };
-    Ok((PyMask(found.mask), PyShape(found.shape), found.exceptions, found.wrong, words, cells))
+    let nearest = PyMask(found.nearest().clone());
+    Ok((nearest, PyShape(found.shape), found.exceptions, found.wrong, words, cells))
 }

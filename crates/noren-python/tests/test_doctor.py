@@ -70,8 +70,39 @@ def test_exceptions() -> None:
     cells = nr.causal().dense(32)
     cells[0, 0, 20, 7] = False
     found = nr.recognise(cells, "keep")
-    assert not found.exact and found.wrong == 1 and found.exceptions == ((0, 0, 20, 7),) and found.mask == nr.causal()
+    assert not found.exact and found.wrong == 1 and found.exceptions == ((0, 0, 20, 7),) and found.nearest == nr.causal()
     assert (found.plan().bound.dense() == cells).all()
+    with pytest.raises(nr.Error, match=r"the nearest, `causal`, differs in 1 of 1024 cells; bind\(\)"):
+        found.mask
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["stride(3)", "!stride(3)", "causal & !stride(4)", "window(left=4, right=4) | global([0, 17])", "causal & (sliding(5) | global(0))",
+     "causal | spans([4..9, 20..26])", "causal | chunk(4)", "window(left=8, right=8) | keys(0)"],
+)  # fmt: skip
+def test_the_mask_of_the_migration_table_is_exact(text: str) -> None:
+    keep = nr.Mask(text).dense(40)
+    assert (nr.recognise(keep, "keep").mask.dense(40) == keep).all()
+    assert (nr.from_keep(keep).dense() == keep).all()
+
+
+def test_an_inexact_result_keeps_the_cells_when_it_is_bound() -> None:
+    keep = np.random.default_rng(3).random((2, 17, 23)) < 0.4
+    found = nr.recognise(keep, "keep")
+    assert not found.exact and (found.bind().dense()[:, 0] == keep).all()
+    assert found.wrong == (found.nearest.bind(found.shape).dense()[:, 0] != keep).sum()
+    with pytest.raises(nr.Error, match="no expression was found"):
+        found.mask
+    for read in (nr.from_keep(keep), nr.from_drop(~keep), nr.from_additive(np.where(keep, 0, -np.inf))):
+        assert (read.dense()[:, 0] == keep).all()
+
+
+def test_three_dimensions_are_batch_rows() -> None:
+    keep = np.stack([nr.sliding(3).dense(9)[0, 0], nr.causal().dense(9)[0, 0]])
+    found = nr.recognise(keep, "keep")
+    assert (found.shape.batch, found.shape.heads) == (2, 1)
+    assert (found.mask.dense(found.shape)[:, 0] == keep).all()
 
 
 def test_refusals() -> None:

@@ -228,7 +228,7 @@ pub(crate) fn masks(world: &World) -> BoxedStrategy<Mask> {
 
 /// Arms over `0..count` that do not overlap.
 fn arms(part: impl Strategy<Value = Mask> + Clone, count: u64) -> impl Strategy<Value = Vec<(Selector, Mask)>> {
-    (part.clone(), part, 0..6u8, 0..count).prop_map(move |(a, b, kind, at)| {
+    (part.clone(), part, 0..7u8, 0..count).prop_map(move |(a, b, kind, at)| {
         let first = Selector::from(..at + 1);
         match kind {
             0 => vec![(first, a)],
@@ -236,6 +236,7 @@ fn arms(part: impl Strategy<Value = Mask> + Clone, count: u64) -> impl Strategy<
             2 if at + 1 < count => vec![(Selector::from(at + 1..), a), (first, b)],
             3 => vec![(Selector::every(2), a), (Selector::Else, b)],
             4 => vec![(Selector::Every { step: 2, from: 1 }, a), (Selector::every(2), b)],
+            5 => vec![(Selector::Every { step: 1, from: at + 1 }, a), (first, b)],
             _ => vec![(Selector::from([at]), a), (Selector::Else, b)],
         }
     })

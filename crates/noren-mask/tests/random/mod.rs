@@ -4,5 +4,6 @@
 pub(crate) mod cases;
 pub(crate) mod cells;
 mod config;
+pub(crate) mod structured;
 
 pub(crate) use config::check;

@@ -95,26 +95,50 @@ class Report:
 class Recognised:
     """What `noren.recognise` found."""
 
-    mask: Mask
-    """The expression; exact unless there are exceptions."""
+    nearest: Mask
+    """The nearest expression found: exact where `wrong` is 0."""
     shape: Shape
     """What the expression speaks of: with fewer queries than keys, the queries are the last of them."""
     exceptions: tuple[Cell, ...]
-    """The cells in which the array is the other way round, where they are few."""
+    """The cells that differ from `nearest`, where they are few."""
     wrong: int
-    """Number of such cells."""
+    """Number of cells that differ from `nearest`."""
     expression: str
-    """The expression in words, with what it leaves out."""
+    """The nearest expression in words, with what it leaves out."""
     _cells: Array | None = field(default=None, repr=False)
 
     @property
     def exact(self) -> bool:
+        """Whether `nearest` allows exactly the array's cells; every cell was compared."""
         return self.wrong == 0
+
+    @property
+    def mask(self) -> Mask:
+        """The expression that allows exactly the array's cells; an `Error` where none was found.
+
+        >>> import numpy as np, noren as nr
+        >>> nr.recognise(np.tri(9, dtype=bool), "keep").mask
+        causal
+        >>> leak = np.tri(9, dtype=bool)
+        >>> leak[2, 7] = True
+        >>> nr.recognise(leak, "keep").mask
+        Traceback (most recent call last):
+        noren.Error: no expression was found that allows exactly these cells: the nearest, `causal`, differs in 1 of 81 cells; ...
+        >>> nr.recognise(leak, "keep").nearest, nr.recognise(leak, "keep").wrong
+        (causal, 1)
+        """
+        if self.exact:
+            return self.nearest
+        cells = self.shape.batch * self.shape.heads * self.shape.q_len * self.shape.kv_len
+        raise Error(
+            f"no expression was found that allows exactly these cells: the nearest, `{self.nearest}`, differs in {self.wrong} "
+            f"of {cells} cells; bind() and plan() hold exactly the array's cells, and .nearest is the nearest expression"
+        )
 
     def bind(self) -> BoundMask:
         """Exactly the array's cells: the expression, or where it has exceptions the cells themselves."""
         if self._cells is None:
-            return self.mask.bind(self.shape)
+            return self.nearest.bind(self.shape)
         return _noren.dense("array").bind(self.shape, Facts(arrays={"array": _noren.Array.keep(self._cells)}))
 
     def plan(self) -> Plan:
@@ -185,10 +209,12 @@ def check_classes() -> dict[str, tuple[str, str]]:
 
 
 def recognise(array: Array, convention: Convention | None = None) -> Recognised:
-    """The smallest expression that says the cells of a dense mask, `[q_len, kv_len]` or `[batch, heads, q_len, kv_len]`.
+    """The smallest expression for the cells of a dense mask.
 
-    `convention` says what booleans mean: `"keep"` (true may attend) or `"drop"` (true is ignored); floats are `"additive"`.
-    Where no expression is exact, the nearest comes with its exceptions.
+    The array is `[q_len, kv_len]`, `[batch, q_len, kv_len]` or `[batch, heads, q_len, kv_len]`. `convention` gives the
+    meaning of booleans: `"keep"` (true may attend) or `"drop"` (true is ignored); floats are `"additive"`. `Recognised.mask`
+    is the expression, compared with every cell; where none is exact it raises an `Error`, `Recognised.nearest` is the nearest
+    with the number of differing cells, and `Recognised.bind()` and `plan()` hold exactly the array's cells.
 
     >>> import numpy as np, noren as nr
     >>> nr.recognise(np.tri(6, dtype=bool) & ~np.tri(6, k=-3, dtype=bool), "keep").mask

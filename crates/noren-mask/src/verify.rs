@@ -1,0 +1,343 @@
+//! [`Plan::verify`]: the cells that a plan executes against the definition, and the guard of reordered plans.
+//!
+//! Three levels keep a plan exact:
+//!
+//! * **Debug builds and tests** compare every plan with the definition ([`BoundMask::allowed`]) when it is made: every cell of
+//!   a pattern of at most [`Plan::CHECKED_CELLS`] cells, sampled cells of a larger one. A difference panics with the mask.
+//! * **Release builds** compare reordered plans with the plan in place: the executed keys of a row are those that the pattern
+//!   gives for the same row without an order. All rows are compared up to 2,097,152 cells, above that rows of evenly chosen
+//!   tiles, and gathered keys in a row of each tile as far as 8,192 cells go. A plan that fails is discarded for the plan in
+//!   place, which is slower and exact.
+//! * **[`Plan::verify`]** is the comparison with the definition on request, for a number of cells that the caller chooses.
+
+use crate::bind::{BoundMask, Resolved};
+use crate::export::Runs;
+use crate::interval::Interval;
+use crate::keep::{bit, count, set_bit, set_range};
+use crate::mask::{Mask, Node};
+use crate::pattern::row_words;
+use crate::plan::{Kind, PatternPlan, Plan, PlanOptions, Reorder, Tile};
+use crate::{Error, array::bit_runs};
+use std::ops::Range;
+
+/// Cells that the guard of a reordered plan compares in whole rows.
+const GUARDED_CELLS: usize = 1 << 21;
+/// Single cells of gathered keys that the guard looks at.
+const GUARDED_KEYS: usize = 1 << 13;
+/// Sampled rows of a pattern that is too large to be compared whole, and sampled keys of each of them.
+const SAMPLED_ROWS: u32 = 16;
+const SAMPLED_KEYS: u32 = 64;
+
+/// What [`Plan::verify`] compared. All cells agreed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Verified {
+    /// Number of cells that were compared with the definition, over all distinct patterns.
+    pub cells: u64,
+    /// True when every cell of every distinct pattern was compared; false when larger patterns were sampled.
+    pub complete: bool,
+}
+
+impl Plan {
+    /// Patterns of at most this many cells are compared whole when a plan is made in a debug build or a test.
+    pub const CHECKED_CELLS: u64 = 1 << 16;
+
+    /// Compares the cells that a kernel computes from this plan with the definition, [`BoundMask::allowed`].
+    ///
+    /// A distinct pattern of at most `most_cells` cells is compared whole, a larger one in sampled cells. Executed is every
+    /// cell of a full span, and of a mixed span the cells that [`PatternPlan::fill_bits`] sets. The comparison takes time in
+    /// proportion to the cells compared.
+    ///
+    /// ```
+    /// use noren_mask::{Facts, Shape, atoms::*};
+    /// let plan = (causal() & stride(4)).bind(&Shape::square(64), &Facts::new())?.plan();
+    /// let verified = plan.verify(64 * 64)?;
+    /// assert!(verified.complete && verified.cells == 64 * 64);
+    /// # Ok::<(), noren_mask::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Plan`] names the first cell that differs. A closure whose own bounds are wrong is such a case; any other is a
+    /// defect of this crate.
+    pub fn verify(&self, most_cells: u64) -> Result<Verified, Error> {
+        let mut verified = Verified { cells: 0, complete: true };
+        let mut seen = vec![false; self.patterns().len()];
+        for batch in 0..self.shape().batch_len() {
+            for head in 0..self.shape().head_count() {
+                let number = self.pattern_of(batch, head);
+                if std::mem::replace(&mut seen[number], true) {
+                    continue;
+                }
+                let plan = &self.patterns()[number];
+                let allowed = |row: u32, key: u32| self.bound().allowed(batch, head, row as usize, key as usize);
+                let whole = u64::from(plan.q_len()) * u64::from(plan.kv_len()) <= most_cells;
+                let found = if whole { plan.compare(&allowed) } else { plan.compare_samples(&allowed) };
+                verified.cells += found.map_err(|wrong| wrong.error(self.bound().mask(), batch, head))?;
+                verified.complete &= whole;
+            }
+        }
+        Ok(verified)
+    }
+}
+
+/// A cell that is executed and not allowed, or the reverse.
+struct WrongCell {
+    row: u32,
+    key: u32,
+    executed: bool,
+}
+
+impl WrongCell {
+    fn error(&self, mask: &Mask, batch: usize, head: usize) -> Error {
+        let (row, key) = (self.row, self.key);
+        let (is, means) = if self.executed { ("executes", "hides") } else { ("leaves out", "allows") };
+        Error::Plan(format!("the plan {is} cell [{batch}, {head}, {row}, {key}], which `{mask}` {means}"))
+    }
+}
+
+impl PatternPlan {
+    /// Compares all cells; returns their number.
+    fn compare(&self, allowed: &impl Fn(u32, u32) -> bool) -> Result<u64, WrongCell> {
+        let mut read = vec![0; row_words(self.kv_len())];
+        for tile in self.tiles() {
+            for place in tile.start..tile.end {
+                let row = self.query_at(place);
+                self.executed_row(tile, place, &mut read);
+                for key in 0..self.kv_len() {
+                    let executed = bit(&read, key as usize);
+                    if executed != allowed(row, key) {
+                        return Err(WrongCell { row, key, executed });
+                    }
+                }
+            }
+        }
+        Ok(u64::from(self.q_len()) * u64::from(self.kv_len()))
+    }
+
+    /// Compares sampled cells: in some rows the keys at both sides of every border of a span, and others at random places.
+    fn compare_samples(&self, allowed: &impl Fn(u32, u32) -> bool) -> Result<u64, WrongCell> {
+        let mut compared = 0;
+        for (tile, place) in self.sampled_rows(SAMPLED_ROWS as usize) {
+            let row = self.query_at(place);
+            let borders = tile.spans.iter().flat_map(|s| [s.start.wrapping_sub(1), s.start, s.end - 1, s.end]);
+            let others = (0..SAMPLED_KEYS).map(|i| scatter(place, i) % self.kv_len());
+            for key_place in borders.take(SAMPLED_KEYS as usize).chain(others).filter(|p| *p < self.kv_len()) {
+                let (key, executed) = (self.key_at(key_place), self.executes(tile, place, key_place));
+                if executed != allowed(row, key) {
+                    return Err(WrongCell { row, key, executed });
+                }
+                compared += 1;
+            }
+        }
+        Ok(compared)
+    }
+
+    /// About `rows` rows as (tile, place), evenly over the tiles and at another place in each; all rows where there are no more.
+    fn sampled_rows(&self, rows: usize) -> impl Iterator<Item = (Tile<'_>, u32)> {
+        let (tiles, rows) = (self.tile_count(), rows.clamp(1, (self.q_len() as usize).max(1)));
+        let chosen = rows.min(tiles);
+        let all = rows >= self.q_len() as usize;
+        let per_tile = if all { u32::MAX } else { rows.div_ceil(chosen.max(1)) as u32 };
+        (0..chosen).flat_map(move |i| {
+            // the first and the last tile are among them
+            let tile = self.tile(if chosen > 1 { i * (tiles - 1) / (chosen - 1) } else { 0 });
+            let first = scatter(tile.start, tiles as u32);
+            (0..per_tile.min(tile.rows())).map(move |j| (tile, tile.start + first.wrapping_add(j) % tile.rows()))
+        })
+    }
+
+    /// Sets the bits of the keys, by index, that a kernel reads for the query at place `place` of `tile`.
+    fn executed_row(&self, tile: Tile<'_>, place: u32, read: &mut [u64]) {
+        read.fill(0);
+        let mut words = Vec::new();
+        for span in tile.spans {
+            if span.kind == Kind::Full {
+                self.set_places(span.start..span.end, read);
+                continue;
+            }
+            words.clear();
+            words.resize(row_words(span.keys()), 0);
+            self.fill_bits(place..place + 1, span.start..span.end, &mut words);
+            bit_runs(&words, 0, span.keys(), |a, z| self.set_places(span.start + a..span.start + z, read));
+        }
+    }
+
+    /// Sets the bits of the keys at `places`.
+    fn set_places(&self, places: Range<u32>, read: &mut [u64]) {
+        let Some(order) = self.key_order() else {
+            return set_range(read, places.start as usize, places.end as usize);
+        };
+        for indices in order.indices(places) {
+            match indices.adjacent() {
+                true => set_range(read, indices.start as usize, indices.last() as usize + 1),
+                false => (0..indices.len).for_each(|i| set_bit(read, indices.at(i) as usize)),
+            }
+        }
+    }
+
+    /// Whether a kernel reads the key at place `key` for the query at place `place` of `tile`.
+    fn executes(&self, tile: Tile<'_>, place: u32, key: u32) -> bool {
+        let span = tile.spans.iter().find(|s| (s.start..s.end).contains(&key));
+        span.is_some_and(|span| {
+            let mut word = [0];
+            span.kind == Kind::Full || {
+                self.fill_bits(place..place + 1, key..key + 1, &mut word);
+                word[0] == 1
+            }
+        })
+    }
+
+    /// The invariants of a reordered plan, in sampled rows: the executed keys are those that the pattern gives for the same
+    /// row without an order. Gathered keys are looked at in a row of every tile.
+    fn agrees_with_rows(&self) -> bool {
+        let Resolved { frame, pattern } = self.resolved();
+        let kv_len = self.kv_len();
+        let (mut read, mut meant) = (vec![0; row_words(kv_len)], vec![0; row_words(kv_len)]);
+        let rows = (GUARDED_CELLS / kv_len.max(1) as usize).max(2);
+        let same_keys = self.sampled_rows(rows).all(|(tile, place)| {
+            let row = self.query_at(place);
+            self.executed_row(tile, place, &mut read);
+            pattern.fill(frame, row..row + 1, Interval::new(0, kv_len), &mut meant);
+            count(&read) == count(&meant) && read == meant
+        });
+        let gathered = self.gathered_keys(GUARDED_KEYS / 8);
+        let tiles = GUARDED_KEYS / gathered.len().max(1);
+        let mut word = [0];
+        same_keys
+            && self.sampled_rows(tiles).all(|(tile, place)| {
+                let row = self.query_at(place);
+                gathered.iter().all(|&key_place| {
+                    let key = self.key_at(key_place);
+                    pattern.fill(frame, row..row + 1, Interval::new(key, key + 1), &mut word);
+                    self.executes(tile, place, key_place) == (word[0] == 1)
+                })
+            })
+    }
+
+    /// The places of gathered keys, about `most` of them at most, evenly chosen.
+    fn gathered_keys(&self, most: usize) -> Vec<u32> {
+        let groups = || self.key_groups().iter().filter(|group| group.class.is_none());
+        let total: usize = groups().map(|group| (group.end - group.start) as usize).sum();
+        groups().flat_map(|group| (group.start..group.end).step_by(total.div_ceil(most).max(1))).collect()
+    }
+}
+
+/// One plan for each distinct pattern, guarded.
+pub(crate) fn plans(bound: &BoundMask, options: &PlanOptions) -> Vec<PatternPlan> {
+    let callers_bounds = has_bounded_closure(bound, bound.mask());
+    let plan = |resolved: &Resolved| {
+        let plan = PatternPlan::new(resolved, options);
+        if callers_bounds { plan } else { guarded(plan, bound.mask(), options, cfg!(debug_assertions)) }
+    };
+    bound.resolved().iter().map(plan).collect()
+}
+
+/// The plan, or the plan in place where a reordered plan fails its invariants: such a plan is never executed.
+///
+/// # Panics
+/// When it fails and `strict` is set.
+fn guarded(plan: PatternPlan, mask: &Mask, options: &PlanOptions, strict: bool) -> PatternPlan {
+    if plan.reordered().is_none() || plan.agrees_with_rows() {
+        return plan;
+    }
+    assert!(!strict, "the reordered plan of `{mask}` differs from its rows: {options:?}");
+    PatternPlan::new(plan.resolved(), &PlanOptions { reorder: Reorder::Never, ..*options })
+}
+
+/// Panics in debug builds when a plan differs from the definition.
+pub(crate) fn debug_check(plan: &Plan) {
+    if cfg!(debug_assertions)
+        && !has_bounded_closure(plan.bound(), plan.bound().mask())
+        && let Err(error) = plan.verify(Plan::CHECKED_CELLS)
+    {
+        panic!("{error}, planned by {:?}", plan.options());
+    }
+}
+
+/// Panics in debug builds when runs of rows, from which other systems' formats are made, differ from the definition.
+pub(crate) fn debug_check_rows(plan: &Plan, pattern: usize, runs: &Runs) {
+    let bound = plan.bound();
+    let shape = bound.shape();
+    let small = shape.q_len() as u64 * shape.kv_len() as u64 <= Plan::CHECKED_CELLS;
+    if !cfg!(debug_assertions) || !small || has_bounded_closure(bound, bound.mask()) {
+        return;
+    }
+    let pairs = (0..shape.batch_len()).flat_map(|b| (0..shape.head_count()).map(move |h| (b, h)));
+    let Some((batch, head)) = pairs.into_iter().find(|&(b, h)| plan.pattern_of(b, h) == pattern) else { return };
+    for (row, list) in runs.lists().enumerate() {
+        for key in 0..shape.kv_len() {
+            let given = list.iter().any(|run| (run[0]..run[1]).contains(&(key as u32)));
+            let cell = [batch, head, row, key];
+            assert_eq!(given, bound.allowed(batch, head, row, key), "cell {cell:?} of the rows of `{}`", bound.mask());
+        }
+    }
+}
+
+/// Whether a closure brings bounds of its own. Where those are wrong, so is the plan, and the caller is to blame.
+fn has_bounded_closure(bound: &BoundMask, mask: &Mask) -> bool {
+    match mask.node() {
+        Node::Closure { name } => bound.facts().closures.get(name).is_none_or(|closure| closure.bounds.is_some()),
+        _ => mask.children().into_iter().any(|part| has_bounded_closure(bound, part)),
+    }
+}
+
+/// A number that looks random, of two others.
+fn scatter(a: u32, b: u32) -> u32 {
+    let mixed = (u64::from(a) << 32 | u64::from(b)).wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    ((mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 32) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Facts, Shape, TileSpan};
+
+    /// A plan with gathered keys and residue classes, and a planted error in a span that holds a gathered key.
+    fn planted() -> (BoundMask, PlanOptions, PatternPlan) {
+        let mask: Mask =
+            "neighborhood(grid=[96], size=[7], dilation=[4]) | global([5, 8, 12, 30, 38])".parse().unwrap();
+        let bound = mask.bind(&Shape::square(96), &Facts::new()).unwrap();
+        let options = PlanOptions { block_q: 16, reorder: Reorder::Always, ..PlanOptions::default() };
+        let mut plan = PatternPlan::new(&bound.resolved()[0], &options);
+        plan.plant(|span: &mut TileSpan| span.kind = Kind::Full);
+        (bound, options, plan)
+    }
+
+    #[test]
+    fn a_planted_error_is_discarded_in_release_builds() {
+        let (bound, options, plan) = planted();
+        assert!(plan.reordered().is_some() && !plan.agrees_with_rows());
+        let kept = guarded(plan, bound.mask(), &options, false);
+        assert_eq!(kept.reordered(), None);
+        assert!(kept.compare(&|row, key| bound.allowed(0, 0, row as usize, key as usize)).is_ok());
+    }
+
+    #[test]
+    #[should_panic(expected = "the reordered plan of `neighborhood(grid=[96], size=[7], dilation=[4]) | global([5, 8")]
+    fn a_planted_error_panics_in_debug_builds() {
+        let (bound, options, plan) = planted();
+        guarded(plan, bound.mask(), &options, true);
+    }
+
+    #[test]
+    fn a_planted_error_is_named_by_its_cell() {
+        let (bound, _, plan) = planted();
+        let wrong = plan.compare(&|row, key| bound.allowed(0, 0, row as usize, key as usize)).err().unwrap();
+        let text = wrong.error(bound.mask(), 0, 0).to_string();
+        assert!(text.starts_with("plan: the plan executes cell [0, 0, "), "{text}");
+        assert!(!bound.allowed(0, 0, wrong.row as usize, wrong.key as usize));
+    }
+
+    #[test]
+    fn samples_reach_the_first_and_the_last_tile() {
+        let bound = "causal & stride(3)".parse::<Mask>().unwrap().bind(&Shape::square(1000), &Facts::new()).unwrap();
+        let plan = bound.plan();
+        for rows in [1, 2, 7, 1000, 5000] {
+            let sampled: Vec<u32> = plan.patterns()[0].sampled_rows(rows).map(|(tile, _)| tile.start).collect();
+            assert!(!sampled.is_empty() && sampled.len() <= 2 * rows, "{rows}");
+            assert!(rows < 1000 || sampled.len() == 1000, "{rows}: {}", sampled.len());
+            assert!(rows < 2 || sampled.contains(&0) && sampled.last().unwrap() + 96 > 900, "{rows}: {sampled:?}");
+        }
+        assert!(plan.verify(0).is_ok_and(|found| !found.complete && found.cells > 1000));
+    }
+}
