@@ -155,21 +155,20 @@ impl Frame {
     fn reach(&self) -> (i64, i64) {
         let query_end = self.query(self.q_len).max(0);
         let full = self.key_end().max(query_end);
-        if self.left && self.real.is_some() {
+        if self.left {
             return (full, full);
         }
-        let Some(real) = &self.real else { return (full, full) };
+        let whole = vec![(0, self.kv_len)];
+        let real = self.real.as_ref().unwrap_or(&whole);
         let last = |piece: &Piece| {
             let within = real.iter().rev().find(|run| run.0 < piece.index + piece.len)?;
             let end = within.1.min(piece.index + piece.len);
             (end > piece.index).then(|| end - piece.index + piece.position)
         };
         let real_end = self.pieces.iter().filter_map(last).max().unwrap_or(0);
-        let queries = match self.query_length {
-            _ if query_end <= self.key_end() => 0,
-            Some(length) => self.query(length).max(0),
-            None => query_end,
-        };
+        // A query at the position of a padding key is padding itself.
+        let last_query = self.query_length.map_or(query_end, |length| self.query(length).max(0));
+        let queries = if last_query <= self.key_end() { 0 } else { last_query };
         (real_end.max(queries), full)
     }
 }

@@ -137,6 +137,11 @@ impl Grid {
         Self { dims }
     }
 
+    /// Number of cells, at most 2^62.
+    pub(crate) fn cells(&self) -> i64 {
+        self.dims.iter().fold(1_i64, |cells, dim| cells.saturating_mul(dim.0).min(1 << 62))
+    }
+
     /// The coordinates of a position; `None` outside the grid.
     fn cell(&self, position: i64) -> Option<[i64; 3]> {
         let [(depth, ..), (height, ..), (width, ..)] = self.dims;

@@ -124,7 +124,14 @@ impl<'a> World<'a> {
                 self.work.keep(levels.stored())?;
                 Node::Levels(Arc::new(levels))
             }
-            Expr::Neighborhood { grid, size, dilation } => Node::Grid(Grid::new(grid, size, dilation)),
+            Expr::Neighborhood { grid, size, dilation } => {
+                let grid = Grid::new(grid, size, dilation);
+                if grid.cells() < frame.extent.0 {
+                    let given = format!("a grid of {} cells", grid.cells());
+                    return Err(wrong(field, given, format!("at least {} cells, one for each position", frame.extent.0)));
+                }
+                Node::Grid(grid)
+            }
             Expr::Random { p, seed } => {
                 let seed = u64::try_from(*seed).map_err(|_| wrong(field, format!("the seed {seed}"), "64 bits"))?;
                 Node::Random { threshold: crate::philox::threshold(*p), seed }
