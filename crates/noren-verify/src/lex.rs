@@ -86,7 +86,11 @@ fn number(chars: &[char], at: &mut usize) -> Result<Token, String> {
         }
     }
     let text: String = chars[start..*at].iter().collect();
-    let parsed = if whole { text.parse().ok().map(|value: u64| Token::Int(i128::from(value))) } else { text.parse().ok().map(Token::Float) };
+    let parsed = if whole {
+        text.parse().ok().map(|value: u64| Token::Int(i128::from(value)))
+    } else {
+        text.parse().ok().map(Token::Float)
+    };
     parsed.ok_or_else(|| format!("the number {text}"))
 }
 

@@ -128,7 +128,11 @@ impl<'a> World<'a> {
                 let grid = Grid::new(grid, size, dilation);
                 if grid.cells() < frame.extent.0 {
                     let given = format!("a grid of {} cells", grid.cells());
-                    return Err(wrong(field, given, format!("at least {} cells, one for each position", frame.extent.0)));
+                    return Err(wrong(
+                        field,
+                        given,
+                        format!("at least {} cells, one for each position", frame.extent.0),
+                    ));
                 }
                 Node::Grid(grid)
             }
