@@ -63,6 +63,9 @@ impl Facts {
             facts.query_lengths = Some(per_row(at, shape.q_len)?);
         }
         if let Some(at) = fields.get("side") {
+            if facts.lengths.is_none() {
+                return Err(at.refuse("lengths beside it"));
+            }
             facts.left = match at.text()? {
                 "left" => true,
                 "right" => false,

@@ -20,8 +20,18 @@ pub struct Given {
     pub depth: Option<usize>,
     /// The shape as JSON.
     pub shape: Option<String>,
-    /// The number of queries and of keys.
-    pub len: Option<usize>,
+    /// The number of queries.
+    pub q_len: Option<usize>,
+    /// The number of keys.
+    pub kv_len: Option<usize>,
+    /// The number of batch rows.
+    pub batch: Option<usize>,
+    /// The number of query heads.
+    pub heads: Option<usize>,
+    /// The number of key-value heads.
+    pub kv_heads: Option<usize>,
+    /// The position of the first query, one for all batch rows or one for each.
+    pub query_offsets: Option<Vec<i64>>,
     /// The facts as JSON.
     pub facts: Option<String>,
     /// True when rows that may read nothing read everything (`"fill": "finite"`).
@@ -42,12 +52,7 @@ impl Given {
                 format!("{depth}, the given number of layers"),
             ));
         }
-        if let Some(len) = self.len
-            && (certificate.shape.q_len, certificate.shape.kv_len) != (len as i64, len as i64)
-        {
-            let given = format!("{} queries and {} keys", certificate.shape.q_len, certificate.shape.kv_len);
-            return Err(wrong("shape", given, format!("{len} of each, the given length")));
-        }
+        self.compare_sizes(&certificate.shape)?;
         if let Some(json) = &self.shape
             && Shape::read(&At::new(&Value::read(json)?, "the given shape"))? != certificate.shape
         {
@@ -63,6 +68,35 @@ impl Given {
             Some(finite) if finite != certificate.finite => {
                 let word = |finite: bool| if finite { "finite" } else { "nothing" };
                 Err(wrong("fill", word(certificate.finite), format!("{:?}, as given", word(finite))))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn compare_sizes(&self, shape: &Shape) -> Result<()> {
+        let sizes = [
+            ("q_len", self.q_len, shape.q_len as usize),
+            ("kv_len", self.kv_len, shape.kv_len as usize),
+            ("batch", self.batch, shape.batch),
+            ("heads", self.heads, shape.heads),
+            ("kv_heads", self.kv_heads, shape.kv_heads),
+        ];
+        for (name, given, certified) in sizes {
+            if let Some(given) = given
+                && given != certified
+            {
+                return Err(wrong(format!("shape.{name}"), certified.to_string(), format!("{given}, as given")));
+            }
+        }
+        match &self.query_offsets {
+            Some(given)
+                if shape
+                    .offsets
+                    .iter()
+                    .enumerate()
+                    .any(|(row, at)| given.get(if given.len() == 1 { 0 } else { row }) != Some(at)) =>
+            {
+                Err(wrong("shape.query_offset", format!("{:?}", shape.offsets), format!("{given:?}, as given")))
             }
             _ => Ok(()),
         }

@@ -4,8 +4,8 @@ use crate::refusal::{Result, wrong};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use std::fmt::Write;
 
-/// Longer texts are refused before they are read: a value takes up to 16 times the space of its text.
-pub(crate) const MOST_BYTES: usize = 64 << 20;
+/// Certificates of more bytes are refused before they are read: their values take up to 16 times the space of their text.
+pub const MOST_BYTES: usize = 64 << 20;
 
 /// A value.
 #[derive(Debug, Clone, PartialEq)]

@@ -34,6 +34,7 @@ mod work;
 
 pub use certificate::Witness;
 pub use given::{Given, Masks};
+pub use json::MOST_BYTES;
 pub use refusal::Refusal;
 pub use report::{Report, RuleReport};
 

@@ -69,6 +69,16 @@ impl<'a> World<'a> {
             work.spend(facts.positions.as_ref().map_or(0, |positions| positions.of(row).len()))?;
             longest = longest.max(Frame::new(shape, facts, row).extent.1);
         }
+        for (name, spans) in &facts.labels {
+            let beyond = |spans: &Vec<_>| {
+                spans.iter().filter_map(|span: &crate::facts::Span| span.1).max().filter(|&end| end > longest)
+            };
+            let rows = if matches!(spans, ByRow::All(_)) { 1 } else { shape.batch };
+            if let Some(end) = (0..rows).find_map(|row| beyond(spans.of(row))) {
+                let expected = format!("positions below {longest}, the length of the sequence");
+                return Err(wrong(format!("facts.labels.{name}"), format!("the position {}", end - 1), expected));
+            }
+        }
         Ok(Self { facts, shape, work, longest, counted })
     }
 

@@ -60,6 +60,9 @@ impl Rule {
 
 fn group(text: &str) -> Option<Group> {
     let text = text.trim();
+    if text.contains('#') && !text.contains('"') {
+        return None; // a remark
+    }
     let tokens = tokens(text).ok()?;
     let range = |name: &str, a: i64, b: i64| match name {
         "tokens" | "token" => Some(Group::Tokens(a, b)),

@@ -14,6 +14,7 @@ const MOST_HEADS: i64 = 1 << 16;
 pub(crate) struct Shape {
     pub(crate) batch: usize,
     pub(crate) heads: usize,
+    pub(crate) kv_heads: usize,
     pub(crate) q_len: i64,
     pub(crate) kv_len: i64,
     /// Position of query row 0, one entry for each batch row.
@@ -59,6 +60,6 @@ impl Shape {
                 }
             },
         };
-        Ok(Self { batch: rows, heads: heads as usize, q_len, kv_len, offsets })
+        Ok(Self { batch: rows, heads: heads as usize, kv_heads: kv_heads as usize, q_len, kv_len, offsets })
     }
 }
