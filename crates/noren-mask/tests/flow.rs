@@ -223,6 +223,20 @@ fn long_stacks_are_proved_quickly() {
 }
 
 #[test]
+fn overlapping_groups_are_settled_by_the_bits_of_their_tokens() {
+    let n = 131_072u64;
+    let flow = Flow::of_stack(&vec![sliding(1); 32], &Shape::square(n as usize), &Facts::new(), Fill::Nothing);
+    let (flow, policy) = (flow.expect("it binds"), "deny: all -> all".parse::<Policy>().expect("a policy"));
+    let start = Instant::now();
+    let ruling = policy.check(&flow).expect("it checks");
+    println!("{:.2} s, {}", start.elapsed().as_secs_f64(), ruling.summary());
+    assert!(ruling.holds());
+    assert_eq!(ruling.pairs, n * (n - 1));
+    let certificate = Certificate::issue(&flow, &policy).expect("it is issued");
+    assert_eq!(certificate.reach.len(), 2 * 17);
+}
+
+#[test]
 fn cuts_are_counted_cell_by_cell() {
     random::check(300, stacks(24), |(world, stack, finite)| {
         let fill = if finite { Fill::Finite } else { Fill::Nothing };

@@ -119,7 +119,7 @@ impl<'a> Lab<'a> {
     }
 
     fn flow(&self) -> Result<Flow> {
-        let masks = vec![self.main.spec.mask.clone(); self.main.layers];
+        let masks: Vec<_> = (0..self.main.layers).map(|l| self.main.spec.mask.at_layer(l as u64)).collect();
         let shape = Shape::square(self.length).heads(self.main.heads[0]);
         Ok(Flow::of_stack(&masks, &shape, &Facts::new(), Fill::Nothing)?)
     }

@@ -5,6 +5,7 @@ use super::policy::{Group, Policy, Rule};
 use super::ruling::EmptyGroup;
 use crate::Error;
 use crate::interval::IntervalSet;
+use std::collections::HashMap;
 
 /// What a denial leaves after the `allow` lines of its policy.
 pub(super) struct Denied {
@@ -104,7 +105,7 @@ impl Denied {
         }
         let documents = groups.documents.as_ref();
         let mut parts = Vec::new();
-        for (sources, targets) in classes {
+        for (targets, sources) in by_targets(classes) {
             parts_of(letters, sources, targets, documents, &mut parts);
         }
         let mut pairs = 0;
@@ -147,6 +148,18 @@ fn split(
         [inside, (sources.minus(from), targets)]
     };
     classes.into_iter().flat_map(cut).filter(|(s, t)| !s.is_empty() && !t.is_empty()).collect()
+}
+
+/// The sources of equal targets together.
+fn by_targets(classes: Vec<(IntervalSet, IntervalSet)>) -> impl Iterator<Item = (IntervalSet, IntervalSet)> {
+    let mut together: HashMap<IntervalSet, Vec<std::ops::Range<u32>>> = HashMap::new();
+    for (sources, targets) in classes {
+        together.entry(targets).or_default().extend(sources.iter().map(|i| i.start..i.end));
+    }
+    let mut together: Vec<(IntervalSet, IntervalSet)> =
+        together.into_iter().map(|(targets, sources)| (targets, sources.into_iter().collect())).collect();
+    together.sort_by_key(|(_, sources)| sources.hull());
+    together.into_iter()
 }
 
 /// The pairs of `sources` and `targets` that `letters` leave, as parts.
