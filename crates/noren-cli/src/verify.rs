@@ -18,9 +18,11 @@ pub(crate) struct VerifyArgs {
 }
 
 const EXAMPLES: &str = "\
-A second implementation, which shares no code with `noren flow`, makes every count, set, path and verdict again. With masks the
-certificate must be about exactly these; --facts, --len, --layers and the other options are compared without masks too.
-The exit code is 0 when the policy holds, 1 when it is broken or nothing is established, 2 when the certificate is refused.
+A second implementation, which shares no code with `noren flow`, makes every count, path and verdict again.
+With masks the certificate must be about exactly these. --facts, --len, --layers and the other options are
+compared without masks too.
+The exit code is 0 when the policy holds, 1 when it is broken or nothing is established, 2 when the
+certificate is refused.
 
 Examples:
   noren verify certificate.json

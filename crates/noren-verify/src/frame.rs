@@ -155,17 +155,10 @@ impl Frame {
     fn reach(&self) -> (i64, i64) {
         let query_end = self.query(self.q_len).max(0);
         let full = self.key_end().max(query_end);
-        if self.left {
+        if self.left || self.placed {
             return (full, full);
         }
-        let whole = vec![(0, self.kv_len)];
-        let real = self.real.as_ref().unwrap_or(&whole);
-        let last = |piece: &Piece| {
-            let within = real.iter().rev().find(|run| run.0 < piece.index + piece.len)?;
-            let end = within.1.min(piece.index + piece.len);
-            (end > piece.index).then(|| end - piece.index + piece.position)
-        };
-        let real_end = self.pieces.iter().filter_map(last).max().unwrap_or(0);
+        let real_end = self.real.as_ref().map_or(self.kv_len, |real| real.last().map_or(0, |run| run.1));
         // A query at the position of a padding key is padding itself.
         let last_query = self.query_length.map_or(query_end, |length| self.query(length).max(0));
         let queries = if last_query <= self.key_end() { 0 } else { last_query };

@@ -58,7 +58,7 @@ pub(crate) struct World<'a> {
     pub(crate) work: &'a Work,
     /// The most positions that a list may cover.
     longest: i64,
-    /// True when arms for several heads need a shape with several heads, and likewise for batch rows.
+    /// True when arms by head that differ need a shape with several heads, and likewise for batch rows.
     counted: bool,
 }
 
@@ -199,10 +199,10 @@ impl<'a> World<'a> {
         if second.is_some() || other.len() > 1 {
             return Err(wrong(field, format!("two arms for number {index} of the {what}"), "arms that do not overlap"));
         }
-        if self.counted && total == 1 && arms.len() > 1 {
+        if self.counted && total == 1 && arms.iter().any(|arm| arm.1 != arms[0].1) {
             return Err(wrong(
                 field,
-                format!("arms for several {what}"),
+                format!("arms that differ, for {what}"),
                 format!("a shape with more than one of the {what}"),
             ));
         }

@@ -61,6 +61,13 @@ fn line(draw: &mut Draw, len: i64) -> String {
     format!("{verb}: {a} -> {b}")
 }
 
+/// True when the masks have arms by head or batch row and the shape has one only: flow refuses such masks where the arms differ.
+pub(crate) fn uncounted(stack: &Stack) -> bool {
+    let Ok(shape) = Shape::from_json(&stack.shape) else { return false };
+    let has = |word: &str| stack.layers.iter().any(|text| text.contains(word));
+    (shape.head_count() == 1 && has("heads(")) || (shape.batch_len() == 1 && has("batch("))
+}
+
 /// What brute force finds about a stack.
 pub(crate) struct Found {
     /// `reads[layer][batch][token][key]`.
@@ -83,10 +90,6 @@ impl Found {
         let places: Vec<Vec<i64>> = (0..batch).map(|row| places(&json, row, tokens)).collect();
         let mut reads = Vec::new();
         for text in &stack.layers {
-            // Arms need a shape that says how many heads or batch rows there are.
-            if (shape.head_count() == 1 && text.contains("heads(")) || (batch == 1 && text.contains("batch(")) {
-                return None;
-            }
             let bound = text.parse::<Mask>().ok()?.bind(&shape, &facts).ok()?;
             let mut layer = vec![vec![vec![false; tokens]; tokens]; batch];
             for row in 0..batch {
@@ -310,12 +313,13 @@ impl Row {
         let reach = places
             .iter()
             .enumerate()
-            .filter(|token| left || real(token.0 as i64))
+            .filter(|token| left || !facts["positions"].is_null() || real(token.0 as i64))
             .map(|token| token.1 + 1)
             .max()
             .unwrap_or(0);
         let levels = numbers(&facts["levels"], row)?;
-        let fits = |count: i64| (reach..=tokens).contains(&count);
+        let most = places.iter().map(|place| place + 1).max().unwrap_or(0);
+        let fits = |count: i64| (reach..=most).contains(&count);
         let labels = facts["labels"].as_object()?.iter().map(|(name, spans)| Some((name.clone(), of_row(spans, row)?)));
         Some(Self {
             places: places.to_vec(),
