@@ -96,6 +96,36 @@ impl StackArgs {
 
     /// The stack, and what was assumed for it.
     pub(crate) fn flow(&self) -> Result<(Flow, Vec<String>)> {
+        let stack = self.stack()?;
+        Ok((build(&stack.masks, &stack.shape, &stack.facts, self.fill)?, stack.assumed))
+    }
+
+    /// What a certificate must be about: everything when there are masks, otherwise the options that were given.
+    pub(crate) fn expected(&self) -> Result<noren_verify::Given> {
+        let mut given = noren_verify::Given { depth: self.layers, ..Default::default() };
+        if self.given() {
+            let stack = self.stack()?;
+            let texts = stack.masks.iter().zip(0..).map(|(mask, layer)| mask.at_layer(layer).to_string());
+            given.layers = Some(texts.collect());
+            given.shape = Some(stack.shape.to_json()?);
+            given.facts = Some(stack.facts.to_json()?);
+            given.finite = Some(self.fill == FillArg::Finite);
+            return Ok(given);
+        }
+        let sizes = &self.shape;
+        given.q_len = sizes.len.or(sizes.q).or(sizes.past.map(|_| sizes.new.unwrap_or(1)));
+        given.kv_len = sizes.len.or(sizes.kv).or(sizes.past.map(|past| past.saturating_add(sizes.new.unwrap_or(1))));
+        (given.batch, given.heads, given.kv_heads) = (sizes.batch, sizes.heads, sizes.kv_heads);
+        let cached = sizes.past.and_then(|past| i64::try_from(past).ok()).map(|past| vec![past]);
+        given.query_offsets = cached.or((!sizes.query_offset.is_empty()).then(|| sizes.query_offset.clone()));
+        if self.facts.facts.is_some() || !self.facts.lengths.is_empty() {
+            given.facts = Some(self.facts.read(&[])?.0.to_json()?);
+        }
+        given.finite = (self.fill == FillArg::Finite).then_some(true);
+        Ok(given)
+    }
+
+    fn stack(&self) -> Result<Stack> {
         let layers = self.layers.unwrap_or(self.masks.len());
         if self.masks.is_empty() || layers == 0 || layers > MOST_LAYERS || layers < self.masks.len() {
             let given = self.masks.len();
@@ -121,9 +151,17 @@ impl StackArgs {
         }
         let (shape, facts, assumed) = bind_stack(&masks, &self.shape, &self.facts, sizes)?;
         let facts = arrays.into_iter().fold(facts, |facts, (name, array)| facts.array(name, array));
-        let stack: Vec<Mask> = (0..layers).map(|l| masks[l % masks.len()].clone()).collect();
-        Ok((build(&stack, &shape, &facts, self.fill)?, assumed))
+        let masks = (0..layers).map(|l| masks[l % masks.len()].clone()).collect();
+        Ok(Stack { masks, shape, facts, assumed })
     }
+}
+
+/// The masks of a stack by layer, what they are bound to, and what was assumed for them.
+struct Stack {
+    masks: Vec<Mask>,
+    shape: Shape,
+    facts: Facts,
+    assumed: Vec<String>,
 }
 
 fn build(stack: &[Mask], shape: &Shape, facts: &Facts, fill: FillArg) -> Result<Flow> {

@@ -1,11 +1,11 @@
-//! `noren verify`: a certificate of `noren flow`, checked again.
+//! `noren verify`: a certificate of `noren flow`, checked by an implementation of its own.
 
 use crate::Verdict;
 use crate::failure::{Failure, Result};
-use crate::flow::{StackArgs, tell_channels, tell_ruling};
-use crate::output::{GOOD, STRONG, Screen, paint, with_note};
+use crate::flow::{StackArgs, tell_channels};
+use crate::output::{BAD, DIM, GOOD, STRONG, Screen, paint, with_note};
 use clap::Args;
-use noren_mask::flow::Certificate;
+use noren_verify::{MOST_BYTES, Report, RuleReport, Witness, verify_for};
 use std::path::PathBuf;
 
 #[derive(Args, Debug)]
@@ -18,41 +18,77 @@ pub(crate) struct VerifyArgs {
 }
 
 const EXAMPLES: &str = "\
-The hashes are checked, then the policy over the masks once more. With masks the certificate must be about exactly these.
-The exit code is 0 when the policy holds, 1 when it is broken, 2 when the certificate cannot be trusted.
+A second implementation, which shares no code with `noren flow`, makes every count, path and verdict again.
+With masks the certificate must be about exactly these. --facts, --len, --layers and the other options are
+compared without masks too.
+The exit code is 0 when the policy holds, 1 when it is broken or nothing is established, 2 when the
+certificate is refused.
 
 Examples:
   noren verify certificate.json
+  noren verify certificate.json --facts facts.json --len 8
   noren verify certificate.json 'causal & documents([5, 3])' --layers 4 --facts facts.json";
 
-/// A certificate holds expressions and facts; larger ones are not read.
-const MOST_BYTES: u64 = 1 << 30;
+/// Rules that are listed one by one.
+const LISTED: usize = 40;
 
 pub(crate) fn run(args: &VerifyArgs, screen: &mut Screen) -> Result<Verdict> {
     let name = args.certificate.display();
     let unreadable = |e: std::io::Error| Failure::new(format!("{name}: cannot be read: {e}"));
     let bytes = std::fs::metadata(&args.certificate).map_err(unreadable)?.len();
-    if bytes > MOST_BYTES {
-        return Err(Failure::new(format!("{name}: {bytes} bytes are no certificate: at most {MOST_BYTES} are read")));
+    if bytes > MOST_BYTES as u64 {
+        return Err(Failure::new(format!("{name}: {bytes} bytes are too many: at most {MOST_BYTES} are checked")));
     }
     let text = std::fs::read_to_string(&args.certificate).map_err(unreadable)?;
-    let certificate = Certificate::from_json(&text).map_err(|e| Failure::from(e).of(name))?;
-    let ruling = with_note("checking everything again ...", || certificate.verify())?;
-    if args.stack.given() {
-        certificate.matches(&args.stack.flow()?.0)?;
-    }
-    let what =
-        if args.stack.given() { "about these masks and unchanged" } else { "unchanged, and its verdict is right" };
-    screen.line(format!("{}: the certificate is {what}", paint(GOOD, "verified")))?;
-    let distinct: std::collections::BTreeSet<&String> = certificate.layers.iter().collect();
+    let given = args.stack.expected()?;
+    let report = with_note("checking everything again ...", || verify_for(&text, &given))
+        .map_err(|refusal| Failure::new(format!("{name}: {refusal}")))?;
+    let about = if args.stack.given() { "about these masks, unchanged" } else { "unchanged" };
+    screen.line(format!("{}: the certificate is {about}, and its verdict is right", paint(GOOD, "verified")))?;
     screen.line(format!(
-        "{} layers of {} mask(s), sha256 {}",
-        certificate.layers.len(),
-        distinct.len(),
-        certificate.masks_sha256
+        "{} batch row(s), {} head(s), {} tokens, {} layers of {} mask(s), {} closure(s) checked step by step, sha256 {}",
+        report.batch, report.heads, report.tokens, report.layers, report.masks, report.closures, report.sha256
     ))?;
-    screen.line(format!("\n{}\n{}", paint(STRONG, "policy"), certificate.policy.trim_end()))?;
-    tell_ruling(ruling, screen)?;
+    screen.line(format!("\n{}\n{}", paint(STRONG, "policy"), report.policy.join("\n")))?;
+    tell(&report, screen)?;
     tell_channels(screen)?;
-    Ok(if certificate.holds() { Verdict::Yes } else { Verdict::No })
+    Ok(if report.holds { Verdict::Yes } else { Verdict::No })
+}
+
+/// The verdict, then the rules that matter to it.
+fn tell(report: &Report, screen: &mut Screen) -> Result<()> {
+    let broken = report.rules.iter().filter(|rule| rule.violated).count();
+    let verdict = match (report.pairs, broken) {
+        (0, _) => format!("{}: the policy denies no pair of tokens", paint(BAD, "nothing established")),
+        (pairs, 0) => format!("{}: none of {pairs} denied pair(s) is connected", paint(GOOD, "holds")),
+        (pairs, broken) => {
+            format!("{}: by {broken} rule(s) and batch row(s), of {pairs} denied pair(s)", paint(BAD, "broken"))
+        }
+    };
+    screen.line(format!("\n{verdict}"))?;
+    let told: Vec<&RuleReport> = report.rules.iter().filter(|rule| rule.violated || broken == 0).collect();
+    for rule in told.iter().take(LISTED) {
+        screen.line(format!("  {}", line(rule)))?;
+    }
+    if told.len() > LISTED {
+        screen.line(paint(DIM, format!("  ... and {} more", told.len() - LISTED)))?;
+    }
+    Ok(())
+}
+
+fn line(rule: &RuleReport) -> String {
+    let place = format!("{} (batch row {})", rule.rule, rule.batch);
+    match (&rule.witness, rule.pairs) {
+        (Some(witness), pairs) => {
+            let reached = rule.reached_pairs.map_or("at least 1".to_string(), |reached| reached.to_string());
+            format!("{place}: {reached} of {pairs} denied pair(s) connected, {}", path(witness))
+        }
+        (None, 0) => format!("{place}: nothing established, it denies no pair"),
+        (None, pairs) => format!("{place}: holds for {pairs} pair(s)"),
+    }
+}
+
+fn path(witness: &Witness) -> String {
+    let steps = witness.steps.iter().map(|(layer, token)| format!(" -> token {token} in layer {layer}"));
+    format!("token {}{}", witness.source, steps.collect::<String>())
 }

@@ -17,7 +17,7 @@ pub(crate) struct PyFlow(Flow);
 
 /// A policy's verdict over a stack, with everything needed to reach it again.
 #[pyclass(name = "_Certificate", module = "noren", frozen, subclass)]
-pub(crate) struct PyCertificate(Certificate);
+pub(crate) struct PyCertificate(Certificate, String);
 
 type Ranges = Vec<(u32, u32)>;
 
@@ -177,7 +177,8 @@ impl PyFlow {
 impl PyCertificate {
     #[new]
     fn new(text: &str) -> PyResult<Self> {
-        Certificate::from_json(text).map_err(raise).map(PyCertificate)
+        let certificate = Certificate::from_json(text).map_err(raise)?;
+        Ok(PyCertificate(certificate, text.to_string()))
     }
 
     #[getter]
@@ -200,9 +201,10 @@ impl PyCertificate {
         &self.0.sha256
     }
 
-    /// The ruling after everything was checked again, as JSON and in words.
+    /// The ruling, after a second implementation has made all of it again, as JSON and in words.
     fn _verify(&self, py: Python<'_>) -> PyResult<(String, Words)> {
-        let ruling = py.detach(|| self.0.verify()).map_err(raise)?;
+        py.detach(|| noren_verify::verify(&self.1)).map_err(|refusal| crate::error::Error::new_err(refusal.to_string()))?;
+        let ruling = self.0.ruling();
         Ok((json(ruling)?, words(ruling)))
     }
 

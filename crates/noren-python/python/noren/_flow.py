@@ -152,7 +152,8 @@ class Certificate(_Certificate):
     """
 
     def verify(self) -> Ruling:
-        """Checks hashes and the policy again; raises `noren.Error` where the certificate was changed."""
+        """Has a second implementation, which shares no code with the one that issues certificates, make every count, set, path and
+        verdict again; raises `noren.Error` where the certificate is not right or cannot be checked."""
         return _ruling(*self._verify())
 
 
