@@ -40,7 +40,9 @@ const Q_POSITIONS: &[&str] = &["query_positions", "q_positions", "query_pos", "c
 pub(crate) const ENCODER_IDS: &[&str] = &["encoder_input_ids", "encoder_ids", "source_ids", "src_ids", "memory_ids"];
 const ENCODER_LENGTHS: &[&str] = &["encoder_lengths", "kv_lengths", "source_lengths", "src_lengths", "memory_lengths"];
 pub(crate) const ENCODER_PADDING: &[&str] =
-    &["encoder_attention_mask", "encoder_mask", "memory_key_padding_mask", "encoder_valid"];
+    &["encoder_attention_mask", "encoder_mask", "encoder_valid"];
+/// PyTorch's name, where true means padding.
+const ENCODER_DROPPED: &[&str] = &["memory_key_padding_mask"];
 const DECODER_IDS: &[&str] = &["decoder_input_ids", "decoder_ids", "target_ids", "tgt_ids"];
 const DECODER_LENGTHS: &[&str] = &["decoder_lengths", "q_lengths", "query_lengths", "target_lengths", "tgt_lengths"];
 
@@ -55,6 +57,8 @@ pub(crate) struct Known {
     pub(crate) q_len: usize,
     pub(crate) kv_len: usize,
     pub(crate) past: Vec<i64>,
+    /// True when the caller says where the queries stand.
+    pub(crate) past_declared: bool,
     pub(crate) ids: Option<Vec<Vec<i64>>>,
     /// Real keys as bits; the second is another reading where the end of the text is padding's own id.
     pub(crate) valid: Option<PerRow<u64>>,
@@ -118,6 +122,7 @@ impl Known {
             q_len,
             kv_len,
             past,
+            past_declared: !context.past.is_empty() || cross,
             valid: None,
             valid_too: None,
             q_valid: None,
@@ -182,7 +187,14 @@ impl Known {
             (rows[0].len() == self.kv_len)
                 .then(|| Rc::new(rows.iter().map(|r| bits(self.kv_len, |k| r[k] != 0)).collect()))
         };
-        let declared = companions.rows(if cross { ENCODER_PADDING } else { PADDING }).and_then(flags);
+        // Beside a decoder's own mask, `attention_mask` is the encoder's, as in an encoder-decoder's call.
+        let of_encoder = || companions.rows(ENCODER_PADDING).filter(|_| cross).and_then(flags);
+        let dropped = || {
+            let rows = companions.rows(ENCODER_DROPPED).filter(|_| cross)?;
+            flags(rows.iter().map(|r| r.iter().map(|x| i64::from(*x == 0)).collect()).collect())
+        };
+        let declared = of_encoder()
+            .or_else(dropped).or_else(|| companions.rows(PADDING).and_then(flags));
         let written =
             companions.rows(&["kv_written", "written", "cache_written"]).and_then(|rows| match rows[0].len() {
                 n if n == self.kv_len => flags(rows),
@@ -333,6 +345,31 @@ impl Known {
         });
         let blocks = numbered.or_else(|| flagged.map(runs)).filter(|rows| wanted && rows[0].len() == self.kv_len);
         self.blocks = blocks.filter(|rows| rows.iter().flatten().any(|&x| x >= 0)).map(Rc::new);
+    }
+
+    /// Arrays beside the mask that fit neither its keys nor its queries, and so say nothing of it.
+    pub(crate) fn unfit(&self, companions: &Companions<'_>) -> Vec<String> {
+        let mut unfit = Vec::new();
+        let rows = [IDS, SEGMENTS, PADDING, ENCODER_PADDING, ENCODER_DROPPED, BLOCKS, FLAGGED_BLOCKS, KV_POSITIONS];
+        let fits = |shape: &[usize]| {
+            let width = shape.last().copied().unwrap_or(0);
+            let count = shape[..shape.len() - 1].iter().product::<usize>();
+            (width == self.kv_len || width == self.q_len) && (count == 1 || count == self.batch)
+        };
+        let numbers = [LENGTHS, ENCODER_LENGTHS];
+        let one_each = |shape: &[usize]| matches!(shape, [n] if *n == 1 || *n == self.batch);
+        for (lists, is_fit, expected) in [
+            (&rows[..], &fits as &dyn Fn(&[usize]) -> bool, format!("[{}, {}]", self.batch, self.kv_len)),
+            (&numbers[..], &one_each, format!("[{}]", self.batch)),
+        ] {
+            for name in lists.iter().flat_map(|names| names.iter()) {
+                let Some(shape) = companions.0.get(*name).map(Values::shape).filter(|s| !s.is_empty()) else { continue };
+                if !is_fit(shape) {
+                    unfit.push(format!("`{name}` has shape {shape:?} where {expected} is expected: it is not compared"));
+                }
+            }
+        }
+        unfit
     }
 
     /// Which queries are real: the keys' own, at their slots, or the decoder's.
