@@ -16,6 +16,54 @@ const STATES: &[&str] = &["hidden", "hidden_states", "last_hidden_state", "h"];
 const POOLED: &[&str] = &["pooled", "embedding", "embeddings", "sentence_embedding", "pooler_output"];
 const VALUES: &[&str] = &["v", "values", "value", "value_states", "kv_values"];
 
+/// Names of further arrays that are read here.
+pub(super) const NAMES: &[&str] = &[
+    "labels",
+    "targets",
+    "target_ids_shifted",
+    "probabilities",
+    "probs",
+    "attn_probs",
+    "attention_probs",
+    "attention_weights",
+    "attn_weights",
+    "weights",
+    "p",
+    "hidden",
+    "hidden_states",
+    "last_hidden_state",
+    "h",
+    "pooled",
+    "embedding",
+    "embeddings",
+    "sentence_embedding",
+    "pooler_output",
+    "v",
+    "values",
+    "value",
+    "value_states",
+    "kv_values",
+    "cu_seqlens",
+    "cu_seqlens_q",
+    "cu_seqlens_k",
+    "cu_seq_lens",
+    "max_seqlen",
+    "max_seqlen_q",
+    "kv_seq_ids",
+    "slot_seq_ids",
+    "slot_owners",
+    "kv_owners",
+    "key_seq_ids",
+    "query_seq_ids",
+    "q_seq_ids",
+    "query_owners",
+    "completion_ids",
+    "completion_mask",
+    "response_mask",
+    "loss_mask",
+    "action_mask",
+];
+
 /// Looks at every array beside the mask.
 pub(crate) fn look(beside: &Companions<'_>, context: &Context, verdict: Option<&Held>) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -68,7 +116,7 @@ fn padding_side(beside: &Companions<'_>, context: &Context, intent: Option<&Inte
 fn positions(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>) -> Option<Finding> {
     let intent = intent?;
     let given = beside.get(POSITIONS).filter(|v| v.shape().len() <= 2)?.rows()?;
-    if intent.k_positions.is_some() || intent.tree.is_some() {
+    if intent.k_positions.is_some() || intent.tree.is_some() || given.len() > intent.batch {
         return None;
     }
     let width = given[0].len();
@@ -216,7 +264,7 @@ impl<'a> Scene<'a> {
     /// Whether token `k` of batch row `b` is real.
     fn real(&self, b: usize, k: usize) -> bool {
         if let Some(intent) = self.intent.filter(|i| i.valid.is_some() && i.kv_len > k) {
-            return intent.valid.as_ref().is_none_or(|v| bit(row(v, b), k));
+            return intent.valid.as_ref().is_none_or(|v| row(v, b).len() * 64 > k && bit(row(v, b), k));
         }
         match (&self.ids, self.context.pad_id) {
             (Some(ids), Some(pad)) if self.context.eos_id != Some(pad) => row(ids, b).get(k) != Some(&pad),
@@ -230,7 +278,8 @@ impl<'a> Scene<'a> {
 
     fn labels(&self, labels: &[Vec<i64>]) -> Vec<Finding> {
         let mut findings = Vec::new();
-        let Some(ids) = self.ids.as_ref().filter(|ids| ids[0].len() == labels[0].len()) else {
+        let Some(ids) = self.ids.as_ref().filter(|ids| ids.len() == labels.len() && ids[0].len() == labels[0].len())
+        else {
             findings.extend(self.nothing_learned(labels));
             return findings;
         };
@@ -408,7 +457,7 @@ impl<'a> Scene<'a> {
         let mask = beside.rows(&["completion_mask", "response_mask", "loss_mask", "action_mask"])?;
         let eos = self.context.eos_id?;
         let ids = beside.rows(&["completion_ids"]).or_else(|| self.ids.clone())?;
-        if ids[0].len() != mask[0].len() {
+        if ids.len() != mask.len() || ids[0].len() != mask[0].len() {
             return None;
         }
         let own = beside.get(&["completion_ids"]).is_some();

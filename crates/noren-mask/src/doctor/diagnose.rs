@@ -36,6 +36,7 @@ pub(crate) fn diagnose(patient: &Patient) -> Result<Report, Error> {
         }
         return Ok(report);
     };
+    report.unknown = beside.unread();
     let alignment = align(mask, &beside, &patient.context)?;
     check_sizes(mask, &alignment, &patient.context)?;
     if let Some((meant, text)) = &patient.meant {
@@ -531,6 +532,12 @@ impl<'a> Case<'a> {
             report.intended = Some(self.expression(expected, intent));
         }
         report.unknown.extend(self.context.left_out.iter().cloned());
+        if self.context.kind.is_none() && report.sick() {
+            report.unknown.push(
+                "what kind of mask this should be: `kind` is not declared, so what it looks like counts as meant"
+                    .into(),
+            );
+        }
         let &[a, b] = self.mask.shape() else { return };
         if matches!(self.mask.numbers(), Numbers::Int(_)) && a == b && a > 1 && !self.context.role_declared {
             report.unknown.push(format!(

@@ -22,7 +22,7 @@ pub(crate) fn kind_of(name: &str, context: &Context) -> Result<Option<MaskKind>,
 pub(crate) fn diagnose(patient: &Patient) -> Option<Result<Report, Error>> {
     let kinds = &patient.context.layer_kinds;
     let mask = patient.mask.as_ref()?;
-    let batch = patient.context.batch.or_else(|| patient.companions.get("input_ids").map(|v| v.shape()[0]));
+    let batch = patient.context.batch.or_else(|| patient.companions.get("input_ids").and_then(|v| v.shape().first().copied()));
     let stacked =
         kinds.len() > 1 && mask.shape().len() >= 3 && mask.shape()[0] == kinds.len() && batch != Some(kinds.len());
     stacked.then(|| each(patient))

@@ -6,6 +6,9 @@ use super::intent::{Groups, Intent, row};
 use crate::keep::{Keep, bit, count, ends, ones};
 use std::rc::Rc;
 
+/// What it costs to believe that only row 0 of the batch is right: more than a mistake of all rows that row 0 does not show.
+const ONLY_ROW_0: f64 = 1.12;
+
 /// The given cells, and in which order rows are best compared: few rows tell most masks apart.
 pub(crate) struct Target<'a> {
     pub(crate) given: &'a Keep,
@@ -253,14 +256,14 @@ impl<'a> Target<'a> {
             let others_wrong = self.same_rows(right, &wrong, Post::None, others);
             if others_wrong && !self.same_rows(right, &wrong, Post::None, first) {
                 let text = format!("row 0 of the batch is right and the other rows are not: {says}");
-                found(vec![("batch_row_wrong", text)], 0.94);
+                found(vec![("batch_row_wrong", text)], ONLY_ROW_0);
             }
         }
         if self.order.iter().filter(|&&(b, i)| others(b, i)).all(|&(b, i)| {
             (0..self.heads).all(|h| self.given.row(b, h, i).iter().all(|w| *w == 0))
         }) {
             let text = "row 0 of the batch is right and the other rows are not: they read nothing".to_string();
-            found(vec![("batch_row_wrong", text)], 0.94);
+            found(vec![("batch_row_wrong", text)], ONLY_ROW_0);
         }
     }
 
