@@ -84,7 +84,9 @@ def main() -> None:
     inputs, labels = {}, {}
     for n in range(args.count):
         case = draw(rng, args.healthy)
-        key, inputs_of, label = write(args.out, n, case, case.blind and rng.random() < args.blind)
+        # The kind of the mask's own layer declares it as well.
+        blind = case.blind and "layer" not in case.context and rng.random() < args.blind
+        key, inputs_of, label = write(args.out, n, case, blind)
         inputs[key], labels[key] = inputs_of, label
     (args.out / "inputs.json").write_text(json.dumps(inputs, indent=1))
     (args.out / "labels.json").write_text(json.dumps(labels, indent=1))

@@ -3,6 +3,7 @@
 //!
 //! `NOREN_DOCTOR=n` takes n times as many random masks.
 
+#[allow(dead_code)] // the scenes are for tests/doctor_cases.rs
 mod doctor;
 
 use doctor::Dice;
@@ -90,7 +91,8 @@ fn a_table_of_whole_numbers_is_asked_about() {
     let lengths = [("lengths", Values::ints(&[4], vec![64, 55, 46, 37]).expect("a list"))];
     let declared = r#"{"role": "key_padding", "kind": "bidirectional", "convention": "keep_01"}"#;
     verdict(mask.clone(), declared, &lengths, Verdict::Correct);
-    let queries = Values::ints(&[4, 64], (0..256).map(|at| i64::from(at % 64 <= at / 64 + 60)).collect()).expect("cells");
+    let queries =
+        Values::ints(&[4, 64], (0..256).map(|at| i64::from(at % 64 <= at / 64 + 60)).collect()).expect("cells");
     verdict(queries, r#"{"role": "attn", "kind": "causal", "past_len": 60}"#, &[], Verdict::Correct);
 }
 
@@ -156,12 +158,8 @@ fn what_is_not_declared_is_asked() {
     let report = verdict(packed, &context(r#""kind": "causal_packed""#), &[], Verdict::CannotTell);
     assert!(report.open[0].question.contains("segment_ids"), "{report}");
     let around = bools(&[9, 9], |_, i, j| i.abs_diff(j) <= 2);
-    let report = verdict(
-        around.clone(),
-        &context(r#""kind": "bidirectional_sliding", "window": 5"#),
-        &[],
-        Verdict::CannotTell,
-    );
+    let report =
+        verdict(around.clone(), &context(r#""kind": "bidirectional_sliding", "window": 5"#), &[], Verdict::CannotTell);
     assert_eq!(report.open[0].readings.len(), 3, "{report}");
     let said = r#""kind": "bidirectional_sliding", "window": 5, "window_means": "keys in total""#;
     verdict(around, &context(said), &[], Verdict::Correct);
@@ -179,7 +177,8 @@ fn what_is_not_declared_is_asked() {
 #[test]
 fn an_array_that_fits_no_key_is_not_passed_over() {
     let short = [("attention_mask", rows(&[&[1, 1, 0]]))];
-    let report = verdict(bools(&[1, 1, 6, 6], |_, i, j| j <= i), &context(r#""kind": "causal""#), &short, Verdict::CannotTell);
+    let report =
+        verdict(bools(&[1, 1, 6, 6], |_, i, j| j <= i), &context(r#""kind": "causal""#), &short, Verdict::CannotTell);
     assert!(report.open[0].question.contains("`attention_mask` has shape [1, 3]"), "{report}");
 }
 
@@ -220,7 +219,8 @@ fn redactions_by_batch_row() {
     named(&open, "multi_hop_leak");
     let other_row = bools(&[2, 1, 6, 6], |b, i, j| j <= i && !(b == 0 && j == 2 && i > 2));
     verdict(other_row, &context(by_row), &[], Verdict::Faulty);
-    let beyond = Context::from_json(r#"{"kind": "causal", "redactions": [{"batch": 2, "keys": [1]}]}"#).expect("a context");
+    let beyond =
+        Context::from_json(r#"{"kind": "causal", "redactions": [{"batch": 2, "keys": [1]}]}"#).expect("a context");
     let error = Patient::new(bools(&[2, 1, 4, 4], |_, i, j| j <= i)).context(beyond).diagnose().unwrap_err();
     assert!(error.to_string().contains("`batch` holds 2, but the mask has 2 of them"), "{error}");
 }
@@ -228,7 +228,8 @@ fn redactions_by_batch_row() {
 #[test]
 fn redactions_by_row_are_no_holes() {
     let ids = [("input_ids", rows(&[&[5, 2, 7, 8, 2], &[5, 6, 2, 8, 2]]))];
-    let ends = r#""kind": "bidirectional", "pad_token_id": 2, "eos_token_id": 2, "redactions": [{"batch": 1, "keys": [2]}]"#;
+    let ends =
+        r#""kind": "bidirectional", "pad_token_id": 2, "eos_token_id": 2, "redactions": [{"batch": 1, "keys": [2]}]"#;
     let lengths = ("lengths", Values::ints(&[2], vec![5, 5]).expect("a list"));
     let beside = [ids[0].clone(), lengths];
     let declared = bools(&[2, 1, 5, 5], |b, _, j| !(b == 1 && j == 2));
@@ -239,7 +240,8 @@ fn redactions_by_row_are_no_holes() {
 
 #[test]
 fn redactions_by_row_in_a_backends_probabilities() {
-    let declared = context(r#""kind": "causal", "redactions": [{"batch": 1, "keys": [1], "queries": [2, 3]}], "layers": 1"#);
+    let declared =
+        context(r#""kind": "causal", "redactions": [{"batch": 1, "keys": [1], "queries": [2, 3]}], "layers": 1"#);
     let keep = |b: usize, i: usize, j: usize| j <= i && !(b == 1 && j == 1 && i >= 2);
     let softmax = |obeys: bool| {
         let mut p = Vec::new();
@@ -294,19 +296,43 @@ fn row_0_right_and_the_others_not_is_named() {
 #[test]
 fn arrays_of_any_shape_beside_the_mask_never_panic() {
     let names = [
-        "input_ids", "lengths", "attention_mask", "position_ids", "segment_ids", "cu_seqlens", "labels", "kv_positions",
-        "query_positions", "kv_written", "parents", "block_ids", "hidden", "pooled", "probabilities", "scores", "v",
-        "completion_ids", "completion_mask", "encoder_input_ids", "decoder_input_ids", "encoder_lengths", "kv_seq_ids",
-        "query_seq_ids", "mm_token_type_ids", "memory_key_padding_mask",
+        "input_ids",
+        "lengths",
+        "attention_mask",
+        "position_ids",
+        "segment_ids",
+        "cu_seqlens",
+        "labels",
+        "kv_positions",
+        "query_positions",
+        "kv_written",
+        "parents",
+        "block_ids",
+        "hidden",
+        "pooled",
+        "probabilities",
+        "scores",
+        "v",
+        "completion_ids",
+        "completion_mask",
+        "encoder_input_ids",
+        "decoder_input_ids",
+        "encoder_lengths",
+        "kv_seq_ids",
+        "query_seq_ids",
+        "mm_token_type_ids",
+        "memory_key_padding_mask",
     ];
-    let kinds = ["causal", "bidirectional", "sliding", "chunked", "prefix_lm", "causal_packed", "tree", "cross", "packed"];
+    let kinds =
+        ["causal", "bidirectional", "sliding", "chunked", "prefix_lm", "causal_packed", "tree", "cross", "packed"];
     let factor: usize = std::env::var("NOREN_DOCTOR").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
     for seed in 0..2000 * factor as u64 {
         let mut dice = Dice::new(seed ^ 0xA77A_0000_0000, false);
         let array = |dice: &mut Dice| {
             let shape: Vec<usize> = (0..dice.of(0, 4)).map(|_| dice.pick(&[0, 1, 1, 2, 3, 4, 6, 65])).collect();
             let count: usize = shape.iter().product();
-            let ints = (0..count.min(100_000)).map(|_| dice.pick(&[0, 1, 1, 2, -1, 3, -100, i64::MAX, i64::MIN, 1 << 40]));
+            let ints =
+                (0..count.min(100_000)).map(|_| dice.pick(&[0, 1, 1, 2, -1, 3, -100, i64::MAX, i64::MIN, 1 << 40]));
             let (ints, reals): (Vec<i64>, bool) = (ints.collect(), false);
             (count <= 100_000).then(|| match (dice.of(0, 2), reals) {
                 (0, _) => Values::bools(&shape, ints.iter().map(|x| *x == 1).collect()),
@@ -320,7 +346,9 @@ fn arrays_of_any_shape_beside_the_mask_never_panic() {
         let declared = match dice.of(0, 3) {
             0 => "{}".to_string(),
             1 => format!(r#"{{"kind": "{kind}", "window": {size}, "pad_token_id": 0, "eos_token_id": 0}}"#),
-            2 => format!(r#"{{"kind": "{kind}", "past_len": -{size}, "q_len": {size}, "chunk": {size}, "prefix_len": {size}}}"#),
+            2 => format!(
+                r#"{{"kind": "{kind}", "past_len": -{size}, "q_len": {size}, "chunk": {size}, "prefix_len": {size}}}"#
+            ),
             _ => format!(r#"{{"role": "key_padding", "batch": {size}, "kv_len": 6, "lengths": [{size}, 900000000]}}"#),
         };
         let context = Context::from_json(&declared).expect("a context");

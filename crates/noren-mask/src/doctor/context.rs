@@ -202,7 +202,9 @@ impl Context {
         context.read_sizes(&read)?;
         context.read_training(&read)?;
         let unread = read.unread()?;
-        context.left_out.extend(unread.iter().map(|key| format!("`{key}` is no declaration known here: it is left out")));
+        context
+            .left_out
+            .extend(unread.iter().map(|key| format!("`{key}` is no declaration known here: it is left out")));
         Ok(context)
     }
 
@@ -227,17 +229,17 @@ impl Context {
             false => role.unwrap_or_default(),
         };
         self.prefix = read.lengths(&["prefix_len", "prefix_lens", "prefix", "prefix_length", "prefix_lengths"])?;
-        self.prefix_from_slot = read
-            .word(&["prefix_from", "prefix_counted_from", "prefix_origin"], |word| words::from_slot("prefix_from", word))?;
+        self.prefix_from_slot = read.word(&["prefix_from", "prefix_counted_from", "prefix_origin"], |word| {
+            words::from_slot("prefix_from", word)
+        })?;
         // Beside the layer's own kind the width may be that of the model's other layers.
         let width = read.count(&["window", "sliding_window", "window_size", "window_len"], 1)?;
         self.window = width.filter(|_| of_layer.is_none_or(|k| k.sliding));
-        self.window_means =
-            read.word(&["window_means", "window_convention", "window_counts"], words::window_means)?;
-        self.chunk =
-            read.count(&["chunk", "chunk_size", "chunk_len", "attention_chunk_size", "chunk_length"], 1)?;
-        self.chunk_from_slot = read
-            .word(&["chunk_from", "chunk_origin", "chunks_counted_from"], |word| words::from_slot("chunk_from", word))?;
+        self.window_means = read.word(&["window_means", "window_convention", "window_counts"], words::window_means)?;
+        self.chunk = read.count(&["chunk", "chunk_size", "chunk_len", "attention_chunk_size", "chunk_length"], 1)?;
+        self.chunk_from_slot = read.word(&["chunk_from", "chunk_origin", "chunks_counted_from"], |word| {
+            words::from_slot("chunk_from", word)
+        })?;
         self.sinks = read
             .size(&["sinks", "sink_tokens", "attention_sinks", "num_sinks", "n_sink", "num_sink_tokens"], 0)?
             .unwrap_or(0);
@@ -253,7 +255,8 @@ impl Context {
         self.api = read.text(&["api", "function", "consumer"])?;
         self.slot = self.api.as_deref().map(Api::named).unwrap_or_default();
         if let Some(api) = self.api.as_ref().filter(|_| !self.slot.known()) {
-            self.left_out.push(format!("`api` is declared as `{api}`, which is no function known here: it is left out"));
+            self.left_out
+                .push(format!("`api` is declared as `{api}`, which is no function known here: it is left out"));
         }
         self.convention = read.word(&["convention", "polarity"], words::convention)?;
         let dtype = read.text(&["compute_dtype", "score_dtype", "autocast_dtype"])?;
@@ -287,16 +290,13 @@ impl Context {
         self.eos_id = read.id(&["eos_token_id", "eos_id", "eos"])?;
         self.bos_id = read.id(&["bos_token_id", "bos_id", "bos", "cls_token_id", "cls_id"])?;
         self.special_ids = read.ids(&["special_token_ids", "special_ids", "special_tokens", "all_special_ids"])?;
+        for name in ["mask_token_id", "unk_token_id", "sep_token_id", "decoder_start_token_id"] {
+            self.special_ids.extend(read.id(&[name])?);
+        }
         self.side = read.word(&["padding_side", "side"], words::side)?;
         self.lengths = read.lengths(&["lengths", "seq_lens", "seqlens", "real_lengths"])?;
-        self.written = read.lengths(&[
-            "written",
-            "kv_written",
-            "written_len",
-            "cache_written",
-            "valid_kv_len",
-            "kv_valid_len",
-        ])?;
+        self.written =
+            read.lengths(&["written", "kv_written", "written_len", "cache_written", "valid_kv_len", "kv_valid_len"])?;
         Ok(())
     }
 
@@ -313,8 +313,7 @@ impl Context {
             "past_key_values_length",
         ])?;
         self.batch = read.size(&["batch", "batch_size"], 1)?;
-        self.heads =
-            read.size(&["heads", "num_heads", "n_heads", "num_attention_heads", "nheads", "n_head"], 1)?;
+        self.heads = read.size(&["heads", "num_heads", "n_heads", "num_attention_heads", "nheads", "n_head"], 1)?;
         self.q_len = read.size(&["q_len", "query_len", "q", "tgt_len", "target_len", "decoder_len"], 1)?;
         self.kv_len = read.size(
             &[

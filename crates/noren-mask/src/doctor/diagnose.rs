@@ -3,7 +3,6 @@
 use super::align::{Alignment, align};
 use super::companions;
 use super::context::{Context, Role};
-use super::values::Numbers;
 use super::decode::{Decoded, decode};
 use super::expect::{Hypothesis, assumed_padding, hypotheses};
 use super::intent::Intent;
@@ -13,6 +12,7 @@ use super::report::{Certainty, Finding, Report, Severity};
 use super::resemble::in_words;
 use super::search::{Explanation, Target};
 use super::stated::against_expression;
+use super::values::Numbers;
 use super::verdict::{Open, Outcome, Verdict, compared, decide};
 use super::{Patient, Values};
 use crate::Error;
@@ -349,13 +349,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    fn explain(
-        &self,
-        given: Keep,
-        hypotheses: &[Hypothesis],
-        report: &mut Report,
-        outcome: &mut Outcome,
-    ) -> Held {
+    fn explain(&self, given: Keep, hypotheses: &[Hypothesis], report: &mut Report, outcome: &mut Outcome) -> Held {
         let mut target = Target::new(&given);
         target.ids = self.known.ids.as_deref().filter(|rows| rows[0].len() == self.alignment.sizes.kv_len);
         target.eos = self.context.eos_id;

@@ -1,10 +1,10 @@
 //! From declarations to intents: every mask that the declared words may mean.
 
 use super::context::{Context, MaskKind, Role};
-use super::verdict::Open;
-use super::words::WindowMeans;
 use super::intent::{Groups, Hidden, Intent, PerRow, number, row, tree_rows};
 use super::known::Known;
+use super::verdict::Open;
+use super::words::WindowMeans;
 use crate::keep::{Keep, bit, count, ends, row_of};
 use crate::mask::Side;
 use std::rc::Rc;
@@ -129,10 +129,7 @@ fn windowed(kind: MaskKind, context: &Context) -> Vec<(MaskKind, f64, Option<Rc<
                 &["this layer has the declared window", "this layer has none, the window is that of other layers"],
                 "does this layer have the declared window? declare kind=sliding, or leave window out",
             );
-            vec![
-                (MaskKind { sliding: true, ..kind }, 0.0, None),
-                (kind, 0.05, Some(Rc::new(open.between()))),
-            ]
+            vec![(MaskKind { sliding: true, ..kind }, 0.0, None), (kind, 0.05, Some(Rc::new(open.between())))]
         }
         false => vec![(kind, 0.0, None)],
     }
@@ -166,8 +163,7 @@ fn guesses(known: &Known, context: &Context) -> Vec<(MaskKind, f64)> {
         return vec![(both_ways, 0.0)];
     }
     // A mask of keys alone says nothing of causality; the slot it is made for does.
-    let decoder =
-        context.slot.decoder() && context.side == Some(Side::Left);
+    let decoder = context.slot.decoder() && context.side == Some(Side::Left);
     let encoder = context.role == Role::KeyPadding
         && !decoder
         && context.past.is_empty()
@@ -195,7 +191,8 @@ fn intents(kind: MaskKind, known: &Known, context: &Context, given: Option<&Keep
         row
     };
     base.q_valid = without_redacted(&base, context);
-    let one = |r: &super::Redaction| Hidden { batch: r.batch.clone(), keys: hidden(&r.keys), queries: r.queries.clone() };
+    let one =
+        |r: &super::Redaction| Hidden { batch: r.batch.clone(), keys: hidden(&r.keys), queries: r.queries.clone() };
     base.redactions = Rc::new(context.redactions.iter().map(one).collect());
     if kind.packed && !kind.cross {
         base.segments = known.segments.as_ref().map(|rows| Rc::new(Groups::new(rows.to_vec())));
@@ -240,7 +237,8 @@ fn without_redacted(intent: &Intent, context: &Context) -> Option<PerRow<bool>> 
         return intent.q_valid.clone();
     }
     let cares = |b: usize| {
-        let of_row = context.redactions.iter().filter(everywhere).filter(|r| r.batch.is_empty() || r.batch.contains(&b));
+        let of_row =
+            context.redactions.iter().filter(everywhere).filter(|r| r.batch.is_empty() || r.batch.contains(&b));
         let hidden: Vec<i64> = of_row.flat_map(|r| r.keys.iter().map(|&k| k as i64)).collect();
         (0..intent.q_len).map(|i| intent.cares(b, i) && !hidden.contains(&intent.slot(b, i))).collect()
     };

@@ -28,7 +28,6 @@ const NAMES: &[&[&str]] = &[
     DECODER_LENGTHS,
     BLOCKS,
     FLAGGED_BLOCKS,
-    super::companions::NAMES,
     &["scores", "attention_scores", "logits_before_mask"],
     &["parents", "tree_parents", "parent_ids", "parent"],
     &["kv_written", "written", "cache_written"],
@@ -37,10 +36,13 @@ const NAMES: &[&[&str]] = &[
 impl Companions<'_> {
     /// Names that no check reads, in words.
     pub(crate) fn unread(&self) -> Vec<String> {
-        let known = || NAMES.iter().flat_map(|names| names.iter().copied());
+        let lists = || NAMES.iter().chain(super::companions::NAMES).chain(super::tensors::NAMES);
+        let known = || lists().flat_map(|names| names.iter().copied());
         let unread = self.0.keys().filter(|name| !known().any(|k| k == name.as_str()));
         let says = |name: &String| match crate::parse::nearest(name, known()) {
-            Some(near) => format!("the array `{name}` has no name known here (did you mean `{near}`?): it is not looked at"),
+            Some(near) => {
+                format!("the array `{name}` has no name known here (did you mean `{near}`?): it is not looked at")
+            }
             None => format!("the array `{name}` has no name known here: it is not looked at"),
         };
         unread.map(says).collect()
@@ -73,8 +75,7 @@ pub(crate) const KV_POSITIONS: &[&str] =
 const Q_POSITIONS: &[&str] = &["query_positions", "q_positions", "query_pos", "cache_position", "q_pos"];
 pub(crate) const ENCODER_IDS: &[&str] = &["encoder_input_ids", "encoder_ids", "source_ids", "src_ids", "memory_ids"];
 const ENCODER_LENGTHS: &[&str] = &["encoder_lengths", "kv_lengths", "source_lengths", "src_lengths", "memory_lengths"];
-pub(crate) const ENCODER_PADDING: &[&str] =
-    &["encoder_attention_mask", "encoder_mask", "encoder_valid"];
+pub(crate) const ENCODER_PADDING: &[&str] = &["encoder_attention_mask", "encoder_mask", "encoder_valid"];
 /// PyTorch's name, where true means padding.
 const ENCODER_DROPPED: &[&str] = &["memory_key_padding_mask"];
 const DECODER_IDS: &[&str] = &["decoder_input_ids", "decoder_ids", "target_ids", "tgt_ids"];
@@ -122,7 +123,10 @@ pub(crate) struct Sizes {
 
 /// The declared batch size and the tokens in a row.
 pub(crate) fn declared(companions: &Companions<'_>, context: &Context) -> (Option<usize>, Option<usize>) {
-    let of = |names: &[&str]| companions.get(names).map(Values::shape).filter(|s| s.len() == 2).map(|s| (s[0], s[1]));
+    let of = |names: &[&str]| {
+        let shape = companions.get(names).map(Values::shape);
+        shape.filter(|s| s.len() == 2 && !s.contains(&0)).map(|s| (s[0], s[1]))
+    };
     // Beside a ring, positions and ids are those of the new tokens.
     let ring = companions.get(KV_POSITIONS).is_some();
     let tokens = of(IDS)
@@ -132,7 +136,8 @@ pub(crate) fn declared(companions: &Companions<'_>, context: &Context) -> (Optio
         .or_else(|| of(BLOCKS))
         .or_else(|| of(PADDING))
         .or_else(|| of(ENCODER_PADDING));
-    let one = |names: &[&str]| companions.get(names).map(Values::shape).filter(|s| s.len() == 1).map(|s| s[0]);
+    let one =
+        |names: &[&str]| companions.get(names).map(Values::shape).filter(|s| s.len() == 1 && s[0] > 0).map(|s| s[0]);
     let lengths =
         one(LENGTHS).or_else(|| one(ENCODER_LENGTHS)).or((context.lengths.len() > 1).then_some(context.lengths.len()));
     let alone = one(IDS).or_else(|| one(SEGMENTS));
@@ -228,8 +233,7 @@ impl Known {
             row_of(self.kv_len, start, start + n)
         };
         let flags = |rows: Vec<Vec<i64>>| -> Option<PerRow<u64>> {
-            self.fits(&rows)
-                .then(|| Rc::new(rows.iter().map(|r| bits(self.kv_len, |k| r[k] != 0)).collect()))
+            self.fits(&rows).then(|| Rc::new(rows.iter().map(|r| bits(self.kv_len, |k| r[k] != 0)).collect()))
         };
         // Beside a decoder's own mask, `attention_mask` is the encoder's, as in an encoder-decoder's call.
         let of_encoder = || companions.rows(ENCODER_PADDING).filter(|_| cross).and_then(flags);
@@ -237,8 +241,7 @@ impl Known {
             let rows = companions.rows(ENCODER_DROPPED).filter(|_| cross)?;
             flags(rows.iter().map(|r| r.iter().map(|x| i64::from(*x == 0)).collect()).collect())
         };
-        let declared = of_encoder()
-            .or_else(dropped).or_else(|| companions.rows(PADDING).and_then(flags));
+        let declared = of_encoder().or_else(dropped).or_else(|| companions.rows(PADDING).and_then(flags));
         let written =
             companions.rows(&["kv_written", "written", "cache_written"]).and_then(|rows| match rows[0].len() {
                 n if n == self.kv_len => flags(rows),
@@ -406,9 +409,12 @@ impl Known {
             (&numbers[..], &one_each, format!("[{}]", self.batch)),
         ] {
             for name in lists.iter().flat_map(|names| names.iter()) {
-                let Some(shape) = companions.0.get(*name).map(Values::shape).filter(|s| !s.is_empty()) else { continue };
+                let Some(shape) = companions.0.get(*name).map(Values::shape).filter(|s| !s.is_empty()) else {
+                    continue;
+                };
                 if !is_fit(shape) {
-                    unfit.push(format!("`{name}` has shape {shape:?} where {expected} is expected: it is not compared"));
+                    unfit
+                        .push(format!("`{name}` has shape {shape:?} where {expected} is expected: it is not compared"));
                 }
             }
         }
@@ -444,9 +450,10 @@ impl Known {
             return;
         }
         // Ids of the new tokens only say which of them are real.
-        let new_ids = self.ids.as_ref().filter(|rows| {
-            rows[0].len() == self.q_len && self.q_len != self.kv_len && self.one_each(rows)
-        });
+        let new_ids = self
+            .ids
+            .as_ref()
+            .filter(|rows| rows[0].len() == self.q_len && self.q_len != self.kv_len && self.one_each(rows));
         if let (Some(rows), Some(pad), false) = (new_ids, context.pad_id, context.eos_id == context.pad_id) {
             self.q_valid = Some(Rc::new(rows.iter().map(|r| r.iter().map(|id| *id != pad).collect()).collect()));
             return;

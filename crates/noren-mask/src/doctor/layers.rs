@@ -22,7 +22,8 @@ pub(crate) fn kind_of(name: &str, context: &Context) -> Result<Option<MaskKind>,
 pub(crate) fn diagnose(patient: &Patient) -> Option<Result<Report, Error>> {
     let kinds = &patient.context.layer_kinds;
     let mask = patient.mask.as_ref()?;
-    let batch = patient.context.batch.or_else(|| patient.companions.get("input_ids").and_then(|v| v.shape().first().copied()));
+    let batch =
+        patient.context.batch.or_else(|| patient.companions.get("input_ids").and_then(|v| v.shape().first().copied()));
     let stacked =
         kinds.len() > 1 && mask.shape().len() >= 3 && mask.shape()[0] == kinds.len() && batch != Some(kinds.len());
     stacked.then(|| each(patient))
@@ -73,13 +74,16 @@ fn judge(all: &mut Report, reports: &[Report]) {
         false => reports.iter().enumerate().find(|(_, r)| r.verdict != Verdict::Correct),
     };
     (all.verdict, all.sentence) = match worst {
-        _ if all.sick() => {
-            (Verdict::Faulty, all.findings.first().map(|f| f.says.clone()).unwrap_or_default())
-        }
+        _ if all.sick() => (Verdict::Faulty, all.findings.first().map(|f| f.says.clone()).unwrap_or_default()),
         Some((layer, report)) => (report.verdict, format!("layer {layer}: {}", report.sentence)),
         None => {
             let against: Vec<&str> = reports.iter().map(|r| r.sentence.as_str()).take(1).collect();
-            let text = format!("all {} cells of {} layers are as declared; layer 0: {}", all.compared, reports.len(), against[0]);
+            let text = format!(
+                "all {} cells of {} layers are as declared; layer 0: {}",
+                all.compared,
+                reports.len(),
+                against[0]
+            );
             (Verdict::Correct, text)
         }
     };

@@ -33,6 +33,8 @@ mod report;
 mod resemble;
 mod search;
 mod stated;
+mod tensors;
+mod trees;
 mod unexplained;
 mod values;
 mod verdict;

@@ -139,8 +139,9 @@ impl<'a> Reader<'a> {
         let list = value.as_array().map_or(one, Vec::as_slice);
         let numbers = list.iter().map(|v| whole(v).filter(|n| (low..=high).contains(n))).collect::<Option<_>>();
         let range = if low == i64::MIN { String::new() } else { format!(" from {low} to {high}") };
-        numbers
-            .ok_or_else(|| Self::wrong(key, value, &format!("a whole number{range}, or a list with one for each batch row")))
+        numbers.ok_or_else(|| {
+            Self::wrong(key, value, &format!("a whole number{range}, or a list with one for each batch row"))
+        })
     }
 
     /// `[3, 4]`, `[{"batch": 1, "keys": [3], "queries": [7]}]`, `{"keys": [3]}` or `[[7, 3], ...]` as query and key.

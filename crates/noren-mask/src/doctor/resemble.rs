@@ -106,10 +106,12 @@ impl Rows {
         let ids = (0..batch).map(|b| {
             let mut number = 0;
             let begins = |k: i64| k == 0 || votes[b].get(&k).is_some_and(|n| *n > 1);
-            (0..kv_len as i64).map(|k| {
-                number += i64::from(begins(k));
-                number
-            }).collect()
+            (0..kv_len as i64)
+                .map(|k| {
+                    number += i64::from(begins(k));
+                    number
+                })
+                .collect()
         });
         Rc::new(Groups::new(ids.collect()))
     }

@@ -213,6 +213,9 @@ impl<'a> Target<'a> {
                 found(vec![self.mistake(edit, right)], edit.cost() - self.bonus(right, &wrong, Post::None));
             }
         }
+        if let Some(says) = self.other_tree(right) {
+            found(vec![("tree_mask", says.to_string())], 1.2);
+        }
         if right.batch > 1 {
             self.only_row_0(right, &edits, found);
         }
@@ -259,9 +262,12 @@ impl<'a> Target<'a> {
                 found(vec![("batch_row_wrong", text)], ONLY_ROW_0);
             }
         }
-        if self.order.iter().filter(|&&(b, i)| others(b, i)).all(|&(b, i)| {
-            (0..self.heads).all(|h| self.given.row(b, h, i).iter().all(|w| *w == 0))
-        }) {
+        if self
+            .order
+            .iter()
+            .filter(|&&(b, i)| others(b, i))
+            .all(|&(b, i)| (0..self.heads).all(|h| self.given.row(b, h, i).iter().all(|w| *w == 0)))
+        {
             let text = "row 0 of the batch is right and the other rows are not: they read nothing".to_string();
             found(vec![("batch_row_wrong", text)], ONLY_ROW_0);
         }

@@ -21,10 +21,8 @@ impl Case<'_> {
         outcome: &mut Outcome,
     ) -> Held {
         let target = Target::new(&given);
-        let nearest = hypotheses
-            .iter()
-            .map(|h| (target.wrong_cells(&h.intent, SHOWN), h))
-            .min_by_key(|(wrong, _)| wrong.0);
+        let nearest =
+            hypotheses.iter().map(|h| (target.wrong_cells(&h.intent, SHOWN), h)).min_by_key(|(wrong, _)| wrong.0);
         let Some((wrong, hypothesis)) = nearest else {
             return self.undecided(given, None, report);
         };

@@ -46,7 +46,11 @@ pub struct Open {
 
 impl Open {
     pub(crate) fn new(readings: &[&str], question: impl Into<String>) -> Self {
-        Open { readings: readings.iter().map(|r| (*r).to_string()).collect(), question: question.into(), between: false }
+        Open {
+            readings: readings.iter().map(|r| (*r).to_string()).collect(),
+            question: question.into(),
+            between: false,
+        }
     }
 
     /// A question that only matters where the readings give different cells.
@@ -89,13 +93,18 @@ pub(super) fn decide(report: &mut Report, outcome: &Outcome, declared: Option<&s
                 0 => String::new(),
                 n => format!("; {n} row(s) of padding or redacted queries are not compared"),
             };
-            let sentence = format!("all {} cells compared equal what is declared: {against}{left_out}", report.compared);
+            let sentence =
+                format!("all {} cells compared equal what is declared: {against}{left_out}", report.compared);
             (Verdict::Correct, sentence)
         }
         (false, Some(_)) => {
             let first = report.open.first();
             let question = first.map_or("the declaration is not complete", |open| open.question.as_str());
-            let fits = if outcome.fits { "the mask fits one reading of what is declared" } else { "the declaration is not complete" };
+            let fits = if outcome.fits {
+                "the mask fits one reading of what is declared"
+            } else {
+                "the declaration is not complete"
+            };
             (Verdict::CannotTell, format!("{fits}: {question}"))
         }
         (false, None) if !report.open.is_empty() => (Verdict::CannotTell, report.open[0].question.clone()),

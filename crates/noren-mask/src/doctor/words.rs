@@ -322,7 +322,8 @@ pub(super) fn kind(key: &str, name: &str) -> Result<MaskKind, Error> {
     let mut negated = false;
     for word in &words {
         let Some((_, part)) = KINDS.iter().find(|(known, _)| known == word) else {
-            let names = ["causal", "bidirectional", "sliding", "chunked", "prefix_lm", "causal_packed", "tree", "cross"];
+            let names =
+                ["causal", "bidirectional", "sliding", "chunked", "prefix_lm", "causal_packed", "tree", "cross"];
             let known = names.into_iter().chain(KINDS.iter().map(|(known, _)| *known));
             return Err(match words.len() {
                 1 => unknown(key, name, known),
@@ -346,7 +347,9 @@ pub(super) fn kind(key: &str, name: &str) -> Result<MaskKind, Error> {
             true => Err(unknown(key, name, KINDS.iter().map(|(known, _)| *known))),
             false => Err(Error::fact(
                 format!("context: {key}"),
-                format!("`{name}` names no kind of mask: say causal, bidirectional, sliding, chunked, prefix_lm, packed, tree or cross"),
+                format!(
+                    "`{name}` names no kind of mask: say causal, bidirectional, sliding, chunked, prefix_lm, packed, tree or cross"
+                ),
             )),
         };
     }
@@ -371,7 +374,8 @@ fn of_parts(key: &str, name: &str, parts: &[Part], words: &[&str]) -> Result<Mas
     };
     let (decoder, both_ways) = (has(Part::Causal), has(Part::BothWays) && !both_ways_blocks);
     if decoder && both_ways && !kind.blocks && !kind.cross {
-        let text = format!("`{name}` says that queries read later keys and that they do not: leave one of the words out");
+        let text =
+            format!("`{name}` says that queries read later keys and that they do not: leave one of the words out");
         return Err(Error::fact(format!("context: {key}"), text));
     }
     let said = decoder || both_ways;
