@@ -219,6 +219,8 @@ fn redactions_by_batch_row() {
     named(&open, "multi_hop_leak");
     let other_row = bools(&[2, 1, 6, 6], |b, i, j| j <= i && !(b == 0 && j == 2 && i > 2));
     verdict(other_row, &context(by_row), &[], Verdict::Faulty);
+    // One array for all rows: row 1 lacks its redaction.
+    named(&verdict(bools(&[6, 6], |_, i, j| j <= i), &context(by_row), &[], Verdict::Faulty), "multi_hop_leak");
     let beyond =
         Context::from_json(r#"{"kind": "causal", "redactions": [{"batch": 2, "keys": [1]}]}"#).expect("a context");
     let error = Patient::new(bools(&[2, 1, 4, 4], |_, i, j| j <= i)).context(beyond).diagnose().unwrap_err();

@@ -152,11 +152,15 @@ fn sizes(
         1 if !keys_only && k > 1 && context.kind.is_none_or(|kind| !kind.causal) && b > 1 => kv_len,
         q => q,
     };
+    // A mask of one row stands for all rows; redactions by row say how many there are at least.
+    let named = context.redactions.iter().flat_map(|r| r.batch.iter()).max().map_or(1, |row| row.saturating_add(1));
     let batch = match (b, batch) {
         (1, Some(declared)) => declared,
+        (1, None) => named,
         _ => b,
     };
-    Sizes { batch, q_len, kv_len }
+    // An array without tokens beside the mask gives no size.
+    Sizes { batch: batch.max(1), q_len: q_len.max(1), kv_len: kv_len.max(1) }
 }
 
 /// The same for a decoder that reads an encoder: as many keys as the encoder has tokens.
