@@ -23,7 +23,7 @@ from healthy import HEALTHY
 from sick import SICK
 
 # Each of these registers its cases.
-for _module in ("sick_values", "sick_shape", "sick_structure", "companions", "more", "hard", "traps"):
+for _module in ("sick_values", "sick_shape", "sick_structure", "companions", "more", "hard", "traps", "rows"):
     importlib.import_module(_module)
 
 
@@ -84,7 +84,9 @@ def main() -> None:
     inputs, labels = {}, {}
     for n in range(args.count):
         case = draw(rng, args.healthy)
-        key, inputs_of, label = write(args.out, n, case, case.blind and rng.random() < args.blind)
+        # The kind of the mask's own layer declares it as well.
+        blind = case.blind and "layer" not in case.context and rng.random() < args.blind
+        key, inputs_of, label = write(args.out, n, case, blind)
         inputs[key], labels[key] = inputs_of, label
     (args.out / "inputs.json").write_text(json.dumps(inputs, indent=1))
     (args.out / "labels.json").write_text(json.dumps(labels, indent=1))

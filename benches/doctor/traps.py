@@ -23,6 +23,7 @@ from build import (
 )
 from healthy import fine, fine_plane, well
 from scenes import packed
+from sick import bug, made
 
 
 @well
@@ -155,13 +156,14 @@ def t_window_longer(rng):
     return fine(rng, "H.trap.window_longer", "the text is shorter than the window", it)
 
 
-@well
+@bug
 def t_window_unsaid(rng):
+    """A width W without a word on what it counts is W keys with the query itself."""
     n_tok, b = length(rng, 8), batch(rng)
     w = int(rng.integers(2, n_tok - 2))
-    keep = np.broadcast_to(band(n_tok, n_tok, 0, w + 1), (b, 1, n_tok, n_tok)).copy()
-    it = Intent(keep, np.ones((b, n_tok), bool), "sliding", context={"window": w})
-    return fine(rng, "H.trap.window_unsaid", "nobody said what the width counts", it)
+    right, wrong = (np.broadcast_to(band(n_tok, n_tok, 0, x), (b, 1, n_tok, n_tok)).copy() for x in (w, w + 1))
+    it = Intent(right, np.ones((b, n_tok), bool), "sliding", context={"window": w})
+    return made(rng, "C21.window_unsaid", ["sliding_window_off_by_one"], "w previous keys plus self", it, wrong)
 
 
 @well

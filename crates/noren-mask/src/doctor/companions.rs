@@ -1,22 +1,26 @@
 //! What is wrong beside the mask: positions, labels, pooled states, probabilities, packed lengths.
 
 use super::context::Context;
-use super::diagnose::Verdict;
+use super::diagnose::Held;
 use super::intent::{Intent, row};
 use super::known::{Companions, IDS, POSITIONS};
 use super::report::{Certainty, Finding, Severity};
-use super::values::Values;
-use crate::keep::{Keep, bit};
+use super::tensors;
+use crate::keep::bit;
 
 const LABELS: &[&str] = &["labels", "targets", "target_ids_shifted"];
-const PROBABILITIES: &[&str] =
-    &["probabilities", "probs", "attn_probs", "attention_probs", "attention_weights", "attn_weights", "weights", "p"];
-const STATES: &[&str] = &["hidden", "hidden_states", "last_hidden_state", "h"];
-const POOLED: &[&str] = &["pooled", "embedding", "embeddings", "sentence_embedding", "pooler_output"];
-const VALUES: &[&str] = &["v", "values", "value", "value_states", "kv_values"];
+const ENDS: &[&str] = &["cu_seqlens", "cu_seqlens_q", "cu_seq_lens", "cu_seqlens_k"];
+const LONGEST: &[&str] = &["max_seqlen", "max_seqlen_q"];
+const KEY_OWNERS: &[&str] = &["kv_seq_ids", "slot_seq_ids", "slot_owners", "kv_owners", "key_seq_ids"];
+const QUERY_OWNERS: &[&str] = &["query_seq_ids", "q_seq_ids", "query_owners"];
+const COMPLETION_IDS: &[&str] = &["completion_ids"];
+const COMPLETIONS: &[&str] = &["completion_mask", "response_mask", "loss_mask", "action_mask"];
+
+/// Names of the arrays that are read here.
+pub(super) const NAMES: &[&[&str]] = &[LABELS, ENDS, LONGEST, KEY_OWNERS, QUERY_OWNERS, COMPLETION_IDS, COMPLETIONS];
 
 /// Looks at every array beside the mask.
-pub(crate) fn look(beside: &Companions<'_>, context: &Context, verdict: Option<&Verdict>) -> Vec<Finding> {
+pub(crate) fn look(beside: &Companions<'_>, context: &Context, verdict: Option<&Held>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let intent = verdict.and_then(|v| v.intent.as_ref());
     findings.extend(padding_side(beside, context, intent));
@@ -31,15 +35,15 @@ pub(crate) fn look(beside: &Companions<'_>, context: &Context, verdict: Option<&
         findings.extend(scene.labels(&labels));
     }
     findings.extend(scene.completion(beside));
-    findings.extend(pooling(beside, context, &scene));
+    findings.extend(tensors::pooling(beside, context, &|b, k| scene.real(b, k)));
     if let Some(verdict) = verdict {
-        findings.extend(probabilities(beside, context, verdict));
-        findings.extend(poisoned_values(beside, verdict));
+        findings.extend(tensors::probabilities(beside, context, verdict));
+        findings.extend(tensors::poisoned_values(beside, verdict));
     }
     findings
 }
 
-fn error(class: &'static str, certainty: Certainty, says: impl Into<String>) -> Finding {
+pub(super) fn error(class: &'static str, certainty: Certainty, says: impl Into<String>) -> Finding {
     Finding::of(class, certainty, says)
 }
 
@@ -67,7 +71,7 @@ fn padding_side(beside: &Companions<'_>, context: &Context, intent: Option<&Inte
 fn positions(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>) -> Option<Finding> {
     let intent = intent?;
     let given = beside.get(POSITIONS).filter(|v| v.shape().len() <= 2)?.rows()?;
-    if intent.k_positions.is_some() || intent.tree.is_some() {
+    if intent.k_positions.is_some() || intent.tree.is_some() || given.len() > intent.batch {
         return None;
     }
     let width = given[0].len();
@@ -104,8 +108,7 @@ fn positions(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>
             next += 1;
         }
     }
-    let encoding = context.position_encoding.as_deref().unwrap_or("").to_ascii_lowercase();
-    let relative = ["rope", "rotary", "alibi", "relative", "t5", "none", "nope"].iter().any(|w| encoding.contains(w));
+    let relative = context.position_encoding.as_deref().is_some_and(super::words::counts_distances);
     let at = |(b, k, is, should): (usize, usize, i64, i64)| {
         format!("token {k} of batch row {b} has position {is} where its text has {should}")
     };
@@ -127,12 +130,12 @@ fn positions(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>
 }
 
 /// `cu_seqlens` must begin with 0, rise, and end with the number of tokens.
-fn packed_lengths(beside: &Companions<'_>, context: &Context, verdict: Option<&Verdict>) -> Option<Finding> {
-    let ends = beside.list(&["cu_seqlens", "cu_seqlens_q", "cu_seq_lens", "cu_seqlens_k"])?;
+fn packed_lengths(beside: &Companions<'_>, context: &Context, verdict: Option<&Held>) -> Option<Finding> {
+    let ends = beside.list(ENDS)?;
     let total = verdict.map(|v| v.keep.dims()).map(|[batch, _, _, kv_len]| (batch * kv_len) as i64);
     let total = total.or_else(|| beside.get(IDS).map(|ids| ids.len() as i64));
     let longest = ends.windows(2).map(|w| w[1] - w[0]).max();
-    let told = beside.list(&["max_seqlen", "max_seqlen_q"]).and_then(|l| l.first().copied()).or(context.max_seqlen);
+    let told = beside.list(LONGEST).and_then(|l| l.first().copied()).or(context.max_seqlen);
     let problem = match () {
         () if ends.first() != Some(&0) => format!("it begins with {:?} and not with 0", ends.first()),
         () if ends.windows(2).any(|w| w[1] <= w[0]) => "it does not rise: a document without tokens".into(),
@@ -171,9 +174,9 @@ fn flag(context: &Context) -> Option<Finding> {
 }
 
 /// Slots of a cache that belong to another sequence than the query.
-fn owners(beside: &Companions<'_>, verdict: &Verdict) -> Option<Finding> {
-    let keys = beside.list(&["kv_seq_ids", "slot_seq_ids", "slot_owners", "kv_owners", "key_seq_ids"])?;
-    let queries = beside.list(&["query_seq_ids", "q_seq_ids", "query_owners"])?;
+fn owners(beside: &Companions<'_>, verdict: &Held) -> Option<Finding> {
+    let keys = beside.list(KEY_OWNERS)?;
+    let queries = beside.list(QUERY_OWNERS)?;
     let [batch, heads, q_len, kv_len] = verdict.keep.dims();
     if keys.len() != kv_len || queries.len() != q_len {
         return None;
@@ -209,14 +212,14 @@ struct Scene<'a> {
 
 impl<'a> Scene<'a> {
     fn new(beside: &Companions<'_>, context: &'a Context, intent: Option<&'a Intent>) -> Self {
-        let ids = beside.rows(IDS).or_else(|| beside.rows(&["completion_ids"]));
+        let ids = beside.rows(IDS).or_else(|| beside.rows(COMPLETION_IDS));
         Scene { context, intent, ids, ignore: context.ignore_index.unwrap_or(-100) }
     }
 
     /// Whether token `k` of batch row `b` is real.
     fn real(&self, b: usize, k: usize) -> bool {
         if let Some(intent) = self.intent.filter(|i| i.valid.is_some() && i.kv_len > k) {
-            return intent.valid.as_ref().is_none_or(|v| bit(row(v, b), k));
+            return intent.valid.as_ref().is_none_or(|v| row(v, b).len() * 64 > k && bit(row(v, b), k));
         }
         match (&self.ids, self.context.pad_id) {
             (Some(ids), Some(pad)) if self.context.eos_id != Some(pad) => row(ids, b).get(k) != Some(&pad),
@@ -230,12 +233,13 @@ impl<'a> Scene<'a> {
 
     fn labels(&self, labels: &[Vec<i64>]) -> Vec<Finding> {
         let mut findings = Vec::new();
-        let Some(ids) = self.ids.as_ref().filter(|ids| ids[0].len() == labels[0].len()) else {
+        let Some(ids) = self.ids.as_ref().filter(|ids| ids.len() == labels.len() && ids[0].len() == labels[0].len())
+        else {
             findings.extend(self.nothing_learned(labels));
             return findings;
         };
         let masked_lm = self.context.masked_fraction.is_some()
-            || self.context.api_has(&["mlm", "masked_lm", "maskedlm"])
+            || self.context.slot.masked_lm()
             || self.context.kind.is_some_and(|k| !k.causal && !k.cross) && self.sparse(labels);
         let shift = if masked_lm { None } else { self.shift(labels, ids) };
         // A label that was moved belongs to the token it came from.
@@ -253,7 +257,7 @@ impl<'a> Scene<'a> {
             ));
         }
         if masked_lm {
-            findings.extend(self.special_labels(labels, ids));
+            findings.extend(self.special_labels(labels));
             return findings;
         }
         findings.extend(self.nothing_learned(labels));
@@ -274,15 +278,11 @@ impl<'a> Scene<'a> {
         Some(error("loss_mask_missing", Certainty::Certain, text))
     }
 
-    fn special_labels(&self, labels: &[Vec<i64>], ids: &[Vec<i64>]) -> Option<Finding> {
+    fn special_labels(&self, labels: &[Vec<i64>]) -> Option<Finding> {
         let context = self.context;
         let mut special = context.special_ids.clone();
         special.extend([context.pad_id, context.eos_id, context.bos_id].into_iter().flatten());
-        let is = |b: usize, k: usize, label: i64| {
-            label != self.ignore
-                && self.real(b, k)
-                && (special.contains(&label) && (label == ids[b][k] || special.contains(&label)))
-        };
+        let is = |b: usize, k: usize, label: i64| label != self.ignore && self.real(b, k) && special.contains(&label);
         let count = self.cells(labels).filter(|&(b, k, label)| is(b, k, label)).count();
         (count > 0).then(|| {
             error(
@@ -407,13 +407,13 @@ impl<'a> Scene<'a> {
 
     /// A completion mask must end with the first eos after the prompt.
     fn completion(&self, beside: &Companions<'_>) -> Option<Finding> {
-        let mask = beside.rows(&["completion_mask", "response_mask", "loss_mask", "action_mask"])?;
+        let mask = beside.rows(COMPLETIONS)?;
         let eos = self.context.eos_id?;
-        let ids = beside.rows(&["completion_ids"]).or_else(|| self.ids.clone())?;
-        if ids[0].len() != mask[0].len() {
+        let ids = beside.rows(COMPLETION_IDS).or_else(|| self.ids.clone())?;
+        if ids.len() != mask.len() || ids[0].len() != mask[0].len() {
             return None;
         }
-        let own = beside.get(&["completion_ids"]).is_some();
+        let own = beside.get(COMPLETION_IDS).is_some();
         let mut wrong = None;
         for (b, r) in ids.iter().enumerate() {
             let start = if own { 0 } else { super::intent::number(&self.context.prompt, b).max(0) as usize };
@@ -431,180 +431,4 @@ impl<'a> Scene<'a> {
         );
         Some(error("RL_completion_mask", Certainty::Certain, text))
     }
-}
-
-/// Which formula makes the pooled state from the hidden ones.
-fn pooling(beside: &Companions<'_>, context: &Context, scene: &Scene<'_>) -> Option<Finding> {
-    let (hidden, pooled) = (beside.get(STATES)?, beside.get(POOLED)?);
-    let (&[batch, len, width], &[pooled_batch, pooled_width]) = (hidden.shape(), pooled.shape()) else { return None };
-    if (batch, width) != (pooled_batch, pooled_width) || len == 0 {
-        return None;
-    }
-    let at = |b: usize, k: usize, d: usize| hidden.at((b * len + k) * width + d);
-    let normal = |v: Vec<f64>| -> Vec<f64> {
-        let norm = v.iter().map(|x| x * x).sum::<f64>().sqrt().max(1e-30);
-        v.iter().map(|x| x / norm).collect()
-    };
-    let close = |a: &[f64], b: &[f64]| {
-        let largest = b.iter().fold(1e-6f64, |m, x| m.max(x.abs()));
-        a.iter().zip(b).all(|(x, y)| (x - y).abs() <= 2e-3 * largest)
-    };
-    // Each formula, and whether it is right for padded rows.
-    let formula = |name: &str, b: usize| -> Vec<f64> {
-        let real: Vec<usize> = (0..len).filter(|&k| scene.real(b, k)).collect();
-        let pick = |k: usize| (0..width).map(|d| at(b, k, d)).collect();
-        let mean = |keys: &[usize]| {
-            (0..width).map(|d| keys.iter().map(|&k| at(b, k, d)).sum::<f64>() / keys.len().max(1) as f64).collect()
-        };
-        let max = |keys: &[usize]| {
-            (0..width).map(|d| keys.iter().map(|&k| at(b, k, d)).fold(f64::NEG_INFINITY, f64::max)).collect()
-        };
-        let all: Vec<usize> = (0..len).collect();
-        match name {
-            "mean of real tokens" => mean(&real),
-            "mean of all tokens, padding included" => mean(&all),
-            "sum of real tokens over the padded length" => {
-                (0..width).map(|d| real.iter().map(|&k| at(b, k, d)).sum::<f64>() / len as f64).collect()
-            }
-            "first real token" => pick(real.first().copied().unwrap_or(0)),
-            "token 0" => pick(0),
-            "last real token" => pick(real.last().copied().unwrap_or(len - 1)),
-            "token -1" => pick(len - 1),
-            "maximum of real tokens" => max(&real),
-            _ => max(&all),
-        }
-    };
-    let fits = |name: &str| {
-        (0..batch).all(|b| {
-            let found: Vec<f64> = (0..width).map(|d| pooled.at(b * width + d)).collect();
-            let made = formula(name, b);
-            close(&made, &found) || close(&normal(made), &found)
-        })
-    };
-    let wanted = context.pooling.as_deref().unwrap_or("").to_ascii_lowercase();
-    let right: &[&str] = match () {
-        () if wanted.contains("cls") || wanted.contains("first") => &["first real token"],
-        () if wanted.contains("last") || wanted.contains("eos") => &["last real token"],
-        () if wanted.contains("max") => &["maximum of real tokens"],
-        () if wanted.contains("mean") || wanted.contains("avg") => &["mean of real tokens"],
-        () => &["mean of real tokens", "first real token", "last real token", "maximum of real tokens"],
-    };
-    if right.iter().any(|name| fits(name)) {
-        return None;
-    }
-    let wrong = [
-        "mean of all tokens, padding included",
-        "sum of real tokens over the padded length",
-        "token 0",
-        "token -1",
-        "maximum of all tokens",
-        "mean of real tokens",
-        "first real token",
-        "last real token",
-    ];
-    match wrong.iter().find(|name| fits(name)) {
-        Some(name) => {
-            let text = format!("the pooled state is the {name}; it should be the {}", right[0]);
-            Some(error("pooling_includes_padding", Certainty::Certain, text))
-        }
-        None => Some(
-            error(
-                "pooling_includes_padding",
-                Certainty::Possible,
-                "no known formula makes the pooled state from the hidden ones",
-            )
-            .severity(Severity::Note),
-        ),
-    }
-}
-
-/// Probabilities in hidden cells, and what they tell of where the mask went.
-fn probabilities(beside: &Companions<'_>, context: &Context, verdict: &Verdict) -> Option<Finding> {
-    let given = beside.get(PROBABILITIES)?;
-    let [batch, heads, q_len, kv_len] = verdict.keep.dims();
-    let shape = match *given.shape() {
-        [q, k] => [1, 1, q, k],
-        [n, q, k] if n == batch => [n, 1, q, k],
-        [n, q, k] => [1, n, q, k],
-        [b, h, q, k] => [b, h, q, k],
-        _ => return None,
-    };
-    if shape[2] != q_len || shape[3] != kv_len {
-        return None;
-    }
-    let keep: Keep = verdict.keep.clone();
-    let (mut leaking, mut uneven, mut short, mut rows, mut full_rows, mut several) =
-        (0u64, 0u64, 0u64, 0u64, 0u64, false);
-    for b in 0..shape[0] {
-        for h in 0..shape[1] {
-            for i in 0..q_len {
-                if verdict.intent.as_ref().is_some_and(|t| !t.cares(b, i)) {
-                    continue;
-                }
-                let row = keep.row(b.min(batch - 1), h.min(heads - 1), i);
-                let p = |k: usize| given.at(((b * shape[1] + h) * q_len + i) * kv_len + k);
-                let hidden: Vec<f64> = (0..kv_len).filter(|&k| !bit(row, k)).map(p).collect();
-                let sum: f64 = (0..kv_len).map(p).sum();
-                if hidden.is_empty() || hidden.len() == kv_len {
-                    continue;
-                }
-                rows += 1;
-                several |= hidden.len() > 1;
-                leaking += u64::from(hidden.iter().any(|x| *x > 1e-6));
-                uneven += u64::from(hidden.iter().any(|x| (x - hidden[0]).abs() > 1e-4 * hidden[0].abs().max(1e-6)));
-                short += u64::from(sum < 0.998);
-                full_rows += u64::from((sum - 1.0).abs() < 2e-3);
-            }
-        }
-    }
-    if rows == 0 {
-        return None;
-    }
-    let sinks = context.sinks > 0 || context.api_has(&["sink", "gpt_oss", "gpt-oss"]);
-    match () {
-        () if leaking > 0 && uneven == 0 && several && full_rows == rows && leaking == rows => Some(error(
-            "multiplied_before_softmax",
-            Certainty::Likely,
-            "all hidden cells of a row have the same probability, that of a score of 0: scores were multiplied by the mask before the softmax",
-        )),
-        () if leaking > 0 => Some(error(
-            "mask_ignored_by_backend",
-            Certainty::Certain,
-            format!("{leaking} of {rows} rows give probability to hidden cells: this backend did not take the mask"),
-        )),
-        () if short > 0 && !sinks => Some(error(
-            "mask_after_softmax",
-            Certainty::Likely,
-            format!(
-                "hidden cells are 0, but {short} of {rows} rows sum to less than 1: the mask came after the softmax, without renormalising"
-            ),
-        )),
-        () => None,
-    }
-}
-
-/// NaN in values that nobody may read: 0 * NaN is NaN.
-fn poisoned_values(beside: &Companions<'_>, verdict: &Verdict) -> Option<Finding> {
-    let values: &Values = beside.get(VALUES)?;
-    let [batch, heads, q_len, kv_len] = verdict.keep.dims();
-    let (rows, width) = match *values.shape() {
-        [k, d] if k == kv_len => (1, d),
-        [b, k, d] if k == kv_len => (b, d),
-        [b, h, k, d] if k == kv_len => (b * h, d),
-        _ => return None,
-    };
-    let per_batch = (rows / batch).max(1);
-    let read = |b: usize, k: usize| (0..heads).any(|h| (0..q_len).any(|i| bit(verdict.keep.row(b, h, i), k)));
-    for r in 0..rows {
-        for k in 0..kv_len {
-            let nan = (0..width).any(|d| values.at((r * kv_len + k) * width + d).is_nan());
-            if nan && !read((r / per_batch).min(batch - 1), k) {
-                let text = format!(
-                    "the value of key {k} is NaN and no query may read it: a dense softmax times V still makes NaN of it (0 * NaN)"
-                );
-                return Some(error("NaN_through_masked_KV", Certainty::Certain, text).severity(Severity::Warning));
-            }
-        }
-    }
-    None
 }
