@@ -150,8 +150,8 @@ pub(crate) fn shape_of(object: &Bound<'_, PyAny>) -> PyResult<Shape> {
 }
 
 /// A mask given cell by cell, for `Facts(arrays={name: ...})`.
-#[pyclass(name = "Array", module = "noren", frozen, from_py_object)]
-#[derive(Clone)]
+#[pyclass(name = "Array", module = "noren", frozen, eq, hash, from_py_object)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct PyArray(pub(crate) Array);
 
 fn cells(tensor: &Tensor) -> PyResult<Vec<bool>> {
@@ -217,6 +217,22 @@ impl PyArray {
         self.0.shape()
     }
 
+    /// The allowed keys of query row 0 of a batch row and head, as ranges `(first, after)`.
+    fn first_row(&self, batch: usize, head: usize) -> PyResult<Vec<(usize, usize)>> {
+        let [batches, heads, _, kv_len] = self.0.shape();
+        if batch >= batches || head >= heads {
+            return Err(Error::new_err(format!("batch {batch}, head {head} is outside of {batches} and {heads}")));
+        }
+        let mut runs: Vec<(usize, usize)> = Vec::new();
+        for key in (0..kv_len).filter(|key| self.0.allowed(batch, head, 0, *key)) {
+            match runs.last_mut().filter(|run| run.1 == key) {
+                Some(run) => run.1 += 1,
+                None => runs.push((key, key + 1)),
+            }
+        }
+        Ok(runs)
+    }
+
     fn __repr__(&self) -> String {
         format!("Array(shape={:?})", self.0.shape())
     }
@@ -270,6 +286,12 @@ impl PyFacts {
 
     fn to_json(&self) -> PyResult<String> {
         self.0.to_json().map_err(raise)
+    }
+
+    /// Whether the facts give the position of each key.
+    #[getter]
+    fn place_keys(&self) -> bool {
+        self.0.place_keys()
     }
 
     fn __eq__(&self, other: &Self) -> bool {
