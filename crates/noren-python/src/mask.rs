@@ -26,16 +26,16 @@ pub(crate) struct PySpec(pub(crate) Spec);
 const OF_TENSORS: [&str; 9] = ["ndim", "shape", "dtype", "device", "dim", "size", "to", "bool", "expand"];
 
 /// The error for an attribute that a mask does not have.
-fn no_attribute(kind: &str, text: &str, name: &str) -> PyErr {
+pub(crate) fn no_attribute(kind: &str, text: &str, name: &str) -> PyErr {
     let advice = match OF_TENSORS.contains(&name) {
         true => {
-            ": a mask knows no sizes and is no tensor. Where a tensor is expected (attention_mask of a Hugging Face model), \
-             give torch.from_numpy(nr.to_keep(mask, shape)), [batch, 1 or heads, q_len, kv_len] of booleans, to a model with \
+            ": a mask is no tensor. Where a tensor is expected (attention_mask of a Hugging Face model), give \
+             torch.from_numpy(nr.to_keep(mask, shape)), booleans [batch, 1 or heads, q_len, kv_len], to a model with \
              attn_implementation=\"noren\" or \"sdpa\""
         }
         false => "",
     };
-    PyAttributeError::new_err(format!("`{text}`, a noren.{kind}, has no attribute {name:?}{advice}"))
+    PyAttributeError::new_err(format!("noren.{kind} `{text}` has no attribute {name:?}{advice}"))
 }
 
 const NO_TRUTH: &str = "a mask is no truth value: combine masks with & (and), | (or), ~ (not) and -; compare cells with \

@@ -44,8 +44,9 @@ def check_added(name: str, x: Tensor) -> None:
         raise TypeError(f"{name} holds {x.dtype}, but its numbers change scores: give floats ({name}.float())")
 
 
-def check_mask(name: str, x: Any, meaning: str, query: torch.dtype) -> None:
-    """Refuses a mask tensor that is neither boolean nor of a float type that PyTorch adds to scores of type `query`."""
+def check_mask(name: str, x: Any, meaning: str, query: torch.dtype, beside: Any = None) -> None:
+    """Refuses a mask tensor that is neither boolean nor of a float type that PyTorch adds to scores of type `query`, after it
+    has added the mask `beside`."""
     check_dense(name, x)
     if x.dtype == torch.bool:
         return
@@ -55,8 +56,11 @@ def check_mask(name: str, x: Any, meaning: str, query: torch.dtype) -> None:
             f"{name} holds {x.dtype}: give booleans ({meaning}), or floats that are added to the scores (0 and -inf). Where 1 has "
             f"the meaning of true, give {short}.bool(); where it has the opposite meaning, give {short} == 0"
         )
-    if x.dtype not in (torch.float32, query):
-        raise RuntimeError(f"{name} holds {x.dtype} and the query {query}: give booleans ({meaning}), {query} or torch.float32")
+    kind = x.dtype
+    if isinstance(beside, Tensor):
+        kind = torch.promote_types(kind, beside.dtype if beside.is_floating_point() else query)
+    if kind not in (torch.float32, query):
+        raise RuntimeError(f"{name} holds {x.dtype} and the query {query}: give booleans ({meaning}) or {query}")
 
 
 def check_dropout(name: str, p: float) -> float:

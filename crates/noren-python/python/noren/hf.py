@@ -68,10 +68,22 @@ class Masked(BlockMask):
     def shape(self) -> tuple[int, int, int, int]:
         return (self.batch, 1, self.q_len, self.kv_len)
 
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
     def __repr__(self) -> str:
         return f"<{self.mask} for transformers, {self.q_len} x {self.kv_len}, batch {self.batch}>"
 
     __str__ = __repr__
+
+    def contiguous(self, *_: Any, **__: Any) -> Masked:
+        """Itself, as static caches call this on every mask that is made for them."""
+        return self
+
+    def to(self, *_: Any, **__: Any) -> Masked:
+        """Itself: a mask is on no device."""
+        return self
 
     def plan(self, heads: int, kv_heads: int) -> Plan:
         plan = self._plans.get((heads, kv_heads))

@@ -129,10 +129,10 @@ class MultiheadAttention(nn.MultiheadAttention):
         if isinstance(pairs, (Mask, Plan, str)):
             masks.base = pairs
         elif pairs is not None:
-            check_mask(PAIRS, pairs, DROP, q.dtype)
+            check_mask(PAIRS, pairs, DROP, q.dtype, padding)
             masks.given.append(self._given("attn_mask", self._four(pairs, q, k, batched), extra))
         if padding is not None:
-            check_mask(PADDING, padding, DROP, q.dtype)
+            check_mask(PADDING, padding, DROP, q.dtype, pairs)
             keys = padding if batched or padding.dim() != 1 else padding[None]
             if keys.shape != (k.shape[0], k.shape[2]):
                 self._refuse_padding(padding, k, batched)

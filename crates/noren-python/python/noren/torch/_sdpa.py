@@ -44,12 +44,11 @@ def sdpa(
         return scaled_dot_product_attention(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )
+    rank = query.dim()
+    query, key, value = _broadcast(query, key, value, enable_gqa)
     lead, rows = query.shape[:-3], query.shape[:-1]
-    if query.dim() != 4:
-        query, key, value = (_four(x, lead) for x in (query, key, value))
-    elif key.shape[0] != query.shape[0] or value.shape[0] != query.shape[0]:
-        batch = max(query.shape[0], key.shape[0], value.shape[0])
-        query, key, value = (x.expand(batch, *x.shape[1:]) for x in (query, key, value))
+    if rank != 4:
+        query, key, value = (_four(x) for x in (query, key, value))
     masks = [] if attn_mask is None else [_fit(attn_mask, query, key, lead)]
     seed = new_seed() if dropout_p > 0.0 else None
     if torch.compiler.is_compiling():
@@ -72,11 +71,26 @@ def sdpa(
     return result
 
 
-def _four(x: Tensor, lead: torch.Size) -> Tensor:
+def _broadcast(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """With equal leading dimensions, as PyTorch broadcasts them; heads are shared or repeated as it does."""
+    if query.dim() == 2:
+        return query, key, value
+    heads = {x.shape[-3] for x in (query, key, value)}
+    if enable_gqa:
+        if key.shape[-3] != value.shape[-3]:
+            key, value = (x.repeat_interleave(query.shape[-3] // x.shape[-3], -3) for x in (key, value))
+    elif len(heads) > 1 and not key.shape[-3] == value.shape[-3] == 1:
+        query, key, value = (x.expand(*x.shape[:-3], max(heads), *x.shape[-2:]) for x in (query, key, value))
+    if query.shape[:-3] == key.shape[:-3] == value.shape[:-3]:
+        return query, key, value
+    lead = torch.broadcast_shapes(query.shape[:-3], key.shape[:-3], value.shape[:-3])
+    query, key, value = (x.expand(*lead, *x.shape[-3:]) for x in (query, key, value))
+    return query, key, value
+
+
+def _four(x: Tensor) -> Tensor:
     """`[batch, heads, length, width]` of any number of leading dimensions."""
-    if x.dim() == 2:
-        return x[None, None]
-    return x[None] if x.dim() == 3 else x.expand(*lead, *x.shape[-3:]).reshape(-1, *x.shape[-3:])
+    return x[None, None] if x.dim() == 2 else x.reshape(-1, *x.shape[-3:])
 
 
 def _fit(mask: Tensor, query: Tensor, key: Tensor, lead: torch.Size) -> Tensor:
@@ -106,7 +120,20 @@ def _check(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> None:
             f"query {tuple(query.shape)}, key {tuple(key.shape)} and value {tuple(value.shape)} do not fit: widths of query and "
             "key are equal, and lengths of key and value"
         )
-    if query.dim() > 2 and query.shape[-3] != key.shape[-3] and not enable_gqa:
+    if enable_gqa and query.dim() == 2:
+        raise RuntimeError("enable_gqa shares heads, but query, key and value have no dimension of heads: leave it out")
+    if query.dim() > 2:
+        _check_lead(query, key, value, enable_gqa)
+
+
+def _check_lead(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> None:
+    heads = [x.shape[-3] for x in (query, key, value)]
+    if enable_gqa and any(n == 0 or heads[0] % n for n in heads[1:]):
+        raise RuntimeError(f"the query has {heads[0]} heads, key and value {heads[1]} and {heads[2]}: their numbers must divide it")
+    if not enable_gqa and any(n not in (1, max(heads)) for n in heads):
         raise RuntimeError(
-            f"the query has {query.shape[-3]} heads and the key {key.shape[-3]}: give enable_gqa=True where heads are shared"
+            f"the query has {heads[0]} heads, key and value {heads[1]} and {heads[2]}: give enable_gqa=True where heads are shared"
         )
+    leads = [x.shape[:-3] for x in (query, key, value)]
+    if any(n not in (1, max(sizes)) for sizes in zip(*leads, strict=True) for n in sizes):
+        raise RuntimeError(f"query, key and value have {[list(lead) for lead in leads]} batch rows: give as many, or 1")
