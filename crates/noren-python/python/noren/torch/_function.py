@@ -17,7 +17,7 @@ from .. import _noren
 from .._attention import Masking, _table, parsed, plan_of
 from .._noren import Error, Facts, Mask, Modifiers, Plan, Spec
 from .._tensors import check_added, check_dropout, check_floats, lend
-from ._masks import Given, planned, sizes_of
+from ._masks import Given, Lowest, planned, sizes_of
 
 torch.utils._pytree.register_constant(Mask)  # what torch.compile sees of a mask is that it is equal to another or not
 
@@ -160,13 +160,14 @@ class Source:
     dropout: float = 0.0
     extra: int = 0
     """Last keys that every query reads whatever the mask says."""
+    lowest: Lowest = "refuse"
 
     def call(self, q: Tensor, k: Tensor, masks: Sequence[Tensor]) -> tuple[Call, list[Tensor]]:
         """The call with its plan, and what float masks add to the allowed cells."""
         biases: list[Tensor] = []
         if isinstance(self.mask, Mask) and (masks or self.extra):
             given = [Given("attn_mask", mask) for mask in masks]
-            plan, biases = planned(self.mask, given, sizes_of(q, k), extra=self.extra)
+            plan, biases = planned(self.mask, given, sizes_of(q, k), extra=self.extra, lowest=self.lowest)
         else:
             plan = plan_of(self.mask, q, k, None, self.query_offset)[0]
         return Call(plan, self.scale, self.softcap, self.alibi, self.dropout), biases
@@ -178,13 +179,13 @@ _NUMBERS: dict[Source, int] = {}
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def number_of(
-    mask: Mask | Plan | str, offset: Any, scale: Any, softcap: Any, alibi: Any, dropout: Any, extra: int = 0
+    mask: Mask | Plan | str, offset: Any, scale: Any, softcap: Any, alibi: Any, dropout: Any, extra: int = 0, lowest: Lowest = "refuse"
 ) -> int:
     """The number by which compiled graphs name a source; it is theirs for good, as a compiled graph is."""
     found = parsed(mask) if isinstance(mask, str) else mask
     if isinstance(found, Spec):
         raise Error(SCORES.format(mask))
-    source = Source(found, offset, scale, softcap, alibi, dropout, extra)
+    source = Source(found, offset, scale, softcap, alibi, dropout, extra, lowest)
     number = _NUMBERS.setdefault(source, len(_SOURCES))
     if number == len(_SOURCES):
         _SOURCES.append(source)

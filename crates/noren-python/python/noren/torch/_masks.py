@@ -14,7 +14,9 @@ from functools import lru_cache
 from threading import Lock
 from typing import Any, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from .. import _noren
@@ -24,6 +26,8 @@ from .._tensors import lend
 Sizes = tuple[int, int, int, int, int]
 """Batch rows, heads, key heads, queries, keys."""
 
+Lowest = Literal["refuse", "padding", "zero"]
+"""What becomes of rows in which only the lowest number of a type is left."""
 MOST_BYTES = 1 << 28
 """Memory of masks whose plans are kept."""
 LOW = -6.9e37
@@ -44,8 +48,8 @@ class Given:
 class _Kept:
     plan: Plan
     bytes: int
-    empty: bool | None = None
-    """Whether some row reads nothing, once that was asked for."""
+    empty: NDArray[np.bool_] | None = None
+    """Rows `[batch, q_len]` that read nothing in some head, once that was asked for."""
 
 
 class _Plans:
@@ -94,12 +98,18 @@ def ignored(mask: Tensor) -> Tensor:
 
 
 def planned(
-    base: Mask, given: Sequence[Given], sizes: Sizes, *, extra: int = 0, lowest: Literal["refuse", "zero"] = "refuse"
+    base: Mask,
+    given: Sequence[Given],
+    sizes: Sizes,
+    *,
+    extra: int = 0,
+    lowest: Lowest = "refuse",
 ) -> tuple[Plan, list[Tensor]]:
     """The plan of what `base` and all masks allow, and what float masks add to the allowed cells.
 
     The last `extra` keys are read by every query whatever `base` says (the bias keys of `nn.MultiheadAttention`). Rows in which
-    only the lowest number of a type is left are the mean of all values in PyTorch, and refused unless `lowest` is "zero".
+    only the lowest number of a type is left are the mean of all values in PyTorch, and refused unless `lowest` is "zero", or
+    "padding" and the row is padding itself: the mask of keys hides the key of its own index.
     """
     kv_len = sizes[4]
     arrays, biases, finite = [], [], []
@@ -120,8 +130,8 @@ def planned(
         nbytes = sum(a.shape[0] * a.shape[1] * a.shape[2] * -(-a.shape[3] // 64) * 8 for a in arrays)
         plan = _plan(base, arrays, sizes, extra)
         kept = _PLANS.put(key, _Kept(plan, nbytes + plan.bytes))
-    if finite and lowest == "refuse":
-        _refuse_lowest(kept, finite[0])
+    if finite and lowest != "zero":
+        _refuse_lowest(kept, finite[0], arrays[last] if lowest == "padding" and last >= 0 else None)
     return kept.plan, biases
 
 
@@ -151,11 +161,33 @@ def _plan(base: Mask, arrays: list[Array], sizes: Sizes, extra: int) -> Plan:
     return mask.plan(shape, Facts(**facts))
 
 
-def _refuse_lowest(kept: _Kept, name: str) -> None:
+def _refuse_lowest(kept: _Kept, name: str, padding: Array | None) -> None:
     if kept.empty is None:
-        kept.empty = kept.plan.stats().empty_rows > 0
-    if kept.empty:
+        kept.empty = _empty_rows(kept.plan)
+    empty = kept.empty
+    if padding is not None and empty.any() and padding.shape[3] == empty.shape[1]:
+        real = np.zeros((padding.shape[0], empty.shape[1]), np.bool_)
+        for row in range(len(real)):
+            for start, end in padding.first_row(row, 0):
+                real[row, start:end] = True
+        empty = empty & real
+    if empty.any():
+        row, query = np.argwhere(empty)[0].tolist()
         raise Error(
-            f"{name} has rows of the type's lowest number and nothing else: PyTorch gives the mean of all values there, "
-            "noren 0; use -inf (or a boolean mask) for rows that may read nothing"
+            f"{name} has rows of the type's lowest number and nothing else (query {query} of batch row {row}): PyTorch gives the "
+            "mean of all values there, noren 0; use -inf (or a boolean mask) for rows that may read nothing"
         )
+
+
+def _empty_rows(plan: Plan) -> NDArray[np.bool_]:
+    """Rows `[batch, q_len]` that read nothing in some head."""
+    shape = plan.shape
+    out = np.zeros((shape.batch, shape.q_len), np.bool_)
+    if plan.stats().empty_rows == 0:
+        return out
+    plan = plan.bound.plan(reorder="never")
+    count, of = _noren.patterns(plan)
+    empty = [np.diff(np.frombuffer(_noren.row_runs(plan, pattern)[0], np.uint32)) == 0 for pattern in range(count)]
+    for index, pattern in enumerate(of):
+        out[index // shape.heads] |= empty[pattern]
+    return out

@@ -14,7 +14,7 @@ from .._attention import parsed
 from .._noren import Error, Mask, Plan, Spec, full
 from .._tensors import check_dropout, check_mask
 from ._function import SCORES, Call, Extras, cells_operator, lower, new_seed, number_of, operator, run
-from ._masks import Given, planned, sizes_of
+from ._masks import Given, Lowest, planned, sizes_of
 
 PADDING = "key_padding_mask (src_key_padding_mask, tgt_key_padding_mask or memory_key_padding_mask of PyTorch's transformers)"
 PAIRS = "attn_mask (mask, src_mask, tgt_mask or memory_mask of PyTorch's transformers)"
@@ -32,6 +32,7 @@ class _Masks:
     base: Mask | Plan | str
     given: list[Given] = field(default_factory=list)
     extra: int = 0
+    lowest: Lowest = "refuse"
 
 
 class MultiheadAttention(nn.MultiheadAttention):
@@ -64,7 +65,7 @@ class MultiheadAttention(nn.MultiheadAttention):
                 raise Error(f"{name} is a nested tensor: give padded tensors and key_padding_mask (enable_nested_tensor=False)")
             if x.dim() not in (2, 3) or x.dim() != query.dim():
                 raise Error(f"{name} has shape {tuple(x.shape)}, the query {tuple(query.shape)}: give 3 dimensions each, or 2")
-        batched = query.dim() == 3
+        batched, own = query.dim() == 3, query is key
         if not batched:
             query, key, value = query[None], key[None], value[None]
         elif not self.batch_first:
@@ -73,6 +74,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         q, k, v = self._project(query, key, value)
         q, k, v = lower(q, k, v)
         masks = self._masks(q, k, key_padding_mask, attn_mask, batched)
+        masks.lowest = "padding" if own else "refuse"
         k, v = self._with_extra(k, v)
         seed = new_seed() if self.training and check_dropout("dropout", self.dropout) > 0 else None
         out, weights = self._attend(q, k, v, masks, seed, need_weights)
@@ -184,7 +186,8 @@ class MultiheadAttention(nn.MultiheadAttention):
                 tensors.append(keep)
                 if mask.tensor.requires_grad:
                     bias.append(mask.tensor.masked_fill(~keep, 0.0))
-            source = number_of(masks.base, 0, None, None, None, self.dropout if seed is not None else 0.0, masks.extra)
+            p = self.dropout if seed is not None else 0.0
+            source = number_of(masks.base, 0, None, None, None, p, masks.extra, masks.lowest)
             out, _ = operator(q, k, v, bias, None, None, None, seed, tensors, source)
             return out, self._weights(q, k, masks, cells_operator(q, k, tensors, source)) if need_weights else None
         biases: list[Tensor] = []
@@ -192,7 +195,7 @@ class MultiheadAttention(nn.MultiheadAttention):
             plan = masks.base
         else:
             base = full() if masks.base == "full" else _mask_of(masks.base)
-            plan, biases = planned(base, masks.given, sizes_of(q, k), extra=masks.extra)
+            plan, biases = planned(base, masks.given, sizes_of(q, k), extra=masks.extra, lowest=masks.lowest)
         out, _ = run(Call(plan, dropout=self.dropout), q, k, v, Extras(biases, seed=seed))
         return out, self._weights(q, k, masks, torch.from_numpy(plan.bound.dense())) if need_weights else None
 
