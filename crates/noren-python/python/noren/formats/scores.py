@@ -37,7 +37,7 @@ def array_of(arrays: Mapping[str, Array] | None, score: Score) -> NDArray[np.flo
     if hasattr(given, "detach"):
         given = given.detach().cpu()
         given = given.float().numpy() if given.is_floating_point() else given.numpy()
-    array = NumPy().floats(name, given)
+    array: NDArray[np.float32] = NumPy().floats(name, given)
     if score.kind in ("relative", "sinks"):
         return array
     return array[(None,) * (4 - array.ndim)]

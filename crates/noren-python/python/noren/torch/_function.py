@@ -317,10 +317,10 @@ def attention(
     biases = [] if bias is None else [bias] if isinstance(bias, Tensor) else list(bias)
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         check_floats(name, tensor)
-    named = (("bias", t) for t in biases), (("relative", relative), ("soft", soft), ("sinks", sinks))
-    for name, tensor in (pair for pairs in named for pair in pairs):
-        if tensor is not None:
-            check_added(name, tensor)
+    others: list[tuple[str, Tensor | None]] = [("bias", t) for t in biases]
+    for what, array in [*others, ("relative", relative), ("soft", soft), ("sinks", sinks)]:
+        if array is not None:
+            check_added(what, array)
     seed = new_seed() if check_dropout("dropout", dropout) > 0 else None
     slopes = None if alibi is None else tuple(alibi)
     q, k, v = lower(q, k, v)

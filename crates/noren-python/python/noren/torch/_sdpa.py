@@ -83,7 +83,7 @@ def _broadcast(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> t
         query, key, value = (x.expand(*x.shape[:-3], max(heads), *x.shape[-2:]) for x in (query, key, value))
     if query.shape[:-3] == key.shape[:-3] == value.shape[:-3]:
         return query, key, value
-    lead = torch.broadcast_shapes(query.shape[:-3], key.shape[:-3], value.shape[:-3])
+    lead = [max(sizes) for sizes in zip(query.shape[:-3], key.shape[:-3], value.shape[:-3], strict=True)]
     query, key, value = (x.expand(*lead, *x.shape[-3:]) for x in (query, key, value))
     return query, key, value
 
