@@ -131,7 +131,10 @@ impl Array {
         let expected: u128 = [batch, heads, q_len, row_words].iter().map(|&n| n as u128).product();
         if expected != words.len() as u128 {
             let given = words.len();
-            return Err(Error::fact("array", format!("shape {shape:?} needs {expected} words of 64 keys, got {given}")));
+            return Err(Error::fact(
+                "array",
+                format!("shape {shape:?} needs {expected} words of 64 keys, got {given}"),
+            ));
         }
         let last = u64::MAX >> ((64 - kv_len % 64) % 64);
         let slice = |words: &[u64]| {

@@ -69,7 +69,8 @@ impl Modifiers {
         arrays: BTreeMap<String, Tensor>,
     ) -> PyResult<Self> {
         let seed: u64 = seed.map_or(Ok(0), |given| whole(given, "seed", "0 to 2^64 - 1"))?;
-        let threads: Option<usize> = threads.map(|given| whole(given, "threads", "1 to the number of cores")).transpose()?;
+        let threads: Option<usize> =
+            threads.map(|given| whole(given, "threads", "1 to the number of cores")).transpose()?;
         let dropout = (dropout != 0.0).then_some(Dropout { probability: dropout, seed });
         let level = level.map(|name| name.parse().map_err(raise)).transpose()?;
         Ok(Modifiers {

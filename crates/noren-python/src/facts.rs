@@ -27,15 +27,13 @@ impl FromPyObject<'_, '_> for Count {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
-        object.extract().map(Count).map_err(|error: PyErr| {
-            match error.is_instance_of::<PyOverflowError>(object.py()) {
-                true => Error::new_err(format!(
-                    "shape: {} is no size: give a whole number from 1 to {}",
-                    crate::values::repr(&object),
-                    Shape::MAX_LEN
-                )),
-                false => error,
-            }
+        object.extract().map(Count).map_err(|error: PyErr| match error.is_instance_of::<PyOverflowError>(object.py()) {
+            true => Error::new_err(format!(
+                "shape: {} is no size: give a whole number from 1 to {}",
+                crate::values::repr(&object),
+                Shape::MAX_LEN
+            )),
+            false => error,
         })
     }
 }

@@ -272,7 +272,9 @@ impl PyScore {
     #[getter]
     fn name(&self) -> Option<&str> {
         match &self.0 {
-            Score::Bias { name } | Score::Relative { name } | Score::Soft { name } | Score::Sinks { name } => Some(name),
+            Score::Bias { name } | Score::Relative { name } | Score::Soft { name } | Score::Sinks { name } => {
+                Some(name)
+            }
             _ => None,
         }
     }

@@ -19,7 +19,9 @@ pub(super) fn check_facts(facts: &Facts, shape: &Shape) -> Result<(), Error> {
     if let Some((name, len)) = facts.table.0.filter(|(_, len)| *len != kv_len) {
         return Err(Error::fact(
             name,
-            format!("has rows of {len} keys but the shape has {kv_len}: give one entry for each key, cached keys included"),
+            format!(
+                "has rows of {len} keys but the shape has {kv_len}: give one entry for each key, cached keys included"
+            ),
         ));
     }
     match &facts.real {
