@@ -19,14 +19,14 @@ use crate::interval::IntervalSet;
 /// assert!(bound.allowed(0, 0, 0, 2) && !bound.allowed(0, 0, 1, 2));
 /// # Ok::<(), noren_mask::Error>(())
 /// ```
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Array {
     shape: [usize; 4],
     /// One for each (batch, head) of `shape`.
     slices: Vec<Slice>,
 }
 
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Slice {
     /// Bit `k % 64` of word `k / 64` of each row.
     Bits { row_words: usize, words: Vec<u64> },
@@ -37,7 +37,7 @@ pub(crate) enum Slice {
 }
 
 /// Lists of numbers by row. Rows whose list is empty take no memory, so that a few cells of a vast array stay few bytes.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Compressed {
     /// The rows that have a list, ascending.
     rows: Vec<u32>,
@@ -111,6 +111,38 @@ impl Array {
                 )
             })
         })
+    }
+
+    /// From the words of all rows of `[batch, heads, q_len, kv_len]`: bit `k % 64` of word `k / 64` of a row is true where its
+    /// query may attend to key `k`. Bits beyond `kv_len` are ignored.
+    ///
+    /// ```
+    /// use noren_mask::Array;
+    /// let array = Array::keep_words([1, 1, 2, 3], &[0b101, 0b011])?;
+    /// assert_eq!(array, Array::keep(&[2, 3], &[true, false, true, true, true, false])?);
+    /// # Ok::<(), noren_mask::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A size of 0, or another number of words than the shape needs.
+    pub fn keep_words(shape: [usize; 4], words: &[u64]) -> Result<Self, Error> {
+        let [batch, heads, q_len, kv_len] = Self::check_shape(&shape)?;
+        let row_words = kv_len.div_ceil(64);
+        let expected: u128 = [batch, heads, q_len, row_words].iter().map(|&n| n as u128).product();
+        if expected != words.len() as u128 {
+            let given = words.len();
+            return Err(Error::fact(
+                "array",
+                format!("shape {shape:?} needs {expected} words of 64 keys, got {given}"),
+            ));
+        }
+        let last = u64::MAX >> ((64 - kv_len % 64) % 64);
+        let slice = |words: &[u64]| {
+            let mut words = words.to_vec();
+            words.chunks_mut(row_words).for_each(|row| row[row_words - 1] &= last);
+            Slice::Bits { row_words, words }
+        };
+        Ok(Array { shape, slices: words.chunks(q_len * row_words).map(slice).collect() })
     }
 
     /// From the allowed cells of each query row of one `[q_len, kv_len]` mask: compressed sparse rows.

@@ -74,6 +74,17 @@ pub enum RealTokens {
     Keys(Vec<IntervalSet>),
 }
 
+/// The table `[batch, keys]` that real tokens were read from: its name and its number of keys, which must be those of the
+/// shape, because padding is counted from its ends. Two facts with the same real tokens are equal whatever table they come from.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Table(pub(crate) Option<(&'static str, usize)>);
+
+impl PartialEq for Table {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
 /// A cell predicate over (batch, head, query row, key index), with optional bounds; see [`Facts::closure`].
 #[derive(Clone)]
 pub(crate) struct Closure {
@@ -119,6 +130,7 @@ impl PartialEq for Closure {
 #[derive(Clone, Default, PartialEq, Debug)]
 pub struct Facts {
     pub(crate) real: Option<RealTokens>,
+    pub(crate) table: Table,
     pub(crate) query_lengths: Option<Vec<u64>>,
     pub(crate) documents: Option<Rows<Vec<u64>>>,
     pub(crate) labels: BTreeMap<String, Rows<Vec<Span>>>,
@@ -140,6 +152,7 @@ impl Facts {
     pub fn lengths(mut self, lengths: impl Into<Vec<u64>>) -> Self {
         let side = self.padding_side();
         self.real = Some(RealTokens::Lengths { lengths: lengths.into(), side });
+        self.table = Table(None);
         self
     }
 
@@ -156,6 +169,7 @@ impl Facts {
     /// The real keys of each batch row, when they are not a run at one end.
     pub fn real_keys(mut self, keys: Vec<IntervalSet>) -> Self {
         self.real = Some(RealTokens::Keys(keys));
+        self.table = Table(None);
         self
     }
 
@@ -262,8 +276,8 @@ impl Facts {
         self.labels.keys().map(String::as_str)
     }
 
-    /// Whether they say where keys stand.
-    pub(crate) fn place_keys(&self) -> bool {
+    /// Whether the facts give the position of each key.
+    pub fn place_keys(&self) -> bool {
         self.positions.is_some() || self.runs.is_some()
     }
 

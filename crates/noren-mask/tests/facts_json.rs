@@ -470,3 +470,35 @@ proptest! {
         let _ = Facts::from_json(&String::from_utf8_lossy(&json));
     }
 }
+
+/// Padding is counted from the ends of a table, so that a table of another length would be shifted.
+#[test]
+fn tables_of_another_length_than_the_keys_are_refused() {
+    use noren_mask::atoms::{causal, padding};
+    let tables = [
+        (r#"{"attention_mask": [[0, 1, 1]]}"#, "attention_mask"),
+        (r#"{"attention_mask": [[1, 1, 0]]}"#, "attention_mask"),
+        (r#"{"attention_mask": [[1, 1, 0]], "lengths": [2]}"#, "attention_mask"),
+        (r#"{"token_ids": [[0, 5, 6]], "pad_id": 0}"#, "token_ids"),
+        (r#"{"token_ids": [[0, 5, 0]], "pad_id": 0, "eos_id": 0, "lengths": [2], "side": "left"}"#, "token_ids"),
+        (r#"{"segment_ids": [[1, 2, 0]]}"#, "segment_ids"),
+    ];
+    for (json, name) in tables {
+        let facts = read(json);
+        for mask in [padding(), causal()] {
+            assert!(mask.bind(&Shape::square(3), &facts).is_ok(), "{json}");
+            assert!(mask.bind(&Shape::cross(6, 3), &facts).is_ok(), "{json}");
+            for keys in [2, 4, 6] {
+                let error = mask.bind(&Shape::cross(3, keys), &facts).unwrap_err().to_string();
+                let expected = format!("facts: {name}: has rows of 3 keys but the shape has {keys}: give one entry");
+                assert!(error.starts_with(&expected), "{error}");
+            }
+        }
+    }
+    let kept = Facts::padding_from_keep(&[[false, true, true]]).unwrap();
+    assert!(padding().bind(&Shape::square(5), &kept).is_err());
+    assert!(
+        padding().bind(&Shape::square(5), &kept.lengths([2]).side(Side::Left)).is_ok(),
+        "lengths replace the table"
+    );
+}

@@ -1,7 +1,7 @@
 //! Attention over borrowed arrays: forward, backward, probabilities.
 
 use crate::bound::PyPlan;
-use crate::dlpack::{Kind, Tensor};
+use crate::dlpack::{Kind, Tensor, check_disjoint};
 use crate::error::{Error, raise};
 use crate::mask::PySpec;
 use noren::{
@@ -50,7 +50,7 @@ pub(crate) struct Modifiers {
 impl Modifiers {
     #[new]
     #[pyo3(signature = (*, scale=None, softcap=None, bias=Vec::new(), relative=None, alibi=None, soft=None, sinks=None,
-                        dropout=0.0, seed=0, partial=false, threads=None, level=None, spec=None, arrays=BTreeMap::new()))]
+                        dropout=0.0, seed=None, partial=false, threads=None, level=None, spec=None, arrays=BTreeMap::new()))]
     #[allow(clippy::too_many_arguments)] // they are keywords
     fn new(
         scale: Option<f32>,
@@ -61,13 +61,16 @@ impl Modifiers {
         soft: Option<Tensor>,
         sinks: Option<Tensor>,
         dropout: f32,
-        seed: u64,
+        seed: Option<&Bound<'_, PyAny>>,
         partial: bool,
-        threads: Option<usize>,
+        threads: Option<&Bound<'_, PyAny>>,
         level: Option<&str>,
         spec: Option<PySpec>,
         arrays: BTreeMap<String, Tensor>,
     ) -> PyResult<Self> {
+        let seed: u64 = seed.map_or(Ok(0), |given| whole(given, "seed", "0 to 2^64 - 1"))?;
+        let threads: Option<usize> =
+            threads.map(|given| whole(given, "threads", "1 to the number of cores")).transpose()?;
         let dropout = (dropout != 0.0).then_some(Dropout { probability: dropout, seed });
         let level = level.map(|name| name.parse().map_err(raise)).transpose()?;
         Ok(Modifiers {
@@ -88,7 +91,23 @@ impl Modifiers {
     }
 }
 
+/// A whole number of a type that holds `range`.
+fn whole<'py, T: FromPyObjectOwned<'py>>(given: &Bound<'py, PyAny>, name: &str, range: &str) -> PyResult<T> {
+    given.extract().map_err(|_| {
+        let given = crate::values::repr(given);
+        Error::new_err(format!("{name} is {given}: give a whole number from {range}"))
+    })
+}
+
 impl Modifiers {
+    /// All arrays with their names.
+    fn tensors(&self) -> impl Iterator<Item = (&str, &Tensor)> {
+        let named = [("relative", &self.relative), ("soft", &self.soft), ("sinks", &self.sinks)];
+        let named = named.into_iter().filter_map(|(name, array)| array.as_ref().map(|array| (name, array)));
+        let given = self.arrays.iter().map(|(name, array)| (name.as_str(), array));
+        self.bias.iter().map(|bias| ("bias", bias)).chain(named).chain(given)
+    }
+
     fn options<'a>(&'a self, heads: usize, stop: &'a AtomicBool) -> PyResult<Options<'a>> {
         let array = |_: &Score, name: &str| match self.arrays.get(name) {
             Some(array) => array.view::<f32>("a score's array"),
@@ -200,6 +219,11 @@ pub(crate) fn forward(
 ) -> PyResult<()> {
     let long = is_long(plan, &q, &v);
     let arrays = [&q, &k, &v];
+    let mut written = vec![("out", &out)];
+    written.extend(lse.as_ref().map(|lse| ("lse", lse)));
+    let mut read = vec![("q", &q), ("k", &k), ("v", &v)];
+    read.extend(modifiers.tensors());
+    check_disjoint(&written, &read)?;
     compute(py, long, |stop| {
         by_dtype!(arrays[0].dtype("q")?, forward_of(arrays, plan, modifiers, stop, &mut out, lse.as_mut()))
     })
@@ -238,6 +262,13 @@ pub(crate) fn backward(
 ) -> PyResult<()> {
     let long = is_long(plan, &q, &v);
     let dtype = q.dtype("q")?;
+    let mut written = vec![("dq", &gradients.0), ("dk", &gradients.1), ("dv", &gradients.2)];
+    let others = dbias.iter().flatten().map(|array| ("a bias' gradient", array));
+    written.extend(others.chain(dsoft.as_ref().map(|array| ("dsoft", array))));
+    written.extend(dsinks.as_ref().map(|array| ("dsinks", array)));
+    let mut read = vec![("q", &q), ("k", &k), ("v", &v), ("out", &saved.0), ("lse", &saved.1), ("dout", &saved.2)];
+    read.extend(modifiers.tensors());
+    check_disjoint(&written, &read)?;
     let call = Call { q, k, v, plan, modifiers, saved };
     let wanted = Wanted { gradients, dbias, dsoft, dsinks };
     compute(py, long, |stop| by_dtype!(dtype, backward_of(&call, stop, wanted)))
@@ -294,6 +325,9 @@ pub(crate) fn weights(
     mut out: Tensor,
 ) -> PyResult<()> {
     let arrays = [&q, &k, &v];
+    let mut read = vec![("q", &q), ("k", &k), ("v", &v)];
+    read.extend(modifiers.tensors());
+    check_disjoint(&[("weights", &out)], &read)?;
     compute(py, true, |stop| by_dtype!(arrays[0].dtype("q")?, weights_of(arrays, plan, modifiers, stop, &mut out)))
 }
 

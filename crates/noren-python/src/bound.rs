@@ -3,7 +3,7 @@
 use crate::dlpack::{Kind, Tensor};
 use crate::error::{Error, raise};
 use crate::facts::{PyFacts, PyShape, facts_of, shape_of};
-use crate::mask::{PyMask, view};
+use crate::mask::{PyMask, no_attribute, view};
 use noren::noren_mask::{Cell, Picture, TerminalOptions};
 use noren::{BoundMask, Mask, Plan, PlanOptions, Reorder};
 use pyo3::exceptions::PyValueError;
@@ -222,6 +222,10 @@ impl PyBound {
         self.svg(None)
     }
 
+    fn __getattr__(&self, name: &str) -> PyResult<Py<PyAny>> {
+        Err(no_attribute("BoundMask", &self.0.mask().to_string(), name))
+    }
+
     fn __repr__(&self) -> String {
         format!("<{} on {}>", self.0.mask(), self.shape().__repr__())
     }
@@ -340,6 +344,10 @@ impl PyPlan {
 
     fn _repr_svg_(&self) -> PyResult<String> {
         self.svg()
+    }
+
+    fn __getattr__(&self, name: &str) -> PyResult<Py<PyAny>> {
+        Err(no_attribute("Plan", &self.plan.bound().mask().to_string(), name))
     }
 
     fn __repr__(&self) -> String {

@@ -1,18 +1,29 @@
 //! Arrays of any library, without a copy: the DLPack protocol (<https://dmlc.github.io/dlpack>), versions 0 and 1.
 //!
-//! A capsule is taken once; what it holds is given back when the [`Tensor`] is dropped.
+//! A capsule is taken once; the [`Tensor`] gives its memory back when it is dropped.
+//!
+//! # Aliasing
+//!
+//! Calls run without the interpreter's lock, so another Python thread could write into an array during a call. Python's
+//! arrays have no lock that would forbid it. The public functions state that arrays must not change during a call; a
+//! change that happens all the same may give wrong numbers, but no access outside of the arrays, because shapes, strides and
+//! addresses are copied and checked when the capsule is taken. What can be checked is checked: arrays that are written must
+//! not be read-only, must not overlap themselves, and must not overlap any other array of the call ([`check_disjoint`]).
 
 use noren::{Dtype, Element, View, ViewMut, bf16, f16};
-use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyException, PyTypeError, PyValueError};
 use pyo3::ffi::{PyCapsule_GetPointer, PyCapsule_IsValid, PyCapsule_SetName};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
 use std::ffi::{CStr, c_void};
+use std::ops::Range;
 use std::ptr::NonNull;
 
 const CPU: [i32; 3] = [1, 3, 11]; // and the host memory of CUDA and ROCm
 const READ_ONLY: u64 = 1;
+/// More dimensions than any library has.
+const MOST_DIMENSIONS: usize = 64;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -62,6 +73,13 @@ pub(crate) enum Kind {
     Bool,
 }
 
+/// Types of which every bit pattern is a value.
+pub(crate) trait Plain: Copy + Default {}
+impl Plain for u8 {}
+impl Plain for u16 {}
+impl Plain for f32 {}
+impl Plain for f64 {}
+
 /// An array in somebody else's memory.
 pub(crate) struct Tensor {
     owner: Owner,
@@ -74,7 +92,7 @@ pub(crate) struct Tensor {
 
 // SAFETY: the protocol lets any thread read the memory and call the deleter.
 unsafe impl Send for Tensor {}
-// SAFETY: nothing behind a shared reference changes.
+// SAFETY: a shared reference only reads, and callers keep the memory unchanged during a call (see the module's page).
 unsafe impl Sync for Tensor {}
 
 impl Drop for Tensor {
@@ -112,6 +130,11 @@ impl FromPyObject<'_, '_> for Tensor {
 /// What `__dlpack__` gives, of the newer version where there is one.
 fn capsule_of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = object.py();
+    // PyTorch exports the stored values of a tensor whose negative bit is set, so the sign is applied first.
+    let object = &match object.getattr(intern!(py, "resolve_neg")) {
+        Ok(resolve) => resolve.call0().map_err(|error| refused(object, &error))?,
+        Err(_) => object.clone(),
+    };
     let Ok(method) = object.getattr(intern!(py, "__dlpack__")) else {
         let kind = object.get_type().name()?;
         return Err(PyTypeError::new_err(format!(
@@ -120,10 +143,26 @@ fn capsule_of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     };
     let newer = PyDict::new(py);
     newer.set_item(intern!(py, "max_version"), (1, 0))?;
-    match method.call((), Some(&newer)) {
+    let taken = match method.call((), Some(&newer)) {
         Err(error) if error.is_instance_of::<PyTypeError>(py) => method.call0(),
         other => other,
-    }
+    };
+    taken.map_err(|error| match error.is_instance_of::<PyException>(py) {
+        true => refused(object, &error),
+        false => error,
+    })
+}
+
+/// The library's own reason why it does not hand an array over, with advice. Interrupts pass as they are.
+fn refused(object: &Bound<'_, PyAny>, error: &PyErr) -> PyErr {
+    let py = object.py();
+    let kind = object.get_type().name().map_or_else(|_| "array".to_owned(), |name| name.to_string());
+    let reason = error.value(py).to_string();
+    let reason = reason.lines().next().unwrap_or_default();
+    PyTypeError::new_err(format!(
+        "`{kind}` cannot be read ({reason}): give a dense array on the CPU of bool, integers, float16, bfloat16, float32 or \
+         float64"
+    ))
 }
 
 impl Tensor {
@@ -194,16 +233,70 @@ impl Tensor {
                 )));
             }
         };
-        let rank = usize::try_from(tensor.ndim).unwrap_or(0);
-        let list =
-            |at: *const i64| -> Vec<i64> { if rank == 0 { Vec::new() } else { unsafe_slice(at, rank).to_vec() } };
-        self.shape = list(tensor.shape).into_iter().map(|n| usize::try_from(n).unwrap_or(0)).collect();
-        self.strides = match tensor.strides.is_null() {
-            true => contiguous(&self.shape),
-            false => list(tensor.strides).into_iter().map(|n| n as isize).collect(),
+        self.place(tensor)
+    }
+
+    /// Reads shape, strides and address, and refuses what no memory can hold.
+    fn place(&mut self, tensor: &DlTensor) -> PyResult<()> {
+        let wrong = |what: &str| Err(PyBufferError::new_err(format!("the DLPack tensor is malformed: {what}")));
+        let Some(rank) = usize::try_from(tensor.ndim).ok().filter(|rank| *rank <= MOST_DIMENSIONS) else {
+            return wrong(&format!("it has {} dimensions, at most {MOST_DIMENSIONS} are possible", tensor.ndim));
         };
-        self.data = self.data.wrapping_add(tensor.byte_offset as usize);
+        if rank > 0 && tensor.shape.is_null() {
+            return wrong("it has no shape");
+        }
+        // SAFETY: the protocol promises `ndim` entries where the pointer is not null, which was checked.
+        let shape = unsafe { list(tensor.shape, rank) };
+        let Ok(shape) = shape.into_iter().map(usize::try_from).collect::<Result<Vec<_>, _>>() else {
+            return wrong("a dimension is negative");
+        };
+        let Some(strides) = contiguous(&shape) else {
+            return wrong("its size overflows");
+        };
+        self.strides = match tensor.strides.is_null() {
+            true => strides,
+            // SAFETY: as for the shape.
+            false => unsafe { list(tensor.strides, rank) }.into_iter().map(|n| n as isize).collect(),
+        };
+        self.shape = shape;
+        let Ok(offset) = isize::try_from(tensor.byte_offset) else {
+            return wrong("its offset overflows");
+        };
+        self.data = self.data.wrapping_offset(offset);
+        if self.reach().is_none() {
+            return wrong("its strides reach beyond all memory");
+        }
+        if self.data.is_null() && !self.is_empty() {
+            return wrong("it has no memory");
+        }
         Ok(())
+    }
+
+    /// The lowest and the highest element that is reached, counted in elements from the first one; `None` where a product
+    /// or sum overflows the bytes of an address.
+    fn reach(&self) -> Option<(isize, isize)> {
+        if self.is_empty() {
+            return Some((0, 0));
+        }
+        let (mut low, mut high) = (0isize, 0isize);
+        for (n, stride) in self.shape.iter().zip(&self.strides) {
+            let step = isize::try_from(*n - 1).ok()?.checked_mul(*stride)?;
+            let side = if step < 0 { &mut low } else { &mut high };
+            *side = side.checked_add(step)?;
+        }
+        let bytes = self.kind.bytes();
+        high.checked_sub(low)?.checked_add(1)?.checked_mul(bytes)?;
+        low.checked_mul(bytes)?;
+        Some((low, high))
+    }
+
+    /// The addresses that are reached.
+    fn addresses(&self) -> Range<usize> {
+        let (low, high) = self.reach().unwrap_or((0, 0));
+        let bytes = self.kind.bytes();
+        let start = self.data.wrapping_offset(low * bytes) as usize;
+        let len = if self.is_empty() { 0 } else { (high - low + 1) * bytes };
+        start..start.wrapping_add(len as usize)
     }
 
     /// The values' type, where attention can be computed with it.
@@ -238,15 +331,20 @@ impl Tensor {
     }
 
     /// All values of a contiguous array, to be written.
-    pub(crate) fn slice_mut<T: Copy>(&mut self, name: &str, kinds: &[Kind]) -> PyResult<&mut [T]> {
+    pub(crate) fn slice_mut<T: Plain>(&mut self, name: &str, kinds: &[Kind]) -> PyResult<&mut [T]> {
         let len = self.len();
         if !kinds.contains(&self.kind) || self.read_only || !self.is_contiguous() {
             return Err(PyValueError::new_err(format!("{name} must be contiguous, of its own type and not read-only")));
         }
+        if size_of::<T>() as isize != self.kind.bytes() {
+            return Err(PyTypeError::new_err(format!("{name} holds {}", self.kind.words())));
+        }
         if len == 0 {
             return Ok(&mut []);
         }
-        // SAFETY: contiguous, of `len` values of a type that `kinds` promises to be as large as `T`; made by the package.
+        self.aligned::<T>(name)?;
+        // SAFETY: contiguous, aligned, `len` values of the size of `T`, not read-only, and disjoint from the call's other
+        // arrays (`check_disjoint`).
         Ok(unsafe { std::slice::from_raw_parts_mut(self.data.cast(), len) })
     }
 
@@ -258,10 +356,19 @@ impl Tensor {
         if self.is_empty() {
             return Ok(&[]);
         }
-        // SAFETY: contiguous, of so many values of `f32`.
+        self.aligned::<f32>(name)?;
+        // SAFETY: contiguous, aligned, of so many values of `f32`.
         Ok(unsafe { std::slice::from_raw_parts(self.data.cast(), self.len()) })
     }
 
+    fn aligned<T>(&self, name: &str) -> PyResult<()> {
+        match self.data.cast::<T>().is_aligned() {
+            true => Ok(()),
+            false => Err(PyBufferError::new_err(format!("{name} is not aligned in memory: copy it"))),
+        }
+    }
+
+    /// Number of values; [`place`](Self::place) refuses shapes whose product overflows.
     pub(crate) fn len(&self) -> usize {
         self.shape.iter().product()
     }
@@ -271,7 +378,8 @@ impl Tensor {
     }
 
     fn is_contiguous(&self) -> bool {
-        let dims = self.shape.iter().zip(&self.strides).zip(contiguous(&self.shape));
+        let dense = contiguous(&self.shape).unwrap_or_default();
+        let dims = self.shape.iter().zip(&self.strides).zip(dense);
         self.is_empty() || dims.into_iter().all(|((n, stride), dense)| *n == 1 || *stride == dense)
     }
 
@@ -298,15 +406,58 @@ impl Tensor {
                 self.shape
             )));
         }
-        let (mut low, mut high) = (0isize, 0isize);
-        for (n, stride) in shape.iter().zip(strides) {
-            let reach = (*n as isize - 1) * stride;
-            *(if reach < 0 { &mut low } else { &mut high }) += reach;
-        }
-        if self.data.align_offset(align_of::<T>()) != 0 {
-            return Err(PyBufferError::new_err(format!("{name} is not aligned in memory: copy it")));
-        }
+        self.aligned::<T>(name)?;
+        let Some((low, high)) = self.reach() else {
+            return Err(PyBufferError::new_err(format!("the strides of {name} reach beyond all memory")));
+        };
         Ok((shape, strides, low.unsigned_abs(), (high - low) as usize + 1))
+    }
+
+    /// Calls `each` with every row along the last dimension, in order. `T` has the size of a value.
+    pub(crate) fn each_row<T: Plain>(&self, mut each: impl FnMut(&[T])) -> PyResult<()> {
+        if size_of::<T>() as isize != self.kind.bytes() {
+            return Err(PyTypeError::new_err(format!("values of {} are read by another size", self.kind.words())));
+        }
+        let Some((n, rows)) = self.shape.split_last().filter(|_| !self.is_empty()) else { return Ok(()) };
+        let stride = self.strides[rows.len()];
+        let mut buffer = vec![T::default(); *n];
+        self.each_start(rows, |start| {
+            let from = start.cast::<T>();
+            if stride == 1 && from.is_aligned() {
+                // SAFETY: the row's `n` values are inside the array, contiguous and aligned.
+                return each(unsafe { std::slice::from_raw_parts(from, *n) });
+            }
+            let mut at = buffer.iter_mut();
+            // SAFETY: the row's `n` values are inside the array.
+            unsafe {
+                walk(from, *n, stride, |x| {
+                    if let Some(to) = at.next() {
+                        *to = x;
+                    }
+                })
+            };
+            each(&buffer);
+        });
+        Ok(())
+    }
+
+    /// Calls `each` with the address of the first value of every row of an array that is not empty.
+    fn each_start(&self, rows: &[usize], mut each: impl FnMut(*const u8)) {
+        let mut at = vec![0usize; rows.len()];
+        loop {
+            let offset: isize = at.iter().zip(&self.strides).map(|(i, stride)| *i as isize * stride).sum();
+            each(self.data.wrapping_offset(offset * self.kind.bytes()));
+            let mut dim = at.len();
+            loop {
+                let Some(next) = dim.checked_sub(1) else { return };
+                dim = next;
+                at[dim] += 1;
+                if at[dim] < rows[dim] {
+                    break;
+                }
+                at[dim] = 0;
+            }
+        }
     }
 
     /// Calls `each` with every value in order, as a number.
@@ -319,22 +470,8 @@ impl Tensor {
             return;
         }
         let stride = self.strides[rows.len()];
-        let mut at = vec![0usize; rows.len()];
-        loop {
-            let offset: isize = at.iter().zip(&self.strides).map(|(i, stride)| *i as isize * stride).sum();
-            // SAFETY: `at` is inside the shape, and so are the `n` values of the last dimension.
-            unsafe { self.kind.each(self.data.wrapping_offset(offset * self.kind.bytes()), *n, stride, &mut each) };
-            let mut dim = at.len();
-            loop {
-                let Some(next) = dim.checked_sub(1) else { return };
-                dim = next;
-                at[dim] += 1;
-                if at[dim] < rows[dim] {
-                    break;
-                }
-                at[dim] = 0;
-            }
-        }
+        // SAFETY: each start is inside the array, and so are the `n` values of its row.
+        self.each_start(rows, |start| unsafe { self.kind.each(start, *n, stride, &mut each) });
     }
 }
 
@@ -396,15 +533,36 @@ unsafe fn walk<T: Copy>(data: *const T, n: usize, stride: isize, mut each: impl 
     }
 }
 
-fn unsafe_slice<'a>(at: *const i64, rank: usize) -> &'a [i64] {
-    // SAFETY: the protocol promises `ndim` entries.
-    unsafe { std::slice::from_raw_parts(at, rank) }
+/// # Safety
+/// `at` points to `rank` readable entries, or `rank` is 0.
+unsafe fn list(at: *const i64, rank: usize) -> Vec<i64> {
+    // SAFETY: promised by the caller; entries may lie anywhere.
+    (0..rank).map(|i| unsafe { at.add(i).read_unaligned() }).collect()
 }
 
-fn contiguous(shape: &[usize]) -> Vec<isize> {
+/// Strides of a contiguous array; `None` where the number of values overflows.
+fn contiguous(shape: &[usize]) -> Option<Vec<isize>> {
     let mut strides = vec![1isize; shape.len()];
-    for d in (1..shape.len()).rev() {
-        strides[d - 1] = strides[d] * shape[d].max(1) as isize;
+    let mut values = 1isize;
+    for d in (0..shape.len()).rev() {
+        strides[d] = values;
+        values = values.checked_mul(isize::try_from(shape[d].max(1)).ok()?)?;
     }
-    strides
+    Some(strides)
+}
+
+/// Refuses arrays that are written and overlap another array of the call.
+pub(crate) fn check_disjoint(written: &[(&str, &Tensor)], read: &[(&str, &Tensor)]) -> PyResult<()> {
+    for (i, (name, array)) in written.iter().enumerate() {
+        let own = array.addresses();
+        for (other_name, other) in written[i + 1..].iter().chain(read) {
+            let other = other.addresses();
+            if !own.is_empty() && !other.is_empty() && own.start < other.end && other.start < own.end {
+                return Err(crate::error::Error::new_err(format!(
+                    "{name} and {other_name} share memory: give {name} memory of its own"
+                )));
+            }
+        }
+    }
+    Ok(())
 }

@@ -3,7 +3,7 @@
 use crate::dlpack::{Kind, Tensor};
 use crate::error::{Error, raise};
 use noren::{Array, Facts, Shape};
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::collections::BTreeMap;
@@ -14,30 +14,62 @@ use std::collections::BTreeMap;
 pub(crate) struct PyShape(pub(crate) Shape);
 
 /// Sizes for all constructors of a shape.
-fn sized(shape: Shape, batch: usize, heads: usize, kv_heads: Option<usize>) -> PyResult<PyShape> {
-    let shape = shape.batch(batch).heads(heads).kv_heads(kv_heads.unwrap_or(heads));
+fn sized(shape: Shape, batch: Count, heads: Count, kv_heads: Option<Count>) -> PyResult<PyShape> {
+    let shape = shape.batch(batch.0).heads(heads.0).kv_heads(kv_heads.map_or(heads.0, |n| n.0));
     shape.check().map_err(raise)?;
     Ok(PyShape(shape))
 }
 
-#[derive(FromPyObject)]
+/// A number of rows, heads or tokens.
+struct Count(usize);
+
+impl FromPyObject<'_, '_> for Count {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        object.extract().map(Count).map_err(|error: PyErr| match error.is_instance_of::<PyOverflowError>(object.py()) {
+            true => Error::new_err(format!(
+                "shape: {} is no size: give a whole number from 1 to {}",
+                crate::values::repr(&object),
+                Shape::MAX_LEN
+            )),
+            false => error,
+        })
+    }
+}
+
 enum Offsets {
     One(i64),
     Each(Vec<i64>),
 }
 
+impl FromPyObject<'_, '_> for Offsets {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        let one = object.extract().map(Offsets::One);
+        one.or_else(|_| object.extract().map(Offsets::Each)).map_err(|_: PyErr| {
+            let given = crate::values::repr(&object);
+            Error::new_err(format!(
+                "query_offset is {given}: give the position of the first query, a whole number, or one for each batch row"
+            ))
+        })
+    }
+}
+
 #[pymethods]
 impl PyShape {
     #[new]
-    #[pyo3(signature = (q_len, kv_len, *, query_offset=None, batch=1, heads=1, kv_heads=None))]
+    #[pyo3(signature = (q_len, kv_len, *, query_offset=None, batch=Count(1), heads=Count(1), kv_heads=None))]
     fn new(
-        q_len: usize,
-        kv_len: usize,
+        q_len: Count,
+        kv_len: Count,
         query_offset: Option<Offsets>,
-        batch: usize,
-        heads: usize,
-        kv_heads: Option<usize>,
+        batch: Count,
+        heads: Count,
+        kv_heads: Option<Count>,
     ) -> PyResult<Self> {
+        let (q_len, kv_len) = (q_len.0, kv_len.0);
         let shape = match query_offset {
             Some(Offsets::One(offset)) => Shape::new(q_len, kv_len, offset),
             Some(Offsets::Each(offsets)) => Shape::cross(q_len, kv_len).query_offsets(offsets),
@@ -54,21 +86,21 @@ impl PyShape {
     }
 
     #[staticmethod]
-    #[pyo3(signature = (len, *, batch=1, heads=1, kv_heads=None))]
-    fn square(len: usize, batch: usize, heads: usize, kv_heads: Option<usize>) -> PyResult<Self> {
-        sized(Shape::square(len), batch, heads, kv_heads)
+    #[pyo3(signature = (len, *, batch=Count(1), heads=Count(1), kv_heads=None))]
+    fn square(len: Count, batch: Count, heads: Count, kv_heads: Option<Count>) -> PyResult<Self> {
+        sized(Shape::square(len.0), batch, heads, kv_heads)
     }
 
     #[staticmethod]
-    #[pyo3(signature = (past, new, *, batch=1, heads=1, kv_heads=None))]
-    fn cached(past: usize, new: usize, batch: usize, heads: usize, kv_heads: Option<usize>) -> PyResult<Self> {
-        sized(Shape::cached(past, new), batch, heads, kv_heads)
+    #[pyo3(signature = (past, new, *, batch=Count(1), heads=Count(1), kv_heads=None))]
+    fn cached(past: Count, new: Count, batch: Count, heads: Count, kv_heads: Option<Count>) -> PyResult<Self> {
+        sized(Shape::cached(past.0, new.0), batch, heads, kv_heads)
     }
 
     #[staticmethod]
-    #[pyo3(signature = (q_len, kv_len, *, batch=1, heads=1, kv_heads=None))]
-    fn cross(q_len: usize, kv_len: usize, batch: usize, heads: usize, kv_heads: Option<usize>) -> PyResult<Self> {
-        sized(Shape::cross(q_len, kv_len), batch, heads, kv_heads)
+    #[pyo3(signature = (q_len, kv_len, *, batch=Count(1), heads=Count(1), kv_heads=None))]
+    fn cross(q_len: Count, kv_len: Count, batch: Count, heads: Count, kv_heads: Option<Count>) -> PyResult<Self> {
+        sized(Shape::cross(q_len.0, kv_len.0), batch, heads, kv_heads)
     }
 
     #[staticmethod]
@@ -150,8 +182,8 @@ pub(crate) fn shape_of(object: &Bound<'_, PyAny>) -> PyResult<Shape> {
 }
 
 /// A mask given cell by cell, for `Facts(arrays={name: ...})`.
-#[pyclass(name = "Array", module = "noren", frozen, from_py_object)]
-#[derive(Clone)]
+#[pyclass(name = "Array", module = "noren", frozen, eq, hash, from_py_object)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct PyArray(pub(crate) Array);
 
 fn cells(tensor: &Tensor) -> PyResult<Vec<bool>> {
@@ -217,6 +249,22 @@ impl PyArray {
         self.0.shape()
     }
 
+    /// The allowed keys of query row 0 of a batch row and head, as ranges `(first, after)`.
+    fn first_row(&self, batch: usize, head: usize) -> PyResult<Vec<(usize, usize)>> {
+        let [batches, heads, _, kv_len] = self.0.shape();
+        if batch >= batches || head >= heads {
+            return Err(Error::new_err(format!("batch {batch}, head {head} is outside of {batches} and {heads}")));
+        }
+        let mut runs: Vec<(usize, usize)> = Vec::new();
+        for key in (0..kv_len).filter(|key| self.0.allowed(batch, head, 0, *key)) {
+            match runs.last_mut().filter(|run| run.1 == key) {
+                Some(run) => run.1 += 1,
+                None => runs.push((key, key + 1)),
+            }
+        }
+        Ok(runs)
+    }
+
     fn __repr__(&self) -> String {
         format!("Array(shape={:?})", self.0.shape())
     }
@@ -270,6 +318,12 @@ impl PyFacts {
 
     fn to_json(&self) -> PyResult<String> {
         self.0.to_json().map_err(raise)
+    }
+
+    /// Whether the facts give the position of each key.
+    #[getter]
+    fn place_keys(&self) -> bool {
+        self.0.place_keys()
     }
 
     fn __eq__(&self, other: &Self) -> bool {

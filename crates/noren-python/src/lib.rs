@@ -15,6 +15,7 @@ mod export;
 mod facts;
 mod flow;
 mod mask;
+mod masks;
 mod values;
 
 use pyo3::prelude::*;
@@ -52,6 +53,7 @@ fn _noren(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(export::blocks, module)?,
         wrap_pyfunction!(export::slices, module)?,
         wrap_pyfunction!(distributed::partition, module)?,
+        wrap_pyfunction!(masks::read_mask, module)?,
         wrap_pyfunction!(doctor::check, module)?,
         wrap_pyfunction!(doctor::classes, module)?,
         wrap_pyfunction!(doctor::recognise, module)?,

@@ -5,7 +5,7 @@ use crate::equivalence::PyEquivalence;
 use crate::error::raise;
 use noren::noren_mask::Error;
 use noren::{Mask, Score, Spec};
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::prelude::*;
 
 /// A set of allowed (query, key) cells, said without sizes; see `noren.parse` and the atoms.
@@ -22,6 +22,22 @@ pub(crate) struct PyScore(pub(crate) Score);
 #[pyclass(name = "Spec", module = "noren", frozen, eq, hash, weakref, from_py_object)]
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct PySpec(pub(crate) Spec);
+
+/// Names that libraries look up on tensors: asking a mask for one means that it was given in the place of a tensor.
+const OF_TENSORS: [&str; 9] = ["ndim", "shape", "dtype", "device", "dim", "size", "to", "bool", "expand"];
+
+/// The error for an attribute that a mask does not have.
+pub(crate) fn no_attribute(kind: &str, text: &str, name: &str) -> PyErr {
+    let advice = match OF_TENSORS.contains(&name) {
+        true => {
+            ": a mask is no tensor. Where a tensor is expected (attention_mask of a Hugging Face model), give \
+             torch.from_numpy(nr.to_keep(mask, shape)), booleans [batch, 1 or heads, q_len, kv_len], to a model with \
+             attn_implementation=\"noren\" or \"sdpa\""
+        }
+        false => "",
+    };
+    PyAttributeError::new_err(format!("noren.{kind} `{text}` has no attribute {name:?}{advice}"))
+}
 
 const NO_TRUTH: &str = "a mask is no truth value: combine masks with & (and), | (or), ~ (not) and -; compare cells with \
                         mask.diff(other, shape)";
@@ -60,6 +76,10 @@ impl PyMask {
 
     fn __bool__(&self) -> PyResult<bool> {
         Err(PyTypeError::new_err(NO_TRUTH))
+    }
+
+    fn __getattr__(&self, name: &str) -> PyResult<Py<PyAny>> {
+        Err(no_attribute("Mask", &self.0.to_string(), name))
     }
 
     fn __and__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
@@ -241,6 +261,49 @@ impl PyScore {
         self.0.to_string()
     }
 
+    /// The kind: "bias", "relative", "alibi", "softcap", "soft" or "sinks".
+    #[getter]
+    fn kind(&self) -> PyResult<&'static str> {
+        Ok(match &self.0 {
+            Score::Bias { .. } => "bias",
+            Score::Relative { .. } => "relative",
+            Score::Alibi { .. } => "alibi",
+            Score::Softcap { .. } => "softcap",
+            Score::Soft { .. } => "soft",
+            Score::Sinks { .. } => "sinks",
+            _ => return Err(crate::error::Error::new_err(format!("`{}` is of a kind not known here", self.0))),
+        })
+    }
+
+    /// The array that it names; `None` for `alibi` and `softcap`.
+    #[getter]
+    fn name(&self) -> Option<&str> {
+        match &self.0 {
+            Score::Bias { name } | Score::Relative { name } | Score::Soft { name } | Score::Sinks { name } => {
+                Some(name)
+            }
+            _ => None,
+        }
+    }
+
+    /// The slopes of `alibi`, where they are given.
+    #[getter]
+    fn slopes(&self) -> Option<Vec<f64>> {
+        match &self.0 {
+            Score::Alibi { slopes: Some(slopes) } => Some(slopes.iter().map(|slope| slope.get()).collect()),
+            _ => None,
+        }
+    }
+
+    /// The cap of `softcap`.
+    #[getter]
+    fn cap(&self) -> Option<f64> {
+        match &self.0 {
+            Score::Softcap { cap } => Some(cap.get()),
+            _ => None,
+        }
+    }
+
     fn __reduce__(slf: &Bound<'_, Self>) -> PyResult<(Py<PyAny>, (String,))> {
         Ok((slf.get_type().into_any().unbind(), (slf.get().0.to_string(),)))
     }
@@ -271,6 +334,10 @@ impl PySpec {
 
     fn __bool__(&self) -> PyResult<bool> {
         Err(PyTypeError::new_err(NO_TRUTH))
+    }
+
+    fn __getattr__(&self, name: &str) -> PyResult<Py<PyAny>> {
+        Err(no_attribute("Spec", &self.0.to_string(), name))
     }
 
     fn __add__(&self, score: &PyScore) -> Self {

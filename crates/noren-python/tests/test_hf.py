@@ -229,6 +229,36 @@ def test_packed_rows() -> None:
             ours(ids(), attention_mask=LEFT, position_ids=(LEFT.cumsum(-1) - 1).clamp(min=0))
 
 
+CACHED: dict[str, dict[str, Any]] = {
+    **{kind: SPECIAL[kind] for kind in ("llama", "mistral", "gemma2", "gemma3_text", "qwen2")},
+    "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128, "attn_pdrop": 0.0, "resid_pdrop": 0.0, "embd_pdrop": 0.0},
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("cache", ["static", "sliding_window"])
+@pytest.mark.parametrize("kind", CACHED)
+def test_static_caches_generate_as_eager_does(kind: str, cache: str) -> None:
+    """Caches of a fixed size hold slots that no token fills yet, and roll where a layer has a window."""
+    cfg = config(kind, CACHED[kind])
+    eager, ours = pair(AutoModelForCausalLM, cfg)
+    for tokens, keep in ((ids(), LEFT), (ids(3), torch.ones(2, 3, dtype=torch.long))):
+        for options in ({"do_sample": False}, {"do_sample": False, "num_beams": 2}):
+            given = {"attention_mask": keep, "max_new_tokens": 12, "cache_implementation": cache, **options}
+            written = [m.generate(tokens, **given) for m in (eager, ours)]
+            assert torch.equal(*written)
+            assert torch.equal(written[1], ours.generate(tokens, **{**given, "cache_implementation": None}))
+
+
+@pytest.mark.parametrize("mask", [nr.parse("causal"), nr.parse("causal + alibi"), nr.causal().bind(12), nr.causal().plan(12)], ids=repr)
+def test_masks_in_the_place_of_tensors_are_refused_with_advice(mask: Any) -> None:
+    for kind, make in (("llama", AutoModelForCausalLM), ("bert", AutoModel)):
+        model = make.from_config(config(kind, SPECIAL.get(kind, DRY)), attn_implementation="noren")
+        with pytest.raises(AttributeError, match="nr.to_keep"):
+            model(ids(), attention_mask=mask)
+    model(ids(), attention_mask=torch.from_numpy(nr.to_keep("causal", 12)))
+
+
 def test_prepared_masks() -> None:
     eager, ours = pair(AutoModelForCausalLM, config("llama", {}))
     keep = torch.rand(2, 1, 12, 12, generator=torch.Generator().manual_seed(0)) > 0.5

@@ -265,9 +265,9 @@ def test_the_operator_keeps_its_promises() -> None:
     from noren.torch._function import number_of, operator
 
     q, k, v = qkv(kv_heads=4)
-    source = number_of(nr.causal(), False, None, None, None, None, 0.0)
+    source = number_of(nr.causal(), None, None, None, None, 0.0)
     bias = torch.randn(1, 1, 33, 33, requires_grad=True)
-    torch.library.opcheck(operator, (q, k, v, [bias], None, None, None, None, None, source))
+    torch.library.opcheck(operator, (q, k, v, [bias], None, None, None, None, [], source))
 
 
 def modules(**options: Any) -> Any:
@@ -308,8 +308,12 @@ def test_multihead_attention_is_pytorchs() -> None:
     close(ours(x, y, y)[0], theirs(x, y, y)[0])
     close(ours(x[0], y[0], y[0])[0], theirs(x[0], y[0], y[0])[0])
     close(ours(x, x, x, attn_mask=nr.causal())[0], theirs(x, x, x, attn_mask=drop)[0])
-    with pytest.raises(nr.Error, match="add_bias_kv"):
-        nt.convert(nn.MultiheadAttention(8, 2, add_bias_kv=True))
+    for options in ({"add_bias_kv": True}, {"add_zero_attn": True}, {"add_bias_kv": True, "add_zero_attn": True}):
+        theirs, ours = modules(**options)
+        for given in ({}, {"attn_mask": drop}, {"attn_mask": drop, "key_padding_mask": padding}, {"key_padding_mask": padding}):
+            for a, b in zip(theirs(x, x, x, **given), ours(x, x, x, **given), strict=True):
+                close(b, a)
+        close(ours(x, x, x, attn_mask=nr.causal())[0], theirs(x, x, x, attn_mask=drop)[0])
 
 
 def test_converted_transformers_are_pytorchs() -> None:

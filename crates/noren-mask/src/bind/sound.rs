@@ -16,6 +16,14 @@ pub(super) fn check_facts(facts: &Facts, shape: &Shape) -> Result<(), Error> {
         )),
         _ => Ok(()),
     };
+    if let Some((name, len)) = facts.table.0.filter(|(_, len)| *len != kv_len) {
+        return Err(Error::fact(
+            name,
+            format!(
+                "has rows of {len} keys but the shape has {kv_len}: give one entry for each key, cached keys included"
+            ),
+        ));
+    }
     match &facts.real {
         Some(RealTokens::Lengths { lengths, .. }) => {
             check_lengths(lengths, batch, kv_len, "keys").map_err(|problem| Error::fact("lengths", problem))?

@@ -1,7 +1,7 @@
 //! Facts said more than once: what must agree, and the message when it does not.
 
 use super::import::real_sets;
-use super::{Facts, RealTokens, Rows};
+use super::{Facts, RealTokens, Rows, Table};
 use crate::Error;
 use crate::mask::Side;
 
@@ -43,6 +43,11 @@ impl Claims {
             Some(first) => first.compare(name, &real)?,
         }
         Ok(())
+    }
+
+    /// The table that was claimed first.
+    pub(super) fn table(&self) -> Table {
+        Table(self.first.as_ref().map(|claim| (claim.name, claim.len)))
     }
 
     /// Joins what was claimed with `lengths`, `real_keys` and `side`.

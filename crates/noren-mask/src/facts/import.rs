@@ -2,7 +2,7 @@
 //!
 //! Each of these says less than [`Facts`] do. What cannot be known from them is refused with advice, never guessed.
 
-use super::{Facts, RealTokens, Rows, real_run};
+use super::{Facts, RealTokens, Rows, Table, real_run};
 use crate::Error;
 use crate::array::{ADDITIVE, additive_keep};
 use crate::interval::IntervalSet;
@@ -90,7 +90,7 @@ impl Facts {
                 ));
             }
         }
-        Ok(Facts { real: Some(real_tokens(keys, len as u32)), ..Facts::new() })
+        Ok(Facts { real: Some(real_tokens(keys, len as u32)), table: Table(Some(("token_ids", len))), ..Facts::new() })
     }
 
     /// Real tokens from a padding mask `[batch, length]` in which true = real token (Hugging Face's `attention_mask`).
@@ -147,7 +147,7 @@ impl Facts {
     }
 
     pub(super) fn padding_from<T, R: AsRef<[T]>>(
-        fact: &str,
+        fact: &'static str,
         rows: &[R],
         keep: impl Fn(&T) -> Result<bool, Error>,
     ) -> Result<Self, Error> {
@@ -162,7 +162,7 @@ impl Facts {
             }
             keys.push(set);
         }
-        Ok(Facts { real: Some(real_tokens(keys, len as u32)), ..Facts::new() })
+        Ok(Facts { real: Some(real_tokens(keys, len as u32)), table: Table(Some((fact, len))), ..Facts::new() })
     }
 
     /// Documents and real tokens from segment ids `[batch, length]` that count from 1, where 0 is padding (T5X, MaxText,

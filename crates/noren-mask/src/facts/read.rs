@@ -2,7 +2,7 @@
 
 use super::agree::{Claims, same_documents};
 use super::import::{check_rows, real_sets};
-use super::{Facts, RealTokens, Rows};
+use super::{Facts, RealTokens, Rows, Table};
 use crate::Error;
 use crate::array::Array;
 use crate::interval::IntervalSet;
@@ -175,8 +175,10 @@ fn read_real_and_documents(at: &At<'_>, facts: &mut Facts) -> Result<(), Error> 
     let lengths = at.field("lengths").map(|at| read_lengths(&at)).transpose()?;
     let keys = at.field("real_keys").map(|at| at.list("one list of keys per batch row", |row| read_keys(&row)));
     let side = at.field("side").map(|at| read_side(&at)).transpose()?;
+    facts.table = claims.table();
     facts.real = claims.settle(lengths, keys.transpose()?, side)?;
     if let Some((ids, pad_id)) = padding_ids {
+        facts.table = Table(facts.table.0.or(Some(("token_ids", ids[0].len()))));
         check_padding_ids(&ids, pad_id, facts.real.as_ref())?;
     }
 

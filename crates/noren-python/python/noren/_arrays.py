@@ -13,8 +13,21 @@ Array = Any
 """A NumPy array, a tensor, anything with `__dlpack__`."""
 
 
+def _refuse_kind(name: str, kind: str, fix: str) -> None:
+    """Arrays that change scores hold floats: booleans are a mask, and integers may be one."""
+    if kind == "bool":
+        raise TypeError(
+            f"{name} holds bool, but its numbers change scores: an array that says which cells are allowed is a mask, "
+            f'nr.dense("keep") with facts={{"arrays": {{"keep": nr.Array.keep({name})}}}}'
+        )
+    raise TypeError(f"{name} holds {kind}, but its numbers change scores: give floats ({fix})")
+
+
 class NumPy:
     """NumPy arrays; `ml_dtypes.bfloat16` is lent as its bits, because NumPy exports no type of other packages."""
+
+    def check(self, name: str, array: Array) -> None:
+        """Refuses what holds no plain numbers on the CPU, where that is seen before the memory is asked for."""
 
     def lend(self, array: Array) -> Any:
         import numpy as np
@@ -37,11 +50,14 @@ class NumPy:
 
         return np.zeros(shape, np.float32)
 
-    def floats(self, array: Array) -> Array:
-        """The same as contiguous-by-row `float32`."""
+    def floats(self, name: str, array: Array) -> Array:
+        """The same as `float32`; only lists may hold whole numbers."""
         import numpy as np
 
-        return np.asarray(array, np.float32)
+        given = np.asarray(array)
+        if given.dtype.kind in "bc" or (given.dtype.kind in "iu" and hasattr(array, "dtype")):
+            _refuse_kind(name, given.dtype.name, f"{name}.astype(np.float32)")
+        return given.astype(np.float32, copy=False)
 
     def finish(self, array: Array, like: Array) -> Array:
         return array
@@ -49,6 +65,11 @@ class NumPy:
 
 class Torch:
     """PyTorch tensors on the CPU."""
+
+    def check(self, name: str, array: Array) -> None:
+        from ._tensors import check_floats
+
+        check_floats(name, array)
 
     def lend(self, array: Array) -> Any:
         import torch
@@ -70,10 +91,15 @@ class Torch:
 
         return torch.zeros(shape, dtype=torch.float32)
 
-    def floats(self, array: Array) -> Array:
+    def floats(self, name: str, array: Array) -> Array:
         import torch
 
-        return self.lend(array if isinstance(array, torch.Tensor) else torch.as_tensor(array)).to(torch.float32)
+        from ._tensors import check_added
+
+        if not isinstance(array, torch.Tensor):
+            return torch.as_tensor(NumPy().floats(name, array))
+        check_added(name, array)
+        return self.lend(array).to(torch.float32)
 
     def finish(self, array: Array, like: Array) -> Array:
         return array

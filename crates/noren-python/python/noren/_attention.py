@@ -54,12 +54,13 @@ def attention(
     not change during the call, which does not hold the interpreter's lock; Ctrl-C ends a long one.
     """
     lib = library(q)
-    for array in (q, k, v):
+    for name, array in (("q", q), ("k", k), ("v", v)):
         if not hasattr(array, "__dlpack__"):
             raise TypeError(
                 f"`{type(array).__name__}` is no array: give a NumPy array, a PyTorch tensor on the CPU or anything else "
                 "with __dlpack__"
             )
+        library(array).check(name, array)
     plan, spec = plan_of(mask, q, k, facts, query_offset)
     out = lib.empty((*q.shape[:-1], v.shape[-1]), q)
     modifiers = modifiers_of(
@@ -92,7 +93,7 @@ def plan_of(
             raise Error("a plan has its facts and offsets already: leave out facts= and query_offset=, or give the mask")
         return mask, None
     if isinstance(mask, str):
-        mask = _parsed(mask)
+        mask = parsed(mask)
     spec = None
     if isinstance(mask, Spec):
         spec, mask = mask, mask.mask
@@ -123,7 +124,7 @@ def _shape(q_len: int, kv_len: int, offset: Any, batch: int, heads: int, kv_head
 
 
 @lru_cache(maxsize=256)
-def _parsed(text: str) -> Mask | Spec:
+def parsed(text: str) -> Mask | Spec:
     found: Mask | Spec = _noren.parse(text)
     return found
 
@@ -160,28 +161,24 @@ def modifiers_of(
         biases: list[Array] = []
     else:
         biases = list(bias) if isinstance(bias, (list, tuple)) else [bias]
-    def lend(array: Array | None) -> Array | None:
-        return None if array is None else lib.floats(array)
+    def lend(name: str, array: Array | None) -> Array | None:
+        return None if array is None else lib.floats(name, array)
 
     return Modifiers(
         scale=scale,
         softcap=softcap,
-        bias=[lib.floats(array) for array in biases],
-        relative=_table(lend(relative)),
-        soft=lend(soft),
-        sinks=_contiguous(lend(sinks)),
-        arrays={name: _named(spec_score(rest.get("spec"), name), lend(array)) for name, array in (arrays or {}).items()},
+        bias=[lib.floats("bias", array) for array in biases],
+        relative=_table(lend("relative", relative)),
+        soft=lend("soft", soft),
+        sinks=_contiguous(lend("sinks", sinks)),
+        arrays={name: _named(spec_score(rest.get("spec"), name), lend(name, array)) for name, array in (arrays or {}).items()},
         **rest,
     )
 
 
 def spec_score(spec: Spec | None, name: str) -> str:
     """The kind of the score that names an array."""
-    for score in spec.scores if spec is not None else ():
-        kind, _, argument = str(score).partition("(")
-        if (argument.rstrip(")") or kind) == name:
-            return kind
-    return ""
+    return next((score.kind for score in spec.scores if score.name == name), "") if spec is not None else ""
 
 
 def _named(kind: str, array: Array) -> Array:

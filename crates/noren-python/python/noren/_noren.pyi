@@ -107,6 +107,17 @@ class Score:
 
     def __new__(cls, text: str) -> Score: ...
     def __hash__(self) -> int: ...
+    @property
+    def kind(self) -> Literal["bias", "relative", "alibi", "softcap", "soft", "sinks"]: ...
+    @property
+    def name(self) -> str | None:
+        """The array that it names; `None` for `alibi` and `softcap`."""
+    @property
+    def slopes(self) -> list[float] | None:
+        """The slopes of `alibi`, where they are given."""
+    @property
+    def cap(self) -> float | None:
+        """The cap of `softcap`."""
 
 @final
 class Spec:
@@ -169,6 +180,9 @@ class Facts:
     @staticmethod
     def from_json(text: str, arrays: Mapping[str, Array] | None = None) -> Facts: ...
     def to_json(self) -> str: ...
+    @property
+    def place_keys(self) -> bool:
+        """Whether the facts give the position of each key."""
 
 @final
 class Array:
@@ -192,8 +206,11 @@ class Array:
     @staticmethod
     def blocks(q_len: int, kv_len: int, block: tuple[int, int], blocks: Sequence[tuple[int, int]]) -> Array:
         """The allowed (query block, key block) pairs."""
+    def __hash__(self) -> int: ...
     @property
     def shape(self) -> list[int]: ...
+    def first_row(self, batch: int, head: int) -> list[tuple[int, int]]:
+        """The allowed keys of query row 0 of a batch row and head, as ranges `(first, after)`."""
 
 @final
 class BoundMask:
@@ -274,7 +291,7 @@ class Modifiers:
         soft: Any = None,
         sinks: Any = None,
         dropout: float = 0.0,
-        seed: int = 0,
+        seed: int | None = None,
         partial: bool = False,
         threads: int | None = None,
         level: str | None = None,
@@ -342,6 +359,9 @@ def levels() -> list[str]:
     """The processor paths this machine has, slowest first."""
 
 def after_fork() -> None: ...
+def read_mask(mask: Any, drop: bool, kv_len: int) -> tuple[Array, bool, bool]:
+    """The allowed cells of a mask tensor, whether it adds other numbers than 0 to them, and whether finite numbers forbid."""
+
 def patterns(plan: Plan) -> tuple[int, list[int]]: ...
 def row_runs(plan: Plan, pattern: int) -> tuple[bytes, bytes]: ...
 def masked_rows(plan: Plan, pattern: int, most: int) -> tuple[bytes, bytes] | None: ...

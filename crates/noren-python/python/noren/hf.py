@@ -21,7 +21,9 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
 
 from ._noren import Array, Error, Facts, Mask, Plan, Shape, batch, causal, dense, full, keys, none, padding, queries, spans, window
+from ._tensors import check_dropout
 from .torch._function import Call, Extras, lower, new_seed, run
+from .torch._masks import Given, planned, simple, sizes_of
 
 TILE = 256
 """Query rows in which a mask function that is not known is evaluated."""
@@ -66,10 +68,22 @@ class Masked(BlockMask):
     def shape(self) -> tuple[int, int, int, int]:
         return (self.batch, 1, self.q_len, self.kv_len)
 
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
     def __repr__(self) -> str:
         return f"<{self.mask} for transformers, {self.q_len} x {self.kv_len}, batch {self.batch}>"
 
     __str__ = __repr__
+
+    def contiguous(self, *_: Any, **__: Any) -> Masked:
+        """Itself, as static caches call this on every mask that is made for them."""
+        return self
+
+    def to(self, *_: Any, **__: Any) -> Masked:
+        """Itself: a mask is on no device."""
+        return self
 
     def plan(self, heads: int, kv_heads: int) -> Plan:
         plan = self._plans.get((heads, kv_heads))
@@ -335,7 +349,7 @@ def attention_forward(
     else:
         plan, bias = _given(module, query, key, attention_mask, is_causal)
         extras.bias.extend(bias)
-    if dropout > 0:
+    if check_dropout("dropout", dropout) > 0:
         extras.seed = new_seed()
     out, _ = run(Call(plan, scaling, softcap, None, dropout), query, key, value, extras)
     out = out.transpose(1, 2).contiguous()
@@ -346,36 +360,29 @@ def _given(
     module: torch.nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, is_causal: bool | None
 ) -> tuple[Plan, list[Tensor]]:
     """The plan of a mask that somebody prepared, or of none, and what is added to scores."""
-    from .torch._sdpa import _plan_dense, _simple, sizes_of
-
     sizes = sizes_of(query, key)
     if mask is None:
         causal_layer = getattr(module, "is_causal", False) if is_causal is None else is_causal
         if not causal_layer or query.shape[2] == 1:
-            return _simple(False, *sizes), []
+            return simple(False, *sizes), []
         if query.shape[2] != key.shape[2]:
             raise Error(
                 f"a causal layer has {query.shape[2]} queries, {key.shape[2]} keys and no mask: where the queries stand is not known"
             )
-        return _simple(True, *sizes), []
+        return simple(True, *sizes), []
     if not isinstance(mask, Tensor) or mask.dim() != 4:
         raise Error(f"the attention mask is {type(mask).__name__}: give [batch, length], or [batch, 1 or heads, q_len, kv_len]")
-    if mask.dtype == torch.bool:
-        plan, _ = _plan_dense(mask, sizes)
-        assert plan is not None
-        return plan, []
-    if not mask.is_floating_point():
+    if mask.dtype != torch.bool and not mask.is_floating_point():
         raise Error(f"the 4-D attention mask holds {mask.dtype}: give booleans (true = attend) or floats that are added (0 and -inf)")
-    if (mask == 1).any() and ((mask == 0) | (mask == 1)).all():
+    full_shape = (sizes[0], sizes[1], sizes[3], sizes[4])
+    if any(n not in (1, size) for n, size in zip(mask.shape, full_shape, strict=True)):
+        raise Error(f"the attention mask has shape {tuple(mask.shape)}, which does not broadcast to {list(full_shape)}")
+    if mask.is_floating_point() and (mask == 1).any() and ((mask == 0) | (mask == 1)).all():
         raise Error(
             "the 4-D attention mask holds the floats 0 and 1: transformers would add them to the scores and mask nothing; give "
             "mask.bool() (true = attend), or 0 and -inf"
         )
-    keep = mask > -6.9e37
-    plan, _ = _plan_dense(keep, sizes)
-    assert plan is not None
-    rest = mask.masked_fill(~keep, 0.0)
-    return plan, [rest] if (rest != 0).any() else []
+    return planned(full(), [Given("attention_mask", mask)], sizes, lowest="zero")
 
 
 def _weights(

@@ -145,8 +145,11 @@ def read(
     spec = Spec(mask) if isinstance(mask, str) else mask
     if isinstance(spec, Spec):
         mask, found = spec.mask, tuple(spec.scores)
+    kinds = [score.kind for score in found]
     for score in found:
-        if kind(score) not in scores:
+        if kinds.count(score.kind) > 1 and score.kind not in ("bias", "relative"):
+            raise Error(f"`{spec}` has the score `{score.kind}` {kinds.count(score.kind)} times: leave one")
+        if score.kind not in scores:
             refuse(target, f"the score `{score}`", "give spec.mask, and the score to the target's own argument if it has one")
     if isinstance(mask, Mask):
         if shape is None:
@@ -161,11 +164,6 @@ def read(
     if not isinstance(mask, Plan):
         raise TypeError(f"{type(mask).__name__} is no mask: give a Mask, its text, a BoundMask or a Plan")
     return Source(mask, target, found)
-
-
-def kind(score: Score) -> str:
-    """`alibi` of `alibi(slopes=[...])`."""
-    return str(score).partition("(")[0]
 
 
 def found(cells: Array, source: str) -> BoundMask:

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from .. import _noren
 from .._arrays import Array
 from .._doctor import _lent, recognise
-from .._noren import BoundMask, Error, Facts, Shape
+from .._noren import BoundMask, Error, Facts, Score, Shape
 from ._source import Bools, Exported, Source, found, read
-from .scores import bias_of, softcap_of
+from .scores import bias_of, refuse_positions, slopes_of, softcap_of
 
 Sizes = Shape | int | None
 Known = Facts | Mapping[str, Any] | None
@@ -128,7 +128,7 @@ def _flags(source: Source) -> dict[str, Any] | None:
     causal = reach[1] == 0
     if reach[0] is None and causal:
         return {"is_causal": True}
-    window = (kv_len if reach[0] is None else reach[0], q_len if reach[1] is None else reach[1])
+    window = tuple(max(q_len, kv_len) if side is None else side for side in reach)  # an open side reaches everything
     return {"is_causal": causal, "local_window_size": window}
 
 
@@ -238,27 +238,42 @@ class LlamaCppMask:
 def to_llama_cpp(mask: Exported, shape: Sizes = None, facts: Known = None, *, pad: int = 1) -> LlamaCppMask:
     """llama.cpp's additive mask in half precision; query rows are padded to a multiple of `pad` with rows of -inf.
 
-    `+ alibi` with the usual slopes is said as distances and `max_bias`; distances that half precision cannot hold are refused.
+    `+ alibi` with the slopes that ggml makes of `max_bias` = 8 (the usual ones where the head count is a power of two) becomes
+    distances and `max_bias`; other slopes, and distances that half precision cannot hold, are refused.
     """
     source = read(mask, shape, facts, "llama.cpp's f16 mask", ("alibi",))
     cells = source.cells()
     values: Any = np.float16(0)
     if source.scores:
         score = source.scores[0]
-        if str(score) != "alibi":
-            source.refuse(f"`{score}`", "its slopes are 2^(-8(h+1)/heads); give `alibi` without slopes")
+        _refuse_slopes(source, score)
+        refuse_positions(source.target, score, source.plan.bound.facts)
         if len(set(source.shape.query_offsets)) > 1:
             source.refuse("alibi with queries that stand at other positions in each batch row", "export the rows by themselves")
         at = np.arange(source.shape.q_len)[:, None] + source.shape.query_offsets[0]
         distance = np.abs(np.arange(source.shape.kv_len) - at)
-        values = -distance.astype(np.float16)
-        lost = (-values.astype(np.int64) != distance) & cells.any((0, 1))
+        values = -np.minimum(distance, 65504).astype(np.float16)
+        lost = (values.astype(np.int64) != -distance) & cells.any((0, 1))
         if lost.any():
             source.refuse(f"the distance {distance[lost].min()} of alibi", "half precision holds whole numbers to 2048")
     out = np.where(cells, values, np.float16(-np.inf))
     rows = -out.shape[2] % pad
     padded = np.pad(out, ((0, 0), (0, 0), (0, rows), (0, 0)), constant_values=-np.inf)
     return LlamaCppMask(padded, 8.0 if source.scores else 0.0)
+
+
+def _refuse_slopes(source: Source, score: Score) -> None:
+    """Refuses slopes other than those that ggml makes of `max_bias` = 8: the usual ones for a power of two of heads, and for
+    other head counts those of the power of two below, then every other one of twice as many heads."""
+    heads = source.shape.heads
+    power = 1 << (heads.bit_length() - 1)
+    usual = [2.0 ** (-8 * (head + 1) / power) for head in range(power)]
+    usual += [2.0 ** (-4 * (2 * head + 1) / power) for head in range(heads - power)]
+    if not np.allclose(slopes_of(score, heads), np.array(usual, np.float32), rtol=1e-6, atol=0):
+        source.refuse(
+            f"`{score}` of {heads} heads",
+            f"its slopes are {[float(f'{slope:.6g}') for slope in usual]}; give these as alibi(slopes=[...]) if the model has them",
+        )
 
 
 def from_llama_cpp(mask: LlamaCppMask | Array, q_len: int) -> BoundMask:

@@ -8,38 +8,37 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._arrays import Array
+from .._arrays import Array, NumPy
 from .._noren import Error, Facts, Score, Shape, Spec, parse
-from ._source import Source, kind, refuse
+from ._source import Source, refuse
 
 
 def softcap_of(source: Source) -> float | None:
     """The cap of `softcap(c)`."""
-    caps = [float(str(score)[len("softcap(") : -1]) for score in source.scores if kind(score) == "softcap"]
-    return caps[0] if caps else None
-
-
-def name_of(score: Score) -> str:
-    """The array that a score names."""
-    head, _, argument = str(score).partition("(")
-    return argument.rstrip(")").strip('"') or head
+    return next((score.cap for score in source.scores if score.kind == "softcap"), None)
 
 
 def slopes_of(score: Score, heads: int) -> NDArray[np.float32]:
-    _, _, argument = str(score).partition("slopes=[")
-    if argument:
-        return np.array([float(x) for x in argument.rstrip("])").split(",")], np.float32)
-    return np.array([2 ** (-8 * (head + 1) / heads) for head in range(heads)], np.float32)
+    """ALiBi's slopes, one for each query head."""
+    slopes = score.slopes
+    if slopes is None:
+        slopes = [2 ** (-8 * (head + 1) / heads) for head in range(heads)]
+    elif len(slopes) != heads:
+        raise Error(f"`{score}` has {len(slopes)} slopes, but there are {heads} query heads: give one for each")
+    return np.array(slopes, np.float32)
 
 
 def array_of(arrays: Mapping[str, Array] | None, score: Score) -> NDArray[np.float32]:
     """The array of a score in four dimensions; tables and sinks by head."""
-    name = name_of(score)
+    name = score.name or score.kind
     if not arrays or name not in arrays:
         raise Error(f'the score `{score}` needs the array `{name}`: give it in arrays={{"{name}": ...}}')
-    array = arrays[name]
-    array = np.asarray(array.detach().cpu().float() if hasattr(array, "detach") else array, np.float32)
-    if kind(score) in ("relative", "sinks"):
+    given = arrays[name]
+    if hasattr(given, "detach"):
+        given = given.detach().cpu()
+        given = given.float().numpy() if given.is_floating_point() else given.numpy()
+    array: NDArray[np.float32] = NumPy().floats(name, given)
+    if score.kind in ("relative", "sinks"):
         return array
     return array[(None,) * (4 - array.ndim)]
 
@@ -49,13 +48,13 @@ def bias_of(source: Source, arrays: Mapping[str, Array] | None) -> NDArray[np.fl
     shape = source.shape
     total: NDArray[np.float32] | None = None
     for score in source.scores:
-        match kind(score):
+        match score.kind:
             case "bias":
-                term = array_of(arrays, score)
+                term = _fitting(array_of(arrays, score), score, shape)
             case "alibi":
                 term = -slopes_of(score, shape.heads)[None, :, None, None] * np.abs(_distances(source, score))
             case "relative":
-                table = array_of(arrays, score)
+                table = _table(array_of(arrays, score), score, shape)
                 reach = (table.shape[-1] - 1) // 2
                 at = np.clip(_distances(source, score)[:, 0], -reach, reach) + reach
                 term = np.moveaxis(table[:, at], 0, 1)
@@ -65,9 +64,24 @@ def bias_of(source: Source, arrays: Mapping[str, Array] | None) -> NDArray[np.fl
     return total
 
 
+def _fitting(array: NDArray[np.float32], score: Score, shape: Shape) -> NDArray[np.float32]:
+    """The array, which must broadcast to `[batch, heads, q_len, kv_len]`."""
+    full = (shape.batch, shape.heads, shape.q_len, shape.kv_len)
+    if array.ndim != 4 or any(n not in (1, size) for n, size in zip(array.shape, full, strict=True)):
+        raise Error(f"the array of `{score}` has shape {array.shape}, which does not broadcast to {list(full)}")
+    return array
+
+
+def _table(table: NDArray[np.float32], score: Score, shape: Shape) -> NDArray[np.float32]:
+    """The table `[heads or 1, 2 * reach + 1]`."""
+    if table.ndim != 2 or table.shape[0] not in (1, shape.heads) or table.shape[1] % 2 == 0:
+        raise Error(f"the table of `{score}` has shape {table.shape}: give [{shape.heads} heads, 2 * reach + 1]")
+    return table
+
+
 def _distances(source: Source, score: Score) -> NDArray[np.int64]:
     """Key position less query position, `[batch or 1, 1, q_len, kv_len]`."""
-    _refuse_positions(source.target, score, source.plan.bound.facts)
+    refuse_positions(source.target, score, source.plan.bound.facts)
     offsets = np.array(source.shape.query_offsets, np.int64)
     offsets = offsets[:1] if (offsets == offsets[0]).all() else offsets
     queries = offsets[:, None, None, None] + np.arange(source.shape.q_len)[:, None]
@@ -75,8 +89,9 @@ def _distances(source: Source, score: Score) -> NDArray[np.int64]:
     return distances
 
 
-def _refuse_positions(target: str, score: Score, facts: Facts) -> None:
-    if '"position' in facts.to_json():
+def refuse_positions(target: str, score: Score, facts: Facts) -> None:
+    """Scores by distance are exported for keys that stand at their indices."""
+    if facts.place_keys:
         refuse(target, f"`{score}` of keys that stand at positions of their own", "put the keys in order first")
 
 
@@ -85,11 +100,17 @@ ScoreMod = Callable[[Any, Any, Any, Any, Any], Any]
 
 
 def to_score_mod(
-    spec: Spec | str, shape: Shape | int, facts: Facts | None = None, *, arrays: Mapping[str, Array] | None = None, device: Any = "cpu"
+    spec: Spec | str,
+    shape: Shape | int,
+    facts: Facts | Mapping[str, Any] | None = None,
+    *,
+    arrays: Mapping[str, Array] | None = None,
+    device: Any = "cpu",
 ) -> ScoreMod:
     """The scores of a mask as FlexAttention's `score_mod`, in noren's order: cap, biases, soft weights.
 
-    Its mask is exported by `to_flex(spec.mask, ...)`. `sinks` are refused: they are no term of a score.
+    Its mask is exported by `to_flex(spec.mask, ...)`; give the same facts to both. `sinks` are refused: they are no term of a
+    score.
     """
     import torch
 
@@ -98,24 +119,26 @@ def to_score_mod(
     if not isinstance(spec, Spec):
         raise Error(f"`{spec}` has no scores: FlexAttention needs no score_mod")
     sizes = Shape.square(shape) if isinstance(shape, int) else shape
+    known = facts if isinstance(facts, Facts) else Facts(**(facts or {}))
     offsets = torch.tensor(sizes.query_offsets, device=device)
     steps: dict[str, list[ScoreMod]] = {"softcap": [], "bias": [], "soft": []}
     for score in spec.scores:
-        match kind(score):
+        match score.kind:
             case "softcap":
-                steps["softcap"].append(_cap(torch.tensor(float(str(score)[len("softcap(") : -1]), device=device)))
+                steps["softcap"].append(_cap(torch.tensor(score.cap, device=device)))
             case "bias":
-                steps["bias"].append(_added(torch.from_numpy(array_of(arrays, score)).to(device)))
+                array = _fitting(array_of(arrays, score), score, sizes)
+                steps["bias"].append(_added(torch.from_numpy(array).to(device)))
             case "soft":
-                steps["soft"].append(_added(torch.from_numpy(array_of(arrays, score)).to(device).log()))
+                array = _fitting(array_of(arrays, score), score, sizes)
+                steps["soft"].append(_added(torch.from_numpy(array).to(device).log()))
             case "alibi":
-                if facts is not None:
-                    _refuse_positions(target, score, facts)
+                refuse_positions(target, score, known)
                 steps["bias"].append(_alibi(torch.from_numpy(slopes_of(score, sizes.heads)).to(device), offsets))
             case "relative":
-                if facts is not None:
-                    _refuse_positions(target, score, facts)
-                steps["bias"].append(_relative(torch.from_numpy(array_of(arrays, score)).to(device), offsets))
+                refuse_positions(target, score, known)
+                table = _table(array_of(arrays, score), score, sizes)
+                steps["bias"].append(_relative(torch.from_numpy(table).to(device), offsets))
             case other:
                 refuse(target, f"`{other}`", "a sink joins the denominator only; multiply the output by sigmoid(lse - sink)")
     ordered = [step for group in steps.values() for step in group]

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from .._arrays import Array
 from .._noren import BoundMask, Error
-from ._source import Bools, Exported, Ints, Runs, Source, found, kind, read, refuse
+from ._source import Bools, Exported, Ints, Runs, Source, found, read, refuse
 from .dense import Known, Sizes
-from .scores import slopes_of, softcap_of
+from .scores import refuse_positions, slopes_of, softcap_of
 
 
 @dataclass(frozen=True)
@@ -74,9 +74,11 @@ def to_varlen(mask: Exported, shape: Sizes = None, facts: Known = None) -> Varle
         segments += _segments(source, source.rows(pattern), row)
     left, right = _one_reach(source, segments)
     q_sizes, k_sizes = ([getattr(segment, name) for segment in segments] for name in ("rows", "keys"))
-    slopes = [slopes_of(score, source.shape.heads) for score in source.scores if kind(score) == "alibi"]
-    if slopes:
-        _refuse_bent_alibi(source, segments)
+    slopes = [slopes_of(score, source.shape.heads) for score in source.scores if score.kind == "alibi"]
+    for score in source.scores:
+        if score.kind == "alibi":
+            refuse_positions(source.target, score, source.plan.bound.facts)
+            _refuse_bent_alibi(source, segments)
     return Varlen(
         cu_seqlens_q=_cumulated(q_sizes),
         cu_seqlens_k=_cumulated(k_sizes),

@@ -12,14 +12,18 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.dlpack import to_dlpack  # type: ignore[attr-defined]
 
 from .. import _noren
-from .._attention import Masking, _table, plan_of
+from .._attention import Masking, _table, parsed, plan_of
 from .._noren import Error, Facts, Mask, Modifiers, Plan, Spec
+from .._tensors import check_added, check_dropout, check_floats, lend
+from ._masks import Given, Lowest, planned, sizes_of
 
 torch.utils._pytree.register_constant(Mask)  # what torch.compile sees of a mask is that it is equal to another or not
 
+SCORES = (
+    "`{}` has scores: give them as arguments (softcap=, bias=, alibi=, soft=, sinks=), which shows which of them have gradients"
+)
 NO_SECOND = (
     "noren's attention has no second derivative: differentiate once, or compute it with PyTorch's math backend "
     "(torch.nn.attention.sdpa_kernel(SDPBackend.MATH)) where gradients of gradients are needed"
@@ -57,7 +61,7 @@ _PLAIN = Modifiers()
 
 
 def _floats(tensor: Tensor | None) -> Tensor | None:
-    return None if tensor is None else tensor.detach().to(torch.float32)
+    return None if tensor is None else tensor.detach().to(torch.float32).resolve_neg()
 
 
 def _modifiers(call: Call, extras: Extras) -> Modifiers:
@@ -83,8 +87,8 @@ def forward(call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras, lse: bo
     out = torch.empty((*q.shape[:-1], v.shape[-1]), dtype=q.dtype)
     sums = torch.empty(q.shape[:-1], dtype=torch.float32) if lse else None
     _noren.forward(
-        to_dlpack(q), to_dlpack(k), to_dlpack(v), call.plan, _modifiers(call, extras), to_dlpack(out),
-        None if sums is None else to_dlpack(sums),
+        lend(q), lend(k), lend(v), call.plan, _modifiers(call, extras), lend(out),
+        None if sums is None else lend(sums),
     )  # fmt: skip
     return out, sums
 
@@ -105,8 +109,8 @@ def gradients(
         dbias.append(None)
     out, lse, dout = saved
     _noren.backward(
-        to_dlpack(q), to_dlpack(k), to_dlpack(v), call.plan, _modifiers(call, extras),
-        (to_dlpack(out), to_dlpack(lse), to_dlpack(dout)), tuple(map(to_dlpack, grads)), dbias, dsoft, dsinks,
+        lend(q), lend(k), lend(v), call.plan, _modifiers(call, extras),
+        (lend(out), lend(lse), lend(dout)), tuple(map(lend, grads)), dbias, dsoft, dsinks,
     )  # fmt: skip
     named = [None if g is None or t is None else g.to(t.dtype) for g, t in zip(rest, extras.differentiable(), strict=True)]
     return [*grads, *named]
@@ -148,23 +152,25 @@ class _Gradients(torch.autograd.Function):
 class Source:
     """All of a compiled call that is no tensor; the plan is made for the sizes that come."""
 
-    mask: Mask | Plan | None
-    """`None`: the boolean tensor that comes along, or where there is none everything (or what is causal)."""
-    causal: bool = False
+    mask: Mask | Plan
     query_offset: int | tuple[int, ...] | None = None
     scale: float | None = None
     softcap: float | None = None
     alibi: tuple[float, ...] | None = None
     dropout: float = 0.0
+    extra: int = 0
+    """Last keys that every query reads whatever the mask says."""
+    lowest: Lowest = "refuse"
 
-    def call(self, q: Tensor, k: Tensor, keep: Tensor | None) -> Call:
-        if self.mask is not None:
-            plan = plan_of(self.mask, q, k, None, self.query_offset)[0]
+    def call(self, q: Tensor, k: Tensor, masks: Sequence[Tensor]) -> tuple[Call, list[Tensor]]:
+        """The call with its plan, and what float masks add to the allowed cells."""
+        biases: list[Tensor] = []
+        if isinstance(self.mask, Mask) and (masks or self.extra):
+            given = [Given("attn_mask", mask) for mask in masks]
+            plan, biases = planned(self.mask, given, sizes_of(q, k), extra=self.extra, lowest=self.lowest)
         else:
-            from ._sdpa import plan_for
-
-            plan = plan_for(q, k, keep, self.causal)
-        return Call(plan, self.scale, self.softcap, self.alibi, self.dropout)
+            plan = plan_of(self.mask, q, k, None, self.query_offset)[0]
+        return Call(plan, self.scale, self.softcap, self.alibi, self.dropout), biases
 
 
 _SOURCES: list[Source] = []
@@ -172,9 +178,14 @@ _NUMBERS: dict[Source, int] = {}
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def number_of(mask: Mask | Plan | None, causal: bool, offset: Any, scale: Any, softcap: Any, alibi: Any, dropout: Any) -> int:
+def number_of(
+    mask: Mask | Plan | str, offset: Any, scale: Any, softcap: Any, alibi: Any, dropout: Any, extra: int = 0, lowest: Lowest = "refuse"
+) -> int:
     """The number by which compiled graphs name a source; it is theirs for good, as a compiled graph is."""
-    source = Source(mask, causal, offset, scale, softcap, alibi, dropout)
+    found = parsed(mask) if isinstance(mask, str) else mask
+    if isinstance(found, Spec):
+        raise Error(SCORES.format(mask))
+    source = Source(found, offset, scale, softcap, alibi, dropout, extra, lowest)
     number = _NUMBERS.setdefault(source, len(_SOURCES))
     if number == len(_SOURCES):
         _SOURCES.append(source)
@@ -184,9 +195,10 @@ def number_of(mask: Mask | Plan | None, causal: bool, offset: Any, scale: Any, s
 @torch.library.custom_op("noren::attention", mutates_args=(), device_types="cpu")
 def operator(
     q: Tensor, k: Tensor, v: Tensor, bias: list[Tensor], relative: Tensor | None, soft: Tensor | None, sinks: Tensor | None,
-    seed: Tensor | None, keep: Tensor | None, source: int,
+    seed: Tensor | None, masks: list[Tensor], source: int,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    out, lse = forward(_SOURCES[source].call(q, k, keep), q, k, v, Extras(bias, relative, soft, sinks, seed), lse=True)
+    call, added = _SOURCES[source].call(q, k, masks)
+    out, lse = forward(call, q, k, v, Extras([*bias, *added], relative, soft, sinks, seed), lse=True)
     assert lse is not None
     return out, lse
 
@@ -199,18 +211,21 @@ def _(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
 @torch.library.custom_op("noren::attention_backward", mutates_args=(), device_types="cpu")
 def _backward_operator(
     dout: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, bias: list[Tensor], relative: Tensor | None,
-    soft: Tensor | None, sinks: Tensor | None, seed: Tensor | None, keep: Tensor | None, source: int, wanted: list[int],
+    soft: Tensor | None, sinks: Tensor | None, seed: Tensor | None, masks: list[Tensor], source: int, wanted: list[int],
 ) -> list[Tensor]:  # fmt: skip
-    extras = Extras(bias, relative, soft, sinks, seed)
-    call = _SOURCES[source].call(q, k, keep)
-    grads = gradients(call, q, k, v, extras, (out, lse, dout), [bool(want) for want in wanted])
+    call, added = _SOURCES[source].call(q, k, masks)
+    extras = Extras([*bias, *added], relative, soft, sinks, seed)
+    own = [bool(want) for want in wanted]
+    wants = [*own[: len(bias)], *(False for _ in added), *own[len(bias) :]]
+    grads = gradients(call, q, k, v, extras, (out, lse, dout), wants)
+    del grads[3 + len(bias) : 3 + len(bias) + len(added)]
     return [torch.empty(0) if grad is None else grad for grad in grads]
 
 
 @_backward_operator.register_fake
 def _(
     dout: Any, q: Tensor, k: Tensor, v: Tensor, out: Any, lse: Any, bias: Any, relative: Any, soft: Any, sinks: Any,
-    seed: Any, keep: Any, source: int, wanted: Any,
+    seed: Any, masks: Any, source: int, wanted: Any,
 ) -> list[Tensor]:  # fmt: skip
     none = torch.empty(0, device=q.device)
     rest = zip([*bias, relative, soft, sinks], wanted, strict=True)
@@ -219,23 +234,35 @@ def _(
 
 
 def _setup(ctx: Any, inputs: Any, output: Any) -> None:
-    q, k, v, bias, *others, ctx.source = inputs
-    ctx.present, ctx.biases = [t is not None for t in others], len(bias)
+    q, k, v, bias, *others, masks, ctx.source = inputs
+    ctx.present, ctx.biases, ctx.masks = [t is not None for t in others], len(bias), len(masks)
     ctx.wanted = [int(t is not None and t.requires_grad) for t in (*bias, *others[:3])]
-    ctx.save_for_backward(q, k, v, *output, *bias, *(t for t in others if t is not None))
+    ctx.save_for_backward(q, k, v, *output, *bias, *masks, *(t for t in others if t is not None))
 
 
 def _derive(ctx: Any, dout: Tensor, _: Any) -> Any:
     q, k, v, out, lse, *rest = ctx.saved_tensors
-    bias, given = rest[: ctx.biases], iter(rest[ctx.biases :])
+    bias, masks = rest[: ctx.biases], rest[ctx.biases : ctx.biases + ctx.masks]
+    given = iter(rest[ctx.biases + ctx.masks :])
     others = [next(given) if there else None for there in ctx.present]
-    dq, dk, dv, *grads = _backward_operator(dout, q, k, v, out, lse, bias, *others, ctx.source, ctx.wanted)
+    dq, dk, dv, *grads = _backward_operator(dout, q, k, v, out, lse, bias, *others, masks, ctx.source, ctx.wanted)
     *dbias, drelative, dsoft, dsinks = (g if want else None for g, want in zip(grads, ctx.wanted, strict=True))
-    return dq, dk, dv, dbias, drelative, dsoft, dsinks, None, None, None
+    return dq, dk, dv, dbias, drelative, dsoft, dsinks, None, [None] * ctx.masks, None
 
 
 def _refuse(ctx: Any, *_: Any) -> Any:
     raise RuntimeError(NO_SECOND)
+
+
+@torch.library.custom_op("noren::cells", mutates_args=(), device_types="cpu")
+def cells_operator(q: Tensor, k: Tensor, masks: list[Tensor], source: int) -> Tensor:
+    """The allowed cells, `[batch, heads, q_len, kv_len]`."""
+    return torch.from_numpy(_SOURCES[source].call(q, k, masks)[0].plan.bound.dense())
+
+
+@cells_operator.register_fake
+def _(q: Tensor, k: Tensor, masks: Any, source: int) -> Tensor:
+    return q.new_empty((*q.shape[:-1], k.shape[-2]), dtype=torch.bool)
 
 
 operator.register_autograd(_derive, setup_context=_setup)
@@ -288,21 +315,24 @@ def attention(
     Forward and backward are noren's. `dropout` draws its seed from PyTorch's generator. The log-sum-exps have no gradient.
     """
     biases = [] if bias is None else [bias] if isinstance(bias, Tensor) else list(bias)
-    seed = new_seed() if dropout > 0 else None
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        check_floats(name, tensor)
+    others: list[tuple[str, Tensor | None]] = [("bias", t) for t in biases]
+    for what, array in [*others, ("relative", relative), ("soft", soft), ("sinks", sinks)]:
+        if array is not None:
+            check_added(what, array)
+    seed = new_seed() if check_dropout("dropout", dropout) > 0 else None
     slopes = None if alibi is None else tuple(alibi)
     q, k, v = lower(q, k, v)
     if torch.compiler.is_compiling():
-        if facts is not None or isinstance(mask, (str, Spec)):
-            raise Error("under torch.compile give a mask, or, where it needs facts, its plan, made outside")
-        source = number_of(mask, False, query_offset, scale, softcap, slopes, dropout)
-        out, lse = operator(q, k, v, biases, relative, soft, sinks, seed, None, source)
+        if facts is not None or isinstance(mask, Spec):
+            raise Error("under torch.compile give a mask or its text, or, where it needs facts, its plan, made outside")
+        source = number_of(mask, query_offset, scale, softcap, slopes, dropout)
+        out, lse = operator(q, k, v, biases, relative, soft, sinks, seed, [], source)
     else:
         plan, spec = plan_of(mask, q, k, facts, query_offset)
         if spec is not None:
-            raise Error(
-                f"`{mask}` has scores: give them as arguments (softcap=, bias=, alibi=, soft=, sinks=), which shows which of "
-                "them have gradients"
-            )
+            raise Error(SCORES.format(mask))
         call = Call(plan, scale, softcap, slopes, dropout)
         out, lse = run(call, q, k, v, Extras(biases, relative, soft, sinks, seed), return_lse)
     return (out, lse) if return_lse else out

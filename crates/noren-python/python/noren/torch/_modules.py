@@ -3,21 +3,48 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from dataclasses import dataclass, field
+from typing import NoReturn
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
+from torch.nn.functional import linear, pad
 
-from .._noren import Array, Error, Facts, Mask, Plan, Shape, dense, full, padding
-from ._function import Call, Extras, lower, new_seed, run
+from .._attention import parsed
+from .._noren import Error, Mask, Plan, Spec, full
+from .._tensors import check_dropout, check_mask
+from ._function import SCORES, Call, Extras, cells_operator, lower, new_seed, number_of, operator, run
+from ._masks import Given, Lowest, planned, sizes_of
+
+PADDING = "key_padding_mask (src_key_padding_mask, tgt_key_padding_mask or memory_key_padding_mask of PyTorch's transformers)"
+PAIRS = "attn_mask (mask, src_mask, tgt_mask or memory_mask of PyTorch's transformers)"
+DROP = "true = ignored"
+FIRST = (
+    "; with batch_first=False, as here, inputs are [length, batch, width]: build the module with batch_first=True if yours "
+    "are [batch, length, width]"
+)
+
+
+@dataclass
+class _Masks:
+    """The masks of a call: an expression, and tensors in four dimensions where true means ignored."""
+
+    base: Mask | Plan | str
+    given: list[Given] = field(default_factory=list)
+    extra: int = 0
+    lowest: Lowest = "refuse"
 
 
 class MultiheadAttention(nn.MultiheadAttention):
     """`torch.nn.MultiheadAttention` with its parameters, arguments and meaning, computed by noren.
 
-    `attn_mask` may also be a noren mask, its text or a plan. In PyTorch's arrays true means *ignored*, in `attn_mask` and
-    in `key_padding_mask`; floats are added. A query that may read nothing gets 0 (PyTorch: NaN or 0, by mode).
+    `attn_mask` may also be a noren mask, its text or a plan, or an array `[batch, length, keys]` where that cannot be mistaken
+    for PyTorch's `[batch * heads, length, keys]`. In PyTorch's arrays true means *ignored*, in `attn_mask` and in
+    `key_padding_mask`; floats are added, and those of 0 and -inf (or the type's lowest number) are masks as good as boolean
+    ones: what they forbid is skipped. `is_causal` is a hint that changes nothing. A query that may read nothing gets 0
+    (PyTorch: NaN or 0, by mode).
+
+    Raises `noren.Error`, TypeError and RuntimeError with the argument, what was expected and the fix.
     """
 
     def forward(  # type: ignore[override]
@@ -31,74 +58,164 @@ class MultiheadAttention(nn.MultiheadAttention):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        if self.bias_k is not None or self.add_zero_attn:
-            raise Error("MultiheadAttention with add_bias_kv or add_zero_attn is not supported: leave them out")
         if is_causal and attn_mask is None:
             raise RuntimeError("is_causal is a hint about attn_mask: give attn_mask too, for example attn_mask=\"causal\"")
-        batched = query.dim() == 3
+        for name, x in (("query", query), ("key", key), ("value", value)):
+            if x.is_nested:
+                raise Error(f"{name} is a nested tensor: give padded tensors and key_padding_mask (enable_nested_tensor=False)")
+            if x.dim() not in (2, 3) or x.dim() != query.dim():
+                raise Error(f"{name} has shape {tuple(x.shape)}, the query {tuple(query.shape)}: give 3 dimensions each, or 2")
+        batched, own = query.dim() == 3, query is key
         if not batched:
             query, key, value = query[None], key[None], value[None]
-            key_padding_mask = None if key_padding_mask is None else key_padding_mask[None]
         elif not self.batch_first:
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
-        q, k, v = lower(*self._project(query, key, value))
-        plan, extras = self._masked(q, k, key_padding_mask, attn_mask)
-        if self.training and self.dropout > 0:
-            extras.seed = new_seed()
-        out, _ = run(Call(plan, dropout=self.dropout), q, k, v, extras)
+        self._check_sizes(query, key, value)
+        q, k, v = self._project(query, key, value)
+        q, k, v = lower(q, k, v)
+        masks = self._masks(q, k, key_padding_mask, attn_mask, batched)
+        masks.lowest = "padding" if own else "refuse"
+        k, v = self._with_extra(k, v)
+        seed = new_seed() if self.training and check_dropout("dropout", self.dropout) > 0 else None
+        out, weights = self._attend(q, k, v, masks, seed, need_weights)
         out = self.out_proj(out.transpose(1, 2).flatten(2))
-        weights = self._weights(q, k, plan, extras, average_attn_weights) if need_weights else None
+        if weights is not None and average_attn_weights:
+            weights = weights.mean(1)
         if not batched:
             return out[0], None if weights is None else weights[0]
         return (out if self.batch_first else out.transpose(0, 1)), weights
 
+    def _check_sizes(self, query: Tensor, key: Tensor, value: Tensor) -> None:
+        first = "" if self.batch_first else FIRST
+        if key.shape[:2] != value.shape[:2]:
+            raise RuntimeError(f"key and value have {tuple(key.shape[:2])} and {tuple(value.shape[:2])} [batch, length]: give as many")
+        if query.shape[0] != key.shape[0]:
+            raise RuntimeError(f"the query has {query.shape[0]} batch rows and the key {key.shape[0]}: give as many{first}")
+        for name, x, width in (("query", query, self.embed_dim), ("key", key, self.kdim), ("value", value, self.vdim)):
+            if x.shape[2] != width:
+                raise RuntimeError(f"{name} is {x.shape[2]} wide, expected {width}")
+
     def _project(self, query: Tensor, key: Tensor, value: Tensor) -> list[Tensor]:
-        """Queries, keys and values as `[batch, heads, length, head_dim]`."""
+        """Queries, keys and values as `[batch, heads, length, head_dim]`, and the learned key and value after them."""
         if self._qkv_same_embed_dim:
             weights = self.in_proj_weight.chunk(3)
         else:
             weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         biases = (None, None, None) if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
-        projected = (linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True))
+        projected = [linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True)]
         return [x.reshape(*x.shape[:2], self.num_heads, self.head_dim).transpose(1, 2) for x in projected]
 
-    def _masked(
-        self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None, attn_mask: Tensor | Mask | Plan | str | None
-    ) -> tuple[Plan, Extras]:
-        if isinstance(attn_mask, Plan):
-            if key_padding_mask is not None:
-                raise Error("a plan has its padding already: leave out key_padding_mask, or give a mask")
-            return attn_mask, Extras([])
-        shape = Shape.cross(q.shape[2], k.shape[2], batch=q.shape[0], heads=q.shape[1])
-        bias: list[Tensor] = []
-        facts: dict[str, Any] = {"arrays": {}}
-        mask = full()
-        if isinstance(attn_mask, (Mask, str)):
-            mask = Mask(attn_mask)
-        elif attn_mask is not None:
-            four = attn_mask if attn_mask.dim() == 2 else attn_mask.reshape(-1, self.num_heads, *attn_mask.shape[1:])
-            if attn_mask.dtype == torch.bool:
-                facts["arrays"]["attn_mask"] = Array.drop(four)
-                mask = dense("attn_mask")
-            else:
-                bias.append(four)
-        if key_padding_mask is not None:
-            if key_padding_mask.dtype == torch.bool:
-                keep = ~key_padding_mask
-                facts["real_keys"] = [row.nonzero().flatten().tolist() for row in keep]
-                mask = mask & padding()
-            else:
-                bias.append(key_padding_mask[:, None, None, :])
-        return mask.plan(shape, Facts(**facts)), Extras(bias)
+    def _with_extra(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values with `bias_k`, `bias_v` and a zero appended, where the module has them."""
+        extra_k, extra_v = [k], [v]
+        if self.bias_k is not None and self.bias_v is not None:
+            for parts, bias in ((extra_k, self.bias_k), (extra_v, self.bias_v)):
+                one = bias.reshape(1, self.num_heads, 1, self.head_dim).to(k.dtype)
+                parts.append(one.expand(k.shape[0], -1, -1, -1))
+        if self.add_zero_attn:
+            for parts in (extra_k, extra_v):
+                parts.append(k.new_zeros(k.shape[0], self.num_heads, 1, self.head_dim))
+        if len(extra_k) == 1:
+            return k, v
+        return torch.cat(extra_k, 2), torch.cat(extra_v, 2)
 
-    def _weights(self, q: Tensor, k: Tensor, plan: Plan, extras: Extras, average: bool) -> Tensor:
+    def _masks(
+        self, q: Tensor, k: Tensor, padding: Tensor | None, pairs: Tensor | Mask | Plan | str | None, batched: bool
+    ) -> _Masks:
+        extra = (self.bias_k is not None) + bool(self.add_zero_attn)
+        if isinstance(pairs, Plan) and (padding is not None or extra):
+            raise Error("a plan has its padding and keys already: leave out key_padding_mask, add_bias_kv and add_zero_attn, or give a mask")
+        if isinstance(pairs, Spec):
+            raise Error(SCORES.format(pairs).partition(":")[0] + ": nt.MultiheadAttention takes masks alone; use nt.attention")
+        masks = _Masks("full", extra=extra)
+        if isinstance(pairs, (Mask, Plan, str)):
+            masks.base = pairs
+        elif pairs is not None:
+            check_mask(PAIRS, pairs, DROP, q.dtype, padding)
+            masks.given.append(self._given("attn_mask", self._four(pairs, q, k, batched), extra))
+        if padding is not None:
+            check_mask(PADDING, padding, DROP, q.dtype, pairs)
+            keys = padding if batched or padding.dim() != 1 else padding[None]
+            if keys.shape != (k.shape[0], k.shape[2]):
+                self._refuse_padding(padding, k, batched)
+            masks.given.append(self._given("key_padding_mask", keys[:, None, None, :], extra))
+        return masks
+
+    def _given(self, name: str, mask: Tensor, extra: int) -> Given:
+        """The mask with columns of "may attend" for the keys that the module appends."""
+        return Given(name, pad(mask, (0, extra)) if extra else mask, drop=mask.dtype == torch.bool)
+
+    def _four(self, mask: Tensor, q: Tensor, k: Tensor, batched: bool) -> Tensor:
+        """`attn_mask` as `[batch or 1, heads or 1, length, keys]`."""
+        batch, heads, pairs = q.shape[0], self.num_heads, (q.shape[2], k.shape[2])
+        shape = tuple(mask.shape)
+        if shape == pairs:
+            return mask[None, None]
+        if shape[1:] == pairs and len(shape) == 3:
+            if shape[0] == batch * heads:
+                return mask.reshape(batch, heads, *pairs)
+            if shape[0] == 1:
+                return mask[None]
+            if shape[0] == batch != heads:
+                return mask[:, None]
+            if shape[0] == batch:
+                raise RuntimeError(
+                    f"{PAIRS} has shape {shape}, and {batch} counts batch rows as well as heads: give [batch, 1, length, keys] = "
+                    "mask[:, None] for a mask by batch row, or [1, heads, length, keys] = mask[None] for one by head"
+                )
+        if shape[2:] == pairs and len(shape) == 4 and shape[0] in (1, batch) and shape[1] in (1, heads):
+            return mask
+        first = FIRST if batched and not self.batch_first else ""
+        raise RuntimeError(
+            f"{PAIRS} has shape {shape}, expected [length, keys] = {pairs} or [batch * heads, length, keys] = "
+            f"{(batch * heads, *pairs)}{first}"
+        )
+
+    def _refuse_padding(self, padding: Tensor, k: Tensor, batched: bool) -> NoReturn:
+        expected = f"[batch, keys] = {(k.shape[0], k.shape[2])}" if batched else f"[keys] = {(k.shape[2],)}"
+        hint = FIRST if batched and not self.batch_first else ""
+        raise RuntimeError(f"{PADDING} has shape {tuple(padding.shape)}, expected {expected}{hint}")
+
+    def _attend(
+        self, q: Tensor, k: Tensor, v: Tensor, masks: _Masks, seed: Tensor | None, need_weights: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        if torch.compiler.is_compiling():
+            tensors, bias = [], []
+            for mask in masks.given:
+                keep = ~mask.tensor if mask.drop else mask.tensor > -torch.inf if mask.tensor.requires_grad else mask.tensor
+                tensors.append(keep)
+                if mask.tensor.requires_grad:
+                    bias.append(mask.tensor.masked_fill(~keep, 0.0))
+            p = self.dropout if seed is not None else 0.0
+            source = number_of(masks.base, 0, None, None, None, p, masks.extra, masks.lowest)
+            out, _ = operator(q, k, v, bias, None, None, None, seed, tensors, source)
+            return out, self._weights(q, k, masks, cells_operator(q, k, tensors, source)) if need_weights else None
+        biases: list[Tensor] = []
+        if isinstance(masks.base, Plan):
+            plan = masks.base
+        else:
+            base = full() if masks.base == "full" else _mask_of(masks.base)
+            plan, biases = planned(base, masks.given, sizes_of(q, k), extra=masks.extra, lowest=masks.lowest)
+        out, _ = run(Call(plan, dropout=self.dropout), q, k, v, Extras(biases, seed=seed))
+        return out, self._weights(q, k, masks, torch.from_numpy(plan.bound.dense())) if need_weights else None
+
+    def _weights(self, q: Tensor, k: Tensor, masks: _Masks, cells: Tensor) -> Tensor:
         """The probabilities, by PyTorch: they are asked for to be looked at, and have gradients as its own do."""
+        unread, empty = ~cells.any(-2), ~cells.any(-1, keepdim=True)
+        k = k.masked_fill(unread[..., None], 0.0)  # whatever they hold, in forward and backward
         scores = q.float() @ k.float().transpose(-1, -2) / math.sqrt(self.head_dim)
-        for bias in extras.bias:
-            scores = scores + bias
-        scores = scores.masked_fill(~torch.from_numpy(plan.bound.dense()), -torch.inf)
-        weights = torch.softmax(scores, -1).nan_to_num(0.0).to(q.dtype)
-        return weights.mean(1) if average else weights
+        for mask in masks.given:
+            if not mask.drop:
+                scores = scores + mask.tensor
+        weights = torch.softmax(scores.masked_fill(~cells, -torch.inf), -1)
+        return weights.masked_fill(empty, 0.0).to(q.dtype)
+
+
+def _mask_of(mask: Mask | str) -> Mask:
+    found = parsed(mask) if isinstance(mask, str) else mask
+    if isinstance(found, Spec):
+        raise Error(f"`{mask}` has scores: nt.MultiheadAttention takes masks alone; use nt.attention")
+    return found
 
 
 def convert(module: nn.Module) -> nn.Module:
@@ -108,12 +225,10 @@ def convert(module: nn.Module) -> nn.Module:
     """
     for child in module.modules():
         if type(child) is nn.MultiheadAttention:
-            if child.bias_k is not None or child.add_zero_attn:
-                raise Error("nn.MultiheadAttention with add_bias_kv or add_zero_attn cannot be converted: leave them out")
             child.__class__ = MultiheadAttention
         if isinstance(child, nn.TransformerEncoder):
             child.enable_nested_tensor = False
             child.use_nested_tensor = False
         if isinstance(child, nn.TransformerEncoderLayer):
-            child.activation_relu_or_gelu = 0  # what the fast path asks for
+            child.activation_relu_or_gelu = 0  # the fast path is for relu and gelu, 1 and 2
     return module

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import weakref
-from functools import lru_cache
-from typing import Any
-
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from .. import _noren
-from .._noren import Array, Error, Facts, Plan, Shape
+from .._noren import Error
+from .._tensors import check_dropout, check_floats, check_mask
 from ._function import Call, Extras, lower, new_seed, number_of, operator, run
+from ._masks import Given, planned, simple, sizes_of
 
-_FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 _NONE = Extras([])
 
 
@@ -31,34 +28,42 @@ def sdpa(
     """A drop-in for `torch.nn.functional.scaled_dot_product_attention`, argument for argument.
 
     `is_causal` is aligned at the top left, a boolean `attn_mask` is true where a query may attend, a float one is added, rows
-    without any key give 0, and dropout is scaled by 1 / (1 - p). What a boolean mask (or a float one of 0 and -inf) forbids
-    is skipped; the plan of a mask is kept while the mask lives unchanged.
+    without any key give 0, and dropout is scaled by 1 / (1 - p). Cells that a mask forbids (false, -inf or the type's lowest
+    number) are skipped, and nothing stored there reaches the output. The plan of a mask is kept by its content.
+
+    Raises `noren.Error`, TypeError and RuntimeError for what PyTorch refuses, and for integer masks.
     """
     if attn_mask is not None and is_causal:
         raise RuntimeError("sdpa: attn_mask and is_causal exclude each other: put the causal part into attn_mask")
+    check_dropout("dropout_p", dropout_p)
     _check(query, key, value, enable_gqa)
+    if attn_mask is not None:
+        check_mask("attn_mask", attn_mask, "true = may attend", query.dtype)
     query, key, value = lower(query, key, value)
     if 0 in query.shape or 0 in key.shape or 0 in value.shape:
         return scaled_dot_product_attention(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )
+    rank = query.dim()
+    query, key, value = _broadcast(query, key, value, enable_gqa)
     lead, rows = query.shape[:-3], query.shape[:-1]
-    if query.dim() != 4:
-        query, key, value = (_four(x, lead) for x in (query, key, value))
-        if attn_mask is not None and attn_mask.dim() > 3:
-            attn_mask = attn_mask.expand(*lead, *attn_mask.shape[-3:]).reshape(-1, *attn_mask.shape[-3:])
-    elif key.shape[0] != query.shape[0] or value.shape[0] != query.shape[0]:
-        batch = max(query.shape[0], key.shape[0], value.shape[0])
-        query, key, value = (x.expand(batch, *x.shape[1:]) for x in (query, key, value))
+    if rank != 4:
+        query, key, value = (_four(x) for x in (query, key, value))
+    masks = [] if attn_mask is None else [_fit(attn_mask, query, key, lead)]
     seed = new_seed() if dropout_p > 0.0 else None
     if torch.compiler.is_compiling():
-        keep, rest = (attn_mask, []) if attn_mask is not None and attn_mask.dtype == torch.bool else (None, [attn_mask])
-        source = number_of(None, is_causal, None, scale, None, None, dropout_p)
-        bias = [t for t in rest if t is not None]
+        source = number_of("causal" if is_causal else "full", 0, scale, None, None, dropout_p)
+        bias = [mask for mask in masks if mask.requires_grad]
+        keep = [mask > -torch.inf if mask.requires_grad else mask for mask in masks]
+        bias = [mask.masked_fill(~kept, 0.0) for mask, kept in zip(masks, keep, strict=True) if mask.requires_grad]
         out, _ = operator(query, key, value, bias, None, None, None, seed, keep, source)
     else:
         sizes = sizes_of(query, key)
-        plan, extras = (_simple(is_causal, *sizes), _NONE) if attn_mask is None else _masked(attn_mask, sizes)
+        if not masks:
+            plan, extras = simple(is_causal, *sizes), _NONE
+        else:
+            plan, biases = planned(_noren.full(), [Given("attn_mask", masks[0])], sizes)
+            extras = Extras(biases)
         if seed is not None:
             extras = Extras(extras.bias, seed=seed)
         out, _ = run(Call(plan, scale, None, None, dropout_p), query, key, value, extras)
@@ -66,31 +71,45 @@ def sdpa(
     return result
 
 
-def sizes_of(q: Tensor, k: Tensor) -> tuple[int, int, int, int, int]:
-    return q.shape[0], q.shape[1], k.shape[1], q.shape[2], k.shape[2]
+def _broadcast(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """With equal leading dimensions, as PyTorch broadcasts them; heads are shared or repeated as it does."""
+    if query.dim() == 2:
+        return query, key, value
+    heads = {x.shape[-3] for x in (query, key, value)}
+    if enable_gqa:
+        if key.shape[-3] != value.shape[-3]:
+            key, value = (x.repeat_interleave(query.shape[-3] // x.shape[-3], -3) for x in (key, value))
+    elif len(heads) > 1 and not key.shape[-3] == value.shape[-3] == 1:
+        query, key, value = (x.expand(*x.shape[:-3], max(heads), *x.shape[-2:]) for x in (query, key, value))
+    if query.shape[:-3] == key.shape[:-3] == value.shape[:-3]:
+        return query, key, value
+    lead = [max(sizes) for sizes in zip(query.shape[:-3], key.shape[:-3], value.shape[:-3], strict=True)]
+    query, key, value = (x.expand(*lead, *x.shape[-3:]) for x in (query, key, value))
+    return query, key, value
 
 
-def plan_for(q: Tensor, k: Tensor, keep: Tensor | None, is_causal: bool) -> Plan:
-    """The plan of a call without a float mask."""
-    sizes = sizes_of(q, k)
-    plan = _simple(is_causal, *sizes) if keep is None else _masked(keep, sizes)[0]
-    assert plan is not None
-    return plan
-
-
-def _four(x: Tensor, lead: torch.Size) -> Tensor:
+def _four(x: Tensor) -> Tensor:
     """`[batch, heads, length, width]` of any number of leading dimensions."""
-    if x.dim() == 2:
-        return x[None, None]
-    return x[None] if x.dim() == 3 else x.expand(*lead, *x.shape[-3:]).reshape(-1, *x.shape[-3:])
+    return x[None, None] if x.dim() == 2 else x.reshape(-1, *x.shape[-3:])
+
+
+def _fit(mask: Tensor, query: Tensor, key: Tensor, lead: torch.Size) -> Tensor:
+    """The mask in four dimensions, each of the call's size or 1."""
+    given = mask.shape
+    if len(lead) > 1 and mask.dim() > 3:
+        mask = mask.expand(*lead, *mask.shape[-3:]).reshape(-1, *mask.shape[-3:])
+    full = (query.shape[0], query.shape[1], query.shape[2], key.shape[2])
+    if mask.dim() > 4 or any(n not in (1, size) for n, size in zip(reversed(mask.shape), reversed(full), strict=False)):
+        advice = ""
+        if mask.dim() == 3 and mask.shape[0] == full[0]:
+            advice = ": for a mask by batch row give attn_mask[:, None]"
+        raise RuntimeError(f"attn_mask has shape {tuple(given)}, which does not broadcast to {list(full)}{advice}")
+    return mask[(None,) * (4 - mask.dim())]
 
 
 def _check(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> None:
     for name, x in (("query", query), ("key", key), ("value", value)):
-        if x.device.type != "cpu":
-            raise Error(f"{name} is on {x.device}: noren computes on the CPU, so move it there (.cpu()) or call PyTorch's own")
-        if x.dtype not in _FLOATS:
-            raise TypeError(f"{name} holds {x.dtype}: noren computes float32, bfloat16 and float16, so convert it first")
+        check_floats(name, x)
         if x.dim() < 2 or x.dim() != query.dim():
             raise Error(f"{name} has shape {tuple(x.shape)}, the query {tuple(query.shape)}: give as many dimensions, 2 or more")
     if query.dtype != key.dtype or query.dtype != value.dtype:
@@ -101,55 +120,20 @@ def _check(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> None:
             f"query {tuple(query.shape)}, key {tuple(key.shape)} and value {tuple(value.shape)} do not fit: widths of query and "
             "key are equal, and lengths of key and value"
         )
-    if query.dim() > 2 and query.shape[-3] != key.shape[-3] and not enable_gqa:
+    if enable_gqa and query.dim() == 2:
+        raise RuntimeError("enable_gqa shares heads, but query, key and value have no dimension of heads: leave it out")
+    if query.dim() > 2:
+        _check_lead(query, key, value, enable_gqa)
+
+
+def _check_lead(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> None:
+    heads = [x.shape[-3] for x in (query, key, value)]
+    if enable_gqa and any(n == 0 or heads[0] % n for n in heads[1:]):
+        raise RuntimeError(f"the query has {heads[0]} heads, key and value {heads[1]} and {heads[2]}: their numbers must divide it")
+    if not enable_gqa and any(n not in (1, max(heads)) for n in heads):
         raise RuntimeError(
-            f"the query has {query.shape[-3]} heads and the key {key.shape[-3]}: give enable_gqa=True where heads are shared"
+            f"the query has {heads[0]} heads, key and value {heads[1]} and {heads[2]}: give enable_gqa=True where heads are shared"
         )
-
-
-@lru_cache(maxsize=256)
-def _simple(is_causal: bool, batch: int, heads: int, kv_heads: int, q_len: int, kv_len: int) -> Plan:
-    shape = Shape.cross(q_len, kv_len, batch=batch, heads=heads, kv_heads=kv_heads)
-    return (_noren.causal() if is_causal else _noren.full()).plan(shape)
-
-
-_KNOWN: dict[int, tuple[weakref.ref[Tensor], int, dict[Any, Any]]] = {}
-"""What is known of masks, by identity: a reference, the version, plans by sizes."""
-
-
-def _masked(mask: Tensor, sizes: tuple[int, int, int, int, int]) -> tuple[Plan, Extras]:
-    """The plan of a mask, or the bias that it is."""
-    if mask.requires_grad:
-        return _simple(False, *sizes), Extras([mask])
-    known = _KNOWN.get(id(mask))
-    if known is None or known[0]() is not mask or known[1] != mask._version:
-        forget = lambda _, key=id(mask): _KNOWN.pop(key, None)  # noqa: E731
-        known = _KNOWN[id(mask)] = (weakref.ref(mask, forget), mask._version, {})
-    found = known[2].get(sizes)
-    if found is None:
-        found = known[2][sizes] = _plan_dense(mask.detach(), sizes)
-    plan, extras = found
-    return (_simple(False, *sizes), Extras([mask])) if plan is None else (plan, extras)
-
-
-def _plan_dense(mask: Tensor, sizes: tuple[int, int, int, int, int]) -> tuple[Plan | None, Extras]:
-    batch, heads, kv_heads, q_len, kv_len = sizes
-    full = mask[(None,) * (4 - mask.dim())]
-    try:
-        full = full.expand(*full.shape[:2], q_len, kv_len)
-    except RuntimeError as error:
-        raise RuntimeError(f"attn_mask has shape {tuple(mask.shape)}, which does not broadcast to [{batch}, {heads}, {q_len}, {kv_len}]") from error
-    if mask.dtype == torch.bool:
-        array = Array.keep(full)
-    else:
-        top = full.float().amax(-1)
-        if ((top < -6.9e37) & torch.isfinite(top)).any():
-            raise Error(
-                "attn_mask has rows of the type's lowest number and nothing else: PyTorch gives the mean of all values there, "
-                "noren 0; use -inf (or a boolean mask) for rows that may read nothing"
-            )
-        if ((full != 0) & (full != -torch.inf)).any():
-            return None, _NONE
-        array = Array.keep(full == 0)
-    shape = Shape.cross(q_len, kv_len, batch=batch, heads=heads, kv_heads=kv_heads)
-    return _noren.dense("attn_mask").plan(shape, Facts(arrays={"attn_mask": array})), _NONE
+    leads = [x.shape[:-3] for x in (query, key, value)]
+    if any(n not in (1, max(sizes)) for sizes in zip(*leads, strict=True) for n in sizes):
+        raise RuntimeError(f"query, key and value have {[list(lead) for lead in leads]} batch rows: give as many, or 1")

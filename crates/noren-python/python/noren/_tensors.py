@@ -1,0 +1,76 @@
+"""What tensors of a call must be, before the kernels see them: errors that name the argument and the fix."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.dlpack import to_dlpack  # type: ignore[attr-defined]
+
+from ._noren import Error
+
+FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def check_dense(name: str, x: Any) -> None:
+    """Refuses what holds no plain numbers on the CPU: other devices, sparse and nested tensors, no tensors at all."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name} is a {type(x).__name__}: give a tensor")
+    if x.is_nested:
+        raise Error(f"{name} is a nested tensor: give {name}.to_padded_tensor(0.0), and the lengths as a mask")
+    if x.layout is not torch.strided:
+        raise Error(f"{name} is sparse ({x.layout}): give {name}.to_dense()")
+    if x.device.type != "cpu":
+        raise Error(f"{name} is on {x.device}: noren computes on the CPU, so move it there (.cpu()) or call PyTorch's own")
+
+
+def check_floats(name: str, x: Tensor) -> None:
+    """Refuses all types but those that the kernels compute."""
+    check_dense(name, x)
+    if x.dtype not in FLOATS:
+        raise TypeError(f"{name} holds {x.dtype}: noren computes float32, bfloat16 and float16, so convert it first")
+
+
+def check_added(name: str, x: Tensor) -> None:
+    """Refuses an array that is added to scores, or multiplies them, and holds no floats."""
+    check_dense(name, x)
+    if x.dtype == torch.bool:
+        raise TypeError(
+            f"{name} holds torch.bool, but its numbers change scores: an array that says which cells are allowed is a mask, "
+            f'nr.dense("keep") with facts={{"arrays": {{"keep": nr.Array.keep({name})}}}}, or attn_mask of nt.sdpa'
+        )
+    if not x.is_floating_point():
+        raise TypeError(f"{name} holds {x.dtype}, but its numbers change scores: give floats ({name}.float())")
+
+
+def check_mask(name: str, x: Any, meaning: str, query: torch.dtype, beside: Any = None) -> None:
+    """Refuses a mask tensor that is neither boolean nor of a float type that PyTorch adds to scores of type `query`, after it
+    has added the mask `beside`."""
+    check_dense(name, x)
+    if x.dtype == torch.bool:
+        return
+    if not x.is_floating_point():
+        short = name.partition(" ")[0]
+        raise TypeError(
+            f"{name} holds {x.dtype}: give booleans ({meaning}), or floats that are added to the scores (0 and -inf). Where 1 has "
+            f"the meaning of true, give {short}.bool(); where it has the opposite meaning, give {short} == 0"
+        )
+    kind = x.dtype
+    if isinstance(beside, Tensor):
+        kind = torch.promote_types(kind, beside.dtype if beside.is_floating_point() else query)
+    if kind not in (torch.float32, query):
+        raise RuntimeError(f"{name} holds {x.dtype} and the query {query}: give booleans ({meaning}) or {query}")
+
+
+def check_dropout(name: str, p: float) -> float:
+    """A probability from 0 to less than 1."""
+    if not 0.0 <= p < 1.0:  # false for NaN too
+        raise Error(f"{name} is {p}: give a probability from 0.0 to less than 1.0")
+    return p
+
+
+def lend(x: Tensor) -> Any:
+    """The tensor's memory for a call, signs applied: DLPack has no negative bit."""
+    x = x.detach()
+    return to_dlpack(x.resolve_neg() if x.is_neg() else x)

@@ -1,0 +1,193 @@
+"""Masks given as tensors: what they forbid is planned and skipped, what they add stays a bias.
+
+PyTorch's modules turn boolean masks into floats of 0 and -inf before a layer sees them, so floats are read cell by cell:
+-inf and the type's lowest number forbid, other numbers are added. Plans are kept by the content of the masks, compared bit by
+bit: the layers of a model share one, and a mask that changed, in whatever way, is another mask.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from threading import Lock
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .. import _noren
+from .._noren import Array, Error, Facts, Mask, Plan, Shape
+from .._tensors import lend
+
+Sizes = tuple[int, int, int, int, int]
+"""Batch rows, heads, key heads, queries, keys."""
+
+Lowest = Literal["refuse", "padding", "zero"]
+"""What becomes of rows in which only the lowest number of a type is left."""
+MOST_BYTES = 1 << 28
+"""Memory of masks whose plans are kept."""
+LOW = -6.9e37
+"""Numbers below it forbid: the lowest of float32 and bfloat16, also after some were added or divided."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """A mask tensor `[batch or 1, heads or 1, q_len or 1, kv_len or 1]`."""
+
+    name: str
+    tensor: Tensor
+    drop: bool = False
+    """Whether true means ignored."""
+
+
+@dataclass
+class _Kept:
+    plan: Plan
+    bytes: int
+    empty: NDArray[np.bool_] | None = None
+    """Rows `[batch, q_len]` that read nothing in some head, once that was asked for."""
+
+
+class _Plans:
+    """Plans by what they are made of; the least recently used ones are forgotten."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.most_bytes, self.bytes = most_bytes, 0
+        self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, key: Hashable) -> _Kept | None:
+        with self._lock:
+            found = self._kept.get(key)
+            if found is not None:
+                self._kept.move_to_end(key)
+            return found
+
+    def put(self, key: Hashable, kept: _Kept) -> _Kept:
+        with self._lock:
+            self.bytes += kept.bytes
+            old = self._kept.pop(key, None)
+            self.bytes -= 0 if old is None else old.bytes
+            self._kept[key] = kept
+            while self.bytes > self.most_bytes and len(self._kept) > 1:
+                self.bytes -= self._kept.popitem(last=False)[1].bytes
+        return kept
+
+
+_PLANS = _Plans(MOST_BYTES)
+
+
+def sizes_of(q: Tensor, k: Tensor) -> Sizes:
+    return q.shape[0], q.shape[1], k.shape[1], q.shape[2], k.shape[2]
+
+
+@lru_cache(maxsize=256)
+def simple(is_causal: bool, batch: int, heads: int, kv_heads: int, q_len: int, kv_len: int) -> Plan:
+    """The plan of a call without masks."""
+    shape = Shape.cross(q_len, kv_len, batch=batch, heads=heads, kv_heads=kv_heads)
+    return (_noren.causal() if is_causal else _noren.full()).plan(shape)
+
+
+def ignored(mask: Tensor) -> Tensor:
+    """Which cells of a float mask forbid."""
+    return mask <= torch.finfo(mask.dtype).min if mask.dtype == torch.float16 else mask < LOW
+
+
+def planned(
+    base: Mask,
+    given: Sequence[Given],
+    sizes: Sizes,
+    *,
+    extra: int = 0,
+    lowest: Lowest = "refuse",
+) -> tuple[Plan, list[Tensor]]:
+    """The plan of what `base` and all masks allow, and what float masks add to the allowed cells.
+
+    The last `extra` keys are read by every query whatever `base` says (the bias keys of `nn.MultiheadAttention`). Rows in which
+    only the lowest number of a type is left are the mean of all values in PyTorch, and refused unless `lowest` is "zero", or
+    "padding" and the row is padding itself: the mask of keys hides the key of its own index.
+    """
+    kv_len = sizes[4]
+    arrays, biases, finite = [], [], []
+    last = max((i for i, mask in enumerate(given) if _by_key(mask.tensor)), default=-1)
+    for i, mask in enumerate(given):
+        tensor = mask.tensor
+        if tensor.shape[2] == 1 and i != last and sizes[3] > 1:
+            tensor = tensor.expand(-1, -1, sizes[3], -1)
+        array, added, lowest_found = _noren.read_mask(lend(tensor), mask.drop, kv_len)
+        arrays.append(array)
+        if added or (mask.tensor.requires_grad and torch.is_grad_enabled()):
+            biases.append(mask.tensor.masked_fill(ignored(mask.tensor), 0.0))
+        if lowest_found:
+            finite.append(mask.name)
+    key = (base, tuple(arrays), sizes, extra)
+    kept = _PLANS.get(key)
+    if kept is None:
+        nbytes = sum(a.shape[0] * a.shape[1] * a.shape[2] * -(-a.shape[3] // 64) * 8 for a in arrays)
+        plan = _plan(base, arrays, sizes, extra)
+        kept = _PLANS.put(key, _Kept(plan, nbytes + plan.bytes))
+    if finite and lowest != "zero":
+        _refuse_lowest(kept, finite[0], arrays[last] if lowest == "padding" and last >= 0 else None)
+    return kept.plan, biases
+
+
+def _by_key(mask: Tensor) -> bool:
+    """Whether a mask is of keys alone, the same for all heads and queries."""
+    return mask.shape[1] == 1 and mask.shape[2] == 1
+
+
+def _plan(base: Mask, arrays: list[Array], sizes: Sizes, extra: int) -> Plan:
+    batch, heads, kv_heads, q_len, kv_len = sizes
+    facts: dict[str, Any] = {"arrays": {}}
+    mask = base
+    if extra:
+        mask = mask & _noren.keys(range(kv_len - extra)) | _noren.keys(range(kv_len - extra, kv_len))
+    for i, array in enumerate(arrays):
+        if array.shape[1:3] == [1, 1] and "real_keys" not in facts:
+            rows = [array.first_row(row, 0) for row in range(array.shape[0])]
+            if all(row == [(0, kv_len)] for row in rows):
+                continue
+            listed = [[f"{start}..{end}" for start, end in row] for row in rows]
+            facts["real_keys"] = listed if len(listed) == batch else listed * batch
+            mask = mask & _noren.padding()
+        else:
+            facts["arrays"][f"mask{i}"] = array
+            mask = mask & _noren.dense(f"mask{i}")
+    shape = Shape.cross(q_len, kv_len, batch=batch, heads=heads, kv_heads=kv_heads)
+    return mask.plan(shape, Facts(**facts))
+
+
+def _refuse_lowest(kept: _Kept, name: str, padding: Array | None) -> None:
+    if kept.empty is None:
+        kept.empty = _empty_rows(kept.plan)
+    empty = kept.empty
+    if padding is not None and empty.any() and padding.shape[3] == empty.shape[1]:
+        real = np.zeros((padding.shape[0], empty.shape[1]), np.bool_)
+        for row in range(len(real)):
+            for start, end in padding.first_row(row, 0):
+                real[row, start:end] = True
+        empty = empty & real
+    if empty.any():
+        row, query = np.argwhere(empty)[0].tolist()
+        raise Error(
+            f"{name} has rows of the type's lowest number and nothing else (query {query} of batch row {row}): PyTorch gives the "
+            "mean of all values there, noren 0; use -inf (or a boolean mask) for rows that may read nothing"
+        )
+
+
+def _empty_rows(plan: Plan) -> NDArray[np.bool_]:
+    """Rows `[batch, q_len]` that read nothing in some head."""
+    shape = plan.shape
+    out = np.zeros((shape.batch, shape.q_len), np.bool_)
+    if plan.stats().empty_rows == 0:
+        return out
+    plan = plan.bound.plan(reorder="never")
+    count, of = _noren.patterns(plan)
+    empty = [np.diff(np.frombuffer(_noren.row_runs(plan, pattern)[0], np.uint32)) == 0 for pattern in range(count)]
+    for index, pattern in enumerate(of):
+        out[index // shape.heads] |= empty[pattern]
+    return out

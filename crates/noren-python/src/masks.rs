@@ -1,0 +1,133 @@
+//! Masks given as tensors, read in one pass: the allowed cells as bits, and whether the tensor adds anything beside.
+
+use crate::dlpack::{Kind, Plain, Tensor};
+use crate::error::{Error, raise};
+use crate::facts::PyArray;
+use noren::{Array, Dtype};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+
+/// Numbers below this mean "ignored": -inf, and the lowest numbers of float32, bfloat16 and float64, also after a few of
+/// them were added or divided.
+const LOW: f32 = -6.9e37;
+/// The lowest finite float16, as bits.
+const LOWEST_F16: u16 = 0xfbff;
+const INFINITE_F16: u16 = 0xfc00;
+/// Cells whose bits take 32 GiB.
+const MOST_CELLS: u128 = 1 << 38;
+
+/// What a tensor holds beside allowed and forbidden cells.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    /// A number other than 0 in an allowed cell.
+    added: bool,
+    /// A finite number that means "ignored".
+    lowest: bool,
+}
+
+/// Reads a mask `[batch, heads, q_len or 1, kv_len or 1]`: booleans (true = may attend, or with `drop` true = ignored), or
+/// floats that are added to scores.
+///
+/// Returns the allowed cells `[batch, heads, q_len or 1, kv_len]`, whether allowed cells hold numbers other than 0, and
+/// whether finite numbers mean "ignored".
+#[pyfunction]
+pub(crate) fn read_mask(py: Python<'_>, mask: Tensor, drop: bool, kv_len: usize) -> PyResult<(PyArray, bool, bool)> {
+    let [batch, heads, q_len, width] = match mask.shape[..] {
+        [b, h, q, k] if k == 1 || k == kv_len => [b, h, q, k],
+        _ => return Err(Error::new_err(format!("a mask of shape {:?} is read for {kv_len} keys", mask.shape))),
+    };
+    let cells: u128 = [batch, heads, q_len, kv_len].iter().map(|&n| n as u128).product();
+    if cells > MOST_CELLS {
+        return Err(Error::new_err(format!(
+            "the mask has {cells} cells, at most {MOST_CELLS} are read: give an expression such as nr.causal()"
+        )));
+    }
+    let (words, seen) = py.detach(|| {
+        let mut words = Vec::with_capacity(batch * heads * q_len * kv_len.div_ceil(64));
+        let seen = read_rows(&mask, drop, |row| match width == kv_len {
+            true => pack(row, &mut words),
+            false => words.resize(words.len() + kv_len.div_ceil(64), if row[0] == 1 { u64::MAX } else { 0 }),
+        })?;
+        Ok::<_, PyErr>((words, seen))
+    })?;
+    let array = Array::keep_words([batch, heads, q_len, kv_len], &words).map_err(raise)?;
+    Ok((PyArray(array), seen.added, seen.lowest))
+}
+
+/// Calls `each` with every row as bytes, 1 = may attend.
+fn read_rows(mask: &Tensor, drop: bool, mut each: impl FnMut(&[u8])) -> PyResult<Seen> {
+    let mut cells = vec![0u8; mask.shape.last().copied().unwrap_or(0)];
+    let mut seen = Seen::default();
+    match mask.kind {
+        Kind::Bool => by_row(mask, &mut cells, |x: u8| u8::from((x == 0) == drop), &mut each)?,
+        Kind::Float(Dtype::F32) => floats(mask, &mut cells, &mut seen, |x: f32| x, &mut each)?,
+        Kind::Float(Dtype::Bf16) => {
+            floats(mask, &mut cells, &mut seen, |x: u16| f32::from_bits(u32::from(x) << 16), &mut each)?;
+        }
+        Kind::Float(Dtype::F16) => floats(mask, &mut cells, &mut seen, half, &mut each)?,
+        Kind::Double => floats(mask, &mut cells, &mut seen, |x: f64| x as f32, &mut each)?,
+        Kind::Int(_) | Kind::Uint(_) => {
+            return Err(PyTypeError::new_err("a mask holds booleans or floats, not integers: convert it (.bool())"));
+        }
+    }
+    Ok(seen)
+}
+
+/// Zero, an ignored cell (-inf or the lowest number), or 1 for every other number.
+fn half(bits: u16) -> f32 {
+    match bits {
+        INFINITE_F16 => f32::NEG_INFINITY,
+        LOWEST_F16 => f32::MIN,
+        _ if bits & 0x7fff == 0 => 0.0,
+        _ => 1.0,
+    }
+}
+
+fn by_row<T: Plain>(
+    mask: &Tensor,
+    cells: &mut [u8],
+    keep: impl Fn(T) -> u8,
+    each: &mut impl FnMut(&[u8]),
+) -> PyResult<()> {
+    mask.each_row(|row: &[T]| {
+        cells.iter_mut().zip(row).for_each(|(cell, x)| *cell = keep(*x));
+        each(cells);
+    })
+}
+
+fn floats<T: Plain>(
+    mask: &Tensor,
+    cells: &mut [u8],
+    seen: &mut Seen,
+    value: impl Fn(T) -> f32,
+    each: &mut impl FnMut(&[u8]),
+) -> PyResult<()> {
+    mask.each_row(|row: &[T]| {
+        let (mut added, mut lowest) = (0u8, 0u8);
+        for (cell, x) in cells.iter_mut().zip(row) {
+            let x = value(*x);
+            let ignored = u8::from(x < LOW);
+            *cell = 1 - ignored;
+            added |= (1 - ignored) & u8::from(x != 0.0);
+            lowest |= ignored & u8::from(x > f32::NEG_INFINITY);
+        }
+        seen.added |= added != 0;
+        seen.lowest |= lowest != 0;
+        each(cells);
+    })
+}
+
+/// Appends a row of bytes 0 and 1 as bits.
+fn pack(row: &[u8], words: &mut Vec<u64>) {
+    /// Moves bit 0 of byte `i` to bit `56 + i`.
+    const GATHER: u64 = 0x0102_0408_1020_4080;
+    for chunk in row.chunks(64) {
+        let mut word = 0u64;
+        for (i, eight) in chunk.chunks(8).enumerate() {
+            let mut bytes = [0u8; 8];
+            bytes[..eight.len()].copy_from_slice(eight);
+            word |= (u64::from_le_bytes(bytes).wrapping_mul(GATHER) >> 56) << (8 * i);
+        }
+        words.push(word);
+    }
+}
