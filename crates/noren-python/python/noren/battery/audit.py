@@ -119,9 +119,9 @@ def _lab(
         intent = _what_positions_allow(subject, intent)
     lab = Lab(subject, intent, maker, 16 if length is None else length)
     call = lab.call()
-    with Selections() as selections:
-        first = subject.run(call)
-    again = subject.run(call)
+    first, again = subject.run(call), subject.run(call)
+    with Selections() as selections:  # apart from the others, for torch takes no fast path under it
+        subject.run(call)
     for stream in first:
         if not torch.equal(first[stream].nan_to_num(), again[stream].nan_to_num()):
             raise Error(f"two equal calls of {subject.name} differ: switch off dropout and other randomness, then audit again")

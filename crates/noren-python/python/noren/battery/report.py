@@ -45,7 +45,8 @@ class Check:
         worst = min((outcome.verdict for outcome in outcomes), key=_ORDER.index)
         these = [outcome for outcome in outcomes if outcome.verdict is worst]
         count = f"{len(these)} of {len(outcomes)} trials: " if len(these) < len(outcomes) else ""
-        return Check(name, test.title, worst, count + these[0].sentence, outcomes, test.likely, seconds)
+        shown = max(these, key=_apart) if worst is Verdict.PASS else these[0]
+        return Check(name, test.title, worst, count + shown.sentence, outcomes, test.likely, seconds)
 
     @property
     def failures(self) -> list[Outcome]:
@@ -162,6 +163,11 @@ class Report:
         """Raises `AssertionError` with the report if a check failed or could not be decided."""
         if not self.ok:
             raise AssertionError(str(self))
+
+
+def _apart(outcome: Outcome) -> float:
+    """How far apart the passes of a trial are in the model's dtype, where they must be equal."""
+    return outcome.own.difference if outcome.own is not None and outcome.double is not None and not outcome.must_move else 0.0
 
 
 def _details(check: Check) -> list[str]:

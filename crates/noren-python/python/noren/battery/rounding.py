@@ -58,7 +58,9 @@ def longest_sum(module: nn.Module | None, keys: int) -> int:
             continue
         for weight in child.parameters(recurse=False):
             if weight.dim() > 1:
-                most = max(most, weight[0].numel(), weight.shape[0] if type(child).__name__ == "Conv1D" else 0)
+                convolves = isinstance(child, (nn.Conv1d, nn.Conv2d, nn.Conv3d))
+                taken = weight.shape if type(child).__name__ == "Conv1D" else weight.shape[1:]
+                most = max(most, weight[0].numel() if convolves else max(taken))
     return most
 
 

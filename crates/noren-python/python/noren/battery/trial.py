@@ -137,6 +137,8 @@ class Outcome:
     changed: tuple[int, ...] = ()
     where: str | None = None
     """The first module whose inputs agree and whose outputs do not."""
+    must_move: bool = False
+    """The outputs had to differ."""
 
     @property
     def moved(self) -> list[int]:
@@ -184,7 +186,7 @@ def judge(trial: Trial, own: Measure | None, double: Measure | None, why_not: st
     for one in (own, double):
         if one is not None:
             one.kept, one.gaps = {}, {}
-    return Outcome(trial.what, verdict, sentence, own, double, changed)
+    return Outcome(trial.what, verdict, sentence, own, double, changed, must_move=trial.moved)
 
 
 def _judge(trial: Trial, own: Measure | None, double: Measure | None, why_not: str, rounding: Rounding) -> tuple[Verdict, str]:
