@@ -41,7 +41,7 @@ def reach(lab: Lab) -> Trials:
             changed = stream.tokens.clone()
             for row, token in enumerate(tokens):
                 changed[row] = lab.maker.changed(stream.tokens[row : row + 1], (token,))[0]
-            other = replace(base, **{name: replace(stream, tokens=changed)})
+            other = replace(base, **{name: replace(stream, tokens=changed)})  # type: ignore[arg-type]
             what = f"{whose}tokens {min(tokens)}..{max(tokens) + 1} changed one by one"
             each = tuple(tokens)
             still = ~may[:, tokens].T
