@@ -136,8 +136,10 @@ def test_training_mode_and_running_statistics() -> None:
             return self.drop(self.norm(x.transpose(1, 2)).transpose(1, 2))
 
     model = Norm().train()
-    assert nr.audit(model, "causal", width=8, checks=["batch", "prefix"]).ok
-    report = nr.audit(model, "causal", width=8, checks=["batch", "prefix"], training=True)
+    quiet = nr.audit(model, "causal", width=8, checks=["batch", "prefix"], training=False)
+    assert quiet.ok and quiet.mode == "evaluation mode" and "training mode" in quiet.not_tested
+    report = nr.audit(model, "causal", width=8, checks=["batch", "prefix"])
+    assert report.mode == "training mode without dropout" and "evaluation mode" in report.not_tested
     assert {check.name for check in report.failures} == {"batch", "prefix"} and report["prefix"].where == "`norm` (BatchNorm1d)"
     assert model.training and model.drop.training and model.norm.num_batches_tracked == 0
 
@@ -153,6 +155,76 @@ def test_intents_reach_through_layers() -> None:
         Intent.of(["causal", "causal"], layers=3)
     with pytest.raises(nr.Error, match="no mask"):
         Intent.of([])
+    with pytest.raises(nr.Error, match="layers=0"):
+        Intent.of("causal", layers=0)
+    for one in (Intent.of("sliding(3)", layers=1), Intent.of(["sliding(3)"])):
+        assert np.flatnonzero(one.reach("main", 12)[11]).tolist() == [9, 10, 11]
+
+
+def test_a_leak_of_its_own_dtype_is_no_rounding() -> None:
+    """A model that averages over all positions in float32 and is causal in float64."""
+
+    class Averaging(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.out = torch.nn.Embedding(50, 16), torch.nn.Linear(16, 16)
+
+        def forward(self, input_ids: Any) -> Any:
+            hidden = self.embed(input_ids)
+            if hidden.dtype == torch.float32:
+                return self.out(hidden.mean(1, keepdim=True).expand_as(hidden))
+            counts = torch.arange(1, hidden.shape[1] + 1).to(hidden)[None, :, None]
+            return self.out(hidden.cumsum(1) / counts)
+
+    report = nr.audit(Averaging(), "causal", vocab=50)
+    assert report.verdict == "failed" and {"prefix", "reach", "lengths"} <= {check.name for check in report.failures}
+    assert "stays below" in report["prefix"].sentence and "not in float64" in report["prefix"].sentence
+
+
+def test_padding_ignored_in_its_own_dtype_alone() -> None:
+    for dtype in (torch.float32, torch.bfloat16):
+        model = make("bert").to(dtype)
+        model.register_forward_pre_hook(
+            lambda m, args, k: (args, k | {"attention_mask": None}) if m.pooler.dense.weight.dtype != torch.float64 else None,
+            with_kwargs=True,
+        )
+        assert nr.audit(model).verdict == "failed"
+
+
+def test_a_one_layer_window_is_tested() -> None:
+    weight = torch.randn(8, 8, generator=torch.Generator().manual_seed(0)).double()
+
+    def last_five(x: Any) -> Any:
+        x = x.double() @ weight
+        return sum(torch.nn.functional.pad(x, (0, 0, i, 0))[:, : x.shape[1]] for i in range(5))
+
+    assert nr.audit(last_five, "sliding(5)", layers=1, width=8, exact=last_five).ok
+    report = nr.audit(last_five, "sliding(4)", layers=1, width=8, exact=last_five)
+    assert {"window", "reach"} <= {check.name for check in report.failures}
+    unknown = nr.audit(last_five, "sliding(5)", width=8, exact=last_five)
+    assert unknown.verdict == "incomplete" and not unknown and "give layers=" in unknown["window"].sentence
+
+
+def test_what_was_not_decided_is_not_ok() -> None:
+    report = nr.audit(lambda x: x if len(x) == 1 else x[:, :, :, :], "causal", width=4, checks=["batch"])
+    assert report.verdict == "incomplete" and not report.ok and report.summary().startswith("incomplete")
+    with pytest.raises(AssertionError, match="the model raised"):
+        report.raise_if_failed()
+    nothing = nr.audit(lambda x: x, "causal", width=4, checks=["documents"])
+    assert nothing.verdict == "incomplete"
+
+
+def test_the_bound_of_rounding() -> None:
+    from noren.battery import Rounding
+
+    small = Rounding(torch.float32, 2, 81).bound
+    assert small == pytest.approx(4 * (2 * 3 * (16 + 4 * 81)) ** 0.5 * 2.0**-24)
+    assert Rounding(torch.bfloat16, 2, 81).bound == pytest.approx(4 * (2 * 3 * (16 * 2.0**-16 + 4 * 81 * 2.0**-48)) ** 0.5)
+    assert Rounding(torch.bfloat16, 1000, 81).bound == 0.5
+    report = nr.audit(make("llama"), checks=["padding_left", "lengths"])
+    assert report.rounding == str(Rounding(torch.float32, 2, 81)) and "which is rounding (below" in str(report)
+    for check in report.checks:
+        assert all(outcome.own.difference < small for outcome in check.outcomes if outcome.own is not None)
 
 
 def test_reports_in_every_form(tmp_path: Any) -> None:

@@ -12,7 +12,10 @@ import noren as nr
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from planted import Plain, ignored_mask, make, window_lost_in_one_layer  # noqa: E402
+from noren.battery import Intent  # noqa: E402
+
+from fault_book import Batch, parallel  # noqa: E402
+from planted import Plain, ignored_mask, make, others, window_lost_in_one_layer, window_one_key_wider  # noqa: E402
 
 IDS = torch.randint(3, 99, (3, 20), generator=torch.Generator().manual_seed(0))
 RIGHT, LEFT = IDS.clone(), IDS.clone()
@@ -131,5 +134,79 @@ def test_what_cannot_be_guarded_is_said() -> None:
         nr.guard(lambda x: x)  # type: ignore[arg-type]
     with pytest.raises(nr.Error, match="'raise' or 'warn'"):
         nr.guard(make("bert"), on_fault="ignore")  # type: ignore[arg-type]
-    with pytest.raises(nr.Error, match=r"before torch\.compile"):
-        nr.guard(torch.compile(make("bert")))
+    with pytest.warns(UserWarning, match="established nothing in 1 steps: no intent is known"), nr.guard(Plain()) as watch:
+        watch.model(**batch(IDS, position_ids=counted(IDS)))
+    with pytest.warns(UserWarning, match="no mask of a known intent went by"), nr.guard(torch.nn.Linear(2, 2), "causal") as watch:
+        watch.model(torch.ones(1, 2))
+
+
+def wrapped(model: Any) -> dict[str, Any]:
+    return {
+        "plain": model,
+        "forward(**batch)": Batch(model),
+        "DataParallel": torch.nn.DataParallel(model),
+        "DistributedDataParallel": parallel(model),
+        "torch.compile": torch.compile(model),
+        "compiled in a wrapper": Batch(torch.compile(model)),
+    }
+
+
+def test_a_mask_of_ones_over_padding_is_found_in_every_wrapper() -> None:
+    for family, ids in (("bert", RIGHT), ("llama", LEFT)):
+        for model in wrapped(make(family)).values():
+            found = fault(model, batch={"input_ids": ids, "attention_mask": torch.ones_like(ids)})
+            assert found.place == "the batch"
+
+
+def test_healthy_batches_pass_in_every_wrapper() -> None:
+    for family in ("bert", "mistral"):
+        for model in wrapped(make(family)).values():
+            for ids in (IDS, RIGHT, LEFT):
+                with warnings.catch_warnings(), nr.guard(model, pad_token_id=0) as watch:
+                    warnings.simplefilter("error")
+                    model(**batch(ids, position_ids=counted(ids)))
+                assert watch.established and not watch.findings
+    compiled = torch.compile(make("llama"))
+    with nr.guard(compiled, steps=1) as watch:
+        compiled(**batch(LEFT))
+    assert watch.established and compiled._orig_mod._forward_pre_hooks == {}
+
+
+def test_padding_on_the_left_of_healthy_batches() -> None:
+    """Padding by an id that is text too, `nn.TransformerEncoder`, chunks and attention over a padded encoder."""
+    text = LEFT.clone()
+    text[0, 10] = text[0, 0] = text[1, 5] = 0
+    real = (LEFT != 0).long()
+    eos: dict[str, Any] = {"pad_token_id": 0, "eos_token_id": 0}
+    plain = Intent.of("causal"), {"pad_token_id": 0}
+    chunks = others()["llama4"]().eval()
+    seen = [
+        (make("llama"), (None, eos), {"input_ids": text, "attention_mask": real, "position_ids": counted(LEFT)}),
+        (make("plain causal"), plain, batch(LEFT, position_ids=counted(LEFT))),
+        (chunks, (None, {}), batch(LEFT)),
+        (make("t5"), (None, {}), batch(LEFT, decoder_input_ids=IDS[:, :7])),
+    ]
+    for model, (intent, known), given in seen:
+        with warnings.catch_warnings(), nr.guard(model, intent, **known) as watch:
+            warnings.simplefilter("error")
+            model(**given)
+        assert watch.established and not watch.findings
+
+
+def test_a_window_one_key_too_wide() -> None:
+    model = make("mistral")
+    model.set_attn_implementation("eager")
+    window_one_key_wider(model)
+    found = fault(model, batch=batch(IDS))
+    assert found.report.classes == ("sliding_window_off_by_one",) and found.place == "model.layers.0.self_attn"
+
+
+def test_packed_documents_by_positions() -> None:
+    positions = torch.cat([torch.arange(8), torch.arange(12)]).expand(3, 20)
+    model = make("llama")
+    with warnings.catch_warnings(), nr.guard(model) as watch:
+        warnings.simplefilter("error")
+        model(input_ids=IDS, position_ids=positions, use_cache=False)
+    assert watch.established and not watch.findings
+    leaking = fault(model, Intent.of("causal", documents=True), batch=batch(IDS, position_ids=positions))
+    assert "cross_document" in leaking.report.classes

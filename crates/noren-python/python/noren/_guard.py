@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import warnings
 from collections.abc import Callable
@@ -17,9 +16,10 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
 from ._doctor import Report, check
-from ._noren import Error, Facts, Mask, Shape, causal, full, padding
+from ._expected import Batch, Expected, as_bound, expected, expected_cross, kept
+from ._noren import Error, Mask, causal, full
 from .battery.intent import Intent, from_config
-
+from .battery.wrappers import bound_arguments, eagerly, inside, parameters
 
 
 class MaskFault(Error):  # type: ignore[misc]
@@ -32,29 +32,14 @@ class MaskFault(Error):  # type: ignore[misc]
 
 @dataclass
 class Seen:
-    """A mask that went by."""
+    """A mask that went by, or the batch."""
 
     step: int
     place: str
     shape: tuple[int, ...]
     report: Report
-
-
-@dataclass
-class Batch:
-    """What the model was called with in this step."""
-
-    given: dict[str, Any]
-
-    def tensor(self, *names: str) -> Tensor | None:
-        found = (self.given.get(name) for name in names)
-        return next((value.detach() for value in found if isinstance(value, Tensor)), None)
-
-    @property
-    def past(self) -> int:
-        """Tokens in the cache."""
-        cache: Any = self.given.get("past_key_values")
-        return int(cache.get_seq_length()) if hasattr(cache, "get_seq_length") else 0
+    wrong: int | None = None
+    """Cells in rows of real queries that are not as the model's configuration or `intent` has them; None where neither says."""
 
 
 @dataclass
@@ -79,21 +64,32 @@ class Guard:
 
     @property
     def findings(self) -> list[Seen]:
-        """The masks that are sick."""
-        return [seen for seen in self.seen if seen.report.sick]
+        """The masks that are faulty."""
+        return [seen for seen in self.seen if seen.report.sick or seen.wrong]
+
+    @property
+    def established(self) -> list[Seen]:
+        """The masks whose cells were compared with the intent, each of them."""
+        return [seen for seen in self.seen if seen.wrong is not None]
 
     def __enter__(self) -> Guard:
+        self._hooks.enter_context(eagerly())
         add = self._hooks.callback
         add(self.model.register_forward_pre_hook(self._begin, with_kwargs=True, prepend=True).remove)
         add(self.model.register_forward_hook(self._end, always_call=True).remove)
         for name, module in self.model.named_modules():
-            if "Attention" in type(module).__name__ and module is not self.model:
+            if "Attention" in type(module).__name__ and module is not self.core:
                 add(module.register_forward_pre_hook(self._enter(name), with_kwargs=True).remove)
                 add(module.register_forward_hook(self._leave, always_call=True).remove)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         self._disarm()
+        if kind is None and self.step and not self.established:
+            why = "no mask of a known intent went by" if self.intent is not None else "no intent is known: give intent="
+            said = f"nr.guard established nothing in {self.step} steps: {why}. Attention that calls neither"
+            said += " scaled_dot_product_attention nor a module of transformers or PyTorch is not seen; nr.audit tests any model"
+            warnings.warn(said, stacklevel=2)
 
     def _disarm(self) -> None:
         self._end()
@@ -106,7 +102,7 @@ class Guard:
             self._disarm()
             return
         self.step += 1
-        self._batch = Batch(dict(inspect.signature(module.forward).bind_partial(*args, **kwargs).arguments))
+        self._batch = Batch.of(bound_arguments(module, args, kwargs), *self._padding_id())
         self._looked_at.clear()
         self._check_batch()
         self._watching = ExitStack()
@@ -124,8 +120,7 @@ class Guard:
                 return
             self._inside.append((name, module, kwargs))
             if isinstance(module, nn.MultiheadAttention):
-                given = inspect.signature(module.forward).bind_partial(*args, **kwargs).arguments
-                self._on_multihead(module, given)
+                self._on_multihead(module, dict(zip(parameters(module), args, strict=False)) | kwargs)
             elif isinstance(mask := kwargs.get("attention_mask"), Tensor) and mask.dim() == 4:
                 hidden = _hidden(args, kwargs)
                 self._look(mask, mask.shape[-2], mask.shape[-1], mask.dtype if hidden is None else hidden.dtype)
@@ -144,15 +139,29 @@ class Guard:
     @property
     def _eager(self) -> bool:
         """Attention is written out, so that a layer without a mask calls nothing that would show it."""
-        return getattr(getattr(self.model, "config", None), "_attn_implementation", None) == "eager"
+        return getattr(getattr(self.core, "config", None), "_attn_implementation", None) == "eager"
+
+    @property
+    def core(self) -> nn.Module:
+        """The module inside wrappers."""
+        return inside(self.model)
+
+    def _padding_id(self) -> tuple[int | None, int]:
+        """The padding id that is declared or configured, and how many such tokens beside the padding may be text."""
+        config: Any = getattr(self.core, "config", None)
+        ids = {name: getattr(config, f"{name}_token_id", None) for name in ("pad", "eos", "bos")}
+        ids |= {name: self.declared[f"{name}_token_id"] for name in ids if self.declared.get(f"{name}_token_id") is not None}
+        pad = ids.pop("pad")
+        if not isinstance(pad, int) or pad < 0:
+            return None, 0
+        others = {i for value in ids.values() for i in (value if isinstance(value, (list, tuple)) else [value])}
+        return pad, int(pad in others or "pad_token_id" not in self.declared)
 
     # --- masks ----------------------------------------------------------------------------------------------------
 
     def _on_call(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool) -> None:
         """A call of scaled_dot_product_attention."""
         q_len, kv_len = query.shape[-2], key.shape[-2]
-        if mask is None and q_len == 1:
-            return
         if mask is None:
             mask = torch.ones(1, 1, q_len, kv_len, dtype=torch.bool)
             mask = mask.tril() if is_causal else mask
@@ -168,19 +177,22 @@ class Guard:
         if query.dim() != 3 or query.is_nested:
             return
         q_len, kv_len = query.shape[axis], key.shape[axis]
-        dtype = query.dtype
-        if mask is not None and mask.is_floating_point():
-            self._look(mask if mask.dim() == 2 else mask.unflatten(0, (-1, module.num_heads)), q_len, kv_len, dtype)
-            return
-        hidden = torch.zeros(1, 1, q_len, kv_len, dtype=torch.bool, device=query.device)
-        if mask is not None:
-            hidden = hidden | (mask if mask.dim() == 2 else mask.unflatten(0, (-1, module.num_heads)))
-        if keys is not None:
-            hidden = hidden | (keys if keys.dtype == torch.bool else keys < -1)[:, None, None, :]
-        self._look(~hidden, q_len, kv_len, dtype, key=(id(mask), id(keys), q_len, kv_len))
+        if mask is not None and mask.dim() == 3:
+            mask = mask.unflatten(0, (-1, module.num_heads))
+        parts = [] if mask is None else [mask.reshape((1,) * (4 - mask.dim()) + tuple(mask.shape))]
+        parts += [] if keys is None else [keys[:, None, None, :]]
+        added = [part for part in parts if part.is_floating_point()]
+        whole = torch.zeros(1, 1, q_len, kv_len, dtype=added[0].dtype if added else torch.bool, device=query.device)
+        for part in parts:
+            if added:
+                values = part if part.is_floating_point() else torch.zeros_like(part, dtype=whole.dtype).masked_fill(part != 0, -torch.inf)
+                whole = whole + values
+            else:
+                whole = whole | (part != 0)
+        self._look(whole if added else ~whole, q_len, kv_len, query.dtype, key=(id(mask), id(keys), q_len, kv_len))
 
     def _look(self, mask: Tensor, q_len: int, kv_len: int, dtype: torch.dtype, key: tuple[Any, ...] | None = None) -> None:
-        """Asks the doctor about a mask, once for each that a step has and each kind of layer."""
+        """Compares a mask with the intent and shows it to the doctor, once for each that a step has and each kind of layer."""
         name, module, kwargs = self._inside[-1] if self._inside else ("the model", self.model, {})
         stream, cross = self._stream(name, module, kwargs)
         meant = None if self.intent is None or cross else self._meant(name, stream)
@@ -189,12 +201,41 @@ class Guard:
             return
         self._looked_at[key] = mask  # kept, so that nothing else gets its id while the step lasts
         past = 0 if cross or stream == "source" else self._batch.past
-        if past and kv_len != past + q_len:
+        if not cross and kv_len != past + q_len:
             return  # slots of a ring or of a cache made in advance: where keys stand is not known from here
-        context = self._context(stream, cross, dtype, past) | self._said(meant)
-        if "meant" in context:
-            context["meant"] = self._bound(context["meant"], mask, q_len, kv_len, past, context)
-        self._judge(name, mask, check(mask.detach().cpu(), **(context | self.declared)))
+        right = self._expected(meant, stream, cross, (q_len, kv_len, past))
+        context = self._context(stream, cross, dtype, past)
+        if right is None:
+            self._judge(name, mask, check(mask.detach().cpu(), **(context | self._said(meant) | self._known())), None)
+            return
+        keep = kept(mask)
+        wrong = right.wrong(keep)
+        values: dict[str, Any] = {"api": "sdpa", "compute_dtype": context["compute_dtype"]}
+        if not wrong:  # only the values by which cells are hidden are left to be looked at
+            self._judge(name, mask, check(_four(mask), meant=as_bound(keep), **values), 0)
+            return
+        report = check(mask.detach().cpu(), **(context | self._said(meant) | self._known()))
+        if not any(finding.severity == "error" for finding in report.findings):
+            report = check(_four(mask).expand(right.cells[0].shape), meant=right.bound(), **values)
+        self._judge(name, mask, report, wrong)
+
+    def _expected(self, meant: Mask | None, stream: str, cross: bool, sizes: tuple[int, int, int]) -> Expected | None:
+        """The cells that must be allowed, where an intent and the batch say them."""
+        if self.intent is None:
+            return None
+        q_len, kv_len, past = sizes
+        if cross:
+            return expected_cross(self._batch, q_len, kv_len)
+        assert meant is not None
+        of = "decoder" if self.intent.source is not None and stream == "main" else "encoder"
+        return expected(meant, self._batch, q_len, kv_len, past, self.intent.heads, of, bool(self.intent.documents))
+
+    def _known(self) -> dict[str, Any]:
+        """What the caller declared; what padding is, the batch's own mask says better than ids that may be text."""
+        known = dict(self.declared)
+        if self._batch.given_real() is not None and not self._batch.shown_padding():
+            known.pop("pad_token_id", None)
+        return known
 
     def _stream(self, name: str, module: nn.Module, kwargs: dict[str, Any]) -> tuple[str, bool]:
         """Whose tokens the queries are, and whether the keys are the encoder's."""
@@ -221,39 +262,30 @@ class Guard:
         if meant == full():
             return {"kind": "bidirectional" + packed}
         if window := re.fullmatch(r"sliding\((\d+)\)", str(meant)):
-            return {"kind": "sliding" + packed, "window": int(window.group(1))}
+            means = {"window_means": "keys visible, self included"}
+            return {"kind": "sliding" + packed, "window": int(window.group(1))} | means
         return {"meant": meant}
-
-    def _bound(self, meant: Mask, mask: Tensor, q_len: int, kv_len: int, past: int, context: dict[str, Any]) -> Any:
-        batch, heads = (mask.shape[0], mask.shape[1]) if mask.dim() == 4 else (1, 1)
-        shape = Shape(q_len, kv_len, query_offset=past, batch=batch, heads=heads)
-        real = context.get("attention_mask")
-        if real is None or bool(real.all()) or batch != len(real):
-            return meant.bind(shape)
-        return (meant & padding()).bind(shape, Facts(real_keys=[row.nonzero().flatten().tolist() for row in real]))
 
     def _context(self, stream: str, cross: bool, dtype: torch.dtype, past: int) -> dict[str, Any]:
         """What the batch says of the keys of a mask."""
         batch = self._batch
-        encoder_decoder = self.intent is not None and self.intent.source is not None
-        of_source = stream == "source" or cross or not encoder_decoder
-        ids = batch.tensor("input_ids", "src", "tokens") if of_source else batch.tensor("decoder_input_ids", "tgt")
-        real = batch.tensor("attention_mask" if of_source else "decoder_attention_mask")
+        decoder = self.intent is not None and self.intent.source is not None and stream == "main" and not cross
+        ids, real = batch.ids(decoder), batch.real(decoder)
         context: dict[str, Any] = {"api": "sdpa", "compute_dtype": str(dtype).removeprefix("torch.")}
         context |= {"kind": "cross", "role": "cross"} if cross else {}
-        if not past and ids is not None and ids.dim() == 2 and not ids.is_floating_point():
-            context["input_ids"] = ids.cpu()
-        if real is not None and real.dim() == 2:
-            context["attention_mask"] = real.long().cpu()
+        if not past and ids is not None:
+            context["input_ids"] = ids
+        if real is not None:
+            context["attention_mask"] = real.long()
         if past:
             context["past_len"] = past
-        if not cross and not past and (segments := batch.tensor("segment_ids", "document_ids", "seq_idx")) is not None:
-            context["segment_ids"] = segments.cpu()
+        if not cross and not past and (segments := batch.segments()) is not None:
+            context["segment_ids"] = segments
         return context
 
     def _check_batch(self) -> None:
         """Ids, positions and labels, which no mask shows."""
-        batch, config = self._batch, getattr(self.model, "config", None)
+        batch, config = self._batch, getattr(self.core, "config", None)
         beside = {name: batch.tensor(name) for name in ("input_ids", "attention_mask", "position_ids", "labels")}
         given = {name: value.cpu() for name, value in beside.items() if value is not None and value.dim() == 2}
         if "input_ids" not in given or (self.intent is not None and self.intent.source is not None):
@@ -263,10 +295,10 @@ class Guard:
             return
         context: dict[str, Any] = {"ignore_index": -100}
         if config is not None:
-            rotary = any("rotary" in type(m).__name__.lower() for m in self.model.modules())
+            rotary = any("rotary" in type(m).__name__.lower() for m in self.core.modules())
             context["position_encoding"] = "rope" if rotary else "learned"
-            context |= {"model_shifts_labels": True} if type(self.model).__name__.endswith("ForCausalLM") else {}
-            context |= {"api": "masked_lm"} if type(self.model).__name__.endswith("ForMaskedLM") else {}
+            context |= {"model_shifts_labels": True} if type(self.core).__name__.endswith("ForCausalLM") else {}
+            context |= {"api": "masked_lm"} if type(self.core).__name__.endswith("ForMaskedLM") else {}
         if given.get("labels") is not None and given["labels"].shape != given["input_ids"].shape:
             del given["labels"]
         if len(given) > 1:
@@ -274,22 +306,30 @@ class Guard:
             if real is not None:
                 context |= {"role": "key_padding", "convention": "keep"}
                 real = real.long()
-            self._judge("the batch", given["input_ids"], check(real, **(context | given | self.declared)))
+            known = self._known() | ({"pad_token_id": batch.pad} if batch.shown_padding() else {})
+            self._judge("the batch", given["input_ids"], check(real, **(context | given | known)), None)
 
     def _check_length(self, given: dict[str, Tensor]) -> None:
         """With tokens in the cache, the mask of the batch must reach over them and the new ones."""
         real, new, past = given.get("attention_mask"), given["input_ids"].shape[1], self._batch.past
         if real is not None and real.shape[1] != past + new:
             sizes: dict[str, Any] = {"past_len": past, "q_len": new, "kv_len": past + new}
-            self._judge("the batch", real, check(real.long(), role="key_padding", convention="keep", api="huggingface", **sizes))
+            self._judge("the batch", real, check(real.long(), role="key_padding", convention="keep", api="huggingface", **sizes), None)
 
-    def _judge(self, place: str, mask: Tensor, report: Report) -> None:
-        self.seen.append(Seen(self.step, place, tuple(mask.shape), report))
+    def _judge(self, place: str, mask: Tensor, report: Report, wrong: int | None) -> None:
+        seen = Seen(self.step, place, tuple(mask.shape), report, wrong)
+        self.seen.append(seen)
         worst = {finding.severity for finding in report.findings}
-        if "error" in worst and self.raises:
+        if ("error" in worst or wrong) and self.raises:
             raise MaskFault(place, self.step, report)
-        if worst & {"error", "warning"}:
+        if worst & {"error", "warning"} or wrong:
             warnings.warn(f"step {self.step}, {place}:\n{report}", stacklevel=2)
+
+
+def _four(mask: Tensor) -> Tensor:
+    """`[batch, heads, q_len, kv_len]`."""
+    mask = mask.detach().cpu()
+    return mask.reshape((1,) * (4 - mask.dim()) + tuple(mask.shape))
 
 
 def _hidden(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
@@ -334,12 +374,14 @@ def guard(
     `intent` is as in `noren.audit`, and read off transformers models; without one only what needs none is checked. What else
     is known is declared by name as for `noren.check`: `pad_token_id=0`, `padding_side="left"`, ...
 
+    Where an intent is known every cell in rows of real queries is compared with it. Wrappers that pass on what they are given
+    (DistributedDataParallel, DataParallel, `forward(**batch)`) are looked through. What torch.compile made runs as written
+    while it is guarded. A guard that saw no mask of a known intent warns.
+
     >>> with nr.guard(model, pad_token_id=0) as watch:  # doctest: +SKIP
     ...     for batch in loader:
     ...         model(**batch).loss.backward()
     """
-    if hasattr(model, "_orig_mod"):
-        raise Error("the model is compiled, and its masks do not go by: guard it before torch.compile")
     if not isinstance(model, nn.Module):
         raise Error(f"nr.guard was given {type(model).__name__}: give a torch.nn.Module")
     if on_fault not in ("raise", "warn"):
@@ -347,5 +389,7 @@ def guard(
     if intent is not None:
         meant: Intent | None = Intent.of(intent)
     else:
-        meant = from_config(model) if hasattr(model, "config") else None
+        core = inside(model)
+        meant = from_config(core) if hasattr(core, "config") else None
+    model = getattr(model, "_orig_mod", model)
     return Guard(model, meant, steps, on_fault == "raise", declared)

@@ -18,12 +18,10 @@ from onnx.backend.base import Backend, BackendRep
 
 from ._attention import attention
 from ._noren import Array, Error, Facts, Mask, causal, dense, full, padding, window
+from ._onnx_checks import INPUTS, attributes, inputs_of, shapes
 
 OPSETS = (23, 24, 25)
-INPUTS = ("Q", "K", "V", "attn_mask", "past_key", "past_value", "nonpad_kv_seqlen")
-_MODES = ("scores", "capped scores", "scores with the mask", "probabilities")
-
-
+OUTPUTS = ("Y", "present_key", "present_value", "qk_matmul_output")
 @dataclass
 class Attention:
     """A node's attributes, by their names in the standard."""
@@ -39,10 +37,18 @@ class Attention:
     left_window_size: int = -1
     right_window_size: int = -1
 
+    def __post_init__(self) -> None:
+        attributes(self.__dict__)
+
     def __call__(self, inputs: Mapping[str, NDArray[Any]], outputs: int = 4) -> list[NDArray[Any]]:
-        """Y, present_key, present_value and, where four outputs are wanted, qk_matmul_output."""
+        """Y, present_key, present_value and, where four outputs are wanted, qk_matmul_output.
+
+        Raises `noren.Error` for missing inputs and for shapes and values that the standard does not allow.
+        """
+        inputs = inputs_of(inputs)
         q, k, v = (self._four(inputs[name], heads) for name, heads in self._heads())
         present_k, present_v = k, v
+        shapes(q, k, v, inputs)
         past = 0
         if "past_key" in inputs:
             past = inputs["past_key"].shape[2]
@@ -80,6 +86,8 @@ class Attention:
             return x
         if x.ndim != 3 or not heads:
             raise Error(f"Attention: an input has shape {x.shape}: give 4 dimensions, or 3 with q_num_heads and kv_num_heads")
+        if x.shape[2] % heads:
+            raise Error(f"Attention: an input has shape {x.shape} and {heads} heads: its last dimension must be a multiple of the heads")
         return x.reshape(*x.shape[:2], heads, -1).transpose(0, 2, 1, 3)
 
     def _mask(
@@ -150,19 +158,28 @@ class Prepared(BackendRep):  # type: ignore[misc]
     def run(self, inputs: Any, **_: Any) -> tuple[Any, ...]:
         """The outputs of the graph; inputs by position or by name, NumPy arrays."""
         values = dict(self._constants)
+        names = [entry.name for entry in self._graph.input if entry.name not in self._constants]
         if isinstance(inputs, Mapping):
+            missing = [name for name in names if inputs.get(name) is None]
+            if missing:
+                raise Error(f"the graph's inputs {', '.join(missing)} were not given: it takes {', '.join(names)}")
             values.update(inputs)
         else:
-            names = [entry.name for entry in self._graph.input if entry.name not in self._constants]
             given = [inputs] if isinstance(inputs, np.ndarray) else list(inputs)
             if len(given) != len(names):
                 raise Error(f"{len(given)} inputs were given but the graph takes {len(names)}: {', '.join(names)}")
             values.update(zip(names, given, strict=True))
         for node in self._graph.node:
             operator = _node(node)
+            unknown = [name for name in node.input if name and name not in values]
+            if unknown:
+                raise Error(f"a node reads {', '.join(unknown)}, which is neither an input nor made by a node before it")
             named = {role: values[name] for role, name in zip(INPUTS, node.input, strict=False) if name}
             found = operator(named, len(node.output))
             values.update((name, value) for name, value in zip(node.output, found, strict=True) if name)
+        unmade = [entry.name for entry in self._graph.output if entry.name not in values]
+        if unmade:
+            raise Error(f"the graph's outputs {', '.join(unmade)} are made by no node")
         return tuple(values[entry.name] for entry in self._graph.output)
 
 
@@ -170,7 +187,10 @@ def _node(node: onnx.NodeProto) -> Attention:
     """The operator of a node; other operators are refused by name."""
     if node.op_type != "Attention" or node.domain not in ("", "ai.onnx"):
         raise Error(f"the graph has the operator {node.op_type}: this backend runs Attention alone")
-    return Attention(**{attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute})
+    if len(node.input) > len(INPUTS) or len(node.output) > len(OUTPUTS):
+        said = f"a node has {len(node.input)} inputs and {len(node.output)} outputs"
+        raise Error(f"Attention: {said}: it takes at most {len(INPUTS)} and gives at most {len(OUTPUTS)}")
+    return Attention(**attributes({attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}))
 
 
 class NorenBackend(Backend):  # type: ignore[misc]
@@ -189,6 +209,8 @@ class NorenBackend(Backend):  # type: ignore[misc]
 
     @classmethod
     def run_node(cls, node: onnx.NodeProto, inputs: Sequence[Any], *_: Any, **__: Any) -> tuple[Any, ...]:
+        if len(inputs) > len(INPUTS):
+            raise Error(f"Attention: {len(inputs)} inputs were given: it takes at most {len(INPUTS)}: {', '.join(INPUTS)}")
         named = {role: value for role, value in zip(INPUTS, inputs, strict=False) if value is not None}
         return tuple(_node(node)(named, len(node.output)))
 

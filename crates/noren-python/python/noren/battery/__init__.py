@@ -4,4 +4,5 @@ from .audit import audit as audit
 from .checks import BATTERY as BATTERY, Test as Test
 from .intent import Intent as Intent
 from .report import Check as Check, Report as Report
+from .rounding import Rounding as Rounding
 from .trial import Outcome as Outcome, Verdict as Verdict

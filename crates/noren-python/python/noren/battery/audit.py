@@ -14,13 +14,16 @@ from torch import nn
 from .._noren import Error, Mask
 from .checks import BATTERY
 from .intent import Intent, from_config
-from .lab import Lab, Maker, Skip, Unclear, poisoned, stacks
-from .layers import against, columns
-from .precision import at_rest
+from .lab import PADS, Lab, Maker, Skip, Unclear, poisoned, stacks
+from .layers import Column, against, columns
+from .precision import Selections, at_rest
 from .report import Check, Report
+from .rounding import Rounding, layers_within, longest_sum
+from .scan import ROWS, alike, turns
 from .subject import Call, Output, Subject, subject_of
 from .trace import first_to_differ
 from .trial import LEAK, Measure, Outcome, Trial, Verdict, judge, measure
+from .wrappers import compiled, inside
 
 
 def audit(
@@ -37,7 +40,7 @@ def audit(
     backends: Mapping[str, Callable[..., Any]] | None = None,
     step: Callable[..., Any] | None = None,
     exact: Callable[..., Any] | None = None,
-    training: bool = False,
+    training: bool | None = None,
     seed: int = 0,
 ) -> Report:
     """Tests by forward passes what a model lets through: does a token see the future, padding, its batch mates?
@@ -45,27 +48,31 @@ def audit(
     `model` is a transformers model, a module, or a function of tokens: `[batch, length]` ids below `vocab`, or `[batch, length,
     width]` floats. Its parameters are known by name: `attention_mask` (1 = real), `key_padding_mask` (true = padding),
     `position_ids`, `segment_ids`, `past_key_values`. It returns `[batch, length, features]`, `[batch, features]`, or
-    transformers' outputs.
+    transformers' outputs. Wrappers that pass on what they are given (DistributedDataParallel, DataParallel, `forward(**batch)`)
+    are called themselves; names and configuration are those of the module inside. What torch.compile made runs as written.
 
     `intent` says what should hold, as a mask (`"causal"`, `"sliding(8)"`), one for each layer, `"bidirectional"`,
     `"encoder-decoder"` or an `Intent`; of transformers models it is read off the configuration. `layers` is the depth of a
     single mask, for windows.
 
     Each check is two passes in the model's dtype and two in float64, which decide what is a leak and what is rounding: of the
-    module (`module=` where `model` is a function around one), or of `exact`, the same function in float64. Weights are put
-    back to the bit.
+    module (`module=` where `model` is a function around one), or of `exact`, the same function in float64. In its own dtype a
+    difference is called rounding only below the bound of `noren.battery.Rounding`. Weights are put back to the bit.
 
     `documents` says that sequences are packed, and how (see `Intent.documents`). `step(tokens, state, **the rest)` returns
     outputs and the next state, for caches that are not transformers'. `backends` are functions that must agree. `training`
-    looks at the model in training mode, without dropout. `checks` are names of `noren.battery.BATTERY`.
+    says in which mode the model is tested, always without dropout [default: the mode it is in]. `checks` are names of
+    `noren.battery.BATTERY`.
 
-    Raises `noren.Error` if the model cannot be called or its intent is not known. A sick model is no error: see the report.
+    Raises `noren.Error` if the model cannot be called or its intent is not known. A fault of the model is no error: see the
+    report. It is `ok` if every check that applies was decided and none failed, and it lists what was not tested.
     """
     began = time.perf_counter()
     if intent is None:
-        if not hasattr(model, "config"):
+        core = inside(model) if isinstance(model, nn.Module) else model
+        if not hasattr(core, "config"):
             raise Error("what the model should let through is not known: give intent=\"causal\", \"bidirectional\", \"sliding(8)\", ...")
-        meant = from_config(model)
+        meant = from_config(core)
     else:
         meant = Intent.of(intent, layers)
     meant = meant if documents is None else replace(meant, documents=documents)
@@ -75,11 +82,32 @@ def audit(
         if name not in BATTERY:
             raise Error(f"there is no check {name!r}: the battery has {', '.join(BATTERY)}")
     rng = np.random.default_rng(seed)
+    if training is None:
+        training = subject.module is not None and subject.module.training
     with at_rest(subject.module, training):
         lab = _lab(subject, meant, vocab, width, length, rng)
         found = _Run(lab).all(wanted)
-    dtype = str(subject.dtype).removeprefix("torch.")
-    return Report(subject.name, dtype, str(lab.intent), lab.length, found, time.perf_counter() - began)
+    seconds = time.perf_counter() - began
+    mode = "training mode without dropout" if training else "evaluation mode"
+    rounding, left_out = lab.rounding, not_tested(lab, wanted, training, compiled(model))
+    return Report(subject.name, rounding.name, str(lab.intent), lab.length, found, seconds, mode, str(rounding), left_out)
+
+
+def not_tested(lab: Lab, wanted: Sequence[str], training: bool, was_compiled: bool) -> tuple[str, ...]:
+    """What an audit leaves open, in words."""
+    found = [f"sequences longer than {lab.length + PADS}", f"batches of more than {ROWS} rows", "masks that depend on content", "gradients"]
+    if lab.subject.module is not None:
+        found.append("evaluation mode" if training else "training mode")
+        found += ["dropout"] if training else []
+        found += ["single heads that read too little"]
+    if not lab.layers:
+        found.append("what each layer reads by itself")
+    if was_compiled:
+        found.append("what torch.compile made of the model (it ran as written)")
+    if not lab.subject.arguments.masked and not lab.subject.arguments.source_masked:
+        found.append("padding (the model takes no mask)")
+    missing = [name for name in BATTERY if name not in wanted]
+    return (*found, *([f"the checks {', '.join(missing)}"] if missing else []))
 
 
 def _lab(
@@ -92,6 +120,8 @@ def _lab(
     lab = Lab(subject, intent, maker, 16 if length is None else length)
     call = lab.call()
     first, again = subject.run(call), subject.run(call)
+    with Selections() as selections:  # apart from the others, for torch takes no fast path under it
+        subject.run(call)
     for stream in first:
         if not torch.equal(first[stream].nan_to_num(), again[stream].nan_to_num()):
             raise Error(f"two equal calls of {subject.name} differ: switch off dropout and other randomness, then audit again")
@@ -101,15 +131,20 @@ def _lab(
         lab.pick_length(longest)
     elif longest is not None and length + 9 > longest:
         raise Error(f"length={length} with 9 padding tokens exceeds the model's {longest} positions")
+    depth = len(lab.layers) or (lab.depth("main") or 0) + (lab.depth("source") or 0 if intent.source is not None else 0)
+    wide = longest_sum(subject.module, lab.length + PADS)
+    types = {subject.dtype, *(out.dtype for out in first.values())}
+    narrowest = max(types, key=lambda dtype: torch.finfo(dtype).eps)
+    lab.rounding = Rounding(narrowest, depth or layers_within(subject.module), wide, selections.met)
     return lab
 
 
 def _maker(subject: Subject, vocab: int | Sequence[int] | None, width: int | None, rng: np.random.Generator) -> tuple[Maker, int | None]:
     """Tokens for a subject, and how many positions it has."""
-    config = getattr(subject.module, "config", None)
+    config = getattr(subject.core, "config", None)
     if vocab is None and width is None:
         if subject.hugging_face:
-            model: Any = subject.module
+            model: Any = subject.core
             vocab = int(model.get_input_embeddings().num_embeddings)
         else:
             attention = [m for m in subject.module.modules() if isinstance(m, nn.MultiheadAttention)] if subject.module else []
@@ -164,6 +199,12 @@ class _Seen:
     where: str | None = None
 
 
+KEPT = 6
+"""How many passes are kept."""
+SEARCHES = 3
+"""For how many trials of a check the module at fault is looked for."""
+
+
 class _Run:
     """All trials in the model's dtype, then all in float64, then the verdicts."""
 
@@ -172,6 +213,7 @@ class _Run:
         self.why_not: str | None = "no float64 rerun: give module= or exact="
         self.can_double = lab.subject.module is not None or lab.subject.exact is not None
         self.layers: list[Outcome] = []
+        self.searches = SEARCHES
         self._passes: dict[int, tuple[Call, Output]] = {}
 
     def all(self, wanted: list[str]) -> list[Check]:
@@ -184,12 +226,17 @@ class _Run:
             except (Skip, Unclear) as reason:
                 skipped[name] = reason
         times = dict.fromkeys(wanted, 0.0)
+        looks = Layers(self.lab) if "layers" in seen and self.can_double else None
         self._each(seen, times, double=False)
+        if looks is not None:
+            looks.look(double=False)
         if self.can_double:
             with self.subject.exactly():
                 self._each(seen, times, double=True)
-                if "layers" in seen:
-                    self._look_at_layers(skipped)
+                if looks is not None:
+                    looks.look(double=True)
+        if looks is not None:
+            self.layers = looks.outcomes(skipped)
         checks = []
         for name in wanted:
             outcomes = self.layers if name == "layers" else [self._verdict(s) for s in seen.get(name, [])]
@@ -200,6 +247,7 @@ class _Run:
         self._passes.clear()
         for name, found in seen.items():
             began = time.perf_counter()
+            self.searches = SEARCHES
             for one in found:
                 if one.error is None and (double or not one.trial.double_only):
                     self._one(one, double)
@@ -208,7 +256,7 @@ class _Run:
     def _one(self, seen: _Seen, double: bool) -> None:
         trial = seen.trial
         try:
-            base, other = self._pass(trial.base, double, True), self._pass(trial.other, double, False)
+            base, other = self._pass(trial.base, double), self._pass(trial.other, double)
         except Skip as reason:
             seen.skipped = str(reason)
             return
@@ -218,25 +266,27 @@ class _Run:
             else:
                 seen.error = f"the model raised {_short(error)}"
             return
-        found = measure(trial, base, other, keep=not trial.moved, floor=LEAK if double else 1e-3)
+        floor = LEAK if double else 0.0 if trial.alike else self.lab.rounding.bound
+        found = measure(trial, base, other, floor)
         if not double:
             seen.own = found
             return
         seen.double = found
         module = self.subject.module
-        if found is not None and module is not None and not trial.moved and not found.difference <= LEAK:
+        if found is not None and module is not None and not trial.moved and not found.difference <= LEAK and self.searches > 0:
+            self.searches -= 1
             seen.where = first_to_differ(module, trial, lambda call: self._fresh(call, True))
 
-    def _pass(self, call: Call, double: bool, keep: bool) -> Output:
-        """A pass; those that several trials begin with are kept for a while."""
+    def _pass(self, call: Call, double: bool) -> Output:
+        """A pass; the last ones used are kept, for several trials share them."""
         if id(call) in self._passes:
-            return self._passes[id(call)][1]
-        out = self._fresh(call, double)
-        if keep:
-            while len(self._passes) > 2:
+            kept = self._passes.pop(id(call))
+        else:
+            kept = (call, self._fresh(call, double))
+            while len(self._passes) >= KEPT:
                 self._passes.pop(next(iter(self._passes)))
-            self._passes[id(call)] = (call, out)
-        return out
+        self._passes[id(call)] = kept
+        return kept[1]
 
     def _fresh(self, call: Call, double: bool) -> Output:
         if not call.poison:
@@ -253,33 +303,58 @@ class _Run:
             return Outcome(seen.trial.what, Verdict.NOT_APPLICABLE, seen.skipped)
         if seen.error is not None:
             return Outcome(seen.trial.what, Verdict.INCONCLUSIVE, seen.error)
-        outcome = judge(seen.trial, seen.own, seen.double, self.why_not, self.subject.dtype)
+        outcome = judge(seen.trial, seen.own, seen.double, self.why_not, self.lab.rounding)
         outcome.where = seen.where
         return outcome
 
-    def _look_at_layers(self, skipped: dict[str, Skip | Unclear]) -> None:
-        """Each layer by itself: a token near the beginning and one in the middle."""
+
+class Layers:
+    """Each layer by itself: every token of its input, in the model's dtype and in float64."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self.call = alike(lab.call())
+        self.found: dict[bool, dict[tuple[str, int], Column]] = {False: {}, True: {}}
+        self.errors: list[Outcome] = []
+
+    def look(self, double: bool) -> None:
+        for stream, given in self.call.streams().items():
+            layers = [layer for layer in self.lab.layers if layer.stream == stream]
+            for tokens in turns(given.length) if layers else ():
+                try:
+                    for column in columns(layers, self.call, tokens, lambda call: self.lab.subject.run(call, double)):
+                        self.found[double][column.layer.name, column.token] = column
+                except Exception as error:
+                    what = f"tokens {min(tokens)}..{max(tokens) + 1} of the layers' input"
+                    self.errors.append(Outcome(what, Verdict.INCONCLUSIVE, f"the model raised {_short(error)}"))
+                    return
+
+    def outcomes(self, skipped: dict[str, Skip | Unclear]) -> list[Outcome]:
+        """One for each layer, with the first token whose column is wrong."""
         lab = self.lab
         if not lab.layers:
             skipped["layers"] = Skip("no stack of layers was found, or not as many as the intent has masks")
-            return
-        call = lab.call()
-        for stream, given in call.streams().items():
-            layers = [layer for layer in lab.layers if layer.stream == stream]
-            for token in (1, lab.length // 2) if layers else ():
-                try:
-                    found = columns(layers, call, token, lambda c: self.subject.run(c, True))
-                except Exception as error:
-                    self.layers.append(Outcome(f"token {token}", Verdict.INCONCLUSIVE, f"the model raised {_short(error)}"))
-                    continue
-                for column in found:
-                    wrong = against(lab.intent, column, lab.depth(stream) or 1, given.length)
-                    what = f"token {token} of the input of `{column.layer.name}` disturbed"
-                    verdict = Verdict.PASS if wrong is None else Verdict.FAIL
-                    self.layers.append(Outcome(what, verdict, wrong or "reads what is declared", changed=(token,)))
+            return []
+        found = list(self.errors)
+        for layer in lab.layers:
+            seen = [column for (name, _), column in self.found[True].items() if name == layer.name]
+            wrong = [(column, said) for column in seen if (said := self._against(column)) is not None]
+            if wrong:
+                column, said = wrong[0]
+                count = f" ({len(wrong)} of {len(seen)} tokens)" if len(wrong) > 1 else ""
+                what = f"token {column.token} of the input of `{layer.name}` disturbed"
+                found.append(Outcome(what, Verdict.FAIL, said + count, changed=(column.token,)))
+            elif seen:
+                what = f"each of {len(seen)} tokens of the input of `{layer.name}` disturbed"
+                found.append(Outcome(what, Verdict.PASS, "reads what is declared"))
         if not lab.shows("main", lab.length):
             said = f"a window that is declared does not show at length {lab.length}: give length= beyond it"
-            self.layers.append(Outcome("windows", Verdict.INCONCLUSIVE, said))
+            found.append(Outcome("windows", Verdict.INCONCLUSIVE, said))
+        return found
+
+    def _against(self, column: Column) -> str | None:
+        own = self.found[False].get((column.layer.name, column.token))
+        return against(self.lab.intent, column, own, self.lab.depth(column.layer.stream) or 1, self.lab.rounding)
 
 
 def _short(error: Exception) -> str:

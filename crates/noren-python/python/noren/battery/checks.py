@@ -12,8 +12,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from .lab import PADS, Lab, Skip, Unclear, hidden, padded
-from .subject import Call, Stream
+from .lab import PADS, Lab, Skip, Unclear, hidden, padded, ragged
+from .mates import batch
+from .scan import lengths, reach
+from .subject import Stream
 from .trial import Cells, Trial
 
 Trials = Iterator[Trial]
@@ -45,8 +47,11 @@ def window(lab: Lab) -> Trials:
     if not len(safe):
         if not lab.shows("main", lab.length):
             raise Unclear(f"a window that is declared does not show at length {lab.length}: give length= beyond it")
-        known = "" if lab.depth("main") else " (how many there are is not known: say layers=)"
-        raise Skip("through all layers every output reaches the beginning" + known)
+        if lab.hides_the_past() and not lab.depth("main"):
+            raise Unclear("what a window lets through depends on how many layers there are, which is not known: give layers=")
+        if lab.hides_the_past() and not lab.layers:
+            raise Unclear("through all layers every output reaches the beginning, and the layers were not found to look at each")
+        raise Skip("through all layers every output reaches the beginning")
     call = lab.call()
     other = call.with_tokens(lab.maker.changed(call.main.tokens, changed))
     broken = "outputs depend on tokens that lie beyond all windows"
@@ -107,6 +112,10 @@ def _padding(lab: Lab, side: str) -> Trials:
             done = True
             said = f"{PADS} padding tokens {_name(lab, kind)} on the {side} of the encoder's sequence"
             yield Trial(said, call, replace(call, source=source), cells, broken.replace("padding", "the encoder's padding"))
+    if names.masked:
+        first, second = (replace(call, main=padded(call.main, side, lab.maker.padding(kind, 1, PADS))) for kind in (0, 1))
+        places = range(shift, shift + lab.length)
+        yield Trial(f"padding on the {side} given other ids", first, second, {"main": Cells.same([0], places)}, broken)
     if not done:
         raise Skip("the model takes no mask, so padding cannot be said")
 
@@ -193,50 +202,6 @@ def weak_fill(lab: Lab) -> Trials:
         yield Trial(said, base, replace(base, poison={"source": at}), cells, broken, changed=at, double_only=True)
 
 
-def batch(lab: Lab) -> Trials:
-    """Puts a sequence among others; what it gives may not depend on them."""
-    call = lab.call()
-    mates = lab.call(lab.sequence(3))
-    broken = "outputs depend on the other sequences of the batch"
-    everything = {"main": Cells.shifted([0], range(lab.length), [1], 0), "pooled": Cells.shifted([0], [0], [1], 0)}
-    if call.source is not None:
-        everything["source"] = Cells.shifted([0], range(call.source.length), [1], 0)
-    source = None if mates.source is None or call.source is None else _second(mates.source, call.source)
-    together = Call(_second(mates.main, call.main), source)
-    yield Trial("alone, and between two others of its length", call, together, everything, broken)
-    side = lab.side()
-    if side is None or (lab.subject.arguments.source is not None and not lab.subject.arguments.masked):
-        return
-    pooled = lab.intent.pooled in (side, "both")
-    cells = {name: at for name, at in everything.items() if pooled or name != "pooled"}
-    shorter = _ragged(lab, [lab.length - 7, lab.length, lab.length - 3], {1: call.main}, side)
-    yield Trial(f"alone, and between two shorter ones padded on the {side}", call, replace(together, main=shorter), cells, broken)
-    short = lab.call(lab.sequence(1, lab.length - 7))
-    longer = _ragged(lab, [lab.length, lab.length - 7, lab.length], {1: short.main}, side)
-    shift = 7 if side == "left" else 0
-    cells = {"main": Cells.shifted([0], range(lab.length - 7), [1], shift)} | ({"pooled": everything["pooled"]} if pooled else {})
-    source = None if mates.source is None or short.source is None else _second(mates.source, short.source)
-    other = Call(longer, source)
-    yield Trial(f"alone, and padded on the {side} between two longer ones", short, other, cells, broken)
-
-
-def _second(mates: Stream, target: Stream) -> Stream:
-    """The mates with their second row replaced."""
-    tokens = mates.tokens.clone()
-    tokens[1] = target.tokens[0]
-    return replace(mates, tokens=tokens)
-
-
-def _ragged(lab: Lab, lengths: list[int], given: dict[int, Stream], side: str) -> Stream:
-    """Rows of several lengths, padded to the longest."""
-    longest = max(lengths)
-    rows = []
-    for i, length in enumerate(lengths):
-        row = given.get(i) or lab.sequence(1, length)
-        rows.append(padded(row, side, lab.maker.padding(0, 1, longest - length)) if length < longest else row)
-    return Stream(*(torch.cat(parts) for parts in zip(*((r.tokens, r.real, r.positions) for r in rows), strict=True)))
-
-
 PACKINGS = ("segment_ids", "position_ids", "position_ids+attention_mask", "position_ids+cache")
 
 
@@ -311,11 +276,11 @@ def _cached(lab: Lab, splits: tuple[int, ...], said: str) -> Trials:
     yield Trial(said, call, replace(call, splits=splits), everywhere, broken)
     side = lab.side()
     if side == "left":
-        ragged = lab.call(_ragged(lab, [lab.length, lab.length - 7], {}, side))
+        uneven = lab.call(ragged(lab, [lab.sequence(), lab.sequence(1, lab.length - 7)], side))
         rows = torch.tensor([0] * lab.length + [1] * (lab.length - 7))
         at = torch.cat([torch.arange(lab.length), torch.arange(7, lab.length)])
         cells = {"main": Cells(rows, at, rows, at)}
-        yield Trial(f"{said}; a second row padded on the left", ragged, replace(ragged, splits=splits), cells, broken)
+        yield Trial(f"{said}; a second row padded on the left", uneven, replace(uneven, splits=splits), cells, broken)
 
 
 def backends(lab: Lab) -> Trials:
@@ -324,7 +289,7 @@ def backends(lab: Lab) -> Trials:
     if len(names) < 2:
         raise Skip("there is one way to compute it: give backends={name: function}")
     side = lab.side()
-    main = lab.sequence() if side is None else _ragged(lab, [lab.length, lab.length - 7], {}, side)
+    main = lab.sequence() if side is None else ragged(lab, [lab.sequence(), lab.sequence(1, lab.length - 7)], side)
     call = lab.call(main)
     rows, at = (index.cpu() for index in call.main.real.nonzero(as_tuple=True))
     cells = {"main": Cells(rows, at, rows, at)}
@@ -347,6 +312,7 @@ class Test:
 
 BATTERY = {
     "prefix": Test("prefix invariance", prefix, "causal_leak, causal_dropped: a mask that is missing or one cell too wide"),
+    "reach": Test("every token by itself", reach, "causal_leak, sliding_window_off_by_one, implicit_causal: one cell too many or too few"),
     "liveness": Test("liveness", liveness, "implicit_causal, causal_alignment: a mask that hides too much"),
     "layers": Test("what each layer reads", None, "window_missing_or_wrong_layer, sliding_window_off_by_one, causal_leak"),
     "window": Test("window reach", window, "window_missing_or_wrong_layer, sliding_window_off_by_one"),
@@ -359,6 +325,7 @@ BATTERY = {
     "mask_liveness": Test("mask liveness", mask_liveness, "mask_lost_on_the_way, mask_ignored_by_backend"),
     "redaction": Test("redaction swap", redaction, "padding_keys_visible, mask_ignored_by_backend"),
     "weak_fill": Test("weight of the mask", weak_fill, "fill_value_wrong: a finite value such as -1e4 in place of -inf"),
+    "lengths": Test("every length", lengths, "stale_or_bucketed_mask, causal_alignment, padding_keys_visible"),
     "batch": Test("batch-mate invariance", batch, "batch_row_wrong, head_batch_layout, normalisation over the batch"),
     "documents": Test("document isolation", documents, "cross_document: packed sequences under a plain causal mask"),
     "cache": Test("cache against one pass", cache, "stale_decode_mask, causal_alignment, ring_buffer_misaligned"),

@@ -27,15 +27,17 @@ def page(report: dict[str, Any]) -> str:
     title = f"noren audit of {report['model']}"
     order = ("fail", "inconclusive", "pass", "not applicable")
     checks = sorted(report["checks"], key=lambda check: order.index(check["verdict"]))
-    verdict = "pass" if report["ok"] else "fail"
+    verdict = {"ok": "pass", "failed": "fail"}.get(report["verdict"], "inconclusive")
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">
 <title>{escape(title)}</title><style>{_STYLE}</style></head><body>
 <h1>{escape(title)}</h1>
 <p class="{verdict}"><span class="badge">{escape(report["summary"])}</span></p>
-<p class="soft">{escape(report["dtype"])} · {escape(report["intent"])} · length {report["length"]} · {report["seconds"]:.1f} s ·
+<p class="soft">{escape(report["dtype"])} · {escape(report["mode"])} · {escape(report["intent"])} · length {report["length"]} · {report["seconds"]:.1f} s ·
 noren {escape(report["noren"])}</p>
+<p class="soft">{escape(report["rounding"])}</p>
 {"".join(_check(check) for check in checks)}
+<p class="soft">Not tested: {escape("; ".join(report["not_tested"]))}.</p>
 </body></html>"""
 
 

@@ -35,6 +35,8 @@ class Intent:
     documents: bool | str = False
     """Sequences are packed into rows; or how that is said: `position_ids`, `position_ids+attention_mask`,
     `position_ids+cache`, `segment_ids`. True stands for each way that the model takes."""
+    depth: int | None = None
+    """How many layers there are, where a single mask is for all of them and their number is known."""
 
     @staticmethod
     def of(mask: str | Mask | Sequence[str | Mask] | Intent, layers: int | None = None, **more: Any) -> Intent:
@@ -48,12 +50,14 @@ class Intent:
             if mask == "encoder-decoder":
                 return Intent((causal(),), source=(full(),), **more)
             one = full() if mask == "bidirectional" else Mask(mask)
-            return Intent((one,) * (layers or 1), **more)
+            if layers is not None and layers < 1:
+                raise Error(f"layers={layers}: give the number of layers, 1 or more")
+            return Intent((one,) * (layers or 1), depth=layers, **more)
         if layers is not None and layers != len(mask):
             raise Error(f"the intent lists {len(mask)} masks and says layers={layers}: give one of them")
         if not mask:
             raise Error("the intent lists no mask: give one for each layer, or one for all")
-        return Intent(tuple(full() if m == "bidirectional" else Mask(m) for m in mask), **more)
+        return Intent(tuple(full() if m == "bidirectional" else Mask(m) for m in mask), depth=len(mask), **more)
 
     def masks(self, stream: str, depth: int | None = None) -> tuple[Mask, ...]:
         """The masks of a stream, one for each of `depth` layers."""
@@ -61,6 +65,11 @@ class Intent:
         if masks is None:
             raise Error(f"the intent says nothing of the {stream}: give source=")
         return masks * depth if len(masks) == 1 and depth is not None else masks
+
+    def known_depth(self, stream: str) -> int | None:
+        """The number of layers of a stream, where the intent has it."""
+        masks = self.masks(stream)
+        return len(masks) if len(masks) > 1 else self.depth if stream == "main" else None
 
     def cells(self, stream: str, layer: int, length: int, depth: int | None = None) -> Bits:
         """`[query, key]` of one layer: true where some head may read."""
@@ -71,6 +80,7 @@ class Intent:
 
         With a single mask and no `depth` the number of layers is not known: then it is what any number can reach.
         """
+        depth = self.known_depth(stream) if depth is None else depth
         masks = self.masks(stream, depth)
         reach: Bits = np.eye(length, dtype=np.bool_)
         if len(masks) == 1 and depth is None:
@@ -115,10 +125,10 @@ def from_config(model: Any, documents: bool | str = False) -> Intent:
     if getattr(config, "is_encoder_decoder", False) and hasattr(model, "get_decoder"):
         depth = getattr(config, "decoder_layers", None) or getattr(config, "num_decoder_layers", None) or config.num_hidden_layers
         below = getattr(config, "encoder_layers", None) or getattr(config, "num_layers", None) or depth
-        return Intent((causal(),) * int(depth), source=(full(),) * int(below), documents=documents)
+        return Intent((causal(),) * int(depth), source=(full(),) * int(below), documents=documents, depth=int(depth))
     reads_ahead = not _is_causal(model)
     layers = tuple(_layer(text, kind, reads_ahead) for kind in _kinds(text))
-    return Intent(layers, pooled="right" if reads_ahead else "both", documents=documents)
+    return Intent(layers, pooled="right" if reads_ahead else "both", documents=documents, depth=len(layers))
 
 
 def _is_causal(model: Any) -> bool:

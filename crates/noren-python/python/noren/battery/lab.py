@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from .._noren import Error, causal, full
 from .intent import Bits, Intent
 from .layers import Layer, find_layers
+from .rounding import Rounding
 from .subject import Call, Stream, Subject
 
 PADS = 9
@@ -88,6 +89,16 @@ def padded(stream: Stream, side: str, pads: Tensor) -> Stream:
     return Stream(tokens, real, counted(real))
 
 
+def ragged(lab: Lab, streams: Sequence[Stream], side: str) -> Stream:
+    """Sequences of several lengths in a batch, padded on a side to the longest."""
+    longest = max(stream.length for stream in streams)
+    rows = [
+        padded(stream, side, lab.maker.padding(0, 1, longest - stream.length)) if stream.length < longest else stream
+        for stream in streams
+    ]
+    return Stream(*(torch.cat(parts) for parts in zip(*((r.tokens, r.real, r.positions) for r in rows), strict=True)))
+
+
 def counted(real: Tensor) -> Tensor:
     """Positions as they are counted from a mask: padding on the left stands at 0."""
     return (real.long().cumsum(1) - 1).clamp(min=0)
@@ -109,6 +120,7 @@ class Lab:
     maker: Maker
     length: int
     layers: list[Layer] = field(default_factory=list)
+    rounding: Rounding = field(default_factory=lambda: Rounding(torch.get_default_dtype(), 1, 1))
 
     @property
     def source_length(self) -> int:
@@ -126,9 +138,9 @@ class Lab:
         return Call(main, source)
 
     def depth(self, stream: str) -> int | None:
-        masks = self.intent.masks(stream)
-        if len(masks) > 1:
-            return len(masks)
+        known = self.intent.known_depth(stream)
+        if known is not None:
+            return known
         found = sum(layer.stream == stream for layer in self.layers)
         return found or None
 
@@ -141,6 +153,12 @@ class Lab:
         cells = [self.intent.cells(stream, i, length, depth) for i in range(len(self.intent.masks(stream, depth)))]
         found: Bits = np.logical_and.reduce(cells)
         return found
+
+    def hides_the_past(self, stream: str = "main") -> bool:
+        """Some layer has a window: at some length it hides an earlier token."""
+        depth, far = self.depth(stream), 4 * LENGTHS[-1]
+        past = np.tri(far, dtype=np.bool_)
+        return any((past & ~self.intent.cells(stream, i, far, depth)).any() for i in range(len(self.intent.masks(stream, depth))))
 
     def ahead(self, stream: str = "main") -> bool:
         """Some output may read a later token."""
@@ -193,9 +211,9 @@ def stacks(module: nn.Module, call: Call, intent: Intent, run: Callable[[Call], 
         found.setdefault((layer.stream, layer.name.rpartition(".")[0]), []).append(layer)
     chosen = []
     for stream in ("main", "source") if intent.source is not None else ("main",):
-        masks = intent.masks(stream)
+        known = intent.known_depth(stream)
         groups = [layers for (of, _), layers in found.items() if of == stream]
-        fitting = [layers for layers in groups if len(masks) in (1, len(layers))]
+        fitting = [layers for layers in groups if known in (None, len(layers))]
         chosen += sorted(fitting, key=len)[-1] if fitting else []
     return chosen
 

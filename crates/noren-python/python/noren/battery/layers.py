@@ -2,12 +2,12 @@
 
 The effect of a change grows from layer to layer, so that a window lost in one layer hides behind others, and all windows
 behind one layer that sees everything. Here each layer is given the input that it had in the base pass, with one token of it
-disturbed: the rows of its output that move are a column of its mask. One pass shows that column of all layers.
+disturbed: the rows of its output that move are a column of its mask. One pass shows a column for each of its rows, of all layers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from .intent import Bits, Intent
 from .subject import Call
+from .rounding import Rounding
 from .trace import recorded
 from .trial import LEAK
 
@@ -58,51 +59,51 @@ def _through(inputs: list[Tensor], outputs: list[Tensor]) -> bool:
 
 @dataclass
 class Column:
-    """What moved in a layer when one token of its input was disturbed."""
+    """How far each output of a layer moved when one token of its input was disturbed."""
 
     layer: Layer
     token: int
-    moved: list[int]
-    still: list[int]
-    """Rows in which not a bit moved."""
+    gaps: Tensor
+    """`[length]`, parts of the largest output."""
 
 
-def columns(layers: list[Layer], call: Call, token: int, run: Callable[[Call], Any]) -> list[Column]:
-    """Disturbs a token of every layer's input, all layers of a stream in one pass."""
+def columns(layers: list[Layer], call: Call, tokens: Sequence[int], run: Callable[[Call], Any]) -> list[Column]:
+    """Disturbs a token of every layer's input, all layers of a stream in one pass: `tokens[r]` in row `r` of the call."""
     inputs: dict[str, Tensor] = {}
     before: dict[str, Tensor] = {}
-    after: dict[str, Tensor] = {}
+    gaps: dict[str, Tensor] = {}
+    rows = torch.arange(len(tokens))
 
-    def watch(layer: Layer, into: dict[str, Tensor], disturb: bool) -> ExitStack:
+    def watch(layer: Layer, disturb: bool) -> ExitStack:
         def enter(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
             if not disturb:
                 inputs[layer.name] = _hidden(args, kwargs).detach().clone()
                 return args, kwargs
             changed = inputs[layer.name].clone()
             signs = torch.where(torch.arange(changed.shape[-1]) % 2 == 0, 1.0, -0.5).to(changed)
-            changed[:, token] += changed[:, token].abs().mean() * signs
+            changed[rows, list(tokens)] += changed[rows, list(tokens)].abs().mean(-1, keepdim=True) * signs
             return _with_hidden(args, kwargs, changed)
 
         def leave(_: nn.Module, args: Any, out: Any) -> None:
-            into[layer.name] = (out if isinstance(out, Tensor) else out[0]).detach()
+            out = (out if isinstance(out, Tensor) else out[0]).detach()
+            if not disturb:
+                before[layer.name] = out
+                return
+            a = before.pop(layer.name).double()
+            apart = torch.nan_to_num((a - out.double()).abs().amax(2), nan=torch.inf)
+            gaps[layer.name] = (apart / a.abs().amax((1, 2)).clamp(min=1e-30)[:, None]).cpu()
 
         handles = ExitStack()
         handles.callback(layer.module.register_forward_pre_hook(enter, with_kwargs=True).remove)
         handles.callback(layer.module.register_forward_hook(leave).remove)
         return handles
 
-    for into, disturb in ((before, False), (after, True)):
+    for disturb in (False, True):
         with ExitStack() as stack:
             for layer in layers:
-                stack.enter_context(watch(layer, into, disturb))
+                stack.enter_context(watch(layer, disturb))
             run(call)
-    found = []
-    for layer in layers:
-        a, b = before[layer.name], after[layer.name]
-        gaps = (a - b).abs().amax((0, 2)) / max(float(a.abs().max()), 1e-30)
-        moved = (gaps > LEAK).nonzero().flatten().tolist()
-        found.append(Column(layer, token, moved, (gaps == 0).nonzero().flatten().tolist()))
-    return found
+    return [Column(layer, token, gaps[layer.name][row]) for layer in layers for row, token in enumerate(tokens)]
 
 
 def _hidden(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
@@ -115,20 +116,31 @@ def _with_hidden(args: tuple[Any, ...], kwargs: dict[str, Any], value: Tensor) -
     return tuple(value if a is old else a for a in args), {k: value if v is old else v for k, v in kwargs.items()}
 
 
-def against(intent: Intent, column: Column, depth: int, length: int) -> str | None:
-    """What is wrong with a column, in a sentence; None if it is as declared."""
-    layer = column.layer
+def against(intent: Intent, column: Column, own: Column | None, depth: int, rounding: Rounding) -> str | None:
+    """What is wrong with a column in float64, or in the model's own dtype alone, in a sentence; None if it is as declared."""
+    layer, length = column.layer, len(column.gaps)
     cells: Bits = intent.cells(layer.stream, layer.index, length, depth)
-    allowed = {i for i in range(length) if cells[i, column.token]} | {column.token}
-    leaks = sorted(set(column.moved) - allowed)
-    deaf = sorted((allowed - {column.token}) & set(column.still))
-    if not leaks and not deaf:
+    allowed = torch.from_numpy(cells[:, column.token].copy())
+    allowed[column.token] = True
+    others = allowed.clone()
+    others[column.token] = False
+    leaks, deaf = (column.gaps > LEAK) & ~allowed, (column.gaps == 0) & others
+    only = ""
+    if own is not None and not leaks.any() and not deaf.any():
+        leaks = (own.gaps > (rounding.bound if rounding.selects else 0.0)) & ~allowed
+        deaf = (column.gaps - own.gaps > rounding.bound) & others & (not rounding.selects)
+        only = f" in {rounding.name}, not in float64,"
+    if not leaks.any() and not deaf.any():
         return None
-    said = f"`{layer.name}`: token {column.token} of its input "
-    parts = [f"reaches {_runs(leaks)}, which may not read it"] if leaks else []
-    parts += [f"does not reach {_runs(deaf)}, which should read it"] if deaf else []
+    said = f"`{layer.name}`: token {column.token} of its input{only} "
+    parts = [f"reaches {_runs(_at(leaks))}, which may not read it"] if leaks.any() else []
+    parts += [f"does not reach {_runs(_at(deaf))}, which should read it"] if deaf.any() else []
     mask = intent.masks(layer.stream, depth)[layer.index]
     return said + " and ".join(parts) + f" (declared: {mask.at_layer(layer.index)})"
+
+
+def _at(rows: Tensor) -> list[int]:
+    return [int(row) for row in rows.nonzero().flatten()]
 
 
 def _runs(rows: list[int]) -> str:

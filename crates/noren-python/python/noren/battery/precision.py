@@ -8,12 +8,15 @@ many models cast to float32 by name, so those casts are turned as well.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.overrides import TorchFunctionMode
+
+from .wrappers import eagerly
 
 NARROW = (torch.float32, torch.float16, torch.bfloat16)
 _CASTS = {Tensor.float, Tensor.half, Tensor.bfloat16}
@@ -60,15 +63,62 @@ def in_double(module: nn.Module | None) -> Iterator[None]:
             tensor.data = data
 
 
+class WithoutDropout(TorchFunctionMode):
+    """Computes without dropout what asks for it by a function: `dropout`, or `dropout_p` of attention."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in _DROPOUTS:
+            return args[0] if args else kwargs["input"]
+        if func is functional.multi_head_attention_forward:  # calls the functions below outside of this mode
+            return func(*args, **kwargs | {"training": False})
+        if func is functional.scaled_dot_product_attention:
+            if len(args) > 4:
+                args = (*args[:4], 0.0, *args[5:])
+            return func(*args, **(kwargs | {"dropout_p": 0.0} if len(args) <= 4 else kwargs))
+        return func(*args, **kwargs)
+
+
+_DROPOUTS = {
+    torch.dropout, torch.alpha_dropout, torch.feature_dropout, torch.feature_alpha_dropout, functional.dropout,
+    functional.dropout1d, functional.dropout2d, functional.dropout3d, functional.alpha_dropout, functional.feature_alpha_dropout,
+}  # fmt: skip
+
+
+class Selections(TorchFunctionMode):
+    """Notices operations that select by comparison, such as experts by their scores."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.met = False
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        self.met |= func in _SELECTIONS
+        return func(*args, **(kwargs or {}))
+
+
+_SELECTIONS = {torch.topk, Tensor.topk, torch.sort, Tensor.sort, torch.argsort, Tensor.argsort, torch.multinomial, Tensor.multinomial}
+_SELECTIONS |= {torch.kthvalue, Tensor.kthvalue, torch.bucketize, torch.searchsorted, torch.round, Tensor.round}
+
+
 @contextmanager
 def at_rest(module: nn.Module | None, training: bool) -> Iterator[None]:
-    """Within: no gradients, no dropout, evaluation mode (or training mode, with running statistics put back afterwards)."""
+    """Within: no gradients, no dropout, nothing compiled; evaluation mode, or training mode with running statistics put back
+    afterwards."""
     modes = [] if module is None else [(m, m.training) for m in module.modules()]
     buffers = [] if module is None or not training else [(b, b.detach().clone()) for b in module.buffers()]
     try:
         for m, _ in modes:
             m.training = training and not isinstance(m, nn.modules.dropout._DropoutNd)
-        with torch.no_grad():
+        with ExitStack() as stack:
+            stack.enter_context(torch.no_grad())
+            stack.enter_context(eagerly())
+            if training:
+                stack.enter_context(WithoutDropout())
             yield
     finally:
         for m, mode in modes:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from .._noren import __version__
 from .html import page
@@ -45,7 +45,8 @@ class Check:
         worst = min((outcome.verdict for outcome in outcomes), key=_ORDER.index)
         these = [outcome for outcome in outcomes if outcome.verdict is worst]
         count = f"{len(these)} of {len(outcomes)} trials: " if len(these) < len(outcomes) else ""
-        return Check(name, test.title, worst, count + these[0].sentence, outcomes, test.likely, seconds)
+        shown = max(these, key=_apart) if worst is Verdict.PASS else these[0]
+        return Check(name, test.title, worst, count + shown.sentence, outcomes, test.likely, seconds)
 
     @property
     def failures(self) -> list[Outcome]:
@@ -67,11 +68,24 @@ class Report:
     length: int
     checks: list[Check]
     seconds: float
+    mode: str = "evaluation mode"
+    """In which mode the model was tested: of evaluation or training."""
+    rounding: str = ""
+    """The bound below which a difference in the model's dtype is called rounding, in words."""
+    not_tested: tuple[str, ...] = ()
+    """What the audit leaves open."""
 
     @property
     def ok(self) -> bool:
-        """No check failed."""
-        return not self.failures
+        """Every check that applies was decided, at least one of them, and none failed."""
+        return self.verdict == "ok"
+
+    @property
+    def verdict(self) -> Literal["ok", "incomplete", "failed"]:
+        """`failed` if a check failed, `incomplete` if one could not be decided or none applied, else `ok`."""
+        if self.failures:
+            return "failed"
+        return "incomplete" if self.unclear or not self.with_verdict(Verdict.PASS) else "ok"
 
     def __bool__(self) -> bool:
         return self.ok
@@ -99,16 +113,17 @@ class Report:
     def summary(self) -> str:
         """One line."""
         counts = [(len(self.with_verdict(verdict)), str(verdict)) for verdict in _ORDER]
-        return ", ".join(f"{count} {said}" for count, said in counts if count)
+        return f"{self.verdict}: " + ", ".join(f"{count} {said}" for count, said in counts if count)
 
     def __str__(self) -> str:
-        lines = [f"noren audit of {self.model} ({self.dtype}): {self.intent}; length {self.length}, {self.seconds:.1f} s", self.summary(), ""]
+        head = f"noren audit of {self.model} ({self.dtype}, {self.mode}): {self.intent}; length {self.length}, {self.seconds:.1f} s"
+        lines = [head, self.summary(), *([self.rounding] if self.rounding else []), ""]
         wide = max(len(check.title) for check in self.checks)
         for check in self.checks:
             lines.append(f"  {_MARKS[check.verdict]:4}  {check.title:{wide}}  {check.sentence}")
             if check.verdict is Verdict.FAIL:
                 lines += [f"        {line}" for line in _details(check)]
-        return "\n".join(lines)
+        return "\n".join([*lines, *(["", f"not tested: {'; '.join(self.not_tested)}"] if self.not_tested else [])])
 
     def __repr__(self) -> str:
         return f"<noren audit of {self.model}: {self.summary()}>"
@@ -122,6 +137,10 @@ class Report:
             "intent": self.intent,
             "length": self.length,
             "ok": self.ok,
+            "verdict": self.verdict,
+            "mode": self.mode,
+            "rounding": self.rounding,
+            "not_tested": list(self.not_tested),
             "summary": self.summary(),
             "seconds": round(self.seconds, 3),
             "checks": [_plain(check) for check in self.checks],
@@ -141,9 +160,14 @@ class Report:
         path.write_text(made() + "\n", encoding="utf-8")
 
     def raise_if_failed(self) -> None:
-        """Raises `AssertionError` with the report if a check failed."""
+        """Raises `AssertionError` with the report if a check failed or could not be decided."""
         if not self.ok:
             raise AssertionError(str(self))
+
+
+def _apart(outcome: Outcome) -> float:
+    """How far apart the passes of a trial are in the model's dtype, where they must be equal."""
+    return outcome.own.difference if outcome.own is not None and outcome.double is not None and not outcome.must_move else 0.0
 
 
 def _details(check: Check) -> list[str]:

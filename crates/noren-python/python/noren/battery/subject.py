@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -14,6 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from .._noren import Error
 from .precision import device_of, dtype_of, in_double
+from .wrappers import TOKENS, inside, parameters, passes_on
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,6 @@ class Call:
 Output = dict[str, Tensor]
 """`[batch, length, features]` by stream; `pooled` has length 1."""
 
-TOKENS = ("input_ids", "inputs_embeds", "tokens", "ids", "src", "x")
 KEEP = ("attention_mask",)
 DROP = ("key_padding_mask", "src_key_padding_mask")
 POSITIONS = ("position_ids",)
@@ -94,11 +93,9 @@ class Arguments:
     use_cache: bool = False
 
     @staticmethod
-    def of(function: Callable[..., Any], encoder_decoder: bool) -> Arguments:
-        try:
-            names = list(inspect.signature(function).parameters)
-        except (TypeError, ValueError):
-            names = []
+    def of(function: Callable[..., Any], encoder_decoder: bool, core: nn.Module | None = None) -> Arguments:
+        """The parameters of a function; of `core`, the module inside, where the function passes on what it is given."""
+        names = list(parameters(core if core is not None and passes_on(function) else function))
         cache, use_cache = "past_key_values" in names, "use_cache" in names
 
         def first(candidates: Sequence[str]) -> str | None:
@@ -143,11 +140,13 @@ class Subject:
     exact: Callable[..., Any] | None = None
     """The same function in float64, where there is no module to convert."""
     backends: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
-    seen: list[str] = field(default_factory=list)
-    """Streams that the model returned in the probing pass."""
+    core: nn.Module | None = None
+    """The module inside wrappers: it names the arguments and has the configuration."""
 
     @property
     def name(self) -> str:
+        if self.core is not None and self.core is not self.module and self.function is self.module:
+            return f"{type(self.core).__name__} in {type(self.module).__name__}"
         if self.hugging_face or self.function is self.module:
             return type(self.module).__name__
         return getattr(self.function, "__name__", type(self.function).__name__)
@@ -178,7 +177,7 @@ class Subject:
     @contextmanager
     def exactly(self) -> Iterator[None]:
         """Within, passes are computed in float64."""
-        config = getattr(self.module, "config", None)
+        config = getattr(self.core, "config", None)
         experts = getattr(config, "_experts_implementation", None)
         try:
             if experts is not None:  # products of grouped matrices know no float64
@@ -195,7 +194,7 @@ class Subject:
             return list(self.backends)
         if not self.hugging_face:
             return [] if self.module is None else ["math", "default"]
-        model: Any = self.module
+        model: Any = self.core
         chosen = str(model.config._attn_implementation)
         found = []
         for name in dict.fromkeys(("eager", "sdpa", chosen)):
@@ -220,7 +219,7 @@ class Subject:
                 torch.backends.mha.set_fastpath_enabled(False)
                 stack.callback(torch.backends.mha.set_fastpath_enabled, before)
             elif name is not None and name != "default":
-                model: Any = self.module
+                model: Any = self.core
                 stack.callback(model.set_attn_implementation, model.config._attn_implementation)
                 model.set_attn_implementation(name)
             yield function
@@ -337,9 +336,10 @@ def subject_of(
     model = getattr(model, "_orig_mod", model)
     if module is None and isinstance(model, nn.Module):
         module = model
-    hugging_face = model is module and hasattr(module, "config") and hasattr(module, "set_attn_implementation")
-    arguments = Arguments.of(model.forward if isinstance(model, nn.Module) else model, encoder_decoder)
-    return Subject(model, module, arguments, hugging_face, step, exact, backends or {})
+    core = None if module is None else inside(module)
+    hugging_face = model is module and hasattr(core, "config") and hasattr(core, "set_attn_implementation")
+    arguments = Arguments.of(model, encoder_decoder, core)
+    return Subject(model, module, arguments, hugging_face, step, exact, backends or {}, core)
 
 
 def place(call: Call, module: nn.Module | None) -> Call:

@@ -10,15 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .subject import Call, Output
+from .rounding import MOST, Rounding
+from .subject import Call, Output, Stream
 
 LEAK = 1e-10
 """How far, of the largest output, float64 passes may differ: rounding stays below 1e-12 in deep models, leaks far above."""
 STILL = 1e-14
 """What counts as not moved at all. Passes of the same shape add in the same order, so it is zero but for kernels that do not."""
-ROUNDING = 32.0
+RATIO = 8.0
 """How many times the rounding error of one pass another may have before that is no longer called rounding."""
-FEATURES = 256
+FEATURES = 64
 """How many features of each compared output are kept to compare a dtype with float64."""
 
 
@@ -55,6 +56,12 @@ class Cells:
         spread, other = (torch.tensor(r).repeat_interleave(len(at)) for r in (rows, other_rows))
         return Cells(spread, at.repeat(len(rows)), other, (at + by).repeat(len(rows)))
 
+    @staticmethod
+    def where(keep: Any) -> Cells:
+        """The places that an array `[rows, positions]` of booleans allows, the same in both passes."""
+        rows, at = torch.as_tensor(keep).nonzero(as_tuple=True)
+        return Cells(rows, at, rows, at)
+
     def __len__(self) -> int:
         return len(self.at)
 
@@ -80,8 +87,24 @@ class Trial:
     """They must differ."""
     changed: tuple[int, ...] = ()
     """Positions whose input was changed, for the picture."""
+    each: tuple[int, ...] = ()
+    """The position whose input was changed in each row, where every row has another."""
     double_only: bool = False
     """It asks for numbers that narrow floats do not have."""
+
+    @property
+    def alike(self) -> bool:
+        """Only the content of tokens differs: both passes do the same operations in the same order, so that rounding is equal."""
+        a, b = self.base, self.other
+        ways = [(call.splits, call.backend, call.packing, call.all_real) for call in (a, b)]
+        streams = [list(call.streams().values()) for call in (a, b)]
+        return ways[0] == ways[1] and len(streams[0]) == len(streams[1]) and all(map(_alike, *streams))
+
+
+def _alike(a: Stream, b: Stream) -> bool:
+    if a.tokens.shape != b.tokens.shape or not torch.equal(a.real, b.real) or not torch.equal(a.positions, b.positions):
+        return False
+    return a.segments is b.segments or (a.segments is not None and b.segments is not None and torch.equal(a.segments, b.segments))
 
 
 @dataclass
@@ -94,10 +117,12 @@ class Measure:
     """Where outputs differ most (or least, where they must)."""
     difference: float
     """There, of the largest output compared."""
-    scale: float
     finite: bool
     moved_at: list[int]
+    gaps: dict[str, Tensor] = field(default_factory=dict)
+    """By stream the difference at each place compared, of the largest output."""
     kept: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    """By stream some features of both passes, parts of the largest output."""
 
 
 @dataclass
@@ -112,96 +137,151 @@ class Outcome:
     changed: tuple[int, ...] = ()
     where: str | None = None
     """The first module whose inputs agree and whose outputs do not."""
+    must_move: bool = False
+    """The outputs had to differ."""
 
     @property
     def moved(self) -> list[int]:
         """Positions of compared outputs that moved."""
         seen = self.double or self.own
+        if self.own is not None and seen is not None and not seen.moved_at:
+            seen = self.own
         return [] if seen is None else seen.moved_at
 
 
-def measure(trial: Trial, base: Output, other: Output, keep: bool, floor: float) -> Measure | None:
+def measure(trial: Trial, base: Output, other: Output, floor: float) -> Measure | None:
     """What differs; None if the model returns none of the streams. `floor` is what counts as moved in the picture."""
     worst: Measure | None = None
     kept: dict[str, tuple[Tensor, Tensor]] = {}
+    all_gaps: dict[str, Tensor] = {}
     for stream, cells in trial.cells.items():
         if stream not in base or stream not in other or not len(cells):
             continue
         a, b = (x.detach() for x in cells.of(base[stream], other[stream]))
         finite = bool(torch.isfinite(a).all() and torch.isfinite(b).all())
-        scale = float(a.abs().max()) if finite else 1.0
-        gaps = torch.nan_to_num((a.double() - b.double()).abs().amax(1), nan=torch.inf) / max(scale, 1e-30)
+        scale = max(float(a.abs().max()), 1e-30) if finite else 1.0
+        gaps = torch.nan_to_num((a.double() - b.double()).abs().amax(1), nan=torch.inf) / scale
         at = int(gaps.argmin() if trial.moved else gaps.argmax())
-        moved = sorted(set(cells.at[(gaps > floor).cpu()].tolist()))
-        found = Measure(stream, int(cells.rows[at]), int(cells.at[at]), float(gaps[at]), scale, finite, moved)
-        if keep:
+        far = (gaps > floor).cpu()
+        far &= (cells.rows == cells.rows[at]) | (not trial.each)
+        found = Measure(stream, int(cells.rows[at]), int(cells.at[at]), float(gaps[at]), finite, sorted(set(cells.at[far].tolist())))
+        all_gaps[stream] = gaps.cpu()
+        if not trial.moved:
             every = max(1, a.shape[1] // FEATURES)
-            kept[stream] = (a[:, ::every].double().cpu(), b[:, ::every].double().cpu())
+            kept[stream] = (a[:, ::every].double().cpu() / scale, b[:, ::every].double().cpu() / scale)
         if worst is None or not finite or (found.difference < worst.difference) == trial.moved:
             worst = found
     if worst is not None:
-        worst.kept = kept
+        worst.kept, worst.gaps = kept, all_gaps
     return worst
 
 
-def judge(trial: Trial, own: Measure | None, double: Measure | None, why_not: str | None, dtype: torch.dtype) -> Outcome:
+def judge(trial: Trial, own: Measure | None, double: Measure | None, why_not: str | None, rounding: Rounding) -> Outcome:
     """The verdict: float64 decides what is a leak, the model's own dtype what breaks in it alone."""
-    verdict, sentence = _judge(trial, own, double, why_not or "", dtype)
-    return Outcome(trial.what, verdict, sentence, own, double, trial.changed)
+    verdict, sentence = _judge(trial, own, double, why_not or "", rounding)
+    changed, seen = trial.changed, double or own
+    if trial.each and seen is not None:
+        decisive = own if own is not None and own.moved_at and not seen.moved_at else seen
+        changed = (trial.each[decisive.row],)
+    for one in (own, double):
+        if one is not None:
+            one.kept, one.gaps = {}, {}
+    return Outcome(trial.what, verdict, sentence, own, double, changed, must_move=trial.moved)
 
 
-def _judge(trial: Trial, own: Measure | None, double: Measure | None, why_not: str, dtype: torch.dtype) -> tuple[Verdict, str]:
+def _judge(trial: Trial, own: Measure | None, double: Measure | None, why_not: str, rounding: Rounding) -> tuple[Verdict, str]:
     decided = double or own
     if decided is None:
         return Verdict.NOT_APPLICABLE, "the model returns nothing that this compares"
     if trial.moved:
-        if decided.difference <= STILL:
-            return Verdict.FAIL, f"{trial.broken}: {_place(decided)} does not change at all"
-        return Verdict.PASS, f"changes by at least {decided.difference:.1e} of the largest output"
+        return _moves(trial, own, double, rounding)
     if double is None:
-        return _without_double(trial, decided, why_not, dtype)
+        return _without_double(trial, decided, why_not, rounding)
     if not double.finite:
         return Verdict.FAIL, f"{trial.broken}: outputs are NaN or infinite, in float64 too"
     if double.difference > LEAK:
         by = f"{double.difference:.1e} of the largest output in float64, so it is no rounding"
-        return Verdict.FAIL, f"{trial.broken}: {_place(double)} moves by {by}"
-    name = str(dtype).removeprefix("torch.")
+        return Verdict.FAIL, f"{trial.broken}: {_place(trial, double)} moves by {by}"
     if own is None:
         return Verdict.PASS, f"equal in float64 (to {double.difference:.0e})"
+    return _in_own(trial, own, double, rounding)
+
+
+def _in_own(trial: Trial, own: Measure, double: Measure, rounding: Rounding) -> tuple[Verdict, str]:
+    """The verdict in the model's dtype, where float64 shows no leak."""
+    name, bound = rounding.name, rounding.bound
     if not own.finite:
         why = f"a value that overflows in {name}, or a row whose keys are all masked, on a path that float64 does not take"
         return Verdict.FAIL, f"outputs are NaN or infinite in {name} and finite in float64: {why}"
     if own.difference == 0.0:
         return Verdict.PASS, "equal to the bit"
-    first, second = _errors(own, double)
-    if second > ROUNDING * max(first, own.scale * torch.finfo(dtype).eps):
+    said = f"{_place(trial, own)} moves by {own.difference:.1e} of the largest output in {name}, and not in float64"
+    if rounding.selects and own.difference > bound:
+        why = f"{rounding}, but the model selects by comparison (experts, largest scores), and rounding may select others"
+        return Verdict.INCONCLUSIVE, f"{said}; {why}"
+    if own.difference > bound:
+        return Verdict.FAIL, f"{trial.broken}: {said}; {rounding}"
+    if trial.alike and not rounding.selects:
+        why = "both passes do the same operations in the same order, so rounding cannot differ"
+        return Verdict.FAIL, f"{trial.broken}: {said}; {why}"
+    errors = [_errors(own, double, i) for i in (0, 1)]
+    largest = max(most for most, _ in errors)
+    if largest > bound and not rounding.selects:
+        what = f"equal in float64, but a pass in {name} is {largest:.1e} of the largest output away from it"
+        return Verdict.INCONCLUSIVE, f"{what}; {rounding}: what float64 shows is not what {name} computes"
+    first, second = (typical for _, typical in errors)
+    if second > RATIO * max(first, torch.finfo(rounding.dtype).eps) and not rounding.selects:
         return Verdict.INCONCLUSIVE, (
             f"equal in float64, but in {name} the second pass is {second / max(first, 1e-30):.0f} times as far from float64 as the "
             f"first ({second:.1e} against {first:.1e}): more than rounding explains, less than a leak"
         )
-    return Verdict.PASS, f"equal in float64 (to {double.difference:.0e}); {own.difference:.1e} apart in {name}, which is rounding"
+    apart = f"{own.difference:.1e} apart in {name}, which is rounding (below {bound:.1e})"
+    return Verdict.PASS, f"equal in float64 (to {double.difference:.0e}); {apart}"
 
 
-def _without_double(trial: Trial, own: Measure, why_not: str, dtype: torch.dtype) -> tuple[Verdict, str]:
-    eps = torch.finfo(dtype).eps
+def _moves(trial: Trial, own: Measure | None, double: Measure | None, rounding: Rounding) -> tuple[Verdict, str]:
+    """Outputs must differ: everywhere in float64, and in the own dtype by as much as rounding leaves of that."""
+    seen = double or own
+    assert seen is not None
+    if seen.difference <= STILL:
+        return Verdict.FAIL, f"{trial.broken}: {_place(trial, seen)} does not change at all"
+    if own is None or double is None or rounding.selects:
+        return Verdict.PASS, f"changes by at least {seen.difference:.1e} of the largest output"
+    for stream, exact in double.gaps.items():
+        short = exact - own.gaps.get(stream, exact)
+        if float(short.max()) > rounding.bound:
+            at, cells = int(short.argmax()), trial.cells[stream]
+            place = _place(trial, Measure(stream, int(cells.rows[at]), int(cells.at[at]), 0.0, True, []))
+            moves = f"{place} changes by {float(exact[at]):.1e} in float64 and by {float(own.gaps[stream][at]):.1e} in {rounding.name}"
+            return Verdict.FAIL, f"{trial.broken}: {moves}; {rounding}"
+    return Verdict.PASS, f"changes by at least {seen.difference:.1e} of the largest output"
+
+
+def _without_double(trial: Trial, own: Measure, why_not: str, rounding: Rounding) -> tuple[Verdict, str]:
     if not own.finite:
         return Verdict.FAIL, f"{trial.broken}: outputs are NaN or infinite"
-    if own.difference <= 8 * eps:
-        return Verdict.PASS, f"equal to {own.difference:.1e}; {why_not}"
-    said = f"{_place(own)} moves by {own.difference:.1e} of the largest output; {why_not}"
-    if own.difference > 1e4 * eps:
+    if own.difference == 0.0:
+        return Verdict.PASS, f"equal to the bit; {why_not}"
+    said = f"{_place(trial, own)} moves by {own.difference:.1e} of the largest output; {why_not}"
+    if own.difference > 1e4 * torch.finfo(rounding.dtype).eps or own.difference >= MOST:
         return Verdict.FAIL, f"{trial.broken}: {said}, but rounding is not that large"
-    return Verdict.INCONCLUSIVE, f"{said}, so rounding is not ruled out"
+    if trial.alike:
+        return Verdict.INCONCLUSIVE, f"{said}, so rounding in a sum whose order depends on the tokens is not ruled out"
+    if own.difference <= rounding.bound:
+        return Verdict.PASS, f"equal to {own.difference:.1e}, below {rounding.bound:.1e}, the bound of rounding; {why_not}"
+    return Verdict.INCONCLUSIVE, f"{said}; {rounding}: give layers= if there are more, or module= or exact="
 
 
-def _place(seen: Measure) -> str:
+def _place(trial: Trial, seen: Measure) -> str:
     if seen.stream == "pooled":
         return f"the pooled output of row {seen.row}"
-    return f"{'encoder ' * (seen.stream == 'source')}output {seen.position} of row {seen.row}"
+    after = f" (token {trial.each[seen.row]} changed)" if trial.each else ""
+    return f"{'encoder ' * (seen.stream == 'source')}output {seen.position} of row {seen.row}{after}"
 
 
-def _errors(own: Measure, double: Measure) -> tuple[float, float]:
-    """How far each pass in the own dtype is from the same in float64."""
-    pairs = [(own.kept[stream], double.kept[stream]) for stream in own.kept]
-    first, second = (max((float((mine[i] - exact[i]).abs().max()) for mine, exact in pairs), default=0.0) for i in (0, 1))
-    return first, second
+def _errors(own: Measure, double: Measure, which: int) -> tuple[float, float]:
+    """How far one pass in the own dtype is from the same in float64: the largest, and the root of the mean square."""
+    gaps = [(own.kept[stream][which] - double.kept[stream][which]).abs() for stream in own.kept if stream in double.kept]
+    if not gaps:
+        return 0.0, 0.0
+    return max(float(gap.max()) for gap in gaps), max(float(gap.square().mean().sqrt()) for gap in gaps)

@@ -1,0 +1,118 @@
+"""Checks of the batch: what one sequence gives must not depend on the others, in whichever row it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+
+from .lab import Lab, ragged
+from .subject import Call, Stream
+from .trial import Cells, Trial
+
+ROWS = 4
+"""Rows of the batches in which every row is compared."""
+SHORTER = (0, 7, 3, 5)
+"""By how many tokens sequences are shorter than the longest."""
+BROKEN = "outputs depend on the other sequences of the batch"
+Trials = Iterator[Trial]
+
+
+def batch(lab: Lab) -> Trials:
+    """Compares every row of batches, of equal and of several lengths, with its sequence alone, and with other mates."""
+    alone = [lab.call() for _ in range(ROWS)]
+    together = Call(_stacked([call.main for call in alone]), _sources([call.source for call in alone]))
+    for row, call in enumerate(alone):
+        cells = _cells(call, row, 0, True)
+        yield Trial(f"alone, and in row {row} among others of its length", call, together, cells, BROKEN)
+    for row in range(ROWS):
+        others = replace(together, main=_others(lab, together.main, row))
+        if together.source is not None:
+            others = replace(others, source=_others(lab, together.source, row))
+        places = range(lab.length)
+        cells = {"main": Cells.same([row], places), "pooled": Cells.same([row], 0)}
+        if together.source is not None:
+            cells["source"] = Cells.same([row], range(together.source.length))
+        yield Trial(f"all sequences but that of row {row} changed", together, others, cells, BROKEN)
+    yield from _padded(lab, alone)
+    yield from _padded_sources(lab, alone)
+
+
+def _padded(lab: Lab, alone: list[Call]) -> Trials:
+    """Batches of several lengths; every row is padded in one of them."""
+    if not lab.subject.arguments.masked:
+        return
+    short = [_shorter(call, by) for call, by in zip(alone, SHORTER, strict=True)]
+    for side in ("right", "left"):
+        if lab.intent.padding not in (side, "both"):
+            continue
+        pooled = lab.intent.pooled in (side, "both")
+        for turn in (0, 1):
+            order = [(row + turn) % ROWS for row in range(ROWS)]
+            main = ragged(lab, [short[i].main for i in order], side)
+            together = Call(main, _sources([short[i].source for i in order]))
+            for row, i in enumerate(order):
+                shift = SHORTER[i] if side == "left" else 0
+                what = f"alone, and in row {row} among others, padded on the {side} by {SHORTER[i]}"
+                yield Trial(what, short[i], together, _cells(short[i], row, shift, pooled), BROKEN)
+            real = main.real
+            tokens = torch.where(real.reshape(*real.shape, *[1] * (main.tokens.dim() - 2)), main.tokens, _pads(lab, main))
+            other = replace(together, main=replace(main, tokens=tokens))
+            what = f"padding of the batch on the {side} given other ids"
+            yield Trial(what, together, other, {"main": Cells.where(real)}, f"padding on the {side} changes outputs of real tokens")
+
+
+def _padded_sources(lab: Lab, alone: list[Call]) -> Trials:
+    """Batches whose encoder sequences have several lengths."""
+    sources = [call.source for call in alone]
+    if not lab.subject.arguments.source_masked or any(source is None for source in sources):
+        return
+    short = [replace(call, source=_cut(call.source, by)) for call, by in zip(alone, SHORTER, strict=True) if call.source is not None]
+    for turn in (0, 1):
+        order = [(row + turn) % ROWS for row in range(ROWS)]
+        chosen = [call.source for i in order if (call := short[i]).source is not None]
+        together = Call(_stacked([short[i].main for i in order]), ragged(lab, chosen, "right"))
+        for row, i in enumerate(order):
+            what = f"alone, and in row {row} among others, the encoder's sequence padded by {SHORTER[i]}"
+            yield Trial(what, short[i], together, _cells(short[i], row, 0, True), BROKEN)
+
+
+def _cells(call: Call, row: int, shift: int, pooled: bool) -> dict[str, Cells]:
+    """The places of a sequence alone and in a row of a batch."""
+    cells = {"main": Cells.shifted([0], range(call.main.length), [row], shift)}
+    if pooled:
+        cells["pooled"] = Cells.shifted([0], [0], [row], 0)
+    if call.source is not None:
+        cells["source"] = Cells.shifted([0], range(call.source.length), [row], 0)
+    return cells
+
+
+def _stacked(streams: list[Stream]) -> Stream:
+    return Stream(*(torch.cat(parts) for parts in zip(*((s.tokens, s.real, s.positions) for s in streams), strict=True)))
+
+
+def _sources(streams: list[Stream | None]) -> Stream | None:
+    found = [stream for stream in streams if stream is not None]
+    return _stacked(found) if found else None
+
+
+def _others(lab: Lab, stream: Stream, row: int) -> Stream:
+    """Other tokens in all rows but one."""
+    tokens = lab.maker.changed(stream.tokens, range(stream.length))
+    tokens[row] = stream.tokens[row]
+    return replace(stream, tokens=tokens)
+
+
+def _shorter(call: Call, by: int) -> Call:
+    return replace(call, main=_cut(call.main, by))
+
+
+def _cut(stream: Stream, by: int) -> Stream:
+    end = stream.length - by
+    return Stream(stream.tokens[:, :end], stream.real[:, :end], stream.positions[:, :end])
+
+
+def _pads(lab: Lab, main: Stream) -> torch.Tensor:
+    """Padding of another kind in every place."""
+    return lab.maker.padding(1, main.batch, main.length)

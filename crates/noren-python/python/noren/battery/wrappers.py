@@ -1,0 +1,87 @@
+"""Modules around modules: the model inside DistributedDataParallel, DataParallel, torch.compile or `forward(**batch)`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+
+TOKENS = ("input_ids", "inputs_embeds", "tokens", "ids", "src", "x")
+"""What a model may call its tokens."""
+_INSIDE = ("module", "_fsdp_wrapped_module")
+_ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """The parameters of a function or of a module's forward; empty where they are not known."""
+    try:
+        return inspect.signature(function.forward if isinstance(function, nn.Module) else function).parameters
+    except (TypeError, ValueError):
+        return {}
+
+
+def passes_on(function: Callable[..., Any]) -> bool:
+    """Whether a function takes arguments that it does not name: `forward(**batch)`, `forward(*inputs, extra=None, **kwargs)`."""
+    found = parameters(function)
+    others = [p for p in found.values() if p.kind not in _ANY]
+    return len(others) < len(found) and not set(TOKENS) & set(found) and all(p.default is not p.empty for p in others)
+
+
+def inside(module: nn.Module) -> nn.Module:
+    """The outermost module that names its arguments; the module itself where there is none."""
+    found, seen = module, {id(module)}
+    while True:
+        child = _child(found)
+        if child is None or id(child) in seen:
+            return found if not passes_on(found) else module
+        seen.add(id(child))
+        found = child
+
+
+def _child(module: nn.Module) -> nn.Module | None:
+    compiled = getattr(module, "_orig_mod", None)
+    if isinstance(compiled, nn.Module):
+        return compiled
+    if not passes_on(module):
+        return None
+    for name in _INSIDE:
+        child = getattr(module, name, None)
+        if isinstance(child, nn.Module):
+            return child
+    children = list(module.children())
+    named = [child for child in children if not passes_on(child)] if len(children) > 1 else children
+    return named[0] if len(named) == 1 else max(named, key=_size, default=None)
+
+
+def _size(module: nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters())
+
+
+def compiled(model: Any) -> bool:
+    """Whether torch.compile was applied to a function, a module or a module within it."""
+    if hasattr(model, "_torchdynamo_orig_callable"):
+        return True
+    parts = model.modules() if isinstance(model, nn.Module) else ()
+    return any(hasattr(m, "_orig_mod") or getattr(m, "_compiled_call_impl", None) is not None for m in parts)
+
+
+def eagerly() -> AbstractContextManager[Any]:
+    """Within, what is compiled runs as it is written."""
+    set_stance = getattr(torch.compiler, "set_stance", None)
+    return nullcontext() if set_stance is None else set_stance("force_eager")  # type: ignore[no-any-return]
+
+
+def bound_arguments(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a call by name; those that a wrapper passes on have the names that the module inside gives them."""
+    given = dict(kwargs)
+    names = [
+        name
+        for name, p in parameters(inside(module)).items()
+        if p.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    given |= dict(zip(names, args, strict=False))
+    return given
