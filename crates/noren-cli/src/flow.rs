@@ -9,7 +9,7 @@ use crate::output::{BAD, DIM, GOOD, STRONG, Screen, paint, with_note};
 use crate::target::Target;
 use clap::Args;
 use noren_mask::doctor::Patient;
-use noren_mask::flow::{CHANNELS, Certificate, Fill, Flow, Policy, Ruling};
+use noren_mask::flow::{CHANNELS, Certificate, Fill, Flow, Policy, RuleVerdict, Ruling, Verdict as Found};
 use noren_mask::interval::IntervalSet;
 use noren_mask::{Array, Facts, Mask, Shape, atoms};
 use serde_json::json;
@@ -20,13 +20,13 @@ use std::path::{Path, PathBuf};
 pub(crate) struct FlowArgs {
     #[command(flatten)]
     stack: StackArgs,
-    /// Rules, one a line: 'deny: label(pii) -> output', 'deny: document(i) -> document(j)', 'allow: ...'
+    /// Rules, one a line: 'deny: label(pii) -> output', 'deny maybe: ...' where groups may be empty, 'allow: ...'
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// A rule: 'label(pii) -> output', 'tokens(3..9) -> token(20)', 'level(1) -> level(0)'
+    /// A rule: 'label(pii) -> output', 'tokens(3..9) -> token(20)', 'maybe: level(1) -> level(0)'
     #[arg(long, value_name = "FROM -> TO")]
     deny: Vec<String>,
-    /// An exception to what is denied
+    /// Pairs of tokens that are taken out of every rule
     #[arg(long, value_name = "FROM -> TO")]
     allow: Vec<String>,
     /// Whose content reaches this token's output, layer by layer [default: the last token]
@@ -73,7 +73,9 @@ const EXAMPLES: &str = "\
 Exact for attention and residual connections. Not covered, and listed with every answer: positions, lengths, pooling,
 normalisation over the batch or time, convolution and state-space layers, routing, quantisation by maxima, caches filled
 before a redaction, loss targets.
-The exit code is 0 when the policy holds, 1 when something denied can happen, 2 when the input cannot be used.
+A rule denies every pair of a source and another token, its target. A policy holds when at least one pair is denied and none is
+reached; with no denied pair nothing is established.
+The exit code is 0 when the policy holds, 1 when it is broken or nothing is established, 2 when the input cannot be used.
 
 Examples:
   noren flow 'sliding(1024)' causal --layers 32 --len 131072
@@ -160,53 +162,76 @@ pub(crate) fn run(args: &FlowArgs, screen: &mut Screen) -> Result<Verdict> {
     let target = args.output.as_deref().map(Target::new).transpose()?;
     let policy = policy(args)?;
     let (flow, assumed) = args.stack.flow()?;
-    let ruling = with_note("following tokens through the layers ...", || policy.check(&flow))?;
+    let note = "following tokens through the layers ...";
+    let ruling = policy.as_ref().map(|policy| with_note(note, || policy.check(&flow))).transpose()?;
     if let Some(target) = &target {
-        let text = Certificate::issue(&flow, &policy)?.to_json()?;
+        let Some(policy) = &policy else {
+            return Err(Failure::new("--output: a certificate is about a policy: give --policy or --deny"));
+        };
+        let text = Certificate::issue(&flow, policy)?.to_json()?;
         target.write(|out| writeln!(out, "{text}"))?;
     }
     let token = args.token.unwrap_or(flow.tokens().saturating_sub(1));
     if token >= flow.tokens() {
         return Err(Failure::new(format!("--token {token}: there are {} tokens, counted from 0", flow.tokens())));
     }
-    let field = match policy.rules.is_empty() || args.token.is_some() {
+    let field = match policy.is_none() || args.token.is_some() {
         true => flow.receptive_field(0, token),
         false => Vec::new(),
     };
     match args.json {
-        true => screen.json(&json!({
-            "tokens": flow.tokens(),
-            "layers": flow.depth(),
-            "holds": ruling.holds(),
-            "checked": ruling.checked,
-            "violations": ruling.violations,
-            "receptive_field": field.iter().map(ranges).collect::<Vec<_>>(),
-            "not_covered": CHANNELS,
-        }))?,
+        true => screen.json(&as_json(&flow, ruling.as_ref(), &field))?,
         false => {
             screen.line(format!("{} tokens, {} layers", flow.tokens(), flow.depth()))?;
             tell_field(&field, token, screen)?;
-            tell_ruling(&ruling, screen)?;
+            if let Some(ruling) = &ruling {
+                tell_ruling(ruling, screen)?;
+            }
             tell_channels(screen)?;
             if !assumed.is_empty() {
                 screen.line(paint(DIM, format!("assumed: {}", assumed.join(", "))))?;
             }
         }
     }
-    Ok(if ruling.holds() { Verdict::Yes } else { Verdict::No })
+    Ok(if ruling.is_none_or(|ruling| ruling.holds()) { Verdict::Yes } else { Verdict::No })
 }
 
-/// The policy of the file, then the rules of the command line.
-fn policy(args: &FlowArgs) -> Result<Policy> {
+fn as_json(flow: &Flow, ruling: Option<&Ruling>, field: &[IntervalSet]) -> serde_json::Value {
+    let mut value = json!({
+        "tokens": flow.tokens(),
+        "layers": flow.depth(),
+        "heads": flow.shape().head_count(),
+        "batch_rows": flow.shape().batch_len(),
+        "receptive_field": field.iter().map(ranges).collect::<Vec<_>>(),
+        "not_covered": CHANNELS,
+    });
+    if let Some(ruling) = ruling {
+        value["verdict"] = json!(ruling.verdict());
+        value["holds"] = ruling.holds().into();
+        value["pairs"] = ruling.pairs.into();
+        value["rules"] = json!(ruling.rules);
+        value["empty"] = json!(ruling.empty);
+    }
+    value
+}
+
+/// The policy of the file, then the rules of the command line; none when neither is given.
+fn policy(args: &FlowArgs) -> Result<Option<Policy>> {
+    if args.policy.is_none() && args.deny.is_empty() && args.allow.is_empty() {
+        return Ok(None);
+    }
     let mut text = match &args.policy {
         Some(path) => std::fs::read_to_string(path)
             .map_err(|e| Failure::new(format!("{}: cannot be read: {e}", path.display())))?,
         None => String::new(),
     };
     for (word, rules) in [("deny", &args.deny), ("allow", &args.allow)] {
-        rules.iter().for_each(|rule| text.push_str(&format!("\n{word}: {rule}")));
+        for rule in rules {
+            let (maybe, rule) = rule.trim().strip_prefix("maybe:").map_or(("", rule.as_str()), |rule| (" maybe", rule));
+            text.push_str(&format!("\n{word}{maybe}: {rule}"));
+        }
     }
-    Ok(text.parse()?)
+    Ok(Some(text.parse()?))
 }
 
 fn ranges(set: &IntervalSet) -> Vec<[u32; 2]> {
@@ -235,32 +260,43 @@ fn tell_field(field: &[IntervalSet], token: u32, screen: &mut Screen) -> Result<
     Ok(())
 }
 
-/// What a policy says, way by way.
+/// What a policy says: the verdict, then its lines.
 pub(crate) fn tell_ruling(ruling: &Ruling, screen: &mut Screen) -> Result<()> {
-    if ruling.checked == 0 {
-        return Ok(());
-    }
     screen.line("")?;
-    if ruling.holds() {
-        return screen.line(format!(
-            "{}: {} pair(s) of groups checked, nothing denied can happen",
-            paint(GOOD, "holds"),
-            ruling.checked
-        ));
+    let (verdict, summary) = (ruling.verdict(), ruling.summary());
+    let word = verdict.to_string();
+    let colour = if verdict == Found::Holds { GOOD } else { BAD };
+    screen.line(format!("{}{}", paint(colour, &word), summary.strip_prefix(&word).unwrap_or(&summary)))?;
+    let mut lines: Vec<String> = Vec::new();
+    for rows in ruling.rules.chunk_by(|a, b| a.rule == b.rule && a.batch < b.batch) {
+        match rows.iter().any(RuleVerdict::violated) {
+            true => lines.extend(rows.iter().filter(|row| row.violated()).map(ToString::to_string)),
+            false => lines.push(in_all_rows(rows)),
+        }
     }
-    screen.line(format!(
-        "{}: {} of {} pair(s) of groups are reached",
-        paint(BAD, "broken"),
-        ruling.violations.len(),
-        ruling.checked
-    ))?;
-    for violation in ruling.violations.iter().take(LISTED) {
-        screen.line(format!("  {violation}"))?;
+    lines.extend(ruling.empty.iter().map(ToString::to_string));
+    for line in lines.iter().take(LISTED) {
+        screen.line(format!("  {line}"))?;
     }
-    if ruling.violations.len() > LISTED {
-        screen.line(paint(DIM, format!("  ... and {} more", ruling.violations.len() - LISTED)))?;
+    if lines.len() > LISTED {
+        screen.line(paint(DIM, format!("  ... and {} more", lines.len() - LISTED)))?;
     }
     Ok(())
+}
+
+/// A line that is not broken, over its batch rows.
+fn in_all_rows(rows: &[RuleVerdict]) -> String {
+    let rule = &rows[0].rule;
+    let pairs = rows.iter().map(|row| row.pairs).fold(0, u64::saturating_add);
+    let without = rows.iter().filter(|row| row.pairs == 0).count();
+    let without = match without {
+        0 => String::new(),
+        _ => format!(", nothing established for {without} of {} batch row(s)", rows.len()),
+    };
+    match pairs {
+        0 => format!("{rule}: nothing established, it denies no pair"),
+        _ => format!("{rule}: holds for {pairs} pair(s){without}"),
+    }
 }
 
 /// What no answer covers.

@@ -373,10 +373,10 @@ fn leaks_are_followed() {
         "policy": "deny: document(i) -> document(j)", "token": 20,
     });
     let flow = explorer.post("/api/flow", &stack).json();
-    assert_eq!((&flow["holds"], &flow["checked"]), (&json!(false), &json!(3)));
+    assert_eq!((&flow["verdict"], &flow["pairs"]), (&json!("broken"), &json!(3 * 8 * 16)));
     assert_eq!(flow["back"].as_array().map(Vec::len), Some(4));
     assert_eq!(flow["back"][1], json!([[0, 1], [16, 24]]));
-    assert!(flow["violations"][0]["path"]["steps"].as_array().is_some_and(|steps| !steps.is_empty()));
+    assert!(flow["violations"][0]["witness"]["steps"].as_array().is_some_and(|steps| !steps.is_empty()));
     let answer = explorer.post("/api/flow", &json!({ "layers": ["causal", "cuasal"] }));
     assert_eq!(answer.json()["error"]["layer"], json!(1));
     let wrong =

@@ -4,11 +4,14 @@ mod atoms;
 mod extent;
 mod sound;
 
+pub(crate) use atoms::check_atoms;
+
 use crate::Error;
 use crate::facts::Facts;
 use crate::frame::Frame;
 use crate::mask::{Mask, Node};
 use crate::pattern::Pattern;
+use crate::resolve::{RowFacts, frame};
 use crate::select::Whole;
 use crate::shape::Shape;
 use std::collections::HashMap;
@@ -55,7 +58,7 @@ impl Mask {
         shape.check()?;
         self.check()?;
         sound::check_facts(facts, shape)?;
-        atoms::check_atoms(self, shape, facts)?;
+        check_atoms(self, shape, facts)?;
         let facts = Arc::new(facts.clone());
         let frames: Vec<Frame> = (0..shape.batch_len()).map(|row| frame(shape, &facts, row)).collect();
         let simple = self.simplify();
@@ -69,7 +72,7 @@ impl Mask {
                     pattern_of.push(*pattern_of.last().expect("head 0 was resolved"));
                     continue;
                 }
-                let pattern = crate::lower::lower(&simple, &facts, frame, row, head)?;
+                let pattern = crate::lower::lower(&simple, RowFacts { facts: &facts, frame, row }, head)?;
                 let resolved = Resolved { frame: frame.clone(), pattern };
                 let next = patterns.len() as u32;
                 pattern_of.push(*known.entry(resolved.clone()).or_insert_with(|| {
@@ -159,16 +162,11 @@ impl BoundMask {
     pub(crate) fn frame(&self, batch: usize) -> &Frame {
         &self.frames[batch]
     }
-}
 
-fn frame(shape: &Shape, facts: &Facts, row: usize) -> Frame {
-    let given = facts.runs.as_ref().map(|rows| rows[row].clone());
-    let listed = facts.positions.as_ref().and_then(|p| p.get(row)).and_then(|positions| {
-        let one_to_one = positions.iter().enumerate().all(|(i, &p)| p == i as i64);
-        (!one_to_one).then(|| Frame::runs_of(positions))
-    });
-    let runs = given.or(listed);
-    Frame { q_len: shape.q_len() as u32, kv_len: shape.kv_len() as u32, offset: shape.query_offset(row), runs }
+    /// What the facts mean in batch row `row`.
+    pub(crate) fn row_facts(&self, row: usize) -> RowFacts<'_> {
+        RowFacts { facts: &self.facts, frame: &self.frames[row], row }
+    }
 }
 
 /// True when two heads of one batch row may differ.

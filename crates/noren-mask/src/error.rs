@@ -51,6 +51,10 @@ pub enum Error {
     #[error("picture: {0}")]
     Picture(String),
 
+    /// A policy that does not read, or names what the facts do not have.
+    #[error("policy: {0}")]
+    Policy(String),
+
     /// Something that has no serial form, or a serial form that does not fit.
     #[error("plan: {0}")]
     Plan(String),

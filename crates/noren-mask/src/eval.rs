@@ -2,9 +2,10 @@
 
 use crate::bind::BoundMask;
 use crate::facts::Facts;
-use crate::lower::{documents_start, pick_arm, real_keys, real_queries, set_spans};
+use crate::lower::pick_arm;
 use crate::mask::{Mask, Node};
 use crate::philox;
+use crate::resolve::RowFacts;
 use crate::set::{Set, Span};
 
 /// One cell, by indices and by positions.
@@ -48,6 +49,10 @@ impl Cell<'_> {
         self.bound.facts()
     }
 
+    fn row_facts(&self) -> RowFacts<'_> {
+        self.bound.row_facts(self.batch)
+    }
+
     fn allowed(&self, mask: &Mask) -> bool {
         let (q, k) = (self.q, self.k);
         match mask.node() {
@@ -63,20 +68,13 @@ impl Cell<'_> {
             Node::Queries(set) => self.in_set(set, q),
             Node::Global(set) => self.in_set(set, q) || self.in_set(set, k),
             Node::Padding(padding) => {
-                let frame = self.bound.frame(self.batch);
-                real_keys(padding, self.facts(), self.batch, frame.kv_len).contains(self.key as u32)
-                    && (!padding.both
-                        || real_queries(padding, self.facts(), frame, self.batch).contains(self.row as u32))
+                let row = self.row_facts();
+                row.real_keys(padding).contains(self.key as u32)
+                    && (!padding.both || row.real_queries(padding).contains(self.row as u32))
             }
             Node::Documents { lengths } => {
-                let given = self.facts().documents.as_ref().and_then(|d| d.get(self.batch));
-                let lengths = lengths.as_ref().or(given).expect("bind checked the documents");
-                let mut start = documents_start(lengths, self.facts(), self.bound.frame(self.batch), self.batch);
-                lengths.iter().any(|&n| {
-                    let document = start..start + n as i64;
-                    start = document.end;
-                    document.contains(&q) && document.contains(&k)
-                })
+                let documents = self.row_facts().documents(lengths.as_deref()).expect("bind checked the documents");
+                documents.ranges().any(|document| document.contains(&q) && document.contains(&k))
             }
             Node::Spans { spans } => spans.iter().any(|s| holds(s, q) && holds(s, k)),
             Node::Tree { parents, start } => {
@@ -90,9 +88,8 @@ impl Cell<'_> {
                 node >= 0
             }
             Node::Clearance => {
-                let levels = self.facts().levels.as_ref().and_then(|l| l.get(self.batch));
-                let level = |at: i64| levels.and_then(|l| l.get(usize::try_from(at).ok()?));
-                level(q).zip(level(k)).is_some_and(|(q, k)| q >= k)
+                let row = self.row_facts();
+                row.level(q).zip(row.level(k)).is_some_and(|(q, k)| q >= k)
             }
             Node::Neighborhood { grid, size, dilation } => self.neighbors(grid, size, dilation),
             Node::Random { p, seed } => u64::from(philox::cell_word(q, k, *seed)) < philox::threshold(p.get()),
@@ -114,7 +111,7 @@ impl Cell<'_> {
     }
 
     fn in_set(&self, set: &Set, position: i64) -> bool {
-        set_spans(set, self.facts(), self.batch).iter().any(|s| holds(s, position))
+        self.row_facts().spans(set).iter().any(|s| holds(s, position))
     }
 
     /// By dimension: among the cells at distances that are multiples of `dilation`, the window begins `size / 2` cells before

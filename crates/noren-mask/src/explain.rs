@@ -4,7 +4,7 @@ use crate::Error;
 use crate::bind::BoundMask;
 use crate::compare::Cell;
 use crate::facts::RealTokens;
-use crate::lower::{documents_start, pick_arm, real_keys, real_queries};
+use crate::lower::pick_arm;
 use crate::mask::{Arm, Mask, Node, Padding};
 use crate::set::Set;
 use serde::Serialize;
@@ -150,11 +150,8 @@ impl Words<'_> {
             Node::Spans { .. } => format!("no span holds both query {q} and key {k}"),
             Node::Tree { parents, start } => self.tree_words(parents, *start as i64, allowed),
             Node::Clearance => {
-                let level = |at: i64| {
-                    let levels = self.bound.facts().levels.as_ref()?.get(self.cell.batch)?;
-                    levels.get(usize::try_from(at).ok()?).copied()
-                };
-                let words = |at: i64| level(at).map_or("no level".to_string(), |l| format!("level {l}"));
+                let row = self.bound.row_facts(self.cell.batch);
+                let words = |at: i64| row.level(at).map_or("no level".to_string(), |l| format!("level {l}"));
                 format!("query {q} has {}, key {k} has {}", words(q), words(k))
             }
             Node::Neighborhood { grid, .. } => {
@@ -201,8 +198,8 @@ impl Words<'_> {
 
     fn padding_words(&self, padding: &Padding) -> String {
         let Cell { batch, q, k, .. } = self.cell;
-        let frame = self.bound.frame(batch);
-        let keys = real_keys(padding, self.bound.facts(), batch, frame.kv_len);
+        let row = self.bound.row_facts(batch);
+        let keys = row.real_keys(padding);
         let holds = match (&padding.lengths, &self.bound.facts().real) {
             (None, Some(RealTokens::Keys(_))) => String::new(),
             _ => format!(", which holds {} tokens", keys.count()),
@@ -210,32 +207,20 @@ impl Words<'_> {
         if !keys.contains(k as u32) {
             return format!("key {k} is padding in batch row {batch}{holds}");
         }
-        if padding.both && !real_queries(padding, self.bound.facts(), frame, batch).contains(q as u32) {
+        if padding.both && !row.real_queries(padding).contains(q as u32) {
             return format!("query {q} is padding in batch row {batch}");
         }
         format!("key {k} is a real token of batch row {batch}{holds}")
     }
 
     fn document_words(&self, own: Option<&[u64]>) -> String {
-        let batch = self.cell.batch;
-        let given = self.bound.facts().documents.as_ref().and_then(|d| d.get(batch)).map(Vec::as_slice);
-        let lengths = own.or(given).unwrap_or_default();
-        let mut start = documents_start(lengths, self.bound.facts(), self.bound.frame(batch), batch);
-        let mut found = [None; 2];
-        for (i, &n) in lengths.iter().enumerate() {
-            let end = start + n as i64;
-            for (found, at) in found.iter_mut().zip([self.q, self.k]) {
-                if (start..end).contains(&at) {
-                    *found = Some((i, start, end));
-                }
-            }
-            start = end;
-        }
-        let words = |place: Option<(usize, i64, i64)>| match place {
-            Some((i, a, z)) => format!("in document {i} ({a}..{z})"),
+        let documents = self.bound.row_facts(self.cell.batch).documents(own);
+        let found = [self.q, self.k].map(|at| documents.and_then(|documents| documents.at(at)));
+        let words = |place: &Option<(usize, std::ops::Range<i64>)>| match place {
+            Some((i, range)) => format!("in document {i} ({}..{})", range.start, range.end),
             None => "in no document".into(),
         };
-        format!("query {} is {}, key {} {}", self.q, words(found[0]), self.k, words(found[1]))
+        format!("query {} is {}, key {} {}", self.q, words(&found[0]), self.k, words(&found[1]))
     }
 
     fn tree_words(&self, parents: &[i64], start: i64, allowed: bool) -> String {

@@ -78,6 +78,7 @@ mod print;
 mod recognise;
 mod render;
 mod reorder;
+mod resolve;
 mod schedule;
 mod score;
 mod select;

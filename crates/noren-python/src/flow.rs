@@ -1,10 +1,11 @@
 //! Flow over layers, policies and certificates.
 
 use crate::error::{Error, raise};
-use crate::facts::{facts_of, shape_of};
+use crate::facts::{PyShape, facts_of, shape_of};
 use crate::mask::mask_of;
-use noren::noren_mask::flow::{Certificate, Fill, Flow, Policy};
+use noren::noren_mask::flow::{Certificate, Fill, Flow, Policy, Ruling};
 use noren::noren_mask::interval::IntervalSet;
+use noren::noren_mask::{Mask, Node};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
@@ -19,6 +20,18 @@ pub(crate) struct PyFlow(Flow);
 pub(crate) struct PyCertificate(Certificate);
 
 type Ranges = Vec<(u32, u32)>;
+
+/// A ruling's verdict, its summary, and each of its rules in words.
+type Words = (String, String, Vec<String>);
+
+fn words(ruling: &Ruling) -> Words {
+    (ruling.verdict().to_string(), ruling.summary(), ruling.rules.iter().map(ToString::to_string).collect())
+}
+
+/// Whether heads or batch rows of `mask` differ by name.
+fn by_head_or_row(mask: &Mask) -> bool {
+    matches!(mask.node(), Node::Heads(_) | Node::Batch(_)) || mask.children().into_iter().any(by_head_or_row)
+}
 
 fn ranges(set: &IntervalSet) -> Ranges {
     set.iter().map(|i| (i.start, i.end)).collect()
@@ -74,7 +87,14 @@ impl PyFlow {
             return Err(PyTypeError::new_err("a stack has one mask for each layer: give at least one"));
         }
         let masks = masks.iter().map(mask_of).collect::<PyResult<Vec<_>>>()?;
-        let (shape, facts) = (shape_of(shape)?, facts_of(facts)?);
+        let (sized, shape, facts) = (shape.is_instance_of::<PyShape>(), shape_of(shape)?, facts_of(facts)?);
+        if let Some(mask) = masks.iter().find(|mask| !sized && by_head_or_row(mask)) {
+            return Err(Error::new_err(format!(
+                "`{mask}`: a number of tokens says nothing of heads and batch rows: give \
+                 noren.Shape(q_len={n}, kv_len={n}, heads=..., batch=...)",
+                n = shape.q_len()
+            )));
+        }
         py.detach(|| Flow::of_stack(&masks, &shape, &facts, fill)).map_err(raise).map(PyFlow)
     }
 
@@ -135,11 +155,11 @@ impl PyFlow {
         Ok(PyByteArray::new(py, &bytes))
     }
 
-    /// The ruling as JSON, and each violation in words.
-    fn _check(&self, py: Python<'_>, policy: &str) -> PyResult<(String, Vec<String>)> {
+    /// The ruling as JSON and in words.
+    fn _check(&self, py: Python<'_>, policy: &str) -> PyResult<(String, Words)> {
         let policy = policy.parse::<Policy>().map_err(raise)?;
         let ruling = py.detach(|| policy.check(&self.0)).map_err(raise)?;
-        Ok((json(&ruling)?, ruling.violations.iter().map(ToString::to_string).collect()))
+        Ok((json(&ruling)?, words(&ruling)))
     }
 
     fn _certify(&self, py: Python<'_>, policy: &str) -> PyResult<String> {
@@ -181,9 +201,9 @@ impl PyCertificate {
     }
 
     /// The ruling after everything was checked again, as JSON and in words.
-    fn _verify(&self, py: Python<'_>) -> PyResult<(String, Vec<String>)> {
+    fn _verify(&self, py: Python<'_>) -> PyResult<(String, Words)> {
         let ruling = py.detach(|| self.0.verify()).map_err(raise)?;
-        Ok((json(ruling)?, ruling.violations.iter().map(ToString::to_string).collect()))
+        Ok((json(ruling)?, words(ruling)))
     }
 
     fn matches(&self, flow: &PyFlow) -> PyResult<()> {
@@ -195,11 +215,7 @@ impl PyCertificate {
     }
 
     fn __repr__(&self) -> String {
-        let verdict = if self.0.holds() { "holds" } else { "does not hold" };
-        format!(
-            "<certificate {}: the policy {verdict} over {} layers>",
-            &self.0.sha256[..12.min(self.0.sha256.len())],
-            self.0.layers.len()
-        )
+        let hash: String = self.0.sha256.chars().take(12).collect();
+        format!("<certificate {hash}: {}>", self.0.ruling().summary())
     }
 }

@@ -33,10 +33,13 @@ def test_policies_and_certificates() -> None:
     facts = nr.Facts(documents=[[4, 4]])
     policy = "deny: document(i) -> document(j)  # packed texts are apart"
     apart = nr.flow(nr.causal() & nr.documents(), 8, facts, layers=3)
-    assert apart.check(policy).holds
+    ruling = apart.check(policy)
+    assert ruling.holds and ruling.pairs == 32 and (ruling.layers, ruling.heads, ruling.batch_rows) == (3, 1, 1)
+    with pytest.raises(TypeError, match="ruling.holds"):
+        bool(ruling)
     leaking = nr.flow(["causal & documents", "causal", "causal & documents"], 8, facts)
     ruling = leaking.check(policy)
-    assert not ruling.holds and "document" in repr(ruling) and ruling.violations[0].path.source < 4
+    assert not ruling.holds and "document" in repr(ruling) and ruling.violations[0].witness is not None
     certificate = apart.certify(policy)
     assert certificate.holds and certificate.verify().holds and certificate.not_covered
     certificate.matches(apart)
@@ -44,6 +47,35 @@ def test_policies_and_certificates() -> None:
         certificate.matches(leaking)
     with pytest.raises(nr.Error, match="certificate"):
         nr.Certificate(certificate.to_json().replace("causal & documents", "causal")).verify()
+
+
+def test_nothing_holds_without_a_pair() -> None:
+    flow = nr.flow("causal", 8, nr.Facts(labels={"pii": [], "own": [3]}), layers=3)
+    for policy in ["", "# nobody", "allow: all -> all", "deny maybe: label(pii) -> output", "deny: label(own) -> label(own)"]:
+        ruling = flow.check(policy)
+        assert (ruling.verdict, ruling.holds, ruling.pairs) == ("nothing established", False, 0)
+        assert "nothing established" in repr(ruling) and not flow.certify(policy).holds
+    assert [group.group for group in flow.check("deny maybe: label(pii) -> output").empty] == ["label(pii)"]
+    with pytest.raises(nr.Error, match=r"label\(pii\) has no tokens in batch row 0"):
+        flow.check("deny: label(pii) -> output")
+    assert flow.check("deny: all -> token(7)").verdict == "broken"
+
+
+def test_heads_are_not_guessed() -> None:
+    mixed = "heads(0: causal, else: full)"
+    for shape in (8, nr.Shape(8, 8)):
+        with pytest.raises(nr.Error, match="heads"):
+            nr.flow(mixed, shape, layers=2)
+    with pytest.raises(nr.Error, match="batch"):
+        nr.flow("batch(0: causal, else: full)", 8, layers=2)
+    ruling = nr.flow(mixed, nr.Shape(8, 8, heads=4), layers=2).check("deny: token(7) -> token(0)")
+    assert ruling.verdict == "broken" and ruling.heads == 4
+
+
+def test_documents_begin_with_the_first_real_token() -> None:
+    facts = {"lengths": [4], "side": "left", "documents": [[2, 2]]}
+    ruling = nr.flow("causal & padding", 8, facts, layers=1).check("deny: document(i) -> document(j)")
+    assert ruling.verdict == "broken" and ruling.pairs == 8 and ruling.violations[0].reached_pairs == 4
 
 
 def test_refusals() -> None:

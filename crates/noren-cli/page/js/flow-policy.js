@@ -21,6 +21,7 @@ export class PolicyPanel {
       oninput: debounce(() => onText(this.input.value), 120),
     });
     this.verdict = el("p", { class: "flow-verdict", role: "status" });
+    this.empty = el("p", { class: "soft small", hidden: true });
     this.list = el("ol", { class: "flow-violations" });
     this.more = el("p", { class: "soft small", hidden: true });
     const add = (rule) => {
@@ -36,7 +37,7 @@ export class PolicyPanel {
       el("label", { class: "soft small", for: id }, "Who must not reach whom, one rule a line"),
       this.input, this.problem,
       el("details", { class: "fold" }, el("summary", {}, "Rules to begin with"), el("div", { class: "flow-chips" }, rules)),
-      this.verdict, this.list, this.more);
+      this.verdict, this.empty, this.list, this.more);
   }
 
   /** Shows the text of the state, unless somebody is typing it. */
@@ -57,17 +58,20 @@ export class PolicyPanel {
     this.more.textContent = `and ${number(left)} more`;
   }
 
-  say({ policy_error: problem, checked, holds, violation_count: broken }) {
+  say({ policy_error: problem, verdict, pairs, depth, heads, batch, violations, violation_count: broken, empty }) {
     this.problem.hidden = !problem;
     const parts = problem ? [problem.line && `Line ${problem.line}:`, problem.message, problem.hint] : [];
     this.problem.textContent = parts.filter(Boolean).join(" ");
     this.input.setAttribute("aria-invalid", problem ? "true" : "false");
+    this.empty.hidden = !empty?.length;
+    this.empty.textContent = (empty ?? []).join("; ");
+    const over = [plural(depth, "layer"), plural(heads, "head"), plural(batch, "batch row")].join(", ");
     const words = () => {
-      if (problem) return ["", "The rules cannot be read"];
-      if (holds === null) return ["", "Not checked"];
-      if (checked === 0) return ["", "No rule, nothing denied"];
-      if (holds) return ["good", `Holds: ${plural(checked, "pair")} of groups checked, nothing denied can happen`];
-      return ["bad", `Broken: ${number(broken)} of ${plural(checked, "pair")} of groups ${broken === 1 ? "is" : "are"} reached`];
+      if (problem) return ["", problem.line ? "The rules cannot be read" : "Not checked"];
+      if (verdict === "holds") return ["good", `Holds: none of ${plural(pairs, "denied pair")} of tokens is reached (${over})`];
+      if (verdict === "broken") return ["bad", `Broken: ${reachedInWords(violations, broken)} of ${plural(pairs, "denied pair")} of tokens reached (${over})`];
+      if (verdict) return ["", "Nothing established: the rules deny no pair of tokens"];
+      return ["", "No rule, nothing denied"];
     };
     const [kind, text] = words();
     if (this.verdict.textContent === text) return;
@@ -75,7 +79,8 @@ export class PolicyPanel {
     this.verdict.textContent = text;
   }
 
-  row({ rule, batch, reached, path, cut }, index, chosen) {
+  row({ rule, batch, pairs, reached_pairs: reached, counted, witness, cut, cut_computed: known }, index, chosen) {
+    const bound = counted === "exact" ? "" : "at least ";
     return el("li", {},
       el("button", {
         type: "button",
@@ -84,10 +89,17 @@ export class PolicyPanel {
         onclick: () => this.onViolation(chosen ? null : index),
       },
       el("code", {}, rule),
-      el("span", { class: "flow-reached" }, `${plural(reached, "token")} reached`, batch > 0 ? `, batch row ${batch}` : ""),
-      el("span", { class: "flow-path" }, pathInWords(path)),
-      el("span", { class: "soft" }, cutInWords(cut))));
+      el("span", { class: "flow-reached" }, `${bound}${number(reached)} of ${plural(pairs, "pair")} reached`, batch > 0 ? `, batch row ${batch}` : ""),
+      el("span", { class: "flow-path" }, pathInWords(witness)),
+      el("span", { class: "soft" }, known ? cutInWords(cut) : "")));
   }
+}
+
+/** How many pairs all violations reach together, of which not all need be listed. */
+function reachedInWords(violations, count) {
+  const sum = violations.reduce((sum, violation) => sum + violation.reached_pairs, 0);
+  const exact = count === violations.length && violations.every((violation) => violation.counted === "exact");
+  return exact ? number(sum) : `at least ${number(sum)}`;
 }
 
 /** `token 3 → token 9 in layer 1 → token 14 in layer 4`. */

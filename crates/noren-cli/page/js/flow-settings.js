@@ -44,10 +44,10 @@ export function request(state, { layers, depth, fill, policy, token, batch }) {
 /** What a policy may say, to put in by hand. */
 export const RULES = [
   ["deny: document(i) -> document(j)", "no document reaches another"],
-  ["deny: label(pii) -> output", "a label reaches nobody but itself"],
+  ["deny: label(pii) -> output", "a labelled token reaches the output of no other token"],
   ["deny: level(2) -> level(0)", "a higher level reaches no lower one"],
   ["deny: tokens(0..2) -> token(9)", "these tokens do not reach that one"],
-  ["allow: label(pii) -> label(summary)", "an exception to what is denied"],
+  ["allow: label(pii) -> label(pii)", "an exception: these pairs are not denied"],
 ];
 
 /** Stacks that show something: a patch of the state each. */
@@ -106,7 +106,7 @@ export const PRESETS = [
         layers: ["causal - (keys(label=\"pii\") - queries(label=\"pii\"))"],
         depth: 6,
         token: 15,
-        policy: "deny: label(pii) -> output",
+        policy: "deny: label(pii) -> output\n# its own tokens may read one another\nallow: label(pii) -> label(pii)",
       },
     },
   },

@@ -235,7 +235,7 @@ class FlowView {
       token,
       back: own && set.directions !== "reach",
       reach: own && set.directions !== "back",
-      path: violation?.path ?? null,
+      path: violation?.witness ?? null,
       cut: violation?.cut ?? null,
     }, set.layers);
     this.lookAt(set.window, resized);
@@ -304,7 +304,7 @@ class FlowView {
   }
 
   choose(index) {
-    const path = index === null ? null : this.answer.violations[index].path;
+    const path = index === null ? null : this.answer.violations[index].witness;
     if (!path) return this.change({ violation: undefined }, { replace: false });
     const target = path.steps.at(-1)?.[1] ?? path.source;
     this.picture.fit();

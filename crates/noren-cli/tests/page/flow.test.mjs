@@ -127,7 +127,7 @@ test("a leak is followed", async () => {
   await verdict(page, "No rule");
   const rules = page.getByLabel("Who must not reach whom, one rule a line");
   await rules.fill("deny: token(2) -> token(7)");
-  await verdict(page, "Broken: 1 of 1 pair of groups is reached");
+  await verdict(page, "Broken: 1 of 1 denied pair of tokens reached");
   const row = page.locator(".flow-violation");
   assert.match(await row.innerText(), /token 2 → token 3 in layer 0 → token 7 in layer 1/);
   assert.match(await row.innerText(), /No single layer is enough/);
@@ -138,7 +138,7 @@ test("a leak is followed", async () => {
   await page.waitForFunction(() => location.hash.includes("'violation':0"));
   // The same for everybody: without the layers in between nothing is left to follow.
   await page.locator(".flow-layer textarea").fill("causal - (keys(2) - queries(2))");
-  await verdict(page, "Holds: 1 pair");
+  await verdict(page, "Holds: none of 1 denied pair");
   await row.waitFor({ state: "detached" });
   assert.notDeepEqual(await inkAt(page, 3, 1), WARN);
   await page.finish();

@@ -4,12 +4,13 @@ use super::extent::{Extent, queries_end};
 use super::sound::check_lengths;
 use crate::Error;
 use crate::facts::{Facts, RealTokens};
-use crate::mask::{Arm, Mask, Node, Padding, PerRow, Side};
+use crate::mask::{Arm, Mask, Node, Padding, PerRow};
+use crate::resolve::{documents_start, sum};
 use crate::set::{Selector, Set};
 use crate::shape::Shape;
 
 /// Refuses the first part of `mask` whose facts are missing or do not fit the shape.
-pub(super) fn check_atoms(mask: &Mask, shape: &Shape, facts: &Facts) -> Result<(), Error> {
+pub(crate) fn check_atoms(mask: &Mask, shape: &Shape, facts: &Facts) -> Result<(), Error> {
     Fit { mask, shape, facts }.check()?;
     mask.children().into_iter().try_for_each(|part| check_atoms(part, shape, facts))
 }
@@ -106,24 +107,13 @@ impl Fit<'_> {
         }
         for (row, extent) in Extent::rows(self.shape, self.facts).iter().enumerate() {
             let given = self.facts.documents.as_ref().and_then(|d| d.get(row));
-            let sum = own.or(given).map_or(0, |l| l.iter().fold(0u64, |n, l| n.saturating_add(*l)));
-            if !self.are_the_left_padded_tokens(sum, row) {
+            let sum = own.or(given).map_or(0, |lengths| sum(lengths));
+            let begins_later = documents_start(self.facts, row, sum, self.shape.kv_len() as u32) > 0;
+            if !begins_later || queries_end(self.shape, row) > self.shape.kv_len() as u64 {
                 extent.check(self.mask, "the documents sum to", sum, row)?;
             }
         }
         Ok(())
-    }
-
-    /// Documents of the real tokens of a left-padded row begin with them.
-    fn are_the_left_padded_tokens(&self, sum: u64, row: usize) -> bool {
-        match &self.facts.real {
-            Some(RealTokens::Lengths { lengths, side: Side::Left }) => {
-                !self.facts.place_keys()
-                    && sum == lengths[row]
-                    && queries_end(self.shape, row) <= self.shape.kv_len() as u64
-            }
-            _ => false,
-        }
     }
 
     fn clearance(&self) -> Result<(), Error> {

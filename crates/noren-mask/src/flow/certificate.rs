@@ -1,8 +1,10 @@
-//! [`Certificate`]: what was checked, of what, with which verdict, so that somebody else can check it again.
+//! [`Certificate`]: a policy's verdict over a stack, with the reaches that prove it, so that another program can check it.
 
-use super::{Fill, Flow, Policy, Ruling};
+use super::check::{Followed, check};
+use super::{Counted, Fill, Flow, Path, Policy, RuleVerdict, Ruling};
+use crate::interval::IntervalSet;
 use crate::{Error, Facts, Mask, Shape, Spec};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
 /// Ways by which tokens influence each other that no attention mask shows: a certificate says nothing of them.
@@ -18,9 +20,14 @@ pub const CHANNELS: &[&str] = &[
     "loss targets: labels that hold what the inputs hide",
 ];
 
-const FORMAT: &str = "noren certificate 1";
+const FORMAT: &str = "noren certificate 2";
+/// Ranges that a certificate's reaches hold at most.
+const MOST_RANGES: usize = 4_000_000;
+/// Cells of the arrays in the facts that a certificate holds at most.
+const MOST_CELLS: u64 = 1 << 26;
 
-/// A policy's verdict over a stack of masks, with everything needed to reach it again.
+/// A policy's verdict over a stack of masks, with everything needed to check it: masks, shape, facts, policy, the verdict of
+/// each rule and batch row, and the reach of the sets that prove it. `docs/flow.md` defines the format.
 ///
 /// ```
 /// use noren_mask::flow::{Certificate, Fill, Flow, Policy};
@@ -28,90 +35,137 @@ const FORMAT: &str = "noren certificate 1";
 /// let facts = Facts::new().documents([4, 4]);
 /// let flow = Flow::of_stack(&vec![causal() & documents(); 3], &Shape::square(8), &facts, Fill::Nothing)?;
 /// let certificate = Certificate::issue(&flow, &"deny: document(i) -> document(j)".parse()?)?;
-/// assert!(certificate.verify()?.holds());
-/// let tampered = certificate.to_json()?.replace("causal & documents", "causal");
-/// assert!(Certificate::from_json(&tampered)?.verify().is_err());
+/// assert!(certificate.holds() && certificate.pairs == 32);
+/// assert_eq!(Certificate::from_json(&certificate.to_json()?)?, certificate);
 /// # Ok::<(), noren_mask::Error>(())
 /// ```
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Certificate {
     format: String,
-    /// The masks as text, one for each layer.
+    /// The masks as text, one for each layer, without `layers(...)`.
     pub layers: Vec<String>,
-    /// The shape as JSON.
-    pub shape: String,
-    /// The facts as JSON.
-    pub facts: String,
+    /// The shape.
+    pub shape: Shape,
+    /// The facts.
+    pub facts: Facts,
     /// What queries read that may read nothing.
     pub fill: Fill,
     /// The policy, one rule a line.
+    #[serde(serialize_with = "write_lines", deserialize_with = "read_lines")]
     pub policy: String,
-    /// What it says of the stack.
-    pub ruling: Ruling,
+    /// The verdict of each `deny` line and batch row.
+    rules: Vec<RuleEntry>,
+    /// Denied pairs of all of them together.
+    pub pairs: u64,
+    holds: bool,
+    /// The reaches on which the verdicts rest.
+    pub reach: Vec<ReachEntry>,
     /// What it says nothing of.
     pub not_covered: Vec<String>,
-    /// SHA-256 of layers, shape, facts and fill.
-    pub masks_sha256: String,
-    /// SHA-256 of all of the above.
+    /// SHA-256 of all of the above, as one line of JSON.
     pub sha256: String,
+    /// SHA-256 of layers, shape, facts and fill.
+    #[serde(skip)]
+    pub masks_sha256: String,
+    /// The verdicts as the rest of the program reads them.
+    #[serde(skip)]
+    ruling: Ruling,
+}
+
+/// A rule's verdict in one batch row.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RuleEntry {
+    rule: String,
+    batch: usize,
+    sources: u64,
+    targets: u64,
+    pairs: u64,
+    violated: bool,
+    reached_pairs: u64,
+    counted: Counted,
+    witness: Option<Path>,
+}
+
+/// Half-open ranges of tokens, `[[start, end], ...]`.
+type Ranges = Vec<(u32, u32)>;
+
+/// Which tokens know something of a set of sources before the first layer and after each.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReachEntry {
+    /// The batch row.
+    pub batch: usize,
+    /// The sources, as half-open ranges.
+    pub sources: Ranges,
+    /// The sets, run-length coded: each with the number of layers for which it stands; the first is that of the sources.
+    pub after: Vec<(usize, Ranges)>,
 }
 
 impl Certificate {
     /// Checks `policy` and writes down the outcome, whether it holds or not.
     ///
     /// # Errors
-    /// What [`Policy::check`] refuses, and facts without a serial form.
+    /// What [`Policy::check`] refuses, facts without a serial form, and a proof or arrays too large to be written down.
     pub fn issue(flow: &Flow, policy: &Policy) -> Result<Self, Error> {
+        flow.facts.check_serial()?;
+        let cells: u64 = flow.facts.arrays.values().map(|array| cells_of(array.shape())).fold(0, u64::saturating_add);
+        if cells > MOST_CELLS {
+            return refuse(format!(
+                "the arrays hold {cells} cells: at most {MOST_CELLS} are written down, write the masks as expressions"
+            ));
+        }
+        let (ruling, proof) = check(policy, flow)?;
         let mut certificate = Certificate {
             format: FORMAT.into(),
-            layers: flow.masks.iter().map(Mask::to_string).collect(),
-            shape: flow.shape.to_json()?,
-            facts: flow.facts.to_json()?,
+            layers: flow.masks.iter().enumerate().map(|(l, mask)| mask.at_layer(l as u64).to_string()).collect(),
+            shape: flow.shape.clone(),
+            facts: flow.facts.clone(),
             fill: flow.fill,
             policy: policy.to_string(),
-            ruling: policy.check(flow)?,
+            holds: ruling.holds(),
+            pairs: ruling.pairs,
+            rules: ruling.rules.iter().map(RuleEntry::of).collect(),
+            reach: entries(&proof)?,
             not_covered: CHANNELS.iter().map(|c| (*c).to_string()).collect(),
-            masks_sha256: String::new(),
             sha256: String::new(),
+            masks_sha256: String::new(),
+            ruling,
         };
-        certificate.masks_sha256 = certificate.hash_of_masks();
+        certificate.ruling.empty.clear();
+        certificate.ruling.rules = certificate.rules.iter().map(RuleEntry::verdict).collect();
         certificate.sha256 = certificate.hash_of_all()?;
+        certificate.masks_sha256 = certificate.hash_of_masks()?;
         Ok(certificate)
     }
 
     /// Whether the policy holds, as written down.
     pub fn holds(&self) -> bool {
-        self.ruling.holds()
+        self.holds
     }
 
-    /// Checks everything again: the hashes, then the policy over the masks.
+    /// The verdicts, as written down.
+    pub fn ruling(&self) -> &Ruling {
+        &self.ruling
+    }
+
+    /// Issues the certificate again from its masks, shape, facts and policy, and compares: this finds changes, and none of the
+    /// errors that the issuing code may have.
     ///
     /// # Errors
-    /// A certificate that was changed, or whose verdict is not the one that its own masks give.
+    /// A certificate that was changed.
     pub fn verify(&self) -> Result<&Ruling, Error> {
-        let refuse = |problem: String| Err(Error::fact("certificate", problem));
-        if self.format != FORMAT {
-            return refuse(format!("its format is {:?}, expected {FORMAT:?}", self.format));
-        }
-        if self.masks_sha256 != self.hash_of_masks() {
-            return refuse("the masks, shape or facts are not those that were certified: issue a new one".into());
-        }
-        if self.sha256 != self.hash_of_all()? {
-            return refuse("it was changed after it was issued: issue a new one".into());
-        }
-        let again = self.policy.parse::<Policy>()?.check(&self.flow()?)?;
-        match again == self.ruling {
+        let policy: Policy = self.policy.parse()?;
+        match Certificate::issue(&self.flow()?, &policy)?.sha256 == self.hash_of_all()?
+            && self.sha256 == self.hash_of_all()?
+        {
             true => Ok(&self.ruling),
-            false => refuse(format!(
-                "its verdict is wrong: checked again, there are {} violations, not {}",
-                again.violations.len(),
-                self.ruling.violations.len()
-            )),
+            false => refuse("it was changed after it was issued: issue a new one".into()),
         }
     }
 
-    /// Whether it speaks of this stack.
+    /// Refuses a certificate that is about other masks, sizes or facts than `flow`.
     ///
     /// # Errors
     /// A stack with other masks, sizes or facts.
@@ -119,23 +173,18 @@ impl Certificate {
         let now = Certificate::issue(flow, &Policy::default())?;
         match now.masks_sha256 == self.masks_sha256 {
             true => Ok(()),
-            false => {
-                Err(Error::fact("certificate", "it speaks of other masks, sizes or facts than these: issue a new one"))
-            }
+            false => refuse("it is about other masks, sizes or facts than these: issue a new one".into()),
         }
     }
 
-    /// The stack that it speaks of.
+    /// The stack that it is about.
     ///
     /// # Errors
     /// Masks, shape or facts that do not read.
     pub fn flow(&self) -> Result<Flow, Error> {
-        let masks = self
-            .layers
-            .iter()
-            .map(|text| text.parse::<Spec>().map(|s| s.mask).map_err(Error::from))
-            .collect::<Result<Vec<_>, _>>()?;
-        Flow::of_stack(&masks, &Shape::from_json(&self.shape)?, &Facts::from_json(&self.facts)?, self.fill)
+        let read = |text: &String| text.parse::<Spec>().map(|spec| spec.mask).map_err(Error::from);
+        let masks = self.layers.iter().map(read).collect::<Result<Vec<Mask>, _>>()?;
+        Flow::of_stack(&masks, &self.shape, &self.facts, self.fill)
     }
 
     /// As JSON on several lines.
@@ -146,34 +195,134 @@ impl Certificate {
         serde_json::to_string_pretty(self).map_err(|e| Error::fact("certificate", e.to_string()))
     }
 
-    /// From JSON.
+    /// From JSON. Nothing is checked but the form.
     ///
     /// # Errors
-    /// Text that is no certificate.
+    /// Text that is no certificate of this format.
     pub fn from_json(text: &str) -> Result<Self, Error> {
-        serde_json::from_str(text).map_err(|e| Error::fact("certificate", format!("not a certificate: {e}")))
-    }
-
-    fn hash_of_masks(&self) -> String {
-        let mut hash = Sha256::new();
-        let fill = format!("{:?}", self.fill);
-        let count = self.layers.len().to_string();
-        let parts = [count.as_str(), &self.shape, &self.facts, &fill];
-        for part in parts.into_iter().chain(self.layers.iter().map(String::as_str)) {
-            // Lengths first, so that no two lists of parts look alike.
-            hash.update((part.len() as u64).to_le_bytes());
-            hash.update(part.as_bytes());
+        let read: Result<Self, _> = serde_json::from_str(text);
+        let mut certificate = read.map_err(|e| Error::fact("certificate", format!("not a certificate: {e}")))?;
+        if certificate.format != FORMAT {
+            return refuse(format!("its format is {:?}, expected {FORMAT:?}", certificate.format));
         }
-        hex(&hash.finalize())
+        certificate.masks_sha256 = certificate.hash_of_masks()?;
+        certificate.ruling = Ruling {
+            rules: certificate.rules.iter().map(RuleEntry::verdict).collect(),
+            pairs: certificate.pairs,
+            batch_rows: certificate.shape.batch_len(),
+            heads: certificate.shape.head_count(),
+            layers: certificate.layers.len(),
+            empty: Vec::new(),
+        };
+        Ok(certificate)
     }
 
+    fn hash_of_masks(&self) -> Result<String, Error> {
+        hash(&(&self.layers, &self.shape, &self.facts, self.fill))
+    }
+
+    /// The hash of everything but itself.
     fn hash_of_all(&self) -> Result<String, Error> {
-        let bare = Certificate { sha256: String::new(), ..self.clone() };
-        let text = serde_json::to_string(&bare).map_err(|e| Error::fact("certificate", e.to_string()))?;
-        Ok(hex(&Sha256::digest(text.as_bytes())))
+        #[derive(Serialize)]
+        struct Bare<'a> {
+            format: &'a str,
+            layers: &'a [String],
+            shape: &'a Shape,
+            facts: &'a Facts,
+            fill: Fill,
+            #[serde(serialize_with = "write_lines")]
+            policy: &'a str,
+            rules: &'a [RuleEntry],
+            pairs: u64,
+            holds: bool,
+            reach: &'a [ReachEntry],
+            not_covered: &'a [String],
+        }
+        hash(&Bare {
+            format: &self.format,
+            layers: &self.layers,
+            shape: &self.shape,
+            facts: &self.facts,
+            fill: self.fill,
+            policy: &self.policy,
+            rules: &self.rules,
+            pairs: self.pairs,
+            holds: self.holds,
+            reach: &self.reach,
+            not_covered: &self.not_covered,
+        })
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
+impl RuleEntry {
+    fn of(verdict: &RuleVerdict) -> Self {
+        RuleEntry {
+            rule: verdict.rule.clone(),
+            batch: verdict.batch,
+            sources: verdict.sources,
+            targets: verdict.targets,
+            pairs: verdict.pairs,
+            violated: verdict.violated(),
+            reached_pairs: verdict.reached_pairs,
+            counted: verdict.counted,
+            witness: verdict.witness.clone(),
+        }
+    }
+
+    fn verdict(&self) -> RuleVerdict {
+        RuleVerdict {
+            rule: self.rule.clone(),
+            batch: self.batch,
+            sources: self.sources,
+            targets: self.targets,
+            pairs: self.pairs,
+            reached_pairs: self.reached_pairs,
+            counted: self.counted,
+            witness: self.witness.clone(),
+            cut: None,
+            cut_computed: false,
+        }
+    }
+}
+
+fn refuse<T>(problem: String) -> Result<T, Error> {
+    Err(Error::fact("certificate", problem))
+}
+
+fn cells_of(shape: [usize; 4]) -> u64 {
+    shape.iter().fold(1, |cells, n| cells.saturating_mul(*n as u64))
+}
+
+/// The reaches as they are written down.
+fn entries(proof: &[Followed]) -> Result<Vec<ReachEntry>, Error> {
+    let count: usize = proof.iter().flat_map(|f| f.runs.iter()).map(|(_, set)| set.as_slice().len()).sum();
+    if count > MOST_RANGES {
+        return refuse(format!(
+            "its proof holds {count} ranges of tokens: at most {MOST_RANGES} are written down, check fewer lines or batch rows at \
+             once"
+        ));
+    }
+    let ranges = |set: &IntervalSet| -> Ranges { set.iter().map(|i| (i.start, i.end)).collect() };
+    let entry = |followed: &Followed| ReachEntry {
+        batch: followed.batch,
+        sources: followed.runs.first().map(|(_, set)| ranges(set)).unwrap_or_default(),
+        after: followed.runs.iter().map(|(count, set)| (*count, ranges(set))).collect(),
+    };
+    Ok(proof.iter().map(entry).collect())
+}
+
+/// SHA-256 of a value's compact JSON, in hexadecimal.
+fn hash(value: &impl Serialize) -> Result<String, Error> {
+    let text = serde_json::to_string(value).map_err(|e| Error::fact("certificate", e.to_string()))?;
+    Ok(Sha256::digest(text.as_bytes()).iter().map(|b| format!("{b:02x}")).collect())
+}
+
+/// The lines of a text as a list.
+fn write_lines<S: Serializer>(text: &impl AsRef<str>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(text.as_ref().lines())
+}
+
+fn read_lines<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let lines: Vec<String> = Vec::deserialize(deserializer)?;
+    Ok(lines.iter().map(|line| format!("{line}\n")).collect())
 }

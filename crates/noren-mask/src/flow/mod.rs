@@ -15,16 +15,26 @@
 //! # Ok::<(), noren_mask::Error>(())
 //! ```
 
+mod arms;
 mod certificate;
+mod check;
+mod groups;
+mod pairs;
 mod policy;
+mod queries;
+mod ruling;
 mod step;
 
-pub use certificate::{CHANNELS, Certificate};
-pub use policy::{Group, Policy, Rule, Ruling, Violation};
+pub use certificate::{CHANNELS, Certificate, ReachEntry};
+pub use policy::{Group, Policy, Rule};
+pub use ruling::{Counted, EmptyGroup, RuleVerdict, Ruling, Verdict};
 
+use crate::frame::Frame;
 use crate::interval::IntervalSet;
-use crate::keep::{Keep, ones, set_bit, set_range};
+use crate::keep::{Keep, ones};
+use crate::resolve::{RowFacts, frame};
 use crate::{Error, Facts, Mask, Shape};
+use queries::QueryRows;
 use std::fmt;
 use step::Layer;
 
@@ -47,11 +57,18 @@ pub struct Flow {
     shape: Shape,
     facts: Facts,
     fill: Fill,
+    /// Where the queries and keys of each batch row are placed.
+    frames: Vec<Frame>,
+    /// Which tokens the query rows of each batch row are.
+    queries: Vec<QueryRows>,
     /// The distinct layers.
     layers: Vec<Layer>,
     /// Which of them each layer is.
     which: Vec<usize>,
 }
+
+/// The sets of a reach, run-length coded: each set with the number of layers for which it stands.
+pub(crate) type ReachRuns = Vec<(usize, IntervalSet)>;
 
 /// How something gets from a source to an output.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
@@ -90,23 +107,20 @@ pub struct Cut {
 impl Flow {
     /// A stack of `masks`, one for each layer, bound to one shape and the same facts.
     ///
-    /// Queries are tokens of the keys' own sequence: query `i` is token `i + query_offset`. Tokens in the cache keep what
-    /// they know.
+    /// Queries are tokens of the keys' own sequence: query row `i` is the token at position `i + query_offset`, which is the key
+    /// of that index unless the facts give positions. Tokens in the cache keep what they know.
     ///
     /// # Errors
-    /// What [`Mask::bind`] refuses, and a shape whose queries are not among its keys.
+    /// What [`Mask::bind`] refuses, a shape whose queries are not among its keys, and an arm of `heads(...)`, `batch(...)` or
+    /// `layers(...)` for which the shape has no head, batch row or layer.
     pub fn of_stack(masks: &[Mask], shape: &Shape, facts: &Facts, fill: Fill) -> Result<Self, Error> {
-        for row in 0..shape.batch_len() {
-            let offset = shape.query_offset(row);
-            if offset < 0 || offset + shape.q_len() as i64 > shape.kv_len() as i64 {
-                return Err(Error::Shape(format!(
-                    "queries {offset}..{} of batch row {row} are not among the {} keys: flow over layers needs queries that are \
-                     tokens of the keys' own sequence",
-                    offset + shape.q_len() as i64,
-                    shape.kv_len()
-                )));
-            }
-        }
+        shape.check()?;
+        arms::check_arms(masks, shape)?;
+        // Binding checks the facts against the shape, also for a stack of no layer.
+        crate::atoms::full().bind(shape, facts)?;
+        let frames: Vec<Frame> = (0..shape.batch_len()).map(|row| frame(shape, facts, row)).collect();
+        let queries = frames.iter().enumerate().map(|(row, frame)| QueryRows::of(RowFacts { facts, frame, row }));
+        let queries = queries.collect::<Result<Vec<_>, _>>()?;
         let mut known: Vec<Mask> = Vec::new();
         let (mut layers, mut which) = (Vec::new(), Vec::new());
         for (index, mask) in masks.iter().enumerate() {
@@ -121,7 +135,8 @@ impl Flow {
             };
             which.push(at);
         }
-        Ok(Flow { masks: masks.to_vec(), shape: shape.clone(), facts: facts.clone(), fill, layers, which })
+        let (shape, facts) = (shape.clone(), facts.clone());
+        Ok(Flow { masks: masks.to_vec(), shape, facts, fill, frames, queries, layers, which })
     }
 
     /// Number of layers.
@@ -144,19 +159,36 @@ impl Flow {
         &self.facts
     }
 
+    /// What the facts mean in batch row `row`.
+    pub(crate) fn row_facts(&self, row: usize) -> RowFacts<'_> {
+        RowFacts { facts: &self.facts, frame: &self.frames[row], row }
+    }
+
+    /// The tokens of batch row `row` that are queries, so that they have an output.
+    pub(crate) fn outputs(&self, row: usize) -> IntervalSet {
+        self.queries[row].tokens_of(&IntervalSet::all(self.shape.q_len() as u32))
+    }
+
     /// Who knows something of `sources` before the first layer, after it, and so on: one set more than there are layers.
     pub fn reach(&self, batch: usize, sources: &IntervalSet) -> Vec<IntervalSet> {
-        let mut out = vec![sources.clone()];
-        let mut idle = 0;
-        for &layer in &self.which {
-            let now = &out[out.len() - 1];
+        let runs = self.reach_runs(batch, sources);
+        runs.into_iter().flat_map(|(count, set)| std::iter::repeat_n(set, count)).collect()
+    }
+
+    /// [`reach`](Self::reach), run-length coded.
+    pub(crate) fn reach_runs(&self, batch: usize, sources: &IntervalSet) -> ReachRuns {
+        let mut runs = vec![(1, sources.clone())];
+        for (index, &layer) in self.which.iter().enumerate() {
+            let Some((count, now)) = runs.last_mut() else { break };
             // A layer that was asked about this set already adds nothing.
-            let asked = self.which[..out.len() - 1].iter().rev().take(idle).any(|l| *l == layer);
-            let next = if asked { now.clone() } else { self.layers[layer].readers(batch, now) };
-            idle = if next == *now { idle + 1 } else { 0 };
-            out.push(next);
+            let asked = self.which[index + 1 - *count..index].contains(&layer);
+            let next = if asked { None } else { Some(self.layers[layer].readers(batch, &self.queries[batch], now)) };
+            match next.filter(|next| next != now) {
+                None => *count += 1,
+                Some(next) => runs.push((1, next)),
+            }
         }
-        out
+        runs
     }
 
     /// Whose content output `token` depends on, looking back over one layer, over two, ... over all of them, the last layer
@@ -169,7 +201,7 @@ impl Flow {
     pub fn back(&self, batch: usize, targets: &IntervalSet) -> Vec<IntervalSet> {
         let mut out = vec![targets.clone()];
         for &layer in self.which.iter().rev() {
-            let next = self.layers[layer].read_by(batch, &out[out.len() - 1]);
+            let next = self.layers[layer].read_by(batch, &self.queries[batch], &out[out.len() - 1]);
             out.push(next);
         }
         out
@@ -180,22 +212,37 @@ impl Flow {
     /// # Panics
     /// When there is no such batch row or layer.
     pub fn read_in(&self, batch: usize, layer: usize, token: u32) -> IntervalSet {
-        self.layers[self.which[layer]].read_by(batch, &IntervalSet::from(token..token + 1))
+        self.reads(batch, layer, &IntervalSet::from(token..token + 1))
+    }
+
+    /// `tokens` and what they read in one layer.
+    fn reads(&self, batch: usize, layer: usize, tokens: &IntervalSet) -> IntervalSet {
+        self.layers[self.which[layer]].read_by(batch, &self.queries[batch], tokens)
     }
 
     /// A way from one of `sources` to one of `targets`, over the fewest layers; `None` when there is none.
     pub fn witness(&self, batch: usize, sources: &IntervalSet, targets: &IntervalSet) -> Option<Path> {
-        let reach = self.reach(batch, sources);
-        let layers = reach.iter().position(|set| !set.intersect(targets).is_empty())?;
-        let mut at = reach[layers].intersect(targets).hull()?.start;
+        self.witness_in(batch, &self.reach_runs(batch, sources), targets)
+    }
+
+    /// The same from the reach of the sources.
+    pub(crate) fn witness_in(&self, batch: usize, reach: &ReachRuns, targets: &IntervalSet) -> Option<Path> {
+        let mut layers = 0;
+        let mut run = reach.iter().position(|(count, set)| {
+            let found = !set.intersect(targets).is_empty();
+            layers += if found { 0 } else { *count };
+            found
+        })?;
+        let mut at = reach[run].1.intersect(targets).hull()?.start;
         let mut steps = Vec::new();
-        for layer in (0..layers).rev() {
-            if reach[layer].contains(at) {
-                continue;
+        // A set that did not grow in a layer holds the token before it too: only the borders of runs are steps.
+        while run > 0 {
+            let (count, before) = &reach[run - 1];
+            if !before.contains(at) {
+                steps.push((layers - 1, at));
+                at = self.read_in(batch, layers - 1, at).intersect(before).hull()?.start;
             }
-            let keys = self.layers[self.which[layer]].read_by(batch, &IntervalSet::from(at..at + 1));
-            steps.push((layer, at));
-            at = keys.intersect(&reach[layer]).hull()?.start;
+            (run, layers) = (run - 1, layers - count);
         }
         steps.reverse();
         Some(Path { source: at, steps })
@@ -203,17 +250,28 @@ impl Flow {
 
     /// For each layer the cells that carry something from `sources` to `targets`, and whether hiding them is enough.
     pub fn cuts(&self, batch: usize, sources: &IntervalSet, targets: &IntervalSet) -> Vec<Cut> {
-        let reach = self.reach(batch, sources);
-        let back = self.back(batch, targets);
+        self.cuts_of(batch, &[(sources.clone(), targets.clone())])
+    }
+
+    /// The same for several pairs of sets at once: cells that carry something for any of them.
+    pub(crate) fn cuts_of(&self, batch: usize, pairs: &[(IntervalSet, IntervalSet)]) -> Vec<Cut> {
+        let reach: Vec<_> = pairs.iter().map(|(sources, _)| self.reach(batch, sources)).collect();
+        let back: Vec<_> = pairs.iter().map(|(_, targets)| self.back(batch, targets)).collect();
         let depth = self.depth();
-        let sets = |layer: usize| (self.which[layer], &reach[layer], &back[depth - layer - 1]);
+        let sets = |layer: usize| reach.iter().zip(&back).map(move |(r, b)| (&r[layer], &b[depth - layer - 1]));
         let mut cuts: Vec<Cut> = Vec::with_capacity(depth);
         for layer in 0..depth {
-            let (which, from, to) = sets(layer);
+            let which = self.which[layer];
             // Once nothing grows any more, layers with the same mask carry the same.
-            let known = cuts.iter().rev().find(|cut| sets(cut.layer) == (which, from, to)).map(|cut| cut.cells);
-            let cells = known.unwrap_or_else(|| self.layers[which].cells(batch, from, to));
-            cuts.push(Cut { layer, cells, enough: from.intersect(to).is_empty() });
+            let same = |cut: &&Cut| self.which[cut.layer] == which && sets(cut.layer).eq(sets(layer));
+            let known = cuts.iter().rev().find(same).map(|cut| cut.cells);
+            let cells = known.unwrap_or_else(|| {
+                let classes = classes(&sets(layer).collect::<Vec<_>>());
+                let cells = |(to, from)| self.layers[which].cells(batch, &self.queries[batch], from, to);
+                classes.iter().map(|(to, from)| cells((to, from))).sum()
+            });
+            let enough = sets(layer).all(|(from, to)| from.intersect(to).is_empty());
+            cuts.push(Cut { layer, cells, enough });
         }
         cuts.retain(|cut| cut.cells > 0);
         cuts
@@ -226,7 +284,7 @@ impl Flow {
         let mut now = Keep::from_fn([1, 1, n, n], |[_, _, q, k]| q == k);
         for &layer in &self.which {
             let before = now.clone();
-            self.layers[layer].each_row(batch, |q, keys| {
+            self.layers[layer].each_row(batch, &self.queries[batch], |q, keys| {
                 let row = now.row_mut(0, 0, q as usize);
                 for k in ones(keys) {
                     row.iter_mut().zip(before.row(0, 0, k)).for_each(|(r, b)| *r |= b);
@@ -237,21 +295,21 @@ impl Flow {
     }
 }
 
-/// A set as bits.
-pub(crate) fn as_bits(set: &IntervalSet, len: u32) -> Vec<u64> {
-    let mut bits = vec![0; len.div_ceil(64) as usize];
-    set.iter().for_each(|i| set_range(&mut bits, i.start as usize, i.end.min(len) as usize));
-    bits
-}
-
-/// Bits as a set.
-pub(crate) fn as_set(bits: &[u64], len: u32) -> IntervalSet {
-    let mut set = IntervalSet::new();
-    crate::array::bit_runs(bits, 0, len, |a, z| set.push(a, z));
-    set
-}
-
-/// Marks one token.
-pub(crate) fn mark(bits: &mut [u64], token: u32) {
-    set_bit(bits, token as usize);
+/// The union of the products `to x from` as products whose first sets are disjoint.
+fn classes(pairs: &[(&IntervalSet, &IntervalSet)]) -> Vec<(IntervalSet, IntervalSet)> {
+    let mut classes: Vec<(IntervalSet, IntervalSet)> = Vec::new();
+    for (from, to) in pairs {
+        let mut rest = (*to).clone();
+        let mut split = Vec::with_capacity(classes.len() + 1);
+        for (tokens, known) in classes {
+            let both = tokens.intersect(to);
+            let apart = tokens.minus(to);
+            rest = rest.minus(&both);
+            split.extend((!apart.is_empty()).then(|| (apart, known.clone())));
+            split.extend((!both.is_empty()).then(|| (both, known.union(from))));
+        }
+        split.extend((!rest.is_empty()).then(|| (rest, (*from).clone())));
+        classes = split;
+    }
+    classes
 }

@@ -1,26 +1,25 @@
-//! [`Policy`]: who must not reach whom, and whether a stack keeps to it.
+//! [`Policy`]: who must not reach whom, line by line.
 
-use super::{Cut, Flow, Path};
-use crate::interval::IntervalSet;
-use crate::{Error, Facts};
-use serde::{Deserialize, Serialize};
+use super::check::check;
+use super::{Flow, Ruling};
+use crate::Error;
 use std::fmt;
 use std::str::FromStr;
 
 /// A set of tokens as a policy names it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Group {
-    /// `label(pii)`
+    /// `label(pii)`: tokens at the label's positions.
     Label(String),
-    /// `document(2)`: the number from 0 on.
+    /// `document(2)`: the real tokens of a document, counted from 0.
     Document(usize),
-    /// `document(i)`: every document in turn, the same one wherever the letter is the same.
+    /// `document(i)`: every document, in one line the same one where the letter is the same and another one where it differs.
     EachDocument(char),
-    /// `level(3)`
+    /// `level(3)`: tokens of that level.
     Level(i64),
-    /// `tokens(3..9)`, `token(3)`
+    /// `tokens(3..9)`, `token(3)`: key indices.
     Tokens(u32, u32),
-    /// `output`: every token but the sources.
+    /// `output`: every token that is a query; a target only.
     Output,
     /// `all`
     All,
@@ -31,6 +30,8 @@ pub enum Group {
 pub struct Rule {
     /// True for `allow`: an exception to what is denied.
     pub allow: bool,
+    /// Whether its groups may be without tokens, `deny maybe: ...`.
+    pub maybe: bool,
     /// Whose content.
     pub from: Group,
     /// Whose outputs.
@@ -39,8 +40,9 @@ pub struct Rule {
 
 /// Lines such as `deny: label(pii) -> output`, `deny: document(i) -> document(j)`, `allow: label(pii) -> label(summary)`.
 ///
-/// Nothing is denied that no line denies. An `allow` line takes its sources and targets out of every denial. `#` begins a
-/// remark.
+/// A `deny` line denies every pair of a source and another token, a target, in one batch row. An `allow` line takes its pairs out
+/// of every denial. A group without tokens is an error unless the line says `maybe`, as in `deny maybe: label(pii) -> output`.
+/// `#` begins a remark.
 ///
 /// ```
 /// use noren_mask::flow::{Fill, Flow, Policy};
@@ -58,186 +60,15 @@ pub struct Policy {
     pub rules: Vec<Rule>,
 }
 
-/// A way that a policy denies and the stack has.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Violation {
-    /// The line.
-    pub rule: String,
-    /// The batch row.
-    pub batch: usize,
-    /// Number of tokens that must not be reached and are.
-    pub reached: u64,
-    /// How one of them is.
-    pub path: Path,
-    /// The layer where cutting is cheapest, and its cells, where one layer is enough.
-    pub cut: Option<(usize, u64)>,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} token(s) of batch row {} reached: {}", self.rule, self.reached, self.batch, self.path)?;
-        match self.cut {
-            Some((layer, cells)) => write!(f, "; cheapest cut: {cells} cell(s) in layer {layer}"),
-            None => write!(f, "; no single layer is enough to cut it: hide the sources in all of them"),
-        }
-    }
-}
-
-/// What a policy says of a stack.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Ruling {
-    /// One for each denied pair of groups and batch row that is reached.
-    pub violations: Vec<Violation>,
-    /// Pairs of groups that were looked at.
-    pub checked: usize,
-}
-
-impl Ruling {
-    /// True when nothing that is denied can happen.
-    pub fn holds(&self) -> bool {
-        self.violations.is_empty()
-    }
-}
-
 impl Policy {
-    /// Holds every denial against the stack.
+    /// Holds every denied pair of tokens against the stack.
     ///
     /// # Errors
-    /// Labels, documents or levels that the facts do not have.
+    /// Labels, documents or levels that the facts do not have, a group without tokens in a line that does not say `maybe`, and
+    /// more work than is done for one check.
     pub fn check(&self, flow: &Flow) -> Result<Ruling, Error> {
-        let mut ruling = Ruling::default();
-        for batch in 0..flow.shape().batch_len() {
-            let allowed: Vec<(IntervalSet, IntervalSet)> =
-                self.pairs(flow, batch, true)?.into_iter().map(|(_, a, b)| (a, b)).collect();
-            for (rule, sources, targets) in self.pairs(flow, batch, false)? {
-                ruling.checked += 1;
-                let exempt = |sources: &IntervalSet, targets: IntervalSet| {
-                    let all = |(from, _): &&(IntervalSet, IntervalSet)| sources.minus(from).is_empty();
-                    allowed.iter().filter(all).fold(targets, |t, (_, to)| t.minus(to))
-                };
-                let targets = exempt(&sources, targets).minus(&sources);
-                if sources.is_empty() || targets.is_empty() {
-                    continue;
-                }
-                let reach = flow.reach(batch, &sources);
-                let reached = reach.last().map(|last| last.intersect(&targets)).unwrap_or_default();
-                if reached.is_empty() {
-                    continue;
-                }
-                let Some(path) = flow.witness(batch, &sources, &reached) else { continue };
-                let cuts = flow.cuts(batch, &sources, &reached);
-                let cut = cuts.iter().filter(|c: &&Cut| c.enough).min_by_key(|c| c.cells).map(|c| (c.layer, c.cells));
-                ruling.violations.push(Violation {
-                    rule: rule.to_string(),
-                    batch,
-                    reached: reached.count(),
-                    path,
-                    cut,
-                });
-            }
-        }
-        Ok(ruling)
+        Ok(check(self, flow)?.0)
     }
-
-    /// The sets of every rule of one sort, letters replaced by documents.
-    fn pairs(&self, flow: &Flow, batch: usize, allow: bool) -> Result<Vec<(&Rule, IntervalSet, IntervalSet)>, Error> {
-        let mut out = Vec::new();
-        let documents = documents(flow.facts(), batch);
-        for rule in self.rules.iter().filter(|r| r.allow == allow) {
-            let letters = |g: &Group| matches!(g, Group::EachDocument(_));
-            let count = documents.as_ref().map_or(0, Vec::len);
-            if (letters(&rule.from) || letters(&rule.to)) && count == 0 {
-                return Err(Error::fact(
-                    "documents",
-                    format!("`{rule}` speaks of documents: give their lengths in the facts"),
-                ));
-            }
-            let numbers = |g: &Group| -> Vec<Group> {
-                match g {
-                    Group::EachDocument(_) => (0..count).map(Group::Document).collect(),
-                    other => vec![other.clone()],
-                }
-            };
-            let same = rule.from == rule.to;
-            for from in numbers(&rule.from) {
-                let sources = set(&from, flow, batch, None)?;
-                if letters(&rule.to) && !same {
-                    // All other documents at once: one pass for each source.
-                    let others = (0..count).map(Group::Document).filter(|g| *g != from);
-                    let targets = others
-                        .map(|g| set(&g, flow, batch, None))
-                        .try_fold(IntervalSet::new(), |all, s| s.map(|s| all.union(&s)))?;
-                    out.push((rule, sources, targets));
-                } else if letters(&rule.to) {
-                    let targets = set(&from, flow, batch, None)?;
-                    out.push((rule, sources, targets));
-                } else {
-                    let targets = set(&rule.to, flow, batch, Some(&sources))?;
-                    out.push((rule, sources, targets));
-                }
-            }
-        }
-        Ok(out)
-    }
-}
-
-/// The runs of a batch row's documents.
-fn documents(facts: &Facts, batch: usize) -> Option<Vec<(u32, u32)>> {
-    let lengths = facts.documents.as_ref()?.get(batch)?;
-    let mut at = 0u32;
-    Some(
-        lengths
-            .iter()
-            .map(|n| {
-                let start = at;
-                at = at.saturating_add(u32::try_from(*n).unwrap_or(u32::MAX));
-                (start, at)
-            })
-            .collect(),
-    )
-}
-
-/// The tokens of a group.
-fn set(group: &Group, flow: &Flow, batch: usize, sources: Option<&IntervalSet>) -> Result<IntervalSet, Error> {
-    let n = flow.tokens();
-    let facts = flow.facts();
-    Ok(match group {
-        Group::All => IntervalSet::all(n),
-        Group::Output => sources.map_or_else(|| IntervalSet::all(n), |s| s.complement(n)),
-        Group::Tokens(start, end) if *end <= n => IntervalSet::from(*start..*end),
-        Group::Tokens(start, end) => {
-            return Err(Error::fact("policy", format!("tokens({start}..{end}): there are {n} tokens")));
-        }
-        Group::Label(name) => {
-            let Some(spans) = facts.labels.get(name).and_then(|rows| rows.get(batch)) else {
-                let known: Vec<&str> = facts.label_names().collect();
-                return Err(Error::fact(
-                    "policy",
-                    format!("the label {name:?} is not known: the facts have {known:?}"),
-                ));
-            };
-            let clamp = |x: u64| u32::try_from(x).unwrap_or(u32::MAX).min(n);
-            spans.iter().map(|s| clamp(s.start)..s.end.map_or(n, clamp)).filter(|r| r.start < r.end).collect()
-        }
-        Group::Document(number) => {
-            let all = documents(facts, batch).unwrap_or_default();
-            let Some(&(start, end)) = all.get(*number) else {
-                return Err(Error::fact(
-                    "policy",
-                    format!("document({number}): batch row {batch} has {} documents", all.len()),
-                ));
-            };
-            IntervalSet::from(start.min(n)..end.min(n))
-        }
-        Group::Level(level) => {
-            let Some(levels) = facts.levels.as_ref().and_then(|rows| rows.get(batch)) else {
-                return Err(Error::fact("policy", format!("level({level}): the facts give no levels")));
-            };
-            let at = levels.iter().take(n as usize).enumerate().filter(|(_, l)| *l == level);
-            at.map(|(i, _)| i as u32..i as u32 + 1).collect()
-        }
-        Group::EachDocument(_) => IntervalSet::new(),
-    })
 }
 
 impl fmt::Display for Group {
@@ -257,7 +88,8 @@ impl fmt::Display for Group {
 
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} -> {}", if self.allow { "allow" } else { "deny" }, self.from, self.to)
+        let (word, maybe) = (if self.allow { "allow" } else { "deny" }, if self.maybe { " maybe" } else { "" });
+        write!(f, "{word}{maybe}: {} -> {}", self.from, self.to)
     }
 }
 
@@ -276,9 +108,7 @@ impl FromStr for Policy {
         for (number, line) in text.lines().enumerate() {
             let line = line.split('#').next().unwrap_or("").trim();
             if !line.is_empty() {
-                let rule =
-                    rule(line).map_err(|problem| Error::fact("policy", format!("line {}: {problem}", number + 1)))?;
-                rules.push(rule);
+                rules.push(rule(line).map_err(|problem| Error::Policy(format!("line {}: {problem}", number + 1)))?);
             }
         }
         Ok(Policy { rules })
@@ -287,14 +117,20 @@ impl FromStr for Policy {
 
 fn rule(line: &str) -> Result<Rule, String> {
     let shape = || format!("`{line}`: expected `deny: SOURCE -> TARGET` or `allow: SOURCE -> TARGET`");
-    let (word, rest) = line.split_once(':').ok_or_else(shape)?;
+    let (words, rest) = line.split_once(':').ok_or_else(shape)?;
     let (from, to) = rest.split_once("->").ok_or_else(shape)?;
-    let allow = match word.trim() {
-        "deny" => false,
-        "allow" => true,
+    let (allow, maybe) = match words.split_whitespace().collect::<Vec<_>>()[..] {
+        ["deny"] => (false, false),
+        ["deny", "maybe"] => (false, true),
+        ["allow"] => (true, false),
+        ["allow", "maybe"] => (true, true),
         _ => return Err(shape()),
     };
-    Ok(Rule { allow, from: group(from.trim())?, to: group(to.trim())? })
+    let (from, to) = (group(from.trim())?, group(to.trim())?);
+    match from {
+        Group::Output => Err(format!("`{line}`: `output` is a target only: name the source, such as `all`")),
+        _ => Ok(Rule { allow, maybe, from, to }),
+    }
 }
 
 fn group(text: &str) -> Result<Group, String> {
@@ -304,7 +140,7 @@ fn group(text: &str) -> Result<Group, String> {
         None => (text, ""),
     };
     let number =
-        |text: &str| text.trim().parse::<u32>().map_err(|_| format!("`{text}` in `{text}` is no number: {known}"));
+        |part: &str| part.trim().parse::<u32>().map_err(|_| format!("`{part}` in `{text}` is no number: {known}"));
     match (name, argument) {
         ("output" | "outputs", "") => Ok(Group::Output),
         ("all", "") => Ok(Group::All),

@@ -1,20 +1,22 @@
 //! One layer: who reads a set, and whom a set reads, tile by tile.
 
-use super::{Fill, as_bits, as_set, mark};
+use super::Fill;
+use super::queries::QueryRows;
 use crate::interval::IntervalSet;
-use crate::keep::{count, set_range};
+use crate::keep::{count, set_bit, set_range};
 use crate::{BoundMask, Kind, PatternPlan, Plan, PlanOptions, Reorder, Tile};
+use std::ops::Range;
 
 /// A layer's plan, and the rows that read everything because they may read nothing.
 #[derive(Clone, Debug)]
-pub(crate) struct Layer {
+pub(super) struct Layer {
     plan: Plan,
     /// For each pattern, its empty rows; none where they read nothing.
     empty: Vec<IntervalSet>,
 }
 
 impl Layer {
-    pub(crate) fn new(bound: &BoundMask, fill: Fill) -> Self {
+    pub(super) fn new(bound: &BoundMask, fill: Fill) -> Self {
         let plan = bound.plan_with(&PlanOptions { reorder: Reorder::Never, ..PlanOptions::default() });
         let empty =
             plan.patterns().iter().map(|p| if fill == Fill::Finite { empty_rows(p) } else { IntervalSet::new() });
@@ -22,59 +24,61 @@ impl Layer {
         Layer { plan, empty }
     }
 
-    /// The patterns of a batch row's heads, each once, and the token that query row 0 is.
-    fn patterns(&self, batch: usize) -> (Vec<usize>, u32) {
+    /// The patterns of a batch row's heads, each once, with their empty rows.
+    fn patterns(&self, batch: usize) -> impl Iterator<Item = (&PatternPlan, &IntervalSet)> {
         let mut patterns: Vec<usize> =
             (0..self.plan.shape().head_count()).map(|h| self.plan.pattern_of(batch, h)).collect();
         patterns.sort_unstable();
         patterns.dedup();
-        (patterns, self.plan.shape().query_offset(batch) as u32)
+        patterns.into_iter().map(|pattern| (&self.plan.patterns()[pattern], &self.empty[pattern]))
+    }
+
+    fn tokens(&self) -> u32 {
+        self.plan.shape().kv_len() as u32
     }
 
     /// `known` and every token that reads one of it.
-    pub(crate) fn readers(&self, batch: usize, known: &IntervalSet) -> IntervalSet {
-        let n = self.plan.shape().kv_len() as u32;
-        let (patterns, offset) = self.patterns(batch);
-        let bits = as_bits(known, n);
-        let mut out = bits.clone();
-        for pattern in patterns {
+    pub(super) fn readers(&self, batch: usize, queries: &QueryRows, known: &IntervalSet) -> IntervalSet {
+        let bits = as_bits(known, self.tokens());
+        let done = queries.rows_of(known);
+        let q_len = self.plan.shape().q_len() as u32;
+        let mut hit = as_bits(&done, q_len);
+        for (plan, empty) in self.patterns(batch) {
             if !known.is_empty() {
-                self.empty[pattern]
-                    .iter()
-                    .for_each(|i| set_range(&mut out, (i.start + offset) as usize, (i.end + offset) as usize));
+                empty.iter().for_each(|i| set_range(&mut hit, i.start as usize, i.end as usize));
             }
-            let plan = &self.plan.patterns()[pattern];
-            for tile in plan.tiles() {
+            // Rows that know already cannot learn more.
+            for tile in plan.tiles().filter(|t| !done.contains_range(t.start, t.end)) {
                 let meets = |kind: Kind| {
                     tile.spans.iter().filter(move |s| s.kind == kind).filter(|s| known.meets(s.start, s.end))
                 };
                 if meets(Kind::Full).next().is_some() {
-                    set_range(&mut out, (tile.start + offset) as usize, (tile.end + offset) as usize);
+                    set_range(&mut hit, tile.start as usize, tile.end as usize);
                     continue;
                 }
                 for span in meets(Kind::Mixed) {
-                    rows_meeting(plan, tile, span.start..span.end, &bits, |row| mark(&mut out, row + offset));
+                    rows_meeting(plan, tile, span.start..span.end, &bits, |row| set_bit(&mut hit, row as usize));
                 }
             }
         }
-        as_set(&out, n)
+        known.union(&queries.tokens_of(&as_set(&hit, q_len)))
     }
 
     /// `readers` and every token that one of them reads.
-    pub(crate) fn read_by(&self, batch: usize, readers: &IntervalSet) -> IntervalSet {
-        let n = self.plan.shape().kv_len() as u32;
-        let (patterns, offset) = self.patterns(batch);
+    pub(super) fn read_by(&self, batch: usize, queries: &QueryRows, readers: &IntervalSet) -> IntervalSet {
+        let n = self.tokens();
+        let rows = queries.rows_of(readers);
         let mut out = as_bits(readers, n);
-        for pattern in patterns {
-            if self.empty[pattern].iter().any(|i| readers.meets(i.start + offset, i.end + offset)) {
+        for (plan, empty) in self.patterns(batch) {
+            if empty.iter().any(|i| rows.meets(i.start, i.end)) {
                 return IntervalSet::all(n);
             }
-            let plan = &self.plan.patterns()[pattern];
-            for tile in plan.tiles().filter(|t| readers.meets(t.start + offset, t.end + offset)) {
+            for tile in plan.tiles().filter(|t| rows.meets(t.start, t.end)) {
                 for span in tile.spans {
                     match span.kind {
                         Kind::Full => set_range(&mut out, span.start as usize, span.end as usize),
-                        Kind::Mixed => union_rows(plan, tile, span.start..span.end, readers, offset, &mut out),
+                        Kind::Mixed if all_set(&out, span.start, span.end) => {}
+                        Kind::Mixed => union_rows(plan, tile, span.start..span.end, &rows, &mut out),
                     }
                 }
             }
@@ -83,29 +87,29 @@ impl Layer {
     }
 
     /// Number of cells (query in `to`, key in `from`), over all heads' patterns; a query's own cell is not one.
-    pub(crate) fn cells(&self, batch: usize, from: &IntervalSet, to: &IntervalSet) -> u64 {
-        let n = self.plan.shape().kv_len() as u32;
-        let (patterns, offset) = self.patterns(batch);
+    pub(super) fn cells(&self, batch: usize, queries: &QueryRows, from: &IntervalSet, to: &IntervalSet) -> u64 {
+        let n = self.tokens();
         let bits = as_bits(from, n);
+        let rows = queries.rows_of(to);
         let both = from.intersect(to);
+        let own = |rows: Range<u32>, keys: Range<u32>| -> u64 {
+            queries.tokens_in(rows).map(|t| size(&both, t.start.max(keys.start), t.end.min(keys.end))).sum()
+        };
         let mut total = 0;
         let mut words = Vec::new();
-        for pattern in patterns {
-            let plan = &self.plan.patterns()[pattern];
-            for tile in plan.tiles().filter(|t| to.meets(t.start + offset, t.end + offset)) {
+        for (plan, empty) in self.patterns(batch) {
+            for tile in plan.tiles().filter(|t| rows.meets(t.start, t.end)) {
                 for span in tile.spans.iter().filter(|s| from.meets(s.start, s.end)) {
                     if span.kind == Kind::Full {
-                        let (first, last) = (tile.start + offset, tile.end + offset);
-                        let own = size(&both, first.max(span.start), last.min(span.end));
-                        total += size(to, first, last) * size(from, span.start, span.end) - own;
+                        total += size(&rows, tile.start, tile.end) * size(from, span.start, span.end)
+                            - own(tile.start..tile.end, span.start..span.end);
                         continue;
                     }
                     let wide = (span.end - span.start).div_ceil(64) as usize;
                     fill(plan, tile, span.start..span.end, &mut words);
-                    for (row, cells) in (tile.start..).zip(words.chunks(wide)).filter(|(r, _)| to.contains(r + offset))
-                    {
+                    for (row, cells) in (tile.start..).zip(words.chunks(wide)).filter(|(row, _)| rows.contains(*row)) {
                         total += masked(cells, &bits, span.start).map(|w| u64::from(w.count_ones())).sum::<u64>();
-                        let own = row + offset;
+                        let own = queries.token_of(row);
                         let reads_itself = (span.start..span.end).contains(&own) && from.contains(own) && {
                             let k = (own - span.start) as usize;
                             cells[k / 64] >> (k % 64) & 1 == 1
@@ -114,33 +118,53 @@ impl Layer {
                     }
                 }
             }
-            for rows in self.empty[pattern].iter() {
-                let (first, last) = (rows.start + offset, rows.end + offset);
-                total += size(to, first, last) * from.count() - size(&both, first, last);
+            for i in empty.iter() {
+                total += size(&rows, i.start, i.end) * from.count() - own(i.start..i.end, 0..n);
             }
         }
         total
     }
 
     /// Each token that is a query, with the keys that it reads in any head, as bits.
-    pub(crate) fn each_row(&self, batch: usize, mut row: impl FnMut(u32, &[u64])) {
-        let n = self.plan.shape().kv_len() as u32;
-        let (patterns, offset) = self.patterns(batch);
-        let wide = n.div_ceil(64) as usize;
-        let mut words = vec![0; wide];
-        for pattern in patterns {
-            let plan = &self.plan.patterns()[pattern];
+    pub(super) fn each_row(&self, batch: usize, queries: &QueryRows, mut row: impl FnMut(u32, &[u64])) {
+        let n = self.tokens();
+        let mut words = vec![0; n.div_ceil(64) as usize];
+        for (plan, empty) in self.patterns(batch) {
             for q in 0..plan.q_len() {
                 plan.fill_bits(q..q + 1, 0..n, &mut words);
-                if self.empty[pattern].contains(q) {
+                if empty.contains(q) {
                     set_range(&mut words, 0, n as usize);
                 }
                 if count(&words) > 0 {
-                    row(q + offset, &words);
+                    row(queries.token_of(q), &words);
                 }
             }
         }
     }
+}
+
+/// A set as bits.
+fn as_bits(set: &IntervalSet, len: u32) -> Vec<u64> {
+    let mut bits = vec![0; len.div_ceil(64) as usize];
+    set.iter().for_each(|i| set_range(&mut bits, i.start as usize, i.end.min(len) as usize));
+    bits
+}
+
+/// Bits as a set.
+fn as_set(bits: &[u64], len: u32) -> IntervalSet {
+    let mut set = IntervalSet::new();
+    crate::array::bit_runs(bits, 0, len, |a, z| set.push(a, z));
+    set
+}
+
+/// True when the bits `start..end`, of which there is at least one, are all set.
+fn all_set(bits: &[u64], start: u32, end: u32) -> bool {
+    let (first, last) = (start as usize / 64, (end as usize - 1) / 64);
+    (first..=last).all(|word| {
+        let low = if word == first { u64::MAX << (start % 64) } else { u64::MAX };
+        let high = if word == last { u64::MAX >> (63 - (end - 1) % 64) } else { u64::MAX };
+        bits[word] & low & high == low & high
+    })
 }
 
 /// Number of tokens of `set` in `start..end`, which may be empty.
@@ -149,7 +173,7 @@ fn size(set: &IntervalSet, start: u32, end: u32) -> u64 {
 }
 
 /// The cells of a tile's rows over `keys`.
-fn fill(plan: &PatternPlan, tile: Tile<'_>, keys: std::ops::Range<u32>, words: &mut Vec<u64>) {
+fn fill(plan: &PatternPlan, tile: Tile<'_>, keys: Range<u32>, words: &mut Vec<u64>) {
     let wide = (keys.end - keys.start).div_ceil(64) as usize;
     words.clear();
     words.resize(tile.rows() as usize * wide, 0);
@@ -166,13 +190,7 @@ fn masked<'a>(cells: &'a [u64], bits: &'a [u64], start: u32) -> impl Iterator<It
     })
 }
 
-fn rows_meeting(
-    plan: &PatternPlan,
-    tile: Tile<'_>,
-    keys: std::ops::Range<u32>,
-    bits: &[u64],
-    mut hit: impl FnMut(u32),
-) {
+fn rows_meeting(plan: &PatternPlan, tile: Tile<'_>, keys: Range<u32>, bits: &[u64], mut hit: impl FnMut(u32)) {
     let wide = (keys.end - keys.start).div_ceil(64) as usize;
     let mut words = Vec::new();
     fill(plan, tile, keys.clone(), &mut words);
@@ -183,19 +201,13 @@ fn rows_meeting(
     }
 }
 
-fn union_rows(
-    plan: &PatternPlan,
-    tile: Tile<'_>,
-    keys: std::ops::Range<u32>,
-    readers: &IntervalSet,
-    offset: u32,
-    out: &mut [u64],
-) {
+/// Adds the keys among `keys` that a row of `rows` in the tile reads to `out`.
+fn union_rows(plan: &PatternPlan, tile: Tile<'_>, keys: Range<u32>, rows: &IntervalSet, out: &mut [u64]) {
     let wide = (keys.end - keys.start).div_ceil(64) as usize;
     let mut words = Vec::new();
     fill(plan, tile, keys.clone(), &mut words);
     let mut all = vec![0u64; wide];
-    for (_, cells) in (tile.start..).zip(words.chunks(wide)).filter(|(row, _)| readers.contains(row + offset)) {
+    for (_, cells) in (tile.start..).zip(words.chunks(wide)).filter(|(row, _)| rows.contains(*row)) {
         all.iter_mut().zip(cells).for_each(|(a, c)| *a |= c);
     }
     crate::array::bit_runs(&all, 0, keys.end - keys.start, |a, z| {

@@ -2,7 +2,7 @@
 
 use noren_mask::interval::IntervalSet;
 use noren_mask::{
-    Array, BoundMask, Facts, Mask, Padding, PlanOptions, Reorder, Rows, Selector, Shape, Side, Span, atoms,
+    Array, BoundMask, Facts, Mask, Node, Padding, PlanOptions, Reorder, Rows, Selector, Shape, Side, Span, atoms,
 };
 use proptest::prelude::*;
 use std::fmt;
@@ -110,18 +110,36 @@ pub(crate) fn shapes(longest: usize, cells: usize) -> impl Strategy<Value = Shap
 
 /// A shape with facts that fit it.
 pub(crate) fn worlds(longest: usize, cells: usize) -> impl Strategy<Value = World> {
-    (shapes(longest, cells), any::<u64>()).prop_map(|(shape, seed)| world(shape, seed))
+    (shapes(longest, cells), any::<u64>()).prop_map(|(shape, seed)| world(shape, seed, false))
 }
 
-fn world(shape: Shape, seed: u64) -> World {
+/// Worlds whose queries are tokens of the keys' own sequence and whose facts have a serial form: no closures. Keys may be placed
+/// in any order, with empty slots, beyond the number of keys.
+pub(crate) fn sequences(longest: usize) -> impl Strategy<Value = World> {
+    (1..=longest, 1..=longest, 1..4usize, 1..4usize, any::<u64>()).prop_map(|(q, k, batch, heads, seed)| {
+        let (q, mut dice) = (q.min(k), Dice(seed));
+        let (same, far) = (dice.chance(50), dice.chance(15));
+        let most = if far { 3 * k } else { k - q } as u64;
+        let first = dice.below(most + 1) as i64;
+        let offsets: Vec<i64> = (0..batch).map(|_| if same { first } else { dice.below(most + 1) as i64 }).collect();
+        let offsets = if same && dice.chance(50) { vec![first] } else { offsets };
+        world(Shape::new(q, k, 0).query_offsets(offsets).batch(batch).heads(heads), dice.next(), true)
+    })
+}
+
+fn world(shape: Shape, seed: u64, sequence: bool) -> World {
     let mut dice = Dice(seed);
     let (batch, kv_len) = (shape.batch_len(), shape.kv_len() as u64);
     let queries_end = (0..batch).map(|b| shape.query_offset(b) + shape.q_len() as i64).max().unwrap_or(0).max(0) as u64;
     let mut facts = Facts::new();
     let mut keys_end = kv_len;
-    let placed = dice.chance(25);
+    let placed = dice.chance(25) || sequence && queries_end > kv_len;
     if placed {
-        let positions: Vec<_> = (0..batch).map(|_| key_positions(&mut dice, kv_len as usize)).collect();
+        let positions = (0..batch).map(|row| match sequence {
+            true => sequence_positions(&mut dice, &shape, row),
+            false => key_positions(&mut dice, kv_len as usize),
+        });
+        let positions: Vec<_> = positions.collect();
         keys_end = positions.iter().flatten().max().map_or(0, |&p| (p + 1).max(0) as u64);
         facts = facts.positions(positions);
     }
@@ -155,6 +173,9 @@ fn world(shape: Shape, seed: u64) -> World {
     };
     let seed = dice.next();
     facts = arrays(facts, &shape, &mut dice);
+    if sequence {
+        return World { shape, facts, extent };
+    }
     facts = facts.closure("odd", move |b, h, q, k| cell_hash(seed, [b, h, q, k]).is_multiple_of(3));
     facts = facts.closure_with_bounds(
         "near",
@@ -191,6 +212,24 @@ fn key_positions(dice: &mut Dice, slots: usize) -> Vec<i64> {
     positions
 }
 
+/// The positions of all queries of a row, other ones and empty slots, in any order.
+fn sequence_positions(dice: &mut Dice, shape: &Shape, row: usize) -> Vec<i64> {
+    let (first, slots) = (shape.query_offset(row), shape.kv_len());
+    let mut positions: Vec<i64> = (first..first + shape.q_len() as i64).collect();
+    let mut others = (0..).filter(|p| !(first..first + shape.q_len() as i64).contains(p));
+    while positions.len() < slots {
+        let skipped = dice.below(3) as usize;
+        let next = others.nth(skipped);
+        positions.push(next.filter(|_| !dice.chance(20)).unwrap_or(-1));
+    }
+    match dice.below(3) {
+        0 => positions.rotate_left(dice.below(slots as u64) as usize),
+        1 => positions.sort_unstable(),
+        _ => (1..slots).for_each(|i| positions.swap(i, dice.below(i as u64 + 1) as usize)),
+    }
+    positions
+}
+
 fn arrays(facts: Facts, shape: &Shape, dice: &mut Dice) -> Facts {
     let (q_len, kv_len) = (shape.q_len(), shape.kv_len());
     let b = if dice.chance(50) { 1 } else { shape.batch_len() };
@@ -224,6 +263,23 @@ pub(crate) fn masks(world: &World) -> BoxedStrategy<Mask> {
             ]
         })
         .boxed()
+}
+
+/// [`masks`] without closures where the world has none, and without arms where there is one head or batch row only, which flow
+/// refuses.
+pub(crate) fn stack_masks(world: &World) -> BoxedStrategy<Mask> {
+    let (heads, batch) = (world.shape.head_count(), world.shape.batch_len());
+    let serial = world.facts.to_json().is_ok();
+    masks(world).prop_map(move |mask| for_stack(&mask, heads, batch, serial)).boxed()
+}
+
+fn for_stack(mask: &Mask, heads: usize, batch: usize, serial: bool) -> Mask {
+    match mask.node() {
+        Node::Closure { .. } if serial => atoms::causal(),
+        Node::Heads(arms) if heads == 1 => for_stack(&arms[0].mask, heads, batch, serial),
+        Node::Batch(arms) if batch == 1 => for_stack(&arms[0].mask, heads, batch, serial),
+        _ => mask.map_children(|part| for_stack(part, heads, batch, serial)),
+    }
 }
 
 /// Arms over `0..count` that do not overlap.

@@ -29,8 +29,8 @@ from ._flow import (
     Cut as Cut,
     Flow as Flow,
     Path as Path,
+    RuleVerdict as RuleVerdict,
     Ruling as Ruling,
-    Violation as Violation,
     flow as flow,
 )
 from ._noren import (

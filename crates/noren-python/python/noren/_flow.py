@@ -44,39 +44,76 @@ class Cut:
 
 
 @dataclass(frozen=True, repr=False)
-class Violation:
-    """A way that a policy denies and the stack has."""
+class RuleVerdict:
+    """What one `deny` line says of one batch row."""
 
     rule: str
     batch: int
-    reached: int
-    """Number of tokens that must not be reached and are."""
-    path: Path
+    sources: int
+    """Number of tokens of the first group."""
+    targets: int
+    """Number of tokens of the second group."""
+    pairs: int
+    """Number of denied pairs of a source and another token, a target, after the `allow` lines."""
+    reached_pairs: int
+    """Number of denied pairs whose target is reached; a lower bound unless `counted` is `"exact"`."""
+    counted: Literal["exact", "at least"]
+    witness: Path | None
+    """How one of the targets is reached."""
     cut: tuple[int, int] | None
     """The layer where cutting is cheapest, and its cells, where one layer is enough."""
+    cut_computed: bool
+    """Whether `cut` was looked for."""
     text: str
+
+    @property
+    def violated(self) -> bool:
+        """Whether a denied pair is reached."""
+        return self.reached_pairs > 0
 
     def __repr__(self) -> str:
         return self.text
 
 
+@dataclass(frozen=True)
+class EmptyGroup:
+    """A group that has no tokens in a batch row, of a line that says `maybe`."""
+
+    rule: str
+    group: str
+    batch: int
+
+
 @dataclass(frozen=True, repr=False)
 class Ruling:
-    """What a policy says of a stack."""
+    """What a policy says of a stack; it has no truth value by itself, ask `holds` or `verdict`."""
 
-    violations: tuple[Violation, ...]
-    checked: int
-    """Pairs of groups that were looked at."""
+    verdict: Literal["holds", "broken", "nothing established"]
+    rules: tuple[RuleVerdict, ...]
+    """One for each `deny` line and batch row."""
+    pairs: int
+    """Denied pairs of all of them together."""
+    batch_rows: int
+    heads: int
+    layers: int
+    empty: tuple[EmptyGroup, ...]
+    text: str
 
     @property
     def holds(self) -> bool:
-        """Whether nothing that is denied can happen."""
-        return not self.violations
+        """Whether at least one pair is denied and none of them is reached."""
+        return self.verdict == "holds"
+
+    @property
+    def violations(self) -> tuple[RuleVerdict, ...]:
+        """The lines and batch rows of which a denied pair is reached."""
+        return tuple(rule for rule in self.rules if rule.violated)
+
+    def __bool__(self) -> bool:
+        raise TypeError("a ruling holds, is broken or establishes nothing: ask ruling.holds or ruling.verdict")
 
     def __repr__(self) -> str:
-        if self.holds:
-            return f"holds ({self.checked} checked)"
-        return "\n".join(violation.text for violation in self.violations)
+        return "\n".join([self.text, *(violation.text for violation in self.violations)])
 
 
 class Flow(_Flow):
@@ -98,8 +135,9 @@ class Flow(_Flow):
         return np.frombuffer(self._closure(batch=batch), np.bool_).reshape(self.tokens, self.tokens)
 
     def check(self, policy: str) -> Ruling:
-        """Holds a policy against the stack: lines `deny: label(pii) -> output`, `deny: document(i) -> document(j)`,
-        `allow: ...`; groups are `label(NAME)`, `document(N)`, `level(N)`, `token(N)`, `tokens(A..B)`, `output`, `all`."""
+        """Holds every denied pair of tokens against the stack: lines `deny: label(pii) -> output`,
+        `deny: document(i) -> document(j)`, `deny maybe: ...` where a group may be empty, `allow: ...` for exceptions; groups
+        are `label(NAME)`, `document(N)`, `level(N)`, `token(N)`, `tokens(A..B)`, `output` (a target only), `all`."""
         return _ruling(*self._check(policy))
 
     def certify(self, policy: str) -> Certificate:
@@ -138,7 +176,9 @@ def flow(
     >>> flow.witness(12, 19)
     token 12 -> token 13 in layer 0 -> token 15 in layer 1 -> token 17 in layer 2 -> token 19 in layer 3
     >>> flow.check("deny: token(3) -> token(19)")
-    holds (1 checked)
+    holds: none of the 1 denied pairs is reached over 4 layer(s), 1 head(s) and 1 batch row(s)
+
+    A number of tokens as `shape` means one batch row and one head: a mask with `heads(...)` or `batch(...)` needs a `Shape`.
     """
     if isinstance(masks, (Mask, str)):
         if layers is None:
@@ -153,12 +193,17 @@ def _path(given: dict[str, Any], text: str) -> Path:
     return Path(given["source"], tuple(tuple(step) for step in given["steps"]), text)
 
 
-def _ruling(text: str, words: list[str]) -> Ruling:
+def _ruling(text: str, words: tuple[str, str, list[str]]) -> Ruling:
     given = json.loads(text)
-    violations = []
-    for violation, said in zip(given["violations"], words, strict=True):
-        path, cut = violation.pop("path"), violation.pop("cut")
-        steps = "".join(f" -> token {token} in layer {layer}" for layer, token in path["steps"])
-        made = _path(path, f"token {path['source']}{steps}")
-        violations.append(Violation(**violation, path=made, cut=None if cut is None else tuple(cut), text=said))
-    return Ruling(tuple(violations), given["checked"])
+    verdict, summary, lines = words
+    rules = []
+    for rule, said in zip(given["rules"], lines, strict=True):
+        path, cut = rule.pop("witness"), rule.pop("cut")
+        witness = None
+        if path is not None:
+            steps = "".join(f" -> token {token} in layer {layer}" for layer, token in path["steps"])
+            witness = _path(path, f"token {path['source']}{steps}")
+        rules.append(RuleVerdict(**rule, witness=witness, cut=None if cut is None else tuple(cut), text=said))
+    counts = {name: given[name] for name in ("pairs", "batch_rows", "heads", "layers")}
+    empty = tuple(EmptyGroup(**group) for group in given["empty"])
+    return Ruling(verdict, tuple(rules), **counts, empty=empty, text=summary)  # type: ignore[arg-type]

@@ -74,26 +74,33 @@ pub(super) fn flow(body: &[u8]) -> Answer {
         "truncated": back.iter().chain(&reach).any(|set| set.as_slice().len() > MOST_RANGES),
         "not_covered": CHANNELS,
         "assumed": assumed,
-        "checked": 0,
-        "holds": true,
+        "heads": flow.shape().head_count(),
+        "verdict": Value::Null,
+        "pairs": 0,
         "violations": [],
         "violation_count": 0,
+        "empty": [],
     });
     if tokens as usize <= MOST_DRAWN.0 && depth <= MOST_DRAWN.1 {
         value["edges"] = edges(&flow, stack.batch, depth).into();
     }
-    match policy(&stack.policy).and_then(|policy| Ok(policy.check(&flow)?)) {
-        Ok(ruling) => {
-            value["checked"] = ruling.checked.into();
-            value["holds"] = ruling.holds().into();
-            value["violation_count"] = ruling.violations.len().into();
-            value["violations"] =
-                ruling.violations.iter().take(MOST_VIOLATIONS).map(|v| object!(v)).collect::<Vec<_>>().into();
+    let ruling = match policy(&stack.policy) {
+        Ok(policy) if policy.rules.is_empty() => Ok(None),
+        Ok(policy) => policy.check(&flow).map(Some).map_err(Problem::from),
+        Err(problem) => Err(problem),
+    };
+    match ruling {
+        Ok(None) => {}
+        Ok(Some(ruling)) => {
+            let listed: Vec<Value> = ruling.violations().take(MOST_VIOLATIONS).map(|v| object!(v)).collect();
+            value["verdict"] = object!(ruling.verdict());
+            value["pairs"] = ruling.pairs.into();
+            value["violation_count"] = ruling.violations().count().into();
+            value["violations"] = listed.into();
+            value["empty"] =
+                ruling.empty.iter().take(MOST_VIOLATIONS).map(ToString::to_string).collect::<Vec<_>>().into();
         }
-        Err(problem) => {
-            value["holds"] = Value::Null;
-            value["policy_error"] = policy_error(&problem.message);
-        }
+        Err(problem) => value["policy_error"] = policy_error(&problem.message),
     }
     json(&value)
 }

@@ -1,0 +1,192 @@
+//! Named arrays: the allowed keys of each query row, dense or listed.
+
+use crate::json::{At, Value};
+use crate::refusal::{Result, wrong};
+use crate::runs::{Runs, normal};
+use crate::shape::{MOST, Shape};
+
+/// The allowed keys of each row that has any.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Array {
+    /// `[batch, heads, q_len, kv_len]`, the first two 1 for "all".
+    dims: [i64; 4],
+    /// Query rows that share one list.
+    block_q: i64,
+    /// `(list number, keys)`, ascending: list `((b * heads) + h) * lists + q / block_q`.
+    rows: Vec<(i64, Runs)>,
+}
+
+impl Array {
+    pub(crate) fn read(at: &At<'_>, shape: &Shape) -> Result<Self> {
+        let fields = at.object(&["keep", "drop", "additive", "csr", "cells", "blocks"])?;
+        let entries = at.entries()?;
+        let [(kind, ref data)] = entries[..] else { return Err(at.refuse("an object with one field")) };
+        let array = match kind {
+            "csr" => csr(data)?,
+            "cells" => cells(data)?,
+            "blocks" => blocks(data)?,
+            _ => dense(&fields.need(kind)?, kind)?,
+        };
+        let [b, h, q, k] = array.dims;
+        let fits = (b == 1 || b == shape.batch as i64) && (h == 1 || h == shape.heads as i64);
+        if !fits || q != shape.q_len || k != shape.kv_len {
+            return Err(wrong(
+                at.path.clone(),
+                format!("shape {:?}", array.dims),
+                "the shape of the mask, 1 for all batch rows or heads",
+            ));
+        }
+        Ok(array)
+    }
+
+    /// Which slice holds for a batch row and head.
+    pub(crate) fn slice(&self, batch: usize, head: usize) -> i64 {
+        let b = if self.dims[0] == 1 { 0 } else { batch as i64 };
+        let h = if self.dims[1] == 1 { 0 } else { head as i64 };
+        b * self.dims[1] + h
+    }
+
+    /// True when heads may differ.
+    pub(crate) fn by_head(&self) -> bool {
+        self.dims[1] > 1
+    }
+
+    /// The allowed keys of query row `q` of a slice.
+    pub(crate) fn row(&self, slice: i64, q: i64) -> &[(i64, i64)] {
+        let list = slice * ((self.dims[2] - 1) / self.block_q + 1) + q / self.block_q;
+        match self.rows.binary_search_by_key(&list, |row| row.0) {
+            Ok(at) => &self.rows[at].1,
+            Err(_) => &[],
+        }
+    }
+
+    /// From (list, keys) pairs in any order.
+    fn from_pairs(dims: [i64; 4], block_q: i64, mut pairs: Vec<(i64, (i64, i64))>) -> Self {
+        pairs.sort_unstable();
+        let mut rows: Vec<(i64, Runs)> = Vec::new();
+        for (list, keys) in pairs {
+            match rows.last_mut() {
+                Some(last) if last.0 == list => last.1.push(keys),
+                _ => rows.push((list, vec![keys])),
+            }
+        }
+        rows.iter_mut().for_each(|row| row.1 = normal(std::mem::take(&mut row.1)));
+        Self { dims, block_q, rows }
+    }
+}
+
+/// The allowed cells of nested lists `[q_len][kv_len]` or `[batch][heads][q_len][kv_len]`.
+fn dense(at: &At<'_>, kind: &str) -> Result<Array> {
+    let mut slices = Vec::new();
+    let nested = at.list(|slice| Ok(slice.is_nested()))?.into_iter().any(|deep| deep);
+    let (batch, heads) = if nested {
+        let heads = at.list(|row| row.list(|slice| rows(&slice, kind, &mut slices)).map(|list| list.len()))?;
+        if heads.iter().any(|&count| count != heads[0]) {
+            return Err(at.refuse("as many heads in each batch row"));
+        }
+        (heads.len(), heads[0])
+    } else {
+        rows(at, kind, &mut slices)?;
+        (1, 1)
+    };
+    let Some(&(q, k, _)) = slices.first() else { return Err(at.refuse("at least one cell")) };
+    if q == 0 || k == 0 || slices.iter().any(|slice| (slice.0, slice.1) != (q, k)) {
+        return Err(at.refuse("lists of equal length, at least one cell each"));
+    }
+    let lists = slices
+        .into_iter()
+        .enumerate()
+        .flat_map(|(at, slice)| slice.2.into_iter().map(move |(row, keys)| (at as i64 * q + row, keys)));
+    Ok(Array {
+        dims: [batch as i64, heads as i64, q, k],
+        block_q: 1,
+        rows: lists.filter(|row| !row.1.is_empty()).collect(),
+    })
+}
+
+/// `(q_len, kv_len, allowed keys by row)`.
+type Slice = (i64, i64, Vec<(i64, Runs)>);
+
+fn rows(at: &At<'_>, kind: &str, slices: &mut Vec<Slice>) -> Result<()> {
+    let mut width = None;
+    let mut number = 0;
+    let list = at.list(|row| {
+        let cells = row.list(|cell| keeps(&cell, kind))?;
+        if *width.get_or_insert(cells.len()) != cells.len() {
+            return Err(row.refuse("as many cells as the row before"));
+        }
+        let mut keys = Runs::new();
+        for (k, _) in cells.iter().enumerate().filter(|cell| *cell.1) {
+            match keys.last_mut() {
+                Some(last) if last.1 == k as i64 => last.1 += 1,
+                _ => keys.push((k as i64, k as i64 + 1)),
+            }
+        }
+        number += 1;
+        Ok((number - 1, keys))
+    })?;
+    slices.push((number, width.unwrap_or(0) as i64, list));
+    Ok(())
+}
+
+fn keeps(at: &At<'_>, kind: &str) -> Result<bool> {
+    match (kind, at.value) {
+        ("keep", Value::Int(0) | Value::Bool(false)) | ("drop", Value::Int(1) | Value::Bool(true)) => Ok(false),
+        ("keep", Value::Int(1) | Value::Bool(true)) | ("drop", Value::Int(0) | Value::Bool(false)) => Ok(true),
+        ("additive", Value::Int(0)) => Ok(true),
+        ("additive", Value::Text(text)) if text == "-inf" => Ok(false),
+        ("additive", _) => Err(at.refuse("0 or \"-inf\"")),
+        _ => Err(at.refuse("0 or 1")),
+    }
+}
+
+/// The field `shape`: `[q_len, kv_len]`.
+fn dims(at: &At<'_>) -> Result<[i64; 4]> {
+    match at.ints(1, MOST)?[..] {
+        [q, k] => Ok([1, 1, q, k]),
+        _ => Err(at.refuse("[q_len, kv_len]")),
+    }
+}
+
+fn csr(at: &At<'_>) -> Result<Array> {
+    let fields = at.object(&["shape", "indptr", "indices"])?;
+    let dims = dims(&fields.need("shape")?)?;
+    let indices = fields.need("indices")?.ints(0, dims[3] - 1)?;
+    let at = fields.need("indptr")?;
+    let indptr = at.ints(0, indices.len() as i64)?;
+    let ends = (indptr.first(), indptr.last());
+    let fits = indptr.len() as i64 == dims[2] + 1 && ends == (Some(&0), Some(&(indices.len() as i64)));
+    if !fits || indptr.windows(2).any(|pair| pair[0] > pair[1]) {
+        return Err(at.refuse("ascending numbers from 0 to the number of indices, one more than there are queries"));
+    }
+    let row = |pair: (usize, &[i64])| {
+        let keys = &indices[pair.1[0] as usize..pair.1[1] as usize];
+        keys.iter().map(|&k| (pair.0 as i64, (k, k + 1))).collect::<Vec<_>>()
+    };
+    Ok(Array::from_pairs(dims, 1, indptr.windows(2).enumerate().flat_map(row).collect()))
+}
+
+/// Pairs of numbers, the first below `rows`, the second below `columns`.
+fn pairs(at: &At<'_>, rows: i64, columns: i64) -> Result<Vec<(i64, i64)>> {
+    at.list(|at| match at.ints(0, MOST)?[..] {
+        [i, j] if i < rows && j < columns => Ok((i, j)),
+        _ => Err(at.refuse(format!("a pair below ({rows}, {columns})"))),
+    })
+}
+
+fn cells(at: &At<'_>) -> Result<Array> {
+    let fields = at.object(&["shape", "list"])?;
+    let dims = dims(&fields.need("shape")?)?;
+    let list = pairs(&fields.need("list")?, dims[2], dims[3])?;
+    Ok(Array::from_pairs(dims, 1, list.into_iter().map(|(q, k)| (q, (k, k + 1))).collect()))
+}
+
+fn blocks(at: &At<'_>) -> Result<Array> {
+    let fields = at.object(&["shape", "block", "list"])?;
+    let dims = dims(&fields.need("shape")?)?;
+    let at = fields.need("block")?;
+    let [rows, keys] = at.ints(1, MOST)?[..] else { return Err(at.refuse("[rows, keys]")) };
+    let list = pairs(&fields.need("list")?, (dims[2] - 1) / rows + 1, (dims[3] - 1) / keys + 1)?;
+    let cut = |(i, j): (i64, i64)| (i, (j * keys, ((j + 1) * keys).min(dims[3])));
+    Ok(Array::from_pairs(dims, rows, list.into_iter().map(cut).collect()))
+}

@@ -1,0 +1,161 @@
+//! The definition of every atom, twice: cell by cell, and as the keys of a query row.
+
+use crate::frame::Frame;
+use crate::node::Node;
+use crate::philox;
+use crate::refusal::Result;
+use crate::runs::{Runs, holds, meet, minus, union};
+use crate::work::Work;
+
+impl Node {
+    /// True when query row `i` may read key `j`.
+    pub(crate) fn allowed(&self, frame: &Frame, i: i64, j: i64) -> bool {
+        frame.key(j).is_some_and(|k| self.cell(frame, (i, frame.query(i)), (j, k)))
+    }
+
+    /// The cell of a query `(row, position)` and a key `(index, position)`.
+    fn cell(&self, frame: &Frame, query: (i64, i64), key: (i64, i64)) -> bool {
+        let (q, k) = (query.1, key.1);
+        let part = |node: &Node| node.cell(frame, query, key);
+        match self {
+            Node::Full => true,
+            Node::None => false,
+            Node::Window(left, right) => {
+                left.is_none_or(|left| q - left <= k) && right.is_none_or(|right| k <= q + right)
+            }
+            Node::Chunk(size) => q.div_euclid(*size) == k.div_euclid(*size),
+            Node::Stride(step) => (q - k) % step == 0,
+            Node::Keys(set) => holds(set, k),
+            Node::Queries(set) => holds(set, q),
+            Node::RealKeys(set) => holds(set, key.0),
+            Node::RealQueries(set) => holds(set, query.0),
+            Node::Documents(spans) | Node::Spans(spans) => {
+                spans.iter().any(|span| (span.0..span.1).contains(&q) && (span.0..span.1).contains(&k))
+            }
+            Node::Tree(tree) => tree.allowed(q, k),
+            Node::Levels(levels) => levels.allowed(q, k),
+            Node::Grid(grid) => grid.allowed(q, k),
+            Node::Random { threshold, seed } => {
+                u64::from(philox::cells(q, k.div_euclid(4), *seed)[k.rem_euclid(4) as usize]) < *threshold
+            }
+            Node::Dense(array, slice) => holds(array.row(*slice, query.0), key.0),
+            Node::Not(inner) => !part(inner),
+            Node::And(parts) => parts.iter().all(part),
+            Node::Or(parts) => parts.iter().any(part),
+            Node::Minus(parts) => part(&parts[0]) && !parts[1..].iter().any(part),
+        }
+    }
+
+    /// The keys that query row `i` may read.
+    pub(crate) fn row(&self, frame: &Frame, i: i64, work: &Work) -> Result<Runs> {
+        let q = frame.query(i);
+        let positions = |runs: &[(i64, i64)]| frame.keys(runs);
+        let one_sided = |inside: bool| if inside { frame.slots() } else { Runs::new() };
+        let out = match self {
+            Node::Full => frame.slots(),
+            Node::None => Runs::new(),
+            Node::Window(left, right) => {
+                let start = left.map_or(0, |left| q - left);
+                let end = right.map_or(i64::MAX, |right| q + right + 1);
+                if start < end { positions(&[(start, end)]) } else { Runs::new() }
+            }
+            Node::Chunk(size) => {
+                let start = q.div_euclid(*size) * size;
+                positions(&[(start, start + size)])
+            }
+            Node::Stride(1) => frame.slots(),
+            Node::Stride(step) => {
+                let end = frame.key_end();
+                let keys: Runs = (0..)
+                    .map(|at| q.rem_euclid(*step) + at * step)
+                    .take_while(|&k| k < end)
+                    .map(|k| (k, k + 1))
+                    .collect();
+                work.spend(keys.len())?;
+                positions(&keys)
+            }
+            Node::Keys(set) => {
+                work.spend(set.len())?;
+                positions(set)
+            }
+            Node::Queries(set) => one_sided(holds(set, q)),
+            Node::RealKeys(set) => meet(set, &frame.slots()),
+            Node::RealQueries(set) => one_sided(holds(set, i)),
+            Node::Documents(spans) => {
+                let at = spans.partition_point(|span| span.1 <= q);
+                spans.get(at).filter(|span| span.0 <= q).map_or_else(Runs::new, |span| positions(&[*span]))
+            }
+            Node::Spans(spans) => {
+                work.spend(spans.len())?;
+                let around = spans.iter().copied().filter(|span| span.0 <= q && q < span.1).collect();
+                positions(&crate::runs::normal(around))
+            }
+            Node::Tree(tree) => {
+                let (runs, steps) = tree.row(q);
+                work.spend(steps)?;
+                positions(&runs)
+            }
+            Node::Levels(levels) => {
+                let (runs, steps) = levels.row(q);
+                work.spend(steps)?;
+                positions(&runs)
+            }
+            Node::Grid(grid) => {
+                let (runs, steps) = grid.row(q, frame.key_end());
+                work.spend(steps)?;
+                positions(&runs)
+            }
+            Node::Random { threshold, seed } => {
+                work.spend(frame.kv_len as usize)?;
+                positions(&random_row(q, frame.key_end(), *threshold, *seed))
+            }
+            Node::Dense(array, slice) => meet(array.row(*slice, i), &frame.slots()),
+            Node::Not(inner) => minus(&frame.slots(), &inner.row(frame, i, work)?),
+            Node::And(parts) => {
+                let mut out = parts[0].row(frame, i, work)?;
+                for part in &parts[1..] {
+                    if !out.is_empty() {
+                        out = meet(&out, &part.row(frame, i, work)?);
+                    }
+                }
+                out
+            }
+            Node::Or(parts) => {
+                let mut out = parts[0].row(frame, i, work)?;
+                for part in &parts[1..] {
+                    out = union(&out, &part.row(frame, i, work)?);
+                }
+                out
+            }
+            Node::Minus(parts) => {
+                let mut out = parts[0].row(frame, i, work)?;
+                for part in &parts[1..] {
+                    if !out.is_empty() {
+                        out = minus(&out, &part.row(frame, i, work)?);
+                    }
+                }
+                out
+            }
+        };
+        work.spend(out.len())?;
+        Ok(out)
+    }
+}
+
+/// The positions below `end` that `random` allows the query at `q`.
+fn random_row(q: i64, end: i64, threshold: u64, seed: u64) -> Runs {
+    let mut out = Runs::new();
+    for group in 0..(end + 3) / 4 {
+        let words = philox::cells(q, group, seed);
+        for (at, word) in words.iter().enumerate() {
+            let k = group * 4 + at as i64;
+            if u64::from(*word) < threshold && k < end {
+                match out.last_mut() {
+                    Some(last) if last.1 == k => last.1 = k + 1,
+                    _ => out.push((k, k + 1)),
+                }
+            }
+        }
+    }
+    out
+}

@@ -1,0 +1,282 @@
+//! A certificate as it is written, before anything of it is believed.
+
+use crate::facts::{Facts, ranges};
+use crate::json::{At, Value};
+use crate::policy::Rule;
+use crate::refusal::{Result, beyond, wrong};
+use crate::runs::Runs;
+use crate::shape::Shape;
+use crate::text::{Expr, parse};
+use sha2::{Digest, Sha256};
+
+const FIELDS: &[&str] = &[
+    "format",
+    "layers",
+    "shape",
+    "facts",
+    "fill",
+    "policy",
+    "rules",
+    "pairs",
+    "holds",
+    "reach",
+    "not_covered",
+    "sha256",
+];
+
+/// Deeper stacks are refused.
+const MOST_LAYERS: usize = 4_096;
+
+/// The ways in which tokens influence each other that no mask shows: a certificate must list them all.
+pub(crate) const NOT_COVERED: &[&str] = &[
+    "position ids: a count of hidden tokens tells how many there are",
+    "lengths: padding and truncation tell how long a hidden text is",
+    "pooling over tokens after the last layer",
+    "normalisation over the batch or over time (batch norm, group norm over time)",
+    "convolution and state-space layers",
+    "routing: experts with a capacity, and balance over a batch",
+    "quantisation by maxima over a batch or a tensor",
+    "caches that were filled before a redaction",
+    "loss targets: labels that hold what the inputs hide",
+];
+
+/// The claims about one deny rule in one batch row.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    pub(crate) rule: String,
+    pub(crate) row: usize,
+    pub(crate) sources: i64,
+    pub(crate) targets: i64,
+    pub(crate) pairs: i64,
+    pub(crate) violated: bool,
+    pub(crate) reached_pairs: i64,
+    pub(crate) exact: bool,
+    pub(crate) witness: Option<Witness>,
+}
+
+/// A path by which a token reaches another one: in each layer of `steps` the token reads the one before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Witness {
+    /// The first token.
+    pub source: usize,
+    /// `(layer, token)`, layers ascending; the last token is the target.
+    pub steps: Vec<(usize, usize)>,
+}
+
+/// Who knows something of `sources` after each layer.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    /// Its number in the certificate.
+    pub(crate) number: usize,
+    pub(crate) row: usize,
+    pub(crate) sources: Runs,
+    /// `(number of consecutive layers, set)`; all numbers sum to one more than there are layers.
+    pub(crate) after: Vec<(usize, Runs)>,
+}
+
+impl Entry {
+    /// The set after the last layer.
+    pub(crate) fn last(&self) -> &Runs {
+        self.after.last().map_or(&self.sources, |run| &run.1)
+    }
+}
+
+/// A certificate.
+pub(crate) struct Certificate {
+    pub(crate) layers: Vec<String>,
+    /// The distinct masks, and which of them each layer is.
+    pub(crate) masks: Vec<Expr>,
+    pub(crate) layer_of: Vec<usize>,
+    pub(crate) shape: Shape,
+    pub(crate) facts: Facts,
+    pub(crate) finite: bool,
+    pub(crate) policy: Vec<Rule>,
+    pub(crate) claims: Vec<Claim>,
+    pub(crate) pairs: i64,
+    pub(crate) holds: bool,
+    pub(crate) reach: Vec<Entry>,
+    pub(crate) sha256: String,
+}
+
+impl Certificate {
+    /// Reads a certificate and checks its fields, its hash and its list of what is not covered.
+    pub(crate) fn read(json: &str) -> Result<Self> {
+        let value = Value::read(json)?;
+        let fields = At::new(&value, "").object(FIELDS)?;
+        let format = fields.need("format")?;
+        if format.text()? != "noren certificate 2" {
+            return Err(format.refuse("\"noren certificate 2\": issue it again with this version"));
+        }
+        let sha256 = fields.need("sha256")?;
+        let hash = hash(&value);
+        if sha256.text()? != hash {
+            return Err(
+                sha256.refuse(format!("{hash}, the hash of the certificate: it was changed after it was issued"))
+            );
+        }
+        not_covered(&fields.need("not_covered")?)?;
+        let at = fields.need("layers")?;
+        let layers = at.list(|at| at.text().map(str::to_string))?;
+        if layers.is_empty() || layers.len() > MOST_LAYERS {
+            return Err(at.refuse(format!("1 to {MOST_LAYERS} masks")));
+        }
+        let (masks, layer_of) = masks(&layers)?;
+        let shape = Shape::read(&fields.need("shape")?)?;
+        let facts = Facts::read(&fields.need("facts")?, &shape)?;
+        let fill = fields.need("fill")?;
+        let finite = match fill.text()? {
+            "finite" => true,
+            "nothing" => false,
+            _ => return Err(fill.refuse("\"nothing\" or \"finite\"")),
+        };
+        let policy = fields.need("policy")?.list(|at| Rule::read(at.text()?, ""))?;
+        let claims = fields.need("rules")?.list(|at| claim(&at, &shape, layers.len()))?;
+        let mut number = 0;
+        let reach = fields.need("reach")?.list(|at| {
+            number += 1;
+            entry(&at, number - 1, &shape, layers.len())
+        })?;
+        let pairs = fields.need("pairs")?.int(0, i64::MAX)?;
+        let holds = fields.need("holds")?.boolean()?;
+        Ok(Self { layers, masks, layer_of, shape, facts, finite, policy, claims, pairs, holds, reach, sha256: hash })
+    }
+}
+
+/// The lower-case hexadecimal SHA-256 of a certificate without its field `sha256`.
+fn hash(value: &Value) -> String {
+    let mut text = String::new();
+    if let Value::Object(fields) = value {
+        let rest: Vec<(String, Value)> = fields.iter().filter(|field| field.0 != "sha256").cloned().collect();
+        Value::Object(rest).write(&mut text);
+    }
+    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn not_covered(at: &At<'_>) -> Result<()> {
+    let list = at.list(|at| at.text().map(str::to_string))?;
+    if let Some(missing) = NOT_COVERED.iter().find(|required| !list.iter().any(|given| given == *required)) {
+        return Err(wrong(
+            at.path.clone(),
+            format!("a list of {} without this entry", list.len()),
+            format!("the entry {missing:?}"),
+        ));
+    }
+    match list.iter().find(|given| !NOT_COVERED.contains(&given.as_str())) {
+        Some(other) => Err(wrong(at.path.clone(), other.clone(), "the list of docs/flow.md and nothing else")),
+        None if list.len() > NOT_COVERED.len() => Err(at.refuse("every entry once")),
+        None => Ok(()),
+    }
+}
+
+fn masks(layers: &[String]) -> Result<(Vec<Expr>, Vec<usize>)> {
+    let mut distinct: std::collections::HashMap<&str, usize> = std::collections::HashMap::new();
+    let (mut masks, mut layer_of) = (Vec::new(), Vec::new());
+    for (number, text) in layers.iter().enumerate() {
+        let next = masks.len();
+        let at = *distinct.entry(text).or_insert(next);
+        if at == next {
+            masks.push(parse(text).map_err(|found| wrong(format!("layers[{number}]"), found, "the text of a mask"))?);
+        }
+        layer_of.push(at);
+    }
+    Ok((masks, layer_of))
+}
+
+fn claim(at: &At<'_>, shape: &Shape, layers: usize) -> Result<Claim> {
+    let fields = at.object(&[
+        "rule",
+        "batch",
+        "sources",
+        "targets",
+        "pairs",
+        "violated",
+        "reached_pairs",
+        "counted",
+        "witness",
+    ])?;
+    let count = |key: &str| fields.need(key).and_then(|at| at.int(0, i64::MAX));
+    let counted = fields.need("counted")?;
+    let exact = match counted.text()? {
+        "exact" => true,
+        "at least" => false,
+        _ => return Err(counted.refuse("\"exact\" or \"at least\"")),
+    };
+    let witness = fields.need("witness")?;
+    Ok(Claim {
+        rule: fields.need("rule")?.text()?.to_string(),
+        row: fields.need("batch")?.int(0, shape.batch as i64 - 1)? as usize,
+        sources: count("sources")?,
+        targets: count("targets")?,
+        pairs: count("pairs")?,
+        violated: fields.need("violated")?.boolean()?,
+        reached_pairs: count("reached_pairs")?,
+        exact,
+        witness: if *witness.value == Value::Null { None } else { Some(path(&witness, shape, layers)?) },
+    })
+}
+
+fn path(at: &At<'_>, shape: &Shape, layers: usize) -> Result<Witness> {
+    let fields = at.object(&["source", "steps"])?;
+    let last = shape.kv_len - 1;
+    let source = fields.need("source")?.int(0, last)? as usize;
+    let steps = fields.need("steps")?.list(|at| match at.ints(0, last.max(layers as i64 - 1))?[..] {
+        [layer, token] if layer < layers as i64 && token <= last => Ok((layer as usize, token as usize)),
+        _ => Err(at.refuse("[layer, token]")),
+    })?;
+    Ok(Witness { source, steps })
+}
+
+fn entry(at: &At<'_>, number: usize, shape: &Shape, layers: usize) -> Result<Entry> {
+    let fields = at.object(&["batch", "sources", "after"])?;
+    let row = fields.need("batch")?.int(0, shape.batch as i64 - 1)? as usize;
+    let sources = ranges(&fields.need("sources")?, shape.kv_len)?;
+    let at = fields.need("after")?;
+    let after = at.list(|run| {
+        let mut parts = run.list(|part| match part.value {
+            Value::Int(_) => Ok((part.int(1, layers as i64 + 1)? as usize, None)),
+            _ => Ok((0, Some(ranges(&part, shape.kv_len)?))),
+        })?;
+        match (parts.len(), parts.pop(), parts.pop()) {
+            (2, Some((0, Some(set))), Some((count, None))) => Ok((count, set)),
+            _ => Err(run.refuse("[count, ranges]")),
+        }
+    })?;
+    let total: usize = after.iter().map(|run| run.0).sum();
+    if total != layers + 1 {
+        return Err(wrong(
+            at.path.clone(),
+            format!("counts that sum to {total}"),
+            format!("{}, one more than there are layers", layers + 1),
+        ));
+    }
+    if after.first().is_none_or(|run| run.1 != sources) || sources.is_empty() {
+        return Err(at.refuse("sets of which the first is `sources`, not empty"));
+    }
+    if after.windows(2).any(|pair| pair[0].1 == pair[1].1) {
+        return Err(at.refuse("neighbouring sets that differ"));
+    }
+    Ok(Entry { number, row, sources, after })
+}
+
+/// Refuses two entries for the same sources.
+pub(crate) fn no_twins(reach: &[Entry]) -> Result<()> {
+    let mut order: Vec<&Entry> = reach.iter().collect();
+    order.sort_unstable_by(|a, b| (a.row, &a.sources).cmp(&(b.row, &b.sources)));
+    match order.windows(2).find(|pair| pair[0].row == pair[1].row && pair[0].sources == pair[1].sources) {
+        Some(pair) => Err(wrong(
+            format!("reach[{}]", pair[1].number),
+            "the sources of another entry",
+            "every set of sources once",
+        )),
+        None => Ok(()),
+    }
+}
+
+/// More stored ranges are refused.
+pub(crate) fn small_enough(reach: &[Entry]) -> Result<()> {
+    let ranges: usize = reach.iter().flat_map(|entry| &entry.after).map(|run| run.1.len()).sum();
+    if ranges > 4_000_000 {
+        return Err(beyond("reach", format!("{ranges} ranges are stored, at most 4000000 are checked")));
+    }
+    Ok(())
+}

@@ -1,0 +1,329 @@
+//! The check of a certificate: every count, set, path and verdict made again from the definition.
+
+use crate::certificate::{Certificate, Claim, Entry, Witness, no_twins, small_enough};
+use crate::frame::Frame;
+use crate::layer::Layer;
+use crate::node::World;
+use crate::policy::{Class, Groups, Rule, classes};
+use crate::refusal::{Result, wrong};
+use crate::report::{Report, RuleReport};
+use crate::runs::{Runs, count, holds, meet, minus};
+use crate::work::Work;
+
+/// Checks a certificate that was read.
+pub(crate) fn check(certificate: &Certificate) -> Result<Report> {
+    small_enough(&certificate.reach)?;
+    no_twins(&certificate.reach)?;
+    order(certificate)?;
+    let work = Work::new();
+    let world = World::new(&certificate.facts, &certificate.shape, &work, true)?;
+    for row in 0..certificate.shape.batch {
+        let room = work.room();
+        Row::new(certificate, &world, row)?.check()?;
+        work.reset(room);
+    }
+    let total: i128 = certificate.claims.iter().map(|claim| i128::from(claim.pairs)).sum();
+    if i128::from(certificate.pairs) != total {
+        return Err(wrong("pairs", certificate.pairs.to_string(), format!("{total}, the sum over the rules")));
+    }
+    let verdict = total > 0 && certificate.claims.iter().all(|claim| !claim.violated);
+    if certificate.holds != verdict {
+        let why = if total == 0 {
+            "no pair is denied"
+        } else if verdict {
+            "no rule is violated"
+        } else {
+            "a rule is violated"
+        };
+        return Err(wrong("holds", certificate.holds.to_string(), format!("{verdict}: {why}")));
+    }
+    Ok(report(certificate))
+}
+
+/// Checks that there is one claim for each deny rule and batch row, in this order.
+fn order(certificate: &Certificate) -> Result<()> {
+    let denies: Vec<&Rule> = certificate.policy.iter().filter(|rule| !rule.allow).collect();
+    let batch = certificate.shape.batch;
+    let expected = denies.len() * batch;
+    if certificate.claims.len() != expected {
+        let given = format!("{} entries", certificate.claims.len());
+        return Err(wrong("rules", given, format!("{expected}: one for each `deny` line and batch row")));
+    }
+    for (number, claim) in certificate.claims.iter().enumerate() {
+        let rule = denies[number / batch];
+        if claim.rule != rule.text {
+            return Err(wrong(
+                format!("rules[{number}].rule"),
+                claim.rule.clone(),
+                format!("{:?}, as in the policy", rule.text),
+            ));
+        }
+        if claim.row != number % batch {
+            return Err(wrong(format!("rules[{number}].batch"), claim.row.to_string(), (number % batch).to_string()));
+        }
+    }
+    Ok(())
+}
+
+/// One batch row of a certificate.
+struct Row<'a> {
+    certificate: &'a Certificate,
+    world: &'a World<'a>,
+    frame: Frame,
+    /// One for each distinct mask.
+    layers: Vec<Layer>,
+    entries: Vec<&'a Entry>,
+}
+
+impl<'a> Row<'a> {
+    fn new(certificate: &'a Certificate, world: &'a World<'a>, row: usize) -> Result<Self> {
+        let frame = Frame::new(&certificate.shape, &certificate.facts, row);
+        world.work.spend(frame.q_len as usize)?;
+        if let Some(query) = frame.no_token() {
+            let given = format!("query row {query} of batch row {row} at position {}", frame.query(query));
+            return Err(wrong("shape", given, "queries that are tokens of the sequence"));
+        }
+        let mut layers = Vec::with_capacity(certificate.masks.len());
+        for (number, mask) in certificate.masks.iter().enumerate() {
+            let first = certificate.layer_of.iter().position(|&of| of == number).unwrap_or(0);
+            layers.push(Layer::new(world, mask, &frame, certificate.finite, &format!("layers[{first}]"))?);
+        }
+        let entries = certificate.reach.iter().filter(|entry| entry.row == row).collect();
+        Ok(Self { certificate, world, frame, layers, entries })
+    }
+
+    fn check(mut self) -> Result<()> {
+        let room = self.world.work.room();
+        for entry in self.entries.clone() {
+            self.closure(entry)?;
+        }
+        self.layers.iter_mut().for_each(Layer::forget);
+        self.world.work.reset(room);
+        let mut groups = Groups::new(self.world, &self.frame);
+        let mut allows = Vec::new();
+        for (number, rule) in self.certificate.policy.iter().enumerate().filter(|rule| rule.1.allow) {
+            allows.push(groups.covered(rule, &format!("policy[{number}]"))?);
+        }
+        let marks: Vec<&Runs> = self.entries.iter().map(|entry| &entry.sources).collect();
+        let batch = self.certificate.shape.batch;
+        let denies = self.certificate.policy.iter().enumerate().filter(|rule| !rule.1.allow);
+        for (nth, (number, rule)) in denies.enumerate() {
+            let at = nth * batch + self.frame.row;
+            let claim = &self.certificate.claims[at];
+            let room = self.world.work.room();
+            let covered = groups.covered(rule, &format!("policy[{number}]"))?;
+            let field = |name: &str| format!("rules[{at}].{name}");
+            for (name, given, set) in
+                [("sources", claim.sources, &covered.sources), ("targets", claim.targets, &covered.targets)]
+            {
+                if given != count(set) {
+                    return Err(wrong(field(name), given.to_string(), format!("{} tokens", count(set))));
+                }
+            }
+            let classes = classes(&covered, &allows, &marks, self.world.work)?;
+            let pairs: i128 = classes.iter().map(Class::pairs).sum();
+            if i128::from(claim.pairs) != pairs {
+                return Err(wrong(field("pairs"), claim.pairs.to_string(), format!("{pairs} denied pairs")));
+            }
+            if claim.violated {
+                self.violated(claim, &classes, &field)?
+            } else {
+                self.kept(claim, &classes, &field)?
+            }
+            self.world.work.reset(room);
+        }
+        Ok(())
+    }
+
+    /// Checks every step of a stored closure.
+    fn closure(&mut self, entry: &Entry) -> Result<()> {
+        let nothing = Runs::new();
+        // For each distinct mask the set that rows outside later sets are known not to read.
+        let mut done: Vec<Option<&Runs>> = vec![None; self.layers.len()];
+        let mut runs = entry.after.iter();
+        let (mut left, mut from) = match runs.next() {
+            Some((times, set)) => (times - 1, set),
+            None => return Ok(()),
+        };
+        for (number, &of) in self.certificate.layer_of.iter().enumerate() {
+            let mut to = from;
+            if left > 0 {
+                left -= 1;
+            } else if let Some((times, set)) = runs.next() {
+                (left, to) = (times - 1, set);
+            }
+            let known = done[of].unwrap_or(&nothing);
+            if !(std::ptr::eq(known, from) && std::ptr::eq(from, to)) {
+                let found = self.layers[of].step(&self.frame, from, to, known, self.world.work)?;
+                found.map_err(|given| {
+                    wrong(
+                        format!("reach[{}].after", entry.number),
+                        format!("after layer {number}: {given}"),
+                        "the exact closure",
+                    )
+                })?;
+            }
+            done[of] = Some(from);
+            from = to;
+        }
+        Ok(())
+    }
+
+    /// Checks that no denied pair is connected: for each some closure holds its source and not its target.
+    fn kept(&self, claim: &Claim, classes: &[Class], field: &dyn Fn(&str) -> String) -> Result<()> {
+        if claim.reached_pairs != 0 || !claim.exact {
+            return Err(wrong(
+                field("reached_pairs"),
+                claim.reached_pairs.to_string(),
+                "0 and \"exact\": the rule is not violated",
+            ));
+        }
+        if claim.witness.is_some() {
+            return Err(wrong(field("witness"), "a path", "null: the rule is not violated"));
+        }
+        for class in classes {
+            let mut open = class.targets.clone();
+            let several = count(&class.sources) > 1;
+            let own = class.sources[0].0;
+            let shut = |open: &Runs| open.is_empty() || (!several && open[..] == [(own, own + 1)]);
+            for &mark in &class.marks {
+                if shut(&open) {
+                    break;
+                }
+                let last = self.entries[mark].last();
+                self.world.work.spend(open.len() + last.len())?;
+                open = meet(&open, last);
+            }
+            if !shut(&open) {
+                let (source, target) = open_pair(&class.sources, &open);
+                let given = format!("false, without an entry of `reach` that keeps token {source} from token {target}");
+                return Err(wrong(
+                    field("violated"),
+                    given,
+                    "an entry with the source and without the target after the last layer",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the witness of a violated rule, and the number of violated pairs where it is exact.
+    fn violated(&self, claim: &Claim, classes: &[Class], field: &dyn Fn(&str) -> String) -> Result<()> {
+        let expected = "a path from the source of a denied pair to its target";
+        let witness = claim.witness.as_ref().ok_or_else(|| wrong(field("witness"), "null", expected))?;
+        self.walk(witness, field)?;
+        let target = witness.steps.last().map_or(witness.source, |step| step.1) as i64;
+        let source = witness.source as i64;
+        let class = classes.iter().find(|class| holds(&class.sources, source));
+        if source == target || !class.is_some_and(|class| holds(&class.targets, target)) {
+            return Err(wrong(
+                field("witness"),
+                format!("a path from token {source} to token {target}"),
+                "a pair that the rule denies",
+            ));
+        }
+        let (batch, kv_len) = (self.certificate.shape.batch as i64, self.frame.kv_len);
+        let small = (kv_len <= 1024 && batch.saturating_mul(kv_len) <= 4096) || claim.sources <= 32;
+        if claim.exact != small {
+            let expected = if small { "\"exact\" at this size" } else { "\"at least\" at this size" };
+            return Err(wrong(field("counted"), if claim.exact { "exact" } else { "at least" }, expected));
+        }
+        if !small {
+            return match claim.reached_pairs {
+                reached if (1..=claim.pairs).contains(&reached) => Ok(()),
+                reached => Err(wrong(field("reached_pairs"), reached.to_string(), format!("1 to {}", claim.pairs))),
+            };
+        }
+        let reached = self.reached(classes, field)?;
+        if i128::from(claim.reached_pairs) != reached {
+            return Err(wrong(
+                field("reached_pairs"),
+                claim.reached_pairs.to_string(),
+                format!("{reached} violated pairs"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Number of violated pairs, from the closures of single tokens.
+    fn reached(&self, classes: &[Class], field: &dyn Fn(&str) -> String) -> Result<i128> {
+        let mut reached = 0;
+        for class in classes {
+            for s in class.sources.iter().flat_map(|run| run.0..run.1) {
+                let own = [(s, s + 1)];
+                self.world.work.spend(class.targets.len())?;
+                let targets = minus(&class.targets, &own);
+                if targets.is_empty() {
+                    continue;
+                }
+                let mut alone = class.marks.iter().map(|&mark| self.entries[mark]).filter(|entry| entry.sources == own);
+                let missing = || {
+                    wrong(field("reached_pairs"), "an exact number", format!("an entry of `reach` for token {s} alone"))
+                };
+                let entry = alone.next().ok_or_else(missing)?;
+                reached += i128::from(count(&meet(&targets, entry.last())));
+            }
+        }
+        Ok(reached)
+    }
+
+    /// Checks every step of a path.
+    fn walk(&self, witness: &Witness, field: &dyn Fn(&str) -> String) -> Result<()> {
+        let (mut token, mut next) = (witness.source as i64, 0);
+        for &(layer, reader) in &witness.steps {
+            let reader = reader as i64;
+            if layer < next {
+                return Err(wrong(
+                    field("witness"),
+                    format!("layer {layer} after layer {}", next - 1),
+                    "ascending layers",
+                ));
+            }
+            let mask = &self.layers[self.certificate.layer_of[layer]];
+            let reads = match self.frame.row_of(reader) {
+                Some(i) => mask.reads(&self.frame, i, token, self.world.work)?,
+                None => false,
+            };
+            if !reads {
+                let given = format!("token {token} -> token {reader} in layer {layer}");
+                return Err(wrong(field("witness"), given, "a token that reads the one before in this layer"));
+            }
+            (token, next) = (reader, layer + 1);
+        }
+        Ok(())
+    }
+}
+
+/// A source and another token of `open`.
+fn open_pair(sources: &Runs, open: &Runs) -> (i64, i64) {
+    let target = open[0].0;
+    let other = sources.iter().flat_map(|run| [run.0, run.1 - 1]).find(|&source| source != target);
+    (other.unwrap_or(sources[0].0), target)
+}
+
+fn report(certificate: &Certificate) -> Report {
+    let rule = |claim: &Claim| RuleReport {
+        rule: claim.rule.clone(),
+        batch: claim.row,
+        sources: claim.sources as u64,
+        targets: claim.targets as u64,
+        pairs: claim.pairs as u64,
+        violated: claim.violated,
+        reached_pairs: claim.exact.then_some(claim.reached_pairs as u64),
+        witness: claim.witness.clone(),
+    };
+    Report {
+        holds: certificate.holds,
+        pairs: certificate.pairs as u64,
+        policy: certificate.policy.iter().map(|rule| rule.text.clone()).collect(),
+        rules: certificate.claims.iter().map(rule).collect(),
+        batch: certificate.shape.batch,
+        heads: certificate.shape.heads,
+        tokens: certificate.shape.kv_len as usize,
+        layers: certificate.layers.len(),
+        masks: certificate.masks.len(),
+        closures: certificate.reach.len(),
+        not_covered: crate::certificate::NOT_COVERED.iter().map(|way| way.to_string()).collect(),
+        sha256: certificate.sha256.clone(),
+    }
+}

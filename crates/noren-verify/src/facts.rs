@@ -1,0 +1,205 @@
+//! The facts: lengths, documents, labels, levels, positions and arrays, as a certificate writes them.
+
+use crate::array::Array;
+use crate::json::{At, Value};
+use crate::refusal::{Result, wrong};
+use crate::runs::{Runs, is_normal, normal};
+use crate::shape::{MOST, Shape};
+use std::sync::Arc;
+
+/// One value for all batch rows, or one for each.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum ByRow<T> {
+    All(T),
+    Rows(Vec<T>),
+}
+
+impl<T> ByRow<T> {
+    /// The value of batch row `row`; lists are as long as the batch.
+    pub(crate) fn of(&self, row: usize) -> &T {
+        match self {
+            ByRow::All(value) => value,
+            ByRow::Rows(rows) => &rows[row],
+        }
+    }
+}
+
+/// A position range by its ends; an end that is left out is open.
+pub(crate) type Span = (i64, Option<i64>);
+
+/// What is known of the data.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Facts {
+    pub(crate) lengths: Option<Vec<i64>>,
+    pub(crate) left: bool,
+    pub(crate) real_keys: Option<Vec<Runs>>,
+    pub(crate) query_lengths: Option<Vec<i64>>,
+    pub(crate) documents: Option<ByRow<Vec<i64>>>,
+    pub(crate) labels: Vec<(String, ByRow<Vec<Span>>)>,
+    pub(crate) levels: Option<ByRow<Vec<i64>>>,
+    pub(crate) positions: Option<ByRow<Vec<i64>>>,
+    pub(crate) arrays: Vec<(String, Arc<Array>)>,
+}
+
+const KEYS: &[&str] =
+    &["lengths", "side", "real_keys", "query_lengths", "documents", "labels", "levels", "positions", "arrays"];
+
+impl Facts {
+    pub(crate) fn read(at: &At<'_>, shape: &Shape) -> Result<Self> {
+        let fields = at.object(KEYS)?;
+        let mut facts = Facts::default();
+        let per_row = |at: At<'_>, most: i64| -> Result<Vec<i64>> {
+            let list = at.ints(0, most)?;
+            if list.len() == shape.batch {
+                Ok(list)
+            } else {
+                Err(at.refuse(format!("one length for each of the {} batch rows", shape.batch)))
+            }
+        };
+        if let Some(at) = fields.get("lengths") {
+            facts.lengths = Some(per_row(at, shape.kv_len)?);
+        }
+        if let Some(at) = fields.get("query_lengths") {
+            facts.query_lengths = Some(per_row(at, shape.q_len)?);
+        }
+        if let Some(at) = fields.get("side") {
+            facts.left = match at.text()? {
+                "left" => true,
+                "right" => false,
+                _ => return Err(at.refuse("\"left\" or \"right\"")),
+            };
+        }
+        if let Some(at) = fields.get("real_keys") {
+            if facts.lengths.is_some() {
+                return Err(at.refuse("nothing beside lengths"));
+            }
+            let rows = at.list(|row| real_keys(&row, shape.kv_len))?;
+            if rows.len() != shape.batch {
+                return Err(at.refuse(format!("one list for each of the {} batch rows", shape.batch)));
+            }
+            facts.real_keys = Some(rows);
+        }
+        if let Some(at) = fields.get("documents") {
+            let documents = by_row(&at, shape.batch, at.is_nested(), |row| row.ints(0, MOST))?;
+            let sums = match &documents {
+                ByRow::All(list) => vec![list.iter().sum::<i64>()],
+                ByRow::Rows(rows) => rows.iter().map(|list| list.iter().sum()).collect(),
+            };
+            if sums.iter().any(|sum| !(0..=2 * MOST).contains(sum)) {
+                return Err(at.refuse("documents of at most 2^32 tokens"));
+            }
+            facts.documents = Some(documents);
+        }
+        if let Some(at) = fields.get("levels") {
+            facts.levels = Some(by_row(&at, shape.batch, at.is_nested(), |row| row.ints(i64::MIN, i64::MAX))?);
+        }
+        if let Some(at) = fields.get("positions") {
+            facts.positions = Some(by_row(&at, shape.batch, at.is_nested(), |row| positions(&row, shape.kv_len))?);
+        }
+        if let Some(at) = fields.get("labels") {
+            for (name, at) in at.entries()? {
+                facts.labels.push((
+                    name.to_string(),
+                    by_row(&at, shape.batch, at.is_nested(), |row| row.list(|at| span(&at)))?,
+                ));
+            }
+        }
+        if let Some(at) = fields.get("arrays") {
+            for (name, at) in at.entries()? {
+                facts.arrays.push((name.to_string(), Arc::new(Array::read(&at, shape)?)));
+            }
+        }
+        Ok(facts)
+    }
+
+    /// The real tokens of batch row `row` as key indices, where the facts give them.
+    pub(crate) fn real(&self, row: usize, kv_len: i64) -> Option<Runs> {
+        match (&self.lengths, &self.real_keys) {
+            (Some(lengths), _) => Some(at_end(self.left, lengths[row], kv_len)),
+            (None, Some(rows)) => Some(rows[row].clone()),
+            (None, None) => None,
+        }
+    }
+
+    /// The position at which the documents `list` of batch row `row` begin: the first real token where padding is on the left and the
+    /// list sums to the real tokens, else 0.
+    pub(crate) fn documents_begin(&self, list: &[i64], row: usize, kv_len: i64) -> i64 {
+        match &self.lengths {
+            Some(lengths) if self.left && self.positions.is_none() && list.iter().sum::<i64>() == lengths[row] => {
+                kv_len - lengths[row]
+            }
+            _ => 0,
+        }
+    }
+}
+
+/// `length` of `len` indices, at the end where real tokens stand.
+pub(crate) fn at_end(left: bool, length: i64, len: i64) -> Runs {
+    normal(vec![if left { (len - length, len) } else { (0, length) }])
+}
+
+fn by_row<T>(at: &At<'_>, batch: usize, nested: bool, mut read: impl FnMut(At<'_>) -> Result<T>) -> Result<ByRow<T>> {
+    if !nested {
+        return Ok(ByRow::All(read(at.clone())?));
+    }
+    let rows = at.list(read)?;
+    if rows.len() == batch {
+        Ok(ByRow::Rows(rows))
+    } else {
+        Err(at.refuse(format!("one list for all, or one for each of the {batch} batch rows")))
+    }
+}
+
+/// `3`, `"3..9"`, `"3.."`, `"..9"`.
+fn span(at: &At<'_>) -> Result<Span> {
+    let expected = "a position or a range such as \"3..9\"";
+    match at.value {
+        Value::Int(value) if (0..=MOST).contains(value) => Ok((*value, Some(value + 1))),
+        Value::Text(text) => {
+            let end = |text: &str| text.trim().parse::<i64>().ok().filter(|value| (0..=MOST).contains(value));
+            let (a, b) = text.split_once("..").ok_or_else(|| at.refuse(expected))?;
+            let start = if a.trim().is_empty() { Some(0) } else { end(a) };
+            let stop = if b.trim().is_empty() { Some(None) } else { end(b).map(Some) };
+            match (start, stop) {
+                (Some(start), Some(stop)) if stop.is_none_or(|stop| start <= stop) => Ok((start, stop)),
+                _ => Err(at.refuse(expected)),
+            }
+        }
+        _ => Err(at.refuse(expected)),
+    }
+}
+
+fn real_keys(at: &At<'_>, kv_len: i64) -> Result<Runs> {
+    let spans = at.list(|at| span(&at))?;
+    let runs = normal(spans.iter().map(|span| (span.0, span.1.unwrap_or(kv_len))).collect());
+    match runs.last() {
+        Some(last) if last.1 > kv_len => Err(at.refuse(format!("keys below {kv_len}"))),
+        _ => Ok(runs),
+    }
+}
+
+fn positions(at: &At<'_>, kv_len: i64) -> Result<Vec<i64>> {
+    let list = at.ints(-MOST, MOST)?;
+    if list.len() as i64 != kv_len {
+        return Err(at.refuse(format!("one position for each of the {kv_len} keys")));
+    }
+    let mut sorted: Vec<i64> = list.iter().copied().filter(|&position| position >= 0).collect();
+    sorted.sort_unstable();
+    match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(wrong(at.path.clone(), format!("position {} twice", pair[0]), "every position once")),
+        None => Ok(list),
+    }
+}
+
+/// Reads `[[start, end], ...]`, which must be sorted, disjoint, not touching and not empty, within `0..len`.
+pub(crate) fn ranges(at: &At<'_>, len: i64) -> Result<Runs> {
+    let runs = at.list(|at| match at.ints(0, len)?[..] {
+        [start, end] => Ok((start, end)),
+        _ => Err(at.refuse("[start, end]")),
+    })?;
+    if is_normal(&runs) {
+        Ok(runs)
+    } else {
+        Err(at.refuse("ranges that ascend, neither touch nor overlap, none of them empty"))
+    }
+}

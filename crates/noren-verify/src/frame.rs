@@ -1,0 +1,174 @@
+//! Where the queries and keys of one batch row stand.
+
+use crate::facts::{Facts, at_end};
+use crate::runs::{Runs, holds, normal};
+use crate::shape::Shape;
+
+/// Keys `index..index + len` stand at positions `position..position + len`.
+#[derive(Debug, Clone, PartialEq)]
+struct Piece {
+    index: i64,
+    position: i64,
+    len: i64,
+}
+
+/// One batch row: positions of queries and keys, and which of them are real.
+#[derive(Debug, Clone)]
+pub(crate) struct Frame {
+    pub(crate) row: usize,
+    pub(crate) q_len: i64,
+    pub(crate) kv_len: i64,
+    pub(crate) offset: i64,
+    /// Without explicit positions one piece; empty slots are in none. Sorted by index.
+    pieces: Vec<Piece>,
+    /// The same, sorted by position.
+    by_position: Vec<Piece>,
+    placed: bool,
+    /// Real keys by index, where the facts give them.
+    pub(crate) real: Option<Runs>,
+    query_length: Option<i64>,
+    left: bool,
+    /// The fewest and the most positions that a list of positions may cover.
+    pub(crate) extent: (i64, i64),
+}
+
+impl Frame {
+    pub(crate) fn new(shape: &Shape, facts: &Facts, row: usize) -> Self {
+        let mut pieces: Vec<Piece> = Vec::new();
+        match &facts.positions {
+            None => pieces.push(Piece { index: 0, position: 0, len: shape.kv_len }),
+            Some(positions) => {
+                for (index, &position) in positions.of(row).iter().enumerate().filter(|key| *key.1 >= 0) {
+                    let index = index as i64;
+                    match pieces.last_mut() {
+                        Some(last) if last.index + last.len == index && last.position + last.len == position => {
+                            last.len += 1
+                        }
+                        _ => pieces.push(Piece { index, position, len: 1 }),
+                    }
+                }
+            }
+        }
+        let mut by_position = pieces.clone();
+        by_position.sort_unstable_by_key(|piece| piece.position);
+        let mut frame = Self {
+            row,
+            q_len: shape.q_len,
+            kv_len: shape.kv_len,
+            offset: shape.offsets[row],
+            pieces,
+            by_position,
+            placed: facts.positions.is_some(),
+            real: facts.real(row, shape.kv_len),
+            query_length: facts.query_lengths.as_ref().map(|lengths| lengths[row]),
+            left: facts.left,
+            extent: (0, 0),
+        };
+        frame.extent = frame.reach();
+        frame
+    }
+
+    /// The position of query row `i`.
+    pub(crate) fn query(&self, i: i64) -> i64 {
+        i + self.offset
+    }
+
+    /// The position of key `j`; `None` for an empty slot.
+    pub(crate) fn key(&self, j: i64) -> Option<i64> {
+        let at = self.pieces.partition_point(|piece| piece.index + piece.len <= j);
+        self.pieces.get(at).filter(|piece| piece.index <= j).map(|piece| j - piece.index + piece.position)
+    }
+
+    /// The key that stands at `position`.
+    pub(crate) fn key_at(&self, position: i64) -> Option<i64> {
+        let at = self.by_position.partition_point(|piece| piece.position + piece.len <= position);
+        let piece = self.by_position.get(at).filter(|piece| piece.position <= position)?;
+        Some(position - piece.position + piece.index)
+    }
+
+    /// The keys whose positions lie in `positions`.
+    pub(crate) fn keys(&self, positions: &[(i64, i64)]) -> Runs {
+        if !self.placed {
+            let cut = positions.iter().map(|run| (run.0.max(0), run.1.min(self.kv_len)));
+            return cut.filter(|run| run.0 < run.1).collect();
+        }
+        let mut out = Runs::new();
+        for piece in &self.pieces {
+            let end = piece.position + piece.len;
+            let first = positions.partition_point(|run| run.1 <= piece.position);
+            for run in positions[first..].iter().take_while(|run| run.0 < end) {
+                let shift = piece.index - piece.position;
+                out.push((run.0.max(piece.position) + shift, run.1.min(end) + shift));
+            }
+        }
+        normal(out)
+    }
+
+    /// All keys that are no empty slots.
+    pub(crate) fn slots(&self) -> Runs {
+        normal(self.pieces.iter().map(|piece| (piece.index, piece.index + piece.len)).collect())
+    }
+
+    /// The position after that of the last key.
+    pub(crate) fn key_end(&self) -> i64 {
+        self.by_position.last().map_or(0, |piece| piece.position + piece.len)
+    }
+
+    /// The query row that is token `t`.
+    pub(crate) fn row_of(&self, t: i64) -> Option<i64> {
+        self.key(t).map(|position| position - self.offset).filter(|i| (0..self.q_len).contains(i))
+    }
+
+    /// The first query row that is no token.
+    pub(crate) fn no_token(&self) -> Option<i64> {
+        if !self.placed {
+            let fits = self.offset >= 0 && self.query(self.q_len) <= self.kv_len;
+            return (!fits).then_some(if self.offset < 0 { 0 } else { (self.kv_len - self.offset).max(0) });
+        }
+        (0..self.q_len).find(|&i| self.key_at(self.query(i)).is_none())
+    }
+
+    /// True when the tokens of query rows `first..end` are known to lie in `set`.
+    pub(crate) fn all_within(&self, first: i64, end: i64, set: &[(i64, i64)]) -> bool {
+        let (first, end) = (self.query(first), self.query(end));
+        let at = set.partition_point(|run| run.1 <= first);
+        !self.placed && set.get(at).is_some_and(|run| run.0 <= first && end <= run.1)
+    }
+
+    /// True when the queries are the last tokens of the keys' own sequence.
+    fn aligned(&self) -> bool {
+        self.offset + self.q_len == self.kv_len
+    }
+
+    /// The real query rows for `padding(on=both)` with the real keys `real`; `None` when the facts do not give them.
+    pub(crate) fn real_queries(&self, real: &Runs, left: bool) -> Option<Runs> {
+        if let Some(length) = self.query_length {
+            return Some(at_end(left, length, self.q_len));
+        }
+        if !self.aligned() {
+            return None;
+        }
+        let rows = (0..self.q_len).filter(|&i| self.key_at(self.query(i)).is_some_and(|j| holds(real, j)));
+        Some(normal(rows.map(|i| (i, i + 1)).collect()))
+    }
+
+    fn reach(&self) -> (i64, i64) {
+        let query_end = self.query(self.q_len).max(0);
+        let full = self.key_end().max(query_end);
+        if self.left {
+            return (full, full);
+        }
+        let whole = vec![(0, self.kv_len)];
+        let real = self.real.as_ref().unwrap_or(&whole);
+        let last = |piece: &Piece| {
+            let within = real.iter().rev().find(|run| run.0 < piece.index + piece.len)?;
+            let end = within.1.min(piece.index + piece.len);
+            (end > piece.index).then(|| end - piece.index + piece.position)
+        };
+        let real_end = self.pieces.iter().filter_map(last).max().unwrap_or(0);
+        // A query at the position of a padding key is padding itself.
+        let last_query = self.query_length.map_or(query_end, |length| self.query(length).max(0));
+        let queries = if last_query <= self.key_end() { 0 } else { last_query };
+        (real_end.max(queries), full)
+    }
+}

@@ -1,0 +1,144 @@
+//! What a caller knows of a stack: what a certificate must be about, and the verifier's own reading of a mask.
+
+use crate::certificate::Certificate;
+use crate::facts::Facts;
+use crate::frame::Frame;
+use crate::json::{At, Value};
+use crate::node::{Node, World};
+use crate::refusal::{Result, wrong};
+use crate::runs::Runs;
+use crate::shape::Shape;
+use crate::text::parse;
+use crate::work::Work;
+
+/// What a certificate must be about; a field that is `None` is not compared.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Given {
+    /// The texts of the masks, one for each layer.
+    pub layers: Option<Vec<String>>,
+    /// The number of layers.
+    pub depth: Option<usize>,
+    /// The shape as JSON.
+    pub shape: Option<String>,
+    /// The number of queries and of keys.
+    pub len: Option<usize>,
+    /// The facts as JSON.
+    pub facts: Option<String>,
+    /// True when rows that may read nothing read everything (`"fill": "finite"`).
+    pub finite: Option<bool>,
+}
+
+impl Given {
+    pub(crate) fn compare(&self, certificate: &Certificate) -> Result<()> {
+        if let Some(layers) = &self.layers {
+            self.compare_layers(layers, certificate)?;
+        }
+        if let Some(depth) = self.depth
+            && depth != certificate.layers.len()
+        {
+            return Err(wrong(
+                "layers",
+                certificate.layers.len().to_string(),
+                format!("{depth}, the given number of layers"),
+            ));
+        }
+        if let Some(len) = self.len
+            && (certificate.shape.q_len, certificate.shape.kv_len) != (len as i64, len as i64)
+        {
+            let given = format!("{} queries and {} keys", certificate.shape.q_len, certificate.shape.kv_len);
+            return Err(wrong("shape", given, format!("{len} of each, the given length")));
+        }
+        if let Some(json) = &self.shape
+            && Shape::read(&At::new(&Value::read(json)?, "the given shape"))? != certificate.shape
+        {
+            return Err(wrong("shape", format!("{:?}", certificate.shape), format!("the given shape {json}")));
+        }
+        if let Some(json) = &self.facts {
+            let facts = Facts::read(&At::new(&Value::read(json)?, "the given facts"), &certificate.shape)?;
+            if facts != certificate.facts {
+                return Err(wrong("facts", "other facts", format!("the given facts {json}")));
+            }
+        }
+        match self.finite {
+            Some(finite) if finite != certificate.finite => {
+                let word = |finite: bool| if finite { "finite" } else { "nothing" };
+                Err(wrong("fill", word(certificate.finite), format!("{:?}, as given", word(finite))))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn compare_layers(&self, layers: &[String], certificate: &Certificate) -> Result<()> {
+        if layers.len() != certificate.layers.len() {
+            let given = format!("{} layers", certificate.layers.len());
+            return Err(wrong("layers", given, format!("the {} given masks", layers.len())));
+        }
+        for (number, (text, of)) in layers.iter().zip(&certificate.layer_of).enumerate() {
+            let field = format!("layers[{number}]");
+            if *text == certificate.layers[number] {
+                continue;
+            }
+            let expr = parse(text)
+                .map_err(|found| wrong(format!("the given mask of layer {number}"), found, "the text of a mask"))?;
+            if expr != certificate.masks[*of] {
+                return Err(wrong(field, certificate.layers[number].clone(), format!("the given mask {text}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The verifier's own reading of one mask over a shape and facts.
+#[derive(Debug)]
+pub struct Masks {
+    frames: Vec<Frame>,
+    /// By batch row, then head.
+    nodes: Vec<Vec<Node>>,
+    work: Work,
+}
+
+impl Masks {
+    /// Reads a mask's text, and the shape and the facts as JSON.
+    ///
+    /// ```
+    /// let mask = noren_verify::Masks::read("causal & padding", r#"{"q_len": 3, "kv_len": 3}"#, r#"{"lengths": [2]}"#)?;
+    /// assert!(mask.allowed(0, 0, 1, 0) && !mask.allowed(0, 0, 0, 1) && !mask.allowed(0, 0, 2, 2));
+    /// # Ok::<(), noren_verify::Refusal>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Texts that do not read, facts that are missing or do not fit, atoms without a written definition.
+    pub fn read(mask: &str, shape: &str, facts: &str) -> Result<Self> {
+        let shape = Shape::read(&At::new(&Value::read(shape)?, "shape"))?;
+        let facts = Facts::read(&At::new(&Value::read(facts)?, "facts"), &shape)?;
+        let expr = parse(mask).map_err(|found| wrong("mask", found, "the text of a mask"))?;
+        let work = Work::new();
+        let world = World::new(&facts, &shape, &work, false)?;
+        let frames: Vec<Frame> = (0..shape.batch).map(|row| Frame::new(&shape, &facts, row)).collect();
+        let heads = |frame: &Frame| (0..shape.heads).map(|head| world.resolve(&expr, frame, head, "mask")).collect();
+        let nodes = frames.iter().map(heads).collect::<Result<Vec<Vec<Node>>>>()?;
+        Ok(Self { frames, nodes, work })
+    }
+
+    /// True when the mask allows the cell; false outside the shape.
+    pub fn allowed(&self, batch: usize, head: usize, query: usize, key: usize) -> bool {
+        let (Some(frame), Some(node)) = (self.frames.get(batch), self.nodes.get(batch).and_then(|row| row.get(head)))
+        else {
+            return false;
+        };
+        let (i, j) = (query as i64, key as i64);
+        i < frame.q_len && j < frame.kv_len && node.allowed(frame, i, j)
+    }
+
+    /// The allowed keys of a query row as half-open ranges, derived by row and not by cell.
+    ///
+    /// # Errors
+    /// A row outside the shape, and more work than is done.
+    pub fn row(&self, batch: usize, head: usize, query: usize) -> Result<Vec<(usize, usize)>> {
+        let outside = || wrong("row", format!("batch row {batch}, head {head}, query {query}"), "a row of the shape");
+        let frame = self.frames.get(batch).filter(|frame| (query as i64) < frame.q_len).ok_or_else(outside)?;
+        let node = self.nodes[batch].get(head).ok_or_else(outside)?;
+        let runs: Runs = node.row(frame, query as i64, &self.work)?;
+        Ok(runs.into_iter().map(|run| (run.0 as usize, run.1 as usize)).collect())
+    }
+}

@@ -1,0 +1,214 @@
+//! [`Layer`]: who reads whom in one layer of one batch row, in any head; and the check of one step of a closure.
+
+use crate::frame::Frame;
+use crate::node::{Node, World};
+use crate::refusal::Result;
+use crate::runs::{Runs, coarse, first_common, holds, minus, union};
+use crate::text::{By, Expr};
+use crate::work::Work;
+
+/// Query rows whose keys are summed up together.
+const BLOCK: i64 = 32;
+
+/// Ranges of a sum; more are joined over the narrowest gaps.
+const COARSE: usize = 16;
+
+/// A head's mask is compared with this many others, to be looked at once.
+const MOST_COMPARED: usize = 64;
+
+/// The mask of one layer in one batch row.
+#[derive(Debug)]
+pub(crate) struct Layer {
+    /// The distinct masks of the heads.
+    heads: Vec<Node>,
+    /// Query rows that may read nothing read everything.
+    finite: bool,
+    index: Option<Index>,
+}
+
+/// The keys of rows, and for blocks of rows a superset of their keys.
+#[derive(Debug)]
+struct Index {
+    /// The keys of each row, where all of them are few.
+    rows: Option<Vec<Runs>>,
+    /// `sums[0]` holds one set for each block, `sums[n + 1]` one for each two sets of `sums[n]`.
+    sums: Vec<Vec<Runs>>,
+}
+
+impl Layer {
+    /// Resolves `expr` for the batch row of `frame`; heads with equal masks are one.
+    pub(crate) fn new(world: &World<'_>, expr: &Expr, frame: &Frame, finite: bool, field: &str) -> Result<Self> {
+        let alone = !by_head(expr) && !world.facts.arrays.iter().any(|array| array.1.by_head());
+        let mut heads: Vec<Node> = Vec::new();
+        for head in 0..if alone { 1 } else { world.shape.heads } {
+            world.work.spend(heads.len())?;
+            let node = world.resolve(expr, frame, head, field)?;
+            if !heads.iter().take(MOST_COMPARED).any(|other| *other == node) {
+                heads.push(node);
+            }
+        }
+        Ok(Self { heads, finite, index: None })
+    }
+
+    /// True when query row `i` reads key `j` in some head.
+    pub(crate) fn reads(&self, frame: &Frame, i: i64, j: i64, work: &Work) -> Result<bool> {
+        for head in &self.heads {
+            if head.allowed(frame, i, j) || (self.finite && head.row(frame, i, work)?.is_empty()) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The keys that query row `i` reads in any head.
+    fn row(&self, frame: &Frame, i: i64, work: &Work) -> Result<Runs> {
+        let mut out = Runs::new();
+        for head in &self.heads {
+            let row = head.row(frame, i, work)?;
+            if row.is_empty() && self.finite {
+                return Ok(vec![(0, frame.kv_len)]);
+            }
+            out = if out.is_empty() { row } else { union(&out, &row) };
+        }
+        Ok(out)
+    }
+
+    /// The first key of `set` that query row `i` reads.
+    fn first_read(&self, frame: &Frame, i: i64, set: &Runs, work: &Work) -> Result<Option<i64>> {
+        let stored = self.index.as_ref().and_then(|index| index.rows.as_ref());
+        let made;
+        let row = match stored {
+            Some(rows) => &rows[i as usize],
+            None => {
+                made = self.row(frame, i, work)?;
+                &made
+            }
+        };
+        work.spend(row.len().min(set.len()))?;
+        Ok(first_common(row, set))
+    }
+
+    /// Sums the rows up, once.
+    fn prepare(&mut self, frame: &Frame, work: &Work) -> Result<()> {
+        if self.index.is_some() {
+            return Ok(());
+        }
+        let mut index = Index { rows: Some(Vec::new()), sums: vec![Vec::new()] };
+        for first in (0..frame.q_len).step_by(BLOCK as usize) {
+            let mut sum = Runs::new();
+            for i in first..(first + BLOCK).min(frame.q_len) {
+                let row = self.row(frame, i, work)?;
+                work.spend(row.len() + sum.len())?;
+                if sum.last() != row.last() || sum.len() != row.len() || sum != row {
+                    sum = coarse(union(&sum, &row), COARSE);
+                }
+                if index.rows.is_some() && work.may_keep(row.len() + 2) {
+                    index.rows.iter_mut().for_each(|rows| rows.push(row.clone()));
+                } else {
+                    index.rows = None;
+                }
+            }
+            work.keep(sum.len())?;
+            index.sums[0].push(sum);
+        }
+        while index.sums[index.sums.len() - 1].len() > 1 {
+            let below = &index.sums[index.sums.len() - 1];
+            let join =
+                |pair: &[Runs]| pair.get(1).map_or_else(|| pair[0].clone(), |b| coarse(union(&pair[0], b), COARSE));
+            let sums: Vec<Runs> = below.chunks(2).map(join).collect();
+            index.sums.push(sums);
+        }
+        self.index = Some(index);
+        Ok(())
+    }
+
+    /// Drops the stored rows.
+    pub(crate) fn forget(&mut self) {
+        self.index = None;
+    }
+
+    /// Checks that `to` is `from` with exactly the tokens that read a token of `from`. Query rows outside a set are known not to read
+    /// `done`. The error is a sentence.
+    pub(crate) fn step(
+        &mut self,
+        frame: &Frame,
+        from: &Runs,
+        to: &Runs,
+        done: &Runs,
+        work: &Work,
+    ) -> Result<std::result::Result<(), String>> {
+        work.spend(from.len() + to.len() + done.len())?;
+        if let Some(&(lost, _)) = minus(from, to).first() {
+            return Ok(Err(format!("token {lost} is lost, but tokens keep what they have")));
+        }
+        let fresh = minus(from, done);
+        let gained = minus(to, from);
+        if fresh.is_empty() && gained.is_empty() {
+            return Ok(Ok(()));
+        }
+        self.prepare(frame, work)?;
+        for t in gained.iter().flat_map(|run| run.0..run.1) {
+            let read = match frame.row_of(t) {
+                Some(i) => self.first_read(frame, i, from, work)?,
+                None => None,
+            };
+            if read.is_none() {
+                return Ok(Err(format!("token {t} is added, but reads no token of the set before")));
+            }
+        }
+        let top = self.index.as_ref().map_or(0, |index| index.sums.len() - 1);
+        let missed = if fresh.is_empty() { None } else { self.missed(frame, &fresh, to, (top, 0), work)? };
+        Ok(match missed {
+            Some((t, k)) => Err(format!("token {t} is left out, but reads token {k} of the set before")),
+            None => Ok(()),
+        })
+    }
+
+    /// A token outside `to` that reads a token of `fresh`, and that token, among the rows below one sum.
+    fn missed(
+        &self,
+        frame: &Frame,
+        fresh: &Runs,
+        to: &Runs,
+        at: (usize, usize),
+        work: &Work,
+    ) -> Result<Option<(i64, i64)>> {
+        let Some(index) = &self.index else { return Ok(None) };
+        let (level, number) = at;
+        let Some(sum) = index.sums[level].get(number) else { return Ok(None) };
+        work.spend(sum.len().min(fresh.len()))?;
+        let first = number as i64 * (BLOCK << level);
+        let end = (first + (BLOCK << level)).min(frame.q_len);
+        if first_common(sum, fresh).is_none() || frame.all_within(first, end, to) {
+            return Ok(None);
+        }
+        if level > 0 {
+            let left = self.missed(frame, fresh, to, (level - 1, 2 * number), work)?;
+            return if left.is_some() {
+                Ok(left)
+            } else {
+                self.missed(frame, fresh, to, (level - 1, 2 * number + 1), work)
+            };
+        }
+        for i in first..end {
+            let token = frame.key_at(frame.query(i)).filter(|&token| !holds(to, token));
+            if let Some(token) = token
+                && let Some(key) = self.first_read(frame, i, fresh, work)?
+            {
+                return Ok(Some((token, key)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// True when the heads of a mask may differ.
+fn by_head(expr: &Expr) -> bool {
+    match expr {
+        Expr::Arms(By::Head, _) => true,
+        Expr::Arms(_, arms) => arms.iter().any(|arm| by_head(&arm.1)),
+        Expr::Not(part) => by_head(part),
+        Expr::And(parts) | Expr::Or(parts) | Expr::Minus(parts) => parts.iter().any(by_head),
+        _ => false,
+    }
+}

@@ -1,0 +1,196 @@
+//! The atoms that carry tables: trees, levels, grids.
+
+use crate::runs::{Runs, normal};
+use std::collections::BTreeMap;
+
+/// Node `i` stands at position `start + i`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Tree {
+    parents: Vec<i64>,
+    /// The first node of the run of nodes up to this one in which each is the parent of the next.
+    chain: Vec<usize>,
+    start: i64,
+}
+
+impl Tree {
+    /// Refuses parents that are no nodes, and circles.
+    pub(crate) fn new(parents: &[i128], start: i64) -> Result<Self, String> {
+        let count = parents.len();
+        if let Some(at) = parents.iter().position(|&parent| parent >= count as i128) {
+            return Err(format!("`tree`: node {at} with the parent {}", parents[at]));
+        }
+        let parents: Vec<i64> = parents.iter().map(|&parent| parent as i64).collect();
+        // 0: not visited, otherwise the number of the walk that came by.
+        let mut seen = vec![0; count];
+        for first in 0..count {
+            let mut node = first as i64;
+            while node >= 0 && seen[node as usize] == 0 {
+                seen[node as usize] = first + 1;
+                node = parents[node as usize];
+            }
+            if node >= 0 && seen[node as usize] == first + 1 {
+                return Err(format!("`tree`: node {node} as its own ancestor"));
+            }
+        }
+        let mut chain: Vec<usize> = (0..count).collect();
+        for node in 1..count {
+            if parents[node] == node as i64 - 1 {
+                chain[node] = chain[node - 1];
+            }
+        }
+        Ok(Self { parents, chain, start })
+    }
+
+    fn node(&self, position: i64) -> Option<usize> {
+        usize::try_from(position - self.start).ok().filter(|&node| node < self.parents.len())
+    }
+
+    pub(crate) fn allowed(&self, q: i64, k: i64) -> bool {
+        let (Some(mut node), Some(key)) = (self.node(q), self.node(k)) else { return false };
+        loop {
+            if node == key {
+                return true;
+            }
+            match usize::try_from(self.parents[node]) {
+                Ok(parent) => node = parent,
+                Err(_) => return false,
+            }
+        }
+    }
+
+    /// The positions that the query at `q` reads, and the steps it took.
+    pub(crate) fn row(&self, q: i64) -> (Runs, usize) {
+        let mut out = Runs::new();
+        let mut next = self.node(q);
+        while let Some(node) = next {
+            let first = self.chain[node];
+            out.push((self.start + first as i64, self.start + node as i64 + 1));
+            next = usize::try_from(self.parents[first]).ok();
+        }
+        let steps = out.len();
+        (normal(out), steps)
+    }
+}
+
+/// Levels by position from 0.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Levels {
+    levels: Vec<i64>,
+    /// For each level the positions whose level is at most it; empty where there are many levels.
+    below: BTreeMap<i64, Runs>,
+}
+
+impl Levels {
+    pub(crate) fn new(levels: &[i64]) -> Self {
+        let mut out = Self { levels: levels.to_vec(), below: BTreeMap::new() };
+        let mut distinct = levels.to_vec();
+        distinct.sort_unstable();
+        distinct.dedup();
+        if distinct.len() <= 64 {
+            out.below = distinct.into_iter().map(|level| (level, out.at_most(level))).collect();
+        }
+        out
+    }
+
+    /// Number of stored numbers.
+    pub(crate) fn stored(&self) -> usize {
+        self.levels.len() + self.below.values().map(Vec::len).sum::<usize>()
+    }
+
+    fn level(&self, position: i64) -> Option<i64> {
+        usize::try_from(position).ok().and_then(|at| self.levels.get(at)).copied()
+    }
+
+    pub(crate) fn allowed(&self, q: i64, k: i64) -> bool {
+        matches!((self.level(q), self.level(k)), (Some(query), Some(key)) if query >= key)
+    }
+
+    fn at_most(&self, most: i64) -> Runs {
+        let within = self.levels.iter().enumerate().filter(|level| *level.1 <= most);
+        normal(within.map(|(at, _)| (at as i64, at as i64 + 1)).collect())
+    }
+
+    /// The positions that the query at `q` reads, and the steps it took.
+    pub(crate) fn row(&self, q: i64) -> (Runs, usize) {
+        let Some(level) = self.level(q) else { return (Runs::new(), 1) };
+        match self.below.get(&level) {
+            Some(runs) => (runs.clone(), runs.len()),
+            None => (self.at_most(level), self.levels.len()),
+        }
+    }
+}
+
+/// Windows over a row-major grid of three dimensions, the first ones 1 where there are fewer.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Grid {
+    /// `(length, window, dilation)`.
+    dims: [(i64, i64, i64); 3],
+}
+
+impl Grid {
+    pub(crate) fn new(grid: &[i128], size: &[i128], dilation: &[i128]) -> Self {
+        let mut dims = [(1, 1, 1); 3];
+        for at in 0..grid.len() {
+            let near = |value: i128| value.clamp(1, 1 << 40) as i64;
+            dims[3 - grid.len() + at] = (near(grid[at]), near(size[at]), near(dilation[at]));
+        }
+        Self { dims }
+    }
+
+    /// Number of cells, at most 2^62.
+    pub(crate) fn cells(&self) -> i64 {
+        self.dims.iter().fold(1_i64, |cells, dim| cells.saturating_mul(dim.0).min(1 << 62))
+    }
+
+    /// The coordinates of a position; `None` outside the grid.
+    fn cell(&self, position: i64) -> Option<[i64; 3]> {
+        let [(depth, ..), (height, ..), (width, ..)] = self.dims;
+        let line = position.div_euclid(width);
+        let layer = line.div_euclid(height);
+        (position >= 0 && layer < depth).then(|| [layer, line.rem_euclid(height), position.rem_euclid(width)])
+    }
+
+    /// The first coordinate of the window around `x` in dimension `dim` and the number of coordinates: among the cells at distances
+    /// that are multiples of the dilation it begins `size / 2` cells before `x`, moved inward.
+    fn window(&self, dim: usize, x: i64) -> (i64, i64) {
+        let (len, size, dilation) = self.dims[dim];
+        let residue = x % dilation;
+        let cells = (len - residue - 1) / dilation + 1;
+        let first = (x / dilation - size / 2).clamp(0, (cells - size).max(0));
+        (first * dilation + residue, size.min(cells))
+    }
+
+    pub(crate) fn allowed(&self, q: i64, k: i64) -> bool {
+        let (Some(query), Some(key)) = (self.cell(q), self.cell(k)) else { return false };
+        (0..3).all(|dim| {
+            let ((first, count), dilation) = (self.window(dim, query[dim]), self.dims[dim].2);
+            let distance = key[dim] - first;
+            distance >= 0 && distance % dilation == 0 && distance / dilation < count
+        })
+    }
+
+    /// The positions below `end` that the query at `q` reads, and the steps it took.
+    pub(crate) fn row(&self, q: i64, end: i64) -> (Runs, usize) {
+        let Some(query) = self.cell(q) else { return (Runs::new(), 1) };
+        let [_, (height, _, dy), (width, _, dx)] = self.dims;
+        let dz = self.dims[0].2;
+        let [(z, nz), (y, ny), (x, nx)] = [0, 1, 2].map(|dim| self.window(dim, query[dim]));
+        let mut out = Runs::new();
+        for layer in
+            (0..nz).map(|at| z + at * dz).take_while(|layer| layer.saturating_mul(height).saturating_mul(width) < end)
+        {
+            for line in
+                (0..ny).map(|at| (layer * height + y + at * dy).saturating_mul(width)).take_while(|&line| line < end)
+            {
+                let cells = (0..nx).map(|at| line + x + at * dx).take_while(|&cell| cell < end);
+                if dx == 1 {
+                    out.push((line + x, (line + x + nx).min(end)));
+                } else {
+                    out.extend(cells.map(|cell| (cell, cell + 1)));
+                }
+            }
+        }
+        let steps = out.len();
+        (normal(out), steps)
+    }
+}

@@ -1,0 +1,306 @@
+//! [`Node`]: a mask with the facts and arms of one batch row, head and layer put in.
+
+use crate::array::Array;
+use crate::facts::{ByRow, Facts};
+use crate::frame::Frame;
+use crate::leaf::{Grid, Levels, Tree};
+use crate::refusal::{Result, beyond, wrong};
+use crate::runs::{Runs, normal};
+use crate::shape::Shape;
+use crate::text::{By, Expr, Selector, Set, Span};
+use crate::work::Work;
+use std::sync::Arc;
+
+/// A mask of one batch row, head and layer. Positions unless stated otherwise.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Node {
+    Full,
+    None,
+    Window(Option<i64>, Option<i64>),
+    Chunk(i64),
+    Stride(i64),
+    Keys(Arc<Runs>),
+    Queries(Arc<Runs>),
+    /// Key indices.
+    RealKeys(Arc<Runs>),
+    /// Query rows.
+    RealQueries(Arc<Runs>),
+    /// Disjoint position ranges, ascending.
+    Documents(Arc<Runs>),
+    /// Position ranges, perhaps overlapping, sorted by start.
+    Spans(Arc<Runs>),
+    Tree(Arc<Tree>),
+    Levels(Arc<Levels>),
+    Grid(Grid),
+    Random {
+        threshold: u64,
+        seed: u64,
+    },
+    /// The array, and which of its slices.
+    Dense(Arc<Array>, i64),
+    Not(Box<Node>),
+    And(Vec<Node>),
+    Or(Vec<Node>),
+    Minus(Vec<Node>),
+}
+
+/// No two positions are further apart than this, so larger numbers of a mask mean the same as this one.
+const FAR: i128 = 1 << 40;
+
+pub(crate) fn near(value: i128) -> i64 {
+    value.clamp(-FAR, FAR) as i64
+}
+
+/// What all batch rows share.
+pub(crate) struct World<'a> {
+    pub(crate) facts: &'a Facts,
+    pub(crate) shape: &'a Shape,
+    pub(crate) work: &'a Work,
+    /// The most positions that a list may cover.
+    longest: i64,
+    /// True when arms for several heads need a shape with several heads, and likewise for batch rows.
+    counted: bool,
+}
+
+impl<'a> World<'a> {
+    pub(crate) fn new(facts: &'a Facts, shape: &'a Shape, work: &'a Work, counted: bool) -> Result<Self> {
+        let mut longest = 0;
+        for row in 0..shape.batch {
+            work.spend(facts.positions.as_ref().map_or(0, |positions| positions.of(row).len()))?;
+            longest = longest.max(Frame::new(shape, facts, row).extent.1);
+        }
+        Ok(Self { facts, shape, work, longest, counted })
+    }
+
+    /// Puts the facts of `frame`'s batch row and the arms of `head` into `expr`; `field` is named in refusals.
+    pub(crate) fn resolve(&self, expr: &Expr, frame: &Frame, head: usize, field: &str) -> Result<Node> {
+        self.work.keep(1)?;
+        let all = |parts: &[Expr]| {
+            parts.iter().map(|part| self.resolve(part, frame, head, field)).collect::<Result<Vec<_>>>()
+        };
+        let set = |set: &Set| self.set(set, frame.row, field).map(Arc::new);
+        Ok(match expr {
+            Expr::Full => Node::Full,
+            Expr::None => Node::None,
+            Expr::Window(left, right) => Node::Window(left.map(near), right.map(near)),
+            Expr::Chunk(size) => Node::Chunk(near(*size)),
+            Expr::Stride(step) => Node::Stride(near(*step)),
+            Expr::Prefix(list, one) => {
+                if !one && list.len() != self.shape.batch {
+                    return Err(wrong(
+                        field,
+                        format!("prefix of {} lengths", list.len()),
+                        "one, or one for each batch row",
+                    ));
+                }
+                Node::Keys(Arc::new(normal(vec![(0, near(list[if *one { 0 } else { frame.row }]))])))
+            }
+            Expr::Keys(keys) => Node::Keys(set(keys)?),
+            Expr::Queries(queries) => Node::Queries(set(queries)?),
+            Expr::Global(both) => {
+                let both = set(both)?;
+                Node::Or(vec![Node::Keys(both.clone()), Node::Queries(both)])
+            }
+            Expr::Padding { left, lengths, both } => self.padding(frame, *left, lengths.as_deref(), *both, field)?,
+            Expr::Documents(list) => Node::Documents(Arc::new(self.documents(list.as_deref(), frame, field)?)),
+            Expr::Spans(spans) => {
+                let mut runs: Runs = spans.iter().map(ends).filter(|run| run.0 < run.1).collect();
+                self.work.keep(runs.len())?;
+                runs.sort_unstable();
+                Node::Spans(Arc::new(runs))
+            }
+            Expr::Tree { parents, start } => {
+                self.work.keep(2 * parents.len())?;
+                let tree = Tree::new(parents, near(*start));
+                Node::Tree(Arc::new(
+                    tree.map_err(|given| wrong(field, given, "parents without a circle, each -1 or a node"))?,
+                ))
+            }
+            Expr::Clearance => {
+                let levels = self
+                    .levels(frame)?
+                    .ok_or_else(|| wrong(field, "`clearance` without levels", "levels in the facts"))?;
+                let levels = Levels::new(levels);
+                self.work.keep(levels.stored())?;
+                Node::Levels(Arc::new(levels))
+            }
+            Expr::Neighborhood { grid, size, dilation } => {
+                let grid = Grid::new(grid, size, dilation);
+                if grid.cells() < frame.extent.0 {
+                    let given = format!("a grid of {} cells", grid.cells());
+                    return Err(wrong(
+                        field,
+                        given,
+                        format!("at least {} cells, one for each position", frame.extent.0),
+                    ));
+                }
+                Node::Grid(grid)
+            }
+            Expr::Random { p, seed } => {
+                let seed = u64::try_from(*seed).map_err(|_| wrong(field, format!("the seed {seed}"), "64 bits"))?;
+                Node::Random { threshold: crate::philox::threshold(*p), seed }
+            }
+            Expr::RandomBlocks => {
+                return Err(beyond("random_blocks", "the documentation does not fix which blocks the generator draws"));
+            }
+            Expr::Dense(name) => {
+                let found = self.facts.arrays.iter().find(|array| array.0 == *name);
+                let array =
+                    found.ok_or_else(|| wrong(field, format!("the array {name:?}"), "an array of the facts"))?;
+                Node::Dense(array.1.clone(), array.1.slice(frame.row, head))
+            }
+            Expr::Closure(name) => {
+                return Err(beyond(format!("closure({name})"), "a program has no form in a certificate"));
+            }
+            Expr::Arms(by, arms) => match self.arm(*by, arms, frame.row, head, field)? {
+                Some(arm) => self.resolve(arm, frame, head, field)?,
+                None => Node::None,
+            },
+            Expr::Not(part) => Node::Not(Box::new(self.resolve(part, frame, head, field)?)),
+            Expr::And(parts) => Node::And(all(parts)?),
+            Expr::Or(parts) => Node::Or(all(parts)?),
+            Expr::Minus(parts) => Node::Minus(all(parts)?),
+        })
+    }
+
+    /// The arm that holds for this batch row or head; arms that overlap, that hold for none or that name one too many are refused.
+    fn arm<'e>(
+        &self,
+        by: By,
+        arms: &'e [(Selector, Expr)],
+        row: usize,
+        head: usize,
+        field: &str,
+    ) -> Result<Option<&'e Expr>> {
+        let (index, total, what) = match by {
+            By::Head => (head, self.shape.heads, "heads"),
+            By::Batch => (row, self.shape.batch, "batch rows"),
+            By::Layer => return Err(wrong(field, "`layers(...)`", "the mask of one layer")),
+        };
+        let (index, total) = (index as i128, total as i128);
+        let named: Vec<&(Selector, Expr)> = arms.iter().filter(|arm| arm.0 != Selector::Else).collect();
+        let other: Vec<&(Selector, Expr)> = arms.iter().filter(|arm| arm.0 == Selector::Else).collect();
+        self.work.spend(arms.len())?;
+        if named.iter().any(|arm| arm.0.end().is_some_and(|end| end > total)) {
+            return Err(wrong(field, format!("an arm beyond the {total} {what}"), "arms for what the shape has"));
+        }
+        let mut own = named.iter().filter(|arm| arm.0.names(index));
+        let (first, second) = (own.next(), own.next());
+        if second.is_some() || other.len() > 1 {
+            return Err(wrong(field, format!("two arms for number {index} of the {what}"), "arms that do not overlap"));
+        }
+        if self.counted && total == 1 && arms.len() > 1 {
+            return Err(wrong(
+                field,
+                format!("arms for several {what}"),
+                format!("a shape with more than one of the {what}"),
+            ));
+        }
+        Ok(first.or(other.first()).map(|arm| &arm.1))
+    }
+
+    fn set(&self, set: &Set, row: usize, field: &str) -> Result<Runs> {
+        let runs = match set {
+            Set::Spans(spans) => normal(spans.iter().map(ends).collect()),
+            Set::Label(name) => self
+                .label(name, row)
+                .ok_or_else(|| wrong(field, format!("the label {name:?}"), "a label of the facts"))?,
+        };
+        self.work.keep(runs.len())?;
+        Ok(runs)
+    }
+
+    /// The positions that carry `name` in batch row `row`.
+    pub(crate) fn label(&self, name: &str, row: usize) -> Option<Runs> {
+        let found = self.facts.labels.iter().find(|label| label.0 == name)?;
+        let far = FAR as i64;
+        Some(normal(found.1.of(row).iter().map(|span| (span.0, span.1.unwrap_or(far))).collect()))
+    }
+
+    /// The levels of a batch row, where the facts give levels.
+    pub(crate) fn levels(&self, frame: &Frame) -> Result<Option<&'a [i64]>> {
+        let Some(lists) = &self.facts.levels else { return Ok(None) };
+        let list = lists.of(frame.row);
+        self.covered(frame, list.len() as i64, "levels")?;
+        Ok(Some(list))
+    }
+
+    /// The position ranges of the documents of a batch row, empty ones included: those of `list`, or else of the facts.
+    pub(crate) fn document_spans(&self, list: Option<&[i64]>, frame: &Frame, field: &str) -> Result<Runs> {
+        let one = list.map(|list| ByRow::All(list.to_vec()));
+        let lists = one.as_ref().or(self.facts.documents.as_ref());
+        let lists = lists.ok_or_else(|| wrong(field, "documents without their lengths", "documents in the facts"))?;
+        let list = lists.of(frame.row);
+        self.work.keep(2 * list.len())?;
+        let mut at = self.facts.documents_begin(list, frame.row, frame.kv_len);
+        if at == 0 {
+            self.covered(frame, list.iter().sum(), "documents")?;
+        }
+        let next = |len: &i64| {
+            at += len;
+            (at - len, at)
+        };
+        Ok(list.iter().map(next).collect())
+    }
+
+    fn documents(&self, list: Option<&[i128]>, frame: &Frame, field: &str) -> Result<Runs> {
+        let list: Option<Vec<i64>> = list.map(|list| list.iter().map(|&len| near(len)).collect());
+        if list.as_ref().is_some_and(|list| list.iter().try_fold(0i64, |sum, len| sum.checked_add(*len)).is_none()) {
+            return Err(wrong(field, "documents of more than 2^63 tokens", "documents that fit the sequence"));
+        }
+        let mut runs = self.document_spans(list.as_deref(), frame, field)?;
+        runs.retain(|run| run.0 < run.1);
+        Ok(runs)
+    }
+
+    /// Refuses a list for too few or too many positions: its own batch row without right padding at least, the longest
+    /// batch row at most.
+    fn covered(&self, frame: &Frame, given: i64, what: &str) -> Result<()> {
+        let (fewest, most) = (frame.extent.0, self.longest);
+        if (fewest..=most).contains(&given) {
+            return Ok(());
+        }
+        let given = format!("{given} positions for batch row {}", frame.row);
+        Err(wrong(format!("facts.{what}"), given, format!("{fewest} to {most} positions")))
+    }
+
+    fn padding(
+        &self,
+        frame: &Frame,
+        left: Option<bool>,
+        lengths: Option<&[i128]>,
+        both: bool,
+        field: &str,
+    ) -> Result<Node> {
+        let side = left.unwrap_or(self.facts.left);
+        let length = match (lengths, &self.facts.lengths) {
+            (Some(list), _) if list.len() != self.shape.batch || list[frame.row] > i128::from(frame.kv_len) => {
+                return Err(wrong(field, "padding(lengths=...)", "one length for each batch row, at most kv_len"));
+            }
+            (Some(list), _) => Some(list[frame.row] as i64),
+            (None, Some(list)) => Some(list[frame.row]),
+            (None, None) => None,
+        };
+        let real = match (length, &frame.real) {
+            (Some(length), _) => crate::facts::at_end(side, length, frame.kv_len),
+            (None, Some(real)) if left.is_none() => real.clone(),
+            _ => return Err(wrong(field, "padding without lengths", "lengths in the facts, or real_keys and no side")),
+        };
+        self.work.keep(real.len())?;
+        let keys = Node::RealKeys(Arc::new(real.clone()));
+        if !both {
+            return Ok(keys);
+        }
+        self.work.spend(frame.q_len as usize)?;
+        let rows = frame.real_queries(&real, side);
+        let rows = rows.ok_or_else(|| {
+            wrong(field, "padding(on=both) without query_lengths", "query_lengths: the queries are not the last tokens")
+        })?;
+        self.work.keep(rows.len())?;
+        Ok(Node::And(vec![keys, Node::RealQueries(Arc::new(rows))]))
+    }
+}
+
+fn ends(span: &Span) -> (i64, i64) {
+    (near(span.0), near(span.1.unwrap_or(FAR)))
+}

@@ -1,0 +1,59 @@
+//! [`Refusal`]: why a certificate is not accepted.
+
+/// Why a certificate is not accepted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// A field does not hold what it must.
+    #[error("certificate: {field}: got {given}, expected {expected}")]
+    Wrong {
+        /// The path of the field, such as `rules[0].pairs`.
+        field: String,
+        /// The value in the certificate, shortened.
+        given: String,
+        /// What the field must hold.
+        expected: String,
+    },
+    /// The verifier cannot establish a part of the certificate, which therefore is not accepted.
+    #[error("cannot verify: {part}: {reason}")]
+    Unverifiable {
+        /// The part that is not established, such as `random_blocks`.
+        part: String,
+        /// Why, and what to do.
+        reason: String,
+    },
+}
+
+impl Refusal {
+    /// The same refusal of a field within the value at `path`.
+    pub(crate) fn within(self, path: &str) -> Self {
+        match self {
+            Refusal::Wrong { field, given, expected } => {
+                let dot = if field.is_empty() || field.starts_with('[') || path.is_empty() { "" } else { "." };
+                Refusal::Wrong { field: format!("{path}{dot}{field}"), given, expected }
+            }
+            other => other,
+        }
+    }
+}
+
+/// The result of a check.
+pub(crate) type Result<T> = std::result::Result<T, Refusal>;
+
+/// A field that does not hold what it must.
+pub(crate) fn wrong(field: impl Into<String>, given: impl Into<String>, expected: impl Into<String>) -> Refusal {
+    Refusal::Wrong { field: field.into(), given: short(given.into()), expected: expected.into() }
+}
+
+/// A part that is not established.
+pub(crate) fn beyond(part: impl Into<String>, reason: impl Into<String>) -> Refusal {
+    Refusal::Unverifiable { part: short(part.into()), reason: reason.into() }
+}
+
+/// The first 120 characters.
+fn short(text: String) -> String {
+    match text.char_indices().nth(120) {
+        Some((at, _)) => format!("{}...", &text[..at]),
+        None => text,
+    }
+}

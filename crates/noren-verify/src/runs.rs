@@ -1,0 +1,118 @@
+//! Sorted, disjoint, half-open runs of whole numbers, and the set algebra on them.
+
+/// Ascending runs `[start, end)`, none empty, none touching the next.
+pub(crate) type Runs = Vec<(i64, i64)>;
+
+/// Returns the runs of any list: sorted, joined, empty ones left out.
+pub(crate) fn normal(mut list: Runs) -> Runs {
+    list.retain(|run| run.0 < run.1);
+    list.sort_unstable();
+    let mut out = Runs::with_capacity(list.len());
+    for run in list {
+        match out.last_mut() {
+            Some(last) if run.0 <= last.1 => last.1 = last.1.max(run.1),
+            _ => out.push(run),
+        }
+    }
+    out
+}
+
+/// True when `list` already is what [`normal`] returns.
+pub(crate) fn is_normal(list: &[(i64, i64)]) -> bool {
+    list.iter().all(|run| run.0 < run.1) && list.windows(2).all(|pair| pair[0].1 < pair[1].0)
+}
+
+/// Number of members.
+pub(crate) fn count(list: &[(i64, i64)]) -> i64 {
+    list.iter().map(|run| run.1 - run.0).sum()
+}
+
+/// True when `at` is a member.
+pub(crate) fn holds(list: &[(i64, i64)], at: i64) -> bool {
+    let next = list.partition_point(|run| run.1 <= at);
+    list.get(next).is_some_and(|run| run.0 <= at)
+}
+
+/// The union.
+pub(crate) fn union(a: &[(i64, i64)], b: &[(i64, i64)]) -> Runs {
+    let mut out = Runs::with_capacity(a.len() + b.len());
+    let (mut i, mut j) = (0, 0);
+    while i < a.len() || j < b.len() {
+        let run = if j == b.len() || (i < a.len() && a[i].0 <= b[j].0) {
+            i += 1;
+            a[i - 1]
+        } else {
+            j += 1;
+            b[j - 1]
+        };
+        match out.last_mut() {
+            Some(last) if run.0 <= last.1 => last.1 = last.1.max(run.1),
+            _ => out.push(run),
+        }
+    }
+    out
+}
+
+/// The intersection.
+pub(crate) fn meet(a: &[(i64, i64)], b: &[(i64, i64)]) -> Runs {
+    let mut out = Runs::new();
+    let (mut i, mut j) = (0, 0);
+    while i < a.len() && j < b.len() {
+        let (start, end) = (a[i].0.max(b[j].0), a[i].1.min(b[j].1));
+        if start < end {
+            out.push((start, end));
+        }
+        if a[i].1 <= b[j].1 { i += 1 } else { j += 1 }
+    }
+    out
+}
+
+/// `a` without `b`.
+pub(crate) fn minus(a: &[(i64, i64)], b: &[(i64, i64)]) -> Runs {
+    let mut out = Runs::new();
+    let mut j = 0;
+    for &(mut start, end) in a {
+        while j < b.len() && b[j].1 <= start {
+            j += 1;
+        }
+        let mut at = j;
+        while at < b.len() && b[at].0 < end {
+            if start < b[at].0 {
+                out.push((start, b[at].0));
+            }
+            start = start.max(b[at].1);
+            at += 1;
+        }
+        if start < end {
+            out.push((start, end));
+        }
+    }
+    out
+}
+
+/// The first common member; the shorter list is searched for in the longer one.
+pub(crate) fn first_common(a: &[(i64, i64)], b: &[(i64, i64)]) -> Option<i64> {
+    let (short, long) = if a.len() <= b.len() { (a, b) } else { (b, a) };
+    short.iter().find_map(|run| {
+        let next = long.partition_point(|other| other.1 <= run.0);
+        long.get(next).filter(|other| other.0 < run.1).map(|other| other.0.max(run.0))
+    })
+}
+
+/// At most `most` runs that hold every member: the narrowest gaps are filled.
+pub(crate) fn coarse(list: Runs, most: usize) -> Runs {
+    if list.len() <= most {
+        return list;
+    }
+    let mut gaps: Vec<i64> = list.windows(2).map(|pair| pair[1].0 - pair[0].1).collect();
+    let kept = gaps.len() - (most - 1);
+    let (_, &mut widest_filled, _) = gaps.select_nth_unstable(kept - 1);
+    let mut out = Runs::with_capacity(most);
+    for run in list {
+        match out.last_mut() {
+            Some(last) if run.0 - last.1 <= widest_filled => last.1 = run.1,
+            _ => out.push(run),
+        }
+    }
+    out
+}

@@ -1,0 +1,318 @@
+//! The text language: from a mask's text to [`Expr`].
+
+use crate::lex::{Token, tokens};
+
+/// A mask.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Expr {
+    Full,
+    None,
+    /// `q - left <= k <= q + right`; a side without a number is open.
+    Window(Option<i128>, Option<i128>),
+    Chunk(i128),
+    Stride(i128),
+    Prefix(Vec<i128>, bool),
+    Keys(Set),
+    Queries(Set),
+    Global(Set),
+    Padding {
+        left: Option<bool>,
+        lengths: Option<Vec<i128>>,
+        both: bool,
+    },
+    Documents(Option<Vec<i128>>),
+    Spans(Vec<Span>),
+    Tree {
+        parents: Vec<i128>,
+        start: i128,
+    },
+    Clearance,
+    Neighborhood {
+        grid: Vec<i128>,
+        size: Vec<i128>,
+        dilation: Vec<i128>,
+    },
+    Random {
+        p: f64,
+        seed: i128,
+    },
+    RandomBlocks,
+    Dense(String),
+    Closure(String),
+    Arms(By, Vec<(Selector, Expr)>),
+    Not(Box<Expr>),
+    And(Vec<Expr>),
+    Or(Vec<Expr>),
+    /// The first without all others.
+    Minus(Vec<Expr>),
+}
+
+/// What the arms of `heads(...)`, `batch(...)`, `layers(...)` name.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum By {
+    Head,
+    Batch,
+    Layer,
+}
+
+/// A half-open range; an end that is left out is open.
+pub(crate) type Span = (i128, Option<i128>);
+
+/// Positions, by number or by label.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Set {
+    Spans(Vec<Span>),
+    Label(String),
+}
+
+/// Which indices an arm names.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Selector {
+    Spans(Vec<Span>),
+    Every { step: i128, from: i128 },
+    Else,
+}
+
+impl Selector {
+    /// True when the selector itself names `index`; `else` names none.
+    pub(crate) fn names(&self, index: i128) -> bool {
+        match self {
+            Selector::Spans(spans) => spans.iter().any(|s| s.0 <= index && s.1.is_none_or(|end| index < end)),
+            Selector::Every { step, from } => index >= *from && (index - from) % step == 0,
+            Selector::Else => false,
+        }
+    }
+
+    /// The index after the last one, where it is written.
+    pub(crate) fn end(&self) -> Option<i128> {
+        match self {
+            Selector::Spans(spans) => {
+                spans.iter().filter(|span| span.1.is_none_or(|end| span.0 < end)).filter_map(|span| span.1).max()
+            }
+            Selector::Every { .. } | Selector::Else => None,
+        }
+    }
+}
+
+/// Texts of deeper nesting are refused.
+const MOST_DEPTH: usize = 200;
+
+/// Reads the text of a mask; the error is a sentence.
+pub(crate) fn parse(text: &str) -> Result<Expr, String> {
+    let mut parser = Parser { tokens: tokens(text)?, at: 0, depth: 0 };
+    let expr = parser.union()?;
+    match parser.peek() {
+        Token::End => Ok(expr),
+        Token::Sign('+') => Err("a score after the mask: a certificate holds masks only".into()),
+        other => Err(format!("{other} after the mask")),
+    }
+}
+
+/// A value between parentheses.
+#[derive(Debug, Clone)]
+pub(crate) enum Arg {
+    Int(i128),
+    Float(f64),
+    Span(Span),
+    List(Vec<Arg>),
+    Text(String),
+    Name(String),
+}
+
+pub(crate) struct Parser {
+    tokens: Vec<Token>,
+    at: usize,
+    depth: usize,
+}
+
+impl Parser {
+    fn peek(&self) -> &Token {
+        &self.tokens[self.at]
+    }
+
+    fn take(&mut self) -> Token {
+        let token = self.tokens[self.at].clone();
+        self.at = (self.at + 1).min(self.tokens.len() - 1);
+        token
+    }
+
+    fn sign(&mut self, sign: char) -> bool {
+        let found = *self.peek() == Token::Sign(sign);
+        if found {
+            self.take();
+        }
+        found
+    }
+
+    fn need(&mut self, sign: char) -> Result<(), String> {
+        if self.sign(sign) { Ok(()) } else { Err(format!("{} in place of `{sign}`", self.peek())) }
+    }
+
+    /// Runs `read` one level deeper.
+    fn deeper<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, String>) -> Result<T, String> {
+        self.depth += 1;
+        if self.depth > MOST_DEPTH {
+            return Err(format!("a mask nested more than {MOST_DEPTH} deep"));
+        }
+        let out = read(self);
+        self.depth -= 1;
+        out
+    }
+
+    /// One or more parts with `sign` between them.
+    fn chain(
+        &mut self,
+        sign: char,
+        part: fn(&mut Self) -> Result<Expr, String>,
+        join: fn(Vec<Expr>) -> Expr,
+    ) -> Result<Expr, String> {
+        let mut parts = vec![part(self)?];
+        while self.sign(sign) {
+            parts.push(part(self)?);
+        }
+        Ok(if parts.len() == 1 { parts.remove(0) } else { join(parts) })
+    }
+
+    fn union(&mut self) -> Result<Expr, String> {
+        self.chain('|', Self::term, Expr::Or)
+    }
+
+    fn term(&mut self) -> Result<Expr, String> {
+        self.chain('&', Self::difference, Expr::And)
+    }
+
+    fn difference(&mut self) -> Result<Expr, String> {
+        self.chain('-', Self::unary, Expr::Minus)
+    }
+
+    fn unary(&mut self) -> Result<Expr, String> {
+        if self.sign('!') || self.sign('~') {
+            return Ok(Expr::Not(Box::new(self.deeper(Self::unary)?)));
+        }
+        if self.sign('(') {
+            let inner = self.deeper(Self::union)?;
+            self.need(')')?;
+            return Ok(inner);
+        }
+        match self.take() {
+            Token::Name(name) => self.atom(&name),
+            other => Err(format!("{other} in place of a mask")),
+        }
+    }
+
+    fn atom(&mut self, name: &str) -> Result<Expr, String> {
+        let by = match name {
+            "heads" => Some(By::Head),
+            "batch" => Some(By::Batch),
+            "layers" => Some(By::Layer),
+            _ => None,
+        };
+        if let Some(by) = by {
+            self.need('(')?;
+            let mut arms = Vec::new();
+            while !self.sign(')') {
+                let selector = self.selector()?;
+                self.need(':')?;
+                arms.push((selector, self.deeper(Self::union)?));
+                if !self.sign(',') && *self.peek() != Token::Sign(')') {
+                    return Err(format!("{} in place of `,` or `)`", self.peek()));
+                }
+            }
+            return Ok(Expr::Arms(by, arms));
+        }
+        let mut args = Vec::new();
+        if self.sign('(') {
+            while !self.sign(')') {
+                let named =
+                    matches!(self.peek(), Token::Name(_)) && self.tokens.get(self.at + 1) == Some(&Token::Sign('='));
+                let key = match named.then(|| self.take()) {
+                    Some(Token::Name(key)) => {
+                        self.need('=')?;
+                        Some(key)
+                    }
+                    _ => None,
+                };
+                args.push((key, self.deeper(Self::arg)?));
+                if !self.sign(',') && *self.peek() != Token::Sign(')') {
+                    return Err(format!("{} in place of `,` or `)`", self.peek()));
+                }
+            }
+        }
+        crate::vocabulary::atom(name, args)
+    }
+
+    fn selector(&mut self) -> Result<Selector, String> {
+        match self.peek().clone() {
+            Token::Name(name) if name == "else" => {
+                self.take();
+                Ok(Selector::Else)
+            }
+            Token::Name(name) if name == "every" => {
+                self.take();
+                let step = self.int()?;
+                let from = if *self.peek() == Token::Name("from".into()) {
+                    self.take();
+                    self.int()?
+                } else {
+                    0
+                };
+                if step < 1 || from < 0 {
+                    return Err(format!("`every {step} from {from}`"));
+                }
+                Ok(Selector::Every { step, from })
+            }
+            _ => {
+                let value = self.deeper(Self::arg)?;
+                Ok(Selector::Spans(crate::vocabulary::spans(&value)?))
+            }
+        }
+    }
+
+    fn int(&mut self) -> Result<i128, String> {
+        let minus = self.sign('-');
+        match self.take() {
+            Token::Int(value) => Ok(if minus { -value } else { value }),
+            other => Err(format!("{other} in place of a whole number")),
+        }
+    }
+
+    fn arg(&mut self) -> Result<Arg, String> {
+        if self.sign('[') {
+            let mut list = Vec::new();
+            while !self.sign(']') {
+                list.push(self.deeper(Self::arg)?);
+                if !self.sign(',') && *self.peek() != Token::Sign(']') {
+                    return Err(format!("{} in place of `,` or `]`", self.peek()));
+                }
+            }
+            return Ok(Arg::List(list));
+        }
+        if *self.peek() == Token::Range {
+            return self.span(0);
+        }
+        let minus = self.sign('-');
+        match (self.take(), minus) {
+            (Token::Int(value), _) => {
+                let value = if minus { -value } else { value };
+                if *self.peek() == Token::Range { self.span(value) } else { Ok(Arg::Int(value)) }
+            }
+            (Token::Float(value), _) => Ok(Arg::Float(if minus { -value } else { value })),
+            (Token::Text(text), false) => Ok(Arg::Text(text)),
+            (Token::Name(name), false) => Ok(Arg::Name(name)),
+            (other, _) => Err(format!("{other} in place of a value")),
+        }
+    }
+
+    /// `..` and what follows.
+    fn span(&mut self, start: i128) -> Result<Arg, String> {
+        self.take();
+        let end = match self.peek() {
+            Token::Int(_) | Token::Sign('-') => Some(self.int()?),
+            _ => None,
+        };
+        if start < 0 || end.is_some_and(|end| end < start) {
+            return Err(format!("the range {start}..{}", end.unwrap_or_default()));
+        }
+        Ok(Arg::Span((start, end)))
+    }
+}

@@ -1,0 +1,198 @@
+//! The atoms by name and what their arguments may be.
+
+use crate::text::{Arg, Expr, Set, Span};
+
+/// The arguments of one atom, taken one after the other.
+struct Args<'a> {
+    atom: &'a str,
+    names: &'a [&'a str],
+    values: Vec<Option<Arg>>,
+}
+
+impl<'a> Args<'a> {
+    /// Puts every argument to its name: those without one come first, in order.
+    fn new(atom: &'a str, names: &'a [&'a str], given: Vec<(Option<String>, Arg)>) -> Result<Self, String> {
+        let mut values: Vec<Option<Arg>> = names.iter().map(|_| None).collect();
+        let mut named = false;
+        for (place, (name, value)) in given.into_iter().enumerate() {
+            let at = match &name {
+                Some(name) => names.iter().position(|known| known == name),
+                None => Some(place).filter(|&place| place < names.len() && !named),
+            };
+            named |= name.is_some();
+            match at {
+                Some(at) if values[at].is_none() => values[at] = Some(value),
+                Some(at) => return Err(format!("`{atom}`: `{}` twice", names[at])),
+                None => {
+                    return Err(format!(
+                        "`{atom}`: the argument {}",
+                        name.unwrap_or_else(|| format!("number {place}"))
+                    ));
+                }
+            }
+        }
+        Ok(Self { atom, names, values })
+    }
+
+    fn take(&mut self, name: &str) -> Option<Arg> {
+        let at = self.names.iter().position(|known| *known == name)?;
+        self.values[at].take()
+    }
+
+    fn bad<T>(&self, name: &str, value: &Arg, expected: &str) -> Result<T, String> {
+        Err(format!("`{}`: `{name}` is {value:?}, expected {expected}", self.atom))
+    }
+
+    fn need(&mut self, name: &str) -> Result<Arg, String> {
+        self.take(name).ok_or_else(|| format!("`{}` without `{name}`", self.atom))
+    }
+
+    fn int(&mut self, name: &str) -> Result<Option<i128>, String> {
+        match self.take(name) {
+            None => Ok(None),
+            Some(Arg::Int(value)) => Ok(Some(value)),
+            Some(other) => self.bad(name, &other, "a whole number"),
+        }
+    }
+
+    fn int_from(&mut self, name: &str, min: i128) -> Result<i128, String> {
+        match self.need(name)? {
+            Arg::Int(value) if value >= min => Ok(value),
+            other => self.bad(name, &other, &format!("a whole number from {min} on")),
+        }
+    }
+
+    fn ints(&mut self, name: &str, min: i128) -> Result<Option<Vec<i128>>, String> {
+        let Some(value) = self.take(name) else { return Ok(None) };
+        let list: Option<Vec<i128>> = match &value {
+            Arg::List(list) => {
+                list.iter().map(|arg| if let Arg::Int(value) = arg { Some(*value) } else { None }).collect()
+            }
+            _ => None,
+        };
+        match list {
+            Some(list) if list.iter().all(|&value| value >= min) => Ok(Some(list)),
+            _ => self.bad(name, &value, &format!("a list of whole numbers from {min} on")),
+        }
+    }
+
+    fn word(&mut self, name: &str, words: &[&str]) -> Result<Option<usize>, String> {
+        match self.take(name) {
+            None => Ok(None),
+            Some(Arg::Name(word) | Arg::Text(word)) if words.contains(&word.as_str()) => {
+                Ok(words.iter().position(|known| *known == word))
+            }
+            Some(other) => self.bad(name, &other, &words.join(" or ")),
+        }
+    }
+
+    fn name(&mut self, name: &str) -> Result<String, String> {
+        match self.need(name)? {
+            Arg::Name(text) | Arg::Text(text) => Ok(text),
+            other => self.bad(name, &other, "a name"),
+        }
+    }
+}
+
+/// A position, a range, or a list of these.
+pub(crate) fn spans(value: &Arg) -> Result<Vec<Span>, String> {
+    match value {
+        Arg::Int(at) if *at >= 0 => Ok(vec![(*at, Some(at + 1))]),
+        Arg::Span(span) => Ok(vec![*span]),
+        Arg::List(list) if !list.iter().any(|arg| matches!(arg, Arg::List(_))) => {
+            Ok(list.iter().map(spans).collect::<Result<Vec<_>, _>>()?.concat())
+        }
+        other => Err(format!("{other:?} in place of a position, a range or a list of these")),
+    }
+}
+
+/// A set of positions.
+fn set(atom: &str, given: Vec<(Option<String>, Arg)>) -> Result<Set, String> {
+    let mut args = Args::new(atom, &["set", "label"], given)?;
+    match (args.take("set"), args.take("label")) {
+        (Some(value), None) => Ok(Set::Spans(spans(&value)?)),
+        (None, Some(Arg::Text(label) | Arg::Name(label))) => Ok(Set::Label(label)),
+        _ => Err(format!("`{atom}` takes one set")),
+    }
+}
+
+/// The mask of an atom's name and arguments; the error is a sentence.
+pub(crate) fn atom(name: &str, given: Vec<(Option<String>, Arg)>) -> Result<Expr, String> {
+    let names: &[&str] = match name {
+        "full" | "none" | "clearance" => &[],
+        "causal" => &["offset"],
+        "window" => &["left", "right"],
+        "sliding" | "sliding_window" => &["window"],
+        "chunk" => &["size"],
+        "stride" => &["step"],
+        "prefix" => &["n"],
+        "keys" => return Ok(Expr::Keys(set(name, given)?)),
+        "queries" => return Ok(Expr::Queries(set(name, given)?)),
+        "global" => return Ok(Expr::Global(set(name, given)?)),
+        "padding" => &["side", "lengths", "on"],
+        "documents" => &["lengths"],
+        "spans" => &["spans"],
+        "tree" => &["parents", "start"],
+        "neighborhood" => &["grid", "size", "dilation"],
+        "random" => &["p", "seed"],
+        "random_blocks" => &["block", "count", "seed"],
+        "dense" | "closure" => &["name"],
+        _ => return Err(format!("the unknown name `{name}`")),
+    };
+    let mut args = Args::new(name, names, given)?;
+    Ok(match name {
+        "full" => Expr::Full,
+        "none" => Expr::None,
+        "clearance" => Expr::Clearance,
+        "causal" => Expr::Window(None, Some(args.int("offset")?.unwrap_or(0))),
+        "window" => Expr::Window(args.int("left")?, args.int("right")?),
+        "sliding" | "sliding_window" => Expr::Window(Some(args.int_from("window", 1)? - 1), Some(0)),
+        "chunk" => Expr::Chunk(args.int_from("size", 1)?),
+        "stride" => Expr::Stride(args.int_from("step", 1)?),
+        "prefix" => match args.need("n")? {
+            Arg::Int(n) if n >= 0 => Expr::Prefix(vec![n], true),
+            list => {
+                args.values[0] = Some(list);
+                Expr::Prefix(args.ints("n", 0)?.unwrap_or_default(), false)
+            }
+        },
+        "padding" => Expr::Padding {
+            left: args.word("side", &["right", "left"])?.map(|at| at == 1),
+            lengths: args.ints("lengths", 0)?,
+            both: args.word("on", &["keys", "both"])? == Some(1),
+        },
+        "documents" => Expr::Documents(args.ints("lengths", 0)?),
+        "spans" => Expr::Spans(spans(&args.need("spans")?)?),
+        "tree" => Expr::Tree {
+            parents: args.ints("parents", -1)?.ok_or("`tree` without `parents`")?,
+            start: args.int("start")?.unwrap_or(0),
+        },
+        "neighborhood" => neighborhood(&mut args)?,
+        "random" => Expr::Random { p: probability(&mut args)?, seed: args.int_from("seed", 0)? },
+        "random_blocks" => Expr::RandomBlocks,
+        "dense" => Expr::Dense(args.name("name")?),
+        _ => Expr::Closure(args.name("name")?),
+    })
+}
+
+fn probability(args: &mut Args<'_>) -> Result<f64, String> {
+    let value = args.need("p")?;
+    match value {
+        Arg::Int(p @ 0..=1) => Ok(p as f64),
+        Arg::Float(p) if (0.0..=1.0).contains(&p) => Ok(p),
+        _ => args.bad("p", &value, "a probability from 0 to 1"),
+    }
+}
+
+fn neighborhood(args: &mut Args<'_>) -> Result<Expr, String> {
+    let grid = args.ints("grid", 1)?.ok_or("`neighborhood` without `grid`")?;
+    let size = args.ints("size", 1)?.ok_or("`neighborhood` without `size`")?;
+    let dilation = args.ints("dilation", 1)?.unwrap_or_else(|| vec![1; grid.len()]);
+    if !(1..=3).contains(&grid.len()) || size.len() != grid.len() || dilation.len() != grid.len() {
+        return Err("`neighborhood`: grid, size and dilation need 1 to 3 numbers, as many each".into());
+    }
+    if (0..grid.len()).any(|d| (size[d] - 1).saturating_mul(dilation[d]) >= grid[d]) {
+        return Err("`neighborhood`: a window larger than its grid".into());
+    }
+    Ok(Expr::Neighborhood { grid, size, dilation })
+}
