@@ -23,7 +23,7 @@ from healthy import HEALTHY
 from sick import SICK
 
 # Each of these registers its cases.
-for _module in ("sick_values", "sick_shape", "sick_structure", "companions", "more", "hard", "traps"):
+for _module in ("sick_values", "sick_shape", "sick_structure", "companions", "more", "hard", "traps", "rows"):
     importlib.import_module(_module)
 
 

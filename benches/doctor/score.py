@@ -4,13 +4,16 @@
 
 Printed by catalogue class and for all: cases, findings found, first class right, exact repairs (the repaired keep mask
 equals the intended one on every cell that a real row reads). Cases with an open question are listed, not counted.
+A sick case is found when its verdict is "faulty"; "looks like" and "cannot tell" are neither a find nor a false alarm.
+Below each table stand the verdicts of healthy and of sick cases: without a declared kind none may be "correct", and with it
+no sick one.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +52,7 @@ def main() -> None:
     labels = json.loads((args.folder / "labels.json").read_text())
     preds = json.loads((args.preds or args.folder / "preds.json").read_text())
     for split in ("declared", "blind"):
+        verdicts = {"healthy": Counter(), "sick": Counter()}
         table = defaultdict(lambda: [0, 0, 0, 0])
         fails: dict[str, list[str]] = defaultdict(list)
         for key, label in labels.items():
@@ -63,6 +67,7 @@ def main() -> None:
             if label.get("open_question"):
                 fails["? " + label["name"]].append(f"{key}:{first if p['sick'] else 'healthy'}")
                 continue
+            verdicts["sick" if label["sick"] else "healthy"][p.get("verdict", "none")] += 1
             row = table[label["name"]]
             row[0] += 1
             if label["sick"]:
@@ -76,6 +81,8 @@ def main() -> None:
                 if p["sick"]:
                     fails[label["name"]].append(f"{key}:{first}")
         report(split, table, fails, args.failures)
+        for state, counts in verdicts.items():
+            print(f"verdicts of {state} cases: " + ", ".join(f"{v} {n}" for v, n in sorted(counts.items())))
 
 
 def report(split: str, table: dict, fails: dict, verbose: bool) -> None:

@@ -10,7 +10,7 @@ use crate::output::{BAD, DIM, GOOD, STRONG, Screen, paint};
 use crate::target::Target;
 use clap::Args;
 use noren_mask::TerminalOptions;
-use noren_mask::doctor::{Context, Patient, Report, Severity, Values};
+use noren_mask::doctor::{self, Context, Patient, Report, Severity, Values};
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
@@ -32,7 +32,8 @@ pub(crate) struct CheckArgs {
     /// The mask that was meant, in full: then nothing is guessed
     #[arg(long, value_name = "MASK")]
     meant: Option<String>,
-    /// Write the repaired mask here, as an npy array of truth values (true = may attend)
+    /// Write the repaired mask here, as an npy array of truth values (true = may attend); nothing is written where no named
+    /// mistake explains every wrong cell
     #[arg(long, value_name = "FILE")]
     fix: Option<PathBuf>,
     /// Print the report as JSON
@@ -51,7 +52,9 @@ pub(crate) struct CheckArgs {
 }
 
 const EXAMPLES: &str = "\
-The exit code is 0 when the mask is healthy, 1 when something is wrong, 2 when the input cannot be used.
+The exit code is 0 when the mask is correct (every compared cell equals what is declared), 1 when something is wrong, 2 when
+the input cannot be used, 3 when there is no verdict: the mask looks like a known one but nothing is declared, or the
+declarations allow several readings.
 docs/doctor.md has every class of mistake with its picture. Nothing is ever unpickled.
 
 Examples:
@@ -86,6 +89,9 @@ pub(crate) fn run(args: &CheckArgs, screen: &mut Screen) -> Result<Verdict> {
     if let (Some(target), Some(fixed)) = (&target, &report.fixed) {
         target.write(|out| write_npy(out, fixed))?;
     }
+    if let (Some(path), None, false) = (&args.fix, &report.fixed, args.json) {
+        screen.line(format!("{}: not written, there is no repair", path.display()))?;
+    }
     if let Some(picture) = &picture {
         let svg = report
             .svg()?
@@ -96,7 +102,15 @@ pub(crate) fn run(args: &CheckArgs, screen: &mut Screen) -> Result<Verdict> {
         true => screen.json(&as_json(&report))?,
         false => tell(&report, screen)?,
     }
-    Ok(if report.sick() { Verdict::No } else { Verdict::Yes })
+    Ok(exit(report.verdict))
+}
+
+fn exit(verdict: doctor::Verdict) -> Verdict {
+    match verdict {
+        doctor::Verdict::Correct => Verdict::Yes,
+        doctor::Verdict::Faulty => Verdict::No,
+        doctor::Verdict::LooksLike | doctor::Verdict::CannotTell => Verdict::Open,
+    }
 }
 
 /// The arrays of a file: the mask is the only one, or the one called `mask`; the others stand beside it.
@@ -134,6 +148,10 @@ fn read_json(path: &Path) -> Result<Value> {
 /// The report for programs.
 pub(crate) fn as_json(report: &Report) -> Value {
     json!({
+        "verdict": report.verdict,
+        "sentence": report.sentence,
+        "compared_cells": report.compared,
+        "questions": report.open,
         "sick": report.sick(),
         "classes": report.classes(),
         "description": report.description,
@@ -146,11 +164,17 @@ pub(crate) fn as_json(report: &Report) -> Value {
 }
 
 fn tell(report: &Report, screen: &mut Screen) -> Result<()> {
-    let verdict = match report.sick() {
-        true => paint(BAD, report.classes().join(", ")),
-        false => paint(GOOD, "healthy"),
-    };
-    screen.line(format!("{verdict}: {}", report.description))?;
+    let words = report.verdict.words();
+    match report.verdict {
+        doctor::Verdict::Faulty => {
+            screen.line(format!("{}: {}", paint(BAD, report.classes().join(", ")), report.description))?;
+        }
+        verdict => {
+            let colour = if verdict == doctor::Verdict::Correct { GOOD } else { STRONG };
+            screen.line(format!("{}: {}", paint(colour, words), report.sentence))?;
+            screen.line(format!("  {}", report.description))?;
+        }
+    }
     for finding in &report.findings {
         let word = match finding.severity {
             Severity::Error => paint(BAD, "error"),
@@ -178,6 +202,10 @@ fn tell(report: &Report, screen: &mut Screen) -> Result<()> {
             }
         }
     }
+    for open in &report.open {
+        screen.line(format!("\n{} {}", paint(STRONG, "question:"), open.question))?;
+        open.readings.iter().try_for_each(|reading| screen.line(format!("  - {reading}")))?;
+    }
     for text in &report.near {
         screen.line(format!("\n{} {text}", paint(DIM, "one mistake away:")))?;
     }
@@ -204,11 +232,12 @@ fn run_cases(cases: &Path, output: &Path, screen: &mut Screen) -> Result<Verdict
     let beside = output.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let beside = beside.canonicalize().map_err(|e| Failure::new(format!("{}: {e}", beside.display())))?;
     let mut answers = Map::new();
-    let (mut sick, mut unusable) = (0, 0);
+    let (mut sick, mut unusable, mut correct) = (0, 0, 0);
     for (id, case) in &all {
         let answer = match one_case(case, folder) {
             Ok(report) => {
                 sick += usize::from(report.sick());
+                correct += usize::from(report.verdict == doctor::Verdict::Correct);
                 let fixed = match &report.fixed {
                     Some(fixed) => {
                         let path = beside.join(format!("{}_fixed.npy", file_stem(id)));
@@ -218,7 +247,7 @@ fn run_cases(cases: &Path, output: &Path, screen: &mut Screen) -> Result<Verdict
                     None => Value::Null,
                 };
                 let classes = if report.sick() { report.classes() } else { vec!["healthy"] };
-                json!({ "sick": report.sick(), "classes": classes, "fixed": fixed })
+                json!({ "verdict": report.verdict, "sick": report.sick(), "classes": classes, "fixed": fixed })
             }
             Err(Failure::Input { message, .. }) => {
                 unusable += 1;
@@ -231,11 +260,12 @@ fn run_cases(cases: &Path, output: &Path, screen: &mut Screen) -> Result<Verdict
     let text = serde_json::to_string_pretty(&answers).map_err(|e| Failure::new(e.to_string()))?;
     target.write(|out| writeln!(out, "{text}"))?;
     screen.line(format!(
-        "{} cases: {sick} sick, {} healthy, {unusable} unusable",
+        "{} cases: {correct} correct, {sick} faulty, {} without a verdict, {unusable} unusable",
         all.len(),
-        all.len() - sick - unusable
+        all.len() - correct - sick - unusable
     ))?;
     match (unusable, sick) {
+        (0, 0) if correct < all.len() => Ok(Verdict::Open),
         (0, 0) => Ok(Verdict::Yes),
         (0, _) => Ok(Verdict::No),
         _ => Err(Failure::new(format!("{unusable} of {} cases cannot be used; the answers say why", all.len()))),

@@ -56,7 +56,7 @@ pub(crate) fn run(args: &DiffArgs, screen: &mut Screen) -> Result<Verdict> {
         let same = format!("both allow the same of {cells} cells");
         screen.line(match verdict {
             Verdict::Yes => format!("{}: {same}", paint(GOOD, "equal")),
-            Verdict::No => format!("{}: {same}, but the scores differ", paint(BAD, "differ")),
+            _ => format!("{}: {same}, but the scores differ", paint(BAD, "differ")),
         })?;
     } else {
         let facts = [only_first, only_second, first.shape().cells()];

@@ -89,7 +89,7 @@ enum Command {
     Explain(explain::ExplainArgs),
     /// Compare two masks; exit code 0 when cells and scores are the same, 1 when not
     Diff(diff::DiffArgs),
-    /// Say what is wrong with a mask in a file, and repair it; exit code 0 when healthy, 1 when not
+    /// Say what is wrong with a mask in a file, and repair it; exit code 0 when correct, 1 when faulty, 3 when undecided
     Check(check::CheckArgs),
     /// Say which tokens can reach which outputs over several layers, and whether a policy holds; exit code 0 when it does
     Flow(flow::FlowArgs),
@@ -127,6 +127,8 @@ pub(crate) enum Verdict {
     Yes,
     /// Exit code 1: the masks differ, or a check failed.
     No,
+    /// Exit code 3: too little is declared for a verdict.
+    Open,
 }
 
 fn main() -> ExitCode {
@@ -142,6 +144,7 @@ fn main() -> ExitCode {
     match run(&cli) {
         Ok(Verdict::Yes) => ExitCode::SUCCESS,
         Ok(Verdict::No) => ExitCode::from(1),
+        Ok(Verdict::Open) => ExitCode::from(3),
         Err(Failure::Output(error)) => report(&format!("the output cannot be written: {error}"), None),
         Err(Failure::Input { message, hint }) => report(&message, hint.as_deref()),
     }

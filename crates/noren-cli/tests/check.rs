@@ -48,15 +48,46 @@ fn a_sick_mask_is_named_drawn_and_repaired() {
 }
 
 #[test]
-fn without_a_declared_kind_it_says_what_the_mask_is() {
+fn without_a_declared_kind_there_is_no_verdict() {
     let folder = folder("unsaid");
     std::fs::write(folder.join("mask.npy"), square(6, |i, j| j <= i && j >= 2 || i == j)).expect("written");
     let (code, said) = noren(&folder, &["check", "mask.npy"]);
-    assert_eq!(code, 0, "{said}");
-    assert!(said.contains("causal") && said.contains("not known:"), "{said}");
+    assert_eq!(code, 3, "{said}");
+    assert!(said.starts_with("looks like: causal, padding hidden, 0 of 36 cells off"), "{said}");
     std::fs::write(folder.join("wide.npy"), square(6, |i, j| j <= i + 1)).expect("written");
     let (_, said) = noren(&folder, &["check", "wide.npy"]);
     assert!(said.contains("causal_leak"), "{said}");
+}
+
+#[test]
+fn verdicts_and_their_exit_codes() {
+    let folder = folder("verdicts");
+    let check = |args: &[&str]| noren(&folder, &[&["check", "mask.npy"][..], args].concat());
+    std::fs::write(folder.join("mask.npy"), square(6, |i, j| j <= i)).expect("written");
+    let (code, said) = check(&["-d", "kind=causal"]);
+    assert!(code == 0 && said.starts_with("correct: all 36 cells"), "{said}");
+    let (code, said) = check(&["--meant", "causal", "--len", "6"]);
+    assert!(code == 0 && said.starts_with("correct: all 36 cells"), "{said}");
+    for (declared, word) in [
+        ("kind=caussal", "did you mean `causal`?"),
+        ("convention=keep_boll", "did you mean `keep_bool`?"),
+        ("past_len=1000000000000", "expected a whole number"),
+        ("batch=2000000000", "declared sizes"),
+        ("widnow=3", "did you mean `window`?"),
+    ] {
+        let (code, said) = check(&["-d", "q_len=6", "-d", declared]);
+        assert!(code == 2 && said.contains(word), "{declared}: {code} {said}");
+    }
+    let ints: Vec<u8> = (0..256u64).flat_map(|at| u64::from(at % 64 < 60).to_le_bytes()).collect();
+    std::fs::write(folder.join("mask.npy"), npy("<i8", "(4, 64)", &ints)).expect("written");
+    let (code, said) = check(&[]);
+    assert!(code == 3 && said.contains("question:") && said.contains("4 batch rows of 64 keys"), "{said}");
+    // Holes that no known mistake makes: nothing is repaired.
+    let holes = square(12, |i, j| (j <= i) != [(7, 2), (3, 9), (11, 5), (0, 4)].contains(&(i, j)));
+    std::fs::write(folder.join("mask.npy"), holes).expect("written");
+    let (code, said) = check(&["-d", "kind=causal", "--fix", "fixed.npy"]);
+    assert!(code == 1 && said.contains("fixed.npy: not written") && !said.contains("repair: "), "{said}");
+    assert!(!folder.join("fixed.npy").exists());
 }
 
 /// Bytes of a zip archive with one stored entry that claims `size` bytes.

@@ -17,7 +17,7 @@ and, where they differ, searches for the mistake that turns one into the other e
 undoing it is the repair. A wrong cell that no real output can reach is a note and no error.
 
 ```sh
-noren check mask.npy -d kind=causal                                  # exit code 0 healthy, 1 findings, 2 unusable
+noren check mask.npy -d kind=causal                                  # exit code 0 correct, 1 faulty, 2 unusable, 3 no verdict
 noren check mask.npy -d kind=causal --with input_ids=ids.npy -d pad_token_id=0 --fix repaired.npy -o wrong.svg
 noren check mask.npy --meant 'causal & padding' --lengths 9,5        # the mask that was meant, in full: nothing is guessed
 noren check --cases inputs.json -o preds.json                        # many at once
@@ -26,14 +26,36 @@ noren check --cases inputs.json -o preds.json                        # many at o
 In Rust it is `noren_mask::doctor::Patient`, in Python `nr.check`. Files are npy, npz or safetensors; nothing is ever
 unpickled.
 
+**Verdicts.**
+
+| verdict | exit code | given when |
+|---|---|---|
+| correct | 0 | `kind` or the mask that was meant is declared, and every compared cell equals it. The sentence says against what the mask was held and how many cells were compared; rows of padding queries are left out |
+| faulty | 1 | a finding is an error or a warning |
+| looks like | 3 | nothing is declared: the sentence names the nearest known mask, the number of cells it is off, and what to declare |
+| cannot tell | 3 | several readings are possible, or the mask resembles nothing: the report lists the readings and the question to answer |
+
+A repair is offered only where a named mistake explains every wrong cell. Where none does, the class is
+`unexplained_difference`, `--fix` writes nothing, and the picture shows the cells that differ from the declaration.
+These are asked about and not guessed: a table of whole numbers `[rows, keys]` (a batch of 1-D attention masks, or queries by
+keys), keys that look like padding which nothing declares, documents without borders, the place of the queries among more keys
+(`past_len`), a window around a query whose width may count several things, a prefix in left-padded rows.
+
 **What to declare.** `api`, `convention` (`keep_bool`, `ignore_bool`, `keep_01`, `additive`), `role` (`attn`, `key_padding`, `cross`),
 `kind` (`causal`, `bidirectional`, `sliding`, `chunked`, `prefix_lm`, `causal_packed`, `tree`, `cross`, and combinations such as
-`bidirectional_sliding`), `past_len`, `q_len`, `kv_len`, `window` with `window_means`, `chunk`, `prefix_len`, `pad_token_id`,
-`eos_token_id`, `padding_side`, `heads`, `compute_dtype`, `position_encoding`, `bias`, `sinks`, `layers`, `layer_types`, `redactions`.
+`bidirectional_sliding`; `not_causal` is `bidirectional`), `past_len`, `q_len`, `kv_len`, `window`, `window_means`, `chunk`,
+`chunk_from`, `prefix_len`, `prefix_from`, `pad_token_id`, `eos_token_id`, `padding_side`, `heads`, `compute_dtype`,
+`position_encoding`, `bias`, `sinks`, `layers`, `layer_types`, `redactions`.
+A `window` of W holds W keys with the query itself, unless `window_means` is `keys before the query` (W + 1 with itself), `keys on
+each side` or `keys in total`. `chunk_from` and `prefix_from` are `text` (the first real token) or `slot`.
+`redactions` are keys hidden on purpose: `[3, 4]`, or `[{\"batch\": 1, \"keys\": [7], \"queries\": [8, 9]}]`; without `batch` in all
+rows, without `queries` from all queries. A word that is not known is an error that names the nearest known one, and so is a key
+that looks like a misspelled one; other unknown keys are listed in the report.
 **What may stand beside the mask** (`--with NAME=FILE`): `input_ids`, `lengths`, `attention_mask`, `position_ids`, `segment_ids`,
 `cu_seqlens`, `labels`, `kv_positions`, `query_positions`, `kv_written`, `parents`, `block_ids`, `hidden`, `pooled`,
-`probabilities`, `scores`, `v`, `completion_ids`, `completion_mask`, and the encoder's and decoder's ids.
-Without `kind` the report says what the mask is, which known masks it is one mistake away from, and what cannot be known.
+`probabilities`, `scores`, `v`, `completion_ids`, `completion_mask`, and the encoder's and decoder's ids. For `kind=cross` an
+`attention_mask` is the encoder's.
+Without `kind` the report also says which known masks the array is one mistake away from.
 
 **Tiers** say what a class takes to be decided: T0 the mask alone, T1 a declared intent, T2 ids, lengths, positions or labels, T3
 intermediate tensors, T4 the model as a black box (`nr.audit`), T5 gradients. The classes of T0 to T3 are found by

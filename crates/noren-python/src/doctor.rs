@@ -73,6 +73,10 @@ pub(crate) fn check<'py>(
     }
     let report = py.detach(|| patient.diagnose()).map_err(raise)?;
     let fields = serde_json::json!({
+        "verdict": report.verdict,
+        "sentence": report.sentence,
+        "compared": report.compared,
+        "open": report.open,
         "description": report.description,
         "expression": report.expression,
         "findings": report.findings,

@@ -26,9 +26,57 @@ def test_a_report_can_be_looked_at() -> None:
     assert (report._repr_svg_() or "").startswith("<svg")
 
 
-def test_a_healthy_mask_is_healthy() -> None:
+def test_a_correct_mask_is_correct() -> None:
     report = nr.check(np.tri(6, dtype=bool), api="sdpa", convention="keep", kind="causal")
+    assert report.correct and report.verdict == "correct" and report.compared == 36
     assert not report.sick and report.classes == () and report.expression == "causal"
+    assert "all 36 cells" in report.sentence and "kind=causal" in report.sentence
+
+
+def test_nothing_is_correct_without_a_declaration() -> None:
+    report = nr.check(np.tri(6, dtype=bool), api="sdpa", convention="keep")
+    assert report.verdict == "looks_like" and not report.correct and "0 of 36 cells off" in report.sentence
+    cells = np.random.default_rng(0).random((24, 24)) < 0.5
+    assert nr.check(cells, convention="keep").verdict == "cannot_tell"
+
+
+def test_a_table_of_integers_is_asked_about() -> None:
+    real = (np.arange(64) < np.array([[60], [64], [33], [12]])).astype(np.int64)
+    report = nr.check(real, kind="causal")
+    assert report.verdict == "cannot_tell" and report.questions[0].readings[0].startswith("4 batch rows of 64 keys")
+    lengths = np.array([60, 64, 33, 12])
+    assert nr.check(real, kind="bidirectional", role="key_padding", lengths=lengths).correct
+
+
+def test_words_and_sizes_are_refused_by_name() -> None:
+    mask = np.tri(4, dtype=bool)
+    for declared, expected in [
+        ({"kind": "caussal"}, "causal"),
+        ({"convention": "true_is_paddin"}, "true_is_padding"),
+        ({"knd": "causal"}, "kind"),
+        ({"past_len": 10**12, "q_len": 4}, "expected"),
+        ({"batch": 2 * 10**9}, "declared sizes"),
+    ]:
+        with pytest.raises(nr.Error, match=expected):
+            nr.check(mask, **declared)
+    assert nr.check(~mask, convention="true_is_padding", kind="causal").correct
+
+
+def test_an_unexplained_difference_has_no_repair() -> None:
+    mask = np.tri(12, dtype=bool)
+    for cell in [(7, 2), (3, 9), (11, 5), (0, 4)]:
+        mask[cell] ^= True
+    report = nr.check(mask, api="sdpa", convention="keep", kind="causal")
+    assert report.classes[0] == "unexplained_difference" and report.fixed is None and report.findings[0].repair is None
+
+
+def test_redactions_by_batch_row() -> None:
+    mask = np.tri(6, dtype=bool)[None, None].repeat(2, 0)
+    mask[1, 0, 3:, 2] = False
+    declared = {"api": "sdpa", "convention": "keep", "kind": "causal", "layers": 1}
+    redactions = [{"batch": 1, "keys": [2], "queries": [3, 4, 5]}]
+    assert nr.check(mask, redactions=redactions, **declared).correct
+    assert nr.check(mask[::-1].copy(), redactions=redactions, **declared).sick
 
 
 def test_what_was_meant_leaves_nothing_to_guess() -> None:

@@ -16,11 +16,12 @@ const maskless = (report) => report.given === null && !report.sick;
 
 const NO_MASK = "No mask in this file";
 const SIGNS = { bad: "✗", good: "✓", none: "?" };
+const VERDICTS = { correct: "Correct", looks_like: "Looks like", cannot_tell: "Cannot tell" };
 
 /** The verdict as a sentence. */
 export function verdictInWords(report) {
   if (maskless(report)) return NO_MASK;
-  if (!report.sick) return "Healthy";
+  if (!report.sick) return `${VERDICTS[report.verdict] ?? VERDICTS.cannot_tell}: ${report.sentence}`;
   const classes = report.classes.map((name) => name.replaceAll("_", " "));
   return classes.length ? classes.join(", ") : "Sick";
 }
@@ -30,18 +31,20 @@ export function reportOf(report, titles, { onCell, onClass }) {
   const aside = (title, lines) =>
     lines?.length ? el("div", { class: "doctor-aside" }, el("h3", {}, title), el("ul", {}, lines.map((line) => el("li", {}, line)))) : null;
   const none = maskless(report);
-  const verdict = report.sick ? "bad" : none ? "none" : "good";
+  const verdict = report.sick ? "bad" : report.verdict === "correct" ? "good" : "none";
+  const questions = (report.questions ?? []).map(({ question, readings }) => [question, ...readings].join(" — "));
   const sickness = () => report.classes.map((name) => titles.get(name) ?? name).join(" · ") || "Sick";
   return [
     el("header", { class: `doctor-verdict ${verdict}` },
       el("span", { class: "doctor-sign", "aria-hidden": "true" }, SIGNS[verdict]),
       el("div", {},
-        el("h2", {}, report.sick ? sickness() : none ? NO_MASK : "Healthy"),
+        el("h2", {}, report.sick ? sickness() : none ? NO_MASK : VERDICTS[report.verdict] ?? VERDICTS.cannot_tell),
         none
           ? el("p", {}, `Arrays: ${report.arrays?.join(", ") || "none"}. Call the one of the mask `, el("code", {}, "mask"), ".")
-          : el("p", {}, report.description))),
+          : [!report.sick && el("p", {}, report.sentence), el("p", {}, report.description)].filter(Boolean))),
     report.findings.length > 0 &&
       el("ol", { class: "doctor-findings" }, report.findings.map((f) => finding(f, report, titles, onCell, onClass))),
+    aside("To be answered", questions),
     aside("One mistake away from", report.one_mistake_away),
     aside("Not known", report.unknown),
   ].filter(Boolean);

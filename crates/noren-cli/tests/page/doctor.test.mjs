@@ -60,7 +60,7 @@ test("the same at a command line", () => {
   assert.equal(doctorCommand("m.npy", {}, "", [1, 1, 4, 16]), "noren check m.npy");
 });
 
-test("a file without a mask is not healthy", async () => {
+test("a file without a mask is not correct", async () => {
   const page = await open();
   const bytes = safetensors({ input_ids: integers([1, 4], [1, 2, 3, 4]), lengths: integers([1], [4]) });
   await give(page, "batch.safetensors", bytes);
@@ -108,11 +108,11 @@ test("every example is sick with what it says", async () => {
 test("what is declared changes the diagnosis", async () => {
   const page = await open();
   await give(page, "mask.npy", npy(square(8, () => true)));
-  await verdict(page, "Healthy");
+  await verdict(page, "Looks like");
   await page.getByLabel("Kind").selectOption("causal");
   await page.locator(".doctor-verdict.bad").waitFor(WAIT);
   await page.getByLabel("Kind").selectOption("");
-  await verdict(page, "Healthy");
+  await verdict(page, "Looks like");
   await page.getByRole("textbox", { name: "The mask that was meant" }).fill("causal");
   await page.locator(".doctor-verdict.bad").waitFor(WAIT);
   await page.waitForFunction(() => location.hash.includes("'meant':'causal'"));
@@ -137,7 +137,7 @@ test("hostile files are refused in words, and the page lives", async () => {
     await problem.waitFor(WAIT);
     assert.ok((await problem.innerText()).length > 10, name);
     await give(page, "good.npy", npy(square(6, (q, k) => k <= q)));
-    await verdict(page, "Healthy");
+    await verdict(page, "Looks like");
     await problem.waitFor({ state: "hidden" });
   }
   await give(page, "mask.pt", Buffer.from("PK"));

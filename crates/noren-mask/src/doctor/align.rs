@@ -14,6 +14,8 @@ pub(crate) struct Alignment {
     pub(crate) sizes: Sizes,
     /// True when there is one row of keys for each batch row: causality and the like come from elsewhere.
     pub(crate) keys_only: bool,
+    /// True when the batch size is declared or seen beside the mask.
+    pub(crate) batch_known: bool,
     /// The other legal reading, where a shape has two.
     pub(crate) other: Option<[usize; 4]>,
     /// True when batch rows and heads share the first dimension.
@@ -47,7 +49,7 @@ pub(crate) fn align(mask: &Values, companions: &Companions<'_>, context: &Contex
         _ => unreachable!("at most four dimensions, none of them missing"),
     };
     let sizes = sizes(dims, batch, tokens, companions, context, keys_only);
-    let mut out = Alignment { dims, sizes, keys_only, other, flat, wanted: None };
+    let mut out = Alignment { dims, sizes, keys_only, batch_known: batch.is_some(), other, flat, wanted: None };
     let ring = companions.get(KV_POSITIONS).is_some();
     let encoder = companions.get(ENCODER_IDS).or_else(|| companions.get(ENCODER_PADDING));
     out.wanted = match context.role {
@@ -105,7 +107,7 @@ fn three(
             [b, n / b, q, k]
         }
         // Broadcasting aligns the last dimensions: batch rows given without heads are read as heads.
-        (Some(b), Some(h)) if b == n && h == n && context.api_has(&["sdpa", "scaled_dot", "jax", "mlx"]) => {
+        (Some(b), Some(h)) if b == n && h == n && context.slot.broadcasts() => {
             *other = Some(by_batch);
             by_head
         }

@@ -17,13 +17,9 @@ pub(crate) fn look(
     context: &Context,
     intent: &Intent,
 ) -> Option<Finding> {
-    let named = [&context.bias, &context.position_encoding]
-        .into_iter()
-        .flatten()
-        .map(|n| n.to_ascii_lowercase())
-        .collect::<String>();
-    let alibi = named.contains("alibi");
-    if !decoded.bias || !(alibi || named.contains("relative") || named.contains("t5")) {
+    let named = |word: &str| [&context.bias, &context.position_encoding].into_iter().flatten().any(|n| n == word);
+    let alibi = named("alibi");
+    if !decoded.bias || !(alibi || named("relative") || named("t5")) {
         return None;
     }
     let [batch, heads, q_len, kv_len] = decoded.keep.dims();

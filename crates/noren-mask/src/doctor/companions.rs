@@ -1,11 +1,12 @@
 //! What is wrong beside the mask: positions, labels, pooled states, probabilities, packed lengths.
 
 use super::context::Context;
-use super::diagnose::Verdict;
+use super::diagnose::Held;
 use super::intent::{Intent, row};
 use super::known::{Companions, IDS, POSITIONS};
 use super::report::{Certainty, Finding, Severity};
 use super::values::Values;
+use super::words::Pooling;
 use crate::keep::{Keep, bit};
 
 const LABELS: &[&str] = &["labels", "targets", "target_ids_shifted"];
@@ -15,8 +16,56 @@ const STATES: &[&str] = &["hidden", "hidden_states", "last_hidden_state", "h"];
 const POOLED: &[&str] = &["pooled", "embedding", "embeddings", "sentence_embedding", "pooler_output"];
 const VALUES: &[&str] = &["v", "values", "value", "value_states", "kv_values"];
 
+/// Names of further arrays that are read here.
+pub(super) const NAMES: &[&str] = &[
+    "labels",
+    "targets",
+    "target_ids_shifted",
+    "probabilities",
+    "probs",
+    "attn_probs",
+    "attention_probs",
+    "attention_weights",
+    "attn_weights",
+    "weights",
+    "p",
+    "hidden",
+    "hidden_states",
+    "last_hidden_state",
+    "h",
+    "pooled",
+    "embedding",
+    "embeddings",
+    "sentence_embedding",
+    "pooler_output",
+    "v",
+    "values",
+    "value",
+    "value_states",
+    "kv_values",
+    "cu_seqlens",
+    "cu_seqlens_q",
+    "cu_seqlens_k",
+    "cu_seq_lens",
+    "max_seqlen",
+    "max_seqlen_q",
+    "kv_seq_ids",
+    "slot_seq_ids",
+    "slot_owners",
+    "kv_owners",
+    "key_seq_ids",
+    "query_seq_ids",
+    "q_seq_ids",
+    "query_owners",
+    "completion_ids",
+    "completion_mask",
+    "response_mask",
+    "loss_mask",
+    "action_mask",
+];
+
 /// Looks at every array beside the mask.
-pub(crate) fn look(beside: &Companions<'_>, context: &Context, verdict: Option<&Verdict>) -> Vec<Finding> {
+pub(crate) fn look(beside: &Companions<'_>, context: &Context, verdict: Option<&Held>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let intent = verdict.and_then(|v| v.intent.as_ref());
     findings.extend(padding_side(beside, context, intent));
@@ -67,7 +116,7 @@ fn padding_side(beside: &Companions<'_>, context: &Context, intent: Option<&Inte
 fn positions(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>) -> Option<Finding> {
     let intent = intent?;
     let given = beside.get(POSITIONS).filter(|v| v.shape().len() <= 2)?.rows()?;
-    if intent.k_positions.is_some() || intent.tree.is_some() {
+    if intent.k_positions.is_some() || intent.tree.is_some() || given.len() > intent.batch {
         return None;
     }
     let width = given[0].len();
@@ -104,8 +153,7 @@ fn positions(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>
             next += 1;
         }
     }
-    let encoding = context.position_encoding.as_deref().unwrap_or("").to_ascii_lowercase();
-    let relative = ["rope", "rotary", "alibi", "relative", "t5", "none", "nope"].iter().any(|w| encoding.contains(w));
+    let relative = context.position_encoding.as_deref().is_some_and(super::words::counts_distances);
     let at = |(b, k, is, should): (usize, usize, i64, i64)| {
         format!("token {k} of batch row {b} has position {is} where its text has {should}")
     };
@@ -127,7 +175,7 @@ fn positions(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>
 }
 
 /// `cu_seqlens` must begin with 0, rise, and end with the number of tokens.
-fn packed_lengths(beside: &Companions<'_>, context: &Context, verdict: Option<&Verdict>) -> Option<Finding> {
+fn packed_lengths(beside: &Companions<'_>, context: &Context, verdict: Option<&Held>) -> Option<Finding> {
     let ends = beside.list(&["cu_seqlens", "cu_seqlens_q", "cu_seq_lens", "cu_seqlens_k"])?;
     let total = verdict.map(|v| v.keep.dims()).map(|[batch, _, _, kv_len]| (batch * kv_len) as i64);
     let total = total.or_else(|| beside.get(IDS).map(|ids| ids.len() as i64));
@@ -171,7 +219,7 @@ fn flag(context: &Context) -> Option<Finding> {
 }
 
 /// Slots of a cache that belong to another sequence than the query.
-fn owners(beside: &Companions<'_>, verdict: &Verdict) -> Option<Finding> {
+fn owners(beside: &Companions<'_>, verdict: &Held) -> Option<Finding> {
     let keys = beside.list(&["kv_seq_ids", "slot_seq_ids", "slot_owners", "kv_owners", "key_seq_ids"])?;
     let queries = beside.list(&["query_seq_ids", "q_seq_ids", "query_owners"])?;
     let [batch, heads, q_len, kv_len] = verdict.keep.dims();
@@ -216,7 +264,7 @@ impl<'a> Scene<'a> {
     /// Whether token `k` of batch row `b` is real.
     fn real(&self, b: usize, k: usize) -> bool {
         if let Some(intent) = self.intent.filter(|i| i.valid.is_some() && i.kv_len > k) {
-            return intent.valid.as_ref().is_none_or(|v| bit(row(v, b), k));
+            return intent.valid.as_ref().is_none_or(|v| row(v, b).len() * 64 > k && bit(row(v, b), k));
         }
         match (&self.ids, self.context.pad_id) {
             (Some(ids), Some(pad)) if self.context.eos_id != Some(pad) => row(ids, b).get(k) != Some(&pad),
@@ -230,12 +278,13 @@ impl<'a> Scene<'a> {
 
     fn labels(&self, labels: &[Vec<i64>]) -> Vec<Finding> {
         let mut findings = Vec::new();
-        let Some(ids) = self.ids.as_ref().filter(|ids| ids[0].len() == labels[0].len()) else {
+        let Some(ids) = self.ids.as_ref().filter(|ids| ids.len() == labels.len() && ids[0].len() == labels[0].len())
+        else {
             findings.extend(self.nothing_learned(labels));
             return findings;
         };
         let masked_lm = self.context.masked_fraction.is_some()
-            || self.context.api_has(&["mlm", "masked_lm", "maskedlm"])
+            || self.context.slot.masked_lm()
             || self.context.kind.is_some_and(|k| !k.causal && !k.cross) && self.sparse(labels);
         let shift = if masked_lm { None } else { self.shift(labels, ids) };
         // A label that was moved belongs to the token it came from.
@@ -253,7 +302,7 @@ impl<'a> Scene<'a> {
             ));
         }
         if masked_lm {
-            findings.extend(self.special_labels(labels, ids));
+            findings.extend(self.special_labels(labels));
             return findings;
         }
         findings.extend(self.nothing_learned(labels));
@@ -274,14 +323,12 @@ impl<'a> Scene<'a> {
         Some(error("loss_mask_missing", Certainty::Certain, text))
     }
 
-    fn special_labels(&self, labels: &[Vec<i64>], ids: &[Vec<i64>]) -> Option<Finding> {
+    fn special_labels(&self, labels: &[Vec<i64>]) -> Option<Finding> {
         let context = self.context;
         let mut special = context.special_ids.clone();
         special.extend([context.pad_id, context.eos_id, context.bos_id].into_iter().flatten());
         let is = |b: usize, k: usize, label: i64| {
-            label != self.ignore
-                && self.real(b, k)
-                && (special.contains(&label) && (label == ids[b][k] || special.contains(&label)))
+            label != self.ignore && self.real(b, k) && special.contains(&label)
         };
         let count = self.cells(labels).filter(|&(b, k, label)| is(b, k, label)).count();
         (count > 0).then(|| {
@@ -410,7 +457,7 @@ impl<'a> Scene<'a> {
         let mask = beside.rows(&["completion_mask", "response_mask", "loss_mask", "action_mask"])?;
         let eos = self.context.eos_id?;
         let ids = beside.rows(&["completion_ids"]).or_else(|| self.ids.clone())?;
-        if ids[0].len() != mask[0].len() {
+        if ids.len() != mask.len() || ids[0].len() != mask[0].len() {
             return None;
         }
         let own = beside.get(&["completion_ids"]).is_some();
@@ -481,13 +528,14 @@ fn pooling(beside: &Companions<'_>, context: &Context, scene: &Scene<'_>) -> Opt
             close(&made, &found) || close(&normal(made), &found)
         })
     };
-    let wanted = context.pooling.as_deref().unwrap_or("").to_ascii_lowercase();
-    let right: &[&str] = match () {
-        () if wanted.contains("cls") || wanted.contains("first") => &["first real token"],
-        () if wanted.contains("last") || wanted.contains("eos") => &["last real token"],
-        () if wanted.contains("max") => &["maximum of real tokens"],
-        () if wanted.contains("mean") || wanted.contains("avg") => &["mean of real tokens"],
-        () => &["mean of real tokens", "first real token", "last real token", "maximum of real tokens"],
+    let right: &[&str] = match context.pooling {
+        Some(Pooling::First) => &["first real token"],
+        Some(Pooling::Last) => &["last real token"],
+        Some(Pooling::Max) => &["maximum of real tokens"],
+        Some(Pooling::Mean) => &["mean of real tokens"],
+        Some(Pooling::Other) | None => {
+            &["mean of real tokens", "first real token", "last real token", "maximum of real tokens"]
+        }
     };
     if right.iter().any(|name| fits(name)) {
         return None;
@@ -519,7 +567,7 @@ fn pooling(beside: &Companions<'_>, context: &Context, scene: &Scene<'_>) -> Opt
 }
 
 /// Probabilities in hidden cells, and what they tell of where the mask went.
-fn probabilities(beside: &Companions<'_>, context: &Context, verdict: &Verdict) -> Option<Finding> {
+fn probabilities(beside: &Companions<'_>, context: &Context, verdict: &Held) -> Option<Finding> {
     let given = beside.get(PROBABILITIES)?;
     let [batch, heads, q_len, kv_len] = verdict.keep.dims();
     let shape = match *given.shape() {
@@ -560,7 +608,7 @@ fn probabilities(beside: &Companions<'_>, context: &Context, verdict: &Verdict) 
     if rows == 0 {
         return None;
     }
-    let sinks = context.sinks > 0 || context.api_has(&["sink", "gpt_oss", "gpt-oss"]);
+    let sinks = context.sinks > 0 || context.slot.has_sinks();
     match () {
         () if leaking > 0 && uneven == 0 && several && full_rows == rows && leaking == rows => Some(error(
             "multiplied_before_softmax",
@@ -584,7 +632,7 @@ fn probabilities(beside: &Companions<'_>, context: &Context, verdict: &Verdict) 
 }
 
 /// NaN in values that nobody may read: 0 * NaN is NaN.
-fn poisoned_values(beside: &Companions<'_>, verdict: &Verdict) -> Option<Finding> {
+fn poisoned_values(beside: &Companions<'_>, verdict: &Held) -> Option<Finding> {
     let values: &Values = beside.get(VALUES)?;
     let [batch, heads, q_len, kv_len] = verdict.keep.dims();
     let (rows, width) = match *values.shape() {

@@ -1,6 +1,8 @@
 //! [`Context`]: what the owner of a mask declares about it.
 
+use super::reader::Reader;
 use super::values::Dtype;
+use super::words::{self, Api, Pooling, WindowMeans};
 use crate::Error;
 use crate::mask::Side;
 use serde_json::{Map, Value};
@@ -52,42 +54,12 @@ pub struct MaskKind {
 }
 
 impl MaskKind {
-    /// From a name such as `causal`, `causal_packed`, `sliding` or `prefix_lm`; `None` for a name that says nothing known.
-    pub fn named(name: &str) -> Option<Self> {
-        let name = name.to_ascii_lowercase();
-        let has = |words: &[&str]| words.iter().any(|w| name.contains(w));
-        let mut kind = MaskKind {
-            packed: has(&["pack", "document", "segment", "block_diag", "varlen"]),
-            sliding: has(&["sliding", "window", "local", "ring", "swa"]),
-            chunked: has(&["chunk"]),
-            prefix: has(&["prefix"]),
-            blocks: has(&["image", "block_bidir", "bidirectional_block", "vlm", "multimodal", "span"]),
-            tree: has(&["tree", "medusa", "speculative"]),
-            cross: has(&["cross"]),
-            causal: false,
-            either_way: false,
-        };
-        let both_ways = has(&[
-            "bidirectional",
-            "full",
-            "encoder",
-            "noncausal",
-            "non_causal",
-            "symmetric",
-            "mlm",
-            "masked_lm",
-            "bert",
-        ]);
-        let decoder =
-            has(&["causal", "decod", "autoregressive", "cache", "generat"]) && !has(&["noncausal", "non_causal"]);
-        let said = decoder || both_ways;
-        // A prefix, a window, a chunk or an image block is part of a decoder unless the name says otherwise.
-        let implied = kind.sliding || kind.chunked || kind.prefix || kind.blocks || name == "packed";
-        kind.causal =
-            !kind.cross && (decoder || (implied && !both_ways) || (kind.blocks && both_ways && !kind.sliding));
-        kind.either_way = kind.packed && !said && !kind.sliding && !kind.chunked && !kind.prefix && !kind.blocks;
-        let known = said || implied || kind.packed || kind.tree || kind.cross;
-        known.then_some(kind)
+    /// From a name such as `causal`, `causal_packed`, `sliding` or `prefix_lm`; `not_causal` is `bidirectional`.
+    ///
+    /// # Errors
+    /// A word in the name that is not known; the message names the nearest known one.
+    pub fn named(name: &str) -> Result<Self, Error> {
+        words::kind("kind", name)
     }
 }
 
@@ -96,14 +68,20 @@ impl MaskKind {
 pub struct Context {
     /// The function or slot that takes the mask.
     pub api: Option<String>,
+    /// The same, cut into the names that are known here.
+    pub(crate) slot: Api,
     /// Which stored value means "may attend".
     pub convention: Option<Convention>,
     /// What the array is for.
     pub role: Role,
+    /// True when `role` was declared and is not the default.
+    pub role_declared: bool,
     /// What kind of mask it should be.
     pub kind: Option<MaskKind>,
-    /// Words of `kind` and `convention` that say nothing known; a report names them.
-    pub not_understood: Vec<String>,
+    /// The declared kind as it was written.
+    pub kind_name: Option<String>,
+    /// Declarations that mean nothing here and were left out; a report names them.
+    pub left_out: Vec<String>,
     /// The type in which scores are computed.
     pub compute_dtype: Option<Dtype>,
     /// Ids of padding, end and beginning of a text.
@@ -132,12 +110,14 @@ pub struct Context {
     pub kv_len: Option<usize>,
     /// Width of the window.
     pub window: Option<i64>,
-    /// How the width is counted, in words.
-    pub window_means: Option<String>,
+    /// What the width counts; a causal window of W holds W keys with the query itself unless this says otherwise.
+    pub window_means: Option<WindowMeans>,
     /// Length of a chunk.
     pub chunk: Option<i64>,
-    /// True when chunks are counted from slot 0 whatever the padding.
+    /// True when chunks are counted from slot 0 whatever the padding, false when from the first real token.
     pub chunk_from_slot: Option<bool>,
+    /// The same for the prefix.
+    pub prefix_from_slot: Option<bool>,
     /// First keys that everybody reads.
     pub sinks: usize,
     /// A bias that is part of the array: `alibi`, `t5`, ...
@@ -168,8 +148,8 @@ pub struct Context {
     pub masked_fraction: Option<f64>,
     /// What a label for "no loss" is.
     pub ignore_index: Option<i64>,
-    /// The pooling that was meant: `mean`, `cls`, `last`, ...
-    pub pooling: Option<String>,
+    /// The pooling that was meant.
+    pub pooling: Option<Pooling>,
     /// The prompt's length: one number, or one by batch row.
     pub prompt: Vec<i64>,
 }
@@ -177,6 +157,8 @@ pub struct Context {
 /// Keys that some queries must not read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Redaction {
+    /// Batch rows in which they are hidden; all when empty.
+    pub batch: Vec<usize>,
     /// Hidden keys.
     pub keys: Vec<usize>,
     /// Queries that must not read them; all when empty.
@@ -195,8 +177,9 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// Text that is no JSON object, and values that are not what their key needs. Unknown keys are passed over: a context may
-    /// be written for several readers.
+    /// Text that is no JSON object, values that are not what their key needs, words outside of a vocabulary, and keys that
+    /// look like a misspelled known one. Other unknown keys are listed in `left_out`: a context may be written for several
+    /// readers.
     pub fn from_json(text: &str) -> Result<Self, Error> {
         let value: Value =
             serde_json::from_str(text).map_err(|e| Error::fact("context", format!("not valid JSON: {e}")))?;
@@ -211,78 +194,130 @@ impl Context {
     /// # Errors
     /// See [`from_json`](Self::from_json).
     pub fn from_map(map: &Map<String, Value>) -> Result<Self, Error> {
-        let read = Reader { map };
-        let api = read.text(&["api", "function", "consumer"]);
-        let role = read.text(&["role", "slot"]).unwrap_or_default().to_ascii_lowercase();
-        let kind_name = read.text(&["kind", "mask_kind", "intent", "attention_type"]);
-        let layer_kinds = read.texts(&["layer_kinds", "layer_types", "kinds", "layer_kind"]);
-        let layer = read.size(&["layer", "layer_idx", "layer_index"])?;
-        let own_layer = layer.and_then(|l| layer_kinds.get(l));
-        let named = kind_name.as_deref().and_then(MaskKind::named);
-        let of_layer =
-            own_layer.and_then(|name| super::layers::kind_of(name, &Context { kind: named, ..Context::default() }));
-        let kind = of_layer.or(named);
-        let role = match () {
-            () if role.contains("cross") || kind.is_some_and(|k| k.cross) => Role::Cross,
-            () if role.contains("key") || role.contains("padding") => Role::KeyPadding,
-            () => Role::Attention,
+        let read = Reader::new(map);
+        let mut context = Context::default();
+        context.read_intent(&read)?;
+        context.read_convention(&read)?;
+        context.read_tokens(&read)?;
+        context.read_sizes(&read)?;
+        context.read_training(&read)?;
+        let unread = read.unread()?;
+        context.left_out.extend(unread.iter().map(|key| format!("`{key}` is no declaration known here: it is left out")));
+        Ok(context)
+    }
+
+    /// Kind, role and what belongs to a kind.
+    fn read_intent(&mut self, read: &Reader<'_>) -> Result<(), Error> {
+        self.kind_name = read.text(&["kind", "mask_kind", "intent", "attention_type"])?;
+        let named = self.kind_name.as_deref().map(|name| words::kind("kind", name)).transpose()?;
+        let layer_kinds = read.texts(&["layer_kinds", "layer_types", "kinds", "layer_kind"])?;
+        let layer = read.size(&["layer", "layer_idx", "layer_index"], 0)?;
+        let of_layer = match layer.and_then(|l| layer_kinds.get(l)) {
+            Some(name) => super::layers::kind_of(name, &Context { kind: named, ..Context::default() })?,
+            None => None,
         };
-        let convention = read.text(&["convention", "polarity"]);
-        let side = read.text(&["padding_side", "side"]).unwrap_or_default();
-        let dtype = read.text(&["compute_dtype", "score_dtype", "autocast_dtype"]);
-        let understood = convention.as_deref().and_then(convention_named);
-        let unclear = [
-            (
-                "kind",
-                kind_name.filter(|_| named.is_none()),
-                "causal, bidirectional, sliding, chunked, prefix_lm, causal_packed, tree, cross",
-            ),
-            ("convention", convention.filter(|_| understood.is_none()), "keep_bool, ignore_bool, keep_01, additive"),
-        ];
-        let not_understood = unclear.into_iter().filter_map(|(key, word, known)| {
-            word.map(|word| {
-                format!("`{key}` is declared as `{word}`, which is no word known here ({known}, ...): it is left out")
-            })
-        });
-        Ok(Context {
-            convention: understood,
-            not_understood: not_understood.collect(),
-            role,
-            kind,
-            compute_dtype: dtype.as_deref().and_then(Dtype::named),
-            pad_id: read.whole(&["pad_token_id", "pad_id", "pad"])?,
-            eos_id: read.whole(&["eos_token_id", "eos_id", "eos"])?,
-            bos_id: read.whole(&["bos_token_id", "bos_id", "bos", "cls_token_id", "cls_id"])?,
-            special_ids: read.numbers(&["special_token_ids", "special_ids", "special_tokens", "all_special_ids"])?,
-            side: match side.to_ascii_lowercase().as_str() {
-                "left" => Some(Side::Left),
-                "right" => Some(Side::Right),
-                _ => None,
-            },
-            prefix: read.numbers(&["prefix_len", "prefix_lens", "prefix", "prefix_length", "prefix_lengths"])?,
-            past: read.numbers(&[
-                "past_len",
-                "past",
-                "past_length",
-                "past_lens",
-                "cache_len",
-                "past_lengths",
-                "cached_len",
-                "query_offset",
-                "past_key_values_length",
-            ])?,
-            written: read.numbers(&[
-                "written",
-                "kv_written",
-                "written_len",
-                "cache_written",
-                "valid_kv_len",
-                "kv_valid_len",
-            ])?,
-            batch: read.size(&["batch", "batch_size"])?,
-            heads: read.size(&["heads", "num_heads", "n_heads", "num_attention_heads", "nheads", "n_head"])?,
-            q_len: read.size(&["q_len", "query_len", "q", "tgt_len", "target_len", "decoder_len"])?,
-            kv_len: read.size(&[
+        if let (Some(_), Some(name)) = (of_layer, layer.and_then(|l| layer_kinds.get(l))) {
+            self.kind_name = Some(name.clone());
+        }
+        self.kind = of_layer.or(named);
+        let role = read.word(&["role", "slot"], words::role)?;
+        self.role_declared = role.is_some();
+        self.role = match self.kind.is_some_and(|k| k.cross) {
+            true => Role::Cross,
+            false => role.unwrap_or_default(),
+        };
+        self.prefix = read.lengths(&["prefix_len", "prefix_lens", "prefix", "prefix_length", "prefix_lengths"])?;
+        self.prefix_from_slot = read
+            .word(&["prefix_from", "prefix_counted_from", "prefix_origin"], |word| words::from_slot("prefix_from", word))?;
+        // Beside the layer's own kind the width may be that of the model's other layers.
+        let width = read.count(&["window", "sliding_window", "window_size", "window_len"], 1)?;
+        self.window = width.filter(|_| of_layer.is_none_or(|k| k.sliding));
+        self.window_means =
+            read.word(&["window_means", "window_convention", "window_counts"], words::window_means)?;
+        self.chunk =
+            read.count(&["chunk", "chunk_size", "chunk_len", "attention_chunk_size", "chunk_length"], 1)?;
+        self.chunk_from_slot = read
+            .word(&["chunk_from", "chunk_origin", "chunks_counted_from"], |word| words::from_slot("chunk_from", word))?;
+        self.sinks = read
+            .size(&["sinks", "sink_tokens", "attention_sinks", "num_sinks", "n_sink", "num_sink_tokens"], 0)?
+            .unwrap_or(0);
+        self.redactions = read.redactions(&["redactions", "redacted", "redact", "hidden_keys", "redacted_keys"])?;
+        self.layers = read.size(&["layers", "num_layers", "n_layers", "num_hidden_layers", "depth"], 0)?;
+        self.layer_kinds = if of_layer.is_some() { Vec::new() } else { layer_kinds };
+        self.is_causal = read.flag(&["is_causal", "causal_flag"])?;
+        Ok(())
+    }
+
+    /// How the array says what it says.
+    fn read_convention(&mut self, read: &Reader<'_>) -> Result<(), Error> {
+        self.api = read.text(&["api", "function", "consumer"])?;
+        self.slot = self.api.as_deref().map(Api::named).unwrap_or_default();
+        if let Some(api) = self.api.as_ref().filter(|_| !self.slot.known()) {
+            self.left_out.push(format!("`api` is declared as `{api}`, which is no function known here: it is left out"));
+        }
+        self.convention = read.word(&["convention", "polarity"], words::convention)?;
+        let dtype = read.text(&["compute_dtype", "score_dtype", "autocast_dtype"])?;
+        self.compute_dtype = match dtype {
+            Some(name) => Some(Dtype::named(&name).ok_or_else(|| {
+                let text = format!("`{name}` is no type known here: give float16, bfloat16, float32 or float64");
+                Error::fact("context: compute_dtype", text)
+            })?),
+            None => None,
+        };
+        self.bias = read.text(&["bias", "position_bias"])?.map(|name| name.to_lowercase());
+        self.position_encoding = read.word(
+            &[
+                "position_encoding",
+                "positions",
+                "pos_encoding",
+                "position_embedding",
+                "position_embeddings",
+                "position_embedding_type",
+            ],
+            words::encoding,
+        )?;
+        self.layout = read.text(&["layout", "head_layout", "batch_head_layout"])?;
+        self.score_bound = read.real(&["score_bound", "max_score", "score_max", "max_abs_score"])?;
+        Ok(())
+    }
+
+    /// Ids, and which tokens are real.
+    fn read_tokens(&mut self, read: &Reader<'_>) -> Result<(), Error> {
+        self.pad_id = read.id(&["pad_token_id", "pad_id", "pad"])?;
+        self.eos_id = read.id(&["eos_token_id", "eos_id", "eos"])?;
+        self.bos_id = read.id(&["bos_token_id", "bos_id", "bos", "cls_token_id", "cls_id"])?;
+        self.special_ids = read.ids(&["special_token_ids", "special_ids", "special_tokens", "all_special_ids"])?;
+        self.side = read.word(&["padding_side", "side"], words::side)?;
+        self.lengths = read.lengths(&["lengths", "seq_lens", "seqlens", "real_lengths"])?;
+        self.written = read.lengths(&[
+            "written",
+            "kv_written",
+            "written_len",
+            "cache_written",
+            "valid_kv_len",
+            "kv_valid_len",
+        ])?;
+        Ok(())
+    }
+
+    fn read_sizes(&mut self, read: &Reader<'_>) -> Result<(), Error> {
+        self.past = read.offsets(&[
+            "past_len",
+            "past",
+            "past_length",
+            "past_lens",
+            "cache_len",
+            "past_lengths",
+            "cached_len",
+            "query_offset",
+            "past_key_values_length",
+        ])?;
+        self.batch = read.size(&["batch", "batch_size"], 1)?;
+        self.heads =
+            read.size(&["heads", "num_heads", "n_heads", "num_attention_heads", "nheads", "n_head"], 1)?;
+        self.q_len = read.size(&["q_len", "query_len", "q", "tgt_len", "target_len", "decoder_len"], 1)?;
+        self.kv_len = read.size(
+            &[
                 "kv_len",
                 "key_len",
                 "k_len",
@@ -292,187 +327,31 @@ impl Context {
                 "capacity",
                 "max_cache_len",
                 "encoder_len",
-            ])?,
-            // Beside the layer's own kind the width may be that of the model's other layers.
-            window: read
-                .whole(&["window", "sliding_window", "window_size", "window_len"])?
-                .filter(|_| of_layer.is_none_or(|k| k.sliding)),
-            window_means: read.text(&["window_means", "window_convention", "window_counts"]),
-            chunk: read.whole(&["chunk", "chunk_size", "chunk_len", "attention_chunk_size", "chunk_length"])?,
-            chunk_from_slot: read
-                .text(&["chunk_from", "chunk_origin", "chunks_counted_from"])
-                .map(|t| t.contains("slot")),
-            sinks: read
-                .size(&["sinks", "sink_tokens", "attention_sinks", "num_sinks", "n_sink", "num_sink_tokens"])?
-                .unwrap_or(0),
-            bias: read.text(&["bias", "position_bias"]),
-            position_encoding: read.text(&[
-                "position_encoding",
-                "positions",
-                "pos_encoding",
-                "position_embedding",
-                "position_embeddings",
-                "position_embedding_type",
-            ]),
-            layout: read.text(&["layout", "head_layout", "batch_head_layout"]),
-            redactions: read.redactions(&["redactions", "redacted", "redact", "hidden_keys", "redacted_keys"])?,
-            layers: read.size(&["layers", "num_layers", "n_layers", "num_hidden_layers", "depth"])?,
-            layer_kinds: if of_layer.is_some() { Vec::new() } else { layer_kinds },
-            is_causal: read.optional_flag(&["is_causal", "causal_flag"]),
-            score_bound: read.real(&["score_bound", "max_score", "score_max", "max_abs_score"]),
-            max_seqlen: read.whole(&["max_seqlen", "max_seqlen_q", "max_seq_len"])?,
-            generates: read.flag(&["generation", "generate", "generates", "is_generation"])
-                || read
-                    .text(&["task", "purpose", "use", "stage", "mode", "phase"])
-                    .is_some_and(|t| t.contains("generat") || t.contains("decod")),
-            lengths: read.numbers(&["lengths", "seq_lens", "seqlens", "real_lengths"])?,
-            shifts_labels: read.optional_flag(&[
-                "model_shifts_labels",
-                "shift_inside",
-                "shifts_labels",
-                "model_shifts",
-                "labels_shifted_inside",
-                "shift_labels",
-            ]),
-            masked_fraction: read.real(&["mlm_probability", "masked_fraction", "mlm_prob"]),
-            ignore_index: read.whole(&["ignore_index", "label_ignore", "label_ignore_index"])?,
-            pooling: read.text(&["pooling", "pooling_mode", "pool"]),
-            prompt: read.numbers(&["prompt_len", "prompt_lens", "prompt_lengths", "prompt_length"])?,
-            api,
-        })
+            ],
+            1,
+        )?;
+        self.max_seqlen = read.count(&["max_seqlen", "max_seqlen_q", "max_seq_len"], 0)?;
+        Ok(())
     }
 
-    /// Whether the API's name holds one of these words.
-    pub(crate) fn api_has(&self, words: &[&str]) -> bool {
-        let api = self.api.as_deref().unwrap_or("").to_ascii_lowercase();
-        words.iter().any(|w| api.contains(w))
-    }
-}
-
-fn convention_named(name: &str) -> Option<Convention> {
-    let name = name.to_ascii_lowercase();
-    let has = |words: &[&str]| words.iter().any(|w| name.contains(w));
-    match () {
-        () if has(&["add", "bias", "float_mask"]) => Some(Convention::Additive),
-        () if has(&["ignore", "drop", "masked", "hide", "true_is_pad", "exclude"]) => Some(Convention::Drop),
-        () if has(&["keep", "attend", "visible", "allow"]) => Some(Convention::Keep),
-        () => None,
-    }
-}
-
-/// Looks up values under any of several spellings.
-struct Reader<'a> {
-    map: &'a Map<String, Value>,
-}
-
-impl Reader<'_> {
-    fn get(&self, names: &[&str]) -> Option<(&str, &Value)> {
-        let plain = |s: &str| s.replace(['_', '-', '.', ' '], "").to_ascii_lowercase();
-        names.iter().find_map(|name| {
-            let found = self.map.iter().find(|(key, _)| plain(key) == plain(name))?;
-            (!found.1.is_null()).then_some((found.0.as_str(), found.1))
-        })
-    }
-
-    fn text(&self, names: &[&str]) -> Option<String> {
-        match self.get(names)?.1 {
-            Value::String(text) => Some(text.clone()),
-            _ => None,
-        }
-    }
-
-    fn texts(&self, names: &[&str]) -> Vec<String> {
-        match self.get(names) {
-            Some((_, Value::Array(list))) => list.iter().filter_map(|v| v.as_str().map(str::to_string)).collect(),
-            _ => Vec::new(),
-        }
-    }
-
-    fn flag(&self, names: &[&str]) -> bool {
-        self.optional_flag(names).unwrap_or(false)
-    }
-
-    fn optional_flag(&self, names: &[&str]) -> Option<bool> {
-        self.get(names)?.1.as_bool()
-    }
-
-    fn real(&self, names: &[&str]) -> Option<f64> {
-        self.get(names)?.1.as_f64()
-    }
-
-    fn whole(&self, names: &[&str]) -> Result<Option<i64>, Error> {
-        Ok(self.numbers(names)?.first().copied())
-    }
-
-    fn size(&self, names: &[&str]) -> Result<Option<usize>, Error> {
-        let Some(n) = self.whole(names)? else { return Ok(None) };
-        let fits = usize::try_from(n).ok().filter(|n| *n <= crate::Shape::MAX_LEN);
-        match fits {
-            Some(n) => Ok(Some(n)),
-            None => Err(Error::fact(
-                format!("context: {}", names[0]),
-                format!("{n}: expected 0 to {}", crate::Shape::MAX_LEN),
-            )),
-        }
-    }
-
-    /// One number or a list of them; text and nested lists are no numbers and are left to whoever reads them as such.
-    fn numbers(&self, names: &[&str]) -> Result<Vec<i64>, Error> {
-        let Some((key, value)) = self.get(names) else { return Ok(Vec::new()) };
-        let wrong = || {
-            Error::fact(format!("context: {key}"), format!("got {value}, expected a whole number or a list of them"))
-        };
-        let number = |v: &Value| v.as_i64().or_else(|| v.as_f64().filter(|x| x.fract() == 0.0).map(|x| x as i64));
-        match value {
-            Value::Array(list) if list.iter().all(Value::is_number) => {
-                list.iter().map(|v| number(v).ok_or_else(wrong)).collect()
-            }
-            Value::Number(_) => Ok(vec![number(value).ok_or_else(wrong)?]),
-            _ => Ok(Vec::new()),
-        }
-    }
-
-    /// `[3, 4]`, `[{"keys": [3], "queries": [7]}]`, `{"keys": [3]}` or `[[7, 3], ...]` as query and key.
-    fn redactions(&self, names: &[&str]) -> Result<Vec<Redaction>, Error> {
-        let Some((key, value)) = self.get(names) else { return Ok(Vec::new()) };
-        let wrong = || {
-            Error::fact(
-                format!("context: {key}"),
-                format!("got {value}, expected keys such as [3, 4] or {{\"keys\": [3], \"queries\": [7]}}"),
-            )
-        };
-        let list = |v: &Value| -> Option<Vec<usize>> {
-            match v {
-                Value::Array(items) => items.iter().map(|v| v.as_u64().map(|n| n as usize)).collect(),
-                Value::Number(n) => Some(vec![n.as_u64()? as usize]),
-                _ => None,
-            }
-        };
-        let one = |v: &Value| -> Option<Redaction> {
-            let Value::Object(map) = v else { return None };
-            let read = Reader { map };
-            let keys = list(read.get(&["keys", "key", "hide", "hidden", "tokens", "source"])?.1)?;
-            let queries = match read.get(&["queries", "query", "from", "rows", "outputs", "output", "target"]) {
-                Some((_, v)) => list(v)?,
-                None => Vec::new(),
-            };
-            Some(Redaction { keys, queries })
-        };
-        match value {
-            Value::Object(_) => Ok(vec![one(value).ok_or_else(wrong)?]),
-            Value::Array(items) if items.iter().all(Value::is_number) => {
-                Ok(vec![Redaction { keys: list(value).ok_or_else(wrong)?, queries: Vec::new() }])
-            }
-            Value::Array(items) if items.iter().all(Value::is_array) => items
-                .iter()
-                .map(|pair| match list(pair).as_deref() {
-                    Some(&[q, k]) => Ok(Redaction { keys: vec![k], queries: vec![q] }),
-                    _ => Err(wrong()),
-                })
-                .collect(),
-            Value::Array(items) => items.iter().map(|v| one(v).ok_or_else(wrong)).collect(),
-            _ => Err(wrong()),
-        }
+    /// Labels, losses and pooling.
+    fn read_training(&mut self, read: &Reader<'_>) -> Result<(), Error> {
+        let generates = read.flag(&["generation", "generate", "generates", "is_generation"])?;
+        let task = read.word(&["task", "purpose", "use", "stage", "mode", "phase"], words::continues)?;
+        self.generates = generates == Some(true) || task == Some(true);
+        self.shifts_labels = read.flag(&[
+            "model_shifts_labels",
+            "shift_inside",
+            "shifts_labels",
+            "model_shifts",
+            "labels_shifted_inside",
+            "shift_labels",
+        ])?;
+        self.masked_fraction = read.real(&["mlm_probability", "masked_fraction", "mlm_prob"])?;
+        self.ignore_index = read.id(&["ignore_index", "label_ignore", "label_ignore_index"])?;
+        self.pooling = read.word(&["pooling", "pooling_mode", "pool"], words::pooling)?;
+        self.prompt = read.lengths(&["prompt_len", "prompt_lens", "prompt_lengths", "prompt_length"])?;
+        Ok(())
     }
 }
 
@@ -480,28 +359,62 @@ impl Reader<'_> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn words_that_say_nothing_are_named() {
-        let context = Context::from_json(r#"{"kind": "caussal", "convention": "yes"}"#).unwrap();
-        assert!(context.not_understood[0].starts_with("`kind` is declared as `caussal`"));
-        assert!(context.not_understood[1].starts_with("`convention` is declared as `yes`"));
-        assert!(
-            Context::from_json(r#"{"kind": "causal", "convention": "keep_01"}"#).unwrap().not_understood.is_empty()
-        );
+    fn refused(json: &str) -> String {
+        Context::from_json(json).expect_err(json).to_string()
     }
 
     #[test]
-    fn kinds_by_name() {
-        let kind = |name: &str| MaskKind::named(name).expect("a known name");
-        assert!(kind("causal").causal && !kind("bidirectional").causal);
-        assert!(kind("causal_packed").causal && kind("causal_packed").packed);
-        assert!(kind("sliding").causal && kind("sliding").sliding);
-        assert!(!kind("bidirectional_sliding").causal);
-        assert!(kind("prefix_lm").causal && kind("prefix_lm").prefix);
-        assert!(!kind("cross_attention").causal && kind("cross_attention").cross);
-        assert!(!kind("bidirectional_packed").causal);
-        assert!(kind("packed").either_way && kind("varlen").either_way && !kind("causal_packed").either_way);
-        assert_eq!(MaskKind::named("mystery"), None);
+    fn words_outside_of_a_vocabulary_are_refused_with_the_nearest_one() {
+        for (json, expected) in [
+            (r#"{"kind": "caussal"}"#, "`caussal` is no word known here: did you mean `causal`?"),
+            (r#"{"kind": "causal_pakced"}"#, "did you mean `packed`?"),
+            (r#"{"convention": "yes"}"#, "context: convention"),
+            (r#"{"role": "key_paddin"}"#, "did you mean `key_padding`?"),
+            (r#"{"padding_side": "lef"}"#, "did you mean `left`?"),
+            (r#"{"compute_dtype": "float61"}"#, "`float61` is no type known here"),
+            (r#"{"window": 3, "window_means": "keys on each sight"}"#, "did you mean `keys on each side`?"),
+            (r#"{"pooling": "meen"}"#, "did you mean `mean`?"),
+            (r#"{"layer": 0, "layer_types": ["slidng_attention"]}"#, "did you mean `sliding`?"),
+            (r#"{"knd": "causal"}"#, "`knd` is no key known here: did you mean `kind`?"),
+            (r#"{"widnow": 3}"#, "did you mean `window`?"),
+        ] {
+            let text = refused(json);
+            assert!(text.contains(expected), "{json}: {text}");
+        }
+    }
+
+    #[test]
+    fn conventions_are_no_longer_matched_by_a_part_of_the_word() {
+        let context = Context::from_json(r#"{"convention": "true_is_padding"}"#).expect("a context");
+        assert_eq!(context.convention, Some(Convention::Drop));
+        let kind = Context::from_json(r#"{"kind": "not_causal"}"#).expect("a context").kind.expect("a kind");
+        assert!(!kind.causal);
+    }
+
+    #[test]
+    fn values_of_another_type_or_range_are_refused() {
+        for json in [
+            r#"{"kind": 5}"#,
+            r#"{"past_len": "4"}"#,
+            r#"{"past_len": 1000000000000}"#,
+            r#"{"past_len": -9223372036854775808}"#,
+            r#"{"window": 0}"#,
+            r#"{"batch": 0}"#,
+            r#"{"q_len": 99999999999}"#,
+            r#"{"chunk": -1}"#,
+            r#"{"is_causal": "yes"}"#,
+            r#"{"lengths": [3, -1]}"#,
+            r#"{"redactions": [{"batch": 1, "kees": [2]}]}"#,
+            r#"{"redactions": [{"batch": -1, "keys": [2]}]}"#,
+        ] {
+            assert!(refused(json).contains("expected"), "{json}: {}", refused(json));
+        }
+    }
+
+    #[test]
+    fn keys_for_other_readers_are_listed() {
+        let context = Context::from_json(r#"{"author": "me", "api": "my_kernel"}"#).expect("a context");
+        assert_eq!(context.left_out.len(), 2, "{:?}", context.left_out);
     }
 
     #[test]
@@ -513,7 +426,10 @@ mod tests {
         .expect("a context");
         assert_eq!(context.convention, Some(Convention::Drop));
         assert_eq!((context.role, context.past, context.pad_id), (Role::KeyPadding, vec![3, 4], Some(0)));
-        assert_eq!(context.redactions, [Redaction { keys: vec![2], queries: vec![5] }]);
+        assert_eq!(context.redactions, [Redaction { batch: vec![], keys: vec![2], queries: vec![5] }]);
+        let by_row = r#"{"redactions": {"batch": 1, "keys": [7], "queries": [8, 9]}}"#;
+        let context = Context::from_json(by_row).expect("a context");
+        assert_eq!(context.redactions, [Redaction { batch: vec![1], keys: vec![7], queries: vec![8, 9] }]);
         assert_eq!((context.side, context.compute_dtype), (Some(Side::Left), Some(Dtype::F16)));
     }
 }

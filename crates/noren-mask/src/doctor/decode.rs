@@ -129,17 +129,9 @@ impl Seen {
 /// Reads `values`, whose cells lie as `dims` say, by the declared convention or, where none is declared, the API's.
 pub(crate) fn decode(values: &Values, dims: [usize; 4], context: &Context, keys_only: bool) -> Decoded {
     let seen = Seen::of(values);
-    let slot_adds = context.api_has(&[
-        "sdpa",
-        "scaled_dot_product",
-        "additive",
-        "flash",
-        "xformers",
-        "multihead",
-        "nn.transformer",
-    ]);
+    let slot_adds = context.slot.adds();
     let zero_one = seen.within(&[0.0, 1.0]);
-    let api_drops = context.api_has(&["multihead", "nn.transformer", "key_padding_mask", "mha"]);
+    let api_drops = context.slot.drops();
     let convention = match context.convention {
         Some(Convention::Additive) => Convention::Additive,
         // A float that reaches a slot for truth values is added to scores all the same.
@@ -147,7 +139,7 @@ pub(crate) fn decode(values: &Values, dims: [usize; 4], context: &Context, keys_
         Some(said) => said,
         None if values.is_real() && (!zero_one || slot_adds) => Convention::Additive,
         None if api_drops => Convention::Drop,
-        None if context.api_has(&["additive"]) => Convention::Additive,
+        None if context.slot.additive() => Convention::Additive,
         None => Convention::Keep,
     };
     let cells = Reading { values, dims };
@@ -275,7 +267,7 @@ fn additive(cells: &Reading<'_>, seen: &Seen, context: &Context) -> Decoded {
         && seen.has(1.0)
         && (seen.has(0.0) || values.dtype() == Dtype::Bool)
     {
-        if seen.has(0.0) && !(values.dtype() == Dtype::Bool && context.api_has(&["sdpa", "scaled_dot"])) {
+        if seen.has(0.0) && !(values.dtype() == Dtype::Bool && context.slot.sdpa()) {
             say(
                 "float01_added",
                 Certainty::Certain,

@@ -3,17 +3,20 @@
 use super::align::{Alignment, align};
 use super::companions;
 use super::context::{Context, Role};
+use super::values::Numbers;
 use super::decode::{Decoded, decode};
 use super::expect::{Hypothesis, assumed_padding, hypotheses};
 use super::intent::Intent;
 use super::known::{Companions, Known};
 use super::leaks::Leaks;
 use super::report::{Certainty, Finding, Report, Severity};
+use super::resemble::in_words;
 use super::search::{Explanation, Target};
 use super::stated::against_expression;
+use super::verdict::{Open, Outcome, Verdict, compared, decide};
 use super::{Patient, Values};
 use crate::Error;
-use crate::keep::{Keep, ends};
+use crate::keep::Keep;
 use crate::recognise::recognise;
 use std::rc::Rc;
 
@@ -22,44 +25,86 @@ pub(super) const SHOWN: usize = 8;
 
 pub(crate) fn diagnose(patient: &Patient) -> Result<Report, Error> {
     let beside = Companions(&patient.companions);
-    let mut report = Report {
-        description: String::new(),
-        expression: None,
-        findings: Vec::new(),
-        near: Vec::new(),
-        unknown: Vec::new(),
-        given: None,
-        fixed: None,
-        intended: None,
-    };
+    let mut report = Report::default();
     let Some(mask) = &patient.mask else {
         report.description = "no mask was given: only the arrays beside it were looked at".into();
         report.findings = companions::look(&beside, &patient.context, None);
+        report.unknown.extend(patient.context.left_out.iter().cloned());
+        decide(&mut report, &Outcome::default(), None);
+        if report.verdict != Verdict::Faulty {
+            report.sentence = "no mask was given; nothing wrong was found in the arrays beside it".into();
+        }
         return Ok(report);
     };
+    report.unknown = beside.unread();
     let alignment = align(mask, &beside, &patient.context)?;
+    check_sizes(mask, &alignment, &patient.context)?;
     if let Some((meant, text)) = &patient.meant {
         against_expression(mask, patient, &alignment, meant, text, &mut report)?;
         return Ok(report);
     }
     let case = Case::new(mask, &beside, &patient.context, alignment);
-    let verdict = case.judge(&mut report);
-    report.findings.extend(companions::look(&beside, &patient.context, Some(&verdict)));
-    if let Some(intent) = &verdict.intent {
+    let mut outcome = Outcome::default();
+    let held = match case.two_readings() {
+        Some(open) => case.asked(open, &mut report, &mut outcome),
+        None => case.judge(&mut report, &mut outcome),
+    };
+    let unfit = case.known.unfit(&beside);
+    outcome.open.extend(unfit.into_iter().map(|text| Rc::new(Open::new(&[], text))));
+    report.findings.extend(companions::look(&beside, &patient.context, Some(&held)));
+    if let Some(intent) = &held.intent {
         report.findings.extend(super::bias::look(mask, &case.decoded, &case.known, &patient.context, intent));
     }
     report.findings.extend(case.against_scores(&beside));
     report.findings.extend(case.memory());
     if patient.context.kind.is_none() && !report.sick() {
-        report.near = case.neighbours(&verdict.keep);
+        report.near = case.neighbours(&held.keep);
     }
-    case.describe(&mut report, verdict.intent.as_ref());
+    case.describe(&mut report, held.intent.as_ref());
     rank(&mut report.findings);
+    let against = case.declared(held.intent.as_ref());
+    decide(&mut report, &outcome, against.as_deref());
     Ok(report)
 }
 
-/// What later checks need of the verdict.
-pub(crate) struct Verdict {
+/// Cells that a diagnosis may hold beyond those of the array itself.
+const MOST_CELLS: u128 = 1 << 30;
+
+/// Refuses sizes whose cells would not fit memory, and redactions of cells that do not exist, before anything is allocated.
+fn check_sizes(mask: &Values, alignment: &Alignment, context: &Context) -> Result<(), Error> {
+    let limit = MOST_CELLS.max(mask.len() as u128);
+    for sizes in [Some(alignment.sizes), alignment.wanted].into_iter().flatten() {
+        let all = [sizes.batch, alignment.dims[1], sizes.q_len, sizes.kv_len];
+        let cells: u128 = all.iter().map(|&n| n as u128).product();
+        if cells > limit {
+            return Err(Error::fact(
+                "context",
+                format!(
+                    "the declared sizes make a mask of {all:?} (batch, heads, q_len, kv_len), which has {cells} cells; at most {limit} are \
+                     held beside an array of shape {:?}: check batch, q_len, kv_len and past_len",
+                    mask.shape()
+                ),
+            ));
+        }
+    }
+    let sizes = alignment.wanted.unwrap_or(alignment.sizes);
+    let places = [
+        ("batch", sizes.batch, &(|r: &super::Redaction| r.batch.clone()) as &dyn Fn(&super::Redaction) -> Vec<usize>),
+        ("keys", sizes.kv_len, &|r: &super::Redaction| r.keys.clone()),
+        ("queries", sizes.q_len, &|r: &super::Redaction| r.queries.clone()),
+    ];
+    for (name, count, of) in places {
+        let beyond = context.redactions.iter().flat_map(of).find(|at| *at >= count);
+        if let Some(at) = beyond {
+            let text = format!("`{name}` holds {at}, but the mask has {count} of them: give 0 to {}", count - 1);
+            return Err(Error::fact("context: redactions", text));
+        }
+    }
+    Ok(())
+}
+
+/// What later checks need of the comparison.
+pub(crate) struct Held {
     /// The cells as they were meant, of all queries and keys.
     pub(crate) keep: Keep,
     /// The intent that the mask was held against.
@@ -116,7 +161,44 @@ impl<'a> Case<'a> {
         whole
     }
 
-    fn judge(&self, report: &mut Report) -> Verdict {
+    /// The question that a table of whole numbers leaves open: rows of keys, or queries by keys.
+    fn two_readings(&self) -> Option<Open> {
+        let &[a, b] = self.mask.shape() else { return None };
+        let whole = matches!(self.mask.numbers(), Numbers::Int(_));
+        let context = self.context;
+        let said = context.role_declared || context.role != Role::Attention || context.q_len.is_some();
+        if !whole || said || self.alignment.batch_known || a == 1 || a == b {
+            return None;
+        }
+        let keys = format!("{a} batch rows of {b} keys: 1 is a real token, as in the attention_mask of a tokenizer");
+        let square = format!("{a} queries by {b} keys: 1 may attend");
+        let question = format!(
+            "{} [{a}, {b}] has two readings: is it {a} batch rows of keys or {a} queries by {b} keys? declare role=key_padding, or \
+             role=attn with past_len",
+            self.mask.dtype().name()
+        );
+        Some(Open::new(&[&keys, &square], question))
+    }
+
+    /// An array of two readings: only its values are judged.
+    fn asked(&self, open: Open, report: &mut Report, outcome: &mut Outcome) -> Held {
+        report.findings.extend(self.decoded.findings.iter().cloned());
+        let keep = self.decoded.keep.expand(self.dims());
+        report.given = Some(keep.clone());
+        report.fixed = Some(keep.clone());
+        outcome.open.push(Rc::new(open));
+        Held { keep, intent: None }
+    }
+
+    /// What the mask was held against, in words; `None` when no kind is declared.
+    fn declared(&self, intent: Option<&Intent>) -> Option<String> {
+        let name = self.context.kind_name.as_ref().filter(|_| self.context.kind.is_some())?;
+        let shape = if self.alignment.keys_only { "rows of keys" } else { "queries by keys" };
+        let terms = intent.map(|intent| format!(" ({})", in_words(intent))).unwrap_or_default();
+        Some(format!("kind={name}{terms}, read as {shape}, {}", self.decoded.reading))
+    }
+
+    fn judge(&self, report: &mut Report, outcome: &mut Outcome) -> Held {
         let decoded = &self.decoded;
         report.findings.extend(decoded.findings.iter().cloned());
         let rough = decoded.keep.expand(self.dims());
@@ -135,14 +217,28 @@ impl<'a> Case<'a> {
         }
         let readings = self.readings(&given, structure.as_ref());
         for (reading, text) in &readings {
-            if let Some(intent) = self.accept(reading, &hypotheses) {
+            if let Some((intent, open)) = self.accept(reading, &hypotheses) {
                 if let Some(finding) = text {
                     report.findings.push(finding.clone());
                 }
-                return self.accepted(reading.clone(), intent, report);
+                (outcome.fits, outcome.open) = (true, if self.context.kind.is_some() { open } else { Vec::new() });
+                return self.accepted(reading.clone(), intent, report, outcome);
             }
         }
-        self.explain(given, &hypotheses, report)
+        if self.lacks_groups()
+            && let Some(first) = hypotheses.first()
+        {
+            outcome.open = first.open.clone();
+            (report.compared, report.rows_left_out) = compared(&first.intent, given.dims()[1]);
+            return self.undecided(given, None, report);
+        }
+        self.explain(given, &hypotheses, report, outcome)
+    }
+
+    /// Whether the kind has a tree or blocks that nothing lists: then every difference may be theirs.
+    fn lacks_groups(&self) -> bool {
+        let kind = self.context.kind.unwrap_or_default();
+        kind.tree && self.known.parents.is_none() || kind.blocks && self.known.blocks.is_none()
     }
 
     /// The given cells in each legal reading, and what to say when another than the first one fits.
@@ -187,11 +283,13 @@ impl<'a> Case<'a> {
         readings
     }
 
-    /// The intent that `given` is, if any.
-    fn accept(&self, given: &Keep, hypotheses: &[Hypothesis]) -> Option<Intent> {
+    /// The intent that `given` is, if any, and the questions on which that depends.
+    fn accept(&self, given: &Keep, hypotheses: &[Hypothesis]) -> Option<(Intent, Vec<Rc<Open>>)> {
         let target = Target::new(given);
         if let Some(hypothesis) = hypotheses.iter().find(|h| target.is(&h.intent)) {
-            return Some(hypothesis.intent.clone());
+            let alike = hypotheses.iter().all(|h| target.is(&h.intent));
+            let open = hypothesis.open.iter().filter(|open| !(alike && open.between)).cloned().collect();
+            return Some((hypothesis.intent.clone(), open));
         }
         let unsaid_documents = self.context.kind.is_some_and(|k| k.packed) && self.known.segments.is_none();
         let padded = |h: &Hypothesis| -> Option<Intent> {
@@ -199,39 +297,65 @@ impl<'a> Case<'a> {
         };
         for hypothesis in hypotheses {
             let padded = padded(hypothesis);
+            let with_padding = || {
+                let mut open = hypothesis.open.clone();
+                open.extend(padded.as_ref().map(|intent| Rc::new(self.is_it_padding(intent))));
+                open
+            };
             if let Some(intent) = padded.as_ref().filter(|i| target.is(i)) {
-                return Some(intent.clone());
+                return Some((intent.clone(), with_padding()));
             }
             if unsaid_documents {
-                let found = target.is_with_some_documents(&hypothesis.intent);
-                let found = found.or_else(|| padded.as_ref().and_then(|i| target.is_with_some_documents(i)));
-                if found.is_some() {
-                    return found;
+                if let Some(intent) = target.is_with_some_documents(&hypothesis.intent) {
+                    return Some((intent, hypothesis.open.clone()));
+                }
+                if let Some(intent) = padded.as_ref().and_then(|i| target.is_with_some_documents(i)) {
+                    return Some((intent, with_padding()));
                 }
             }
         }
         None
     }
 
+    /// Keys are hidden that nothing declares to be padding.
+    fn is_it_padding(&self, intent: &Intent) -> Open {
+        let hidden: u64 = match &intent.valid {
+            Some(rows) => rows.iter().map(|r| intent.kv_len as u64 - crate::keep::count(r)).sum(),
+            None => 0,
+        };
+        let padding = format!("{hidden} key(s) at an end of their rows are padding: then every cell is as declared");
+        let real = format!("they are real tokens: then {hidden} key(s) are hidden that should be visible");
+        let question = "are the hidden keys padding? declare lengths, attention_mask, or input_ids with pad_token_id";
+        Open::new(&[&padding, &real], question)
+    }
+
     /// The cells are as declared: what is left are rows that read nothing, and leaks over several layers.
-    fn accepted(&self, keep: Keep, intent: Intent, report: &mut Report) -> Verdict {
+    fn accepted(&self, keep: Keep, intent: Intent, report: &mut Report, outcome: &mut Outcome) -> Held {
         self.empty_rows(Some(&intent), report);
         let mut fixed = keep.clone();
         self.layered_leaks(&keep, &mut fixed, report);
+        (report.compared, report.rows_left_out) = compared(&intent, keep.dims()[1]);
+        outcome.nearest = Some((in_words(&intent), 0));
         report.given = Some(self.as_read(&keep));
         report.fixed = Some(fixed);
-        Verdict { keep, intent: Some(intent) }
+        Held { keep, intent: Some(intent) }
     }
 
     /// What the consumer reads: with a fill that hides nothing that is more than was meant.
-    fn as_read(&self, keep: &Keep) -> Keep {
+    pub(super) fn as_read(&self, keep: &Keep) -> Keep {
         match &self.decoded.effective {
             Some(effective) => effective.expand(self.dims()),
             None => keep.clone(),
         }
     }
 
-    fn explain(&self, given: Keep, hypotheses: &[Hypothesis], report: &mut Report) -> Verdict {
+    fn explain(
+        &self,
+        given: Keep,
+        hypotheses: &[Hypothesis],
+        report: &mut Report,
+        outcome: &mut Outcome,
+    ) -> Held {
         let mut target = Target::new(&given);
         target.ids = self.known.ids.as_deref().filter(|rows| rows[0].len() == self.alignment.sizes.kv_len);
         target.eos = self.context.eos_id;
@@ -242,20 +366,21 @@ impl<'a> Case<'a> {
         if self.known.valid.is_none() {
             let padded = |h: &Hypothesis| {
                 let intent = assumed_padding(&given, &h.intent, self.alignment.keys_only)?;
-                Some(Hypothesis { intent, doubt: h.doubt + 0.2 })
+                Some(Hypothesis { intent, doubt: h.doubt + 0.2, open: h.open.clone() })
             };
             all.extend(hypotheses.iter().filter_map(padded));
         }
         let found = target.explain(&all, declared);
-        let Some(best) = found.first() else { return self.unexplained(given, hypotheses, report) };
+        let Some(best) = found.first() else { return self.unexplained(given, hypotheses, report, outcome) };
         let right = all[best.hypothesis].intent.clone();
         self.report_explanation(best, &found, &target, &right, report);
+        (report.compared, report.rows_left_out) = compared(&right, given.dims()[1]);
         self.empty_rows(Some(&right), report);
         let heads = given.dims()[1];
         let built = right.build();
         report.fixed = Some(built.expand([right.batch, heads, right.q_len, right.kv_len]));
         report.given = Some(self.as_read(&given));
-        Verdict { keep: built, intent: Some(right) }
+        Held { keep: built, intent: Some(right) }
     }
 
     fn report_explanation(
@@ -273,7 +398,14 @@ impl<'a> Case<'a> {
             .map(|e| e.mistakes[0].0)
             .filter(|class| *class != best.mistakes[0].0)
             .collect();
-        let certainty = match (self.context.kind.is_some(), best.mistakes.len(), others.is_empty()) {
+        let off_by_one = best.mistakes.iter().any(|(class, _)| *class == "sliding_window_off_by_one");
+        let width_unclear = off_by_one && self.context.window_means.is_none();
+        if width_unclear {
+            report.unknown.push(
+                "what `window` counts: W keys with the query itself, unless window_means says \"keys before the query\"".into(),
+            );
+        }
+        let certainty = match (self.context.kind.is_some() && !width_unclear, best.mistakes.len(), others.is_empty()) {
             (true, 1, true) => Certainty::Certain,
             _ => Certainty::Likely,
         };
@@ -313,84 +445,8 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Neither as declared nor one or two mistakes away from it.
-    fn unexplained(&self, given: Keep, hypotheses: &[Hypothesis], report: &mut Report) -> Verdict {
-        let target = Target::new(&given);
-        let declared = self.context.kind.is_some();
-        let nearest = hypotheses
-            .iter()
-            .map(|h| (target.wrong_cells(&h.intent, SHOWN), &h.intent))
-            .min_by_key(|(wrong, _)| wrong.0);
-        let Some(((wrong_cells, first_cells), right)) = nearest else {
-            self.empty_rows(None, report);
-            (report.given, report.fixed) = (Some(self.as_read(&given)), Some(given.clone()));
-            return Verdict { keep: given, intent: None };
-        };
-        // Without a declared kind only what every kind forbids is wrong.
-        let loosest = Intent {
-            causal: None,
-            left: None,
-            right: None,
-            chunk: None,
-            prefix: None,
-            blocks: None,
-            tree: None,
-            ..right.clone()
-        };
-        // A tree that is given in full needs no kind beside it.
-        let declared = declared || right.tree.is_some();
-        let forbidden = Leaks::count(&given, &loosest);
-        let worst = Leaks::count(&given, right);
-        let class = match () {
-            () if forbidden.documents > 0 && forbidden.documents >= forbidden.padding => "cross_document",
-            () if forbidden.padding > 0 => "padding_keys_visible",
-            () if forbidden.redacted > 0 => "multi_hop_leak",
-            () if self.unwritten(&given) && worst.visible > 0 => "unwritten_cache_visible",
-            () if !declared => "",
-            () if worst.future > 0 && right.causal.is_some() => "causal_leak",
-            () if right.left.is_some() => "window_missing_or_wrong_layer",
-            () if right.chunk.is_some() => "chunk_boundary",
-            () if right.tree.is_some() => "tree_mask",
-            () => "unexplained_difference",
-        };
-        if class.is_empty() {
-            report
-                .unknown
-                .push("what kind of mask this should be: declare `kind`, and every cell is held against it".into());
-            self.empty_rows(None, report);
-            (report.given, report.fixed) = (Some(self.as_read(&given)), Some(given.clone()));
-            return Verdict { keep: given, intent: None };
-        }
-        let mut finding = Finding::of(
-            class,
-            Certainty::Likely,
-            format!(
-                "{wrong_cells} cells differ from what was declared, and no one or two known mistakes explain them all: {} visible that \
-                 should be hidden, {} hidden that should be visible",
-                worst.visible, worst.hidden
-            ),
-        );
-        finding.wrong_cells = wrong_cells;
-        finding.first_cells = first_cells;
-        report.findings.push(finding);
-        self.empty_rows(Some(right), report);
-        report.given = Some(self.as_read(&given));
-        let built = right.build();
-        report.fixed = Some(built.expand([right.batch, given.dims()[1], right.q_len, right.kv_len]));
-        Verdict { keep: built, intent: Some(right.clone()) }
-    }
-
-    /// Whether slots are visible that lie behind the newest token of a declared cache.
-    fn unwritten(&self, given: &Keep) -> bool {
-        let [batch, heads, q_len, kv_len] = given.dims();
-        let declared = !self.context.past.is_empty() && self.known.k_positions.is_none();
-        let written = |b: usize| super::intent::number(&self.known.past, b).max(0) as usize + q_len;
-        let reads = |b: usize, h: usize, i: usize| ends(given.row(b, h, i)).is_some_and(|e| e.1 >= written(b));
-        declared && (0..batch).any(|b| written(b) < kv_len && (0..heads).any(|h| (0..q_len).all(|i| reads(b, h, i))))
-    }
-
     /// The array has another number of keys than there are.
-    fn other_length(&self, given: Keep, hypotheses: &[Hypothesis], report: &mut Report) -> Verdict {
+    fn other_length(&self, given: Keep, hypotheses: &[Hypothesis], report: &mut Report) -> Held {
         let sizes = self.alignment.sizes;
         let wanted = self.alignment.wanted.unwrap_or(sizes);
         let cached = self.context.past.iter().any(|p| *p > 0);
@@ -422,7 +478,7 @@ impl<'a> Case<'a> {
         report.given = Some(given.clone());
         let intent = hypotheses.first().map(|h| h.intent.clone());
         report.fixed = fixed.clone();
-        Verdict { keep: fixed.unwrap_or(given), intent }
+        Held { keep: fixed.unwrap_or(given), intent }
     }
 
     /// `keep` with the rule's own rows where queries are padding: what they read says nothing of the mask.
@@ -472,13 +528,21 @@ impl<'a> Case<'a> {
                 .filter(|f| f.severity > Severity::Note)
                 .for_each(|f| f.repair = Some(repair.clone()));
             report.intended = Some(repair);
+        } else if let Some(expected) = &report.expected {
+            report.intended = Some(self.expression(expected, intent));
         }
-        report.unknown.extend(self.context.not_understood.iter().cloned());
-        if self.context.kind.is_none() && report.unknown.is_empty() {
+        report.unknown.extend(self.context.left_out.iter().cloned());
+        if self.context.kind.is_none() && report.sick() {
             report.unknown.push(
                 "what kind of mask this should be: `kind` is not declared, so what it looks like counts as meant"
                     .into(),
             );
+        }
+        let &[a, b] = self.mask.shape() else { return };
+        if matches!(self.mask.numbers(), Numbers::Int(_)) && a == b && a > 1 && !self.context.role_declared {
+            report.unknown.push(format!(
+                "whether the {a} rows are queries, as they are read, or batch rows of {b} keys: declare role=key_padding for those"
+            ));
         }
     }
 }

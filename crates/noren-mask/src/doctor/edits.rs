@@ -34,7 +34,10 @@ pub(crate) enum Edit {
     },
     DropPadding,
     PaddingOnQueries,
-    PaddingFirst,
+    /// Padding hidden before the prefix or the blocks are opened; `within` opens the prefix for its own queries only.
+    PaddingFirst {
+        within: bool,
+    },
     /// The window laid over the prefix or the blocks.
     WindowLast,
     DropPrefix,
@@ -92,7 +95,8 @@ impl Edit {
             Borders { by: 1, alone: false },
             DropPadding,
             PaddingOnQueries,
-            PaddingFirst,
+            PaddingFirst { within: false },
+            PaddingFirst { within: true },
             WindowLast,
             DropPrefix,
             WholePrefix,
@@ -186,8 +190,12 @@ impl Edit {
                 intent.valid.as_ref()?;
                 out.padding_on_queries = true;
             }
-            Edit::PaddingFirst if intent.valid.is_some() && (intent.prefix.is_some() || intent.blocks.is_some()) => {
-                out.padding_first = true;
+            Edit::PaddingFirst { within } => {
+                intent.valid.as_ref()?;
+                if intent.prefix.is_none() && (within || intent.blocks.is_none()) {
+                    return None;
+                }
+                (out.padding_first, out.prefix_within) = (true, within);
             }
             Edit::WindowLast if intent.left.is_some() && (intent.prefix.is_some() || intent.blocks.is_some()) => {
                 out.window_last = true
@@ -254,7 +262,7 @@ impl Edit {
             Edit::Borders { .. } => "document_boundary_off_by_one",
             Edit::DropPadding => "padding_keys_visible",
             Edit::PaddingOnQueries => "broadcast_wrong_axis",
-            Edit::PaddingFirst => "padding_unmasked_by_later_op",
+            Edit::PaddingFirst { .. } => "padding_unmasked_by_later_op",
             Edit::WindowLast | Edit::DropPrefix | Edit::WholePrefix | Edit::Prefix(_) | Edit::DropBlocks => {
                 "prefix_lm_or_block_wrong"
             }
@@ -305,7 +313,7 @@ impl Edit {
             Edit::Borders { .. } => "each border between documents comes a token late: the first token of a document still belongs to the one before".into(),
             Edit::DropPadding => "padding keys are visible to real queries".into(),
             Edit::PaddingOnQueries => "padding is laid along the queries (unsqueeze(3)) and not along the keys: padding keys are still read".into(),
-            Edit::PaddingFirst => "padding is hidden first and then made visible again by the prefix or block that is added later".into(),
+            Edit::PaddingFirst { .. } => "padding is hidden first and then made visible again by the prefix or block that is added later".into(),
             Edit::WindowLast => "the window is laid over everything and cuts the prefix or the blocks, which should be read as a whole".into(),
             Edit::DropPrefix => "the prefix is causal: it should be read from everywhere".into(),
             Edit::WholePrefix => "everything counts as prefix: answers read their own labels".into(),
@@ -327,6 +335,8 @@ impl Edit {
             // A window one wider than everything is none; a row of one query is no complement.
             Edit::DropWindow => 0.98,
             Edit::TopLeft => 0.93,
+            // In a right-padded row the prefix alone shows padding; without a prefix there would be nothing to unmask.
+            Edit::PaddingFirst { .. } => 0.97,
             Edit::Causal(by) | Edit::Window(by) | Edit::Prefix(by) | Edit::ChunkSize(by) | Edit::ChunkShift(by)
                 if by.abs() == 1 =>
             {

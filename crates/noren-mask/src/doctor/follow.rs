@@ -54,7 +54,7 @@ impl Case<'_> {
             let harmful = match self.decoded.fill {
                 Fill::Infinite => true,
                 Fill::Finite => false,
-                Fill::Logical => self.decoded.drop && self.context.api_has(&["multihead", "nn.transformer", "mha"]),
+                Fill::Logical => self.decoded.drop && self.context.slot.multihead(),
             };
             let severity = if harmful && !self.alignment.keys_only { Severity::Error } else { Severity::Note };
             let text = format!(
@@ -75,7 +75,7 @@ impl Case<'_> {
             return;
         }
         for redaction in self.context.redactions.iter().filter(|r| !r.queries.is_empty()) {
-            for b in 0..batch {
+            for b in (0..batch).filter(|b| redaction.batch.is_empty() || redaction.batch.contains(b)) {
                 for &key in redaction.keys.iter().filter(|&&k| k < kv_len) {
                     let Some(path) = shortest_path(keep, b, key, &redaction.queries, layers) else { continue };
                     let steps: Vec<String> = path.iter().map(usize::to_string).collect();
@@ -134,11 +134,12 @@ impl Case<'_> {
         (causal.valid, causal.q_valid) = (self.known.valid.clone(), self.known.q_valid.clone());
         causal.causal = Some(0);
         let full = Intent { causal: None, ..causal.clone() };
-        let mut known = vec![Hypothesis { intent: causal, doubt: 0.0 }, Hypothesis { intent: full, doubt: 0.0 }];
+        let plain = |intent, doubt| Hypothesis { intent, doubt, open: Vec::new() };
+        let mut known = vec![plain(causal, 0.0), plain(full, 0.0)];
         let padded: Vec<Hypothesis> = known
             .iter()
             .filter(|h| h.intent.valid.is_none())
-            .filter_map(|h| Some(Hypothesis { intent: assumed_padding(given, &h.intent, false)?, doubt: 0.1 }))
+            .filter_map(|h| Some(plain(assumed_padding(given, &h.intent, false)?, 0.1)))
             .collect();
         known.extend(padded);
         let target = Target::new(given);

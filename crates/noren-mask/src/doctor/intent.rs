@@ -17,6 +17,20 @@ pub(crate) fn number(numbers: &[i64], b: usize) -> i64 {
     numbers.get(if numbers.len() == 1 { 0 } else { b }).copied().unwrap_or(0)
 }
 
+/// Keys as bits, and from which batch rows and queries they are hidden: all where a list is empty.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Hidden {
+    pub(crate) batch: Vec<usize>,
+    pub(crate) keys: Vec<u64>,
+    pub(crate) queries: Vec<usize>,
+}
+
+impl Hidden {
+    fn concerns(&self, b: usize, i: usize) -> bool {
+        (self.batch.is_empty() || self.batch.contains(&b)) && (self.queries.is_empty() || self.queries.contains(&i))
+    }
+}
+
 /// The terms of an intended mask. A cell is allowed when the base (causality, window, chunk, tree) and the documents allow
 /// it, or the prefix or a block does, and its key is real and not redacted.
 #[derive(Clone, Debug)]
@@ -50,10 +64,12 @@ pub(crate) struct Intent {
     pub(crate) q_valid: Option<PerRow<bool>>,
     /// The tree's rows over its own nodes, which are the last queries and the last keys.
     pub(crate) tree: Option<Rc<Vec<Vec<u64>>>>,
-    /// Hidden keys as bits, and the queries they are hidden from (all when empty).
-    pub(crate) redactions: Rc<Vec<(Vec<u64>, Vec<usize>)>>,
+    /// Keys hidden from some queries.
+    pub(crate) redactions: Rc<Vec<Hidden>>,
     /// A fault: padding is taken away before the prefix or block is added.
     pub(crate) padding_first: bool,
+    /// A fault: only queries inside the prefix read it.
+    pub(crate) prefix_within: bool,
     /// A fault: the window cuts prefixes and blocks too.
     pub(crate) window_last: bool,
     /// A fault: padding empties queries in place of hiding keys.
@@ -86,6 +102,7 @@ impl Intent {
             tree: None,
             redactions: Rc::new(Vec::new()),
             padding_first: false,
+            prefix_within: false,
             window_last: false,
             padding_on_queries: false,
             future: false,
@@ -139,7 +156,9 @@ impl Intent {
         if self.padding_first {
             self.hide_padding(b, out);
         }
-        if let Some(lengths) = &self.prefix {
+        if let Some(lengths) = &self.prefix
+            && (!self.prefix_within || self.slot(b, i) < number(lengths, b))
+        {
             set_range(out, 0, number(lengths, b).clamp(0, self.kv_len as i64) as usize);
         }
         if let Some((_, members)) =
@@ -156,10 +175,8 @@ impl Intent {
         if !self.padding_first && !self.padding_on_queries {
             self.hide_padding(b, out);
         }
-        for (hidden, queries) in self.redactions.iter() {
-            if queries.is_empty() || queries.contains(&i) {
-                out.iter_mut().zip(hidden).for_each(|(o, h)| *o &= !h);
-            }
+        for hidden in self.redactions.iter().filter(|hidden| hidden.concerns(b, i)) {
+            out.iter_mut().zip(&hidden.keys).for_each(|(o, h)| *o &= !h);
         }
         if self.future {
             set_range(out, (self.slot(b, i) + 1).clamp(0, self.kv_len as i64) as usize, self.kv_len);

@@ -11,7 +11,41 @@ use std::rc::Rc;
 /// Arrays beside the mask, by name.
 pub(crate) struct Companions<'a>(pub(crate) &'a BTreeMap<String, Values>);
 
+/// Every name of an array beside the mask that some check reads.
+const NAMES: &[&[&str]] = &[
+    IDS,
+    SEGMENTS,
+    POSITIONS,
+    LENGTHS,
+    PADDING,
+    KV_POSITIONS,
+    Q_POSITIONS,
+    ENCODER_IDS,
+    ENCODER_LENGTHS,
+    ENCODER_PADDING,
+    ENCODER_DROPPED,
+    DECODER_IDS,
+    DECODER_LENGTHS,
+    BLOCKS,
+    FLAGGED_BLOCKS,
+    super::companions::NAMES,
+    &["scores", "attention_scores", "logits_before_mask"],
+    &["parents", "tree_parents", "parent_ids", "parent"],
+    &["kv_written", "written", "cache_written"],
+];
+
 impl Companions<'_> {
+    /// Names that no check reads, in words.
+    pub(crate) fn unread(&self) -> Vec<String> {
+        let known = || NAMES.iter().flat_map(|names| names.iter().copied());
+        let unread = self.0.keys().filter(|name| !known().any(|k| k == name.as_str()));
+        let says = |name: &String| match crate::parse::nearest(name, known()) {
+            Some(near) => format!("the array `{name}` has no name known here (did you mean `{near}`?): it is not looked at"),
+            None => format!("the array `{name}` has no name known here: it is not looked at"),
+        };
+        unread.map(says).collect()
+    }
+
     /// The first array under one of these names.
     pub(crate) fn get(&self, names: &[&str]) -> Option<&Values> {
         names.iter().find_map(|name| self.0.get(*name))
@@ -40,7 +74,9 @@ const Q_POSITIONS: &[&str] = &["query_positions", "q_positions", "query_pos", "c
 pub(crate) const ENCODER_IDS: &[&str] = &["encoder_input_ids", "encoder_ids", "source_ids", "src_ids", "memory_ids"];
 const ENCODER_LENGTHS: &[&str] = &["encoder_lengths", "kv_lengths", "source_lengths", "src_lengths", "memory_lengths"];
 pub(crate) const ENCODER_PADDING: &[&str] =
-    &["encoder_attention_mask", "encoder_mask", "memory_key_padding_mask", "encoder_valid"];
+    &["encoder_attention_mask", "encoder_mask", "encoder_valid"];
+/// PyTorch's name, where true means padding.
+const ENCODER_DROPPED: &[&str] = &["memory_key_padding_mask"];
 const DECODER_IDS: &[&str] = &["decoder_input_ids", "decoder_ids", "target_ids", "tgt_ids"];
 const DECODER_LENGTHS: &[&str] = &["decoder_lengths", "q_lengths", "query_lengths", "target_lengths", "tgt_lengths"];
 
@@ -55,6 +91,8 @@ pub(crate) struct Known {
     pub(crate) q_len: usize,
     pub(crate) kv_len: usize,
     pub(crate) past: Vec<i64>,
+    /// True when the caller says where the queries stand.
+    pub(crate) past_declared: bool,
     pub(crate) ids: Option<Vec<Vec<i64>>>,
     /// Real keys as bits; the second is another reading where the end of the text is padding's own id.
     pub(crate) valid: Option<PerRow<u64>>,
@@ -118,6 +156,7 @@ impl Known {
             q_len,
             kv_len,
             past,
+            past_declared: !context.past.is_empty() || cross,
             valid: None,
             valid_too: None,
             q_valid: None,
@@ -140,6 +179,15 @@ impl Known {
         known
     }
 
+    /// Whether there is one row for all batch rows or one for each, as wide as the keys.
+    fn fits<T>(&self, rows: &[Vec<T>]) -> bool {
+        rows.first().is_some_and(|r| r.len() == self.kv_len) && self.one_each(rows)
+    }
+
+    fn one_each<T>(&self, list: &[T]) -> bool {
+        list.len() == 1 || list.len() == self.batch
+    }
+
     fn read_positions(&mut self, companions: &Companions<'_>, context: &Context) {
         let fits = |rows: Vec<Vec<i64>>, width: usize, batch: usize| {
             (rows[0].len() == width && (rows.len() == 1 || rows.len() == batch)).then_some(rows)
@@ -157,7 +205,7 @@ impl Known {
             Some(rows.iter().map(|r| (0..self.q_len as i64).map(|i| last(r) + i).collect()).collect())
         };
         self.q_positions = queries.or_else(newest).filter(|_| self.k_positions.is_some()).map(Rc::new);
-        self.positions = positions.filter(|rows| rows[0].len() == self.kv_len);
+        self.positions = positions.filter(|rows| self.fits(rows));
     }
 
     fn read_padding(&mut self, companions: &Companions<'_>, context: &Context) {
@@ -165,8 +213,9 @@ impl Known {
         let lengths = companions
             .list(if cross { ENCODER_LENGTHS } else { LENGTHS })
             .or_else(|| companions.list(LENGTHS))
-            .or_else(|| (!context.lengths.is_empty()).then(|| context.lengths.clone()));
-        let ids = self.ids.clone().filter(|rows| rows[0].len() == self.kv_len);
+            .or_else(|| (!context.lengths.is_empty()).then(|| context.lengths.clone()))
+            .filter(|lengths| self.one_each(lengths));
+        let ids = self.ids.clone().filter(|rows| self.fits(rows));
         if self.side.is_none()
             && let (Some(rows), Some(pad)) = (&ids, context.pad_id)
         {
@@ -179,22 +228,28 @@ impl Known {
             row_of(self.kv_len, start, start + n)
         };
         let flags = |rows: Vec<Vec<i64>>| -> Option<PerRow<u64>> {
-            (rows[0].len() == self.kv_len)
+            self.fits(&rows)
                 .then(|| Rc::new(rows.iter().map(|r| bits(self.kv_len, |k| r[k] != 0)).collect()))
         };
-        let declared = companions.rows(if cross { ENCODER_PADDING } else { PADDING }).and_then(flags);
+        // Beside a decoder's own mask, `attention_mask` is the encoder's, as in an encoder-decoder's call.
+        let of_encoder = || companions.rows(ENCODER_PADDING).filter(|_| cross).and_then(flags);
+        let dropped = || {
+            let rows = companions.rows(ENCODER_DROPPED).filter(|_| cross)?;
+            flags(rows.iter().map(|r| r.iter().map(|x| i64::from(*x == 0)).collect()).collect())
+        };
+        let declared = of_encoder()
+            .or_else(dropped).or_else(|| companions.rows(PADDING).and_then(flags));
         let written =
             companions.rows(&["kv_written", "written", "cache_written"]).and_then(|rows| match rows[0].len() {
                 n if n == self.kv_len => flags(rows),
-                _ => Some(Rc::new(
-                    rows.iter()
-                        .flatten()
-                        .map(|&n| row_of(self.kv_len, 0, n.clamp(0, self.kv_len as i64) as usize))
-                        .collect(),
-                )),
+                _ => {
+                    let numbers = rows.concat();
+                    let run = |&n: &i64| row_of(self.kv_len, 0, n.clamp(0, self.kv_len as i64) as usize);
+                    self.one_each(&numbers).then(|| Rc::new(numbers.iter().map(run).collect()))
+                }
             });
         let written = written.or_else(|| {
-            (!context.written.is_empty()).then(|| {
+            (!context.written.is_empty() && self.one_each(&context.written)).then(|| {
                 Rc::new(
                     context
                         .written
@@ -243,7 +298,7 @@ impl Known {
                 }
                 vec![segments]
             });
-        let given = companions.rows(SEGMENTS).filter(|rows| rows[0].len() == self.kv_len).or(from_ends);
+        let given = companions.rows(SEGMENTS).filter(|rows| self.fits(rows)).or(from_ends);
         if let Some(mut rows) = given {
             // Numbers from 0 on mean documents, not padding, where the first one is 0 and its tokens are real.
             let counted_from_zero = rows.iter().all(|r| r.first() == Some(&0) && !r.windows(2).any(|w| w[1] < w[0]));
@@ -331,15 +386,40 @@ impl Known {
             true => rows,
             false => runs(rows),
         });
-        let blocks = numbered.or_else(|| flagged.map(runs)).filter(|rows| wanted && rows[0].len() == self.kv_len);
+        let blocks = numbered.or_else(|| flagged.map(runs)).filter(|rows| wanted && self.fits(rows));
         self.blocks = blocks.filter(|rows| rows.iter().flatten().any(|&x| x >= 0)).map(Rc::new);
+    }
+
+    /// Arrays beside the mask that fit neither its keys nor its queries, and so say nothing of it.
+    pub(crate) fn unfit(&self, companions: &Companions<'_>) -> Vec<String> {
+        let mut unfit = Vec::new();
+        let rows = [IDS, SEGMENTS, PADDING, ENCODER_PADDING, ENCODER_DROPPED, BLOCKS, FLAGGED_BLOCKS, KV_POSITIONS];
+        let fits = |shape: &[usize]| {
+            let width = shape.last().copied().unwrap_or(0);
+            let count = shape[..shape.len() - 1].iter().product::<usize>();
+            (width == self.kv_len || width == self.q_len) && (count == 1 || count == self.batch)
+        };
+        let numbers = [LENGTHS, ENCODER_LENGTHS];
+        let one_each = |shape: &[usize]| matches!(shape, [n] if *n == 1 || *n == self.batch);
+        for (lists, is_fit, expected) in [
+            (&rows[..], &fits as &dyn Fn(&[usize]) -> bool, format!("[{}, {}]", self.batch, self.kv_len)),
+            (&numbers[..], &one_each, format!("[{}]", self.batch)),
+        ] {
+            for name in lists.iter().flat_map(|names| names.iter()) {
+                let Some(shape) = companions.0.get(*name).map(Values::shape).filter(|s| !s.is_empty()) else { continue };
+                if !is_fit(shape) {
+                    unfit.push(format!("`{name}` has shape {shape:?} where {expected} is expected: it is not compared"));
+                }
+            }
+        }
+        unfit
     }
 
     /// Which queries are real: the keys' own, at their slots, or the decoder's.
     fn queries(&mut self, companions: &Companions<'_>, context: &Context) {
         if context.role == Role::Cross {
-            let ids = companions.rows(DECODER_IDS).filter(|r| r[0].len() == self.q_len);
-            let lengths = companions.list(DECODER_LENGTHS);
+            let ids = companions.rows(DECODER_IDS).filter(|r| r[0].len() == self.q_len && self.one_each(r));
+            let lengths = companions.list(DECODER_LENGTHS).filter(|lengths| self.one_each(lengths));
             let left = self.side == Some(Side::Left);
             let rows: Option<Vec<Vec<bool>>> = match (ids, lengths, context.pad_id) {
                 (Some(rows), _, Some(pad)) => {
@@ -364,7 +444,9 @@ impl Known {
             return;
         }
         // Ids of the new tokens only say which of them are real.
-        let new_ids = self.ids.as_ref().filter(|rows| rows[0].len() == self.q_len && self.q_len != self.kv_len);
+        let new_ids = self.ids.as_ref().filter(|rows| {
+            rows[0].len() == self.q_len && self.q_len != self.kv_len && self.one_each(rows)
+        });
         if let (Some(rows), Some(pad), false) = (new_ids, context.pad_id, context.eos_id == context.pad_id) {
             self.q_valid = Some(Rc::new(rows.iter().map(|r| r.iter().map(|id| *id != pad).collect()).collect()));
             return;

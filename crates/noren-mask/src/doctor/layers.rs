@@ -3,22 +3,26 @@
 use super::Patient;
 use super::context::{Context, MaskKind};
 use super::report::{Certainty, Finding, Report};
+use super::verdict::Verdict;
 use crate::Error;
 use crate::keep::Keep;
 
 /// The kind of a layer by the name that models give it: beside windows and chunks, "full" is a decoder's causal.
-pub(crate) fn kind_of(name: &str, context: &Context) -> Option<MaskKind> {
-    let kind = MaskKind::named(name)?;
+///
+/// # Errors
+/// A word that is not known.
+pub(crate) fn kind_of(name: &str, context: &Context) -> Result<Option<MaskKind>, Error> {
+    let Some(kind) = super::words::layer_kind(name)? else { return Ok(None) };
     let both_ways = context.kind.is_some_and(|k| !k.causal);
     let plain = kind == MaskKind::default();
-    Some(MaskKind { causal: kind.causal || plain && !both_ways, ..kind })
+    Ok(Some(MaskKind { causal: kind.causal || plain && !both_ways, ..kind }))
 }
 
 /// The report on a stack of masks; `None` when the patient is no such stack.
 pub(crate) fn diagnose(patient: &Patient) -> Option<Result<Report, Error>> {
     let kinds = &patient.context.layer_kinds;
     let mask = patient.mask.as_ref()?;
-    let batch = patient.context.batch.or_else(|| patient.companions.get("input_ids").map(|v| v.shape()[0]));
+    let batch = patient.context.batch.or_else(|| patient.companions.get("input_ids").and_then(|v| v.shape().first().copied()));
     let stacked =
         kinds.len() > 1 && mask.shape().len() >= 3 && mask.shape()[0] == kinds.len() && batch != Some(kinds.len());
     stacked.then(|| each(patient))
@@ -54,14 +58,38 @@ fn each(patient: &Patient) -> Result<Report, Error> {
             sick[0]
         ));
     }
+    judge(&mut all, &reports);
     all.given = stacked(reports.iter().map(|r| r.given.as_ref()));
     all.fixed = stacked(reports.iter().map(|r| r.fixed.as_ref()));
     Ok(all)
 }
 
+/// The verdict on all layers: correct only when every layer is.
+fn judge(all: &mut Report, reports: &[Report]) {
+    all.compared = reports.iter().map(|r| r.compared).sum();
+    all.rows_left_out = reports.iter().map(|r| r.rows_left_out).sum();
+    let worst = match all.sick() {
+        true => None,
+        false => reports.iter().enumerate().find(|(_, r)| r.verdict != Verdict::Correct),
+    };
+    (all.verdict, all.sentence) = match worst {
+        _ if all.sick() => {
+            (Verdict::Faulty, all.findings.first().map(|f| f.says.clone()).unwrap_or_default())
+        }
+        Some((layer, report)) => (report.verdict, format!("layer {layer}: {}", report.sentence)),
+        None => {
+            let against: Vec<&str> = reports.iter().map(|r| r.sentence.as_str()).take(1).collect();
+            let text = format!("all {} cells of {} layers are as declared; layer 0: {}", all.compared, reports.len(), against[0]);
+            (Verdict::Correct, text)
+        }
+    };
+    all.open = worst.map(|(_, report)| report.open.clone()).unwrap_or_default();
+}
+
 fn of_layer(patient: &Patient, mask: &super::Values, layer: usize, kind: &str) -> Result<Report, Error> {
     let context = Context {
-        kind: kind_of(kind, &patient.context),
+        kind: kind_of(kind, &patient.context)?,
+        kind_name: Some(kind.to_string()),
         layer_kinds: Vec::new(),
         layers: None,
         ..patient.context.clone()

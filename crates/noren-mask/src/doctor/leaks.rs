@@ -13,6 +13,8 @@ pub(super) struct Leaks {
     pub(super) padding: u64,
     pub(super) documents: u64,
     pub(super) redacted: u64,
+    /// Keys before the window.
+    pub(super) before: u64,
 }
 
 impl Leaks {
@@ -23,6 +25,7 @@ impl Leaks {
             Intent { segments: None, ..right.clone() },
             Intent { causal: None, ..right.clone() },
             Intent { redactions: Rc::new(Vec::new()), ..right.clone() },
+            Intent { left: None, ..right.clone() },
         ];
         let mut words = vec![0; right.words()];
         let mut wrong = words.clone();
@@ -40,7 +43,13 @@ impl Leaks {
                     }
                     leaks.visible += visible;
                     let mut without = vec![0; words.len()];
-                    let counts = [&mut leaks.padding, &mut leaks.documents, &mut leaks.future, &mut leaks.redacted];
+                    let counts = [
+                        &mut leaks.padding,
+                        &mut leaks.documents,
+                        &mut leaks.future,
+                        &mut leaks.redacted,
+                        &mut leaks.before,
+                    ];
                     for (variant, total) in variants.iter().zip(counts) {
                         variant.fill(b, i, &mut without);
                         *total += without.iter().zip(&wrong).map(|(o, x)| u64::from((o & x).count_ones())).sum::<u64>();

@@ -28,15 +28,22 @@ pub(crate) mod intent;
 mod known;
 mod layers;
 mod leaks;
+mod reader;
 mod report;
+mod resemble;
 mod search;
 mod stated;
+mod unexplained;
 mod values;
+mod verdict;
+mod words;
 
 pub use catalogue::{Class, Example, classes};
 pub use context::{Context, Convention, MaskKind, Redaction, Role};
 pub use report::{Certainty, Finding, Report, Severity};
 pub use values::{Dtype, Numbers, Values};
+pub use verdict::{Open, Verdict};
+pub use words::{Pooling, WindowMeans};
 
 use crate::keep::Keep;
 use crate::{BoundMask, Error};

@@ -1,6 +1,7 @@
 //! [`Report`] and [`Finding`]: what the doctor says.
 
 use super::catalogue;
+use super::verdict::{Open, Verdict};
 use crate::keep::Keep;
 use crate::{Array, BoundMask, Error, Facts, Shape, TerminalOptions, atoms};
 use serde::Serialize;
@@ -45,7 +46,7 @@ pub struct Finding {
     pub wrong_cells: u64,
     /// The first of them, as `[batch, head, query, key]`.
     pub first_cells: Vec<[usize; 4]>,
-    /// What repairs it, as a mask of noren, where there is one.
+    /// What repairs it, as a mask of noren; only where a named mistake explains every wrong cell.
     pub repair: Option<String>,
     /// The line of code that usually causes it.
     pub cause: &'static str,
@@ -72,8 +73,18 @@ impl Finding {
 }
 
 /// What the doctor found.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct Report {
+    /// What is said of the mask as a whole.
+    pub verdict: Verdict,
+    /// The verdict's reason: against what the mask was held, what it resembles, or what to answer.
+    pub sentence: String,
+    /// Number of cells compared with what is declared, or with what the mask resembles.
+    pub compared: u64,
+    /// Rows of padding or redacted queries, which are not compared.
+    pub rows_left_out: u64,
+    /// Questions that the declarations leave open, with the readings that are possible.
+    pub open: Vec<Open>,
     /// What the mask is, in words: "causal with left padding [3, 0], window 4".
     pub description: String,
     /// The smallest expression found for the cells, exact or with exceptions. What padding queries read is left out.
@@ -86,8 +97,11 @@ pub struct Report {
     pub unknown: Vec<String>,
     /// The cells as the consumer reads them; `None` when no mask was given.
     pub given: Option<Keep>,
-    /// The repaired cells; equal to `given` where the cells are right.
+    /// The repaired cells, where a named mistake explains every wrong one; equal to `given` where the cells are right. With a
+    /// mask that was meant in full, that mask.
     pub fixed: Option<Keep>,
+    /// The cells that the declarations ask for, where they differ from the given ones without a known reason.
+    pub expected: Option<Keep>,
     /// The mask that was meant, as an expression, where it has one.
     pub intended: Option<String>,
 }
@@ -117,7 +131,7 @@ impl Report {
     /// # Errors
     /// A width that leaves no room.
     pub fn picture(&self, options: &TerminalOptions) -> Result<Option<String>, Error> {
-        let Some((fixed, given)) = self.compared()? else { return Ok(None) };
+        let Some((fixed, given)) = self.sides()? else { return Ok(None) };
         fixed.picture_of_difference(&given).max_panels(4).to_terminal(options).map(Some)
     }
 
@@ -126,13 +140,15 @@ impl Report {
     /// # Errors
     /// None that is known.
     pub fn svg(&self) -> Result<Option<String>, Error> {
-        let Some((fixed, given)) = self.compared()? else { return Ok(None) };
+        let Some((fixed, given)) = self.sides()? else { return Ok(None) };
         fixed.picture_of_difference(&given).max_panels(4).to_svg().map(Some)
     }
 
-    /// The repaired and the given cells as masks.
-    fn compared(&self) -> Result<Option<(BoundMask, BoundMask)>, Error> {
-        let (Some(given), Some(fixed)) = (&self.given, &self.fixed) else { return Ok(None) };
+    /// The repaired (or declared) and the given cells as masks.
+    fn sides(&self) -> Result<Option<(BoundMask, BoundMask)>, Error> {
+        let (Some(given), Some(fixed)) = (&self.given, self.fixed.as_ref().or(self.expected.as_ref())) else {
+            return Ok(None);
+        };
         if given.dims() != fixed.dims() {
             return Ok(None);
         }
@@ -143,13 +159,15 @@ impl Report {
             let facts = Facts::new().array(name, Array::keep(&keep.dims(), &cells)?);
             atoms::dense(name).bind(&shape, &facts)
         };
-        Ok(Some((bound("repaired", fixed)?, bound("given", given)?)))
+        let name = if self.fixed.is_some() { "repaired" } else { "declared" };
+        Ok(Some((bound(name, fixed)?, bound("given", given)?)))
     }
 }
 
 /// Several lines of text: what the mask is, then each finding with its repair.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}: {}", self.verdict.words(), self.sentence)?;
         writeln!(f, "{}", self.description)?;
         for finding in &self.findings {
             let severity = match finding.severity {
@@ -175,6 +193,10 @@ impl fmt::Display for Report {
             if !finding.cause.is_empty() && finding.severity > Severity::Note {
                 writeln!(f, "  usually caused by: {}", finding.cause)?;
             }
+        }
+        for open in &self.open {
+            writeln!(f, "question: {}", open.question)?;
+            open.readings.iter().try_for_each(|reading| writeln!(f, "  - {reading}"))?;
         }
         self.near.iter().try_for_each(|text| writeln!(f, "one mistake away: {text}"))?;
         self.unknown.iter().try_for_each(|text| writeln!(f, "not known: {text}"))

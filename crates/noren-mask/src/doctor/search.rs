@@ -6,6 +6,9 @@ use super::intent::{Groups, Intent, row};
 use crate::keep::{Keep, bit, count, ends, ones};
 use std::rc::Rc;
 
+/// What it costs to believe that only row 0 of the batch is right: more than a mistake of all rows that row 0 does not show.
+const ONLY_ROW_0: f64 = 1.12;
+
 /// The given cells, and in which order rows are best compared: few rows tell most masks apart.
 pub(crate) struct Target<'a> {
     pub(crate) given: &'a Keep,
@@ -210,6 +213,9 @@ impl<'a> Target<'a> {
                 found(vec![self.mistake(edit, right)], edit.cost() - self.bonus(right, &wrong, Post::None));
             }
         }
+        if right.batch > 1 {
+            self.only_row_0(right, &edits, found);
+        }
         if let Some((mistake, cost)) = self.padding(right, right) {
             found(vec![mistake], cost);
         }
@@ -233,6 +239,31 @@ impl<'a> Target<'a> {
             {
                 found(vec![self.mistake(edit, right)], 1.6);
             }
+        }
+    }
+
+    /// Row 0 of the batch is right, and all others have one and the same mistake, which would show in row 0 too.
+    fn only_row_0(&self, right: &Intent, edits: &[Edit], found: &mut dyn FnMut(Vec<(&'static str, String)>, f64)) {
+        let first = |b: usize, i: usize| b == 0 && right.cares(b, i);
+        let others = |b: usize, i: usize| b > 0 && right.cares(b, i);
+        if !self.same_rows(right, right, Post::None, first) {
+            return;
+        }
+        let none = Intent::new(right.batch, right.q_len, right.kv_len, right.past.to_vec());
+        let made = edits.iter().filter_map(|edit| Some((edit.apply(right)?, edit.says(right))));
+        let whole = [(none, "they have no mask at all: every query reads every key".to_string())];
+        for (wrong, says) in made.chain(whole) {
+            let others_wrong = self.same_rows(right, &wrong, Post::None, others);
+            if others_wrong && !self.same_rows(right, &wrong, Post::None, first) {
+                let text = format!("row 0 of the batch is right and the other rows are not: {says}");
+                found(vec![("batch_row_wrong", text)], ONLY_ROW_0);
+            }
+        }
+        if self.order.iter().filter(|&&(b, i)| others(b, i)).all(|&(b, i)| {
+            (0..self.heads).all(|h| self.given.row(b, h, i).iter().all(|w| *w == 0))
+        }) {
+            let text = "row 0 of the batch is right and the other rows are not: they read nothing".to_string();
+            found(vec![("batch_row_wrong", text)], ONLY_ROW_0);
         }
     }
 

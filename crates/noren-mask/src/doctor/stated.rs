@@ -4,6 +4,7 @@ use super::align::Alignment;
 use super::decode::decode;
 use super::diagnose::{SHOWN, rank};
 use super::report::{Certainty, Finding, Report};
+use super::verdict::{Outcome, decide};
 use super::{Patient, Values};
 use crate::Error;
 use crate::keep::{Keep, count};
@@ -46,7 +47,8 @@ pub(super) fn against_expression(
     if wrong > 0 {
         let class = nearest_class(&given, &meant);
         let mut finding = Finding::of(class, Certainty::Likely, format!("{wrong} cells differ from `{text}`"));
-        (finding.wrong_cells, finding.first_cells, finding.repair) = (wrong, first, Some(text.to_string()));
+        (finding.wrong_cells, finding.first_cells) = (wrong, first);
+        finding.repair = (class != "unexplained_difference").then(|| text.to_string());
         report.findings.push(finding);
     }
     report.description =
@@ -55,6 +57,10 @@ pub(super) fn against_expression(
     report.fixed = Some(meant);
     report.given = Some(given);
     rank(&mut report.findings);
+    report.compared = dims.iter().map(|&n| n as u64).product();
+    report.unknown.extend(patient.context.left_out.iter().cloned());
+    let outcome = Outcome { fits: wrong == 0, ..Outcome::default() };
+    decide(report, &outcome, Some(&format!("`{text}`, {}", decoded.reading)));
     Ok(())
 }
 

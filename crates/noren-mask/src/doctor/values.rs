@@ -171,7 +171,7 @@ impl Values {
     /// dimensions before the last are batch rows.
     pub(crate) fn rows(&self) -> Option<Vec<Vec<i64>>> {
         let width = *self.shape.last()?;
-        if width == 0 {
+        if self.is_empty() {
             return None;
         }
         Some(self.whole()?.chunks(width).map(<[i64]>::to_vec).collect())

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any as _Any
 from ._attention import attention as attention
 from ._doctor import (
     Finding as Finding,
+    Question as Question,
     Recognised as Recognised,
     Report as Report,
     check as check,

@@ -43,10 +43,29 @@ class Finding:
     """The line of code that usually causes it."""
 
 
+@dataclass(frozen=True)
+class Question:
+    """A question that the declarations leave open."""
+
+    question: str
+    """What to answer, and how."""
+    readings: tuple[str, ...]
+    """The readings that are possible, and what each makes of the mask."""
+
+
 @dataclass(frozen=True, repr=False, eq=False)
 class Report:
     """What `noren.check` found; printing it says it all."""
 
+    verdict: Literal["correct", "faulty", "looks_like", "cannot_tell"]
+    """`correct`: every compared cell equals what is declared. `faulty`: a finding is a warning or an error. `looks_like`: no
+    kind is declared, the sentence names what the mask resembles. `cannot_tell`: several readings, see `questions`."""
+    sentence: str
+    """The verdict's reason: against what the mask was held, what it resembles and how many cells it is off, what to declare."""
+    compared: int
+    """Number of cells compared."""
+    questions: tuple[Question, ...]
+    """What the declarations leave open."""
     description: str
     """What the mask is, in words."""
     expression: str | None
@@ -60,14 +79,20 @@ class Report:
     given: Array | None
     """The cells as the mask's consumer reads them: booleans, true may attend, `[batch, heads, q_len, kv_len]`."""
     fixed: Array | None
-    """The repaired cells, likewise; equal to `given` where the mask is right."""
+    """The repaired cells, likewise, where a named mistake explains every wrong cell; equal to `given` where no cell is wrong;
+    with `meant` that mask; else none."""
     intended: str | None
     """The mask that was meant, as an expression, where it has one."""
     text: str = field(repr=False)
 
     @property
+    def correct(self) -> bool:
+        """Whether every compared cell equals what is declared, and nothing else is wrong."""
+        return self.verdict == "correct"
+
+    @property
     def sick(self) -> bool:
-        """Whether something is wrong: a warning or an error."""
+        """Whether something is wrong: a warning or an error. A mask that is not sick need not be correct: see `verdict`."""
         return any(finding.severity != "note" for finding in self.findings)
 
     @property
@@ -138,8 +163,12 @@ def check(
     declared by name: `api="sdpa"`, `convention="keep"` (or `"drop"`, `"additive"`), `kind="causal"` (`"sliding"`,
     `"causal_packed"`, `"prefix_lm"`, ...), `window=`, `past_len=`, `pad_token_id=`, `padding_side=`, `compute_dtype=`, ...
     Arrays given by name stand beside the mask: `input_ids`, `position_ids`, `segment_ids`, `labels`, `hidden`, ...
-    What is not declared is not guessed where it matters: `Report.unknown` says what would help. Without a mask only the
-    arrays beside it are looked at.
+    `Report.verdict` is `"correct"` only where `kind` or `meant` is given and every compared cell equals it. Without a kind
+    the report says what the mask looks like; where several readings are possible, `Report.questions` lists them. Without a
+    mask only the arrays beside it are looked at.
+
+    `redactions=[{"batch": 1, "keys": [7], "queries": [8, 9]}]` declares keys that are hidden on purpose; without `batch` in
+    all rows, without `queries` from all queries.
 
     `meant`, the mask that was meant (with `facts`, or bound), leaves nothing to guess. A length x length mask and its mask
     as text are enough: `nr.check(array, meant="causal & sliding(4)", convention="keep")`.
@@ -165,11 +194,13 @@ def check(
         None if mask is None else _lent(mask), beside, json.dumps(declared), _bound(meant, facts, mask)
     )
     found = json.loads(fields)
+    questions = tuple(Question(q["question"], tuple(q["readings"])) for q in found.pop("open"))
     findings = tuple(
         Finding(cls=f.pop("class"), first_cells=tuple(map(_cell, f.pop("first_cells"))), **f) for f in found.pop("findings")
     )
     return Report(
         findings=findings,
+        questions=questions,
         classes=tuple(classes),
         unknown=tuple(found.pop("unknown")),
         given=_array(given, mask),
@@ -257,10 +288,14 @@ def _bound(
 
 def _plain(value: Any) -> Any:
     """What JSON can hold of a declaration."""
-    if isinstance(value, (str, bool, int, float, Mapping)):
+    if isinstance(value, (str, bool, int, float)):
         return value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     if isinstance(value, (range, set, frozenset)):
         return sorted(value)
+    if hasattr(value, "tolist"):
+        return value.tolist()
     return value.item() if hasattr(value, "item") else str(value)

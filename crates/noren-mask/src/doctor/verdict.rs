@@ -1,0 +1,124 @@
+//! [`Verdict`]: what the doctor says of a mask as a whole, and what it would need to know to say more.
+
+use super::intent::Intent;
+use super::report::Report;
+use serde::Serialize;
+use std::rc::Rc;
+
+/// What the doctor says of a mask as a whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Every compared cell equals what is declared, and nothing else is wrong.
+    Correct,
+    /// Something is wrong: a finding is a warning or an error.
+    Faulty,
+    /// Nothing is declared that the mask could be held against: the report says what it resembles.
+    LooksLike,
+    /// The declarations or the array allow several readings, or the mask resembles nothing known.
+    #[default]
+    CannotTell,
+}
+
+impl Verdict {
+    /// The verdict in words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Verdict::Correct => "correct",
+            Verdict::Faulty => "faulty",
+            Verdict::LooksLike => "looks like",
+            Verdict::CannotTell => "cannot tell",
+        }
+    }
+}
+
+/// A question that the declarations leave open.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Open {
+    /// The readings that are possible, and what each makes of the mask.
+    pub readings: Vec<String>,
+    /// What to answer, and how.
+    pub question: String,
+    /// True when the question does not matter where all readings give the same cells.
+    #[serde(skip)]
+    pub(crate) between: bool,
+}
+
+impl Open {
+    pub(crate) fn new(readings: &[&str], question: impl Into<String>) -> Self {
+        Open { readings: readings.iter().map(|r| (*r).to_string()).collect(), question: question.into(), between: false }
+    }
+
+    /// A question that only matters where the readings give different cells.
+    pub(crate) fn between(self) -> Self {
+        Open { between: true, ..self }
+    }
+}
+
+/// How the search for what was meant ended.
+#[derive(Default)]
+pub(super) struct Outcome {
+    /// The cells are those of `intent`.
+    pub(super) fits: bool,
+    /// Questions on which it depends.
+    pub(super) open: Vec<Rc<Open>>,
+    /// The nearest known mask of an undeclared one, and the number of cells that differ.
+    pub(super) nearest: Option<(String, u64)>,
+}
+
+/// Number of cells in rows of real queries, and of rows that were left out.
+pub(super) fn compared(intent: &Intent, heads: usize) -> (u64, u64) {
+    let real: usize = (0..intent.batch).map(|b| (0..intent.q_len).filter(|&i| intent.cares(b, i)).count()).sum();
+    let (rows, all) = (real * heads, intent.batch * intent.q_len * heads);
+    (rows as u64 * intent.kv_len as u64, (all - rows) as u64)
+}
+
+/// A share above which a mask resembles nothing: one cell in ten.
+const FAR: u64 = 10;
+
+/// Sets the verdict and its sentence from what was found.
+pub(super) fn decide(report: &mut Report, outcome: &Outcome, declared: Option<&str>) {
+    report.open = outcome.open.iter().map(|open| (**open).clone()).collect();
+    let (verdict, sentence) = match (report.sick(), declared) {
+        (true, _) => {
+            let worst = report.findings.iter().find(|f| f.severity > super::report::Severity::Note);
+            (Verdict::Faulty, worst.map(|f| f.says.clone()).unwrap_or_default())
+        }
+        (false, Some(against)) if outcome.fits && outcome.open.is_empty() => {
+            let left_out = match report.rows_left_out {
+                0 => String::new(),
+                n => format!("; {n} row(s) of padding or redacted queries are not compared"),
+            };
+            let sentence = format!("all {} cells compared equal what is declared: {against}{left_out}", report.compared);
+            (Verdict::Correct, sentence)
+        }
+        (false, Some(_)) => {
+            let first = report.open.first();
+            let question = first.map_or("the declaration is not complete", |open| open.question.as_str());
+            let fits = if outcome.fits { "the mask fits one reading of what is declared" } else { "the declaration is not complete" };
+            (Verdict::CannotTell, format!("{fits}: {question}"))
+        }
+        (false, None) if !report.open.is_empty() => (Verdict::CannotTell, report.open[0].question.clone()),
+        (false, None) => undeclared(outcome, report.compared),
+    };
+    (report.verdict, report.sentence) = (verdict, sentence);
+}
+
+/// The verdict on a mask of which no kind is declared.
+fn undeclared(outcome: &Outcome, cells: u64) -> (Verdict, String) {
+    let ask = "declare `kind` (causal, bidirectional, sliding, ...) or the mask that was meant to get a verdict";
+    match &outcome.nearest {
+        Some((name, 0)) => (
+            Verdict::LooksLike,
+            format!("{name}, 0 of {cells} cells off; nothing is declared that it could be held against: {ask}"),
+        ),
+        Some((name, off)) if *off <= cells / FAR => {
+            (Verdict::LooksLike, format!("{name}, {off} of {cells} cells off; nothing is declared: {ask}"))
+        }
+        Some((name, off)) => (
+            Verdict::CannotTell,
+            format!("the mask resembles no known one (the nearest is {name}, {off} of {cells} cells off): {ask}"),
+        ),
+        None => (Verdict::CannotTell, format!("the mask resembles no known one: {ask}")),
+    }
+}
