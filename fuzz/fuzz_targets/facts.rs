@@ -1,7 +1,3 @@
 #![no_main]
 
-#[path = "../checks/masks.rs"]
-#[allow(dead_code)]
-mod masks;
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| masks::facts(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| noren_fuzz::masks::facts(data));

@@ -2,9 +2,10 @@
 
 use crate::Verdict;
 use crate::args::{FactArgs, ShapeArgs, bind};
-use crate::arrays::{read_all, read_one, write_npy};
+use crate::arrays::{read_all, read_one};
 use crate::failure::{Failure, Result};
 use crate::infer::Sizes;
+use crate::npy::write_npy;
 use crate::output::{BAD, DIM, GOOD, STRONG, Screen, paint};
 use crate::target::Target;
 use clap::Args;

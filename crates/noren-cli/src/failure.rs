@@ -57,30 +57,6 @@ impl From<MaskError> for Failure {
     }
 }
 
-impl From<noren::Error> for Failure {
-    fn from(error: noren::Error) -> Self {
-        match error {
-            noren::Error::Mask(error) => error.into(),
-            other => Failure::new(other.to_string()),
-        }
-    }
-}
-
-impl From<noren_dist::Error> for Failure {
-    fn from(error: noren_dist::Error) -> Self {
-        match error {
-            noren_dist::Error::Mask(error) => error.into(),
-            other => Failure::new(other.to_string()),
-        }
-    }
-}
-
-impl From<noren_text::Error> for Failure {
-    fn from(error: noren_text::Error) -> Self {
-        Failure::new(error.to_string())
-    }
-}
-
 /// How to mend, on the command line, what the library words for all its users.
 fn hint_for(error: &MaskError) -> Option<&'static str> {
     let MaskError::Missing { what, .. } = error else { return None };

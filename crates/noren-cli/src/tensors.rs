@@ -3,8 +3,8 @@
 //! The format: 8 bytes, the length of a JSON header, little endian; the header, `name -> dtype, shape, data_offsets`; the
 //! data. Tensors must follow one another without gaps or overlaps, up to the end of the file.
 
-use crate::arrays::{Kind, Stored};
 use crate::failure::{Failure, Result};
+use crate::stored::{Kind, MOST_MEMORY, Stored};
 use noren_mask::doctor::Values;
 use safetensors::Dtype;
 use safetensors::tensor::Metadata;
@@ -168,7 +168,7 @@ impl<R: Read + Seek> TensorFile<R> {
         let name = format!("{}: tensor {tensor:?}", self.name);
         let failed = |e: std::io::Error| Failure::new(format!("{name} cannot be read: {e}"));
         self.reader.seek(SeekFrom::Start(self.start + from)).map_err(failed)?;
-        Stored { kind, width, big_endian: false }.read(&shape, &mut self.reader, &name)
+        Stored { kind, width, big_endian: false }.read(&shape, &mut self.reader, MOST_MEMORY, &name)
     }
 }
 

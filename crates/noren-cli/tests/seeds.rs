@@ -1,25 +1,45 @@
-//! The seeds of the fuzz target for safetensors hold what it checks.
+//! The seeds of the fuzz targets for files hold what the targets check.
 #![allow(unreachable_pub)]
 
 #[path = "../src/arrays.rs"]
 #[allow(dead_code)]
 mod arrays;
-#[path = "../../../fuzz/checks/tensors.rs"]
-mod checks;
 #[path = "../src/failure.rs"]
 #[allow(dead_code)]
 mod failure;
+#[path = "../../../fuzz/src/files.rs"]
+mod files;
+#[path = "../src/npy.rs"]
+#[allow(dead_code)]
+mod npy;
+#[path = "../src/stored.rs"]
+#[allow(dead_code)]
+mod stored;
 #[path = "../src/tensors.rs"]
 #[allow(dead_code)]
 mod tensors;
 
-#[test]
-fn tensors_from_any_bytes() {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/safetensors");
+fn replay(target: &str, check: impl Fn(&[u8])) {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds").join(target);
     let seeds: Vec<_> = std::fs::read_dir(folder).expect("seeds").map(|e| e.expect("a seed").path()).collect();
     assert!(seeds.len() > 10, "{} seeds", seeds.len());
     for seed in seeds {
         eprintln!("{}", seed.display());
-        checks::safetensors(&std::fs::read(&seed).expect("a seed"));
+        check(&std::fs::read(&seed).expect("a seed"));
     }
+}
+
+#[test]
+fn npy_from_any_bytes() {
+    replay("npy", files::npy);
+}
+
+#[test]
+fn npz_from_any_bytes() {
+    replay("npz", files::npz);
+}
+
+#[test]
+fn safetensors_from_any_bytes() {
+    replay("safetensors", files::safetensors);
 }

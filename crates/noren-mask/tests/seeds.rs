@@ -1,7 +1,11 @@
 //! The seeds of the fuzz targets hold what the targets check.
 
-#[path = "../../../fuzz/checks/masks.rs"]
+#![allow(unreachable_pub)]
+
+#[path = "../../../fuzz/src/masks.rs"]
 mod masks;
+#[path = "../../../fuzz/src/verdicts.rs"]
+mod verdicts;
 
 use std::path::Path;
 
@@ -24,4 +28,24 @@ fn masks_from_any_text() {
 #[test]
 fn facts_from_any_text() {
     replay("facts", masks::facts);
+}
+
+#[test]
+fn plans_from_any_text() {
+    replay("plans", masks::plans);
+}
+
+#[test]
+fn declarations_from_any_text() {
+    replay("contexts", verdicts::contexts);
+}
+
+#[test]
+fn policies_from_any_text() {
+    replay("policies", verdicts::policies);
+}
+
+#[test]
+fn certificates_from_any_text() {
+    replay("certificates", verdicts::certificates);
 }

@@ -8,6 +8,8 @@ import { Tiles } from "./tiles.js";
 
 const GUTTER = { left: 62, top: 34, right: 14, bottom: 14 };
 const GUTTER_TOKENS = { ...GUTTER, left: 84, top: 66 };
+const DIGIT = 7.3; // pixels that a character beside the picture takes
+const PATIENCE = 120; // ms that the picture of the mask before stays while the new one is fetched
 const CLICK = 4; // pixels that a pointer may move and still have clicked
 const FRAMES = 1200;
 
@@ -24,6 +26,7 @@ const still = () => window.matchMedia("(prefers-reduced-motion: reduce)").matche
 export function createCanvas({ api, label, onHover, onCursor, onPick, onCamera, onError }) {
   const canvas = el("canvas", { "aria-hidden": "true" });
   const status = el("p", { class: "picture-status", role: "status", hidden: true });
+  const veil = el("p", { class: "picture-veil", role: "status", hidden: true });
   const describedBy = uid("keys");
   const element = el(
     "div",
@@ -36,6 +39,7 @@ export function createCanvas({ api, label, onHover, onCursor, onPick, onCamera, 
       "aria-describedby": describedBy,
     },
     canvas,
+    veil,
     status,
     el(
       "span",
@@ -56,6 +60,9 @@ export function createCanvas({ api, label, onHover, onCursor, onPick, onCamera, 
   let ratio = 1;
   let place = null; // asked for before there was a mask
   let gone = false;
+  let outdated = ""; // why what is shown is not what is asked for
+  let late = false; // whether pieces are missing for longer than anybody waits without a word
+  let patience = 0;
 
   function redraw() {
     if (!due && !gone) due = requestAnimationFrame(draw);
@@ -73,8 +80,11 @@ export function createCanvas({ api, label, onHover, onCursor, onPick, onCamera, 
       const seen = tilesSeen(camera, level);
       tiles.want([[tiles.top, 0, 0], ...seen], camera.place);
       const complete = seen.every((at) => tiles.get(...at));
-      if (complete) before = null;
-      tell(tiles.failures(seen));
+      if (complete || late) before = null; // another mask's cells do not stay
+      awaitPieces(complete);
+      const failures = tiles.failures(seen);
+      tell(failures);
+      veiled(outdated || (late && !complete && !failures ? "Drawing …" : ""));
       drawCells(context, camera, tiles, before, level);
       if (source.bands) drawBands(context, camera, source.bands);
       drawRulers(context, camera, source.tokens);
@@ -90,6 +100,28 @@ export function createCanvas({ api, label, onHover, onCursor, onPick, onCamera, 
     }
     frames.push(performance.now() - start);
     if (frames.length > FRAMES) frames.shift();
+  }
+
+  // Counts the time since pieces began to be missing.
+  function awaitPieces(complete) {
+    if (!complete && patience) return;
+    clearTimeout(patience);
+    patience = 0;
+    if (complete) late = false;
+    else
+      patience = setTimeout(() => {
+        late = true;
+        redraw();
+      }, PATIENCE);
+  }
+
+  // Says over the picture that it is not, or not yet, the picture of what is asked for.
+  function veiled(words) {
+    if (veil.textContent === words) return;
+    veil.textContent = words;
+    veil.hidden = words === "";
+    if (outdated) element.dataset.outdated = "";
+    else delete element.dataset.outdated;
   }
 
   // What cannot be drawn, and whether it is asked for again.
@@ -113,7 +145,8 @@ export function createCanvas({ api, label, onHover, onCursor, onPick, onCamera, 
     const [w, h] = [Math.round(width * ratio), Math.round(height * ratio)];
     if (canvas.width !== w || canvas.height !== h) Object.assign(canvas, { width: w, height: h });
     const gutter = source?.tokens ? GUTTER_TOKENS : GUTTER;
-    camera.window(gutter.left, gutter.top, width - gutter.left - gutter.right, height - gutter.top - gutter.bottom);
+    const left = Math.max(gutter.left, 14 + DIGIT * number((source?.qLen ?? 1) - 1).length);
+    camera.window(left, gutter.top, width - left - gutter.right, height - gutter.top - gutter.bottom);
     redraw();
   }
 
@@ -221,6 +254,9 @@ export function createCanvas({ api, label, onHover, onCursor, onPick, onCamera, 
         tiles?.stop();
         before = resizing ? null : (before ?? tiles);
         tiles = now;
+        clearTimeout(patience);
+        patience = 0;
+        late = false;
         element.dataset.settled = "";
         changed = true;
       }
@@ -236,6 +272,13 @@ export function createCanvas({ api, label, onHover, onCursor, onPick, onCamera, 
       if (changed)
         draw(); // at once: its tiles are asked for a frame earlier
       else redraw();
+    },
+
+    /** Says why what is shown is not the picture of what is asked for; an empty text: it is. */
+    outdate(words) {
+      if (outdated === words) return;
+      outdated = words;
+      redraw();
     },
 
     /** The cell whose explanation stays. */
@@ -287,6 +330,7 @@ export function createCanvas({ api, label, onHover, onCursor, onPick, onCamera, 
 
     destroy() {
       gone = true;
+      clearTimeout(patience);
       cancelAnimationFrame(due);
       cancelAnimationFrame(gliding);
       resized.disconnect();

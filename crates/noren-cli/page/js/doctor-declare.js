@@ -86,11 +86,16 @@ export class Declaration {
     return row;
   }
 
-  tellRows() {
-    const own = Object.entries(this.context).filter(([key]) => KNOWN.has(key));
+  /** Keys and values of the rows, as a context holds them: of several rows with one key the last. */
+  typedRows() {
     const typed = [...this.rows.children].map((row) => [...row.querySelectorAll("input")].map((input) => input.value.trim()));
     const said = typed.filter(([key, value]) => key && value).map(([key, value]) => [key, valueOf(value)]);
-    this.context = Object.fromEntries([...own, ...said]);
+    return Object.entries(Object.fromEntries(said));
+  }
+
+  tellRows() {
+    const own = Object.entries(this.context).filter(([key]) => KNOWN.has(key));
+    this.context = Object.fromEntries([...own, ...this.typedRows()]);
     this.onContext(this.context);
   }
 
@@ -109,12 +114,15 @@ export class Declaration {
       if (input.tagName === "SELECT" && value !== "" && ![...input.options].some((option) => option.value === String(value))) {
         input.append(el("option", { value }, value));
       }
-      if (document.activeElement !== input) input.value = value;
+      // What is being typed stays as it is typed, as long as it means the same.
+      if (document.activeElement !== input || input.value === "" || Number(input.value) !== value) input.value = value;
       // A field that says nothing of this kind of mask stays away, unless it has a value.
       root.hidden = Boolean(kinds && !kinds.test(kind) && value === "");
     }
-    if (this.rows.contains(document.activeElement)) return;
     const further = Object.entries(context).filter(([key]) => !KNOWN.has(key));
+    const typing = this.rows.contains(document.activeElement);
+    const typed = this.typedRows().filter(([key]) => !KNOWN.has(key));
+    if (typing && JSON.stringify(further) === JSON.stringify(typed)) return;
     fill(this.rows);
     for (const [key, value] of further) this.addRow(key, typeof value === "string" ? value : JSON.stringify(value));
   }

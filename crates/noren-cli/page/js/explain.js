@@ -102,3 +102,17 @@ export function paintExplanation(panel, { cell, answer, pinned, onUnpin, names }
       ),
   );
 }
+
+/** Fills a panel with what can be done to get an explanation. */
+export function paintHint(panel) {
+  fill(
+    panel,
+    el("h2", {}, "Why?"),
+    el(
+      "p",
+      { class: "soft" },
+      "Point at a cell: this says why its query may or may not read its key. A click or Enter pins the answer.",
+    ),
+    el("p", { class: "soft" }, "Queries run down, keys across. Scroll to zoom, drag to pan, ", el("kbd", {}, "?"), " lists the keys."),
+  );
+}

@@ -11,7 +11,8 @@ const SINGLES = 8_000; // unless they are this many: a frame has little time
 const TICK = 5;
 
 let inks = null;
-onTheme(() => (inks = null));
+let hatch = null;
+onTheme(() => (inks = hatch = null));
 
 function ink(name) {
   inks ??= {};
@@ -20,6 +21,25 @@ function ink(name) {
 }
 
 const faded = (name, share) => ink(name).replace(")", ` / ${share})`);
+
+/** The ground of cells that are not here yet: hatched, as no colour of the legend is. */
+function missing(context) {
+  if (hatch) return hatch;
+  const side = 12;
+  const tile = new OffscreenCanvas(side, side);
+  const on = tile.getContext("2d");
+  on.fillStyle = ink("raised");
+  on.fillRect(0, 0, side, side);
+  on.strokeStyle = ink("line");
+  on.lineWidth = 2;
+  for (const x of [-side / 2, side / 2, side * 1.5]) {
+    on.moveTo(x - side / 2, side);
+    on.lineTo(x + side / 2, 0);
+  }
+  on.stroke();
+  hatch = context.createPattern(tile, "repeat");
+  return hatch;
+}
 
 /** The level at which a cell of a tile takes one to two pixels of the screen. */
 export function levelFor(camera, top, ratio) {
@@ -48,7 +68,7 @@ export function drawCells(context, camera, tiles, before, level) {
   context.beginPath();
   context.rect(x0, y0, x1 - x0, y1 - y0);
   context.clip();
-  context.fillStyle = ink("sunken");
+  context.fillStyle = missing(context);
   context.fillRect(x0, y0, x1 - x0, y1 - y0);
   context.imageSmoothingEnabled = false;
   const { q0, q1, k0, k1 } = camera.seen();
@@ -227,7 +247,7 @@ export function drawRulers(context, camera, tokens) {
     if (y < camera.top - 1 || y > camera.top + camera.height + 1) continue;
     context.moveTo(x0 - TICK, y);
     context.lineTo(x0 - 1, y);
-    context.fillText(cut(tokens?.queries?.[q] ?? number(q), 9), x0 - TICK - 3, y);
+    context.fillText(tokens?.queries ? cut(tokens.queries[q] ?? number(q), 9) : number(q), x0 - TICK - 3, y);
   }
   context.stroke();
 }

@@ -1,4 +1,5 @@
-// Everything that the page shows is in the address, after the `#`: a link brings it back, and so do back and forward.
+// What the page shows is in the address, after the `#`: a link brings it back, and so do back and forward. The text of the text view
+// and the words to hide are not: addresses stay in the browser's history. They are in a link only where its maker asked for that.
 //
 // The state is one flat object; each view owns some keys. What equals its default is left out of the address. Whatever stands
 // there that is not what a key wants counts as absent, so that no address can break the page.
@@ -29,6 +30,9 @@ const KEYS = {
   doctor: [{}, plain],
 };
 
+/** Keys of a view's own object that stay in memory and out of addresses. */
+const SECRETS = { text: ["text", "words"] };
+
 const same = (a, b) => a === b || JSON.stringify(a) === JSON.stringify(b);
 
 /** Keeps of an object what the page knows and can use; for the rest, what `otherwise` has, or the start. */
@@ -38,6 +42,30 @@ export function sound(from, otherwise = {}) {
     kept[key] = plain(from) && Object.hasOwn(from, key) && wanted(from[key]) ? from[key] : (otherwise[key] ?? structuredClone(initial));
   }
   return kept;
+}
+
+/** A state without what stays out of addresses. */
+function withoutSecrets(value) {
+  const kept = { ...value };
+  for (const [view, keys] of Object.entries(SECRETS)) {
+    kept[view] = Object.fromEntries(Object.entries(kept[view]).filter(([key]) => !keys.includes(key)));
+  }
+  return kept;
+}
+
+const holdsSecrets = (value) => Object.entries(SECRETS).some(([view, keys]) => keys.some((key) => Object.hasOwn(value[view], key)));
+
+/** The state of an address; what no address holds stays as it is, unless this one holds it. */
+function arrived(fragment) {
+  const next = decode(fragment);
+  for (const [view, keys] of Object.entries(SECRETS)) {
+    for (const key of keys) {
+      if (!Object.hasOwn(next[view], key) && Object.hasOwn(current[view], key)) {
+        next[view] = { ...next[view], [key]: current[view][key] };
+      }
+    }
+  }
+  return next;
 }
 
 // JSON with its quotes and apostrophes exchanged, spaces as +, and no outer braces: readable, and chat programs keep it whole.
@@ -72,7 +100,8 @@ const REST = 200;
 const LONGEST = 1_000_000;
 
 function address() {
-  const fits = [current, { ...current, facts: {} }].map(encode).find((told) => told.length <= LONGEST);
+  const shown = withoutSecrets(current);
+  const fits = [shown, { ...shown, facts: {} }].map(encode).find((told) => told.length <= LONGEST);
   return `#${fits ?? encode({ view: current.view, shape: current.shape })}`;
 }
 
@@ -81,6 +110,11 @@ function write() {
   timer = 0;
   const to = address();
   if (to !== location.hash) history.replaceState(null, "", to);
+}
+
+/** Takes out of the address what a link brought and what is not to stay there. */
+function forget() {
+  if (holdsSecrets(decode(location.hash))) write();
 }
 
 function tell() {
@@ -115,8 +149,11 @@ export const state = {
   /** Writes the address now; for what reads it. */
   write,
 
-  /** A link to the state as it is with a patch. */
-  link: (patch = {}) => `#${encode(sound({ ...current, ...patch }, current))}`,
+  /** A link to the state as it is with a patch; with `secrets` also what stays out of addresses otherwise. */
+  link(patch = {}, { secrets = false } = {}) {
+    const to = sound({ ...current, ...patch }, current);
+    return `#${encode(secrets ? to : withoutSecrets(to))}`;
+  },
 
   /** The scene that the state speaks of, as the server wants it; `mask` may be another than the state's. */
   scene: ({ mask, shape, facts, layer } = current) => (layer === null ? { mask, shape, facts } : { mask, shape, facts, layer }),
@@ -125,9 +162,11 @@ export const state = {
 window.addEventListener("popstate", () => {
   clearTimeout(timer);
   timer = 0;
-  const next = decode(location.hash);
-  if (same(next, current)) return;
+  const next = arrived(location.hash);
+  const changed = !same(next, current);
   current = next;
-  tell();
+  forget();
+  if (changed) tell();
 });
 window.addEventListener("pagehide", write);
+forget();

@@ -14,6 +14,18 @@ export const title = "Doctor";
 
 /** What the server takes. */
 const MOST_BYTES = 64 * 2 ** 20;
+/** Files that are kept while the page is open: this many, and this many bytes together. */
+const MOST_KEPT = [8, 128 * 2 ** 20];
+
+/** Files of this visit by name, the oldest first: other views and the browser's back button do not lose them. */
+const kept = new Map();
+
+function keep(file) {
+  kept.delete(file.name);
+  kept.set(file.name, file);
+  const bytes = () => [...kept.values()].reduce((sum, { bytes: { length } }) => sum + length, 0);
+  while (kept.size > 1 && (kept.size > MOST_KEPT[0] || bytes() > MOST_KEPT[1])) kept.delete(kept.keys().next().value);
+}
 const KINDS = /\.(npy|npz|safetensors)$/i;
 
 export function mount(root, ctx) {
@@ -44,7 +56,7 @@ function settings({ doctor: own }) {
 class DoctorView {
   constructor(ctx) {
     this.ctx = ctx;
-    this.file = null; // {name, bytes}
+    this.file = null; // {name, bytes}, with `example` or `made` where the page made it
     this.report = null;
     this.asked = null;
     this.waiting = null;
@@ -127,14 +139,26 @@ class DoctorView {
     this.input.value = "";
     if (!KINDS.test(file.name)) return this.refuse(`${file.name} is no array: give .npy, .npz or .safetensors.`);
     if (file.size > MOST_BYTES) return this.refuse(`${file.name} has ${inBytes(file.size)}: the limit is 64 MiB.`);
+    let bytes;
     try {
-      this.file = { name: file.name, bytes: new Uint8Array(await file.arrayBuffer()) };
+      bytes = new Uint8Array(await file.arrayBuffer());
     } catch {
       return this.refuse(`${file.name} cannot be read.`);
     }
+    const cleared = this.declaredForAnother(file.name) ? { context: undefined, meant: undefined } : {};
+    keep({ name: file.name, bytes });
     this.asked = null;
-    this.change({ example: undefined, file: file.name, cell: undefined, at: undefined }, { replace: false });
+    this.change({ example: undefined, file: file.name, cell: undefined, at: undefined, ...cleared }, { replace: false });
     this.update(this.ctx.state.get());
+  }
+
+  /** Whether something is declared, and for another file than one called `name`: for an example, or for a file dropped before. */
+  declaredForAnother(name) {
+    const { example, context, meant, file } = settings(this.ctx.state.get());
+    if (Object.keys(context).length === 0 && meant === "") return false;
+    const another = example !== null || kept.get(file)?.made || (file !== null && file !== name);
+    if (another) this.ctx.toast(`What was declared for ${this.file?.name ?? file} is cleared: declare what ${name} should be.`);
+    return another;
   }
 
   refuse(message) {
@@ -152,12 +176,12 @@ class DoctorView {
       const { id: mask } = await api.masks({ mask: wrong, shape });
       const response = await fetch(api.exportUrl(mask, { as: "npy" }));
       if (!response.ok) throw new Error("The example cannot be made.");
-      this.file = { name: `${name}.npy`, bytes: new Uint8Array(await response.arrayBuffer()) };
+      keep({ name: `${name}.npy`, bytes: new Uint8Array(await response.arrayBuffer()), made: true });
     } catch (error) {
       return this.fail(error);
     }
     this.asked = null;
-    this.ctx.state.set({ doctor: { file: this.file.name, context, open: name } });
+    this.ctx.state.set({ doctor: { file: `${name}.npy`, context, open: name } });
     this.update(this.ctx.state.get());
     this.root.scrollIntoView({ block: "start" });
   }
@@ -185,8 +209,8 @@ class DoctorView {
     this.set = settings(state);
     const { example, context, meant, file } = this.set;
     const chosen = EXAMPLES.find((one) => one.id === example);
-    if (chosen && this.file?.example !== example) this.file = { name: chosen.name, bytes: chosen.bytes(), example };
-    if (!chosen && (this.file?.example || file === null)) this.file = null;
+    if (!chosen) this.file = kept.get(file) ?? null;
+    else if (this.file?.example !== example) this.file = { name: chosen.name, bytes: chosen.bytes(), example };
     for (const button of this.examples.querySelectorAll("button")) {
       button.setAttribute("aria-pressed", button.dataset.example === example ? "true" : "false");
     }

@@ -6,7 +6,7 @@ import { createCanvas } from "./canvas.js";
 import { button, icon, menuButton, openDialog } from "./dialog.js";
 import { debounce, el, fill, number, plural, uid } from "./dom.js";
 import { createEditor } from "./editor.js";
-import { paintExplanation, sentence } from "./explain.js";
+import { paintExplanation, paintHint, sentence } from "./explain.js";
 import { segments } from "./facts.js";
 import { bandsOf, EXPORTS, ICONS, LEGENDS, PICTURES, SHORTCUTS } from "./mask-parts.js";
 import { openPresets } from "./presets.js";
@@ -19,6 +19,10 @@ export const id = "mask";
 export const title = "Mask";
 
 const MOST_PATTERNS = 64; // small pictures
+const PATIENCE = 150; // ms until a picture says that it is not yet the new one
+
+const SCENE = ["mask", "shape", "facts", "layer"];
+const sameScene = (a, b) => SCENE.every((key) => a[key] === b[key] || JSON.stringify(a[key]) === JSON.stringify(b[key]));
 
 /** Mounts the view. */
 export function mount(root, ctx) {
@@ -31,7 +35,9 @@ class MaskView {
   #ctx;
   #now = state.get();
   #bound = null;
+  #scene = {}; // the scene that is bound
   #other = null; // bound, of the mask compared with
+  #otherScene = {};
   #explaining = null;
   #broken = { first: false, second: false }; // whether a text says no mask, so that what is shown is of the last one that did
   #drawn = null; // whose patterns are painted
@@ -40,7 +46,7 @@ class MaskView {
     this.#ctx = ctx;
     this.live = el("p", { class: "hidden-text", role: "status", "aria-live": "polite" });
     this.bench = createBench(ctx, {
-      onBound: (bound) => this.#understood(bound),
+      onBound: (bound, scene) => this.#understood(bound, scene),
       onBroken: () => this.#breaks({ first: true }),
       asCommand: ({ mask, other }) => (other === null ? ["show", mask] : ["diff", mask, other]),
     });
@@ -51,12 +57,14 @@ class MaskView {
       onInput: (other) => state.set({ other }, { replace: true }),
     });
     this.otherBinder = createBinder(ctx.api, {
-      onBound: (bound) => {
+      onBound: (bound, scene) => {
         this.#other = bound;
+        this.#otherScene = scene;
         this.second.setError(null);
         this.#breaks({ second: false });
         if (this.#bound) this.#show();
         this.#compare();
+        this.#explainAgain();
       },
       onError: (error) => {
         showError(this.second, error);
@@ -186,6 +194,7 @@ class MaskView {
     if (now.other === null) {
       this.otherBinder.stop();
       this.#other = null;
+      this.#otherScene = {};
       this.first = null;
       fill(this.difference);
       this.#breaks({ second: false });
@@ -201,20 +210,50 @@ class MaskView {
     this.tilesButton.setAttribute("aria-pressed", String(now.plan));
     if (before.camera !== now.camera) this.picture.go(now.camera);
     if (this.#bound) this.#show();
-    if (JSON.stringify(before.cell) !== JSON.stringify(now.cell) || !this.#bound) this.explainSoon(this.#pinned(), true);
+    this.#ages();
+    const changed = (key) => JSON.stringify(before[key]) !== JSON.stringify(now[key]);
+    if (changed("cell") || !this.#bound) this.explainSoon(this.#pinned(), true);
+    else if (changed("at") || changed("other")) this.#explainAgain();
+  }
+
+  /** Why what is shown is not of the texts, shape and facts as they are; empty where it is. */
+  #outdated() {
+    const { first, second } = this.#broken;
+    if (first || second) return `The ${second ? "second" : "first"} text has an error. This is the picture of the last text without one.`;
+    const { mask, other } = this.#now;
+    const is = (scene, mask) => sameScene(scene, state.scene({ ...this.#now, mask }));
+    const waits = !is(this.#scene, mask) || (other !== null && !is(this.#otherScene, other));
+    return waits ? "Reading the mask …" : "";
+  }
+
+  /** Says of picture and reason, as soon as it is so, that they are not of what is asked for. */
+  #ages() {
+    if (!this.#bound) return;
+    const words = this.#outdated();
+    if (words) this.#explainNot();
+    // The picture says it once somebody could have read it: most answers come sooner.
+    clearTimeout(this.aging);
+    const tell = () => [this.picture, this.beside].forEach((picture) => picture.outdate(this.#outdated()));
+    if (words) this.aging = setTimeout(tell, PATIENCE);
+    else tell();
   }
 
   #pinned = () => (this.#now.cell ? { q: this.#now.cell[0], k: this.#now.cell[1] } : null);
 
-  #understood(bound) {
+  #understood(bound, scene) {
     const first = this.#bound === null;
     this.#bound = bound;
+    this.#scene = scene;
     this.#breaks({ first: false });
     if (first) this.picture.go(this.#now.camera);
     this.#show();
     this.#paintPatterns();
     this.#compare();
     this.countSoon();
+    this.#explainAgain();
+  }
+
+  #explainAgain() {
     this.explainSoon(this.#pinned() ?? this.picture.cursor(), false);
   }
 
@@ -222,7 +261,6 @@ class MaskView {
   #breaks(which) {
     Object.assign(this.#broken, which);
     const { first, second } = this.#broken;
-    this.stage.classList.toggle("stale", first || second);
     const opener = this.exports.querySelector("button");
     opener.disabled = first || second;
     opener.title = first || second ? "A text has an error: mend it to export" : "";
@@ -232,6 +270,7 @@ class MaskView {
       ? ""
       : `The ${second ? "second" : "first"} text has an error. ${this.#other ? "What is shown is of the last text without one." : "Nothing is compared."}`;
     if (this.old.textContent !== says) this.old.textContent = says;
+    this.#ages();
   }
 
   /** What is drawn, from the state and what the server answered. */
@@ -403,7 +442,9 @@ class MaskView {
 
   async #explain(cell, say) {
     this.#explaining?.abort();
-    if (!this.#bound || !cell || !this.#inside(cell)) return this.#explainNothing();
+    if (!this.#bound || !cell) return this.#explainNothing();
+    if (this.#outdated()) return this.#explainNot();
+    if (!this.#inside(cell)) return this.#explainNothing();
     const request = new AbortController();
     this.#explaining = request;
     const [batch, head] = this.#seen();
@@ -412,9 +453,10 @@ class MaskView {
         batch,
         head,
         ...cell,
-        other: this.#broken.second ? undefined : this.#fitting()?.id,
+        other: this.#fitting()?.id,
         signal: request.signal,
       });
+      if (this.#explaining !== request || this.#outdated()) return undefined;
       const pinned = this.#pinned();
       paintExplanation(this.why, {
         cell,
@@ -424,28 +466,22 @@ class MaskView {
       });
       if (say) this.live.textContent = sentence(cell, answer);
     } catch (error) {
-      if (!aborted(error)) fill(this.why, el("p", { class: "wrong" }, error.message));
+      if (!aborted(error) && this.#explaining === request) fill(this.why, el("p", { class: "wrong" }, error.message));
     }
     return undefined;
   }
 
+  /** Takes the reason away while it would be that of another mask. */
+  #explainNot() {
+    this.#explaining?.abort();
+    this.#explaining = null;
+    const { first, second } = this.#broken;
+    const says = first || second ? "A text has an error: a reason comes with one that has none." : "Reading the mask …";
+    if (this.why.textContent !== says) fill(this.why, el("p", { class: "soft" }, says));
+  }
+
   #explainNothing() {
-    fill(
-      this.why,
-      el("h2", {}, "Why?"),
-      el(
-        "p",
-        { class: "soft" },
-        "Point at a cell: this says why its query may or may not read its key. A click or Enter pins the answer.",
-      ),
-      el(
-        "p",
-        { class: "soft" },
-        "Queries run down, keys across. Scroll to zoom, drag to pan, ",
-        el("kbd", {}, "?"),
-        " lists the keys.",
-      ),
-    );
+    paintHint(this.why);
   }
 
   async #compare() {
@@ -548,6 +584,7 @@ class MaskView {
     this.otherBinder.stop();
     this.#explaining?.abort();
     this.explainSoon.cancel();
+    clearTimeout(this.aging);
     this.countSoon.cancel();
     this.rest.cancel();
     this.picture.destroy();

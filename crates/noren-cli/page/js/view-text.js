@@ -3,9 +3,11 @@
 import { aborted } from "./api.js";
 import { createCanvas } from "./canvas.js";
 import { commandFold, textCommand } from "./command.js";
+import { button } from "./dialog.js";
 import { debounce, el, fill, plural } from "./dom.js";
 import { createEditor } from "./editor.js";
 import { HeatMap } from "./text-heat.js";
+import { openLink } from "./text-link.js";
 import { guessesOf, privateOf, proofOf } from "./text-outcome.js";
 import { request, settings, wordsOf } from "./text-settings.js";
 import { Strip } from "./text-strip.js";
@@ -68,13 +70,15 @@ class TextView {
     this.head = stepper("Head", (head) => change({ head }));
     this.who = el("p", { class: "soft small" });
     this.command = commandFold(this.ctx.toast);
+    const link = button("Link to this view", () => openLink(this.ctx, this.set));
     return el("div", { class: "panel text-ask" },
-      el("div", { class: "field" }, el("label", { for: "text-own" }, "Text"), this.text),
+      el("div", { class: "field" }, el("label", { for: "text-own" }, "Text"), this.text,
+        el("p", { class: "soft small" }, "Text and words stay out of the page’s address and of the browser’s history.")),
       el("fieldset", {}, el("legend", {}, "Hidden from everybody"), this.kinds,
         el("div", { class: "field" }, el("label", { for: "text-secret" }, "and these words, separated by commas"), this.own)),
       el("div", { class: "field" }, el("span", {}, "Mask of every layer; empty: the model’s own"), this.editor.element),
       el("div", { class: "text-place-of" }, this.layer.root, this.head.root),
-      this.who, this.command.root);
+      this.who, el("div", {}, link), this.command.root);
   }
 
   /** What is seen of the answer. */
@@ -152,6 +156,7 @@ class TextView {
       const typed = this.asked !== null && JSON.parse(this.asked).text !== text;
       this.asked = body;
       this.root.classList.add("waiting");
+      this.prove("Checking …");
       if (typed) this.ask();
       else this.ask.now();
     }
@@ -170,6 +175,7 @@ class TextView {
     } catch (error) {
       if (aborted(error)) return;
       this.fail(error);
+      this.prove("Nothing was checked: the question was refused.");
     }
     if (this.waiting !== waiting) return;
     this.root.removeAttribute("aria-busy");
@@ -182,6 +188,11 @@ class TextView {
     this.root.classList.toggle("stale", error !== null);
     this.problem.hidden = error === null || inMask;
     this.problem.textContent = error ? [error.message, error.hint].filter(Boolean).join(" ") : "";
+  }
+
+  /** Takes the last proof away: it is of another question. */
+  prove(instead) {
+    fill(this.proof, el("p", { class: "soft" }, instead));
   }
 
   // --- what is seen -----------------------------------------------------------------------------------------------------------

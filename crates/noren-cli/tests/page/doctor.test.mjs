@@ -152,6 +152,66 @@ test("a link says that it cannot carry a file", async () => {
   await page.finish();
 });
 
+test("what was declared for an example or another file does not judge a file that is dropped", async () => {
+  const page = await open();
+  await page.locator('[data-example="inverted"]').click();
+  await page.locator(".doctor-verdict.bad").waitFor(WAIT);
+  assert.equal(await page.getByLabel("Kind").inputValue(), "bidirectional");
+  await page.getByLabel("Kind").focus();
+  const causal = npy(square(80, (q, k) => k <= q));
+  await give(page, "mine.npy", causal);
+  await page.getByText("What was declared for batch.safetensors is cleared: declare what mine.npy should be.").waitFor(WAIT);
+  await page.locator(".doctor-dropped", { hasText: "mine.npy" }).waitFor(WAIT);
+  await page.waitForFunction(() => !document.querySelector(".doctor").hasAttribute("aria-busy"), null, WAIT);
+  await page.locator(".doctor-verdict").waitFor(WAIT);
+  assert.equal(await page.locator(".doctor-verdict.bad").count(), 0);
+  for (const field of ["Kind", "True or 1 means", "Padding id"]) assert.equal(await page.getByLabel(field).inputValue(), "", field);
+  await page.waitForFunction(() => !location.hash.includes("'context'"));
+  // One's own declarations stay for the same file, and do not pass to another one.
+  await page.getByLabel("Kind").selectOption("bidirectional");
+  await page.locator(".doctor-verdict.bad").waitFor(WAIT);
+  await give(page, "mine.npy", npy(square(80, () => true)));
+  await page.locator(".doctor-verdict.bad").waitFor({ state: "detached", ...WAIT });
+  assert.equal(await page.getByLabel("Kind").inputValue(), "bidirectional");
+  await give(page, "other.npy", causal);
+  await page.getByText("What was declared for mine.npy is cleared").waitFor(WAIT);
+  assert.equal(await page.getByLabel("Kind").inputValue(), "");
+  await page.finish();
+});
+
+test("further keys of an example do not stay in their rows", async () => {
+  const page = await open({ example: "wide", context: { kind: "causal", heads: 1 } });
+  await page.locator(".doctor-verdict").waitFor(WAIT);
+  await page.getByText("Further keys").click();
+  await page.getByLabel("Value", { exact: true }).focus();
+  await give(page, "mine.npy", npy(square(8, (q, k) => k <= q)));
+  await page.waitForFunction(() => !location.hash.includes("'heads'"));
+  assert.deepEqual(await page.getByLabel("Key", { exact: true }).evaluateAll((all) => all.map((one) => one.value)), []);
+  await page.finish();
+});
+
+test("a file stays while other views are looked at, and back and forward bring the file of their moment", async () => {
+  const page = await open();
+  await give(page, "wide.npy", npy(square(12, (q, k) => k <= q + 1)));
+  await page.locator(".doctor-dropped", { hasText: "wide.npy" }).waitFor(WAIT);
+  await page.locator(".doctor-verdict").waitFor(WAIT);
+  await give(page, "right.npy", npy(square(9, (q, k) => k <= q)));
+  await page.locator(".doctor-dropped", { hasText: "right.npy" }).waitFor(WAIT);
+  await page.locator(".doctor-verdict").waitFor(WAIT);
+  await page.getByRole("navigation").getByText("Mask", { exact: true }).click();
+  await page.locator(".workbench").waitFor();
+  await page.getByRole("navigation").getByText("Doctor", { exact: true }).click();
+  await page.locator(".doctor-verdict").waitFor(WAIT);
+  assert.match(await page.locator(".doctor-dropped").innerText(), /^right\.npy/);
+  await page.goBack();
+  await page.goBack();
+  await page.goBack();
+  await page.locator(".doctor-dropped", { hasText: "wide.npy" }).waitFor(WAIT);
+  await page.locator(".doctor-verdict").waitFor(WAIT);
+  assert.equal(await page.locator(".doctor-dropped.warn").count(), 0);
+  await page.finish();
+});
+
 test("the catalogue is searched, and its examples shown to the doctor", async () => {
   const page = await open();
   const classes = page.locator(".doctor-class");

@@ -82,8 +82,9 @@ export async function explorer() {
     const fragment =
       typeof state === "string" ? state : await page.evaluate(async (to) => (await import("./js/state.js")).encode(to), state);
     if (fragment) {
-      await page.evaluate((to) => (location.hash = to), fragment);
-      await page.reload();
+      // As a link that is followed: a page that is open already would take it without loading.
+      await page.goto("about:blank");
+      await page.goto(`${server.address}#${fragment}`);
     }
     await page.waitForFunction(() => document.documentElement.dataset.ready);
     return told;

@@ -78,7 +78,7 @@ impl fmt::Display for Group {
             Group::Document(n) => write!(f, "document({n})"),
             Group::EachDocument(letter) => write!(f, "document({letter})"),
             Group::Level(level) => write!(f, "level({level})"),
-            Group::Tokens(a, z) if *z == a + 1 => write!(f, "token({a})"),
+            Group::Tokens(a, z) if z.checked_sub(*a) == Some(1) => write!(f, "token({a})"),
             Group::Tokens(a, z) => write!(f, "tokens({a}..{z})"),
             Group::Output => f.write_str("output"),
             Group::All => f.write_str("all"),
@@ -144,9 +144,13 @@ fn group(text: &str) -> Result<Group, String> {
     match (name, argument) {
         ("output" | "outputs", "") => Ok(Group::Output),
         ("all", "") => Ok(Group::All),
-        ("label", label) if !label.is_empty() => Ok(Group::Label(label.to_string())),
+        ("label", _) => label(text).map(Group::Label),
         ("level", level) => level.parse().map(Group::Level).map_err(|_| format!("`{text}`: a level is a whole number")),
-        ("token", token) => number(token).map(|t| Group::Tokens(t, t.saturating_add(1))),
+        ("token", token) => {
+            let first = number(token)?;
+            let end = first.checked_add(1).ok_or_else(|| format!("`{text}`: no sequence has that many tokens"))?;
+            Ok(Group::Tokens(first, end))
+        }
         ("tokens", range) => {
             let (a, z) =
                 range.split_once("..").ok_or_else(|| format!("`{text}`: give a range such as tokens(3..9)"))?;
@@ -158,5 +162,17 @@ fn group(text: &str) -> Result<Group, String> {
         }
         ("document", n) => number(n).map(|n| Group::Document(n as usize)),
         _ => Err(format!("`{text}` is not known: {known}")),
+    }
+}
+
+/// Reads NAME of `label(NAME)` or `label("NAME")`. A name that would be read otherwise once printed is refused.
+fn label(text: &str) -> Result<String, String> {
+    let given = text.split_once('(').map_or("", |(_, argument)| argument).strip_suffix(')').unwrap_or("").trim();
+    let name = given.strip_prefix('"').and_then(|name| name.strip_suffix('"')).unwrap_or(given);
+    match name.is_empty() || name.contains('"') || name.trim() != name {
+        true => Err(format!(
+            "`{text}`: a label in a policy has a name without quotes in it and without spaces around it, as in label(pii)"
+        )),
+        false => Ok(name.to_string()),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Pair;
 use super::mask::spec_text;
-use crate::arrays::write_npy;
+use crate::npy::write_npy;
 use crate::serve::problem::{Problem, Result};
 use crate::serve::scene::Known;
 use crate::serve::wire::Frame;

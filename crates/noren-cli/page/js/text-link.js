@@ -1,0 +1,46 @@
+// A link to the text view, made when it is asked for: what it holds is said, and the text is in it only where that was chosen.
+
+import { button, openDialog } from "./dialog.js";
+import { el, plural } from "./dom.js";
+
+/** What a link holds, in words. */
+export function heldInWords({ text, words, hide, mask }, secrets) {
+  const held = ["the layer and head", hide.length > 0 && `the kinds to hide (${hide.join(", ")})`, mask.trim() !== "" && "the mask"];
+  if (!secrets) return `It holds ${listed(held)}. It does not hold the text or the words to hide.`;
+  const own = [`the whole text (${plural([...text].length, "character")})`, words.length > 0 && plural(words.length, "word") + " to hide"];
+  return `It holds ${listed([...own, ...held])}. Whoever has the link can read them, and a browser that opens it may keep them in its history.`;
+}
+
+function listed(parts) {
+  const said = parts.filter(Boolean);
+  return said.length < 2 ? said.join("") : `${said.slice(0, -1).join(", ")} and ${said.at(-1)}`;
+}
+
+/** Shows the link, without the text at first. */
+export function openLink({ state, toast }, settings) {
+  const held = el("p", { role: "status" });
+  const address = el("input", { type: "text", readonly: true, "aria-label": "Link" });
+  const secrets = el("input", { type: "checkbox", onchange: () => show() });
+  const show = () => {
+    const own = secrets.checked ? { text: settings.text, words: settings.words } : {};
+    const { text } = state.get();
+    address.value = `${location.origin}${location.pathname}${state.link({ text: { ...text, ...own } }, { secrets: secrets.checked })}`;
+    held.textContent = heldInWords(settings, secrets.checked);
+  };
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(address.value);
+      toast(`Link copied. ${held.textContent}`);
+    } catch {
+      address.select();
+      toast("The browser does not give the clipboard: copy the marked link.");
+    }
+  };
+  show();
+  openDialog("Link to this view", [
+    el("div", { class: "field" }, address),
+    el("label", { class: "check" }, secrets, "With the text and the words to hide"),
+    held,
+    el("div", {}, button("Copy", copy)),
+  ], { className: "narrow" });
+}

@@ -1,0 +1,27 @@
+//! The errors of the libraries as [`Failure`]s. That of noren-mask, which the readers of files need too, is beside [`Failure`].
+
+use crate::failure::Failure;
+
+impl From<noren::Error> for Failure {
+    fn from(error: noren::Error) -> Self {
+        match error {
+            noren::Error::Mask(error) => error.into(),
+            other => Failure::new(other.to_string()),
+        }
+    }
+}
+
+impl From<noren_dist::Error> for Failure {
+    fn from(error: noren_dist::Error) -> Self {
+        match error {
+            noren_dist::Error::Mask(error) => error.into(),
+            other => Failure::new(other.to_string()),
+        }
+    }
+}
+
+impl From<noren_text::Error> for Failure {
+    fn from(error: noren_text::Error) -> Self {
+        Failure::new(error.to_string())
+    }
+}
