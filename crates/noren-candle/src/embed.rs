@@ -106,7 +106,7 @@ impl Embedder {
     /// The vectors of texts given as tokens, in their order: packed into passes of about `budget` tokens, several at once.
     ///
     /// # Errors
-    /// Texts without tokens, tokens outside of the vocabulary, texts longer than the positions.
+    /// Texts without tokens, tokens outside of the vocabulary, texts longer than the positions, vectors that are not finite.
     pub fn embed(&self, texts: &[Vec<u32>], budget: usize) -> Result<Vec<Vec<f32>>> {
         let mut order: Vec<usize> = (0..texts.len()).collect();
         // Long ones first, so that no thread is left alone with one at the end.
@@ -134,7 +134,7 @@ impl Embedder {
     /// The vectors of a batch, padded or packed.
     ///
     /// # Errors
-    /// Tokens outside of the vocabulary, texts longer than the positions.
+    /// Tokens outside of the vocabulary, texts longer than the positions, vectors that are not finite.
     pub fn embed_batch(&self, batch: &Batch) -> Result<Vec<Vec<f32>>> {
         let hidden = self.model.encode(batch, Call::default())?;
         self.pool(&hidden, batch)
@@ -157,7 +157,15 @@ impl Embedder {
                 rows.map(|(row, keep)| (0..keep.len()).filter(|i| keep[*i]).map(|i| state(row, i)).collect()).collect()
             }
         };
-        Ok(texts.iter().map(|states| self.vector(states, width)).collect())
+        let vectors: Vec<Vec<f32>> = texts.iter().map(|states| self.vector(states, width)).collect();
+        let bad = vectors.iter().flatten().find(|x| !x.is_finite());
+        match bad {
+            None => Ok(vectors),
+            Some(x) => {
+                let expected = "finite numbers are needed: the weights are damaged, or too large for the type that they are computed in";
+                Err(Error::input("a number of the vector", x, expected))
+            }
+        }
     }
 
     /// The vector of a text's states. Token by token, so that it depends on nothing else.

@@ -88,7 +88,8 @@ pub struct Generated {
 /// ```
 ///
 /// # Errors
-/// An encoder, prompts without tokens or outside of the vocabulary, more tokens than positions, settings that make no sense.
+/// An encoder, prompts without tokens or outside of the vocabulary, more tokens than positions, settings that make no sense,
+/// logits that are NaN or infinite.
 pub fn generate(
     model: &Model,
     prompts: &[Vec<u32>],
@@ -157,6 +158,7 @@ impl Loop<'_> {
     fn choose(&mut self, rows: &[usize], logits: &Tensor) -> Result<()> {
         let logits = logits.to_dtype(candle_core::DType::F32)?.to_vec2::<f32>()?;
         for (&row, logits) in rows.iter().zip(&logits) {
+            check_logits(row, logits)?;
             let token = self.sampler.choose(row, logits);
             if self.options.stop.contains(&token) {
                 self.done[row] = true;
@@ -167,6 +169,20 @@ impl Loop<'_> {
             self.done[row] = !goes_on || self.tokens[row].len() >= self.options.new_tokens;
         }
         Ok(())
+    }
+}
+
+/// Refuses logits of which no token follows: NaN, infinity, or no finite number.
+fn check_logits(row: usize, logits: &[f32]) -> Result<()> {
+    let bad = logits.iter().position(|x| x.is_nan() || *x == f32::INFINITY);
+    let bad = bad.or_else(|| logits.iter().all(|x| *x == f32::NEG_INFINITY).then_some(0));
+    match bad {
+        None => Ok(()),
+        Some(token) => {
+            let name = format!("the logit of token {token} after prompt {row}");
+            let expected = "a finite number is needed: the weights are damaged, or too large for the type that they are computed in";
+            Err(Error::input(&name, logits.get(token).copied().unwrap_or(f32::NAN), expected))
+        }
     }
 }
 

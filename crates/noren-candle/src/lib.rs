@@ -12,6 +12,7 @@ pub mod layers;
 pub mod model;
 pub mod nn;
 mod private;
+mod recognize;
 pub mod train;
 
 pub use attention::{
@@ -22,3 +23,4 @@ pub use candle_core;
 pub use candle_nn;
 pub use error::{Error, Result};
 pub use private::{Proof, pool_released, prove};
+pub use recognize::EntityRecognizer;

@@ -1,6 +1,8 @@
 //! Models that are missing, wrong, cut off or hostile: every command says what is wrong and how to mend it.
 
 mod common;
+#[path = "common/words.rs"]
+mod words;
 
 use common::{Folder, noren, refused};
 use noren_candle::candle_core::{DType, Device, Tensor, safetensors as files};
@@ -125,7 +127,9 @@ fn configurations_that_make_no_sense() {
         refused(&llama.with(changes), expected);
     }
     let bert = Copy::of("bert");
-    refused(&bert.with(json!({"architectures": ["BertForTokenClassification"]})), "known are BertModel");
+    refused(&bert.with(json!({"architectures": ["BertForQuestionAnswering"]})), "known are BertModel");
+    let labels = json!({"architectures": ["BertForTokenClassification"], "id2label": {"0": "O", "2": "B-PER"}});
+    refused(&bert.with(labels), "id2label is 2 names: a name for each of the classes 0 to 1");
     refused(&bert.with(json!({"position_embedding_type": "relative_key"})), "only absolute");
     refused(&bert.with(json!({"num_attention_heads": 7})), "multiple of the heads");
     let gemma = Copy::of("gemma3");
@@ -175,6 +179,68 @@ fn weights_that_are_cut_off_or_hostile() {
     );
     refused(&saved(&|all| drop(all.insert(name.to_owned(), all[name].to_dtype(DType::I64).unwrap()))), name);
     assert!(saved(&|all| drop(all.insert(name.to_owned(), all[name].to_dtype(DType::F64).unwrap()))).status.success());
+}
+
+/// `model` with one value of a tensor changed.
+fn spoil(model: &Path, name: &str, at: usize, value: f32) {
+    let file = model.join("model.safetensors");
+    let mut tensors = files::load(&file, &Device::Cpu).unwrap();
+    let old = &tensors[name];
+    let mut values = old.flatten_all().unwrap().to_vec1::<f32>().unwrap();
+    values[at] = value;
+    let new = Tensor::from_vec(values, old.shape(), &Device::Cpu).unwrap();
+    tensors.insert(name.to_owned(), new);
+    files::save(&tensors, file).unwrap();
+}
+
+#[test]
+fn weights_that_are_no_numbers_are_refused() {
+    let folder = Folder::new("hostile-nan");
+    let [llama, bert] = ["llama", "bert"].map(|name| words::model(&folder, name));
+    for (value, shown) in [(f32::NAN, "holds NaN at index 5"), (f32::INFINITY, "holds inf at index 5")] {
+        spoil(&llama, "model.norm.weight", 5, value);
+        spoil(&bert, "embeddings.LayerNorm.weight", 5, value);
+        refused(&noren(&["generate", "--model", text(&llama), "w7 w8"]), shown);
+        refused(&noren(&["run", "w7 w8", "--model", text(&llama)]), shown);
+        let lines = folder.file("lines.txt");
+        std::fs::write(&lines, "w7 w8\n").unwrap();
+        refused(&noren(&["embed", "--model", text(&bert), text(&lines)]), shown);
+    }
+    // Numbers that are finite, and whose products and sums are not: one of two logits is infinite, whatever the state.
+    spoil(&llama, "model.norm.weight", 5, 1e38);
+    spoil(&llama, "lm_head.weight", 5, 1e38);
+    spoil(&llama, "lm_head.weight", 64 + 5, -1e38);
+    refused(&noren(&["generate", "--model", text(&llama), "w7 w8"]), "a finite number is needed");
+    refused(&noren(&["run", "w7 w8", "--model", text(&llama)]), "a finite number is needed");
+    spoil(&bert, "embeddings.LayerNorm.weight", 5, 1.0);
+    spoil(&bert, "encoder.layer.2.output.LayerNorm.bias", 5, 3e38);
+    let lines = folder.file("lines.txt");
+    refused(&noren(&["embed", "--model", text(&bert), text(&lines)]), "finite numbers are needed");
+}
+
+#[test]
+fn a_template_that_names_a_missing_token_is_refused() {
+    let folder = Folder::new("hostile-template");
+    let bert = words::model(&folder, "bert");
+    let path = bert.join("tokenizer.json");
+    let mut form: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    form["post_processor"]["special_tokens"].as_object_mut().unwrap().remove("[SEP]");
+    std::fs::write(&path, form.to_string()).unwrap();
+    let expected = "tokenizer.json: post_processor: the template `single` names the special token \"[SEP]\"";
+    refused(&noren(&["embed", "--model", text(&bert), "/dev/null"]), expected);
+    refused(&noren(&["run", "w7", "--model", text(&bert)]), expected);
+    let data = folder.file("book.txt");
+    std::fs::write(&data, "w7 w8 w9\n\nw7 w8").unwrap();
+    let config = folder.file("config.json");
+    std::fs::write(&config, r#"{"model": {"model_type": "llama"}, "weight_decay": -1}"#).unwrap();
+    let train = |more: &[&str]| {
+        let out = folder.file("out");
+        let given = ["train", "--data", text(&data), "--objective", "clm", "--config", text(&config), "-o", text(&out)];
+        noren(&[&given[..], more].concat())
+    };
+    refused(&train(&[]), "weight_decay is -1: a number from 0 is needed");
+    std::fs::write(&config, r#"{"model": {"model_type": "llama"}}"#).unwrap();
+    refused(&train(&["--tokenizer", text(&path)]), expected);
 }
 
 #[test]

@@ -189,3 +189,32 @@ fn a_full_disk_is_told() {
     refused(&output, "the output cannot be written: No space left");
     refused(&noren(&["hi", "-o", "/dev/full"]), "No space left");
 }
+
+#[test]
+fn reports_name_the_kinds_that_were_not_looked_for() {
+    let text = "Call Ann Lee on 030 1234567 please";
+    let ran = json(&[text, "--hide", "phone"]);
+    let looked_for: Vec<&str> = ran["looked_for"].as_array().expect("kinds").iter().filter_map(Value::as_str).collect();
+    assert_eq!(looked_for, noren_text::BUILT_IN);
+    let not = "names, places, organizations and any other kind were not looked for, and the text may hold them";
+    assert_eq!(ran["not_looked_for"], not);
+    for args in [&[text, "--hide", "phone"][..], &[text], &["good day"], &[]] {
+        let shown = String::from_utf8(noren(args).stdout).expect("text");
+        let plain = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(plain.contains("looked for email, phone, card") && plain.contains(not), "{shown}");
+        assert!(!shown.contains("nothing else"), "{shown}");
+    }
+    let path = temporary("looked-for.svg");
+    assert!(noren(&[text, "--hide", "phone", "-o", path.to_str().expect("a path")]).status.success());
+    assert!(std::fs::read_to_string(path).expect("a picture").contains("were not looked for"));
+}
+
+#[test]
+fn a_detector_that_is_none_is_refused() {
+    let models = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/conformance/models");
+    let bert = models.join("bert");
+    refused(&noren(&["hi", "--detector-model", bert.to_str().expect("a path")]), "the model classifies no tokens");
+    refused(&noren(&["hi", "--detector-model", "/nowhere"]), "there is no such folder");
+    let given = ["--input", "x.safetensors", "--detector-model", "y"];
+    refused(&noren(&given), "cannot be used with");
+}

@@ -1,10 +1,35 @@
 //! [`Folded`]: a text in the form that detectors read, and the way back to the bytes it came from.
 //!
-//! People write the same secret in many ways: with full-width or Arabic digits, dashes of several lengths, spaces that do not
-//! break, characters of no width between. Folding brings these to one form, so that a detector is one plain pattern.
+//! One secret is written in many ways: with digits of many scripts, dashes of several lengths, tabs, line breaks, characters of
+//! no width between. Folding brings these to one form, by Unicode's properties, so that a detector is one plain pattern.
 
-use std::ops::Range;
-use unicode_normalization::char::decompose_compatible;
+use icu_casemap::{CaseMapper, CaseMapperBorrowed};
+use icu_properties::props::{Dash, DefaultIgnorableCodePoint, GeneralCategory};
+use icu_properties::{CodePointMapData, CodePointSetData};
+use std::ops::{Range, RangeInclusive};
+use std::sync::LazyLock;
+use unicode_normalization::char::{canonical_combining_class, decompose_compatible, is_combining_mark};
+
+/// Stands for white space with two line breaks or more.
+pub(crate) const PARAGRAPH: char = '\u{2029}';
+
+/// How a character without width (Unicode's `Default_Ignorable_Code_Point`) is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Invisible {
+    /// As nothing: its neighbours touch.
+    Joins,
+    /// As a space.
+    Parts,
+}
+
+/// Returns whether a text has characters without width.
+pub(crate) fn has_invisible(text: &str) -> bool {
+    !text.is_ascii() && text.chars().any(is_invisible)
+}
+
+fn is_invisible(c: char) -> bool {
+    CodePointSetData::new::<DefaultIgnorableCodePoint>().contains(c)
+}
 
 /// A folded text; byte `i` of it came from the bytes `start[i]..end[i]` of the text.
 pub(crate) struct Folded {
@@ -14,50 +39,27 @@ pub(crate) struct Folded {
 }
 
 impl Folded {
-    /// Compatibility forms decomposed (full-width digits and letters among them), decimal digits of common scripts as ASCII,
-    /// dashes and spaces of all kinds as `-` and ` `, characters of no width dropped.
-    pub(crate) fn new(text: &str) -> Self {
-        Self::with(text, |c, out| out(c))
+    /// Folds a text for patterns:
+    ///
+    /// * compatibility forms are decomposed and marks are sorted (NFKD); marks on other characters than letters are dropped,
+    /// * decimal digits (`Nd`) are ASCII, dashes (`Dash`, `Pd`) are `-`,
+    /// * a run of white space and control characters is one character: ` `, a line feed where it has one line break, and
+    ///   [`PARAGRAPH`] where it has more,
+    /// * characters without width are read as `invisible` says.
+    pub(crate) fn new(text: &str, invisible: Invisible) -> Self {
+        Folder::new(text.len(), None).fold(text, invisible)
     }
 
-    /// The same in lower case, with each run of white space as one space: for words, whose case and line breaks do not matter.
-    pub(crate) fn words(text: &str) -> Self {
-        let mut folded = Self::with(text, |c, out| match c.is_whitespace() {
-            true => out(' '),
-            false => c.to_lowercase().for_each(out),
-        });
-        folded.collapse_spaces();
-        folded
-    }
-
-    fn with(text: &str, each: impl Fn(char, &mut dyn FnMut(char))) -> Self {
-        let mut folded = Folded { text: String::with_capacity(text.len()), start: Vec::new(), end: Vec::new() };
-        for (at, c) in text.char_indices() {
-            let end = at + c.len_utf8();
-            decompose_compatible(c, |c| {
-                if let Some(c) = plain(c) {
-                    each(c, &mut |c| folded.push(c, at..end));
-                }
-            });
-        }
-        folded
+    /// The same for words: with full case folding, and one space for any run of white space. Greek accents and the dots of a
+    /// small i are dropped, because upper case has none in Greek and others in Turkish.
+    pub(crate) fn words(text: &str, invisible: Invisible) -> Self {
+        Folder::new(text.len(), Some(CaseMapper::new())).fold(text, invisible)
     }
 
     fn push(&mut self, c: char, from: Range<usize>) {
         self.text.push(c);
         self.start.resize(self.text.len(), from.start);
         self.end.resize(self.text.len(), from.end);
-    }
-
-    fn collapse_spaces(&mut self) {
-        let mut out = Folded { text: String::with_capacity(self.text.len()), start: Vec::new(), end: Vec::new() };
-        for (at, c) in self.text.char_indices() {
-            match c == ' ' && out.text.ends_with(' ') {
-                true => *out.end.last_mut().expect("a space is there") = self.end[at],
-                false => out.push(c, self.start[at]..self.end[at]),
-            }
-        }
-        *self = out;
     }
 
     /// The bytes of the text that `range` of the folded text came from, which is not empty.
@@ -71,53 +73,258 @@ impl Folded {
     }
 }
 
-/// The one form of a character; `None` for those of no width.
-fn plain(c: char) -> Option<char> {
-    Some(match c {
-        '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2064}' | '\u{feff}' => {
-            return None;
-        }
-        '\u{2010}'..='\u{2015}' | '\u{2212}' | '\u{fe58}' => '-',
-        '\u{a0}' | '\u{1680}' | '\u{2000}'..='\u{200a}' | '\u{202f}' | '\u{205f}' | '\u{3000}' => ' ',
-        _ => digit(c).unwrap_or(c),
-    })
+/// Makes a [`Folded`].
+struct Folder {
+    out: Folded,
+    /// Case folding, for words.
+    cases: Option<CaseMapperBorrowed<'static>>,
+    /// Combining marks after the last character, not yet sorted.
+    marks: Vec<(char, Range<usize>)>,
+    /// White space after the last character: line breaks and bytes.
+    blank: Option<(u32, Range<usize>)>,
 }
 
-/// The ASCII digit of a decimal digit of another script. Full-width and mathematical ones are decomposed before.
+impl Folder {
+    fn new(len: usize, cases: Option<CaseMapperBorrowed<'static>>) -> Self {
+        let out = Folded { text: String::with_capacity(len), start: Vec::with_capacity(len), end: Vec::new() };
+        Folder { out, cases, marks: Vec::new(), blank: None }
+    }
+
+    fn fold(mut self, text: &str, invisible: Invisible) -> Folded {
+        let mut last = None;
+        for (at, c) in text.char_indices() {
+            let from = at..at + c.len_utf8();
+            let unseen = is_invisible(c);
+            if c.is_whitespace() || c.is_control() {
+                let breaks = u32::from(is_break(c) && !(c == '\n' && last == Some('\r')));
+                self.blank(if c == PARAGRAPH { 2 } else { breaks }, from);
+            } else if unseen {
+                if invisible == Invisible::Parts {
+                    self.blank(0, from);
+                }
+            } else {
+                decompose_compatible(c, |c| self.add(c, &from));
+            }
+            // A character without width parts no line break of two characters.
+            last = if unseen { last } else { Some(c) };
+        }
+        self.flush();
+        self.out
+    }
+
+    /// Adds a decomposed character.
+    fn add(&mut self, c: char, from: &Range<usize>) {
+        if is_invisible(c) {
+            return;
+        }
+        if c.is_whitespace() {
+            return self.blank(0, from.clone());
+        }
+        let c = self.plain(c);
+        match self.cases {
+            Some(cases) if !c.is_ascii() => {
+                let mut bytes = [0; 4];
+                let small = cases.fold_string(c.encode_utf8(&mut bytes)).into_owned();
+                for c in small.chars() {
+                    decompose_compatible(c, |c| self.put(if c == 'ı' { 'i' } else { c }, from));
+                }
+            }
+            Some(_) => self.put(c.to_ascii_lowercase(), from),
+            None => self.put(c, from),
+        }
+    }
+
+    fn put(&mut self, c: char, from: &Range<usize>) {
+        if is_combining_mark(c) {
+            // A mark after white space stands on nothing.
+            if self.blank.is_none() {
+                self.marks.push((c, from.clone()));
+            }
+            return;
+        }
+        self.flush();
+        self.out.push(c, from.clone());
+    }
+
+    fn blank(&mut self, breaks: u32, from: Range<usize>) {
+        self.flush_marks();
+        match &mut self.blank {
+            Some((all, range)) => {
+                *all += breaks;
+                range.end = from.end;
+            }
+            None => self.blank = Some((breaks, from)),
+        }
+    }
+
+    fn flush(&mut self) {
+        self.flush_marks();
+        if let Some((breaks, from)) = self.blank.take() {
+            let c = match breaks {
+                1 if self.cases.is_none() => '\n',
+                2.. if self.cases.is_none() => PARAGRAPH,
+                _ => ' ',
+            };
+            self.out.push(c, from);
+        }
+    }
+
+    /// Writes the marks on the last character, in the canonical order. Each of several is all of them.
+    fn flush_marks(&mut self) {
+        let (Some((_, first)), Some((_, last))) = (self.marks.first(), self.marks.last()) else { return };
+        let from = first.start..last.end;
+        let base = self.out.text.chars().next_back();
+        if base.is_some_and(|base| base.is_alphabetic() || is_combining_mark(base)) {
+            let mut marks = std::mem::take(&mut self.marks);
+            sort_marks(&mut marks);
+            let dropped = |c: &char| self.cases.is_some() && base.is_some_and(|base| is_dropped_in_words(base, *c));
+            let kept: Vec<char> = marks.into_iter().map(|(c, _)| c).filter(|c| !dropped(c)).collect();
+            kept.into_iter().for_each(|c| self.out.push(c, from.clone()));
+        } else if let Some(base) = base {
+            // A digit with a mark is the digit.
+            let len = self.out.end.len();
+            self.out.end[len - base.len_utf8()..].fill(from.end);
+        }
+        self.marks.clear();
+    }
+
+    /// The ASCII form of a digit or a dash.
+    fn plain(&self, c: char) -> char {
+        if c.is_ascii() {
+            return c;
+        }
+        // The mark of a long vowel is a dash between digits.
+        let after_digit = || self.blank.is_none() && self.out.text.ends_with(|c: char| c.is_ascii_digit());
+        if CodePointSetData::new::<Dash>().contains(c)
+            || CodePointMapData::<GeneralCategory>::new().get(c) == GeneralCategory::DashPunctuation
+            || c == 'ー' && after_digit()
+        {
+            return '-';
+        }
+        digit(c).unwrap_or(c)
+    }
+}
+
+/// Sorts marks by their classes; those of class 0 stay where they are.
+fn sort_marks(marks: &mut [(char, Range<usize>)]) {
+    for run in marks.split_mut(|(c, _)| canonical_combining_class(*c) == 0) {
+        run.sort_by_key(|(c, _)| canonical_combining_class(*c));
+    }
+}
+
+/// Whether a form of the same word in the other case may lack the mark.
+fn is_dropped_in_words(base: char, mark: char) -> bool {
+    match mark {
+        '\u{307}' => base == 'i',
+        '\u{300}' | '\u{301}' | '\u{313}' | '\u{314}' | '\u{342}' => ('\u{370}'..='\u{3ff}').contains(&base),
+        _ => false,
+    }
+}
+
+fn is_break(c: char) -> bool {
+    matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | PARAGRAPH)
+}
+
+/// The ASCII digit of a decimal digit of any script: Unicode keeps them in runs of ten, from zero on.
 fn digit(c: char) -> Option<char> {
-    const ZEROS: [u32; 12] = [
-        0x660, 0x6f0, 0x7c0, 0x966, 0x9e6, 0xa66, 0xae6, 0xb66, 0xbe6, 0xc66, 0xce6, 0xe50, // Arabic to Thai
-    ];
-    let zero = ZEROS.into_iter().find(|zero| (*zero..zero + 10).contains(&(c as u32)))?;
-    char::from_digit(c as u32 - zero, 10)
+    static RUNS: LazyLock<Vec<RangeInclusive<u32>>> = LazyLock::new(|| {
+        CodePointMapData::<GeneralCategory>::new().iter_ranges_for_value(GeneralCategory::DecimalNumber).collect()
+    });
+    let c = u32::from(c);
+    let run = &RUNS[RUNS.partition_point(|run| *run.end() < c)..];
+    let run = run.first().filter(|run| run.contains(&c))?;
+    char::from_digit((c - run.start()) % 10, 10)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use unicode_normalization::UnicodeNormalization;
+
+    fn folded(text: &str) -> String {
+        Folded::new(text, Invisible::Joins).text
+    }
 
     #[test]
     fn forms_of_the_same_are_one() {
-        for (text, folded) in [
+        for (text, expected) in [
             ("４１１１ ", "4111 "),
             ("٤۴४", "444"),
             ("a\u{200b}b\u{ad}c", "abc"),
             ("1\u{2011}2\u{a0}3\u{2212}4", "1-2 3-4"),
             ("ｊａｎｅ＠ｘ．ｏｒｇ", "jane@x.org"),
             ("é", "e\u{301}"),
+            ("1\t2  3\r\n4\n \n5\u{2029}6\u{0}7", "1 2 3\n4\u{2029}5\u{2029}6 7"),
+            ("4\u{fe0f}\u{20e3}1\u{336}", "41"),
+            ("03ー12 パー", "03-12 ハ\u{309a}ー"),
+            ("q\u{307}\u{323}", "q\u{323}\u{307}"),
         ] {
-            assert_eq!(Folded::new(text).text, folded, "{text}");
+            assert_eq!(folded(text), expected, "{text:?}");
         }
-        assert_eq!(Folded::words("Jane \n\u{a0} DOE").text, "jane doe");
+        assert_eq!(Folded::new("1\u{200b}2", Invisible::Parts).text, "1 2");
+    }
+
+    #[test]
+    fn every_digit_is_its_value_and_every_invisible_character_is_none() {
+        let mut counts = [0; 2];
+        for c in (0..=0x10ffff).filter_map(char::from_u32) {
+            let text = format!("1{c}2");
+            if CodePointMapData::<GeneralCategory>::new().get(c) == GeneralCategory::DecimalNumber {
+                counts[0] += 1;
+                let inner = folded(&text);
+                assert!(inner.len() == 3 && inner.bytes().all(|b| b.is_ascii_digit()), "{:x}", u32::from(c));
+            }
+            if is_invisible(c) {
+                counts[1] += 1;
+                assert_eq!(folded(&text), "12", "{:x}", u32::from(c));
+            }
+        }
+        assert!(counts[0] >= 760 && counts[1] >= 4000, "{counts:?}");
+        for zero in "0٠߀०০੦૦୦௦౦೦൦෦๐໐༠၀႐០᠐᥆᧐᪀᪐᭐᮰᱀᱐꘠꣐꤀꧐꧰꩐꯰０".chars()
+        {
+            let digits: String = (0..10).filter_map(|i| char::from_u32(u32::from(zero) + i)).collect();
+            assert_eq!(folded(&digits), "0123456789", "{zero}");
+        }
+    }
+
+    #[test]
+    fn words_are_equal_in_all_cases() {
+        let words = |text: &str| Folded::words(text, Invisible::Joins).text;
+        assert_eq!(words("Jane \n\u{a0} DOE"), "jane doe");
+        for (a, b) in [
+            ("Straße", "STRASSE"),
+            ("STRAẞE", "strasse"),
+            ("Σίσυφος", "ΣΊΣΥΦΟΣ"),
+            ("Οδυσσέας", "ΟΔΥΣΣΕΑΣ"),
+            ("İstanbul", "istanbul"),
+            ("Diyarbakır", "DIYARBAKIR"),
+            ("ŉgabe", "ʼNgabe"),
+            ("ﬁn", "FIN"),
+            ("Ǆamija", "ǆamija"),
+            ("Ꭰ", "ꭰ"),
+            ("ﬃ", "FFI"),
+            ("q\u{307}\u{323}", "Q\u{323}\u{307}"),
+        ] {
+            assert_eq!(words(a), words(b), "{a} {b}");
+        }
+        // Letters of all scripts: both cases are one word.
+        for c in (0..=0x10ffff).filter_map(char::from_u32).filter(|c| c.is_alphabetic()) {
+            let forms = [c.to_string(), c.to_uppercase().collect(), c.to_lowercase().collect(), c.nfc().collect()];
+            for form in &forms[1..] {
+                assert_eq!(words(&forms[0]), words(form), "{c} {:x}", u32::from(c));
+            }
+        }
     }
 
     #[test]
     fn ranges_lead_back() {
         let text = "x４\u{200b}１ é";
-        let folded = Folded::new(text);
+        let folded = Folded::new(text, Invisible::Joins);
         assert_eq!(&text[folded.origin(1..3)], "４\u{200b}１");
         assert_eq!(&text[folded.origin(4..5)], "é"); // a part of a character is the character
         let text = "a  \n b";
-        assert_eq!(Folded::words(text).origin(1..2), 1..5);
+        assert_eq!(Folded::words(text, Invisible::Joins).origin(1..2), 1..5);
+        let text = "4\u{fe0f}\u{20e3}!";
+        assert_eq!(Folded::new(text, Invisible::Joins).origin(0..1), 0..text.len() - 1);
     }
 }

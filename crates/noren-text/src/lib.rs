@@ -53,8 +53,8 @@ mod policy;
 mod private;
 mod tokens;
 
-pub use detect::{BUILT_IN, Detector, Detectors, Finding, Kind, outermost};
+pub use detect::{BUILT_IN, Detector, Detectors, Finding, Kind, Recognizer, outermost};
 pub use error::Error;
 pub use policy::{PRIVATE, Policy};
 pub use private::PrivateTokens;
-pub use tokens::{ByteTokenizer, Encoding, HfTokenizer, Role, Tokenizer};
+pub use tokens::{ByteTokenizer, Encoding, HfTokenizer, Role, Tokenizer, Window};

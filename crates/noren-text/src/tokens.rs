@@ -43,6 +43,15 @@ impl Encoding {
     }
 }
 
+/// A part of a text's tokens that a model can read at once.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Window {
+    /// The tokens, with the special tokens that belong around a text.
+    pub encoding: Encoding,
+    /// The word that each token is a piece of, counted from the start of the text; `None` for special tokens.
+    pub words: Vec<Option<u32>>,
+}
+
 /// Text to tokens and back.
 pub trait Tokenizer: Send + Sync {
     /// The tokens of `text` as a model reads it, with the special tokens that belong around a text.
@@ -210,15 +219,66 @@ impl HfTokenizer {
     /// Reads the contents of a tokenizer.json. Truncation and padding that it asks for are left to the caller.
     ///
     /// # Errors
-    /// [`Error::Tokenizer`] where it is malformed.
+    /// [`Error::Tokenizer`] where it is malformed, or its template names a special token that it does not define.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
         let mut inner = tokenizers::Tokenizer::from_bytes(bytes)
             .map_err(|e| Error::tokenizer(format!("it is no tokenizer.json of Hugging Face: {e}")))?;
+        if let Some(processor) = inner.get_post_processor() {
+            let form = serde_json::to_value(processor).map_err(Error::tokenizer)?;
+            check_processor(&form).map_err(Error::tokenizer)?;
+        }
         inner.with_truncation(None).map_err(Error::tokenizer)?;
         inner.with_padding(None);
         let special =
             inner.get_added_tokens_decoder().iter().filter(|(_, token)| token.special).map(|(id, _)| *id).collect();
         Ok(HfTokenizer { inner, special })
+    }
+
+    /// The tokens of `text` in windows of at most `most` tokens, each with the special tokens around it. A window repeats the
+    /// last quarter of the window before it.
+    ///
+    /// # Errors
+    /// [`Error::Tokenizer`] where the text has no tokens, or `most` leaves no room for text.
+    pub fn windows(&self, text: &str, most: usize) -> Result<Vec<Window>, Error> {
+        let encoding = self.inner.encode(text, true).map_err(Error::tokenizer)?;
+        let words = encoding.get_word_ids().to_vec();
+        let whole = self.ranges(&encoding);
+        let before = whole.special.iter().take_while(|special| **special).count();
+        let after = whole.special[before..].iter().rev().take_while(|special| **special).count();
+        let body = before..whole.len() - after;
+        let room = most.saturating_sub(before + after);
+        if room == 0 {
+            let problem = format!(
+                "{} special tokens stand around a text, and the model reads {most}: there is no room for text",
+                before + after
+            );
+            return Err(Error::tokenizer(problem));
+        }
+        let step = room - room / 4;
+        let count = body.len().saturating_sub(room).div_ceil(step) + 1;
+        let window = |number: usize| {
+            let start = body.start + number * step;
+            let places = || (0..before).chain(start..(start + room).min(body.end)).chain(body.end..whole.len());
+            Window {
+                encoding: Encoding {
+                    ids: places().map(|at| whole.ids[at]).collect(),
+                    ranges: places().map(|at| whole.ranges[at].clone()).collect(),
+                    special: places().map(|at| whole.special[at]).collect(),
+                },
+                words: places().map(|at| words[at]).collect(),
+            }
+        };
+        Ok((0..count).map(window).collect())
+    }
+
+    fn ranges(&self, encoding: &tokenizers::Encoding) -> Encoding {
+        let special: Vec<bool> = encoding.get_special_tokens_mask().iter().map(|added| *added == 1).collect();
+        let range = |(offsets, special): (&(usize, usize), &bool)| match special {
+            true => 0..0,
+            false => offsets.0..offsets.1,
+        };
+        let ranges = encoding.get_offsets().iter().zip(&special).map(range).collect();
+        Encoding { ids: encoding.get_ids().to_vec(), ranges, special }
     }
 
     /// The library's own tokenizer, for what it does besides: decoding token by token, encoding without offsets.
@@ -229,14 +289,7 @@ impl HfTokenizer {
 
 impl Tokenizer for HfTokenizer {
     fn encode(&self, text: &str) -> Result<Encoding, Error> {
-        let encoding = self.inner.encode(text, true).map_err(Error::tokenizer)?;
-        let special: Vec<bool> = encoding.get_special_tokens_mask().iter().map(|added| *added == 1).collect();
-        let range = |(offsets, special): (&(usize, usize), &bool)| match special {
-            true => 0..0,
-            false => offsets.0..offsets.1,
-        };
-        let ranges = encoding.get_offsets().iter().zip(&special).map(range).collect();
-        Ok(Encoding { ids: encoding.get_ids().to_vec(), ranges, special })
+        Ok(self.ranges(&self.inner.encode(text, true).map_err(Error::tokenizer)?))
     }
 
     fn decode(&self, ids: &[u32]) -> Result<String, Error> {
@@ -276,4 +329,44 @@ impl Tokenizer for HfTokenizer {
     fn to_json(&self) -> String {
         self.inner.to_string(true).expect("a tokenizer that was read from JSON can be written as JSON")
     }
+}
+
+/// Refuses templates that the library cannot apply: it checks them only where they are built by its own functions.
+fn check_processor(form: &serde_json::Value) -> Result<(), String> {
+    let inner = form["processors"].as_array().map(Vec::as_slice).unwrap_or_default();
+    inner.iter().try_for_each(check_processor)?;
+    let is_template = |form: &serde_json::Value| form["type"] == "TemplateProcessing";
+    if inner.iter().filter(|form| is_template(form)).count() > 1 {
+        return Err("post_processor has several templates one after another: keep one".into());
+    }
+    if !is_template(form) {
+        return Ok(());
+    }
+    for (template, sequences) in [("single", &["A"][..]), ("pair", &["A", "B"])] {
+        for piece in form[template].as_array().into_iter().flatten() {
+            let sequence = &piece["Sequence"]["id"];
+            if sequence.as_str().is_some_and(|id| !sequences.contains(&id)) {
+                return Err(format!(
+                    "post_processor: the template `{template}` has the sequence {sequence}: use {}",
+                    sequences.join(" and ")
+                ));
+            }
+            let Some(name) = piece["SpecialToken"]["id"].as_str() else { continue };
+            let about = &form["special_tokens"][name];
+            let count = |key: &str| about[key].as_array().map_or(0, Vec::len);
+            if about.is_null() {
+                return Err(format!(
+                    "post_processor: the template `{template}` names the special token {name:?}, which special_tokens does not \
+                     define: add its ids and tokens there, or take it out of the template"
+                ));
+            }
+            if count("ids") != count("tokens") {
+                let given = format!("{} ids and {} tokens", count("ids"), count("tokens"));
+                return Err(format!(
+                    "post_processor: the special token {name:?} has {given}: give one token for each id"
+                ));
+            }
+        }
+    }
+    Ok(())
 }

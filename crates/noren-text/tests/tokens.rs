@@ -149,3 +149,36 @@ fn rows_of_a_batch_keep_their_own_labels() {
             .is_ok()
     );
 }
+
+/// A tokenizer of bytes with another template.
+fn with_template(change: impl Fn(&mut serde_json::Value)) -> String {
+    let mut form: serde_json::Value = serde_json::from_str(&ByteTokenizer.to_json()).unwrap();
+    change(&mut form["post_processor"]);
+    match HfTokenizer::from_bytes(form.to_string().as_bytes()) {
+        Ok(tokenizer) => format!("{:?}", tokenizer.encode("ab").map(|tokens| tokens.ids)),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn templates_that_name_what_is_missing_are_refused() {
+    assert_eq!(with_template(|_| {}), "Ok([257, 97, 98])");
+    let missing = "the template `single` names the special token \"<s>\", which special_tokens does not define";
+    let empty = || serde_json::json!({});
+    assert!(with_template(|form| form["special_tokens"] = empty()).contains(missing));
+    let nested = |form: &mut serde_json::Value| {
+        form["special_tokens"] = empty();
+        *form = serde_json::json!({ "type": "Sequence", "processors": [form.clone()] });
+    };
+    assert!(with_template(nested).contains(missing));
+    let twice = |form: &mut serde_json::Value| {
+        *form = serde_json::json!({ "type": "Sequence", "processors": [form.clone(), form.clone()] });
+    };
+    assert!(with_template(twice).contains("several templates"));
+    let uneven = |form: &mut serde_json::Value| form["special_tokens"]["<s>"]["ids"] = serde_json::json!([257, 258]);
+    assert!(with_template(uneven).contains("has 2 ids and 1 tokens"));
+    let second = |form: &mut serde_json::Value| form["single"][1]["Sequence"]["id"] = "B".into();
+    assert!(with_template(second).contains("has the sequence \"B\": use A"));
+    let pair = |form: &mut serde_json::Value| form["pair"][0]["SpecialToken"]["id"] = "<none>".into();
+    assert!(with_template(pair).contains("the template `pair` names the special token \"<none>\""));
+}

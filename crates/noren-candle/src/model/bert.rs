@@ -38,6 +38,8 @@ pub struct BertConfig {
     pub dropout: (f32, f32),
     /// What stands on top.
     pub head: BertHead,
+    /// The names of the classes, in their order (`id2label`), where the head has classes and the configuration names them.
+    pub labels: Vec<String>,
 }
 
 /// What stands on top of a BERT.
@@ -49,6 +51,11 @@ pub enum BertHead {
     MaskedLm,
     /// A class for each text, from the pooled state.
     Classifier {
+        /// How many there are.
+        classes: usize,
+    },
+    /// A class for each token, from its own state.
+    TokenClassifier {
         /// How many there are.
         classes: usize,
     },
@@ -74,6 +81,7 @@ impl BertConfig {
             activation: Activation::Gelu,
             dropout: (0.0, 0.0),
             head: BertHead::MaskedLm,
+            labels: Vec::new(),
         }
     }
 
@@ -88,13 +96,11 @@ impl BertConfig {
         let head = match architecture {
             None | Some("BertModel") => BertHead::None,
             Some("BertForMaskedLM" | "BertForPreTraining") => BertHead::MaskedLm,
-            Some("BertForSequenceClassification") => {
-                let labels = raw.object("id2label")?.map_or(2, |labels| labels.0.len());
-                BertHead::Classifier { classes: raw.count_or("num_labels", labels)? }
-            }
+            Some("BertForSequenceClassification") => BertHead::Classifier { classes: classes(raw)? },
+            Some("BertForTokenClassification") => BertHead::TokenClassifier { classes: classes(raw)? },
             Some(other) => {
-                let expected =
-                    "known are BertModel, BertForMaskedLM, BertForPreTraining and BertForSequenceClassification";
+                let expected = "known are BertModel, BertForMaskedLM, BertForPreTraining, BertForSequenceClassification and \
+                                BertForTokenClassification";
                 return Err(Error::config("architectures", format!("{other:?}"), expected));
             }
         };
@@ -110,6 +116,10 @@ impl BertConfig {
             eps: raw.real_or("layer_norm_eps", 1e-12)?,
             activation: raw.text_or("hidden_act", "gelu")?.parse()?,
             dropout: (drop("hidden_dropout_prob")?, drop("attention_probs_dropout_prob")?),
+            labels: match head {
+                BertHead::Classifier { classes } | BertHead::TokenClassifier { classes } => labels(raw, classes)?,
+                _ => Vec::new(),
+            },
             head,
         };
         if config.layers > 4096 || !config.hidden.is_multiple_of(config.heads) {
@@ -117,6 +127,29 @@ impl BertConfig {
             return Err(Error::config("the size", given, "the width must be a multiple of the heads"));
         }
         Ok(config)
+    }
+}
+
+/// The number of classes of a head.
+fn classes(raw: &Raw<'_>) -> Result<usize> {
+    let labels = raw.object("id2label")?.map_or(2, |labels| labels.0.len());
+    raw.count_or("num_labels", labels)
+}
+
+/// The names of classes, where `id2label` names each of them; else none.
+fn labels(raw: &Raw<'_>, classes: usize) -> Result<Vec<String>> {
+    let Some(named) = raw.object("id2label")? else { return Ok(Vec::new()) };
+    let name = |class: usize| named.get(&class.to_string())?.as_str().map(str::to_owned);
+    match (0..classes.min(named.0.len() + 1)).map(name).collect() {
+        Some(names) => Ok(names),
+        None => {
+            let given = format!("{} names", named.0.len());
+            Err(Error::config(
+                "id2label",
+                given,
+                format!("a name for each of the classes 0 to {} is needed", classes - 1),
+            ))
+        }
     }
 }
 
@@ -147,6 +180,7 @@ enum Head {
     None,
     MaskedLm { transform: Linear, norm: Norm, decoder: Linear },
     Classifier(Linear),
+    TokenClassifier(Linear),
 }
 
 impl Bert {
@@ -256,6 +290,7 @@ impl Bert {
         match &self.head {
             Head::None => Ok(None),
             Head::Classifier(linear) => pooled.map(|pooled| linear.forward(pooled)).transpose(),
+            Head::TokenClassifier(linear) => Ok(Some(linear.forward(hidden)?)),
             Head::MaskedLm { transform, norm, decoder } => {
                 let inner = norm.forward(&transform.forward_then(hidden, self.config.activation)?)?;
                 Ok(Some(decoder.forward(&inner)?))
@@ -271,6 +306,9 @@ impl Head {
             BertHead::None => Head::None,
             BertHead::Classifier { classes } => {
                 Head::Classifier(Linear::load(hidden, classes, true, &vb.pp("classifier"))?)
+            }
+            BertHead::TokenClassifier { classes } => {
+                Head::TokenClassifier(Linear::load(hidden, classes, true, &vb.pp("classifier"))?)
             }
             BertHead::MaskedLm => {
                 let vb = vb.pp("cls.predictions");

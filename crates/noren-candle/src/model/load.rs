@@ -73,7 +73,7 @@ impl Model {
     /// ```
     ///
     /// # Errors
-    /// Files that are missing, cut off or hostile, tensors that are missing or of other shapes, an architecture that is not
+    /// Files that are missing, cut off or hostile, tensors that are missing, of other shapes or not finite, an architecture that is not
     /// known.
     pub fn load(folder: impl AsRef<Path>) -> Result<Self> {
         Self::load_as(folder, DType::F32)
@@ -134,6 +134,12 @@ fn read_tensors(folder: &Path, dtype: DType) -> Result<HashMap<String, Tensor>> 
             if !matches!(tensor.dtype(), Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::BF16) {
                 continue;
             }
+            if let Some((index, value)) = first_non_finite(tensor.dtype(), tensor.data()) {
+                let problem = format!(
+                    "tensor {name:?} holds {value} at index {index}: a model with it gives no number; take undamaged weights"
+                );
+                return Err(Error::file(&file, problem));
+            }
             use candle_core::safetensors::Load;
             let loaded = tensor.load(&Device::Cpu).and_then(|loaded| loaded.to_dtype(dtype));
             let loaded = loaded
@@ -147,6 +153,27 @@ fn read_tensors(folder: &Path, dtype: DType) -> Result<HashMap<String, Tensor>> 
         }
     }
     Ok(all)
+}
+
+/// The first value that is NaN or infinite, with its index: one whose exponent has all bits set.
+fn first_non_finite(dtype: Dtype, bytes: &[u8]) -> Option<(usize, f64)> {
+    let sixteen = |mask: u16| {
+        let values = bytes.as_chunks::<2>().0.iter().map(|bytes| u16::from_le_bytes(*bytes));
+        values.enumerate().find(move |(_, bits)| bits & mask == mask)
+    };
+    match dtype {
+        Dtype::F64 => {
+            let mut values = bytes.as_chunks().0.iter().map(|bytes| f64::from_le_bytes(*bytes)).enumerate();
+            values.find(|(_, x)| !x.is_finite())
+        }
+        Dtype::F32 => {
+            let mut values = bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).enumerate();
+            values.find(|(_, x)| !x.is_finite()).map(|(index, x)| (index, x.into()))
+        }
+        Dtype::F16 => sixteen(0x7c00).map(|(index, bits)| (index, half::f16::from_bits(bits).into())),
+        Dtype::BF16 => sixteen(0x7f80).map(|(index, bits)| (index, half::bf16::from_bits(bits).into())),
+        _ => None,
+    }
 }
 
 /// Checkpoints from TensorFlow call the weight and the bias of a layer norm gamma and beta.

@@ -176,6 +176,13 @@ impl TrainConfig {
                 return Err(Error::config(key, value, "a number above 0 is needed"));
             }
         }
+        if !(self.weight_decay >= 0.0 && self.weight_decay.is_finite()) {
+            return Err(Error::config(
+                "weight_decay",
+                self.weight_decay,
+                "a number from 0 is needed: a negative one makes weights grow",
+            ));
+        }
         if self.separator.is_empty() {
             return Err(Error::config(
                 "separator",
@@ -184,5 +191,23 @@ impl TrainConfig {
             ));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weight_decay_is_a_number_from_0() {
+        let with = |decay: &str| TrainConfig::from_json(&format!(r#"{{"model": {{}}, "weight_decay": {decay}}}"#));
+        assert!(with("0").is_ok() && with("0.1").is_ok());
+        for decay in ["-1", "-1e-9", "-1e300"] {
+            let message = with(decay).unwrap_err().to_string();
+            assert!(
+                message.contains("weight_decay is -") && message.contains("a number from 0 is needed"),
+                "{message}"
+            );
+        }
     }
 }

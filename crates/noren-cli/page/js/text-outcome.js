@@ -22,11 +22,11 @@ export function proofInWords({ holds, trials, compared, leaks, secret_changed: s
 }
 
 /** What was found, by kind, and whether it is hidden. */
-export function privateOf({ private: kinds, hidden, units }) {
+export function privateOf({ private: kinds, hidden, units, looked_for: lookedFor, not_looked_for: notLookedFor }) {
   const secret = new Set(hidden);
   const found = Object.entries(kinds).filter(([, tokens]) => tokens.length > 0);
   if (found.length === 0 && hidden.length === 0) {
-    return [el("p", { class: "soft" }, "Nothing private was found: no e-mail, phone, card, IBAN, IP address or social security number.")];
+    return [el("p", { class: "soft" }, `Nothing was found of the kinds that were looked for: ${lookedFor.join(", ")}. Not covered: ${notLookedFor}.`)];
   }
   const row = ([kind, tokens]) => {
     const whole = tokens.every((token) => secret.has(token));
@@ -38,7 +38,10 @@ export function privateOf({ private: kinds, hidden, units }) {
       el("span", { class: whole ? "text-state good" : "text-state bad" }, whole ? "hidden" : part ? "partly readable" : "readable"),
       el("span", { class: "soft" }, `tokens ${runs(tokens)}`));
   };
-  return [el("ul", { class: "text-found" }, found.map(row))];
+  return [
+    el("ul", { class: "text-found" }, found.map(row)),
+    el("p", { class: "soft" }, `Looked for: ${lookedFor.join(", ")}. Not covered: ${notLookedFor}.`),
+  ];
 }
 
 /** The proof, or what it would take. */
@@ -48,7 +51,7 @@ export function proofOf({ proof, hidden }) {
     el("p", { class: `text-proof ${proof.holds ? "good" : "bad"}` },
       el("strong", {}, proof.holds ? "Proved. " : "Leaks. "), proofInWords(proof)),
     proof.holds && el("p", { class: "soft small" },
-      `Still visible of ${plural(hidden.length, "hidden token")}: how many they are and where they stand; nothing else. `,
+      `Still visible of ${plural(hidden.length, "hidden token")}: how many they are, where they stand, and what the rest of the text says of them. `,
       `The secrets' own outputs did change (${plural(proof.secret_changed, "token")}), so something was swapped.`),
   ];
 }

@@ -25,7 +25,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DIR|NAME")]
     model: Option<PathBuf>,
     /// Safetensors file with input_ids [batch, length], and perhaps attention_mask and decoder_input_ids
-    #[arg(long, short, value_name = "FILE", conflicts_with_all = ["text", "mask", "hide", "word", "layer", "head", "json"])]
+    #[arg(long, short, value_name = "FILE", conflicts_with_all = ["text", "mask", "hide", "word", "detector_model", "layer", "head", "json"])]
     input: Option<PathBuf>,
     /// Tokens to go on by; with --input the most probable ones [default: 60 over a text]
     #[arg(long, short, value_name = "N")]

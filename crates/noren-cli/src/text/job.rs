@@ -7,10 +7,10 @@ use crate::model::ends;
 use crate::output::with_note;
 use noren_candle::candle_core::Tensor;
 use noren_candle::generate::{GenerateOptions, Sampling, generate};
-use noren_candle::model::{Batch, Call, Model, Output, Stack, Trace};
+use noren_candle::model::{Batch, BertConfig, BertHead, Call, Config, Model, Output, Stack, Trace};
 use noren_candle::{Proof, prove};
 use noren_mask::{BoundMask, Facts, Shape, atoms};
-use noren_text::{BUILT_IN, Detectors, Encoding, Finding, Policy, PrivateTokens, Role};
+use noren_text::{Detectors, Encoding, Finding, Kind, Policy, PrivateTokens, Role};
 use std::ops::Range;
 
 /// A map of who reads whom has the square of this many cells.
@@ -42,6 +42,9 @@ pub(crate) struct Ran<'a> {
     pub(crate) names: Vec<String>,
     pub(crate) ranges: Vec<Range<usize>>,
     pub(crate) found: Vec<Finding>,
+    /// The kinds that were looked for, and a sentence about those that were not.
+    pub(crate) looked_for: Vec<String>,
+    pub(crate) not_looked_for: String,
     /// All that was found, by token, and what is hidden of it.
     pub(crate) private: PrivateTokens,
     pub(crate) hidden: PrivateTokens,
@@ -100,7 +103,7 @@ impl<'a> Job<'a> {
             .iter()
             .map(|id| tokenizer.token(*id).map_or_else(|| format!("#{id}"), |name| printable(&name)))
             .collect();
-        let facts = facts(&private, &hidden);
+        let facts = facts(&self.known.kinds(), &private, &hidden);
         let masked = self.masked(&encoding);
         let model = self.masking(model, &hidden, !masked.is_empty())?;
         let [layers, heads, layer] = self.place(&model)?;
@@ -152,6 +155,8 @@ impl<'a> Job<'a> {
             names,
             ranges: encoding.ranges,
             found,
+            looked_for: self.known.kinds().iter().map(|kind| kind.to_string()).collect(),
+            not_looked_for: self.known.not_looked_for(),
             private,
             hidden,
             units,
@@ -233,11 +238,13 @@ impl<'a> Job<'a> {
         let batch = Batch::new(vec![ids.to_vec()])?.facts(facts.clone());
         let call = Call { trace, ..Call::default() };
         if let Model::T5(_) = model {
-            let states = model.encode(&batch, call)?.get(0)?.to_vec2()?;
+            let states: Vec<Vec<f32>> = model.encode(&batch, call)?.get(0)?.to_vec2()?;
+            check_finite(&states)?;
             return Ok(Given { states, logits: None, of_text: Vec::new(), classes: None });
         }
         let Output { last_hidden_state, logits, pooler_output } = model.forward_with(&batch, None, call)?;
-        let states = last_hidden_state.get(0)?.to_vec2()?;
+        let states: Vec<Vec<f32>> = last_hidden_state.get(0)?.to_vec2()?;
+        check_finite(&states)?;
         let mut of_text = pooler_output.map(|pooled| pooled.get(0)?.to_vec1()).transpose()?.unwrap_or_default();
         let (mut by_token, mut classes) = (None, None);
         match logits {
@@ -266,7 +273,12 @@ impl<'a> Job<'a> {
 
     /// The most probable tokens at these places.
     fn guesses(&self, given: &Given, places: &[Option<usize>], last: usize) -> Vec<Guess> {
-        let Some(logits) = &given.logits else { return Vec::new() };
+        // The classes of a token classifier are no tokens.
+        let guesses = !matches!(
+            self.source.model.config(),
+            Config::Bert(BertConfig { head: BertHead::TokenClassifier { .. }, .. })
+        );
+        let Some(logits) = given.logits.as_ref().filter(|_| guesses) else { return Vec::new() };
         let tokenizer = &self.source.tokenizer;
         let guess = |at: &Option<usize>| {
             let probabilities = softmax(&logits[at.unwrap_or(last)]);
@@ -302,11 +314,23 @@ impl<'a> Job<'a> {
 }
 
 /// Labels: what is hidden is `private`, and each kind has its own whether it was found or not, so that masks can speak of it.
-fn facts(private: &PrivateTokens, hidden: &PrivateTokens) -> Facts {
-    let known =
-        BUILT_IN.iter().chain(&["word"]).fold(Facts::new(), |facts, kind| facts.label_rows(*kind, vec![Vec::new()]));
+fn facts(kinds: &[Kind], private: &PrivateTokens, hidden: &PrivateTokens) -> Facts {
+    let names = kinds.iter().map(Kind::as_str).chain(["word"]);
+    let known = names.fold(Facts::new(), |facts, kind| facts.label_rows(kind, vec![Vec::new()]));
     let found = Policy::Hide.facts(&[private], known);
     Policy::Hide.facts(&[hidden], found)
+}
+
+/// Refuses states that are no numbers: nothing that is said of them means anything.
+fn check_finite(states: &[Vec<f32>]) -> noren_candle::Result<()> {
+    match states.iter().flatten().find(|x| !x.is_finite()) {
+        None => Ok(()),
+        Some(x) => Err(noren_candle::Error::Input {
+            name: "a number of the model's states".into(),
+            given: x.to_string(),
+            expected: "a finite number is needed: the weights are damaged, or too large for 32 bits".into(),
+        }),
+    }
 }
 
 fn matrix(tensor: &Tensor) -> Result<Vec<Vec<f32>>> {

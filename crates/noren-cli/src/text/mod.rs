@@ -9,7 +9,8 @@ mod units;
 
 use crate::Verdict;
 use crate::failure::{Failure, Result};
-use crate::output::Screen;
+use crate::model::hub;
+use crate::output::{Screen, with_note};
 use crate::target::Target;
 use clap::Args;
 pub(crate) use job::{Job, Ran};
@@ -17,9 +18,11 @@ pub(crate) use outline::Outline;
 pub(crate) use source::{Source, load};
 pub(crate) use units::Unit;
 
+use noren_candle::EntityRecognizer;
 use noren_text::{BUILT_IN, Detector, Detectors};
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// What runs where no text is given. Whoever wrote it has many secrets, all of them made up: numbers that nobody has.
 pub(crate) const EXAMPLE: &str = "Dear Jane, write to jane.bennet@longbourn.example or call +44 20 7946 0958 before the ball; \
@@ -35,12 +38,17 @@ pub(crate) struct TextArgs {
     /// Mask in place of the model's own: 'causal & sliding(32)', 'full', 'causal - keys(label="email")'
     #[arg(long, short, value_name = "MASK")]
     mask: Option<String>,
-    /// Private text that nobody may read: email, phone, card, iban, ip, ssn, or all [default: all in the letter, else nothing]
+    /// Private text that no token may read: email, phone, card, iban, ip, ssn, mac, url, key, private_key, password, birth_date,
+    /// address, or all of these [default: all in the letter, else nothing]
     #[arg(long, value_name = "KIND,...", value_delimiter = ',')]
     hide: Option<Vec<String>>,
     /// A word or a phrase that nobody may read; may be given several times
     #[arg(long, value_name = "WORDS")]
     word: Vec<String>,
+    /// A model that finds names, places and other kinds, which no token may read then: a BertForTokenClassification with its
+    /// tokenizer.json, in a folder or on the Hugging Face hub
+    #[arg(long, value_name = "DIR|NAME")]
+    detector_model: Option<PathBuf>,
     /// The layer whose attention is shown [default: the one in the middle]
     #[arg(long, value_name = "L")]
     layer: Option<usize>,
@@ -56,10 +64,12 @@ pub(crate) struct TextArgs {
 pub(crate) const EXAMPLES: &str = "\
 A text goes the whole way: tokens, mask, attention, what comes out, what was hidden, and the proof: the model runs again
 with other secrets of the same length in their places, and no bit that is released may change (exit code 1 if one does).
+Only the kinds that are looked for are found, and not every one of those: the report names the kinds that are not looked for.
   noren run
   noren run 'It is a truth universally acknowledged, that a single man in'
   noren run 'She was the happiest creat<mask>re in the w<mask>rld.'
   noren run 'Mail ann@x.example, or call Ann Lee' --hide email --word 'Ann Lee' -o picture.svg
+  noren run 'Ann Lee lives in Rome' --hide all --detector-model path/to/ner
   noren run 'Call 030 1234567 now' --hide all --mask 'causal & sliding(16)' --layer 2 --head 1
   noren run --model path/to/model --json < /dev/null";
 
@@ -134,7 +144,14 @@ impl TextArgs {
             (None, None) => "all".into(),
             (None, Some(_)) => String::new(),
         };
-        detectors(&kinds, &self.word)
+        let (hide, known) = detectors(&kinds, &self.word)?;
+        let Some(given) = &self.detector_model else { return Ok((hide, known)) };
+        let folder = hub::folder(given, &["tokenizer.json"])?;
+        let model = with_note("loading the detector ...", || EntityRecognizer::load(&folder));
+        let hint = "--detector-model takes a folder with config.json, model.safetensors and tokenizer.json of a \
+                    BertForTokenClassification";
+        let model = Arc::new(model.map_err(|error| Failure::from(error).hint(hint))?);
+        Ok((hide.with_recognizer(model.clone())?, known.with_recognizer(model)?))
     }
 }
 

@@ -29,6 +29,10 @@ pub(crate) struct Outline<'a> {
     withheld: bool,
     /// Tokens by kind of what was found.
     private: BTreeMap<&'a str, Vec<usize>>,
+    /// The kinds that were looked for.
+    looked_for: &'a [String],
+    /// A sentence about the kinds that were not: the text may hold them, and no proof covers them.
+    not_looked_for: &'a str,
     /// Tokens that nobody may read.
     hidden: Vec<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -95,6 +99,8 @@ impl<'a> Outline<'a> {
             continued: ran.continued.as_deref(),
             withheld: ran.withheld,
             private: ran.private.kinds().map(|(kind, at)| (kind.as_str(), at)).collect(),
+            looked_for: &ran.looked_for,
+            not_looked_for: &ran.not_looked_for,
             hidden: ran.hidden.positions(),
             proof,
         }

@@ -176,6 +176,10 @@ impl Page {
                 }
             };
             self.text(MARGIN + LABELS, "", &text);
+            self.y += 18;
+            self.text(MARGIN + LABELS, "nrt-soft", &format!("looked for: {}", ran.looked_for.join(", ")));
+            self.y += 18;
+            self.text(MARGIN + LABELS, "nrt-soft", &ran.not_looked_for);
         }
     }
 }

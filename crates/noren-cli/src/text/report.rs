@@ -189,11 +189,8 @@ fn print_guess(guess: &Guess, screen: &mut Screen) -> Result<()> {
 fn print_secrets(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
     screen.line("")?;
     if ran.found.is_empty() {
-        return caption(
-            screen,
-            "private",
-            paint(DIM, "nothing found: no e-mail, phone, card, IBAN, IP address or social security number"),
-        );
+        caption(screen, "private", paint(DIM, "nothing found of the kinds that were looked for"))?;
+        return print_kinds(ran, screen);
     }
     for (row, (kind, at)) in ran.private.kinds().enumerate() {
         let hidden = at.iter().all(|at| ran.hidden.is_private(*at));
@@ -203,11 +200,25 @@ fn print_secrets(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
         caption(screen, if row == 0 { "private" } else { "" }, line)?;
     }
     let Some(proof) = &ran.proof else {
-        return caption(screen, "", paint(DIM, "--hide all takes them out of every token's sight"));
+        caption(screen, "", paint(DIM, "--hide all takes them out of every token's sight"))?;
+        return print_kinds(ran, screen);
     };
-    let visible = "how many they are and where they stand; nothing else";
+    let visible = "how many they are, where they stand, and what the rest of the text says of them";
     caption(screen, "visible", format_args!("of {} hidden tokens: {visible}", ran.hidden.count()))?;
-    caption(screen, "proof", verdict(proof))
+    print_kinds(ran, screen)?;
+    caption(screen, "proof", verdict(proof))?;
+    caption(screen, "", paint(DIM, "for the hidden tokens; private text that was not found is not covered"))
+}
+
+/// The kinds that were looked for, and those that were not.
+fn print_kinds(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
+    let room = screen.width - CAPTION;
+    let looked_for = format!("{}; {}", ran.looked_for.join(", "), ran.not_looked_for);
+    let pieces: Vec<(String, bool)> = looked_for.split_inclusive(' ').map(|word| (word.to_owned(), false)).collect();
+    for (at, line) in wrapped(&pieces, room).into_iter().enumerate() {
+        caption(screen, if at == 0 { "looked for" } else { "" }, paint(DIM, line))?;
+    }
+    Ok(())
 }
 
 fn verdict(proof: &Proof) -> String {

@@ -1,28 +1,27 @@
 //! Payment cards: 12 to 19 digits in the ranges of the networks, with the check digit of Luhn (ISO/IEC 7812-1).
 
-use super::goes_on;
+use super::around::{Run, is_embedded, pattern};
 use crate::fold::Folded;
 use regex::Regex;
 use std::ops::Range;
 use std::sync::LazyLock;
 
-/// Groups of digits with one separator between.
-static RUN: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r"[0-9]+(?:[ .\-][0-9]+)*").expect("a pattern that compiles"));
-static GROUP: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"[0-9]+").expect("a pattern that compiles"));
+/// Groups of digits with a separator between, and a space beside it or none.
+static RUN: LazyLock<Regex> = LazyLock::new(|| pattern(r"[0-9]+(?:(?:[ \n]?[-._/·•|]{1,2}[ \n]?|[ \n])[0-9]+)*"));
 const LONGEST: usize = 19;
+/// Groups of fewer digits are no card among other numbers.
+const SHORT_GROUP: usize = 3;
 
 pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     for run in RUN.find_iter(&folded.text) {
-        let groups: Vec<_> =
-            GROUP.find_iter(run.as_str()).map(|g| run.start() + g.start()..run.start() + g.end()).collect();
+        let run = Run::new(&folded.text, run.range());
         let mut at = 0;
-        while at < groups.len() {
-            match longest(folded, &groups[at..]) {
-                Some((range, used)) => {
-                    found.push(range);
-                    at += used;
+        while at < run.groups.len() {
+            match longest(folded, &run, at) {
+                Some(end) => {
+                    found.push(run.groups[at].start..run.groups[end - 1].end);
+                    at = end;
                 }
                 None => at += 1,
             }
@@ -31,22 +30,45 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     found
 }
 
-/// The longest card number that begins with the first group and ends with a group, and the number of its groups. A date or an
-/// amount may stand after it.
-fn longest(folded: &Folded, groups: &[Range<usize>]) -> Option<(Range<usize>, usize)> {
+/// The group after the longest card number that begins with group `at`. A date or an amount may follow it.
+fn longest(folded: &Folded, run: &Run<'_>, at: usize) -> Option<usize> {
     let mut digits = Vec::with_capacity(LONGEST);
     let mut best = None;
-    for (used, group) in groups.iter().enumerate() {
+    for (last, group) in run.groups.iter().enumerate().skip(at) {
         if digits.len() + group.len() > LONGEST {
             break;
         }
-        digits.extend(folded.text[group.clone()].bytes().map(|b| b - b'0'));
-        let range = groups[0].start..group.end;
-        if in_network(&digits) && luhn(&digits) && !goes_on(folded, &range) {
-            best = Some((range, used + 1));
+        digits.extend(run.digits(last).bytes().map(|b| b - b'0'));
+        let range = run.groups[at].start..group.end;
+        let is_card = in_network(&digits)
+            && luhn(&digits)
+            && is_written_so(run, at..last + 1)
+            && !is_embedded(folded, &range)
+            && !is_fraction(folded, run, at..last + 1);
+        if is_card {
+            best = Some(last + 1);
         }
     }
     best
+}
+
+/// Groups of 3 digits or more, the last one of any length after groups of four; shorter groups where nothing stands beside them.
+fn is_written_so(run: &Run<'_>, groups: Range<usize>) -> bool {
+    let lens: Vec<usize> = run.groups[groups.clone()].iter().map(Range::len).collect();
+    let (last, first) = lens.split_last().expect("there is a group");
+    let long =
+        first.iter().all(|len| *len >= SHORT_GROUP) && (*last >= SHORT_GROUP || first.iter().all(|len| *len == 4));
+    let whole = groups == (0..run.groups.len());
+    (first.is_empty() || long || whole) && run.is_one_number(groups)
+}
+
+/// Returns whether the digits are those after a decimal point, or those on both sides of one.
+fn is_fraction(folded: &Folded, run: &Run<'_>, groups: Range<usize>) -> bool {
+    if groups.len() == 2 && run.separator(groups.start) == "." {
+        return true;
+    }
+    let before = folded.text[..run.groups[groups.start].start].strip_suffix(['.', ',']);
+    groups.len() == 1 && before.is_some_and(|before| before.ends_with(|c: char| c.is_ascii_digit()))
 }
 
 /// Whether a network issues numbers that begin so and are as long.

@@ -1,8 +1,12 @@
 //! E-mail addresses (RFC 5321, with letters of all scripts as in RFC 6531).
 
-use crate::fold::Folded;
+use crate::fold::{Folded, PARAGRAPH};
+use std::net::Ipv4Addr;
 use std::ops::Range;
 use unicode_normalization::char::is_combining_mark;
+
+/// What the names of pictures end in.
+const PICTURES: [&str; 12] = ["png", "jpg", "jpeg", "gif", "svg", "webp", "avif", "bmp", "ico", "icns", "tif", "tiff"];
 
 pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     let text = folded.text.as_str();
@@ -14,7 +18,7 @@ fn local(text: &str, at: usize) -> Option<usize> {
     if let Some(quoted) = text[..at].strip_suffix('"') {
         let open = quoted.rfind('"')?;
         let inner = &quoted[open + 1..];
-        return (!inner.is_empty() && inner.len() <= 64 && !inner.contains(['\n', '\r'])).then_some(open);
+        return (!inner.is_empty() && inner.len() <= 64 && !inner.contains(['\n', PARAGRAPH])).then_some(open);
     }
     let start = text[..at].trim_end_matches(|c| letter(c) || ".!#$%&'*+/=?^_`{|}~-".contains(c)).len();
     // Quotes, slashes and dots in front belong to the sentence.
@@ -44,12 +48,20 @@ fn domain(text: &str, from: usize) -> Option<usize> {
         }
     }
     let last = labels.last()?;
+    // `icon@2x.png` is a picture at two pixels to the point.
+    let picture = labels.len() == 2 && is_pixel_ratio(labels[0]) && PICTURES.contains(&last.to_lowercase().as_str());
+    if run[..end].parse::<Ipv4Addr>().is_ok() {
+        return Some(from + end);
+    }
     let top = last.chars().filter(|c| !is_combining_mark(*c)).count() >= 2 && !last.chars().all(|c| c.is_ascii_digit());
-    // `icon@2x.png` is a picture.
-    let picture = labels[0].len() == 2 && labels[0].ends_with('x') && labels[0].as_bytes()[0].is_ascii_digit();
     (labels.len() >= 2 && top && !picture).then_some(from + end)
 }
 
 fn letter(c: char) -> bool {
     c.is_alphanumeric() || is_combining_mark(c)
+}
+
+/// `2x` or `3x`.
+fn is_pixel_ratio(label: &str) -> bool {
+    matches!(label.as_bytes(), [b'0'..=b'9', b'x'])
 }

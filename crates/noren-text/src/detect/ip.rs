@@ -1,6 +1,6 @@
 //! Internet addresses, versions 4 and 6.
 
-use super::{adjoins, goes_on};
+use super::around::{adjoins, goes_on, is_embedded, word_after, word_before};
 use crate::fold::Folded;
 use regex::Regex;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -14,7 +14,7 @@ static V6: LazyLock<Regex> =
 
 pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     let v4 = V4.find_iter(&folded.text).filter(|m| m.as_str().parse::<Ipv4Addr>().is_ok()).map(|m| m.range());
-    let mut found: Vec<_> = v4.filter(|range| !goes_on(folded, range)).collect();
+    let mut found: Vec<_> = v4.filter(|range| !is_piece(folded, range)).collect();
     found.extend(V6.find_iter(&folded.text).filter_map(|run| {
         let address = |from: usize| version_6(&folded.text[from..run.end()], from).filter(|at| !goes_on(folded, at));
         // A word may say what comes: `IPv6:2001:db8::1`, of which the run has the colon, and of `ip6` the 6.
@@ -34,4 +34,13 @@ fn version_6(text: &str, at: usize) -> Option<Range<usize>> {
     let groups = text.split([':', '.']).filter(|group| !group.is_empty()).count();
     let told = text.bytes().any(|b| b.is_ascii_digit()) || groups > 2;
     told.then_some(at..at + text.len())
+}
+
+/// Letters may touch an address, but not those of a version: `v1.2.3.4`, `1.2.3.4rc`.
+fn is_piece(folded: &Folded, range: &Range<usize>) -> bool {
+    let (before, after) = (&folded.text[..range.start], &folded.text[range.end..]);
+    let (before, after) = (word_before(before).to_lowercase(), word_after(after).to_lowercase());
+    let version = matches!(before.as_str(), "v" | "ver" | "version" | "release" | "rel" | "r");
+    let release = matches!(after.as_str(), "rc" | "beta" | "alpha" | "dev" | "post" | "pre" | "final" | "snapshot");
+    is_embedded(folded, range) || before.chars().count() == 1 || after.chars().count() == 1 || version || release
 }

@@ -1,15 +1,23 @@
 //! Detectors: what in a text is private.
 
+mod address;
+mod around;
 mod card;
+mod date;
 mod email;
 mod iban;
 mod ip;
+mod key;
+mod mac;
 mod own;
+mod password;
 mod phone;
+mod private_key;
 mod ssn;
+mod url;
 
 use crate::Error;
-use crate::fold::Folded;
+use crate::fold::{Folded, Invisible, has_invisible};
 use aho_corasick::AhoCorasick;
 use regex::Regex;
 use std::fmt;
@@ -18,7 +26,23 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 /// The names of the detectors that need nothing from the user.
-pub const BUILT_IN: [&str; 6] = ["email", "phone", "card", "iban", "ip", "ssn"];
+pub const BUILT_IN: [&str; 13] = [
+    "email",
+    "phone",
+    "card",
+    "iban",
+    "ip",
+    "ssn",
+    "mac",
+    "url",
+    "key",
+    "private_key",
+    "password",
+    "birth_date",
+    "address",
+];
+/// Kinds of private text that a report names when no detector looked for them.
+const OTHERS: [(&str, &str); 3] = [("name", "names"), ("place", "places"), ("organization", "organizations")];
 
 /// The kind of a finding: the name of the detector that found it, which is also the label of its tokens.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -69,8 +93,8 @@ impl Finding {
 
 /// Finds one kind of private text.
 ///
-/// Those of [`BUILT_IN`] know the forms that people write: digits and letters of full width, digits of other scripts, dashes and
-/// spaces of all kinds, characters of no width between. Where a checksum or a range tells a secret from a number that looks
+/// Those of [`BUILT_IN`] know the forms that people write: digits of all scripts, letters of full width, dashes and white space of
+/// all kinds, characters of no width between. Where a checksum or a range tells a secret from a number that looks
 /// like it, it is checked.
 #[derive(Clone, Debug)]
 pub struct Detector {
@@ -99,6 +123,13 @@ impl Detector {
             "iban" => iban::find,
             "ip" => ip::find,
             "ssn" => ssn::find,
+            "mac" => mac::find,
+            "url" => url::find,
+            "key" => key::find,
+            "private_key" => private_key::find,
+            "password" => password::find,
+            "birth_date" => date::find,
+            "address" => address::find,
             _ => return Err(unknown(name)),
         };
         Ok(Detector { kind: Kind(name.into()), search: Search::BuiltIn(search) })
@@ -149,11 +180,10 @@ impl Detector {
             found.into_iter().map(|range| folded.origin(range)).collect()
         };
         let ranges = match &self.search {
-            Search::BuiltIn(find) => back(&text.folded, find(&text.folded)),
+            Search::BuiltIn(find) => text.folded.iter().flat_map(|folded| back(folded, find(folded))).collect(),
             Search::Words(words) => {
-                let folded = Folded::words(text.text);
-                let found = own::find_words(words, &folded);
-                back(&folded, found)
+                let folded = text.readings().map(|invisible| Folded::words(text.text, invisible));
+                folded.flat_map(|folded| back(&folded, own::find_words(words, &folded))).collect()
             }
             Search::Pattern(regex) => {
                 regex.find_iter(text.text).map(|m| m.range()).filter(|range| !range.is_empty()).collect()
@@ -164,17 +194,46 @@ impl Detector {
     }
 }
 
-/// A text and what detectors read of it.
+/// A text and the forms that detectors read: a character without width joins its neighbours or parts them, so a text that has
+/// such characters is read both ways.
 struct Text<'a> {
     text: &'a str,
-    folded: Folded,
+    folded: Vec<Folded>,
+}
+
+impl<'a> Text<'a> {
+    fn new(text: &'a str) -> Self {
+        let mut read = Text { text, folded: Vec::new() };
+        read.folded = read.readings().map(|invisible| Folded::new(text, invisible)).collect();
+        read
+    }
+
+    fn readings(&self) -> impl Iterator<Item = Invisible> + use<> {
+        let parts = has_invisible(self.text).then_some(Invisible::Parts);
+        [Invisible::Joins].into_iter().chain(parts)
+    }
+}
+
+/// Finds several kinds of private text that no pattern tells: names and places, by a model.
+pub trait Recognizer: Send + Sync + fmt::Debug {
+    /// The names of the kinds that it finds: 1 to 64 ASCII letters, digits, `_` or `-`.
+    fn kinds(&self) -> Vec<String>;
+
+    /// The findings in `text`: the index of the kind among [`kinds`](Self::kinds), and bytes of the text.
+    ///
+    /// # Errors
+    /// A message that says what is wrong and how to fix it.
+    fn find(&self, text: &str) -> Result<Vec<(usize, Range<usize>)>, String>;
 }
 
 /// Several detectors.
 ///
 /// Parses from names of [`BUILT_IN`] with commas between; `all` is all of them.
 #[derive(Clone, Debug, Default)]
-pub struct Detectors(Vec<Detector>);
+pub struct Detectors {
+    detectors: Vec<Detector>,
+    recognizers: Vec<(Vec<Kind>, Arc<dyn Recognizer>)>,
+}
 
 impl Detectors {
     /// Finds nothing.
@@ -184,24 +243,55 @@ impl Detectors {
 
     /// With one more.
     pub fn with(mut self, detector: Detector) -> Self {
-        self.0.push(detector);
+        self.detectors.push(detector);
         self
+    }
+
+    /// With a model that finds several kinds.
+    ///
+    /// # Errors
+    /// [`Error::Detector`] for kinds without a name.
+    pub fn with_recognizer(mut self, recognizer: Arc<dyn Recognizer>) -> Result<Self, Error> {
+        let kinds = recognizer.kinds().iter().map(|name| kind_name(name)).collect::<Result<Vec<_>, _>>()?;
+        self.recognizers.push((kinds, recognizer));
+        Ok(self)
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.detectors.is_empty() && self.recognizers.is_empty()
     }
 
-    /// What they call their findings, each once, in the order in which they were given.
+    /// What they call their findings, each once, in the order in which they were given: the kinds that are looked for.
     pub fn kinds(&self) -> Vec<Kind> {
         let mut kinds: Vec<Kind> = Vec::new();
-        for detector in &self.0 {
-            if !kinds.contains(&detector.kind) {
-                kinds.push(detector.kind.clone());
+        let of_models = self.recognizers.iter().flat_map(|(kinds, _)| kinds);
+        for kind in self.detectors.iter().map(|detector| &detector.kind).chain(of_models) {
+            if !kinds.contains(kind) {
+                kinds.push(kind.clone());
             }
         }
         kinds
+    }
+
+    /// A sentence about private text that nothing here looks for. Every report of what was found needs it.
+    ///
+    /// ```
+    /// let detectors = "all".parse::<noren_text::Detectors>()?;
+    /// assert!(detectors.not_looked_for().starts_with("names, places, organizations and any other kind were not looked for"));
+    /// # Ok::<(), noren_text::Error>(())
+    /// ```
+    pub fn not_looked_for(&self) -> String {
+        let kinds = self.kinds();
+        let built_in = BUILT_IN.iter().map(|name| (*name, *name));
+        let missing = built_in.chain(OTHERS).filter(|(name, _)| !kinds.iter().any(|kind| kind.as_str() == *name));
+        let missing: Vec<&str> = missing.map(|(_, shown)| shown).collect();
+        let any = "any other kind were not looked for, and the text may hold them";
+        if missing.is_empty() {
+            any.replace("any other kind were", "other kinds were")
+        } else {
+            format!("{} and {any}", missing.join(", "))
+        }
     }
 
     /// All that any of them finds, by where it begins, the longer one and then the earlier detector first.
@@ -210,22 +300,46 @@ impl Detectors {
     /// people there is [`outermost`].
     ///
     /// # Errors
-    /// [`Error::Span`] for a user's span that lies outside of the text.
+    /// [`Error::Span`] for a user's span that lies outside of the text, [`Error::Detector`] for a model that fails.
     pub fn find(&self, text: &str) -> Result<Vec<Finding>, Error> {
-        let text = Text { text, folded: Folded::new(text) };
+        let read = Text::new(text);
         let mut found = Vec::new();
-        for detector in &self.0 {
-            found.extend(detector.find(&text)?);
+        for detector in &self.detectors {
+            found.extend(detector.find(&read)?);
+        }
+        for (kinds, recognizer) in &self.recognizers {
+            let spans = recognizer.find(text).map_err(|problem| Error::detector("model", problem))?;
+            let whole = |range: &Range<usize>| text.get(range.clone()).is_some_and(|piece| !piece.is_empty());
+            for (kind, range) in spans {
+                match kinds.get(kind) {
+                    Some(kind) if whole(&range) => found.push(Finding { kind: kind.clone(), range }),
+                    _ => {
+                        return Err(Error::detector(
+                            "model",
+                            format!(
+                                "it gave span {range:?} of kind {kind}: spans lie between characters, kinds are counted from 0"
+                            ),
+                        ));
+                    }
+                }
+            }
         }
         found.sort_by_key(|f: &Finding| (f.range.start, std::cmp::Reverse(f.range.end)));
-        found.dedup();
-        Ok(found)
+        // Two readings of a text may find the same.
+        let mut unique: Vec<Finding> = Vec::with_capacity(found.len());
+        for finding in found {
+            let same_range = unique.iter().rev().take_while(|other| other.range == finding.range);
+            if !same_range.into_iter().any(|other| other.kind == finding.kind) {
+                unique.push(finding);
+            }
+        }
+        Ok(unique)
     }
 }
 
 impl From<Detector> for Detectors {
     fn from(detector: Detector) -> Self {
-        Detectors(vec![detector])
+        Detectors::new().with(detector)
     }
 }
 
@@ -237,9 +351,9 @@ impl FromStr for Detectors {
         for name in names.split(',').map(str::trim) {
             match name {
                 "all" => detectors
-                    .0
+                    .detectors
                     .extend(BUILT_IN.iter().map(|name| Detector::built_in(name)).collect::<Result<Vec<_>, _>>()?),
-                name => detectors.0.push(Detector::built_in(name)?),
+                name => detectors.detectors.push(Detector::built_in(name)?),
             }
         }
         Ok(detectors)
@@ -261,12 +375,20 @@ pub fn outermost(findings: &[Finding]) -> Vec<&Finding> {
 
 /// A name for a detector of one's own: it becomes a label in masks, and must not be taken for a built-in one.
 fn own_name(name: &str) -> Result<Kind, Error> {
+    let kind = kind_name(name)?;
+    if BUILT_IN.contains(&name) || name == "all" {
+        return Err(Error::detector(name, "this name is taken: choose another for a detector of your own"));
+    }
+    Ok(kind)
+}
+
+fn kind_name(name: &str) -> Result<Kind, Error> {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if name.is_empty() || name.len() > 64 || !name.chars().all(fits) {
         let short: String = name.chars().take(64).collect();
         return Err(Error::detector(short, "a name is 1 to 64 ASCII letters, digits, `_` or `-`"));
     }
-    if BUILT_IN.contains(&name) || name == "all" || name == crate::PRIVATE {
+    if name == crate::PRIVATE {
         return Err(Error::detector(name, "this name is taken: choose another for a detector of your own"));
     }
     Ok(Kind(name.into()))
@@ -297,26 +419,14 @@ fn synonym(name: &str) -> Option<&'static str> {
         "bank" | "bankaccount" | "account" => "iban",
         "ipaddress" | "ipv4" | "ipv6" => "ip",
         "socialsecurity" | "socialsecuritynumber" | "usssn" => "ssn",
+        "macaddress" | "hardwareaddress" => "mac",
+        "uri" | "link" | "credentials" | "urlcredentials" => "url",
+        "apikey" | "token" | "secret" | "secretkey" | "jwt" => "key",
+        "privatekey" | "pem" | "sshkey" => "private_key",
+        "passphrase" | "pin" | "pwd" => "password",
+        "dob" | "birthday" | "dateofbirth" | "birthdate" => "birth_date",
+        "street" | "streetaddress" | "postaladdress" => "address",
         "pii" | "everything" | "any" => "all",
         _ => return None,
     })
-}
-
-/// Whether letters or digits go on before or after `range`.
-fn goes_on(folded: &Folded, range: &Range<usize>) -> bool {
-    let (before, after) = folded.around(range);
-    [before, after].into_iter().flatten().any(adjoins)
-}
-
-/// Whether a number next to this character is a piece of something longer: next to letters of scripts that put no space there it
-/// is not.
-fn adjoins(c: char) -> bool {
-    (c.is_alphanumeric() || c == '_') && !is_spaceless(c)
-}
-
-/// Letters of Thai, Lao, Myanmar, Khmer, Chinese, Japanese, Korean and Tangut, decomposed ones too. Korean has spaces, but none
-/// between a word and what is added to it.
-fn is_spaceless(c: char) -> bool {
-    matches!(c as u32, 0x0e00..=0x0eff | 0x1000..=0x109f | 0x1780..=0x17ff | 0x2e80..=0x9fff | 0x1100..=0x11ff
-        | 0xa960..=0xa97f | 0xac00..=0xd7ff | 0xf900..=0xfaff | 0x16fe0..=0x1b2ff | 0x20000..=0x3ffff)
 }

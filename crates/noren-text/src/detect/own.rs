@@ -1,8 +1,8 @@
 //! What the user says is private: words, patterns, spans.
 
-use super::is_spaceless;
+use super::around::is_spaceless;
 use crate::Error;
-use crate::fold::Folded;
+use crate::fold::{Folded, Invisible};
 use aho_corasick::AhoCorasick;
 use regex::{Regex, RegexBuilder};
 use std::ops::Range;
@@ -15,7 +15,7 @@ pub(super) fn words<S: AsRef<str>>(name: &str, words: impl IntoIterator<Item = S
     let mut folded = Vec::new();
     for word in words {
         let word = word.as_ref();
-        let plain = Folded::words(word).text.trim().to_string();
+        let plain = Folded::words(word, Invisible::Joins).text.trim().to_string();
         if plain.is_empty() {
             return Err(Error::detector(name, format!("{word:?} is no word: leave empty lines out of the list")));
         }

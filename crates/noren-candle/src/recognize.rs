@@ -1,0 +1,210 @@
+//! [`EntityRecognizer`]: names, places and other kinds of private text, found by a model that classifies tokens.
+
+use crate::embed::load_tokenizer;
+use crate::error::{Error, Result};
+use crate::model::{Batch, BertHead, Config, Model};
+use noren_text::{HfTokenizer, PRIVATE, Recognizer, Window};
+use std::ops::Range;
+use std::path::Path;
+
+/// What a class of a token classifier says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Tag {
+    /// The index of the kind; `None` outside of entities.
+    kind: Option<usize>,
+    /// Whether an entity begins here, whatever stands before it (`B`, `U`, `S`).
+    begins: bool,
+    /// Whether an entity ends here, whatever follows (`L`, `E`, `U`, `S`).
+    ends: bool,
+}
+
+/// A BERT that classifies tokens (`BertForTokenClassification`), with its tokenizer.
+///
+/// Classes are named by `id2label` as BIO, BILOU or BIOES: `O`, `B-PER`, `I-PER`. A word is an entity's when any of its pieces is.
+/// `PER` and `PERSON` are called `name`, `LOC`, `LOCATION` and `GPE` `place`, `ORG` `organization`; others keep their name in
+/// lower case. Texts longer than the model's positions are read in windows that overlap by a quarter; what any of them finds
+/// counts.
+#[derive(Debug)]
+pub struct EntityRecognizer {
+    model: Model,
+    tokenizer: HfTokenizer,
+    positions: usize,
+    tags: Vec<Tag>,
+    kinds: Vec<String>,
+}
+
+impl EntityRecognizer {
+    /// Loads a folder with `config.json`, `model.safetensors` and `tokenizer.json`.
+    ///
+    /// # Errors
+    /// What [`Model::load`] refuses, another architecture than `BertForTokenClassification`, `id2label` without `O` or without
+    /// any kind, a tokenizer that is missing, malformed or of another model.
+    pub fn load(folder: impl AsRef<Path>) -> Result<Self> {
+        let folder = folder.as_ref();
+        let model = Model::load(folder)?;
+        let (labels, positions) = match model.config() {
+            Config::Bert(config) if matches!(config.head, BertHead::TokenClassifier { .. }) => {
+                (config.labels, config.positions)
+            }
+            _ => {
+                let problem = "the model classifies no tokens: a detector is a BertForTokenClassification, as config.json's architectures says";
+                return Err(Error::file(folder, problem));
+            }
+        };
+        let (tags, kinds) = read_labels(&labels)?;
+        let tokenizer = load_tokenizer(folder)?;
+        Ok(EntityRecognizer { model, tokenizer, positions, tags, kinds })
+    }
+
+    /// The class of each token of a window: the one with the largest score, of equal ones the first.
+    ///
+    /// # Errors
+    /// Tokens outside of the vocabulary, and scores that are not finite.
+    fn classes(&self, window: &Window) -> Result<Vec<usize>> {
+        let output = self.model.forward(&Batch::new(vec![window.encoding.ids.clone()])?)?;
+        let logits = output.logits.map(|logits| logits.get(0)).transpose()?.map(|logits| logits.to_vec2::<f32>());
+        let logits = logits.transpose()?.unwrap_or_default();
+        if let Some(bad) = logits.iter().flatten().find(|x| !x.is_finite()) {
+            return Err(Error::input(
+                "a score of the detector",
+                bad,
+                "a finite number is needed: the weights are damaged",
+            ));
+        }
+        let best =
+            |row: &Vec<f32>| (1..row.len()).fold(0, |best, class| if row[class] > row[best] { class } else { best });
+        Ok(logits.iter().map(best).collect())
+    }
+
+    /// The words of a text that are an entity's, in their order.
+    fn words(&self, text: &str) -> Result<Vec<Word>> {
+        let mut words: Vec<Word> = Vec::new();
+        for window in self.tokenizer.windows(text, self.positions)? {
+            let classes = self.classes(&window)?;
+            for (at, class) in classes.into_iter().enumerate() {
+                let range = &window.encoding.ranges[at];
+                let Some(number) = window.words[at].filter(|_| !range.is_empty()) else { continue };
+                let place = words.partition_point(|word| word.number < number);
+                if words.get(place).is_none_or(|word| word.number != number) {
+                    words.insert(place, Word { number, range: range.clone(), tag: None });
+                }
+                let word = &mut words[place];
+                word.range = word.range.start.min(range.start)..word.range.end.max(range.end);
+                if word.tag.is_none() {
+                    word.tag = self.tags.get(class).filter(|tag| tag.kind.is_some()).cloned();
+                }
+            }
+        }
+        Ok(words)
+    }
+
+    /// The entities of a text: the kind's index, and bytes of the text.
+    ///
+    /// # Errors
+    /// Texts that the tokenizer or the model refuses.
+    pub fn entities(&self, text: &str) -> Result<Vec<(usize, Range<usize>)>> {
+        let mut found: Vec<(usize, Range<usize>)> = Vec::new();
+        let mut goes_on = false;
+        for word in self.words(text)? {
+            let Some(Tag { kind: Some(kind), begins, ends }) = word.tag else {
+                goes_on = false;
+                continue;
+            };
+            match found.last_mut() {
+                Some((last, range)) if goes_on && !begins && *last == kind => range.end = word.range.end,
+                _ => found.push((kind, word.range)),
+            }
+            goes_on = !ends;
+        }
+        Ok(found)
+    }
+}
+
+impl Recognizer for EntityRecognizer {
+    fn kinds(&self) -> Vec<String> {
+        self.kinds.clone()
+    }
+
+    fn find(&self, text: &str) -> std::result::Result<Vec<(usize, Range<usize>)>, String> {
+        if text.trim().is_empty() {
+            return Ok(Vec::new());
+        }
+        self.entities(text).map_err(|error| error.to_string())
+    }
+}
+
+/// A word of a text.
+struct Word {
+    number: u32,
+    range: Range<usize>,
+    /// What the first of its pieces that is an entity's says.
+    tag: Option<Tag>,
+}
+
+/// The tags of the classes, and the kinds that they name.
+fn read_labels(labels: &[String]) -> Result<(Vec<Tag>, Vec<String>)> {
+    let mut kinds: Vec<String> = Vec::new();
+    let mut tags = Vec::new();
+    for label in labels {
+        let (prefix, name) = match label.as_bytes() {
+            [prefix, b'-' | b'_', _, ..] if b"BIMLUES".contains(prefix) => (*prefix, &label[2..]),
+            b"O" => {
+                tags.push(Tag { kind: None, begins: false, ends: false });
+                continue;
+            }
+            _ => (b'I', label.as_str()),
+        };
+        let name = kind_name(name);
+        let kind = kinds.iter().position(|kind| *kind == name).unwrap_or_else(|| {
+            kinds.push(name);
+            kinds.len() - 1
+        });
+        tags.push(Tag { kind: Some(kind), begins: b"BUS".contains(&prefix), ends: b"LEUS".contains(&prefix) });
+    }
+    if kinds.is_empty() || tags.iter().all(|tag| tag.kind.is_some()) {
+        let given = format!("{labels:?}");
+        let expected = "a detector has the class O and at least one kind, as O, B-PER, I-PER";
+        return Err(Error::config("id2label", given, expected));
+    }
+    Ok((tags, kinds))
+}
+
+/// What a kind is called in masks and reports.
+fn kind_name(name: &str) -> String {
+    let fits = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c.to_ascii_lowercase() } else { '_' };
+    let plain: String = name.chars().take(64).map(fits).collect();
+    match plain.as_str() {
+        "per" | "person" => "name".into(),
+        "loc" | "location" | "gpe" => "place".into(),
+        "org" | "organisation" => "organization".into(),
+        "all" => "all_kinds".into(),
+        PRIVATE => "private_text".into(),
+        _ => plain,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_read_as_tags() {
+        let of = |labels: &[&str]| read_labels(&labels.iter().map(|label| label.to_string()).collect::<Vec<_>>());
+        let (tags, kinds) = of(&["O", "B-PER", "I-PER", "U-LOC", "E-Date of Birth", "MISC"]).unwrap();
+        assert_eq!(kinds, ["name", "place", "date_of_birth", "misc"]);
+        let shown: Vec<_> = tags.iter().map(|tag| (tag.kind, tag.begins, tag.ends)).collect();
+        let expected = [
+            (None, false, false),
+            (Some(0), true, false),
+            (Some(0), false, false),
+            (Some(1), true, true),
+            (Some(2), false, true),
+            (Some(3), false, false),
+        ];
+        assert_eq!(shown, expected);
+        for labels in [&["LABEL_0", "LABEL_1"][..], &["O"], &[]] {
+            let message = of(labels).unwrap_err().to_string();
+            assert!(message.contains("id2label") && message.contains("the class O"), "{message}");
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! What stands around a finding, and the patterns that all detectors share.
+
+use crate::fold::Folded;
+use regex::Regex;
+use std::ops::Range;
+use unicode_normalization::UnicodeNormalization;
+use unicode_normalization::char::is_combining_mark;
+
+/// Letters that may touch a number, at most: a longer run is encoded data.
+const LONGEST_WORD: usize = 32;
+
+/// Compiles a pattern over a folded text, whose letters are decomposed.
+pub(super) fn pattern(pattern: &str) -> Regex {
+    Regex::new(&pattern.nfkd().collect::<String>()).expect("a pattern that compiles")
+}
+
+/// Returns whether letters or digits go on before or after `range`.
+pub(super) fn goes_on(folded: &Folded, range: &Range<usize>) -> bool {
+    let (before, after) = folded.around(range);
+    [before, after].into_iter().flatten().any(adjoins)
+}
+
+/// Returns whether a number next to this character is a piece of something longer: next to letters of scripts that put no space
+/// there it is not.
+pub(super) fn adjoins(c: char) -> bool {
+    (c.is_alphanumeric() || c == '_') && !is_spaceless(c)
+}
+
+/// Returns whether `range` is a piece of an identifier: digits touch it, or letters lead from it to other digits. Words that
+/// touch it (`4111111111111111USD`) make it none.
+pub(super) fn is_embedded(folded: &Folded, range: &Range<usize>) -> bool {
+    leads_to_digits(folded.text[..range.start].chars().rev()) || leads_to_digits(folded.text[range.end..].chars())
+}
+
+/// Returns whether letters lead from a finding to digits, reading away from it.
+pub(super) fn leads_to_digits(chars: impl Iterator<Item = char>) -> bool {
+    for (at, c) in chars.enumerate() {
+        if c.is_numeric() || at > LONGEST_WORD {
+            return true;
+        }
+        if is_spaceless(c) || !(c.is_alphabetic() || c == '_' || is_combining_mark(c)) {
+            return false;
+        }
+    }
+    false
+}
+
+/// Returns the letters at the end of `text`, which stand before a finding.
+pub(super) fn word_before(text: &str) -> &str {
+    let rest = text.trim_end_matches(|c: char| c.is_alphabetic() && !is_spaceless(c));
+    &text[rest.len()..]
+}
+
+/// Returns the letters at the start of `text`, which stand after a finding.
+pub(super) fn word_after(text: &str) -> &str {
+    let rest = text.trim_start_matches(|c: char| c.is_alphabetic() && !is_spaceless(c));
+    &text[..text.len() - rest.len()]
+}
+
+/// Letters of Thai, Lao, Myanmar, Khmer, Chinese, Japanese, Korean and Tangut, decomposed ones too. Korean has spaces, but none
+/// between a word and what is added to it.
+pub(super) fn is_spaceless(c: char) -> bool {
+    matches!(c as u32, 0x0e00..=0x0eff | 0x1000..=0x109f | 0x1780..=0x17ff | 0x2e80..=0x9fff | 0x1100..=0x11ff
+        | 0xa960..=0xa97f | 0xac00..=0xd7ff | 0xf900..=0xfaff | 0x16fe0..=0x1b2ff | 0x20000..=0x3ffff)
+}
+
+/// Digits with separators between them.
+pub(super) struct Run<'a> {
+    pub(super) text: &'a str,
+    pub(super) groups: Vec<Range<usize>>,
+}
+
+impl<'a> Run<'a> {
+    /// The groups of digits in `range` of a text.
+    pub(super) fn new(text: &'a str, range: Range<usize>) -> Self {
+        let mut groups: Vec<Range<usize>> = Vec::new();
+        for (at, byte) in text.as_bytes()[range.clone()].iter().enumerate() {
+            let at = range.start + at;
+            match groups.last_mut() {
+                Some(last) if byte.is_ascii_digit() && last.end == at => last.end += 1,
+                _ if byte.is_ascii_digit() => groups.push(at..at + 1),
+                _ => {}
+            }
+        }
+        Run { text, groups }
+    }
+
+    /// The digits of a group.
+    pub(super) fn digits(&self, group: usize) -> &'a str {
+        &self.text[self.groups[group].clone()]
+    }
+
+    /// The characters between a group and the next.
+    pub(super) fn separator(&self, group: usize) -> &'a str {
+        &self.text[self.groups[group].end..self.groups[group + 1].start]
+    }
+
+    /// Returns whether `groups` are written as one number is: over a line's end at most once, unless nothing else is beside them.
+    /// A column of a table is none.
+    pub(super) fn is_one_number(&self, groups: Range<usize>) -> bool {
+        let breaks = (groups.start..groups.end - 1).filter(|group| self.separator(*group).contains('\n')).count();
+        breaks <= 1 || groups == (0..self.groups.len())
+    }
+}

@@ -1,0 +1,29 @@
+//! Hardware addresses of network devices (IEEE 802, MAC-48): six bytes with `:` or `-` between them, or three groups of four
+//! digits with dots.
+
+use super::around::{goes_on, pattern};
+use crate::fold::Folded;
+use regex::Regex;
+use std::ops::Range;
+use std::sync::LazyLock;
+
+/// Bytes in any number: a longer row of them (a fingerprint, a dump) is no address.
+static ROWS: LazyLock<Regex> =
+    LazyLock::new(|| pattern(r"[0-9A-Fa-f]{2}(?:[:\-][0-9A-Fa-f]{2})+|[0-9A-Fa-f]{4}(?:\.[0-9A-Fa-f]{4})+"));
+
+pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
+    let rows = ROWS.find_iter(&folded.text).filter(|row| is_address(row.as_str())).map(|row| row.range());
+    rows.filter(|range| !goes_on(folded, range) && !continues(&folded.text[range.end..])).collect()
+}
+
+/// Six bytes or three groups, with one kind of separator.
+fn is_address(row: &str) -> bool {
+    let separators: Vec<char> = row.chars().filter(|c| !c.is_ascii_hexdigit()).collect();
+    let count = if row.contains('.') { 2 } else { 5 };
+    separators.len() == count && separators.iter().all(|c| *c == separators[0])
+}
+
+/// Returns whether a separator and another digit follow.
+fn continues(after: &str) -> bool {
+    after.strip_prefix([':', '-', '.']).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_hexdigit()))
+}
