@@ -396,7 +396,7 @@ fn moved(segments: &[i64], by: i64, alone: bool) -> Vec<i64> {
             match (own, other) {
                 (0, _) => 0,
                 // The token that closes the last document starts one of its own.
-                (own, 0) if alone && by < 0 => own + (1 << 40),
+                (own, 0) if alone && by < 0 => own.saturating_add(1 << 40),
                 (own, 0) => own,
                 (_, other) => other,
             }
