@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -30,8 +31,12 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-@pytest.mark.parametrize("family", FAMILIES)
+ALL = os.environ.get("NOREN_BATTERY", "") not in ("", "0")
+"""Also all families in half precision."""
+HALVES = [(family, dtype) for family in FAMILIES for dtype in ("bfloat16", "float16")]
+
+
+@pytest.mark.parametrize(("family", "dtype"), [(family, "float32") for family in FAMILIES] + (HALVES if ALL else HALVES[1::5]))
 def test_healthy_models_pass(family: str, dtype: str) -> None:
     model = make(family).to(getattr(torch, dtype))
     before = [p.clone() for p in model.parameters()]
@@ -49,9 +54,9 @@ def test_other_families_pass(family: str) -> None:
     assert report.ok and not report.unclear and len(report.with_verdict(Verdict.PASS)) >= 5, str(report)
 
 
-@pytest.mark.parametrize("fault", faults(), ids=lambda fault: f"{fault.family}: {fault.name}")
+@pytest.mark.parametrize("fault", list(faults()), ids=lambda fault: f"{fault.family}: {fault.name}")
 def test_planted_faults_are_found(fault: Fault) -> None:
-    names = None if not fault.eager else [name for name in nr.battery.BATTERY if name != "backends"]
+    names = [name for name in nr.battery.BATTERY if name in fault.found_by]
     report = nr.audit(fault.model(), **declared(fault.family), **fault.options, checks=names)
     failed = {check.name for check in report.failures}
     assert fault.found_by <= failed, str(report)
@@ -142,6 +147,12 @@ def test_training_mode_and_running_statistics() -> None:
     assert report.mode == "training mode without dropout" and "evaluation mode" in report.not_tested
     assert {check.name for check in report.failures} == {"batch", "prefix"} and report["prefix"].where == "`norm` (BatchNorm1d)"
     assert model.training and model.drop.training and model.norm.num_batches_tracked == 0
+
+
+def test_a_compiled_model_runs_as_written_and_the_report_says_so() -> None:
+    report = nr.audit(torch.compile(make("llama")), checks=["prefix"])
+    assert report.ok and any("torch.compile" in said for said in report.not_tested)
+    assert any("the checks reach, liveness" in said for said in report.not_tested)
 
 
 def test_intents_reach_through_layers() -> None:

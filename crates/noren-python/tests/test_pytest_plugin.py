@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("torch")  # the tests within import it, and it can be imported only once
 pytest.importorskip("transformers")
 pytest_plugins = ["pytester"]
 

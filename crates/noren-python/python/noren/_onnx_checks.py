@@ -112,7 +112,8 @@ def _mask(mask: NDArray[Any], sizes: tuple[int, int, int, int]) -> None:
 
 def _lengths(lengths: NDArray[Any], batch: int, kv_len: int) -> None:
     if lengths.dtype.kind not in "iu" or lengths.shape != (batch,):
-        raise Error(f"Attention: nonpad_kv_seqlen is {lengths.dtype} of shape {lengths.shape}: give {batch} integers, one for each batch row")
+        given = f"nonpad_kv_seqlen is {lengths.dtype} of shape {lengths.shape}"
+        raise Error(f"Attention: {given}: give {batch} integers, one for each batch row")
     wrong = [int(n) for n in lengths if not 0 <= int(n) <= kv_len]
     if wrong:
         raise Error(f"Attention: nonpad_kv_seqlen has {wrong[0]}: give lengths from 0 to {kv_len}, the number of keys")

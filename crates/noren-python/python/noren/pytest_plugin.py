@@ -39,25 +39,26 @@ def audit_masks(request: pytest.FixtureRequest) -> Assertion:
 @pytest.fixture
 def assert_no_future_leak(request: pytest.FixtureRequest) -> Assertion:
     """No output depends on a token that it may not read, through all layers and in each."""
-    return _assertion(request, ("prefix", "layers"), needed=("prefix",))
+    return _assertion(request, ("prefix", "reach", "layers"), needed=("prefix",))
 
 
 @pytest.fixture
 def assert_reads_what_it_should(request: pytest.FixtureRequest) -> Assertion:
     """Every output depends on the tokens that it should read: nothing is hidden by mistake."""
-    return _assertion(request, ("liveness", "layers"), needed=("liveness",))
+    return _assertion(request, ("liveness", "reach", "layers"), needed=("liveness",))
 
 
 @pytest.fixture
 def assert_window_holds(request: pytest.FixtureRequest) -> Assertion:
     """Each layer reads its window, no key less or more, and outputs depend on nothing beyond all windows."""
-    return _assertion(request, ("layers", "window"))
+    return _assertion(request, ("layers", "window", "reach"), needed=("layers", "window"))
 
 
 @pytest.fixture
 def assert_padding_invariant(request: pytest.FixtureRequest) -> Assertion:
     """Padding on either side, of any id, changes no output of a real token."""
-    return _assertion(request, ("padding_right", "padding_left", "redaction"))
+    checks = ("padding_right", "padding_left", "redaction", "lengths")
+    return _assertion(request, checks, needed=checks[:3])
 
 
 @pytest.fixture

@@ -273,7 +273,8 @@ class _Run:
             return
         seen.double = found
         module = self.subject.module
-        if found is not None and module is not None and not trial.moved and not found.difference <= LEAK and self.searches > 0:
+        leaks = found is not None and not trial.moved and not found.difference <= LEAK
+        if leaks and module is not None and self.searches > 0:
             self.searches -= 1
             seen.where = first_to_differ(module, trial, lambda call: self._fresh(call, True))
 
