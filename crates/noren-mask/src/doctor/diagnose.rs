@@ -492,12 +492,12 @@ impl<'a> Case<'a> {
         ruled
     }
 
-    /// The cells in words. What padding queries read is left out, unless the whole is said as shortly with it.
+    /// The cells in words. What padding queries read is left out, unless the whole has as simple an expression with it.
     fn expression(&self, keep: &Keep, intent: Option<&Intent>) -> String {
-        let (ruled, whole) = (recognise(&self.as_ruled(keep, intent)), recognise(keep));
-        let texts = [ruled, whole].map(|found| (!found.is_exact(), found.expression()));
-        let [ruled, whole] = texts.map(|(inexact, text)| (inexact, text.len(), text));
-        ruled.min(whole).2
+        let found = [recognise(&self.as_ruled(keep, intent)), recognise(keep)];
+        let texts = found.map(|found| (!found.is_exact(), found.parts(), found.expression()));
+        let [ruled, whole] = texts.map(|(inexact, parts, text)| (inexact, parts, text.len(), text));
+        ruled.min(whole).3
     }
 
     fn describe(&self, report: &mut Report, intent: Option<&Intent>) {

@@ -71,6 +71,14 @@ impl Recognised {
         self.wrong == 0
     }
 
+    /// Number of atoms and operators of the nearest expression.
+    pub(crate) fn parts(&self) -> usize {
+        fn parts(mask: &Mask) -> usize {
+            1 + mask.children().into_iter().map(parts).sum::<usize>()
+        }
+        parts(&self.nearest)
+    }
+
     /// The expression in words, with what it leaves out.
     pub fn expression(&self) -> String {
         match self.wrong {
