@@ -155,10 +155,14 @@ impl Frame {
     fn reach(&self) -> (i64, i64) {
         let query_end = self.query(self.q_len).max(0);
         let full = self.key_end().max(query_end);
-        if self.left || self.placed {
+        if self.left {
             return (full, full);
         }
-        let real_end = self.real.as_ref().map_or(self.kv_len, |real| real.last().map_or(0, |run| run.1));
+        // Padding of keys that are placed one by one does not stand on the right.
+        let real_end = match &self.real {
+            Some(real) if !self.placed => real.last().map_or(0, |run| run.1),
+            _ => self.key_end(),
+        };
         // A query at the position of a padding key is padding itself.
         let last_query = self.query_length.map_or(query_end, |length| self.query(length).max(0));
         let queries = if last_query <= self.key_end() { 0 } else { last_query };

@@ -162,10 +162,13 @@ impl<'a> World<'a> {
             Expr::Closure(name) => {
                 return Err(beyond(format!("closure({name})"), "a program has no form in a certificate"));
             }
-            Expr::Arms(by, arms) => match self.arm(*by, arms, frame.row, head, field)? {
-                Some(arm) => self.resolve(arm, frame, head, field)?,
-                None => Node::None,
-            },
+            Expr::Arms(by, arms) => {
+                let own = self.arm(*by, arms, frame.row, head, field)?;
+                // Arms that do not hold here must fit the facts too.
+                let resolved = arms.iter().map(|arm| self.resolve(&arm.1, frame, head, field));
+                let resolved = resolved.collect::<Result<Vec<_>>>()?;
+                own.and_then(|own| resolved.into_iter().nth(own)).unwrap_or(Node::None)
+            }
             Expr::Not(part) => Node::Not(Box::new(self.resolve(part, frame, head, field)?)),
             Expr::And(parts) => Node::And(all(parts)?),
             Expr::Or(parts) => Node::Or(all(parts)?),
@@ -173,30 +176,22 @@ impl<'a> World<'a> {
         })
     }
 
-    /// The arm that holds for this batch row or head; arms that overlap, that hold for none or that name one too many are refused.
-    fn arm<'e>(
-        &self,
-        by: By,
-        arms: &'e [(Selector, Expr)],
-        row: usize,
-        head: usize,
-        field: &str,
-    ) -> Result<Option<&'e Expr>> {
+    /// The number of the arm that holds for this batch row or head; arms that overlap, that hold for none or that name one too many are refused.
+    fn arm(&self, by: By, arms: &[(Selector, Expr)], row: usize, head: usize, field: &str) -> Result<Option<usize>> {
         let (index, total, what) = match by {
             By::Head => (head, self.shape.heads, "heads"),
             By::Batch => (row, self.shape.batch, "batch rows"),
             By::Layer => return Err(wrong(field, "`layers(...)`", "the mask of one layer")),
         };
         let (index, total) = (index as i128, total as i128);
-        let named: Vec<&(Selector, Expr)> = arms.iter().filter(|arm| arm.0 != Selector::Else).collect();
-        let other: Vec<&(Selector, Expr)> = arms.iter().filter(|arm| arm.0 == Selector::Else).collect();
         self.work.spend(arms.len())?;
-        if named.iter().any(|arm| arm.0.end().is_some_and(|end| end > total)) {
+        if arms.iter().any(|arm| arm.0.end().is_some_and(|end| end > total)) {
             return Err(wrong(field, format!("an arm beyond the {total} {what}"), "arms for what the shape has"));
         }
-        let mut own = named.iter().filter(|arm| arm.0.names(index));
-        let (first, second) = (own.next(), own.next());
-        if second.is_some() || other.len() > 1 {
+        let mut own = (0..arms.len()).filter(|&at| arms[at].0.names(index));
+        let mut other = (0..arms.len()).filter(|&at| arms[at].0 == Selector::Else);
+        let (first, second, left_over) = (own.next(), own.next(), other.next());
+        if second.is_some() || other.next().is_some() {
             return Err(wrong(field, format!("two arms for number {index} of the {what}"), "arms that do not overlap"));
         }
         if self.counted && total == 1 && arms.iter().any(|arm| arm.1 != arms[0].1) {
@@ -206,7 +201,7 @@ impl<'a> World<'a> {
                 format!("a shape with more than one of the {what}"),
             ));
         }
-        Ok(first.or(other.first()).map(|arm| &arm.1))
+        Ok(first.or(left_over))
     }
 
     fn set(&self, set: &Set, row: usize, field: &str) -> Result<Runs> {
