@@ -1,10 +1,11 @@
-//! What must hold whatever bytes are given: one function for each fuzz target. The tests of noren-mask (`tests/seeds.rs`) and of
-//! the command (`tests/seeds.rs`) include the same files and replay the seeds.
+//! What must hold whatever bytes are given: one function for each fuzz target. `tests/seeds.rs` of
+//! noren-mask, noren-verify and the command include the same files and replay the seeds.
 #![allow(unreachable_pub)]
 
 pub mod files;
 pub mod masks;
 pub mod verdicts;
+pub mod verifier;
 
 // The command's readers of files, which belong to no library.
 #[path = "../../crates/noren-cli/src/arrays.rs"]

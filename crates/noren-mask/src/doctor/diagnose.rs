@@ -70,12 +70,22 @@ pub(crate) fn diagnose(patient: &Patient) -> Result<Report, Error> {
 /// Cells that a diagnosis may hold beyond those of the array itself.
 const MOST_CELLS: u128 = 1 << 30;
 
+/// Pairs of batch row and head that a diagnosis may hold beyond those of the array itself: each is looked at by itself.
+const MOST_PAIRS: u128 = 1 << 16;
+
 /// Refuses sizes whose cells would not fit memory, and redactions of cells that do not exist, before anything is allocated.
 fn check_sizes(mask: &Values, alignment: &Alignment, context: &Context) -> Result<(), Error> {
     let limit = MOST_CELLS.max(mask.len() as u128);
     for sizes in [Some(alignment.sizes), alignment.wanted].into_iter().flatten() {
         let all = [sizes.batch, alignment.dims[1], sizes.q_len, sizes.kv_len];
         let cells: u128 = all.iter().map(|&n| n as u128).product();
+        let (pairs, most) = (sizes.batch as u128 * alignment.dims[1] as u128, MOST_PAIRS.max(mask.len() as u128));
+        if pairs > most {
+            let text = format!(
+                "{pairs} pairs of batch row and head are declared; at most {most} are held: check batch and heads"
+            );
+            return Err(Error::fact("context", text));
+        }
         if cells > limit {
             return Err(Error::fact(
                 "context",
