@@ -203,7 +203,10 @@ fn a_long_stack_answers_quickly() {
 fn long_stacks_are_proved_quickly() {
     let n = 131_072u64;
     let lengths: Vec<u64> = vec![512; 256];
-    let facts = Facts::new().documents(lengths).label("pii", [70_000u64..70_300]).label("far", [100u64..50_000]);
+    let facts = Facts::new()
+        .documents(lengths)
+        .label("pii", std::iter::once(70_000u64..70_300))
+        .label("far", std::iter::once(100u64..50_000));
     let apart = |l| if l % 2 == 0 { sliding(1024) & documents() } else { causal() & documents() };
     let stack: Vec<Mask> = (0..32).map(apart).collect();
     let flow = Flow::of_stack(&stack, &Shape::square(n as usize), &facts, Fill::Nothing).expect("it binds");

@@ -243,8 +243,8 @@ impl Brute {
         later.reverse();
         let cells = |layer: usize| {
             let mut cells = 0;
-            for q in 0..n {
-                for k in (0..n).filter(|&k| k != q && self.layers[batch][layer][q][k]) {
+            for (q, keys) in self.layers[batch][layer].iter().enumerate() {
+                for k in (0..n).filter(|&k| k != q && keys[k]) {
                     let carries = |&(s, t): &(usize, usize)| self.known[batch][layer][k][s] && later[layer + 1][t][q];
                     cells += u64::from(reached.iter().any(carries));
                 }
