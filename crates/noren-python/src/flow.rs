@@ -203,7 +203,8 @@ impl PyCertificate {
 
     /// The ruling, after a second implementation has made all of it again, as JSON and in words.
     fn _verify(&self, py: Python<'_>) -> PyResult<(String, Words)> {
-        py.detach(|| noren_verify::verify(&self.1)).map_err(|refusal| crate::error::Error::new_err(refusal.to_string()))?;
+        py.detach(|| noren_verify::verify(&self.1))
+            .map_err(|refusal| crate::error::Error::new_err(refusal.to_string()))?;
         let ruling = self.0.ruling();
         Ok((json(ruling)?, words(ruling)))
     }

@@ -69,13 +69,15 @@ impl<'a> World<'a> {
             work.spend(facts.positions.as_ref().map_or(0, |positions| positions.of(row).len()))?;
             longest = longest.max(Frame::new(shape, facts, row).extent.1);
         }
+        // A label may name any position that a key or a query has, or that a key without explicit positions would have.
+        let known = longest.max(shape.kv_len);
         for (name, spans) in &facts.labels {
             let beyond = |spans: &Vec<_>| {
-                spans.iter().filter_map(|span: &crate::facts::Span| span.1).max().filter(|&end| end > longest)
+                spans.iter().filter_map(|span: &crate::facts::Span| span.1).max().filter(|&end| end > known)
             };
             let rows = if matches!(spans, ByRow::All(_)) { 1 } else { shape.batch };
             if let Some(end) = (0..rows).find_map(|row| beyond(spans.of(row))) {
-                let expected = format!("positions below {longest}, the length of the sequence");
+                let expected = format!("positions below {known}, the length of the sequence");
                 return Err(wrong(format!("facts.labels.{name}"), format!("the position {}", end - 1), expected));
             }
         }

@@ -65,9 +65,6 @@ pub struct Certificate {
     pub not_covered: Vec<String>,
     /// SHA-256 of all of the above, as one line of JSON.
     pub sha256: String,
-    /// SHA-256 of layers, shape, facts and fill.
-    #[serde(skip)]
-    pub masks_sha256: String,
     /// The verdicts as the rest of the program reads them.
     #[serde(skip)]
     ruling: Ruling,
@@ -130,13 +127,11 @@ impl Certificate {
             reach: entries(&proof)?,
             not_covered: CHANNELS.iter().map(|c| (*c).to_string()).collect(),
             sha256: String::new(),
-            masks_sha256: String::new(),
             ruling,
         };
         certificate.ruling.empty.clear();
         certificate.ruling.rules = certificate.rules.iter().map(RuleEntry::verdict).collect();
         certificate.sha256 = certificate.hash_of_all()?;
-        certificate.masks_sha256 = certificate.hash_of_masks()?;
         Ok(certificate)
     }
 
@@ -148,33 +143,6 @@ impl Certificate {
     /// The verdicts, as written down.
     pub fn ruling(&self) -> &Ruling {
         &self.ruling
-    }
-
-    /// Issues the certificate again from its masks, shape, facts and policy, and compares: this finds changes, and none of the
-    /// errors that the issuing code may have.
-    ///
-    /// # Errors
-    /// A certificate that was changed.
-    pub fn verify(&self) -> Result<&Ruling, Error> {
-        let policy: Policy = self.policy.parse()?;
-        match Certificate::issue(&self.flow()?, &policy)?.sha256 == self.hash_of_all()?
-            && self.sha256 == self.hash_of_all()?
-        {
-            true => Ok(&self.ruling),
-            false => refuse("it was changed after it was issued: issue a new one".into()),
-        }
-    }
-
-    /// Refuses a certificate that is about other masks, sizes or facts than `flow`.
-    ///
-    /// # Errors
-    /// A stack with other masks, sizes or facts.
-    pub fn matches(&self, flow: &Flow) -> Result<(), Error> {
-        let now = Certificate::issue(flow, &Policy::default())?;
-        match now.masks_sha256 == self.masks_sha256 {
-            true => Ok(()),
-            false => refuse("it is about other masks, sizes or facts than these: issue a new one".into()),
-        }
     }
 
     /// The stack that it is about.
@@ -205,7 +173,6 @@ impl Certificate {
         if certificate.format != FORMAT {
             return refuse(format!("its format is {:?}, expected {FORMAT:?}", certificate.format));
         }
-        certificate.masks_sha256 = certificate.hash_of_masks()?;
         certificate.ruling = Ruling {
             rules: certificate.rules.iter().map(RuleEntry::verdict).collect(),
             pairs: certificate.pairs,
@@ -217,11 +184,6 @@ impl Certificate {
         Ok(certificate)
     }
 
-    fn hash_of_masks(&self) -> Result<String, Error> {
-        hash(&(&self.layers, &self.shape, &self.facts, self.fill))
-    }
-
-    /// The hash of everything but itself.
     fn hash_of_all(&self) -> Result<String, Error> {
         #[derive(Serialize)]
         struct Bare<'a> {
