@@ -23,6 +23,7 @@
 
 mod checks;
 mod lab;
+mod scan;
 
 use crate::error::Result;
 use crate::generate::{GenerateOptions, generate};
@@ -138,9 +139,10 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether no check failed.
+    /// Whether every check that applies was decided, at least one of them, and none failed.
     pub fn ok(&self) -> bool {
-        self.checks.iter().all(|check| check.verdict != Verdict::Fail)
+        let with = |verdict| self.checks.iter().any(|check| check.verdict == verdict);
+        with(Verdict::Pass) && !with(Verdict::Fail) && !with(Verdict::Inconclusive)
     }
 
     /// The names of the checks that failed.
@@ -229,14 +231,18 @@ fn judge(lab: &Lab<'_>, trial: &Trial) -> Result<(Verdict, String)> {
     }
     let Some(at) = seen.1 else { return Ok((Verdict::Pass, "equal to the bit".into())) };
     let gap = seen.0 / scale;
-    let rounding = !trial.one_shape() && gap <= 64.0 * epsilon(lab.dtype);
+    let bound = lab.rounding();
+    let rounding = !trial.one_shape() && gap <= bound;
     Ok(match (rounding, lab.dtype) {
         (true, DType::F32) => {
             let says =
                 format!("{gap:.0e} of the largest output apart: rounding that depends on the batch ({})", trial.what);
             (Verdict::Inconclusive, says)
         }
-        (true, dtype) => (Verdict::Pass, format!("{gap:.0e} of the largest output apart, the rounding of {dtype:?}")),
+        (true, dtype) => {
+            let says = format!("{gap:.0e} of the largest output apart, the rounding of {dtype:?} (below {bound:.0e})");
+            (Verdict::Pass, says)
+        }
         (false, _) => {
             let says =
                 format!("{}: output {at} moves by {gap:.1e} of the largest output ({})", trial.broken, trial.what);

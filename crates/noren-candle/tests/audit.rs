@@ -127,3 +127,33 @@ fn what_cannot_be_tested_is_said() {
     });
     assert!(message(audit(&flat, None)).contains("[1, 72, features] is needed"));
 }
+
+/// Faults in one place only: a late query, a window of one layer from a position on, one row of a batch, one length.
+#[test]
+fn faults_in_one_place_are_found() {
+    let (failures, _) = masked("llama", Stack::Decoder, "own | keys(41) & queries(40)");
+    assert!(failures.contains(&"reach"), "{failures:?}");
+    let wider = "own | causal & window(left=16, right=0) & queries(60..)";
+    let (failures, _) = masked("mistral_sliding", Stack::Decoder, wider);
+    assert!(failures.contains(&"reach"), "{failures:?}");
+    let model = load("llama");
+    let open = {
+        let mut open = load("llama");
+        open.set_mask(Stack::Decoder, "full".parse::<Mask>().unwrap()).unwrap();
+        open
+    };
+    let last = called("llama", |model, batch| {
+        let out = states(model, batch, None, None)?;
+        if batch.rows() < 3 {
+            return Ok(out);
+        }
+        let rows: Vec<Tensor> =
+            (0..batch.rows()).map(|row| out.narrow(0, row, 1)).collect::<std::result::Result<_, _>>()?;
+        let spoiled = (&rows[2] + rows[0].mean_keepdim(1)?.broadcast_as(rows[2].shape())?)?;
+        let rows = rows.into_iter().enumerate().map(|(i, row)| if i == 2 { spoiled.clone() } else { row });
+        Ok(Tensor::cat(&rows.collect::<Vec<_>>(), 0)?)
+    });
+    assert!(last.contains(&"batch"), "{last:?}");
+    let one = called("llama", |_, batch| states(if batch.len() == 17 { &open } else { &model }, batch, None, None));
+    assert_eq!(one, ["lengths"]);
+}

@@ -1,12 +1,13 @@
 //! The battery: what is changed, and which outputs must stay.
 
 use super::lab::{Input, Lab, PADS, Place, Trial};
+use super::scan;
 use crate::error::Result;
 use crate::model::Batch;
 use noren::Side;
 
 /// The trials of a check, or why there are none.
-type Trials = Result<std::result::Result<Vec<Trial>, String>>;
+pub(super) type Trials = Result<std::result::Result<Vec<Trial>, String>>;
 
 /// A check.
 pub(super) struct Test {
@@ -15,14 +16,16 @@ pub(super) struct Test {
     pub(super) make: fn(&Lab<'_>) -> Trials,
 }
 
-pub(super) const BATTERY: [Test; 11] = [
+pub(super) const BATTERY: [Test; 13] = [
     Test { name: "prefix", title: "prefix invariance", make: prefix },
+    Test { name: "reach", title: "every token by itself", make: scan::reach },
     Test { name: "liveness", title: "liveness", make: liveness },
     Test { name: "window", title: "window reach", make: window },
     Test { name: "padding_right", title: "padding invariance (right)", make: |lab| padding(lab, Side::Right) },
     Test { name: "padding_left", title: "padding invariance (left)", make: |lab| padding(lab, Side::Left) },
     Test { name: "mask_liveness", title: "mask liveness", make: mask_liveness },
     Test { name: "redaction", title: "redaction swap", make: redaction },
+    Test { name: "lengths", title: "every length", make: scan::lengths },
     Test { name: "batch", title: "batch-mate invariance", make: batch },
     Test { name: "documents", title: "document isolation", make: documents },
     Test { name: "cache", title: "cache against one pass", make: |lab| cached(lab, usize::MAX) },
@@ -141,25 +144,30 @@ fn redaction(lab: &Lab<'_>) -> Trials {
 }
 
 fn batch(lab: &Lab<'_>) -> Trials {
+    const ROWS: usize = 3;
     let broken = "outputs depend on the other texts of the batch";
     let alone = lab.input(0)?;
-    let ids = alone.text.ids()[0].clone();
-    let decoder = match &alone.decoder {
-        Some(own) => {
-            Some(Batch::new(vec![lab.tokens(lab.length, 7), own.ids()[0].clone(), lab.tokens(lab.length, 8)])?)
-        }
-        None => None,
-    };
+    let own = alone.text.ids()[0].clone();
     let mut trials = Vec::new();
     for side in [Side::Left, Side::Right] {
         for mates in [lab.length, lab.length - 7, lab.length + 7] {
-            let texts = [lab.tokens(mates, 1), ids.clone(), lab.tokens(mates, 2)];
-            let text = Batch::padded(&texts, lab.pad(0), side)?;
-            let by = if side == Side::Left && !lab.crosses() { text.len() - lab.length } else { 0 };
-            let pairs = (0..lab.length).map(|at| ((0, at), (1, at + by))).collect();
-            let what = format!("alone, and between two texts of {mates} tokens");
-            let other = Input { text, decoder: decoder.clone() };
-            trials.push(Trial { what, base: alone.clone(), other, pairs, broken, moved: false, given: None });
+            for row in 0..ROWS {
+                let at = |i: usize, own: &Vec<u32>, mate: Vec<u32>| if i == row { own.clone() } else { mate };
+                let texts: Vec<_> = (0..ROWS).map(|i| at(i, &own, lab.tokens(mates, 1 + i as u32))).collect();
+                let text = Batch::padded(&texts, lab.pad(0), side)?;
+                let by = if side == Side::Left && !lab.crosses() { text.len() - lab.length } else { 0 };
+                let decoder = match &alone.decoder {
+                    Some(decoder) => {
+                        let mate = |i| at(i, &decoder.ids()[0], lab.tokens(lab.length, 7 + i as u32));
+                        Some(Batch::new((0..ROWS).map(mate).collect())?)
+                    }
+                    None => None,
+                };
+                let pairs = (0..lab.length).map(|at| ((0, at), (row, at + by))).collect();
+                let what = format!("alone, and in row {row} among texts of {mates} tokens");
+                let other = Input { text, decoder };
+                trials.push(Trial { what, base: alone.clone(), other, pairs, broken, moved: false, given: None });
+            }
         }
     }
     Ok(Ok(trials))

@@ -65,6 +65,8 @@ pub(super) struct Lab<'a> {
     pub(super) subject: &'a Subject<'a>,
     pub(super) length: usize,
     pub(super) dtype: DType,
+    /// The width of outputs.
+    features: usize,
     /// Output by input, through all layers.
     pub(super) reach: Keep,
     /// Cells that every layer allows.
@@ -97,6 +99,7 @@ impl<'a> Lab<'a> {
             subject,
             length: 0,
             dtype: DType::F32,
+            features: 1,
             reach: Keep::empty([1; 4]),
             direct: Keep::empty([1; 4]),
             main,
@@ -114,7 +117,8 @@ impl<'a> Lab<'a> {
             lab.reach = lab.flow()?.closure(0);
         }
         lab.direct = lab.every_layer()?;
-        lab.dtype = lab.call(&lab.input(0)?, None)?.dtype();
+        let out = lab.call(&lab.input(0)?, None)?;
+        (lab.dtype, lab.features) = (out.dtype(), out.dim(2)?);
         Ok(lab)
     }
 
@@ -132,6 +136,18 @@ impl<'a> Lab<'a> {
         Ok(Keep::from_fn([1, 1, self.length, self.length], |[_, _, q, k]| {
             layers.iter().all(|layer| (0..heads).any(|head| layer.allowed(0, head, q, k)))
         }))
+    }
+
+    /// The largest difference between passes of two shapes that is called rounding, as a part of the largest output:
+    /// `4 sqrt(2 (layers + 1) (16 u^2 + 4 width s^2))`, at most one half. `u` is the unit roundoff of the type, `s` that of
+    /// `f32`, in which sums are taken, and `width` the number of features or keys.
+    pub(super) fn rounding(&self) -> f32 {
+        let unit = f64::from(super::epsilon(self.dtype)) / 2.0;
+        let summed = unit.min(f64::from(f32::EPSILON) / 2.0);
+        let width = self.features.max(self.length + PADS) as f64;
+        let variance = 16.0 * unit * unit + 4.0 * width * summed * summed;
+        let layers: usize = self.subject.masks.iter().map(|declared| declared.layers).sum();
+        (4.0 * (2.0 * (layers as f64 + 1.0) * variance).sqrt()).min(0.5) as f32
     }
 
     /// Whether there is an encoder and a decoder.
@@ -184,12 +200,17 @@ impl<'a> Lab<'a> {
 
     /// A row with padding at an end.
     pub(super) fn padded(&self, ids: &[u32], side: Side, kind: usize) -> Result<Batch> {
-        let pads = vec![self.pad(kind); PADS];
+        self.padded_by(ids, side, kind, PADS)
+    }
+
+    /// A row with `count` padding tokens at an end.
+    pub(super) fn padded_by(&self, ids: &[u32], side: Side, kind: usize, count: usize) -> Result<Batch> {
+        let pads = vec![self.pad(kind); count];
         let (ids, first) = match side {
-            Side::Left => ([pads, ids.to_vec()].concat(), PADS),
+            Side::Left => ([pads, ids.to_vec()].concat(), count),
             Side::Right => ([ids.to_vec(), pads].concat(), 0),
         };
-        let real = first..first + ids.len() - PADS;
+        let real = first..first + ids.len() - count;
         self.masked(&ids, |at| real.contains(&at))
     }
 
@@ -242,7 +263,7 @@ impl<'a> Lab<'a> {
         for (place, other) in &trial.pairs {
             let (a, b) = (at(&a.queries, *place)?, at(&b.queries, *other)?);
             let scale = a.iter().fold(f32::MIN_POSITIVE, |most, x| most.max(x.abs()));
-            let slack = if trial.one_shape() { 0.0 } else { 64.0 * super::epsilon(self.dtype) * scale };
+            let slack = if trial.one_shape() { 0.0 } else { self.rounding() * scale };
             if a.iter().zip(&b).any(|(a, b)| (a - b).abs() > slack) {
                 return Ok(true);
             }

@@ -3,15 +3,15 @@
 use std::ops::Range;
 
 /// A text with one secret in it.
-pub struct Case {
-    pub kind: &'static str,
-    pub text: String,
+pub(crate) struct Case {
+    pub(crate) kind: &'static str,
+    pub(crate) text: String,
     /// Where the secret stands, in bytes.
-    pub secret: Range<usize>,
+    pub(crate) secret: Range<usize>,
 }
 
 /// The words that the detector of one's own words is given.
-pub const WORDS: [&str; 3] = ["Straße am Bach", "Οδυσσέας Ελύτης", "Ann Lee"];
+pub(crate) const WORDS: [&str; 3] = ["Straße am Bach", "Οδυσσέας Ελύτης", "Ann Lee"];
 
 /// Characters without width.
 const INVISIBLE: [char; 16] = [
@@ -71,7 +71,7 @@ impl Draw {
 }
 
 /// `count` cases: each secret in turn, with one to three of the changes that it allows.
-pub fn cases(count: usize, seed: u64) -> Vec<Case> {
+pub(crate) fn cases(count: usize, seed: u64) -> Vec<Case> {
     let lines: Vec<&'static str> = include_str!("secrets.txt").lines().filter(|line| !line.starts_with('#')).collect();
     let mut draw = Draw(seed);
     (0..count).map(|at| case(lines[at % lines.len()], at / lines.len(), &mut draw)).collect()
