@@ -166,7 +166,9 @@ fn certificates_hold_the_verdict_and_name_their_format() {
     let certificate = Certificate::issue(&flow, &policy).expect("issued");
     assert!(!certificate.holds() && certificate.ruling().rules[0].reached_pairs == 16);
     let json = certificate.to_json().expect("JSON");
-    assert_eq!(Certificate::from_json(&json), Ok(certificate));
+    assert_eq!(Certificate::from_json(&json).as_ref(), Ok(&certificate));
+    let other = Flow::of_stack(&[causal(), sliding(3)], &Shape::square(8), &facts, Fill::Nothing).expect("it binds");
+    assert!(certificate.matches(&flow).is_ok() && certificate.matches(&other).is_err());
     let old = json.replacen("certificate 2", "certificate 1", 1);
     assert!(Certificate::from_json(&old).unwrap_err().to_string().contains("noren certificate 2"));
 }

@@ -100,6 +100,11 @@ pub struct ReachEntry {
     pub after: Vec<(usize, Ranges)>,
 }
 
+/// The masks as text, one for each layer.
+fn layers_of(flow: &Flow) -> Vec<String> {
+    flow.masks.iter().enumerate().map(|(l, mask)| mask.at_layer(l as u64).to_string()).collect()
+}
+
 impl Certificate {
     /// Checks `policy` and writes down the outcome, whether it holds or not.
     ///
@@ -116,7 +121,7 @@ impl Certificate {
         let (ruling, proof) = check(policy, flow)?;
         let mut certificate = Certificate {
             format: FORMAT.into(),
-            layers: flow.masks.iter().enumerate().map(|(l, mask)| mask.at_layer(l as u64).to_string()).collect(),
+            layers: layers_of(flow),
             shape: flow.shape.clone(),
             facts: flow.facts.clone(),
             fill: flow.fill,
@@ -143,6 +148,21 @@ impl Certificate {
     /// The verdicts, as written down.
     pub fn ruling(&self) -> &Ruling {
         &self.ruling
+    }
+
+    /// Refuses a certificate that is about other masks, sizes or facts than `flow`.
+    ///
+    /// # Errors
+    /// A stack with other masks, sizes, facts or fill.
+    pub fn matches(&self, flow: &Flow) -> Result<(), Error> {
+        let same = self.layers == layers_of(flow)
+            && self.shape == flow.shape
+            && self.facts == flow.facts
+            && self.fill == flow.fill;
+        match same {
+            true => Ok(()),
+            false => refuse("it is about other masks, sizes or facts than these: issue a new one".into()),
+        }
     }
 
     /// The stack that it is about.
