@@ -115,8 +115,7 @@ pub fn certificates(data: &[u8]) {
     };
     match Certificate::issue(&flow, &policy) {
         Ok(issued) => {
-            let issued = issued.to_json().expect("a certificate is written");
-            noren_verify::verify(&issued).expect("what was issued is verified");
+            issued.matches(&flow).expect("what was issued matches its stack");
         }
         Err(error) => has_words(&error),
     }

@@ -382,7 +382,7 @@ fn nothing_is_correct_without_a_declaration() {
             3 => i / size == j / size,
             4 => j <= i && i / size == j / size,
             5 => j <= i || j < size,
-            _ => (i + n - j.min(n)) % size == 0,
+            _ => (i + n - j.min(n)).is_multiple_of(size),
         };
         let order: Vec<u64> = (0..n.max(m)).map(|_| dice.next()).collect();
         let cells: Vec<bool> = (0..batch * n * m)

@@ -10,13 +10,13 @@ use crate::work::Work;
 impl Node {
     /// True when query row `i` may read key `j`.
     pub(crate) fn allowed(&self, frame: &Frame, i: i64, j: i64) -> bool {
-        frame.key(j).is_some_and(|k| self.cell(frame, (i, frame.query(i)), (j, k)))
+        frame.key(j).is_some_and(|k| self.cell((i, frame.query(i)), (j, k)))
     }
 
     /// The cell of a query `(row, position)` and a key `(index, position)`.
-    fn cell(&self, frame: &Frame, query: (i64, i64), key: (i64, i64)) -> bool {
+    fn cell(&self, query: (i64, i64), key: (i64, i64)) -> bool {
         let (q, k) = (query.1, key.1);
-        let part = |node: &Node| node.cell(frame, query, key);
+        let part = |node: &Node| node.cell(query, key);
         match self {
             Node::Full => true,
             Node::None => false,

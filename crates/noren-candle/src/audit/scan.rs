@@ -2,7 +2,6 @@
 
 use super::checks::Trials;
 use super::lab::{Input, Lab, Trial};
-use crate::error::Result;
 use crate::model::Batch;
 use noren::Side;
 

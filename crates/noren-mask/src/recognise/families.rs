@@ -11,6 +11,9 @@ use crate::{Span, atoms};
 use std::collections::HashMap;
 use std::ops::Range;
 
+/// Half-open ranges of positions.
+type Ranges = Vec<Range<u64>>;
+
 /// Repeated rows are listed as terms up to this many, and only where the keys of a term stand for this many rows or more.
 const MOST_TERMS: usize = 64;
 const ROWS_PER_RUN: usize = 4;
@@ -230,7 +233,7 @@ fn repeated_rows(slice: &Slice<'_>) -> Option<Mask> {
     }
     let terms =
         terms.into_iter().map(|(first, rows)| (runs_of(ones(slice.row(first)).map(|k| k as u32)), runs_of(rows)));
-    let terms: Vec<(Vec<Range<u64>>, Vec<Range<u64>>)> = terms.collect();
+    let terms: Vec<(Ranges, Ranges)> = terms.collect();
     let runs: usize = terms.iter().map(|(keys, rows)| keys.len().max(rows.len())).sum();
     if runs * ROWS_PER_RUN > slice.q_len() {
         return None;

@@ -153,7 +153,9 @@ fn differences(keep: &Keep, bound: &BoundMask, which: &[usize]) -> (u64, Vec<[us
         // planning compares the pattern with the definition
         bound.plan();
     }
-    let mut known: HashMap<(usize, usize), (u64, Vec<[usize; 2]>)> = HashMap::new();
+    // the number of wrong cells and the first of them, by pattern and slice
+    type Wrong = (u64, Vec<[usize; 2]>);
+    let mut known: HashMap<(usize, usize), Wrong> = HashMap::new();
     let (mut wrong, mut exceptions) = (0, Vec::new());
     let mut words = vec![0; row_words(kv_len as u32)];
     for (b, h) in (0..batch).flat_map(|b| (0..heads).map(move |h| (b, h))) {

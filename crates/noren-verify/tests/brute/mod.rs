@@ -19,6 +19,9 @@ pub(crate) const NOT_COVERED: [&str; 9] = [
     "loss targets: labels that hold what the inputs hide",
 ];
 
+/// The numbers of sources and targets of a line, and the pairs that it covers.
+type Covered = (usize, usize, Vec<(usize, usize)>);
+
 /// What a certificate is about.
 #[derive(Clone, Debug)]
 pub(crate) struct Stack {
@@ -363,7 +366,7 @@ impl Row {
     }
 
     /// Number of sources and of targets, and the pairs that a line covers.
-    fn pairs(&self, line: &str) -> Option<(usize, usize, Vec<(usize, usize)>)> {
+    fn pairs(&self, line: &str) -> Option<Covered> {
         let (verb, rest) = line.split_once(": ")?;
         let (a, b) = rest.split_once(" -> ")?;
         let (sources, targets) = (self.members(a)?, self.members(b)?);
