@@ -20,7 +20,7 @@ fn assert_equal(a: &str, b: &str) {
 /// The length, query and key of the first difference.
 fn difference(a: &str, b: &str) -> (usize, usize, usize) {
     match equivalent(a, b) {
-        Equivalence::Differ { shape, facts, cell, layer, only_first } => {
+        Equivalence::Differ { shape, facts, cell, layer, only_first, .. } => {
             let bound =
                 [a, b].map(|text| mask(text).at_layer(layer).bind(&shape, &facts).expect("it was bound before"));
             let allowed = [0, 1].map(|i| bound[i].allowed(cell.batch, cell.head, cell.q, cell.k));
@@ -56,7 +56,8 @@ fn the_same_cells_written_differently() {
         ),
         ("prefix([3, 7])", "batch(0: keys(..3), 1: keys(..7))"),
         ("neighborhood(grid=[9], size=[1])", "window(left=0, right=0)"),
-        ("padding(lengths=[4])", "keys(..4)"),
+        ("padding(side=right, lengths=[4])", "keys(..4)"),
+        ("chunk(4611686018427387904) & stride(4611686018427387904)", "window(left=0, right=0)"),
     ] {
         assert_equal(a, b);
     }
@@ -77,6 +78,10 @@ fn the_first_difference_has_the_shortest_length() {
     // with padding on the left, the listed documents begin at the first real token
     assert_eq!(difference("documents([5, 3]) & padding", "spans([0..5, 5..8]) & padding").0, 9);
     assert_eq!(difference("padding(lengths=[4]) & padding", "keys(..4) & padding").0, 5);
+    let left = equivalent("padding(side=left, lengths=[2])", "keys(1..)");
+    assert!(matches!(left, Equivalence::Differ { shortest: false, .. }), "equal at length 3: {left}");
+    let far = "queries(..4611686018427387904) & window(right=4611686018427387904)";
+    assert_eq!(difference(far, "none").0, 1);
     assert_eq!(difference("heads(every 3: causal, else: full)", "heads(every 2: causal, else: full)").0, 2);
     assert_eq!(difference("layers(0..5: causal, else: full)", "layers(0..6: causal, else: full)").0, 2);
 }
@@ -93,6 +98,12 @@ fn what_no_comparison_decides_is_named() {
     for (a, b, reason) in [
         ("documents([5, 3])", "documents([4, 3])", "no length"),
         ("prefix([1, 2])", "prefix([1, 2, 3])", "no batch"),
+        (
+            "heads(every 2: chunk(65521) & stride(65519), else: causal)",
+            "heads(every 2: chunk(65521) & stride(65519), else: causal & !stride(3) | causal & stride(3))",
+            "no difference was found at length 256 and 2048",
+        ),
+        ("documents([2000000000]) & chunk(65521) & stride(65519)", "documents([2000000000]) & chunk(65521)", "steps"),
         ("stride(99991) & stride(99989)", "stride(99991) & stride(99989) | none & stride(3)", "2^32"),
     ] {
         match equivalent(a, b) {
@@ -100,6 +111,19 @@ fn what_no_comparison_decides_is_named() {
             other => panic!("{a} and {b}: {other:?}"),
         }
     }
+}
+
+#[test]
+fn hostile_masks_are_answered_soon() {
+    let heads = |arm: &str| format!("heads(every 2: chunk(65521) & stride(65519), else: {arm})");
+    assert_eq!(difference(&heads("causal"), &heads("full")).0, 256);
+    let labels = r#"clearance & keys(label="a") & keys(label="b") & keys(label="c") & keys(label="d") & padding & causal(offset=-1000000)"#;
+    equivalent(labels, "none");
+    let every_other =
+        |n: u64| format!("global([{}])", (0..n).map(|i| (2 * i).to_string()).collect::<Vec<_>>().join(", "));
+    equivalent(&every_other(6000), &every_other(5999));
+    let chain = |n: i64| format!("tree(parents=[{}])", (-1..n).map(|i| i.to_string()).collect::<Vec<_>>().join(", "));
+    equivalent(&chain(9000), &chain(8999));
 }
 
 /// A deterministic generator: the same pairs on every machine.

@@ -13,7 +13,7 @@
 //! many `v` and each `v` in `U`. Places that move with `k` move away from 0, so the first of these keys has the shortest length.
 
 use super::range::{Lengths, least_common_multiple};
-use super::term::{Differ, Terms};
+use super::term::{Differ, Term, Terms};
 use crate::mask::Node;
 use crate::set::{Set, Span};
 use std::collections::BTreeSet;
@@ -41,6 +41,9 @@ const OPEN: usize = 64;
 /// More listed positions than this are not compared.
 const MAX_PLACES: u64 = 1 << 20;
 
+/// Positions and distances from here on are beyond every length.
+const FAR: i64 = 1 << 33;
+
 /// The places at which the values of two terms may change.
 #[derive(Default)]
 struct Places {
@@ -64,7 +67,7 @@ pub(super) struct Columns<'a> {
 
 impl<'a> Columns<'a> {
     /// # Errors
-    /// The reason why there are more than `budget` cells to compare.
+    /// The reason why the comparison takes more than `budget` steps.
     pub(super) fn new(terms: &'a Terms, lengths: Lengths, budget: u64) -> Result<Self, String> {
         let mut places = Places::default();
         let mut listed = 0u64;
@@ -85,16 +88,18 @@ impl<'a> Columns<'a> {
         let columns = Columns { terms, lengths, places, step: step as i64, keys };
         match columns.cost() {
             cost if cost > budget as f64 => {
-                Err(format!("{cost:.1e} cells would have to be compared, of which {budget} can be"))
+                Err(format!("the comparison would take {cost:.1e} steps, more than {budget}"))
             }
             _ => Ok(columns),
         }
     }
 
-    fn cost(&self) -> f64 {
+    /// The steps of the whole comparison, at most.
+    pub(super) fn cost(&self) -> f64 {
         let keys: f64 = self.keys.iter().map(|(start, end)| (end - start) as f64).sum();
         let pieces = self.places.queries.len() + self.places.distances.len() + 2 * self.places.chunks.len() + 1;
-        keys * pieces as f64 * self.step as f64 * self.terms.words() as f64
+        let price: u64 = self.terms.pair.iter().map(Term::price).sum();
+        keys * pieces as f64 * self.step as f64 * (self.terms.words() as u64 * price) as f64
     }
 
     /// Compares all representatives; a difference is of interest only at lengths below `best`.
@@ -158,7 +163,10 @@ impl Places {
                 right.iter().for_each(|right| self.distance(-right));
             }
             Node::Sliding { window } => [0, *window as i64].into_iter().for_each(|d| self.distance(d)),
+            // a chunk that no length leaves has no end, and a stride that no length holds twice allows its own token only
+            Node::Chunk { size } if *size >= FAR as u64 => {}
             Node::Chunk { size } => drop(self.chunks.insert(*size as i64)),
+            Node::Stride { step } if *step >= FAR as u64 => [0, 1].into_iter().for_each(|d| self.distance(d)),
             Node::Stride { step } => drop(self.steps.insert(*step as i64)),
             Node::Keys(set) => ends(&spans(set), &mut self.keys),
             Node::Queries(set) => ends(&spans(set), &mut self.queries),
@@ -177,13 +185,14 @@ impl Places {
     }
 
     fn distance(&mut self, distance: i64) {
-        self.distances.insert(distance);
+        self.distances.insert(distance.clamp(-FAR, FAR));
     }
 
     /// Every position of `start..start + count` by itself.
     fn each(&mut self, start: i64, count: i64) {
-        self.keys.extend(start..=start + count);
-        self.queries.extend(start..=start + count);
+        let (start, end) = (start.min(FAR), (start.min(FAR) + count).min(FAR));
+        self.keys.extend(start..=end);
+        self.queries.extend(start..=end);
     }
 
     /// The keys that stand for all others, below `last`.
@@ -220,8 +229,8 @@ impl Places {
 
 fn ends(spans: &[Span], to: &mut BTreeSet<i64>) {
     for span in spans {
-        to.insert(span.start as i64);
-        to.extend(span.end.map(|end| end as i64));
+        to.insert(span.start.min(FAR as u64) as i64);
+        to.extend(span.end.map(|end| end.min(FAR as u64) as i64));
     }
 }
 

@@ -34,8 +34,10 @@ pub enum Equivalence {
     Differ {
         /// The layer in which they differ: 0 unless a mask has `layers(...)`.
         layer: u64,
-        /// A square shape. It is the shortest at which the masks differ, unless `facts` holds facts.
+        /// A square shape.
         shape: Shape,
+        /// True when the masks are equal at every shorter length. It is established for masks without unknowns only.
+        shortest: bool,
         /// Facts under which they differ; empty when no mask reads facts there.
         facts: Box<Facts>,
         /// A cell that exactly one of them allows.
@@ -63,12 +65,13 @@ impl fmt::Display for Equivalence {
                 f,
                 "equal at every length from {first} to {last}, where both masks bind ({compared} cells compared, which stand for all others)"
             ),
-            Equivalence::Differ { layer, shape, facts, cell, only_first } => {
+            Equivalence::Differ { layer, shape, shortest, facts, cell, only_first } => {
                 let side = if *only_first { "first" } else { "second" };
                 let (n, chosen) = (shape.q_len(), **facts != Facts::new());
-                match chosen {
-                    true => write!(f, "differ at length {n} with facts {}", facts.to_json().unwrap_or_default())?,
-                    false => write!(f, "differ from length {n} on")?,
+                match (chosen, shortest) {
+                    (true, _) => write!(f, "differ at length {n} with facts {}", facts.to_json().unwrap_or_default())?,
+                    (false, true) => write!(f, "differ from length {n} on")?,
+                    (false, false) => write!(f, "differ at length {n}")?,
                 }
                 write!(f, ": query {} -> key {}, only in the {side}", cell.q, cell.k)?;
                 for (what, index) in [("layer", *layer), ("batch row", cell.batch as u64), ("head", cell.head as u64)] {
@@ -84,8 +87,12 @@ impl fmt::Display for Equivalence {
     }
 }
 
-/// More cells than this are not compared.
-const BUDGET: u64 = 200_000_000;
+/// More steps than this are not taken: a step is one atom or one listed range looked at for one cell.
+const BUDGET: u64 = 1_000_000_000;
+/// Facts are tried until they list this many numbers together.
+const MOST_FACTS: u64 = 1 << 26;
+/// Lengths that are compared cell by cell where the classes are too many.
+const SAMPLE_LENGTHS: [u64; 2] = [256, 2048];
 /// More combinations of layer, batch row and head than this are not compared.
 const MAX_CLASSES: u64 = 4096;
 
@@ -93,7 +100,8 @@ impl Mask {
     /// Returns whether both masks allow the same cells at every length, proved by comparing finitely many cells.
     ///
     /// A length `n` means [`Shape::square(n)`](Shape::square) with any number of batch rows and heads. A shape with a cache has the
-    /// same cells at the same positions, so a proof covers shapes with offsets of 0 or more too.
+    /// same cells at the same positions, so a proof covers shapes with offsets of 0 or more too. Facts that give keys positions of
+    /// their own are not considered.
     ///
     /// Atoms that read facts (`padding`, `documents`, `clearance`, labels, arrays, closures) and random atoms are taken as unknowns: two
     /// masks are equal when they agree whatever the unknowns are. Where they disagree for some value of an unknown, facts are tried
@@ -124,7 +132,7 @@ struct Comparison<'a> {
     masks: [&'a Mask; 2],
 }
 
-/// One layer, batch row and head, with the sizes that the masks need there.
+/// One layer, batch row and head.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Class {
     layer: u64,
@@ -137,59 +145,49 @@ impl Comparison<'_> {
         let Some(lengths) = Lengths::of(&self.masks) else {
             return Ok(undecided("no length lets both masks bind: their lists of positions have different sums"));
         };
-        let [layers, batches, heads] = match self.indices() {
+        let indices = match self.indices() {
             Ok(indices) => indices,
             Err(reason) => return Ok(undecided(&reason)),
         };
-        let count = [&layers, &batches, &heads].iter().fold(1u64, |n, i| n.saturating_mul(i.len()));
+        let [layers, batches, heads] = &indices;
+        let count = indices.iter().fold(1u64, |n, i| n.saturating_mul(i.len()));
         if count > MAX_CLASSES {
             return Ok(undecided(&format!(
                 "the arms make {count} combinations of layer, batch row and head, of which {MAX_CLASSES} can be compared"
             )));
         }
-        let mut compared = 0u64;
-        let mut found: Option<(Candidate, Class)> = None;
-        let mut open: Vec<(Candidate, Class)> = Vec::new();
-        let mut unknowns = Vec::new();
+        let mut search = Search { left: BUDGET, ..Search::default() };
         for layer in 0..layers.len() {
             let masks = self.masks.map(|mask| mask.at_layer(layer));
             for (batch, head) in (0..batches.len()).flat_map(|b| (0..heads.len()).map(move |h| (b, h))) {
-                let class = Class { layer, batch, head };
-                let terms = match Terms::new([&masks[0], &masks[1]], batch, head) {
-                    Ok(terms) => terms,
-                    Err(reason) => return Ok(undecided(&reason)),
-                };
-                let outcome = match Columns::new(&terms, lengths, BUDGET - compared.min(BUDGET)) {
-                    Ok(columns) => columns.compare(found.as_ref().map(|(best, _)| best.len)),
-                    Err(reason) => return self.too_large(lengths, reason),
-                };
-                compared += outcome.compared;
-                for name in terms.unknowns() {
-                    if !outcome.open.is_empty() && !unknowns.contains(name) {
-                        unknowns.push(name.clone());
-                    }
-                }
-                open.extend(outcome.open.into_iter().map(|candidate| (candidate, class)));
-                if let Some(candidate) = outcome.certain
-                    && found.as_ref().is_none_or(|(best, _)| candidate.len < best.len)
-                {
-                    found = Some((candidate, class));
+                if let Err(reason) = search.look([&masks[0], &masks[1]], lengths, Class { layer, batch, head }) {
+                    return self.sampled(lengths, &indices, &reason);
                 }
             }
         }
-        let sizes = (batches.least(), heads.least());
-        // A difference under any facts is the better answer; one under chosen facts is tried next, the shortest first.
+        self.answer(search, lengths, (batches.least(), heads.least()))
+    }
+
+    /// The answer to a finished search: a difference is given only when a shape and facts show it.
+    fn answer(&self, search: Search, lengths: Lengths, sizes: (u64, u64)) -> Result<Equivalence, Error> {
+        let Search { compared, found, mut open, unknowns, .. } = search;
         open.sort_unstable();
+        let mut room = MOST_FACTS;
         for (candidate, class) in found.iter().chain(&open) {
-            if let Some(answer) = witness::realise(&self.masks, *candidate, *class, sizes)? {
+            if let Some(answer) =
+                witness::realise(&self.masks, (*candidate, *class), sizes, unknowns.is_empty(), &mut room)?
+            {
                 return Ok(answer);
             }
         }
-        if found.is_some() || !open.is_empty() {
-            let reason = "whether the masks agree depends on atoms that no finite comparison decides";
-            return Ok(Equivalence::Undecided { atoms: unknowns, reason: reason.into() });
-        }
-        Ok(Equivalence::Equal { lengths: (lengths.first as usize, lengths.last as usize), compared })
+        let reason = match (found.is_some(), open.is_empty()) {
+            (false, true) => {
+                return Ok(Equivalence::Equal { lengths: (lengths.first as usize, lengths.last as usize), compared });
+            }
+            (true, _) => "the masks differ whatever these atoms are, but no facts were found under which both bind",
+            (false, false) => "whether the masks agree depends on atoms that no finite comparison decides",
+        };
+        Ok(Equivalence::Undecided { atoms: unknowns, reason: reason.into() })
     }
 
     /// The layers, batch rows and heads that stand for all others.
@@ -202,27 +200,68 @@ impl Comparison<'_> {
         Ok(all)
     }
 
-    /// Compares lengths that can be compared cell by cell after all, for masks whose classes are too many.
-    fn too_large(&self, lengths: Lengths, reason: String) -> Result<Equivalence, Error> {
-        let shape = |n: u64| Shape::square(n as usize);
-        let mut agreed = 0;
-        for n in [256u64, 2048, 8192].map(|n| n.clamp(lengths.first, lengths.last)) {
-            let bound = |mask: &Mask| mask.bind(&shape(n), &Facts::new());
-            let (Ok(first), Ok(second)) = (bound(self.masks[0]), bound(self.masks[1])) else { break };
-            let mut cells = first.differences(&second, 1 << 16)?;
-            cells.sort_by_key(|c| (c.q.max(c.k), c.q, c.k));
-            if let Some(cell) = cells.first() {
-                let candidate = Candidate { len: cell.q.max(cell.k) as u64 + 1, q: cell.q as i64, k: cell.k as i64 };
-                let candidate = Candidate { len: candidate.len.max(lengths.first), ..candidate };
-                let class = Class { layer: 0, batch: 0, head: 0 };
-                if let Some(answer) = witness::realise(&self.masks, candidate, class, (1, 1))? {
-                    return Ok(answer);
+    /// Compares some lengths cell by cell, for masks whose classes are too many to be compared.
+    fn sampled(&self, lengths: Lengths, indices: &[Indices; 3], reason: &str) -> Result<Equivalence, Error> {
+        let [layers, batches, heads] = indices;
+        let sizes = (batches.least().max(batches.len()), heads.least().max(heads.len()));
+        let mut equal = Vec::new();
+        for n in SAMPLE_LENGTHS.into_iter().filter(|n| (lengths.first..=lengths.last).contains(n)) {
+            let shape = Shape::square(n as usize).batch(sizes.0 as usize).heads(sizes.1 as usize);
+            for layer in 0..layers.len() {
+                let bound = self.masks.map(|mask| mask.at_layer(layer).bind(&shape, &Facts::new()));
+                let [Ok(first), Ok(second)] = bound else { return Ok(undecided(reason)) };
+                if let Some(cell) = first.first_difference(&second)? {
+                    let candidate = Candidate { len: n, q: cell.q as i64, k: cell.k as i64 };
+                    let class = Class { layer, batch: cell.batch as u64, head: cell.head as u64 };
+                    if let Some(answer) = witness::realise(&self.masks, (candidate, class), sizes, false, &mut 0)? {
+                        return Ok(answer);
+                    }
                 }
             }
-            agreed = n;
+            equal.push(n.to_string());
         }
-        let beyond = if agreed > 0 { format!("; they agree at every length up to {agreed}") } else { String::new() };
-        Ok(undecided(&format!("{reason}{beyond}")))
+        let sampled = match equal.is_empty() {
+            true => String::new(),
+            false => format!("; no difference was found at length {}", equal.join(" and ")),
+        };
+        Ok(undecided(&format!("{reason}{sampled}")))
+    }
+}
+
+/// What was found so far, over the classes.
+#[derive(Default)]
+struct Search {
+    compared: u64,
+    /// Steps that may still be taken.
+    left: u64,
+    /// The first difference for all values of the unknowns.
+    found: Option<(Candidate, Class)>,
+    /// Differences for some values of the unknowns.
+    open: Vec<(Candidate, Class)>,
+    unknowns: Vec<String>,
+}
+
+impl Search {
+    /// # Errors
+    /// The reason why the masks of this class cannot be compared.
+    fn look(&mut self, masks: [&Mask; 2], lengths: Lengths, class: Class) -> Result<(), String> {
+        let terms = Terms::new(masks, class.batch, class.head)?;
+        let columns = Columns::new(&terms, lengths, self.left)?;
+        self.left = self.left.saturating_sub(columns.cost() as u64);
+        let outcome = columns.compare(self.found.as_ref().map(|(best, _)| best.len));
+        self.compared += outcome.compared;
+        for name in terms.unknowns() {
+            if !self.unknowns.contains(name) {
+                self.unknowns.push(name.clone());
+            }
+        }
+        self.open.extend(outcome.open.into_iter().map(|candidate| (candidate, class)));
+        if let Some(candidate) = outcome.certain
+            && self.found.as_ref().is_none_or(|(best, _)| candidate.len < best.len)
+        {
+            self.found = Some((candidate, class));
+        }
+        Ok(())
     }
 }
 

@@ -48,13 +48,9 @@ pub(super) fn reads_padding(mask: &Mask) -> bool {
         || mask.children().into_iter().any(reads_padding)
 }
 
-/// Whether the cells of `padding` with these parameters depend on positions alone, whatever the length. `padded`: the facts may give the
-/// side.
-pub(super) fn is_positional(padding: &Padding, padded: bool) -> bool {
-    match padding.side {
-        Some(side) => padding.lengths.is_some() && side == Side::Right,
-        None => padding.lengths.is_some() && !padded,
-    }
+/// Whether the cells of `padding` with these parameters depend on positions alone. Without a side, the facts may give one.
+pub(super) fn is_positional(padding: &Padding) -> bool {
+    padding.lengths.is_some() && padding.side == Some(Side::Right)
 }
 
 /// Layers, batch rows or heads: arms name finitely many of them one by one and the others by residue, so the first ones of each

@@ -109,6 +109,21 @@ impl Term {
         }
     }
 
+    /// The work of one cell: atoms, and the ranges or tree nodes that they look at one by one.
+    pub(super) fn price(&self) -> u64 {
+        let mut price = 1;
+        self.atoms(&mut |node| {
+            price += match node {
+                Node::Keys(Set::Spans(spans)) | Node::Queries(Set::Spans(spans)) => spans.len() as u64,
+                Node::Global(Set::Spans(spans)) => 2 * spans.len() as u64,
+                Node::Spans { spans } => spans.len() as u64,
+                Node::Tree { parents, .. } => deepest(parents),
+                _ => 1,
+            }
+        });
+        price
+    }
+
     /// Calls `visit` for every atom of positions.
     pub(super) fn atoms<'a>(&'a self, visit: &mut impl FnMut(&'a Node)) {
         match self {
@@ -138,7 +153,7 @@ impl Reading<'_> {
             Node::Heads(arms) => pick_arm(arms, self.head).map_or(Term::Any(Vec::new()), |mask| self.term(mask)),
             Node::Batch(arms) => pick_arm(arms, self.batch).map_or(Term::Any(Vec::new()), |mask| self.term(mask)),
             Node::Prefix { lengths } => keys(lengths.get(self.batch as usize).unwrap_or(0)),
-            Node::Padding(padding) if is_positional(padding, self.padded) => {
+            Node::Padding(padding) if is_positional(padding) => {
                 let length = padding.lengths.as_ref().and_then(|l| l.get(self.batch as usize).copied()).unwrap_or(0);
                 match padding.both {
                     true => Term::All(vec![keys(length), Term::Atom(Node::Queries(Set::from(0..length)))]),
@@ -190,4 +205,23 @@ fn documents(lengths: &[u64]) -> Vec<Span> {
         span
     });
     spans.collect()
+}
+
+/// The number of nodes on the longest way from a node to its root.
+fn deepest(parents: &[i64]) -> u64 {
+    let mut depth = vec![0u64; parents.len()];
+    for first in 0..parents.len() {
+        let mut path = Vec::new();
+        let mut node = Some(first);
+        while let Some(at) = node.filter(|at| depth[*at] == 0) {
+            path.push(at);
+            node = usize::try_from(parents[at]).ok();
+        }
+        let mut below = node.map_or(0, |at| depth[at]);
+        for at in path.into_iter().rev() {
+            below += 1;
+            depth[at] = below;
+        }
+    }
+    depth.into_iter().max().unwrap_or(0)
 }

@@ -10,36 +10,45 @@ use crate::set::{Set, Span};
 use crate::shape::Shape;
 use std::collections::BTreeSet;
 
-/// Facts are made for lengths up to this.
-const MAX_LEN: u64 = 1 << 20;
-
 /// Binds both masks at the candidate's length, without facts and then with facts that give its cell different properties. The
-/// answer is a cell that was looked at in both.
+/// answer is a cell that was looked at in both. `room` is how many numbers the facts may still list.
 pub(super) fn realise(
     masks: &[&Mask; 2],
-    candidate: Candidate,
-    class: Class,
+    (candidate, class): (Candidate, Class),
     (batches, heads): (u64, u64),
+    shortest: bool,
+    room: &mut u64,
 ) -> Result<Option<Equivalence>, Error> {
     let Class { layer, batch, head } = class;
     let shape = Shape::square(candidate.len as usize)
         .batch(batches.max(batch + 1) as usize)
         .heads(heads.max(head + 1) as usize);
     let at_layer = masks.map(|mask| mask.at_layer(layer));
-    let needs = Needs::of(&at_layer);
     let cell = Cell { batch: batch as usize, head: head as usize, q: candidate.q as usize, k: candidate.k as usize };
-    for facts in needs.facts(&candidate, shape.batch_len()) {
-        let (Ok(first), Ok(second)) = (at_layer[0].bind(&shape, &facts), at_layer[1].bind(&shape, &facts)) else {
-            continue;
-        };
+    let needs = Needs::of(&at_layer);
+    for number in 0..needs.choices() {
+        let facts = needs.facts(number, &candidate, shape.batch_len());
+        let bound = at_layer.each_ref().map(|mask| mask.bind(&shape, &facts));
+        let [Ok(first), Ok(second)] = bound else { continue };
         let allowed = [&first, &second].map(|bound| bound.allowed(cell.batch, cell.head, cell.q, cell.k));
         if allowed[0] != allowed[1] {
             let facts = Box::new(facts);
-            return Ok(Some(Equivalence::Differ { layer, shape, facts, cell, only_first: allowed[0] }));
+            return Ok(Some(Equivalence::Differ { layer, shape, shortest, facts, cell, only_first: allowed[0] }));
+        }
+        *room = room.saturating_sub(64 + if needs.levels { candidate.len } else { 0 });
+        if *room == 0 {
+            break;
         }
     }
     Ok(None)
 }
+
+/// How many lengths, lists of documents, levels and sets of labelled positions are tried, and for how many labels.
+const LENGTHS: usize = 8;
+const DOCUMENTS: usize = 3;
+const LEVELS: usize = 3;
+const SETS: usize = 4;
+const MOST_LABELS: usize = 4;
 
 /// The facts that two masks read.
 #[derive(Default)]
@@ -70,48 +79,47 @@ impl Needs {
         mask.children().into_iter().for_each(|part| self.add(part));
     }
 
+    /// Number of facts that are tried, one after the other.
+    fn choices(&self) -> usize {
+        let many = |needed: bool, n: usize| if needed { n } else { 1 };
+        let labels = SETS.pow(self.labels.len().min(MOST_LABELS) as u32);
+        many(self.lengths, LENGTHS * 2) * many(self.documents, DOCUMENTS) * many(self.levels, LEVELS) * labels
+    }
+
     /// Facts that place the candidate's query and key in padding or not, in one document or two, at equal or different levels, under
-    /// each label or not.
-    fn facts(&self, candidate: &Candidate, batches: usize) -> Vec<Facts> {
+    /// each label or not; `number` says which.
+    fn facts(&self, number: usize, candidate: &Candidate, batches: usize) -> Facts {
         let Candidate { len, q, k } = *candidate;
         let (q, k) = (q as u64, k as u64);
-        let mut all = vec![Facts::new()];
-        if len > MAX_LEN {
-            return all;
-        }
+        let mut rest = number;
+        let mut choose = |n: usize| {
+            let choice = rest % n;
+            rest /= n;
+            choice
+        };
+        let mut facts = Facts::new();
         if self.lengths {
-            let sides = [Side::Right, Side::Left];
-            let lengths: BTreeSet<u64> =
-                [len, q, k, q + 1, k + 1, len - q - 1, len - k - 1, 0].into_iter().filter(|n| *n <= len).collect();
-            let given = sides.iter().flat_map(|side| lengths.iter().map(move |n| (*side, *n)));
-            let given: Vec<_> = given.collect();
-            all = vary(&all, &given, |facts, (side, n)| facts.lengths(vec![*n; batches]).side(*side));
+            let lengths = [len, q, k, q + 1, k + 1, len - q.min(len - 1) - 1, len - k.min(len - 1) - 1, 0];
+            let side = if choose(2) == 0 { Side::Right } else { Side::Left };
+            facts = facts.lengths(vec![lengths[choose(LENGTHS)]; batches]).side(side);
         }
         if self.documents {
             let (low, high) = (q.min(k), q.max(k));
             let lists = [vec![len], vec![low + 1, len - low - 1], vec![high, len - high]];
-            let lists: Vec<Vec<u64>> =
-                lists.into_iter().map(|list| list.into_iter().filter(|n| *n > 0).collect()).collect();
-            all = vary(&all, &lists, |facts, list| facts.documents(list.clone()));
+            facts = facts.documents(lists[choose(DOCUMENTS)].iter().copied().filter(|n| *n > 0).collect::<Vec<_>>());
         }
         if self.levels {
-            let given = [(0, 0), (1, 0), (0, 1)];
-            all = vary(&all, &given, |facts, (of_query, of_key)| {
-                let mut levels = vec![0i64; len as usize];
-                levels[k as usize] = *of_key;
-                levels[q as usize] = *of_query;
-                facts.levels(levels)
-            });
+            let (of_query, of_key) = [(0, 0), (1, 0), (0, 1)][choose(LEVELS)];
+            let mut levels = vec![0i64; len as usize];
+            levels[k as usize] = of_key;
+            levels[q as usize] = of_query;
+            facts = facts.levels(levels);
         }
-        for label in self.labels.iter().take(4) {
-            let sets: [Vec<Span>; 4] =
-                [vec![], vec![Span::from(q)], vec![Span::from(k)], vec![Span::from(q), Span::from(k)]];
-            all = vary(&all, &sets, |facts, set| facts.label(label.clone(), set.iter().copied()));
+        for (number, label) in self.labels.iter().enumerate() {
+            let sets: [&[u64]; SETS] = [&[], &[q], &[k], &[q, k]];
+            let set = if number < MOST_LABELS { sets[choose(SETS)] } else { sets[0] };
+            facts = facts.label(label.clone(), set.iter().copied().map(Span::from));
         }
-        all
+        facts
     }
-}
-
-fn vary<T>(all: &[Facts], choices: &[T], with: impl Fn(Facts, &T) -> Facts) -> Vec<Facts> {
-    all.iter().flat_map(|facts| choices.iter().map(|choice| with(facts.clone(), choice)).collect::<Vec<_>>()).collect()
 }
