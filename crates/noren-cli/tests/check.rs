@@ -65,9 +65,9 @@ fn verdicts_and_their_exit_codes() {
     let check = |args: &[&str]| noren(&folder, &[&["check", "mask.npy"][..], args].concat());
     std::fs::write(folder.join("mask.npy"), square(6, |i, j| j <= i)).expect("written");
     let (code, said) = check(&["-d", "kind=causal"]);
-    assert!(code == 0 && said.starts_with("correct: all 36 cells"), "{said}");
+    assert!(code == 0 && said.starts_with("correct: all 36 compared cells are equal"), "{said}");
     let (code, said) = check(&["--meant", "causal", "--len", "6"]);
-    assert!(code == 0 && said.starts_with("correct: all 36 cells"), "{said}");
+    assert!(code == 0 && said.starts_with("correct: all 36 compared cells are equal"), "{said}");
     for (declared, word) in [
         ("kind=caussal", "did you mean `causal`?"),
         ("convention=keep_boll", "did you mean `keep_bool`?"),
@@ -82,6 +82,9 @@ fn verdicts_and_their_exit_codes() {
     std::fs::write(folder.join("mask.npy"), npy("<i8", "(4, 64)", &ints)).expect("written");
     let (code, said) = check(&[]);
     assert!(code == 3 && said.contains("question:") && said.contains("4 batch rows of 64 keys"), "{said}");
+    // Without a verdict nothing is repaired.
+    let (code, said) = check(&["--fix", "fixed.npy"]);
+    assert!(code == 3 && said.contains("fixed.npy: not written") && !folder.join("fixed.npy").exists(), "{said}");
     // Holes that no known mistake makes: nothing is repaired.
     let holes = square(12, |i, j| (j <= i) != [(7, 2), (3, 9), (11, 5), (0, 4)].contains(&(i, j)));
     std::fs::write(folder.join("mask.npy"), holes).expect("written");

@@ -305,6 +305,12 @@ impl PatternPlan {
         self.spans[spans].iter_mut().for_each(error);
     }
 
+    /// Changes the first rows of tiles, the last of which is the end: an error for tests of the guard.
+    #[cfg(test)]
+    pub(crate) fn plant_rows(&mut self, error: impl Fn(&mut Vec<u32>)) {
+        error(&mut self.rows);
+    }
+
     /// The groups of the order of keys; none when keys are at their own places.
     pub(crate) fn key_groups(&self) -> &[Group] {
         self.reordering.as_ref().and_then(|order| order.keys.as_ref()).map_or(&[], Order::groups)

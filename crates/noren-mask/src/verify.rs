@@ -5,7 +5,8 @@
 //! * **Debug builds and tests** compare every plan with the definition ([`BoundMask::allowed`]) when it is made: every cell of
 //!   a pattern of at most [`Plan::CHECKED_CELLS`] cells, sampled cells of a larger one. A difference panics with the mask.
 //! * **Release builds** compare reordered plans with the plan in place: the executed keys of a row are those that the pattern
-//!   gives for the same row without an order. All rows are compared up to 2,097,152 cells, above that rows of evenly chosen
+//!   gives for the same row without an order. Every row must be in exactly one tile, and the spans of a tile must be
+//!   ascending and disjoint, as in the other two levels. All rows are compared up to 2,097,152 cells, above that rows of evenly chosen
 //!   tiles, and gathered keys in a row of each tile as far as 8,192 cells go. A plan that fails is discarded for the plan in
 //!   place, which is slower and exact.
 //! * **[`Plan::verify`]** is the comparison with the definition on request, for a number of cells that the caller chooses.
@@ -15,6 +16,7 @@ use crate::export::Runs;
 use crate::interval::Interval;
 use crate::keep::{bit, count, set_bit, set_range};
 use crate::mask::{Mask, Node};
+use crate::order::Order;
 use crate::pattern::row_words;
 use crate::plan::{Kind, PatternPlan, Plan, PlanOptions, Reorder, Tile};
 use crate::{Error, array::bit_runs};
@@ -46,7 +48,9 @@ impl Plan {
     ///
     /// A distinct pattern of at most `most_cells` cells is compared whole, a larger one in sampled cells. Executed is every
     /// cell of a full span, and of a mixed span the cells that [`PatternPlan::fill_bits`] sets. The comparison takes time in
-    /// proportion to the cells compared.
+    /// proportion to the cells compared. In every pattern, however large, each query row must be in exactly one tile, and the
+    /// spans of each tile must be ascending and disjoint; of a reordered pattern of more than 2,097,152 rows or keys the order
+    /// is not compared.
     ///
     /// ```
     /// use noren_mask::{Facts, Shape, atoms::*};
@@ -57,7 +61,7 @@ impl Plan {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Plan`] names the first cell that differs. A closure whose own bounds are wrong is such a case; any other is a
+    /// [`Error::Plan`] names the first cell that differs, or the row or the span that is wrong. A closure whose own bounds are wrong is such a case; any other is a
     /// defect of this crate.
     pub fn verify(&self, most_cells: u64) -> Result<Verified, Error> {
         let mut verified = Verified { cells: 0, complete: true };
@@ -71,6 +75,7 @@ impl Plan {
                 let plan = &self.patterns()[number];
                 let allowed = |row: u32, key: u32| self.bound().allowed(batch, head, row as usize, key as usize);
                 let whole = u64::from(plan.q_len()) * u64::from(plan.kv_len()) <= most_cells;
+                plan.check_tiles().map_err(|wrong| wrong.error(self.bound().mask(), batch, head))?;
                 let found = if whole { plan.compare(&allowed) } else { plan.compare_samples(&allowed) };
                 verified.cells += found.map_err(|wrong| wrong.error(self.bound().mask(), batch, head))?;
                 verified.complete &= whole;
@@ -80,24 +85,70 @@ impl Plan {
     }
 }
 
-/// A cell that is executed and not allowed, or the reverse.
-struct WrongCell {
-    row: u32,
-    key: u32,
-    executed: bool,
+/// How a plan differs from the definition.
+#[derive(Debug)]
+enum Wrong {
+    /// A cell that is executed and not allowed, or the reverse.
+    Cell { row: u32, key: u32, executed: bool },
+    /// Tiles do not hold each place of a query row once: the first place at which one ends and the next begins elsewhere.
+    Rows { end: u32, start: u32 },
+    /// A span that is empty, begins before the one before it ends, or reaches beyond the keys.
+    Span { tile: u32, start: u32, end: u32 },
+    /// The order of query rows or keys holds an index twice and leaves out another.
+    Order(&'static str),
 }
 
-impl WrongCell {
+impl Wrong {
     fn error(&self, mask: &Mask, batch: usize, head: usize) -> Error {
-        let (row, key) = (self.row, self.key);
-        let (is, means) = if self.executed { ("executes", "hides") } else { ("leaves out", "allows") };
-        Error::Plan(format!("the plan {is} cell [{batch}, {head}, {row}, {key}], which `{mask}` {means}"))
+        let at = format!("of `{mask}` in batch row {batch}, head {head}");
+        Error::Plan(match self {
+            Wrong::Cell { row, key, executed } => {
+                let (is, means) = if *executed { ("executes", "hides") } else { ("leaves out", "allows") };
+                format!("the plan {is} cell [{batch}, {head}, {row}, {key}], which `{mask}` {means}")
+            }
+            Wrong::Rows { end, start } => format!(
+                "the tiles {at} do not hold every query row exactly once: the rows before place {end} are held, and the next \
+                 tile begins at place {start}"
+            ),
+            Wrong::Span { tile, start, end } => format!(
+                "the span of keys {start}..{end} in the tile at place {tile} {at} is empty, overlaps another or is out of order"
+            ),
+            Wrong::Order(what) => format!("the order of the {what} {at} does not hold each of them exactly once"),
+        })
     }
 }
 
 impl PatternPlan {
+    /// Whether tiles hold every query row exactly once, and each tile's spans are ascending and disjoint.
+    fn check_tiles(&self) -> Result<(), Wrong> {
+        let mut held = 0;
+        for tile in self.tiles() {
+            if tile.start != held || tile.end <= tile.start || tile.end > self.q_len() {
+                return Err(Wrong::Rows { end: held, start: tile.start });
+            }
+            held = tile.end;
+            let mut read = 0;
+            for span in tile.spans {
+                if span.start < read || span.end <= span.start || span.end > self.kv_len() {
+                    return Err(Wrong::Span { tile: tile.start, start: span.start, end: span.end });
+                }
+                read = span.end;
+            }
+        }
+        if held != self.q_len() {
+            return Err(Wrong::Rows { end: held, start: self.q_len() });
+        }
+        match () {
+            () if !self.query_order().is_none_or(|order| holds_each(order, self.q_len())) => {
+                Err(Wrong::Order("query rows"))
+            }
+            () if !self.key_order().is_none_or(|order| holds_each(order, self.kv_len())) => Err(Wrong::Order("keys")),
+            () => Ok(()),
+        }
+    }
+
     /// Compares all cells; returns their number.
-    fn compare(&self, allowed: &impl Fn(u32, u32) -> bool) -> Result<u64, WrongCell> {
+    fn compare(&self, allowed: &impl Fn(u32, u32) -> bool) -> Result<u64, Wrong> {
         let mut read = vec![0; row_words(self.kv_len())];
         for tile in self.tiles() {
             for place in tile.start..tile.end {
@@ -106,7 +157,7 @@ impl PatternPlan {
                 for key in 0..self.kv_len() {
                     let executed = bit(&read, key as usize);
                     if executed != allowed(row, key) {
-                        return Err(WrongCell { row, key, executed });
+                        return Err(Wrong::Cell { row, key, executed });
                     }
                 }
             }
@@ -115,7 +166,7 @@ impl PatternPlan {
     }
 
     /// Compares sampled cells: in some rows the keys at both sides of every border of a span, and others at random places.
-    fn compare_samples(&self, allowed: &impl Fn(u32, u32) -> bool) -> Result<u64, WrongCell> {
+    fn compare_samples(&self, allowed: &impl Fn(u32, u32) -> bool) -> Result<u64, Wrong> {
         let mut compared = 0;
         for (tile, place) in self.sampled_rows(SAMPLED_ROWS as usize) {
             let row = self.query_at(place);
@@ -124,7 +175,7 @@ impl PatternPlan {
             for key_place in borders.take(SAMPLED_KEYS as usize).chain(others).filter(|p| *p < self.kv_len()) {
                 let (key, executed) = (self.key_at(key_place), self.executes(tile, place, key_place));
                 if executed != allowed(row, key) {
-                    return Err(WrongCell { row, key, executed });
+                    return Err(Wrong::Cell { row, key, executed });
                 }
                 compared += 1;
             }
@@ -187,9 +238,12 @@ impl PatternPlan {
         })
     }
 
-    /// The invariants of a reordered plan, in sampled rows: the executed keys are those that the pattern gives for the same
+    /// The invariants of a reordered plan: every row is in one tile, spans are disjoint, and in sampled rows the executed keys are those that the pattern gives for the same
     /// row without an order. Gathered keys are looked at in a row of every tile.
     fn agrees_with_rows(&self) -> bool {
+        if self.check_tiles().is_err() {
+            return false;
+        }
         let Resolved { frame, pattern } = self.resolved();
         let kv_len = self.kv_len();
         let (mut read, mut meant) = (vec![0; row_words(kv_len)], vec![0; row_words(kv_len)]);
@@ -220,6 +274,27 @@ impl PatternPlan {
         let total: usize = groups().map(|group| (group.end - group.start) as usize).sum();
         groups().flat_map(|group| (group.start..group.end).step_by(total.div_ceil(most).max(1))).collect()
     }
+}
+
+/// Whether the first `len` places of `order` hold each of as many indices once. Larger orders are taken as right.
+fn holds_each(order: &Order, len: u32) -> bool {
+    if len as usize > GUARDED_CELLS {
+        return true;
+    }
+    let mut seen = vec![0; row_words(len)];
+    let mut indices = order
+        .runs()
+        .flat_map(|(first, step, count)| (0..u64::from(count)).map(move |i| u64::from(first) + i * u64::from(step)));
+    let mut held = 0;
+    let fresh = indices.all(|index| {
+        let fresh = index < u64::from(len) && !bit(&seen, index as usize);
+        if fresh {
+            set_bit(&mut seen, index as usize);
+            held += 1;
+        }
+        fresh
+    });
+    fresh && held == len
 }
 
 /// One plan for each distinct pattern, guarded.
@@ -322,10 +397,39 @@ mod tests {
     #[test]
     fn a_planted_error_is_named_by_its_cell() {
         let (bound, _, plan) = planted();
-        let wrong = plan.compare(&|row, key| bound.allowed(0, 0, row as usize, key as usize)).err().unwrap();
+        let wrong = plan.compare(&|row, key| bound.allowed(0, 0, row as usize, key as usize)).unwrap_err();
         let text = wrong.error(bound.mask(), 0, 0).to_string();
         assert!(text.starts_with("plan: the plan executes cell [0, 0, "), "{text}");
-        assert!(!bound.allowed(0, 0, wrong.row as usize, wrong.key as usize));
+        let Wrong::Cell { row, key, executed: true } = wrong else { panic!("{text}") };
+        assert!(!bound.allowed(0, 0, row as usize, key as usize));
+    }
+
+    #[test]
+    fn rows_that_no_tile_holds_and_overlapping_spans_are_refused() {
+        let (reordered, _, _) = planted();
+        let causal: Mask = "causal".parse().unwrap();
+        let causal = causal.bind(&Shape::square(96), &Facts::new()).unwrap();
+        for (bound, reorder) in [(causal, Reorder::Never), (reordered, Reorder::Always)] {
+            let options = PlanOptions { block_q: 16, reorder, ..PlanOptions::default() };
+            let sound = PatternPlan::new(&bound.resolved()[0], &options);
+            assert!(sound.check_tiles().is_ok() && sound.agrees_with_rows());
+            let text = |plan: &PatternPlan| plan.check_tiles().unwrap_err().error(bound.mask(), 0, 0).to_string();
+            let mut plan = sound.clone();
+            plan.plant_rows(|rows| rows.truncate(rows.len() - 1));
+            assert!(text(&plan).contains("do not hold every query row exactly once"), "{}", text(&plan));
+            assert!(!plan.agrees_with_rows());
+            let mut plan = sound.clone();
+            plan.plant_rows(|rows| rows[0] = 1);
+            assert!(text(&plan).contains("begins at place 1"), "{}", text(&plan));
+            // keys of the span before are read twice
+            let mut plan = sound.clone();
+            plan.plant(|span: &mut TileSpan| span.start = span.start.saturating_sub(40));
+            assert!(text(&plan).contains("overlaps another"), "{}", text(&plan));
+            assert!(!plan.agrees_with_rows());
+            let mut plan = sound.clone();
+            plan.plant(|span: &mut TileSpan| span.end = span.start);
+            assert!(text(&plan).contains("is empty"), "{}", text(&plan));
+        }
     }
 
     #[test]

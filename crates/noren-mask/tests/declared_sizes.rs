@@ -15,6 +15,9 @@ fn refusal(context: &str) -> String {
 #[test]
 fn more_batch_rows_than_anybody_has() {
     let said = refusal(r#"{"batch": 4294967}"#);
-    assert!(said.contains("4294967 pairs of batch row and head are declared; at most 65536 are held"), "{said}");
+    assert!(
+        said.contains("the declared sizes make 4294967 pairs of batch row and head; at most 65536 are held"),
+        "{said}"
+    );
     assert!(refusal(r#"{"batch": 2147483647, "heads": 2147483647}"#).contains("check batch"));
 }

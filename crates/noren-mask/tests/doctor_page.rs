@@ -35,10 +35,11 @@ unpickled.
 | looks like | 3 | nothing is declared: the sentence names the nearest known mask, the number of cells it is off, and what to declare |
 | cannot tell | 3 | several readings are possible, or the mask resembles nothing: the report lists the readings and the question to answer |
 
-A repair is offered only where a named mistake explains every wrong cell. Where none does, the class is
-`unexplained_difference`, `--fix` writes nothing, and the picture shows the cells that differ from the declaration.
+A repair is offered only where a named mistake explains every wrong cell, also with `--meant`. Where none does, the class is
+`unexplained_difference`, `--fix` writes nothing, and the picture shows the cells that differ from the declaration. Without a
+verdict `--fix` writes nothing either; where no cell can be compared, because every row is padding, there is no verdict.
 These are asked about and not guessed: a table of whole numbers `[rows, keys]` (a batch of 1-D attention masks, or queries by
-keys), keys that look like padding which nothing declares, documents without borders, the place of the queries among more keys
+keys; a square table only where every row is ones then zeros or zeros then ones; `role` or `q_len` answers it), keys that look like padding which nothing declares, documents without borders, the place of the queries among more keys
 (`past_len`), a window around a query whose width may count several things, a prefix in left-padded rows.
 
 **What to declare.** `api`, `convention` (`keep_bool`, `ignore_bool`, `keep_01`, `additive`), `role` (`attn`, `key_padding`, `cross`),
@@ -50,7 +51,8 @@ A `window` of W holds W keys with the query itself, unless `window_means` is `ke
 each side` or `keys in total`. `chunk_from` and `prefix_from` are `text` (the first real token) or `slot`.
 `redactions` are keys hidden on purpose: `[3, 4]`, or `[{\"batch\": 1, \"keys\": [7], \"queries\": [8, 9]}]`; without `batch` in all
 rows, without `queries` from all queries. A word that is not known is an error that names the nearest known one, and so is a key
-that looks like a misspelled one; other unknown keys are listed in the report.
+that looks like a misspelled one; other unknown keys are listed in the report. Two names of one key (`window`, `sliding_window`)
+with different values are an error.
 **What may stand beside the mask** (`--with NAME=FILE`): `input_ids`, `lengths`, `attention_mask`, `position_ids`, `segment_ids`,
 `cu_seqlens`, `labels`, `kv_positions`, `query_positions`, `kv_written`, `parents`, `block_ids`, `hidden`, `pooled`,
 `probabilities`, `scores`, `v`, `completion_ids`, `completion_mask`, and the encoder's and decoder's ids. For `kind=cross` an

@@ -8,6 +8,7 @@ mod doctor;
 
 use doctor::Dice;
 use noren_mask::doctor::{Context, Patient, Report, Values, Verdict};
+use noren_mask::{Facts, Mask, Shape};
 
 const SDPA: &str = r#""api": "sdpa", "convention": "keep_bool""#;
 
@@ -51,7 +52,7 @@ fn correct_says_against_what_and_how_many_cells() {
     let mask = bools(&[2, 1, 4, 4], |b, i, j| j <= i && (b == 0 || j < 2));
     let report = verdict(mask, &context(r#""kind": "causal", "pad_token_id": 0"#), &ids, Verdict::Correct);
     assert_eq!((report.compared, report.rows_left_out), (24, 2), "{report}");
-    for part in ["all 24 cells", "kind=causal", "padding hidden", "2 row(s)"] {
+    for part in ["all 24 compared cells are equal to the declaration", "kind=causal", "padding hidden", "2 row(s)"] {
         assert!(report.sentence.contains(part), "{part}: {}", report.sentence);
     }
 }
@@ -94,6 +95,79 @@ fn a_table_of_whole_numbers_is_asked_about() {
     let queries =
         Values::ints(&[4, 64], (0..256).map(|at| i64::from(at % 64 <= at / 64 + 60)).collect()).expect("cells");
     verdict(queries, r#"{"role": "attn", "kind": "causal", "past_len": 60}"#, &[], Verdict::Correct);
+}
+
+#[test]
+fn a_square_table_is_asked_about_where_its_rows_may_be_rows_of_keys() {
+    let lower = || rows(&[&[1, 0, 0, 0], &[1, 1, 0, 0], &[1, 1, 1, 0], &[1, 1, 1, 1]]);
+    for declared in [r#"{"kind": "causal"}"#, r#"{"convention": "keep_01", "kind": "causal"}"#] {
+        let report = verdict(lower(), declared, &[], Verdict::CannotTell);
+        assert!(report.open[0].readings[0].contains("4 batch rows of 4 keys") && report.fixed.is_none(), "{report}");
+    }
+    let as_queries = r#"{"convention": "keep_01", "kind": "causal", "role": "attn"}"#;
+    verdict(lower(), as_queries, &[], Verdict::Correct);
+    verdict(lower(), r#"{"convention": "keep_01", "kind": "causal", "q_len": 4}"#, &[], Verdict::Correct);
+    // A row that changes twice is no row of padding.
+    let window = rows(&[&[1, 0, 0, 0], &[1, 1, 0, 0], &[0, 1, 1, 0], &[0, 0, 1, 1]]);
+    let declared = r#"{"convention": "keep_01", "kind": "sliding", "window": 2}"#;
+    verdict(window, declared, &[], Verdict::Correct);
+}
+
+#[test]
+fn nothing_compared_is_no_verdict() {
+    let mask = bools(&[3, 3], |_, i, j| (i + 2 * j) % 3 == 0);
+    let padding = [("attention_mask", rows(&[&[0, 0, 0]]))];
+    let report = verdict(mask, &context(r#""kind": "causal""#), &padding, Verdict::CannotTell);
+    assert!(report.compared == 0 && report.fixed.is_none(), "{report}");
+    assert!(report.sentence.starts_with("no cell could be compared with what is declared"), "{report}");
+}
+
+#[test]
+fn without_a_verdict_nothing_is_repaired() {
+    let looks_like = verdict(bools(&[6, 6], |_, i, j| j <= i), &context(""), &[], Verdict::LooksLike);
+    let mut dice = Dice::new(11, false);
+    let cells: Vec<bool> = (0..24 * 24).map(|_| dice.chance(50)).collect();
+    let random = Values::bools(&[24, 24], cells).expect("all cells");
+    let random = verdict(random, &context(""), &[], Verdict::CannotTell);
+    let table = verdict(rows(&[&[1, 1, 1, 0], &[1, 1, 0, 0]]), "{}", &[], Verdict::CannotTell);
+    for report in [looks_like, random, table] {
+        assert!(report.fixed.is_none() && report.given.is_some(), "{report}");
+        assert!(report.svg().expect("room").is_some(), "the given cells can be drawn");
+    }
+    let right = verdict(bools(&[6, 6], |_, i, j| j <= i), &context(r#""kind": "causal""#), &[], Verdict::Correct);
+    assert_eq!(right.fixed, right.given);
+}
+
+#[test]
+fn what_was_meant_is_a_repair_only_of_a_named_mistake() {
+    let causal: Mask = "causal".parse().expect("a mask");
+    let bound = causal.bind(&Shape::square(6), &Facts::new()).expect("a shape");
+    let against = |cell: fn(usize, usize) -> bool| {
+        let context = Context::from_json(&context("")).expect("a context");
+        let mask = bools(&[6, 6], |_, i, j| cell(i, j));
+        Patient::new(mask).context(context).meant(&bound).diagnose().expect("a usable mask")
+    };
+    let leak = against(|i, j| j <= i + 1);
+    named(&leak, "unexplained_difference");
+    assert!(leak.fixed.is_none() && leak.expected.is_some(), "{leak}");
+    let inverted = against(|i, j| j > i);
+    named(&inverted, "inverted_polarity");
+    assert!(inverted.fixed.is_some() && inverted.fixed == inverted.expected, "{inverted}");
+    let right = against(|i, j| j <= i);
+    assert!(right.verdict == Verdict::Correct && right.fixed == right.expected, "{right}");
+}
+
+#[test]
+fn spellings_of_one_key_that_contradict_each_other_are_refused() {
+    for (text, names) in [
+        (r#"{"kind": "sliding", "window": 4, "sliding_window": 8}"#, ["`window` is 4", "`sliding_window` is 8"]),
+        (r#"{"kind": "causal", "Kind": "bidirectional"}"#, ["causal", "bidirectional"]),
+    ] {
+        let error = Context::from_json(text).unwrap_err().to_string();
+        assert!(names.iter().all(|name| error.contains(name)) && error.contains("give one of them"), "{error}");
+    }
+    let same = r#"{"kind": "sliding", "window": 4, "sliding_window": 4.0, "window_size": [4], "window_len": null}"#;
+    assert_eq!(Context::from_json(same).expect("one width").window, Some(4));
 }
 
 #[test]

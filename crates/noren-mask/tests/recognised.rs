@@ -179,3 +179,15 @@ fn larger_arrays() {
     });
     println!("{} larger arrays: {} exact, the others with their number of differing cells", all.get(), exact.get());
 }
+
+#[test]
+fn an_array_without_cells_is_not_recognised() {
+    for (dims, name) in
+        [([0, 1, 4, 4], "batch"), ([1, 0, 4, 4], "heads"), ([1, 1, 0, 4], "q_len"), ([1, 1, 4, 0], "kv_len")]
+    {
+        let found = recognise(&Keep::from_fn(dims, |_| true));
+        let error = found.mask().unwrap_err().to_string();
+        assert!(!found.is_exact() && error.contains(&format!("dimension `{name}` is 0")), "{error}");
+        assert_eq!(found.expression(), format!("no cells: `{name}` is 0"));
+    }
+}

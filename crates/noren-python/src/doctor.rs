@@ -48,9 +48,9 @@ fn cells<'py>(py: Python<'py>, keep: &Keep) -> Cells<'py> {
     (keep.dims(), PyByteArray::new(py, &bytes))
 }
 
-type Checked<'py> = (String, Vec<String>, String, Option<Cells<'py>>, Option<Cells<'py>>);
+type Checked<'py> = (String, Vec<String>, String, [Option<Cells<'py>>; 3]);
 
-/// The report's fields as JSON, its classes and its words, and the cells as given and as repaired.
+/// The report's fields as JSON, its classes and its words, and the cells as given, as repaired and as declared.
 #[pyfunction]
 #[pyo3(signature = (mask, companions, context, meant=None))]
 pub(crate) fn check<'py>(
@@ -84,8 +84,9 @@ pub(crate) fn check<'py>(
         "intended": report.intended,
     });
     let classes = report.classes().into_iter().map(str::to_owned).collect();
-    let (given, fixed) = (report.given.as_ref(), report.fixed.as_ref());
-    Ok((fields.to_string(), classes, report.to_string(), given.map(|g| cells(py, g)), fixed.map(|f| cells(py, f))))
+    let keeps = [&report.given, &report.fixed, &report.expected];
+    let arrays = keeps.map(|keep| keep.as_ref().map(|keep| cells(py, keep)));
+    Ok((fields.to_string(), classes, report.to_string(), arrays))
 }
 
 /// Every class of mistakes: name, what it is, what usually causes it.

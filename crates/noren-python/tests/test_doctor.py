@@ -30,7 +30,7 @@ def test_a_correct_mask_is_correct() -> None:
     report = nr.check(np.tri(6, dtype=bool), api="sdpa", convention="keep", kind="causal")
     assert report.correct and report.verdict == "correct" and report.compared == 36
     assert not report.sick and report.classes == () and report.expression == "causal"
-    assert "all 36 cells" in report.sentence and "kind=causal" in report.sentence
+    assert "all 36 compared cells" in report.sentence and "kind=causal" in report.sentence
 
 
 def test_nothing_is_correct_without_a_declaration() -> None:
@@ -82,7 +82,10 @@ def test_redactions_by_batch_row() -> None:
 def test_what_was_meant_leaves_nothing_to_guess() -> None:
     mask = nr.sliding(4).dense(8)[0, 0]
     report = nr.check(mask, meant="sliding(3)", convention="keep", api="sdpa")
-    assert report.sick and (report.fixed == nr.sliding(3).dense(8)).all()
+    assert report.sick and report.fixed is None and (report.expected == nr.sliding(3).dense(8)).all()
+    assert report.difference is not None and report.difference.only_second == 5
+    inverted = nr.check(~nr.sliding(3).dense(8), meant="sliding(3)", convention="keep", api="sdpa")
+    assert inverted.classes[0] == "inverted_polarity" and (inverted.fixed == inverted.expected).all()
     with pytest.raises(nr.Error, match="query_offset"):
         nr.check(mask[4:], meant="sliding(3)", convention="keep")
 

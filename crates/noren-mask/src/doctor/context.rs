@@ -124,8 +124,6 @@ pub struct Context {
     pub bias: Option<String>,
     /// How positions enter: `rope`, `learned`, `alibi`, ...
     pub position_encoding: Option<String>,
-    /// How heads and batch rows lie in a dimension that holds both.
-    pub layout: Option<String>,
     /// Keys hidden from all queries, or from those beside them.
     pub redactions: Vec<Redaction>,
     /// Number of layers, for what passes through several of them.
@@ -279,7 +277,6 @@ impl Context {
             ],
             words::encoding,
         )?;
-        self.layout = read.text(&["layout", "head_layout", "batch_head_layout"])?;
         self.score_bound = read.real(&["score_bound", "max_score", "score_max", "max_abs_score"])?;
         Ok(())
     }

@@ -82,7 +82,7 @@ fn check_sizes(mask: &Values, alignment: &Alignment, context: &Context) -> Resul
         let (pairs, most) = (sizes.batch as u128 * alignment.dims[1] as u128, MOST_PAIRS.max(mask.len() as u128));
         if pairs > most {
             let text = format!(
-                "{pairs} pairs of batch row and head are declared; at most {most} are held: check batch and heads"
+                "the declared sizes make {pairs} pairs of batch row and head; at most {most} are held: check batch and heads"
             );
             return Err(Error::fact("context", text));
         }
@@ -177,7 +177,7 @@ impl<'a> Case<'a> {
         let whole = matches!(self.mask.numbers(), Numbers::Int(_));
         let context = self.context;
         let said = context.role_declared || context.role != Role::Attention || context.q_len.is_some();
-        if !whole || said || self.alignment.batch_known || a == 1 || a == b {
+        if !whole || said || self.alignment.batch_known || a == 1 || a == b && !self.rows_of_keys() {
             return None;
         }
         let keys = format!("{a} batch rows of {b} keys: 1 is a real token, as in the attention_mask of a tokenizer");
@@ -190,12 +190,22 @@ impl<'a> Case<'a> {
         Some(Open::new(&[&keys, &square], question))
     }
 
+    /// Whether every row is a possible `attention_mask`: 0 and 1, which change at most once, and a real token in it.
+    fn rows_of_keys(&self) -> bool {
+        let Numbers::Int(cells) = self.mask.numbers() else { return false };
+        let width = self.mask.shape().last().copied().unwrap_or(1).max(1);
+        cells.chunks(width).all(|row| {
+            row.iter().all(|x| matches!(x, 0 | 1))
+                && row.contains(&1)
+                && row.windows(2).filter(|pair| pair[0] != pair[1]).count() <= 1
+        })
+    }
+
     /// An array of two readings: only its values are judged.
     fn asked(&self, open: Open, report: &mut Report, outcome: &mut Outcome) -> Held {
         report.findings.extend(self.decoded.findings.iter().cloned());
         let keep = self.decoded.keep.expand(self.dims());
         report.given = Some(keep.clone());
-        report.fixed = Some(keep.clone());
         outcome.open.push(Rc::new(open));
         Held { keep, intent: None }
     }
@@ -274,8 +284,8 @@ impl<'a> Case<'a> {
                 }
             }
             let text = format!(
-                "shape {:?} has two legal readings: as {:?} it is read, as {dims:?} it is what was meant; with another batch size it would \
-                 fail or mean something else: give all four dimensions",
+                "shape {:?} has two legal readings: the mask is read as {:?}; the declaration fits {dims:?}; with another batch size it \
+                 would fail or mean something else: give all four dimensions",
                 self.mask.shape(),
                 self.alignment.dims
             );
@@ -347,7 +357,8 @@ impl<'a> Case<'a> {
         (report.compared, report.rows_left_out) = compared(&intent, keep.dims()[1]);
         outcome.nearest = Some((in_words(&intent), 0));
         report.given = Some(self.as_read(&keep));
-        report.fixed = Some(fixed);
+        // While a question is open, the cells may be other than what was meant.
+        report.fixed = outcome.open.is_empty().then_some(fixed);
         Held { keep, intent: Some(intent) }
     }
 
@@ -543,7 +554,12 @@ impl<'a> Case<'a> {
             );
         }
         let &[a, b] = self.mask.shape() else { return };
-        if matches!(self.mask.numbers(), Numbers::Int(_)) && a == b && a > 1 && !self.context.role_declared {
+        if matches!(self.mask.numbers(), Numbers::Int(_))
+            && a == b
+            && a > 1
+            && !self.context.role_declared
+            && self.two_readings().is_none()
+        {
             report.unknown.push(format!(
                 "whether the {a} rows are queries, as they are read, or batch rows of {b} keys: declare role=key_padding for those"
             ));

@@ -24,12 +24,24 @@ impl<'a> Reader<'a> {
         Reader { map, known: RefCell::default() }
     }
 
-    fn get(&self, names: &[&'static str]) -> Option<(&'a str, &'a Value)> {
+    /// The value under any of `names`; spellings with different values are refused.
+    fn get(&self, names: &[&'static str]) -> Result<Option<(&'a str, &'a Value)>, Error> {
         self.known.borrow_mut().extend(names);
-        names.iter().find_map(|name| {
-            let found = self.map.iter().find(|(key, _)| plain(key) == plain(name))?;
-            (!found.1.is_null()).then_some((found.0.as_str(), found.1))
-        })
+        let spelled = |name: &'static str| {
+            let short = plain(name);
+            self.map.iter().filter(move |(key, value)| !value.is_null() && plain(key) == short)
+        };
+        let mut found = names.iter().flat_map(|name| spelled(name));
+        let Some((key, value)) = found.next() else { return Ok(None) };
+        if let Some((other, differs)) = found.find(|(_, other)| !same(value, other)) {
+            let text = format!(
+                "`{key}` is {} and `{other}` is {}, but both mean the same: give one of them",
+                shown(value),
+                shown(differs)
+            );
+            return Err(Error::fact("context", text));
+        }
+        Ok(Some((key.as_str(), value)))
     }
 
     /// Keys that nothing has asked for: a near miss of a known key is an error, others are returned.
@@ -51,12 +63,11 @@ impl<'a> Reader<'a> {
     }
 
     fn wrong(key: &str, value: &Value, expected: &str) -> Error {
-        let shown: String = value.to_string().chars().take(80).collect();
-        Error::fact(format!("context: {key}"), format!("got {shown}, expected {expected}"))
+        Error::fact(format!("context: {key}"), format!("got {}, expected {expected}", shown(value)))
     }
 
     pub(super) fn text(&self, names: &[&'static str]) -> Result<Option<String>, Error> {
-        match self.get(names) {
+        match self.get(names)? {
             None => Ok(None),
             Some((_, Value::String(text))) => Ok(Some(text.clone())),
             Some((key, value)) => Err(Self::wrong(key, value, "text")),
@@ -73,7 +84,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn texts(&self, names: &[&'static str]) -> Result<Vec<String>, Error> {
-        let Some((key, value)) = self.get(names) else { return Ok(Vec::new()) };
+        let Some((key, value)) = self.get(names)? else { return Ok(Vec::new()) };
         let wrong = || Self::wrong(key, value, "a list of texts");
         match value {
             Value::Array(list) => {
@@ -85,7 +96,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn flag(&self, names: &[&'static str]) -> Result<Option<bool>, Error> {
-        match self.get(names) {
+        match self.get(names)? {
             None => Ok(None),
             Some((_, Value::Bool(flag))) => Ok(Some(*flag)),
             Some((key, value)) => Err(Self::wrong(key, value, "true or false")),
@@ -93,13 +104,13 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn real(&self, names: &[&'static str]) -> Result<Option<f64>, Error> {
-        let Some((key, value)) = self.get(names) else { return Ok(None) };
+        let Some((key, value)) = self.get(names)? else { return Ok(None) };
         value.as_f64().map(Some).ok_or_else(|| Self::wrong(key, value, "a number"))
     }
 
     /// A token's id or another number of which nothing is computed.
     pub(super) fn id(&self, names: &[&'static str]) -> Result<Option<i64>, Error> {
-        let Some((key, value)) = self.get(names) else { return Ok(None) };
+        let Some((key, value)) = self.get(names)? else { return Ok(None) };
         // Generation settings may hold a list of ids that end a text.
         let value = match value {
             Value::Array(list) if !list.is_empty() => &list[0],
@@ -114,7 +125,7 @@ impl<'a> Reader<'a> {
 
     /// One count from `low` on.
     pub(super) fn count(&self, names: &[&'static str], low: i64) -> Result<Option<i64>, Error> {
-        let Some((key, value)) = self.get(names) else { return Ok(None) };
+        let Some((key, value)) = self.get(names)? else { return Ok(None) };
         let fits = whole(value).filter(|n| (low..=MOST).contains(n));
         fits.map(Some).ok_or_else(|| Self::wrong(key, value, &format!("a whole number from {low} to {MOST}")))
     }
@@ -134,7 +145,7 @@ impl<'a> Reader<'a> {
     }
 
     fn listed(&self, names: &[&'static str], low: i64, high: i64) -> Result<Vec<i64>, Error> {
-        let Some((key, value)) = self.get(names) else { return Ok(Vec::new()) };
+        let Some((key, value)) = self.get(names)? else { return Ok(Vec::new()) };
         let one = std::slice::from_ref(value);
         let list = value.as_array().map_or(one, Vec::as_slice);
         let numbers = list.iter().map(|v| whole(v).filter(|n| (low..=high).contains(n))).collect::<Option<_>>();
@@ -146,7 +157,7 @@ impl<'a> Reader<'a> {
 
     /// `[3, 4]`, `[{"batch": 1, "keys": [3], "queries": [7]}]`, `{"keys": [3]}` or `[[7, 3], ...]` as query and key.
     pub(super) fn redactions(&self, names: &[&'static str]) -> Result<Vec<Redaction>, Error> {
-        let Some((key, value)) = self.get(names) else { return Ok(Vec::new()) };
+        let Some((key, value)) = self.get(names)? else { return Ok(Vec::new()) };
         let expected = "keys such as [3, 4] or {\"batch\": 1, \"keys\": [3], \"queries\": [7]}";
         let wrong = || Self::wrong(key, value, expected);
         let of_keys = |keys: Vec<usize>, queries: Vec<usize>| Redaction { batch: Vec::new(), keys, queries };
@@ -170,6 +181,21 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// A value as JSON, cut where it is long.
+fn shown(value: &Value) -> String {
+    value.to_string().chars().take(80).collect()
+}
+
+/// Whether two values say the same: 4 is 4.0, and one length is the list of it.
+fn same(one: &Value, other: &Value) -> bool {
+    let bare = |value| match value {
+        Value::Array(list) if list.len() == 1 => list[0].clone(),
+        value => value,
+    };
+    let (one, other) = (bare(one.clone()), bare(other.clone()));
+    one == other || one.as_f64().is_some_and(|x| other.as_f64() == Some(x))
+}
+
 fn whole(value: &Value) -> Option<i64> {
     value.as_i64().or_else(|| value.as_f64().filter(|x| x.fract() == 0.0 && x.abs() < 9e15).map(|x| x as i64))
 }
@@ -188,7 +214,7 @@ fn places(value: &Value) -> Option<Vec<usize>> {
 fn redaction(value: &Value) -> Option<Redaction> {
     let Value::Object(map) = value else { return None };
     let read = Reader::new(map);
-    let list = |names: &[&'static str]| match read.get(names) {
+    let list = |names: &[&'static str]| match read.get(names).ok()? {
         Some((_, value)) => places(value).map(Some),
         None => Some(None),
     };

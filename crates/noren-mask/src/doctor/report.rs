@@ -97,10 +97,11 @@ pub struct Report {
     pub unknown: Vec<String>,
     /// The cells as the consumer reads them; `None` when no mask was given.
     pub given: Option<Keep>,
-    /// The repaired cells, where a named mistake explains every wrong one; equal to `given` where the cells are right. With a
-    /// mask that was meant in full, that mask.
+    /// The repaired cells, where a named mistake explains every wrong one; equal to `given` where the cells are right. `None`
+    /// without a verdict, and where no named mistake explains every wrong cell.
     pub fixed: Option<Keep>,
-    /// The cells that the declarations ask for, where they differ from the given ones without a known reason.
+    /// The cells that the declarations ask for, where they differ from the given ones without a known reason. With a mask
+    /// that was meant in full, always that mask.
     pub expected: Option<Keep>,
     /// The mask that was meant, as an expression, where it has one.
     pub intended: Option<String>,
@@ -144,10 +145,13 @@ impl Report {
         fixed.picture_of_difference(&given).max_panels(4).to_svg().map(Some)
     }
 
-    /// The repaired (or declared) and the given cells as masks.
+    /// The repaired cells, or the declared ones, or without a verdict the given ones; and the given cells; as masks.
     fn sides(&self) -> Result<Option<(BoundMask, BoundMask)>, Error> {
-        let (Some(given), Some(fixed)) = (&self.given, self.fixed.as_ref().or(self.expected.as_ref())) else {
-            return Ok(None);
+        let Some(given) = &self.given else { return Ok(None) };
+        let (name, fixed) = match (&self.fixed, &self.expected) {
+            (Some(fixed), _) => ("repaired", fixed),
+            (None, Some(expected)) => ("declared", expected),
+            (None, None) => ("given", given),
         };
         if given.dims() != fixed.dims() {
             return Ok(None);
@@ -159,7 +163,6 @@ impl Report {
             let facts = Facts::new().array(name, Array::keep(&keep.dims(), &cells)?);
             atoms::dense(name).bind(&shape, &facts)
         };
-        let name = if self.fixed.is_some() { "repaired" } else { "declared" };
         Ok(Some((bound(name, fixed)?, bound("given", given)?)))
     }
 }

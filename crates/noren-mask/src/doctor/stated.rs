@@ -44,8 +44,8 @@ pub(super) fn against_expression(
             }
         }
     }
+    let class = nearest_class(&given, &meant);
     if wrong > 0 {
-        let class = nearest_class(&given, &meant);
         let mut finding = Finding::of(class, Certainty::Likely, format!("{wrong} cells differ from `{text}`"));
         (finding.wrong_cells, finding.first_cells) = (wrong, first);
         finding.repair = (class != "unexplained_difference").then(|| text.to_string());
@@ -54,7 +54,9 @@ pub(super) fn against_expression(
     report.description =
         format!("{} {:?}, {}: {}", mask.dtype().name(), mask.shape(), decoded.reading, recognise(&given).expression());
     report.intended = Some(text.to_string());
-    report.fixed = Some(meant);
+    // A repair only where a named mistake explains every wrong cell; the declared mask itself is `expected`.
+    report.fixed = (wrong == 0 || class != "unexplained_difference").then(|| meant.clone());
+    report.expected = Some(meant);
     report.given = Some(given);
     rank(&mut report.findings);
     report.compared = dims.iter().map(|&n| n as u64).product();

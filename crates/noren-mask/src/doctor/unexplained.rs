@@ -51,11 +51,10 @@ impl Case<'_> {
         }
     }
 
-    /// No verdict on the cells: only rows without any key are reported.
+    /// No verdict on the cells: only rows without any key are reported, and there is no repair.
     pub(super) fn undecided(&self, given: Keep, intent: Option<&Intent>, report: &mut Report) -> Held {
         self.empty_rows(intent, report);
         report.given = Some(self.as_read(&given));
-        report.fixed = report.given.clone();
         Held { keep: given, intent: intent.cloned() }
     }
 

@@ -88,13 +88,21 @@ pub(super) fn decide(report: &mut Report, outcome: &Outcome, declared: Option<&s
             let worst = report.findings.iter().find(|f| f.severity > super::report::Severity::Note);
             (Verdict::Faulty, worst.map(|f| f.says.clone()).unwrap_or_default())
         }
+        (false, Some(against)) if outcome.fits && outcome.open.is_empty() && report.compared == 0 => {
+            let text = format!(
+                "no cell could be compared with what is declared ({against}): all {} row(s) belong to padding or redacted \
+                 queries; declare the real tokens (lengths, attention_mask, or input_ids with pad_token_id)",
+                report.rows_left_out
+            );
+            (Verdict::CannotTell, text)
+        }
         (false, Some(against)) if outcome.fits && outcome.open.is_empty() => {
             let left_out = match report.rows_left_out {
                 0 => String::new(),
                 n => format!("; {n} row(s) of padding or redacted queries are not compared"),
             };
             let sentence =
-                format!("all {} cells compared equal what is declared: {against}{left_out}", report.compared);
+                format!("all {} compared cells are equal to the declaration: {against}{left_out}", report.compared);
             (Verdict::Correct, sentence)
         }
         (false, Some(_)) => {
@@ -111,6 +119,10 @@ pub(super) fn decide(report: &mut Report, outcome: &Outcome, declared: Option<&s
         (false, None) => undeclared(outcome, report.compared),
     };
     (report.verdict, report.sentence) = (verdict, sentence);
+    if matches!(verdict, Verdict::LooksLike | Verdict::CannotTell) {
+        // Without a verdict nothing is repaired.
+        report.fixed = None;
+    }
 }
 
 /// The verdict on a mask of which no kind is declared.

@@ -48,8 +48,13 @@ impl Recognised {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Compare`] when no exact expression was found.
+    /// [`Error::Compare`] when no exact expression was found, and for an array of which a dimension is 0.
     pub fn mask(&self) -> Result<&Mask, Error> {
+        if let Some(name) = self.empty_dimension() {
+            return Err(Error::Compare(format!(
+                "there is no cell to recognise: the array's dimension `{name}` is 0; give an array with every dimension from 1"
+            )));
+        }
         match self.wrong {
             0 => Ok(&self.nearest),
             n => Err(Error::Compare(format!(
@@ -66,9 +71,21 @@ impl Recognised {
         &self.nearest
     }
 
-    /// True when the expression allows exactly the cells.
+    /// True when the expression allows exactly the cells. An array of which a dimension is 0 has no exact expression.
     pub fn is_exact(&self) -> bool {
-        self.wrong == 0
+        self.wrong == 0 && self.empty_dimension().is_none()
+    }
+
+    /// The name of the first dimension that is 0.
+    fn empty_dimension(&self) -> Option<&'static str> {
+        let shape = &self.shape;
+        let sizes = [
+            ("batch", shape.batch_len()),
+            ("heads", shape.head_count()),
+            ("q_len", shape.q_len()),
+            ("kv_len", shape.kv_len()),
+        ];
+        sizes.into_iter().find(|(_, size)| *size == 0).map(|(name, _)| name)
     }
 
     /// Number of atoms and operators of the nearest expression.
@@ -81,6 +98,9 @@ impl Recognised {
 
     /// The expression in words, with what it leaves out.
     pub fn expression(&self) -> String {
+        if let Some(name) = self.empty_dimension() {
+            return format!("no cells: `{name}` is 0");
+        }
         match self.wrong {
             0 => self.nearest.to_string(),
             n if self.exceptions.is_empty() => {

@@ -79,8 +79,10 @@ class Report:
     given: Array | None
     """The cells as the mask's consumer reads them: booleans, true may attend, `[batch, heads, q_len, kv_len]`."""
     fixed: Array | None
-    """The repaired cells, likewise, where a named mistake explains every wrong cell; equal to `given` where no cell is wrong;
-    with `meant` that mask; else none."""
+    """The repaired cells, likewise, where a named mistake explains every wrong cell; equal to `given` where the verdict is
+    `correct`; none without a verdict, and where no named mistake explains every wrong cell."""
+    expected: Array | None
+    """The declared cells, likewise: always with `meant`, else where the given ones differ from them without a known reason."""
     intended: str | None
     """The mask that was meant, as an expression, where it has one."""
     text: str = field(repr=False)
@@ -97,14 +99,15 @@ class Report:
 
     @property
     def difference(self) -> Difference | None:
-        """The repaired cells beside those given, to be looked at; none where nothing can be compared."""
-        if self.given is None or self.fixed is None or tuple(self.given.shape) != tuple(self.fixed.shape):
+        """The repaired cells, or else the declared ones, beside those given; none where nothing can be compared."""
+        name, right = ("fixed", self.fixed) if self.fixed is not None else ("expected", self.expected)
+        if self.given is None or right is None or tuple(self.given.shape) != tuple(right.shape):
             return None
         batch, heads, q_len, kv_len = self.given.shape
         shape = Shape.cross(q_len, kv_len, batch=batch, heads=heads)
         bound = [
             _noren.dense(name).bind(shape, Facts(arrays={name: _noren.Array.keep(cells)}))
-            for name, cells in (("fixed", self.fixed), ("given", self.given))
+            for name, cells in ((name, right), ("given", self.given))
         ]
         return Difference(*bound)
 
@@ -214,7 +217,7 @@ def check(
             beside[name] = np.asarray(value)
         else:
             declared[name] = _plain(value)
-    fields, classes, text, given, fixed = _noren.check(
+    fields, classes, text, (given, fixed, expected) = _noren.check(
         None if mask is None else _lent(mask), beside, json.dumps(declared), _bound(meant, facts, mask)
     )
     found = json.loads(fields)
@@ -229,6 +232,7 @@ def check(
         unknown=tuple(found.pop("unknown")),
         given=_array(given, mask),
         fixed=_array(fixed, mask),
+        expected=_array(expected, mask),
         text=text,
         **found,
     )
