@@ -486,3 +486,16 @@ fn nothing_is_correct_without_a_declaration() {
     }
     println!("correct {}, faulty {}, looks like {}, cannot tell {}", counts[0], counts[1], counts[2], counts[3]);
 }
+
+/// A key that is hidden on purpose is no sign that the keys around it are padding.
+#[test]
+fn redacted_keys_are_not_taken_for_padding() {
+    let first = bools(&[1, 1, 4, 4], |_, i, j| j <= i && j != 2 && (i, j) != (1, 1));
+    let second = bools(&[1, 1, 7, 7], |_, i, j| j <= i && j != 5 && (i, j) != (4, 3) && (i, j) != (6, 4));
+    for (mask, redacted) in [(first, 2), (second, 5)] {
+        let declared = context(&format!(r#""kind": "causal", "redactions": [{redacted}]"#));
+        let report = verdict(mask, &declared, &[], Verdict::Faulty);
+        named(&report, "unexplained_difference");
+        assert!(report.fixed.is_none(), "{report}");
+    }
+}

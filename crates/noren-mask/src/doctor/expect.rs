@@ -355,6 +355,10 @@ pub(super) fn assumed_padding(given: &Keep, intent: &Intent, keys_only: bool) ->
                     seen[w] |= word & diagonal;
                 }
             }
+            // Keys that are hidden on purpose are no sign of padding.
+            for redaction in intent.redactions.iter().filter(|r| r.batch.is_empty() || r.batch.contains(&b)) {
+                seen.iter_mut().zip(&redaction.keys).for_each(|(word, keys)| *word |= keys);
+            }
             let (first, mut last) = ends(&seen).unwrap_or((0, kv_len - 1));
             // The last key of a causal mask is read by itself alone.
             if last + 2 == kv_len && q_len == kv_len && bit(given.row(b, 0, kv_len - 1), kv_len - 1) {
