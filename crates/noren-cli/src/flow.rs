@@ -286,15 +286,15 @@ fn tell_field(field: &[IntervalSet], token: u32, rows: usize, screen: &mut Scree
     let mut before = None;
     let last = field.len() - 1;
     for (layers, set) in field.iter().enumerate().skip(1) {
+        if before == Some(set) && field[layers..].iter().all(|later| later == set) {
+            screen.line(format!("  {layers:4} layers  the same from here on"))?;
+            break;
+        }
         if layers > LISTED && layers < last {
             if layers == LISTED + 1 {
                 screen.line(format!("  ... and {} more layers", last - LISTED - 1))?;
             }
             continue;
-        }
-        if layers <= LISTED && before == Some(set) {
-            screen.line(format!("  {layers:4} layers  the same from here on"))?;
-            break;
         }
         before = Some(set);
         let mut runs: Vec<String> = set.iter().take(4).map(|i| format!("{}..{}", i.start, i.end)).collect();

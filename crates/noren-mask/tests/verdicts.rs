@@ -177,6 +177,22 @@ fn one_head_is_not_proved_for_several() {
 }
 
 #[test]
+fn allow_lines_that_cut_pairs_into_too_many_classes_are_refused() {
+    let len = 1u64 << 16;
+    let mut facts = Facts::new();
+    for bit in 0..16 {
+        let period = 2u64 << bit;
+        let spans: Vec<_> = (0..len / period).map(|at| at * period + period / 2..(at + 1) * period).collect();
+        facts = facts.label(format!("b{bit}"), spans);
+    }
+    let flow = flow("causal", 1, &Shape::square(len as usize), &facts).expect("it binds");
+    let lines: Vec<String> = (0..16).map(|bit| format!("allow: label(b{bit}) -> label(b{bit})")).collect();
+    let policy: Policy = format!("deny: all -> all\n{}", lines.join("\n")).parse().expect("a policy");
+    let error = policy.check(&flow).expect_err("too many classes").to_string();
+    assert!(error.contains("check fewer lines"), "{error}");
+}
+
+#[test]
 fn every_batch_row_is_established() {
     let facts = Facts::new().lengths([8, 5]).documents(vec![vec![4, 4], vec![3, 2]]);
     let shape = Shape::square(8).batch(2);
