@@ -52,7 +52,7 @@ impl Node {
     /// The keys that query row `i` may read.
     pub(crate) fn row(&self, frame: &Frame, i: i64, work: &Work) -> Result<Runs> {
         let q = frame.query(i);
-        work.spend(frame.pieces())?;
+        work.spend(frame.pieces() + 4)?;
         let positions = |runs: &[(i64, i64)]| frame.keys(runs);
         let one_sided = |inside: bool| if inside { frame.slots() } else { Runs::new() };
         let out = match self {
@@ -115,6 +115,7 @@ impl Node {
             }
             Node::Random { threshold, seed } => {
                 work.list(frame.key_end())?;
+                work.spend(2 * frame.kv_len as usize)?;
                 positions(&random_row(q, frame.key_end(), *threshold, *seed))
             }
             Node::Dense(array, slice) => meet(array.row(*slice, i), &frame.slots()),
