@@ -221,7 +221,7 @@ pub(crate) fn run(args: &FlowArgs, screen: &mut Screen) -> Result<Verdict> {
         true => screen.json(&as_json(&flow, ruling.as_ref(), &field))?,
         false => {
             screen.line(format!("{} tokens, {} layers", flow.tokens(), flow.depth()))?;
-            tell_field(&field, token, screen)?;
+            tell_field(&field, token, flow.shape().batch_len(), screen)?;
             if let Some(ruling) = &ruling {
                 tell_ruling(ruling, screen)?;
             }
@@ -276,16 +276,25 @@ fn ranges(set: &IntervalSet) -> Vec<[u32; 2]> {
     set.iter().map(|i| [i.start, i.end]).collect()
 }
 
-fn tell_field(field: &[IntervalSet], token: u32, screen: &mut Screen) -> Result<()> {
+/// Whose content an output of batch row 0 depends on, by layers.
+fn tell_field(field: &[IntervalSet], token: u32, rows: usize, screen: &mut Screen) -> Result<()> {
     if field.is_empty() {
         return Ok(());
     }
-    screen.line(format!("\n{}", paint(STRONG, format!("output {token} depends on"))))?;
+    let row = if rows > 1 { " of batch row 0" } else { "" };
+    screen.line(format!("\n{}", paint(STRONG, format!("output {token}{row} depends on"))))?;
     let mut before = None;
-    for (layers, set) in field.iter().enumerate().skip(1).take(LISTED) {
-        if before == Some(set) {
+    let last = field.len() - 1;
+    for (layers, set) in field.iter().enumerate().skip(1) {
+        if before == Some(set) && field[layers..].iter().all(|later| later == set) {
             screen.line(format!("  {layers:4} layers  the same from here on"))?;
             break;
+        }
+        if layers > LISTED && layers < last {
+            if layers == LISTED + 1 {
+                screen.line(format!("  ... and {} more layers", last - LISTED - 1))?;
+            }
+            continue;
         }
         before = Some(set);
         let mut runs: Vec<String> = set.iter().take(4).map(|i| format!("{}..{}", i.start, i.end)).collect();

@@ -82,21 +82,41 @@ fn at_least(spans: &[Span]) -> Sizes {
     }
 }
 
-/// As many heads as the arms name: an open arm `4..` needs one more than its start, and heads mostly come in powers of two.
+/// As many heads as the arms need so that each is taken: an open arm `4..` needs one more than its start, and heads mostly come in
+/// powers of two; arms `every` need their largest start and a common multiple of their steps; `else` needs one that no other names.
 fn arms_end(arms: &[Arm]) -> Option<usize> {
-    let mut end = 0;
+    let (mut end, mut open, mut period, mut start) = (0u64, false, 1u64, None);
     for arm in arms {
         match &arm.selector {
             Selector::Spans(spans) => {
                 for span in spans {
+                    open |= span.end.is_none();
                     end = end.max(span.end.unwrap_or_else(|| span.start.saturating_add(1).next_power_of_two()));
                 }
             }
-            Selector::Every { step, from } => end = end.max(from.saturating_add(*step)),
-            Selector::Else => end = end.max(2),
+            Selector::Every { step, from } => {
+                period = common_multiple(period, (*step).max(1));
+                start = start.max(Some(*from));
+            }
+            Selector::Else => {}
         }
     }
-    usize::try_from(end).ok().filter(|n| (1..=1024).contains(n))
+    let other = arms.iter().any(|arm| arm.selector == Selector::Else);
+    let needed = match start {
+        Some(start) if other => start.max(end).saturating_add(period),
+        Some(start) => start.saturating_add(period).max(end),
+        None if other && !open => end.saturating_add(1).max(2),
+        None => end,
+    };
+    usize::try_from(needed).ok().filter(|n| (1..=1024).contains(n))
+}
+
+fn common_multiple(a: u64, b: u64) -> u64 {
+    let (mut x, mut y) = (a, b);
+    while y > 0 {
+        (x, y) = (y, x % y);
+    }
+    (a / x).saturating_mul(b)
 }
 
 fn sum(lengths: &[u64]) -> u64 {
@@ -188,6 +208,11 @@ mod tests {
         assert_eq!(of("causal & documents([5, 3])"), (Some(8), None, None));
         assert_eq!(of("padding(lengths=[5, 3])"), (Some(5), Some(2), None));
         assert_eq!(of("heads(0..4: causal, 4..: full)"), (None, None, Some(8)));
+        assert_eq!(of("heads(0..2: causal, else: full)"), (None, None, Some(3)));
+        assert_eq!(of("heads(0: causal, else: full)"), (None, None, Some(2)));
+        assert_eq!(of("heads(every 2: causal, every 6 from 5: full)"), (None, None, Some(11)));
+        assert_eq!(of("heads(every 2: causal, else: full)"), (None, None, Some(2)));
+        assert_eq!(of("batch(0..3: causal, else: full)"), (None, Some(4), None));
         assert_eq!(of("neighborhood(grid=[4, 6], size=[3, 3]) | keys(0..4)"), (Some(24), None, None));
         assert_eq!(of("keys(0..9999999999)"), (None, None, None));
     }

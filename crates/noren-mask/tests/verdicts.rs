@@ -154,10 +154,42 @@ fn one_head_is_not_proved_for_several() {
         let error = flow(mask, 1, &Shape::square(8), &facts).expect_err(mask).to_string();
         assert!(error.contains(what), "{mask}: {error}");
     }
+    for (mask, what) in [
+        (
+            "heads(0..2: causal, else: full)",
+            "there are 2 heads, which do not take the arm `else: full`: give at least 3 heads",
+        ),
+        ("full | heads(0: causal, every 3 from 2: full)", "give at least 3 heads"),
+        ("heads(0..2: causal, 2..: full)", "give at least 3 heads"),
+        (
+            "batch(every 2: causal, every 4 from 3: full)",
+            "there are 2 batch rows, which do not take the arm `every 4 from 3: full`: give at least 4",
+        ),
+    ] {
+        let error = flow(mask, 1, &Shape::square(8).heads(2).batch(2), &facts).expect_err(mask).to_string();
+        assert!(error.contains(what), "{mask}: {error}");
+    }
+    assert!(flow("heads(0..2: full, else: full)", 1, &Shape::square(8).heads(2), &facts).is_ok());
     let shape = Shape::square(8).heads(4);
     let flow = flow("heads(0: causal, else: full)", 1, &shape, &facts).expect("it binds");
     let ruling = "deny: token(7) -> token(0)".parse::<Policy>().expect("a policy").check(&flow).expect("it checks");
     assert_eq!((ruling.verdict(), ruling.heads), (Verdict::Broken, 4));
+}
+
+#[test]
+fn allow_lines_that_cut_pairs_into_too_many_classes_are_refused() {
+    let len = 1u64 << 16;
+    let mut facts = Facts::new();
+    for bit in 0..16 {
+        let period = 2u64 << bit;
+        let spans: Vec<_> = (0..len / period).map(|at| at * period + period / 2..(at + 1) * period).collect();
+        facts = facts.label(format!("b{bit}"), spans);
+    }
+    let flow = flow("causal", 1, &Shape::square(len as usize), &facts).expect("it binds");
+    let lines: Vec<String> = (0..16).map(|bit| format!("allow: label(b{bit}) -> label(b{bit})")).collect();
+    let policy: Policy = format!("deny: all -> all\n{}", lines.join("\n")).parse().expect("a policy");
+    let error = policy.check(&flow).expect_err("too many classes").to_string();
+    assert!(error.contains("check fewer lines"), "{error}");
 }
 
 #[test]

@@ -7,6 +7,9 @@ use crate::refusal::Result;
 use crate::runs::{Runs, holds, meet, minus, union};
 use crate::work::Work;
 
+/// Positions for each key from which on keys are looked at one by one.
+const SPARSE: i64 = 4;
+
 impl Node {
     /// True when query row `i` may read key `j`.
     pub(crate) fn allowed(&self, frame: &Frame, i: i64, j: i64) -> bool {
@@ -49,6 +52,7 @@ impl Node {
     /// The keys that query row `i` may read.
     pub(crate) fn row(&self, frame: &Frame, i: i64, work: &Work) -> Result<Runs> {
         let q = frame.query(i);
+        work.spend(frame.pieces() + 4)?;
         let positions = |runs: &[(i64, i64)]| frame.keys(runs);
         let one_sided = |inside: bool| if inside { frame.slots() } else { Runs::new() };
         let out = match self {
@@ -64,14 +68,17 @@ impl Node {
                 positions(&[(start, start + size)])
             }
             Node::Stride(1) => frame.slots(),
+            Node::Stride(_) | Node::Grid(_) | Node::Random { .. } if frame.key_end() > SPARSE * frame.kv_len => {
+                self.row_by_cells(frame, i, work)?
+            }
             Node::Stride(step) => {
                 let end = frame.key_end();
+                work.list(end / step + 1)?;
                 let keys: Runs = (0..)
                     .map(|at| q.rem_euclid(*step) + at * step)
                     .take_while(|&k| k < end)
                     .map(|k| (k, k + 1))
                     .collect();
-                work.spend(keys.len())?;
                 positions(&keys)
             }
             Node::Keys(set) => {
@@ -101,12 +108,14 @@ impl Node {
                 positions(&runs)
             }
             Node::Grid(grid) => {
+                work.list(grid.most_runs(frame.key_end()))?;
                 let (runs, steps) = grid.row(q, frame.key_end());
                 work.spend(steps)?;
                 positions(&runs)
             }
             Node::Random { threshold, seed } => {
-                work.spend(frame.kv_len as usize)?;
+                work.list(frame.key_end())?;
+                work.spend(2 * frame.kv_len as usize)?;
                 positions(&random_row(q, frame.key_end(), *threshold, *seed))
             }
             Node::Dense(array, slice) => meet(array.row(*slice, i), &frame.slots()),
@@ -115,7 +124,7 @@ impl Node {
                 let mut out = parts[0].row(frame, i, work)?;
                 for part in &parts[1..] {
                     if !out.is_empty() {
-                        out = meet(&out, &part.row(frame, i, work)?);
+                        out = meet(&out, &part.row_beside(&out, frame, i, work)?);
                     }
                 }
                 out
@@ -123,7 +132,7 @@ impl Node {
             Node::Or(parts) => {
                 let mut out = parts[0].row(frame, i, work)?;
                 for part in &parts[1..] {
-                    out = union(&out, &part.row(frame, i, work)?);
+                    out = union(&out, &part.row_beside(&out, frame, i, work)?);
                 }
                 out
             }
@@ -131,13 +140,35 @@ impl Node {
                 let mut out = parts[0].row(frame, i, work)?;
                 for part in &parts[1..] {
                     if !out.is_empty() {
-                        out = minus(&out, &part.row(frame, i, work)?);
+                        out = minus(&out, &part.row_beside(&out, frame, i, work)?);
                     }
                 }
                 out
             }
         };
         work.spend(out.len())?;
+        Ok(out)
+    }
+
+    /// The same while `other` is held.
+    fn row_beside(&self, other: &Runs, frame: &Frame, i: i64, work: &Work) -> Result<Runs> {
+        let room = work.room();
+        work.keep(other.len())?;
+        let out = self.row(frame, i, work);
+        work.reset(room);
+        out
+    }
+
+    /// The same, key by key.
+    fn row_by_cells(&self, frame: &Frame, i: i64, work: &Work) -> Result<Runs> {
+        work.list(frame.kv_len)?;
+        let mut out = Runs::new();
+        for j in (0..frame.kv_len).filter(|&j| self.allowed(frame, i, j)) {
+            match out.last_mut() {
+                Some(last) if last.1 == j => last.1 = j + 1,
+                _ => out.push((j, j + 1)),
+            }
+        }
         Ok(out)
     }
 }

@@ -88,7 +88,10 @@ impl<'a> Row<'a> {
             let first = certificate.layer_of.iter().position(|&of| of == number).unwrap_or(0);
             layers.push(Layer::new(world, mask, &frame, certificate.finite, &format!("layers[{first}]"))?);
         }
-        let entries = certificate.reach.iter().filter(|entry| entry.row == row).collect();
+        let entries: Vec<&Entry> = certificate.reach.iter().filter(|entry| entry.row == row).collect();
+        if !entries.is_empty() {
+            world.work.expect(layers.iter().map(|layer| layer.least_steps(&frame)).sum())?;
+        }
         Ok(Self { certificate, world, frame, layers, entries })
     }
 

@@ -109,6 +109,11 @@ impl Frame {
         normal(self.pieces.iter().map(|piece| (piece.index, piece.index + piece.len)).collect())
     }
 
+    /// Number of pieces that a search for keys goes through.
+    pub(crate) fn pieces(&self) -> usize {
+        self.pieces.len()
+    }
+
     /// The position after that of the last key.
     pub(crate) fn key_end(&self) -> i64 {
         self.by_position.last().map_or(0, |piece| piece.position + piece.len)

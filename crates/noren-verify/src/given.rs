@@ -90,11 +90,12 @@ impl Given {
         }
         match &self.query_offsets {
             Some(given)
-                if shape
-                    .offsets
-                    .iter()
-                    .enumerate()
-                    .any(|(row, at)| given.get(if given.len() == 1 { 0 } else { row }) != Some(at)) =>
+                if (given.len() != 1 && given.len() != shape.batch)
+                    || shape
+                        .offsets
+                        .iter()
+                        .enumerate()
+                        .any(|(row, at)| given.get(if given.len() == 1 { 0 } else { row }) != Some(at)) =>
             {
                 Err(wrong("shape.query_offset", format!("{:?}", shape.offsets), format!("{given:?}, as given")))
             }

@@ -50,10 +50,16 @@ impl Layer {
         Ok(Self { heads, finite, index: None })
     }
 
+    /// Steps that following a set through the layer takes at least.
+    pub(crate) fn least_steps(&self, frame: &Frame) -> u128 {
+        frame.q_len as u128 * self.heads.len() as u128
+    }
+
     /// True when query row `i` reads key `j` in some head.
     pub(crate) fn reads(&self, frame: &Frame, i: i64, j: i64, work: &Work) -> Result<bool> {
         for head in &self.heads {
-            if head.allowed(frame, i, j) || (self.finite && head.row(frame, i, work)?.is_empty()) {
+            let row = head.row(frame, i, work)?;
+            if holds(&row, j) || (self.finite && row.is_empty()) {
                 return Ok(true);
             }
         }
@@ -108,7 +114,7 @@ impl Layer {
                     index.rows = None;
                 }
             }
-            work.keep(sum.len())?;
+            work.keep(2 * sum.len())?;
             index.sums[0].push(sum);
         }
         while index.sums[index.sums.len() - 1].len() > 1 {

@@ -169,6 +169,12 @@ impl Grid {
         })
     }
 
+    /// The most ranges that [`row`](Self::row) makes below `end`.
+    pub(crate) fn most_runs(&self, end: i64) -> i64 {
+        let [(_, z, _), (_, y, _), (_, x, dx)] = self.dims;
+        z.saturating_mul(y).saturating_mul(if dx == 1 { 1 } else { x }).min(end)
+    }
+
     /// The positions below `end` that the query at `q` reads, and the steps it took.
     pub(crate) fn row(&self, q: i64, end: i64) -> (Runs, usize) {
         let Some(query) = self.cell(q) else { return (Runs::new(), 1) };

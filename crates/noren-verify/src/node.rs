@@ -58,7 +58,7 @@ pub(crate) struct World<'a> {
     pub(crate) work: &'a Work,
     /// The most positions that a list may cover.
     longest: i64,
-    /// True when arms by head that differ need a shape with several heads, and likewise for batch rows.
+    /// True when every arm by head or batch row must be taken by one of the shape.
     counted: bool,
 }
 
@@ -196,14 +196,35 @@ impl<'a> World<'a> {
         if second.is_some() || other.next().is_some() {
             return Err(wrong(field, format!("two arms for number {index} of the {what}"), "arms that do not overlap"));
         }
-        if self.counted && total == 1 && arms.iter().any(|arm| arm.1 != arms[0].1) {
-            return Err(wrong(
-                field,
-                format!("arms that differ, for {what}"),
-                format!("a shape with more than one of the {what}"),
-            ));
+        // Arms are the same for all indices: the first one asks.
+        if self.counted && row == 0 && head == 0 {
+            self.all_taken(arms, total, what, field)?;
         }
         Ok(first.or(left_over))
+    }
+
+    /// Refuses an arm that no index below `total` takes, unless one takes an equal mask.
+    fn all_taken(&self, arms: &[(Selector, Expr)], total: i128, what: &str, field: &str) -> Result<()> {
+        let other = arms.iter().position(|arm| arm.0 == Selector::Else);
+        let taken_by = |index: i128| arms.iter().position(|arm| arm.0.names(index)).or(other);
+        let mut taken = vec![false; arms.len()];
+        for index in 0..total {
+            self.work.spend(arms.len())?;
+            taken_by(index).into_iter().for_each(|at| taken[at] = true);
+        }
+        for at in (0..arms.len()).filter(|&at| !taken[at]) {
+            self.work.spend(arms.len())?;
+            if !(0..arms.len()).any(|own| taken[own] && arms[own].1 == arms[at].1) {
+                let given = format!("arm {at}, which none of the {total} {what} takes");
+                let least = (total..total + 4096).find(|&index| taken_by(index) == Some(at));
+                let expected = match least {
+                    Some(index) => format!("a shape with at least {} {what}, or no such arm", index + 1),
+                    None => "no such arm".into(),
+                };
+                return Err(wrong(field, given, expected));
+            }
+        }
+        Ok(())
     }
 
     fn set(&self, set: &Set, row: usize, field: &str) -> Result<Runs> {

@@ -68,7 +68,7 @@ fn group(text: &str) -> Option<Group> {
         "tokens" | "token" => Some(Group::Tokens(a, b)),
         _ => None,
     };
-    let small = |value: i128| i64::try_from(value).ok().filter(|value| value.abs() < 1 << 40);
+    let small = |value: i128| i64::try_from(value).ok();
     Some(match &tokens[..] {
         [Token::Name(name), Token::End] => match name.as_str() {
             "output" => Group::Output,
@@ -81,14 +81,14 @@ fn group(text: &str) -> Option<Group> {
                 "document" => Group::Document(a),
                 "level" => Group::Level(a),
                 "label" => Group::Label(inner(text)?),
-                "token" => range(name, a, a + 1)?,
+                "token" => range(name, a, a.checked_add(1)?)?,
                 _ => return None,
             }
         }
         [Token::Name(name), Token::Sign('('), Token::Sign('-'), Token::Int(a), Token::Sign(')'), Token::End]
             if name == "level" =>
         {
-            Group::Level(-small(*a)?)
+            Group::Level(small(-*a)?)
         }
         [
             Token::Name(name),
@@ -170,10 +170,14 @@ impl<'a> Groups<'a> {
         }
         let blocks = match (&rule.source, &rule.target) {
             (Group::Each(a), Group::Each(b)) => {
-                let documents = self.documents(field)?.iter().filter(|document| !document.is_empty());
-                let others = |own: &Runs| if a == b { own.clone() } else { minus(&targets, own) };
-                let blocks: Vec<_> = documents.map(|own| (own.clone(), others(own))).collect();
-                self.world.work.keep(blocks.iter().map(|block| block.0.len() + block.1.len()).sum())?;
+                let work = self.world.work;
+                let mut blocks = Vec::new();
+                for own in self.documents(field)?.iter().filter(|document| !document.is_empty()) {
+                    work.spend(targets.len())?;
+                    let others = if a == b { own.clone() } else { minus(&targets, own) };
+                    work.keep(own.len() + others.len() + 4)?;
+                    blocks.push((own.clone(), others));
+                }
                 blocks
             }
             _ => vec![(sources.clone(), targets.clone())],

@@ -3,11 +3,11 @@
 use crate::refusal::{Result, beyond};
 use std::cell::Cell;
 
-/// Steps of a check: some ten seconds of one core.
-const MOST_STEPS: u64 = 4_000_000_000;
+/// Steps of a check: some three seconds of one core.
+const MOST_STEPS: u64 = 1_000_000_000;
 
-/// Stored runs of a check: some 512 MiB.
-const MOST_STORED: u64 = 32_000_000;
+/// Stored runs of a check: 192 MiB, and at most 512 MiB with the room that lists reserve.
+const MOST_STORED: u64 = 12_000_000;
 
 /// What is left of both.
 #[derive(Debug)]
@@ -30,6 +30,25 @@ impl Work {
                 format!("it takes more than {MOST_STEPS} steps: issue one for fewer tokens, layers or rules"),
             )
         })?);
+        Ok(())
+    }
+
+    /// Refuses at once what takes `steps` at least, where fewer are left.
+    pub(crate) fn expect(&self, steps: u128) -> Result<()> {
+        if steps <= u128::from(self.steps.get()) {
+            return Ok(());
+        }
+        let least = format!("it takes {steps} steps at least, {MOST_STEPS} in all are done");
+        Err(beyond("the certificate", format!("{least}: issue one for fewer tokens, layers or rules")))
+    }
+
+    /// Takes the steps of a list of `runs` before it is made, and refuses one that does not fit into the room that is left.
+    pub(crate) fn list(&self, runs: i64) -> Result<()> {
+        let runs = usize::try_from(runs).unwrap_or(0);
+        self.spend(runs)?;
+        let room = self.room();
+        self.keep(runs)?;
+        self.reset(room);
         Ok(())
     }
 

@@ -7,6 +7,11 @@ use crate::Error;
 use crate::interval::IntervalSet;
 use std::collections::HashMap;
 
+/// Ranges of the classes of a denial at most.
+const MOST_RANGES: u64 = 1 << 22;
+/// Ranges that are compared at most while `allow` lines are taken out of a denial.
+const MOST_SPLIT_WORK: u64 = 1 << 28;
+
 /// What a denial leaves after the `allow` lines of its policy.
 pub(super) struct Denied {
     /// Number of tokens of the rule's two groups.
@@ -95,8 +100,18 @@ impl Denied {
         let mut letters = Letters::of(rule);
         let (from, to) = (sources.count(), targets.count());
         let mut classes = vec![(sources, targets)];
+        let mut work = 0u64;
         for (taken, from, to) in &allowed.0 {
             if taken.all() {
+                let cut = (from.as_slice().len() + to.as_slice().len()) as u64;
+                let ranges = classes.iter().map(|(s, t)| (s.as_slice().len() + t.as_slice().len()) as u64).sum::<u64>();
+                work += ranges + cut * classes.len() as u64;
+                if ranges > MOST_RANGES || work > MOST_SPLIT_WORK {
+                    return Err(Error::Policy(format!(
+                        "`{rule}`: the `allow` lines cut its pairs into more than {MOST_RANGES} ranges, or more than \
+                         {MOST_SPLIT_WORK} ranges would have to be compared: check fewer lines, batch rows or overlapping groups at once"
+                    )));
+                }
                 classes = split(classes, from, to);
             } else {
                 letters.same &= !taken.same;

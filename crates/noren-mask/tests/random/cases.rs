@@ -2,7 +2,7 @@
 
 use noren_mask::interval::IntervalSet;
 use noren_mask::{
-    Array, BoundMask, Facts, Mask, Node, Padding, PlanOptions, Reorder, Rows, Selector, Shape, Side, Span, atoms,
+    Arm, Array, BoundMask, Facts, Mask, Node, Padding, PlanOptions, Reorder, Rows, Selector, Shape, Side, Span, atoms,
 };
 use proptest::prelude::*;
 use std::fmt;
@@ -265,8 +265,7 @@ pub(crate) fn masks(world: &World) -> BoxedStrategy<Mask> {
         .boxed()
 }
 
-/// [`masks`] without closures where the world has none, and without arms where there is one head or batch row only, which flow
-/// refuses.
+/// [`masks`] without closures where the world has none, and without arms that no head or batch row takes, which flow refuses.
 pub(crate) fn stack_masks(world: &World) -> BoxedStrategy<Mask> {
     let (heads, batch) = (world.shape.head_count(), world.shape.batch_len());
     let serial = world.facts.to_json().is_ok();
@@ -278,8 +277,23 @@ fn for_stack(mask: &Mask, heads: usize, batch: usize, serial: bool) -> Mask {
         Node::Closure { .. } if serial => atoms::causal(),
         Node::Heads(arms) if heads == 1 => for_stack(&arms[0].mask, heads, batch, serial),
         Node::Batch(arms) if batch == 1 => for_stack(&arms[0].mask, heads, batch, serial),
+        Node::Heads(arms) => {
+            atoms::heads(taken(arms, heads).map(|(s, part)| (s, for_stack(&part, heads, batch, serial))))
+        }
+        Node::Batch(arms) => {
+            atoms::batch(taken(arms, batch).map(|(s, part)| (s, for_stack(&part, heads, batch, serial))))
+        }
         _ => mask.map_children(|part| for_stack(part, heads, batch, serial)),
     }
+}
+
+/// The arms that one of `count` indices takes.
+fn taken(arms: &[Arm], count: usize) -> impl Iterator<Item = (Selector, Mask)> {
+    let named = |index: u64| arms.iter().any(|arm| arm.selector.names(index));
+    let takes = move |arm: &&Arm| {
+        (0..count as u64).any(|index| arm.selector.names(index) || (arm.selector == Selector::Else && !named(index)))
+    };
+    arms.iter().filter(takes).map(|arm| (arm.selector.clone(), arm.mask.clone()))
 }
 
 /// Arms over `0..count` that do not overlap.

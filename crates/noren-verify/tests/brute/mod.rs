@@ -2,7 +2,7 @@
 #![allow(dead_code)] // each test program uses its part
 
 use crate::draw::{Draw, Setting, mask, setting};
-use noren_mask::{Facts, Mask, Shape};
+use noren_mask::{Arm, Facts, Mask, Node, Selector, Shape};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -64,11 +64,26 @@ fn line(draw: &mut Draw, len: i64) -> String {
     format!("{verb}: {a} -> {b}")
 }
 
-/// True when the masks have arms by head or batch row and the shape has one only: flow refuses such masks where the arms differ.
+/// True when the masks have an arm that no head or batch row of the shape takes: flow refuses it unless another takes the same mask.
 pub(crate) fn uncounted(stack: &Stack) -> bool {
     let Ok(shape) = Shape::from_json(&stack.shape) else { return false };
-    let has = |word: &str| stack.layers.iter().any(|text| text.contains(word));
-    (shape.head_count() == 1 && has("heads(")) || (shape.batch_len() == 1 && has("batch("))
+    stack.layers.iter().filter_map(|text| text.parse::<Mask>().ok()).any(|mask| has_untaken(&mask, &shape))
+}
+
+fn has_untaken(mask: &Mask, shape: &Shape) -> bool {
+    let untaken = |arms: &[Arm], count: usize| {
+        let names = |index: u64| arms.iter().any(|arm| arm.selector.names(index));
+        let takes =
+            |arm: &Arm, index: u64| arm.selector.names(index) || (arm.selector == Selector::Else && !names(index));
+        let taken = |arm: &Arm| (0..count as u64).any(|index| takes(arm, index));
+        arms.iter().any(|arm| !arms.iter().any(|other| other.mask == arm.mask && taken(other)))
+    };
+    let own = match mask.node() {
+        Node::Heads(arms) => untaken(arms, shape.head_count()),
+        Node::Batch(arms) => untaken(arms, shape.batch_len()),
+        _ => false,
+    };
+    own || mask.children().into_iter().any(|part| has_untaken(part, shape))
 }
 
 /// What brute force finds about a stack.
