@@ -73,6 +73,8 @@ fn cards() {
         "⟦4111\u{2066}1111\u{2069}1111\u{61c}1111⟧ ⟦4111\u{180e}1111\u{34f}1111\u{fe0f}1111⟧ ⟦4111_1111_1111_1111⟧",
         "⟦4️⃣1️⃣1️⃣1️⃣1111 1111 1111⟧ ⟦𝟜𝟙𝟙𝟙𝟙𝟙𝟙𝟙𝟙𝟙𝟙𝟙𝟙𝟙𝟙𝟙⟧ ⟦᠔᠑᠑᠑᠑᠑᠑᠑᠑᠑᠑᠑᠑᠑᠑᠑⟧ 12\u{200b}⟦4111111111111111⟧\u{200b}7",
         "4 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 2, 41 11 11 11 11 11 11 11 7",
+        "⟦4111111111111111⟧,⟦5555555555554444⟧ 7,⟦4111111111111111⟧,Ann; 12,Ann,0,⟦4111111111111111⟧,1",
+        "0,⟦4111111111111111⟧,Ann; 0,4111111111111111, 1.4111111111111111 (0,4111111111111111)",
     ] {
         check("card", text);
     }
@@ -392,6 +394,7 @@ fn private_keys() {
     check("private_key", &format!("a\n⟦-----BEGIN RSA PRIVATE KEY-----\n{body}-----END RSA PRIVATE KEY-----⟧\nb"));
     check("private_key", &format!("⟦-----BEGIN OPENSSH PRIVATE KEY-----\n{body}⟧#cut"));
     check("private_key", &format!("⟦-----BEGIN PRIVATE KEY-----\\n{}\\n-----END PRIVATE KEY-----⟧", "MIIEow"));
+    check("private_key", "{\"a\": \"⟦-----BEGIN PRIVATE KEY-----\\nMIIEow\\nIBAAK/+\\n⟧\", \"b\": 1");
     check(
         "private_key",
         &format!("-----BEGIN PUBLIC KEY-----\n{body}-----END PUBLIC KEY----- -----END PRIVATE KEY-----"),
@@ -447,4 +450,8 @@ fn what_was_not_looked_for_is_said() {
         not("email,phone")
             .starts_with("card, iban, ip, ssn, mac, url, key, private_key, password, birth_date, address, names")
     );
+    // Words of one's own are some names, not names.
+    let own = "all".parse::<Detectors>().unwrap().with(Detector::words("name", ["Ann"]).unwrap());
+    let own = own.with(Detector::pattern("place", "R[a-z]me").unwrap());
+    assert_eq!(own.not_looked_for(), not("all"));
 }
