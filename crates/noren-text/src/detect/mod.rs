@@ -286,7 +286,8 @@ impl Detectors {
         let kinds = self.kinds();
         let built_in = BUILT_IN.into_iter().filter(|name| !kinds.iter().any(|kind| kind.as_str() == *name));
         // A list of some names does not look for names.
-        let by_model = |name: &str| self.recognizers.iter().flat_map(|(kinds, _)| kinds).any(|kind| kind.as_str() == name);
+        let by_model =
+            |name: &str| self.recognizers.iter().flat_map(|(kinds, _)| kinds).any(|kind| kind.as_str() == name);
         let others = OTHERS.into_iter().filter(|(name, _)| !by_model(name)).map(|(_, shown)| shown);
         let missing: Vec<&str> = built_in.chain(others).collect();
         let any = "any other kind were not looked for, and the text may hold them";
