@@ -24,7 +24,9 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
         // any other.
         let (mut at, mut fresh) = (0, true);
         while at < run.0.groups.len() {
-            match run.number(folded, at, fresh || run.restarts(at)) {
+            let restarts = !fresh && run.restarts(at);
+            let number = run.number(folded, at, fresh || restarts);
+            match number.filter(|end| !(restarts && run.is_column(at, *end))) {
                 Some(end) => {
                     let number = run.0.groups[end - 1].end;
                     let extension = EXTENSION.find(&folded.text[number..]).map_or(0, |found| found.len());
@@ -52,10 +54,13 @@ impl Number<'_> {
             _ if fresh && first.starts_with('0') => self.national(at)?,
             _ => self.north_american(at)?,
         };
-        // A column of a table has a line for each of its groups.
+        (self.0.is_one_number(at..end) && self.alone(folded, at, end)).then_some(end)
+    }
+
+    /// Returns whether each of the groups stands on a line of its own, after a line with another.
+    fn is_column(&self, at: usize, end: usize) -> bool {
         let broken = |group: usize| self.0.separator(group).contains('\n');
-        let column = fresh && at > 0 && broken(at - 1) && (at..end - 1).any(broken);
-        (!column && self.0.is_one_number(at..end) && self.alone(folded, at, end)).then_some(end)
+        broken(at - 1) && (at..end - 1).any(broken)
     }
 
     /// Returns whether group `at` begins with a 0 after another number and white space, and goes on neither a row of groups of
