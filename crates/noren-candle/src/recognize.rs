@@ -145,9 +145,18 @@ struct Word {
 fn read_labels(labels: &[String]) -> Result<(Vec<Tag>, Vec<String>)> {
     let mut kinds: Vec<String> = Vec::new();
     let mut tags = Vec::new();
+    // `E_MAIL` is a name, unless all labels have a tag and `_`.
+    let tagged = |label: &String| matches!(label.as_bytes(), [tag, b'_', _, ..] if b"BIMLUES".contains(tag));
+    let begins = |label: &String| label.starts_with(['B', 'I']);
+    let mut named = labels.iter().filter(|label| *label != "O");
+    let underscores = named.clone().any(begins) && named.all(tagged);
     for label in labels {
         let (prefix, name) = match label.as_bytes() {
-            [prefix, b'-' | b'_', _, ..] if b"BIMLUES".contains(prefix) => (*prefix, &label[2..]),
+            [prefix, separator, _, ..]
+                if b"BIMLUES".contains(prefix) && (*separator == b'-' || underscores && *separator == b'_') =>
+            {
+                (*prefix, &label[2..])
+            }
             b"O" => {
                 tags.push(Tag { kind: None, begins: false, ends: false });
                 continue;
@@ -202,6 +211,9 @@ mod tests {
             (Some(3), false, false),
         ];
         assert_eq!(shown, expected);
+        assert_eq!(of(&["O", "E_MAIL", "PHONE"]).unwrap().1, ["e_mail", "phone"]);
+        assert_eq!(of(&["O", "E_MAIL", "S_SN"]).unwrap().1, ["e_mail", "s_sn"]);
+        assert_eq!(of(&["O", "B_PER", "I_PER", "E_LOC"]).unwrap().1, ["name", "place"]);
         for labels in [&["LABEL_0", "LABEL_1"][..], &["O"], &[]] {
             let message = of(labels).unwrap_err().to_string();
             assert!(message.contains("id2label") && message.contains("the class O"), "{message}");

@@ -52,6 +52,9 @@ fn phones() {
         "1700000000 seconds, order 123456789, 192.168.100.200, id a2025550123, x_2025550123",
         "550e8400-e29b-41d4-a716-046655440000, C++11, 2+41, 4155552671234567890",
         "DE89 3704 0044 0532 0130 00, 4111 1111 1111 1111, 978-3-16-148410-0, 123-45-6789",
+        "1. ⟦030 1234567⟧, Hauptstr. 5\n⟦030 1234567⟧, Raum 12 ⟦030 1234567⟧, 2024-05-01 ⟦030 1234567⟧, 7 ⟦0171 2345678⟧",
+        "10 01 02 03 04 05 06 07, 12 03 2024 10 00 00, 2024-01-15 08.30.00, DE89 0704 0044 0532 0130 00, 107 012 015 123 018",
+        "12\n030\n1234567",
     ] {
         check("phone", text);
     }
@@ -73,6 +76,8 @@ fn cards() {
         "⟦4111\u{2066}1111\u{2069}1111\u{61c}1111⟧ ⟦4111\u{180e}1111\u{34f}1111\u{fe0f}1111⟧ ⟦4111_1111_1111_1111⟧",
         "⟦4️⃣1️⃣1️⃣1️⃣1111 1111 1111⟧ ⟦𝟜𝟙𝟙𝟙𝟙𝟙𝟙𝟙𝟙𝟙𝟙𝟙𝟙𝟙𝟙𝟙⟧ ⟦᠔᠑᠑᠑᠑᠑᠑᠑᠑᠑᠑᠑᠑᠑᠑᠑⟧ 12\u{200b}⟦4111111111111111⟧\u{200b}7",
         "4 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 2, 41 11 11 11 11 11 11 11 7",
+        "⟦4111111111111111⟧,⟦5555555555554444⟧ 7,⟦4111111111111111⟧,Ann; 12,Ann,0,⟦4111111111111111⟧,1",
+        "0,⟦4111111111111111⟧,Ann; 0,4111111111111111, 1.4111111111111111 (0,4111111111111111)",
     ] {
         check("card", text);
     }
@@ -243,6 +248,9 @@ fn hostile_texts_take_linear_time() {
         "password: ",
         "password: «",
         "password: \"",
+        "passphrase: a ",
+        "passphrase:a",
+        "passphrase: <",
         "password='",
         "token: ",
         "token=a",
@@ -253,6 +261,7 @@ fn hostile_texts_take_linear_time() {
         "a://",
         "a://b:c",
         "a://b@",
+        "a://b'",
         "a://b?",
         "12 Main ",
         "1 A, ",
@@ -347,6 +356,8 @@ fn addresses_with_credentials() {
     for text in [
         "see ⟦https://ann:s3cret@db.example:5432/x?y=1⟧. (⟦postgres://u:p@h/db⟧), ⟦https://ghp0123456789abcdefgh@github.example/a⟧",
         "⟦https://x.example/f?a=1&access_token=abcdef0123⟧ ⟦http://x.example/?password=hunter2⟧ ⟦redis://:pa%24s@h:6379⟧",
+        "⟦postgres://ann:p^ss@db/x⟧ '⟦postgres://ann:p'a{s|s\\`x@db/x⟧' (⟦postgres://{user}:s3cret@h⟧), ⟦https://a:p@s@h/x⟧",
+        "postgres://{user}:{password}@{host}/db postgres://$U:${PASSWORD}@h 'http://h:80','ann@x.example'",
         "https://x.example/a@b https://x.example:8080/p ssh://git@host/x https://x.example/?token= mailto:ann@x.example",
     ] {
         check("url", text);
@@ -392,6 +403,7 @@ fn private_keys() {
     check("private_key", &format!("a\n⟦-----BEGIN RSA PRIVATE KEY-----\n{body}-----END RSA PRIVATE KEY-----⟧\nb"));
     check("private_key", &format!("⟦-----BEGIN OPENSSH PRIVATE KEY-----\n{body}⟧#cut"));
     check("private_key", &format!("⟦-----BEGIN PRIVATE KEY-----\\n{}\\n-----END PRIVATE KEY-----⟧", "MIIEow"));
+    check("private_key", "{\"a\": \"⟦-----BEGIN PRIVATE KEY-----\\nMIIEow\\nIBAAK/+\\n⟧\", \"b\": 1");
     check(
         "private_key",
         &format!("-----BEGIN PUBLIC KEY-----\n{body}-----END PUBLIC KEY----- -----END PRIVATE KEY-----"),
@@ -407,6 +419,12 @@ fn passwords_after_words_that_say_so() {
         "password is required, password: str, password = None, password=get_password(), password = user.password, the password",
         "if password:\n    return, password = key, password = user_pass",
         "password: ${SECRET}, password=<your password>, Password reset, passwords are long, spinning 4711",
+        "Das Passwort lautet ⟦Sonnenschein⟧. Passwort lautet wie folgt: ⟦Sonne⟧; Password: ⟦$uperSecret⟧ password: \"⟦$uperSecret⟧\"",
+        "password: ⟦<hunter⟧\npassword: ⟦(abc123⟧\npassword: \"⟦*secret⟧\" password: '⟦&mp⟧'",
+        "DB_PASSWORD=⟦open_sesame⟧ DB_PASSWORD=get_it(x), f(password=open_sesame), password=$pass, $password = $_POST, password: &Secret",
+        "password: \"${A1}\", password: '<yours>', password: \"{{ db }}\", PASSWORD=$DB_PASS, password: ********, password: %PASS%",
+        "passphrase: ⟦correct horse battery staple⟧\npassphrase: ⟦my dog, ate it⟧. Then; passphrase: ⟦open it⟧ user: ann",
+        "password once-per-day, the passphrase is required for it, passphrase: <the one you chose>, password est-ce",
     ] {
         check("password", text);
     }
@@ -447,4 +465,8 @@ fn what_was_not_looked_for_is_said() {
         not("email,phone")
             .starts_with("card, iban, ip, ssn, mac, url, key, private_key, password, birth_date, address, names")
     );
+    // Words of one's own are some names, not names.
+    let own = "all".parse::<Detectors>().unwrap().with(Detector::words("name", ["Ann"]).unwrap());
+    let own = own.with(Detector::pattern("place", "R[a-z]me").unwrap());
+    assert_eq!(own.not_looked_for(), not("all"));
 }

@@ -145,18 +145,20 @@ class DoctorView {
     } catch {
       return this.refuse(`${file.name} cannot be read.`);
     }
-    const cleared = this.declaredForAnother(file.name) ? { context: undefined, meant: undefined } : {};
-    keep({ name: file.name, bytes });
+    const cleared = this.declaredForAnother(file) ? { context: undefined, meant: undefined } : {};
+    keep({ name: file.name, bytes, modified: file.lastModified });
     this.asked = null;
     this.change({ example: undefined, file: file.name, cell: undefined, at: undefined, ...cleared }, { replace: false });
     this.update(this.ctx.state.get());
   }
 
-  /** Whether something is declared, and for another file than one called `name`: for an example, or for a file dropped before. */
-  declaredForAnother(name) {
+  /** Whether something is declared, and for another file than this: for an example, or for a file dropped before, of any name. */
+  declaredForAnother({ name, size, lastModified }) {
     const { example, context, meant, file } = settings(this.ctx.state.get());
     if (Object.keys(context).length === 0 && meant === "") return false;
-    const another = example !== null || kept.get(file)?.made || (file !== null && file !== name);
+    const before = kept.get(file);
+    const differs = before && (before.bytes.length !== size || before.modified !== lastModified);
+    const another = example !== null || before?.made || differs || (file !== null && file !== name);
     if (another) this.ctx.toast(`What was declared for ${this.file?.name ?? file} is cleared: declare what ${name} should be.`);
     return another;
   }

@@ -67,8 +67,15 @@ fn is_fraction(folded: &Folded, run: &Run<'_>, groups: Range<usize>) -> bool {
     if groups.len() == 2 && run.separator(groups.start) == "." {
         return true;
     }
-    let before = folded.text[..run.groups[groups.start].start].strip_suffix(['.', ',']);
-    groups.len() == 1 && before.is_some_and(|before| before.ends_with(|c: char| c.is_ascii_digit()))
+    let range = run.groups[groups.start].clone();
+    let (head, tail) = (&folded.text[..range.start], &folded.text[range.end..]);
+    let is_digit = |c: char| c.is_ascii_digit();
+    let after_point = head.strip_suffix('.').is_some_and(|before| before.ends_with(is_digit));
+    // Cells of a table have commas between as well: only what begins with `0,` and is no cell is a decimal.
+    let after_comma =
+        head.strip_suffix("0,").is_some_and(|before| !before.ends_with(|c| is_digit(c) || ",.;".contains(c)));
+    let is_cell = tail.strip_prefix(',').is_some_and(|rest| !rest.starts_with(char::is_whitespace));
+    groups.len() == 1 && (after_point || after_comma && !is_cell)
 }
 
 /// Whether a network issues numbers that begin so and are as long.

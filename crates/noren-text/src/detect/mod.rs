@@ -274,7 +274,8 @@ impl Detectors {
         kinds
     }
 
-    /// A sentence about private text that nothing here looks for. Every report of what was found needs it.
+    /// A sentence about private text that nothing here looks for. Every report of what was found needs it. Names, places and
+    /// organizations are looked for by a [`Recognizer`] of that kind; a list of words that is called `name` finds its words only.
     ///
     /// ```
     /// let detectors = "all".parse::<noren_text::Detectors>()?;
@@ -283,9 +284,12 @@ impl Detectors {
     /// ```
     pub fn not_looked_for(&self) -> String {
         let kinds = self.kinds();
-        let built_in = BUILT_IN.iter().map(|name| (*name, *name));
-        let missing = built_in.chain(OTHERS).filter(|(name, _)| !kinds.iter().any(|kind| kind.as_str() == *name));
-        let missing: Vec<&str> = missing.map(|(_, shown)| shown).collect();
+        let built_in = BUILT_IN.into_iter().filter(|name| !kinds.iter().any(|kind| kind.as_str() == *name));
+        // A list of some names does not look for names.
+        let by_model =
+            |name: &str| self.recognizers.iter().flat_map(|(kinds, _)| kinds).any(|kind| kind.as_str() == name);
+        let others = OTHERS.into_iter().filter(|(name, _)| !by_model(name)).map(|(_, shown)| shown);
+        let missing: Vec<&str> = built_in.chain(others).collect();
         let any = "any other kind were not looked for, and the text may hold them";
         if missing.is_empty() {
             any.replace("any other kind were", "other kinds were")

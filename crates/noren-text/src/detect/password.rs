@@ -8,13 +8,13 @@ use std::sync::LazyLock;
 
 static NAMED: LazyLock<Regex> = LazyLock::new(|| {
     let names = [
-        r"(?:pass[ _\-]?(?:word|phrase|code)|passwd|pwd|passwort|kennwort|mot\s+de\s+passe|contraseña|senha|wachtwoord|hasło",
+        r"(?:pass[ _\-]?(?:word|(?P<phrase>phrase)|code)|passwd|pwd|passwort|kennwort|mot\s+de\s+passe|contraseña|senha|wachtwoord|hasło",
         r"|lösenord|adgangskode|salasana|şifre|parola|пароль|密码|密碼|口令|パスワード|비밀번호)",
     ];
-    let told = r#"(?P<told>\s?(?::=|=>|->|[:=])\s?|\s(?:is|was|reads|lautet|ist|war|est|es|è|é|jest|är|er|on)\s?:?\s?|(?:は|是|为|:)\s?)"#;
+    let told = r#"(?P<told>\s?(?::=|=>|->|[:=])\s?|\s(?:is|was|reads|lautet(?:\s(?:wie\sfolgt|folgendermaßen))?|ist|war|est|es|è|é|jest|är|er|on)(?:\s?:\s?|\s)|(?:は|是|为|:)\s?)"#;
     let quoted = r#"(?:"(?P<a>[^"\n\u{2029}]{1,100})"|'(?P<b>[^'\n\u{2029}]{1,100})'|`(?P<c>[^`\n\u{2029}]{1,100})`|“(?P<d>[^”\u{2029}]{1,100})”|«\s?(?P<e>[^»\u{2029}]{1,100})\s?»|„(?P<f>[^“”\u{2029}]{1,100})[“”])"#;
     let plain = r#"(?P<plain>[^\s"'`]+)"#;
-    pattern(&format!(r#"(?i){}s?(?:\s?\([^)\n]{{1,40}}\))?["'`]?{told}(?:{quoted}|{plain})"#, names.concat()))
+    pattern(&format!(r#"(?i)(?P<name>{})s?(?:\s?\([^)\n]{{1,40}}\))?["'`]?{told}(?:{quoted}|{plain})"#, names.concat()))
 });
 static PIN: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
@@ -28,12 +28,17 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     for caught in NAMED.captures_iter(text) {
         let quoted = ["a", "b", "c", "d", "e", "f"].into_iter().find_map(|name| caught.name(name));
         if let Some(value) = quoted {
-            if !is_placeholder(value.as_str()) {
+            if !is_word_of_code(value.as_str()) && !is_filled_in(value.as_str()) {
                 found.push(value.range());
             }
         } else if let Some(value) = caught.name("plain") {
-            let told = caught.name("told").map_or("", |told| told.as_str());
-            found.extend(plain(value.as_str(), told).map(|len| value.start()..value.start() + len));
+            let [name, told] = ["name", "told"].map(|part| caught.name(part).map_or("", |part| part.as_str()));
+            let line = line(&text[value.start()..]);
+            let len = match caught.name("phrase").filter(|_| told.contains([':', '=', '>'])) {
+                Some(_) => phrase(value.as_str(), line, told),
+                None => plain(value.as_str(), line, name, told),
+            };
+            found.extend(len.map(|len| value.start()..value.start() + len));
         }
     }
     found.extend(PIN.captures_iter(text).filter_map(|caught| Some(caught.name("pin")?.range())));
@@ -41,15 +46,55 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     found
 }
 
+/// The sentence's punctuation after a password.
+const ENDS: [char; 9] = ['.', ',', ';', ':', '?', ')', ']', '}', '>'];
+/// Words of a passphrase, at most.
+const LONGEST: usize = 24;
+/// Characters of a line that are read, at most.
+const READ: usize = 400;
+
+/// The first line of a text, as much of it as is read.
+fn line(text: &str) -> &str {
+    let ends = text.char_indices().enumerate().find(|(count, (_, c))| *count == READ || "\n\u{2029}".contains(*c));
+    &text[..ends.map_or(text.len(), |(_, (at, _))| at)]
+}
+
+/// The length of a passphrase at the start of a line: up to the end of the sentence or line, or to what is told next.
+fn phrase(first: &str, line: &str, told: &str) -> Option<usize> {
+    let mut end = 0;
+    for word in line.split_inclusive(char::is_whitespace).take(LONGEST) {
+        let bare = word.trim_end();
+        if end > 0 && (bare.ends_with(':') || bare.contains('=')) {
+            break;
+        }
+        end += word.len();
+        if bare.ends_with(['.', ';']) {
+            break;
+        }
+    }
+    let whole = line[..end].trim_end().trim_end_matches(ENDS);
+    let is_code = told.contains(['=', '\n']) && is_expression(first) || told == " = ";
+    let single = !whole.contains(char::is_whitespace);
+    if single || is_code {
+        return plain(first, line, "", told);
+    }
+    (!is_word_of_code(first) && !is_filled_in(line)).then_some(whole.len())
+}
+
 /// The length of a password without quotes, if the word is one: the sentence's punctuation does not belong to it.
-fn plain(word: &str, told: &str) -> Option<usize> {
-    let value = word.trim_end_matches(['.', ',', ';', ':', '?', ')', ']', '}', '>']);
+fn plain(word: &str, line: &str, name: &str, told: &str) -> Option<usize> {
+    let value = word.trim_end_matches(ENDS);
     let is_varied = value.chars().any(|c| !c.is_alphabetic());
     // `password is required`, `password = user.password`, `password: str`, `password=get()` are no secrets; what follows a colon
     // on the next line may be a program's next statement.
     let is_sentence = (!told.contains([':', '=', '>']) || told.contains('\n')) && !is_varied;
-    let is_code = told.contains(['=', '\n']) && is_expression(word) || told == " = " && !is_varied;
-    (value.chars().count() >= 3 && !is_sentence && !is_code && !is_placeholder(value)).then_some(value.len())
+    let is_sentence = is_sentence && !told.to_lowercase().contains("lautet");
+    // `DB_PASSWORD=open_sesame` sets a variable of the environment: names are values there, calls are not.
+    let is_set = told == "=" && !name.contains(char::is_lowercase) && !word.contains(['(', '[']);
+    let is_code = told.contains(['=', '\n']) && is_expression(word) && !is_set || told == " = " && !is_varied;
+    let is_filled_in = is_filled_in(line) || is_reference(value, told);
+    let is_none = is_sentence || is_code || is_filled_in || is_word_of_code(value);
+    (value.chars().count() >= 3 && !is_none).then_some(value.len())
 }
 
 /// Returns whether a word is a call, or names with dots between.
@@ -60,8 +105,38 @@ fn is_expression(word: &str) -> bool {
         || (names.contains(['.', '_']) && names.split('.').all(is_name))
 }
 
-/// Returns whether a value stands for one that is filled in elsewhere, or is a type or a field's name.
-fn is_placeholder(value: &str) -> bool {
+/// Returns whether a value without quotes names another: `&name`, `*name`, and after `=` `$name`.
+fn is_reference(value: &str, told: &str) -> bool {
+    let name = value.trim_start_matches(['&', '*', '$', ':']);
+    let signs = &value[..value.len() - name.len()];
+    let is_name = name.chars().all(|c| c.is_alphabetic() || "_:->".contains(c));
+    is_name && !signs.is_empty() && (!signs.contains('$') || told.contains('='))
+}
+
+/// Returns whether what begins with a bracket or sign up to the one that closes it stands for a value from elsewhere: `<name>`,
+/// `${name}`, `{{ name }}`, `%NAME%`, `$NAME`, `****`.
+fn is_filled_in(text: &str) -> bool {
+    let name = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+    let word = text.split_whitespace().next().unwrap_or_default().trim_end_matches(ENDS);
+    let variable =
+        word.strip_prefix('$').is_some_and(|rest| rest.starts_with(char::is_alphabetic) && rest.chars().all(name));
+    let masked = !word.is_empty() && word.chars().all(|c| c == '*');
+    let format = word.len() > 2 && word.starts_with('%') && word.ends_with('%');
+    let inner = text.trim_start_matches(['$', '%', '#']);
+    let close = match inner.chars().next() {
+        Some('<') => '>',
+        Some('{') => '}',
+        Some('[') => ']',
+        Some('(') => ')',
+        _ => return variable || masked || format,
+    };
+    let held: Option<String> =
+        inner.chars().take(80).position(|c| c == close).map(|at| inner.chars().take(at).collect());
+    held.is_some_and(|held| inner.len() < text.len() || !held.contains(|c: char| c.is_ascii_digit()))
+}
+
+/// Returns whether a value is a type, a field's name, or a word of a sentence about passwords.
+fn is_word_of_code(value: &str) -> bool {
     const WORDS: [&str; 39] = [
         "str",
         "string",
@@ -104,9 +179,7 @@ fn is_placeholder(value: &str) -> bool {
         "input",
     ];
     let bare = value.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase();
-    let filled_in = value.starts_with(['$', '{', '<', '%', '(', '[', '&', '|', '*'])
-        && !value.contains(|c: char| c.is_ascii_digit());
     let typed =
         ["optional[", "str ", "string ", "option<", "list["].iter().any(|form| value.to_lowercase().starts_with(form));
-    bare.is_empty() && value.chars().count() < 3 || WORDS.contains(&bare.as_str()) || filled_in || typed
+    bare.is_empty() && value.chars().count() < 3 || WORDS.contains(&bare.as_str()) || typed
 }

@@ -20,10 +20,13 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     for run in RUN.find_iter(&folded.text) {
         let run = Number(Run::new(&folded.text, run.range()));
-        // A number begins where a run does or the last number has ended: within a run a 0 is a digit like any other.
+        // A number begins where a run does, the last number has ended, or another number stands before: else a 0 is a digit like
+        // any other.
         let (mut at, mut fresh) = (0, true);
         while at < run.0.groups.len() {
-            match run.number(folded, at, fresh) {
+            let restarts = !fresh && run.restarts(at);
+            let number = run.number(folded, at, fresh || restarts);
+            match number.filter(|end| !(restarts && run.is_column(at, *end))) {
                 Some(end) => {
                     let number = run.0.groups[end - 1].end;
                     let extension = EXTENSION.find(&folded.text[number..]).map_or(0, |found| found.len());
@@ -52,6 +55,27 @@ impl Number<'_> {
             _ => self.north_american(at)?,
         };
         (self.0.is_one_number(at..end) && self.alone(folded, at, end)).then_some(end)
+    }
+
+    /// Returns whether each of the groups stands on a line of its own, after a line with another.
+    fn is_column(&self, at: usize, end: usize) -> bool {
+        let broken = |group: usize| self.0.separator(group).contains('\n');
+        broken(at - 1) && (at..end - 1).any(broken)
+    }
+
+    /// Returns whether group `at` begins with a 0 after another number and white space, and goes on neither a row of groups of
+    /// one length nor a date.
+    fn restarts(&self, at: usize) -> bool {
+        let Some(before) = at.checked_sub(1) else { return true };
+        let len = |group: usize| self.0.groups.get(group).map_or(0, Range::len);
+        let follows = |group: usize| if len(group + 1) > 0 { self.0.separator(group) } else { "" };
+        let spaced = follows(before).contains([' ', '\n']) && !follows(before).contains(['-', '/', '(', ')', '_']);
+        let named = self.0.text[..self.0.groups[before].start].ends_with(char::is_alphabetic);
+        let in_step = len(before) == len(at) || named && len(at) == 4;
+        let row = follows(before) == follows(at) && in_step && len(at) == len(at + 1);
+        let date =
+            len(before) <= 2 && len(at) == 2 && len(at + 1) == 4 && self.0.digits(at + 1).starts_with(['1', '2']);
+        self.0.digits(at).starts_with('0') && spaced && !row && !(date && follows(before) == follows(at))
     }
 
     /// As many groups from `at` as hold at most `most` digits and are written as one number, and these digits.

@@ -35,8 +35,8 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     found
 }
 
-/// Where the encoded lines after a first line end, if no last line comes: before `limit`.
+/// Where the encoded lines after a first line end, if no last line comes: before `limit`. In quoted text a line ends with `\n`.
 fn body_end(text: &str, start: usize, limit: usize) -> usize {
-    let inner = |c: char| c.is_ascii_alphanumeric() || c.is_whitespace() || "+/=:,-".contains(c);
+    let inner = |c: char| c.is_ascii_alphanumeric() || c.is_whitespace() || "+/=:,-\\".contains(c);
     start + text[start..limit].trim_start_matches(inner).as_ptr() as usize - text[start..limit].as_ptr() as usize
 }

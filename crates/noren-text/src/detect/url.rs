@@ -7,7 +7,9 @@ use regex::Regex;
 use std::ops::Range;
 use std::sync::LazyLock;
 
-static ADDRESS: LazyLock<Regex> = LazyLock::new(|| pattern(r#"[A-Za-z][A-Za-z0-9+.\-]{1,30}://[^\s"'<>`|\\^{}]+"#));
+static SCHEME: LazyLock<Regex> = LazyLock::new(|| pattern(r"[A-Za-z][A-Za-z0-9+.\-]{1,30}://"));
+/// Characters of a user and password, at most, if some of them end an address elsewhere.
+const LONGEST_USER: usize = 256;
 static PARAMETER: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
         r"(?i)[?&;#](?:[a-z0-9]+[_-])?(?:token|api_?key|apikey|key|secret|password|passwd|pwd|pass|auth|signature|sig|session|sid|credential|code)=[^&;#]{6,}",
@@ -15,13 +17,39 @@ static PARAMETER: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
-    let addresses = ADDRESS.find_iter(&folded.text);
-    let ranges = addresses.filter_map(|address| {
+    let mut found = Vec::new();
+    let mut past = 0;
+    for scheme in SCHEME.find_iter(&folded.text) {
+        if scheme.start() < past {
+            continue;
+        }
+        let rest = &folded.text[scheme.end()..];
+        let user = user(rest);
+        let ends = |c: char| c.is_whitespace() || "\"'<>`|\\^{}".contains(c);
+        past = scheme.end() + user + rest[user..].find(ends).unwrap_or(rest.len() - user);
         // Punctuation at the end belongs to the sentence.
-        let text = address.as_str().trim_end_matches(['.', ',', ';', ':', '!', '?', ')', ']']);
-        is_private(text).then(|| address.start()..address.start() + text.len())
-    });
-    ranges.collect()
+        let address = folded.text[scheme.start()..past].trim_end_matches(['.', ',', ';', ':', '!', '?', ')', ']']);
+        if is_private(address) {
+            found.push(scheme.start()..scheme.start() + address.len());
+        }
+    }
+    found
+}
+
+/// The length of what stands before the last `@` of a word, and of the `@`: a password may hold what ends an address elsewhere, but
+/// a quote in it has a letter or digit after it.
+fn user(rest: &str) -> usize {
+    let (mut end, mut quoted) = (0, false);
+    for (at, c) in rest.char_indices().take(LONGEST_USER) {
+        if c.is_whitespace() || "\"<>".contains(c) || quoted && !c.is_alphanumeric() {
+            break;
+        }
+        if c == '@' {
+            end = at + 1;
+        }
+        quoted = "'`".contains(c);
+    }
+    end
 }
 
 fn is_private(address: &str) -> bool {
@@ -35,7 +63,16 @@ fn is_private(address: &str) -> bool {
 /// A name and a password, or a token in place of both.
 fn is_user(user: &str) -> bool {
     match user.split_once(':') {
-        Some((name, password)) => !password.is_empty() && !name.contains('/') && !password.starts_with('/'),
-        None => user.len() >= 16 && user.bytes().any(|b| b.is_ascii_digit()),
+        Some((name, password)) => {
+            // `{password}` and `${PASSWORD}` are filled in elsewhere, `[^@]*` is a pattern.
+            let filled_in = password.trim_start_matches('$').starts_with(['{', '['])
+                && password.ends_with(['}', ']', '*', '+', ')']);
+            !password.is_empty() && !name.contains('/') && !password.starts_with('/') && !filled_in
+        }
+        None => {
+            user.len() >= 16
+                && user.bytes().any(|b| b.is_ascii_digit())
+                && !user.contains(['{', '\\', '|', '^', '\'', '`'])
+        }
     }
 }
