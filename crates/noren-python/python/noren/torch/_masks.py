@@ -149,11 +149,10 @@ def _plan(base: Mask, arrays: list[Array], sizes: Sizes, extra: int) -> Plan:
     for i, array in enumerate(arrays):
         if array.shape[1:3] == [1, 1] and "real_keys" not in facts:
             rows = [array.first_row(row, 0) for row in range(array.shape[0])]
-            if all(row == [(0, kv_len)] for row in rows):
-                continue
             listed = [[f"{start}..{end}" for start, end in row] for row in rows]
-            facts["real_keys"] = listed if len(listed) == batch else listed * batch
-            mask = mask & _noren.padding()
+            facts["real_keys"] = listed if len(listed) == batch else listed * batch  # `base` may use it too
+            if any(row != [(0, kv_len)] for row in rows):
+                mask = mask & _noren.padding()
         else:
             facts["arrays"][f"mask{i}"] = array
             mask = mask & _noren.dense(f"mask{i}")
