@@ -176,3 +176,29 @@ def test_sixteen_thousand_squared() -> None:
     found = nr.recognise(cells, "keep")
     assert found.exact and found.mask == nr.causal()
     assert time.perf_counter() - start < 20
+
+
+def test_lists_beside_the_mask_are_arrays_by_whatever_name() -> None:
+    mask = np.tri(4, dtype=bool)
+    for name in ("padding_mask", "special_tokens_mask", "prompt_mask", "past_key_padding_mask"):
+        rows = [[1, 1, 1, 0]]
+        listed, array = (nr.check(mask, kind="causal", convention="keep", **{name: given}) for given in (rows, np.array(rows)))
+        assert str(listed) == str(array) and listed.unknown == array.unknown
+    assert "padding_keys_visible" in nr.check(mask[None, None], kind="causal", convention="keep", padding_mask=[[0, 1, 1, 1]]).classes
+    assert not nr.check(mask, kind="causal", convention="keep", prefix_lens=[0], pastLen=[0], special_token_ids=[1, 2]).unknown
+
+
+def test_integers_are_read_without_rounding() -> None:
+    """Float64 has one number for both documents."""
+    documents = np.array([[2**53] * 2 + [2**53 + 1] * 2])
+    apart = np.tri(4, dtype=bool) & (documents[0][:, None] == documents[0])
+    report = nr.check(apart, kind="causal_packed", convention="keep", segment_ids=documents)
+    assert report.correct, str(report)
+
+
+def test_expanded_arrays_are_refused_by_size() -> None:
+    torch = pytest.importorskip("torch")
+    huge = torch.ones(1, dtype=torch.bool).expand(1 << 21, 1 << 21)
+    for call in (nr.check, nr.Array.keep, nr.Array.drop, lambda x: nr.Array.additive(x[:1, :1].float().expand(1 << 21, 1 << 21)), lambda x: nr.recognise(x, "keep")):
+        with pytest.raises(nr.Error, match="holds 4398046511104 values, at most"):
+            call(huge)
