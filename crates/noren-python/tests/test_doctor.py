@@ -13,7 +13,7 @@ import noren as nr
 def test_a_leak_is_named_and_repaired() -> None:
     mask = np.tril(np.ones((6, 6), bool), 1)
     report = nr.check(mask, api="sdpa", convention="keep", kind="causal")
-    assert report.sick and report.classes == ("causal_leak",)
+    assert report.faulty and report.classes == ("causal_leak",)
     assert "causal_leak" in repr(report)
     finding = report.findings[0]
     assert finding.wrong_cells == 5 and finding.first_cells[0] == (0, 0, 0, 1) and finding.severity == "error"
@@ -29,7 +29,7 @@ def test_a_report_can_be_looked_at() -> None:
 def test_a_correct_mask_is_correct() -> None:
     report = nr.check(np.tri(6, dtype=bool), api="sdpa", convention="keep", kind="causal")
     assert report.correct and report.verdict == "correct" and report.compared == 36
-    assert not report.sick and report.classes == () and report.expression == "causal"
+    assert not report.faulty and report.classes == () and report.expression == "causal"
     assert "all 36 cells" in report.sentence and "kind=causal" in report.sentence
 
 
@@ -76,13 +76,13 @@ def test_redactions_by_batch_row() -> None:
     declared = {"api": "sdpa", "convention": "keep", "kind": "causal", "layers": 1}
     redactions = [{"batch": 1, "keys": [2], "queries": [3, 4, 5]}]
     assert nr.check(mask, redactions=redactions, **declared).correct
-    assert nr.check(mask[::-1].copy(), redactions=redactions, **declared).sick
+    assert nr.check(mask[::-1].copy(), redactions=redactions, **declared).faulty
 
 
 def test_what_was_meant_leaves_nothing_to_guess() -> None:
     mask = nr.sliding(4).dense(8)[0, 0]
     report = nr.check(mask, meant="sliding(3)", convention="keep", api="sdpa")
-    assert report.sick and (report.fixed == nr.sliding(3).dense(8)).all()
+    assert report.faulty and (report.fixed == nr.sliding(3).dense(8)).all()
     with pytest.raises(nr.Error, match="query_offset"):
         nr.check(mask[4:], meant="sliding(3)", convention="keep")
 
@@ -92,7 +92,7 @@ def test_tensors_and_arrays_beside_the_mask() -> None:
     ids = torch.tensor([[0, 0, 5, 6, 7], [5, 6, 7, 8, 9]])
     causal = torch.ones(2, 1, 5, 5).tril().bool()
     report = nr.check(causal, api="sdpa", convention="keep", kind="causal", input_ids=ids, pad_token_id=0)
-    assert report.sick and report.findings[0].wrong_cells > 0
+    assert report.faulty and report.findings[0].wrong_cells > 0
     assert isinstance(report.fixed, torch.Tensor) and report.fixed.dtype == torch.bool
     listed = nr.check(causal, api="sdpa", convention="keep", kind="causal", input_ids=ids.tolist(), pad_token_id=0)
     assert listed.classes == report.classes

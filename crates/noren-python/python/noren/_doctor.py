@@ -95,8 +95,8 @@ class Report:
         return self.verdict == "correct"
 
     @property
-    def sick(self) -> bool:
-        """Whether something is wrong: a warning or an error. A mask that is not sick need not be correct: see `verdict`."""
+    def faulty(self) -> bool:
+        """Whether something is wrong: a warning or an error. A mask without faults need not be correct: see `verdict`."""
         return any(finding.severity != "note" for finding in self.findings)
 
     @property

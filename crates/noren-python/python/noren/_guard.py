@@ -65,7 +65,7 @@ class Guard:
     @property
     def findings(self) -> list[Seen]:
         """The masks that are faulty."""
-        return [seen for seen in self.seen if seen.report.sick or seen.wrong]
+        return [seen for seen in self.seen if seen.report.faulty or seen.wrong]
 
     @property
     def established(self) -> list[Seen]:
