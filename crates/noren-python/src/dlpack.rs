@@ -73,6 +73,9 @@ pub(crate) enum Kind {
     Bool,
 }
 
+/// The most values of an array that are copied; an expanded array may count more than any memory holds.
+pub(crate) const MOST_VALUES: usize = 1 << 30;
+
 /// Types of which every bit pattern is a value.
 pub(crate) trait Plain: Copy + Default {}
 impl Plain for u8 {}
@@ -80,7 +83,7 @@ impl Plain for u16 {}
 impl Plain for f32 {}
 impl Plain for f64 {}
 
-/// An array in somebody else's memory.
+/// An array in the memory of another library.
 pub(crate) struct Tensor {
     owner: Owner,
     data: *mut u8,
@@ -373,6 +376,18 @@ impl Tensor {
         self.shape.iter().product()
     }
 
+    /// Number of values, at most `most`.
+    pub(crate) fn len_within(&self, most: usize) -> PyResult<usize> {
+        match self.len() {
+            len if len <= most => Ok(len),
+            len => Err(crate::error::Error::new_err(format!(
+                "an array of shape {:?} holds {len} values, at most {most} are read: give an expression such as \
+                 nr.causal(), or a part of the array",
+                self.shape
+            ))),
+        }
+    }
+
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -462,16 +477,31 @@ impl Tensor {
 
     /// Calls `each` with every value in order, as a number.
     pub(crate) fn for_each(&self, mut each: impl FnMut(f64)) {
-        let Some((n, rows)) = self.shape.split_last() else {
-            // SAFETY: an array without dimensions holds one value.
-            return unsafe { self.kind.each(self.data, 1, 0, &mut each) };
-        };
-        if self.is_empty() {
-            return;
+        // SAFETY: the values of a run are of the array's kind.
+        self.each_run(|start, n, stride| unsafe { self.kind.each(start, n, stride, &mut each) });
+    }
+
+    /// The same of an array of integers, without rounding; above `i64::MAX` it is that.
+    pub(crate) fn for_each_integer(&self, mut each: impl FnMut(i64)) {
+        // SAFETY: the values of a run are of the array's kind.
+        self.each_run(|start, n, stride| unsafe {
+            match self.kind {
+                Kind::Int(64) => walk(start.cast::<i64>(), n, stride, &mut each),
+                Kind::Uint(64) => {
+                    walk(start.cast::<u64>(), n, stride, |x| each(i64::try_from(x).unwrap_or(i64::MAX)));
+                }
+                kind => kind.each(start, n, stride, &mut |x| each(x as i64)),
+            }
+        });
+    }
+
+    /// Calls `each` with every run along the last dimension: its first value, how many there are and how far apart.
+    fn each_run(&self, mut each: impl FnMut(*const u8, usize, isize)) {
+        let Some((n, rows)) = self.shape.split_last() else { return each(self.data, 1, 0) };
+        if !self.is_empty() {
+            let stride = self.strides[rows.len()];
+            self.each_start(rows, |start| each(start, *n, stride));
         }
-        let stride = self.strides[rows.len()];
-        // SAFETY: each start is inside the array, and so are the `n` values of its row.
-        self.each_start(rows, |start| unsafe { self.kind.each(start, *n, stride, &mut each) });
     }
 }
 

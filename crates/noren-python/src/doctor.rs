@@ -1,10 +1,11 @@
 //! The doctor and `recognise`: arrays that somebody else made.
 
 use crate::bound::PyBound;
-use crate::dlpack::{Kind, Tensor};
+use crate::dlpack::{Kind, MOST_VALUES, Tensor};
 use crate::error::{Error, raise};
 use crate::facts::PyShape;
 use crate::mask::PyMask;
+use crate::masks::MOST_CELLS;
 use noren::Dtype;
 use noren::noren_mask::doctor::{self, Context, Numbers, Patient, Values};
 use noren::noren_mask::{self, Keep};
@@ -15,12 +16,12 @@ use std::collections::BTreeMap;
 
 /// The array as it is stored.
 fn values(tensor: &Tensor) -> PyResult<Values> {
-    let len = tensor.len();
+    let len = tensor.len_within(MOST_VALUES)?;
     let (dtype, numbers) = match tensor.kind {
         Kind::Bool => (doctor::Dtype::Bool, Numbers::Bool(collect(tensor, len, |x| x != 0.0))),
-        Kind::Uint(8) => (doctor::Dtype::U8, Numbers::Int(collect(tensor, len, |x| x as i64))),
-        Kind::Int(8) => (doctor::Dtype::I8, Numbers::Int(collect(tensor, len, |x| x as i64))),
-        Kind::Int(_) | Kind::Uint(_) => (doctor::Dtype::Int, Numbers::Int(collect(tensor, len, |x| x as i64))),
+        Kind::Uint(8) => (doctor::Dtype::U8, Numbers::Int(integers(tensor, len))),
+        Kind::Int(8) => (doctor::Dtype::I8, Numbers::Int(integers(tensor, len))),
+        Kind::Int(_) | Kind::Uint(_) => (doctor::Dtype::Int, Numbers::Int(integers(tensor, len))),
         Kind::Float(kind) => {
             let dtype = match kind {
                 Dtype::F32 => doctor::Dtype::F32,
@@ -32,6 +33,12 @@ fn values(tensor: &Tensor) -> PyResult<Values> {
         Kind::Double => (doctor::Dtype::F64, Numbers::Double(collect(tensor, len, |x| x))),
     };
     Values::new(&tensor.shape, dtype, numbers).map_err(raise)
+}
+
+fn integers(tensor: &Tensor, len: usize) -> Vec<i64> {
+    let mut all = Vec::with_capacity(len);
+    tensor.for_each_integer(|x| all.push(x));
+    all
 }
 
 fn collect<T>(tensor: &Tensor, len: usize, of: impl Fn(f64) -> T) -> Vec<T> {
@@ -97,6 +104,7 @@ pub(crate) fn classes() -> Vec<(&'static str, &'static str, &'static str)> {
 
 /// The cells of an array by a convention: `"keep"`, `"drop"` or `"additive"`.
 fn keep(tensor: &Tensor, convention: &str) -> PyResult<Keep> {
+    tensor.len_within(MOST_CELLS)?;
     let dims = match tensor.shape[..] {
         [q, k] => [1, 1, q, k],
         [b, q, k] => [b, 1, q, k],

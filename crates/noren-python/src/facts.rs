@@ -1,6 +1,6 @@
 //! `Shape`, `Facts` and `Array`.
 
-use crate::dlpack::{Kind, Tensor};
+use crate::dlpack::{Kind, MOST_VALUES, Tensor};
 use crate::error::{Error, raise};
 use noren::{Array, Facts, Shape};
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
@@ -187,7 +187,7 @@ pub(crate) fn shape_of(object: &Bound<'_, PyAny>) -> PyResult<Shape> {
 pub(crate) struct PyArray(pub(crate) Array);
 
 fn cells(tensor: &Tensor) -> PyResult<Vec<bool>> {
-    let mut all = Vec::with_capacity(tensor.len());
+    let mut all = Vec::with_capacity(tensor.len_within(MOST_VALUES)?);
     let mut wrong = None;
     tensor.for_each(|x| {
         if x != 0.0 && x != 1.0 {
@@ -221,7 +221,7 @@ impl PyArray {
     /// 0 = may attend, -inf or the type's lowest number = ignored.
     #[staticmethod]
     fn additive(array: Tensor) -> PyResult<Self> {
-        let mut all = Vec::with_capacity(array.len());
+        let mut all = Vec::with_capacity(array.len_within(MOST_VALUES)?);
         array.for_each(|x| all.push(if x == f64::MIN { f32::MIN } else { x as f32 }));
         Array::additive(&array.shape, &all).map_err(raise).map(PyArray)
     }

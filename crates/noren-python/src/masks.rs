@@ -13,8 +13,9 @@ const LOW: f32 = -6.9e37;
 /// The lowest finite float16, as bits.
 const LOWEST_F16: u16 = 0xfbff;
 const INFINITE_F16: u16 = 0xfc00;
-/// Cells whose bits take 32 GiB.
-const MOST_CELLS: u128 = 1 << 38;
+
+/// Cells whose bits take 2 GiB.
+pub(crate) const MOST_CELLS: usize = 1 << 34;
 
 /// What a tensor holds beside allowed and forbidden cells.
 #[derive(Clone, Copy, Default)]
@@ -37,7 +38,7 @@ pub(crate) fn read_mask(py: Python<'_>, mask: Tensor, drop: bool, kv_len: usize)
         _ => return Err(Error::new_err(format!("a mask of shape {:?} is read for {kv_len} keys", mask.shape))),
     };
     let cells: u128 = [batch, heads, q_len, kv_len].iter().map(|&n| n as u128).product();
-    if cells > MOST_CELLS {
+    if cells > MOST_CELLS as u128 {
         return Err(Error::new_err(format!(
             "the mask has {cells} cells, at most {MOST_CELLS} are read: give an expression such as nr.causal()"
         )));

@@ -17,6 +17,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from noren.battery import Intent, Verdict  # noqa: E402
+from noren.battery.precision import Selections, at_rest  # noqa: E402
 
 from planted import Additive, Fault, Plain, declared, faults, make, others  # noqa: E402
 
@@ -272,3 +273,38 @@ def test_what_cannot_be_audited_is_said() -> None:
         nr.audit(make("llama"), length=250)
     raises = nr.audit(lambda x: x if len(x) == 1 else x[:, :, :, :], "causal", width=4, checks=["batch"])
     assert raises["batch"].verdict is Verdict.INCONCLUSIVE and "the model raised IndexError" in raises["batch"].sentence
+
+
+def test_a_length_too_short_is_refused_by_name() -> None:
+    for length in (5, 0, -1):
+        with pytest.raises(nr.Error, match=f"length={length}: give 8 tokens or more"):
+            nr.audit(Plain(causal=True), "causal", vocab=99, length=length)
+    assert nr.audit(Plain(causal=True), "causal", vocab=99, length=8).checks
+
+
+def test_what_single_heads_may_read_is_said_to_be_open() -> None:
+    said = "single heads that read what another head may"
+    for heads in (1, 2):
+        intent = Intent.of("causal", heads=heads)
+        assert (said in nr.audit(Plain(causal=True), intent, vocab=99, checks=["prefix"]).not_tested) == (heads > 1)
+
+
+def test_selections_are_noticed() -> None:
+    x = torch.randn(2, 3)
+    selects = (lambda: x.argmax(-1), lambda: torch.max(x, 1), lambda: x.max(dim=-1), lambda: torch.argmax(input=x), lambda: x.topk(1))
+    others = (lambda: x.max(), lambda: torch.max(x, x), lambda: x.softmax(-1), lambda: (x > 0).long().argmax(-1))
+    for calls, met in ((selects, True), (others, False)):
+        for call in calls:
+            with Selections() as found:
+                call()
+            assert found.met == met
+
+
+def test_frozen_modules_stay_frozen_while_a_model_trains() -> None:
+    model = torch.nn.Sequential(torch.nn.BatchNorm1d(2), torch.nn.Dropout(0.5), torch.nn.BatchNorm1d(2)).train()
+    model[0].eval()
+    with at_rest(model, True, own_modes=True):
+        assert [m.training for m in model] == [False, False, True]
+    with at_rest(model, True):
+        assert [m.training for m in model] == [True, False, True]
+    assert [m.training for m in model] == [False, True, True]

@@ -13,7 +13,7 @@ import noren as nr
 def test_a_leak_is_named_and_repaired() -> None:
     mask = np.tril(np.ones((6, 6), bool), 1)
     report = nr.check(mask, api="sdpa", convention="keep", kind="causal")
-    assert report.sick and report.classes == ("causal_leak",)
+    assert report.faulty and report.classes == ("causal_leak",)
     assert "causal_leak" in repr(report)
     finding = report.findings[0]
     assert finding.wrong_cells == 5 and finding.first_cells[0] == (0, 0, 0, 1) and finding.severity == "error"
@@ -29,7 +29,7 @@ def test_a_report_can_be_looked_at() -> None:
 def test_a_correct_mask_is_correct() -> None:
     report = nr.check(np.tri(6, dtype=bool), api="sdpa", convention="keep", kind="causal")
     assert report.correct and report.verdict == "correct" and report.compared == 36
-    assert not report.sick and report.classes == () and report.expression == "causal"
+    assert not report.faulty and report.classes == () and report.expression == "causal"
     assert "all 36 compared cells" in report.sentence and "kind=causal" in report.sentence
 
 
@@ -76,13 +76,13 @@ def test_redactions_by_batch_row() -> None:
     declared = {"api": "sdpa", "convention": "keep", "kind": "causal", "layers": 1}
     redactions = [{"batch": 1, "keys": [2], "queries": [3, 4, 5]}]
     assert nr.check(mask, redactions=redactions, **declared).correct
-    assert nr.check(mask[::-1].copy(), redactions=redactions, **declared).sick
+    assert nr.check(mask[::-1].copy(), redactions=redactions, **declared).faulty
 
 
 def test_what_was_meant_leaves_nothing_to_guess() -> None:
     mask = nr.sliding(4).dense(8)[0, 0]
     report = nr.check(mask, meant="sliding(3)", convention="keep", api="sdpa")
-    assert report.sick and report.fixed is None and (report.expected == nr.sliding(3).dense(8)).all()
+    assert report.faulty and report.fixed is None and (report.expected == nr.sliding(3).dense(8)).all()
     assert report.difference is not None and report.difference.only_second == 5
     inverted = nr.check(~nr.sliding(3).dense(8), meant="sliding(3)", convention="keep", api="sdpa")
     assert inverted.classes[0] == "inverted_polarity" and (inverted.fixed == inverted.expected).all()
@@ -95,7 +95,7 @@ def test_tensors_and_arrays_beside_the_mask() -> None:
     ids = torch.tensor([[0, 0, 5, 6, 7], [5, 6, 7, 8, 9]])
     causal = torch.ones(2, 1, 5, 5).tril().bool()
     report = nr.check(causal, api="sdpa", convention="keep", kind="causal", input_ids=ids, pad_token_id=0)
-    assert report.sick and report.findings[0].wrong_cells > 0
+    assert report.faulty and report.findings[0].wrong_cells > 0
     assert isinstance(report.fixed, torch.Tensor) and report.fixed.dtype == torch.bool
     listed = nr.check(causal, api="sdpa", convention="keep", kind="causal", input_ids=ids.tolist(), pad_token_id=0)
     assert listed.classes == report.classes
@@ -179,3 +179,29 @@ def test_sixteen_thousand_squared() -> None:
     found = nr.recognise(cells, "keep")
     assert found.exact and found.mask == nr.causal()
     assert time.perf_counter() - start < 20
+
+
+def test_lists_beside_the_mask_are_arrays_by_whatever_name() -> None:
+    mask = np.tri(4, dtype=bool)
+    for name in ("padding_mask", "special_tokens_mask", "prompt_mask", "past_key_padding_mask"):
+        rows = [[1, 1, 1, 0]]
+        listed, array = (nr.check(mask, kind="causal", convention="keep", **{name: given}) for given in (rows, np.array(rows)))
+        assert str(listed) == str(array) and listed.unknown == array.unknown
+    assert "padding_keys_visible" in nr.check(mask[None, None], kind="causal", convention="keep", padding_mask=[[0, 1, 1, 1]]).classes
+    assert not nr.check(mask, kind="causal", convention="keep", prefix_lens=[0], pastLen=[0], special_token_ids=[1, 2]).unknown
+
+
+def test_integers_are_read_without_rounding() -> None:
+    """Float64 has one number for both documents."""
+    documents = np.array([[2**53] * 2 + [2**53 + 1] * 2])
+    apart = np.tri(4, dtype=bool) & (documents[0][:, None] == documents[0])
+    report = nr.check(apart, kind="causal_packed", convention="keep", segment_ids=documents)
+    assert report.correct, str(report)
+
+
+def test_expanded_arrays_are_refused_by_size() -> None:
+    torch = pytest.importorskip("torch")
+    huge = torch.ones(1, dtype=torch.bool).expand(1 << 21, 1 << 21)
+    for call in (nr.check, nr.Array.keep, nr.Array.drop, lambda x: nr.Array.additive(x[:1, :1].float().expand(1 << 21, 1 << 21)), lambda x: nr.recognise(x, "keep")):
+        with pytest.raises(nr.Error, match="holds 4398046511104 values, at most"):
+            call(huge)

@@ -210,3 +210,77 @@ def test_packed_documents_by_positions() -> None:
     assert watch.established and not watch.findings
     leaking = fault(model, Intent.of("causal", documents=True), batch=batch(IDS, position_ids=positions))
     assert "cross_document" in leaking.report.classes
+
+
+class Named(torch.nn.Module):
+    """One attention under the name that PyTorch gives cross-attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.multihead_attn = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x: Any, mask: Any = None) -> Any:
+        return self.multihead_attn(x, x, x, attn_mask=mask)[0]
+
+
+def test_self_attention_by_the_name_of_cross_attention() -> None:
+    x, hidden = torch.randn(2, 6, 8), torch.ones(6, 6, dtype=torch.bool).triu(1)
+    with nr.guard(Named(), "causal") as watch:
+        watch.model(x, hidden)
+    assert [seen.wrong for seen in watch.seen] == [0]
+    with pytest.raises(nr.MaskFault), nr.guard(Named(), "causal") as watch:
+        watch.model(x)
+    decoder = torch.nn.TransformerDecoderLayer(8, 2, batch_first=True)
+    with nr.guard(decoder, Intent.of("causal")) as watch:
+        decoder(x, torch.randn(2, 6, 8), tgt_mask=hidden)
+    assert {seen.place for seen in watch.seen} == {"self_attn", "multihead_attn"} and not watch.findings
+
+
+class Twice(torch.nn.Module):
+    """Two layers whose masks are made anew or changed in place."""
+
+    def __init__(self, in_place: bool) -> None:
+        super().__init__()
+        self.one, self.two = (torch.nn.MultiheadAttention(8, 2, batch_first=True) for _ in range(2))
+        self.in_place = in_place
+
+    def forward(self, x: Any) -> Any:
+        hidden = torch.ones(6, 6, dtype=torch.bool).triu(1)
+        x = self.one(x, x, x, attn_mask=hidden if self.in_place else hidden.clone())[0]
+        hidden.zero_()
+        return self.two(x, x, x, attn_mask=hidden if self.in_place else hidden.clone())[0]
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.inference_mode])
+@pytest.mark.parametrize("in_place", [True, False])
+def test_masks_that_are_made_anew_or_changed_in_place(in_place: bool, mode: Any) -> None:
+    with pytest.warns(UserWarning), mode(), nr.guard(Twice(in_place), "causal", on_fault="warn") as watch:
+        watch.model(torch.randn(2, 6, 8))
+    assert [(seen.place, bool(seen.wrong)) for seen in watch.seen] == [("one", False), ("two", True)]
+
+
+def test_models_of_transformers_in_inference_mode() -> None:
+    model = make("llama")
+    with torch.inference_mode(), nr.guard(model, pad_token_id=0) as watch:
+        model(**batch(RIGHT, position_ids=counted(RIGHT)))
+    assert watch.established and not watch.findings
+
+
+class Biased(torch.nn.Module):
+    """Causal attention with a bias that falls with the distance."""
+
+    def __init__(self, slope: float, hides: float) -> None:
+        super().__init__()
+        self.slope, self.hides = slope, hides
+
+    def forward(self, x: Any) -> Any:
+        at = torch.arange(x.shape[2])
+        bias = (self.slope * (at[None] - at[:, None]).float()).masked_fill(at[None] > at[:, None], self.hides)
+        return torch.nn.functional.scaled_dot_product_attention(x, x, x, bias[None, None])
+
+
+@pytest.mark.parametrize("slope,hides", [(300.0, -torch.inf), (300.0, torch.finfo(torch.float32).min), (0.5, -1e9)])
+def test_a_bias_far_below_zero_hides_nothing(slope: float, hides: float) -> None:
+    with nr.guard(Biased(slope, hides), "causal", on_fault="warn") as watch:
+        watch.model(torch.randn(1, 2, 8, 8))
+    assert [seen.wrong for seen in watch.seen] == [0]

@@ -210,8 +210,21 @@ def test_known_patterns_make_no_array() -> None:
 
 
 def test_functions_that_are_not_of_indices_are_refused() -> None:
-    with pytest.raises(nr.Error, match="another thing of head 1"):
+    with pytest.raises(nr.Error, match="depends on the head"):
         hf.make_mask(1, 8, 8, mask_function=lambda b, h, q, k: (k <= q) & (h == 0))
+    with pytest.raises(nr.Error, match="another thing of head"):
+        hf.make_mask(1, 8, 8, mask_function=lambda b, h, q, k: (k <= q) & (q.numel() > 1))
+
+
+def test_functions_of_the_head() -> None:
+    """All heads of the configuration are evaluated; a function that looks at the head and says the same of each is one array."""
+    cfg = AutoConfig.for_model("llama", **SMALL)
+    made = hf.make_mask(1, 8, 8, mask_function=lambda b, h, q, k: (k <= q) | (h >= 2), config=cfg)
+    cells = made.plan(4, 2).bound.dense()[0]
+    tri = torch.ones(8, 8, dtype=torch.bool).tril().numpy()
+    assert (cells[:2] == tri).all() and cells[2:].all()
+    made = hf.make_mask(1, 8, 8, mask_function=lambda b, h, q, k: (k <= q) & (h >= 0), config=cfg)
+    assert (made.plan(4, 2).bound.dense() == tri).all() and (made.plan(6, 6).bound.dense() == tri).all()
 
 
 def test_packed_rows() -> None:

@@ -337,3 +337,34 @@ def test_arrays_of_a_call_share_no_memory() -> None:
     room = np.ones(33, np.float32).view(np.uint8)[1:-3].view(np.float32).reshape(1, 1, 4, 8)
     with pytest.raises(BufferError, match="not aligned"):
         _noren.forward(x, x, x, plan, _noren.Modifiers(), room)
+
+
+def test_padding_in_an_expression_on_a_batch_without_padding() -> None:
+    layer, none = mha(), torch.zeros(2, 8, dtype=torch.bool)
+    out = layer(Y, Y, Y, key_padding_mask=none, attn_mask="causal & padding")[0]
+    assert torch.equal(out, layer(Y, Y, Y, attn_mask="causal")[0])
+
+
+def test_probabilities_have_no_gradient_from_keys_that_other_queries_read() -> None:
+    x = Y.clone()
+    x[:, 5] = NAN
+    q = Y.clone().requires_grad_()
+    _, weights = mha()(q, x, x, attn_mask="causal")
+    grad = torch.autograd.grad(weights[:, :5].square().sum(), q)[0]
+    assert torch.isfinite(weights[:, :5]).all() and weights[:, 5:].isnan().any(-1).all()
+    assert torch.isfinite(grad[:, :5]).all() and (grad[:, :5] != 0).any()
+    clean = Y.clone().requires_grad_()
+    _, expected = mha()(clean, Y, Y, attn_mask="causal")
+    assert torch.allclose(grad[:, :5], torch.autograd.grad(expected[:, :5].square().sum(), clean)[0][:, :5], atol=1e-6)
+
+
+def test_compiled_modules_read_numbers_as_others_do() -> None:
+    low = torch.finfo(torch.float32).min
+    layer = mha()
+    for hides in (-torch.inf, low, low / 2):
+        mask = torch.randn(8, 8).masked_fill(CAUSAL, hides).requires_grad_()
+        outs = [call(Y, Y, Y, attn_mask=mask, need_weights=False)[0] for call in (layer, compiled(layer))]
+        grads = [torch.autograd.grad(out.square().sum(), mask)[0] for out in outs]
+        assert torch.equal(*outs) and torch.allclose(*grads, atol=1e-6) and (grads[1][CAUSAL] == 0).all()
+    with pytest.raises(nr.Error, match="lowest number and nothing else"):
+        compiled(layer)(Y.clone(), Y, Y, attn_mask=torch.full((8, 8), low).requires_grad_())

@@ -50,7 +50,7 @@ def attention(
     biased (`bias`, broadcast; `relative`, a table by distance; `alibi`, slopes by head), weighted (`soft`), masked and
     normalised (`sinks`: a logit by head). A query that may read nothing gets 0 and a log-sum-exp of -inf.
 
-    Raises `noren.Error` (a ValueError) and TypeError with what was given, what was expected and how to mend it. Arrays must
+    Raises `noren.Error` (a ValueError) and TypeError with what was given, what was expected and how to fix it. Arrays must
     not change during the call, which does not hold the interpreter's lock; Ctrl-C ends a long one.
     """
     lib = library(q)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,12 +17,15 @@ from ._views import Cell, Difference
 Convention = Literal["keep", "drop", "additive"]
 """What an array's values mean: true may attend, true is ignored, 0 and -inf are added to scores."""
 
-_DECLARED = (
-    "special", "all_special", "prefix", "past", "query_offset", "cache_len", "cached_len", "written", "kv_written",
-    "cache_written", "valid_kv_len", "kv_valid_len", "redact", "hidden_keys", "layer_kind", "layer_types", "kinds", "lengths",
-    "seq_lens", "seqlens", "real_lengths", "prompt", "pad", "eos", "bos", "cls",
-)  # fmt: skip
-"""Beginnings of names whose lists are declarations; lists of other names are arrays beside the mask."""
+_DECLARED = frozenset({
+    "layerkinds", "layertypes", "kinds", "layerkind", "prefix", "prefixlen", "prefixlens", "prefixlength", "prefixlengths",
+    "redactions", "redacted", "redact", "hiddenkeys", "redactedkeys", "padtokenid", "padid", "pad", "eostokenid", "eosid", "eos",
+    "bostokenid", "bosid", "bos", "clstokenid", "clsid", "specialtokenids", "specialids", "specialtokens", "allspecialids",
+    "lengths", "seqlens", "reallengths", "written", "kvwritten", "writtenlen", "cachewritten", "validkvlen", "kvvalidlen",
+    "past", "pastlen", "pastlens", "pastlength", "pastlengths", "cachelen", "cachedlen", "queryoffset", "pastkeyvalueslength",
+    "promptlen", "promptlens", "promptlength", "promptlengths",
+})  # fmt: skip
+"""Names, in small letters without marks, whose lists are declarations; lists of other names are arrays beside the mask."""
 
 
 @dataclass(frozen=True)
@@ -93,8 +97,8 @@ class Report:
         return self.verdict == "correct"
 
     @property
-    def sick(self) -> bool:
-        """Whether something is wrong: a warning or an error. A mask that is not sick need not be correct: see `verdict`."""
+    def faulty(self) -> bool:
+        """Whether something is wrong: a warning or an error. A mask without faults need not be correct: see `verdict`."""
         return any(finding.severity != "note" for finding in self.findings)
 
     @property
@@ -213,7 +217,7 @@ def check(
             continue
         if hasattr(value, "__dlpack__") and getattr(value, "shape", None) != ():
             beside[name] = _lent(value)
-        elif isinstance(value, (list, tuple)) and not name.lower().startswith(_DECLARED):
+        elif isinstance(value, (list, tuple)) and re.sub(r"[-_. ]", "", name).lower() not in _DECLARED:
             beside[name] = np.asarray(value)
         else:
             declared[name] = _plain(value)

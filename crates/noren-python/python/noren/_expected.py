@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ._noren import Array, BoundMask, Facts, Mask, Shape, dense
+from .torch._masks import ignored
 
 KEEP = ("attention_mask",)
 DROP = ("key_padding_mask", "src_key_padding_mask")
@@ -24,7 +25,7 @@ class Batch:
     pad: int | None = None
     """The padding id, where it is known."""
     spare: int = 0
-    """Tokens with the padding id that may be text beside the padding: one where it has another meaning too."""
+    """How many tokens with the padding id next to the padding can be text: one where the id has another meaning too."""
     _real: dict[bool, Tensor | None] = field(default_factory=dict, repr=False)
 
     @staticmethod
@@ -163,15 +164,22 @@ def expected_cross(batch: Batch, q_len: int, kv_len: int) -> Expected | None:
     return Expected([keys[:, None, None, :].expand(-1, 1, q_len, -1)], rows)
 
 
-def kept(mask: Tensor) -> Tensor:
-    """The cells that a mask of booleans or of added values allows, `[batch, heads, q_len, kv_len]`."""
+def kept(mask: Tensor) -> list[Tensor]:
+    """The cells that a mask of booleans or of added values allows, `[batch, heads, q_len, kv_len]`.
+
+    Added values have two readings where they differ: only the lowest numbers of the type hide a cell (a bias such as ALiBi may
+    be far below 0), or every value below `HIDDEN` does (`-1e4`, `-1e9`). Whether a value is low enough is the doctor's question.
+    """
     mask = mask.detach().cpu()
     mask = mask.reshape((1,) * (4 - mask.dim()) + tuple(mask.shape))
-    return mask if mask.dtype == torch.bool else mask > HIDDEN if mask.is_floating_point() else mask != 0
+    if not mask.is_floating_point():
+        return [mask if mask.dtype == torch.bool else mask != 0]
+    readings = [~ignored(mask), mask > HIDDEN]
+    return readings[:1] if torch.equal(*readings) else readings
 
 
 HIDDEN = -1e3
-"""Added values below hide a cell; whether they are low enough is the doctor's question."""
+"""Values below are read as a mask where no bias explains them."""
 
 
 def as_bound(cells: Tensor) -> BoundMask:

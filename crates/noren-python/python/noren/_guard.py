@@ -23,7 +23,7 @@ from .battery.wrappers import bound_arguments, eagerly, inside, parameters
 
 
 class MaskFault(Error):  # type: ignore[misc]
-    """A mask that the doctor calls sick; `report` is what it found, `place` the module, `step` counts from 1."""
+    """A faulty mask; `report` is what the doctor found, `place` the module, `step` counts from 1."""
 
     def __init__(self, place: str, step: int, report: Report) -> None:
         super().__init__(f"step {step}, {place}:\n{report}")
@@ -60,12 +60,12 @@ class Guard:
     _watching: ExitStack | None = field(default=None, repr=False)
     _inside: list[tuple[str, nn.Module, dict[str, Any]]] = field(default_factory=list, repr=False)
     _batch: Batch = field(default_factory=lambda: Batch({}), repr=False)
-    _looked_at: dict[tuple[Any, ...], Tensor | None] = field(default_factory=dict, repr=False)
+    _looked_at: dict[tuple[Any, ...], tuple[tuple[Tensor, Tensor | None], ...]] = field(default_factory=dict, repr=False)
 
     @property
     def findings(self) -> list[Seen]:
         """The masks that are faulty."""
-        return [seen for seen in self.seen if seen.report.sick or seen.wrong]
+        return [seen for seen in self.seen if seen.report.faulty or seen.wrong]
 
     @property
     def established(self) -> list[Seen]:
@@ -118,12 +118,14 @@ class Guard:
         def enter(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             if self._watching is None:
                 return
+            if isinstance(module, nn.MultiheadAttention):
+                kwargs = dict(zip(parameters(module), args, strict=False)) | kwargs
             self._inside.append((name, module, kwargs))
             if isinstance(module, nn.MultiheadAttention):
-                self._on_multihead(module, dict(zip(parameters(module), args, strict=False)) | kwargs)
+                self._on_multihead(module, kwargs)
             elif isinstance(mask := kwargs.get("attention_mask"), Tensor) and mask.dim() == 4:
                 hidden = _hidden(args, kwargs)
-                self._look(mask, mask.shape[-2], mask.shape[-1], mask.dtype if hidden is None else hidden.dtype)
+                self._look(mask, mask.shape[-2], mask.shape[-1], mask.dtype if hidden is None else hidden.dtype, (mask,))
             elif self._eager and "attention_mask" in kwargs and mask is None and (hidden := _hidden(args, kwargs)) is not None:
                 if not self._stream(name, module, kwargs)[1] and not self._batch.past:
                     length = hidden.shape[1]
@@ -147,7 +149,7 @@ class Guard:
         return inside(self.model)
 
     def _padding_id(self) -> tuple[int | None, int]:
-        """The padding id that is declared or configured, and how many such tokens beside the padding may be text."""
+        """The padding id that is declared or configured, and how many tokens with this id next to the padding can be text."""
         config: Any = getattr(self.core, "config", None)
         ids = {name: getattr(config, f"{name}_token_id", None) for name in ("pad", "eos", "bos")}
         ids |= {name: self.declared[f"{name}_token_id"] for name in ids if self.declared.get(f"{name}_token_id") is not None}
@@ -167,11 +169,12 @@ class Guard:
             mask = mask.tril() if is_causal else mask
             self._look(mask, q_len, kv_len, query.dtype, key=(is_causal, q_len, kv_len))
         else:
-            self._look(mask, q_len, kv_len, query.dtype)
+            self._look(mask, q_len, kv_len, query.dtype, (mask,))
 
     def _on_multihead(self, module: nn.MultiheadAttention, given: dict[str, Any]) -> None:
         """PyTorch's module: true means ignored there, and padding is given apart."""
         mask, keys = given.get("attn_mask"), given.get("key_padding_mask")
+        made_of = tuple(given_mask for given_mask in (mask, keys) if given_mask is not None)
         query, key = given["query"], given["key"]
         axis = 1 if module.batch_first else 0
         if query.dim() != 3 or query.is_nested:
@@ -189,17 +192,25 @@ class Guard:
                 whole = whole + values
             else:
                 whole = whole | (part != 0)
-        self._look(whole if added else ~whole, q_len, kv_len, query.dtype, key=(id(mask), id(keys), q_len, kv_len))
+        self._look(whole if added else ~whole, q_len, kv_len, query.dtype, made_of, (mask is None, keys is None, q_len, kv_len))
 
-    def _look(self, mask: Tensor, q_len: int, kv_len: int, dtype: torch.dtype, key: tuple[Any, ...] | None = None) -> None:
-        """Compares a mask with the intent and shows it to the doctor, once for each that a step has and each kind of layer."""
+    def _look(
+        self, mask: Tensor, q_len: int, kv_len: int, dtype: torch.dtype, made_of: tuple[Tensor, ...] = (), key: tuple[Any, ...] = ()
+    ) -> None:
+        """Compares a mask with the intent and shows it to the doctor, once for each that a step has and each kind of layer.
+
+        `made_of` are the tensors that the mask was made of, by which it is known again; `key` is what else tells masks apart.
+        """
         name, module, kwargs = self._inside[-1] if self._inside else ("the model", self.model, {})
         stream, cross = self._stream(name, module, kwargs)
-        meant = None if self.intent is None or cross else self._meant(name, stream)
-        key = (key or (id(mask), mask._version), str(meant), stream, cross)
-        if key in self._looked_at:
+        known = self.intent is not None and not cross and not _other_keys(name, kwargs)
+        meant = self._meant(name, stream) if known else None
+        key = (*key, *map(_identity, made_of), str(meant), stream, cross)
+        looked_at = self._looked_at.get(key)
+        if looked_at is not None and all(copy is None or torch.equal(tensor, copy) for tensor, copy in looked_at):
             return
-        self._looked_at[key] = mask  # kept, so that nothing else gets its id while the step lasts
+        # The tensors are kept, so that no other gets their ids while the step lasts; those without a version with their content.
+        self._looked_at[key] = tuple((tensor, tensor.clone() if tensor.is_inference() else None) for tensor in made_of)
         past = 0 if cross or stream == "source" else self._batch.past
         if not cross and kv_len != past + q_len:
             return  # slots of a ring or of a cache made in advance: where keys stand is not known from here
@@ -208,8 +219,7 @@ class Guard:
         if right is None:
             self._judge(name, mask, check(mask.detach().cpu(), **(context | self._said(meant) | self._known())), None)
             return
-        keep = kept(mask)
-        wrong = right.wrong(keep)
+        wrong, keep = min(((right.wrong(keep), keep) for keep in kept(mask)), key=lambda found: found[0])
         values: dict[str, Any] = {"api": "sdpa", "compute_dtype": context["compute_dtype"]}
         if not wrong:  # only the values by which cells are hidden are left to be looked at
             self._judge(name, mask, check(_four(mask), meant=as_bound(keep), **values), 0)
@@ -226,7 +236,8 @@ class Guard:
         q_len, kv_len, past = sizes
         if cross:
             return expected_cross(self._batch, q_len, kv_len)
-        assert meant is not None
+        if meant is None:
+            return None
         of = "decoder" if self.intent.source is not None and stream == "main" else "encoder"
         return expected(meant, self._batch, q_len, kv_len, past, self.intent.heads, of, bool(self.intent.documents))
 
@@ -243,7 +254,10 @@ class Guard:
             kwargs.get(given) is not None for given in ("encoder_hidden_states", "key_value_states")
         )
         encoder = self.intent is not None and self.intent.source is not None and "encoder" in name.split(".")
-        return ("source" if encoder else "main"), cross or name.endswith("multihead_attn")
+        parent, _, own = name.rpartition(".")
+        if own == "multihead_attn":
+            cross = cross or isinstance(self.model.get_submodule(parent), nn.TransformerDecoderLayer)
+        return ("source" if encoder else "main"), cross
 
     def _meant(self, name: str, stream: str) -> Mask:
         assert self.intent is not None
@@ -326,6 +340,16 @@ class Guard:
             warnings.warn(f"step {self.step}, {place}:\n{report}", stacklevel=2)
 
 
+def _identity(tensor: Tensor) -> tuple[int, int]:
+    """By which a tensor that is kept is known again; tensors of inference mode count no versions."""
+    return id(tensor), 0 if tensor.is_inference() else tensor._version
+
+
+def _other_keys(name: str, given: dict[str, Any]) -> bool:
+    """Whether a module by the name that PyTorch gives cross-attention has keys that may be of another sequence."""
+    return name.rpartition(".")[2] == "multihead_attn" and given.get("query") is not given.get("key")
+
+
 def _four(mask: Tensor) -> Tensor:
     """`[batch, heads, q_len, kv_len]`."""
     mask = mask.detach().cpu()
@@ -367,9 +391,9 @@ def guard(
     """Checks masks as they go by in the first `steps` forward passes, then takes itself out.
 
     Every distinct mask that reaches `scaled_dot_product_attention`, an attention module of transformers or
-    `nn.MultiheadAttention` is shown to `noren.check`, with the batch it belongs to; so are positions and labels. Where no
-    mask arrives, what takes its place is: all keys, or a triangle for `is_causal`. An error raises `MaskFault` (or warns), a
-    warning warns.
+    `nn.MultiheadAttention` is shown to `noren.check`, with the batch it belongs to; so are positions and labels. A call
+    without a mask is shown as a mask of all keys, or as a triangle where `is_causal` is true. An error raises `MaskFault` (or
+    warns), a warning warns.
 
     `intent` is as in `noren.audit`, and read off transformers models; without one only what needs none is checked. What else
     is known is declared by name as for `noren.check`: `pad_token_id=0`, `padding_side="left"`, ...

@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
+from torch.overrides import TorchFunctionMode
 
 from ._noren import Array, Error, Facts, Mask, Plan, Shape, batch, causal, dense, full, keys, none, padding, queries, spans, window
 from ._tensors import check_dropout
@@ -122,12 +123,14 @@ def make_mask(
     kv_offset: int | Tensor = 0,
     mask_function: Callable[..., Any] | None = None,
     attention_mask: Tensor | None = None,
+    config: Any = None,
     **_: Any,
 ) -> Masked:
     """What `AttentionMaskInterface` calls: the expression of a mask function on these sizes."""
     from transformers.masking_utils import causal_mask_function
 
-    reader = Reader(batch_size, q_length, kv_length, int(q_offset), int(kv_offset))
+    heads = getattr(config, "num_attention_heads", None)
+    reader = Reader(batch_size, q_length, kv_length, int(q_offset), int(kv_offset), heads if isinstance(heads, int) else None)
     mask = reader.read(mask_function or causal_mask_function)
     facts: dict[str, Any] = {}
     real = reader.real
@@ -165,9 +168,9 @@ class Reader:
     `kv_idx` is `j + kv_offset`.
     """
 
-    def __init__(self, batch_size: int, q_len: int, kv_len: int, q_offset: int, kv_offset: int) -> None:
+    def __init__(self, batch_size: int, q_len: int, kv_len: int, q_offset: int, kv_offset: int, heads: int | None = None) -> None:
         self.batch, self.q_len, self.kv_len = batch_size, q_len, kv_len
-        self.q_offset, self.kv_offset = q_offset, kv_offset
+        self.q_offset, self.kv_offset, self.heads = q_offset, kv_offset, heads
         self.real: NDArray[np.bool_] | None = None
         self.packed = False
         self.arrays: dict[str, Array] = {}
@@ -261,30 +264,68 @@ class Reader:
                 f"the mask function {getattr(function, '__qualname__', function)} is not known, and packed sequences change what "
                 "it is asked for: give a prepared 4-D boolean mask"
             )
-        cells = np.empty((self.batch, 1, self.q_len, self.kv_len), np.bool_)
         rows = torch.arange(self.batch)[:, None, None, None]
         at = torch.arange(self.kv_len)[None, None, None, :] + self.kv_offset
-        head = torch.zeros(1, 1, 1, 1, dtype=torch.long)
+        heads = self._heads_of(function)
+        head = torch.arange(heads)[None, :, None, None]
+        cells = np.empty((self.batch, heads, self.q_len, self.kv_len), np.bool_)
         for start in range(0, self.q_len, TILE):
             q = torch.arange(start, min(start + TILE, self.q_len))[None, None, :, None] + self.q_offset
             tile = torch.as_tensor(function(rows, head, q, at)).bool()
-            cells[:, :, start : start + TILE] = tile.expand(self.batch, 1, q.shape[2], self.kv_len).cpu().numpy()
+            cells[:, :, start : start + TILE] = tile.expand(self.batch, heads, q.shape[2], self.kv_len).cpu().numpy()
         self._check(function, cells)
+        if (cells == cells[:, :1]).all():
+            cells = cells[:, :1].copy()
         name = f"function{len(self.arrays)}"
         self.arrays[name] = Array.keep(cells)
         return dense(name)
 
+    def _heads_of(self, function: Callable[..., Any]) -> int:
+        """For how many heads a function must be evaluated: one where it does not look at the number of the head."""
+        head = torch.zeros(1, 1, 1, 1, dtype=torch.long)
+        zero = torch.zeros(1, 1, 1, 1, dtype=torch.long)
+        with _Uses(head) as looked:
+            function(zero, head, zero + self.q_offset, zero + self.kv_offset)
+        if not looked.met:
+            return 1
+        if self.heads is None:
+            raise Error(
+                f"the mask function {getattr(function, '__qualname__', function)} depends on the head, and how many there are is "
+                "not known from the configuration: give a prepared 4-D boolean mask"
+            )
+        return self.heads
+
     def _check(self, function: Callable[..., Any], cells: NDArray[np.bool_]) -> None:
         rng = np.random.default_rng(0)
+        heads = cells.shape[1]
         for _ in range(32):
             b, q, k = (int(rng.integers(n)) for n in (self.batch, self.q_len, self.kv_len))
-            for head in (0, 1):
+            for head in (0, int(rng.integers(heads))):
                 index = (torch.tensor(i) for i in (b, head, q + self.q_offset, k + self.kv_offset))
-                if bool(function(*index)) != cells[b, 0, q, k]:
+                if bool(function(*index)) != cells[b, head, q, k]:
                     raise Error(
                         f"the mask function {getattr(function, '__qualname__', function)} says another thing of head {head}, query "
                         f"{q}, key {k} than of all cells together: give a prepared 4-D boolean mask"
                     )
+
+
+class _Uses(TorchFunctionMode):
+    """Notices operations on a tensor."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        super().__init__()
+        self.tensor, self.met = tensor, False
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        self.met |= self._holds((args, kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+    def _holds(self, value: Any) -> bool:
+        if isinstance(value, (tuple, list)):
+            return any(map(self._holds, value))
+        return any(map(self._holds, value.values())) if isinstance(value, dict) else value is self.tensor
 
 
 def _closure(function: Callable[..., Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from .layers import Column, against, columns
 from .precision import Selections, at_rest
 from .report import Check, Report
 from .rounding import Rounding, layers_within, longest_sum
-from .scan import ROWS, alike, turns
+from .scan import ROWS, in_every_row, turns
 from .subject import Call, Output, Subject, subject_of
 from .trace import first_to_differ
 from .trial import LEAK, Measure, Outcome, Trial, Verdict, judge, measure
@@ -49,7 +49,7 @@ def audit(
     width]` floats. Its parameters are known by name: `attention_mask` (1 = real), `key_padding_mask` (true = padding),
     `position_ids`, `segment_ids`, `past_key_values`. It returns `[batch, length, features]`, `[batch, features]`, or
     transformers' outputs. Wrappers that pass on what they are given (DistributedDataParallel, DataParallel, `forward(**batch)`)
-    are called themselves; names and configuration are those of the module inside. What torch.compile made runs as written.
+    are called as they are; names and configuration are taken from the module inside. What torch.compile made runs as written.
 
     `intent` says what should hold, as a mask (`"causal"`, `"sliding(8)"`), one for each layer, `"bidirectional"`,
     `"encoder-decoder"` or an `Intent`; of transformers models it is read off the configuration. `layers` is the depth of a
@@ -57,12 +57,13 @@ def audit(
 
     Each check is two passes in the model's dtype and two in float64, which decide what is a leak and what is rounding: of the
     module (`module=` where `model` is a function around one), or of `exact`, the same function in float64. In its own dtype a
-    difference is called rounding only below the bound of `noren.battery.Rounding`. Weights are put back to the bit.
+    difference is called rounding only below the bound of `noren.battery.Rounding`. Weights are put back to the bit. `length` is
+    8 or more.
 
     `documents` says that sequences are packed, and how (see `Intent.documents`). `step(tokens, state, **the rest)` returns
     outputs and the next state, for caches that are not transformers'. `backends` are functions that must agree. `training`
-    says in which mode the model is tested, always without dropout [default: the mode it is in]. `checks` are names of
-    `noren.battery.BATTERY`.
+    says in which mode the model is tested, always without dropout [default: the mode that each module is in]. `checks` are
+    names of `noren.battery.BATTERY`.
 
     Raises `noren.Error` if the model cannot be called or its intent is not known. A fault of the model is no error: see the
     report. It is `ok` if every check that applies was decided and none failed, and it lists what was not tested.
@@ -81,16 +82,23 @@ def audit(
     for name in wanted:
         if name not in BATTERY:
             raise Error(f"there is no check {name!r}: the battery has {', '.join(BATTERY)}")
+    if length is not None and length < SHORTEST:
+        raise Error(f"length={length}: give {SHORTEST} tokens or more, or leave it out")
     rng = np.random.default_rng(seed)
+    own_modes = training is None
     if training is None:
         training = subject.module is not None and subject.module.training
-    with at_rest(subject.module, training):
+    with at_rest(subject.module, training, own_modes):
         lab = _lab(subject, meant, vocab, width, length, rng)
         found = _Run(lab).all(wanted)
     seconds = time.perf_counter() - began
     mode = "training mode without dropout" if training else "evaluation mode"
     rounding, left_out = lab.rounding, not_tested(lab, wanted, training, compiled(model))
     return Report(subject.name, rounding.name, str(lab.intent), lab.length, found, seconds, mode, str(rounding), left_out)
+
+
+SHORTEST = 8
+"""Tokens of the shortest sequence on which every check has a place for what it changes."""
 
 
 def not_tested(lab: Lab, wanted: Sequence[str], training: bool, was_compiled: bool) -> tuple[str, ...]:
@@ -100,6 +108,8 @@ def not_tested(lab: Lab, wanted: Sequence[str], training: bool, was_compiled: bo
         found.append("evaluation mode" if training else "training mode")
         found += ["dropout"] if training else []
         found += ["single heads that read too little"]
+    if lab.intent.heads > 1:
+        found.append("single heads that read what another head may")
     if not lab.layers:
         found.append("what each layer reads by itself")
     if was_compiled:
@@ -266,7 +276,7 @@ class _Run:
             else:
                 seen.error = f"the model raised {_short(error)}"
             return
-        floor = LEAK if double else 0.0 if trial.alike else self.lab.rounding.bound
+        floor = LEAK if double else 0.0 if trial.same_operations else self.lab.rounding.bound
         found = measure(trial, base, other, floor)
         if not double:
             seen.own = found
@@ -314,7 +324,7 @@ class Layers:
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
-        self.call = alike(lab.call())
+        self.call = in_every_row(lab.call())
         self.found: dict[bool, dict[tuple[str, int], Column]] = {False: {}, True: {}}
         self.errors: list[Outcome] = []
 

@@ -20,7 +20,8 @@ Bits = NDArray[np.bool_]
 class Intent:
     """What should hold. Make it with `Intent.of("causal")`, or let it be read off a transformers model.
 
-    A mask says which tokens a layer may read; what outputs may depend on follows through all layers.
+    A mask says which tokens a layer may read; what outputs may depend on follows through all layers. With `heads` above 1 a
+    layer may read what any of its heads may: a head that reads what only another head may is not found.
     """
 
     layers: tuple[Mask, ...]

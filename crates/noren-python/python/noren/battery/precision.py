@@ -97,23 +97,34 @@ class Selections(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        self.met |= func in _SELECTIONS
+        if func in _SELECTIONS or (func in _EXTREMES and not _of_all(args, kwargs or {})):
+            given = (*args, *(kwargs or {}).values())
+            self.met |= any(isinstance(value, Tensor) and value.is_floating_point() for value in given)
         return func(*args, **(kwargs or {}))
 
 
 _SELECTIONS = {torch.topk, Tensor.topk, torch.sort, Tensor.sort, torch.argsort, Tensor.argsort, torch.multinomial, Tensor.multinomial}
 _SELECTIONS |= {torch.kthvalue, Tensor.kthvalue, torch.bucketize, torch.searchsorted, torch.round, Tensor.round}
+_SELECTIONS |= {torch.argmax, Tensor.argmax, torch.argmin, Tensor.argmin, torch.median, Tensor.median, torch.mode, Tensor.mode}
+_EXTREMES = {torch.max, Tensor.max, torch.min, Tensor.min}
+"""Along a dimension they give indices too."""
+
+
+def _of_all(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether `max` or `min` is called on a whole tensor, or on two."""
+    return "dim" not in kwargs and (len(args) < 2 or isinstance(args[1], Tensor))
 
 
 @contextmanager
-def at_rest(module: nn.Module | None, training: bool) -> Iterator[None]:
+def at_rest(module: nn.Module | None, training: bool, own_modes: bool = False) -> Iterator[None]:
     """Within: no gradients, no dropout, nothing compiled; evaluation mode, or training mode with running statistics put back
-    afterwards."""
+    afterwards. With `own_modes` each module stays in the mode it is in, such as frozen norms in a model that trains."""
     modes = [] if module is None else [(m, m.training) for m in module.modules()]
+    training = any(mode for _, mode in modes) if own_modes else training
     buffers = [] if module is None or not training else [(b, b.detach().clone()) for b in module.buffers()]
     try:
-        for m, _ in modes:
-            m.training = training and not isinstance(m, nn.modules.dropout._DropoutNd)
+        for m, mode in modes:
+            m.training = (mode if own_modes else training) and not isinstance(m, nn.modules.dropout._DropoutNd)
         with ExitStack() as stack:
             stack.enter_context(torch.no_grad())
             stack.enter_context(eagerly())

@@ -26,14 +26,14 @@ def repeated(stream: Stream, rows: int) -> Stream:
     return Stream(*(x.expand(rows, *x.shape[1:]).contiguous() for x in (stream.tokens, stream.real, stream.positions)))
 
 
-def alike(call: Call) -> Call:
+def in_every_row(call: Call) -> Call:
     """The same sequence in `ROWS` rows."""
     return replace(call, main=repeated(call.main, ROWS), source=None if call.source is None else repeated(call.source, ROWS))
 
 
 def reach(lab: Lab) -> Trials:
     """Changes every token by itself, one in each row; outputs that may not depend on it stay, those that read it move."""
-    base = alike(lab.call())
+    base = in_every_row(lab.call())
     for name, stream in base.streams().items():
         may, reads = lab.reach(name, stream.length), lab.direct(name, stream.length)
         whose = "encoder " if name == "source" else ""

@@ -93,15 +93,15 @@ class Trial:
     """It asks for numbers that narrow floats do not have."""
 
     @property
-    def alike(self) -> bool:
+    def same_operations(self) -> bool:
         """Only the content of tokens differs: both passes do the same operations in the same order, so that rounding is equal."""
         a, b = self.base, self.other
         ways = [(call.splits, call.backend, call.packing, call.all_real) for call in (a, b)]
         streams = [list(call.streams().values()) for call in (a, b)]
-        return ways[0] == ways[1] and len(streams[0]) == len(streams[1]) and all(map(_alike, *streams))
+        return ways[0] == ways[1] and len(streams[0]) == len(streams[1]) and all(map(_same_form, *streams))
 
 
-def _alike(a: Stream, b: Stream) -> bool:
+def _same_form(a: Stream, b: Stream) -> bool:
     if a.tokens.shape != b.tokens.shape or not torch.equal(a.real, b.real) or not torch.equal(a.positions, b.positions):
         return False
     return a.segments is b.segments or (a.segments is not None and b.segments is not None and torch.equal(a.segments, b.segments))
@@ -221,7 +221,7 @@ def _in_own(trial: Trial, own: Measure, double: Measure, rounding: Rounding) -> 
         return Verdict.INCONCLUSIVE, f"{said}; {why}"
     if own.difference > bound:
         return Verdict.FAIL, f"{trial.broken}: {said}; {rounding}"
-    if trial.alike and not rounding.selects:
+    if trial.same_operations and not rounding.selects:
         why = "both passes do the same operations in the same order, so rounding cannot differ"
         return Verdict.FAIL, f"{trial.broken}: {said}; {why}"
     errors = [_errors(own, double, i) for i in (0, 1)]
@@ -265,7 +265,7 @@ def _without_double(trial: Trial, own: Measure, why_not: str, rounding: Rounding
     said = f"{_place(trial, own)} moves by {own.difference:.1e} of the largest output; {why_not}"
     if own.difference > 1e4 * torch.finfo(rounding.dtype).eps or own.difference >= MOST:
         return Verdict.FAIL, f"{trial.broken}: {said}, but rounding is not that large"
-    if trial.alike:
+    if trial.same_operations:
         return Verdict.INCONCLUSIVE, f"{said}, so rounding in a sum whose order depends on the tokens is not ruled out"
     if own.difference <= rounding.bound:
         return Verdict.PASS, f"equal to {own.difference:.1e}, below {rounding.bound:.1e}, the bound of rounding; {why_not}"

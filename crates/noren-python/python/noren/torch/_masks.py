@@ -1,8 +1,8 @@
 """Masks given as tensors: what they forbid is planned and skipped, what they add stays a bias.
 
 PyTorch's modules turn boolean masks into floats of 0 and -inf before a layer sees them, so floats are read cell by cell:
--inf and the type's lowest number forbid, other numbers are added. Plans are kept by the content of the masks, compared bit by
-bit: the layers of a model share one, and a mask that changed, in whatever way, is another mask.
+numbers below `LOW` forbid (in float16 -65504 and -inf), other numbers are added. Plans are kept by the content of the masks,
+compared bit by bit: the layers of a model share one, and a mask that changed, in whatever way, is another mask.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Lowest = Literal["refuse", "padding", "zero"]
 MOST_BYTES = 1 << 28
 """Memory of masks whose plans are kept."""
 LOW = -6.9e37
-"""Numbers below it forbid: the lowest of float32 and bfloat16, also after some were added or divided."""
+"""Numbers below it forbid: -inf and the lowest of float32 and bfloat16, also after some were added or divided."""
 
 
 @dataclass(frozen=True)
@@ -149,11 +149,10 @@ def _plan(base: Mask, arrays: list[Array], sizes: Sizes, extra: int) -> Plan:
     for i, array in enumerate(arrays):
         if array.shape[1:3] == [1, 1] and "real_keys" not in facts:
             rows = [array.first_row(row, 0) for row in range(array.shape[0])]
-            if all(row == [(0, kv_len)] for row in rows):
-                continue
             listed = [[f"{start}..{end}" for start, end in row] for row in rows]
-            facts["real_keys"] = listed if len(listed) == batch else listed * batch
-            mask = mask & _noren.padding()
+            facts["real_keys"] = listed if len(listed) == batch else listed * batch  # `base` may use it too
+            if any(row != [(0, kv_len)] for row in rows):
+                mask = mask & _noren.padding()
         else:
             facts["arrays"][f"mask{i}"] = array
             mask = mask & _noren.dense(f"mask{i}")

@@ -14,7 +14,7 @@ from .._attention import parsed
 from .._noren import Error, Mask, Plan, Spec, full
 from .._tensors import check_dropout, check_mask
 from ._function import SCORES, Call, Extras, cells_operator, lower, new_seed, number_of, operator, run
-from ._masks import Given, Lowest, planned, sizes_of
+from ._masks import Given, Lowest, ignored, planned, sizes_of
 
 PADDING = "key_padding_mask (src_key_padding_mask, tgt_key_padding_mask or memory_key_padding_mask of PyTorch's transformers)"
 PAIRS = "attn_mask (mask, src_mask, tgt_mask or memory_mask of PyTorch's transformers)"
@@ -182,10 +182,12 @@ class MultiheadAttention(nn.MultiheadAttention):
         if torch.compiler.is_compiling():
             tensors, bias = [], []
             for mask in masks.given:
-                keep = ~mask.tensor if mask.drop else mask.tensor > -torch.inf if mask.tensor.requires_grad else mask.tensor
-                tensors.append(keep)
-                if mask.tensor.requires_grad:
-                    bias.append(mask.tensor.masked_fill(~keep, 0.0))
+                tensor = mask.tensor
+                if tensor.requires_grad:
+                    hidden = ignored(tensor)
+                    bias.append(tensor.masked_fill(hidden, 0.0))
+                    tensor = tensor.detach().masked_fill(~hidden, 0.0)
+                tensors.append(~tensor if mask.drop else tensor)
             p = self.dropout if seed is not None else 0.0
             source = number_of(masks.base, 0, None, None, None, p, masks.extra, masks.lowest)
             out, _ = operator(q, k, v, bias, None, None, None, seed, tensors, source)
@@ -203,12 +205,19 @@ class MultiheadAttention(nn.MultiheadAttention):
         """The probabilities, by PyTorch: they are asked for to be looked at, and have gradients as its own do."""
         unread, empty = ~cells.any(-2), ~cells.any(-1, keepdim=True)
         k = k.masked_fill(unread[..., None], 0.0)  # whatever they hold, in forward and backward
-        scores = q.float() @ k.float().transpose(-1, -2) / math.sqrt(self.head_dim)
+        scores = _scores(q.float(), k.float()) / math.sqrt(self.head_dim)
         for mask in masks.given:
             if not mask.drop:
                 scores = scores + mask.tensor
         weights = torch.softmax(scores.masked_fill(~cells, -torch.inf), -1)
         return weights.masked_fill(empty, 0.0).to(q.dtype)
+
+
+def _scores(q: Tensor, k: Tensor) -> Tensor:
+    """`q @ k^T`. Rows with NaN or infinity have their values, but no gradients: those of hidden cells would be 0 * NaN."""
+    odd_q, odd_k = (~x.isfinite().all(-1, keepdim=True) for x in (q, k))
+    finite = q.masked_fill(odd_q, 0.0) @ k.masked_fill(odd_k, 0.0).transpose(-1, -2)
+    return torch.where(odd_q | odd_k.transpose(-1, -2), q.detach() @ k.detach().transpose(-1, -2), finite)
 
 
 def _mask_of(mask: Mask | str) -> Mask:
