@@ -158,7 +158,9 @@ class DoctorView {
     if (Object.keys(context).length === 0 && meant === "") return false;
     const before = kept.get(file);
     const differs = before && (before.bytes.length !== size || before.modified !== lastModified);
-    const another = example !== null || before?.made || differs || (file !== null && file !== name);
+    const another = example !== null || before?.made || (file !== null && file !== name);
+    // A file of the same name is taken for the next version of the file: its declarations stay, and the page says so.
+    if (differs && !another) this.ctx.toast(`${name} has other contents than before: what was declared for it still applies.`);
     if (another) this.ctx.toast(`What was declared for ${this.file?.name ?? file} is cleared: declare what ${name} should be.`);
     return another;
   }

@@ -171,6 +171,7 @@ test("what was declared for an example or another file does not judge a file tha
   await page.getByLabel("Kind").selectOption("bidirectional");
   await page.locator(".doctor-verdict.bad").waitFor(WAIT);
   await give(page, "mine.npy", npy(square(80, () => true)));
+  await page.getByText("mine.npy has other contents than before: what was declared for it still applies.").waitFor(WAIT);
   await page.locator(".doctor-verdict.bad").waitFor({ state: "detached", ...WAIT });
   assert.equal(await page.getByLabel("Kind").inputValue(), "bidirectional");
   await give(page, "other.npy", causal);
