@@ -30,7 +30,7 @@ unpickled.
 
 | verdict | exit code | given when |
 |---|---|---|
-| correct | 0 | `kind` or the mask that was meant is declared, and every compared cell equals it. The sentence says against what the mask was held and how many cells were compared; rows of padding queries are left out |
+| correct | 0 | `kind` or the mask that was meant is declared, and every compared cell equals it. The sentence says against what the mask was held and how many cells were compared; rows of padding queries are left out, and so are rows of tokens that `redactions` hide from every query |
 | faulty | 1 | a finding is an error or a warning |
 | looks like | 3 | nothing is declared: the sentence names the nearest known mask, the number of cells it is off, and what to declare |
 | cannot tell | 3 | several readings are possible, or the mask resembles nothing: the report lists the readings and the question to answer |
