@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 import noren as nr
 
@@ -87,3 +90,12 @@ def tensors(name: str) -> dict[str, Any]:
             data = np.frombuffer(blob[8 + size + start : 8 + size + end], types[entry["dtype"]])
             out[key] = data.reshape(entry["shape"]).copy()
     return out
+
+
+@pytest.fixture(autouse=True)
+def _no_process_group_stays() -> Iterator[None]:
+    """Ends a process group that a test leaves behind: others test what happens without one."""
+    yield
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()

@@ -6,6 +6,7 @@ use super::slice::Slice;
 use crate::keep::{bit, count, ones};
 use crate::mask::Mask;
 use crate::{Span, atoms};
+use std::collections::BTreeMap;
 
 /// `k <= q + causal` and `q - left <= k`, by its friendliest name.
 pub(super) fn band(causal: Option<i64>, left: Option<i64>) -> Mask {
@@ -53,7 +54,18 @@ pub(super) fn candidates(slice: &Slice<'_>) -> Vec<Mask> {
     if let Some(documents) = documented(slice) {
         out.extend(bases.iter().map(|base| and(base, documents.clone())));
     }
+    // where some cells are off, most rows still show the band
+    let usual = most_common(slice.reading().map(reach));
+    out.push(band(usual, None));
+    out.push(band(usual, most_common(slice.reading().filter(|(_, e)| e.0 > first_real).map(back))));
     out
+}
+
+/// The number that occurs most often, the smallest of several.
+fn most_common(numbers: impl Iterator<Item = i64>) -> Option<i64> {
+    let mut counts: BTreeMap<i64, usize> = BTreeMap::new();
+    numbers.for_each(|n| *counts.entry(n).or_default() += 1);
+    counts.into_iter().rev().max_by_key(|(_, count)| *count).map(|(n, _)| n)
 }
 
 /// A prefix that every row reads, before causal text.
