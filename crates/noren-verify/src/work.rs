@@ -3,8 +3,8 @@
 use crate::refusal::{Result, beyond};
 use std::cell::Cell;
 
-/// Steps of a check: some three seconds of one core.
-const MOST_STEPS: u64 = 1_000_000_000;
+/// Steps of a check: some two seconds of one core.
+const MOST_STEPS: u64 = 400_000_000;
 
 /// Stored runs of a check: 192 MiB, and at most 512 MiB with the room that lists reserve.
 const MOST_STORED: u64 = 12_000_000;
