@@ -8,7 +8,7 @@ export function heldInWords({ text, words, hide, mask }, secrets) {
   const held = ["the layer and head", hide.length > 0 && `the kinds to hide (${hide.join(", ")})`, mask.trim() !== "" && "the mask"];
   if (!secrets) return `It holds ${listed(held)}. It does not hold the text or the words to hide.`;
   const own = [`the whole text (${plural([...text].length, "character")})`, words.length > 0 && plural(words.length, "word") + " to hide"];
-  return `It holds ${listed([...own, ...held])}. Whoever has the link can read them, and a browser that opens it may keep them in its history.`;
+  return `It holds ${listed([...own, ...held])}. Everyone with the link can read them, and a browser that opens it may keep them in its history.`;
 }
 
 function listed(parts) {

@@ -231,7 +231,7 @@ class MaskView {
     if (!this.#bound) return;
     const words = this.#outdated();
     if (words) this.#explainNot();
-    // The picture says it once somebody could have read it: most answers come sooner.
+    // The label appears after a delay: most answers come sooner.
     clearTimeout(this.aging);
     const tell = () => [this.picture, this.beside].forEach((picture) => picture.outdate(this.#outdated()));
     if (words) this.aging = setTimeout(tell, PATIENCE);

@@ -91,7 +91,7 @@ test("a link holds the text only where that is asked for, and says what it holds
   for (const secret of SECRETS) assert.ok(address.includes(secret), address);
   without(await all());
   await page.finish();
-  // Whoever follows it has text and words, and they leave the address at once.
+  // A page opened by the link has the text and the words, and removes them from its address at once.
   const other = await site.open(new URL(address).hash.slice(1));
   await answered(other);
   assert.equal(await other.getByLabel("Text", { exact: true }).inputValue(), TEXT);
@@ -104,7 +104,7 @@ test("what a link holds, in words", () => {
   const settings = { text: "abc", words: ["a", "b"], hide: ["email"], mask: " causal " };
   assert.equal(heldInWords(settings, false),
     "It holds the layer and head, the kinds to hide (email) and the mask. It does not hold the text or the words to hide.");
-  assert.match(heldInWords(settings, true), /^It holds the whole text \(3 characters\), 2 words to hide, the layer and head, .* Whoever has the link/);
+  assert.match(heldInWords(settings, true), /^It holds the whole text \(3 characters\), 2 words to hide, the layer and head, .* Everyone with the link/);
   assert.match(heldInWords({ ...settings, words: [], hide: [], mask: "" }, true), /^It holds the whole text \(3 characters\) and the layer and head\./);
 });
 

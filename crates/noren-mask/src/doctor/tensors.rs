@@ -173,7 +173,7 @@ pub(super) fn probabilities(beside: &Companions<'_>, context: &Context, verdict:
     }
 }
 
-/// NaN in values that nobody may read: 0 * NaN is NaN.
+/// NaN in values that no query may read: 0 * NaN is NaN.
 pub(super) fn poisoned_values(beside: &Companions<'_>, verdict: &Held) -> Option<Finding> {
     let values: &Values = beside.get(VALUES)?;
     let [batch, heads, q_len, kv_len] = verdict.keep.dims();

@@ -10,7 +10,7 @@ const TRIED: u64 = 4096;
 /// Refuses an arm of `heads(...)` or `batch(...)` that no head or batch row of the shape takes, and `layers(...)` whose arms differ
 /// when there is one layer only.
 ///
-/// The number of heads or batch rows may be one that nobody gave, and a verdict about some heads of a model would be wrong.
+/// The number of heads or batch rows may be a default that was not given, and a verdict about some heads of a model would be wrong.
 pub(super) fn check_arms(masks: &[Mask], shape: &Shape) -> Result<(), Error> {
     masks.iter().try_for_each(|mask| check(mask, shape, masks.len()))
 }
