@@ -194,8 +194,10 @@ impl<'a> Case<'a> {
             return self.accepted(reading, intent, report, outcome);
         }
         if let Some(open) = self.other_polarity(&hypotheses, structure.as_ref()) {
+            // Which rows read nothing depends on the answer too.
             outcome.open.push(Rc::new(open));
-            return self.undecided(given, None, report);
+            report.given = Some(given.clone());
+            return self.held(given, None);
         }
         if self.lacks_groups()
             && let Some(first) = hypotheses.first()

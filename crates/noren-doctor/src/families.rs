@@ -6,28 +6,29 @@ use noren_mask::bits::ends;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// The families with the sizes that the rows show, the plainest first.
+/// The families with the sizes that the rows show, the plainest first: causal ones where `base` is causal, others where not.
+/// Documents are read off the array where none are known.
 pub(super) fn families(given: &Keep, base: &Intent) -> Vec<Intent> {
-    let open = Intent { causal: None, left: None, right: None, chunk: None, prefix: None, ..base.clone() };
-    let causal = Intent { causal: Some(0), ..open.clone() };
-    let mut out = vec![base.clone(), open.clone(), causal.clone()];
+    let plain = Intent { left: None, right: None, chunk: None, prefix: None, ..base.clone() };
+    let mut out = vec![base.clone(), plain.clone()];
     if base.tree.is_some() || base.k_positions.is_some() {
         return out;
     }
     let rows = Rows::of(given, base);
-    for left in rows.widths() {
-        out.push(Intent { left: Some(left), ..causal.clone() });
-        out.push(Intent { left: Some(left), right: Some(left), ..open.clone() });
+    let causal = base.causal.is_some();
+    let mut widths = rows.widths();
+    if !causal {
+        widths.extend(rows.reaches());
     }
-    out.extend(rows.reaches().into_iter().map(|n| Intent { left: Some(n), right: Some(n), ..open.clone() }));
-    out.extend(rows.chunks(base).into_iter().flat_map(|chunk| {
-        [&causal, &open].map(|intent| Intent { chunk: Some(chunk.clone()), ..intent.clone() })
-    }));
-    let prefixes = rows.prefixes(base).into_iter().map(Rc::new);
-    out.extend(prefixes.map(|lengths| Intent { prefix: Some(lengths), ..causal.clone() }));
-    let documents = rows.documents(given);
-    for intent in [&causal, &open] {
-        out.push(Intent { segments: Some(documents.clone()), ..(*intent).clone() });
+    let window = |n: i64| Intent { left: Some(n), right: (!causal).then_some(n), ..plain.clone() };
+    out.extend(widths.into_iter().map(window));
+    out.extend(rows.chunks(base).into_iter().map(|chunk| Intent { chunk: Some(chunk), ..plain.clone() }));
+    if causal {
+        let prefixes = rows.prefixes(base).into_iter().map(Rc::new);
+        out.extend(prefixes.map(|lengths| Intent { prefix: Some(lengths), ..plain.clone() }));
+    }
+    if base.segments.is_none() {
+        out.push(Intent { segments: Some(rows.documents(given)), ..plain });
     }
     out
 }

@@ -19,6 +19,7 @@ impl Case<'_> {
             && context.window.is_none()
             && context.chunk.is_none()
             && context.prefix.is_empty()
+            && context.role != Role::Cross
             && !self.alignment.keys_only
     }
 
