@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 /// The families with the sizes that the rows show, the plainest first: causal ones where `base` is causal, others where not.
-/// Documents are read off the array where none are known.
+/// Documents that are known stay; others are only in [`with_documents`].
 pub(super) fn families(given: &Keep, base: &Intent) -> Vec<Intent> {
     let plain = Intent { left: None, right: None, chunk: None, prefix: None, ..base.clone() };
     let mut out = vec![base.clone(), plain.clone()];
@@ -23,14 +23,18 @@ pub(super) fn families(given: &Keep, base: &Intent) -> Vec<Intent> {
     let window = |n: i64| Intent { left: Some(n), right: (!causal).then_some(n), ..plain.clone() };
     out.extend(widths.into_iter().map(window));
     out.extend(rows.chunks(base).into_iter().map(|chunk| Intent { chunk: Some(chunk), ..plain.clone() }));
-    if causal {
+    if causal && base.segments.is_none() {
         let prefixes = rows.prefixes(base).into_iter().map(Rc::new);
         out.extend(prefixes.map(|lengths| Intent { prefix: Some(lengths), ..plain.clone() }));
     }
-    if base.segments.is_none() {
-        out.push(Intent { segments: Some(rows.documents(given)), ..plain });
-    }
     out
+}
+
+/// `base` with documents as the array has them, where none are known: nearly every mask with some order is of this family.
+pub(super) fn with_documents(given: &Keep, base: &Intent) -> Option<Intent> {
+    let known = base.segments.is_some() || base.tree.is_some() || base.k_positions.is_some();
+    let plain = Intent { left: None, right: None, chunk: None, prefix: None, ..base.clone() };
+    (!known).then(|| Intent { segments: Some(Rows::of(given, base).documents(given)), ..plain })
 }
 
 /// First and last key of a row of a real query.
@@ -107,7 +111,8 @@ impl Rows {
         let slots = both(usual(ends.iter().map(|e| e.1)), ends.iter().map(|e| e.1).max());
         let counted = || ends.iter().map(|&(b, end)| end - base.first_real(b) as i64);
         let texts = both(usual(counted()), counted().max());
-        let mut out: Vec<Vec<i64>> = slots.into_iter().map(|n| vec![n]).collect();
+        let whole = base.kv_len as i64;
+        let mut out: Vec<Vec<i64>> = slots.into_iter().filter(|n| *n < whole).map(|n| vec![n]).collect();
         let moved = |n: i64| (0..base.batch).map(|b| n + base.first_real(b) as i64).collect();
         if (0..base.batch).any(|b| base.first_real(b) > 0) {
             out.extend(texts.into_iter().map(moved));

@@ -1,7 +1,7 @@
 //! What an undeclared mask resembles: the nearest of the known families, and how many cells it is off.
 
 use super::expect::{Hypothesis, assumed_padding};
-use super::families::families;
+use super::families::{families, with_documents};
 use super::intent::Intent;
 use super::search::Target;
 use noren_mask::Keep;
@@ -24,7 +24,8 @@ pub(super) fn nearest(given: &Keep, hypotheses: &[Hypothesis]) -> Resemblance {
     let target = Target::new(given);
     let mut best: Option<Resemblance> = None;
     for hypothesis in hypotheses {
-        for intent in families(given, &hypothesis.intent) {
+        let base = &hypothesis.intent;
+        for intent in families(given, base).into_iter().chain(with_documents(given, base)) {
             let padded = intent.valid.is_none().then(|| assumed_padding(given, &intent, false)).flatten();
             for intent in [Some(intent), padded].into_iter().flatten() {
                 let (off, _) = target.wrong_cells(&intent, 0);
@@ -54,10 +55,9 @@ pub(super) fn exact(given: &Keep, hypotheses: &[Hypothesis]) -> Option<Intent> {
 pub(super) fn near(given: &Keep, hypotheses: &[Hypothesis]) -> Vec<Hypothesis> {
     let target = Target::new(given);
     let mut out: Vec<(u64, Hypothesis)> = Vec::new();
-    let usual = hypotheses.iter().map(|h| h.intent.build()).collect::<Vec<_>>();
-    let mut made: Vec<Keep> = usual;
+    let mut made: Vec<Keep> = hypotheses.iter().map(|h| h.intent.build()).collect();
     for hypothesis in hypotheses {
-        for intent in families(given, &hypothesis.intent).into_iter().filter(|i| i.segments.is_some() == hypothesis.intent.segments.is_some()) {
+        for intent in families(given, &hypothesis.intent) {
             let built = intent.build();
             if made.contains(&built) {
                 continue;

@@ -84,7 +84,13 @@ impl<'a> Target<'a> {
         }
     }
 
-    pub(super) fn same_rows(&self, right: &Intent, wrong: &Intent, post: Post, looks: impl Fn(usize, usize) -> bool) -> bool {
+    pub(super) fn same_rows(
+        &self,
+        right: &Intent,
+        wrong: &Intent,
+        post: Post,
+        looks: impl Fn(usize, usize) -> bool,
+    ) -> bool {
         if post == Post::Transpose {
             return self.same_transposed(right, wrong);
         }

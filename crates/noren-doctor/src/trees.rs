@@ -44,7 +44,9 @@ impl Target<'_> {
             () if given == parents_only(tree) => {
                 Some("each draft reads itself and its parent only: the ancestors before the parent are hidden")
             }
-            () if siblings_only(tree, &given) => Some("drafts read other drafts of the same parent: these are no ancestors"),
+            () if siblings_only(tree, &given) => {
+                Some("drafts read other drafts of the same parent: these are no ancestors")
+            }
             () if sorted(&given) == sorted(tree) => {
                 Some("the rows of the drafts have changed places: drafts have the ancestors of other drafts")
             }
