@@ -8,7 +8,7 @@ use super::expect::{Hypothesis, assumed_padding, hypotheses};
 use super::intent::{Intent, PerRow, row};
 use super::known::{Companions, Known};
 use super::leaks::Leaks;
-use super::limits::check_sizes;
+use super::limits::{MOST_BUILT, check_pairs, check_sizes};
 use super::report::{Certainty, Finding, Report, Severity};
 use super::resemble::in_words;
 use super::search::{Explanation, Target};
@@ -28,6 +28,7 @@ pub(crate) fn diagnose(patient: &Patient) -> Result<Report, Error> {
     let beside = Companions(&patient.companions);
     let mut report = Report::default();
     let Some(mask) = &patient.mask else {
+        check_pairs(&patient.context, [1, 1], 0)?;
         report.description = "no mask was given: only the arrays beside it were looked at".into();
         report.findings = companions::look(&beside, &patient.context, None);
         report.unknown.extend(patient.context.left_out.iter().cloned());
@@ -409,7 +410,13 @@ impl<'a> Case<'a> {
             ),
         };
         report.findings.push(Finding::of(class, Certainty::Certain, text));
-        let fixed = hypotheses.first().map(|h| h.intent.build());
+        let cells = [wanted.batch, wanted.q_len, wanted.kv_len].iter().map(|&n| n as u128).product::<u128>();
+        let fixed = hypotheses.first().filter(|_| cells <= MOST_BUILT).map(|h| h.intent.build());
+        if fixed.is_none() {
+            report.unknown.push(format!(
+                "the repaired mask: its {cells} cells are more than {MOST_BUILT}, which is the most that is built"
+            ));
+        }
         report.given = Some(given.clone());
         let intent = hypotheses.first().map(|h| h.intent.clone());
         report.fixed = fixed.clone();
