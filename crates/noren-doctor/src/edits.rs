@@ -52,8 +52,9 @@ pub(crate) enum Edit {
     Unwritten,
     /// The new tokens hidden: the mask was not extended when the cache grew.
     Stale,
-    /// Not causal among the slots of a cache that have been written.
+    /// Not causal among the slots of a cache that have been written, or causal with a border so many keys too far.
     DropCausalWritten,
+    CausalWritten(i64),
     DropRedactions,
     DropSinks,
 }
@@ -113,6 +114,8 @@ impl Edit {
             Unwritten,
             Stale,
             DropCausalWritten,
+            CausalWritten(1),
+            CausalWritten(2),
             DropRedactions,
             DropSinks,
             Causal(2),
@@ -252,12 +255,17 @@ impl Edit {
                 }
                 out.redactions = hidden_from(intent, |b| number(&intent.past, b));
             }
-            Edit::DropCausalWritten if intent.causal.is_some() && intent.k_positions.is_none() => {
+            Edit::DropCausalWritten | Edit::CausalWritten(_)
+                if intent.causal.is_some() && intent.k_positions.is_none() =>
+            {
                 let written = |b: usize| number(&intent.past, b) + intent.q_len as i64;
                 if (0..intent.batch).all(|b| written(b) >= intent.kv_len as i64) {
                     return None;
                 }
-                out.causal = None;
+                out.causal = match self {
+                    Edit::CausalWritten(by) => intent.causal.map(|offset| offset + by),
+                    _ => None,
+                };
                 out.redactions = hidden_from(intent, written);
             }
             Edit::DropRedactions if !intent.redactions.is_empty() => out.redactions = Rc::new(Vec::new()),
@@ -270,6 +278,7 @@ impl Edit {
     /// The class that it belongs to.
     pub(crate) fn class(self, intent: &Intent) -> &'static str {
         match self {
+            Edit::CausalWritten(_) => "causal_leak",
             Edit::Causal(by) if by > 0 => "causal_leak",
             Edit::Causal(_) => "causal_self_excluded",
             Edit::TopLeft | Edit::BottomRight => "causal_alignment",
@@ -312,6 +321,7 @@ impl Edit {
             ),
             Edit::BottomRight => "the causal triangle is aligned to the bottom right, as if the queries were the last of the keys".into(),
             Edit::DropCausal => "nothing is causal: every query reads the whole future".into(),
+            Edit::CausalWritten(by) => Edit::Causal(by).says(intent),
             Edit::DropCausalWritten => "nothing is causal: every query reads all that has been written to the cache".into(),
             Edit::TimesTriangle => "the whole future is visible, padding included: an additive mask was multiplied with a triangle, which leaves 0 there".into(),
             Edit::AddCausal => "the mask is causal although every query should read both ways: somebody added causality".into(),
@@ -367,7 +377,8 @@ impl Edit {
             {
                 1.0
             }
-            Edit::Causal(_) | Edit::Window(_) => 1.6,
+            Edit::CausalWritten(1) => 1.05,
+            Edit::Causal(_) | Edit::CausalWritten(_) | Edit::Window(_) => 1.6,
             Edit::Borders { by, .. } if by.abs() > 1 => 1.6,
             Edit::BottomRight | Edit::AddWindow(_) => 1.3,
             Edit::Unwritten => 0.9,

@@ -1,6 +1,6 @@
 //! The known families of masks with sizes read off an array: windows, chunks, prefixes, documents.
 
-use super::intent::{Groups, Intent, row};
+use super::intent::{Groups, Intent, number, row};
 use noren_mask::Keep;
 use noren_mask::bits::ends;
 use std::collections::HashMap;
@@ -87,12 +87,22 @@ impl Rows {
         let widest = self.0.iter().map(|row| row.position - row.first + 1).max();
         let mut sizes = both(usual(steps()), steps().max());
         sizes.extend(widest.filter(|size| *size > 0 && !sizes.contains(size)));
-        sizes.retain(|size| *size > 1);
+        // Where padding cuts the first chunk, all borders are multiples of the size still.
+        let borders = |from: &[i64]| {
+            let of_rows = self.0.iter().filter(|row| row.cut.0).map(|row| row.first - number(from, row.b));
+            of_rows.fold(0, gcd)
+        };
         let text: Vec<i64> = (0..base.batch).map(|b| base.first_real(b) as i64).collect();
-        let (slot, text) = (Rc::new(vec![0]), Rc::new(text));
-        let mut out: Vec<(i64, Rc<Vec<i64>>)> = sizes.iter().map(|&size| (size, slot.clone())).collect();
+        let from = |origins: Vec<i64>| {
+            let mut sizes = sizes.clone();
+            sizes.push(borders(&origins));
+            sizes.retain(|size| *size > 1);
+            let origins = Rc::new(origins);
+            sizes.into_iter().map(move |size| (size, origins.clone())).collect::<Vec<_>>()
+        };
+        let mut out = from(vec![0]);
         if text.iter().any(|origin| *origin > 0) {
-            out.extend(sizes.iter().map(|&size| (size, text.clone())));
+            out.extend(from(text));
         }
         out
     }
@@ -145,6 +155,11 @@ impl Rows {
 fn real_ends(base: &Intent, b: usize, kv_len: usize) -> (usize, usize) {
     let rows = base.valid.as_ref().map(|rows| row(rows, b));
     rows.and_then(ends).unwrap_or((0, kv_len - 1))
+}
+
+/// Returns the greatest common divisor.
+fn gcd(a: i64, b: i64) -> i64 {
+    if b == 0 { a.abs() } else { gcd(b, a % b) }
 }
 
 /// The number that occurs most often.
