@@ -256,8 +256,8 @@ impl<'a> Target<'a> {
         if let Some(says) = self.other_tree(right) {
             found(vec![("tree_mask", says.to_string())], 1.2);
         }
-        if let Some(mistake) = self.emptied_rows(right) {
-            found(vec![mistake], 1.2);
+        if let Some((mistake, cost)) = self.emptied_rows(right) {
+            found(vec![mistake], cost);
         }
         if right.batch > 1 && !self.part {
             self.only_row_0(right, &edits, found);
