@@ -49,8 +49,10 @@ mod array;
 pub mod atoms;
 mod bind;
 mod bounds;
+mod budget;
 mod check;
 mod compare;
+mod count;
 pub mod doctor;
 mod equivalent;
 mod error;
@@ -92,6 +94,7 @@ mod verify;
 
 pub use array::Array;
 pub use bind::BoundMask;
+pub use budget::{Budget, Progress, Stage};
 pub use compare::Cell;
 pub use equivalent::Equivalence;
 pub use error::Error;

@@ -289,8 +289,8 @@ impl PatternPlan {
     }
 
     /// The cells that a kernel would compute without the order.
-    pub(crate) fn computed_in_place(&self, block_q: u32) -> u64 {
-        Self::cut(&self.resolved, block_q, None).tiles().map(|t| t.computed()).sum()
+    pub(crate) fn computed_in_place(&self, block_q: u32, _meter: &mut crate::budget::Meter<'_>) -> Result<u64, crate::Error> {
+        Ok(Self::cut(&self.resolved, block_q, None).tiles().map(|t| t.computed()).sum())
     }
 
     pub(crate) fn resolved(&self) -> &Resolved {

@@ -1,0 +1,209 @@
+//! What a pattern allows in a zone: query rows that differ in nothing but their distance to the keys.
+
+use super::distances::{Distances, Residues};
+use crate::Error;
+use crate::budget::Meter;
+use crate::frame::Frame;
+use crate::interval::IntervalSet;
+use crate::pattern::Pattern;
+
+/// Keys `start..end` at these distances.
+#[derive(Clone, Debug)]
+pub(super) struct Segment {
+    pub(super) start: u32,
+    pub(super) end: u32,
+    pub(super) distances: Distances,
+}
+
+/// Ascending, disjoint segments; what is in none is not allowed.
+pub(super) type Segments = Vec<Segment>;
+
+/// A zone that begins at a row, and the first row after it.
+pub(super) struct Zone {
+    pub(super) segments: Segments,
+    pub(super) end: u32,
+}
+
+/// Appends a segment unless it is empty; one that continues the last is joined to it.
+fn push(out: &mut Segments, start: u32, end: u32, distances: Distances) {
+    if start >= end || distances.is_never() {
+        return;
+    }
+    match out.last_mut() {
+        Some(last) if last.end == start && last.distances == distances => last.end = end,
+        _ => out.push(Segment { start, end, distances }),
+    }
+}
+
+/// What `pattern` allows among `keys` in the zone that begins at `row`.
+pub(super) fn zone(
+    pattern: &Pattern,
+    frame: &Frame,
+    row: u32,
+    keys: (u32, u32),
+    meter: &mut Meter<'_>,
+) -> Result<Zone, Error> {
+    match pattern {
+        Pattern::Not(part) => {
+            let Zone { segments, end } = zone(part, frame, row, keys, meter)?;
+            Ok(Zone { segments: complement(&segments, keys), end })
+        }
+        Pattern::And(parts) => {
+            let mut all = Zone { segments: whole(keys), end: u32::MAX };
+            for part in in_order(parts) {
+                let (Some(first), Some(last)) = (all.segments.first(), all.segments.last()) else { break };
+                // what reads nothing is empty as long as its own zone lasts, whatever the others do
+                let next = zone(part, frame, row, (first.start, last.end), meter)?;
+                let end = if next.segments.is_empty() { next.end } else { all.end.min(next.end) };
+                all = Zone { segments: intersect(&all.segments, &next.segments, meter)?, end };
+            }
+            Ok(all)
+        }
+        Pattern::Or(parts) => {
+            let mut any = Zone { segments: Vec::new(), end: u32::MAX };
+            for part in parts {
+                let next = zone(part, frame, row, keys, meter)?;
+                any = Zone { segments: union(any.segments, &next.segments, meter)?, end: any.end.min(next.end) };
+            }
+            Ok(any)
+        }
+        leaf => leaf_zone(leaf, frame, row, keys, meter),
+    }
+}
+
+fn whole(keys: (u32, u32)) -> Segments {
+    let mut all = Vec::new();
+    push(&mut all, keys.0, keys.1, Distances::always());
+    all
+}
+
+/// Parts whose rows are short first: they spare the others the keys that they leave out.
+fn in_order(parts: &[Pattern]) -> impl Iterator<Item = &Pattern> {
+    let rank = |part: &Pattern| match part {
+        Pattern::Queries(_) => 0,
+        Pattern::Chunk(_) | Pattern::Documents(_) => 1,
+        Pattern::Spans(_) | Pattern::Neighborhood(_) | Pattern::RandomBlocks { .. } => 2,
+        Pattern::And(_) => 3,
+        Pattern::Keys(_) | Pattern::Or(_) | Pattern::Not(_) => 5,
+        Pattern::Levels(_) => 6,
+        _ => 4,
+    };
+    (0..7).flat_map(move |turn| parts.iter().filter(move |part| rank(part) == turn))
+}
+
+fn leaf_zone(
+    leaf: &Pattern,
+    frame: &Frame,
+    row: u32,
+    keys: (u32, u32),
+    meter: &mut Meter<'_>,
+) -> Result<Zone, Error> {
+    let mut segments = Vec::new();
+    let distances = match leaf {
+        Pattern::Band { lo: None, hi: None } => Distances::always(),
+        Pattern::Band { lo, hi } => Distances::between(lo.unwrap_or(i64::MIN), hi.map_or(i64::MAX, |hi| hi.saturating_add(1))),
+        Pattern::Stride(step) => Distances::residues(Residues::multiples_of(*step)),
+        Pattern::Neighborhood(grid) => {
+            let q = frame.query(row);
+            if let Some((rows, moving)) = grid.same_window(q) {
+                let mut found: Vec<Segment> = Vec::new();
+                grid.window_lines(q, |line, first, count, width| {
+                    let distances = match moving {
+                        true => Distances::between(line + first - q, line + first + count - q),
+                        false => Distances::always(),
+                    };
+                    let keys_of = if moving { line..line + width } else { line + first..line + first + count };
+                    frame.emit(keys_of.start, keys_of.end, keys, &mut |start, end| {
+                        found.push(Segment { start, end, distances: distances.clone() });
+                    });
+                });
+                meter.step(found.len() as u64 + 1)?;
+                if frame.runs.is_some() {
+                    found.sort_by_key(|segment| segment.start);
+                }
+                let end = row.saturating_add(rows.min(i64::from(u32::MAX)) as u32);
+                return Ok(Zone { segments: found, end });
+            }
+            return rows_zone(leaf, frame, row, keys, meter);
+        }
+        _ => return rows_zone(leaf, frame, row, keys, meter),
+    };
+    meter.step(1)?;
+    push(&mut segments, keys.0, keys.1, distances);
+    Ok(Zone { segments, end: u32::MAX })
+}
+
+/// The zone of a leaf whose rows are listed key by key or run by run.
+fn rows_zone(
+    leaf: &Pattern,
+    frame: &Frame,
+    row: u32,
+    keys: (u32, u32),
+    meter: &mut Meter<'_>,
+) -> Result<Zone, Error> {
+    let mut pieces = Vec::new();
+    leaf.row(frame, row, keys, &mut |start, end| pieces.push(start..end));
+    meter.step(pieces.len() as u64 + 1)?;
+    let set: IntervalSet = pieces.into_iter().collect();
+    let always = |i: crate::interval::Interval| Segment { start: i.start, end: i.end, distances: Distances::always() };
+    Ok(Zone { segments: set.iter().map(always).collect(), end: leaf.alike(frame, row) })
+}
+
+fn complement(segments: &[Segment], keys: (u32, u32)) -> Segments {
+    let mut out = Vec::with_capacity(segments.len() + 1);
+    let mut at = keys.0;
+    for segment in segments {
+        push(&mut out, at, segment.start, Distances::always());
+        push(&mut out, segment.start, segment.end, segment.distances.not());
+        at = segment.end;
+    }
+    push(&mut out, at, keys.1, Distances::always());
+    out
+}
+
+fn intersect(a: &[Segment], b: &[Segment], meter: &mut Meter<'_>) -> Result<Segments, Error> {
+    let (mut i, mut j) = (0, 0);
+    let mut out = Vec::with_capacity(a.len().max(b.len()));
+    while i < a.len() && j < b.len() {
+        let (start, end) = (a[i].start.max(b[j].start), a[i].end.min(b[j].end));
+        if start < end {
+            meter.step(cost(&a[i].distances, &b[j].distances))?;
+            push(&mut out, start, end, a[i].distances.and(&b[j].distances));
+        }
+        if a[i].end < b[j].end { i += 1 } else { j += 1 }
+    }
+    Ok(out)
+}
+
+fn union(a: Segments, b: &[Segment], meter: &mut Meter<'_>) -> Result<Segments, Error> {
+    if a.is_empty() {
+        return Ok(b.to_vec());
+    }
+    let (mut i, mut j, mut at) = (0, 0, 0);
+    let mut out = Vec::with_capacity(a.len() + b.len());
+    while i < a.len() || j < b.len() {
+        // the segments that hold `at` or begin after it
+        let (x, y) = (a.get(i), b.get(j));
+        at = at.max(x.map_or(u32::MAX, |s| s.start).min(y.map_or(u32::MAX, |s| s.start)));
+        let ends = |s: &Segment| if s.start > at { s.start } else { s.end };
+        let end = x.map_or(u32::MAX, ends).min(y.map_or(u32::MAX, ends));
+        let [x, y] = [x, y].map(|s| s.filter(|s| s.start <= at).map(|s| &s.distances));
+        match (x, y) {
+            (Some(x), Some(y)) => {
+                meter.step(cost(x, y))?;
+                push(&mut out, at, end, x.or(y));
+            }
+            (Some(one), None) | (None, Some(one)) => push(&mut out, at, end, one.clone()),
+            (None, None) => {}
+        }
+        at = end;
+        i += usize::from(a.get(i).is_some_and(|s| s.end <= at));
+        j += usize::from(b.get(j).is_some_and(|s| s.end <= at));
+    }
+    Ok(out)
+}
+
+/// Steps that combining two sets of distances takes.
+fn cost(a: &Distances, b: &Distances) -> u64 {
+    (a.size() * b.size()).div_ceil(8) as u64
+}
