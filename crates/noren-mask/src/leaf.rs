@@ -257,6 +257,11 @@ impl Neighborhood {
         self.lines(q, |at| line(at, first, count, width));
     }
 
+    /// `[length, window, dilation]` of each of three dimensions, the slowest first.
+    pub(crate) fn dims(&self) -> [[i64; 3]; 3] {
+        self.dims
+    }
+
     /// The dilation along a line.
     pub(crate) fn step(&self) -> i64 {
         self.dims[2][2]

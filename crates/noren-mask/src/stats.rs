@@ -147,7 +147,7 @@ impl Plan {
 const KEYS: u32 = 4096;
 
 fn count(plan: &PatternPlan, options: &PlanOptions, meter: &mut Meter<'_>) -> Result<Counts, Error> {
-    let key_tiles = u64::from(plan.kv_len().div_ceil(options.block_kv));
+    let key_tiles = u64::from(plan.key_places().div_ceil(options.block_kv));
     let mut counts = Counts { tiles: key_tiles * plan.tile_count() as u64, ..Counts::default() };
     // words of 64 cells in mixed spans
     let mut words = 0u64;
@@ -156,7 +156,7 @@ fn count(plan: &PatternPlan, options: &PlanOptions, meter: &mut Meter<'_>) -> Re
         counts.computed += tile.computed();
         let mixed = tile.spans.iter().filter(|span| span.kind == Kind::Mixed);
         words += mixed.map(|span| u64::from(tile.rows()) * row_words(span.keys()) as u64).sum::<u64>();
-        let (full, touched) = key_tiles_of(tile.spans, options.block_kv, plan.kv_len());
+        let (full, touched) = key_tiles_of(tile.spans, options.block_kv, plan.key_places());
         counts.full_tiles += full;
         counts.mixed_tiles += touched - full;
     }

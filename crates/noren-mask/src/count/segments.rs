@@ -52,9 +52,11 @@ pub(super) fn zone(
             let mut all = Zone { segments: whole(keys), end: u32::MAX };
             for part in in_order(parts) {
                 let (Some(first), Some(last)) = (all.segments.first(), all.segments.last()) else { break };
-                // what reads nothing is empty as long as its own zone lasts, whatever the others do
-                let next = zone(part, frame, row, (first.start, last.end), meter)?;
-                let end = if next.segments.is_empty() { next.end } else { all.end.min(next.end) };
+                let hull = (first.start, last.end);
+                let next = zone(part, frame, row, hull, meter)?;
+                // what reads none of all keys is empty as long as its own zone lasts, whatever the others do
+                let alone = hull == keys && next.segments.is_empty();
+                let end = if alone { next.end } else { all.end.min(next.end) };
                 all = Zone { segments: intersect(&all.segments, &next.segments, meter)?, end };
             }
             Ok(all)
