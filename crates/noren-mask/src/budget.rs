@@ -179,6 +179,23 @@ impl<'a> Meter<'a> {
         }
     }
 
+    /// Runs what may fail without harm on at most `steps` steps of its own; `None` where they are not enough.
+    ///
+    /// # Errors
+    /// The watching function cancels.
+    pub(crate) fn trial<T>(
+        &self,
+        steps: u64,
+        run: impl FnOnce(&mut Meter<'a>) -> Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
+        let budget = self.budget.steps(steps);
+        let mut meter = Meter { budget, progress: Progress { steps: 0, ..self.progress }, next_report: 0, ..*self };
+        match run(&mut meter) {
+            Err(Error::Budget(_)) => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
     /// Counts `rows` query rows as done.
     pub(crate) fn done(&mut self, rows: u64) {
         self.progress.rows += rows;

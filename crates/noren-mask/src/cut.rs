@@ -34,6 +34,8 @@ const GAIN: u64 = 8;
 const LEAST_GAIN: u64 = 1 << 20;
 /// Small tiles are not tried where there would be more of them.
 const MOST_TILES: u32 = 1 << 21;
+/// Steps that planning in an order may take that is not the only one.
+const TRIAL_STEPS: u64 = 1 << 24;
 /// Tiles that are cut to compare orders.
 const SAMPLED_TILES: u32 = 24;
 /// Steps that counting a pattern may take when orders are compared.
@@ -74,25 +76,21 @@ impl PatternPlan {
         let Resolved { frame, pattern } = resolved;
         let (rows, keys, modulus) = beside(resolved);
         let none = IntervalSet::new();
-        let mut cut = |modulus: u32, rows: &IntervalSet, keys: &IntervalSet| {
+        let mut best = Self::cut(resolved, block_q, None, meter)?;
+        let cut = |modulus: u32, rows: &IntervalSet, keys: &IntervalSet| {
             let reordering = Reordering::new(pattern, frame, modulus, rows, keys);
-            Self::cut(resolved, block_q, Some(reordering), meter)
+            meter.trial(TRIAL_STEPS, |meter| Self::cut(resolved, block_q, Some(reordering), meter))
         };
-        let with_rows = if !rows.is_empty() && fits(1, &rows, &keys) { Some(cut(1, &rows, &none)?) } else { None };
+        if !rows.is_empty() && fits(1, &rows, &keys) {
+            best = cut(1, &rows, &none)?.filter(|gathered| gathered.cost() < best.cost()).unwrap_or(best);
+        }
         let with_keys = (fits(1, &rows, &keys) && !keys.is_empty()).then_some(1);
         let with_classes =
             (fits(modulus, &rows, &keys) && (2..=MOST_SHARED_CLASSES).contains(&modulus)).then_some(modulus);
-        let mut others = Vec::new();
         for modulus in with_keys.into_iter().chain(with_classes) {
-            others.push(cut(modulus, &rows, &keys)?);
-        }
-        let mut best = Self::cut(resolved, block_q, None, meter)?;
-        best = with_rows.filter(|gathered| gathered.cost() < best.cost()).unwrap_or(best);
-        for other in others {
             let least = best.cost() / GAIN;
-            if other.cost() + least.max(LEAST_GAIN) <= best.cost() {
-                best = other;
-            }
+            let most = best.cost().checked_sub(least.max(LEAST_GAIN));
+            best = cut(modulus, &rows, &keys)?.filter(|other| Some(other.cost()) <= most).unwrap_or(best);
         }
         best.improved(block_q, meter)
     }
@@ -101,9 +99,11 @@ impl PatternPlan {
     fn improved(self, block_q: u32, meter: &mut Meter<'_>) -> Result<Self, Error> {
         let Resolved { frame, pattern } = &self.resolved;
         let computed = self.computed();
-        let patches = Patches::of(pattern, frame, block_q);
-        let split = Split::of(pattern, frame);
-        if computed < LEAST_GAIN || patches.is_none() && split.is_none() {
+        if computed < LEAST_GAIN || !is_light(pattern) {
+            return Ok(self);
+        }
+        let (patches, split) = (Patches::of(pattern, frame, block_q), Split::of(pattern, frame));
+        if patches.is_none() && split.is_none() {
             return Ok(self);
         }
         let budget = Budget::unlimited().steps(COUNTING_STEPS);
@@ -134,9 +134,9 @@ impl PatternPlan {
             return Ok(self);
         }
         let (rows, reordering) = candidates.swap_remove(chosen);
-        let other = Self::cut(&self.resolved, rows, Some(reordering), meter)?;
-        let better = other.computed() <= twice || other.cost() + self.cost() / GAIN < self.cost();
-        Ok(if better && other.computed() < computed { other } else { self })
+        let other = meter.trial(TRIAL_STEPS, |meter| Self::cut(&self.resolved, rows, Some(reordering), meter))?;
+        let better = |other: &Self| other.computed() <= twice || other.cost() + self.cost() / GAIN < self.cost();
+        Ok(other.filter(|other| other.computed() < computed && better(other)).unwrap_or(self))
     }
 
     /// About the cells that a plan in another order computes, and its cost, from some of its tiles.
@@ -261,6 +261,18 @@ impl PatternPlan {
     }
 }
 
+/// Whether bounds of single rows cost little: few intervals for each part.
+fn is_light(pattern: &Pattern) -> bool {
+    match pattern {
+        Pattern::Band { .. } | Pattern::Stride(_) | Pattern::Chunk(_) | Pattern::Documents(_) => true,
+        Pattern::Neighborhood(_) => true,
+        Pattern::Keys(set) | Pattern::Queries(set) => set.as_slice().len() <= 16,
+        Pattern::Not(part) => is_light(part),
+        Pattern::And(parts) | Pattern::Or(parts) => parts.len() <= 16 && parts.iter().all(is_light),
+        _ => false,
+    }
+}
+
 /// What [`PatternPlan::cost`] sums up.
 fn tile_cost(tile: Tile<'_>) -> u64 {
     let span = |s: &TileSpan| u64::from(s.keys()) + 24;
@@ -335,7 +347,12 @@ fn tile_bounds(
         Pattern::Stride(step) if i64::from(keys.1.saturating_sub(keys.0)) / step >= MAX_SPANS as i64 => {
             Bounds::unknown(frame.kv_len)
         }
-        leaf => leaf.bounds(frame, rows.clone()),
+        leaf => {
+            if let Pattern::RandomBlocks { block, count, .. } = leaf {
+                meter.step((rows.len() as u64 / *block as u64 + 1).saturating_mul(*count))?;
+            }
+            leaf.bounds(frame, rows.clone())
+        }
     };
     meter.step(1 + (bounds.upper.as_slice().len() + bounds.lower.as_slice().len()) as u64)?;
     Ok(bounds)

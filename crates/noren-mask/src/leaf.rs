@@ -166,6 +166,39 @@ impl Levels {
         });
     }
 
+    /// Exact bounds of some rows: those of the highest level read what any row does, those of the lowest what all do.
+    pub(crate) fn bounds(&self, frame: &Frame, rows: impl Iterator<Item = u32>) -> Bounds {
+        let mut ends: Option<[(i64, i64); 2]> = None;
+        let mut outside = false;
+        let mut next = i64::MIN;
+        for q in rows.map(|row| frame.query(row)) {
+            if !(0..self.len).contains(&q) {
+                outside = true;
+                continue;
+            }
+            if q < next {
+                continue;
+            }
+            let run = self.run_at(q);
+            next = self.run_end(run);
+            let own = (self.runs[run].1, q);
+            ends = Some(ends.map_or([own; 2], |[low, high]| [low.min(own), high.max(own)]));
+        }
+        let Some([low, high]) = ends else { return Bounds::exact(IntervalSet::new()) };
+        let keys = |q: i64| {
+            let mut keys: Vec<Range<u32>> = Vec::new();
+            self.row(frame, q, (0, frame.kv_len), &mut |a, z| keys.push(a..z));
+            keys.into_iter().collect::<IntervalSet>()
+        };
+        let upper = keys(high.1);
+        let lower = match () {
+            () if outside => IntervalSet::new(),
+            () if low.0 == high.0 => upper.clone(),
+            () => keys(low.1),
+        };
+        Bounds { upper, lower }
+    }
+
     /// The first position after `q` whose level differs; positions outside the list have none.
     pub(crate) fn next_border(&self, q: i64) -> Option<i64> {
         match q {

@@ -37,20 +37,21 @@ impl Patches {
             return None;
         }
         let window: i64 = dims.iter().map(|[_, size, _]| size).product();
+        // a little below twice, for rows at the borders of a sequence that are fewer
+        let limit = window * 31 / 16;
         let most = |dim: usize| dims[dim][0].min(i64::from(block_q)).min(64);
-        let mut best: Option<(i64, [i64; 3])> = None;
+        // rows, keys that they read negated, and the patch
+        let mut best: Option<(i64, i64, [i64; 3])> = None;
         for z in 1..=most(0) {
             for y in 1..=most(1).min(i64::from(block_q) / z) {
-                // rows along a line: as many as keep the keys of the patch within twice a window
                 let lines = (z + dims[0][1] - 1) * (y + dims[1][1] - 1);
-                let x = (2 * window / lines - dims[2][1] + 1).min(most(2)).min(i64::from(block_q) / (z * y));
-                let patch = (x * y * z, [z, y, x]);
-                if x > 0 && best.is_none_or(|best| (patch.0, x) > (best.0, best.1[2])) {
-                    best = Some(patch);
+                let x = (limit / lines - dims[2][1] + 1).min(most(2)).min(i64::from(block_q) / (z * y));
+                if x > 0 {
+                    best = best.max(Some((z * y * x, -lines * (x + dims[2][1] - 1), [z, y, x])));
                 }
             }
         }
-        best.filter(|best| best.0 > 1).map(|best| Patches { grid: dims.map(|dim| dim[0]), patch: best.1 })
+        best.filter(|best| best.0 > 1).map(|best| Patches { grid: dims.map(|dim| dim[0]), patch: best.2 })
     }
 
     /// The query rows patch by patch, each a group; rows outside the grid come first and last.

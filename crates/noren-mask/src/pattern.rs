@@ -218,6 +218,7 @@ impl Pattern {
             }
             Pattern::Keys(set) => Bounds::exact((**set).clone()),
             Pattern::Neighborhood(grid) => grid.bounds(frame, rows),
+            Pattern::Levels(levels) => levels.bounds(frame, rows),
             Pattern::Stride(step) if *step > 4 * i64::from(rows.end - rows.start) => {
                 // the keys at the rows' own residues, as runs of one key for each row
                 let mut runs = Vec::new();

@@ -183,11 +183,12 @@ impl Pattern {
     /// Bounds that hold in the groups of keys that `rows` may read.
     fn places(&self, rows: &Rows<'_>) -> Bounds {
         let kv_len = rows.frame.kv_len;
+        let places = || rows.keys.as_ref().map_or(kv_len, |(order, _)| order.len());
         match (self, &rows.keys) {
-            (Pattern::Not(a), _) => a.places(rows).not(kv_len),
+            (Pattern::Not(a), _) => a.places(rows).not(places()),
             (Pattern::And(parts), _) => {
                 let all = parts.iter().map(|p| p.places(rows)).reduce(|a, b| a.and(&b));
-                all.unwrap_or_else(|| Bounds::exact(IntervalSet::all(kv_len)))
+                all.unwrap_or_else(|| Bounds::exact(IntervalSet::all(places())))
             }
             (Pattern::Or(parts), _) => {
                 let any = parts.iter().map(|p| p.places(rows)).reduce(|a, b| a.or(&b));
@@ -251,11 +252,11 @@ impl Pattern {
                 Some((upper, lower)) => Bounds { upper, lower },
                 None => self.bounds_by_rows(frame, rows.each()),
             },
+            Pattern::Levels(levels) => levels.bounds(frame, rows.each()),
             Pattern::Chunk(_)
             | Pattern::Queries(_)
             | Pattern::Documents(_)
             | Pattern::Spans(_)
-            | Pattern::Levels(_)
             | Pattern::RandomBlocks { .. } => self.bounds_by_rows(frame, rows.each()),
             _ => self.bounds(frame, hull),
         }

@@ -37,7 +37,10 @@ impl Split {
         let step = usable.map(|found| found.0).max().filter(|_| frame.kv_len <= MOST_KEYS)?;
         let near = replaced(pattern, step, false);
         let far = replaced(pattern, step, true);
-        let far = minus_band(&far, &near).unwrap_or_else(|| far.minus(&near));
+        let far = match is_none(&near) {
+            true => far,
+            false => minus_band(&far, &near).unwrap_or_else(|| far.minus(&near)),
+        };
         Some(Split { step: step as u32, near, far })
     }
 

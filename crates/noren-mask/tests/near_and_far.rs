@@ -54,7 +54,7 @@ fn cells_in_two_orders_and_in_patches_are_the_definitions() {
         ("causal & (sliding(4) | stride(5)) | random(0.05, seed=7)", 44, 44, 0),
         ("neighborhood(grid=[9, 11], size=[3, 5])", 99, 99, 0),
         ("neighborhood(grid=[9, 11], size=[4, 3]) | keys(3)", 70, 90, -12),
-        ("causal & neighborhood(grid=[4, 5, 6], size=[3, 3, 2])", 130, 125, 3),
+        ("causal & neighborhood(grid=[4, 5, 7], size=[3, 3, 2])", 130, 125, 3),
         ("neighborhood(grid=[1, 8, 8], size=[1, 3, 3]) - stride(3)", 64, 64, 0),
     ] {
         let mask: Mask = text.parse().unwrap();
