@@ -39,7 +39,7 @@ const TRIAL_STEPS: u64 = 1 << 24;
 /// Tiles that are cut to compare orders.
 const SAMPLED_TILES: u32 = 24;
 /// Steps that counting a pattern may take when orders are compared.
-const COUNTING_STEPS: u64 = 1 << 18;
+const COUNTING_STEPS: u64 = 1 << 21;
 
 impl PatternPlan {
     /// The plan of a pattern in the order that `options` ask for.

@@ -5,6 +5,7 @@
 //! keys in place, and after them the keys by residue classes. The first copy is read for what the mask allows without its
 //! stride, the second for the rest: no cell is read in both.
 
+use crate::bits::row_words;
 use crate::bounds::Bounds;
 use crate::frame::Frame;
 use crate::interval::{Interval, IntervalSet};
@@ -95,12 +96,12 @@ impl Split {
         let class = self.class_of(frame, row);
         let mut words = Vec::new();
         let mut bits = |words: &[u64], start: u32, len: u32| {
-            crate::array::bit_runs(words, 0, len, |a, z| emit(start + a, start + z));
+            crate::bits::runs(words, 0, len, |a, z| emit(start + a, start + z));
         };
         let in_place = places.start..places.end.min(frame.kv_len);
         if !in_place.is_empty() {
             let len = in_place.len() as u32;
-            words.resize(crate::pattern::row_words(len), 0);
+            words.resize(row_words(len), 0);
             self.near.fill(frame, row..row + 1, Interval::new(in_place.start, in_place.end), &mut words);
             bits(&words, in_place.start, len);
         }
@@ -109,7 +110,7 @@ impl Split {
         if !far.is_empty() {
             let len = far.len() as u32;
             words.clear();
-            words.resize(crate::pattern::row_words(len), 0);
+            words.resize(row_words(len), 0);
             self.far.class_fill(frame, keys, (row, class), far.clone(), &mut words);
             bits(&words, far.start, len);
         }

@@ -1,10 +1,10 @@
 //! [`Stats`]: what a plan costs and what dense masking would.
 
 use crate::Error;
+use crate::bits::row_words;
 use crate::budget::{Budget, Meter, Stage};
 use crate::count::{Cells, Listed, listed};
 use crate::mask::Mask;
-use crate::pattern::row_words;
 use crate::plan::{Kind, PatternPlan, Plan, PlanOptions};
 use serde::Serialize;
 use std::fmt;

@@ -155,14 +155,20 @@ fn random_expressions_end_at_a_million() {
         let mask: Mask = text.parse().unwrap_or_else(|error| panic!("{text}: {error}"));
         let bound = mask.bind(&shape, &facts).unwrap_or_else(|error| panic!("{text}: {error}"));
         let start = Instant::now();
-        let budget = Budget::new();
+        let steps = std::cell::Cell::new(0);
+        let watch = |progress: noren_mask::Progress| {
+            steps.set(progress.steps);
+            std::ops::ControlFlow::Continue(())
+        };
+        let budget = Budget::new().watch(&watch);
         let plan = bound.plan_within(&PlanOptions::default(), &budget);
         let planned = start.elapsed().as_secs_f64();
         let answer = plan.and_then(|plan| plan.stats_within(&budget));
         let seconds = start.elapsed().as_secs_f64();
         let short: String = text.chars().take(160).collect();
         if seconds > 1.0 {
-            println!("{seconds:.2} s ({planned:.2} planning), {:?}: {short}", answer.as_ref().map(|stats| stats.allowed));
+            let steps = steps.get() >> 20;
+            println!("{seconds:.2} s ({planned:.2} planning), {steps} M steps, {:?}: {short}", answer.as_ref().map(|stats| stats.allowed));
         }
         match answer {
             Ok(stats) => assert!(stats.computed >= stats.allowed && stats.allowed <= stats.cells, "{text}"),

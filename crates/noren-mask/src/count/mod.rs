@@ -68,6 +68,7 @@ impl Counting<'_> {
                     u64::from(segment.end - segment.start) * u64::from(end - row)
                 }
                 false => {
+                    meter.step(4 * segment.distances.size() as u64)?;
                     let mut count = 0;
                     self.rectangles(row, end, segment, &mut |rectangle| count += rectangle.count(&segment.distances));
                     count
