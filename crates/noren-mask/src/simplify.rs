@@ -6,6 +6,7 @@
 //! operands of its operands, so the result is never much larger than what was given; the rules run until nothing changes.
 
 mod axis;
+mod pairs;
 mod runs;
 
 use crate::check::check_node;
@@ -13,6 +14,7 @@ use crate::mask::{Arm, Mask, Node};
 use crate::print::measure;
 use crate::set::{Selector, Set, Span};
 use axis::{AXES, Axis, Join, read};
+use pairs::paired;
 use runs::Runs;
 use std::collections::{HashMap, HashSet};
 
@@ -161,7 +163,7 @@ fn joined(join: Join, parts: impl IntoIterator<Item = Mask>) -> Mask {
     let mut operands: Vec<Mask> =
         AXES.iter().zip(&context.sets).flat_map(|(axis, runs)| axis.write(runs, join)).collect();
     let composites = composites.iter().filter_map(|composite| context.reduce(composite)).collect();
-    operands.extend(without_implied(join, composites));
+    operands.extend(paired(join, without_implied(join, composites)));
     operands.extend(context.literals);
     if operands.contains(&zero) {
         return zero;
