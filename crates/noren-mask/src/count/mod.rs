@@ -20,7 +20,7 @@ use crate::frame::Frame;
 use crate::pattern::Pattern;
 use distances::Residues;
 use rectangle::{Readers, Rectangle};
-use segments::{Segment, Zone, zone};
+use segments::{Segment, Zone, Zones};
 use std::collections::HashMap;
 
 /// Exact counts of one pattern.
@@ -39,9 +39,10 @@ pub(crate) struct Cells {
 pub(crate) fn count(resolved: &Resolved, meter: &mut Meter<'_>) -> Result<Cells, Error> {
     let Resolved { frame, pattern } = resolved;
     let mut counting = Counting { frame, gaps: HashMap::new(), cells: Cells::default() };
+    let mut zones = Zones::new(pattern);
     let mut row = 0;
     while row < frame.q_len {
-        let Zone { segments, end } = zone(pattern, frame, row, (0, frame.kv_len), meter)?;
+        let Zone { segments, end } = zones.at(frame, row, (0, frame.kv_len), meter)?;
         let end = end.clamp(row + 1, frame.q_len);
         counting.zone(row, end, &segments, meter)?;
         meter.done(u64::from(end - row));

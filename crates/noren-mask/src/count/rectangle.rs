@@ -53,11 +53,11 @@ impl Rectangle {
         };
         for (from, to, residues) in distances.parts() {
             // the distances of row q are those of from..to in keys.start - q..keys.end - q
-            let gap = if residues.is_always() { Some(1) } else { gap(residues) };
+            let gap = if *residues == Residues::Always { Some(1) } else { gap(residues) };
             if let Some(gap) = gap.filter(|gap| to - from >= *gap && keys.end - keys.start >= *gap) {
                 push(&mut out.reading, keys.start + gap - to, keys.end - from - gap + 1);
             }
-            if !residues.is_always() {
+            if *residues != Residues::Always {
                 push(&mut out.unclear, keys.start + 1 - to, keys.end - from);
             }
         }

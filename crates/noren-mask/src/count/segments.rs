@@ -6,6 +6,7 @@ use crate::budget::Meter;
 use crate::frame::Frame;
 use crate::interval::IntervalSet;
 use crate::pattern::Pattern;
+use std::rc::Rc;
 
 /// Keys `start..end` at these distances.
 #[derive(Clone, Debug)]
@@ -19,9 +20,19 @@ pub(super) struct Segment {
 pub(super) type Segments = Vec<Segment>;
 
 /// A zone that begins at a row, and the first row after it.
+#[derive(Clone)]
 pub(super) struct Zone {
-    pub(super) segments: Segments,
+    pub(super) segments: Rc<Segments>,
     pub(super) end: u32,
+}
+
+/// The zones of a pattern, whose rows are asked for in ascending order. Each part keeps its last zone, because most parts change
+/// at few rows.
+pub(super) struct Zones<'a> {
+    pattern: &'a Pattern,
+    parts: Vec<Zones<'a>>,
+    /// The keys that were asked about, and the zone.
+    last: Option<((u32, u32), Zone)>,
 }
 
 /// Appends a segment unless it is empty; one that continues the last is joined to it.
@@ -35,41 +46,77 @@ fn push(out: &mut Segments, start: u32, end: u32, distances: Distances) {
     }
 }
 
-/// What `pattern` allows among `keys` in the zone that begins at `row`.
-pub(super) fn zone(
-    pattern: &Pattern,
-    frame: &Frame,
-    row: u32,
-    keys: (u32, u32),
-    meter: &mut Meter<'_>,
-) -> Result<Zone, Error> {
-    match pattern {
-        Pattern::Not(part) => {
-            let Zone { segments, end } = zone(part, frame, row, keys, meter)?;
-            Ok(Zone { segments: complement(&segments, keys), end })
+impl<'a> Zones<'a> {
+    pub(super) fn new(pattern: &'a Pattern) -> Self {
+        let parts = match pattern {
+            Pattern::Not(part) => vec![Zones::new(part)],
+            Pattern::And(parts) => in_order(parts).map(Zones::new).collect(),
+            Pattern::Or(parts) => parts.iter().map(Zones::new).collect(),
+            _ => Vec::new(),
+        };
+        Zones { pattern, parts, last: None }
+    }
+
+    /// What the pattern allows among `keys` in the zone that holds `row`.
+    pub(super) fn at(
+        &mut self,
+        frame: &Frame,
+        row: u32,
+        keys: (u32, u32),
+        meter: &mut Meter<'_>,
+    ) -> Result<Zone, Error> {
+        if let Some((of, zone)) = &self.last
+            && *of == keys
+            && row < zone.end
+        {
+            return Ok(zone.clone());
         }
-        Pattern::And(parts) => {
-            let mut all = Zone { segments: whole(keys), end: u32::MAX };
-            for part in in_order(parts) {
-                let (Some(first), Some(last)) = (all.segments.first(), all.segments.last()) else { break };
-                let hull = (first.start, last.end);
-                let next = zone(part, frame, row, hull, meter)?;
-                // what reads none of all keys is empty as long as its own zone lasts, whatever the others do
-                let alone = hull == keys && next.segments.is_empty();
-                let end = if alone { next.end } else { all.end.min(next.end) };
-                all = Zone { segments: intersect(&all.segments, &next.segments, meter)?, end };
+        let zone = self.found(frame, row, keys, meter)?;
+        self.last = Some((keys, zone.clone()));
+        Ok(zone)
+    }
+
+    fn found(&mut self, frame: &Frame, row: u32, keys: (u32, u32), meter: &mut Meter<'_>) -> Result<Zone, Error> {
+        match self.pattern {
+            Pattern::Not(_) => {
+                let Zone { segments, end } = self.parts[0].at(frame, row, keys, meter)?;
+                meter.step(segments.len() as u64)?;
+                Ok(Zone { segments: complement(&segments, keys).into(), end })
             }
-            Ok(all)
-        }
-        Pattern::Or(parts) => {
-            let mut any = Zone { segments: Vec::new(), end: u32::MAX };
-            for part in parts {
-                let next = zone(part, frame, row, keys, meter)?;
-                any = Zone { segments: union(any.segments, &next.segments, meter)?, end: any.end.min(next.end) };
+            Pattern::And(_) => {
+                let mut all: Option<Zone> = None;
+                for part in &mut self.parts {
+                    let Some(Zone { segments, end }) = all else {
+                        all = Some(part.at(frame, row, keys, meter)?);
+                        continue;
+                    };
+                    let (Some(first), Some(last)) = (segments.first(), segments.last()) else {
+                        return Ok(Zone { segments, end });
+                    };
+                    let hull = (first.start, last.end);
+                    let next = part.at(frame, row, hull, meter)?;
+                    // what reads none of all keys is empty as long as its own zone lasts, whatever the others do
+                    let alone = hull == keys && next.segments.is_empty();
+                    let end = if alone { next.end } else { end.min(next.end) };
+                    all = Some(Zone { segments: intersect(&segments, &next.segments, meter)?.into(), end });
+                }
+                Ok(all.unwrap_or_else(|| Zone { segments: whole(keys).into(), end: u32::MAX }))
             }
-            Ok(any)
+            Pattern::Or(_) => {
+                let mut any: Option<Zone> = None;
+                for part in &mut self.parts {
+                    let next = part.at(frame, row, keys, meter)?;
+                    any = Some(match any {
+                        None => next,
+                        Some(Zone { segments, end }) => {
+                            Zone { segments: union(segments, &next.segments, meter)?, end: end.min(next.end) }
+                        }
+                    });
+                }
+                Ok(any.unwrap_or_else(|| Zone { segments: Rc::default(), end: u32::MAX }))
+            }
+            leaf => leaf_zone(leaf, frame, row, keys, meter),
         }
-        leaf => leaf_zone(leaf, frame, row, keys, meter),
     }
 }
 
@@ -124,7 +171,7 @@ fn leaf_zone(
                     found.sort_by_key(|segment| segment.start);
                 }
                 let end = row.saturating_add(rows.min(i64::from(u32::MAX)) as u32);
-                return Ok(Zone { segments: found, end });
+                return Ok(Zone { segments: found.into(), end });
             }
             return rows_zone(leaf, frame, row, keys, meter);
         }
@@ -132,7 +179,7 @@ fn leaf_zone(
     };
     meter.step(1)?;
     push(&mut segments, keys.0, keys.1, distances);
-    Ok(Zone { segments, end: u32::MAX })
+    Ok(Zone { segments: segments.into(), end: u32::MAX })
 }
 
 /// The zone of a leaf whose rows are listed key by key or run by run.
@@ -148,7 +195,8 @@ fn rows_zone(
     meter.step(pieces.len() as u64 + 1)?;
     let set: IntervalSet = pieces.into_iter().collect();
     let always = |i: crate::interval::Interval| Segment { start: i.start, end: i.end, distances: Distances::always() };
-    Ok(Zone { segments: set.iter().map(always).collect(), end: leaf.alike(frame, row) })
+    let segments: Segments = set.iter().map(always).collect();
+    Ok(Zone { segments: segments.into(), end: leaf.alike(frame, row) })
 }
 
 fn complement(segments: &[Segment], keys: (u32, u32)) -> Segments {
@@ -177,10 +225,14 @@ fn intersect(a: &[Segment], b: &[Segment], meter: &mut Meter<'_>) -> Result<Segm
     Ok(out)
 }
 
-fn union(a: Segments, b: &[Segment], meter: &mut Meter<'_>) -> Result<Segments, Error> {
+fn union(a: Rc<Segments>, b: &Rc<Segments>, meter: &mut Meter<'_>) -> Result<Rc<Segments>, Error> {
     if a.is_empty() {
-        return Ok(b.to_vec());
+        return Ok(b.clone());
     }
+    if b.is_empty() {
+        return Ok(a);
+    }
+    meter.step((a.len() + b.len()) as u64)?;
     let (mut i, mut j, mut at) = (0, 0, 0);
     let mut out = Vec::with_capacity(a.len() + b.len());
     while i < a.len() || j < b.len() {
@@ -202,7 +254,7 @@ fn union(a: Segments, b: &[Segment], meter: &mut Meter<'_>) -> Result<Segments, 
         i += usize::from(a.get(i).is_some_and(|s| s.end <= at));
         j += usize::from(b.get(j).is_some_and(|s| s.end <= at));
     }
-    Ok(out)
+    Ok(out.into())
 }
 
 /// Steps that combining two sets of distances takes.
