@@ -19,7 +19,7 @@ pub(crate) struct PlanArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Most steps of planning and of counting [default: 134217728]
+    /// Most steps of planning and of counting [default: 67108864]
     #[arg(long, value_name = "N")]
     steps: Option<u64>,
     #[command(flatten)]

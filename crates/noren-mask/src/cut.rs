@@ -108,7 +108,8 @@ impl PatternPlan {
         }
         let budget = Budget::unlimited().steps(COUNTING_STEPS);
         let counted = crate::count::count(&self.resolved, &mut Meter::new(&budget, Stage::Counting, 0));
-        let Some(twice) = counted.ok().map(|cells| 2 * cells.allowed).filter(|twice| twice + LEAST_GAIN <= computed) else {
+        let Some(twice) = counted.ok().map(|cells| 2 * cells.allowed).filter(|twice| twice + LEAST_GAIN <= computed)
+        else {
             return Ok(self);
         };
         let mut candidates = Vec::new();
@@ -323,7 +324,8 @@ fn tile_bounds(
         Pattern::And(parts) => {
             let mut all: Option<Bounds> = None;
             let mut keys = keys;
-            let late = |part: &Pattern| !matches!(part, Pattern::Band { .. } | Pattern::Chunk(_) | Pattern::Documents(_));
+            let late =
+                |part: &Pattern| !matches!(part, Pattern::Band { .. } | Pattern::Chunk(_) | Pattern::Documents(_));
             for part in parts.iter().filter(|part| !late(part)).chain(parts.iter().filter(|part| late(part))) {
                 let next = tile_bounds(part, frame, rows, keys, meter)?;
                 let both = match all {

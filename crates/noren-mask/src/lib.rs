@@ -72,8 +72,8 @@ mod leaf;
 mod lower;
 mod mask;
 mod order;
-mod patch;
 pub(crate) mod parse;
+mod patch;
 mod pattern;
 mod philox;
 #[doc(hidden)] // for the dropout of crate `noren`, which draws from the same generator

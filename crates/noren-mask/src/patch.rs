@@ -33,7 +33,9 @@ impl Patches {
 
     fn of_grid(grid: &Neighborhood, block_q: u32) -> Option<Patches> {
         let dims = grid.dims();
-        if dims.iter().any(|[.., dilation]| *dilation != 1) || dims.iter().filter(|[len, size, _]| *len > 1 && *size > 1).count() < 2 {
+        if dims.iter().any(|[.., dilation]| *dilation != 1)
+            || dims.iter().filter(|[len, size, _]| *len > 1 && *size > 1).count() < 2
+        {
             return None;
         }
         let window: i64 = dims.iter().map(|[_, size, _]| size).product();
@@ -67,7 +69,9 @@ impl Patches {
                 for y in (0..d1).step_by(p1 as usize) {
                     for x in (0..d2).step_by(p2 as usize) {
                         let mut rows = IntervalSet::new();
-                        for line in (z..d0.min(z + p0)).flat_map(|z| (y..d1.min(y + p1)).map(move |y| (z * d1 + y) * d2)) {
+                        for line in
+                            (z..d0.min(z + p0)).flat_map(|z| (y..d1.min(y + p1)).map(move |y| (z * d1 + y) * d2))
+                        {
                             rows.push(row(line + x), row(line + d2.min(x + p2)));
                         }
                         groups.push(rows);

@@ -216,7 +216,9 @@ fn read_reorder(options: &At<'_>) -> Result<Reorder, Error> {
         "never" => Ok(Reorder::Never),
         "always" => Ok(Reorder::Always),
         "copies" => Ok(Reorder::Copies),
-        other => Err(at.error(format!(r#"is "{other}": give "auto", "never", "always", "copies" or {{"residues": 8}}"#))),
+        other => {
+            Err(at.error(format!(r#"is "{other}": give "auto", "never", "always", "copies" or {{"residues": 8}}"#)))
+        }
     }
 }
 

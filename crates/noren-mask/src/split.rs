@@ -92,7 +92,14 @@ impl Split {
     }
 
     /// Calls `emit(start, end)` with the places among `places` that `row` reads.
-    pub(crate) fn row(&self, frame: &Frame, keys: &Order, row: u32, places: Range<u32>, emit: &mut impl FnMut(u32, u32)) {
+    pub(crate) fn row(
+        &self,
+        frame: &Frame,
+        keys: &Order,
+        row: u32,
+        places: Range<u32>,
+        emit: &mut impl FnMut(u32, u32),
+    ) {
         let class = self.class_of(frame, row);
         let mut words = Vec::new();
         let mut bits = |words: &[u64], start: u32, len: u32| {

@@ -109,7 +109,8 @@ impl Plan {
             for h in 0..heads {
                 let c = counts[self.pattern_of(b, h)];
                 let Cells { allowed, empty_rows } = c.cells;
-                let parts = [allowed, c.computed, empty_rows, c.full_tiles, c.mixed_tiles, c.tiles, c.computed_in_place];
+                let parts =
+                    [allowed, c.computed, empty_rows, c.full_tiles, c.mixed_tiles, c.tiles, c.computed_in_place];
                 sum.iter_mut().zip(parts).for_each(|(s, n)| *s += u128::from(n));
             }
         }

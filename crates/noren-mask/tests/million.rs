@@ -94,7 +94,8 @@ impl Dice {
                 format!("spans([{}])", list.join(", "))
             }
             19 => {
-                let parents: Vec<i64> = (0..self.size(300) as i64).map(|i| self.below(i as u64 + 1) as i64 - 1).collect();
+                let parents: Vec<i64> =
+                    (0..self.size(300) as i64).map(|i| self.below(i as u64 + 1) as i64 - 1).collect();
                 format!("tree(parents={parents:?}, start={})", self.below(LEN))
             }
             20 => "clearance".into(),
@@ -126,7 +127,8 @@ impl Dice {
         let many = self.runs(1000);
         let levels: Vec<i64> =
             self.parts(2000).into_iter().flat_map(|len| vec![self.below(5) as i64; len as usize]).collect();
-        let mut cells: Vec<(u32, u32)> = (0..20_000).map(|_| (self.below(LEN) as u32, self.below(LEN) as u32)).collect();
+        let mut cells: Vec<(u32, u32)> =
+            (0..20_000).map(|_| (self.below(LEN) as u32, self.below(LEN) as u32)).collect();
         cells.sort_unstable();
         let cells = Array::cells(LEN as usize, LEN as usize, &cells).unwrap();
         let side = if self.below(2) == 0 { Side::Left } else { Side::Right };
@@ -168,7 +170,10 @@ fn random_expressions_end_at_a_million() {
         let short: String = text.chars().take(160).collect();
         if seconds > 1.0 {
             let steps = steps.get() >> 20;
-            println!("{seconds:.2} s ({planned:.2} planning), {steps} M steps, {:?}: {short}", answer.as_ref().map(|stats| stats.allowed));
+            println!(
+                "{seconds:.2} s ({planned:.2} planning), {steps} M steps, {:?}: {short}",
+                answer.as_ref().map(|stats| stats.allowed)
+            );
         }
         match answer {
             Ok(stats) => assert!(stats.computed >= stats.allowed && stats.allowed <= stats.cells, "{text}"),

@@ -60,7 +60,8 @@ fn cells_in_two_orders_and_in_patches_are_the_definitions() {
         let mask: Mask = text.parse().unwrap();
         let bound = mask.bind(&Shape::new(q_len, kv_len, offset), &Facts::new()).unwrap();
         let cells = Cells::of(&bound);
-        for (reorder, block_q) in [Reorder::Copies, Reorder::Always].into_iter().flat_map(|r| [(r, 1), (r, 3), (r, 24)]) {
+        for (reorder, block_q) in [Reorder::Copies, Reorder::Always].into_iter().flat_map(|r| [(r, 1), (r, 3), (r, 24)])
+        {
             let plan = bound.plan_with(&PlanOptions { reorder, block_q, ..PlanOptions::default() });
             let executed = Cells::of_plan(&plan);
             let wrong = cells.zip(&executed, |a, b| a != b).first();

@@ -139,7 +139,11 @@ fn ordered_plans_survive_json() {
         (runs, r#""key_order":[[0,2,5],[2,2,4]]"#, "patterns[0].key_order is not what"),
         (runs, r#""key_order":7"#, "patterns[0].key_order is not what"),
         (r#","key_order":[[0,2,5],[1,2,4]]"#, "", "patterns[0] is not what"),
-        (r#""auto""#, r#""sometimes""#, r#"is "sometimes": give "auto", "never", "always", "copies" or {"residues": 8}"#),
+        (
+            r#""auto""#,
+            r#""sometimes""#,
+            r#"is "sometimes": give "auto", "never", "always", "copies" or {"residues": 8}"#,
+        ),
         (r#""auto""#, r#"{"residues": -1}"#, "reorder.residues"),
     ] {
         let edited = json.replace(from, to);

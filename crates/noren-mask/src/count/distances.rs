@@ -53,7 +53,8 @@ impl Residues {
             _ => {}
         }
         let moduli = self.terms().iter().map(|term| term.0);
-        let period = moduli.into_iter().try_fold(1, |all, modulus| Some(lcm(all, modulus)).filter(|p| *p <= LONGEST))?;
+        let period =
+            moduli.into_iter().try_fold(1, |all, modulus| Some(lcm(all, modulus)).filter(|p| *p <= LONGEST))?;
         let (mut longest, mut run, mut any) = (0, 0, false);
         for distance in 0..2 * period {
             run = if self.holds(distance) { 0 } else { run + 1 };

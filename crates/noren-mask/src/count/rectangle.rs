@@ -26,7 +26,9 @@ impl Rectangle {
             let (from, to) = (from.max(least), to.min(most));
             if from < to {
                 let terms = residues.terms().iter();
-                count += terms.map(|&(modulus, factor)| i128::from(factor) * self.multiples(modulus, from, to)).sum::<i128>();
+                count += terms
+                    .map(|&(modulus, factor)| i128::from(factor) * self.multiples(modulus, from, to))
+                    .sum::<i128>();
             }
         }
         count as u64
@@ -43,7 +45,12 @@ impl Rectangle {
     }
 
     /// Adds to `reading` rows that read a key at such a distance, as offsets from the first one, and to `unclear` rows that may.
-    pub(super) fn readers(&self, distances: &Distances, gap: &mut impl FnMut(&Residues) -> Option<i64>, out: &mut Readers) {
+    pub(super) fn readers(
+        &self,
+        distances: &Distances,
+        gap: &mut impl FnMut(&Residues) -> Option<i64>,
+        out: &mut Readers,
+    ) {
         let Rectangle { queries, keys } = self;
         let push = |into: &mut Vec<Range<u32>>, from: i64, to: i64| {
             let (from, to) = (from.max(queries.start), to.min(queries.end));

@@ -140,17 +140,13 @@ fn in_order(parts: &[Pattern]) -> impl Iterator<Item = &Pattern> {
     (0..7).flat_map(move |turn| parts.iter().filter(move |part| rank(part) == turn))
 }
 
-fn leaf_zone(
-    leaf: &Pattern,
-    frame: &Frame,
-    row: u32,
-    keys: (u32, u32),
-    meter: &mut Meter<'_>,
-) -> Result<Zone, Error> {
+fn leaf_zone(leaf: &Pattern, frame: &Frame, row: u32, keys: (u32, u32), meter: &mut Meter<'_>) -> Result<Zone, Error> {
     let mut segments = Vec::new();
     let distances = match leaf {
         Pattern::Band { lo: None, hi: None } => Distances::always(),
-        Pattern::Band { lo, hi } => Distances::between(lo.unwrap_or(i64::MIN), hi.map_or(i64::MAX, |hi| hi.saturating_add(1))),
+        Pattern::Band { lo, hi } => {
+            Distances::between(lo.unwrap_or(i64::MIN), hi.map_or(i64::MAX, |hi| hi.saturating_add(1)))
+        }
         Pattern::Stride(step) => Distances::residues(Residues::multiples_of(*step)),
         Pattern::Neighborhood(grid) => {
             let q = frame.query(row);
@@ -183,13 +179,7 @@ fn leaf_zone(
 }
 
 /// The zone of a leaf whose rows are listed key by key or run by run.
-fn rows_zone(
-    leaf: &Pattern,
-    frame: &Frame,
-    row: u32,
-    keys: (u32, u32),
-    meter: &mut Meter<'_>,
-) -> Result<Zone, Error> {
+fn rows_zone(leaf: &Pattern, frame: &Frame, row: u32, keys: (u32, u32), meter: &mut Meter<'_>) -> Result<Zone, Error> {
     let mut pieces = Vec::new();
     leaf.row(frame, row, keys, &mut |start, end| pieces.push(start..end));
     meter.step(pieces.len() as u64 + 1)?;

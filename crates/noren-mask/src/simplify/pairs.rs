@@ -31,7 +31,9 @@ fn pair(join: Join, operands: &[Mask]) -> Option<(usize, usize, Mask)> {
             }
             let mut only_first = parts[first].difference(&parts[second]);
             let mut only_second = parts[second].difference(&parts[first]);
-            let one = |only: &mut dyn Iterator<Item = &&Mask>| only.next().map(|part| (*part).clone()).filter(|_| only.next().is_none());
+            let one = |only: &mut dyn Iterator<Item = &&Mask>| {
+                only.next().map(|part| (*part).clone()).filter(|_| only.next().is_none())
+            };
             let (Some(a), Some(b)) = (one(&mut only_first), one(&mut only_second)) else { continue };
             if are_complements(&a, &b) {
                 let common = operands[first].children().into_iter().filter(|part| **part != a).cloned().collect();
