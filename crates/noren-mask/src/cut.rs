@@ -345,10 +345,7 @@ fn tile_bounds(
             }
             any
         }
-        // runs that would be merged again
-        Pattern::Stride(step) if i64::from(keys.1.saturating_sub(keys.0)) / step >= MAX_SPANS as i64 => {
-            Bounds::unknown(frame.kv_len)
-        }
+        Pattern::Stride(step) => stride_bounds(*step, frame, rows, keys),
         leaf => {
             if let Pattern::RandomBlocks { block, count, .. } = leaf {
                 meter.step((rows.len() as u64 / *block as u64 + 1).saturating_mul(*count))?;
@@ -405,4 +402,25 @@ fn merge_short(spans: &mut Vec<TileSpan>, from: usize, shortest: u32) {
         }
     }
     spans.truncate(kept);
+}
+
+/// Bounds of a stride among `keys`: the keys at the residues of the rows, as runs of one key for each row, where these are few.
+fn stride_bounds(step: i64, frame: &Frame, rows: &Range<u32>, keys: (u32, u32)) -> Bounds {
+    let reach = i64::from(rows.end - rows.start) - 1;
+    // more runs than a tile may have would be merged again
+    if reach > 0 && (step <= 4 * (reach + 1) || i64::from(keys.1.saturating_sub(keys.0)) / step >= MAX_SPANS as i64) {
+        return Bounds::unknown(frame.kv_len);
+    }
+    let last = frame.query(rows.end - 1);
+    let mut upper = IntervalSet::new();
+    frame.pieces(keys, &mut |first, end, shift| {
+        let (first, end) = (i64::from(first), i64::from(end));
+        let mut key = first - (first + shift - last).rem_euclid(step) - reach;
+        while key < end {
+            upper.push(key.clamp(first, end) as u32, (key + reach + 1).clamp(first, end) as u32);
+            key += step;
+        }
+    });
+    let lower = if reach == 0 { upper.clone() } else { IntervalSet::new() };
+    Bounds { upper, lower }
 }

@@ -64,26 +64,51 @@ impl Split {
                 by_row.reduce(|a, b| a.any_of(&b)).unwrap_or_else(Bounds::nothing)
             }
         };
-        let far = |rows: &[Indices], class: u32| match keys.class(class) {
-            Some(group) => self.far.class_bounds(frame, keys, group, rows, class),
-            None => Bounds::nothing(),
-        };
         let far = match class {
-            Some(class) => far(rows, class),
+            Some(class) => self.far_bounds(frame, keys, rows, class),
             None => {
                 // rows of several classes read different keys, so none is read by all
                 let mut upper: SmallVec<[Range<u32>; 16]> = SmallVec::new();
                 let (mut lower, mut count) = (IntervalSet::new(), 0);
                 for row in each() {
-                    let found = far(&[Indices { start: row, step: 1, len: 1 }], self.class_of(frame, row));
+                    let row = [Indices { start: row, step: 1, len: 1 }];
+                    let found = self.far_bounds(frame, keys, &row, self.class_of(frame, row[0].start));
                     upper.extend(found.upper.iter().map(|i| i.start..i.end));
                     (lower, count) = (found.lower, count + 1);
                 }
-                let lower = if count == 1 { lower } else { IntervalSet::new() };
-                Bounds { upper: upper.into_iter().collect(), lower }
+                upper.sort_unstable_by_key(|places| places.start);
+                let mut all = IntervalSet::new();
+                upper.iter().for_each(|places| all.push(places.start, places.end));
+                Bounds { upper: all, lower: if count == 1 { lower } else { IntervalSet::new() } }
             }
         };
         near.or(&far)
+    }
+
+    /// Bounds of the far part, in places, for rows of residue class `class`.
+    fn far_bounds(&self, frame: &Frame, keys: &Order, rows: &[Indices], class: u32) -> Bounds {
+        let Some(group) = keys.class(class) else { return Bounds::nothing() };
+        let Pattern::Band { lo, hi } = self.far else {
+            return self.far.class_bounds(frame, keys, group, rows, class);
+        };
+        if frame.runs.is_some() {
+            return self.far.class_bounds(frame, keys, group, rows, class);
+        }
+        // keys of the class stand a step apart, so the ends of a band are found by counting
+        let (first, last) = (frame.query(rows[0].start), frame.query(rows[rows.len() - 1].last()));
+        let group = &keys.groups()[group];
+        let place = |key: i64| {
+            let below = (key.clamp(0, frame.kv_len.into()) as u32).saturating_sub(class).div_ceil(self.step);
+            group.start + below.min(group.end - group.start)
+        };
+        let set = |from: i64, to: i64| {
+            let start = lo.map_or(group.start, |lo| place(from.saturating_add(lo)));
+            let end = hi.map_or(group.end, |hi| place(to.saturating_add(hi).saturating_add(1)));
+            let mut set = IntervalSet::new();
+            set.push(start, end);
+            set
+        };
+        Bounds { upper: set(first, last), lower: set(last, first) }
     }
 
     /// The residue class of a row's position.
