@@ -5,7 +5,7 @@ use crate::dlpack::{Kind, Tensor, check_disjoint};
 use crate::error::{Error, raise};
 use crate::mask::PySpec;
 use noren::{
-    Bias, Dropout, Dtype, Element, GradientsMut, Inputs, Level, Options, Outputs, Saved, Score, ViewMut,
+    Bias, Dropout, Dtype, Element, GradientsMut, Inputs, Isa, Options, Outputs, Saved, Score, ViewMut,
     attention_backward_into, attention_into, attention_weights, bf16, f16,
 };
 use pyo3::exceptions::PyRuntimeError;
@@ -41,7 +41,7 @@ pub(crate) struct Modifiers {
     dropout: Option<Dropout>,
     partial: bool,
     threads: Option<usize>,
-    level: Option<Level>,
+    isa: Option<Isa>,
     spec: Option<PySpec>,
     arrays: BTreeMap<String, Tensor>,
 }
@@ -50,7 +50,7 @@ pub(crate) struct Modifiers {
 impl Modifiers {
     #[new]
     #[pyo3(signature = (*, scale=None, softcap=None, bias=Vec::new(), relative=None, alibi=None, soft=None, sinks=None,
-                        dropout=0.0, seed=None, partial=false, threads=None, level=None, spec=None, arrays=BTreeMap::new()))]
+                        dropout=0.0, seed=None, partial=false, threads=None, isa=None, spec=None, arrays=BTreeMap::new()))]
     #[allow(clippy::too_many_arguments)] // they are keywords
     fn new(
         scale: Option<f32>,
@@ -64,7 +64,7 @@ impl Modifiers {
         seed: Option<&Bound<'_, PyAny>>,
         partial: bool,
         threads: Option<&Bound<'_, PyAny>>,
-        level: Option<&str>,
+        isa: Option<&str>,
         spec: Option<PySpec>,
         arrays: BTreeMap<String, Tensor>,
     ) -> PyResult<Self> {
@@ -72,7 +72,7 @@ impl Modifiers {
         let threads: Option<usize> =
             threads.map(|given| whole(given, "threads", "1 to the number of cores")).transpose()?;
         let dropout = (dropout != 0.0).then_some(Dropout { probability: dropout, seed });
-        let level = level.map(|name| name.parse().map_err(raise)).transpose()?;
+        let isa = isa.map(|name| name.parse().map_err(raise)).transpose()?;
         Ok(Modifiers {
             scale,
             softcap,
@@ -84,7 +84,7 @@ impl Modifiers {
             dropout,
             partial,
             threads,
-            level,
+            isa,
             spec,
             arrays,
         })
@@ -135,7 +135,7 @@ impl Modifiers {
         if let Some(sinks) = &self.sinks {
             options.sinks = Some(sinks.floats("sinks")?);
         }
-        (options.dropout, options.threads, options.level) = (self.dropout, self.threads, self.level);
+        (options.dropout, options.threads, options.isa) = (self.dropout, self.threads, self.isa);
         options.partial = self.partial;
         if FORKED.load(Ordering::Relaxed) {
             options.threads = Some(1);
@@ -359,6 +359,6 @@ fn weights_of<T: Element>(
 
 /// The processor paths this machine has, slowest first.
 #[pyfunction]
-pub(crate) fn levels() -> Vec<String> {
-    Level::available().iter().map(|level| level.to_string()).collect()
+pub(crate) fn isas() -> Vec<String> {
+    Isa::available().iter().map(|isa| isa.to_string()).collect()
 }

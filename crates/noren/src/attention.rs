@@ -3,7 +3,7 @@
 use crate::kernel::rows::Erase;
 use crate::kernel::{forward::Forward, forward::Jobs, forward::Keys, scores::Modifiers, tile::Context};
 use crate::options::{MOST_DIM, Stop};
-use crate::{Element, Error, Level, Options, View, ViewMut};
+use crate::{Element, Error, Isa, Options, View, ViewMut};
 use noren_mask::{Plan, Shape};
 
 /// What attention reads, each with any strides; `heads` must be a multiple of `kv_heads`.
@@ -41,7 +41,7 @@ pub struct Attention<T = f32> {
 /// Masked attention, `softmax(scale * q k^T + ..., over the keys that plan allows) v`.
 ///
 /// The shapes of `inputs` are those of the plan. Values of [`bf16`](crate::bf16) and [`f16`](struct@crate::f16) are widened,
-/// everything is computed in `f32`, and the output is rounded once, at the end; but on [`Level::Avx512Bf16`] products of
+/// everything is computed in `f32`, and the output is rounded once, at the end; but on [`Isa::Avx512Bf16`] products of
 /// `bf16` are taken two at a time, with weights rounded to `bf16` and sums in `f32`.
 ///
 /// A row's result depends on what the row may read and on the processor path, and on nothing else, to the bit: not on
@@ -109,7 +109,7 @@ fn compute<T: Element>(
 ) -> Result<(), Error> {
     let [batch, heads, q_len, _] = outputs.out.shape();
     let lse = outputs.lse.map(|lse| ViewMut::new(lse, [batch, heads, q_len, 1])).transpose()?;
-    let level = Level::choose(options.level)?;
+    let isa = Isa::choose(options.isa)?;
     let threads = rayon::current_num_threads();
     let jobs = Jobs::new(plan);
     let stop = Stop::new(options);
@@ -128,7 +128,7 @@ fn compute<T: Element>(
         threads: options.threads.unwrap_or(threads).min(threads),
         stop: &stop,
     };
-    pass.compute_on(level);
+    pass.compute_on(isa);
     stop.finished()
 }
 

@@ -4,7 +4,7 @@ use crate::attention::{check, mismatch};
 use crate::kernel::backward::{Backward, Context, Gradient, Wanted};
 use crate::kernel::{rows::Erase, scores::Modifiers};
 use crate::options::Stop;
-use crate::{Bias, Dtype, Element, Error, Inputs, Level, Options, View, ViewMut};
+use crate::{Bias, Dtype, Element, Error, Inputs, Isa, Options, View, ViewMut};
 use noren_mask::Plan;
 
 /// What the backward pass reads beside the [`Inputs`]: what the forward pass gave, and the gradient of it.
@@ -140,7 +140,7 @@ pub fn attention_backward_into<T: Element>(
     check_gradients(inputs, options, &gradients)?;
     // Sums over queries and keys are taken in their own order, whatever the forward pass read them in.
     let plan = &*plan.in_place();
-    let level = Level::choose(options.level)?;
+    let isa = Isa::choose(options.isa)?;
     let threads = rayon::current_num_threads();
     let GradientsMut { dq, dk, dv, bias, soft, sinks } = gradients;
     let of_bias = |bias: &Bias<'_>| if let Bias::Relative { .. } = bias { Gradient::Relative } else { Gradient::Bias };
@@ -177,7 +177,7 @@ pub fn attention_backward_into<T: Element>(
         threads: options.threads.unwrap_or(threads).min(threads),
         stop: &stop,
     };
-    pass.compute_on(level);
+    pass.compute_on(isa);
     stop.finished()
 }
 

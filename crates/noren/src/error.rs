@@ -57,11 +57,11 @@ pub enum Error {
     },
 
     /// The processor path is unknown or not available.
-    #[error("level `{given}`: {problem}")]
-    Level {
-        /// The level asked for.
+    #[error("ISA `{given}`: {problem}")]
+    Isa {
+        /// The ISA asked for.
         given: String,
-        /// What is wrong and which levels there are.
+        /// What is wrong and which ISAs there are.
         problem: String,
     },
 }

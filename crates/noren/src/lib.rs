@@ -37,7 +37,7 @@
 //!
 //! # What is promised
 //!
-//! For every type of values, on each [`Level`] (processor path):
+//! For every type of values, on each [`Isa`] (processor path):
 //!
 //! * *Nothing hidden leaks.* What lies in keys, values and biases that a query may not read, NaN and infinities included,
 //!   changes no bit of its result.
@@ -70,7 +70,7 @@ pub use dropout::Dropout;
 pub use dtype::{Dtype, Element};
 pub use error::Error;
 pub use half::{bf16, f16};
-pub use kernel::level::Level;
+pub use kernel::isa::Isa;
 pub use noren_mask;
 pub use noren_mask::{
     Array, BoundMask, Facts, Kind, Mask, Plan, PlanOptions, Reorder, Score, Set, Shape, Side, Spec, Stats, atoms,

@@ -1,6 +1,6 @@
 //! [`Options`]: everything about attention that is neither the arrays nor the mask.
 
-use crate::{Dropout, Error, Level, View};
+use crate::{Dropout, Error, Isa, View};
 use noren_mask::{Score, Shape};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -42,8 +42,8 @@ pub struct Options<'a> {
     /// Threads that compute, at least 1 and at most those of the current rayon pool; all of those unless given. No
     /// result depends on it.
     pub threads: Option<usize>,
-    /// The processor path; see [`Level::choose`] for what happens unless it is given.
-    pub level: Option<Level>,
+    /// The processor path; see [`Isa::choose`] for what happens unless it is given.
+    pub isa: Option<Isa>,
     /// Ends the call with [`Error::Stopped`] soon after another thread sets it (Ctrl-C, a deadline). What the call was to
     /// write is then unfinished.
     pub stop: Option<&'a AtomicBool>,

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Array, inputs, plan};
-use noren::{Bias, Error, Inputs, Level, Options, Outputs, View, ViewMut, attention, attention_into};
+use noren::{Bias, Error, Inputs, Isa, Options, Outputs, View, ViewMut, attention, attention_into};
 use noren_mask::{Facts, Shape};
 
 fn refused(q: [usize; 4], k: [usize; 4], v: [usize; 4], options: &Options<'_>) -> String {
@@ -74,11 +74,11 @@ fn views_that_do_not_fit_their_memory() {
 }
 
 #[test]
-fn levels_that_do_not_exist() {
-    let error = "sse9".parse::<Level>().unwrap_err();
-    assert!(matches!(error, Error::Level { .. }));
-    assert_eq!(error.to_string(), "level `sse9`: no such level: choose one of portable, avx2, avx512, avx512bf16");
-    for level in Level::available() {
-        assert_eq!(level.to_string().parse::<Level>().unwrap(), *level);
+fn isas_that_do_not_exist() {
+    let error = "sse9".parse::<Isa>().unwrap_err();
+    assert!(matches!(error, Error::Isa { .. }));
+    assert_eq!(error.to_string(), "ISA `sse9`: unknown: choose one of portable, avx2, avx512, avx512bf16");
+    for isa in Isa::available() {
+        assert_eq!(isa.to_string().parse::<Isa>().unwrap(), *isa);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use candle_core::{DType, Tensor};
-use noren::{Dropout, Level, View};
+use noren::{Dropout, Isa, View};
 
 /// Scale, score modifiers, threads and processor path of [`attention`](crate::attention()). The default is plain attention.
 ///
@@ -25,7 +25,7 @@ pub struct Options {
     /// Threads that compute; those of the rayon pool unless given. No result depends on it.
     pub threads: Option<usize>,
     /// The processor path, the best there is unless given.
-    pub level: Option<Level>,
+    pub isa: Option<Isa>,
 }
 
 /// What may be added to scores.
@@ -116,7 +116,7 @@ impl Owned {
                 OwnedBias::Alibi(slopes) => noren::Bias::Alibi(slopes.clone()),
             })
         });
-        let Options { scale, softcap, dropout, threads, level, .. } = self.plain;
+        let Options { scale, softcap, dropout, threads, isa, .. } = self.plain;
         Ok(noren::Options {
             scale,
             softcap,
@@ -125,7 +125,7 @@ impl Owned {
             sinks: self.sinks.as_ref().map(|sinks| &sinks.data[..]),
             dropout,
             threads,
-            level,
+            isa,
             partial: false,
             stop: None,
         })

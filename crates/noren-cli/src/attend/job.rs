@@ -4,7 +4,7 @@ use super::AttendArgs;
 use super::inputs::{Dims, Inputs};
 use crate::args::alignment;
 use crate::failure::{Failure, Result};
-use noren::{Attention, Level, Options};
+use noren::{Attention, Isa, Options};
 use noren_mask::{Facts, Plan, PlanOptions, Shape, Spec};
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ pub(crate) struct Job<'a> {
 pub(crate) struct Done {
     pub(crate) output: Attention,
     pub(crate) time: Duration,
-    pub(crate) level: Level,
+    pub(crate) isa: Isa,
     pub(crate) threads: usize,
 }
 
@@ -59,10 +59,10 @@ impl<'a> Job<'a> {
     /// Computes.
     pub(crate) fn run(&self) -> Result<Done> {
         let inputs = self.inputs.arrays()?;
-        let level = Level::choose(None)?;
+        let isa = Isa::choose(None)?;
         let start = Instant::now();
         let output = self.pool.install(|| noren::attention(&inputs, &self.plan, &self.options))?;
-        Ok(Done { output, time: start.elapsed(), level, threads: self.pool.current_num_threads() })
+        Ok(Done { output, time: start.elapsed(), isa, threads: self.pool.current_num_threads() })
     }
 
     /// Runs `work` on this job's threads.

@@ -13,7 +13,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use limits::Limits;
 use noren::machine::{self, Memory};
-use noren::{Dtype, Level};
+use noren::{Dtype, Isa};
 use ops::Op;
 use report::{Report, Row};
 use std::time::Duration;
@@ -78,7 +78,7 @@ Examples:
 pub(crate) fn run(args: &BenchArgs, screen: &mut Screen) -> Result<Verdict> {
     // What cannot be measured is better known before the limits are.
     let cases = Case::all(args)?;
-    let level = Level::choose(None)?;
+    let isa = Isa::choose(None)?;
     let (probe_time, budget) = args.times()?;
     let mut threads: Vec<usize> = cases.iter().map(|case| case.threads).chain([1]).collect();
     threads.sort_unstable();
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &BenchArgs, screen: &mut Screen) -> Result<Verdict> {
     let memory = args.memory();
     let plan = limits::probes(&memory, &threads);
     let progress = Progress::new(plan.len() + cases.len());
-    let mut limits = Limits::new(level, memory);
+    let mut limits = Limits::new(isa, memory);
     for (probe, threads) in plan {
         progress.next(format!("{probe}, {threads} threads"));
         limits.measure(probe, threads, probe_time);

@@ -263,9 +263,9 @@ impl<T: Element> KvCache<T> {
             let problem = "dropout is for training, over whole sequences: leave it out".to_owned();
             return Err(Error::Option { name: "dropout", given: dropout.probability.to_string(), problem });
         }
-        if let Some(level) = options.level.filter(|level| *level != self.level) {
-            let problem = format!("the cache is packed for {}: leave it out, or make the cache for it", self.level);
-            return Err(Error::Level { given: level.to_string(), problem });
+        if let Some(isa) = options.isa.filter(|isa| *isa != self.isa) {
+            let problem = format!("the cache is packed for {}: leave it out, or make the cache for it", self.isa);
+            return Err(Error::Isa { given: isa.to_string(), problem });
         }
         Ok([expected[0], expected[1], expected[2], self.shape.v_dim])
     }
@@ -312,7 +312,7 @@ impl<T: Element> KvCache<T> {
             threads: options.threads.unwrap_or(threads).min(threads),
             stop: &stop,
         };
-        pass.compute_on(self.level);
+        pass.compute_on(self.isa);
         stop.finished()
     }
 }

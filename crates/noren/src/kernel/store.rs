@@ -8,12 +8,12 @@
 //! `f32` and, on paths that multiply pairs, `bf16` are read where they lie. Other values of 16 bits stay so in memory and
 //! are widened block by block into memory that stays in the nearest cache, so each byte comes from far memory once.
 
-use super::level::Task;
+use super::isa::Task;
 use super::lines::Lines;
 use super::micro::{BLOCK, Pairs, Product};
 use super::pack::{all_finite, group};
 use super::simd::{Simd, floats_mut, pair_up, vectors};
-use crate::{Dtype, Element, Error, Level, View, bf16, f16};
+use crate::{Dtype, Element, Error, Isa, View, bf16, f16};
 use half::slice::HalfFloatSliceExt;
 use std::ops::Range;
 
@@ -51,9 +51,9 @@ impl Task for Probe<'_> {
 }
 
 impl Packing {
-    pub(crate) fn new(level: Level, dtype: Dtype, head_dim: usize, v_dim: usize) -> Packing {
+    pub(crate) fn new(isa: Isa, dtype: Dtype, head_dim: usize, v_dim: usize) -> Packing {
         let mut sizes = (0, 0);
-        level.run(Probe { dtype, sizes: &mut sizes });
+        isa.run(Probe { dtype, sizes: &mut sizes });
         let (lanes, terms) = sizes;
         Packing {
             head_dim,

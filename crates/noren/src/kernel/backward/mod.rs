@@ -29,7 +29,7 @@ mod walk;
 
 pub(crate) use walk::{Gradient, Wanted};
 
-use super::level::{Level, Task};
+use super::isa::{Isa, Task};
 use super::micro::Product;
 use super::rows::{Rows, SharedRows};
 use super::scores::Modifiers;
@@ -125,8 +125,8 @@ impl Task for Backward<'_> {
 
 impl Backward<'_> {
     /// Not generic, so that the kernels are compiled with this crate and not again with every crate that calls it.
-    pub(crate) fn compute_on(self, level: Level) {
-        level.run(self);
+    pub(crate) fn compute_on(self, isa: Isa) {
+        isa.run(self);
     }
 }
 

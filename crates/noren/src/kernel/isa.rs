@@ -1,4 +1,4 @@
-//! [`Level`]: which processor path computes, and the one place where that is decided.
+//! [`Isa`]: which processor path computes, and the one place where that is decided.
 
 use super::simd::{Simd, portable::Portable};
 use crate::Error;
@@ -6,15 +6,15 @@ use std::{fmt, str::FromStr, sync::OnceLock};
 
 /// A processor path.
 ///
-/// The best one available is used unless the caller names one, in [`Options::level`](crate::Options::level) or in the
-/// environment variable `NOREN_LEVEL` (`portable`, `avx2`, `avx512` or `avx512bf16`). Results of different levels agree to rounding;
-/// results of one level agree to the bit.
+/// The best one available is used unless the caller names one, in [`Options::isa`](crate::Options::isa) or in the
+/// environment variable `NOREN_ISA` (`portable`, `avx2`, `avx512` or `avx512bf16`). Results of different ISAs agree to rounding;
+/// results of one ISA agree to the bit.
 ///
 /// There is no NEON path yet: one would be kept only where it can be compiled and run. Other processors use
-/// [`Level::Portable`], which compilers vectorise.
+/// [`Isa::Portable`], which compilers vectorise.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[non_exhaustive]
-pub enum Level {
+pub enum Isa {
     /// Plain Rust, 8 values at a time, on any processor.
     Portable,
     /// AVX2 with FMA: x86-64 since 2013.
@@ -35,88 +35,88 @@ pub(crate) trait Task {
     fn run<S: Simd>(self, simd: S);
 }
 
-impl Level {
-    const ALL: [Level; 4] = [Level::Portable, Level::Avx2, Level::Avx512, Level::Avx512Bf16];
+impl Isa {
+    const ALL: [Isa; 4] = [Isa::Portable, Isa::Avx2, Isa::Avx512, Isa::Avx512Bf16];
 
-    /// The levels this processor has, slowest first; never empty.
+    /// The ISAs this processor has, slowest first; never empty.
     ///
     /// ```
-    /// assert_eq!(noren::Level::available()[0], noren::Level::Portable);
+    /// assert_eq!(noren::Isa::available()[0], noren::Isa::Portable);
     /// ```
-    pub fn available() -> &'static [Level] {
-        static AVAILABLE: OnceLock<Vec<Level>> = OnceLock::new();
+    pub fn available() -> &'static [Isa] {
+        static AVAILABLE: OnceLock<Vec<Isa>> = OnceLock::new();
         AVAILABLE.get_or_init(|| Self::ALL.into_iter().filter(|l| l.detected()).collect())
     }
 
-    /// The level that computes when [`Options::level`](crate::Options::level) is `asked`: that one, else the one in
-    /// `NOREN_LEVEL`, else the best. An error when that one is unknown or this processor lacks it.
-    pub fn choose(asked: Option<Level>) -> Result<Level, Error> {
+    /// The ISA that computes when [`Options::isa`](crate::Options::isa) is `asked`: that one, else the one in
+    /// `NOREN_ISA`, else the best. An error when that one is unknown or this processor lacks it.
+    pub fn choose(asked: Option<Isa>) -> Result<Isa, Error> {
         static FROM_ENVIRONMENT: OnceLock<Option<String>> = OnceLock::new();
-        let level = match (asked, FROM_ENVIRONMENT.get_or_init(|| std::env::var("NOREN_LEVEL").ok())) {
-            (Some(level), _) => level,
+        let isa = match (asked, FROM_ENVIRONMENT.get_or_init(|| std::env::var("NOREN_ISA").ok())) {
+            (Some(isa), _) => isa,
             (None, Some(name)) if !name.is_empty() => name.parse()?,
             (None, _) => return Ok(Self::best()),
         };
-        match Self::available().contains(&level) {
-            true => Ok(level),
-            false => Err(Error::Level {
-                given: level.to_string(),
+        match Self::available().contains(&isa) {
+            true => Ok(isa),
+            false => Err(Error::Isa {
+                given: isa.to_string(),
                 problem: format!("this processor lacks it: choose one of {}", Self::names(Self::available())),
             }),
         }
     }
 
-    /// The fastest level this processor has.
-    fn best() -> Level {
-        static BEST: OnceLock<Level> = OnceLock::new();
+    /// The fastest ISA this processor has.
+    fn best() -> Isa {
+        static BEST: OnceLock<Isa> = OnceLock::new();
         *BEST.get_or_init(|| {
-            let slow = |level: &Level| *level == Level::Avx512Bf16 && !fast_pairs();
-            let fast = Self::available().iter().rev().find(|level| !slow(level));
-            *fast.expect("the portable level is always there")
+            let slow = |isa: &Isa| *isa == Isa::Avx512Bf16 && !fast_pairs();
+            let fast = Self::available().iter().rev().find(|isa| !slow(isa));
+            *fast.expect("the portable ISA is always there")
         })
     }
 
     fn detected(self) -> bool {
         match self {
-            Level::Portable => true,
+            Isa::Portable => true,
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => super::simd::avx2::Avx2::detect().is_some(),
+            Isa::Avx2 => super::simd::avx2::Avx2::detect().is_some(),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => super::simd::avx512::Avx512::detect().is_some(),
+            Isa::Avx512 => super::simd::avx512::Avx512::detect().is_some(),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512Bf16 => super::simd::avx512::Avx512Bf16::detect().is_some(),
+            Isa::Avx512Bf16 => super::simd::avx512::Avx512Bf16::detect().is_some(),
             #[cfg(not(target_arch = "x86_64"))]
             _ => false,
         }
     }
 
-    fn names(levels: &[Level]) -> String {
-        levels.iter().map(Level::to_string).collect::<Vec<_>>().join(", ")
+    fn names(isas: &[Isa]) -> String {
+        isas.iter().map(Isa::to_string).collect::<Vec<_>>().join(", ")
     }
 
-    /// The one dispatch point: runs `task` on this level, or on the portable one where the processor lacks it.
+    /// The one dispatch point: runs `task` on this ISA, or on the portable one where the processor lacks it.
     pub(crate) fn run<T: Task>(self, task: T) {
         #[cfg(target_arch = "x86_64")]
         {
             use super::simd::{avx2::Avx2, avx512::Avx512, avx512::Avx512Bf16};
             match self {
-                Level::Avx512Bf16 if task.pairs() => {
+                Isa::Avx512Bf16 if task.pairs() => {
                     if let Some(simd) = Avx512Bf16::detect() {
                         return task.run(simd);
                     }
                 }
                 // without pairs both are the same
-                Level::Avx512 | Level::Avx512Bf16 => {
+                Isa::Avx512 | Isa::Avx512Bf16 => {
                     if let Some(simd) = Avx512::detect() {
                         return task.run(simd);
                     }
                 }
-                Level::Avx2 => {
+                Isa::Avx2 => {
                     if let Some(simd) = Avx2::detect() {
                         return task.run(simd);
                     }
                 }
-                Level::Portable => {}
+                Isa::Portable => {}
             }
         }
         task.run(Portable);
@@ -134,24 +134,24 @@ fn fast_pairs() -> bool {
     false
 }
 
-impl fmt::Display for Level {
+impl fmt::Display for Isa {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Level::Portable => "portable",
-            Level::Avx2 => "avx2",
-            Level::Avx512 => "avx512",
-            Level::Avx512Bf16 => "avx512bf16",
+            Isa::Portable => "portable",
+            Isa::Avx2 => "avx2",
+            Isa::Avx512 => "avx512",
+            Isa::Avx512Bf16 => "avx512bf16",
         })
     }
 }
 
-impl FromStr for Level {
+impl FromStr for Isa {
     type Err = Error;
     fn from_str(name: &str) -> Result<Self, Error> {
-        let known = Self::ALL.into_iter().find(|level| level.to_string() == name);
-        known.ok_or_else(|| Error::Level {
+        let known = Self::ALL.into_iter().find(|isa| isa.to_string() == name);
+        known.ok_or_else(|| Error::Isa {
             given: name.to_owned(),
-            problem: format!("no such level: choose one of {}", Self::names(&Self::ALL)),
+            problem: format!("unknown: choose one of {}", Self::names(&Self::ALL)),
         })
     }
 }
