@@ -12,7 +12,7 @@
 //! process, `base` what it was before the plan was made and the first run begun.
 
 use noren::{
-    Dtype, Element, GradientsMut, Inputs, KvCache, KvShape, Isa, Options, Outputs, Saved, View, ViewMut,
+    Dtype, Element, GradientsMut, Inputs, Isa, KvCache, KvShape, Options, Outputs, Saved, View, ViewMut,
     attention_backward_into, attention_into, bf16, f16,
 };
 use noren_mask::{Facts, PlanOptions, Reorder, Shape, Spec};
@@ -58,7 +58,7 @@ fn measure<T: Element>() -> Result<(), Failure> {
     };
     let plan = planned()?;
     let isa = text("--isa").map(|name| name.parse()).transpose()?;
-    let options = Options { isa, threads: Some(threads), ..Options::default() };
+    let options = Options::default().isa(isa).threads(threads);
     let [q, k, v] = [(&q, h, n), (&k, kv_heads, m), (&v, kv_heads, m)].map(|(x, h, n)| View::new(x, [batch, h, n, d]));
     let (k, v) = (k?, v?);
     let inputs = Inputs { q: q?, k, v };
@@ -78,7 +78,7 @@ fn measure<T: Element>() -> Result<(), Failure> {
             cache.append(View::new(&last_k.0, last_k.1)?, View::new(&last_v.0, last_v.1)?)?;
             let plan = cache.plan(&mask, &facts, h, n)?;
             let out = ViewMut::new(&mut out, [1, h, n, d])?;
-            let options = Options { isa: None, ..options.clone() };
+            let options = options.clone().isa(None);
             cache.attention_into(inputs.q, &plan, &options, Outputs { out, lse: None })?;
             return Ok(start.elapsed().as_secs_f64() * 1e3);
         }

@@ -2,7 +2,7 @@
 
 use crate::kernel::rows::Erase;
 use crate::kernel::{forward::Forward, forward::Jobs, forward::Keys, scores::Modifiers, tile::Context};
-use crate::options::{MOST_DIM, Stop};
+use crate::options::{Cancel, MOST_DIM};
 use crate::{Element, Error, Isa, Options, View, ViewMut};
 use noren_mask::{Plan, Shape};
 
@@ -112,7 +112,7 @@ fn compute<T: Element>(
     let isa = Isa::choose(options.isa)?;
     let threads = rayon::current_num_threads();
     let jobs = Jobs::new(plan);
-    let stop = Stop::new(options);
+    let cancel = Cancel::new(options);
     let pass = Forward {
         context: Context {
             plan,
@@ -126,10 +126,10 @@ fn compute<T: Element>(
         jobs,
         keys: Keys::Given { k: T::rows(inputs.k), v: T::rows(inputs.v) },
         threads: options.threads.unwrap_or(threads).min(threads),
-        stop: &stop,
+        cancel: &cancel,
     };
     pass.compute_on(isa);
-    stop.finished()
+    cancel.finished()
 }
 
 /// Refuses arrays and options that do not fit the shape; returns the shape of the output.

@@ -104,9 +104,9 @@ impl KvShape {
 ///
 /// In `f32`, a step's output has the bits of the same row of one pass over the whole sequence at the same ISA, whatever the
 /// form, the sizes of the steps and the number of threads. A rotating cache is read in the order of positions, wherever its
-/// ring begins, so the same holds of it with the mask that says its window: `sliding(window) | causal & keys(..sinks)`. Of masks
+/// ring begins, so the same holds of it with the mask that says its window: `sliding(window) | causal & keys(..sink_tokens)`. Of masks
 /// whose keys a whole pass reads in another order (strides; [`Reorder`](crate::Reorder)) it is the pass with `Reorder::Never`.
-/// With bf16 and f16 the same holds of contiguous and paged caches; of a rotating one where `sinks` is even.
+/// With bf16 and f16 the same holds of contiguous and paged caches; of a rotating one where `sink_tokens` is even.
 ///
 /// What lies in slots that were never written, that a sequence gave back, or that a mask hides changes no bit, NaN included.
 ///
@@ -150,21 +150,22 @@ impl<T: Element> KvCache<T> {
         Self::new(shape, isa, packing, Form::Contiguous { capacity }, page, shape.sequences)
     }
 
-    /// The last `window` tokens of each sequence and its first `sinks`, while steps append at most `ahead` tokens.
+    /// The last `window` tokens of each sequence and its first `sink_tokens`, while steps append at most `ahead` tokens.
     ///
-    /// A query sees the `window` tokens that end with it and the sinks if the mask says so; of older tokens it sees none, whatever
+    /// A query sees the `window` tokens that end with it and the sink tokens if the mask says so; of older tokens it sees none, whatever
     /// the mask, in steps of one token and of many. Positions go on counting, so masks, biases and rotary embeddings mean the same as
     /// in a cache that forgets nothing; [`StepPlan::key_position`] says where a key stands.
-    pub fn rotating(shape: &KvShape, window: usize, sinks: usize, ahead: usize) -> Result<Self, Error> {
-        for (name, given) in [("window", window), ("ahead", ahead), ("sinks + 1", sinks.saturating_add(1))] {
+    pub fn rotating(shape: &KvShape, window: usize, sink_tokens: usize, ahead: usize) -> Result<Self, Error> {
+        for (name, given) in [("window", window), ("ahead", ahead), ("sink_tokens + 1", sink_tokens.saturating_add(1))]
+        {
             check_tokens(name, given)?;
         }
         let (isa, packing) = packing::<T>(shape)?;
         let group = packing.group();
-        let kept = sinks.next_multiple_of(group);
+        let kept = sink_tokens.next_multiple_of(group);
         // A group more, because the first key of the oldest group may be older than the window.
         let len = (window - 1 + ahead).next_multiple_of(group) + group;
-        let form = Form::Rotating { window, ahead, ring: Ring { sinks, kept, first: 0, len } };
+        let form = Form::Rotating { window, ahead, ring: Ring { sink_tokens, kept, first: 0, len } };
         Self::new(shape, isa, packing, form, kept + len, shape.sequences)
     }
 
@@ -179,14 +180,7 @@ impl<T: Element> KvCache<T> {
         Self::new(shape, isa, packing, Form::Paged { block }, block, blocks)
     }
 
-    fn new(
-        shape: &KvShape,
-        isa: Isa,
-        packing: Packing,
-        form: Form,
-        page: usize,
-        pages: usize,
-    ) -> Result<Self, Error> {
+    fn new(shape: &KvShape, isa: Isa, packing: Packing, form: Form, page: usize, pages: usize) -> Result<Self, Error> {
         let store = Store::new(packing, T::DTYPE, shape.kv_heads, page, pages)?;
         let pages = 0..pages as u32;
         let (sequences, free) = match form {
@@ -281,9 +275,9 @@ impl<T: Element> KvCache<T> {
             return refuse(format!("sequence {sequence} has {held} tokens and cannot be cut to {len}"));
         }
         if let Form::Rotating { window, ring, .. } = self.form {
-            let oldest = (len + 1).saturating_sub(window).max(ring.sinks);
+            let oldest = (len + 1).saturating_sub(window).max(ring.sink_tokens);
             if oldest >= len {
-                // Nothing beside the sinks is read again that was written before.
+                // Nothing beside the sink tokens is read again that was written before.
                 found.written = len;
             } else if oldest + ring.len < found.written {
                 return refuse(format!(

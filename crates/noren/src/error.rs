@@ -1,25 +1,68 @@
-//! Everything that can be wrong with what a caller gives to this crate.
+//! [`Error`]: everything that this crate refuses, from the text of a mask to the arrays of a call.
 
-/// What is wrong, with the values given, what was expected, and how to mend it.
+use noren_mask::ParseError;
+
+/// What is wrong, with the values given, what was expected, and how to fix it.
+///
+/// One type for a whole program: `?` turns the errors of parsing and binding into it. Its variants can be matched on;
+/// [`source`](std::error::Error::source) gives the error of the mask where there is one.
+///
+/// ```
+/// use noren::{Error, attend};
+///
+/// let x = vec![0f32; 4 * 8];
+/// let x = (&x, [1, 1, 4, 8]);
+/// assert!(matches!(attend(x, x, x, "cuasal"), Err(Error::Parse(error)) if error.span == (0..6)));
+/// assert!(matches!(attend(x, x, x, "padding"), Err(Error::Missing { part, .. }) if part == "padding"));
+/// assert!(matches!(attend(x, x, (x.0, [1, 1, 8, 4]), "causal"), Err(Error::Shape { name: "v", .. })));
+/// ```
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// The text is not a mask; the error points into it.
+    #[error("{0}")]
+    Parse(#[source] ParseError),
+
     /// The mask, its facts or its plan are wrong.
-    #[error(transparent)]
-    Mask(#[from] noren_mask::Error),
+    #[error("{0}")]
+    Mask(#[source] noren_mask::Error),
+
+    /// A part of the mask, or one of its scores, needs a fact or an array that was not given.
+    #[error("`{part}` needs {what}: {fix}")]
+    Missing {
+        /// The atom or the score, as it prints.
+        part: String,
+        /// What it needs.
+        what: String,
+        /// How to give it.
+        fix: String,
+    },
+
+    /// There are not as many queries as keys, and where the first query stands was not given.
+    #[error(
+        "there are {q_len} queries and {kv_len} keys, but where the first query stands was not given: give query_offset({}) \
+         when the queries are the last of the keys, query_offset(0) when they are another sequence",
+        *.kv_len as i128 - *.q_len as i128
+    )]
+    Alignment {
+        /// Number of query rows.
+        q_len: usize,
+        /// Number of keys.
+        kv_len: usize,
+    },
 
     /// A view does not fit the memory it is made of.
     #[error("view of shape {shape:?} with strides {strides:?} from offset {offset} over {len} values: {problem}")]
     View {
-        /// The shape asked for.
+        /// The requested shape.
         shape: [usize; 4],
-        /// The strides asked for, in values.
+        /// The requested strides, in values.
         strides: [isize; 4],
-        /// Where element `[0, 0, 0, 0]` was to lie.
+        /// The requested place of element `[0, 0, 0, 0]`.
         offset: usize,
         /// How many values the memory holds.
         len: usize,
-        /// What is wrong and how to mend it.
+        /// What is wrong and how to fix it.
         problem: String,
     },
 
@@ -34,6 +77,13 @@ pub enum Error {
         expected: String,
     },
 
+    /// The type of values is unknown.
+    #[error("dtype is `{given}`: choose one of f32, bf16, f16")]
+    Dtype {
+        /// The given name.
+        given: String,
+    },
+
     /// An option makes no sense.
     #[error("{name} is {given}: {problem}")]
     Option {
@@ -41,27 +91,43 @@ pub enum Error {
         name: &'static str,
         /// What was given.
         given: String,
-        /// What is wrong and how to mend it.
+        /// What is wrong and how to fix it.
         problem: String,
     },
 
-    /// Somebody set [`Options::stop`](crate::Options::stop).
-    #[error("stopped: what was to be written is unfinished")]
-    Stopped,
+    /// [`Options::cancel`](crate::Options::cancel) was set during the call.
+    #[error("cancelled: the outputs are unfinished")]
+    Cancelled,
 
-    /// A cache cannot do what was asked.
+    /// A cache cannot take the tokens, or has no such tokens.
     #[error("cache: {problem}")]
     Cache {
-        /// What is wrong and how to mend it.
+        /// What is wrong and how to fix it.
         problem: String,
     },
 
     /// The processor path is unknown or not available.
     #[error("ISA `{given}`: {problem}")]
     Isa {
-        /// The ISA asked for.
+        /// The requested path.
         given: String,
-        /// What is wrong and which ISAs there are.
+        /// What is wrong and which paths there are.
         problem: String,
     },
+}
+
+impl From<ParseError> for Error {
+    fn from(error: ParseError) -> Self {
+        Error::Parse(error)
+    }
+}
+
+impl From<noren_mask::Error> for Error {
+    fn from(error: noren_mask::Error) -> Self {
+        match error {
+            noren_mask::Error::Parse(error) => Error::Parse(error),
+            noren_mask::Error::Missing { atom, what, fix } => Error::Missing { part: atom, what, fix },
+            error => Error::Mask(error),
+        }
+    }
 }

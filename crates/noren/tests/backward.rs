@@ -24,7 +24,7 @@ fn gradients([q, k, v, dout]: [&Array; 4], plan: &Plan, isa: Isa, options: &Opti
     let forward = run(q, k, v, plan, isa, options);
     let out = View::new(&forward.out, forward.shape).unwrap();
     let saved = Saved { out, lse: &forward.lse, dout: dout.view() };
-    let options = Options { isa: Some(isa), ..options.clone() };
+    let options = options.clone().isa(isa);
     attention_backward(&inputs(q, k, v), &saved, plan, &options).unwrap()
 }
 
@@ -94,7 +94,7 @@ impl All {
                 soft: soft.as_mut().map(|x| ViewMut::new(x, shape(&scene.soft)).unwrap()),
                 sinks: sinks.as_deref_mut(),
             };
-            let options = Options { threads: Some(threads), ..options.clone() };
+            let options = options.clone().threads(threads);
             let inputs = inputs(&scene.q, &scene.k, &scene.v);
             attention_backward_into(&inputs, &saved, plan, &options, gradients).unwrap();
         });
@@ -158,7 +158,7 @@ fn rows_without_weight_in_full_blocks_have_no_gradient() {
         let bias = Array::new([1, 1, 7, 1], |[_, _, i, _]| if i == 3 { f32::NEG_INFINITY } else { 0.0 });
         let plan = plan("full", &Shape::cross(7, kv_len), &Facts::new());
         for isa in Isa::available() {
-            let options = Options { bias: vec![Bias::Dense(bias.view())], ..Options::default() };
+            let options = Options::default().bias(Bias::Dense(bias.view()));
             let expected = reference::backward(&inputs(&q, &k, &v), &dout.view(), &plan, &options).unwrap();
             let got = gradients([&q, &k, &v, &dout], &plan, *isa, &options);
             for (got, expected) in [(got.dq, expected.dq), (got.dk, expected.dk), (got.dv, expected.dv)] {
@@ -264,7 +264,7 @@ fn long_sequences_on_many_threads_give_the_same_bits() {
         let plan = plan(mask, &shape, &Facts::new());
         for isa in Isa::available() {
             let [one, many] = [1, 7].map(|threads| {
-                let options = Options { threads: Some(threads), ..Options::default() };
+                let options = Options::default().threads(threads);
                 pool().install(|| gradients([&q, &k, &v, &dout], &plan, *isa, &options))
             });
             assert_same(&many, &one, &format!("{mask} on {isa}"));
@@ -458,7 +458,7 @@ fn what_does_not_fit_is_refused() {
     let plan = plan("causal", &Shape::square(8).heads(4).kv_heads(2), &Facts::new());
     let [q, dout] = [1, 2].map(|seed| Array::random([1, 4, 8, 16], seed));
     let [k, v] = [3, 4].map(|seed| Array::random([1, 2, 8, 16], seed));
-    let options = Options { bias: vec![Bias::Alibi(vec![0.1; 4])], ..Options::default() };
+    let options = Options::default().bias(Bias::Alibi(vec![0.1; 4]));
     let forward = attention(&inputs(&q, &k, &v), &plan, &options).unwrap();
     let out = View::new(&forward.out, forward.shape).unwrap();
     let saved = Saved { out, lse: &forward.lse, dout: dout.view() };

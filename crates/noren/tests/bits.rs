@@ -56,7 +56,7 @@ const MASKS: [&str; 9] = [
 ];
 
 fn biased(bias: &Array) -> Options<'_> {
-    Options { bias: vec![Bias::Dense(bias.view())], ..Options::default() }
+    Options::default().bias(Bias::Dense(bias.view()))
 }
 
 #[test]
@@ -90,11 +90,7 @@ fn hidden_keys_values_and_biases_change_no_bit() {
                 let got_biased = run(&scene.q, &k, &v, &scene.plan, isa, &biased(&poisoned_bias));
                 for (b, h) in (0..2).flat_map(|b| (0..4).map(move |h| (b, h))) {
                     let at = [b, h, i];
-                    assert_same_bits(
-                        &row(&got, at),
-                        &row(&clean.0, at),
-                        &format!("{mask} on {isa}, {at:?}, {poison}"),
-                    );
+                    assert_same_bits(&row(&got, at), &row(&clean.0, at), &format!("{mask} on {isa}, {at:?}, {poison}"));
                     let what = format!("{mask} + bias on {isa}, {at:?}, {poison}");
                     assert_same_bits(&row(&got_biased, at), &row(&clean.1, at), &what);
                 }
@@ -108,7 +104,7 @@ fn weights_of_zero_hide() {
     for isa in Isa::available() {
         let scene = Scene::new("causal", &Shape::square(70), &Facts::new(), 16, 16, 3);
         let soft = Array::new([1, 1, 1, 70], |[.., j]| if j % 3 == 1 { 0.0 } else { 0.5 });
-        let options = Options { soft: Some(soft.view()), ..Options::default() };
+        let options = Options::default().soft(soft.view());
         let clean = scene.run(*isa, &options);
         let replace = |x: &Array| Array::new(x.shape, |at| if at[2] % 3 == 1 { f32::NAN } else { x.view().get(at) });
         let got = run(&scene.q, &replace(&scene.k), &replace(&scene.v), &scene.plan, *isa, &options);
@@ -130,7 +126,7 @@ fn tiles_of_any_size_and_any_threads_give_the_same_bits() {
             let bound = spec.mask.bind(&shape, &facts).unwrap();
             scene.plan = bound.plan_with(&PlanOptions { block_q, ..PlanOptions::default() });
             for threads in [1, 2, 3] {
-                let options = Options { threads: Some(threads), ..Options::default() };
+                let options = Options::default().threads(threads);
                 let got = pool.install(|| scene.run(isa, &options));
                 let what = format!("{mask} on {isa}, tiles of {block_q}, {threads} threads");
                 assert_same_bits(&got.out, &expected.out, &what);

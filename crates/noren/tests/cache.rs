@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Array, assert_same_bits, bits, difference, inputs, plan, textbook};
-use noren::{Attention, Element, KvCache, KvShape, Isa, Options, View, atoms, bf16, f16, reference};
+use noren::{Attention, Element, Isa, KvCache, KvShape, Options, View, atoms, bf16, f16, reference};
 use noren_mask::{Facts, Mask, PlanOptions, Reorder, Shape, Side};
 
 /// Random numbers that a seed fixes (SplitMix64).
@@ -55,7 +55,7 @@ fn one_pass<T: Element>(
     let shape = Shape::square(len).batch(batch).heads(heads).kv_heads(k.shape[1]);
     let bound = mask.parse::<Mask>().unwrap().bind(&shape, facts).unwrap();
     let plan = bound.plan_with(&PlanOptions { reorder: Reorder::Never, ..PlanOptions::default() });
-    noren::attention(&inputs(q, k, v), &plan, &Options { isa: Some(isa), ..options.clone() }).unwrap()
+    noren::attention(&inputs(q, k, v), &plan, &options.clone().isa(isa)).unwrap()
 }
 
 /// Tokens `rows` of all heads and sequences.
@@ -447,21 +447,16 @@ fn threads_and_score_modifiers_change_no_bit() {
         let [k, v] = [2, 3].map(|seed| random::<T>([1, kv_heads, len, head_dim], seed));
         let table = Array::random([1, 4 * kv_heads, 1, 401], 4);
         let sinks: Vec<f32> = (0..4 * kv_heads).map(|h| h as f32 / 3.0).collect();
-        let modified = Options {
-            softcap: Some(4.0),
-            bias: vec![noren::Bias::Relative { table: table.view() }],
-            sinks: Some(&sinks),
-            ..Options::default()
-        };
-        for (isa, options) in Isa::available().iter().flat_map(|l| [(l, Options::default()), (l, modified.clone())])
-        {
+        let modified =
+            Options::default().softcap(4.0).bias(noren::Bias::Relative { table: table.view() }).sinks(&sinks);
+        for (isa, options) in Isa::available().iter().flat_map(|l| [(l, Options::default()), (l, modified.clone())]) {
             let expected = one_pass([&q, &k, &v], mask, &Facts::new(), *isa, &options);
             let shape = KvShape::new(kv_heads, head_dim).isa(*isa);
             for (form, mut cache) in forms::<T>(&shape, 1, len, None) {
                 cache.append(k.view(), v.view()).unwrap();
                 let last = part(&q, len - new..len);
                 for threads in [1, 2, 3, 5, 7] {
-                    let options = Options { threads: Some(threads), ..options.clone() };
+                    let options = options.clone().threads(threads);
                     let mask = mask.parse().unwrap();
                     let got = pool.install(|| cache.attend(last.view(), &mask, &options)).unwrap();
                     for (h, i) in (0..4 * kv_heads).flat_map(|h| (0..new).map(move |i| (h, i))) {
@@ -489,8 +484,7 @@ fn soft_weights_and_dense_biases_index_keys_as_the_cache_shows_them() {
     let soft = |q: i64, k: i64| ((5 * q + k) % 4) as f32 / 3.0;
     let table = |cell: &dyn Fn(i64, i64) -> f32| Array::new([1, 1, len, len], |[.., i, j]| cell(i as i64, j as i64));
     let (all_bias, all_soft) = (table(&bias), table(&soft));
-    let options =
-        Options { bias: vec![noren::Bias::Dense(all_bias.view())], soft: Some(all_soft.view()), ..Options::default() };
+    let options = Options::default().bias(noren::Bias::Dense(all_bias.view())).soft(all_soft.view());
     for isa in Isa::available() {
         let expected = one_pass([&q, &k, &v], "sliding(30) | causal & keys(..2)", &Facts::new(), *isa, &options);
         let shape = KvShape::new(2, d).isa(*isa);
@@ -507,11 +501,7 @@ fn soft_weights_and_dense_biases_index_keys_as_the_cache_shows_them() {
                     })
                 };
                 let (bias, soft) = (now(&bias), now(&soft));
-                let options = Options {
-                    bias: vec![noren::Bias::Dense(bias.view())],
-                    soft: Some(soft.view()),
-                    ..Options::default()
-                };
+                let options = Options::default().bias(noren::Bias::Dense(bias.view())).soft(soft.view());
                 let got = cache.attention(q.view(), &plan, &options).unwrap();
                 for (h, i) in (0..2).flat_map(|h| (0..4).map(move |i| (h, i))) {
                     let what = format!("{form} on {isa}: token {i} after {past}");
@@ -574,7 +564,7 @@ fn wrong_use_is_refused_by_name() {
     );
     let other = if cache.isa() == Isa::Portable { return } else { Isa::Portable };
     let plan = cache.plan(&atoms::causal(), &Facts::new(), 4, 1).unwrap();
-    let options = Options { isa: Some(other), ..Options::default() };
+    let options = Options::default().isa(other);
     let error = message(cache.attention(q.view(), &plan, &options).map(drop));
     assert!(error.starts_with("ISA `portable`: the cache is packed for "), "{error}");
 

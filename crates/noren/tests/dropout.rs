@@ -7,7 +7,7 @@ use noren::{Dropout, Isa, Options, PlanOptions, Saved, Shape, View, attention, a
 use noren_mask::Facts;
 
 fn options(probability: f32, seed: u64) -> Options<'static> {
-    Options { dropout: Some(Dropout { probability, seed }), ..Options::default() }
+    Options::default().dropout(Dropout { probability, seed })
 }
 
 #[test]
@@ -39,11 +39,11 @@ fn the_backward_pass_drops_the_same() {
     for text in ["full", "causal", "sliding(37) | keys(0..3)", "causal & sliding(1)"] {
         let plan = plan(text, &shape, &Facts::new());
         for softcap in [None, Some(3.0)] {
-            let options = Options { softcap, ..options(0.3, 99) };
+            let options = options(0.3, 99).softcap(softcap);
             let inputs = inputs(&q, &k, &v);
             let expected = reference::backward(&inputs, &dout.view(), &plan, &options).unwrap();
             for isa in Isa::available() {
-                let options = Options { isa: Some(*isa), ..options.clone() };
+                let options = options.clone().isa(*isa);
                 let forward = attention(&inputs, &plan, &options).unwrap();
                 let out = View::new(&forward.out, forward.shape).unwrap();
                 let saved = Saved { out, lse: &forward.lse, dout: dout.view() };
@@ -68,7 +68,7 @@ fn neither_threads_nor_tiles_choose_what_is_dropped() {
         let expected = run(&q, &k, &v, &bound.plan(), *isa, &options(0.5, 1));
         for (block_q, threads) in [(7, 1), (40, 2), (256, 3)] {
             let plan = bound.plan_with(&PlanOptions { block_q, ..PlanOptions::default() });
-            let options = Options { isa: Some(*isa), threads: Some(threads), ..options(0.5, 1) };
+            let options = options(0.5, 1).isa(*isa).threads(threads);
             let got = attention(&inputs(&q, &k, &v), &plan, &options).unwrap();
             assert_same_bits(&got.out, &expected.out, &format!("{block_q} rows, {threads} threads on {isa}"));
         }

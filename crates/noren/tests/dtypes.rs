@@ -70,13 +70,12 @@ fn grouped_heads_with_score_modifiers<T: Element>() {
     let bias = Array::random([1, 4, 51, 71], 4);
     let soft = Array::new([2, 1, 51, 71], |[b, _, i, j]| ((b + 3 * i + 7 * j) % 5) as f32 / 4.0);
     let sinks = [0.5, -2.0, 3.0, f32::NEG_INFINITY];
-    let options = Options {
-        softcap: Some(2.0),
-        bias: vec![noren::Bias::Dense(bias.view()), noren::Bias::Alibi(vec![0.5, 0.25, 0.125, 0.0625])],
-        soft: Some(soft.view()),
-        sinks: Some(&sinks),
-        ..Options::default()
-    };
+    let options = Options::default()
+        .softcap(2.0)
+        .bias(noren::Bias::Dense(bias.view()))
+        .bias(noren::Bias::Alibi(vec![0.5, 0.25, 0.125, 0.0625]))
+        .soft(soft.view())
+        .sinks(&sinks);
     check_accuracy(&inputs(&q, &k, &v), &plan, &options, 1e-5, "modifiers");
 }
 
@@ -96,7 +95,7 @@ fn strides_change_no_bit<T: Element>() {
     check_accuracy(&Inputs { q, k, v }, &plan, &Options::default(), 1e-5, "strided");
     for isa in Isa::available() {
         let expected = run(&dense(&q), &dense(&k), &dense(&v), &plan, *isa, &Options::default());
-        let options = Options { isa: Some(*isa), ..Options::default() };
+        let options = Options::default().isa(*isa);
         for (step, strides) in
             [(1, [0, d as isize, (h * d) as isize, 1]), (2, [0, 2 * d as isize, 2 * (h * d) as isize, 2])]
         {
@@ -134,7 +133,7 @@ fn threads_change_no_bit<T: Element>() {
     let [q, k, v] = [1, 2, 3].map(|seed| random::<T>([2, 4, 150, 64], seed));
     let plan = plan("causal", &Shape::square(150).batch(2).heads(4), &Facts::new());
     for isa in Isa::available() {
-        let one = Options { threads: Some(1), ..Options::default() };
+        let one = Options::default().threads(1);
         let expected = run(&q, &k, &v, &plan, *isa, &one);
         let got = pool.install(|| run(&q, &k, &v, &plan, *isa, &Options::default()));
         assert_same(&got.out, &expected.out, &format!("on {isa}"));
@@ -197,7 +196,7 @@ fn scores_beyond_the_type_are_computed_in_f32() {
 
 /// The gradients of a pass on an ISA.
 fn gradients<T: Element>([q, k, v, dout]: [&Array<T>; 4], plan: &Plan, isa: Isa, threads: usize) -> Gradients<T> {
-    let options = Options { isa: Some(isa), threads: Some(threads), ..Options::default() };
+    let options = Options::default().isa(isa).threads(threads);
     let forward = attention(&inputs(q, k, v), plan, &options).unwrap();
     let out = View::new(&forward.out, forward.shape).unwrap();
     let saved = Saved { out, lse: &forward.lse, dout: dout.view() };
@@ -218,7 +217,7 @@ fn gradients_are_as_accurate_as_the_type_allows<T: Element>() {
         let plan = plan(mask, &Shape::square(150).heads(4).kv_heads(2), &Facts::new());
         let [q, dout] = [(head_dim, 1), (v_dim, 2)].map(|(d, seed)| random::<T>([1, 4, 150, d], seed));
         let [k, v] = [(head_dim, 3), (v_dim, 4)].map(|(d, seed)| random::<T>([1, 2, 150, d], seed));
-        let options = Options { softcap: (n % 2 == 0).then_some(3.0), ..Options::default() };
+        let options = Options::default().softcap((n % 2 == 0).then_some(3.0));
         check_gradients(&inputs(&q, &k, &v), &dout.view(), &plan, &options, 2e-5, mask);
     }
 }

@@ -10,7 +10,7 @@ use std::ops::Range;
 /// The gradients on `plan`, where the output and the log-sum-exps are those of `whole`.
 fn part([q, k, v, dout]: [&Array; 4], whole: &noren::Attention, plan: &Plan, isa: Isa) -> Gradients {
     let saved = Saved { out: View::new(&whole.out, whole.shape).unwrap(), lse: &whole.lse, dout: dout.view() };
-    let options = Options { partial: true, isa: Some(isa), ..Options::default() };
+    let options = Options::default().partial(true).isa(isa);
     attention_backward(&inputs(q, k, v), &saved, plan, &options).unwrap()
 }
 
@@ -47,7 +47,7 @@ fn parts_add_up() {
             .map(|(heads, dim, seed)| Array::random([1, heads, len, dim], seed));
         q.data.iter_mut().for_each(|x| *x *= stretch);
         for isa in Isa::available() {
-            let options = Options { isa: Some(*isa), ..Options::default() };
+            let options = Options::default().isa(*isa);
             let forward = attention(&inputs(&q, &k, &v), &whole_plan, &options).unwrap();
             let saved =
                 Saved { out: View::new(&forward.out, forward.shape).unwrap(), lse: &forward.lse, dout: dout.view() };

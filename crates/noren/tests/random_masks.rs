@@ -34,9 +34,9 @@ fn assert_same_output(got: &Attention, expected: &Attention, what: &str) {
 fn every_isa_computes_the_reference() {
     check(CASES, |case| {
         let Scene { q, k, v, .. } = &case.scene;
-        let expected = case.scene.with_options(Isa::Portable, |options| {
-            reference::forward(&inputs(q, k, v), &case.plan, options).unwrap()
-        });
+        let expected = case
+            .scene
+            .with_options(Isa::Portable, |options| reference::forward(&inputs(q, k, v), &case.plan, options).unwrap());
         // A lone row's log-sum-exp may be near 0: its error is that of scores around 1.
         let finite = expected.lse.iter().filter(|x| x.is_finite());
         let unit = finite.fold(0.0, |a: f64, x| a.max(x.abs())).clamp(1e-30, 1.0);

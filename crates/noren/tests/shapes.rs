@@ -70,22 +70,16 @@ fn score_modifiers_together() {
         Bias::Alibi(vec![0.5, 0.25, 0.125, 0.0625]),
     ];
     let sinks = [0.5, -2.0, 8.0, f32::NEG_INFINITY];
-    let all = Options {
-        scale: Some(0.3),
-        softcap: Some(2.0),
-        bias: bias.clone(),
-        soft: Some(soft.view()),
-        sinks: Some(&sinks),
-        ..Options::default()
-    };
+    let mut all = Options::default().scale(0.3).softcap(2.0).soft(soft.view()).sinks(&sinks);
+    all.bias = bias.clone();
     check(&q, &k, &v, &plan, &all);
     for bias in bias {
-        check(&q, &k, &v, &plan, &Options { bias: vec![bias], ..Options::default() });
+        check(&q, &k, &v, &plan, &Options::default().bias(bias));
     }
-    check(&q, &k, &v, &plan, &Options { softcap: Some(30.0), ..Options::default() });
-    check(&q, &k, &v, &plan, &Options { softcap: Some(1e-3), ..Options::default() });
-    check(&q, &k, &v, &plan, &Options { soft: Some(soft.view()), ..Options::default() });
-    check(&q, &k, &v, &plan, &Options { sinks: Some(&sinks), ..Options::default() });
+    check(&q, &k, &v, &plan, &Options::default().softcap(30.0));
+    check(&q, &k, &v, &plan, &Options::default().softcap(1e-3));
+    check(&q, &k, &v, &plan, &Options::default().soft(soft.view()));
+    check(&q, &k, &v, &plan, &Options::default().sinks(&sinks));
 }
 
 #[test]
@@ -104,7 +98,7 @@ fn any_strides() {
     let plan = plan("sliding(20)", &Shape::square(n).heads(h), &Facts::new());
     let expected = reference::forward(&Inputs { q, k, v }, &plan, &Options::default()).unwrap();
     for isa in Isa::available() {
-        let options = Options { isa: Some(*isa), ..Options::default() };
+        let options = Options::default().isa(*isa);
         let mut memory = vec![7.5; 2 * n * h * d];
         let strides = [0, 2 * d as isize, 2 * (h * d) as isize, 2];
         let mut out = ViewMut::strided(&mut memory, [1, h, n, d], strides, 1).unwrap();
@@ -136,7 +130,8 @@ fn empty_rows_are_zero_and_minus_infinity() {
     let sinks = [1.0, 2.0];
     for isa in Isa::available() {
         for sinks in [None, Some(&sinks[..])] {
-            let options = Options { sinks, ..Options::default() };
+            let mut options = Options::default();
+            options.sinks = sinks;
             let got = run(&q, &k, &v, &plan("causal & keys(9..12)", &shape, &Facts::new()), *isa, &options);
             assert!(got.out[..9 * 16].iter().all(|x| x.to_bits() == 0), "no -0 and no NaN");
             assert!(got.lse[..9].iter().all(|x| *x == f32::NEG_INFINITY));
@@ -144,7 +139,7 @@ fn empty_rows_are_zero_and_minus_infinity() {
         }
         // Every allowed score minus infinity is as good as nothing allowed.
         let bias = Array::new([1, 1, 40, 1], |[_, _, i, _]| if i == 5 { f32::NEG_INFINITY } else { 0.0 });
-        let options = Options { bias: vec![Bias::Dense(bias.view())], ..Options::default() };
+        let options = Options::default().bias(Bias::Dense(bias.view()));
         let got = run(&q, &k, &v, &plan("causal", &shape, &Facts::new()), *isa, &options);
         assert!(got.out[5 * 16..6 * 16].iter().all(|x| *x == 0.0) && got.lse[5] == f32::NEG_INFINITY);
         assert!(got.out[6 * 16..].iter().all(|x| x.is_finite()));
@@ -178,7 +173,7 @@ fn additive_bias_of_minus_infinity_is_a_mask() {
     let shape = Shape::square(90);
     let bias = Array::new([1, 1, 90, 90], |[_, _, i, j]| if j > i { f32::NEG_INFINITY } else { 0.0 });
     for isa in Isa::available() {
-        let options = Options { bias: vec![Bias::Dense(bias.view())], ..Options::default() };
+        let options = Options::default().bias(Bias::Dense(bias.view()));
         let biased = run(&q, &k, &v, &plan("full", &shape, &Facts::new()), *isa, &options);
         let masked = run(&q, &k, &v, &plan("causal", &shape, &Facts::new()), *isa, &Options::default());
         common::assert_same_bits(&biased.out, &masked.out, "out");

@@ -11,8 +11,7 @@ mod scene;
 
 use common::{Array, assert_same_bits, difference, inputs, textbook};
 use noren::{
-    Dropout, Element, KvCache, KvShape, Isa, Options, Saved, View, attention, attention_backward, bf16, f16,
-    reference,
+    Dropout, Element, Isa, KvCache, KvShape, Options, Saved, View, attention, attention_backward, bf16, f16, reference,
 };
 use noren_mask::{Facts, Mask, Shape};
 use proptest::strategy::{Strategy, ValueTree};
@@ -102,7 +101,7 @@ fn forward_and_backward(case: &mut Case, isa: Isa) {
     let steep = case.scene.alibi.iter().flatten().any(|slope| slope.abs() > 0.1);
     let tolerance = if steep { 1e-4 } else { 1e-5 };
     case.scene.with_options(isa, |options| {
-        let options = Options { dropout, ..options.clone() };
+        let options = options.clone().dropout(dropout);
         let inputs = inputs(q, k, v);
         let expected = reference::forward(&inputs, &case.plan, &options).unwrap();
         let got = attention(&inputs, &case.plan, &options).unwrap();
@@ -137,7 +136,7 @@ fn narrow<T: Element>(case: &Case, spread: &mut Spread) {
     let luck = if T::DTYPE == noren::Dtype::Bf16 { 2f64.powi(-9) } else { 2f64.powi(-12) };
     let allowed = 1.1 * difference(&textbook, &expected) + luck;
     for isa in Isa::available() {
-        let options = Options { isa: Some(*isa), ..Options::default() };
+        let options = Options::default().isa(*isa);
         let got = attention(&inputs, &case.plan, &options).unwrap().out;
         let off = difference(&got, &expected);
         assert!(off <= allowed, "{} in {} on {isa}: off by {off:.2e}, {allowed:.2e} is allowed", case.name, T::DTYPE);
@@ -168,7 +167,7 @@ fn steps<T: Element>(dice: &mut Dice) {
     let [k, v] = [head_dim, v_dim].map(|d| Array::random([1, kv_heads, len, d], dice.next()).cast::<T>());
     let isas = Isa::available();
     let isa = isas[dice.below(isas.len())];
-    let options = Options { isa: Some(isa), threads: Some(1 + dice.below(2)), ..Options::default() };
+    let options = Options::default().isa(isa).threads(1 + dice.below(2));
     let shape = Shape::square(len).heads(kv_heads * group).kv_heads(kv_heads);
     let whole = mask.bind(&shape, &Facts::new()).unwrap().plan();
     let expected = attention(&inputs(&q, &k, &v), &whole, &options).unwrap();
@@ -191,7 +190,7 @@ fn steps<T: Element>(dice: &mut Dice) {
         let new = (1 + dice.below(largest)).min(len - past);
         let [q, k, v] = [&q, &k, &v].map(|x| part(x, past..past + new));
         cache.append(k.view(), v.view()).unwrap();
-        let got = cache.attend(q.view(), &mask, &Options { isa: None, ..options.clone() }).unwrap();
+        let got = cache.attend(q.view(), &mask, &options.clone().isa(None)).unwrap();
         // Pairs of a ring's keys are those of its own groups.
         if T::DTYPE != noren::Dtype::Bf16 {
             for (h, i) in (0..kv_heads * group).flat_map(|h| (0..new).map(move |i| (h, i))) {

@@ -117,17 +117,10 @@ impl Owned {
             })
         });
         let Options { scale, softcap, dropout, threads, isa, .. } = self.plain;
-        Ok(noren::Options {
-            scale,
-            softcap,
-            bias: bias.collect::<Result<_>>()?,
-            soft: self.soft.as_ref().map(Values::view).transpose()?,
-            sinks: self.sinks.as_ref().map(|sinks| &sinks.data[..]),
-            dropout,
-            threads,
-            isa,
-            partial: false,
-            stop: None,
-        })
+        let options = noren::Options::new().scale(scale).softcap(softcap).dropout(dropout).threads(threads).isa(isa);
+        let mut options = options.soft(self.soft.as_ref().map(Values::view).transpose()?);
+        options.bias = bias.collect::<Result<_>>()?;
+        options.sinks = self.sinks.as_ref().map(|sinks| &sinks.data[..]);
+        Ok(options)
     }
 }

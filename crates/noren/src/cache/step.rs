@@ -5,7 +5,7 @@ use crate::kernel::forward::{Forward, Jobs, Keys};
 use crate::kernel::rows::Erase;
 use crate::kernel::store::{Ring, StoredHead};
 use crate::kernel::{scores::Modifiers, tile::Context};
-use crate::options::Stop;
+use crate::options::Cancel;
 use crate::{Attention, Element, Error, Options, Outputs, View, ViewMut};
 use noren_mask::{Facts, Mask, Plan, PlanOptions, Reorder, Shape, Side, atoms};
 use std::borrow::Cow;
@@ -45,22 +45,22 @@ impl New {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Held {
     len: usize,
-    /// The first position that it sees beside the sinks.
+    /// The first position that it sees beside the sink tokens.
     first: usize,
     ring: Ring,
 }
 
 impl Held {
-    /// Keys by index, the gap between sinks and window included.
+    /// Keys by index, the gap between sink tokens and window included.
     fn kv_len(&self) -> usize {
-        if self.len <= self.ring.sinks { self.len } else { self.ring.kept + self.len - self.ring.first }
+        if self.len <= self.ring.sink_tokens { self.len } else { self.ring.kept + self.len - self.ring.first }
     }
 
     /// The indices that hold a key and the position of the first of each run.
     fn runs(&self) -> Vec<(Range<u32>, i64)> {
         let Held { len, first, ring } = *self;
         let index = |position: usize| (ring.kept + position - ring.first) as u32;
-        let sinks = (0..ring.sinks.min(len) as u32, 0);
+        let sinks = (0..ring.sink_tokens.min(len) as u32, 0);
         let window = (index(first)..index(len.max(first)), first as i64);
         [sinks, window].into_iter().filter(|(keys, _)| !keys.is_empty()).collect()
     }
@@ -147,7 +147,7 @@ impl<T: Element> KvCache<T> {
         match self.form {
             Form::Rotating { window, ring, .. } if new > 1 => {
                 let near = atoms::window(window as i64 - 1, None);
-                let shown = if ring.sinks > 0 { near | atoms::keys(0..ring.sinks as u64) } else { near };
+                let shown = if ring.sink_tokens > 0 { near | atoms::keys(0..ring.sink_tokens as u64) } else { near };
                 Cow::Owned(mask.clone() & shown)
             }
             _ => Cow::Borrowed(mask),
@@ -177,7 +177,7 @@ impl<T: Element> KvCache<T> {
         let Form::Rotating { window, mut ring, .. } = self.form else {
             return Ok(Held { len, first: 0, ring: Ring::ENDLESS });
         };
-        let first = past.saturating_sub(window - 1).max(ring.sinks);
+        let first = past.saturating_sub(window - 1).max(ring.sink_tokens);
         if first < len && first + ring.len < sequence.written {
             return refuse(format!(
                 "the {new} queries of sequence {b} reach back to position {first}, which is overwritten: ask for them before \
@@ -242,7 +242,7 @@ impl<T: Element> KvCache<T> {
         for (b, held) in step.held.iter().enumerate() {
             if self.held(b, step.new.count(b))? != *held {
                 return refuse(format!(
-                    "the plan is of a cache that shows other keys of sequence {b} (another form, window, or number of sinks): \
+                    "the plan is of a cache that shows other keys of sequence {b} (another form, window, or number of sink tokens): \
                      make a plan for caches made alike"
                 ));
             }
@@ -293,7 +293,7 @@ impl<T: Element> KvCache<T> {
                 kv_len,
             })
         });
-        let stop = Stop::new(options);
+        let cancel = Cancel::new(options);
         let pass = Forward {
             context: Context {
                 plan,
@@ -310,9 +310,9 @@ impl<T: Element> KvCache<T> {
             jobs,
             keys: Keys::Stored(stored.collect()),
             threads: options.threads.unwrap_or(threads).min(threads),
-            stop: &stop,
+            cancel: &cancel,
         };
         pass.compute_on(self.isa);
-        stop.finished()
+        cancel.finished()
     }
 }

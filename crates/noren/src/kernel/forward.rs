@@ -13,7 +13,7 @@ use super::store::StoredHead;
 use super::tile::split::{self, Part, SplitKernel};
 use super::tile::{Context, Job, ROWS, Scratch, TileKernel};
 use super::worth_threads;
-use crate::options::Stop;
+use crate::options::Cancel;
 use crate::{Dtype, Isa};
 use noren_mask::{Kind, PatternPlan, Plan, Tile};
 use std::collections::HashMap;
@@ -193,7 +193,7 @@ pub(crate) struct Forward<'a> {
     pub(crate) keys: Keys<'a>,
     pub(crate) threads: usize,
     /// Set when nobody wants the result any more.
-    pub(crate) stop: &'a Stop<'a>,
+    pub(crate) cancel: &'a Cancel<'a>,
 }
 
 /// Keys and values of a call.
@@ -276,7 +276,7 @@ impl<'a> Forward<'a> {
     fn work<S: Simd, P: Product>(&self, s: S, queue: &Queue<S, P>) {
         let mut scratch: Option<Scratch<S>> = None;
         while let Some(step) = queue.steps.get(queue.next.fetch_add(1, Ordering::Relaxed)) {
-            if self.stop.now() {
+            if self.cancel.now() {
                 return;
             }
             match *step {

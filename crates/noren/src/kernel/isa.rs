@@ -48,19 +48,29 @@ impl Isa {
         AVAILABLE.get_or_init(|| Self::ALL.into_iter().filter(|l| l.detected()).collect())
     }
 
-    /// The ISA that computes when [`Options::isa`](crate::Options::isa) is `asked`: that one, else the one in
-    /// `NOREN_ISA`, else the best. An error when that one is unknown or this processor lacks it.
+    /// Returns the ISA that computes when [`Options::isa`](crate::Options::isa) is `asked`: `asked` itself, else that of
+    /// `NOREN_ISA`, else the fastest. `NOREN_ISA` is read once.
+    ///
+    /// # Errors
+    /// An ISA that this processor lacks, and an unknown name in `NOREN_ISA`.
     pub fn choose(asked: Option<Isa>) -> Result<Isa, Error> {
-        static FROM_ENVIRONMENT: OnceLock<Option<String>> = OnceLock::new();
-        let isa = match (asked, FROM_ENVIRONMENT.get_or_init(|| std::env::var("NOREN_ISA").ok())) {
-            (Some(isa), _) => isa,
-            (None, Some(name)) if !name.is_empty() => name.parse()?,
-            (None, _) => return Ok(Self::best()),
+        static DEFAULT: OnceLock<Result<Isa, Error>> = OnceLock::new();
+        let from_environment = || match std::env::var("NOREN_ISA") {
+            Ok(name) if !name.is_empty() => name.parse::<Isa>()?.check(),
+            _ => Ok(Self::best()),
         };
-        match Self::available().contains(&isa) {
-            true => Ok(isa),
+        match asked {
+            Some(isa) => isa.check(),
+            None => DEFAULT.get_or_init(from_environment).clone(),
+        }
+    }
+
+    /// Refuses a path that this processor lacks.
+    fn check(self) -> Result<Isa, Error> {
+        match Self::available().contains(&self) {
+            true => Ok(self),
             false => Err(Error::Isa {
-                given: isa.to_string(),
+                given: self.to_string(),
                 problem: format!("this processor lacks it: choose one of {}", Self::names(Self::available())),
             }),
         }

@@ -81,20 +81,20 @@ impl Packing {
 
 /// Where the keys of a sequence lie among the slots of its pages.
 ///
-/// Keys at positions before `sinks` lie in the slots of these numbers, and the others in a ring of `len` slots from slot `kept`
+/// Keys at positions before `sink_tokens` lie in the slots of these numbers, and the others in a ring of `len` slots from slot `kept`
 /// on, position `p` in slot `kept + p % len`. A kernel sees them by *index*: the first `kept` indices are the first slots, and
-/// index `kept` is the key at position `first`. All but `sinks` are multiples of a lane group, so a key's lane is always that
-/// of its position. A sequence that forgets nothing has an endless ring and no sinks.
+/// index `kept` is the key at position `first`. All but `sink_tokens` are multiples of a lane group, so a key's lane is always that
+/// of its position. A sequence that forgets nothing has an endless ring and no sink tokens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ring {
-    pub(crate) sinks: usize,
+    pub(crate) sink_tokens: usize,
     pub(crate) kept: usize,
     pub(crate) first: usize,
     pub(crate) len: usize,
 }
 
 impl Ring {
-    pub(crate) const ENDLESS: Ring = Ring { sinks: 0, kept: 0, first: 0, len: usize::MAX };
+    pub(crate) const ENDLESS: Ring = Ring { sink_tokens: 0, kept: 0, first: 0, len: usize::MAX };
 
     /// The slot of the key at index `index`, and how many indices from there on follow it in memory.
     #[inline]
@@ -107,7 +107,7 @@ impl Ring {
 
     /// The slot of the key at position `position`, and how many positions from there on follow it in memory.
     fn place(&self, position: usize) -> (usize, usize) {
-        if position < self.sinks { (position, self.sinks - position) } else { self.in_ring(position) }
+        if position < self.sink_tokens { (position, self.sink_tokens - position) } else { self.in_ring(position) }
     }
 
     #[inline]

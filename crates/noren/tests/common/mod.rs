@@ -88,7 +88,7 @@ pub fn run<T: Element>(
     isa: Isa,
     options: &Options<'_>,
 ) -> Attention<T> {
-    let options = Options { isa: Some(isa), ..options.clone() };
+    let options = options.clone().isa(isa);
     attention(&inputs(q, k, v), plan, &options).unwrap()
 }
 
@@ -193,7 +193,7 @@ pub fn check_gradients<T: Element>(
     let expected = [("dq", expected.dq), ("dk", expected.dk), ("dv", expected.dv)];
     let textbook = textbook_backward(inputs, dout, plan, options);
     for isa in Isa::available() {
-        let options = Options { isa: Some(*isa), ..options.clone() };
+        let options = options.clone().isa(*isa);
         let forward = attention(inputs, plan, &options).unwrap();
         let out = View::new(&forward.out, forward.shape).unwrap();
         let saved = Saved { out, lse: &forward.lse, dout: *dout };
@@ -222,7 +222,7 @@ pub fn check_accuracy<T: Element>(inputs: &Inputs<'_, T>, plan: &Plan, options: 
     let expected = reference::forward(inputs, plan, options).unwrap();
     let allowed = 1.1 * difference(&textbook(inputs, plan, options), &expected.out) + f32;
     for isa in Isa::available() {
-        let options = Options { isa: Some(*isa), ..options.clone() };
+        let options = options.clone().isa(*isa);
         let got = attention(inputs, plan, &options).unwrap();
         let (out, lse) = (difference(&got.out, &expected.out), difference(&got.lse, &expected.lse));
         let what = format!("{what} in {} on {isa}", T::DTYPE);

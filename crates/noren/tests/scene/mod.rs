@@ -103,16 +103,9 @@ impl Scene {
         bias.extend(self.alibi.clone().map(Bias::Alibi));
         let soft = self.soft.as_ref().map(Array::view);
         let (scale, softcap, sinks) = (self.scale, self.softcap, self.sinks.as_deref());
-        f(&Options {
-            scale,
-            softcap,
-            bias,
-            soft,
-            sinks,
-            dropout: self.dropout,
-            isa: Some(isa),
-            ..Options::default()
-        })
+        let mut options = Options::default().scale(scale).softcap(softcap).soft(soft).dropout(self.dropout).isa(isa);
+        (options.bias, options.sinks) = (bias, sinks);
+        f(&options)
     }
 
     /// The gradients of `sum(out * dout)`, from the forward pass on the same ISA.
@@ -121,14 +114,14 @@ impl Scene {
         let out = View::new(&forward.out, forward.shape).unwrap();
         let saved = Saved { out, lse: &forward.lse, dout: dout.view() };
         self.with_options(isa, |options| {
-            let options = Options { threads: Some(threads), ..options.clone() };
+            let options = options.clone().threads(threads);
             attention_backward(&inputs(&self.q, &self.k, &self.v), &saved, plan, &options).unwrap()
         })
     }
 
     pub(crate) fn run(&self, plan: &Plan, isa: Isa, threads: usize) -> Attention {
         self.with_options(isa, |options| {
-            let options = Options { threads: Some(threads), ..options.clone() };
+            let options = options.clone().threads(threads);
             noren::attention(&inputs(&self.q, &self.k, &self.v), plan, &options).unwrap()
         })
     }

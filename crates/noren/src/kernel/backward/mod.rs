@@ -36,7 +36,7 @@ use super::scores::Modifiers;
 use super::simd::Simd;
 use super::worth_threads;
 use crate::Dtype;
-use crate::options::Stop;
+use crate::options::Cancel;
 use noren_mask::Plan;
 use std::cell::Cell;
 use std::ops::Range;
@@ -94,7 +94,7 @@ pub(crate) struct Backward<'a> {
     pub(crate) wanted: Wanted<'a>,
     pub(crate) threads: usize,
     /// Set when nobody wants the result any more.
-    pub(crate) stop: &'a Stop<'a>,
+    pub(crate) cancel: &'a Cancel<'a>,
 }
 
 impl Task for Backward<'_> {
@@ -116,7 +116,7 @@ impl Task for Backward<'_> {
         self.context.stats = walk::stats(&self.context, threads);
         walk::refine(s, &mut self.context, threads);
         items::run(s, &self, threads);
-        if self.stop.now() {
+        if self.cancel.now() {
             return;
         }
         walk::modifiers(s, &self.context, self.wanted, threads);
