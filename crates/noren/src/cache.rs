@@ -208,6 +208,11 @@ impl<T: Element> KvCache<T> {
         self.sequences[sequence].len
     }
 
+    /// Number of sequences.
+    pub fn sequence_count(&self) -> usize {
+        self.sequences.len()
+    }
+
     /// Whether no sequence has a token.
     pub fn is_empty(&self) -> bool {
         self.sequences.iter().all(|sequence| sequence.len == 0)

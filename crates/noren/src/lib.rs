@@ -50,6 +50,7 @@
 //! What attention *is* stands in [`reference`](mod@reference), in `f64`, plainly; every path is tested
 //! against it. How the kernel keeps these promises is told at the top of `kernel/tile.rs`.
 
+mod attend;
 mod attention;
 mod backward;
 mod cache;
@@ -63,6 +64,7 @@ pub mod reference;
 mod view;
 mod weights;
 
+pub use attend::{Attend, CowView, IntoMasking, IntoView, IntoViewMut, Masking, attend};
 pub use attention::{Attention, Inputs, Outputs, attention, attention_into};
 pub use backward::{Gradients, GradientsMut, Saved, attention_backward, attention_backward_into};
 pub use cache::{KvCache, KvShape, StepPlan};
