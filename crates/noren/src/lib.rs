@@ -75,7 +75,8 @@ pub use half::{bf16, f16};
 pub use kernel::isa::Isa;
 pub use noren_mask;
 pub use noren_mask::{
-    Array, BoundMask, Facts, Kind, Mask, Plan, PlanOptions, Reorder, Score, Set, Shape, Side, Spec, Stats, atoms,
+    Array, BoundMask, Facts, Kind, Mask, ParseError, Plan, PlanOptions, Reorder, Score, Set, Shape, Side, Spec, Stats,
+    atoms,
 };
 pub use options::{Bias, Options};
 pub use view::{View, ViewMut};

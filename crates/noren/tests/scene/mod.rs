@@ -179,7 +179,7 @@ impl Scene {
 }
 
 /// Values scattered over memory: dimensions in any order, gaps, some backwards.
-struct Strided {
+pub(crate) struct Strided {
     data: Vec<f32>,
     shape: [usize; 4],
     strides: [isize; 4],
@@ -187,7 +187,7 @@ struct Strided {
 }
 
 impl Strided {
-    fn new(array: &Array, dice: &mut Dice) -> Strided {
+    pub(crate) fn new(array: &Array, dice: &mut Dice) -> Strided {
         let mut order = [0, 1, 2, 3];
         (1..4).for_each(|i| order.swap(i, dice.below(i + 1)));
         let (mut strides, mut len, mut offset) = ([0; 4], 1 + dice.below(2), 0);
@@ -210,7 +210,7 @@ impl Strided {
         Strided { data, shape: array.shape, strides, offset }
     }
 
-    fn view(&self) -> View<'_> {
+    pub(crate) fn view(&self) -> View<'_> {
         View::strided(&self.data, self.shape, self.strides, self.offset).unwrap()
     }
 }
