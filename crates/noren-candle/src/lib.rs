@@ -16,7 +16,7 @@ mod recognize;
 pub mod train;
 
 pub use attention::{
-    Bias, Options, array_from_additive, array_from_drop, array_from_keep, attention, attention_weights,
+    Bias, Options, array_from_additive, array_from_drop, array_from_keep, attend, attention, attention_weights,
     facts_from_keep, plan, to_additive, to_drop, to_keep,
 };
 pub use candle_core;

@@ -67,6 +67,7 @@ pub mod language;
 mod leaf;
 mod lower;
 mod mask;
+mod ops;
 mod order;
 pub(crate) mod parse;
 mod pattern;
