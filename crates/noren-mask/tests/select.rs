@@ -4,6 +4,7 @@
 mod random;
 
 use noren_mask::{BoundMask, Facts, Mask, Plan, Shape, atoms};
+use noren_picture::Draw;
 use proptest::prelude::*;
 use random::cases::{masks, options, worlds};
 use random::cells::Cells;

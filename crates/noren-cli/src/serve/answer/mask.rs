@@ -6,6 +6,7 @@ use crate::serve::scene::Known;
 use crate::serve::wire::Frame;
 use crate::serve::worker::{Answer, Answered, Desk, json};
 use noren_mask::{BoundMask, Cover, Facts, Kind, Node, Spec};
+use noren_picture::Draw;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json as object};
 use std::collections::BTreeMap;
