@@ -48,7 +48,7 @@ pub(crate) struct ShapeArgs {
 pub(crate) struct FactArgs {
     /// Real tokens by batch row: 5,3
     #[arg(long, value_name = "N,N,...", value_delimiter = ',')]
-    pub(crate) lengths: Vec<u64>,
+    pub(crate) lengths: Vec<usize>,
     /// Where padding stands [default: right]
     #[arg(long, value_enum, requires = "lengths", hide_possible_values = true, value_name = "left|right")]
     pub(crate) side: Option<SideArg>,
@@ -219,7 +219,7 @@ impl FactArgs {
         };
         if !self.lengths.is_empty() {
             facts = facts.lengths(self.lengths.clone());
-            let longest = self.lengths.iter().max().and_then(|n| usize::try_from(*n).ok());
+            let longest = self.lengths.iter().max().copied();
             sizes = sizes.or(Sizes { len: longest, batch: Some(self.lengths.len()), ..Sizes::default() });
         }
         if let Some(side) = self.side {

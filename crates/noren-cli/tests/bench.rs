@@ -21,9 +21,7 @@ fn json_is_one_document_with_limits_and_rows() {
     let limits = document["limits"].as_array().expect("a list");
     // The ISA of bf16 products differs in these alone, so it has no limits of its own.
     let isa = document["isa"].as_str().expect("a text").trim_end_matches("bf16");
-    for probe in
-        [&format!("fma {isa}"), &format!("exp2 {isa}"), &format!("softmax {isa}"), "read L1", "read DRAM"]
-    {
+    for probe in [&format!("fma {isa}"), &format!("exp2 {isa}"), &format!("softmax {isa}"), "read L1", "read DRAM"] {
         for threads in [1, 2] {
             let found = limits.iter().find(|limit| limit["probe"] == *probe && limit["threads"] == threads);
             let rate = found.unwrap_or_else(|| panic!("{probe} on {threads} threads"))["median"].as_f64();

@@ -155,10 +155,10 @@ fn rows<T: Element>(x: &View<'_, T>, rows: std::ops::Range<usize>) -> Vec<T> {
 
 /// The mask in noren's language, and the facts it needs.
 fn mask(name: &str, heads: usize, m: usize, batch: usize) -> Result<(noren_mask::Mask, Facts), Failure> {
-    let bounds = [0, 1, 3, 4, 7, 11, 13, 15, 16].map(|share| (share * m / 16) as u64);
-    let documents: Vec<u64> = bounds.windows(2).map(|w| w[1] - w[0]).collect();
-    let unequal = (0..batch).map(|b| (m - (37 * b % 96) * 3 * m / 4 / 96) as u64);
-    let lengths = if batch > 1 { unequal.collect() } else { vec![m as u64 / 2] };
+    let bounds = [0, 1, 3, 4, 7, 11, 13, 15, 16].map(|share| share * m / 16);
+    let documents: Vec<usize> = bounds.windows(2).map(|w| w[1] - w[0]).collect();
+    let unequal = (0..batch).map(|b| m - (37 * b % 96) * 3 * m / 4 / 96);
+    let lengths = if batch > 1 { unequal.collect() } else { vec![m / 2] };
     let facts = Facts::new().lengths(lengths).documents(vec![documents; batch]);
     let mask = match name {
         "swa256" => "sliding(256)".to_owned(),

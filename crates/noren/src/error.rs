@@ -38,9 +38,9 @@ pub enum Error {
         fix: String,
     },
 
-    /// There are not as many queries as keys, and where the first query stands was not given.
+    /// The numbers of queries and keys differ, and the position of the first query was not given.
     #[error(
-        "there are {q_len} queries and {kv_len} keys, but where the first query stands was not given: give query_offset({}) \
+        "there are {q_len} queries and {kv_len} keys, but no position of the first query: give query_offset({}) \
          when the queries are the last of the keys, query_offset(0) when they are another sequence",
         *.kv_len as i128 - *.q_len as i128
     )]

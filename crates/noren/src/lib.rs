@@ -52,7 +52,7 @@
 //! ```
 //!
 //! Where there are not as many queries as keys, [`Attend::query_offset`] gives the position of the first query.
-//! [`Attend::forward_into`] writes to memory of the caller's.
+//! [`Attend::forward_into`] writes to a given array.
 //!
 //! # Plans
 //!
@@ -74,7 +74,7 @@
 //!
 //! # Decoding
 //!
-//! A [`KvCache`] holds keys and values as the kernels read them. A step appends new tokens and attends:
+//! A [`KvCache`] holds keys and values packed for the kernels. A step appends new tokens and attends:
 //!
 //! ```
 //! use noren::{Attend, KvCache, KvShape};

@@ -343,11 +343,11 @@ fn padding_on_the_right_and_packing_change_no_bit() {
                 let shape = Shape::square(*len).heads(4).kv_heads(2);
                 let alone = plan("causal", &shape, &Facts::new());
                 let alone = gradients(one.each_ref(), &alone, *isa, &Options::default());
-                let facts = Facts::new().lengths([*len as u64]);
+                let facts = Facts::new().lengths([*len]);
                 let right = plan(
                     "causal & padding(on=both)",
                     &Shape::square(len + 77).heads(4).kv_heads(2),
-                    &facts.query_lengths([*len as u64]),
+                    &facts.query_lengths([*len]),
                 );
                 let right = gradients(padded.each_ref(), &right, *isa, &Options::default());
                 let of = |x: &Gradients, n: usize| [&x.dq, &x.dk, &x.dv][n].clone();

@@ -176,7 +176,7 @@ proptest! {
     fn batch_mates_change_no_bit(len in 1usize..130, head_dim in 1usize..40, at in 0usize..8, seed: u64) {
         let [q, k, v] = [1, 2, 3].map(|i| Array::random([8, 2, len, head_dim], seed ^ i));
         let shape = Shape::square(len).heads(2);
-        let lengths: Vec<u64> = (0..8).map(|b| (len as u64 + 5 * b) % len as u64 + 1).collect();
+        let lengths: Vec<usize> = (0..8).map(|b| (len + 5 * b) % len + 1).collect();
         let one = [&q, &k, &v].map(|x| {
             let [_, h, n, d] = x.shape;
             Array::new([1, h, n, d], |[_, h, i, d]| x.view().get([at, h, i, d]))

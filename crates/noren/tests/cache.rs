@@ -89,16 +89,16 @@ fn rules(sequences: usize, len: usize, dice: &mut Dice) -> Vec<Rule> {
     let window = 1 + dice.below(60);
     let sinks = dice.below(9);
     let ahead = 1 + dice.below(40);
-    let borders: Vec<u64> = (0..sequences).map(|_| dice.below(len) as u64).collect();
+    let borders: Vec<usize> = (0..sequences).map(|_| dice.below(len)).collect();
     let documents = move |len: usize| {
-        let lengths = |border: u64| vec![border.min(len as u64), (len as u64).saturating_sub(border)];
+        let lengths = |border: usize| vec![border.min(len), len.saturating_sub(border)];
         Facts::new().documents(borders.iter().map(|border| lengths(*border)).collect::<Vec<_>>())
     };
-    let real: Vec<u64> = (0..sequences).map(|_| 1 + dice.below(len) as u64).collect();
-    let padded: Vec<u64> = (0..sequences).map(|_| dice.below(len) as u64).collect();
-    let right = move |len: usize| Facts::new().lengths(real.iter().map(|n| (*n).min(len as u64)).collect::<Vec<_>>());
+    let real: Vec<usize> = (0..sequences).map(|_| 1 + dice.below(len)).collect();
+    let padded: Vec<usize> = (0..sequences).map(|_| dice.below(len)).collect();
+    let right = move |len: usize| Facts::new().lengths(real.iter().map(|n| (*n).min(len)).collect::<Vec<_>>());
     let left = move |len: usize| {
-        let lengths: Vec<_> = padded.iter().map(|n| (len as u64).saturating_sub(*n)).collect();
+        let lengths: Vec<_> = padded.iter().map(|n| len.saturating_sub(*n)).collect();
         Facts::new().lengths(lengths).side(Side::Left)
     };
     vec![

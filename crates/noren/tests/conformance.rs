@@ -94,7 +94,7 @@ fn the_plans_mask_is_the_stored_one() {
 fn a_real_encoder_layer() {
     let tensors = Tensors::read("conformance/minilm/attention.safetensors");
     let keep = tensors.array("keep");
-    let lengths: Vec<u64> = keep.data.chunks(27).map(|row| row.iter().map(|x| *x as u64).sum()).collect();
+    let lengths: Vec<usize> = keep.data.chunks(27).map(|row| row.iter().map(|x| *x as usize).sum()).collect();
     let shape = Shape::square(27).batch(8).heads(12);
     let plan = common::plan("padding", &shape, &Facts::new().lengths(lengths));
     for layer in ["layer0", "layer3"] {

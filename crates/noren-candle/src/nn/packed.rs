@@ -1,6 +1,6 @@
 //! [`Packed`]: a weight laid out for products of many rows, on the processor paths with AVX-512.
 
-use super::rows::Finish;
+use super::finish::Finish;
 use noren::Isa;
 use rayon::prelude::*;
 use std::mem::MaybeUninit;

@@ -55,7 +55,7 @@ pub(crate) fn run(args: &AttendArgs, target: Option<&Target>, screen: &mut Scree
     let own_facts = args.facts.is_some() || !args.lengths.is_empty();
     let facts = match own_facts {
         true => args.facts().read(&[])?.0,
-        false => Facts::new().lengths(sentences.iter().map(|s| s.tokens.len() as u64).collect::<Vec<_>>()),
+        false => Facts::new().lengths(sentences.iter().map(|s| s.tokens.len()).collect::<Vec<_>>()),
     };
     let mut file = TensorFile::new(Cursor::new(TENSORS), TENSORS.len() as u64, "example")?;
     let inputs = Inputs::read(&mut file, &spec)?;

@@ -32,7 +32,7 @@ pub(crate) struct AttendArgs {
     facts: Option<PathBuf>,
     /// Real tokens by batch row: 5,3
     #[arg(long, value_name = "N,N,...", value_delimiter = ',')]
-    lengths: Vec<u64>,
+    lengths: Vec<usize>,
     /// Where padding stands [default: right]
     #[arg(long, value_enum, requires = "lengths", hide_possible_values = true, value_name = "left|right")]
     side: Option<SideArg>,

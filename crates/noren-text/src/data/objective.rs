@@ -76,7 +76,7 @@ pub struct Batch {
     /// The token that is asked for at each place, `[rows, len]`; `None` where nothing is.
     pub targets: Vec<Vec<Option<u32>>>,
     /// Lengths of the documents of each row; what they do not reach is padding.
-    pub documents: Vec<Vec<u64>>,
+    pub documents: Vec<Vec<usize>>,
 }
 
 impl Batch {
@@ -87,7 +87,7 @@ impl Batch {
 
     /// Number of tokens that are no padding.
     pub fn real(&self) -> usize {
-        self.documents.iter().flatten().sum::<u64>() as usize
+        self.documents.iter().flatten().sum()
     }
 }
 

@@ -8,7 +8,7 @@ use crate::{Element, Error, View, ViewMut};
 /// |---|---|
 /// | `(&[T], shape)`, `(&Vec<T>, shape)`, `(&[T; N], shape)`: contiguous values | no |
 /// | [`View`], `&View`: any strides | no |
-/// | `&ndarray::ArrayBase`, `ArrayView` (feature `ndarray`): any order of axes, reversed ones too | where elements of others lie between |
+/// | `&ndarray::ArrayBase`, `ArrayView` (feature `ndarray`): any order of axes, reversed ones too | if other elements lie between its own |
 ///
 /// `T` is `f32`, [`bf16`](crate::bf16) or [`f16`](struct@crate::f16).
 pub trait IntoView<'a> {

@@ -36,8 +36,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// [`Attend`] sets everything else: facts, scale, score modifiers, dropout, threads, where to write.
 ///
 /// # Errors
-/// A text that is not a mask, a mask that needs facts, shapes that do not fit, and as many queries as keys that are not
-/// ([`Error::Alignment`]): where the first query stands is never guessed.
+/// A text that is not a mask, a mask that needs facts, shapes that do not fit, and different numbers of queries and keys
+/// ([`Error::Alignment`]): the position of the first query is never guessed.
 pub fn attend<'v, T: Element>(
     q: impl IntoView<'v, Value = T>,
     k: impl IntoView<'v, Value = T>,
@@ -79,7 +79,7 @@ pub struct Attend<'a> {
     planned: Mutex<Option<Arc<Plan>>>,
 }
 
-/// A plan of the caller's, or one that is kept.
+/// A plan that was given, or one that is kept.
 enum Ready<'a> {
     Given(&'a Plan),
     Kept(Arc<Plan>),
@@ -95,7 +95,7 @@ impl Deref for Ready<'_> {
     }
 }
 
-/// What is set before a call.
+/// Settings.
 impl<'a> Attend<'a> {
     /// Attention under `mask`: its text, a [`Mask`](crate::Mask), a [`Spec`] or a [`Plan`].
     ///
@@ -238,8 +238,8 @@ impl Attend<'_> {
         attention(&inputs, &plan, &self.options_for(plan.shape().head_count())?)
     }
 
-    /// [`forward`](Self::forward) into memory of the caller's, `[batch, heads, q_len, v_dim]` with any strides, and where
-    /// it is wanted the log-sum-exps, `[batch, heads, q_len]`.
+    /// Writes the result of [`forward`](Self::forward) to `out`, `[batch, heads, q_len, v_dim]` with any strides, and the
+    /// log-sum-exps to `lse`, `[batch, heads, q_len]`, if it is given.
     ///
     /// ```
     /// let x = [1f32, 2.0, 3.0];
@@ -286,8 +286,8 @@ impl Attend<'_> {
         attention_backward(&inputs, &saved, &plan, &self.options_for(plan.shape().head_count())?)
     }
 
-    /// [`backward`](Self::backward) into memory of the caller's, with the gradients of score modifiers that `gradients`
-    /// asks for: biases in the order in which the scores of the mask, then the options list them.
+    /// Writes the result of [`backward`](Self::backward) to `gradients`, with the gradients of those score modifiers that it has
+    /// places for: biases in the order of the mask's scores, then of the options.
     ///
     /// # Errors
     /// As [`attention_backward_into`].
@@ -301,7 +301,8 @@ impl Attend<'_> {
         attention_backward_into(inputs, saved, &plan, &self.options_for(plan.shape().head_count())?, gradients)
     }
 
-    /// Returns the probabilities of query rows `rows` of one batch row and head, `[rows, kv_len]`, for looking at.
+    /// Returns the probabilities of query rows `rows` of one batch row and head, `[rows, kv_len]`. They are computed in `f64`,
+    /// for pictures of some rows.
     ///
     /// # Errors
     /// As [`attention_weights`].
@@ -313,7 +314,7 @@ impl Attend<'_> {
         rows: Range<usize>,
     ) -> Result<Vec<f32>, Error> {
         let (q, k) = (q.into_view()?, k.into_view()?);
-        // probabilities do not depend on values: any array of their length will do
+        // probabilities do not depend on values: the keys take their place
         let inputs = Inputs { q: q.view(), k: k.view(), v: k.view() };
         let plan = self.fit(&inputs)?;
         attention_weights(&inputs, &plan, &self.options_for(plan.shape().head_count())?, [batch, head], rows)
@@ -321,7 +322,7 @@ impl Attend<'_> {
 
     /// Appends the keys and values of new tokens to `cache` and returns the attention of their queries: one step of a
     /// decoder. `q` is `[sequences, heads, new, head_dim]`, `k` `[sequences, kv_heads, new, head_dim]` and `v` the same with
-    /// `v_dim`. Where queries stand is for the cache to say.
+    /// `v_dim`. The positions of the queries come from the cache.
     ///
     /// ```
     /// use noren::{Attend, KvCache, KvShape};
@@ -412,7 +413,7 @@ impl<'a> Attend<'a> {
         Ok(Ready::Kept(self.planned(spec, &shape)?))
     }
 
-    /// A plan that the caller made, which takes nothing that planning needs.
+    /// Refuses settings that a given plan has already.
     fn given<'s>(&'s self, plan: Ready<'s>) -> Result<Ready<'s>, Error> {
         for (name, given) in [("facts", self.facts.is_some()), ("query_offset", self.query_offsets.is_some())] {
             if given {

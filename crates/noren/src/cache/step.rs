@@ -158,7 +158,7 @@ impl<T: Element> KvCache<T> {
     fn counted<'a>(&self, facts: &'a Facts, new: &New) -> Cow<'a, Facts> {
         match new {
             New::Ragged(starts) if !facts.has_query_lengths() && facts.padding_side() == Side::Right => {
-                let counts: Vec<u64> = starts.windows(2).map(|w| (w[1] - w[0]) as u64).collect();
+                let counts: Vec<usize> = starts.windows(2).map(|w| w[1] - w[0]).collect();
                 Cow::Owned(facts.clone().query_lengths(counts))
             }
             _ => Cow::Borrowed(facts),
