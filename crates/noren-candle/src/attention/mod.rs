@@ -1,13 +1,11 @@
 //! [`attention`]: masked attention as an operation of candle, with its backward.
 
-mod attend;
 mod carry;
 mod masks;
 mod op;
 mod options;
 pub(crate) mod storage;
 
-pub use attend::attend;
 pub(crate) use masks::keep_rows;
 pub use masks::{
     array_from_additive, array_from_drop, array_from_keep, facts_from_keep, to_additive, to_drop, to_keep,

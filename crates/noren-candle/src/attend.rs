@@ -1,6 +1,6 @@
 //! [`attend`]: attention over tensors in one call.
 
-use super::{Bias, Options, attention};
+use crate::attention::{Bias, Options, attention};
 use crate::error::{Error, Result};
 use candle_core::Tensor;
 use noren::{Attend, IntoMasking, Masking, Score, Shape};
