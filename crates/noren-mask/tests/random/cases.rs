@@ -358,7 +358,10 @@ fn leaves(world: &World) -> BoxedStrategy<Mask> {
             .prop_map(|(side, lengths, both)| atoms::padding_with(Padding { side, lengths: Some(lengths), both })),
         1 => Just(atoms::padding_with(Padding { both: true, ..Padding::default() })),
         3 => Just(atoms::documents()),
-        1 => seed.clone().prop_map(move |s| atoms::documents_of(Dice(s).parts(extent))),
+        1 => seed.clone().prop_map(move |s| {
+            let parts = Dice(s).parts(extent);
+            atoms::documents_of(parts.into_iter().map(|n| n as u64).collect::<Vec<_>>())
+        }),
         2 => Just(atoms::clearance()),
         2 => (seed.clone(), 1..40usize, 0..=extent).prop_map(|(s, nodes, start)| tree(&mut Dice(s), nodes, start)),
         2 => seed.prop_map(move |s| neighborhood(&mut Dice(s), extent)),
