@@ -557,7 +557,7 @@ mod tests {
             random(0.5, 7),
         ];
         for mask in masks {
-            let bound = mask.bind(&Shape::square(n as usize), &facts).unwrap();
+            let bound = mask.bind(&Shape::square(n), &facts).unwrap();
             let start = Instant::now();
             let grid = bound.grid(0, 0, &GridOptions { max_rows: 100, max_cols: 100, ..Default::default() }).unwrap();
             let count = |c| grid.covers().iter().filter(|x| **x == c).count();

@@ -1,6 +1,7 @@
 //! [`Error`]: everything that this crate refuses, from the text of a mask to the arrays of a call.
 
 use noren_mask::ParseError;
+use std::fmt;
 
 /// What is wrong, with the values given, what was expected, and how to fix it.
 ///
@@ -16,19 +17,16 @@ use noren_mask::ParseError;
 /// assert!(matches!(attend(x, x, x, "padding"), Err(Error::Missing { part, .. }) if part == "padding"));
 /// assert!(matches!(attend(x, x, (x.0, [1, 1, 8, 4]), "causal"), Err(Error::Shape { name: "v", .. })));
 /// ```
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Error {
     /// The text is not a mask; the error points into it.
-    #[error("{0}")]
-    Parse(#[source] ParseError),
+    Parse(Box<ParseError>),
 
     /// The mask, its facts or its plan are wrong.
-    #[error("{0}")]
-    Mask(#[source] noren_mask::Error),
+    Mask(noren_mask::Error),
 
     /// A part of the mask, or one of its scores, needs a fact or an array that was not given.
-    #[error("`{part}` needs {what}: {fix}")]
     Missing {
         /// The atom or the score, as it prints.
         part: String,
@@ -39,11 +37,6 @@ pub enum Error {
     },
 
     /// The numbers of queries and keys differ, and the position of the first query was not given.
-    #[error(
-        "there are {q_len} queries and {kv_len} keys, but no position of the first query: give query_offset({}) \
-         when the queries are the last of the keys, query_offset(0) when they are another sequence",
-        *.kv_len as i128 - *.q_len as i128
-    )]
     Alignment {
         /// Number of query rows.
         q_len: usize,
@@ -52,7 +45,6 @@ pub enum Error {
     },
 
     /// A view does not fit the memory it is made of.
-    #[error("view of shape {shape:?} with strides {strides:?} from offset {offset} over {len} values: {problem}")]
     View {
         /// The requested shape.
         shape: [usize; 4],
@@ -67,7 +59,6 @@ pub enum Error {
     },
 
     /// An array's shape does not fit the plan or the other arrays.
-    #[error("{name} has shape {given:?} but {expected}")]
     Shape {
         /// Which array.
         name: &'static str,
@@ -78,14 +69,12 @@ pub enum Error {
     },
 
     /// The type of values is unknown.
-    #[error("dtype is `{given}`: choose one of f32, bf16, f16")]
     Dtype {
         /// The given name.
         given: String,
     },
 
     /// An option makes no sense.
-    #[error("{name} is {given}: {problem}")]
     Option {
         /// Which option.
         name: &'static str,
@@ -96,18 +85,15 @@ pub enum Error {
     },
 
     /// [`Options::cancel`](crate::Options::cancel) was set during the call.
-    #[error("cancelled: the outputs are unfinished")]
     Cancelled,
 
     /// A cache cannot take the tokens, or has no such tokens.
-    #[error("cache: {problem}")]
     Cache {
         /// What is wrong and how to fix it.
         problem: String,
     },
 
     /// The processor path is unknown or not available.
-    #[error("ISA `{given}`: {problem}")]
     Isa {
         /// The requested path.
         given: String,
@@ -116,16 +102,52 @@ pub enum Error {
     },
 }
 
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Parse(error) => error.fmt(f),
+            Error::Mask(error) => error.fmt(f),
+            Error::Missing { part, what, fix } => write!(f, "`{part}` needs {what}: {fix}"),
+            Error::Alignment { q_len, kv_len } => write!(
+                f,
+                "there are {q_len} queries and {kv_len} keys, but no position of the first query: give query_offset({}) when \
+                 the queries are the last of the keys, query_offset(0) when they are another sequence",
+                *kv_len as i128 - *q_len as i128
+            ),
+            Error::View { shape, strides, offset, len, problem } => write!(
+                f,
+                "view of shape {shape:?} with strides {strides:?} from offset {offset} over {len} values: {problem}"
+            ),
+            Error::Shape { name, given, expected } => write!(f, "{name} has shape {given:?} but {expected}"),
+            Error::Dtype { given } => write!(f, "dtype is `{given}`: choose one of f32, bf16, f16"),
+            Error::Option { name, given, problem } => write!(f, "{name} is {given}: {problem}"),
+            Error::Cancelled => f.write_str("cancelled: the outputs are unfinished"),
+            Error::Cache { problem } => write!(f, "cache: {problem}"),
+            Error::Isa { given, problem } => write!(f, "ISA `{given}`: {problem}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Parse(error) => Some(&**error),
+            Error::Mask(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
 impl From<ParseError> for Error {
     fn from(error: ParseError) -> Self {
-        Error::Parse(error)
+        Error::Parse(Box::new(error))
     }
 }
 
 impl From<noren_mask::Error> for Error {
     fn from(error: noren_mask::Error) -> Self {
         match error {
-            noren_mask::Error::Parse(error) => Error::Parse(error),
+            noren_mask::Error::Parse(error) => error.into(),
             noren_mask::Error::Missing { atom, what, fix } => Error::Missing { part: atom, what, fix },
             error => Error::Mask(error),
         }

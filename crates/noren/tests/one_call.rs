@@ -38,7 +38,7 @@ fn attend_is_the_reference() {
         let finite = expected.lse.iter().filter(|x| x.is_finite());
         let unit = finite.fold(0.0, |a: f64, x| a.max(x.abs())).clamp(1e-30, 1.0);
 
-        let got = attend.forward((&q.data, q.shape), k.view(), &v.view()).unwrap();
+        let got = attend.forward((&q.data, q.shape), k.view(), v.view()).unwrap();
         let worst = difference(&got.out, &expected.out).max(difference(&got.lse, &expected.lse) * unit);
         assert!(worst <= 1e-5, "{}: off by {worst:.1e} of the largest value", case.name);
 

@@ -204,7 +204,7 @@ fn next_tokens(row: &Row) -> Vec<Option<u32>> {
     let mut targets = vec![None; row.ids.len()];
     let mut start = 0;
     for length in &row.documents {
-        let end = start + *length as usize;
+        let end = start + length;
         for at in start + 1..end {
             targets[at - 1] = Some(row.ids[at]);
         }
