@@ -3,7 +3,7 @@
 use crate::Verdict;
 use crate::args::{FactArgs, ShapeArgs, bind};
 use crate::failure::Result;
-use crate::infer::Sizes;
+use noren_input::Sizes;
 use crate::output::{BAD, DIM, GOOD, Screen, paint};
 use clap::Args;
 use noren_mask::Cell;

@@ -2,9 +2,9 @@
 
 use crate::Verdict;
 use crate::args::{FactArgs, ShapeArgs, bind_stack, parse};
-use crate::arrays::read_one;
+use noren_input::arrays::read_one;
 use crate::failure::{Failure, Result};
-use crate::infer::Sizes;
+use noren_input::Sizes;
 use crate::output::{BAD, DIM, GOOD, STRONG, Screen, paint, with_note};
 use crate::target::Target;
 use clap::Args;

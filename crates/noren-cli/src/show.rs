@@ -1,9 +1,10 @@
 //! `noren show`: a mask to look at.
 
 use crate::Verdict;
-use crate::args::{Bound, FactArgs, ShapeArgs, bind};
+use crate::args::{FactArgs, ShapeArgs, bind};
+use noren_input::Bound;
 use crate::failure::{Failure, Result};
-use crate::infer::Sizes;
+use noren_input::Sizes;
 use crate::output::{DIM, STRONG, Screen, paint};
 use crate::plan::BlockArgs;
 use crate::target::Target;

@@ -11,7 +11,7 @@ use crate::Verdict;
 use crate::failure::{Failure, Result};
 use crate::output::{DIM, STRONG, Screen, paint};
 use crate::target::Target;
-use crate::tensors::TensorFile;
+use noren_input::tensors::TensorFile;
 use anstyle::Style;
 use noren::View;
 use noren_mask::{Facts, PlanOptions, Reorder, Spec, atoms};

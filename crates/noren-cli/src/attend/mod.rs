@@ -13,7 +13,7 @@ use crate::args::{FactArgs, SideArg};
 use crate::failure::Result;
 use crate::output::Screen;
 use crate::target::Target;
-use crate::tensors::{self, TensorFile};
+use noren_input::tensors::{self, TensorFile};
 use clap::Args;
 use inputs::Inputs;
 use job::Job;

@@ -5,6 +5,7 @@ use super::verdict::{Open, Verdict};
 use crate::keep::Keep;
 use crate::{Array, BoundMask, Error, Facts, Shape, TerminalOptions, atoms};
 use serde::Serialize;
+use serde_json::{Value, json};
 use std::fmt;
 
 /// How sure a finding is.
@@ -122,6 +123,24 @@ impl Report {
             }
         }
         classes
+    }
+
+    /// The report as a JSON object, without the cells.
+    pub fn to_json(&self) -> Value {
+        json!({
+            "verdict": self.verdict,
+            "sentence": self.sentence,
+            "compared_cells": self.compared,
+            "questions": self.open,
+            "sick": self.sick(),
+            "classes": self.classes(),
+            "description": self.description,
+            "expression": self.expression,
+            "intended": self.intended,
+            "findings": self.findings,
+            "one_mistake_away": self.near,
+            "unknown": self.unknown,
+        })
     }
 }
 
