@@ -2,13 +2,13 @@
 
 use crate::Verdict;
 use crate::args::{FactArgs, ShapeArgs, bind};
-use noren_input::arrays::{read_all, read_one};
 use crate::failure::{Failure, Result};
-use noren_input::Sizes;
-use noren_input::npy::write_npy;
 use crate::output::{BAD, DIM, GOOD, STRONG, Screen, paint};
 use crate::target::Target;
 use clap::Args;
+use noren_input::Sizes;
+use noren_input::arrays::{read_all, read_one};
+use noren_input::npy::write_npy;
 use noren_mask::TerminalOptions;
 use noren_mask::doctor::{self, Context, Patient, Report, Severity};
 use serde_json::{Map, Value, json};

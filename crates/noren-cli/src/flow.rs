@@ -2,12 +2,12 @@
 
 use crate::Verdict;
 use crate::args::{FactArgs, ShapeArgs, bind_stack, parse};
-use noren_input::arrays::read_one;
 use crate::failure::{Failure, Result};
-use noren_input::Sizes;
 use crate::output::{BAD, DIM, GOOD, STRONG, Screen, paint, with_note};
 use crate::target::Target;
 use clap::Args;
+use noren_input::Sizes;
+use noren_input::arrays::read_one;
 use noren_mask::doctor::Patient;
 use noren_mask::flow::{CHANNELS, Certificate, Fill, Flow, Policy, RuleVerdict, Ruling, Verdict as Found};
 use noren_mask::interval::IntervalSet;

@@ -14,6 +14,7 @@ mod model;
 mod output;
 mod partition;
 mod plan;
+mod progress;
 #[cfg(feature = "serve")]
 mod serve;
 mod show;

@@ -2,13 +2,13 @@
 
 use crate::Verdict;
 use crate::args::{FactArgs, ShapeArgs, bind};
-use noren_input::Bound;
 use crate::failure::{Failure, Result};
-use noren_input::Sizes;
 use crate::output::{DIM, STRONG, Screen, paint};
 use crate::plan::BlockArgs;
 use crate::target::Target;
 use clap::Args;
+use noren_input::Bound;
+use noren_input::Sizes;
 use noren_mask::{Picture, TerminalOptions};
 use std::ops::Range;
 use std::path::{Path, PathBuf};

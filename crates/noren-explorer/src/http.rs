@@ -63,7 +63,8 @@ impl Head {
             return Err(400);
         }
         let headers: Vec<_> = request.headers.iter().map(|h| (h.name.to_string(), h.value.to_vec())).collect();
-        let mut head = Head { method: method.into(), path: path.into(), query: query.into(), headers, keep_alive: false };
+        let mut head =
+            Head { method: method.into(), path: path.into(), query: query.into(), headers, keep_alive: false };
         let close = head.all("connection").any(|value| value.to_ascii_lowercase().windows(5).any(|w| w == b"close"));
         head.keep_alive = version == 1 && !close;
         Ok(head)
@@ -333,10 +334,7 @@ fn reason(status: u16) -> &'static str {
 ///
 /// # Errors
 /// Returns the error of a client that goes away or is too slow.
-pub(crate) fn converse(
-    stream: TcpStream,
-    answer: impl Fn(&Head, &mut Body<'_>) -> Response,
-) -> io::Result<()> {
+pub(crate) fn converse(stream: TcpStream, answer: impl Fn(&Head, &mut Body<'_>) -> Response) -> io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_write_timeout(Some(PIECE))?;
     let mut connection = Connection { stream, received: Vec::new() };
@@ -390,7 +388,8 @@ mod tests {
             b"POST /a?b HTTP/1.1\r\nContent-Length: 3\r\n\r\nxyzPOST /b HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n\
               2;ext=1\r\nuv\r\n1\r\nw\r\n0\r\nTrailer: 1\r\n\r\nGET /c HTTP/1.1\r\nConnection: close\r\n\r\n",
         );
-        let bodies: Vec<&str> = said.split("\r\n\r\n").skip(1).map(|part| part.split("HTTP").next().expect("a part")).collect();
+        let bodies: Vec<&str> =
+            said.split("\r\n\r\n").skip(1).map(|part| part.split("HTTP").next().expect("a part")).collect();
         assert_eq!(bodies, ["/a xyz", "/b uvw", "/c "], "{said}");
     }
 

@@ -58,13 +58,7 @@ impl Pool {
     /// A pool of at most `size` processes of this program with these arguments, each started when it is needed. Definitions that a
     /// worker lacks come from `store`, and new ones go there.
     pub(crate) fn new(arguments: Vec<String>, size: usize, store: Arc<Store>) -> Self {
-        Pool {
-            arguments,
-            store,
-            idle: Mutex::new(Vec::new()),
-            slots: Budget::new(size),
-            waiting: AtomicUsize::new(0),
-        }
+        Pool { arguments, store, idle: Mutex::new(Vec::new()), slots: Budget::new(size), waiting: AtomicUsize::new(0) }
     }
 
     /// Has a worker answer `call` within `limit`.
@@ -80,7 +74,8 @@ impl Pool {
         let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let known = idle().pop();
         // One that has ended since its last answer says nothing about this call.
-        let known = known.and_then(|mut worker| worker.child.try_wait().is_ok_and(|end| end.is_none()).then_some(worker));
+        let known =
+            known.and_then(|mut worker| worker.child.try_wait().is_ok_and(|end| end.is_none()).then_some(worker));
         let mut worker = known.map_or_else(|| Worker::start(&self.arguments), Ok)?;
         match worker.ask_within(limit, call, body, &self.store) {
             (Ok(answer), ended) => {
@@ -92,9 +87,7 @@ impl Pool {
             (Err(_), true) => {
                 Err(beyond(408, format!("this takes longer than {} s, the explorer's limit", limit.as_secs())))
             }
-            (Err(_), false) => {
-                Err(beyond(507, "this takes more memory than the explorer gives to one request".into()))
-            }
+            (Err(_), false) => Err(beyond(507, "this takes more memory than the explorer gives to one request".into())),
         }
     }
 }

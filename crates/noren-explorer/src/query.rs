@@ -43,7 +43,8 @@ impl Query {
 /// Reads a number of this name.
 pub(crate) fn number<T: FromStr>(name: &str, text: &str) -> Result<T> {
     text.parse().map_err(|_| {
-        Problem::new(format!("{name}={text}: expected a whole number from 0")).hint("/openapi.json lists what can be asked")
+        Problem::new(format!("{name}={text}: expected a whole number from 0"))
+            .hint("/openapi.json lists what can be asked")
     })
 }
 

@@ -64,7 +64,10 @@ impl State {
     pub(crate) fn texts(&mut self) -> Result<&mut dyn Texts> {
         match &mut self.texts {
             Some(texts) => Ok(texts.as_mut()),
-            None => Err(Problem::status(501, "this program was built without models").hint("build it with --features models")),
+            None => {
+                Err(Problem::status(501, "this program was built without models")
+                    .hint("build it with --features models"))
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! [`Store`]: definitions of masks by their identity, the last used ones.
 
-use sha2::{Digest, Sha256};
+use hmac_sha256::Hash;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,7 +13,7 @@ pub(crate) struct Store(Mutex<VecDeque<(String, Arc<[u8]>)>>);
 
 /// The identity of a definition: equal ones have the same.
 pub(crate) fn identity(definition: &[u8]) -> String {
-    Sha256::digest(definition).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    Hash::hash(definition).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl Store {

@@ -117,11 +117,8 @@ impl<R: Read + Seek> TensorFile<R> {
             return Err(Error::new(format!("{}: there is no tensor {tensor:?}: the file has {given}", self.name)));
         };
         if info.dtype != Dtype::F32 {
-            return Err(Error::new(format!(
-                "{}: tensor {tensor:?} is {:?}, but F32 is needed",
-                self.name, info.dtype
-            ))
-            .hint("convert it to 32-bit floats, for example with .float() in PyTorch"));
+            return Err(Error::new(format!("{}: tensor {tensor:?} is {:?}, but F32 is needed", self.name, info.dtype))
+                .hint("convert it to 32-bit floats, for example with .float() in PyTorch"));
         }
         let shape = info.shape.clone();
         let (from, to) = info.data_offsets;

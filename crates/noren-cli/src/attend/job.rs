@@ -2,9 +2,9 @@
 
 use super::AttendArgs;
 use super::inputs::{Dims, Inputs};
-use noren_input::request::alignment;
 use crate::failure::{Failure, Result};
 use noren::{Attention, Level, Options};
+use noren_input::request::alignment;
 use noren_mask::{Facts, Plan, PlanOptions, Shape, Spec};
 use std::time::{Duration, Instant};
 

@@ -1,11 +1,11 @@
 //! The doctor view: a file, what is wrong with the mask in it, and the repair.
 
 use crate::call::DoctorRequest;
+use crate::message::{JSON, Reply};
 use crate::problem::{Problem, Result};
 use crate::scene::{Known, cells_definition};
-use crate::wire::Frame;
-use crate::message::{JSON, Reply};
 use crate::state::{Answer, json};
+use crate::wire::Frame;
 use noren_input::arrays::read_from;
 use noren_mask::doctor::{self, Context, Patient};
 use noren_mask::{Keep, Shape};

@@ -2,11 +2,11 @@
 
 use super::mask::spec_text;
 use crate::call::{ExportRequest, Pair};
+use crate::message::{JSON, Reply};
 use crate::problem::{Problem, Result};
 use crate::scene::Known;
-use crate::wire::Frame;
-use crate::message::{JSON, Reply};
 use crate::state::{Answer, State};
+use crate::wire::Frame;
 use noren_input::npy::write_npy;
 use noren_mask::{Facts, Keep, PlanOptions, TerminalOptions};
 use serde_json::json as object;

@@ -1,8 +1,8 @@
 //! What the editor knows: the words of the language with their pictures, and masks of real models.
 
-use crate::wire::Frame;
 use crate::message::{JSON, Reply};
 use crate::state::{Answer, json};
+use crate::wire::Frame;
 use noren_mask::language::{self, Word};
 use noren_mask::{Array, Facts, Mask, Shape};
 use serde_json::{Value, json as object};

@@ -2,11 +2,11 @@
 
 use super::number::number;
 use crate::call::{CellRequest, Pair, TileRequest};
+use crate::message::Reply;
 use crate::problem::{Problem, Result};
 use crate::scene::Known;
-use crate::wire::Frame;
-use crate::message::Reply;
 use crate::state::{Answer, State, json};
+use crate::wire::Frame;
 use noren_mask::{BoundMask, Cover, Facts, Kind, Node, Spec};
 use serde::Serialize;
 use serde_json::{Value, json as object};

@@ -1,6 +1,13 @@
-//! Where a model lies: a folder, the cache of Hugging Face's tools, or their hub.
+//! Where a model is stored: a folder, the cache of Hugging Face's tools, or their hub.
+
+#[cfg(feature = "hub")]
+mod cache;
+#[cfg(feature = "hub")]
+mod download;
 
 use crate::failure::{Failure, Result};
+#[cfg(feature = "hub")]
+use cache::Cache;
 use std::path::{Path, PathBuf};
 
 /// The folder of a model that was given as a folder or by its name on the hub.
@@ -36,56 +43,37 @@ fn named(_: &str, _: &[&str]) -> std::result::Result<PathBuf, String> {
 
 #[cfg(feature = "hub")]
 fn named(name: &str, more: &[&str]) -> std::result::Result<PathBuf, String> {
-    let cache = cache().ok_or("there is no cache: neither HF_HOME nor a home folder is set")?;
+    let cache = Cache::find().ok_or("there is no cache: neither HF_HOME nor a home folder is set")?;
     let known = cached(&cache, name);
     if let Some(folder) = known.as_ref().filter(|folder| more.iter().all(|file| folder.join(file).exists())) {
         return Ok(folder.clone());
     }
     let fetched = match std::env::var_os("HF_HUB_OFFLINE").is_some_and(|on| !on.is_empty() && on != "0") {
         true => Err(format!("the cache {} does not have it (HF_HUB_OFFLINE is set)", cache.path().display())),
-        false => fetch(cache, name),
+        false => fetch(&cache, name),
     };
     fetched.or_else(|problem| known.ok_or(problem))
 }
 
-/// Brings what the cache does not have of a model.
+/// Downloads what the cache does not have of a model.
 #[cfg(feature = "hub")]
-fn fetch(cache: hf_hub::Cache, name: &str) -> std::result::Result<PathBuf, String> {
-    use hf_hub::api::sync::ApiBuilder;
-    use std::io::IsTerminal;
-
-    let failed = |e: hf_hub::api::sync::ApiError| format!("the Hugging Face hub does not give it: {e}");
-    let mut builder = ApiBuilder::from_cache(cache).with_progress(std::io::stderr().is_terminal());
-    if let Ok(endpoint) = std::env::var("HF_ENDPOINT") {
-        builder = builder.with_endpoint(endpoint);
-    }
-    if let Ok(token) = std::env::var("HF_TOKEN") {
-        builder = builder.with_token(Some(token));
-    }
-    let repo = builder.build().map_err(failed)?.model(name.to_owned());
-    let files = repo.info().map_err(failed)?.siblings.into_iter().map(|file| file.rfilename);
-    let mut files: Vec<String> = files.filter(|file| is_wanted(file)).collect();
-    // Last what a cache is asked for: a download that was ended is gone on with, not taken for all of the model.
+fn fetch(cache: &Cache, name: &str) -> std::result::Result<PathBuf, String> {
+    let failed = |problem: String| format!("the Hugging Face hub does not give it: {problem}");
+    let (hub, repo) = (download::Hub::new(cache), cache.model(name));
+    let mut files: Vec<String> = hub.files(name).map_err(failed)?.into_iter().filter(|file| is_wanted(file)).collect();
+    // Last what a cache is asked for: a download that was ended is continued, not taken for all of the model.
     files.sort_by_key(|file| (WEIGHTS.contains(&file.as_str()), file.clone()));
     if !files.iter().any(|file| file == "config.json") {
         return Err("on the Hugging Face hub it has no config.json".to_owned());
     }
     let mut folder = PathBuf::new();
     for file in &files {
-        let path = repo.get(file).map_err(failed)?;
+        let path = hub.get(&repo, name, file).map_err(failed)?;
         if file == "config.json" {
             folder = path.parent().map(Path::to_owned).unwrap_or_default();
         }
     }
     Ok(folder)
-}
-
-/// The cache that other tools use too.
-#[cfg(feature = "hub")]
-fn cache() -> Option<hf_hub::Cache> {
-    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let home = || set("HF_HOME").or_else(|| Some(std::env::home_dir()?.join(".cache/huggingface")));
-    set("HF_HUB_CACHE").or_else(|| Some(home()?.join("hub"))).map(hf_hub::Cache::new)
 }
 
 /// What a model's weights are found by: all of them, or a list of the files that have them.
@@ -94,8 +82,8 @@ const WEIGHTS: [&str; 2] = ["model.safetensors", "model.safetensors.index.json"]
 
 /// The folder of a model in the cache, with its configuration and all of its weights.
 #[cfg(feature = "hub")]
-fn cached(cache: &hf_hub::Cache, name: &str) -> Option<PathBuf> {
-    let files = cache.model(name.to_owned());
+fn cached(cache: &Cache, name: &str) -> Option<PathBuf> {
+    let files = cache.model(name);
     let config = files.get("config.json")?;
     let weights = WEIGHTS.iter().find_map(|file| files.get(file))?;
     let listed = || -> Option<Vec<String>> {
