@@ -12,7 +12,7 @@ use clap::Args;
 use noren_candle::embed::Embedder;
 use rayon::prelude::*;
 use std::cell::Cell;
-use std::io::{BufRead, BufReader, IsTerminal, Seek};
+use std::io::{BufRead, BufReader, Seek};
 use std::path::{Path, PathBuf};
 
 /// Lines that are read, computed and kept together.

@@ -67,12 +67,15 @@ impl Hub {
         let About { etag, commit, bytes } = self.about(&url)?;
         let broken = |e: std::io::Error| format!("{file} cannot be written to the cache: {e}");
         let [blob, part] = repo.blob(&etag).map_err(broken)?;
-        if fs::metadata(&blob).map_or(true, |about| about.len() != bytes) {
+        let is_whole = || fs::metadata(&blob).is_ok_and(|about| about.len() == bytes);
+        if !is_whole() {
             let mut out = OpenOptions::new().create(true).append(true).open(&part).map_err(broken)?;
             // Another process that downloads the same file is waited for.
             out.lock().map_err(broken)?;
-            self.append(&url, &mut out, bytes)?;
-            fs::rename(&part, &blob).map_err(broken)?;
+            if !is_whole() {
+                self.append(&url, &mut out, bytes)?;
+                fs::rename(&part, &blob).map_err(broken)?;
+            }
         }
         repo.link(&commit, file, &blob).map_err(broken)
     }
@@ -119,7 +122,6 @@ impl Hub {
         }
         let bytes = header("content-range").last().and_then(|range| range.rsplit_once('/')?.1.parse().ok());
         let bytes = bytes.or_else(|| header("x-linked-size").next()?.parse().ok());
-        // An empty file has no first byte.
         Ok(About { etag: etag.into(), commit: commit.into(), bytes: bytes.ok_or_else(|| missing("content-range"))? })
     }
 
