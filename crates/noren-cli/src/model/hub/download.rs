@@ -105,10 +105,10 @@ impl Hub {
         let options = ["--silent", "--show-error", "--range", "0-0", "--output", NOWHERE, "--dump-header", "-"];
         let heads = self.curl(url, &options, Stdio::piped())?;
         let heads = String::from_utf8_lossy(&heads);
-        let lines = || heads.lines().filter_map(|line| line.split_once(':'));
+        let lines: Vec<(&str, &str)> = heads.lines().filter_map(|line| line.split_once(':')).collect();
         // Where a file is stored elsewhere, the first of several heads has the tag of its content.
-        let header =
-            |name: &str| lines().filter(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim());
+        let named = |name: &'static str| lines.iter().filter(move |(key, _)| key.eq_ignore_ascii_case(name));
+        let header = |name| named(name).map(|(_, value)| value.trim());
         let missing = |name: &str| format!("its answer has no header {name}");
         let etag = header("x-linked-etag").next().or_else(|| header("etag").last()).ok_or_else(|| missing("etag"))?;
         let etag = etag.trim_start_matches("W/").trim_matches('"');
