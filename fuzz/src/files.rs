@@ -1,10 +1,10 @@
 //! Any bytes as a file of arrays: nothing panics, and what is read is as long as its shape says.
 
+use noren_doctor::Values;
 use noren_input::arrays::read_from;
 use noren_input::npy::read_npy;
 use noren_input::tensors::TensorFile;
 use noren_input::{Error, MOST_MEMORY};
-use noren_mask::doctor::Values;
 use std::io::Cursor;
 
 /// Reads the array of the npy file that `data` may be, with the file's length known and without.

@@ -9,7 +9,7 @@ use crate::target::Target;
 use clap::Args;
 use noren_input::Bound;
 use noren_input::Sizes;
-use noren_mask::{Picture, TerminalOptions};
+use noren_picture::{Draw, Picture, TerminalOptions};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;

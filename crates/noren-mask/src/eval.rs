@@ -2,8 +2,7 @@
 
 use crate::bind::BoundMask;
 use crate::facts::Facts;
-use crate::lower::pick_arm;
-use crate::mask::{Mask, Node};
+use crate::mask::{Arm, Mask, Node};
 use crate::philox;
 use crate::resolve::RowFacts;
 use crate::set::{Set, Span};
@@ -84,8 +83,8 @@ impl Cell<'_> {
             }
             Node::Dense { name } => self.facts().arrays[name].allowed(self.batch, self.head, self.row, self.key),
             Node::Closure { name } => (self.facts().closures[name].allowed)(self.batch, self.head, self.row, self.key),
-            Node::Heads(arms) => pick_arm(arms, self.head as u64).is_some_and(|m| self.allowed(m)),
-            Node::Batch(arms) => pick_arm(arms, self.batch as u64).is_some_and(|m| self.allowed(m)),
+            Node::Heads(arms) => Arm::pick(arms, self.head as u64).is_some_and(|m| self.allowed(m)),
+            Node::Batch(arms) => Arm::pick(arms, self.batch as u64).is_some_and(|m| self.allowed(m)),
             Node::Layers(_) => unreachable!("bind refuses layers(...)"),
             Node::Not(a) => !self.allowed(a),
             Node::And(parts) => parts.iter().all(|m| self.allowed(m)),

@@ -6,7 +6,7 @@ use crate::mask::{Arm, Mask, Node};
 use crate::pattern::{Pattern, Shared, SharedClosure};
 use crate::philox;
 use crate::resolve::RowFacts;
-use crate::set::{Selector, Span};
+use crate::set::Span;
 use std::sync::Arc;
 
 /// What `mask` allows in a batch row for head `head`, empty key slots taken out.
@@ -16,12 +16,6 @@ pub(crate) fn lower(mask: &Mask, row: RowFacts<'_>, head: usize) -> Result<Patte
         Some(live) => Pattern::And(vec![Pattern::Keys(Arc::new(live)), pattern]),
         None => pattern,
     })
-}
-
-/// The mask that an arm gives `index`, if one does.
-pub(crate) fn pick_arm(arms: &[Arm], index: u64) -> Option<&Mask> {
-    let named = arms.iter().find(|a| a.selector.names(index));
-    named.or_else(|| arms.iter().find(|a| a.selector == Selector::Else)).map(|a| &a.mask)
 }
 
 struct Lowering<'a> {
@@ -99,7 +93,7 @@ impl Lowering<'_> {
     }
 
     fn arm(&self, arms: &[Arm], index: usize) -> Result<Pattern, Error> {
-        pick_arm(arms, index as u64).map_or(Ok(Pattern::none()), |mask| self.mask(mask))
+        Arm::pick(arms, index as u64).map_or(Ok(Pattern::none()), |mask| self.mask(mask))
     }
 
     /// Keys by position, as indices.

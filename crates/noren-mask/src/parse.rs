@@ -23,7 +23,7 @@ pub(crate) mod vocabulary;
 
 pub use error::ParseError;
 pub(crate) use lex::is_name;
-pub(crate) use suggest::nearest;
+pub use suggest::nearest;
 
 use crate::check::{check_arms, check_node, check_score};
 use crate::mask::{Arm, Mask, Node};

@@ -6,8 +6,8 @@ use crate::problem::{Problem, Result};
 use crate::scene::{Known, cells_definition};
 use crate::state::{Answer, json};
 use crate::wire::Frame;
+use noren_doctor::{Context, Patient};
 use noren_input::arrays::read_from;
-use noren_mask::doctor::{self, Context, Patient};
 use noren_mask::{Keep, Shape};
 use serde_json::json as object;
 use std::io::Cursor;
@@ -61,7 +61,7 @@ fn meant(text: &str, [batch, heads, q, kv]: [usize; 4]) -> Result<Known> {
 
 /// The catalogue.
 pub(crate) fn classes() -> Answer {
-    let class = |class: &doctor::Class| {
+    let class = |class: &noren_doctor::Class| {
         object!({
             "code": class.code,
             "name": class.name,
@@ -78,5 +78,5 @@ pub(crate) fn classes() -> Answer {
             })),
         })
     };
-    json(&doctor::classes().iter().map(class).collect::<Vec<_>>())
+    json(&noren_doctor::classes().iter().map(class).collect::<Vec<_>>())
 }

@@ -8,7 +8,8 @@ use crate::scene::Known;
 use crate::state::{Answer, State};
 use crate::wire::Frame;
 use noren_input::npy::write_npy;
-use noren_mask::{Facts, Keep, PlanOptions, TerminalOptions};
+use noren_mask::{Facts, Keep, PlanOptions};
+use noren_picture::{Draw, TerminalOptions};
 use serde_json::json as object;
 
 /// Cells of an array that is written.
@@ -41,7 +42,11 @@ pub(crate) fn export(state: &mut State, id: &str, request: &ExportRequest) -> An
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
-fn picture<'a>(known: &'a Known, other: Option<&'a Known>, request: &ExportRequest) -> Result<noren_mask::Picture<'a>> {
+fn picture<'a>(
+    known: &'a Known,
+    other: Option<&'a Known>,
+    request: &ExportRequest,
+) -> Result<noren_picture::Picture<'a>> {
     let bound = &known.bound;
     let mut picture = match other {
         Some(other) => bound.picture_of_difference(&other.bound),

@@ -3,8 +3,8 @@
 use crate::problem::{Problem, Result};
 use crate::scene::{SceneShape, check_sizes, facts, parse};
 use crate::state::{Answer, json};
+use noren_flow::{CHANNELS, Fill, Flow, Policy};
 use noren_input::Sizes;
-use noren_mask::flow::{CHANNELS, Fill, Flow, Policy};
 use noren_mask::interval::IntervalSet;
 use noren_mask::{Mask, Spec};
 use serde::Deserialize;

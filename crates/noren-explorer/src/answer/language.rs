@@ -5,6 +5,7 @@ use crate::state::{Answer, json};
 use crate::wire::Frame;
 use noren_mask::language::{self, Word};
 use noren_mask::{Array, Facts, Mask, Shape};
+use noren_picture::Draw;
 use serde_json::{Value, json as object};
 
 /// Masks of real models, with the values of their configurations.

@@ -8,6 +8,7 @@ use crate::scene::Known;
 use crate::state::{Answer, State, json};
 use crate::wire::Frame;
 use noren_mask::{BoundMask, Cover, Facts, Kind, Node, Spec};
+use noren_picture::Draw;
 use serde::Serialize;
 use serde_json::{Value, json as object};
 use std::collections::BTreeMap;

@@ -10,7 +10,7 @@ use crate::set::{Selector, Set};
 use crate::shape::Shape;
 
 /// Refuses the first part of `mask` whose facts are missing or do not fit the shape.
-pub(crate) fn check_atoms(mask: &Mask, shape: &Shape, facts: &Facts) -> Result<(), Error> {
+pub(super) fn check_atoms(mask: &Mask, shape: &Shape, facts: &Facts) -> Result<(), Error> {
     Fit { mask, shape, facts }.check()?;
     mask.children().into_iter().try_for_each(|part| check_atoms(part, shape, facts))
 }

@@ -2,8 +2,7 @@
 
 use super::range::{is_positional, reads_padding};
 use crate::eval::by_position;
-use crate::lower::pick_arm;
-use crate::mask::{Mask, Node};
+use crate::mask::{Arm, Mask, Node};
 use crate::set::{Set, Span};
 
 /// What one mask allows in one batch row and head.
@@ -150,8 +149,8 @@ impl Reading<'_> {
             Node::And(parts) => Term::All(parts.iter().map(|part| self.term(part)).collect()),
             Node::Or(parts) => Term::Any(parts.iter().map(|part| self.term(part)).collect()),
             Node::Minus(a, b) => Term::All(vec![self.term(a), Term::Not(Box::new(self.term(b)))]),
-            Node::Heads(arms) => pick_arm(arms, self.head).map_or(Term::Any(Vec::new()), |mask| self.term(mask)),
-            Node::Batch(arms) => pick_arm(arms, self.batch).map_or(Term::Any(Vec::new()), |mask| self.term(mask)),
+            Node::Heads(arms) => Arm::pick(arms, self.head).map_or(Term::Any(Vec::new()), |mask| self.term(mask)),
+            Node::Batch(arms) => Arm::pick(arms, self.batch).map_or(Term::Any(Vec::new()), |mask| self.term(mask)),
             Node::Prefix { lengths } => keys(lengths.get(self.batch as usize).unwrap_or(0)),
             Node::Padding(padding) if is_positional(padding) => {
                 let length = padding.lengths.as_ref().and_then(|l| l.get(self.batch as usize).copied()).unwrap_or(0);
