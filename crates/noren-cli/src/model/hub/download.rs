@@ -110,7 +110,8 @@ impl Hub {
         let named = |name: &'static str| lines.iter().filter(move |(key, _)| key.eq_ignore_ascii_case(name));
         let header = |name| named(name).map(|(_, value)| value.trim());
         let missing = |name: &str| format!("its answer has no header {name}");
-        let etag = header("x-linked-etag").next().or_else(|| header("etag").last()).ok_or_else(|| missing("etag"))?;
+        let etag =
+            header("x-linked-etag").next().or_else(|| header("etag").next_back()).ok_or_else(|| missing("etag"))?;
         let etag = etag.trim_start_matches("W/").trim_matches('"');
         let commit = header("x-repo-commit").next().ok_or_else(|| missing("x-repo-commit"))?;
         for name in [etag, commit] {
@@ -120,7 +121,7 @@ impl Hub {
                 return Err(format!("its answer has a header that is no name: {name:?}"));
             }
         }
-        let bytes = header("content-range").last().and_then(|range| range.rsplit_once('/')?.1.parse().ok());
+        let bytes = header("content-range").next_back().and_then(|range| range.rsplit_once('/')?.1.parse().ok());
         let bytes = bytes.or_else(|| header("x-linked-size").next()?.parse().ok());
         Ok(About { etag: etag.into(), commit: commit.into(), bytes: bytes.ok_or_else(|| missing("content-range"))? })
     }
