@@ -1,5 +1,7 @@
 //! `noren serve` as a browser asks it, and as nobody should: every answer against the library, and hostile clients.
 
+#![cfg(all(feature = "models", feature = "serve"))]
+
 use noren_mask::{Facts, Mask, Plan, PlanOptions, Reorder, Shape};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
