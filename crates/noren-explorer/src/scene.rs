@@ -220,7 +220,7 @@ pub(crate) fn cells_definition(name: &str, keep: &Keep) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use crate::*;
+    use super::*;
 
     #[test]
     fn cells_go_there_and_back() {

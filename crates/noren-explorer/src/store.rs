@@ -44,7 +44,7 @@ impl Store {
 
 #[cfg(test)]
 mod tests {
-    use crate::*;
+    use super::*;
 
     #[test]
     fn what_was_used_longest_ago_is_forgotten() {

@@ -52,7 +52,7 @@ impl<T: DeserializeOwned> Frame<T> {
 
 #[cfg(test)]
 mod tests {
-    use crate::*;
+    use super::*;
 
     #[test]
     fn what_is_written_is_read() {
