@@ -14,6 +14,7 @@
 
 use crate::Error;
 use crate::runs::{Runs, count};
+use hmac_sha256::Hash;
 use noren_mask::{BoundMask, Shape};
 use serde::{Deserialize, Serialize};
 
