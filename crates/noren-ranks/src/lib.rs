@@ -56,3 +56,7 @@ pub use error::Error;
 pub use link::{Arrivals, Job, Link, Messages, Sizes, Traffic};
 pub use split::Split;
 pub use threads::{ThreadLink, threads};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
