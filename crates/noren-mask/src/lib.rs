@@ -1,4 +1,4 @@
-//! Attention masks: say any mask, plan it exactly, ask about it, draw it.
+//! Attention masks: define any mask, plan it exactly, ask about its cells.
 //!
 //! A transformer's *mask* decides which token may read which. Here a mask is a value: an expression over atoms such as
 //! [`causal`](atoms::causal) or [`documents`](atoms::documents), written in Rust or as text.
@@ -38,9 +38,10 @@
 //!
 //! * [`atoms`]: everything a mask can say, each with its picture
 //! * [`Facts`]: what masks need to know of the data, and how to make it from what you have
-//! * [`BoundMask`]: cells, explanations, comparisons, pictures
+//! * [`BoundMask`]: cells, explanations, comparisons; crate `noren-picture` draws it
 //! * [`Plan`], [`PatternPlan`], [`Transposed`], [`Stats`]: what to compute and what it costs
 //! * [`Spec`] and [`Score`]: a mask with what is done to the scores
+//! * [`resolve`], [`frame`], [`bits`], [`interval`]: what other crates that read masks are built on
 //!
 //! The crate has no `unsafe`, no threads and no tensor type.
 #![forbid(unsafe_code)]

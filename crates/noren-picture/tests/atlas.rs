@@ -1,6 +1,6 @@
 //! `crates/noren-mask/docs/masks.md`, every atom with its picture, is made here and held up to date.
 //!
-//! `NOREN_UPDATE=1 cargo test -p noren-mask --test atlas` writes it anew.
+//! `NOREN_UPDATE=1 cargo test -p noren-picture --test atlas` writes it anew.
 
 use noren_mask::{Facts, Mask, Shape};
 use noren_picture::{Draw, TerminalOptions};
@@ -238,15 +238,15 @@ fn section(out: &mut String, entries: &[Entry]) {
 
 #[test]
 fn the_page_of_masks_is_up_to_date() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/masks.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../noren-mask/docs/masks.md");
     let page = page();
     if std::env::var_os("NOREN_UPDATE").is_some() {
-        std::fs::create_dir_all(concat!(env!("CARGO_MANIFEST_DIR"), "/docs")).unwrap();
+        std::fs::create_dir_all(concat!(env!("CARGO_MANIFEST_DIR"), "/../noren-mask/docs")).unwrap();
         std::fs::write(path, &page).unwrap();
     }
     let written = std::fs::read_to_string(path).unwrap_or_default();
     assert!(
         written == page,
-        "crates/noren-mask/docs/masks.md is out of date: NOREN_UPDATE=1 cargo test -p noren-mask --test atlas"
+        "crates/noren-mask/docs/masks.md is out of date: NOREN_UPDATE=1 cargo test -p noren-picture --test atlas"
     );
 }
