@@ -1,4 +1,4 @@
-//! The errors of the libraries as [`Failure`]s. That of noren-mask, which the readers of files need too, is beside [`Failure`].
+//! The errors of the libraries as [`Failure`]s. Those of noren-mask and noren-input are beside [`Failure`].
 
 use crate::failure::Failure;
 
@@ -20,6 +20,7 @@ impl From<noren_dist::Error> for Failure {
     }
 }
 
+#[cfg(feature = "models")]
 impl From<noren_text::Error> for Failure {
     fn from(error: noren_text::Error) -> Self {
         Failure::new(error.to_string())

@@ -2,9 +2,9 @@
 
 use super::AttendArgs;
 use super::inputs::{Dims, Inputs};
-use crate::args::alignment;
 use crate::failure::{Failure, Result};
 use noren::{Attention, Level, Options};
+use noren_input::request::alignment;
 use noren_mask::{Facts, Plan, PlanOptions, Shape, Spec};
 use std::time::{Duration, Instant};
 
@@ -73,7 +73,7 @@ impl<'a> Job<'a> {
 
 fn shape(dims: &Dims, query_offset: &[i64]) -> Result<Shape> {
     if dims.q_len != dims.kv_len && query_offset.is_empty() {
-        return Err(alignment(dims.q_len, dims.kv_len));
+        return Err(alignment(dims.q_len, dims.kv_len).into());
     }
     let shape = Shape::new(dims.q_len, dims.kv_len, 0).batch(dims.batch).heads(dims.heads).kv_heads(dims.kv_heads);
     Ok(match query_offset {

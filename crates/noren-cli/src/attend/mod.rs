@@ -13,10 +13,10 @@ use crate::args::{FactArgs, SideArg};
 use crate::failure::Result;
 use crate::output::Screen;
 use crate::target::Target;
-use crate::tensors::{self, TensorFile};
 use clap::Args;
 use inputs::Inputs;
 use job::Job;
+use noren_input::tensors::{self, TensorFile};
 use std::path::PathBuf;
 
 #[derive(Args, Debug)]
