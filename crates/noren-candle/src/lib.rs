@@ -27,3 +27,7 @@ pub use candle_nn;
 pub use error::{Error, Result};
 pub use private::{Proof, pool_released, prove};
 pub use recognize::EntityRecognizer;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

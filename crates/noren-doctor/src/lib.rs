@@ -107,3 +107,7 @@ impl Patient {
         layers::diagnose(self).unwrap_or_else(|| diagnose::diagnose(self))
     }
 }
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -90,3 +90,7 @@ pub fn serve(listener: &TcpListener, options: &Options) -> Result<()> {
         });
     }
 }
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -21,3 +21,7 @@ pub use error::{Error, Result};
 pub use request::{Bound, ShapeRequest};
 pub use sizes::Sizes;
 pub use stored::MOST_MEMORY;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -111,3 +111,7 @@ pub use shape::Shape;
 pub use stats::{Reordered, Stats, short_bytes, short_count};
 pub use transpose::{KeyTile, Transposed};
 pub use verify::Verified;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

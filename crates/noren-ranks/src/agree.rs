@@ -109,7 +109,7 @@ fn gather(link: &dyn Link, mine: Vec<Word>) -> Result<Vec<Vec<Word>>, Error> {
 }
 
 fn digest(bytes: impl AsRef<[u8]>) -> Word {
-    let hash = Hash::hash(bytes);
+    let hash = Hash::hash(bytes.as_ref());
     std::array::from_fn(|i| hash[i])
 }
 

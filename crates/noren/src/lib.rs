@@ -153,5 +153,9 @@ pub use view::{View, ViewMut};
 pub use weights::attention_weights;
 
 #[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
+#[doc = include_str!("../docs/front-page.md")]
+struct FrontPage;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
 struct Readme;
