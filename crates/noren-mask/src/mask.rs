@@ -1,6 +1,7 @@
 //! [`Mask`]: which query may read which key, as a value.
 
 use crate::set::{Selector, Set, Span};
+use std::ops;
 use std::sync::Arc;
 
 /// A set of allowed (batch, head, query, key) cells, said without sizes.
@@ -285,6 +286,34 @@ impl Mask {
             Node::Minus(a, b) => f(a) - f(b),
             _ => self.clone(),
         }
+    }
+}
+
+impl ops::BitAnd for Mask {
+    type Output = Mask;
+    fn bitand(self, other: Mask) -> Mask {
+        Mask::all([self, other])
+    }
+}
+
+impl ops::BitOr for Mask {
+    type Output = Mask;
+    fn bitor(self, other: Mask) -> Mask {
+        Mask::any([self, other])
+    }
+}
+
+impl ops::Sub for Mask {
+    type Output = Mask;
+    fn sub(self, other: Mask) -> Mask {
+        Mask::new(Node::Minus(self, other))
+    }
+}
+
+impl ops::Not for Mask {
+    type Output = Mask;
+    fn not(self) -> Mask {
+        Mask::new(Node::Not(self))
     }
 }
 

@@ -1,35 +1,7 @@
-//! The operators of [`Mask`], on values and references, and the assigning ones.
+//! The operators of [`Mask`] on references, and the assigning ones. Those on values are beside the type.
 
-use crate::mask::{Mask, Node};
+use crate::mask::Mask;
 use std::ops::{BitAnd, BitAndAssign, BitOr, BitOrAssign, Not, Sub, SubAssign};
-
-impl BitAnd for Mask {
-    type Output = Mask;
-    fn bitand(self, other: Mask) -> Mask {
-        Mask::all([self, other])
-    }
-}
-
-impl BitOr for Mask {
-    type Output = Mask;
-    fn bitor(self, other: Mask) -> Mask {
-        Mask::any([self, other])
-    }
-}
-
-impl Sub for Mask {
-    type Output = Mask;
-    fn sub(self, other: Mask) -> Mask {
-        Mask::new(Node::Minus(self, other))
-    }
-}
-
-impl Not for Mask {
-    type Output = Mask;
-    fn not(self) -> Mask {
-        Mask::new(Node::Not(self))
-    }
-}
 
 impl Not for &Mask {
     type Output = Mask;
