@@ -45,6 +45,6 @@ fn sealed(text: &str) -> Option<String> {
         })
         .collect();
     let body = compact.rsplit_once(",\"sha256\":\"")?.0;
-    let hash: String = Hash::hash(format!("{body}}}")).iter().map(|byte| format!("{byte:02x}")).collect();
+    let hash: String = Hash::hash(format!("{body}}}").as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
     Some(format!("{body},\"sha256\":\"{hash}\"}}"))
 }

@@ -122,7 +122,8 @@ mod tests {
 
     #[test]
     fn the_line_says_how_far_it_is() {
-        let mut progress = Progress { shown: false, ..Progress::new(Some(48)) };
+        let mut progress = Progress::new(Some(48));
+        progress.shown = false;
         progress.message("loss 2.5");
         progress.set(12);
         assert_eq!(progress.bar().chars().filter(|c| *c == '\u{2588}').count(), 6);
