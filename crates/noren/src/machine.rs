@@ -141,8 +141,11 @@ impl fmt::Display for Unit {
 #[cfg(target_arch = "x86_64")]
 pub fn has_amx() -> bool {
     use std::arch::x86_64::__cpuid_count;
+    // SAFETY: every x86-64 processor has the instruction. Rust 1.89 requires the block, later versions call the function safe.
+    #[allow(unused_unsafe)]
+    let leaf = |number| unsafe { __cpuid_count(number, 0) };
     // Leaf 7 exists where leaf 0 says so; EDX bits 22 and 24 are AMX-BF16 and AMX-TILE.
-    __cpuid_count(0, 0).eax >= 7 && __cpuid_count(7, 0).edx & (1 << 22 | 1 << 24) == 1 << 22 | 1 << 24
+    leaf(0).eax >= 7 && leaf(7).edx & (1 << 22 | 1 << 24) == 1 << 22 | 1 << 24
 }
 
 /// Whether the processor has AMX tiles for bf16 products. No probe measures them and no kernel uses them.

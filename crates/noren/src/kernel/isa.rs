@@ -137,7 +137,9 @@ impl Isa {
 fn fast_pairs() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
-        let vendor = std::arch::x86_64::__cpuid(0);
+        // SAFETY: every x86-64 processor has the instruction. Rust 1.89 requires the block, later versions call the function safe.
+        #[allow(unused_unsafe)]
+        let vendor = unsafe { std::arch::x86_64::__cpuid(0) };
         [vendor.ebx, vendor.edx, vendor.ecx] == [*b"Auth", *b"enti", *b"cAMD"].map(u32::from_le_bytes)
     }
     #[cfg(not(target_arch = "x86_64"))]
