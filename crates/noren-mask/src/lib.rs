@@ -52,6 +52,7 @@ mod bind;
 pub mod bits;
 mod bounds;
 mod budget;
+mod by_reference;
 mod check;
 mod compare;
 mod count;
@@ -116,3 +117,7 @@ pub use shape::Shape;
 pub use stats::{Reordered, Stats, short_bytes, short_count};
 pub use transpose::{KeyTile, Transposed};
 pub use verify::Verified;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -135,7 +135,7 @@ impl Selection {
 }
 
 /// The mask that another was selected from, and what was selected.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Whole {
     bound: BoundMask,
     /// Its batch rows, where some were left out.
