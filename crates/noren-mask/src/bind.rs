@@ -4,9 +4,11 @@ mod atoms;
 mod extent;
 mod sound;
 
+pub use atoms::Binding;
 pub(crate) use atoms::check_atoms;
 
 use crate::Error;
+use crate::atom::{Input, Site};
 use crate::facts::Facts;
 use crate::frame::Frame;
 use crate::mask::{Mask, Node};
@@ -74,7 +76,8 @@ impl Mask {
                     pattern_of.push(*pattern_of.last().expect("head 0 was resolved"));
                     continue;
                 }
-                let pattern = crate::lower::lower(&simple, RowFacts { facts: &facts, frame, row }, head)?;
+                let row = RowFacts { facts: &facts, frame, row };
+                let pattern = crate::lower::lower(&simple, Site { row, shared: &facts, head });
                 let resolved = Resolved { frame: frame.clone(), pattern };
                 let next = patterns.len() as u32;
                 pattern_of.push(*known.entry(resolved.clone()).or_insert_with(|| {
@@ -174,8 +177,12 @@ impl BoundMask {
 /// True when two heads of one batch row may differ.
 fn depends_on_head(mask: &Mask, facts: &Facts) -> bool {
     match mask.node() {
-        Node::Heads(_) | Node::Closure { .. } => true,
-        Node::Dense { name } => facts.arrays.get(name).is_some_and(|a| a.shape()[1] > 1),
+        Node::Heads(_) => true,
+        Node::Atom(atom) => atom.inputs().into_iter().any(|input| match input {
+            Input::Head | Input::Closure(_) => true,
+            Input::Array(name) => facts.arrays.get(name).is_some_and(|a| a.shape()[1] > 1),
+            _ => false,
+        }),
         _ => mask.children().into_iter().any(|m| depends_on_head(m, facts)),
     }
 }

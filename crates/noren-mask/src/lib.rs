@@ -46,6 +46,7 @@
 #![forbid(unsafe_code)]
 
 mod array;
+pub mod atom;
 pub mod atoms;
 mod bind;
 mod bounds;
@@ -91,6 +92,7 @@ mod transpose;
 mod verify;
 
 pub use array::Array;
+pub use atoms::Padding;
 pub use bind::BoundMask;
 pub use compare::Cell;
 pub use equivalent::Equivalence;
@@ -99,7 +101,7 @@ pub use explain::{Explanation, Part};
 pub use export::{Blocks, Runs, Slice, SliceKind};
 pub use facts::{Facts, RealTokens, Rows};
 pub use keep::Keep;
-pub use mask::{Arm, Mask, Node, Padding, PerRow, Real, Side};
+pub use mask::{Arm, Mask, Node, PerRow, Real, Side};
 pub use order::Order;
 pub use parse::ParseError;
 pub use plan::{Kind, PatternPlan, Plan, PlanOptions, Reorder, Tile, TileSpan};

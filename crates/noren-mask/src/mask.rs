@@ -1,6 +1,8 @@
 //! [`Mask`]: which query may read which key, as a value.
 
-use crate::set::{Selector, Set, Span};
+use crate::atom::{Atom, AtomRef};
+use crate::atoms::is_builtin;
+use crate::set::Selector;
 use std::ops;
 use std::sync::Arc;
 
@@ -26,76 +28,29 @@ use std::sync::Arc;
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Mask(pub(crate) Arc<Node>);
 
-/// The expression inside a [`Mask`]: an atom or a combination. The atoms' meanings stand at their builders in
-/// [`atoms`](crate::atoms).
+/// The expression inside a [`Mask`]: an atom or a combination.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 #[non_exhaustive]
-#[allow(missing_docs)] // each field is the parameter of the same name in `atoms`
 pub enum Node {
+    /// Every cell.
     Full,
+    /// No cell.
     None,
-    Causal {
-        offset: i64,
-    },
-    Window {
-        left: Option<i64>,
-        right: Option<i64>,
-    },
-    Sliding {
-        window: u64,
-    },
-    Chunk {
-        size: u64,
-    },
-    Stride {
-        step: u64,
-    },
-    Prefix {
-        lengths: PerRow,
-    },
-    Keys(Set),
-    Queries(Set),
-    Global(Set),
-    Padding(Padding),
-    Documents {
-        lengths: Option<Vec<u64>>,
-    },
-    Spans {
-        spans: Vec<Span>,
-    },
-    Tree {
-        parents: Vec<i64>,
-        start: u64,
-    },
-    Clearance,
-    Neighborhood {
-        grid: Vec<u64>,
-        size: Vec<u64>,
-        dilation: Vec<u64>,
-    },
-    Random {
-        p: Real,
-        seed: u64,
-    },
-    RandomBlocks {
-        block: u64,
-        count: u64,
-        seed: u64,
-    },
-    Dense {
-        name: String,
-    },
-    Closure {
-        name: String,
-    },
+    /// An atom, built in or the user's: see [`Mask::atom_as`].
+    Atom(AtomRef),
+    /// By query head, the arm that names it.
     Heads(Vec<Arm>),
+    /// By batch row, the arm that names it.
     Batch(Vec<Arm>),
+    /// By layer, the arm that names it.
     Layers(Vec<Arm>),
+    /// The cells that the mask does not allow.
     Not(Mask),
     /// Two or more masks, none of them itself an `And`.
     And(Vec<Mask>),
     /// Two or more masks, none of them itself an `Or`.
     Or(Vec<Mask>),
+    /// The cells of the first mask that the second does not allow.
     Minus(Mask, Mask),
 }
 
@@ -143,17 +98,6 @@ impl<const N: usize> From<[u64; N]> for PerRow {
     fn from(list: [u64; N]) -> Self {
         PerRow::Each(list.into())
     }
-}
-
-/// The parameters of the atom `padding`.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
-pub struct Padding {
-    /// Where the padding stands; `None` takes the side that the facts give (right unless they say otherwise).
-    pub side: Option<Side>,
-    /// Number of real tokens by batch row; `None` takes the facts'.
-    pub lengths: Option<Vec<u64>>,
-    /// True when padding queries are emptied too (`on=both`).
-    pub both: bool,
 }
 
 /// The end of a sequence at which padding stands.
@@ -213,6 +157,44 @@ impl Mask {
     /// keep them flat.
     pub(crate) fn new(node: Node) -> Self {
         Mask(Arc::new(node))
+    }
+
+    /// The mask of one atom: a built-in one (see [`atoms`](crate::atoms)) or [your own](crate::atom).
+    ///
+    /// ```
+    /// use noren_mask::{Mask, atoms::Sliding};
+    /// let mask = Mask::of(Sliding { window: 8 });
+    /// assert_eq!(mask.to_string(), "sliding(8)");
+    /// assert_eq!(mask.atom_as::<Sliding>().unwrap().window, 8);
+    /// ```
+    pub fn of(atom: impl Atom) -> Self {
+        Mask::new(Node::Atom(AtomRef::new(atom)))
+    }
+
+    /// The atom, where the mask is one and no combination, `full` or `none`.
+    pub fn atom(&self) -> Option<&AtomRef> {
+        match self.node() {
+            Node::Atom(atom) => Some(atom),
+            _ => None,
+        }
+    }
+
+    /// The parameters of the atom, where the mask is one of type `A`.
+    pub fn atom_as<A: Atom>(&self) -> Option<&A> {
+        self.atom()?.downcast()
+    }
+
+    /// Every atom of the mask, from left to right, arms included.
+    pub fn atoms(&self) -> Vec<&AtomRef> {
+        match self.atom() {
+            Some(atom) => vec![atom],
+            None => self.children().into_iter().flat_map(Mask::atoms).collect(),
+        }
+    }
+
+    /// The first atom that is not of this crate, and that text therefore cannot say.
+    pub(crate) fn foreign_atom(&self) -> Option<&AtomRef> {
+        self.atoms().into_iter().find(|atom| !is_builtin(&***atom))
     }
 
     /// The expression.

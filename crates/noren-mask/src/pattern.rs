@@ -4,12 +4,12 @@
 //! cells of a rectangle as bits (`fill`). Leaves answer; combinations combine the answers.
 
 use crate::array::Array;
+use crate::atom::{Membership, ResolvedRef};
 use crate::bounds::Bounds;
 use crate::facts::Closure;
 use crate::frame::Frame;
 use crate::interval::{Interval, IntervalSet};
-use crate::leaf::{Levels, Neighborhood, Spans, Tree};
-use crate::philox;
+use crate::leaf::Neighborhood;
 use crate::select::Selection;
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
@@ -33,19 +33,11 @@ pub(crate) enum Pattern {
     Queries(Arc<IntervalSet>),
     /// Borders of documents laid one after the other from position 0: `[0, 33, 64]` are 0..33 and 33..64.
     Documents(Arc<[i64]>),
-    Spans(Arc<Spans>),
-    Tree(Arc<Tree>),
-    Levels(Arc<Levels>),
     Neighborhood(Arc<Neighborhood>),
-    Random {
-        threshold: u64,
-        seed: u64,
-    },
-    RandomBlocks {
-        block: i64,
-        count: u64,
-        seed: u64,
-    },
+    /// An atom that answers for itself.
+    Atom(ResolvedRef),
+    /// An atom that only knows its cells.
+    Member(Box<Membership>),
     Array(Shared<Array>, usize),
     Closure {
         closure: Box<SharedClosure>,
@@ -146,23 +138,9 @@ impl Pattern {
                     frame.emit(borders[i - 1], borders[i], keys, emit);
                 }
             }
-            Pattern::Spans(spans) => spans.row(frame, q, keys, emit),
-            Pattern::Tree(tree) => tree.row(frame, q, keys, emit),
-            Pattern::Levels(levels) => levels.row(frame, q, keys, emit),
             Pattern::Neighborhood(grid) => grid.row(frame, q, keys, emit),
-            Pattern::Random { threshold, seed } => frame.pieces(keys, &mut |first, last, shift| {
-                for k in first..last {
-                    if u64::from(philox::cell_word(q, i64::from(k) + shift, *seed)) < *threshold {
-                        emit(k, k + 1);
-                    }
-                }
-            }),
-            Pattern::RandomBlocks { block, count, seed } => {
-                let blocks = u64::from(frame.kv_len).div_ceil(*block as u64);
-                for b in philox::sample_blocks(q.div_euclid(*block), blocks, *count, *seed) {
-                    frame.emit(b as i64 * block, (b as i64 + 1) * block, keys, emit);
-                }
-            }
+            Pattern::Atom(atom) => atom.row(frame, row, keys, emit),
+            Pattern::Member(atom) => atom.row(frame, row, keys, emit),
             Pattern::Array(array, slice) => array.0.slice(*slice).row(row as usize, keys.0, keys.1, emit),
             Pattern::Closure { closure, batch, head } => {
                 for k in keys.0..keys.1 {
@@ -182,7 +160,7 @@ impl Pattern {
     pub(crate) fn alike(&self, frame: &Frame, row: u32) -> u32 {
         let q = frame.query(row);
         let at = |position: Option<i64>| {
-            position.map_or(frame.q_len, |p| (p - frame.offset).clamp(0, u32::MAX.into()) as u32)
+            position.map_or(frame.q_len, |p| p.saturating_sub(frame.offset).clamp(0, u32::MAX.into()) as u32)
         };
         let end = match self {
             Pattern::Band { lo: None, hi: None } | Pattern::Keys(_) => frame.q_len,
@@ -192,9 +170,7 @@ impl Pattern {
                 set.as_slice().get(i).map_or(frame.q_len, |i| if row < i.start { i.start } else { i.end })
             }
             Pattern::Documents(borders) => at(borders.get(borders.partition_point(|&b| b <= q)).copied()),
-            Pattern::Spans(spans) => at(spans.next_border(q)),
-            Pattern::Levels(levels) => at(levels.next_border(q)),
-            Pattern::RandomBlocks { block, .. } => at(Some((q.div_euclid(*block) + 1) * block)),
+            Pattern::Atom(atom) => at(Some(atom.next_change(q))),
             Pattern::Array(array, slice) => array.0.slice(*slice).rows_alike(row),
             Pattern::Selected(selection, leaf) => selection.alike(leaf, row),
             _ => row + 1,
@@ -231,7 +207,7 @@ impl Pattern {
                 });
                 Bounds { upper: runs.into_iter().collect(), lower: IntervalSet::new() }
             }
-            Pattern::Stride(_) | Pattern::Random { .. } if rows.len() > 1 => Bounds::unknown(kv_len),
+            Pattern::Stride(_) | Pattern::Member(_) if rows.len() > 1 => Bounds::unknown(kv_len),
             Pattern::Array(array, slice) => match array.0.slice(*slice).bounds(rows.start, rows.end, kv_len) {
                 Some((upper, lower)) => Bounds { upper, lower },
                 None => self.bounds_by_rows(frame, rows),
@@ -244,9 +220,7 @@ impl Pattern {
                     Bounds { upper: cut(upper), lower: cut(lower) }
                 }
             },
-            Pattern::Tree(tree) => {
-                tree.bounds(frame, first..last + 1).unwrap_or_else(|| self.bounds_by_rows(frame, rows))
-            }
+            Pattern::Atom(atom) => atom.bounds(frame, rows.clone()).unwrap_or_else(|| self.bounds_by_rows(frame, rows)),
             Pattern::Selected(selection, leaf) => selection.bounds(leaf, rows),
             Pattern::Not(a) => a.bounds(frame, rows).not(kv_len),
             Pattern::And(parts) => parts
@@ -321,6 +295,24 @@ impl Pattern {
         }
     }
 
+    /// Whether the rows of a leaf change in blocks.
+    pub(crate) fn has_blocks(&self) -> bool {
+        match self {
+            Pattern::Chunk(_) | Pattern::Documents(_) | Pattern::Queries(_) => true,
+            Pattern::Atom(atom) => atom.has_blocks(),
+            _ => false,
+        }
+    }
+
+    /// Whether a leaf's row takes time for every key of the range it is asked for.
+    pub(crate) fn looks_at_every_key(&self) -> bool {
+        match self {
+            Pattern::Member(_) | Pattern::Closure { .. } => true,
+            Pattern::Atom(atom) => atom.looks_at_every_key(),
+            _ => false,
+        }
+    }
+
     /// The last row in `after + 1..=upto` at which a leaf's keys change as a block (a document, a chunk, a span begins).
     pub(crate) fn last_border(&self, frame: &Frame, after: u32, upto: u32) -> Option<u32> {
         match self {
@@ -335,13 +327,7 @@ impl Pattern {
                 let row = i64::from(set.as_slice()[..begun].last()?.start) - frame.offset;
                 (row > i64::from(after)).then_some(row as u32)
             }
-            Pattern::Chunk(_)
-            | Pattern::Documents(_)
-            | Pattern::Spans(_)
-            | Pattern::Queries(_)
-            | Pattern::RandomBlocks { .. }
-            | Pattern::Levels(_)
-            | Pattern::Array(..) => {
+            _ if self.has_blocks() || matches!(self, Pattern::Array(..)) => {
                 let (mut row, mut found) = (after, None);
                 loop {
                     let next = self.alike(frame, row);

@@ -4,10 +4,11 @@
 //! set of tokens everywhere. Keys are indices `0..kv_len`, query rows are indices `0..q_len`; lists in the facts count
 //! positions, and a [`Frame`] maps between the two.
 
+use crate::atoms::Padding;
 use crate::facts::{Facts, RealTokens, real_run};
 use crate::frame::Frame;
 use crate::interval::IntervalSet;
-use crate::mask::{Padding, Side};
+use crate::mask::Side;
 use crate::set::{Set, Span};
 use crate::shape::Shape;
 use std::ops::Range;

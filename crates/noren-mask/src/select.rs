@@ -87,7 +87,7 @@ impl Selection {
         };
         let by_place: &mut dyn FnMut(u32, u32) = &mut by_place;
         // what looks at every key must not look at those between the chosen ones
-        if let Pattern::Random { .. } | Pattern::Closure { .. } | Pattern::Stride(_) | Pattern::Array(..) = leaf {
+        if leaf.looks_at_every_key() || matches!(leaf, Pattern::Stride(_) | Pattern::Array(..)) {
             for run in self.keys.runs(keys.0..keys.1) {
                 leaf.row(&self.frame, row, (run.start, run.end), &mut &mut *by_place);
             }

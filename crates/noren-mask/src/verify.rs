@@ -11,11 +11,13 @@
 //!   place, which is slower and exact.
 //! * **[`Plan::verify`]** is the comparison with the definition on request, for a number of cells that the caller chooses.
 
+use crate::atom::Input;
+use crate::atoms::is_builtin;
 use crate::bind::{BoundMask, Resolved};
 use crate::export::Runs;
 use crate::interval::Interval;
 use crate::keep::{bit, count, set_bit, set_range};
-use crate::mask::{Mask, Node};
+use crate::mask::Mask;
 use crate::order::Order;
 use crate::pattern::row_words;
 use crate::plan::{Kind, PatternPlan, Plan, PlanOptions, Reorder, Tile};
@@ -348,12 +350,14 @@ pub(crate) fn debug_check_rows(plan: &Plan, pattern: usize, runs: &Runs) {
     }
 }
 
-/// Whether a closure brings bounds of its own. Where those are wrong, so is the plan, and the caller is to blame.
+/// Whether a closure or an atom of the user brings bounds of its own. Where those are wrong, so is the plan.
 fn has_bounded_closure(bound: &BoundMask, mask: &Mask) -> bool {
-    match mask.node() {
-        Node::Closure { name } => bound.facts().closures.get(name).is_none_or(|closure| closure.bounds.is_some()),
-        _ => mask.children().into_iter().any(|part| has_bounded_closure(bound, part)),
-    }
+    mask.atoms().into_iter().any(|atom| {
+        let closures = &bound.facts().closures;
+        let bounded = |name| closures.get(name).is_none_or(|closure| closure.bounds.is_some());
+        let by_closure = atom.inputs().into_iter().any(|i| matches!(i, Input::Closure(name) if bounded(name)));
+        by_closure || !is_builtin(&**atom)
+    })
 }
 
 /// A number that looks random, of two others.

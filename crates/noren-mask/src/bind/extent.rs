@@ -18,11 +18,11 @@ fn real_queries_end(shape: &Shape, facts: &Facts, row: usize) -> u64 {
 }
 
 /// How many positions a batch row has, and how many of them an atom that lists positions must speak for.
-pub(super) struct Extent {
+pub(crate) struct Extent {
     /// Without right padding.
-    pub(super) real: u64,
+    pub(crate) real: u64,
     /// With it, in the longest batch row: one list may speak for rows that reach differently far.
-    pub(super) all: u64,
+    pub(crate) all: u64,
 }
 
 impl Extent {

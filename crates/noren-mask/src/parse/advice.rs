@@ -2,8 +2,9 @@
 
 use super::error::{ParseError, Parsed};
 use super::lex::{Kind, Token, clip};
-use super::vocabulary::Entry;
 use super::{MAX_DEPTH, Parser, suggest, vocabulary};
+use crate::atom::{Definition, Entry};
+use crate::atoms;
 
 /// What to say when the grammar does not fit.
 impl Parser<'_> {
@@ -143,8 +144,8 @@ impl Parser<'_> {
                 .mend("it stands before the colon of an arm, as in `layers(every 2: causal, else: full)`");
         }
         let error = ParseError::at(span, format!("unknown name `{}`", clip(name)))
-            .expecting(vocabulary::ATOMS.iter().map(|entry| format!("`{}`", entry.name)));
-        match suggest::nearest(name, vocabulary::atom_names()) {
+            .expecting(atoms::DEFINITIONS.iter().map(|known| format!("`{}`", known.word.entry.name)));
+        match suggest::nearest(name, atoms::DEFINITIONS.iter().flat_map(Definition::names)) {
             Some(near) => error.mend(format!("did you mean `{near}`?")),
             None => match suggest::synonym(name) {
                 Some(own) => error.mend(format!("here that is `{own}`")),
@@ -159,7 +160,7 @@ impl Parser<'_> {
         if self.token.kind != Kind::Name {
             return self.unexpected(&["a score"]).mend("write for example `softcap(5)`");
         }
-        if vocabulary::atom(name).is_some() {
+        if atoms::definition(name).is_some() {
             return ParseError::at(span, format!("`{name}` is a mask, expected a score"))
                 .mend("join masks with `&` (both) or `|` (either); `+` adds scores");
         }

@@ -2,13 +2,14 @@
 //! any number of them joins into one.
 
 use super::runs::Runs;
-use crate::check::{LIMIT, check_node};
-use crate::mask::{Mask, Node, PerRow};
+use crate::atom::{Line, Simplified};
+use crate::atoms;
+use crate::mask::{Mask, Node};
 use crate::set::Set;
 
 /// The number an atom looks at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Axis {
+pub(crate) enum Axis {
     /// `k - q`, any integer.
     Distance,
     /// `k`, from 0: a slot of a ring buffer that holds no key is never allowed, whatever the mask says of it.
@@ -52,7 +53,7 @@ impl Axis {
         runs.missing(self.first(), i64::MAX)
     }
 
-    pub(super) fn is_all(self, runs: &Runs) -> bool {
+    pub(crate) fn is_all(self, runs: &Runs) -> bool {
         self.complement(runs).is_empty()
     }
 
@@ -76,11 +77,11 @@ impl Axis {
             return if join == Join::Any { vec![join.zero()] } else { Vec::new() };
         }
         match self {
-            Axis::Key => vec![Mask::new(Node::Keys(Set::Spans(runs.spans())))],
+            Axis::Key => vec![atoms::keys(Set::Spans(runs.spans()))],
             Axis::Query if runs.as_slice()[0].0 < 0 => {
-                vec![!Mask::new(Node::Queries(Set::Spans(self.complement(runs).spans())))]
+                vec![!atoms::queries(Set::Spans(self.complement(runs).spans()))]
             }
-            Axis::Query => vec![Mask::new(Node::Queries(Set::Spans(runs.spans())))],
+            Axis::Query => vec![atoms::queries(Set::Spans(runs.spans()))],
             Axis::Distance => write_bands(runs.as_slice(), join),
         }
     }
@@ -106,11 +107,11 @@ fn write_bands(runs: &[(i64, i64)], join: Join) -> Vec<Mask> {
 fn band(first: i64, last: i64) -> Mask {
     let left = (first != i64::MIN).then(|| -first);
     let right = (last != i64::MAX).then_some(last);
-    Mask::new(match (left, right) {
-        (None, Some(offset)) => Node::Causal { offset },
-        (Some(left), Some(0)) => Node::Sliding { window: left as u64 + 1 },
-        _ => Node::Window { left, right },
-    })
+    match (left, right) {
+        (None, Some(offset)) => atoms::causal_offset(offset),
+        (Some(left), Some(0)) => atoms::sliding(left as u64 + 1),
+        _ => atoms::window(left, right),
+    }
 }
 
 /// The axis and the set of an atom or its complement; `None` when it looks at more than one number, or so far out that a
@@ -118,32 +119,19 @@ fn band(first: i64, last: i64) -> Mask {
 pub(super) fn read(mask: &Mask) -> Option<(Axis, Runs)> {
     match mask.node() {
         Node::Not(inner) => {
-            let (axis, runs) = read_atom(inner.node())?;
-            Some((axis, axis.complement(&runs)))
+            let (axis, runs) = read_atom(inner)?;
+            let outside = axis.complement(&runs);
+            Some((axis, outside))
         }
-        atom => read_atom(atom),
+        _ => read_atom(mask),
     }
 }
 
-fn read_atom(atom: &Node) -> Option<(Axis, Runs)> {
-    let side = |side: Option<i64>, open: i64| match side {
-        Some(at) if at.unsigned_abs() >= LIMIT => None,
-        Some(at) => Some(at),
-        None => Some(open),
-    };
-    let read = match atom {
-        Node::Causal { offset } => (Axis::Distance, Runs::of([(i64::MIN, side(Some(*offset), 0)?)])),
-        Node::Window { left, right } => {
-            let first = side(left.map(i64::wrapping_neg), i64::MIN)?;
-            (Axis::Distance, Runs::of([(first, side(*right, i64::MAX)?)]))
-        }
-        Node::Sliding { window } => (Axis::Distance, Runs::of([(1 - i64::try_from(*window).ok()?, 0)])),
-        Node::Chunk { size: 1 } => (Axis::Distance, Runs::of([(0, 0)])),
-        Node::Prefix { lengths: PerRow::All(n) } => (Axis::Key, Runs::of([(0, i64::try_from(*n).ok()? - 1)])),
-        Node::Keys(Set::Spans(spans)) => (Axis::Key, Runs::of_spans(spans)),
-        Node::Queries(Set::Spans(spans)) => (Axis::Query, Runs::of_spans(spans)),
-        _ => return None,
-    };
-    // What bind refuses has no set; asked last, for it walks long lists.
-    check_node(atom).is_ok().then_some(read)
+fn read_atom(mask: &Mask) -> Option<(Axis, Runs)> {
+    let atom = mask.atom()?;
+    match atom.simplify() {
+        // What bind refuses has no set; asked last, for it walks long lists.
+        Simplified::Line(Line { axis, runs }) if atom.check().is_ok() => Some((axis, runs)),
+        _ => None,
+    }
 }
