@@ -5,7 +5,8 @@ use crate::serve::problem::{Problem, Result};
 use crate::serve::scene::Known;
 use crate::serve::wire::Frame;
 use crate::serve::worker::{Answer, Answered, Desk, json};
-use noren_mask::{BoundMask, Cover, Facts, Kind, Node, Spec};
+use noren_mask::atoms::Documents;
+use noren_mask::{BoundMask, Cover, Facts, Kind, Spec};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json as object};
 use std::collections::BTreeMap;
@@ -102,10 +103,7 @@ fn document_ends(bound: &BoundMask) -> Option<Vec<Vec<u64>>> {
             .collect::<Vec<u64>>()
     };
     fn written(mask: &noren_mask::Mask) -> Option<Vec<u64>> {
-        match mask.node() {
-            Node::Documents { lengths: Some(lengths) } => Some(lengths.to_vec()),
-            _ => mask.children().into_iter().find_map(written),
-        }
+        mask.atoms().into_iter().find_map(|atom| atom.downcast::<Documents>()?.lengths.clone())
     }
     if let Some(lengths) = written(bound.mask()) {
         return Some(vec![ends(&lengths)]);
