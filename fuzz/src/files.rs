@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::npy::read_npy;
 use crate::stored::MOST_MEMORY;
 use crate::tensors::TensorFile;
-use noren_mask::doctor::Values;
+use noren_doctor::Values;
 use std::io::Cursor;
 
 /// Reads the array of the npy file that `data` may be, with the file's length known and without.

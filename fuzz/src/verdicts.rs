@@ -1,8 +1,8 @@
 //! Declarations, policies and certificates from any text: nothing panics, what is read is written and read again, and every error
 //! has words.
 
-use noren_mask::doctor::{Context, Patient, Values};
-use noren_mask::flow::{Certificate, Fill, Flow, Policy};
+use noren_doctor::{Context, Patient, Values};
+use noren_flow::{Certificate, Fill, Flow, Policy};
 use noren_mask::{Error, Facts, Mask, Shape};
 use serde_json::Value;
 

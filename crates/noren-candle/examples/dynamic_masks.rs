@@ -8,10 +8,11 @@
 
 use candle_core::{DType, Device};
 use candle_nn::{VarBuilder, VarMap};
-use noren::noren_mask::TerminalOptions;
 use noren_candle::Result;
 use noren_candle::dynamic::{ByToken, DomainVocabulary, MaskGenerator, Sensitivity, TopBlocks};
 use noren_candle::model::{Batch, Call, Config, DecoderConfig, Model, Trace};
+use noren_picture::Draw;
+use noren_picture::TerminalOptions;
 use noren_text::{ByteTokenizer, Tokenizer};
 use std::collections::BTreeMap;
 use std::path::Path;

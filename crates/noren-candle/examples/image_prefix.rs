@@ -7,10 +7,11 @@
 
 use candle_core::{DType, Device, Tensor};
 use candle_nn::{VarBuilder, VarMap};
-use noren::noren_mask::TerminalOptions;
 use noren::{Facts, Mask, Shape};
 use noren_candle::layers::{LayerConfig, LayerPlans, TransformerEncoder};
 use noren_candle::nn::Mode;
+use noren_picture::Draw;
+use noren_picture::TerminalOptions;
 
 const WIDTH: usize = 32;
 const TOKENS: [&str; 16] =

@@ -7,11 +7,12 @@
 
 use candle_core::{DType, Device, Tensor};
 use candle_nn::{VarBuilder, VarMap};
-use noren::noren_mask::TerminalOptions;
 use noren::noren_mask::interval::IntervalSet;
 use noren::{Facts, Shape, atoms};
 use noren_candle::layers::{LayerConfig, LayerPlans, TransformerEncoder};
 use noren_candle::nn::Mode;
+use noren_picture::Draw;
+use noren_picture::TerminalOptions;
 
 /// Patches across and down the grid, and numbers of each patch.
 const GRID: [usize; 2] = [5, 4];

@@ -5,7 +5,7 @@ use crate::failure::{Failure, Result};
 use crate::npy::read_npy;
 use crate::stored::MOST_MEMORY;
 use crate::tensors::TensorFile;
-use noren_mask::doctor::{Numbers, Values};
+use noren_doctor::{Numbers, Values};
 use std::fs::File;
 use std::io::{BufReader, Read, Seek};
 use std::path::Path;

@@ -9,8 +9,8 @@ use crate::npy::write_npy;
 use crate::output::{BAD, DIM, GOOD, STRONG, Screen, paint};
 use crate::target::Target;
 use clap::Args;
-use noren_mask::TerminalOptions;
-use noren_mask::doctor::{self, Context, Patient, Report, Severity, Values};
+use noren_doctor::{Context, Patient, Report, Severity, Values};
+use noren_picture::TerminalOptions;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
@@ -105,11 +105,11 @@ pub(crate) fn run(args: &CheckArgs, screen: &mut Screen) -> Result<Verdict> {
     Ok(exit(report.verdict))
 }
 
-fn exit(verdict: doctor::Verdict) -> Verdict {
+fn exit(verdict: noren_doctor::Verdict) -> Verdict {
     match verdict {
-        doctor::Verdict::Correct => Verdict::Yes,
-        doctor::Verdict::Faulty => Verdict::No,
-        doctor::Verdict::LooksLike | doctor::Verdict::CannotTell => Verdict::Open,
+        noren_doctor::Verdict::Correct => Verdict::Yes,
+        noren_doctor::Verdict::Faulty => Verdict::No,
+        noren_doctor::Verdict::LooksLike | noren_doctor::Verdict::CannotTell => Verdict::Open,
     }
 }
 
@@ -166,11 +166,11 @@ pub(crate) fn as_json(report: &Report) -> Value {
 fn tell(report: &Report, screen: &mut Screen) -> Result<()> {
     let words = report.verdict.words();
     match report.verdict {
-        doctor::Verdict::Faulty => {
+        noren_doctor::Verdict::Faulty => {
             screen.line(format!("{}: {}", paint(BAD, report.classes().join(", ")), report.description))?;
         }
         verdict => {
-            let colour = if verdict == doctor::Verdict::Correct { GOOD } else { STRONG };
+            let colour = if verdict == noren_doctor::Verdict::Correct { GOOD } else { STRONG };
             screen.line(format!("{}: {}", paint(colour, words), report.sentence))?;
             screen.line(format!("  {}", report.description))?;
         }
@@ -237,7 +237,7 @@ fn run_cases(cases: &Path, output: &Path, screen: &mut Screen) -> Result<Verdict
         let answer = match one_case(case, folder) {
             Ok(report) => {
                 sick += usize::from(report.sick());
-                correct += usize::from(report.verdict == doctor::Verdict::Correct);
+                correct += usize::from(report.verdict == noren_doctor::Verdict::Correct);
                 let fixed = match &report.fixed {
                     Some(fixed) => {
                         let path = beside.join(format!("{}_fixed.npy", file_stem(id)));

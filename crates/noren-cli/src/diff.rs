@@ -7,6 +7,7 @@ use crate::output::{BAD, DIM, GOOD, STRONG, Screen, paint};
 use crate::show::LookArgs;
 use clap::Args;
 use noren_mask::{BoundMask, Equivalence, Score, short_count};
+use noren_picture::Draw;
 
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]

@@ -5,8 +5,8 @@
 
 use crate::failure::{Failure, Result};
 use crate::stored::{Kind, Stored};
+use noren_doctor::Values;
 use noren_mask::Keep;
-use noren_mask::doctor::Values;
 use std::io::{Read, Write};
 
 /// Bytes of the longest header that is read; those of real files take some hundred.
@@ -243,7 +243,7 @@ pub(crate) fn write_npy(out: &mut dyn Write, keep: &Keep) -> std::io::Result<()>
 mod tests {
     use super::*;
     use crate::stored::MOST_MEMORY;
-    use noren_mask::doctor::Numbers;
+    use noren_doctor::Numbers;
 
     fn npy(header: &str, data: &[u8]) -> Vec<u8> {
         let mut out = b"\x93NUMPY\x01\x00".to_vec();

@@ -8,7 +8,7 @@ use crate::output::{DIM, STRONG, Screen, paint};
 use crate::plan::BlockArgs;
 use crate::target::Target;
 use clap::Args;
-use noren_mask::{Picture, TerminalOptions};
+use noren_picture::{Draw, Picture, TerminalOptions};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;

@@ -1,7 +1,7 @@
 //! [`Stored`]: numbers as a file stores them, read piece by piece.
 
 use crate::failure::{Failure, Result};
-use noren_mask::doctor::{Dtype, Numbers, Values};
+use noren_doctor::{Dtype, Numbers, Values};
 use std::io::Read;
 
 /// Bytes of memory that the numbers of one array take at most. A larger array is no mask that is diagnosed in memory.

@@ -5,7 +5,7 @@
 
 use crate::failure::{Failure, Result};
 use crate::stored::{Kind, MOST_MEMORY, Stored};
-use noren_mask::doctor::Values;
+use noren_doctor::Values;
 use safetensors::Dtype;
 use safetensors::tensor::Metadata;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};

@@ -3,6 +3,7 @@
 mod json;
 
 use crate::Error;
+use crate::bits::runs;
 use crate::interval::IntervalSet;
 
 /// Named cells for the atom `dense(name)`: shape `[batch, heads, q_len, kv_len]`, where batch and heads may be 1 for all.
@@ -295,7 +296,7 @@ impl Slice {
     pub(crate) fn row(&self, q: usize, start: u32, end: u32, mut emit: impl FnMut(u32, u32)) {
         match self {
             Slice::Bits { row_words, words } => {
-                bit_runs(&words[q * row_words..(q + 1) * row_words], start, end, emit);
+                runs(&words[q * row_words..(q + 1) * row_words], start, end, emit);
             }
             Slice::Rows(list) => {
                 let row = list.row(q as u32);
@@ -354,30 +355,6 @@ pub(crate) fn additive_keep(cell: f64) -> Option<bool> {
 
 fn bit_set(words: &[u64], len: u32) -> IntervalSet {
     let mut out = IntervalSet::new();
-    bit_runs(words, 0, len, |a, z| out.push(a, z));
+    runs(words, 0, len, |a, z| out.push(a, z));
     out
-}
-
-/// The runs of set bits within `start..end`, ascending.
-pub(crate) fn bit_runs(words: &[u64], start: u32, end: u32, mut emit: impl FnMut(u32, u32)) {
-    let next = |from: u32, invert: u64| -> u32 {
-        let mut at = from;
-        while at < end {
-            let word = (words[at as usize / 64] ^ invert) >> (at % 64);
-            if word != 0 {
-                return (at + word.trailing_zeros()).min(end);
-            }
-            at = (at / 64 + 1) * 64;
-        }
-        end
-    };
-    let mut at = start;
-    loop {
-        let first = next(at, 0);
-        if first >= end {
-            return;
-        }
-        at = next(first, u64::MAX);
-        emit(first, at);
-    }
 }

@@ -5,18 +5,19 @@ mod extent;
 mod sound;
 
 pub use atoms::Binding;
-pub(crate) use atoms::check_atoms;
 
 use crate::Error;
 use crate::atom::{Input, Site};
 use crate::facts::Facts;
 use crate::frame::Frame;
+use crate::interval::Interval;
 use crate::mask::{Mask, Node};
 use crate::pattern::Pattern;
 use crate::resolve::{RowFacts, frame};
 use crate::select::Whole;
 use crate::shape::Shape;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A mask bound to a shape and facts: every atom has its data, everything is in range. Made by [`Mask::bind`].
@@ -60,7 +61,7 @@ impl Mask {
         shape.check()?;
         self.check()?;
         sound::check_facts(facts, shape)?;
-        check_atoms(self, shape, facts)?;
+        atoms::check_atoms(self, shape, facts)?;
         let facts = Arc::new(facts.clone());
         let frames: Vec<Frame> = (0..shape.batch_len()).map(|row| frame(shape, &facts, row)).collect();
         let simple = self.simplify();
@@ -136,6 +137,17 @@ impl BoundMask {
     /// Which of the distinct patterns holds for this batch row and query head.
     pub fn pattern_of(&self, batch: usize, head: usize) -> usize {
         self.pattern_of[batch * self.shape.head_count() + head] as usize
+    }
+
+    /// Writes the cells of a rectangle of the pattern with this index as bits: `words` holds
+    /// `rows.len() * bits::row_words(keys.len())` words, row after row, and is overwritten. Bits beyond the keys are 0.
+    ///
+    /// # Panics
+    /// If there is no such pattern, or the rectangle reaches outside.
+    pub fn fill_bits(&self, pattern: usize, rows: Range<u32>, keys: Interval, words: &mut [u64]) {
+        let Resolved { frame, pattern } = &self.patterns[pattern];
+        assert!(rows.end <= frame.q_len && keys.end <= frame.kv_len, "{rows:?} x {keys:?}");
+        pattern.fill(frame, rows, keys, words);
     }
 
     pub(crate) fn resolved(&self) -> &[Resolved] {

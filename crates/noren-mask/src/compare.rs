@@ -2,9 +2,9 @@
 
 use crate::Error;
 use crate::bind::{BoundMask, Resolved};
+use crate::bits::row_words;
 use crate::bounds::Bounds;
 use crate::interval::Interval;
-use crate::pattern::row_words;
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -117,7 +117,11 @@ impl BoundMask {
         (0..self.shape().batch_len()).flat_map(move |b| (0..heads).map(move |h| (b, h)))
     }
 
-    pub(crate) fn check_comparable(&self, other: &Self) -> Result<(), Error> {
+    /// Refuses a mask of another size.
+    ///
+    /// # Errors
+    /// [`Error::Compare`], with both sizes.
+    pub fn check_comparable(&self, other: &Self) -> Result<(), Error> {
         let sizes = |m: &Self| [m.shape().batch_len(), m.shape().head_count(), m.shape().q_len(), m.shape().kv_len()];
         if sizes(self) == sizes(other) {
             return Ok(());

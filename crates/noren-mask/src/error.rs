@@ -61,11 +61,13 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn fact(fact: impl Into<String>, problem: impl Into<String>) -> Self {
+    /// Returns the error of a fact that is malformed or contradicts the shape.
+    pub fn fact(fact: impl Into<String>, problem: impl Into<String>) -> Self {
         Error::Fact { fact: fact.into(), problem: problem.into() }
     }
 
-    pub(crate) fn atom(atom: impl std::fmt::Display, problem: impl Into<String>) -> Self {
+    /// Returns the error of a mask whose parameters are wrong.
+    pub fn atom(atom: impl std::fmt::Display, problem: impl Into<String>) -> Self {
         Error::Atom { atom: atom.to_string(), problem: problem.into() }
     }
 }

@@ -2,8 +2,7 @@
 
 use crate::atom::Pair;
 use crate::bind::BoundMask;
-use crate::lower::pick_arm;
-use crate::mask::{Mask, Node};
+use crate::mask::{Arm, Mask, Node};
 
 impl BoundMask {
     /// True when query row `q` of batch row `batch` and query head `head` may attend to key `k`.
@@ -42,8 +41,8 @@ fn allowed(mask: &Mask, pair: &Pair<'_>) -> bool {
         Node::Full => true,
         Node::None => false,
         Node::Atom(atom) => atom.allows(pair),
-        Node::Heads(arms) => arm(pick_arm(arms, pair.head as u64)),
-        Node::Batch(arms) => arm(pick_arm(arms, pair.batch as u64)),
+        Node::Heads(arms) => arm(Arm::pick(arms, pair.head as u64)),
+        Node::Batch(arms) => arm(Arm::pick(arms, pair.batch as u64)),
         Node::Layers(_) => unreachable!("bind refuses layers(...)"),
         Node::Not(a) => !allowed(a, pair),
         Node::And(parts) => parts.iter().all(|m| allowed(m, pair)),

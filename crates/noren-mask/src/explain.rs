@@ -4,7 +4,6 @@ use crate::Error;
 use crate::atom::Pair;
 use crate::bind::BoundMask;
 use crate::compare::Cell;
-use crate::lower::pick_arm;
 use crate::mask::{Arm, Mask, Node};
 use serde::Serialize;
 use std::fmt;
@@ -93,7 +92,7 @@ impl Words<'_> {
     fn part(&self, mask: &Mask) -> Part {
         let Cell { batch, head, q, k } = self.cell;
         let allowed = self.bound.allows(mask, batch, head, q, k);
-        let arm = |arms: &[Arm], index: usize| pick_arm(arms, index as u64).map(|m| self.part(m));
+        let arm = |arms: &[Arm], index: usize| Arm::pick(arms, index as u64).map(|m| self.part(m));
         let parts: Vec<Part> = match mask.node() {
             Node::Heads(arms) => arm(arms, head).into_iter().collect(),
             Node::Batch(arms) => arm(arms, batch).into_iter().collect(),

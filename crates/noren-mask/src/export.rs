@@ -9,7 +9,7 @@ mod slices;
 pub use blocks::Blocks;
 pub use slices::{Slice, SliceKind};
 
-use crate::array::bit_runs;
+use crate::bits::runs;
 use crate::plan::{Kind, Plan};
 use crate::verify;
 
@@ -71,7 +71,7 @@ impl Plan {
                 words.resize(lists.len() * per_row, 0);
                 pattern.fill_bits(tile.start..tile.end, span.start..span.end, &mut words);
                 for (list, bits) in lists.iter_mut().zip(words.chunks(per_row)) {
-                    bit_runs(bits, 0, span.keys(), |a, z| push(list, span.start + a, span.start + z));
+                    runs(bits, 0, span.keys(), |a, z| push(list, span.start + a, span.start + z));
                 }
             }
             debug_assert_eq!(from, tile.start as usize, "tiles follow each other");

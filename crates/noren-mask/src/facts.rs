@@ -266,6 +266,21 @@ impl Facts {
         self
     }
 
+    /// Returns whether documents are given.
+    pub fn has_documents(&self) -> bool {
+        self.documents.is_some()
+    }
+
+    /// Returns whether clearance levels are given.
+    pub fn has_levels(&self) -> bool {
+        self.levels.is_some()
+    }
+
+    /// Returns the arrays with their names, by name.
+    pub fn arrays(&self) -> impl Iterator<Item = (&str, &Array)> {
+        self.arrays.iter().map(|(name, array)| (name.as_str(), &**array))
+    }
+
     /// Whether they say how many queries of each batch row are real.
     pub fn has_query_lengths(&self) -> bool {
         self.query_lengths.is_some()

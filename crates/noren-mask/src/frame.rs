@@ -8,26 +8,31 @@ use std::sync::Arc;
 
 /// The map between indices and positions for one batch row.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Frame {
-    pub(crate) q_len: u32,
-    pub(crate) kv_len: u32,
+pub struct Frame {
+    /// Number of query rows.
+    pub q_len: u32,
+    /// Number of keys.
+    pub kv_len: u32,
     /// Position of query row 0.
-    pub(crate) offset: i64,
+    pub offset: i64,
     /// `None`: key `j` stands at position `j`.
-    pub(crate) runs: Option<Arc<[Run]>>,
+    pub runs: Option<Arc<[Run]>>,
 }
 
 /// Keys `index..index + len` stand at positions `position..position + len`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Run {
-    pub(crate) index: u32,
-    pub(crate) len: u32,
-    pub(crate) position: i64,
+pub struct Run {
+    /// Index of the first key.
+    pub index: u32,
+    /// Number of keys.
+    pub len: u32,
+    /// Position of the first key.
+    pub position: i64,
 }
 
 impl Frame {
     /// Cuts a list of key positions into runs; negative positions are left out.
-    pub(crate) fn runs_of(positions: &[i64]) -> Arc<[Run]> {
+    pub fn runs_of(positions: &[i64]) -> Arc<[Run]> {
         let mut runs: Vec<Run> = Vec::new();
         for (index, &position) in positions.iter().enumerate() {
             match runs.last_mut() {
@@ -42,19 +47,19 @@ impl Frame {
     }
 
     /// Position of query row `row`.
-    pub(crate) fn query(&self, row: u32) -> i64 {
+    pub fn query(&self, row: u32) -> i64 {
         self.offset + i64::from(row)
     }
 
     /// Position of key `index`; -1 for an empty slot.
-    pub(crate) fn key(&self, index: u32) -> i64 {
+    pub fn key(&self, index: u32) -> i64 {
         let Some(runs) = &self.runs else { return i64::from(index) };
         let i = runs.partition_point(|r| r.index + r.len <= index);
         runs.get(i).filter(|r| r.index <= index).map_or(-1, |r| r.position + i64::from(index - r.index))
     }
 
     /// Position after that of the last key.
-    pub(crate) fn end(&self) -> i64 {
+    pub fn end(&self) -> i64 {
         match &self.runs {
             None => self.kv_len.into(),
             Some(runs) => runs.iter().map(|r| r.position + i64::from(r.len)).max().unwrap_or(0),
@@ -62,14 +67,14 @@ impl Frame {
     }
 
     /// The slots that hold a key, when some do not.
-    pub(crate) fn live(&self) -> Option<IntervalSet> {
+    pub fn live(&self) -> Option<IntervalSet> {
         let live: IntervalSet = self.runs.as_ref()?.iter().map(|r| r.index..r.index + r.len).collect();
         (live.count() < u64::from(self.kv_len)).then_some(live)
     }
 
     /// Calls `piece(start, end, shift)` for the parts of `keys` in which position = index + shift, by ascending index; empty
     /// slots are in none.
-    pub(crate) fn pieces(&self, keys: (u32, u32), piece: &mut impl FnMut(u32, u32, i64)) {
+    pub fn pieces(&self, keys: (u32, u32), piece: &mut impl FnMut(u32, u32, i64)) {
         match &self.runs {
             None => piece(keys.0, keys.1, 0),
             Some(runs) => {
@@ -83,7 +88,7 @@ impl Frame {
     }
 
     /// Calls `emit(start, end)` with the keys among `keys` whose positions lie in `from..to`, by ascending index.
-    pub(crate) fn emit(&self, from: i64, to: i64, keys: (u32, u32), emit: &mut impl FnMut(u32, u32)) {
+    pub fn emit(&self, from: i64, to: i64, keys: (u32, u32), emit: &mut impl FnMut(u32, u32)) {
         self.pieces(keys, &mut |first, last, shift| {
             let a = (from - shift).max(i64::from(first));
             let z = (to - shift).min(i64::from(last));

@@ -1,8 +1,8 @@
 //! [`Keep`]: the cells of a mask as bits, for what looks at masks that somebody else made.
 
 use crate::Error;
-use crate::array::bit_runs;
 use crate::bind::BoundMask;
+use crate::bits::{bit, count, row_of, runs};
 use crate::plan::{PlanOptions, Reorder};
 use std::ops::Range;
 
@@ -64,7 +64,7 @@ impl Keep {
     }
 
     /// From cells in row-major order. `cells` must hold as many as `dims` say.
-    pub(crate) fn from_cells(dims: [usize; 4], cells: impl Iterator<Item = bool>) -> Self {
+    pub fn from_cells(dims: [usize; 4], cells: impl Iterator<Item = bool>) -> Self {
         let mut keep = Self::empty(dims);
         let (kv_len, words) = (dims[3], dims[3].div_ceil(64));
         let (mut row, mut k) = (0, 0);
@@ -120,12 +120,13 @@ impl Keep {
     }
 
     /// The words of one query row.
-    pub(crate) fn row(&self, b: usize, h: usize, q: usize) -> &[u64] {
+    pub fn row(&self, b: usize, h: usize, q: usize) -> &[u64] {
         let range = self.range(b, h, q);
         &self.words[range]
     }
 
-    pub(crate) fn row_mut(&mut self, b: usize, h: usize, q: usize) -> &mut [u64] {
+    /// Returns the words of a row, to be changed; bits beyond `kv_len` must stay 0.
+    pub fn row_mut(&mut self, b: usize, h: usize, q: usize) -> &mut [u64] {
         let range = self.range(b, h, q);
         &mut self.words[range]
     }
@@ -137,7 +138,7 @@ impl Keep {
     }
 
     /// The same cells over more: a dimension of 1 stands for all of `dims`'.
-    pub(crate) fn expand(&self, dims: [usize; 4]) -> Self {
+    pub fn expand(&self, dims: [usize; 4]) -> Self {
         if self.dims == dims {
             return self.clone();
         }
@@ -160,13 +161,13 @@ impl Keep {
     }
 
     /// Queries and keys changed places.
-    pub(crate) fn transposed(&self) -> Self {
+    pub fn transposed(&self) -> Self {
         let [b, h, q, k] = self.dims;
         let mut out = Self::empty([b, h, k, q]);
         for b in 0..b {
             for h in 0..h {
                 for q in 0..q {
-                    bit_runs(self.row(b, h, q), 0, k as u32, |start, end| {
+                    runs(self.row(b, h, q), 0, k as u32, |start, end| {
                         for key in start as usize..end as usize {
                             out.row_mut(b, h, key)[q / 64] |= 1 << (q % 64);
                         }
@@ -178,77 +179,15 @@ impl Keep {
     }
 
     /// True when every head's cells are the first one's.
-    pub(crate) fn heads_alike(&self) -> bool {
+    pub fn heads_equal(&self) -> bool {
         let [batch, heads, q_len, _] = self.dims;
         (0..batch).all(|b| (1..heads).all(|h| (0..q_len).all(|q| self.row(b, h, q) == self.row(b, 0, q))))
     }
 }
 
-/// Bit `k` of a row.
-pub(crate) fn bit(row: &[u64], k: usize) -> bool {
-    row[k / 64] >> (k % 64) & 1 == 1
-}
-
-/// Sets bit `k` of a row.
-pub(crate) fn set_bit(row: &mut [u64], k: usize) {
-    row[k / 64] |= 1 << (k % 64);
-}
-
-/// Number of set bits.
-pub(crate) fn count(words: &[u64]) -> u64 {
-    words.iter().map(|w| u64::from(w.count_ones())).sum()
-}
-
-/// A row of `len` bits with `start..end` set.
-pub(crate) fn row_of(len: usize, start: usize, end: usize) -> Vec<u64> {
-    let mut row = vec![0; len.div_ceil(64)];
-    set_range(&mut row, start, end);
-    row
-}
-
-/// Sets bits `start..end`, which may be empty.
-pub(crate) fn set_range(row: &mut [u64], start: usize, end: usize) {
-    if start >= end {
-        return;
-    }
-    let (first, last) = (start / 64, (end - 1) / 64);
-    let (head, tail) = (u64::MAX << (start % 64), u64::MAX >> (63 - (end - 1) % 64));
-    if first == last {
-        row[first] |= head & tail;
-        return;
-    }
-    row[first] |= head;
-    row[first + 1..last].fill(u64::MAX);
-    row[last] |= tail;
-}
-
-/// The first and last set bit.
-pub(crate) fn ends(row: &[u64]) -> Option<(usize, usize)> {
-    let first = row.iter().position(|w| *w != 0)?;
-    let last = row.iter().rposition(|w| *w != 0)?;
-    Some((first * 64 + row[first].trailing_zeros() as usize, last * 64 + 63 - row[last].leading_zeros() as usize))
-}
-
-/// The set bits, ascending.
-pub(crate) fn ones(row: &[u64]) -> impl Iterator<Item = usize> + '_ {
-    row.iter().enumerate().flat_map(|(i, &word)| {
-        std::iter::successors((word != 0).then_some(word), |w| Some(w & (w - 1)).filter(|w| *w != 0))
-            .map(move |w| i * 64 + w.trailing_zeros() as usize)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ranges_of_bits() {
-        for (start, end) in [(0, 0), (0, 1), (3, 64), (63, 65), (0, 128), (64, 130), (129, 130)] {
-            let row = row_of(130, start, end);
-            assert_eq!(ones(&row).collect::<Vec<_>>(), (start..end).collect::<Vec<_>>());
-            assert_eq!(ends(&row), (start < end).then(|| (start, end.wrapping_sub(1))));
-        }
-    }
 
     #[test]
     fn transposing_and_expanding() {

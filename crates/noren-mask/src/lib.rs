@@ -1,4 +1,4 @@
-//! Attention masks: say any mask, plan it exactly, ask about it, draw it.
+//! Attention masks: define any mask, plan it exactly, ask about its cells.
 //!
 //! A transformer's *mask* decides which token may read which. Here a mask is a value: an expression over atoms such as
 //! [`causal`](atoms::causal) or [`documents`](atoms::documents), written in Rust or as text.
@@ -38,9 +38,10 @@
 //!
 //! * [`atoms`]: everything a mask can say, each with its picture
 //! * [`Facts`]: what masks need to know of the data, and how to make it from what you have
-//! * [`BoundMask`]: cells, explanations, comparisons, pictures
+//! * [`BoundMask`]: cells, explanations, comparisons; crate `noren-picture` draws it
 //! * [`Plan`], [`PatternPlan`], [`Transposed`], [`Stats`]: what to compute and what it costs
 //! * [`Spec`] and [`Score`]: a mask with what is done to the scores
+//! * [`resolve`], [`frame`], [`bits`], [`interval`]: what other crates that read masks are built on
 //!
 //! The crate has no `unsafe`, no threads and no tensor type.
 #![forbid(unsafe_code)]
@@ -49,18 +50,18 @@ mod array;
 pub mod atom;
 pub mod atoms;
 mod bind;
+pub mod bits;
 mod bounds;
 mod check;
 mod compare;
-pub mod doctor;
 mod equivalent;
 mod error;
 mod eval;
 mod explain;
 mod export;
 mod facts;
-pub mod flow;
-mod frame;
+pub mod frame;
+mod grid;
 pub mod interval;
 mod json;
 mod keep;
@@ -77,10 +78,8 @@ pub use philox::philox;
 mod plan;
 mod plan_serde;
 mod print;
-mod recognise;
-mod render;
 mod reorder;
-mod resolve;
+pub mod resolve;
 mod schedule;
 mod score;
 mod select;
@@ -100,13 +99,12 @@ pub use error::Error;
 pub use explain::{Explanation, Part};
 pub use export::{Blocks, Runs, Slice, SliceKind};
 pub use facts::{Facts, RealTokens, Rows};
+pub use grid::{Cover, Grid, GridOptions, checked_range};
 pub use keep::Keep;
 pub use mask::{Arm, Mask, Node, PerRow, Real, Side};
 pub use order::Order;
-pub use parse::ParseError;
+pub use parse::{ParseError, nearest};
 pub use plan::{Kind, PatternPlan, Plan, PlanOptions, Reorder, Tile, TileSpan};
-pub use recognise::{Recognised, recognise};
-pub use render::{Cover, Grid, GridOptions, Picture, TerminalOptions};
 pub use schedule::WorkItem;
 pub use score::{Score, Spec};
 pub use set::{Selector, Set, Span};

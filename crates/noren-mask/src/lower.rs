@@ -3,7 +3,6 @@
 use crate::atom::{Membership, Site};
 use crate::mask::{Arm, Mask, Node};
 use crate::pattern::Pattern;
-use crate::set::Selector;
 use std::sync::Arc;
 
 /// What `mask` allows at a site, empty key slots taken out.
@@ -15,15 +14,9 @@ pub(crate) fn lower(mask: &Mask, site: Site<'_>) -> Pattern {
     }
 }
 
-/// The mask that an arm gives `index`, if one does.
-pub(crate) fn pick_arm(arms: &[Arm], index: u64) -> Option<&Mask> {
-    let named = arms.iter().find(|a| a.selector.names(index));
-    named.or_else(|| arms.iter().find(|a| a.selector == Selector::Else)).map(|a| &a.mask)
-}
-
 fn resolve(mask: &Mask, site: &Site<'_>) -> Pattern {
     let all = |masks: &[Mask]| masks.iter().map(|m| resolve(m, site)).collect();
-    let arm = |arms: &[Arm], index: usize| pick_arm(arms, index as u64).map_or(Pattern::none(), |m| resolve(m, site));
+    let arm = |arms: &[Arm], index: usize| Arm::pick(arms, index as u64).map_or(Pattern::none(), |m| resolve(m, site));
     match mask.node() {
         Node::Full => Pattern::FULL,
         Node::None => Pattern::none(),

@@ -63,6 +63,14 @@ pub struct Arm {
     pub mask: Mask,
 }
 
+impl Arm {
+    /// Returns the mask of the arm that names `index`, else that of the arm `else`, if there is one.
+    pub fn pick(arms: &[Arm], index: u64) -> Option<&Mask> {
+        let named = arms.iter().find(|arm| arm.selector.names(index));
+        named.or_else(|| arms.iter().find(|arm| arm.selector == Selector::Else)).map(|arm| &arm.mask)
+    }
+}
+
 /// One number for all batch rows, or one for each.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum PerRow {
@@ -155,7 +163,7 @@ impl From<f64> for Real {
 impl Mask {
     /// The mask of one node. `And` and `Or` nodes are built with [`Mask::all`] and [`Mask::any`] or the operators, which
     /// keep them flat.
-    pub(crate) fn new(node: Node) -> Self {
+    pub fn new(node: Node) -> Self {
         Mask(Arc::new(node))
     }
 

@@ -22,7 +22,7 @@ pub(crate) mod vocabulary;
 pub use error::ParseError;
 pub(crate) use error::Parsed;
 pub(crate) use lex::is_name;
-pub(crate) use suggest::nearest;
+pub use suggest::nearest;
 pub(crate) use values::Arguments;
 
 use crate::atom::{Arms, Entry, Read};

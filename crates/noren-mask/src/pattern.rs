@@ -5,6 +5,7 @@
 
 use crate::array::Array;
 use crate::atom::{Membership, ResolvedRef};
+use crate::bits::{row_words, set_range};
 use crate::bounds::Bounds;
 use crate::facts::Closure;
 use crate::frame::Frame;
@@ -85,11 +86,6 @@ impl std::hash::Hash for SharedClosure {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         Arc::as_ptr(&self.0.allowed).cast::<()>().hash(state);
     }
-}
-
-/// Words that hold the cells of one row over `keys` keys.
-pub(crate) fn row_words(keys: u32) -> usize {
-    (keys as usize).div_ceil(64)
 }
 
 impl Pattern {
@@ -283,7 +279,7 @@ impl Pattern {
                     let at = (row - rows.start) as usize * stride;
                     let line = &mut words[at..at + stride];
                     self.row(frame, row, (keys.start, keys.end), &mut |a, z| {
-                        set_bits(line, a - keys.start, z - keys.start);
+                        set_range(line, (a - keys.start) as usize, (z - keys.start) as usize);
                     });
                     let next = self.alike(frame, row).min(rows.end);
                     for copy in 1..(next - row) as usize {
@@ -370,19 +366,5 @@ pub(crate) fn clear_tails(words: &mut [u64], stride: usize, keys: u32) {
     if !keys.is_multiple_of(64) {
         let keep = (1u64 << (keys % 64)) - 1;
         words.iter_mut().skip(stride - 1).step_by(stride).for_each(|w| *w &= keep);
-    }
-}
-
-/// Sets bits `start..end`.
-pub(crate) fn set_bits(words: &mut [u64], start: u32, end: u32) {
-    let (first, last) = (start as usize / 64, (end - 1) as usize / 64);
-    let head = u64::MAX << (start % 64);
-    let tail = u64::MAX >> (63 - (end - 1) % 64);
-    if first == last {
-        words[first] |= head & tail;
-    } else {
-        words[first] |= head;
-        words[first + 1..last].fill(u64::MAX);
-        words[last] |= tail;
     }
 }

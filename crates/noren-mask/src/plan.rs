@@ -1,9 +1,9 @@
 //! [`Plan`]: for each distinct pattern, query tiles and the keys they read, full or mixed.
 
 use crate::bind::{BoundMask, Resolved};
+use crate::bits::row_words;
 use crate::interval::{Interval, IntervalSet};
 use crate::order::{Group, Order};
-use crate::pattern::row_words;
 use crate::reorder::{MOST_CLASSES, Reordering};
 use crate::shape::Shape;
 use crate::verify;
@@ -401,6 +401,14 @@ impl BoundMask {
     /// The plan with tiles of 96 query rows, which suits the kernels.
     pub fn plan(&self) -> Plan {
         self.plan_with(&PlanOptions::default())
+    }
+
+    /// Returns the plan of the pattern with this index alone, unverified: for pictures.
+    ///
+    /// # Panics
+    /// If the mask has no such pattern; see [`pattern_of`](Self::pattern_of).
+    pub fn plan_of_pattern(&self, pattern: usize, options: &PlanOptions) -> PatternPlan {
+        PatternPlan::new(&self.resolved()[pattern], options)
     }
 
     /// The plan cut as `options` says; block sizes of 0 count as 1.

@@ -3,12 +3,13 @@
 //! The questions are those of [`Pattern`]: bounds for some query rows, and the exact cells of a rectangle. Rows and keys are
 //! places of an [`Order`]; leaves answer in indices, and an interval of indices is one interval of places in each group.
 
+use crate::bits::{row_words, set_range};
 use crate::bounds::Bounds;
 use crate::frame::Frame;
 use crate::interval::{Interval, IntervalSet};
 use crate::leaf::{Neighborhood, gcd};
 use crate::order::{Group, Indices, Order};
-use crate::pattern::{Pattern, clear_tails, fill_all, row_words, set_bits};
+use crate::pattern::{Pattern, clear_tails, fill_all};
 use smallvec::SmallVec;
 use std::fmt;
 use std::ops::Range;
@@ -269,7 +270,7 @@ impl Pattern {
                     let line = &mut words[at..at + stride];
                     for piece in keys {
                         self.row_places(frame, indices.at(i), class, piece, &mut |a, z| {
-                            set_bits(line, a - start, z - start);
+                            set_range(line, (a - start) as usize, (z - start) as usize);
                         });
                     }
                     let next = indices.below(self.alike(frame, indices.at(i)));

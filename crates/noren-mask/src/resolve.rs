@@ -15,28 +15,33 @@ use std::ops::Range;
 
 /// The facts of batch row `row`, placed by its frame.
 #[derive(Clone, Copy)]
-pub(crate) struct RowFacts<'a> {
-    pub(crate) facts: &'a Facts,
-    pub(crate) frame: &'a Frame,
-    pub(crate) row: usize,
+pub struct RowFacts<'a> {
+    /// The facts of all batch rows.
+    pub facts: &'a Facts,
+    /// Where the queries and keys of this batch row are placed.
+    pub frame: &'a Frame,
+    /// The batch row.
+    pub row: usize,
 }
 
 /// Documents of one batch row, laid one after the other from a position on.
 #[derive(Clone, Copy)]
-pub(crate) struct Documents<'a> {
+pub struct Documents<'a> {
     start: i64,
     lengths: &'a [u64],
 }
 
 /// Query rows `rows` are the tokens from key index `token` on.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct QueryTokens {
-    pub(crate) rows: Range<u32>,
-    pub(crate) token: u32,
+pub struct QueryTokens {
+    /// Query rows.
+    pub rows: Range<u32>,
+    /// Key index of the token of the first row.
+    pub token: u32,
 }
 
 /// Where the queries and keys of batch row `row` are placed.
-pub(crate) fn frame(shape: &Shape, facts: &Facts, row: usize) -> Frame {
+pub fn frame(shape: &Shape, facts: &Facts, row: usize) -> Frame {
     let given = facts.runs.as_ref().map(|rows| rows[row].clone());
     let listed = facts.positions.as_ref().and_then(|p| p.get(row)).and_then(|positions| {
         let one_to_one = positions.iter().enumerate().all(|(i, &p)| p == i as i64);
@@ -48,7 +53,7 @@ pub(crate) fn frame(shape: &Shape, facts: &Facts, row: usize) -> Frame {
 
 /// The position at which documents that sum to `sum` begin: that of the first real token of a left-padded batch row when they
 /// sum to its real tokens, else 0. Explicit key positions place documents by themselves.
-pub(crate) fn documents_start(facts: &Facts, row: usize, sum: u64, kv_len: u32) -> i64 {
+pub fn documents_start(facts: &Facts, row: usize, sum: u64, kv_len: u32) -> i64 {
     match &facts.real {
         Some(RealTokens::Lengths { lengths, side: Side::Left })
             if !facts.place_keys() && lengths.get(row) == Some(&sum) =>
@@ -60,13 +65,13 @@ pub(crate) fn documents_start(facts: &Facts, row: usize, sum: u64, kv_len: u32) 
 }
 
 /// The sum of lengths, at most `u64::MAX`.
-pub(crate) fn sum(lengths: &[u64]) -> u64 {
+pub fn sum(lengths: &[u64]) -> u64 {
     lengths.iter().fold(0, |n, l| n.saturating_add(*l))
 }
 
 impl<'a> RowFacts<'a> {
     /// The keys that are real tokens by the facts; every key when the facts give no padding.
-    pub(crate) fn real_tokens(&self) -> IntervalSet {
+    pub fn real_tokens(&self) -> IntervalSet {
         match &self.facts.real {
             None => IntervalSet::all(self.frame.kv_len),
             Some(_) => self.real_keys(&Padding::default()),
@@ -74,7 +79,7 @@ impl<'a> RowFacts<'a> {
     }
 
     /// The real keys by the atom's own parameters or the facts.
-    pub(crate) fn real_keys(&self, padding: &Padding) -> IntervalSet {
+    pub fn real_keys(&self, padding: &Padding) -> IntervalSet {
         let run = |length: u64| {
             let run = real_run(length, padding.side.unwrap_or(self.facts.padding_side()), self.frame.kv_len);
             IntervalSet::from(run.start..run.end)
@@ -88,7 +93,7 @@ impl<'a> RowFacts<'a> {
     }
 
     /// The real query rows for `padding(on=both)`.
-    pub(crate) fn real_queries(&self, padding: &Padding) -> IntervalSet {
+    pub fn real_queries(&self, padding: &Padding) -> IntervalSet {
         let frame = self.frame;
         if let Some(lengths) = &self.facts.query_lengths {
             let run = real_run(lengths[self.row], padding.side.unwrap_or(self.facts.padding_side()), frame.q_len);
@@ -106,14 +111,14 @@ impl<'a> RowFacts<'a> {
     }
 
     /// The documents of the lengths `own`, or of the facts'; `None` when neither is given.
-    pub(crate) fn documents(&self, own: Option<&'a [u64]>) -> Option<Documents<'a>> {
+    pub fn documents(&self, own: Option<&'a [u64]>) -> Option<Documents<'a>> {
         let given = || self.facts.documents.as_ref().and_then(|d| d.get(self.row)).map(Vec::as_slice);
         let lengths = own.or_else(given)?;
         Some(Documents { start: documents_start(self.facts, self.row, sum(lengths), self.frame.kv_len), lengths })
     }
 
     /// The spans of positions that a set means.
-    pub(crate) fn spans(&self, set: &'a Set) -> &'a [Span] {
+    pub fn spans(&self, set: &'a Set) -> &'a [Span] {
         match set {
             Set::Spans(spans) => spans,
             Set::Label(label) => self.label(label).unwrap_or(&[]),
@@ -121,22 +126,22 @@ impl<'a> RowFacts<'a> {
     }
 
     /// The spans of positions that carry `label`; `None` when the facts do not declare it.
-    pub(crate) fn label(&self, label: &str) -> Option<&'a [Span]> {
+    pub fn label(&self, label: &str) -> Option<&'a [Span]> {
         self.facts.labels.get(label).and_then(|rows| rows.get(self.row)).map(Vec::as_slice)
     }
 
     /// The levels by position; `None` when the facts give none.
-    pub(crate) fn levels(&self) -> Option<&'a [i64]> {
+    pub fn levels(&self) -> Option<&'a [i64]> {
         self.facts.levels.as_ref().and_then(|levels| levels.get(self.row)).map(Vec::as_slice)
     }
 
     /// The level of a position; `None` outside of the list.
-    pub(crate) fn level(&self, position: i64) -> Option<i64> {
+    pub fn level(&self, position: i64) -> Option<i64> {
         self.levels()?.get(usize::try_from(position).ok()?).copied()
     }
 
     /// The keys at the positions of `spans`.
-    pub(crate) fn keys_in(&self, spans: &[Span]) -> IntervalSet {
+    pub fn keys_in(&self, spans: &[Span]) -> IntervalSet {
         let mut found = Vec::new();
         for span in spans {
             let end = span.end.map_or(i64::MAX / 4, |e| e.min(1 << 60) as i64);
@@ -147,7 +152,7 @@ impl<'a> RowFacts<'a> {
     }
 
     /// The query rows at the positions of `spans`.
-    pub(crate) fn queries_in(&self, spans: &[Span]) -> IntervalSet {
+    pub fn queries_in(&self, spans: &[Span]) -> IntervalSet {
         let (offset, q_len) = (self.frame.offset, self.frame.q_len);
         let to_row = |p: u64| (p.min(1 << 60) as i64 - offset).clamp(0, q_len.into()) as u32;
         let rows = spans.iter().map(|s| to_row(s.start)..s.end.map_or(q_len, to_row));
@@ -155,7 +160,7 @@ impl<'a> RowFacts<'a> {
     }
 
     /// The keys whose position has `level`.
-    pub(crate) fn keys_of_level(&self, level: i64) -> IntervalSet {
+    pub fn keys_of_level(&self, level: i64) -> IntervalSet {
         let levels = self.levels().unwrap_or(&[]);
         let mut found = IntervalSet::new();
         self.frame.pieces((0, self.frame.kv_len), &mut |first, last, shift| {
@@ -167,7 +172,7 @@ impl<'a> RowFacts<'a> {
 
     /// The query rows as tokens: the keys that hold their positions, by ascending row. Rows whose position no key holds are in
     /// none.
-    pub(crate) fn query_tokens(&self) -> Vec<QueryTokens> {
+    pub fn query_tokens(&self) -> Vec<QueryTokens> {
         let (offset, q_len) = (self.frame.offset, i64::from(self.frame.q_len));
         let mut out = Vec::new();
         self.frame.pieces((0, self.frame.kv_len), &mut |first, last, shift| {
@@ -185,7 +190,7 @@ impl<'a> RowFacts<'a> {
 
 impl Documents<'_> {
     /// The positions of each document in the order of the list, empty ones included.
-    pub(crate) fn ranges(&self) -> impl Iterator<Item = Range<i64>> + '_ {
+    pub fn ranges(&self) -> impl Iterator<Item = Range<i64>> + '_ {
         self.lengths.iter().scan(self.start, |at, &n| {
             let start = *at;
             *at = start.saturating_add(i64::try_from(n).unwrap_or(i64::MAX));
@@ -194,12 +199,12 @@ impl Documents<'_> {
     }
 
     /// Start of the first document and the ends of those that are not empty.
-    pub(crate) fn borders(&self) -> Vec<i64> {
+    pub fn borders(&self) -> Vec<i64> {
         std::iter::once(self.start).chain(self.ranges().filter(|r| !r.is_empty()).map(|r| r.end)).collect()
     }
 
     /// The document that holds `position`, with its positions.
-    pub(crate) fn at(&self, position: i64) -> Option<(usize, Range<i64>)> {
+    pub fn at(&self, position: i64) -> Option<(usize, Range<i64>)> {
         self.ranges().enumerate().find(|(_, range)| range.contains(&position))
     }
 }

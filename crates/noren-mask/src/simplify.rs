@@ -10,7 +10,6 @@ mod runs;
 
 use crate::atom::{Family, Simplified};
 use crate::check::check_node;
-use crate::lower::pick_arm;
 use crate::mask::{Arm, Mask, Node};
 use crate::print::measure;
 use crate::set::{Selector, Span};
@@ -60,7 +59,7 @@ impl Mask {
     /// ```
     pub fn at_layer(&self, layer: u64) -> Mask {
         let Node::Layers(arms) = self.node() else { return self.map_children(|part| part.at_layer(layer)) };
-        pick_arm(arms, layer).map_or_else(|| Mask::new(Node::None), |mask| mask.at_layer(layer))
+        Arm::pick(arms, layer).map_or_else(|| Mask::new(Node::None), |mask| mask.at_layer(layer))
     }
 
     /// True when the mask differs by layer, so that [`at_layer`](Mask::at_layer) must choose before it is bound.

@@ -1,7 +1,7 @@
 //! [`Stats`]: what a plan costs and what dense masking would.
 
+use crate::bits::row_words;
 use crate::mask::Mask;
-use crate::pattern::row_words;
 use crate::plan::{Kind, PatternPlan, Plan};
 use serde::Serialize;
 use std::fmt;

@@ -11,17 +11,17 @@
 //!   place, which is slower and exact.
 //! * **[`Plan::verify`]** is the comparison with the definition on request, for a number of cells that the caller chooses.
 
+use crate::Error;
 use crate::atom::Input;
 use crate::atoms::is_builtin;
 use crate::bind::{BoundMask, Resolved};
+use crate::bits::row_words;
+use crate::bits::{bit, count, runs, set_bit, set_range};
 use crate::export::Runs;
 use crate::interval::Interval;
-use crate::keep::{bit, count, set_bit, set_range};
 use crate::mask::Mask;
 use crate::order::Order;
-use crate::pattern::row_words;
 use crate::plan::{Kind, PatternPlan, Plan, PlanOptions, Reorder, Tile};
-use crate::{Error, array::bit_runs};
 use std::ops::Range;
 
 /// Cells that the guard of a reordered plan compares in whole rows.
@@ -211,7 +211,7 @@ impl PatternPlan {
             words.clear();
             words.resize(row_words(span.keys()), 0);
             self.fill_bits(place..place + 1, span.start..span.end, &mut words);
-            bit_runs(&words, 0, span.keys(), |a, z| self.set_places(span.start + a..span.start + z, read));
+            runs(&words, 0, span.keys(), |a, z| self.set_places(span.start + a..span.start + z, read));
         }
     }
 

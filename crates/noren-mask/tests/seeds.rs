@@ -4,8 +4,6 @@
 
 #[path = "../../../fuzz/src/masks.rs"]
 mod masks;
-#[path = "../../../fuzz/src/verdicts.rs"]
-mod verdicts;
 
 use std::path::Path;
 
@@ -33,19 +31,4 @@ fn facts_from_any_text() {
 #[test]
 fn plans_from_any_text() {
     replay("plans", masks::plans);
-}
-
-#[test]
-fn declarations_from_any_text() {
-    replay("contexts", verdicts::contexts);
-}
-
-#[test]
-fn policies_from_any_text() {
-    replay("policies", verdicts::policies);
-}
-
-#[test]
-fn certificates_from_any_text() {
-    replay("certificates", verdicts::certificates);
 }

@@ -4,8 +4,9 @@ use crate::dlpack::{Kind, Tensor};
 use crate::error::{Error, raise};
 use crate::facts::{PyFacts, PyShape, facts_of, shape_of};
 use crate::mask::{PyMask, no_attribute, view};
-use noren::noren_mask::{Cell, Picture, TerminalOptions};
+use noren::noren_mask::Cell;
 use noren::{BoundMask, Mask, Plan, PlanOptions, Reorder};
+use noren_picture::{Draw, Picture, TerminalOptions};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 

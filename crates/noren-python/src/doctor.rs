@@ -7,8 +7,8 @@ use crate::facts::PyShape;
 use crate::mask::PyMask;
 use crate::masks::MOST_CELLS;
 use noren::Dtype;
-use noren::noren_mask::doctor::{self, Context, Numbers, Patient, Values};
-use noren::noren_mask::{self, Keep};
+use noren::noren_mask::Keep;
+use noren_doctor::{Context, Numbers, Patient, Values};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
@@ -18,19 +18,19 @@ use std::collections::BTreeMap;
 fn values(tensor: &Tensor) -> PyResult<Values> {
     let len = tensor.len_within(MOST_VALUES)?;
     let (dtype, numbers) = match tensor.kind {
-        Kind::Bool => (doctor::Dtype::Bool, Numbers::Bool(collect(tensor, len, |x| x != 0.0))),
-        Kind::Uint(8) => (doctor::Dtype::U8, Numbers::Int(integers(tensor, len))),
-        Kind::Int(8) => (doctor::Dtype::I8, Numbers::Int(integers(tensor, len))),
-        Kind::Int(_) | Kind::Uint(_) => (doctor::Dtype::Int, Numbers::Int(integers(tensor, len))),
+        Kind::Bool => (noren_doctor::Dtype::Bool, Numbers::Bool(collect(tensor, len, |x| x != 0.0))),
+        Kind::Uint(8) => (noren_doctor::Dtype::U8, Numbers::Int(integers(tensor, len))),
+        Kind::Int(8) => (noren_doctor::Dtype::I8, Numbers::Int(integers(tensor, len))),
+        Kind::Int(_) | Kind::Uint(_) => (noren_doctor::Dtype::Int, Numbers::Int(integers(tensor, len))),
         Kind::Float(kind) => {
             let dtype = match kind {
-                Dtype::F32 => doctor::Dtype::F32,
-                Dtype::Bf16 => doctor::Dtype::Bf16,
-                Dtype::F16 => doctor::Dtype::F16,
+                Dtype::F32 => noren_doctor::Dtype::F32,
+                Dtype::Bf16 => noren_doctor::Dtype::Bf16,
+                Dtype::F16 => noren_doctor::Dtype::F16,
             };
             (dtype, Numbers::Single(collect(tensor, len, |x| x as f32)))
         }
-        Kind::Double => (doctor::Dtype::F64, Numbers::Double(collect(tensor, len, |x| x))),
+        Kind::Double => (noren_doctor::Dtype::F64, Numbers::Double(collect(tensor, len, |x| x))),
     };
     Values::new(&tensor.shape, dtype, numbers).map_err(raise)
 }
@@ -99,7 +99,7 @@ pub(crate) fn check<'py>(
 /// Every class of mistakes: name, what it is, what usually causes it.
 #[pyfunction]
 pub(crate) fn classes() -> Vec<(&'static str, &'static str, &'static str)> {
-    doctor::classes().iter().map(|class| (class.name, class.title, class.cause)).collect()
+    noren_doctor::classes().iter().map(|class| (class.name, class.title, class.cause)).collect()
 }
 
 /// The cells of an array by a convention: `"keep"`, `"drop"` or `"additive"`.
@@ -179,7 +179,7 @@ type Found<'py> = (PyMask, PyShape, Vec<[usize; 4]>, u64, String, Cells<'py>);
 pub(crate) fn recognise<'py>(py: Python<'py>, array: Tensor, convention: &str) -> PyResult<Found<'py>> {
     let (keep, found) = py.detach(|| {
         let keep = keep(&array, convention)?;
-        let found = noren_mask::recognise(&keep);
+        let found = noren_doctor::recognise(&keep);
         Ok::<_, PyErr>((keep, found))
     })?;
     let words = found.expression();

@@ -3,9 +3,9 @@
 use crate::error::{Error, raise};
 use crate::facts::{PyShape, facts_of, shape_of};
 use crate::mask::mask_of;
-use noren::noren_mask::flow::{Certificate, Fill, Flow, Policy, Ruling};
 use noren::noren_mask::interval::IntervalSet;
 use noren::noren_mask::{Mask, Node};
+use noren_flow::{Certificate, Fill, Flow, Policy, Ruling};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyByteArray;

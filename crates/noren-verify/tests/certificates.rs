@@ -5,7 +5,7 @@ mod draw;
 
 use brute::{Found, Stack, hashed, stack};
 use draw::Draw;
-use noren_mask::flow::{Certificate, Fill, Flow, Policy};
+use noren_flow::{Certificate, Fill, Flow, Policy};
 use noren_mask::{Facts, Mask, Shape};
 use noren_verify::verify;
 use serde_json::{Value, json};

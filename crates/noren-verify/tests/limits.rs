@@ -4,7 +4,7 @@ mod brute;
 mod draw;
 
 use brute::hashed;
-use noren_mask::flow::{Certificate, Fill, Flow, Policy};
+use noren_flow::{Certificate, Fill, Flow, Policy};
 use noren_mask::{Facts, Mask, Shape};
 use noren_verify::{Given, Masks, verify, verify_for};
 use serde_json::{Value, json};

@@ -4,9 +4,9 @@ use super::Subject;
 use crate::error::{Error, Result};
 use crate::model::{Batch, Declared, Record, Stack, Trace};
 use candle_core::{DType, Device, Tensor};
-use noren::noren_mask::flow::{Fill, Flow};
 use noren::noren_mask::{Keep, philox};
 use noren::{Facts, Shape, Side};
+use noren_flow::{Fill, Flow};
 
 /// How many padding tokens are put at an end.
 pub(super) const PADS: usize = 9;

@@ -5,7 +5,8 @@ use crate::failure::{Failure, Result};
 use crate::output::{DIM, STRONG, Screen, paint};
 use clap::Args;
 use noren_candle::model::{Config, Declared};
-use noren_mask::{Facts, Mask, Shape, TerminalOptions};
+use noren_mask::{Facts, Mask, Shape};
+use noren_picture::{Draw, TerminalOptions};
 use std::path::PathBuf;
 
 #[derive(Args, Debug)]

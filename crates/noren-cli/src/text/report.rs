@@ -7,7 +7,7 @@ use crate::failure::Result;
 use crate::output::{BAD, DIM, GOOD, STRONG, Screen, paint};
 use anstyle::{AnsiColor, Style};
 use noren_candle::Proof;
-use noren_mask::TerminalOptions;
+use noren_picture::{Draw, TerminalOptions};
 use std::path::Path;
 
 /// What is private.

@@ -3,11 +3,12 @@
 use super::{Pair, Site};
 use crate::Error;
 use crate::bind::BoundMask;
+use crate::bits::row_words;
 use crate::facts::Facts;
 use crate::interval::{Interval, IntervalSet};
 use crate::lower::lower;
 use crate::mask::Mask;
-use crate::pattern::{Pattern, row_words};
+use crate::pattern::Pattern;
 use crate::shape::Shape;
 use std::sync::Arc;
 

@@ -10,7 +10,7 @@ use crate::set::Selector;
 use crate::shape::Shape;
 
 /// Refuses the first part of `mask` whose facts are missing or do not fit the shape.
-pub(crate) fn check_atoms(mask: &Mask, shape: &Shape, facts: &Facts) -> Result<(), Error> {
+pub(super) fn check_atoms(mask: &Mask, shape: &Shape, facts: &Facts) -> Result<(), Error> {
     let binding = Binding { mask, shape, facts };
     match mask.node() {
         Node::Atom(atom) => atom.fits(&binding),

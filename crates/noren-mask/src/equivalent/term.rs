@@ -2,8 +2,7 @@
 
 use super::range::reads_padding;
 use crate::atom::{AtomRef, Case, EveryLength, Pair, Places};
-use crate::lower::pick_arm;
-use crate::mask::{Mask, Node};
+use crate::mask::{Arm, Mask, Node};
 
 /// What one mask allows in one batch row and head.
 pub(super) enum Term {
@@ -136,8 +135,8 @@ impl Reading<'_> {
             Node::And(parts) => Term::All(parts.iter().map(|part| self.term(part)).collect()),
             Node::Or(parts) => Term::Any(parts.iter().map(|part| self.term(part)).collect()),
             Node::Minus(a, b) => Term::All(vec![self.term(a), Term::Not(Box::new(self.term(b)))]),
-            Node::Heads(arms) => pick_arm(arms, self.head).map_or(Term::Any(Vec::new()), |mask| self.term(mask)),
-            Node::Batch(arms) => pick_arm(arms, self.batch).map_or(Term::Any(Vec::new()), |mask| self.term(mask)),
+            Node::Heads(arms) => Arm::pick(arms, self.head).map_or(Term::Any(Vec::new()), |mask| self.term(mask)),
+            Node::Batch(arms) => Arm::pick(arms, self.batch).map_or(Term::Any(Vec::new()), |mask| self.term(mask)),
             Node::Full => Term::All(Vec::new()),
             Node::None | Node::Layers(_) => Term::Any(Vec::new()),
             Node::Atom(atom) => match atom.every_length(Case { batch: self.batch, padded: self.padded }) {

@@ -28,8 +28,11 @@ impl Facts {
         serde_json::to_string(self).map_err(|e| Error::fact("JSON", e.to_string()))
     }
 
-    /// Refuses what has no serial form.
-    pub(crate) fn check_serial(&self) -> Result<(), Error> {
+    /// Refuses facts that have no serial form.
+    ///
+    /// # Errors
+    /// As [`to_json`](Self::to_json).
+    pub fn check_serial(&self) -> Result<(), Error> {
         if let Some(name) = self.closures.keys().next() {
             return Err(Error::fact(
                 format!("closure {name:?}"),

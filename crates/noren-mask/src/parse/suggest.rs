@@ -1,7 +1,7 @@
-//! The nearest known name for a name nobody knows.
+//! The known name nearest to an unknown one.
 
-/// The candidate nearest to `word`, when it is near enough to be a slip of the finger.
-pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+/// Returns the candidate nearest to `word`, if it is near enough to be a typing error.
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // Nothing near has more letters than this; a hostile name of a megabyte costs nothing.
     if word.len() > 64 {
         return None;

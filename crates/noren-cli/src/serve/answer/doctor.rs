@@ -6,7 +6,7 @@ use crate::serve::problem::{Problem, Result};
 use crate::serve::scene::{Known, cells_definition};
 use crate::serve::wire::Frame;
 use crate::serve::worker::{Answer, Answered, JSON, json};
-use noren_mask::doctor::{self, Context};
+use noren_doctor::Context;
 use noren_mask::{Keep, Shape};
 use serde::{Deserialize, Serialize};
 use serde_json::json as object;
@@ -71,7 +71,7 @@ fn meant(text: &str, [batch, heads, q, kv]: [usize; 4]) -> Result<Known> {
 
 /// The catalogue.
 pub(super) fn classes() -> Answer {
-    let class = |class: &doctor::Class| {
+    let class = |class: &noren_doctor::Class| {
         object!({
             "code": class.code,
             "name": class.name,
@@ -88,5 +88,5 @@ pub(super) fn classes() -> Answer {
             })),
         })
     };
-    json(&doctor::classes().iter().map(class).collect::<Vec<_>>())
+    json(&noren_doctor::classes().iter().map(class).collect::<Vec<_>>())
 }

@@ -7,7 +7,8 @@ use crate::serve::problem::{Problem, Result};
 use crate::serve::scene::Known;
 use crate::serve::wire::Frame;
 use crate::serve::worker::{Answer, Answered, Desk, JSON};
-use noren_mask::{Facts, Keep, PlanOptions, TerminalOptions};
+use noren_mask::{Facts, Keep, PlanOptions};
+use noren_picture::{Draw, TerminalOptions};
 use serde::{Deserialize, Serialize};
 use serde_json::json as object;
 
@@ -53,7 +54,7 @@ pub(super) fn export(desk: &mut Desk, id: &str, asked: &Asked) -> Answer {
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
-fn picture<'a>(known: &'a Known, other: Option<&'a Known>, asked: &Asked) -> Result<noren_mask::Picture<'a>> {
+fn picture<'a>(known: &'a Known, other: Option<&'a Known>, asked: &Asked) -> Result<noren_picture::Picture<'a>> {
     let bound = &known.bound;
     let mut picture = match other {
         Some(other) => bound.picture_of_difference(&other.bound),

@@ -4,7 +4,7 @@ use crate::infer::Sizes;
 use crate::serve::problem::{Problem, Result};
 use crate::serve::scene::{Asked, check_sizes, facts, parse};
 use crate::serve::worker::{Answer, json};
-use noren_mask::flow::{CHANNELS, Fill, Flow, Policy};
+use noren_flow::{CHANNELS, Fill, Flow, Policy};
 use noren_mask::interval::IntervalSet;
 use noren_mask::{Mask, Spec};
 use serde::Deserialize;

@@ -4,6 +4,7 @@ use crate::serve::wire::Frame;
 use crate::serve::worker::{Answer, Answered, JSON, json};
 use noren_mask::language::{self, Word};
 use noren_mask::{Array, Facts, Mask, Shape};
+use noren_picture::Draw;
 use serde_json::{Value, json as object};
 
 /// Masks of real models, with the values of their configurations.

@@ -7,6 +7,7 @@ use crate::serve::wire::Frame;
 use crate::serve::worker::{Answer, Answered, Desk, json};
 use noren_mask::atoms::Documents;
 use noren_mask::{BoundMask, Cover, Facts, Kind, Spec};
+use noren_picture::Draw;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json as object};
 use std::collections::BTreeMap;

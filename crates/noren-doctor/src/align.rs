@@ -1,0 +1,199 @@
+//! Which dimension of a stored array is what.
+
+use super::context::{Context, Role};
+use super::known::{Companions, ENCODER_IDS, ENCODER_PADDING, KV_POSITIONS, POSITIONS, Sizes, declared};
+use super::values::Values;
+use noren_mask::Error;
+
+/// How a stored array lies over batch rows, heads, queries and keys.
+#[derive(Clone, Debug)]
+pub(crate) struct Alignment {
+    /// The stored array's own sizes, 1 where it stands for all.
+    pub(crate) dims: [usize; 4],
+    /// All sizes.
+    pub(crate) sizes: Sizes,
+    /// True when there is one row of keys for each batch row: causality and the like come from elsewhere.
+    pub(crate) keys_only: bool,
+    /// True when the batch size is declared or seen beside the mask.
+    pub(crate) batch_known: bool,
+    /// The other legal reading, where a shape has two.
+    pub(crate) other: Option<[usize; 4]>,
+    /// True when batch rows and heads share the first dimension.
+    pub(crate) flat: bool,
+    /// Number of keys and queries that the declarations want, where the array has others.
+    pub(crate) wanted: Option<Sizes>,
+}
+
+/// Reads the shape of `mask`.
+pub(crate) fn align(mask: &Values, companions: &Companions<'_>, context: &Context) -> Result<Alignment, Error> {
+    let shape = mask.shape();
+    if shape.contains(&0) || shape.is_empty() || shape.len() > 4 {
+        return Err(Error::fact(
+            "mask",
+            format!(
+                "shape {shape:?}: expected 1 to 4 dimensions without a size of 0: [batch, heads, q_len, kv_len] or fewer"
+            ),
+        ));
+    }
+    let (batch, tokens) = declared(companions, context);
+    let key_role = context.role == Role::KeyPadding;
+    let mut other = None;
+    let mut flat = false;
+    let (dims, keys_only) = match *shape {
+        [k] => ([1, 1, 1, k], true),
+        [b, k] if key_role => ([b, 1, 1, k], true),
+        [a, b] => two(a, b, batch, tokens, context, &mut other),
+        [b, 1, k] if key_role => ([b, 1, 1, k], true),
+        [n, q, k] => (three(n, q, k, batch, context, &mut other, &mut flat), false),
+        [b, h, q, k] => ([b, h, q, k], q == 1 && context.q_len.unwrap_or(2) != 1 && key_role),
+        _ => unreachable!("at most four dimensions, none of them missing"),
+    };
+    let sizes = sizes(dims, batch, tokens, companions, context, keys_only);
+    let mut out = Alignment { dims, sizes, keys_only, batch_known: batch.is_some(), other, flat, wanted: None };
+    let ring = companions.get(KV_POSITIONS).is_some();
+    let encoder = companions.get(ENCODER_IDS).or_else(|| companions.get(ENCODER_PADDING));
+    out.wanted = match context.role {
+        Role::Cross => wanted_of_encoder(&out, encoder.and_then(|v| v.shape().last().copied()), context),
+        _ => wanted(&out, tokens, context).filter(|_| !ring),
+    };
+    Ok(out)
+}
+
+fn two(
+    a: usize,
+    b: usize,
+    batch: Option<usize>,
+    tokens: Option<usize>,
+    context: &Context,
+    other: &mut Option<[usize; 4]>,
+) -> ([usize; 4], bool) {
+    let plane = [a, 1, 1, b];
+    let square = [1, 1, a, b];
+    let queries = context.q_len.or(tokens.filter(|_| context.past.is_empty() && context.role != Role::Cross));
+    let is_batch = batch == Some(a) && (a > 1 || queries != Some(1));
+    let fits_queries = queries.is_none_or(|q| q == a);
+    match (is_batch, fits_queries) {
+        (true, false) => (plane, true),
+        (true, true) if a > 1 && (queries == Some(a) || queries.is_none() && a == b) => {
+            *other = Some(plane);
+            (square, false)
+        }
+        _ => (square, false),
+    }
+}
+
+fn three(
+    n: usize,
+    q: usize,
+    k: usize,
+    batch: Option<usize>,
+    context: &Context,
+    other: &mut Option<[usize; 4]>,
+    flat: &mut bool,
+) -> [usize; 4] {
+    let (by_batch, by_head) = ([n, 1, q, k], [1, n, q, k]);
+    match (batch, context.heads) {
+        _ if n == 1 => by_batch,
+        (Some(b), Some(h)) if b * h == n && b > 1 && h > 1 => {
+            *flat = true;
+            [b, h, q, k]
+        }
+        (None, Some(h)) if h > 1 && n.is_multiple_of(h) && n > h => {
+            *flat = true;
+            [n / h, h, q, k]
+        }
+        (Some(b), None) if b > 1 && n.is_multiple_of(b) && n > b => {
+            *flat = true;
+            [b, n / b, q, k]
+        }
+        // Broadcasting aligns the last dimensions: batch rows given without heads are read as heads.
+        (Some(b), Some(h)) if b == n && h == n && context.slot.broadcasts() => {
+            *other = Some(by_batch);
+            by_head
+        }
+        (Some(b), Some(h)) if b == n && h == n => {
+            *other = Some(by_head);
+            by_batch
+        }
+        (b, Some(h)) if h == n && b != Some(n) => by_head,
+        _ => by_batch,
+    }
+}
+
+fn sizes(
+    dims: [usize; 4],
+    batch: Option<usize>,
+    tokens: Option<usize>,
+    companions: &Companions<'_>,
+    context: &Context,
+    keys_only: bool,
+) -> Sizes {
+    let [b, _, q, k] = dims;
+    let cross = context.role == Role::Cross;
+    let past = context.past.iter().copied().max().and_then(|p| usize::try_from(p).ok());
+    let kv_len = match k {
+        1 if !keys_only => context.kv_len.or(tokens).unwrap_or(1),
+        k => k,
+    };
+    let decoder = companions
+        .get(&["decoder_input_ids", "decoder_ids", "target_ids", "tgt_ids"])
+        .and_then(|v| v.shape().last().copied());
+    let q_len = match q {
+        1 if context.q_len.is_some() => context.q_len.unwrap_or(1),
+        1 if cross => decoder.unwrap_or(1),
+        1 if companions.get(KV_POSITIONS).is_some() => {
+            companions.get(POSITIONS).and_then(|v| v.shape().last().copied()).unwrap_or(1)
+        }
+        1 if past.is_some() => {
+            let end = context.kv_len.unwrap_or(kv_len).min(kv_len.max(1));
+            past.map_or(1, |p| end.saturating_sub(p).max(1))
+        }
+        1 if keys_only || k > 1 && tokens == Some(k) => kv_len,
+        1 if !keys_only && k > 1 && context.kind.is_none_or(|kind| !kind.causal) && b > 1 => kv_len,
+        q => q,
+    };
+    // A mask of one row stands for all rows; redactions by row say how many there are at least.
+    let named = context.redactions.iter().flat_map(|r| r.batch.iter()).max().map_or(1, |row| row.saturating_add(1));
+    let batch = match (b, batch) {
+        (1, Some(declared)) => declared,
+        (1, None) => named,
+        _ => b,
+    };
+    // An array without tokens beside the mask gives no size.
+    Sizes { batch: batch.max(1), q_len: q_len.max(1), kv_len: kv_len.max(1) }
+}
+
+/// The same for a decoder that reads an encoder: as many keys as the encoder has tokens.
+fn wanted_of_encoder(alignment: &Alignment, tokens: Option<usize>, context: &Context) -> Option<Sizes> {
+    let sizes = alignment.sizes;
+    let kv_len = context.kv_len.or(tokens)?;
+    let q_len = context.q_len.unwrap_or(sizes.q_len);
+    (kv_len != sizes.kv_len && kv_len > 0 && alignment.dims[3] != 1).then_some(Sizes { q_len, kv_len, ..sizes })
+}
+
+/// The sizes that the declarations want, where the array has others.
+fn wanted(alignment: &Alignment, tokens: Option<usize>, context: &Context) -> Option<Sizes> {
+    let sizes = alignment.sizes;
+    if alignment.dims[3] == 1 && !alignment.keys_only {
+        return None;
+    }
+    let past = context.past.iter().copied().max().and_then(|p| usize::try_from(p).ok());
+    let q_len = context.q_len.unwrap_or(sizes.q_len);
+    let kv_len = match (context.kv_len, past, tokens) {
+        (Some(kv_len), ..) => kv_len,
+        // A cache may be longer than what it holds.
+        (None, Some(past), _) if context.q_len.is_some() => (past + q_len).max(sizes.kv_len),
+        (None, Some(past), Some(tokens)) if tokens > sizes.kv_len && tokens > past => tokens,
+        (None, None, Some(tokens)) if alignment.keys_only || tokens == sizes.q_len => tokens,
+        _ => sizes.kv_len,
+    };
+    (kv_len != sizes.kv_len && kv_len > 0).then(|| {
+        let square = sizes.q_len == sizes.kv_len && context.q_len.is_none();
+        let q_len = match past {
+            Some(past) if context.q_len.is_none() => kv_len.saturating_sub(past).max(1),
+            _ if square => kv_len,
+            _ => q_len,
+        };
+        Sizes { batch: sizes.batch, q_len, kv_len }
+    })
+}

@@ -1,0 +1,82 @@
+//! Biases that stand in the same array as the mask: what they add must follow positions, not slots.
+
+use super::context::Context;
+use super::decode::Decoded;
+use super::intent::{Intent, row};
+use super::known::Known;
+use super::report::{Certainty, Finding};
+use super::values::Values;
+use noren_mask::bits::bit;
+use std::collections::HashMap;
+
+/// A relative bias is a function of the distance of positions, up to a number by row, which the softmax does not see.
+pub(crate) fn look(
+    mask: &Values,
+    decoded: &Decoded,
+    known: &Known,
+    context: &Context,
+    intent: &Intent,
+) -> Option<Finding> {
+    let named = |word: &str| [&context.bias, &context.position_encoding].into_iter().flatten().any(|n| n == word);
+    let alibi = named("alibi");
+    if !decoded.bias || !(alibi || named("relative") || named("t5")) {
+        return None;
+    }
+    let [batch, heads, q_len, kv_len] = decoded.keep.dims();
+    if q_len != intent.q_len || kv_len != intent.kv_len {
+        return None;
+    }
+    for h in 0..heads {
+        let mut by_distance: HashMap<i64, f64> = HashMap::new();
+        for b in 0..batch {
+            let positions = positions(known, intent, b);
+            for i in (0..q_len).filter(|&i| intent.cares(b, i)) {
+                let Some(own) = usize::try_from(intent.slot(b, i)).ok().filter(|s| *s < kv_len) else { continue };
+                let cells = decoded.keep.row(b, h, i);
+                if !bit(cells, own) {
+                    continue;
+                }
+                let at = |k: usize| mask.at(((b * heads + h) * q_len + i) * kv_len + k);
+                for k in (0..kv_len).filter(|&k| bit(cells, k)) {
+                    let distance = positions[k] - positions[own];
+                    let bias = at(k) - at(own);
+                    let known = *by_distance.entry(distance).or_insert(bias);
+                    let mirrored = by_distance.get(&-distance).copied().filter(|_| alibi && intent.causal.is_none());
+                    let wrong =
+                        [Some(known), mirrored].into_iter().flatten().find(|other| !close(*other, bias, at(own)));
+                    if let Some(other) = wrong {
+                        return Some(Finding::of(
+                            "relative_bias_with_padding",
+                            Certainty::Certain,
+                            format!(
+                                "the bias does not follow positions: at distance {distance} query {i} of batch row {b}, head {h}, gets {bias} \
+                                 where {other} is given elsewhere: it was made from slots, padding included"
+                            ),
+                        ));
+                    }
+                }
+            }
+        }
+    }
+    None
+}
+
+/// Equal up to the rounding of half types.
+fn close(a: f64, b: f64, base: f64) -> bool {
+    (a - b).abs() <= 0.02 * (a.abs().max(b.abs()).max(base.abs())) + 1e-4
+}
+
+/// Positions of the keys: as given, or counted over real tokens.
+fn positions(known: &Known, intent: &Intent, b: usize) -> Vec<i64> {
+    if let Some(rows) = &known.positions {
+        return row(rows, b).to_vec();
+    }
+    let mut next = 0;
+    (0..intent.kv_len)
+        .map(|k| {
+            let here = next;
+            next += i64::from(intent.valid.as_ref().is_none_or(|v| bit(row(v, b), k)));
+            here
+        })
+        .collect()
+}

@@ -1,0 +1,434 @@
+//! What is wrong beside the mask: positions, labels, pooled states, probabilities, packed lengths.
+
+use super::context::Context;
+use super::diagnose::Held;
+use super::intent::{Intent, row};
+use super::known::{Companions, IDS, POSITIONS};
+use super::report::{Certainty, Finding, Severity};
+use super::tensors;
+use noren_mask::bits::bit;
+
+const LABELS: &[&str] = &["labels", "targets", "target_ids_shifted"];
+const ENDS: &[&str] = &["cu_seqlens", "cu_seqlens_q", "cu_seq_lens", "cu_seqlens_k"];
+const LONGEST: &[&str] = &["max_seqlen", "max_seqlen_q"];
+const KEY_OWNERS: &[&str] = &["kv_seq_ids", "slot_seq_ids", "slot_owners", "kv_owners", "key_seq_ids"];
+const QUERY_OWNERS: &[&str] = &["query_seq_ids", "q_seq_ids", "query_owners"];
+const COMPLETION_IDS: &[&str] = &["completion_ids"];
+const COMPLETIONS: &[&str] = &["completion_mask", "response_mask", "loss_mask", "action_mask"];
+
+/// Names of the arrays that are read here.
+pub(super) const NAMES: &[&[&str]] = &[LABELS, ENDS, LONGEST, KEY_OWNERS, QUERY_OWNERS, COMPLETION_IDS, COMPLETIONS];
+
+/// Looks at every array beside the mask.
+pub(crate) fn look(beside: &Companions<'_>, context: &Context, verdict: Option<&Held>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let intent = verdict.and_then(|v| v.intent.as_ref());
+    findings.extend(padding_side(beside, context, intent));
+    findings.extend(positions(beside, context, intent));
+    findings.extend(packed_lengths(beside, context, verdict));
+    findings.extend(flag(context));
+    if let Some(verdict) = verdict {
+        findings.extend(owners(beside, verdict));
+    }
+    let scene = Scene::new(beside, context, intent);
+    if let Some(labels) = beside.rows(LABELS) {
+        findings.extend(scene.labels(&labels));
+    }
+    findings.extend(scene.completion(beside));
+    findings.extend(tensors::pooling(beside, context, &|b, k| scene.real(b, k)));
+    if let Some(verdict) = verdict {
+        findings.extend(tensors::probabilities(beside, context, verdict));
+        findings.extend(tensors::poisoned_values(beside, verdict));
+    }
+    findings
+}
+
+pub(super) fn error(class: &'static str, certainty: Certainty, says: impl Into<String>) -> Finding {
+    Finding::of(class, certainty, says)
+}
+
+/// Padding at the end that generation continues from, or at another end than declared.
+fn padding_side(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>) -> Option<Finding> {
+    let valid = intent?.valid.as_ref()?;
+    let kv_len = intent?.kv_len;
+    let padded = |b: &Vec<u64>, k: usize| !bit(b, k);
+    let at_end = valid.iter().position(|r| padded(r, kv_len - 1))?;
+    let declared_left = context.side == Some(noren_mask::Side::Left);
+    beside.get(IDS)?;
+    let text = match () {
+        () if context.generates => format!(
+            "row {at_end} is padded on the right and the model continues the text: the last logits are those of padding"
+        ),
+        () if declared_left && valid.iter().all(|r| !padded(r, 0)) => {
+            format!("left padding is declared, but row {at_end} is padded on the right")
+        }
+        () => return None,
+    };
+    Some(error("padding_side", Certainty::Likely, text))
+}
+
+/// Positions must count the real tokens of each document from 0, up to a shift that relative encodings do not see.
+fn positions(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>) -> Option<Finding> {
+    let intent = intent?;
+    let given = beside.get(POSITIONS).filter(|v| v.shape().len() <= 2)?.rows()?;
+    if intent.k_positions.is_some() || intent.tree.is_some() || given.len() > intent.batch {
+        return None;
+    }
+    let width = given[0].len();
+    let slot0 = match width {
+        w if w == intent.kv_len => 0,
+        w if w == intent.q_len => super::intent::number(&intent.past, 0).max(0) as usize,
+        _ => return None,
+    };
+    let (mut shifted, mut wrong) = (None, None);
+    // By how much each text is shifted, and the slot in which it begins.
+    let mut starts = Vec::new();
+    for (b, row_given) in given.iter().enumerate() {
+        let real = |k: usize| intent.valid.as_ref().is_none_or(|v| bit(row(v, b), k));
+        let segment = |k: usize| intent.segments.as_ref().and_then(|g| row(&g.ids, b).get(k)).copied().unwrap_or(1);
+        let (mut next, mut last, mut shift) = (0i64, None, None);
+        for k in 0..(slot0 + width).min(intent.kv_len) {
+            if !real(k) || segment(k) == 0 {
+                continue;
+            }
+            if last != Some(segment(k)) {
+                (next, last, shift) = (0, Some(segment(k)), None);
+            }
+            if k >= slot0 {
+                let by = row_given[k - slot0] - next;
+                if shift.is_none() {
+                    starts.push((by, k as i64 - next));
+                }
+                if *shift.get_or_insert(by) != by {
+                    wrong.get_or_insert((b, k, row_given[k - slot0], next));
+                } else if by != 0 {
+                    shifted.get_or_insert((b, k, row_given[k - slot0], next));
+                }
+            }
+            next += 1;
+        }
+    }
+    let relative = context.position_encoding.as_deref().is_some_and(super::words::counts_distances);
+    let at = |(b, k, is, should): (usize, usize, i64, i64)| {
+        format!("token {k} of batch row {b} has position {is} where its text has {should}")
+    };
+    // Every text counted from the same number, whatever slot it begins in, is a convention (some models begin with 2).
+    let convention = starts.iter().all(|s| s.0 == starts[0].0) && starts.iter().any(|(by, slot)| by != slot);
+    match (wrong, shifted) {
+        (Some(place), _) => Some(error(
+            "position_ids",
+            Certainty::Certain,
+            format!("positions do not count the real tokens: {}", at(place)),
+        )),
+        (None, Some(place)) => {
+            let severity = if relative || convention { Severity::Note } else { Severity::Error };
+            let text = format!("positions are shifted: {} (arange where cumsum(mask) - 1 was meant)", at(place));
+            Some(error("position_ids", Certainty::Likely, text).severity(severity))
+        }
+        (None, None) => None,
+    }
+}
+
+/// `cu_seqlens` must begin with 0, rise, and end with the number of tokens.
+fn packed_lengths(beside: &Companions<'_>, context: &Context, verdict: Option<&Held>) -> Option<Finding> {
+    let ends = beside.list(ENDS)?;
+    let total = verdict.map(|v| v.keep.dims()).map(|[batch, _, _, kv_len]| (batch * kv_len) as i64);
+    let total = total.or_else(|| beside.get(IDS).map(|ids| ids.len() as i64));
+    let longest = ends.windows(2).map(|w| w[1] - w[0]).max();
+    let told = beside.list(LONGEST).and_then(|l| l.first().copied()).or(context.max_seqlen);
+    let problem = match () {
+        () if ends.first() != Some(&0) => format!("it begins with {:?} and not with 0", ends.first()),
+        () if ends.windows(2).any(|w| w[1] <= w[0]) => "it does not rise: a document without tokens".into(),
+        () if total.is_some_and(|t| ends.last() != Some(&t)) => {
+            format!("it ends with {:?}, but there are {total:?} tokens", ends.last())
+        }
+        () if told.is_some() && told != longest => {
+            format!("max_seqlen is {}, but the longest document has {} tokens", told.unwrap_or(0), longest.unwrap_or(0))
+        }
+        () => return borders(beside, &ends),
+    };
+    Some(error("document_boundary_off_by_one", Certainty::Certain, format!("cu_seqlens is malformed: {problem}")))
+}
+
+/// `cu_seqlens` beside segment numbers: both must change at the same tokens.
+fn borders(beside: &Companions<'_>, ends: &[i64]) -> Option<Finding> {
+    let segments = beside.list(super::known::SEGMENTS)?;
+    let changes: Vec<i64> = (1..segments.len()).filter(|&k| segments[k] != segments[k - 1]).map(|k| k as i64).collect();
+    let inner = ends.get(1..ends.len().saturating_sub(1))?;
+    let wrong = changes.iter().find(|k| !inner.contains(k)).or_else(|| inner.iter().find(|k| !changes.contains(k)))?;
+    (segments.len() as i64 == *ends.last()?).then(|| {
+        let text = format!(
+            "cu_seqlens and the segment numbers disagree at token {wrong}: only one of them has a border there"
+        );
+        error("document_boundary_off_by_one", Certainty::Certain, text)
+    })
+}
+
+/// A causality flag where the mask is to be read both ways.
+fn flag(context: &Context) -> Option<Finding> {
+    let both_ways = context.kind.is_some_and(|k| !k.causal) || context.role == super::Role::Cross;
+    (context.is_causal == Some(true) && both_ways).then(|| {
+        let text = "is_causal is set beside a mask that should be read both ways: causality is added to it";
+        error("implicit_causal", Certainty::Certain, text)
+    })
+}
+
+/// Slots of a cache that belong to another sequence than the query.
+fn owners(beside: &Companions<'_>, verdict: &Held) -> Option<Finding> {
+    let keys = beside.list(KEY_OWNERS)?;
+    let queries = beside.list(QUERY_OWNERS)?;
+    let [batch, heads, q_len, kv_len] = verdict.keep.dims();
+    if keys.len() != kv_len || queries.len() != q_len {
+        return None;
+    }
+    let mut wrong = Vec::new();
+    for b in 0..batch {
+        for h in 0..heads {
+            for (i, owner) in queries.iter().enumerate() {
+                let row = verdict.keep.row(b, h, i);
+                wrong.extend((0..kv_len).filter(|&k| bit(row, k) && keys[k] != *owner).map(|k| [b, h, i, k]));
+            }
+        }
+    }
+    let first = wrong.first()?;
+    let text = format!(
+        "query {} of sequence {} reads slot {} of sequence {}",
+        first[2], queries[first[2]], first[3], keys[first[3]]
+    );
+    let mut finding = error("cross_request_contamination", Certainty::Certain, text);
+    finding.wrong_cells = wrong.len() as u64;
+    wrong.truncate(8);
+    finding.first_cells = wrong;
+    Some(finding)
+}
+
+/// Ids and which of them are real, for checks of labels and pooling.
+struct Scene<'a> {
+    context: &'a Context,
+    intent: Option<&'a Intent>,
+    ids: Option<Vec<Vec<i64>>>,
+    ignore: i64,
+}
+
+impl<'a> Scene<'a> {
+    fn new(beside: &Companions<'_>, context: &'a Context, intent: Option<&'a Intent>) -> Self {
+        let ids = beside.rows(IDS).or_else(|| beside.rows(COMPLETION_IDS));
+        Scene { context, intent, ids, ignore: context.ignore_index.unwrap_or(-100) }
+    }
+
+    /// Whether token `k` of batch row `b` is real.
+    fn real(&self, b: usize, k: usize) -> bool {
+        if let Some(intent) = self.intent.filter(|i| i.valid.is_some() && i.kv_len > k) {
+            return intent.valid.as_ref().is_none_or(|v| row(v, b).len() * 64 > k && bit(row(v, b), k));
+        }
+        match (&self.ids, self.context.pad_id) {
+            (Some(ids), Some(pad)) if self.context.eos_id != Some(pad) => row(ids, b).get(k) != Some(&pad),
+            _ => true,
+        }
+    }
+
+    fn segment(&self, b: usize, k: usize) -> i64 {
+        self.intent.and_then(|i| i.segments.as_ref()).and_then(|g| row(&g.ids, b).get(k)).copied().unwrap_or(1)
+    }
+
+    fn labels(&self, labels: &[Vec<i64>]) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        let Some(ids) = self.ids.as_ref().filter(|ids| ids.len() == labels.len() && ids[0].len() == labels[0].len())
+        else {
+            findings.extend(self.nothing_learned(labels));
+            return findings;
+        };
+        let masked_lm = self.context.masked_fraction.is_some()
+            || self.context.slot.masked_lm()
+            || self.context.kind.is_some_and(|k| !k.causal && !k.cross) && self.sparse(labels);
+        let shift = if masked_lm { None } else { self.shift(labels, ids) };
+        // A label that was moved belongs to the token it came from.
+        let of_padding = |b: usize, k: usize| match usize::try_from(k as i64 + shift.unwrap_or(0)) {
+            Ok(from) if from < ids[b].len() => !self.real(b, from),
+            _ => false,
+        };
+        let on_padding = self.cells(labels).filter(|&(b, k, label)| label != self.ignore && of_padding(b, k)).count();
+        if on_padding > 0 {
+            let class = if masked_lm { "MLM_masks_padding_or_special" } else { "loss_mask_missing" };
+            findings.push(error(
+                class,
+                Certainty::Certain,
+                format!("{on_padding} padding token(s) have a label: the loss counts padding"),
+            ));
+        }
+        if masked_lm {
+            findings.extend(self.special_labels(labels));
+            return findings;
+        }
+        findings.extend(self.nothing_learned(labels));
+        findings.extend(self.boundary_labels(labels, ids, shift));
+        findings.extend(self.wrong_shift(shift, !findings.is_empty()));
+        findings.extend(self.prompts(labels, ids));
+        findings.extend(self.ends(labels, ids));
+        findings
+    }
+
+    fn cells<'b>(&self, labels: &'b [Vec<i64>]) -> impl Iterator<Item = (usize, usize, i64)> + 'b {
+        labels.iter().enumerate().flat_map(|(b, r)| r.iter().enumerate().map(move |(k, label)| (b, k, *label)))
+    }
+
+    fn nothing_learned(&self, labels: &[Vec<i64>]) -> Option<Finding> {
+        let b = labels.iter().position(|r| r.iter().all(|l| *l == self.ignore))?;
+        let text = format!("batch row {b} has no label at all: nothing is learned from it, and a mean over it is NaN");
+        Some(error("loss_mask_missing", Certainty::Certain, text))
+    }
+
+    fn special_labels(&self, labels: &[Vec<i64>]) -> Option<Finding> {
+        let context = self.context;
+        let mut special = context.special_ids.clone();
+        special.extend([context.pad_id, context.eos_id, context.bos_id].into_iter().flatten());
+        let is = |b: usize, k: usize, label: i64| label != self.ignore && self.real(b, k) && special.contains(&label);
+        let count = self.cells(labels).filter(|&(b, k, label)| is(b, k, label)).count();
+        (count > 0).then(|| {
+            error(
+                "MLM_masks_padding_or_special",
+                Certainty::Likely,
+                format!("{count} special token(s) are to be predicted"),
+            )
+        })
+    }
+
+    /// Whether most real tokens have no label, as where a few of them are masked and predicted.
+    fn sparse(&self, labels: &[Vec<i64>]) -> bool {
+        let real = || self.cells(labels).filter(|&(b, k, _)| self.real(b, k));
+        let supervised = real().filter(|(_, _, label)| *label != self.ignore).count();
+        supervised * 10 < real().count() * 7
+    }
+
+    /// The k for which `labels[t] == ids[t + k]` holds most often.
+    fn shift(&self, labels: &[Vec<i64>], ids: &[Vec<i64>]) -> Option<i64> {
+        let score = |by: i64| -> (usize, usize) {
+            let at = |b: usize, k: usize| usize::try_from(k as i64 + by).ok().and_then(|k| ids[b].get(k)).copied();
+            let supervised = self
+                .cells(labels)
+                .filter(|&(b, k, label)| label != self.ignore && self.real(b, k) && at(b, k).is_some());
+            supervised.fold((0, 0), |(hits, all), (b, k, label)| (hits + usize::from(at(b, k) == Some(label)), all + 1))
+        };
+        let best = [0, 1, 2, -1, -2].into_iter().max_by_key(|&by| {
+            let (hits, all) = score(by);
+            (hits * 1000 / all.max(1), -(by.abs() * 2 - by.signum()))
+        })?;
+        let (hits, all) = score(best);
+        (all >= 2 && hits * 10 >= all * 7).then_some(best)
+    }
+
+    fn boundary_labels(&self, labels: &[Vec<i64>], ids: &[Vec<i64>], shift: Option<i64>) -> Option<Finding> {
+        if shift == Some(0) && self.context.shifts_labels != Some(false) {
+            return self.first_labels(labels);
+        }
+        if shift != Some(1) {
+            return None;
+        }
+        let crosses = |&(b, k, label): &(usize, usize, i64)| {
+            let next =
+                k + 1 < ids[b].len() && self.segment(b, k) != self.segment(b, k + 1) && self.segment(b, k + 1) != 0;
+            next && self.segment(b, k) != 0 && label != self.ignore && label == ids[b][k + 1]
+        };
+        let crossing: Vec<_> = self.cells(labels).filter(crosses).collect();
+        let &(b, k, label) = crossing.first()?;
+        let text = format!(
+            "{} document(s) end with a label from the next one, the first at token {k} of batch row {b} (label {label}): set it to {}",
+            crossing.len(),
+            self.ignore
+        );
+        Some(error("boundary_label", Certainty::Certain, text))
+    }
+
+    /// Where the model shifts labels, that of a document's first token is what the token before it learns.
+    fn first_labels(&self, labels: &[Vec<i64>]) -> Option<Finding> {
+        let first = |&(b, k, label): &(usize, usize, i64)| {
+            let segment = self.segment(b, k);
+            k > 0
+                && segment != 0
+                && self.segment(b, k - 1) != 0
+                && self.segment(b, k - 1) != segment
+                && label != self.ignore
+        };
+        let (b, k, label) = self.cells(labels).find(first)?;
+        let text = format!(
+            "token {k} of batch row {b} opens a document and has label {label}: the model shifts labels, so the end of the document before learns to begin this one; set it to {}",
+            self.ignore
+        );
+        let severity = if self.context.shifts_labels == Some(true) { Severity::Warning } else { Severity::Note };
+        Some(error("boundary_label", Certainty::Likely, text).severity(severity))
+    }
+
+    fn wrong_shift(&self, shift: Option<i64>, explained: bool) -> Option<Finding> {
+        let packed = self.intent.is_some_and(|i| i.segments.is_some());
+        let text = match (shift?, self.context.shifts_labels) {
+            (0, Some(false)) => {
+                "labels are the tokens themselves, but the model does not shift them: it learns to copy its input and the loss falls to 0"
+            }
+            (0, _) | (1, Some(false)) => return None,
+            (1, None) if packed || explained => return None,
+            (1, _) => {
+                "labels are shifted by one already, and the model shifts them again: it learns the token after the next"
+            }
+            (-1, _) => "labels are shifted the wrong way: the model learns the token it has just read",
+            _ => "labels are shifted by more than one token",
+        };
+        Some(error(
+            "label_shift",
+            if self.context.shifts_labels.is_some() { Certainty::Certain } else { Certainty::Likely },
+            text,
+        ))
+    }
+
+    fn prompts(&self, labels: &[Vec<i64>], ids: &[Vec<i64>]) -> Option<Finding> {
+        if self.context.prompt.is_empty() {
+            return None;
+        }
+        let in_prompt = |&(b, k, label): &(usize, usize, i64)| {
+            let start = (0..ids[b].len()).find(|&k| self.real(b, k)).unwrap_or(0);
+            let end = start + super::intent::number(&self.context.prompt, b).max(0) as usize;
+            k + 1 < end && label != self.ignore && self.real(b, k)
+        };
+        let count = self.cells(labels).filter(in_prompt).count();
+        let text = format!("{count} token(s) of the prompt have a label although only the answer is to be learned");
+        (count > 0).then(|| error("loss_mask_missing", Certainty::Certain, text))
+    }
+
+    /// Texts that end with eos while no label says so.
+    fn ends(&self, labels: &[Vec<i64>], ids: &[Vec<i64>]) -> Option<Finding> {
+        let eos = self.context.eos_id?;
+        let real_eos = (0..ids.len()).any(|b| (0..ids[b].len()).any(|k| ids[b][k] == eos && self.real(b, k)));
+        let supervised = self.cells(labels).any(|(_, _, l)| l != self.ignore);
+        let learned = self.cells(labels).any(|(_, _, l)| l == eos);
+        (real_eos && supervised && !learned).then(|| {
+            let text = format!("texts end with id {eos}, but no label is {eos}: the model never learns to stop (a mask on ids == pad with pad = eos)");
+            error("EOS_never_learned", Certainty::Certain, text)
+        })
+    }
+
+    /// A completion mask must end with the first eos after the prompt.
+    fn completion(&self, beside: &Companions<'_>) -> Option<Finding> {
+        let mask = beside.rows(COMPLETIONS)?;
+        let eos = self.context.eos_id?;
+        let ids = beside.rows(COMPLETION_IDS).or_else(|| self.ids.clone())?;
+        if ids.len() != mask.len() || ids[0].len() != mask[0].len() {
+            return None;
+        }
+        let own = beside.get(COMPLETION_IDS).is_some();
+        let mut wrong = None;
+        for (b, r) in ids.iter().enumerate() {
+            let start = if own { 0 } else { super::intent::number(&self.context.prompt, b).max(0) as usize };
+            let end = (start..r.len()).find(|&k| r[k] == eos).map_or(r.len(), |k| k + 1);
+            for (k, &m) in mask[b].iter().enumerate() {
+                if (m != 0) != (k >= start && k < end) && (own || k >= start) {
+                    wrong.get_or_insert((b, k, m));
+                }
+            }
+        }
+        let (b, k, m) = wrong?;
+        let text = format!(
+            "token {k} of batch row {b} is {} the completion: it should hold what stands up to and with the first {eos} after the prompt",
+            if m != 0 { "in" } else { "left out of" }
+        );
+        Some(error("RL_completion_mask", Certainty::Certain, text))
+    }
+}

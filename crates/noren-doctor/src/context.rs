@@ -1,0 +1,431 @@
+//! [`Context`]: what the owner of a mask declares about it.
+
+use super::reader::Reader;
+use super::values::Dtype;
+use super::words::{self, Api, Pooling, WindowMeans};
+use noren_mask::Error;
+use noren_mask::Side;
+use serde_json::{Map, Value};
+
+/// Which stored value means "may attend".
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Convention {
+    /// True or 1 may attend.
+    Keep,
+    /// True or 1 is ignored.
+    Drop,
+    /// Added to scores: 0 may attend, a very negative number is ignored.
+    Additive,
+}
+
+/// What the array is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Role {
+    /// Queries by keys.
+    #[default]
+    Attention,
+    /// One row of keys for each batch row.
+    KeyPadding,
+    /// Decoder queries by encoder keys.
+    Cross,
+}
+
+/// What a declared kind of mask is made of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct MaskKind {
+    /// Queries read no later key.
+    pub causal: bool,
+    /// Tokens read their own document only.
+    pub packed: bool,
+    /// A window around or before each query.
+    pub sliding: bool,
+    /// Chunks of equal length.
+    pub chunked: bool,
+    /// A prefix that is read from everywhere.
+    pub prefix: bool,
+    /// Blocks inside which everybody reads everybody (images among text).
+    pub blocks: bool,
+    /// A tree of drafts.
+    pub tree: bool,
+    /// Encoder keys.
+    pub cross: bool,
+    /// The name leaves open whether queries read later keys: documents are packed for decoders and for encoders.
+    pub either_way: bool,
+}
+
+impl MaskKind {
+    /// From a name such as `causal`, `causal_packed`, `sliding` or `prefix_lm`; `not_causal` is `bidirectional`.
+    ///
+    /// # Errors
+    /// A word in the name that is not known; the message names the nearest known one.
+    pub fn named(name: &str) -> Result<Self, Error> {
+        words::kind("kind", name)
+    }
+}
+
+/// What an owner declares: everything is optional, and what is missing is not guessed where it matters.
+#[derive(Clone, Debug, Default)]
+pub struct Context {
+    /// The function or slot that takes the mask.
+    pub api: Option<String>,
+    /// The same, cut into the names that are known here.
+    pub(crate) slot: Api,
+    /// Which stored value means "may attend".
+    pub convention: Option<Convention>,
+    /// What the array is for.
+    pub role: Role,
+    /// True when `role` was declared and is not the default.
+    pub role_declared: bool,
+    /// What kind of mask it should be.
+    pub kind: Option<MaskKind>,
+    /// The declared kind as it was written.
+    pub kind_name: Option<String>,
+    /// Declarations that mean nothing here and were left out; a report names them.
+    pub left_out: Vec<String>,
+    /// The type in which scores are computed.
+    pub compute_dtype: Option<Dtype>,
+    /// Ids of padding, end and beginning of a text.
+    pub pad_id: Option<i64>,
+    /// See `pad_id`.
+    pub eos_id: Option<i64>,
+    /// See `pad_id`.
+    pub bos_id: Option<i64>,
+    /// Further ids that are no text.
+    pub special_ids: Vec<i64>,
+    /// Where padding stands.
+    pub side: Option<Side>,
+    /// Length of the prefix: one number, or one by batch row.
+    pub prefix: Vec<i64>,
+    /// Keys in the cache before the first query: one number, or one by batch row.
+    pub past: Vec<i64>,
+    /// Slots of the cache that have been written.
+    pub written: Vec<i64>,
+    /// Sizes.
+    pub batch: Option<usize>,
+    /// Number of query heads.
+    pub heads: Option<usize>,
+    /// Number of queries.
+    pub q_len: Option<usize>,
+    /// Number of keys.
+    pub kv_len: Option<usize>,
+    /// Width of the window.
+    pub window: Option<i64>,
+    /// What the width counts; a causal window of W holds W keys with the query itself unless this says otherwise.
+    pub window_means: Option<WindowMeans>,
+    /// Length of a chunk.
+    pub chunk: Option<i64>,
+    /// True when chunks are counted from slot 0 whatever the padding, false when from the first real token.
+    pub chunk_from_slot: Option<bool>,
+    /// The same for the prefix.
+    pub prefix_from_slot: Option<bool>,
+    /// First keys that everybody reads.
+    pub sinks: usize,
+    /// A bias that is part of the array: `alibi`, `t5`, ...
+    pub bias: Option<String>,
+    /// How positions enter: `rope`, `learned`, `alibi`, ...
+    pub position_encoding: Option<String>,
+    /// Keys hidden from all queries, or from those beside them.
+    pub redactions: Vec<Redaction>,
+    /// Number of layers, for what passes through several of them.
+    pub layers: Option<usize>,
+    /// The kind of each layer.
+    pub layer_kinds: Vec<String>,
+    /// The causality flag that is passed beside the mask.
+    pub is_causal: Option<bool>,
+    /// The largest size of a score before the mask, where it is known.
+    pub score_bound: Option<f64>,
+    /// The longest document that the kernel is told of.
+    pub max_seqlen: Option<i64>,
+    /// True when the model continues the text.
+    pub generates: bool,
+    /// Real tokens by batch row.
+    pub lengths: Vec<i64>,
+    /// True when the model shifts labels by itself.
+    pub shifts_labels: Option<bool>,
+    /// The probability of masking a token (MLM).
+    pub masked_fraction: Option<f64>,
+    /// What a label for "no loss" is.
+    pub ignore_index: Option<i64>,
+    /// The pooling that was meant.
+    pub pooling: Option<Pooling>,
+    /// The prompt's length: one number, or one by batch row.
+    pub prompt: Vec<i64>,
+}
+
+/// Keys that some queries must not read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Redaction {
+    /// Batch rows in which they are hidden; all when empty.
+    pub batch: Vec<usize>,
+    /// Hidden keys.
+    pub keys: Vec<usize>,
+    /// Queries that must not read them; all when empty.
+    pub queries: Vec<usize>,
+}
+
+impl Context {
+    /// From a JSON object in the vocabulary of the conformance cases: `api`, `convention`, `role`, `kind`, `past_len`,
+    /// `window`, `pad_token_id`, ... Keys may be spelled with or without `_len`, `_id` and underscores.
+    ///
+    /// ```
+    /// use noren_doctor::Context;
+    /// let context = Context::from_json(r#"{"api": "sdpa", "convention": "keep_bool", "kind": "sliding", "window": 4}"#)?;
+    /// assert_eq!(context.window, Some(4));
+    /// # Ok::<(), noren_mask::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Text that is no JSON object, values that are not what their key needs, words outside of a vocabulary, and keys that
+    /// look like a misspelled known one. Other unknown keys are listed in `left_out`: a context may be written for several
+    /// readers.
+    pub fn from_json(text: &str) -> Result<Self, Error> {
+        let value: Value =
+            serde_json::from_str(text).map_err(|e| Error::fact("context", format!("not valid JSON: {e}")))?;
+        match value {
+            Value::Object(map) => Self::from_map(&map),
+            _ => Err(Error::fact("context", "expected a JSON object")),
+        }
+    }
+
+    /// The same from a parsed object.
+    ///
+    /// # Errors
+    /// See [`from_json`](Self::from_json).
+    pub fn from_map(map: &Map<String, Value>) -> Result<Self, Error> {
+        let read = Reader::new(map);
+        let mut context = Context::default();
+        context.read_intent(&read)?;
+        context.read_convention(&read)?;
+        context.read_tokens(&read)?;
+        context.read_sizes(&read)?;
+        context.read_training(&read)?;
+        let unread = read.unread()?;
+        context
+            .left_out
+            .extend(unread.iter().map(|key| format!("`{key}` is no declaration known here: it is left out")));
+        Ok(context)
+    }
+
+    /// Kind, role and what belongs to a kind.
+    fn read_intent(&mut self, read: &Reader<'_>) -> Result<(), Error> {
+        self.kind_name = read.text(&["kind", "mask_kind", "intent", "attention_type"])?;
+        let named = self.kind_name.as_deref().map(|name| words::kind("kind", name)).transpose()?;
+        let layer_kinds = read.texts(&["layer_kinds", "layer_types", "kinds", "layer_kind"])?;
+        let layer = read.size(&["layer", "layer_idx", "layer_index"], 0)?;
+        let of_layer = match layer.and_then(|l| layer_kinds.get(l)) {
+            Some(name) => super::layers::kind_of(name, &Context { kind: named, ..Context::default() })?,
+            None => None,
+        };
+        if let (Some(_), Some(name)) = (of_layer, layer.and_then(|l| layer_kinds.get(l))) {
+            self.kind_name = Some(name.clone());
+        }
+        self.kind = of_layer.or(named);
+        let role = read.word(&["role", "slot"], words::role)?;
+        self.role_declared = role.is_some();
+        self.role = match self.kind.is_some_and(|k| k.cross) {
+            true => Role::Cross,
+            false => role.unwrap_or_default(),
+        };
+        self.prefix = read.lengths(&["prefix_len", "prefix_lens", "prefix", "prefix_length", "prefix_lengths"])?;
+        self.prefix_from_slot = read.word(&["prefix_from", "prefix_counted_from", "prefix_origin"], |word| {
+            words::from_slot("prefix_from", word)
+        })?;
+        // Beside the layer's own kind the width may be that of the model's other layers.
+        let width = read.count(&["window", "sliding_window", "window_size", "window_len"], 1)?;
+        self.window = width.filter(|_| of_layer.is_none_or(|k| k.sliding));
+        self.window_means = read.word(&["window_means", "window_convention", "window_counts"], words::window_means)?;
+        self.chunk = read.count(&["chunk", "chunk_size", "chunk_len", "attention_chunk_size", "chunk_length"], 1)?;
+        self.chunk_from_slot = read.word(&["chunk_from", "chunk_origin", "chunks_counted_from"], |word| {
+            words::from_slot("chunk_from", word)
+        })?;
+        self.sinks = read
+            .size(&["sinks", "sink_tokens", "attention_sinks", "num_sinks", "n_sink", "num_sink_tokens"], 0)?
+            .unwrap_or(0);
+        self.redactions = read.redactions(&["redactions", "redacted", "redact", "hidden_keys", "redacted_keys"])?;
+        self.layers = read.size(&["layers", "num_layers", "n_layers", "num_hidden_layers", "depth"], 0)?;
+        self.layer_kinds = if of_layer.is_some() { Vec::new() } else { layer_kinds };
+        self.is_causal = read.flag(&["is_causal", "causal_flag"])?;
+        Ok(())
+    }
+
+    /// How the array says what it says.
+    fn read_convention(&mut self, read: &Reader<'_>) -> Result<(), Error> {
+        self.api = read.text(&["api", "function", "consumer"])?;
+        self.slot = self.api.as_deref().map(Api::named).unwrap_or_default();
+        if let Some(api) = self.api.as_ref().filter(|_| !self.slot.known()) {
+            self.left_out
+                .push(format!("`api` is declared as `{api}`, which is no function known here: it is left out"));
+        }
+        self.convention = read.word(&["convention", "polarity"], words::convention)?;
+        let dtype = read.text(&["compute_dtype", "score_dtype", "autocast_dtype"])?;
+        self.compute_dtype = match dtype {
+            Some(name) => Some(Dtype::named(&name).ok_or_else(|| {
+                let text = format!("`{name}` is no type known here: give float16, bfloat16, float32 or float64");
+                Error::fact("context: compute_dtype", text)
+            })?),
+            None => None,
+        };
+        self.bias = read.text(&["bias", "position_bias"])?.map(|name| name.to_lowercase());
+        self.position_encoding = read.word(
+            &[
+                "position_encoding",
+                "positions",
+                "pos_encoding",
+                "position_embedding",
+                "position_embeddings",
+                "position_embedding_type",
+            ],
+            words::encoding,
+        )?;
+        self.score_bound = read.real(&["score_bound", "max_score", "score_max", "max_abs_score"])?;
+        Ok(())
+    }
+
+    /// Ids, and which tokens are real.
+    fn read_tokens(&mut self, read: &Reader<'_>) -> Result<(), Error> {
+        self.pad_id = read.id(&["pad_token_id", "pad_id", "pad"])?;
+        self.eos_id = read.id(&["eos_token_id", "eos_id", "eos"])?;
+        self.bos_id = read.id(&["bos_token_id", "bos_id", "bos", "cls_token_id", "cls_id"])?;
+        self.special_ids = read.ids(&["special_token_ids", "special_ids", "special_tokens", "all_special_ids"])?;
+        for name in ["mask_token_id", "unk_token_id", "sep_token_id", "decoder_start_token_id"] {
+            self.special_ids.extend(read.id(&[name])?);
+        }
+        self.side = read.word(&["padding_side", "side"], words::side)?;
+        self.lengths = read.lengths(&["lengths", "seq_lens", "seqlens", "real_lengths"])?;
+        self.written =
+            read.lengths(&["written", "kv_written", "written_len", "cache_written", "valid_kv_len", "kv_valid_len"])?;
+        Ok(())
+    }
+
+    fn read_sizes(&mut self, read: &Reader<'_>) -> Result<(), Error> {
+        self.past = read.offsets(&[
+            "past_len",
+            "past",
+            "past_length",
+            "past_lens",
+            "cache_len",
+            "past_lengths",
+            "cached_len",
+            "query_offset",
+            "past_key_values_length",
+        ])?;
+        self.batch = read.size(&["batch", "batch_size"], 1)?;
+        self.heads = read.size(&["heads", "num_heads", "n_heads", "num_attention_heads", "nheads", "n_head"], 1)?;
+        self.q_len = read.size(&["q_len", "query_len", "q", "tgt_len", "target_len", "decoder_len"], 1)?;
+        self.kv_len = read.size(
+            &[
+                "kv_len",
+                "key_len",
+                "k_len",
+                "src_len",
+                "source_len",
+                "cache_capacity",
+                "capacity",
+                "max_cache_len",
+                "encoder_len",
+            ],
+            1,
+        )?;
+        self.max_seqlen = read.count(&["max_seqlen", "max_seqlen_q", "max_seq_len"], 0)?;
+        Ok(())
+    }
+
+    /// Labels, losses and pooling.
+    fn read_training(&mut self, read: &Reader<'_>) -> Result<(), Error> {
+        let generates = read.flag(&["generation", "generate", "generates", "is_generation"])?;
+        let task = read.word(&["task", "purpose", "use", "stage", "mode", "phase"], words::continues)?;
+        self.generates = generates == Some(true) || task == Some(true);
+        self.shifts_labels = read.flag(&[
+            "model_shifts_labels",
+            "shift_inside",
+            "shifts_labels",
+            "model_shifts",
+            "labels_shifted_inside",
+            "shift_labels",
+        ])?;
+        self.masked_fraction = read.real(&["mlm_probability", "masked_fraction", "mlm_prob"])?;
+        self.ignore_index = read.id(&["ignore_index", "label_ignore", "label_ignore_index"])?;
+        self.pooling = read.word(&["pooling", "pooling_mode", "pool"], words::pooling)?;
+        self.prompt = read.lengths(&["prompt_len", "prompt_lens", "prompt_lengths", "prompt_length"])?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(json: &str) -> String {
+        Context::from_json(json).expect_err(json).to_string()
+    }
+
+    #[test]
+    fn words_outside_of_a_vocabulary_are_refused_with_the_nearest_one() {
+        for (json, expected) in [
+            (r#"{"kind": "caussal"}"#, "`caussal` is no word known here: did you mean `causal`?"),
+            (r#"{"kind": "causal_pakced"}"#, "did you mean `packed`?"),
+            (r#"{"convention": "yes"}"#, "context: convention"),
+            (r#"{"role": "key_paddin"}"#, "did you mean `key_padding`?"),
+            (r#"{"padding_side": "lef"}"#, "did you mean `left`?"),
+            (r#"{"compute_dtype": "float61"}"#, "`float61` is no type known here"),
+            (r#"{"window": 3, "window_means": "keys on each sight"}"#, "did you mean `keys on each side`?"),
+            (r#"{"pooling": "meen"}"#, "did you mean `mean`?"),
+            (r#"{"layer": 0, "layer_types": ["slidng_attention"]}"#, "did you mean `sliding`?"),
+            (r#"{"knd": "causal"}"#, "`knd` is no key known here: did you mean `kind`?"),
+            (r#"{"widnow": 3}"#, "did you mean `window`?"),
+        ] {
+            let text = refused(json);
+            assert!(text.contains(expected), "{json}: {text}");
+        }
+    }
+
+    #[test]
+    fn conventions_are_no_longer_matched_by_a_part_of_the_word() {
+        let context = Context::from_json(r#"{"convention": "true_is_padding"}"#).expect("a context");
+        assert_eq!(context.convention, Some(Convention::Drop));
+        let kind = Context::from_json(r#"{"kind": "not_causal"}"#).expect("a context").kind.expect("a kind");
+        assert!(!kind.causal);
+    }
+
+    #[test]
+    fn values_of_another_type_or_range_are_refused() {
+        for json in [
+            r#"{"kind": 5}"#,
+            r#"{"past_len": "4"}"#,
+            r#"{"past_len": 1000000000000}"#,
+            r#"{"past_len": -9223372036854775808}"#,
+            r#"{"window": 0}"#,
+            r#"{"batch": 0}"#,
+            r#"{"q_len": 99999999999}"#,
+            r#"{"chunk": -1}"#,
+            r#"{"is_causal": "yes"}"#,
+            r#"{"lengths": [3, -1]}"#,
+            r#"{"redactions": [{"batch": 1, "kees": [2]}]}"#,
+            r#"{"redactions": [{"batch": -1, "keys": [2]}]}"#,
+        ] {
+            assert!(refused(json).contains("expected"), "{json}: {}", refused(json));
+        }
+    }
+
+    #[test]
+    fn keys_for_other_readers_are_listed() {
+        let context = Context::from_json(r#"{"author": "me", "api": "my_kernel"}"#).expect("a context");
+        assert_eq!(context.left_out.len(), 2, "{:?}", context.left_out);
+    }
+
+    #[test]
+    fn spellings() {
+        let context = Context::from_json(
+            r#"{"convention": "ignore_bool", "role": "key_padding", "pad_token_id": 0, "pastLen": [3, 4],
+                "redactions": [{"keys": [2], "from": [5]}], "padding_side": "left", "compute_dtype": "torch.float16"}"#,
+        )
+        .expect("a context");
+        assert_eq!(context.convention, Some(Convention::Drop));
+        assert_eq!((context.role, context.past, context.pad_id), (Role::KeyPadding, vec![3, 4], Some(0)));
+        assert_eq!(context.redactions, [Redaction { batch: vec![], keys: vec![2], queries: vec![5] }]);
+        let by_row = r#"{"redactions": {"batch": 1, "keys": [7], "queries": [8, 9]}}"#;
+        let redacted = Context::from_json(by_row).expect("a context").redactions;
+        assert_eq!(redacted, [Redaction { batch: vec![1], keys: vec![7], queries: vec![8, 9] }]);
+        assert_eq!((context.side, context.compute_dtype), (Some(Side::Left), Some(Dtype::F16)));
+    }
+}

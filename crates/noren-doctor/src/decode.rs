@@ -1,0 +1,380 @@
+//! From stored numbers to allowed cells: the convention, and what the values alone give away.
+
+use super::context::{Context, Convention};
+use super::report::{Certainty, Finding, Severity};
+use super::values::{Dtype, Numbers, Values};
+use noren_mask::Keep;
+
+/// Above this an additive value hides nothing for good: `exp(-1e4)` is 0 in every type, `exp(-1e3)` may meet scores as large.
+const SOFT: f64 = -9999.0;
+/// More distinct values than this are a bias, not a mask.
+const FEW: usize = 24;
+
+/// What the values of an array mean.
+pub(crate) struct Decoded {
+    /// The cells as their author meant them, e.g. with a fill of the wrong sign read as hidden.
+    pub(crate) keep: Keep,
+    /// The other reading, where the values allow two.
+    pub(crate) other: Option<Keep>,
+    /// What the consumer makes of the cells where that differs from `keep`: with a fill of 1e-9 it sees everything.
+    pub(crate) effective: Option<Keep>,
+    /// Findings that need no intent.
+    pub(crate) findings: Vec<Finding>,
+    /// What stands in a hidden cell.
+    pub(crate) fill: Fill,
+    /// Segment numbers that came in place of a mask.
+    pub(crate) segments: Option<Vec<Vec<i64>>>,
+    /// The number in hidden cells that hides least, where it is finite.
+    pub(crate) weakest: Option<f64>,
+    /// True when visible cells carry different numbers.
+    pub(crate) bias: bool,
+    /// True when true means ignored.
+    pub(crate) drop: bool,
+    /// Which reading was taken, in words.
+    pub(crate) reading: String,
+}
+
+/// What stands in a hidden cell: it decides what an empty row becomes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fill {
+    /// A truth value.
+    Logical,
+    /// Minus infinity: an empty row is NaN.
+    Infinite,
+    /// A finite number: an empty row reads everything evenly.
+    Finite,
+}
+
+/// The distinct values of an array, as far as they matter.
+struct Seen {
+    /// The first few distinct numbers, ascending; NaN and infinities are counted apart.
+    few: Vec<f64>,
+    many: bool,
+    nan: bool,
+    plus: bool,
+    minus: bool,
+}
+
+impl Seen {
+    fn of(values: &Values) -> Self {
+        let mut seen = Seen { few: Vec::new(), many: false, nan: false, plus: false, minus: false };
+        match values.numbers() {
+            Numbers::Bool(v) => v.iter().for_each(|&x| seen.add(f64::from(u8::from(x)))),
+            Numbers::Int(v) => seen.scan(v, |x| x as f64),
+            Numbers::Single(v) => seen.scan(v, f64::from),
+            Numbers::Double(v) => seen.scan(v, |x| x),
+        }
+        seen.few.sort_by(f64::total_cmp);
+        seen
+    }
+
+    fn scan<T: Copy + PartialEq>(&mut self, values: &[T], number: impl Fn(T) -> f64) {
+        let mut last = None;
+        for &value in values {
+            // Masks are long runs of one number.
+            if last != Some(value) {
+                last = Some(value);
+                self.add(number(value));
+            }
+        }
+    }
+
+    fn add(&mut self, x: f64) {
+        if x.is_nan() {
+            self.nan = true;
+        } else if x == f64::INFINITY {
+            self.plus = true;
+        } else if x == f64::NEG_INFINITY {
+            self.minus = true;
+        } else if !self.few.contains(&x) {
+            match self.few.len() < FEW {
+                true => self.few.push(x),
+                false => {
+                    self.many = true;
+                    // The extremes still count.
+                    let (low, high) = self.extremes();
+                    if x < self.few[low] {
+                        self.few[low] = x;
+                    } else if x > self.few[high] {
+                        self.few[high] = x;
+                    }
+                }
+            }
+        }
+    }
+
+    fn extremes(&self) -> (usize, usize) {
+        let order = |a: &usize, b: &usize| self.few[*a].total_cmp(&self.few[*b]);
+        let all = 0..self.few.len();
+        (all.clone().min_by(order).unwrap_or(0), all.max_by(order).unwrap_or(0))
+    }
+
+    fn within(&self, allowed: &[f64]) -> bool {
+        self.finite() && self.few.iter().all(|x| allowed.contains(x))
+    }
+
+    fn finite(&self) -> bool {
+        !(self.nan || self.plus || self.minus || self.many)
+    }
+
+    fn has(&self, x: f64) -> bool {
+        self.few.contains(&x)
+    }
+
+    fn low(&self) -> f64 {
+        self.few.first().copied().unwrap_or(0.0)
+    }
+}
+
+/// Reads `values`, whose cells lie as `dims` say, by the declared convention or, where none is declared, the API's.
+pub(crate) fn decode(values: &Values, dims: [usize; 4], context: &Context, keys_only: bool) -> Decoded {
+    let seen = Seen::of(values);
+    let slot_adds = context.slot.adds();
+    let zero_one = seen.within(&[0.0, 1.0]);
+    let api_drops = context.slot.drops();
+    let convention = match context.convention {
+        Some(Convention::Additive) => Convention::Additive,
+        // A float that reaches a slot for truth values is added to scores all the same.
+        Some(_) if values.is_real() && (!zero_one || slot_adds) => Convention::Additive,
+        Some(said) => said,
+        None if values.is_real() && (!zero_one || slot_adds) => Convention::Additive,
+        None if api_drops => Convention::Drop,
+        None if context.slot.additive() => Convention::Additive,
+        None => Convention::Keep,
+    };
+    let cells = Reading { values, dims };
+    match convention {
+        Convention::Additive => additive(&cells, &seen, context),
+        convention => logical(&cells, &seen, convention == Convention::Drop, keys_only),
+    }
+}
+
+struct Reading<'a> {
+    values: &'a Values,
+    dims: [usize; 4],
+}
+
+impl Reading<'_> {
+    fn keep(&self, test: impl Fn(f64) -> bool) -> Keep {
+        match self.values.numbers() {
+            Numbers::Bool(v) => {
+                let (no, yes) = (test(0.0), test(1.0));
+                Keep::from_cells(self.dims, v.iter().map(|&x| if x { yes } else { no }))
+            }
+            Numbers::Int(v) => Keep::from_cells(self.dims, v.iter().map(|&x| test(x as f64))),
+            Numbers::Single(v) => Keep::from_cells(self.dims, v.iter().map(|&x| test(f64::from(x)))),
+            Numbers::Double(v) => Keep::from_cells(self.dims, v.iter().map(|&x| test(x))),
+        }
+    }
+}
+
+impl Reading<'_> {
+    /// Segment numbers of the keys where whole rows hold them: each key has one number wherever it is visible, and some query
+    /// sees two of them.
+    fn documents(&self) -> Option<Vec<Vec<i64>>> {
+        let Numbers::Int(cells) = self.values.numbers() else { return None };
+        let [batch, heads, q_len, kv_len] = self.dims;
+        let mut documents = vec![vec![0i64; kv_len]; batch];
+        let mut crossing = false;
+        for (n, row) in cells.chunks(kv_len.max(1)).enumerate() {
+            let own = &mut documents[n / (heads * q_len)];
+            let mut first = 0;
+            for (key, &number) in own.iter_mut().zip(row).filter(|(_, number)| **number != 0) {
+                if *key != 0 && *key != number {
+                    return None;
+                }
+                (*key, first) = (number, if first == 0 { number } else { first });
+                crossing |= number != first;
+            }
+        }
+        crossing.then_some(documents)
+    }
+}
+
+fn logical(cells: &Reading<'_>, seen: &Seen, drop: bool, keys_only: bool) -> Decoded {
+    let mut decoded = Decoded {
+        keep: Keep::empty([0; 4]),
+        other: None,
+        effective: None,
+        findings: Vec::new(),
+        fill: Fill::Logical,
+        segments: None,
+        weakest: None,
+        bias: false,
+        drop,
+        reading: if drop { "true = ignored" } else { "true = may attend" }.to_string(),
+    };
+    let two = |a: f64, b: f64| seen.within(&[a, b]) && (seen.has(a) || seen.has(b));
+    // `~` on whole numbers: ~1 = -2 (254), ~0 = -1 (255), both of which are "true".
+    let inverted = [(-2.0, -1.0), (254.0, 255.0)].into_iter().find(|&(a, b)| two(a, b));
+    if let Some((was_one, was_zero)) = inverted {
+        decoded.keep = cells.keep(|x| (x == was_zero) != drop);
+        decoded.effective = Some(cells.keep(|_| !drop));
+        decoded.findings.push(Finding::of(
+            "mask_built_with_NaN_or_int_ops",
+            Certainty::Certain,
+            format!(
+                "the mask holds {was_one} and {was_zero}: `~` was applied to a 0/1 array of integers, which flips every bit instead of \
+                 the truth value, so every cell counts as true"
+            ),
+        ));
+        return decoded;
+    }
+    let segments = seen.finite() || seen.many;
+    let segments = segments && seen.low() >= 0.0 && seen.few.iter().any(|&x| x > 1.0) && !cells.values.is_real();
+    let numbered = match segments && !drop {
+        true if keys_only => cells.values.rows(),
+        true => cells.documents(),
+        false => None,
+    };
+    if numbered.is_some() {
+        decoded.segments = numbered;
+        decoded.findings.push(Finding::of(
+            "segment_ids_cast_to_bool",
+            Certainty::Certain,
+            "the mask holds segment numbers (0, 1, 2, ...) where a 0/1 mask is expected: cast to bool, every document is simply \
+             \"real\" and all of them read each other",
+        ));
+    } else if seen.low() < 0.0 || seen.nan {
+        let low = if seen.nan { f64::NAN } else { seen.low() };
+        decoded.findings.push(Finding::of(
+            "mask_built_with_NaN_or_int_ops",
+            Certainty::Likely,
+            format!("a 0/1 mask holds {low}: arithmetic was done on it that a truth value does not survive"),
+        ));
+    }
+    decoded.keep = cells.keep(|x| (x != 0.0) != drop);
+    decoded
+}
+
+fn additive(cells: &Reading<'_>, seen: &Seen, context: &Context) -> Decoded {
+    let values = cells.values;
+    let mut decoded = Decoded {
+        keep: Keep::empty([0; 4]),
+        other: None,
+        effective: None,
+        findings: Vec::new(),
+        fill: if seen.minus { Fill::Infinite } else { Fill::Finite },
+        segments: None,
+        weakest: None,
+        bias: false,
+        drop: false,
+        reading: "added to scores".to_string(),
+    };
+    let mut say = |class, certainty, text: String| decoded.findings.push(Finding::of(class, certainty, text));
+    if context.bias.is_none()
+        && seen.within(&[0.0, 1.0])
+        && seen.has(1.0)
+        && (seen.has(0.0) || values.dtype() == Dtype::Bool)
+    {
+        if seen.has(0.0) && !(values.dtype() == Dtype::Bool && context.slot.sdpa()) {
+            say(
+                "float01_added",
+                Certainty::Certain,
+                format!(
+                    "a 0/1 mask of type {} is added to the scores: a hidden cell only loses a factor e = 2.718 against a visible one",
+                    values.dtype().name()
+                ),
+            );
+            decoded.effective = Some(cells.keep(|_| true));
+            decoded.other = Some(cells.keep(|x| x == 0.0));
+        }
+        decoded.keep = cells.keep(|x| x != 0.0);
+        return decoded;
+    }
+    if seen.nan {
+        say(
+            "mask_built_with_NaN_or_int_ops",
+            Certainty::Certain,
+            "the mask holds NaN, as `(1 - mask) * -inf` makes from 0 * inf: every row that meets one is NaN"
+                .to_string(),
+        );
+        decoded.keep = cells.keep(|x| x.is_nan() || x > SOFT && x != f64::INFINITY);
+        decoded.other = Some(cells.keep(|x| !x.is_nan() && x > SOFT && x != f64::INFINITY));
+        return decoded;
+    }
+    let compute = context.compute_dtype.unwrap_or(values.dtype());
+    let lowest = compute.largest().or(values.dtype().largest()).map(|x| -x);
+    // A sum of two planes, or a number that the scores' type cannot hold.
+    let beyond = |lowest: f64| seen.few.iter().copied().find(|&x| x < lowest * 1.000_001);
+    let at_lowest = |lowest: f64| seen.few.iter().any(|&x| x <= lowest * 0.98);
+    if let Some(lowest) = lowest {
+        if let Some(x) = beyond(lowest) {
+            say(
+                "double_mask_overflow",
+                Certainty::Certain,
+                format!(
+                    "the fill {x:e} does not fit {}, whose lowest number is {lowest:e}: it becomes -inf there",
+                    compute.name()
+                ),
+            );
+        } else if seen.minus && at_lowest(lowest) {
+            say(
+                "double_mask_overflow",
+                Certainty::Certain,
+                format!(
+                    "the mask holds both -inf and {lowest:e}, the lowest number of {}: two masks with that fill were added, and \
+                     {lowest:e} + {lowest:e} overflows to -inf",
+                    compute.name()
+                ),
+            );
+        }
+    }
+    let nonzero: Vec<f64> = seen.few.iter().copied().filter(|&x| x != 0.0).collect();
+    if seen.plus {
+        say(
+            "fill_value_wrong",
+            Certainty::Certain,
+            "the mask holds +inf: the hidden cells win every softmax, or make it NaN (a minus too many, as in -float('-inf'))".to_string(),
+        );
+        decoded.keep = cells.keep(|x| x > SOFT && x != f64::INFINITY);
+        decoded.effective = Some(cells.keep(|x| x == f64::INFINITY));
+        return decoded;
+    }
+    if let ([v], false, None) = (&nonzero[..], seen.minus || seen.many, &context.bias)
+        && *v > SOFT
+        && seen.has(0.0)
+    {
+        let text = match *v {
+            v if v > 0.0 => {
+                format!("hidden cells hold {v:e}, which is not negative: nothing is hidden (was {:e} meant?)", -1e9)
+            }
+            v if v.abs() < 1.0 => {
+                format!("hidden cells hold {v:e}, which is next to nothing: nothing is hidden (was -1e9 meant?)")
+            }
+            v => format!(
+                "hidden cells hold {v}: a score that is {:.0} larger than its neighbours is enough to see them; -inf or the type's lowest \
+                 number hides for good",
+                -v
+            ),
+        };
+        say("fill_value_wrong", Certainty::Certain, text);
+        decoded.keep = cells.keep(|x| x == 0.0);
+        decoded.effective = Some(cells.keep(|_| true));
+        return decoded;
+    }
+    let visible = seen.few.iter().filter(|&&x| x > SOFT).count();
+    decoded.bias = seen.many || visible > 1;
+    let threshold = match decoded.bias {
+        false => SOFT,
+        true if compute == Dtype::F16 || values.dtype() == Dtype::F16 => -3e4,
+        true if seen.low() <= -1e8 || seen.minus => -1e8,
+        true => SOFT,
+    };
+    let hidden = seen.few.iter().copied().filter(|&x| x <= threshold);
+    decoded.weakest = hidden.clone().reduce(f64::max);
+    if let [own] = seen.few.iter().copied().filter(|&x| x > threshold).collect::<Vec<_>>()[..]
+        && own != 0.0
+        && context.bias.is_none()
+        && (seen.minus || hidden.count() > 0)
+    {
+        let text = format!(
+            "visible cells hold {own} and not 0: arithmetic went wrong, or a bias is not declared (a number that is the same in a whole row does no harm)"
+        );
+        decoded
+            .findings
+            .push(Finding::of("mask_built_with_NaN_or_int_ops", Certainty::Likely, text).severity(Severity::Warning));
+    }
+    decoded.keep = cells.keep(|x| x > threshold);
+    decoded
+}

@@ -1,0 +1,588 @@
+//! The course of a diagnosis: decode, compare with every intent, search, rank.
+
+use super::align::{Alignment, align};
+use super::companions;
+use super::context::{Context, Role};
+use super::decode::{Decoded, decode};
+use super::expect::{Hypothesis, assumed_padding, hypotheses};
+use super::intent::Intent;
+use super::known::{Companions, Known};
+use super::leaks::Leaks;
+use super::report::{Certainty, Finding, Report, Severity};
+use super::resemble::in_words;
+use super::search::{Explanation, Target};
+use super::stated::against_expression;
+use super::values::Numbers;
+use super::verdict::{Open, Outcome, Verdict, compared, decide};
+use super::{Patient, Values};
+use crate::recognise::recognise;
+use noren_mask::Error;
+use noren_mask::Keep;
+use std::rc::Rc;
+
+/// Cells listed in a finding.
+pub(super) const SHOWN: usize = 8;
+
+pub(crate) fn diagnose(patient: &Patient) -> Result<Report, Error> {
+    let beside = Companions(&patient.companions);
+    let mut report = Report::default();
+    let Some(mask) = &patient.mask else {
+        report.description = "no mask was given: only the arrays beside it were looked at".into();
+        report.findings = companions::look(&beside, &patient.context, None);
+        report.unknown.extend(patient.context.left_out.iter().cloned());
+        decide(&mut report, &Outcome::default(), None);
+        if report.verdict != Verdict::Faulty {
+            report.sentence = "no mask was given; nothing wrong was found in the arrays beside it".into();
+        }
+        return Ok(report);
+    };
+    report.unknown = beside.unread();
+    let alignment = align(mask, &beside, &patient.context)?;
+    check_sizes(mask, &alignment, &patient.context)?;
+    if let Some((meant, text)) = &patient.meant {
+        against_expression(mask, patient, &alignment, meant, text, &mut report)?;
+        return Ok(report);
+    }
+    let case = Case::new(mask, &beside, &patient.context, alignment);
+    let mut outcome = Outcome::default();
+    let held = match case.two_readings() {
+        Some(open) => case.asked(open, &mut report, &mut outcome),
+        None => case.judge(&mut report, &mut outcome),
+    };
+    let unfit = case.known.unfit(&beside);
+    outcome.open.extend(unfit.into_iter().map(|text| Rc::new(Open::new(&[], text))));
+    report.findings.extend(companions::look(&beside, &patient.context, Some(&held)));
+    if let Some(intent) = &held.intent {
+        report.findings.extend(super::bias::look(mask, &case.decoded, &case.known, &patient.context, intent));
+    }
+    report.findings.extend(case.against_scores(&beside));
+    report.findings.extend(case.memory());
+    if patient.context.kind.is_none() && !report.sick() {
+        report.near = case.neighbours(&held.keep);
+    }
+    case.describe(&mut report, held.intent.as_ref());
+    rank(&mut report.findings);
+    let against = case.declared(held.intent.as_ref());
+    decide(&mut report, &outcome, against.as_deref());
+    Ok(report)
+}
+
+/// Cells that a diagnosis may hold beyond those of the array itself.
+const MOST_CELLS: u128 = 1 << 30;
+
+/// Pairs of batch row and head that a diagnosis may hold beyond those of the array itself: each is looked at by itself.
+const MOST_PAIRS: u128 = 1 << 16;
+
+/// Refuses sizes whose cells would not fit memory, and redactions of cells that do not exist, before anything is allocated.
+fn check_sizes(mask: &Values, alignment: &Alignment, context: &Context) -> Result<(), Error> {
+    let limit = MOST_CELLS.max(mask.len() as u128);
+    for sizes in [Some(alignment.sizes), alignment.wanted].into_iter().flatten() {
+        let all = [sizes.batch, alignment.dims[1], sizes.q_len, sizes.kv_len];
+        let cells: u128 = all.iter().map(|&n| n as u128).product();
+        let (pairs, most) = (sizes.batch as u128 * alignment.dims[1] as u128, MOST_PAIRS.max(mask.len() as u128));
+        if pairs > most {
+            let text = format!(
+                "the declared sizes make {pairs} pairs of batch row and head; at most {most} are held: check batch and heads"
+            );
+            return Err(Error::fact("context", text));
+        }
+        if cells > limit {
+            return Err(Error::fact(
+                "context",
+                format!(
+                    "the declared sizes make a mask of {all:?} (batch, heads, q_len, kv_len), which has {cells} cells; at most {limit} are \
+                     held beside an array of shape {:?}: check batch, q_len, kv_len and past_len",
+                    mask.shape()
+                ),
+            ));
+        }
+    }
+    let sizes = alignment.wanted.unwrap_or(alignment.sizes);
+    let places = [
+        ("batch", sizes.batch, &(|r: &super::Redaction| r.batch.clone()) as &dyn Fn(&super::Redaction) -> Vec<usize>),
+        ("keys", sizes.kv_len, &|r: &super::Redaction| r.keys.clone()),
+        ("queries", sizes.q_len, &|r: &super::Redaction| r.queries.clone()),
+    ];
+    for (name, count, of) in places {
+        let beyond = context.redactions.iter().flat_map(of).find(|at| *at >= count);
+        if let Some(at) = beyond {
+            let text = format!("`{name}` holds {at}, but the mask has {count} of them: give 0 to {}", count - 1);
+            return Err(Error::fact("context: redactions", text));
+        }
+    }
+    Ok(())
+}
+
+/// What later checks need of the comparison.
+pub(crate) struct Held {
+    /// The cells as they were meant, of all queries and keys.
+    pub(crate) keep: Keep,
+    /// The intent that the mask was held against.
+    pub(crate) intent: Option<Intent>,
+}
+
+/// A mask with everything that is known, decoded.
+pub(super) struct Case<'a> {
+    pub(super) mask: &'a Values,
+    pub(super) context: &'a Context,
+    pub(super) alignment: Alignment,
+    pub(super) decoded: Decoded,
+    pub(super) known: Known,
+}
+
+impl<'a> Case<'a> {
+    fn new(mask: &'a Values, beside: &Companions<'_>, context: &'a Context, alignment: Alignment) -> Self {
+        let decoded = decode(mask, alignment.dims, context, alignment.keys_only);
+        let mut known = Known::new(beside, context, alignment.wanted.unwrap_or(alignment.sizes));
+        if let Some(segments) = &decoded.segments
+            && known.segments.is_none()
+        {
+            known.valid = Some(Rc::new(segments.iter().map(|r| super::known::bits(r.len(), |k| r[k] != 0)).collect()));
+            known.q_valid = Some(Rc::new(segments.iter().map(|r| r.iter().map(|s| *s != 0).collect()).collect()));
+            known.segments = Some(Rc::new(segments.clone()));
+        }
+        Case { mask, context, alignment, decoded, known }
+    }
+
+    /// All sizes of the cells.
+    pub(super) fn dims(&self) -> [usize; 4] {
+        let sizes = self.alignment.sizes;
+        [sizes.batch, self.alignment.dims[1], sizes.q_len, sizes.kv_len]
+    }
+
+    /// `keep` over all queries and keys; a row of keys is joined with what its slot adds (causality, say).
+    fn whole(&self, keep: &Keep, structure: Option<&Intent>) -> Keep {
+        let mut whole = keep.expand(self.dims());
+        let Some(intent) = structure.filter(|_| self.alignment.keys_only) else { return whole };
+        let open = Intent { valid: None, segments: None, tail: None, ..intent.clone() };
+        let [batch, heads, q_len, kv_len] = self.dims();
+        if open.q_len != q_len || open.kv_len != kv_len {
+            return whole;
+        }
+        let mut words = vec![0; open.words()];
+        for b in 0..batch {
+            for i in 0..q_len {
+                open.fill(b, i, &mut words);
+                for h in 0..heads {
+                    whole.row_mut(b, h, i).iter_mut().zip(&words).for_each(|(w, o)| *w &= o);
+                }
+            }
+        }
+        whole
+    }
+
+    /// The question that a table of whole numbers leaves open: rows of keys, or queries by keys.
+    fn two_readings(&self) -> Option<Open> {
+        let &[a, b] = self.mask.shape() else { return None };
+        let whole = matches!(self.mask.numbers(), Numbers::Int(_));
+        let context = self.context;
+        let said = context.role_declared || context.role != Role::Attention || context.q_len.is_some();
+        if !whole || said || self.alignment.batch_known || a == 1 || a == b && !self.rows_of_keys() {
+            return None;
+        }
+        let keys = format!("{a} batch rows of {b} keys: 1 is a real token, as in the attention_mask of a tokenizer");
+        let square = format!("{a} queries by {b} keys: 1 may attend");
+        let question = format!(
+            "{} [{a}, {b}] has two readings: is it {a} batch rows of keys or {a} queries by {b} keys? declare role=key_padding, or \
+             role=attn with past_len",
+            self.mask.dtype().name()
+        );
+        Some(Open::new(&[&keys, &square], question))
+    }
+
+    /// Whether every row is a possible `attention_mask`: 0 and 1, which change at most once, and a real token in it.
+    fn rows_of_keys(&self) -> bool {
+        let Numbers::Int(cells) = self.mask.numbers() else { return false };
+        let width = self.mask.shape().last().copied().unwrap_or(1).max(1);
+        cells.chunks(width).all(|row| {
+            row.iter().all(|x| matches!(x, 0 | 1))
+                && row.contains(&1)
+                && row.windows(2).filter(|pair| pair[0] != pair[1]).count() <= 1
+        })
+    }
+
+    /// An array of two readings: only its values are judged.
+    fn asked(&self, open: Open, report: &mut Report, outcome: &mut Outcome) -> Held {
+        report.findings.extend(self.decoded.findings.iter().cloned());
+        let keep = self.decoded.keep.expand(self.dims());
+        report.given = Some(keep.clone());
+        outcome.open.push(Rc::new(open));
+        Held { keep, intent: None }
+    }
+
+    /// What the mask was held against, in words; `None` when no kind is declared.
+    fn declared(&self, intent: Option<&Intent>) -> Option<String> {
+        let name = self.context.kind_name.as_ref().filter(|_| self.context.kind.is_some())?;
+        let shape = if self.alignment.keys_only { "rows of keys" } else { "queries by keys" };
+        let terms = intent.map(|intent| format!(" ({})", in_words(intent))).unwrap_or_default();
+        Some(format!("kind={name}{terms}, read as {shape}, {}", self.decoded.reading))
+    }
+
+    fn judge(&self, report: &mut Report, outcome: &mut Outcome) -> Held {
+        let decoded = &self.decoded;
+        report.findings.extend(decoded.findings.iter().cloned());
+        let rough = decoded.keep.expand(self.dims());
+        let mut hypotheses =
+            hypotheses(&self.known, self.context, Some(&rough).filter(|_| self.alignment.wanted.is_none()));
+        if self.alignment.keys_only
+            && let Some(first) = hypotheses.first().map(|h| h.intent.causal)
+        {
+            // Whether the slot is causal cannot be seen in a row of keys.
+            hypotheses.retain(|h| h.intent.causal == first);
+        }
+        let structure = hypotheses.first().map(|h| h.intent.clone());
+        let given = self.whole(&decoded.keep, structure.as_ref());
+        if self.alignment.wanted.is_some() {
+            return self.other_length(given, &hypotheses, report);
+        }
+        let readings = self.readings(&given, structure.as_ref());
+        for (reading, text) in &readings {
+            if let Some((intent, open)) = self.accept(reading, &hypotheses) {
+                if let Some(finding) = text {
+                    report.findings.push(finding.clone());
+                }
+                (outcome.fits, outcome.open) = (true, if self.context.kind.is_some() { open } else { Vec::new() });
+                return self.accepted(reading.clone(), intent, report, outcome);
+            }
+        }
+        if self.lacks_groups()
+            && let Some(first) = hypotheses.first()
+        {
+            outcome.open = first.open.clone();
+            (report.compared, report.rows_left_out) = compared(&first.intent, given.dims()[1]);
+            return self.undecided(given, None, report);
+        }
+        self.explain(given, &hypotheses, report, outcome)
+    }
+
+    /// Whether the kind has a tree or blocks that nothing lists: then every difference may be theirs.
+    fn lacks_groups(&self) -> bool {
+        let kind = self.context.kind.unwrap_or_default();
+        kind.tree && self.known.parents.is_none() || kind.blocks && self.known.blocks.is_none()
+    }
+
+    /// The given cells in each legal reading, and what to say when another than the first one fits.
+    fn readings(&self, given: &Keep, structure: Option<&Intent>) -> Vec<(Keep, Option<Finding>)> {
+        let mut readings = vec![(given.clone(), None)];
+        if let Some(other) = &self.decoded.other {
+            readings.push((self.whole(other, structure), None));
+        }
+        if let Some(dims) = self.alignment.other {
+            let plane = Keep::from_cells(dims, self.decoded.keep.cells());
+            let mut meant = plane.expand(self.dims());
+            if dims[2] == 1
+                && let Some(intent) = structure.filter(|_| self.context.kind.is_some())
+            {
+                let open = Intent { valid: None, ..intent.clone() }.build();
+                let [batch, heads, q_len, _] = self.dims();
+                for b in 0..batch {
+                    for h in 0..heads {
+                        for i in 0..q_len {
+                            meant.row_mut(b, h, i).iter_mut().zip(open.row(b, 0, i)).for_each(|(w, o)| *w &= o);
+                        }
+                    }
+                }
+            }
+            let text = format!(
+                "shape {:?} has two legal readings: the mask is read as {:?}; the declaration fits {dims:?}; with another batch size it \
+                 would fail or mean something else: give all four dimensions",
+                self.mask.shape(),
+                self.alignment.dims
+            );
+            readings.push((meant, Some(Finding::of("rank_ambiguity", Certainty::Certain, text))));
+        }
+        if self.alignment.flat {
+            let [batch, heads, ..] = self.alignment.dims;
+            let text = format!(
+                "the first dimension of {} holds heads before batch rows: [{batch} x {heads}] is read with batch rows first, so batch rows \
+                 read each other's masks (repeat for repeat_interleave)",
+                batch * heads
+            );
+            readings.push((swapped(given), Some(Finding::of("head_batch_layout", Certainty::Certain, text))));
+        }
+        readings
+    }
+
+    /// The intent that `given` is, if any, and the questions on which that depends.
+    fn accept(&self, given: &Keep, hypotheses: &[Hypothesis]) -> Option<(Intent, Vec<Rc<Open>>)> {
+        let target = Target::new(given);
+        if let Some(hypothesis) = hypotheses.iter().find(|h| target.is(&h.intent)) {
+            let alike = hypotheses.iter().all(|h| target.is(&h.intent));
+            let open = hypothesis.open.iter().filter(|open| !(alike && open.between)).cloned().collect();
+            return Some((hypothesis.intent.clone(), open));
+        }
+        let unsaid_documents = self.context.kind.is_some_and(|k| k.packed) && self.known.segments.is_none();
+        let padded = |h: &Hypothesis| -> Option<Intent> {
+            h.intent.valid.is_none().then(|| assumed_padding(given, &h.intent, self.alignment.keys_only)).flatten()
+        };
+        for hypothesis in hypotheses {
+            let padded = padded(hypothesis);
+            let with_padding = || {
+                let mut open = hypothesis.open.clone();
+                open.extend(padded.as_ref().map(|intent| Rc::new(self.is_it_padding(intent))));
+                open
+            };
+            if let Some(intent) = padded.as_ref().filter(|i| target.is(i)) {
+                return Some((intent.clone(), with_padding()));
+            }
+            if unsaid_documents {
+                if let Some(intent) = target.is_with_some_documents(&hypothesis.intent) {
+                    return Some((intent, hypothesis.open.clone()));
+                }
+                if let Some(intent) = padded.as_ref().and_then(|i| target.is_with_some_documents(i)) {
+                    return Some((intent, with_padding()));
+                }
+            }
+        }
+        None
+    }
+
+    /// Keys are hidden that nothing declares to be padding.
+    fn is_it_padding(&self, intent: &Intent) -> Open {
+        let hidden: u64 = match &intent.valid {
+            Some(rows) => rows.iter().map(|r| intent.kv_len as u64 - noren_mask::bits::count(r)).sum(),
+            None => 0,
+        };
+        let padding = format!("{hidden} key(s) at an end of their rows are padding: then every cell is as declared");
+        let real = format!("they are real tokens: then {hidden} key(s) are hidden that should be visible");
+        let question = "are the hidden keys padding? declare lengths, attention_mask, or input_ids with pad_token_id";
+        Open::new(&[&padding, &real], question)
+    }
+
+    /// The cells are as declared: what is left are rows that read nothing, and leaks over several layers.
+    fn accepted(&self, keep: Keep, intent: Intent, report: &mut Report, outcome: &mut Outcome) -> Held {
+        self.empty_rows(Some(&intent), report);
+        let mut fixed = keep.clone();
+        self.layered_leaks(&keep, &mut fixed, report);
+        (report.compared, report.rows_left_out) = compared(&intent, keep.dims()[1]);
+        outcome.nearest = Some((in_words(&intent), 0));
+        report.given = Some(self.as_read(&keep));
+        // While a question is open, the cells may be other than what was meant.
+        report.fixed = outcome.open.is_empty().then_some(fixed);
+        Held { keep, intent: Some(intent) }
+    }
+
+    /// What the consumer reads: with a fill that hides nothing that is more than was meant.
+    pub(super) fn as_read(&self, keep: &Keep) -> Keep {
+        match &self.decoded.effective {
+            Some(effective) => effective.expand(self.dims()),
+            None => keep.clone(),
+        }
+    }
+
+    fn explain(&self, given: Keep, hypotheses: &[Hypothesis], report: &mut Report, outcome: &mut Outcome) -> Held {
+        let mut target = Target::new(&given);
+        target.ids = self.known.ids.as_deref().filter(|rows| rows[0].len() == self.alignment.sizes.kv_len);
+        target.eos = self.context.eos_id;
+        target.pad = self.context.pad_id;
+        target.keys_only = self.alignment.keys_only;
+        let declared = self.context.kind.is_some();
+        let mut all = hypotheses.to_vec();
+        if self.known.valid.is_none() {
+            let padded = |h: &Hypothesis| {
+                let intent = assumed_padding(&given, &h.intent, self.alignment.keys_only)?;
+                Some(Hypothesis { intent, doubt: h.doubt + 0.2, open: h.open.clone() })
+            };
+            all.extend(hypotheses.iter().filter_map(padded));
+        }
+        let found = target.explain(&all, declared);
+        let Some(best) = found.first() else { return self.unexplained(given, hypotheses, report, outcome) };
+        let right = all[best.hypothesis].intent.clone();
+        self.report_explanation(best, &found, &target, &right, report);
+        (report.compared, report.rows_left_out) = compared(&right, given.dims()[1]);
+        self.empty_rows(Some(&right), report);
+        let heads = given.dims()[1];
+        let built = right.build();
+        report.fixed = Some(built.expand([right.batch, heads, right.q_len, right.kv_len]));
+        report.given = Some(self.as_read(&given));
+        Held { keep: built, intent: Some(right) }
+    }
+
+    fn report_explanation(
+        &self,
+        best: &Explanation,
+        found: &[Explanation],
+        target: &Target<'_>,
+        right: &Intent,
+        report: &mut Report,
+    ) {
+        let (wrong_cells, first_cells) = target.wrong_cells(right, SHOWN);
+        let others: Vec<&str> = found[1..]
+            .iter()
+            .filter(|e| e.cost < best.cost + 0.25 && e.mistakes.len() == best.mistakes.len())
+            .map(|e| e.mistakes[0].0)
+            .filter(|class| *class != best.mistakes[0].0)
+            .collect();
+        let off_by_one = best.mistakes.iter().any(|(class, _)| *class == "sliding_window_off_by_one");
+        let width_unclear = off_by_one && self.context.window_means.is_none();
+        if width_unclear {
+            report.unknown.push(
+                "what `window` counts: W keys with the query itself, unless window_means says \"keys before the query\"".into(),
+            );
+        }
+        let certainty = match (self.context.kind.is_some() && !width_unclear, best.mistakes.len(), others.is_empty()) {
+            (true, 1, true) => Certainty::Certain,
+            _ => Certainty::Likely,
+        };
+        for (class, says) in &best.mistakes {
+            let mut finding = Finding::of(self.refine(class), certainty, says.clone());
+            finding.wrong_cells = wrong_cells;
+            finding.first_cells = first_cells.clone();
+            report.findings.push(finding);
+        }
+        for class in others.into_iter().take(2) {
+            let text = "the same cells would come from this mistake".to_string();
+            report.findings.push(Finding::of(class, Certainty::Possible, text).severity(Severity::Note));
+        }
+        let leaks = Leaks::count(target.given, right);
+        let mut also = |class: &'static str, text: String| {
+            report.findings.push(Finding::of(class, Certainty::Certain, text).severity(Severity::Warning));
+        };
+        match best.mistakes[0].0 {
+            "inverted_polarity" if leaks.future > 0 && right.causal.is_some() => {
+                also("causal_leak", format!("{} cells let queries read keys after themselves", leaks.future));
+            }
+            "document_boundary_off_by_one" if leaks.documents > 0 => {
+                also("cross_document", format!("{} cells let queries read another document", leaks.documents));
+            }
+            _ => {}
+        }
+    }
+
+    /// The same mistake has another name where the mask is for encoder keys.
+    fn refine(&self, class: &'static str) -> &'static str {
+        let cross = self.context.role == Role::Cross;
+        match class {
+            "implicit_causal" | "padding_keys_visible" | "stale_or_bucketed_mask" | "padding_side" if cross => {
+                "cross_attention_mask"
+            }
+            class => class,
+        }
+    }
+
+    /// The array has another number of keys than there are.
+    fn other_length(&self, given: Keep, hypotheses: &[Hypothesis], report: &mut Report) -> Held {
+        let sizes = self.alignment.sizes;
+        let wanted = self.alignment.wanted.unwrap_or(sizes);
+        let cached = self.context.past.iter().any(|p| *p > 0);
+        let (class, text) = match () {
+            () if self.context.role == Role::Cross => (
+                "cross_attention_mask",
+                format!(
+                    "the mask has {} keys but the encoder has {} tokens: a mask of the decoder itself was passed",
+                    sizes.kv_len, wanted.kv_len
+                ),
+            ),
+            () if sizes.kv_len < wanted.kv_len && cached => (
+                "stale_decode_mask",
+                format!(
+                    "the mask has {} keys but cache and new tokens are {}: it was not extended while decoding",
+                    sizes.kv_len, wanted.kv_len
+                ),
+            ),
+            () => (
+                "stale_or_bucketed_mask",
+                format!(
+                    "the mask has {} keys but there are {}: it was made for another batch",
+                    sizes.kv_len, wanted.kv_len
+                ),
+            ),
+        };
+        report.findings.push(Finding::of(class, Certainty::Certain, text));
+        let fixed = hypotheses.first().map(|h| h.intent.build());
+        report.given = Some(given.clone());
+        let intent = hypotheses.first().map(|h| h.intent.clone());
+        report.fixed = fixed.clone();
+        Held { keep: fixed.unwrap_or(given), intent }
+    }
+
+    /// `keep` with the rule's own rows where queries are padding: what they read says nothing of the mask.
+    fn as_ruled(&self, keep: &Keep, intent: Option<&Intent>) -> Keep {
+        let mut ruled = keep.clone();
+        let [batch, heads, q_len, kv_len] = keep.dims();
+        let Some(intent) = intent.filter(|i| i.q_valid.is_some() && (i.q_len, i.kv_len) == (q_len, kv_len)) else {
+            return ruled;
+        };
+        for b in 0..batch {
+            for i in (0..q_len).filter(|&i| !intent.cares(b, i)) {
+                for h in 0..heads {
+                    intent.fill(b, i, ruled.row_mut(b, h, i));
+                }
+            }
+        }
+        ruled
+    }
+
+    /// The cells in words. What padding queries read is left out, unless the whole has as simple an expression with it.
+    fn expression(&self, keep: &Keep, intent: Option<&Intent>) -> String {
+        let found = [recognise(&self.as_ruled(keep, intent)), recognise(keep)];
+        let texts = found.map(|found| (!found.is_exact(), found.parts(), found.expression()));
+        let [ruled, whole] = texts.map(|(inexact, parts, text)| (inexact, parts, text.len(), text));
+        ruled.min(whole).3
+    }
+
+    fn describe(&self, report: &mut Report, intent: Option<&Intent>) {
+        let Some(given) = &report.given else { return };
+        let what = self.expression(given, intent);
+        report.description = format!(
+            "{} {:?}, {}: {}{}",
+            self.mask.dtype().name(),
+            self.mask.shape(),
+            self.decoded.reading,
+            what,
+            if self.decoded.bias { ", with a bias" } else { "" }
+        );
+        report.expression = Some(what);
+        if let Some(fixed) =
+            report.fixed.as_ref().filter(|_| report.findings.iter().any(|f| f.severity > Severity::Note))
+        {
+            let repair = self.expression(fixed, intent);
+            report
+                .findings
+                .iter_mut()
+                .filter(|f| f.severity > Severity::Note)
+                .for_each(|f| f.repair = Some(repair.clone()));
+            report.intended = Some(repair);
+        } else if let Some(expected) = &report.expected {
+            report.intended = Some(self.expression(expected, intent));
+        }
+        report.unknown.extend(self.context.left_out.iter().cloned());
+        if self.context.kind.is_none() && report.sick() {
+            report.unknown.push(
+                "what kind of mask this should be: `kind` is not declared, so what it looks like counts as meant"
+                    .into(),
+            );
+        }
+        let &[a, b] = self.mask.shape() else { return };
+        if matches!(self.mask.numbers(), Numbers::Int(_))
+            && a == b
+            && a > 1
+            && !self.context.role_declared
+            && self.two_readings().is_none()
+        {
+            report.unknown.push(format!(
+                "whether the {a} rows are queries, as they are read, or batch rows of {b} keys: declare role=key_padding for those"
+            ));
+        }
+    }
+}
+
+/// The same cells with batch rows and heads in the other order in their common dimension.
+fn swapped(keep: &Keep) -> Keep {
+    let [batch, heads, q_len, _] = keep.dims();
+    let mut out = Keep::empty(keep.dims());
+    for b in 0..batch {
+        for h in 0..heads {
+            let flat = h * batch + b;
+            for i in 0..q_len {
+                out.row_mut(b, h, i).copy_from_slice(keep.row(flat / heads, flat % heads, i));
+            }
+        }
+    }
+    out
+}
+
+/// Errors before warnings before notes; among them as they were found: values, then cells, then what follows from them.
+pub(super) fn rank(findings: &mut [Finding]) {
+    findings.sort_by_key(|f| std::cmp::Reverse(f.severity));
+}

@@ -1,0 +1,420 @@
+//! The named edits: each turns a right mask into the one that a known mistake makes.
+
+use super::intent::{Groups, Intent, PerRow, number, row};
+use noren_mask::bits::{bit, row_of, set_bit};
+use std::rc::Rc;
+
+/// One mistake.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Edit {
+    /// The causal border moved by so many keys.
+    Causal(i64),
+    /// Queries counted from 0 in place of after the cache.
+    TopLeft,
+    /// Queries counted as the last of the keys.
+    BottomRight,
+    DropCausal,
+    /// An additive mask multiplied with a triangle: 0 stands where the future was hidden.
+    TimesTriangle,
+    AddCausal,
+    /// The window wider by so many keys.
+    Window(i64),
+    DropWindow,
+    AddWindow(i64),
+    /// Chunks counted from slot 0 in place of from the first real token.
+    ChunkFromSlot,
+    ChunkSize(i64),
+    ChunkShift(i64),
+    DropChunk,
+    DropDocuments,
+    /// Every border between documents moved by so many tokens; `alone` makes a last token that closes its document start one.
+    Borders {
+        by: i64,
+        alone: bool,
+    },
+    DropPadding,
+    PaddingOnQueries,
+    /// Padding hidden before the prefix or the blocks are opened; `within` opens the prefix for its own queries only.
+    PaddingFirst {
+        within: bool,
+    },
+    /// The window laid over the prefix or the blocks.
+    WindowLast,
+    DropPrefix,
+    WholePrefix,
+    Prefix(i64),
+    DropBlocks,
+    TreeAsChain,
+    /// Keys judged by their slots; queries too, or by their positions.
+    SlotOrder {
+        queries: bool,
+    },
+    Unwritten,
+    DropRedactions,
+    DropSinks,
+}
+
+/// A mistake made on the finished array.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Post {
+    None,
+    Complement,
+    Transpose,
+    /// Every batch row has the mask of the first.
+    RowZero,
+    /// Batch row `b` has the mask of row `b + n`.
+    BatchShift(usize),
+    /// Keys moved on by so many slots, around the end.
+    Roll(usize),
+}
+
+impl Edit {
+    /// All that could have happened to `intent`, but those that need a size found elsewhere.
+    pub(crate) fn all(intent: &Intent) -> Vec<Edit> {
+        use Edit::*;
+        let mut edits = vec![
+            Causal(1),
+            Causal(-1),
+            TopLeft,
+            BottomRight,
+            DropCausal,
+            TimesTriangle,
+            AddCausal,
+            Window(1),
+            Window(-1),
+            DropWindow,
+            ChunkFromSlot,
+            ChunkShift(1),
+            ChunkShift(-1),
+            ChunkSize(1),
+            ChunkSize(-1),
+            DropChunk,
+            DropDocuments,
+            Borders { by: -1, alone: true },
+            Borders { by: -1, alone: false },
+            Borders { by: 1, alone: false },
+            DropPadding,
+            PaddingOnQueries,
+            PaddingFirst { within: false },
+            PaddingFirst { within: true },
+            WindowLast,
+            DropPrefix,
+            WholePrefix,
+            Prefix(1),
+            Prefix(-1),
+            DropBlocks,
+            TreeAsChain,
+            SlotOrder { queries: true },
+            SlotOrder { queries: false },
+            Unwritten,
+            DropRedactions,
+            DropSinks,
+            Causal(2),
+            Causal(-2),
+            Borders { by: -2, alone: false },
+            Borders { by: 2, alone: false },
+        ];
+        edits.retain(|e| e.apply(intent).is_some());
+        edits
+    }
+
+    /// The mask after the mistake; `None` where it does not apply.
+    pub(crate) fn apply(self, intent: &Intent) -> Option<Intent> {
+        let mut out = intent.clone();
+        let no_offsets = intent.past.iter().all(|p| *p == 0);
+        match self {
+            Edit::Causal(by) => out.causal = Some(intent.causal? + by),
+            Edit::TopLeft | Edit::BottomRight if intent.k_positions.is_some() => return None,
+            Edit::TopLeft if !no_offsets => out.past = Rc::new(vec![0]),
+            Edit::BottomRight => {
+                let last = intent.kv_len as i64 - intent.q_len as i64;
+                if intent.past.iter().all(|p| *p == last) {
+                    return None;
+                }
+                out.past = Rc::new(vec![last]);
+            }
+            Edit::DropCausal if intent.causal.is_some() => {
+                out.causal = None;
+                out.tail = None;
+            }
+            Edit::TimesTriangle if intent.causal.is_some() && intent.k_positions.is_none() && intent.tree.is_none() => {
+                out.future = true
+            }
+            Edit::AddCausal if intent.causal.is_none() && intent.tree.is_none() => out.causal = Some(0),
+            Edit::Window(by) => {
+                out.left = Some(intent.left? + by);
+                out.right = intent.right.map(|r| r + by);
+            }
+            Edit::DropWindow => {
+                intent.left?;
+                (out.left, out.right) = (None, None);
+            }
+            Edit::AddWindow(left) if intent.left.is_none() => {
+                out.left = Some(left);
+                if intent.causal.is_none() {
+                    out.right = Some(left);
+                }
+            }
+            Edit::ChunkFromSlot => {
+                let (size, origins) = intent.chunk.clone()?;
+                if origins.iter().all(|o| o % size == 0) {
+                    return None;
+                }
+                out.chunk = Some((size, Rc::new(vec![0])));
+            }
+            Edit::ChunkSize(by) => {
+                let (size, origins) = intent.chunk.clone()?;
+                out.chunk = (size + by > 0).then_some((size + by, origins));
+            }
+            Edit::ChunkShift(by) => {
+                let (size, origins) = intent.chunk.clone()?;
+                out.chunk = Some((size, Rc::new(origins.iter().map(|o| o + by).collect())));
+            }
+            Edit::DropChunk => {
+                intent.chunk.as_ref()?;
+                out.chunk = None;
+            }
+            Edit::DropDocuments => {
+                intent.segments.as_ref()?;
+                out.segments = None;
+            }
+            Edit::Borders { by, alone } => {
+                let rows = intent.segments.as_ref()?;
+                out.segments = Some(Rc::new(Groups::new(rows.ids.iter().map(|r| moved(r, by, alone)).collect())));
+            }
+            Edit::DropPadding => {
+                intent.valid.as_ref()?;
+                out.valid = None;
+            }
+            Edit::PaddingOnQueries => {
+                intent.valid.as_ref()?;
+                out.padding_on_queries = true;
+            }
+            Edit::PaddingFirst { within } => {
+                intent.valid.as_ref()?;
+                if intent.prefix.is_none() && (within || intent.blocks.is_none()) {
+                    return None;
+                }
+                (out.padding_first, out.prefix_within) = (true, within);
+            }
+            Edit::WindowLast if intent.left.is_some() && (intent.prefix.is_some() || intent.blocks.is_some()) => {
+                out.window_last = true
+            }
+            Edit::DropPrefix => {
+                intent.prefix.as_ref()?;
+                out.prefix = None;
+            }
+            Edit::WholePrefix => {
+                intent.prefix.as_ref()?;
+                out.prefix = Some(Rc::new(vec![intent.kv_len as i64]));
+            }
+            Edit::Prefix(by) => out.prefix = Some(Rc::new(intent.prefix.as_ref()?.iter().map(|n| n + by).collect())),
+            Edit::DropBlocks => {
+                intent.blocks.as_ref()?;
+                out.blocks = None;
+            }
+            Edit::TreeAsChain => {
+                intent.tree.as_ref()?;
+                out.tree = None;
+                out.causal = Some(0);
+                out.past = Rc::new(vec![intent.kv_len as i64 - intent.q_len as i64]);
+            }
+            Edit::SlotOrder { queries } => {
+                intent.k_positions.as_ref()?;
+                out.k_positions = None;
+                out.valid = None;
+                if queries {
+                    out.q_positions = None;
+                    out.past = Rc::new(vec![intent.kv_len as i64 - intent.q_len as i64]);
+                }
+            }
+            Edit::Unwritten => {
+                if intent.causal.is_none() && no_offsets {
+                    return None;
+                }
+                let written =
+                    (0..intent.batch).map(|b| number(&intent.past, b)).max().unwrap_or(0) + intent.q_len as i64;
+                let written = usize::try_from(written).ok().filter(|w| *w < intent.kv_len)?;
+                out.tail = Some(written);
+                // A plane of padding that says nothing of the text itself says what has been written.
+                let padded = |rows: &PerRow<u64>| rows.iter().any(|r| (0..written).any(|k| !bit(r, k)));
+                out.valid = intent.valid.clone().filter(padded);
+            }
+            Edit::DropRedactions if !intent.redactions.is_empty() => out.redactions = Rc::new(Vec::new()),
+            Edit::DropSinks if intent.sinks > 0 => out.sinks = 0,
+            _ => return None,
+        }
+        Some(out)
+    }
+
+    /// The class that it belongs to.
+    pub(crate) fn class(self, intent: &Intent) -> &'static str {
+        match self {
+            Edit::Causal(by) if by > 0 => "causal_leak",
+            Edit::Causal(_) => "causal_self_excluded",
+            Edit::TopLeft | Edit::BottomRight => "causal_alignment",
+            Edit::DropCausal | Edit::TimesTriangle => "causal_dropped",
+            Edit::AddCausal => "implicit_causal",
+            Edit::Window(by) if by.abs() <= 1 => "sliding_window_off_by_one",
+            Edit::Window(_) | Edit::DropWindow | Edit::AddWindow(_) => "window_missing_or_wrong_layer",
+            Edit::ChunkFromSlot | Edit::ChunkSize(_) | Edit::ChunkShift(_) | Edit::DropChunk => "chunk_boundary",
+            Edit::DropDocuments => "cross_document",
+            Edit::Borders { .. } => "document_boundary_off_by_one",
+            Edit::DropPadding => "padding_keys_visible",
+            Edit::PaddingOnQueries => "broadcast_wrong_axis",
+            Edit::PaddingFirst { .. } => "padding_unmasked_by_later_op",
+            Edit::WindowLast | Edit::DropPrefix | Edit::WholePrefix | Edit::Prefix(_) | Edit::DropBlocks => {
+                "prefix_lm_or_block_wrong"
+            }
+            Edit::TreeAsChain => "tree_mask",
+            Edit::SlotOrder { .. } => "ring_buffer_misaligned",
+            Edit::Unwritten => "unwritten_cache_visible",
+            Edit::DropRedactions => "multi_hop_leak",
+            Edit::DropSinks if intent.left.is_some() => "window_missing_or_wrong_layer",
+            Edit::DropSinks => "unexplained_difference",
+        }
+    }
+
+    /// The mistake as a sentence.
+    pub(crate) fn says(self, intent: &Intent) -> String {
+        let left = intent.left.unwrap_or(0);
+        match self {
+            Edit::Causal(by) if by > 0 => {
+                format!("each query reads {by} key(s) after itself: with next-token training it reads its own target (tril(diagonal={by}))")
+            }
+            Edit::Causal(by) => {
+                format!("each query stops {} key(s) before itself, and the first reads nothing (tril(diagonal={by}))", -by)
+            }
+            Edit::TopLeft => format!(
+                "the causal triangle is aligned to the top left: query 0 reads 1 key where it should read {}, so the cached context is hidden",
+                number(&intent.past, 0) + 1
+            ),
+            Edit::BottomRight => "the causal triangle is aligned to the bottom right, as if the queries were the last of the keys".into(),
+            Edit::DropCausal => "nothing is causal: every query reads the whole future".into(),
+            Edit::TimesTriangle => "the whole future is visible, padding included: an additive mask was multiplied with a triangle, which leaves 0 there".into(),
+            Edit::AddCausal => "the mask is causal although every query should read both ways: somebody added causality".into(),
+            Edit::Window(by) => format!(
+                "the window holds {} keys with the query itself where {} are declared",
+                left + 1 + by,
+                left + 1
+            ),
+            Edit::DropWindow => "there is no window: every query reads all earlier keys (a mask of another layer?)".into(),
+            Edit::AddWindow(l) => format!("keys further back than {l} are hidden, but no window is declared (a mask of another layer?)"),
+            Edit::ChunkFromSlot => "chunk borders are counted from slot 0 and not from the first real token: left padding shifts them".into(),
+            Edit::ChunkSize(by) => format!("chunks hold {by:+} key(s) more than declared"),
+            Edit::ChunkShift(by) => format!("chunk borders are shifted by {by:+}"),
+            Edit::DropChunk => "there are no chunk borders".into(),
+            Edit::DropDocuments => "documents packed into one row read each other".into(),
+            Edit::Borders { by, .. } if by < 0 => {
+                "each border between documents comes a token early: the token that ends a document starts the next one \
+                 (cumsum(ids == eos) without a shift)"
+                    .into()
+            }
+            Edit::Borders { .. } => "each border between documents comes a token late: the first token of a document still belongs to the one before".into(),
+            Edit::DropPadding => "padding keys are visible to real queries".into(),
+            Edit::PaddingOnQueries => "padding is laid along the queries (unsqueeze(3)) and not along the keys: padding keys are still read".into(),
+            Edit::PaddingFirst { .. } => "padding is hidden first and then made visible again by the prefix or block that is added later".into(),
+            Edit::WindowLast => "the window is laid over everything and cuts the prefix or the blocks, which should be read as a whole".into(),
+            Edit::DropPrefix => "the prefix is causal: it should be read from everywhere".into(),
+            Edit::WholePrefix => "everything counts as prefix: answers read their own labels".into(),
+            Edit::Prefix(by) => format!("the prefix is {by:+} token(s) off"),
+            Edit::DropBlocks => "blocks that should read both ways are causal".into(),
+            Edit::TreeAsChain => "the mask is triangular although drafts share parents: siblings read each other".into(),
+            Edit::SlotOrder { .. } => "keys are judged by their slot and not by the position that is stored there: the ring has wrapped".into(),
+            Edit::Unwritten => "slots of the cache that nothing has been written to are visible".into(),
+            Edit::DropRedactions => "keys that are declared redacted are visible".into(),
+            Edit::DropSinks => "the first tokens are not kept visible".into(),
+        }
+    }
+
+    /// Mistakes that happen more often, or explain more simply, cost less.
+    pub(crate) fn cost(self) -> f64 {
+        match self {
+            Edit::DropCausal | Edit::AddCausal => 1.1,
+            Edit::TimesTriangle => 1.2,
+            // A window one wider than everything is none; a row of one query is no complement.
+            Edit::DropWindow => 0.98,
+            Edit::TopLeft => 0.93,
+            // In a right-padded row the prefix alone shows padding; without a prefix there would be nothing to unmask.
+            Edit::PaddingFirst { .. } => 0.97,
+            Edit::Causal(by) | Edit::Window(by) | Edit::Prefix(by) | Edit::ChunkSize(by) | Edit::ChunkShift(by)
+                if by.abs() == 1 =>
+            {
+                1.0
+            }
+            Edit::Causal(_) | Edit::Window(_) => 1.6,
+            Edit::Borders { by, .. } if by.abs() > 1 => 1.6,
+            Edit::BottomRight | Edit::AddWindow(_) => 1.3,
+            Edit::Unwritten => 0.9,
+            _ => 1.0,
+        }
+    }
+}
+
+impl Post {
+    pub(crate) fn class(self) -> Option<&'static str> {
+        match self {
+            Post::None => None,
+            Post::Complement => Some("inverted_polarity"),
+            Post::Transpose => Some("broadcast_wrong_axis"),
+            Post::RowZero | Post::BatchShift(_) => Some("batch_row_wrong"),
+            Post::Roll(_) => Some("ring_buffer_misaligned"),
+        }
+    }
+
+    pub(crate) fn cost(self) -> f64 {
+        match self {
+            Post::None => 0.0,
+            Post::Complement => 0.95,
+            Post::RowZero => 1.05,
+            Post::Transpose => 1.15,
+            Post::BatchShift(_) => 1.3,
+            Post::Roll(_) => 1.5,
+        }
+    }
+
+    pub(crate) fn says(self) -> String {
+        match self {
+            Post::None => String::new(),
+            Post::Complement => "the mask is the other way round: what should be hidden is visible, and what should be visible is hidden".into(),
+            Post::Transpose => "queries and keys have changed places (the mask is transposed)".into(),
+            Post::RowZero => "every batch row has the mask of row 0".into(),
+            Post::BatchShift(n) => format!("batch rows have changed places: row b has the mask of row b + {n}"),
+            Post::Roll(n) => format!("keys are moved on by {n} slot(s) around the end of the ring"),
+        }
+    }
+}
+
+/// Segments with every border moved by `by`. Padding stays where it is.
+fn moved(segments: &[i64], by: i64, alone: bool) -> Vec<i64> {
+    let n = segments.len() as i64;
+    (0..n)
+        .map(|k| {
+            let own = segments[k as usize];
+            let from = k - by;
+            let other = if (0..n).contains(&from) { segments[from as usize] } else { 0 };
+            match (own, other) {
+                (0, _) => 0,
+                // The token that closes the last document starts one of its own.
+                (own, 0) if alone && by < 0 => own.saturating_add(1 << 40),
+                (own, 0) => own,
+                (_, other) => other,
+            }
+        })
+        .collect()
+}
+
+/// Padding planes that known mistakes make from the right one.
+pub(crate) fn shifted_rows(valid: &[Vec<u64>], batch: usize, by: usize) -> Vec<Vec<u64>> {
+    (0..batch).map(|b| row(valid, (b + by) % batch).to_vec()).collect()
+}
+
+/// A plane with the same number of real keys at the other end.
+pub(crate) fn other_side(plane: &[u64], len: usize) -> Vec<u64> {
+    let n = noren_mask::bits::count(plane) as usize;
+    let at_start = plane.first().is_some_and(|w| w & 1 == 1);
+    let mut out = row_of(len, 0, 0);
+    let range = if at_start { len - n..len } else { 0..n };
+    range.for_each(|k| set_bit(&mut out, k));
+    out
+}

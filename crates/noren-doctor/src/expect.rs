@@ -1,0 +1,384 @@
+//! From declarations to intents: every mask that the declared words may mean.
+
+use super::context::{Context, MaskKind, Role};
+use super::intent::{Groups, Hidden, Intent, PerRow, number, row, tree_rows};
+use super::known::Known;
+use super::verdict::Open;
+use super::words::WindowMeans;
+use noren_mask::Keep;
+use noren_mask::Side;
+use noren_mask::bits::{bit, count, ends, row_of};
+use std::rc::Rc;
+
+/// A mask that the declarations may mean.
+#[derive(Clone)]
+pub(crate) struct Hypothesis {
+    pub(crate) intent: Intent,
+    /// What it costs to believe it beside the others.
+    pub(crate) doubt: f64,
+    /// Questions that are answered one way by believing it.
+    pub(crate) open: Vec<Rc<Open>>,
+}
+
+/// Every intent that fits the declarations, the likeliest first.
+pub(crate) fn hypotheses(known: &Known, context: &Context, given: Option<&Keep>) -> Vec<Hypothesis> {
+    let kinds: Vec<(MaskKind, f64, Option<Rc<Open>>)> = match context.kind {
+        Some(kind) => windowed(complete(kind, known, context), context),
+        None => guesses(known, context).into_iter().map(|(kind, doubt)| (kind, doubt, None)).collect(),
+    };
+    let mut out = Vec::new();
+    for (kind, doubt, question) in kinds {
+        for (step, variant) in intents(kind, known, context, given).into_iter().enumerate() {
+            let mut open = variant.open;
+            open.extend(question.clone());
+            open.extend(undeclared(kind, known, &variant.intent));
+            let doubt = doubt + 0.01 * step as f64;
+            if unplaced(known, &variant.intent) {
+                let first = Intent { past: Rc::new(vec![0]), ..variant.intent.clone() };
+                out.push(Hypothesis { intent: first, doubt: doubt + 0.3, open: open.clone() });
+            }
+            out.push(Hypothesis { intent: variant.intent, doubt, open });
+        }
+    }
+    out.sort_by(|a, b| a.doubt.total_cmp(&b.doubt));
+    out
+}
+
+/// Whether the mask depends on where the queries stand, and nothing says so.
+fn unplaced(known: &Known, intent: &Intent) -> bool {
+    let by_position = intent.causal.is_some() || intent.left.is_some() || intent.chunk.is_some();
+    let placed = known.past_declared || intent.q_positions.is_some() || intent.tree.is_some();
+    known.q_len != known.kv_len && by_position && !placed
+}
+
+/// What a kind needs and the declarations lack.
+fn undeclared(kind: MaskKind, known: &Known, intent: &Intent) -> Vec<Rc<Open>> {
+    let mut open = Vec::new();
+    let mut ask = |question: Open| open.push(Rc::new(question));
+    if kind.packed && !kind.cross && known.segments.is_none() {
+        ask(Open::new(
+            &["the documents end where the mask has them", "they end elsewhere, and the mask is wrong"],
+            "where do the documents end? declare segment_ids, cu_seqlens or position_ids",
+        ));
+    }
+    if kind.blocks && known.blocks.is_none() {
+        ask(Open::new(
+            &["no token belongs to a block", "some tokens belong to blocks that are read both ways"],
+            "which tokens belong to a block? declare block_ids",
+        ));
+    }
+    if kind.tree && intent.tree.is_none() {
+        ask(Open::new(
+            &["a tree of the drafts that the mask has", "another tree"],
+            "which draft continues which? declare parents",
+        ));
+    }
+    if unplaced(known, intent) {
+        let last = known.kv_len as i64 - known.q_len as i64;
+        ask(Open::new(
+            &[
+                &format!("the queries are the last of the keys: query 0 stands at position {last}"),
+                "the queries are counted from 0: query 0 stands at position 0",
+            ],
+            format!("where do the {} queries stand among the {} keys? declare past_len", known.q_len, known.kv_len),
+        ));
+    }
+    open
+}
+
+/// An intent, and the questions that it answers one way.
+struct Variant {
+    intent: Intent,
+    open: Vec<Rc<Open>>,
+}
+
+impl Variant {
+    /// The same with another intent, and a question more.
+    fn with(&self, intent: Intent, open: Option<&Rc<Open>>) -> Variant {
+        let mut all = self.open.clone();
+        all.extend(open.cloned());
+        Variant { intent, open: all }
+    }
+}
+
+/// A declared kind with what the other declarations add to it.
+fn complete(mut kind: MaskKind, known: &Known, context: &Context) -> MaskKind {
+    kind.cross |= context.role == Role::Cross;
+    kind.packed |= known.segments.is_some() && !kind.cross;
+    kind.tree |= known.parents.is_some();
+    // A width on each side reads both ways, whatever a short name leaves out.
+    kind.causal &= !(kind.sliding && context.window_means.is_some_and(WindowMeans::names_sides));
+    kind
+}
+
+/// A width beside a kind that names no window may be the layer's own, or the model's for its other layers.
+fn windowed(kind: MaskKind, context: &Context) -> Vec<(MaskKind, f64, Option<Rc<Open>>)> {
+    if kind.either_way {
+        let open = Open::new(
+            &["inside a document queries read no later key", "inside a document queries read both ways"],
+            "is the packed mask causal? declare kind=causal_packed or kind=bidirectional_packed",
+        );
+        let open = Some(Rc::new(open.between()));
+        return vec![
+            (MaskKind { causal: true, ..kind }, 0.0, open.clone()),
+            (MaskKind { causal: false, ..kind }, 0.05, open),
+        ];
+    }
+    match context.window.is_some() && kind.causal && !kind.sliding && !kind.chunked && !kind.tree {
+        true => {
+            let open = Open::new(
+                &["this layer has the declared window", "this layer has none, the window is that of other layers"],
+                "does this layer have the declared window? declare kind=sliding, or leave window out",
+            );
+            vec![(MaskKind { sliding: true, ..kind }, 0.0, None), (kind, 0.05, Some(Rc::new(open.between())))]
+        }
+        false => vec![(kind, 0.0, None)],
+    }
+}
+
+/// Without a declared kind: what the other declarations imply, causal or not.
+fn guesses(known: &Known, context: &Context) -> Vec<(MaskKind, f64)> {
+    let mut kind = MaskKind {
+        causal: true,
+        packed: known.segments.is_some(),
+        sliding: context.window.is_some(),
+        chunked: context.chunk.is_some(),
+        prefix: !context.prefix.is_empty(),
+        blocks: known.blocks.is_some(),
+        tree: known.parents.is_some(),
+        cross: context.role == Role::Cross,
+        either_way: false,
+    };
+    if kind.cross {
+        kind.causal = false;
+        return vec![(kind, 0.0)];
+    }
+    // A cache is a decoder's, and a width that does not name two sides counts backwards.
+    let cached = context.past.iter().any(|p| *p > 0);
+    let one_sided = kind.sliding && context.window_means.is_some_and(|m| !m.names_sides());
+    if kind.tree || kind.prefix || known.k_positions.is_some() || cached || one_sided {
+        return vec![(kind, 0.0)];
+    }
+    let both_ways = MaskKind { causal: false, ..kind };
+    if kind.sliding && context.window_means.is_some_and(WindowMeans::names_sides) {
+        return vec![(both_ways, 0.0)];
+    }
+    // A mask of keys alone says nothing of causality; the slot it is made for does.
+    let decoder = context.slot.decoder() && context.side == Some(Side::Left);
+    let encoder = context.role == Role::KeyPadding
+        && !decoder
+        && context.past.is_empty()
+        && !kind.sliding
+        && !kind.chunked
+        && !kind.packed;
+    match encoder {
+        true => vec![(both_ways, 0.0), (kind, 0.1)],
+        false => vec![(kind, 0.0), (both_ways, 0.1)],
+    }
+}
+
+fn intents(kind: MaskKind, known: &Known, context: &Context, given: Option<&Keep>) -> Vec<Variant> {
+    let mut base = Intent::new(known.batch, known.q_len, known.kv_len, known.past.clone());
+    base.valid = known.valid.clone();
+    base.q_valid = known.q_valid.clone();
+    base.q_positions = known.q_positions.clone();
+    base.k_positions = known.k_positions.clone();
+    base.causal = kind.causal.then_some(0);
+    base.sinks = context.sinks;
+    let words = base.words();
+    let hidden = |keys: &[usize]| {
+        let mut row = vec![0u64; words];
+        keys.iter().filter(|&&k| k < known.kv_len).for_each(|&k| noren_mask::bits::set_bit(&mut row, k));
+        row
+    };
+    base.q_valid = without_redacted(&base, context);
+    let one =
+        |r: &super::Redaction| Hidden { batch: r.batch.clone(), keys: hidden(&r.keys), queries: r.queries.clone() };
+    base.redactions = Rc::new(context.redactions.iter().map(one).collect());
+    if kind.packed && !kind.cross {
+        base.segments = known.segments.as_ref().map(|rows| Rc::new(Groups::new(rows.to_vec())));
+    }
+    if kind.blocks {
+        base.blocks = known.blocks.as_ref().map(|rows| Rc::new(Groups::new(rows.to_vec())));
+    }
+    if kind.tree
+        && let Some(rows) =
+            known.parents.as_deref().filter(|p| p.len() <= known.q_len.min(known.kv_len)).and_then(tree_rows)
+    {
+        base.tree = Some(Rc::new(rows));
+    }
+    let mut all = vec![Variant { intent: base, open: Vec::new() }];
+    if kind.sliding {
+        all = all.iter().flat_map(|i| windows(i, kind, context, given)).collect();
+    }
+    if kind.chunked {
+        all = all.iter().flat_map(|i| chunks(i, context, given)).collect();
+    }
+    if kind.prefix {
+        all = all.iter().flat_map(|i| prefixes(i, context, given)).collect();
+    }
+    if let Some(valid) = &known.valid_too {
+        let open = Open::new(
+            &["the first padding id after a text is the text's own end", "it is padding already"],
+            "padding and the end of a text share an id: where do the texts end? declare lengths or attention_mask",
+        );
+        let open = Rc::new(open.between());
+        all.iter_mut().for_each(|variant| variant.open.push(open.clone()));
+        let other = |v: &Variant| v.with(Intent { valid: Some(valid.clone()), ..v.intent.clone() }, None);
+        let more: Vec<Variant> = all.iter().map(other).collect();
+        all.extend(more);
+    }
+    all
+}
+
+/// Real queries less those at keys that nobody reads: what stands there reaches no output, so it may read itself.
+fn without_redacted(intent: &Intent, context: &Context) -> Option<PerRow<bool>> {
+    let everywhere = |r: &&super::Redaction| r.queries.is_empty();
+    if !context.redactions.iter().any(|r| everywhere(&r)) {
+        return intent.q_valid.clone();
+    }
+    let cares = |b: usize| {
+        let of_row =
+            context.redactions.iter().filter(everywhere).filter(|r| r.batch.is_empty() || r.batch.contains(&b));
+        let hidden: Vec<i64> = of_row.flat_map(|r| r.keys.iter().map(|&k| k as i64)).collect();
+        (0..intent.q_len).map(|i| intent.cares(b, i) && !hidden.contains(&intent.slot(b, i))).collect()
+    };
+    Some(Rc::new((0..intent.batch).map(cares).collect()))
+}
+
+/// The ways to count a window's width. A causal width of W counts W keys with the query itself, unless it is declared to count
+/// otherwise; a width around a query has no usual meaning.
+fn windows(variant: &Variant, kind: MaskKind, context: &Context, given: Option<&Keep>) -> Vec<Variant> {
+    let intent = &variant.intent;
+    let reach = |left: i64, right: Option<i64>| Intent { left: Some(left), right, ..intent.clone() };
+    let around = |side: i64| reach(side, Some(side));
+    let Some(width) = context.window.or_else(|| given.and_then(|g| widest(g, intent))) else {
+        let open = Open::new(&["no window", "a window"], "how many keys may a query read? declare window");
+        return vec![variant.with(intent.clone(), Some(&Rc::new(open)))];
+    };
+    if context.window.is_none() {
+        let found = format!("a window of {width} keys, as the mask has it");
+        let open = Open::new(&[&found, "another window"], "how many keys may a query read? declare window");
+        let read = if kind.causal { reach(width - 1, None) } else { around((width - 1) / 2) };
+        return vec![variant.with(read, Some(&Rc::new(open)))];
+    }
+    if kind.causal {
+        let left = if context.window_means == Some(WindowMeans::Before) { width } else { width - 1 };
+        return vec![variant.with(reach(left, None), None)];
+    }
+    let sides: Vec<i64> = match context.window_means {
+        Some(WindowMeans::EachSide | WindowMeans::Before) => vec![width],
+        Some(WindowMeans::Total) => vec![width / 2, (width - 1) / 2],
+        Some(WindowMeans::WithSelf) => vec![width - 1, (width - 1) / 2],
+        None => vec![width, width - 1, width / 2],
+    };
+    let readings: Vec<String> = sides.iter().map(|n| format!("{n} keys on each side of the query")).collect();
+    let readings: Vec<&str> = readings.iter().map(String::as_str).collect();
+    let question = format!("what does window={width} count? declare window_means, such as \"keys on each side\"");
+    let open = Rc::new(Open::new(&readings, question).between());
+    let asked = (sides.len() > 1).then_some(&open);
+    sides.iter().map(|&side| variant.with(around(side), asked)).collect()
+}
+
+/// The largest number of keys that a row reads, for windows of undeclared width.
+fn widest(given: &Keep, intent: &Intent) -> Option<i64> {
+    let rows = (0..intent.q_len).filter(|&i| intent.cares(0, i));
+    rows.map(|i| noren_mask::bits::count(given.row(0, 0, i)) as i64).max().filter(|w| *w > 0)
+}
+
+fn chunks(variant: &Variant, context: &Context, given: Option<&Keep>) -> Vec<Variant> {
+    let intent = &variant.intent;
+    let size = context.chunk.or_else(|| given.and_then(|g| widest(g, intent)));
+    let open = Open::new(&["chunks as the mask has them", "other chunks"], "how many keys has a chunk? declare chunk");
+    let open = Rc::new(open);
+    let asked = context.chunk.is_none().then_some(&open);
+    let Some(size) = size else { return vec![variant.with(intent.clone(), asked)] };
+    let padding: Vec<i64> = (0..intent.batch).map(|b| intent.first_real(b) as i64).collect();
+    let from = |origins: Vec<i64>| Intent { chunk: Some((size, Rc::new(origins))), ..intent.clone() };
+    let origins = if context.chunk_from_slot == Some(true) { vec![0] } else { padding };
+    vec![variant.with(from(origins), asked)]
+}
+
+/// A prefix may be counted from slot 0 or from the first real token.
+fn prefixes(variant: &Variant, context: &Context, given: Option<&Keep>) -> Vec<Variant> {
+    let intent = &variant.intent;
+    let with = |lengths: Vec<i64>| Intent { prefix: Some(Rc::new(lengths)), ..intent.clone() };
+    if context.prefix.is_empty() {
+        let read = |b: usize| -> i64 {
+            let Some(given) = given else { return 0 };
+            let first = (0..intent.q_len).find(|&i| intent.cares(b, i)).unwrap_or(0);
+            let last = ends(given.row(b.min(given.dims()[0] - 1), 0, first)).map_or(0, |e| e.1 as i64 + 1);
+            if last <= intent.slot(b, first) + 1 { 0 } else { last }
+        };
+        let lengths: Vec<i64> = (0..intent.batch).map(read).collect();
+        let found = format!("prefixes of {lengths:?} keys, as the mask has them");
+        let open = Open::new(&[&found, "other prefixes"], "how many keys has the prefix? declare prefix_len");
+        return vec![variant.with(with(lengths), Some(&Rc::new(open)))];
+    }
+    let from_slot = || with(context.prefix.clone());
+    let shifted = |b: usize| number(&context.prefix, b) + intent.first_real(b) as i64;
+    let from_text = || with((0..intent.batch).map(shifted).collect());
+    match context.prefix_from_slot {
+        Some(true) => return vec![variant.with(from_slot(), None)],
+        Some(false) => return vec![variant.with(from_text(), None)],
+        None => {}
+    }
+    let moved =
+        intent.valid.as_ref().is_some_and(|v| (0..intent.batch).any(|b| row(v, b).first().is_some_and(|w| w & 1 == 0)));
+    if !moved {
+        return vec![variant.with(from_slot(), None)];
+    }
+    let open = Open::new(
+        &["the prefix is counted from the first real token", "the prefix is counted from slot 0, padding included"],
+        "where does the prefix begin in a left-padded row? declare prefix_from=text or prefix_from=slot",
+    );
+    let open = Rc::new(open.between());
+    vec![variant.with(from_text(), Some(&open)), variant.with(from_slot(), Some(&open))]
+}
+
+/// Padding that nobody declared: keys at one end that no other query reads, or at the start of a cache.
+pub(super) fn assumed_padding(given: &Keep, intent: &Intent, keys_only: bool) -> Option<Intent> {
+    let [batch, _, q_len, kv_len] = given.dims();
+    let cached = q_len < kv_len && !keys_only && intent.causal.is_some() && intent.left.is_none();
+    // Where nothing depends on positions (cross-attention), a key is hidden from all queries or from none.
+    let plain = intent.causal.is_none() && intent.left.is_none() && intent.chunk.is_none() && intent.segments.is_none();
+    if q_len != kv_len && !keys_only && !cached && !plain || intent.k_positions.is_some() || intent.tree.is_some() {
+        return None;
+    }
+    let (mut at_start, mut at_end) = (false, false);
+    let planes: Vec<Vec<u64>> = (0..batch)
+        .map(|b| {
+            let mut seen = vec![0u64; kv_len.div_ceil(64)];
+            for i in 0..q_len {
+                let own = if q_len == kv_len { i } else { usize::MAX };
+                for (w, word) in given.row(b, 0, i).iter().enumerate() {
+                    let diagonal = if own / 64 == w { !(1 << (own % 64)) } else { u64::MAX };
+                    seen[w] |= word & diagonal;
+                }
+            }
+            // Keys that are hidden on purpose are no sign of padding.
+            for redaction in intent.redactions.iter().filter(|r| r.batch.is_empty() || r.batch.contains(&b)) {
+                seen.iter_mut().zip(&redaction.keys).for_each(|(word, keys)| *word |= keys);
+            }
+            let (first, mut last) = ends(&seen).unwrap_or((0, kv_len - 1));
+            // The last key of a causal mask is read by itself alone.
+            if last + 2 == kv_len && q_len == kv_len && bit(given.row(b, 0, kv_len - 1), kv_len - 1) {
+                last += 1;
+            }
+            last = if cached { kv_len - 1 } else { last };
+            at_start |= first > 0;
+            at_end |= last + 1 < kv_len;
+            row_of(kv_len, first, last + 1)
+        })
+        .collect();
+    // A batch is padded at one end. Where nobody reads anybody, all but a few keys would be padding.
+    let longest = planes.iter().map(|p| count(p)).max().unwrap_or(0);
+    let plausible = if keys_only { at_start || at_end } else { at_start != at_end };
+    if !plausible || longest * 4 < kv_len as u64 {
+        return None;
+    }
+    let real: Vec<Vec<bool>> =
+        planes.iter().map(|p| (0..q_len).map(|i| q_len != kv_len || bit(p, i)).collect()).collect();
+    let valid: PerRow<u64> = Rc::new(planes);
+    Some(Intent { valid: Some(valid), q_valid: Some(Rc::new(real)), ..intent.clone() })
+}

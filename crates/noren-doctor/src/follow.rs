@@ -1,0 +1,211 @@
+//! What follows from a mask whether its cells are as declared or not: rows that read nothing, ways around a redaction over
+//! several layers, fills that scores can reach, memory, and which known masks are one mistake away.
+
+use super::decode::Fill;
+use super::diagnose::{Case, SHOWN};
+use super::expect::{Hypothesis, assumed_padding};
+use super::intent::{Intent, row};
+use super::known::Companions;
+use super::report::{Certainty, Finding, Report, Severity};
+use super::search::Target;
+use crate::recognise::recognise;
+use noren_mask::Keep;
+use noren_mask::bits::bit;
+
+/// Bytes from which an array is worth a note.
+const LARGE: u64 = 16 << 20;
+
+impl Case<'_> {
+    /// Rows that read nothing: what becomes of them depends on the fill, and whether it matters on who they are.
+    pub(super) fn empty_rows(&self, intent: Option<&Intent>, report: &mut Report) {
+        let own = self.decoded.keep.expand(self.dims());
+        let [batch, heads, q_len, _] = own.dims();
+        let (mut real, mut padding) = (Vec::new(), Vec::new());
+        let mut meant = 0;
+        let mut words = intent.map(|i| vec![0; i.words()]).unwrap_or_default();
+        for b in 0..batch {
+            for i in 0..q_len {
+                let empty = (0..heads).find(|&h| own.row(b, h, i).iter().all(|w| *w == 0));
+                let Some(h) = empty else { continue };
+                let cares = self.known.q_valid.as_ref().is_none_or(|v| row(v, b).get(i).copied().unwrap_or(true));
+                if let Some(intent) = intent.filter(|_| cares) {
+                    intent.fill(b, i, &mut words);
+                    meant += usize::from(words.iter().all(|w| *w == 0) && self.known.valid.is_some());
+                }
+                if cares { &mut real } else { &mut padding }.push([b, h, i, 0]);
+            }
+        }
+        let becomes = match self.decoded.fill {
+            Fill::Infinite => "-inf in every cell makes NaN, which spreads through the values into the next layer",
+            Fill::Finite => {
+                "a finite fill in every cell makes an even average over all keys, padding and future included"
+            }
+            Fill::Logical => "what it becomes depends on the backend: 0, NaN, or an even average over all keys",
+        };
+        if !real.is_empty() && real.len() > meant {
+            let mut finding = Finding::of(
+                "fully_masked_row",
+                Certainty::Certain,
+                format!("{} row(s) of real queries may read no key: {becomes}", real.len()),
+            );
+            finding.first_cells = real.iter().copied().take(SHOWN).collect();
+            report.findings.push(finding);
+        }
+        if !padding.is_empty() {
+            let harmful = match self.decoded.fill {
+                Fill::Infinite => true,
+                Fill::Finite => false,
+                Fill::Logical => self.decoded.drop && self.context.slot.multihead(),
+            };
+            let severity = if harmful && !self.alignment.keys_only { Severity::Error } else { Severity::Note };
+            let text = format!(
+                "{} row(s) of padding queries may read no key: {becomes}; let padding rows read themselves",
+                padding.len()
+            );
+            let mut finding = Finding::of("fully_masked_row", Certainty::Certain, text).severity(severity);
+            finding.first_cells = padding.iter().copied().take(SHOWN).collect();
+            report.findings.push(finding);
+        }
+    }
+
+    /// A redacted key that protected queries do not read, but somebody whom they read does.
+    pub(super) fn layered_leaks(&self, keep: &Keep, fixed: &mut Keep, report: &mut Report) {
+        let layers = self.context.layers.unwrap_or(2);
+        let [batch, heads, q_len, kv_len] = keep.dims();
+        if layers < 2 || q_len != kv_len {
+            return;
+        }
+        for redaction in self.context.redactions.iter().filter(|r| !r.queries.is_empty()) {
+            for b in (0..batch).filter(|b| redaction.batch.is_empty() || redaction.batch.contains(b)) {
+                for &key in redaction.keys.iter().filter(|&&k| k < kv_len) {
+                    let Some(path) = shortest_path(keep, b, key, &redaction.queries, layers) else { continue };
+                    let steps: Vec<String> = path.iter().map(usize::to_string).collect();
+                    let text = format!(
+                        "key {key} is hidden from query {}, but reaches it over {} layers: {}",
+                        path.last().copied().unwrap_or(0),
+                        path.len() - 1,
+                        steps.join(" -> ")
+                    );
+                    report.findings.push(Finding::of("multi_hop_leak", Certainty::Certain, text));
+                    for h in 0..heads {
+                        for q in (0..q_len).filter(|&q| q != key) {
+                            fixed.row_mut(b, h, q)[key / 64] &= !(1 << (key % 64));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// A fill must hide whatever scores there are, and in half precision must not overflow with them.
+    pub(super) fn against_scores(&self, beside: &Companions<'_>) -> Option<Finding> {
+        let measured = || {
+            let scores = beside.get(&["scores", "attention_scores", "logits_before_mask"])?;
+            Some((0..scores.len()).map(|i| scores.at(i).abs()).filter(|x| x.is_finite()).fold(0.0, f64::max))
+        };
+        let bound = self.context.score_bound.or_else(measured)?;
+        let fill = self.decoded.weakest?;
+        let compute = self.context.compute_dtype.unwrap_or(self.mask.dtype());
+        let needed = -(2.0 * bound + 40.0);
+        match () {
+            () if fill > needed => Some(Finding::of(
+                "fill_value_wrong",
+                Certainty::Certain,
+                format!("hidden cells hold {fill}, but scores reach {bound:.1}: hiding for good takes {needed:.0} or less"),
+            )),
+            () if compute == super::Dtype::F16 && fill < -65504.0 + bound => Some(
+                Finding::of(
+                    "double_mask_overflow",
+                    Certainty::Likely,
+                    format!("in float16 the fill {fill} and a score of -{bound:.1} are below -65504 together: -inf, and NaN in a row without any key"),
+                )
+                .severity(Severity::Warning),
+            ),
+            () => None,
+        }
+    }
+
+    /// What a mask of undeclared kind is one known mistake away from.
+    pub(super) fn neighbours(&self, given: &Keep) -> Vec<String> {
+        let [batch, _, q_len, kv_len] = given.dims();
+        if self.alignment.keys_only || q_len * kv_len > 1 << 22 {
+            return Vec::new();
+        }
+        let mut causal = Intent::new(batch, q_len, kv_len, self.known.past.clone());
+        (causal.valid, causal.q_valid) = (self.known.valid.clone(), self.known.q_valid.clone());
+        causal.causal = Some(0);
+        let full = Intent { causal: None, ..causal.clone() };
+        let plain = |intent, doubt| Hypothesis { intent, doubt, open: Vec::new() };
+        let mut known = vec![plain(causal, 0.0), plain(full, 0.0)];
+        let padded: Vec<Hypothesis> = known
+            .iter()
+            .filter(|h| h.intent.valid.is_none())
+            .filter_map(|h| Some(plain(assumed_padding(given, &h.intent, false)?, 0.1)))
+            .collect();
+        known.extend(padded);
+        let target = Target::new(given);
+        if known.iter().any(|h| target.is(&h.intent)) {
+            return Vec::new();
+        }
+        let mut near: Vec<String> = Vec::new();
+        for found in target.explain(&known, true).iter().filter(|e| e.mistakes.len() == 1) {
+            let right = recognise(&known[found.hypothesis].intent.build()).expression();
+            let (class, says) = &found.mistakes[0];
+            let text = format!("`{right}` ({class}: {says})");
+            if near.len() < 3 && !near.contains(&text) {
+                near.push(text);
+            }
+        }
+        near
+    }
+
+    /// An array that says the same many times over, or that an expression says.
+    pub(super) fn memory(&self) -> Option<Finding> {
+        let bytes = self.mask.bytes();
+        let [batch, heads, ..] = self.alignment.dims;
+        if bytes < LARGE || self.decoded.bias {
+            return None;
+        }
+        let keep = &self.decoded.keep;
+        let repeated = if heads > 1 && keep.heads_equal() { heads } else { 1 };
+        let text = match repeated {
+            1 => format!(
+                "{} for a mask of {batch} x {heads} planes: an expression takes some bytes",
+                noren_mask::short_bytes(bytes.into())
+            ),
+            n => format!(
+                "{} hold the same plane {n} times: expand, or say it as an expression",
+                noren_mask::short_bytes(bytes.into())
+            ),
+        };
+        Some(Finding::of("memory_quadratic", Certainty::Certain, text).severity(Severity::Note))
+    }
+}
+
+/// The fewest steps by which `key` reaches one of `queries`, in at most `layers`.
+fn shortest_path(keep: &Keep, b: usize, key: usize, queries: &[usize], layers: usize) -> Option<Vec<usize>> {
+    let [_, heads, q_len, _] = keep.dims();
+    let reads = |q: usize, k: usize| (0..heads).any(|h| bit(keep.row(b, h, q), k));
+    let mut from: Vec<Option<usize>> = vec![None; q_len];
+    let mut front = vec![key];
+    for _ in 0..layers {
+        let mut next = Vec::new();
+        let unreached: Vec<usize> = (0..q_len).filter(|&q| q != key && from[q].is_none()).collect();
+        for q in unreached {
+            if let Some(&via) = front.iter().find(|&&k| reads(q, k)) {
+                from[q] = Some(via);
+                next.push(q);
+            }
+        }
+        if let Some(&hit) = next.iter().find(|q| queries.contains(q)) {
+            let mut path = vec![hit];
+            while let Some(via) = from[path[path.len() - 1]] {
+                path.push(via);
+            }
+            path.reverse();
+            return Some(path);
+        }
+        front = next;
+    }
+    None
+}

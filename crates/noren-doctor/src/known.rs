@@ -1,0 +1,525 @@
+//! [`Known`]: what the companions of a mask say: sizes, real tokens, documents, positions.
+
+use super::context::{Context, Role};
+use super::intent::{PerRow, number, row};
+use super::values::Values;
+use noren_mask::Side;
+use noren_mask::bits::{row_of, set_bit};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// Arrays beside the mask, by name.
+pub(crate) struct Companions<'a>(pub(crate) &'a BTreeMap<String, Values>);
+
+/// Every name of an array beside the mask that some check reads.
+const NAMES: &[&[&str]] = &[
+    IDS,
+    SEGMENTS,
+    POSITIONS,
+    LENGTHS,
+    PADDING,
+    KV_POSITIONS,
+    Q_POSITIONS,
+    ENCODER_IDS,
+    ENCODER_LENGTHS,
+    ENCODER_PADDING,
+    ENCODER_DROPPED,
+    DECODER_IDS,
+    DECODER_LENGTHS,
+    BLOCKS,
+    FLAGGED_BLOCKS,
+    &["scores", "attention_scores", "logits_before_mask"],
+    &["parents", "tree_parents", "parent_ids", "parent"],
+    &["kv_written", "written", "cache_written"],
+];
+
+impl Companions<'_> {
+    /// Names that no check reads, in words.
+    pub(crate) fn unread(&self) -> Vec<String> {
+        let lists = || NAMES.iter().chain(super::companions::NAMES).chain(super::tensors::NAMES);
+        let known = || lists().flat_map(|names| names.iter().copied());
+        let unread = self.0.keys().filter(|name| !known().any(|k| k == name.as_str()));
+        let says = |name: &String| match noren_mask::nearest(name, known()) {
+            Some(near) => {
+                format!("the array `{name}` has no name known here (did you mean `{near}`?): it is not looked at")
+            }
+            None => format!("the array `{name}` has no name known here: it is not looked at"),
+        };
+        unread.map(says).collect()
+    }
+
+    /// The first array under one of these names.
+    pub(crate) fn get(&self, names: &[&str]) -> Option<&Values> {
+        names.iter().find_map(|name| self.0.get(*name))
+    }
+
+    /// The same as rows of whole numbers.
+    pub(crate) fn rows(&self, names: &[&str]) -> Option<Vec<Vec<i64>>> {
+        self.get(names)?.rows()
+    }
+
+    /// The same as a list.
+    pub(crate) fn list(&self, names: &[&str]) -> Option<Vec<i64>> {
+        self.get(names)?.whole()
+    }
+}
+
+pub(crate) const IDS: &[&str] = &["input_ids", "ids", "token_ids", "tokens"];
+pub(crate) const SEGMENTS: &[&str] =
+    &["segment_ids", "segments", "document_ids", "doc_ids", "documents", "seq_ids", "sequence_ids"];
+pub(crate) const POSITIONS: &[&str] = &["position_ids", "positions", "pos_ids"];
+const LENGTHS: &[&str] = &["lengths", "seq_lens", "seqlens", "seq_lengths"];
+const PADDING: &[&str] = &["attention_mask", "padding_mask", "key_padding", "valid", "real"];
+pub(crate) const KV_POSITIONS: &[&str] =
+    &["kv_positions", "key_positions", "cache_positions", "slot_positions", "kv_pos", "k_positions"];
+const Q_POSITIONS: &[&str] = &["query_positions", "q_positions", "query_pos", "cache_position", "q_pos"];
+pub(crate) const ENCODER_IDS: &[&str] = &["encoder_input_ids", "encoder_ids", "source_ids", "src_ids", "memory_ids"];
+const ENCODER_LENGTHS: &[&str] = &["encoder_lengths", "kv_lengths", "source_lengths", "src_lengths", "memory_lengths"];
+pub(crate) const ENCODER_PADDING: &[&str] = &["encoder_attention_mask", "encoder_mask", "encoder_valid"];
+/// PyTorch's name, where true means padding.
+const ENCODER_DROPPED: &[&str] = &["memory_key_padding_mask"];
+const DECODER_IDS: &[&str] = &["decoder_input_ids", "decoder_ids", "target_ids", "tgt_ids"];
+const DECODER_LENGTHS: &[&str] = &["decoder_lengths", "q_lengths", "query_lengths", "target_lengths", "tgt_lengths"];
+
+const BLOCKS: &[&str] =
+    &["block_ids", "image_ids", "image_block_ids", "image_group_ids", "image_groups", "group_ids", "span_ids"];
+const FLAGGED_BLOCKS: &[&str] =
+    &["image_mask", "is_image", "modality", "modality_ids", "mm_token_type_ids", "token_type_ids"];
+
+/// What is known besides the mask itself.
+pub(crate) struct Known {
+    pub(crate) batch: usize,
+    pub(crate) q_len: usize,
+    pub(crate) kv_len: usize,
+    pub(crate) past: Vec<i64>,
+    /// True when the caller says where the queries stand.
+    pub(crate) past_declared: bool,
+    pub(crate) ids: Option<Vec<Vec<i64>>>,
+    /// Real keys as bits; the second is another reading where the end of the text is padding's own id.
+    pub(crate) valid: Option<PerRow<u64>>,
+    pub(crate) valid_too: Option<PerRow<u64>>,
+    pub(crate) q_valid: Option<PerRow<bool>>,
+    pub(crate) segments: Option<PerRow<i64>>,
+    /// True when documents were found in the positions only.
+    pub(crate) segments_from_positions: bool,
+    /// Position ids of the tokens, `[batch, length]`.
+    pub(crate) positions: Option<Vec<Vec<i64>>>,
+    pub(crate) q_positions: Option<PerRow<i64>>,
+    pub(crate) k_positions: Option<PerRow<i64>>,
+    pub(crate) parents: Option<Vec<i64>>,
+    pub(crate) blocks: Option<PerRow<i64>>,
+    pub(crate) side: Option<Side>,
+    /// Keys of the other sequence, where a decoder reads an encoder.
+    pub(crate) decoder_valid: Option<PerRow<u64>>,
+}
+
+/// Sizes as the mask's own shape and the declarations give them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    pub(crate) batch: usize,
+    pub(crate) q_len: usize,
+    pub(crate) kv_len: usize,
+}
+
+/// The declared batch size and the tokens in a row.
+pub(crate) fn declared(companions: &Companions<'_>, context: &Context) -> (Option<usize>, Option<usize>) {
+    let of = |names: &[&str]| {
+        let shape = companions.get(names).map(Values::shape);
+        shape.filter(|s| s.len() == 2 && !s.contains(&0)).map(|s| (s[0], s[1]))
+    };
+    // Beside a ring, positions and ids are those of the new tokens.
+    let ring = companions.get(KV_POSITIONS).is_some();
+    let tokens = of(IDS)
+        .or_else(|| of(ENCODER_IDS))
+        .or_else(|| of(SEGMENTS))
+        .or_else(|| of(POSITIONS))
+        .or_else(|| of(BLOCKS))
+        .or_else(|| of(PADDING))
+        .or_else(|| of(ENCODER_PADDING));
+    let one =
+        |names: &[&str]| companions.get(names).map(Values::shape).filter(|s| s.len() == 1 && s[0] > 0).map(|s| s[0]);
+    let lengths =
+        one(LENGTHS).or_else(|| one(ENCODER_LENGTHS)).or((context.lengths.len() > 1).then_some(context.lengths.len()));
+    let alone = one(IDS).or_else(|| one(SEGMENTS));
+    (context.batch.or(tokens.map(|t| t.0)).or(lengths), tokens.map(|t| t.1).or(alone).filter(|_| !ring))
+}
+
+impl Known {
+    pub(crate) fn new(companions: &Companions<'_>, context: &Context, sizes: Sizes) -> Self {
+        let Sizes { batch, q_len, kv_len } = sizes;
+        let cross = context.role == Role::Cross;
+        let past = match (&context.past[..], cross) {
+            ([], false) => vec![kv_len as i64 - q_len as i64],
+            ([], true) => vec![0],
+            (past, _) => past.to_vec(),
+        };
+        let encoder = if cross { companions.rows(ENCODER_IDS) } else { None };
+        let ids = encoder.or_else(|| companions.rows(IDS));
+        let parents = companions.list(&["parents", "tree_parents", "parent_ids", "parent"]);
+        let mut known = Known {
+            batch,
+            q_len,
+            kv_len,
+            past,
+            past_declared: !context.past.is_empty() || cross,
+            valid: None,
+            valid_too: None,
+            q_valid: None,
+            segments: None,
+            segments_from_positions: false,
+            positions: None,
+            q_positions: None,
+            k_positions: None,
+            parents,
+            blocks: None,
+            side: context.side,
+            decoder_valid: None,
+            ids,
+        };
+        known.read_positions(companions, context);
+        known.read_padding(companions, context);
+        known.read_segments(companions);
+        known.read_blocks(companions, context);
+        known.queries(companions, context);
+        known
+    }
+
+    /// Whether there is one row for all batch rows or one for each, as wide as the keys.
+    fn fits<T>(&self, rows: &[Vec<T>]) -> bool {
+        rows.first().is_some_and(|r| r.len() == self.kv_len) && self.one_each(rows)
+    }
+
+    fn one_each<T>(&self, list: &[T]) -> bool {
+        list.len() == 1 || list.len() == self.batch
+    }
+
+    fn read_positions(&mut self, companions: &Companions<'_>, context: &Context) {
+        let fits = |rows: Vec<Vec<i64>>, width: usize, batch: usize| {
+            (rows[0].len() == width && (rows.len() == 1 || rows.len() == batch)).then_some(rows)
+        };
+        let flat = companions.get(POSITIONS).is_some_and(|v| v.shape().len() <= 2);
+        let positions = companions.rows(POSITIONS).filter(|_| flat);
+        self.k_positions = companions.rows(KV_POSITIONS).and_then(|r| fits(r, self.kv_len, self.batch)).map(Rc::new);
+        let queries = companions.rows(Q_POSITIONS).and_then(|r| fits(r, self.q_len, self.batch));
+        let from_ids = || positions.clone().filter(|_| self.q_len != self.kv_len || self.k_positions.is_some());
+        let queries = queries.or_else(|| from_ids().and_then(|r| fits(r, self.q_len, self.batch)));
+        // In a ring the last query is the newest token, unless the past says where it stands.
+        let newest = || -> Option<Vec<Vec<i64>>> {
+            let rows = self.k_positions.as_ref().filter(|_| context.past.is_empty())?;
+            let last = |r: &Vec<i64>| r.iter().copied().max().unwrap_or(0) - self.q_len as i64 + 1;
+            Some(rows.iter().map(|r| (0..self.q_len as i64).map(|i| last(r) + i).collect()).collect())
+        };
+        self.q_positions = queries.or_else(newest).filter(|_| self.k_positions.is_some()).map(Rc::new);
+        self.positions = positions.filter(|rows| self.fits(rows));
+    }
+
+    fn read_padding(&mut self, companions: &Companions<'_>, context: &Context) {
+        let cross = context.role == Role::Cross;
+        let lengths = companions
+            .list(if cross { ENCODER_LENGTHS } else { LENGTHS })
+            .or_else(|| companions.list(LENGTHS))
+            .or_else(|| (!context.lengths.is_empty()).then(|| context.lengths.clone()))
+            .filter(|lengths| self.one_each(lengths));
+        let ids = self.ids.clone().filter(|rows| self.fits(rows));
+        if self.side.is_none()
+            && let (Some(rows), Some(pad)) = (&ids, context.pad_id)
+        {
+            self.side = Some(if padded_left(rows, pad, lengths.as_deref()) { Side::Left } else { Side::Right });
+        }
+        let left = self.side == Some(Side::Left);
+        let run = |n: i64| {
+            let n = n.clamp(0, self.kv_len as i64) as usize;
+            let start = if left { self.kv_len - n } else { 0 };
+            row_of(self.kv_len, start, start + n)
+        };
+        let flags = |rows: Vec<Vec<i64>>| -> Option<PerRow<u64>> {
+            self.fits(&rows).then(|| Rc::new(rows.iter().map(|r| bits(self.kv_len, |k| r[k] != 0)).collect()))
+        };
+        // Beside a decoder's own mask, `attention_mask` is the encoder's, as in an encoder-decoder's call.
+        let of_encoder = || companions.rows(ENCODER_PADDING).filter(|_| cross).and_then(flags);
+        let dropped = || {
+            let rows = companions.rows(ENCODER_DROPPED).filter(|_| cross)?;
+            flags(rows.iter().map(|r| r.iter().map(|x| i64::from(*x == 0)).collect()).collect())
+        };
+        let declared = of_encoder().or_else(dropped).or_else(|| companions.rows(PADDING).and_then(flags));
+        let written =
+            companions.rows(&["kv_written", "written", "cache_written"]).and_then(|rows| match rows[0].len() {
+                n if n == self.kv_len => flags(rows),
+                _ => {
+                    let numbers = rows.concat();
+                    let run = |&n: &i64| row_of(self.kv_len, 0, n.clamp(0, self.kv_len as i64) as usize);
+                    self.one_each(&numbers).then(|| Rc::new(numbers.iter().map(run).collect()))
+                }
+            });
+        let written = written.or_else(|| {
+            (!context.written.is_empty() && self.one_each(&context.written)).then(|| {
+                Rc::new(
+                    context
+                        .written
+                        .iter()
+                        .map(|&n| row_of(self.kv_len, 0, n.clamp(0, self.kv_len as i64) as usize))
+                        .collect(),
+                )
+            })
+        });
+        self.valid = match (declared, lengths, &ids, context.pad_id) {
+            (Some(rows), ..) => Some(rows),
+            (None, Some(lengths), ..) => Some(Rc::new(lengths.iter().map(|&n| run(n)).collect())),
+            (None, None, Some(rows), Some(pad)) => {
+                let shared = context.eos_id == Some(pad) || context.bos_id == Some(pad);
+                if shared {
+                    let all: Vec<Vec<u64>> = rows.iter().map(|r| real_run(r, pad, left, true)).collect();
+                    self.valid_too = Some(Rc::new(rows.iter().map(|r| real_run(r, pad, left, false)).collect()));
+                    Some(Rc::new(all))
+                } else {
+                    Some(Rc::new(rows.iter().map(|r| bits(self.kv_len, |k| r[k] != pad)).collect()))
+                }
+            }
+            _ => None,
+        };
+        if let Some(written) = written {
+            let both = |b: usize| -> Vec<u64> {
+                let valid = self.valid.as_ref().map(|rows| row(rows, b).to_vec());
+                let valid = valid.unwrap_or_else(|| row_of(self.kv_len, 0, self.kv_len));
+                valid.iter().zip(row(&written, b)).map(|(v, w)| v & w).collect()
+            };
+            self.valid = Some(Rc::new((0..self.batch).map(both).collect()));
+        }
+    }
+
+    fn read_segments(&mut self, companions: &Companions<'_>) {
+        let from_ends = companions
+            .list(&["cu_seqlens", "cu_seqlens_q", "cu_seq_lens", "cu_seqlens_k"])
+            .filter(|_| self.batch == 1)
+            .map(|ends| {
+                let mut segments = vec![0; self.kv_len];
+                for (number, w) in ends.windows(2).enumerate() {
+                    let clamp = |x: i64| x.clamp(0, self.kv_len as i64) as usize;
+                    if clamp(w[0]) < clamp(w[1]) {
+                        segments[clamp(w[0])..clamp(w[1])].fill(number as i64 + 1);
+                    }
+                }
+                vec![segments]
+            });
+        let given = companions.rows(SEGMENTS).filter(|rows| self.fits(rows)).or(from_ends);
+        if let Some(mut rows) = given {
+            // Numbers from 0 on mean documents, not padding, where the first one is 0 and its tokens are real.
+            let counted_from_zero = rows.iter().all(|r| r.first() == Some(&0) && !r.windows(2).any(|w| w[1] < w[0]));
+            let real_zero = self
+                .valid
+                .as_ref()
+                .is_none_or(|v| rows.iter().enumerate().all(|(b, _)| row(v, b).first().is_some_and(|w| w & 1 == 1)));
+            if counted_from_zero && real_zero {
+                rows.iter_mut().flatten().for_each(|s| *s += 1);
+            }
+            if rows.iter().any(|r| r.contains(&0)) {
+                let real = |b: usize| {
+                    let valid = self.valid.as_ref().map(|v| row(v, b));
+                    bits(self.kv_len, |k| row(&rows, b)[k] != 0 && valid.is_none_or(|v| noren_mask::bits::bit(v, k)))
+                };
+                self.valid = Some(Rc::new((0..rows.len().max(self.batch)).map(real).collect()));
+            }
+            self.segments = Some(Rc::new(rows));
+            return;
+        }
+        self.segments_of_positions();
+    }
+
+    /// A new document begins where positions do not go on by one; padding belongs to none.
+    fn segments_of_positions(&mut self) {
+        let Some(positions) = &self.positions else { return };
+        let mut several = false;
+        let rows: Vec<Vec<i64>> = positions
+            .iter()
+            .enumerate()
+            .map(|(b, p)| {
+                let real = |k: usize| self.valid.as_ref().is_none_or(|v| noren_mask::bits::bit(row(v, b), k));
+                let (start, end) = moving(p);
+                let still = |k: usize| k < start || k >= end;
+                let mut number = 0;
+                let mut before: Option<i64> = None;
+                let mut started = 0;
+                let segments = (0..p.len())
+                    .map(|k| {
+                        if !real(k) || (self.valid.is_none() && still(k)) {
+                            before = None;
+                            return 0;
+                        }
+                        if before != Some(p[k] - 1) {
+                            number += 1;
+                            started += i64::from(p[k] == 0);
+                        }
+                        before = Some(p[k]);
+                        number
+                    })
+                    .collect();
+                // Positions that are 0 all along are wrong, and not documents of one token each.
+                let tokens = (0..p.len()).filter(|&k| real(k)).count() as i64;
+                several |= number > 1 && started == number && number < tokens;
+                segments
+            })
+            .collect();
+        if several {
+            if self.valid.is_none() && rows.iter().any(|r| r.contains(&0)) {
+                self.valid = Some(Rc::new(rows.iter().map(|r| bits(self.kv_len, |k| r[k] != 0)).collect()));
+            }
+            self.segments = Some(Rc::new(rows));
+            self.segments_from_positions = true;
+        }
+    }
+
+    fn read_blocks(&mut self, companions: &Companions<'_>, context: &Context) {
+        let numbered = companions.rows(BLOCKS);
+        let flagged = companions.rows(FLAGGED_BLOCKS);
+        let runs = |rows: Vec<Vec<i64>>| -> Vec<Vec<i64>> {
+            rows.iter()
+                .map(|r| {
+                    let mut number = -1;
+                    (0..r.len())
+                        .map(|k| {
+                            number += i64::from(r[k] > 0 && (k == 0 || r[k - 1] != r[k]));
+                            if r[k] > 0 { number } else { -1 }
+                        })
+                        .collect()
+                })
+                .collect()
+        };
+        let wanted = context.kind.is_none_or(|k| k.blocks);
+        let numbered = numbered.map(|rows| match rows.iter().flatten().any(|&x| x < 0) {
+            true => rows,
+            false => runs(rows),
+        });
+        let blocks = numbered.or_else(|| flagged.map(runs)).filter(|rows| wanted && self.fits(rows));
+        self.blocks = blocks.filter(|rows| rows.iter().flatten().any(|&x| x >= 0)).map(Rc::new);
+    }
+
+    /// Arrays beside the mask that fit neither its keys nor its queries, and so say nothing of it.
+    pub(crate) fn unfit(&self, companions: &Companions<'_>) -> Vec<String> {
+        let mut unfit = Vec::new();
+        let rows = [IDS, SEGMENTS, PADDING, ENCODER_PADDING, ENCODER_DROPPED, BLOCKS, FLAGGED_BLOCKS, KV_POSITIONS];
+        let fits = |shape: &[usize]| {
+            let width = shape.last().copied().unwrap_or(0);
+            let count = shape[..shape.len() - 1].iter().product::<usize>();
+            (width == self.kv_len || width == self.q_len) && (count == 1 || count == self.batch)
+        };
+        let numbers = [LENGTHS, ENCODER_LENGTHS];
+        let one_each = |shape: &[usize]| matches!(shape, [n] if *n == 1 || *n == self.batch);
+        for (lists, is_fit, expected) in [
+            (&rows[..], &fits as &dyn Fn(&[usize]) -> bool, format!("[{}, {}]", self.batch, self.kv_len)),
+            (&numbers[..], &one_each, format!("[{}]", self.batch)),
+        ] {
+            for name in lists.iter().flat_map(|names| names.iter()) {
+                let Some(shape) = companions.0.get(*name).map(Values::shape).filter(|s| !s.is_empty()) else {
+                    continue;
+                };
+                if !is_fit(shape) {
+                    unfit
+                        .push(format!("`{name}` has shape {shape:?} where {expected} is expected: it is not compared"));
+                }
+            }
+        }
+        unfit
+    }
+
+    /// Which queries are real: the keys' own, at their slots, or the decoder's.
+    fn queries(&mut self, companions: &Companions<'_>, context: &Context) {
+        if context.role == Role::Cross {
+            let ids = companions.rows(DECODER_IDS).filter(|r| r[0].len() == self.q_len && self.one_each(r));
+            let lengths = companions.list(DECODER_LENGTHS).filter(|lengths| self.one_each(lengths));
+            let left = self.side == Some(Side::Left);
+            let rows: Option<Vec<Vec<bool>>> = match (ids, lengths, context.pad_id) {
+                (Some(rows), _, Some(pad)) => {
+                    Some(rows.iter().map(|r| r.iter().map(|id| *id != pad).collect()).collect())
+                }
+                (_, Some(lengths), _) => Some(
+                    lengths
+                        .iter()
+                        .map(|&n| {
+                            (0..self.q_len as i64)
+                                .map(|i| if left { i >= self.q_len as i64 - n } else { i < n })
+                                .collect()
+                        })
+                        .collect(),
+                ),
+                _ => None,
+            };
+            self.decoder_valid = rows.as_ref().map(|rows| {
+                Rc::new(rows.iter().map(|r| bits(self.kv_len, |k| r.get(k).copied().unwrap_or(false))).collect())
+            });
+            self.q_valid = rows.map(Rc::new);
+            return;
+        }
+        // Ids of the new tokens only say which of them are real.
+        let new_ids = self
+            .ids
+            .as_ref()
+            .filter(|rows| rows[0].len() == self.q_len && self.q_len != self.kv_len && self.one_each(rows));
+        if let (Some(rows), Some(pad), false) = (new_ids, context.pad_id, context.eos_id == context.pad_id) {
+            self.q_valid = Some(Rc::new(rows.iter().map(|r| r.iter().map(|id| *id != pad).collect()).collect()));
+            return;
+        }
+        // In a ring a query's slot says nothing.
+        let rows = self.valid.as_ref().filter(|_| self.k_positions.is_none());
+        self.q_valid = rows.map(|rows| {
+            let query = |b: usize, i: usize| {
+                let slot = number(&self.past, b) + i as i64;
+                let slot = usize::try_from(slot).ok().filter(|s| *s < self.kv_len);
+                slot.is_none_or(|s| noren_mask::bits::bit(row(rows, b), s))
+            };
+            Rc::new((0..self.batch).map(|b| (0..self.q_len).map(|i| query(b, i)).collect()).collect())
+        });
+    }
+}
+
+/// Where positions begin and cease to move: those that stand still at an end are padding.
+fn moving(positions: &[i64]) -> (usize, usize) {
+    let n = positions.len();
+    let same = |a: &i64, b: &i64| a == b;
+    let first = positions.chunk_by(same).next().map_or(0, <[i64]>::len);
+    let last = positions.chunk_by(same).next_back().map_or(0, <[i64]>::len);
+    let start = match first {
+        0 | 1 => 0,
+        // The last of the equal ones is the text's own first.
+        run if positions.get(run) == Some(&(positions[0] + 1)) => run - 1,
+        run => run,
+    };
+    (start, if last > 1 { n - last } else { n })
+}
+
+/// Whether padding stands first: by the lengths where they are known, since the padding id may end texts too.
+fn padded_left(rows: &[Vec<i64>], pad: i64, lengths: Option<&[i64]>) -> bool {
+    let leading = |r: &[i64]| r.iter().take_while(|id| **id == pad).count();
+    let trailing = |r: &[i64]| r.iter().rev().take_while(|id| **id == pad).count();
+    if let Some(lengths) = lengths.filter(|l| l.len() == rows.len()) {
+        let missing = |(r, n): (&Vec<i64>, &i64)| r.len().saturating_sub((*n).max(0) as usize);
+        let pairs = || rows.iter().zip(lengths);
+        let left = pairs().all(|p| leading(p.0) >= missing(p));
+        let right = pairs().all(|p| trailing(p.0) >= missing(p));
+        if left != right {
+            return left;
+        }
+    }
+    let by_ends = |r: &Vec<i64>| leading(r) < r.len() && leading(r) > trailing(r);
+    rows.iter().any(by_ends)
+}
+
+/// A row of bits.
+pub(crate) fn bits(len: usize, test: impl Fn(usize) -> bool) -> Vec<u64> {
+    let mut row = vec![0; len.div_ceil(64)];
+    (0..len).filter(|&k| test(k)).for_each(|k| set_bit(&mut row, k));
+    row
+}
+
+/// The real tokens where the padding id also ends texts: the run at the padded end is padding, less its token next to the
+/// text when that is taken for the text's own end.
+fn real_run(ids: &[i64], pad: i64, left: bool, end_is_real: bool) -> Vec<u64> {
+    let n = ids.len();
+    let padding = match left {
+        true => ids.iter().take_while(|id| **id == pad).count(),
+        false => ids.iter().rev().take_while(|id| **id == pad).count(),
+    };
+    match left {
+        true => row_of(n, padding, n),
+        false => row_of(n, 0, (n - padding + usize::from(end_is_real && padding > 0)).min(n)),
+    }
+}

@@ -1,0 +1,131 @@
+//! One mask for each layer in one array: each is held against its own layer's kind.
+
+use super::Patient;
+use super::context::{Context, MaskKind};
+use super::report::{Certainty, Finding, Report};
+use super::verdict::Verdict;
+use noren_mask::Error;
+use noren_mask::Keep;
+
+/// The kind of a layer by the name that models give it: beside windows and chunks, "full" is a decoder's causal.
+///
+/// # Errors
+/// A word that is not known.
+pub(crate) fn kind_of(name: &str, context: &Context) -> Result<Option<MaskKind>, Error> {
+    let Some(kind) = super::words::layer_kind(name)? else { return Ok(None) };
+    let both_ways = context.kind.is_some_and(|k| !k.causal);
+    let plain = kind == MaskKind::default();
+    Ok(Some(MaskKind { causal: kind.causal || plain && !both_ways, ..kind }))
+}
+
+/// The report on a stack of masks; `None` when the patient is no such stack.
+pub(crate) fn diagnose(patient: &Patient) -> Option<Result<Report, Error>> {
+    let kinds = &patient.context.layer_kinds;
+    let mask = patient.mask.as_ref()?;
+    let batch =
+        patient.context.batch.or_else(|| patient.companions.get("input_ids").and_then(|v| v.shape().first().copied()));
+    let stacked =
+        kinds.len() > 1 && mask.shape().len() >= 3 && mask.shape()[0] == kinds.len() && batch != Some(kinds.len());
+    stacked.then(|| each(patient))
+}
+
+fn each(patient: &Patient) -> Result<Report, Error> {
+    let kinds = &patient.context.layer_kinds;
+    let Some(mask) = &patient.mask else { return super::diagnose::diagnose(patient) };
+    let mut reports = Vec::with_capacity(kinds.len());
+    for (layer, name) in kinds.iter().enumerate() {
+        reports.push(of_layer(patient, mask, layer, name)?);
+    }
+    let sick: Vec<usize> = (0..kinds.len()).filter(|&l| reports[l].sick()).collect();
+    let mut all = reports[sick.first().copied().unwrap_or(0)].clone();
+    all.description = format!("{} layers; layer 0: {}", kinds.len(), reports[0].description);
+    for (layer, report) in reports.iter().enumerate() {
+        for finding in report.findings.iter().filter(|_| Some(&layer) != sick.first()) {
+            let known = all.findings.iter_mut().find(|f| f.class == finding.class && f.severity == finding.severity);
+            match known {
+                Some(known) => known.wrong_cells += finding.wrong_cells,
+                None => all.findings.push(finding.clone()),
+            }
+        }
+    }
+    if let Some(text) = swapped(patient, mask, &sick)? {
+        all.findings.insert(0, Finding::of("window_missing_or_wrong_layer", Certainty::Certain, text));
+    } else if !sick.is_empty() && kinds.len() > 1 {
+        let list: Vec<String> = sick.iter().map(usize::to_string).collect();
+        all.unknown.push(format!(
+            "layers {} of {} are sick; cells and pictures are those of layer {}",
+            list.join(", "),
+            kinds.len(),
+            sick[0]
+        ));
+    }
+    judge(&mut all, &reports);
+    all.given = stacked(reports.iter().map(|r| r.given.as_ref()));
+    all.fixed = stacked(reports.iter().map(|r| r.fixed.as_ref()));
+    Ok(all)
+}
+
+/// The verdict on all layers: correct only when every layer is.
+fn judge(all: &mut Report, reports: &[Report]) {
+    all.compared = reports.iter().map(|r| r.compared).sum();
+    all.rows_left_out = reports.iter().map(|r| r.rows_left_out).sum();
+    let worst = match all.sick() {
+        true => None,
+        false => reports.iter().enumerate().find(|(_, r)| r.verdict != Verdict::Correct),
+    };
+    (all.verdict, all.sentence) = match worst {
+        _ if all.sick() => (Verdict::Faulty, all.findings.first().map(|f| f.says.clone()).unwrap_or_default()),
+        Some((layer, report)) => (report.verdict, format!("layer {layer}: {}", report.sentence)),
+        None => {
+            let against: Vec<&str> = reports.iter().map(|r| r.sentence.as_str()).take(1).collect();
+            let text = format!(
+                "all {} cells of {} layers are as declared; layer 0: {}",
+                all.compared,
+                reports.len(),
+                against[0]
+            );
+            (Verdict::Correct, text)
+        }
+    };
+    all.open = worst.map(|(_, report)| report.open.clone()).unwrap_or_default();
+}
+
+fn of_layer(patient: &Patient, mask: &super::Values, layer: usize, kind: &str) -> Result<Report, Error> {
+    let context = Context {
+        kind: kind_of(kind, &patient.context)?,
+        kind_name: Some(kind.to_string()),
+        layer_kinds: Vec::new(),
+        layers: None,
+        ..patient.context.clone()
+    };
+    let one = Patient { mask: Some(mask.slice(layer)?), context, companions: patient.companions.clone(), meant: None };
+    super::diagnose::diagnose(&one)
+}
+
+/// Whether every sick layer's mask is that of the other kind.
+fn swapped(patient: &Patient, mask: &super::Values, sick: &[usize]) -> Result<Option<String>, Error> {
+    let kinds = &patient.context.layer_kinds;
+    for &layer in sick {
+        let others = kinds.iter().filter(|k| **k != kinds[layer]);
+        let mut fits = false;
+        for other in others {
+            fits |= !of_layer(patient, mask, layer, other)?.sick();
+        }
+        if !fits {
+            return Ok(None);
+        }
+    }
+    let list: Vec<String> = sick.iter().map(usize::to_string).collect();
+    Ok((!sick.is_empty())
+        .then(|| format!("layers {} have the mask that is declared for layers of the other kind", list.join(", "))))
+}
+
+/// Masks of layers one after the other, where all have the same sizes.
+fn stacked<'a>(keeps: impl Iterator<Item = Option<&'a Keep>>) -> Option<Keep> {
+    let keeps: Vec<&Keep> = keeps.collect::<Option<_>>()?;
+    let [batch, heads, q_len, kv_len] = keeps[0].dims();
+    keeps.iter().all(|k| k.dims() == keeps[0].dims()).then(|| {
+        let dims = [keeps.len() * batch, heads, q_len, kv_len];
+        Keep::from_cells(dims, keeps.iter().flat_map(|k| k.cells()))
+    })
+}

@@ -1,0 +1,63 @@
+//! How the cells of a mask differ from what was meant, counted by what forbids or wants them.
+
+use super::intent::Intent;
+use noren_mask::Keep;
+use noren_mask::bits::count;
+use std::rc::Rc;
+
+/// Cells that differ from an intent in rows of real queries, by what forbids or wants them.
+#[derive(Default)]
+pub(super) struct Leaks {
+    pub(super) visible: u64,
+    pub(super) hidden: u64,
+    pub(super) future: u64,
+    pub(super) padding: u64,
+    pub(super) documents: u64,
+    pub(super) redacted: u64,
+    /// Keys before the window.
+    pub(super) before: u64,
+}
+
+impl Leaks {
+    pub(super) fn count(given: &Keep, right: &Intent) -> Self {
+        let mut leaks = Leaks::default();
+        let variants = [
+            Intent { valid: None, ..right.clone() },
+            Intent { segments: None, ..right.clone() },
+            Intent { causal: None, ..right.clone() },
+            Intent { redactions: Rc::new(Vec::new()), ..right.clone() },
+            Intent { left: None, ..right.clone() },
+        ];
+        let mut words = vec![0; right.words()];
+        let mut wrong = words.clone();
+        let [batch, heads, q_len, _] = given.dims();
+        for b in 0..batch {
+            for i in (0..q_len).filter(|&i| right.cares(b, i)) {
+                right.fill(b, i, &mut words);
+                for h in 0..heads {
+                    let row = given.row(b, h, i);
+                    leaks.hidden += row.iter().zip(&words).map(|(g, w)| u64::from((w & !g).count_ones())).sum::<u64>();
+                    wrong.iter_mut().zip(row).zip(&words).for_each(|((x, g), w)| *x = g & !w);
+                    let visible = count(&wrong);
+                    if visible == 0 {
+                        continue;
+                    }
+                    leaks.visible += visible;
+                    let mut without = vec![0; words.len()];
+                    let counts = [
+                        &mut leaks.padding,
+                        &mut leaks.documents,
+                        &mut leaks.future,
+                        &mut leaks.redacted,
+                        &mut leaks.before,
+                    ];
+                    for (variant, total) in variants.iter().zip(counts) {
+                        variant.fill(b, i, &mut without);
+                        *total += without.iter().zip(&wrong).map(|(o, x)| u64::from((o & x).count_ones())).sum::<u64>();
+                    }
+                }
+            }
+        }
+        leaks
+    }
+}

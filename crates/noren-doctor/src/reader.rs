@@ -1,0 +1,225 @@
+//! [`Reader`]: values of a declaration under any of several names, with their types and ranges checked.
+
+use super::context::Redaction;
+use noren_mask::{Error, Shape};
+use serde_json::{Map, Value};
+use std::cell::RefCell;
+
+/// Looks up values under any of several spellings, and remembers which names it knows.
+pub(super) struct Reader<'a> {
+    map: &'a Map<String, Value>,
+    known: RefCell<Vec<&'static str>>,
+}
+
+/// A name without underscores, dots and capitals.
+fn plain(name: &str) -> String {
+    name.replace(['_', '-', '.', ' '], "").to_ascii_lowercase()
+}
+
+/// The largest length or position: products of three of them fit 128 bits, sums fit 64.
+const MOST: i64 = Shape::MAX_LEN as i64;
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(map: &'a Map<String, Value>) -> Self {
+        Reader { map, known: RefCell::default() }
+    }
+
+    /// The value under any of `names`; spellings with different values are refused.
+    fn get(&self, names: &[&'static str]) -> Result<Option<(&'a str, &'a Value)>, Error> {
+        self.known.borrow_mut().extend(names);
+        let spelled = |name: &'static str| {
+            let short = plain(name);
+            self.map.iter().filter(move |(key, value)| !value.is_null() && plain(key) == short)
+        };
+        let mut found = names.iter().flat_map(|name| spelled(name));
+        let Some((key, value)) = found.next() else { return Ok(None) };
+        if let Some((other, differs)) = found.find(|(_, other)| !same(value, other)) {
+            let text = format!(
+                "`{key}` is {} and `{other}` is {}, but both mean the same: give one of them",
+                shown(value),
+                shown(differs)
+            );
+            return Err(Error::fact("context", text));
+        }
+        Ok(Some((key.as_str(), value)))
+    }
+
+    /// Keys that nothing has asked for: a near miss of a known key is an error, others are returned.
+    pub(super) fn unread(&self) -> Result<Vec<String>, Error> {
+        let known = self.known.borrow();
+        let names: Vec<String> = known.iter().map(|name| plain(name)).collect();
+        let unread: Vec<&String> = self.map.keys().filter(|key| !names.contains(&plain(key))).collect();
+        for key in &unread {
+            let short = plain(key);
+            if let Some(near) = noren_mask::nearest(&short, names.iter().map(String::as_str))
+                && (short.len() > 4 || near == "kind")
+                && let Some(at) = names.iter().position(|name| name == near)
+            {
+                let text = format!("`{key}` is no key known here: did you mean `{}`?", known[at]);
+                return Err(Error::fact("context", text));
+            }
+        }
+        Ok(unread.into_iter().cloned().collect())
+    }
+
+    fn wrong(key: &str, value: &Value, expected: &str) -> Error {
+        Error::fact(format!("context: {key}"), format!("got {}, expected {expected}", shown(value)))
+    }
+
+    pub(super) fn text(&self, names: &[&'static str]) -> Result<Option<String>, Error> {
+        match self.get(names)? {
+            None => Ok(None),
+            Some((_, Value::String(text))) => Ok(Some(text.clone())),
+            Some((key, value)) => Err(Self::wrong(key, value, "text")),
+        }
+    }
+
+    /// A word, given what each word means.
+    pub(super) fn word<T>(
+        &self,
+        names: &[&'static str],
+        meaning: impl Fn(&str) -> Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
+        self.text(names)?.map(|word| meaning(&word)).transpose()
+    }
+
+    pub(super) fn texts(&self, names: &[&'static str]) -> Result<Vec<String>, Error> {
+        let Some((key, value)) = self.get(names)? else { return Ok(Vec::new()) };
+        let wrong = || Self::wrong(key, value, "a list of texts");
+        match value {
+            Value::Array(list) => {
+                list.iter().map(|v| v.as_str().map(str::to_string)).collect::<Option<_>>().ok_or_else(wrong)
+            }
+            Value::String(one) => Ok(vec![one.clone()]),
+            _ => Err(wrong()),
+        }
+    }
+
+    pub(super) fn flag(&self, names: &[&'static str]) -> Result<Option<bool>, Error> {
+        match self.get(names)? {
+            None => Ok(None),
+            Some((_, Value::Bool(flag))) => Ok(Some(*flag)),
+            Some((key, value)) => Err(Self::wrong(key, value, "true or false")),
+        }
+    }
+
+    pub(super) fn real(&self, names: &[&'static str]) -> Result<Option<f64>, Error> {
+        let Some((key, value)) = self.get(names)? else { return Ok(None) };
+        value.as_f64().map(Some).ok_or_else(|| Self::wrong(key, value, "a number"))
+    }
+
+    /// A token's id or another number of which nothing is computed.
+    pub(super) fn id(&self, names: &[&'static str]) -> Result<Option<i64>, Error> {
+        let Some((key, value)) = self.get(names)? else { return Ok(None) };
+        // Generation settings may hold a list of ids that end a text.
+        let value = match value {
+            Value::Array(list) if !list.is_empty() => &list[0],
+            value => value,
+        };
+        whole(value).map(Some).ok_or_else(|| Self::wrong(key, value, "a whole number"))
+    }
+
+    pub(super) fn ids(&self, names: &[&'static str]) -> Result<Vec<i64>, Error> {
+        self.listed(names, i64::MIN, i64::MAX)
+    }
+
+    /// One count from `low` on.
+    pub(super) fn count(&self, names: &[&'static str], low: i64) -> Result<Option<i64>, Error> {
+        let Some((key, value)) = self.get(names)? else { return Ok(None) };
+        let fits = whole(value).filter(|n| (low..=MOST).contains(n));
+        fits.map(Some).ok_or_else(|| Self::wrong(key, value, &format!("a whole number from {low} to {MOST}")))
+    }
+
+    pub(super) fn size(&self, names: &[&'static str], low: i64) -> Result<Option<usize>, Error> {
+        Ok(self.count(names, low)?.map(|n| n as usize))
+    }
+
+    /// One length, or one for each batch row.
+    pub(super) fn lengths(&self, names: &[&'static str]) -> Result<Vec<i64>, Error> {
+        self.listed(names, 0, MOST)
+    }
+
+    /// The same of positions, which may be negative.
+    pub(super) fn offsets(&self, names: &[&'static str]) -> Result<Vec<i64>, Error> {
+        self.listed(names, -MOST, MOST)
+    }
+
+    fn listed(&self, names: &[&'static str], low: i64, high: i64) -> Result<Vec<i64>, Error> {
+        let Some((key, value)) = self.get(names)? else { return Ok(Vec::new()) };
+        let one = std::slice::from_ref(value);
+        let list = value.as_array().map_or(one, Vec::as_slice);
+        let numbers = list.iter().map(|v| whole(v).filter(|n| (low..=high).contains(n))).collect::<Option<_>>();
+        let range = if low == i64::MIN { String::new() } else { format!(" from {low} to {high}") };
+        numbers.ok_or_else(|| {
+            Self::wrong(key, value, &format!("a whole number{range}, or a list with one for each batch row"))
+        })
+    }
+
+    /// `[3, 4]`, `[{"batch": 1, "keys": [3], "queries": [7]}]`, `{"keys": [3]}` or `[[7, 3], ...]` as query and key.
+    pub(super) fn redactions(&self, names: &[&'static str]) -> Result<Vec<Redaction>, Error> {
+        let Some((key, value)) = self.get(names)? else { return Ok(Vec::new()) };
+        let expected = "keys such as [3, 4] or {\"batch\": 1, \"keys\": [3], \"queries\": [7]}";
+        let wrong = || Self::wrong(key, value, expected);
+        let of_keys = |keys: Vec<usize>, queries: Vec<usize>| Redaction { batch: Vec::new(), keys, queries };
+        match value {
+            Value::Object(_) => Ok(vec![redaction(value).ok_or_else(wrong)?]),
+            Value::Number(_) => Ok(vec![of_keys(places(value).ok_or_else(wrong)?, Vec::new())]),
+            Value::Array(items) if items.is_empty() => Ok(Vec::new()),
+            Value::Array(items) if items.iter().all(Value::is_number) => {
+                Ok(vec![of_keys(places(value).ok_or_else(wrong)?, Vec::new())])
+            }
+            Value::Array(items) if items.iter().all(Value::is_array) => items
+                .iter()
+                .map(|pair| match places(pair).as_deref() {
+                    Some(&[q, k]) => Ok(of_keys(vec![k], vec![q])),
+                    _ => Err(wrong()),
+                })
+                .collect(),
+            Value::Array(items) => items.iter().map(|v| redaction(v).ok_or_else(wrong)).collect(),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+/// A value as JSON, cut where it is long.
+fn shown(value: &Value) -> String {
+    value.to_string().chars().take(80).collect()
+}
+
+/// Whether two values say the same: 4 is 4.0, and one length is the list of it.
+fn same(one: &Value, other: &Value) -> bool {
+    let bare = |value| match value {
+        Value::Array(list) if list.len() == 1 => list[0].clone(),
+        value => value,
+    };
+    let (one, other) = (bare(one.clone()), bare(other.clone()));
+    one == other || one.as_f64().is_some_and(|x| other.as_f64() == Some(x))
+}
+
+fn whole(value: &Value) -> Option<i64> {
+    value.as_i64().or_else(|| value.as_f64().filter(|x| x.fract() == 0.0 && x.abs() < 9e15).map(|x| x as i64))
+}
+
+/// One index or a list of them.
+fn places(value: &Value) -> Option<Vec<usize>> {
+    let place = |v: &Value| v.as_u64().and_then(|n| usize::try_from(n).ok());
+    match value {
+        Value::Array(items) => items.iter().map(place).collect(),
+        Value::Number(_) => Some(vec![place(value)?]),
+        _ => None,
+    }
+}
+
+/// A redaction as an object; a name that is not known in it is refused.
+fn redaction(value: &Value) -> Option<Redaction> {
+    let Value::Object(map) = value else { return None };
+    let read = Reader::new(map);
+    let list = |names: &[&'static str]| match read.get(names).ok()? {
+        Some((_, value)) => places(value).map(Some),
+        None => Some(None),
+    };
+    let batch = list(&["batch", "batch_row", "batch_rows"])?.unwrap_or_default();
+    let keys = list(&["keys", "key", "hide", "hidden", "tokens", "source"])??;
+    let queries = list(&["queries", "query", "from", "rows", "outputs", "output", "target"])?.unwrap_or_default();
+    read.unread().ok()?.is_empty().then_some(Redaction { batch, keys, queries })
+}

@@ -1,0 +1,263 @@
+//! Expressions of more parts: strides, global tokens, spans, blocks, trees, complements, repeated rows.
+//!
+//! They count only where they are exact: a tree with one wrong cell explains nothing.
+
+use super::simple::{self, and, band};
+use super::slice::{Slice, runs_of};
+use noren_mask::Mask;
+use noren_mask::bits::{bit, count, ones};
+use noren_mask::{Span, atoms};
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// Half-open ranges of positions.
+type Ranges = Vec<Range<u64>>;
+
+/// Repeated rows are listed as terms up to this many, and only where the keys of a term stand for this many rows or more.
+const MOST_TERMS: usize = 64;
+const ROWS_PER_RUN: usize = 4;
+
+/// The first expression found that is exact.
+pub(super) fn exact(slice: &Slice<'_>, simple: &[Mask]) -> Option<Mask> {
+    let accept = |mask: Mask| accepted(slice, mask);
+    let with_empty_rows = || simple.iter().map(|mask| slice.restricted(mask, true)).find(|mask| slice.is(mask));
+    (slice.rows.len() < slice.q_len())
+        .then(with_empty_rows)
+        .flatten()
+        .or_else(|| positive(slice, simple).into_iter().find_map(accept).or_else(|| complement(slice)))
+}
+
+/// The expression, as it is, for the keys that are read only, or for the rows that read only, where that is exact.
+fn accepted(slice: &Slice<'_>, mask: Mask) -> Option<Mask> {
+    let restricted = [false, true].map(|rows| slice.restricted(&mask, rows));
+    std::iter::once(mask).chain(restricted).find(|mask| slice.is(mask))
+}
+
+/// Expressions of cells that are allowed.
+fn positive(slice: &Slice<'_>, simple: &[Mask]) -> Vec<Mask> {
+    let mut out = Vec::new();
+    let strides = stride_of(slice).map(atoms::stride);
+    if let Some(stride) = &strides {
+        out.push(stride.clone());
+        out.extend(simple.iter().map(|mask| and(mask, stride.clone())));
+        out.extend(nearest_band(slice).map(|band| and(&band, stride.clone())));
+    }
+    out.extend(blocks(slice));
+    out.extend(spans(slice));
+    out.extend(beside_bands(slice));
+    out.extend(tree(slice));
+    out.extend(repeated_rows(slice));
+    out
+}
+
+/// The greatest number that divides every distance, where it is at least 2.
+fn stride_of(slice: &Slice<'_>) -> Option<u64> {
+    let mut all = 0;
+    for &i in &slice.rows {
+        for k in ones(slice.row(i)) {
+            all = gcd(all, (k as i64 - slice.position(i)).unsigned_abs());
+            if all == 1 {
+                return None;
+            }
+        }
+    }
+    (all > 1).then_some(all)
+}
+
+/// The smallest band that holds all cells.
+fn nearest_band(slice: &Slice<'_>) -> Option<Mask> {
+    let left = slice.reading().map(|(i, e)| slice.position(i) - e.0 as i64).max()?;
+    let ahead = slice.furthest_ahead();
+    (ahead >= -left).then(|| band(Some(ahead), Some(left)))
+}
+
+/// Blocks that read themselves and all before them.
+fn blocks(slice: &Slice<'_>) -> Option<Mask> {
+    let mut ends: Vec<usize> = slice.ends.iter().map(|e| e.1 + 1).collect();
+    ends.dedup();
+    let size = ends.windows(2).next().and_then(|pair| pair[1].checked_sub(pair[0])).filter(|size| *size > 0)?;
+    Some(Mask::any([atoms::causal(), atoms::chunk(size as u64)]))
+}
+
+/// Spans alone, causal inside, or beside causal text or a window.
+fn spans(slice: &Slice<'_>) -> Vec<Mask> {
+    let mut alone: Vec<Span> = Vec::new();
+    let mut causal: Vec<(u64, u64)> = Vec::new();
+    let mut ahead: Vec<(u64, u64)> = Vec::new();
+    let mut before = None;
+    for (&i, run) in slice.rows.iter().zip(slice.runs_around()) {
+        let Some((start, end)) = *run else { continue };
+        let (start, end, own) = (start as u64, end as u64, slice.position(i).max(0) as u64);
+        let span = Span::from(start..end);
+        if alone.last() != Some(&span) {
+            alone.push(span);
+        }
+        match causal.last_mut() {
+            Some(last) if last.0 == start => last.1 = end,
+            _ => causal.push((start, end)),
+        }
+        if end > own + 1 && before != Some(end) {
+            ahead.push((own, end));
+        }
+        before = Some(end);
+    }
+    let list = |pairs: &[(u64, u64)]| atoms::spans(pairs.iter().map(|&(a, z)| Span::from(a..z)).collect::<Vec<_>>());
+    let mut out = Vec::new();
+    // without the sum of lengths that documents need, and with gaps
+    if !alone.is_empty() {
+        out.push(atoms::spans(alone));
+        out.push(and(&atoms::causal(), list(&causal)));
+    }
+    if !ahead.is_empty() {
+        let beside = |base: Mask| Mask::any([base, list(&ahead)]);
+        out.push(beside(atoms::causal()));
+        out.extend(usual(slice).0.map(|left| beside(band(Some(0), Some(left)))));
+    }
+    out
+}
+
+/// The most frequent distances from a query to the first and to the last key of the run around it, ends of the array left out.
+fn usual(slice: &Slice<'_>) -> (Option<i64>, Option<i64>) {
+    let Some((first, last)) = slice.seen_ends() else { return (None, None) };
+    let (mut left, mut right) = (HashMap::new(), HashMap::new());
+    for (&i, run) in slice.rows.iter().zip(slice.runs_around()) {
+        let Some((start, end)) = *run else { continue };
+        let own = slice.position(i);
+        if start > first {
+            *left.entry(own - start as i64).or_insert(0u32) += 1;
+        }
+        if end <= last {
+            *right.entry(end as i64 - 1 - own).or_insert(0u32) += 1;
+        }
+    }
+    let most = |counts: HashMap<i64, u32>| counts.into_iter().max_by_key(|&(at, n)| (n, at)).map(|(at, _)| at);
+    (most(left), most(right))
+}
+
+/// A band or chunks beside tokens that all read or that read all, or beside a stride.
+fn beside_bands(slice: &Slice<'_>) -> Vec<Mask> {
+    let (left, right) = usual(slice);
+    let causal = slice.furthest_ahead() <= 0;
+    let around = band(if causal { Some(0) } else { right }, left);
+    let mut bases = vec![atoms::none()];
+    if around != atoms::full() && around != atoms::causal() {
+        bases.push(around);
+    }
+    let (starts, ends): (Vec<usize>, Vec<usize>) = slice.runs_around().iter().flatten().copied().unzip();
+    let mut sizes: Vec<u64> = [starts, ends].into_iter().filter_map(usual_step).collect();
+    sizes.dedup();
+    for chunk in sizes.into_iter().map(atoms::chunk) {
+        bases.push(if causal { and(&atoms::causal(), chunk) } else { chunk });
+    }
+    bases.iter().flat_map(|base| beside(slice, base, causal)).collect()
+}
+
+/// The most frequent step from one number to the next greater one; `None` when it is 1.
+fn usual_step(mut numbers: Vec<usize>) -> Option<u64> {
+    numbers.dedup();
+    let mut counts: HashMap<usize, u32> = HashMap::new();
+    numbers.windows(2).filter(|w| w[0] < w[1]).for_each(|w| *counts.entry(w[1] - w[0]).or_insert(0) += 1);
+    let step = counts.into_iter().max_by_key(|&(step, n)| (n, step))?.0;
+    (step > 1).then_some(step as u64)
+}
+
+/// `base` beside what is left of the cells, as sets of keys and queries or as a stride.
+fn beside(slice: &Slice<'_>, base: &Mask, causal: bool) -> Vec<Mask> {
+    let Some(rest) = slice.without(base) else { return Vec::new() };
+    let rest = Slice::new(&rest, 0, 0, slice.offset);
+    let envelope = if causal { atoms::causal() } else { atoms::full() };
+    let with = |part: Mask| match *base == atoms::none() {
+        true => and(&envelope, part),
+        false => Mask::any([base.clone(), and(&envelope, part)]),
+    };
+    let mut out: Vec<Mask> = stride_of(&rest).map(|step| with(atoms::stride(step))).into_iter().collect();
+    let may = |i: usize| match causal {
+        true => ones(&slice.seen).take_while(|&k| k as i64 <= slice.position(i)).count(),
+        false => count(&slice.seen) as usize,
+    };
+    // rows that do not read all they may tell the keys, and the others are queries where the keys do not explain them
+    let (full, others): (Vec<usize>, Vec<usize>) =
+        rest.rows.iter().partition(|&&i| count(slice.row(i)) as usize == may(i));
+    let mut keys = vec![0u64; slice.seen.len()];
+    others.iter().for_each(|&i| keys.iter_mut().zip(rest.row(i)).for_each(|(k, w)| *k |= w));
+    let beyond = |i: usize| rest.row(i).iter().zip(&keys).any(|(w, k)| w & !k != 0);
+    let queries = full.into_iter().filter(|&i| beyond(i)).filter_map(|i| u32::try_from(slice.position(i)).ok());
+    let queries: Vec<u32> = queries.collect();
+    let keys: Vec<u32> = ones(&keys).map(|k| k as u32).collect();
+    let all = |sets: &[&[u32]]| {
+        let mut all = sets.concat();
+        all.sort_unstable();
+        all.dedup();
+        runs_of(all)
+    };
+    match (keys.is_empty(), queries.is_empty()) {
+        (true, true) => {}
+        (false, true) => out.push(with(atoms::keys(all(&[&keys])))),
+        (true, false) => out.push(with(atoms::queries(all(&[&queries])))),
+        (false, false) => {
+            let both = all(&[&keys, &queries]);
+            out.push(with(atoms::global(both)));
+            out.push(with(Mask::any([atoms::keys(all(&[&keys])), atoms::queries(all(&[&queries]))])));
+        }
+    }
+    out
+}
+
+/// Each row reads itself and its ancestors, and all keys before the first row.
+fn tree(slice: &Slice<'_>) -> Option<Mask> {
+    let start = usize::try_from(slice.offset).ok()?;
+    if start + slice.q_len() != slice.kv_len() {
+        return None;
+    }
+    let parents = (0..slice.q_len()).map(|i| {
+        let row = slice.row(i);
+        let parent = (start..start + i).rev().find(|&k| bit(row, k));
+        bit(row, start + i).then(|| parent.map_or(-1, |k| (k - start) as i64))
+    });
+    let tree = atoms::tree(parents.collect::<Option<Vec<i64>>>()?, start as u64);
+    Some(if start > 0 { Mask::any([atoms::keys(0..start as u64), tree]) } else { tree })
+}
+
+/// Few distinct rows, each as the keys of the queries that read them.
+fn repeated_rows(slice: &Slice<'_>) -> Option<Mask> {
+    let mut terms: Vec<(usize, Vec<u32>)> = Vec::new();
+    for &i in &slice.rows {
+        let position = u32::try_from(slice.position(i)).ok()?;
+        // a row mostly repeats the one before it
+        match terms.iter().rposition(|(first, _)| slice.row(*first) == slice.row(i)) {
+            Some(term) => terms[term].1.push(position),
+            None if terms.len() == MOST_TERMS => return None,
+            None => terms.push((i, vec![position])),
+        }
+    }
+    let terms =
+        terms.into_iter().map(|(first, rows)| (runs_of(ones(slice.row(first)).map(|k| k as u32)), runs_of(rows)));
+    let terms: Vec<(Ranges, Ranges)> = terms.collect();
+    let runs: usize = terms.iter().map(|(keys, rows)| keys.len().max(rows.len())).sum();
+    if runs * ROWS_PER_RUN > slice.q_len() {
+        return None;
+    }
+    Some(Mask::any(terms.into_iter().map(|(keys, rows)| Mask::all([atoms::queries(rows), atoms::keys(keys)]))))
+}
+
+/// Everything, or everything causal, without what is missing.
+fn complement(slice: &Slice<'_>) -> Option<Mask> {
+    let causal = (slice.furthest_ahead() <= 0).then(atoms::causal);
+    [causal, Some(atoms::full())].into_iter().flatten().find_map(|whole| {
+        let missing = slice.missing_of(&whole)?;
+        let missing = Slice::new(&missing, 0, 0, slice.offset);
+        let simple = simple::candidates(&missing);
+        let mut parts = simple.iter().cloned().chain(positive(&missing, &simple));
+        let less = |part: Mask| match whole == atoms::full() {
+            true => !part,
+            // what is missing lies below the diagonal: its own causality says nothing
+            false => Mask::all([whole.clone(), !part]).simplify(),
+        };
+        parts.find_map(|part| accepted(slice, less(part)))
+    })
+}
+
+/// Returns the greatest common divisor.
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}

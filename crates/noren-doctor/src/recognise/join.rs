@@ -1,0 +1,91 @@
+//! One expression of all batch rows and heads.
+
+use noren_mask::Selector;
+use noren_mask::atoms;
+use noren_mask::atoms::{Causal, Padding, Prefix};
+use noren_mask::{Arm, Mask, Node, PerRow, Side};
+
+/// One (batch, head): its expression.
+pub(super) struct Fit {
+    /// The expression without padding.
+    pub(super) mask: Mask,
+    /// The keys that are read, where they are a run at one end.
+    pub(super) real: Option<(usize, usize)>,
+}
+
+/// One mask of all slices: padding by batch row is given once, other differences as arms.
+pub(super) fn join(fits: &[Fit], which: &[usize], dims: [usize; 4]) -> Mask {
+    let [batch, heads, _, kv_len] = dims;
+    let by_head = (0..batch).any(|b| (1..heads).any(|h| which[b * heads + h] != which[b * heads]));
+    let rows: Vec<&Fit> = (0..batch).map(|b| &fits[which[b * heads]]).collect();
+    let run = |f: &Fit| f.real.unwrap_or((0, kv_len));
+    let left = rows.iter().all(|f| run(f).1 == kv_len);
+    let right = rows.iter().all(|f| run(f).0 == 0);
+    let padded = rows.iter().any(|f| f.real.is_some());
+    let alike = rows.iter().all(|f| f.mask == rows[0].mask);
+    if !by_head && alike && (left || right) {
+        if !padded {
+            return rows[0].mask.clone();
+        }
+        let padding = Padding {
+            side: left.then_some(Side::Left),
+            lengths: Some(rows.iter().map(|f| (run(f).1 - run(f).0) as u64).collect()),
+            both: false,
+        };
+        let padding = atoms::padding_with(padding);
+        return match rows[0].mask.node() {
+            Node::Full => padding,
+            _ => rows[0].mask.clone() & padding,
+        };
+    }
+    if !by_head && alike_but_prefix(&rows) && !padded {
+        let lengths = rows.iter().filter_map(|f| prefix_of(&f.mask)).collect::<Vec<u64>>();
+        return atoms::causal() | atoms::prefix(lengths);
+    }
+    by_arms(fits, which, dims)
+}
+
+/// One mask of all slices, with an arm for each run of equal batch rows and heads.
+pub(super) fn by_arms(fits: &[Fit], which: &[usize], [batch, heads, ..]: [usize; 4]) -> Mask {
+    let of = |f: &Fit| match f.real {
+        Some((a, z)) => f.mask.clone() & atoms::keys(a as u64..z as u64),
+        None => f.mask.clone(),
+    };
+    let heads_of = |b: usize| -> Mask {
+        let own: Vec<Mask> = (0..heads).map(|h| of(&fits[which[b * heads + h]])).collect();
+        match own.iter().all(|m| *m == own[0]) {
+            true => own[0].clone(),
+            false => arms(&own, Node::Heads),
+        }
+    };
+    let all: Vec<Mask> = (0..batch).map(heads_of).collect();
+    match all.iter().all(|m| *m == all[0]) {
+        true => all[0].clone(),
+        false => arms(&all, Node::Batch),
+    }
+}
+
+fn prefix_of(mask: &Mask) -> Option<u64> {
+    let Node::Or(parts) = mask.node() else { return None };
+    match (parts[0].atom_as()?, parts.get(1)?.atom_as()?) {
+        (Causal { offset: 0 }, Prefix { lengths: PerRow::All(n) }) if parts.len() == 2 => Some(*n),
+        _ => None,
+    }
+}
+
+fn alike_but_prefix(rows: &[&Fit]) -> bool {
+    rows.iter().all(|f| prefix_of(&f.mask).is_some())
+}
+
+/// Runs of equal masks as arms.
+fn arms(masks: &[Mask], node: fn(Vec<Arm>) -> Node) -> Mask {
+    let mut arms = Vec::new();
+    let mut start = 0;
+    for end in 1..=masks.len() {
+        if end == masks.len() || masks[end] != masks[start] {
+            arms.push(Arm { selector: Selector::from(start as u64..end as u64), mask: masks[start].clone() });
+            start = end;
+        }
+    }
+    Mask::new(node(arms))
+}

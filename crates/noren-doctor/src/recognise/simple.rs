@@ -1,0 +1,153 @@
+//! The plainest expressions for a slice: causality, windows, chunks, documents, prefixes, first keys.
+//!
+//! Parameters are read off the cells; whether they are right is for [`Slice::differences`] to say.
+
+use super::slice::Slice;
+use noren_mask::Mask;
+use noren_mask::bits::{bit, count, ones};
+use noren_mask::{Span, atoms};
+use std::collections::BTreeMap;
+
+/// `k <= q + causal` and `q - left <= k`, by its friendliest name.
+pub(super) fn band(causal: Option<i64>, left: Option<i64>) -> Mask {
+    match (causal, left) {
+        (Some(0), Some(left)) if left >= 0 => atoms::sliding(left as u64 + 1),
+        (Some(0), None) => atoms::causal(),
+        (Some(offset), None) => atoms::causal_offset(offset),
+        (right, Some(left)) => atoms::window(left, right),
+        (None, None) => atoms::full(),
+    }
+}
+
+/// `mask & other` without what says nothing.
+pub(super) fn and(mask: &Mask, other: Mask) -> Mask {
+    if *mask == atoms::full() { other } else { Mask::all([mask.clone(), other]) }
+}
+
+/// Bands, windows with first keys, chunks and documents, the simplest first. Padding and empty rows are not in them.
+pub(super) fn candidates(slice: &Slice<'_>) -> Vec<Mask> {
+    let Some((first_real, _)) = slice.seen_ends() else { return vec![atoms::none()] };
+    let reach = |(i, e): (usize, (usize, usize))| e.1 as i64 - slice.position(i);
+    let back = |(i, e): (usize, (usize, usize))| slice.position(i) - e.0 as i64;
+    // rows cut off by the last key say nothing of how far they would read on
+    let last_real = slice.ends.iter().map(|e| e.1).max().unwrap_or(0);
+    let uncut = slice.reading().filter(|(_, e)| e.1 < last_real).map(reach).max();
+    let right = uncut.unwrap_or_else(|| slice.furthest_ahead());
+    let left = slice.reading().map(back).max().unwrap_or(0);
+    let steady = slice.reading().filter(|(_, e)| e.0 > first_real).map(back).max();
+    let mut bases = vec![None];
+    if right < slice.kv_len() as i64 - 1 {
+        bases.push(Some(right));
+    }
+    let mut out = Vec::new();
+    for causal in &bases {
+        out.push(band(*causal, None));
+        out.extend(steady.map(|left| band(*causal, Some(left))));
+        if left < 0 {
+            out.push(band(*causal, Some(left)));
+        }
+    }
+    out.extend(prefixed(slice, first_real, right));
+    out.extend(first_keys(slice, first_real, right));
+    let bases: Vec<Mask> = bases.into_iter().map(|causal| band(causal, None)).collect();
+    out.extend(bases.iter().filter_map(|base| Some(and(base, chunked(slice)?))));
+    if let Some(documents) = documented(slice) {
+        out.extend(bases.iter().map(|base| and(base, documents.clone())));
+    }
+    // where some cells are off, most rows still show the band
+    let usual = most_common(slice.reading().map(reach));
+    out.push(band(usual, None));
+    out.push(band(usual, most_common(slice.reading().filter(|(_, e)| e.0 > first_real).map(back))));
+    out
+}
+
+/// The number that occurs most often, the smallest of several.
+fn most_common(numbers: impl Iterator<Item = i64>) -> Option<i64> {
+    let mut counts: BTreeMap<i64, usize> = BTreeMap::new();
+    numbers.for_each(|n| *counts.entry(n).or_default() += 1);
+    counts.into_iter().rev().max_by_key(|(_, count)| *count).map(|(n, _)| n)
+}
+
+/// A prefix that every row reads, before causal text.
+fn prefixed(slice: &Slice<'_>, first_real: usize, right: i64) -> Option<Mask> {
+    let prefix = common_start(slice, first_real, false);
+    let beyond = slice.reading().any(|(i, e)| e.1 >= prefix && slice.position(i) < e.1 as i64);
+    (prefix > first_real && right > 0 && !beyond).then(|| Mask::any([atoms::causal(), atoms::prefix(prefix as u64)]))
+}
+
+/// A window beside the first keys, which every row after them reads.
+fn first_keys(slice: &Slice<'_>, first_real: usize, right: i64) -> Vec<Mask> {
+    let first_keys = common_start(slice, first_real, true);
+    if first_keys <= first_real {
+        return Vec::new();
+    }
+    let inner = slice.rows.iter().filter_map(|&i| {
+        let next = ones(slice.row(i)).find(|&k| k >= first_keys)?;
+        (next > first_keys).then(|| slice.position(i) - next as i64)
+    });
+    let Some(left) = inner.max() else { return Vec::new() };
+    let kept = atoms::keys(first_real as u64..first_keys as u64);
+    let causal = and(&atoms::causal(), kept.clone());
+    let parts = if right == 0 { vec![causal] } else { vec![kept, causal] };
+    parts.into_iter().map(|part| Mask::any([band(Some(right), Some(left)), part])).collect()
+}
+
+/// How many keys from `first` on every row reads, or every row that stands after them.
+fn common_start(slice: &Slice<'_>, first: usize, later: bool) -> usize {
+    let mut end = slice.kv_len();
+    for &i in &slice.rows {
+        let limit = if later { (slice.position(i) + 1).clamp(0, end as i64) as usize } else { end };
+        let missing = (first..end.min(limit.max(first))).find(|&k| !bit(slice.row(i), k));
+        end = missing.unwrap_or(end);
+        if end == first {
+            break;
+        }
+    }
+    end
+}
+
+fn chunked(slice: &Slice<'_>) -> Option<Mask> {
+    let mut starts: Vec<usize> = slice.ends.iter().map(|e| e.0).collect();
+    starts.dedup();
+    let size = starts.windows(2).map(|w| w[1] as i64 - w[0] as i64).next().filter(|n| *n > 0)?;
+    (starts[0] as i64 % size == 0).then(|| atoms::chunk(size as u64))
+}
+
+/// Documents by the first key of each row. As spans where some positions are in none.
+fn documented(slice: &Slice<'_>) -> Option<Mask> {
+    let (kv_len, end) = (slice.kv_len(), (slice.offset + slice.q_len() as i64).max(0) as usize);
+    // the document of each position by its first key and 1, 0 for none
+    let mut ids = vec![0usize; kv_len.max(end)];
+    for (i, e) in slice.reading() {
+        if let Ok(slot) = usize::try_from(slice.position(i)) {
+            ids[slot] = e.0 + 1;
+        }
+    }
+    for k in (0..ids.len().saturating_sub(1)).rev() {
+        if ids[k] == 0 && ids[k + 1] > 0 && ids[k + 1] <= k + 1 {
+            ids[k] = ids[k + 1];
+        }
+    }
+    if ids.windows(2).any(|w| w[1] != 0 && w[1] < w[0]) {
+        return None;
+    }
+    let mut lengths: Vec<u64> = Vec::new();
+    for (k, id) in ids.iter().enumerate() {
+        match lengths.last_mut() {
+            Some(n) if ids[k - 1] == *id => *n += 1,
+            _ => lengths.push(1),
+        }
+    }
+    // keys that no row reads may be in any document, others without a row of their own in none
+    let unread = |k: usize| k >= kv_len || !bit(&slice.seen, k);
+    if (0..ids.len()).all(|k| ids[k] > 0 || unread(k)) || count(&slice.seen) == 0 {
+        return Some(atoms::documents_of(lengths));
+    }
+    let mut at = 0;
+    let spans = lengths.iter().filter_map(|n| {
+        let start = at;
+        at += n;
+        (ids[start as usize] > 0).then(|| Span::from(start..start + n))
+    });
+    Some(atoms::spans(spans.collect::<Vec<_>>()))
+}

@@ -1,0 +1,188 @@
+//! One batch row and head of an array, and how far an expression is from its cells.
+
+use noren_mask::Keep;
+use noren_mask::Mask;
+use noren_mask::bits::row_words;
+use noren_mask::bits::{bit, count, ends, ones};
+use noren_mask::interval::{Interval, IntervalSet};
+use noren_mask::{Facts, Shape, atoms};
+use std::cell::OnceCell;
+use std::ops::Range;
+
+/// Rows that are filled together.
+const ROWS: usize = 32;
+
+/// The cells of one (batch, head), with what their rows have in common.
+pub(super) struct Slice<'a> {
+    keep: &'a Keep,
+    batch: usize,
+    head: usize,
+    /// One batch row, one head.
+    pub(super) shape: Shape,
+    /// Position of query row 0.
+    pub(super) offset: i64,
+    /// The rows that read something.
+    pub(super) rows: Vec<usize>,
+    /// The first and the last key of each of them.
+    pub(super) ends: Vec<(usize, usize)>,
+    /// The keys that a row reads.
+    pub(super) seen: Vec<u64>,
+    runs: OnceCell<Vec<Option<(usize, usize)>>>,
+}
+
+impl<'a> Slice<'a> {
+    pub(super) fn new(keep: &'a Keep, batch: usize, head: usize, offset: i64) -> Self {
+        let [_, _, q_len, kv_len] = keep.dims();
+        let shape = Shape::new(q_len, kv_len, offset);
+        let mut slice = Slice {
+            keep,
+            batch,
+            head,
+            shape,
+            offset,
+            rows: Vec::new(),
+            ends: Vec::new(),
+            seen: vec![0; kv_len.div_ceil(64)],
+            runs: OnceCell::new(),
+        };
+        for i in 0..q_len {
+            let row = keep.row(batch, head, i);
+            if let Some(range) = ends(row) {
+                slice.rows.push(i);
+                slice.ends.push(range);
+                slice.seen.iter_mut().zip(row).for_each(|(s, w)| *s |= w);
+            }
+        }
+        slice
+    }
+
+    pub(super) fn q_len(&self) -> usize {
+        self.keep.dims()[2]
+    }
+
+    pub(super) fn kv_len(&self) -> usize {
+        self.keep.dims()[3]
+    }
+
+    pub(super) fn row(&self, i: usize) -> &[u64] {
+        self.keep.row(self.batch, self.head, i)
+    }
+
+    /// Position of query row `i`.
+    pub(super) fn position(&self, i: usize) -> i64 {
+        i as i64 + self.offset
+    }
+
+    /// The rows that read something, each with its first and its last key.
+    pub(super) fn reading(&self) -> impl Iterator<Item = (usize, (usize, usize))> + '_ {
+        self.rows.iter().copied().zip(self.ends.iter().copied())
+    }
+
+    /// The first and the last key that a row reads.
+    pub(super) fn seen_ends(&self) -> Option<(usize, usize)> {
+        ends(&self.seen)
+    }
+
+    /// The positions of the rows that read something, where some rows read nothing.
+    pub(super) fn reading_positions(&self) -> Option<Vec<Range<u64>>> {
+        let positions = self.rows.iter().map(|&i| self.position(i).max(0) as u32);
+        (self.rows.len() < self.q_len()).then(|| runs_of(positions))
+    }
+
+    /// For each row that reads something: its run of keys around the query's own position, where the row reads that key.
+    pub(super) fn runs_around(&self) -> &[Option<(usize, usize)>] {
+        self.runs.get_or_init(|| self.rows.iter().map(|&i| self.run_around(i)).collect())
+    }
+
+    fn run_around(&self, i: usize) -> Option<(usize, usize)> {
+        let row = self.row(i);
+        let own = usize::try_from(self.position(i)).ok().filter(|&k| k < self.kv_len() && bit(row, k))?;
+        let start = (0..own).rev().find(|&k| !bit(row, k)).map_or(0, |k| k + 1);
+        let end = (own..self.kv_len()).find(|&k| !bit(row, k)).unwrap_or(self.kv_len());
+        Some((start, end))
+    }
+
+    /// The greatest distance `key - position` of a cell.
+    pub(super) fn furthest_ahead(&self) -> i64 {
+        self.reading().map(|(i, (_, last))| last as i64 - self.position(i)).max().unwrap_or(0)
+    }
+
+    /// Number of cells that differ from those of `mask`; `None` when it does not bind. Counting stops beyond `limit`.
+    pub(super) fn differences(&self, mask: &Mask, limit: u64) -> Option<u64> {
+        let bound = mask.bind(&self.shape, &Facts::new()).ok()?;
+        let mut wrong = 0;
+        let wide = row_words(self.kv_len() as u32);
+        let mut words = vec![0; ROWS * wide];
+        // rows at the ends and in between tell most masks apart
+        let last = self.q_len() - 1;
+        let telling = [last, 0, self.q_len() / 2, self.q_len() / 3].map(|i| i..i + 1);
+        let blocks = (0..self.q_len()).step_by(ROWS).map(|i| i..(i + ROWS).min(self.q_len()));
+        for (rows, counts) in telling.into_iter().map(|r| (r, false)).chain(blocks.map(|r| (r, true))) {
+            let words = &mut words[..rows.len() * wide];
+            let (start, end) = (rows.start as u32, rows.end as u32);
+            bound.fill_bits(0, start..end, Interval::new(0, self.kv_len() as u32), words);
+            let mut found = 0;
+            for (i, line) in rows.zip(words.chunks(wide)) {
+                let row = self.row(i);
+                found += line.iter().zip(row).map(|(w, g)| u64::from((w ^ g).count_ones())).sum::<u64>();
+            }
+            wrong += if counts { found } else { 0 };
+            if wrong > limit || found > limit {
+                return Some(wrong.max(found));
+            }
+        }
+        Some(wrong)
+    }
+
+    /// Whether `mask` binds and allows exactly the cells.
+    pub(super) fn is(&self, mask: &Mask) -> bool {
+        self.differences(mask, 0) == Some(0)
+    }
+
+    /// The cells that `mask` does not allow, as an array of one batch row and head; `None` when it does not bind.
+    pub(super) fn without(&self, mask: &Mask) -> Option<Keep> {
+        let given = self.cells_of(mask)?;
+        Some(self.combined(&given, |own, other| own & !other))
+    }
+
+    /// The cells of `mask` that are not among the slice's; `None` when it does not bind.
+    pub(super) fn missing_of(&self, mask: &Mask) -> Option<Keep> {
+        let given = self.cells_of(mask)?;
+        Some(self.combined(&given, |own, other| other & !own))
+    }
+
+    fn cells_of(&self, mask: &Mask) -> Option<Keep> {
+        Some(Keep::of(&mask.bind(&self.shape, &Facts::new()).ok()?))
+    }
+
+    fn combined(&self, other: &Keep, combine: impl Fn(u64, u64) -> u64) -> Keep {
+        let mut out = Keep::empty([1, 1, self.q_len(), self.kv_len()]);
+        for i in 0..self.q_len() {
+            let pairs = self.row(i).iter().zip(other.row(0, 0, i));
+            out.row_mut(0, 0, i).iter_mut().zip(pairs).for_each(|(o, (a, b))| *o = combine(*a, *b));
+        }
+        out
+    }
+
+    /// `mask` for the keys that a row reads only, and with `rows` for the rows that read something only.
+    pub(super) fn restricted(&self, mask: &Mask, rows: bool) -> Mask {
+        let mut parts = vec![mask.clone()];
+        if count(&self.seen) < self.kv_len() as u64 {
+            parts.push(atoms::keys(runs_of(ones(&self.seen).map(|k| k as u32))));
+        }
+        if let Some(positions) = self.reading_positions().filter(|_| rows) {
+            parts.push(atoms::queries(positions));
+        }
+        match parts.len() {
+            1 => mask.clone(),
+            _ => Mask::all(parts),
+        }
+    }
+}
+
+/// Ascending numbers as runs.
+pub(super) fn runs_of(numbers: impl IntoIterator<Item = u32>) -> Vec<Range<u64>> {
+    let mut set = IntervalSet::new();
+    numbers.into_iter().for_each(|n| set.push(n, n + 1));
+    set.iter().map(|run| u64::from(run.start)..u64::from(run.end)).collect()
+}

@@ -1,0 +1,201 @@
+//! Intermediate tensors beside the mask: pooled states, probabilities, values.
+
+use super::companions::error;
+use super::context::Context;
+use super::diagnose::Held;
+use super::known::Companions;
+use super::report::{Certainty, Finding, Severity};
+use super::values::Values;
+use super::words::Pooling;
+use noren_mask::Keep;
+use noren_mask::bits::bit;
+
+const PROBABILITIES: &[&str] =
+    &["probabilities", "probs", "attn_probs", "attention_probs", "attention_weights", "attn_weights", "weights", "p"];
+const STATES: &[&str] = &["hidden", "hidden_states", "last_hidden_state", "h"];
+const POOLED: &[&str] = &["pooled", "embedding", "embeddings", "sentence_embedding", "pooler_output"];
+const VALUES: &[&str] = &["v", "values", "value", "value_states", "kv_values"];
+
+/// Names of the arrays that are read here.
+pub(super) const NAMES: &[&[&str]] = &[PROBABILITIES, STATES, POOLED, VALUES];
+
+/// Which formula makes the pooled state from the hidden ones.
+pub(super) fn pooling(
+    beside: &Companions<'_>,
+    context: &Context,
+    is_real: &dyn Fn(usize, usize) -> bool,
+) -> Option<Finding> {
+    let (hidden, pooled) = (beside.get(STATES)?, beside.get(POOLED)?);
+    let (&[batch, len, width], &[pooled_batch, pooled_width]) = (hidden.shape(), pooled.shape()) else { return None };
+    if (batch, width) != (pooled_batch, pooled_width) || len == 0 {
+        return None;
+    }
+    let at = |b: usize, k: usize, d: usize| hidden.at((b * len + k) * width + d);
+    let normal = |v: Vec<f64>| -> Vec<f64> {
+        let norm = v.iter().map(|x| x * x).sum::<f64>().sqrt().max(1e-30);
+        v.iter().map(|x| x / norm).collect()
+    };
+    let close = |a: &[f64], b: &[f64]| {
+        let largest = b.iter().fold(1e-6f64, |m, x| m.max(x.abs()));
+        a.iter().zip(b).all(|(x, y)| (x - y).abs() <= 2e-3 * largest)
+    };
+    // Each formula, and whether it is right for padded rows.
+    let formula = |name: &str, b: usize| -> Vec<f64> {
+        let real: Vec<usize> = (0..len).filter(|&k| is_real(b, k)).collect();
+        let pick = |k: usize| (0..width).map(|d| at(b, k, d)).collect();
+        let mean = |keys: &[usize]| {
+            (0..width).map(|d| keys.iter().map(|&k| at(b, k, d)).sum::<f64>() / keys.len().max(1) as f64).collect()
+        };
+        let max = |keys: &[usize]| {
+            (0..width).map(|d| keys.iter().map(|&k| at(b, k, d)).fold(f64::NEG_INFINITY, f64::max)).collect()
+        };
+        let all: Vec<usize> = (0..len).collect();
+        match name {
+            "mean of real tokens" => mean(&real),
+            "mean of all tokens, padding included" => mean(&all),
+            "sum of real tokens over the padded length" => {
+                (0..width).map(|d| real.iter().map(|&k| at(b, k, d)).sum::<f64>() / len as f64).collect()
+            }
+            "first real token" => pick(real.first().copied().unwrap_or(0)),
+            "token 0" => pick(0),
+            "last real token" => pick(real.last().copied().unwrap_or(len - 1)),
+            "token -1" => pick(len - 1),
+            "maximum of real tokens" => max(&real),
+            _ => max(&all),
+        }
+    };
+    let fits = |name: &str| {
+        (0..batch).all(|b| {
+            let found: Vec<f64> = (0..width).map(|d| pooled.at(b * width + d)).collect();
+            let made = formula(name, b);
+            close(&made, &found) || close(&normal(made), &found)
+        })
+    };
+    let right: &[&str] = match context.pooling {
+        Some(Pooling::First) => &["first real token"],
+        Some(Pooling::Last) => &["last real token"],
+        Some(Pooling::Max) => &["maximum of real tokens"],
+        Some(Pooling::Mean) => &["mean of real tokens"],
+        Some(Pooling::Other) | None => {
+            &["mean of real tokens", "first real token", "last real token", "maximum of real tokens"]
+        }
+    };
+    if right.iter().any(|name| fits(name)) {
+        return None;
+    }
+    let wrong = [
+        "mean of all tokens, padding included",
+        "sum of real tokens over the padded length",
+        "token 0",
+        "token -1",
+        "maximum of all tokens",
+        "mean of real tokens",
+        "first real token",
+        "last real token",
+    ];
+    match wrong.iter().find(|name| fits(name)) {
+        Some(name) => {
+            let text = format!("the pooled state is the {name}; it should be the {}", right[0]);
+            Some(error("pooling_includes_padding", Certainty::Certain, text))
+        }
+        None => Some(
+            error(
+                "pooling_includes_padding",
+                Certainty::Possible,
+                "no known formula makes the pooled state from the hidden ones",
+            )
+            .severity(Severity::Note),
+        ),
+    }
+}
+
+/// Probabilities in hidden cells, and what they tell of where the mask went.
+pub(super) fn probabilities(beside: &Companions<'_>, context: &Context, verdict: &Held) -> Option<Finding> {
+    let given = beside.get(PROBABILITIES)?;
+    let [batch, heads, q_len, kv_len] = verdict.keep.dims();
+    let shape = match *given.shape() {
+        [q, k] => [1, 1, q, k],
+        [n, q, k] if n == batch => [n, 1, q, k],
+        [n, q, k] => [1, n, q, k],
+        [b, h, q, k] => [b, h, q, k],
+        _ => return None,
+    };
+    if shape[2] != q_len || shape[3] != kv_len {
+        return None;
+    }
+    let keep: Keep = verdict.keep.clone();
+    let (mut leaking, mut uneven, mut short, mut rows, mut full_rows, mut several) =
+        (0u64, 0u64, 0u64, 0u64, 0u64, false);
+    for b in 0..shape[0] {
+        for h in 0..shape[1] {
+            for i in 0..q_len {
+                if verdict.intent.as_ref().is_some_and(|t| !t.cares(b, i)) {
+                    continue;
+                }
+                let row = keep.row(b.min(batch - 1), h.min(heads - 1), i);
+                let p = |k: usize| given.at(((b * shape[1] + h) * q_len + i) * kv_len + k);
+                let hidden: Vec<f64> = (0..kv_len).filter(|&k| !bit(row, k)).map(p).collect();
+                let sum: f64 = (0..kv_len).map(p).sum();
+                if hidden.is_empty() || hidden.len() == kv_len {
+                    continue;
+                }
+                rows += 1;
+                several |= hidden.len() > 1;
+                leaking += u64::from(hidden.iter().any(|x| *x > 1e-6));
+                uneven += u64::from(hidden.iter().any(|x| (x - hidden[0]).abs() > 1e-4 * hidden[0].abs().max(1e-6)));
+                short += u64::from(sum < 0.998);
+                full_rows += u64::from((sum - 1.0).abs() < 2e-3);
+            }
+        }
+    }
+    if rows == 0 {
+        return None;
+    }
+    let sinks = context.sinks > 0 || context.slot.has_sinks();
+    match () {
+        () if leaking > 0 && uneven == 0 && several && full_rows == rows && leaking == rows => Some(error(
+            "multiplied_before_softmax",
+            Certainty::Likely,
+            "all hidden cells of a row have the same probability, that of a score of 0: scores were multiplied by the mask before the softmax",
+        )),
+        () if leaking > 0 => Some(error(
+            "mask_ignored_by_backend",
+            Certainty::Certain,
+            format!("{leaking} of {rows} rows give probability to hidden cells: this backend did not take the mask"),
+        )),
+        () if short > 0 && !sinks => Some(error(
+            "mask_after_softmax",
+            Certainty::Likely,
+            format!(
+                "hidden cells are 0, but {short} of {rows} rows sum to less than 1: the mask came after the softmax, without renormalising"
+            ),
+        )),
+        () => None,
+    }
+}
+
+/// NaN in values that no query may read: 0 * NaN is NaN.
+pub(super) fn poisoned_values(beside: &Companions<'_>, verdict: &Held) -> Option<Finding> {
+    let values: &Values = beside.get(VALUES)?;
+    let [batch, heads, q_len, kv_len] = verdict.keep.dims();
+    let (rows, width) = match *values.shape() {
+        [k, d] if k == kv_len => (1, d),
+        [b, k, d] if k == kv_len => (b, d),
+        [b, h, k, d] if k == kv_len => (b * h, d),
+        _ => return None,
+    };
+    let per_batch = (rows / batch).max(1);
+    let read = |b: usize, k: usize| (0..heads).any(|h| (0..q_len).any(|i| bit(verdict.keep.row(b, h, i), k)));
+    for r in 0..rows {
+        for k in 0..kv_len {
+            let nan = (0..width).any(|d| values.at((r * kv_len + k) * width + d).is_nan());
+            if nan && !read((r / per_batch).min(batch - 1), k) {
+                let text = format!(
+                    "the value of key {k} is NaN and no query may read it: a dense softmax times V still makes NaN of it (0 * NaN)"
+                );
+                return Some(error("NaN_through_masked_KV", Certainty::Certain, text).severity(Severity::Warning));
+            }
+        }
+    }
+    None
+}

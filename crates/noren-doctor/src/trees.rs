@@ -1,0 +1,66 @@
+//! Mistakes in the mask of a tree of drafts that no single term explains: rows of other nodes, parents without ancestors.
+
+use super::intent::Intent;
+use super::search::Target;
+use noren_mask::bits::{bit, count, ones, set_bit};
+
+impl Target<'_> {
+    /// What turns the tree's rows into the given ones, where one mistake explains all of them.
+    pub(super) fn other_tree(&self, right: &Intent) -> Option<&'static str> {
+        let tree = right.tree.as_ref()?;
+        let [batch, heads, q_len, kv_len] = self.given.dims();
+        let nodes = tree.len();
+        let (first_query, start) = (q_len - nodes, kv_len - nodes);
+        let mut words = vec![0; right.words()];
+        let mut given: Option<Vec<Vec<u64>>> = None;
+        for b in 0..batch {
+            for h in 0..heads {
+                let mut own = Vec::with_capacity(nodes);
+                for i in 0..q_len {
+                    right.fill(b, i, &mut words);
+                    let row = self.given.row(b, h, i);
+                    let before = if i < first_query { kv_len } else { start };
+                    if (0..before).any(|k| bit(row, k) != bit(&words, k)) {
+                        return None;
+                    }
+                    if i >= first_query {
+                        let mut drafts = vec![0; nodes.div_ceil(64)];
+                        (0..nodes).filter(|n| bit(row, start + n)).for_each(|n| set_bit(&mut drafts, n));
+                        own.push(drafts);
+                    }
+                }
+                if given.get_or_insert_with(|| own.clone()) != &own {
+                    return None;
+                }
+            }
+        }
+        let given = given?;
+        let sorted = |rows: &[Vec<u64>]| {
+            let mut rows = rows.to_vec();
+            rows.sort_unstable();
+            rows
+        };
+        match () {
+            () if given == parents_only(tree) => {
+                Some("each draft reads itself and its parent only: the ancestors before the parent are hidden")
+            }
+            () if sorted(&given) == sorted(tree) => {
+                Some("the rows of the drafts have changed places: drafts have the ancestors of other drafts")
+            }
+            () => None,
+        }
+    }
+}
+
+/// Each node with its parent: the ancestor that has the most ancestors itself.
+fn parents_only(tree: &[Vec<u64>]) -> Vec<Vec<u64>> {
+    let row = |(node, ancestors): (usize, &Vec<u64>)| {
+        let mut out = vec![0; ancestors.len()];
+        set_bit(&mut out, node);
+        if let Some(parent) = ones(ancestors).filter(|&a| a != node).max_by_key(|&a| count(&tree[a])) {
+            set_bit(&mut out, parent);
+        }
+        out
+    };
+    tree.iter().enumerate().map(row).collect()
+}

@@ -1,0 +1,229 @@
+//! Masks that are neither as declared nor one or two known mistakes away from it.
+
+use super::context::Role;
+use super::diagnose::{Case, Held, SHOWN};
+use super::expect::Hypothesis;
+use super::intent::{Intent, number};
+use super::leaks::Leaks;
+use super::report::{Certainty, Finding, Report};
+use super::search::Target;
+use super::verdict::{Outcome, compared};
+use noren_mask::Keep;
+use noren_mask::bits::ends;
+
+impl Case<'_> {
+    /// Neither as declared nor one or two known mistakes away from it. A class is named only where it covers every wrong cell;
+    /// only then is there a repair.
+    pub(super) fn unexplained(
+        &self,
+        given: Keep,
+        hypotheses: &[Hypothesis],
+        report: &mut Report,
+        outcome: &mut Outcome,
+    ) -> Held {
+        let target = Target::new(&given);
+        let nearest =
+            hypotheses.iter().map(|h| (target.wrong_cells(&h.intent, SHOWN), h)).min_by_key(|(wrong, _)| wrong.0);
+        let Some((wrong, hypothesis)) = nearest else {
+            return self.undecided(given, None, report);
+        };
+        let right = &hypothesis.intent;
+        // A tree that is given in full needs no kind beside it.
+        let declared = self.context.kind.is_some() || right.tree.is_some();
+        if declared && hypothesis.open.iter().any(|open| !open.between) {
+            // What is missing from the declaration may be the whole difference.
+            outcome.open = hypothesis.open.clone();
+            (report.compared, report.rows_left_out) = compared(right, given.dims()[1]);
+            return self.undecided(given, Some(right), report);
+        }
+        let named = match declared {
+            true => self.only_leaks(&given, right),
+            false => self.forbidden(&given, right),
+        };
+        match named {
+            Some((class, says, loosest)) => self.leaking(given, right, &loosest, (class, says), wrong, report),
+            None if declared => self.without_a_name(given, right, wrong, report),
+            None => {
+                let found = super::resemble::nearest(&given, hypotheses);
+                (report.compared, report.rows_left_out) = compared(&found.intent, given.dims()[1]);
+                outcome.nearest = Some((found.name, found.off));
+                self.undecided(given, None, report)
+            }
+        }
+    }
+
+    /// No verdict on the cells: only rows without any key are reported, and there is no repair.
+    pub(super) fn undecided(&self, given: Keep, intent: Option<&Intent>, report: &mut Report) -> Held {
+        self.empty_rows(intent, report);
+        report.given = Some(self.as_read(&given));
+        Held { keep: given, intent: intent.cloned() }
+    }
+
+    /// The class of a mask that only opens too much, where one declared term forbids every wrong cell.
+    fn only_leaks(&self, given: &Keep, right: &Intent) -> Option<(&'static str, String, Intent)> {
+        let leaks = Leaks::count(given, right);
+        if leaks.hidden > 0 || leaks.visible == 0 {
+            return None;
+        }
+        let all = leaks.visible;
+        let unwritten = self.unwritten(given) && right.causal.is_some();
+        let (class, what) = match () {
+            () if leaks.redacted == all => ("multi_hop_leak", "keys that are declared redacted"),
+            () if leaks.documents == all => ("cross_document", "keys of another document"),
+            () if leaks.padding == all => ("padding_keys_visible", "padding keys"),
+            () if leaks.future == all && unwritten => {
+                ("unwritten_cache_visible", "slots of the cache that nothing has been written to")
+            }
+            () if leaks.future == all => ("causal_leak", "keys after the query"),
+            () if leaks.before == all => ("window_missing_or_wrong_layer", "keys before the declared window"),
+            () => return None,
+        };
+        let says = format!("{all} cells let queries read {what}; all other cells are as declared");
+        Some((class, says, right.clone()))
+    }
+
+    /// Without a declared kind only what every kind forbids is wrong: padding, other documents, redacted keys.
+    fn forbidden(&self, given: &Keep, right: &Intent) -> Option<(&'static str, String, Intent)> {
+        let loosest = Intent {
+            causal: None,
+            left: None,
+            right: None,
+            chunk: None,
+            prefix: None,
+            blocks: None,
+            tree: None,
+            ..right.clone()
+        };
+        let leaks = Leaks::count(given, &loosest);
+        let (class, n, what) = match () {
+            () if leaks.documents > 0 && leaks.documents >= leaks.padding => {
+                ("cross_document", leaks.documents, "keys of another document")
+            }
+            () if leaks.padding > 0 => ("padding_keys_visible", leaks.padding, "padding keys"),
+            () if leaks.redacted > 0 => ("multi_hop_leak", leaks.redacted, "keys that are declared redacted"),
+            () if self.unwritten(given) => {
+                let worst = Leaks::count(given, right);
+                if worst.future == 0 || worst.future != worst.visible {
+                    return None;
+                }
+                let what = "slots of the cache that nothing has been written to";
+                ("unwritten_cache_visible", worst.future, what)
+            }
+            () => return None,
+        };
+        Some((class, format!("{n} cells let queries read {what}"), loosest))
+    }
+
+    /// A finding whose class covers every wrong cell: the repair hides those cells and changes no other.
+    fn leaking(
+        &self,
+        given: Keep,
+        right: &Intent,
+        loosest: &Intent,
+        (class, says): (&'static str, String),
+        wrong: (u64, Vec<[usize; 4]>),
+        report: &mut Report,
+    ) -> Held {
+        let whole = self.context.kind.is_some() || right.tree.is_some() || class == "unwritten_cache_visible";
+        let (wrong_cells, first_cells) = match whole {
+            true => wrong,
+            false => forbidden_cells(&given, loosest),
+        };
+        let class = match self.context.role {
+            Role::Cross if class == "padding_keys_visible" => "cross_attention_mask",
+            _ => class,
+        };
+        let mut finding = Finding::of(class, Certainty::Likely, says);
+        (finding.wrong_cells, finding.first_cells) = (wrong_cells, first_cells);
+        report.findings.push(finding);
+        self.empty_rows(Some(right), report);
+        report.given = Some(self.as_read(&given));
+        let (base, intent) = if whole { (right, right) } else { (loosest, right) };
+        let fixed = cut(&given, base, whole);
+        report.fixed = Some(fixed.clone());
+        Held { keep: fixed, intent: Some(intent.clone()) }
+    }
+
+    /// Cells differ from the declaration, and no known mistake covers them all: no repair, only what is declared.
+    fn without_a_name(&self, given: Keep, right: &Intent, wrong: (u64, Vec<[usize; 4]>), report: &mut Report) -> Held {
+        let leaks = Leaks::count(&given, right);
+        let (wrong_cells, first_cells) = wrong;
+        let rows = rows_off(&given, right);
+        let (class, text) = match &rows[..] {
+            [false, rest @ ..] if !rest.is_empty() && rest.iter().all(|off| *off) => {
+                ("batch_row_wrong", "row 0 of the batch is as declared and every other row is not: ")
+            }
+            _ => ("unexplained_difference", ""),
+        };
+        let says = format!(
+            "{text}{wrong_cells} cells differ from what is declared, and no one or two known mistakes explain them all: {} visible that \
+             should be hidden, {} hidden that should be visible; there is no repair but building the mask from the declaration",
+            leaks.visible, leaks.hidden
+        );
+        let mut finding = Finding::of(class, Certainty::Likely, says);
+        (finding.wrong_cells, finding.first_cells) = (wrong_cells, first_cells);
+        report.findings.push(finding);
+        self.empty_rows(Some(right), report);
+        report.given = Some(self.as_read(&given));
+        let built = right.build();
+        report.expected = Some(built.expand([right.batch, given.dims()[1], right.q_len, right.kv_len]));
+        Held { keep: built, intent: Some(right.clone()) }
+    }
+
+    /// Whether slots are visible that lie behind the newest token of a declared cache.
+    fn unwritten(&self, given: &Keep) -> bool {
+        let [batch, heads, q_len, kv_len] = given.dims();
+        let declared = !self.context.past.is_empty() && self.known.k_positions.is_none();
+        let written = |b: usize| number(&self.known.past, b).max(0) as usize + q_len;
+        let reads = |b: usize, h: usize, i: usize| ends(given.row(b, h, i)).is_some_and(|e| e.1 >= written(b));
+        declared && (0..batch).any(|b| written(b) < kv_len && (0..heads).any(|h| (0..q_len).all(|i| reads(b, h, i))))
+    }
+}
+
+/// Which batch rows differ from `right` where a real query reads.
+fn rows_off(given: &Keep, right: &Intent) -> Vec<bool> {
+    let [batch, heads, q_len, _] = given.dims();
+    let mut words = vec![0; right.words()];
+    let mut off = |b: usize| {
+        (0..q_len).filter(|&i| right.cares(b, i)).any(|i| {
+            right.fill(b, i, &mut words);
+            (0..heads).any(|h| given.row(b, h, i) != words)
+        })
+    };
+    (0..batch).map(&mut off).collect()
+}
+
+/// Cells in rows of real queries that `loosest` forbids.
+fn forbidden_cells(given: &Keep, loosest: &Intent) -> (u64, Vec<[usize; 4]>) {
+    let allowed = cut(given, loosest, false);
+    let [batch, heads, q_len, _] = given.dims();
+    let (mut total, mut first) = (0, Vec::new());
+    for b in 0..batch {
+        for h in 0..heads {
+            for i in (0..q_len).filter(|&i| loosest.cares(b, i)) {
+                let pairs = given.row(b, h, i).iter().zip(allowed.row(b, h, i));
+                let wrong: Vec<u64> = pairs.map(|(g, a)| g & !a).collect();
+                total += noren_mask::bits::count(&wrong);
+                let room = SHOWN - first.len();
+                first.extend(noren_mask::bits::ones(&wrong).take(room).map(|k| [b, h, i, k]));
+            }
+        }
+    }
+    (total, first)
+}
+
+/// `given` less what `intent` forbids; with `whole` the rows of padding queries too.
+fn cut(given: &Keep, intent: &Intent, whole: bool) -> Keep {
+    let mut out = given.clone();
+    let [batch, heads, q_len, _] = given.dims();
+    let mut words = vec![0; intent.words()];
+    for b in 0..batch {
+        for i in (0..q_len).filter(|&i| whole || intent.cares(b, i)) {
+            intent.fill(b, i, &mut words);
+            for h in 0..heads {
+                out.row_mut(b, h, i).iter_mut().zip(&words).for_each(|(o, w)| *o &= w);
+            }
+        }
+    }
+    out
+}

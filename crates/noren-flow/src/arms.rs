@@ -1,0 +1,42 @@
+//! Arms that no head, batch row or layer of a stack takes: what they allow would be left out of a proof.
+
+use noren_mask::{Arm, Error, Mask, Node, Shape};
+
+/// Numbers of heads or batch rows that are tried to say how many an arm needs.
+const TRIED: u64 = 4096;
+
+/// Refuses an arm of `heads(...)` or `batch(...)` that no head or batch row of the shape takes, and `layers(...)` whose arms differ
+/// when there is one layer only.
+///
+/// The number of heads or batch rows may be a default that was not given, and a verdict about some heads of a model would be wrong.
+pub(super) fn check_arms(masks: &[Mask], shape: &Shape) -> Result<(), Error> {
+    masks.iter().try_for_each(|mask| check(mask, shape, masks.len()))
+}
+
+fn check(mask: &Mask, shape: &Shape, layers: usize) -> Result<(), Error> {
+    match mask.node() {
+        Node::Heads(arms) => check_taken(mask, arms, shape.head_count(), ["head", "heads"])?,
+        Node::Batch(arms) => check_taken(mask, arms, shape.batch_len(), ["batch row", "batch rows"])?,
+        Node::Layers(arms) if layers == 1 => check_taken(mask, arms, 1, ["layer", "layers"])?,
+        _ => {}
+    }
+    mask.children().into_iter().try_for_each(|part| check(part, shape, layers))
+}
+
+/// Refuses an arm that none of `count` indices takes, unless one of them takes an equal mask.
+fn check_taken(mask: &Mask, arms: &[Arm], count: usize, [one, several]: [&str; 2]) -> Result<(), Error> {
+    let taken: Vec<&Mask> = (0..count as u64).filter_map(|index| Arm::pick(arms, index)).collect();
+    let untaken = |arm: &&Arm| !taken.iter().any(|mask| std::ptr::eq(*mask, &arm.mask) || **mask == arm.mask);
+    let Some(arm) = arms.iter().find(untaken) else { return Ok(()) };
+    let takes = |index: &u64| Arm::pick(arms, *index).is_some_and(|mask| std::ptr::eq(mask, &arm.mask));
+    let fix = match (count as u64..count as u64 + TRIED).find(takes) {
+        Some(index) => format!("give at least {} {several} in the shape, or drop the arm", index + 1),
+        None => "drop the arm".into(),
+    };
+    let what = if count == 1 {
+        format!("there is one {one}, which does")
+    } else {
+        format!("there are {count} {several}, which do")
+    };
+    Err(Error::atom(mask, format!("{what} not take the arm `{}: {}`: {fix}", arm.selector, arm.mask)))
+}

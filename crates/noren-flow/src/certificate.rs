@@ -1,0 +1,310 @@
+//! [`Certificate`]: a policy's verdict over a stack, with the reaches that prove it, so that another program can check it.
+
+use super::check::{Followed, check};
+use super::{Counted, Fill, Flow, Path, Policy, RuleVerdict, Ruling};
+use noren_mask::interval::IntervalSet;
+use noren_mask::{Error, Facts, Mask, Shape, Spec};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use sha2::{Digest, Sha256};
+
+/// Ways by which tokens influence each other that no attention mask shows: a certificate says nothing of them.
+pub const CHANNELS: &[&str] = &[
+    "position ids: a count of hidden tokens tells how many there are",
+    "lengths: padding and truncation tell how long a hidden text is",
+    "pooling over tokens after the last layer",
+    "normalisation over the batch or over time (batch norm, group norm over time)",
+    "convolution and state-space layers",
+    "routing: experts with a capacity, and balance over a batch",
+    "quantisation by maxima over a batch or a tensor",
+    "caches that were filled before a redaction",
+    "loss targets: labels that hold what the inputs hide",
+];
+
+const FORMAT: &str = "noren certificate 2";
+/// Ranges that a certificate's reaches hold at most.
+const MOST_RANGES: usize = 4_000_000;
+/// Cells of the arrays in the facts that a certificate holds at most.
+const MOST_CELLS: u64 = 1 << 26;
+
+/// A policy's verdict over a stack of masks, with everything needed to check it: masks, shape, facts, policy, the verdict of
+/// each rule and batch row, and the reach of the sets that prove it. `docs/flow.md` defines the format.
+///
+/// ```
+/// use noren_flow::{Certificate, Fill, Flow, Policy};
+/// use noren_mask::{Facts, Shape, atoms::*};
+/// let facts = Facts::new().documents([4, 4]);
+/// let flow = Flow::of_stack(&vec![causal() & documents(); 3], &Shape::square(8), &facts, Fill::Nothing)?;
+/// let certificate = Certificate::issue(&flow, &"deny: document(i) -> document(j)".parse()?)?;
+/// assert!(certificate.holds() && certificate.pairs == 32);
+/// assert_eq!(Certificate::from_json(&certificate.to_json()?)?, certificate);
+/// # Ok::<(), noren_mask::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Certificate {
+    format: String,
+    /// The masks as text, one for each layer, without `layers(...)`.
+    pub layers: Vec<String>,
+    /// The shape.
+    pub shape: Shape,
+    /// The facts.
+    pub facts: Facts,
+    /// What queries read that may read nothing.
+    pub fill: Fill,
+    /// The policy, one rule a line.
+    #[serde(serialize_with = "write_lines", deserialize_with = "read_lines")]
+    pub policy: String,
+    /// The verdict of each `deny` line and batch row.
+    rules: Vec<RuleEntry>,
+    /// Denied pairs of all of them together.
+    pub pairs: u64,
+    holds: bool,
+    /// The reaches on which the verdicts rest.
+    pub reach: Vec<ReachEntry>,
+    /// What it says nothing of.
+    pub not_covered: Vec<String>,
+    /// SHA-256 of all of the above, as one line of JSON.
+    pub sha256: String,
+    /// The verdicts as the rest of the program reads them.
+    #[serde(skip)]
+    ruling: Ruling,
+}
+
+/// A rule's verdict in one batch row.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RuleEntry {
+    rule: String,
+    batch: usize,
+    sources: u64,
+    targets: u64,
+    pairs: u64,
+    violated: bool,
+    reached_pairs: u64,
+    counted: Counted,
+    witness: Option<Path>,
+}
+
+/// Half-open ranges of tokens, `[[start, end], ...]`.
+type Ranges = Vec<(u32, u32)>;
+
+/// Which tokens know something of a set of sources before the first layer and after each.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReachEntry {
+    /// The batch row.
+    pub batch: usize,
+    /// The sources, as half-open ranges.
+    pub sources: Ranges,
+    /// The sets, run-length coded: each with the number of layers for which it stands; the first is that of the sources.
+    pub after: Vec<(usize, Ranges)>,
+}
+
+/// The masks as text, one for each layer.
+fn layers_of(flow: &Flow) -> Vec<String> {
+    flow.masks.iter().enumerate().map(|(l, mask)| mask.at_layer(l as u64).to_string()).collect()
+}
+
+impl Certificate {
+    /// Checks `policy` and writes down the outcome, whether it holds or not.
+    ///
+    /// # Errors
+    /// What [`Policy::check`] refuses, facts without a serial form, and a proof or arrays too large to be written down.
+    pub fn issue(flow: &Flow, policy: &Policy) -> Result<Self, Error> {
+        flow.facts.check_serial()?;
+        let cells: u64 = flow.facts.arrays().map(|(_, array)| cells_of(array.shape())).fold(0, u64::saturating_add);
+        if cells > MOST_CELLS {
+            return refuse(format!(
+                "the arrays hold {cells} cells: at most {MOST_CELLS} are written down, write the masks as expressions"
+            ));
+        }
+        let (ruling, proof) = check(policy, flow)?;
+        let mut certificate = Certificate {
+            format: FORMAT.into(),
+            layers: layers_of(flow),
+            shape: flow.shape.clone(),
+            facts: flow.facts.clone(),
+            fill: flow.fill,
+            policy: policy.to_string(),
+            holds: ruling.holds(),
+            pairs: ruling.pairs,
+            rules: ruling.rules.iter().map(RuleEntry::of).collect(),
+            reach: entries(&proof)?,
+            not_covered: CHANNELS.iter().map(|c| (*c).to_string()).collect(),
+            sha256: String::new(),
+            ruling,
+        };
+        certificate.ruling.empty.clear();
+        certificate.ruling.rules = certificate.rules.iter().map(RuleEntry::verdict).collect();
+        certificate.sha256 = certificate.hash_of_all()?;
+        Ok(certificate)
+    }
+
+    /// Whether the policy holds, as written down.
+    pub fn holds(&self) -> bool {
+        self.holds
+    }
+
+    /// The verdicts, as written down.
+    pub fn ruling(&self) -> &Ruling {
+        &self.ruling
+    }
+
+    /// Refuses a certificate that is about other masks, sizes or facts than `flow`.
+    ///
+    /// # Errors
+    /// A stack with other masks, sizes, facts or fill.
+    pub fn matches(&self, flow: &Flow) -> Result<(), Error> {
+        let same = self.layers == layers_of(flow)
+            && self.shape == flow.shape
+            && self.facts == flow.facts
+            && self.fill == flow.fill;
+        match same {
+            true => Ok(()),
+            false => refuse("it is about other masks, sizes or facts than these: issue a new one".into()),
+        }
+    }
+
+    /// The stack that it is about.
+    ///
+    /// # Errors
+    /// Masks, shape or facts that do not read.
+    pub fn flow(&self) -> Result<Flow, Error> {
+        let read = |text: &String| text.parse::<Spec>().map(|spec| spec.mask).map_err(Error::from);
+        let masks = self.layers.iter().map(read).collect::<Result<Vec<Mask>, _>>()?;
+        Flow::of_stack(&masks, &self.shape, &self.facts, self.fill)
+    }
+
+    /// As JSON on several lines.
+    ///
+    /// # Errors
+    /// None that is known.
+    pub fn to_json(&self) -> Result<String, Error> {
+        serde_json::to_string_pretty(self).map_err(|e| Error::fact("certificate", e.to_string()))
+    }
+
+    /// From JSON. Nothing is checked but the form.
+    ///
+    /// # Errors
+    /// Text that is no certificate of this format.
+    pub fn from_json(text: &str) -> Result<Self, Error> {
+        let read: Result<Self, _> = serde_json::from_str(text);
+        let mut certificate = read.map_err(|e| Error::fact("certificate", format!("not a certificate: {e}")))?;
+        if certificate.format != FORMAT {
+            return refuse(format!("its format is {:?}, expected {FORMAT:?}", certificate.format));
+        }
+        certificate.ruling = Ruling {
+            rules: certificate.rules.iter().map(RuleEntry::verdict).collect(),
+            pairs: certificate.pairs,
+            batch_rows: certificate.shape.batch_len(),
+            heads: certificate.shape.head_count(),
+            layers: certificate.layers.len(),
+            empty: Vec::new(),
+        };
+        Ok(certificate)
+    }
+
+    fn hash_of_all(&self) -> Result<String, Error> {
+        #[derive(Serialize)]
+        struct Bare<'a> {
+            format: &'a str,
+            layers: &'a [String],
+            shape: &'a Shape,
+            facts: &'a Facts,
+            fill: Fill,
+            #[serde(serialize_with = "write_lines")]
+            policy: &'a str,
+            rules: &'a [RuleEntry],
+            pairs: u64,
+            holds: bool,
+            reach: &'a [ReachEntry],
+            not_covered: &'a [String],
+        }
+        hash(&Bare {
+            format: &self.format,
+            layers: &self.layers,
+            shape: &self.shape,
+            facts: &self.facts,
+            fill: self.fill,
+            policy: &self.policy,
+            rules: &self.rules,
+            pairs: self.pairs,
+            holds: self.holds,
+            reach: &self.reach,
+            not_covered: &self.not_covered,
+        })
+    }
+}
+
+impl RuleEntry {
+    fn of(verdict: &RuleVerdict) -> Self {
+        RuleEntry {
+            rule: verdict.rule.clone(),
+            batch: verdict.batch,
+            sources: verdict.sources,
+            targets: verdict.targets,
+            pairs: verdict.pairs,
+            violated: verdict.violated(),
+            reached_pairs: verdict.reached_pairs,
+            counted: verdict.counted,
+            witness: verdict.witness.clone(),
+        }
+    }
+
+    fn verdict(&self) -> RuleVerdict {
+        RuleVerdict {
+            rule: self.rule.clone(),
+            batch: self.batch,
+            sources: self.sources,
+            targets: self.targets,
+            pairs: self.pairs,
+            reached_pairs: self.reached_pairs,
+            counted: self.counted,
+            witness: self.witness.clone(),
+            cut: None,
+            cut_computed: false,
+        }
+    }
+}
+
+fn refuse<T>(problem: String) -> Result<T, Error> {
+    Err(Error::fact("certificate", problem))
+}
+
+fn cells_of(shape: [usize; 4]) -> u64 {
+    shape.iter().fold(1, |cells, n| cells.saturating_mul(*n as u64))
+}
+
+/// The reaches as they are written down.
+fn entries(proof: &[Followed]) -> Result<Vec<ReachEntry>, Error> {
+    let count: usize = proof.iter().flat_map(|f| f.runs.iter()).map(|(_, set)| set.as_slice().len()).sum();
+    if count > MOST_RANGES {
+        return refuse(format!(
+            "its proof holds {count} ranges of tokens: at most {MOST_RANGES} are written down, check fewer lines or batch rows at \
+             once"
+        ));
+    }
+    let ranges = |set: &IntervalSet| -> Ranges { set.iter().map(|i| (i.start, i.end)).collect() };
+    let entry = |followed: &Followed| ReachEntry {
+        batch: followed.batch,
+        sources: followed.runs.first().map(|(_, set)| ranges(set)).unwrap_or_default(),
+        after: followed.runs.iter().map(|(count, set)| (*count, ranges(set))).collect(),
+    };
+    Ok(proof.iter().map(entry).collect())
+}
+
+/// SHA-256 of a value's compact JSON, in hexadecimal.
+fn hash(value: &impl Serialize) -> Result<String, Error> {
+    let text = serde_json::to_string(value).map_err(|e| Error::fact("certificate", e.to_string()))?;
+    Ok(Sha256::digest(text.as_bytes()).iter().map(|b| format!("{b:02x}")).collect())
+}
+
+/// The lines of a text as a list.
+fn write_lines<S: Serializer>(text: &impl AsRef<str>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(text.as_ref().lines())
+}
+
+fn read_lines<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let lines: Vec<String> = Vec::deserialize(deserializer)?;
+    Ok(lines.iter().map(|line| format!("{line}\n")).collect())
+}

@@ -1,0 +1,316 @@
+//! [`Flow`]: which tokens can influence which outputs over several layers of attention.
+//!
+//! One layer lets a query read the keys of its mask, and a residual connection keeps what it had. Over layers that is the
+//! closure `R <- (I | M_l) R`: exactly the support of the Jacobian of a stack whose weights are in no special position. It is
+//! computed for sets of tokens, by the spans of plans, so a million tokens of a structured mask cost what their tiles cost.
+//!
+//! ```
+//! use noren_flow::{Flow, Fill};
+//! use noren_mask::{Facts, Shape, atoms::*, interval::IntervalSet};
+//! let flow = Flow::of_stack(&vec![sliding(3); 4], &Shape::square(20), &Facts::new(), Fill::Nothing)?;
+//! // Two keys further back with each layer.
+//! assert_eq!(flow.receptive_field(0, 19).last(), Some(&IntervalSet::from(11..20)));
+//! let path = flow.witness(0, &IntervalSet::from(12..13), &IntervalSet::from(19..20)).unwrap();
+//! assert_eq!(path.to_string(), "token 12 -> token 13 in layer 0 -> token 15 in layer 1 -> token 17 in layer 2 -> token 19 in layer 3");
+//! # Ok::<(), noren_mask::Error>(())
+//! ```
+
+mod arms;
+mod certificate;
+mod check;
+mod groups;
+mod pairs;
+mod policy;
+mod queries;
+mod ruling;
+mod step;
+
+pub use certificate::{CHANNELS, Certificate, ReachEntry};
+pub use policy::{Group, Policy, Rule};
+pub use ruling::{Counted, EmptyGroup, RuleVerdict, Ruling, Verdict};
+
+use noren_mask::Keep;
+use noren_mask::bits::ones;
+use noren_mask::frame::Frame;
+use noren_mask::interval::IntervalSet;
+use noren_mask::resolve::{RowFacts, frame};
+use noren_mask::{Error, Facts, Mask, Shape};
+use queries::QueryRows;
+use std::fmt;
+use step::Layer;
+
+/// What a query that may read nothing reads after all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Fill {
+    /// Nothing: noren, and every kernel that gives such rows 0.
+    #[default]
+    Nothing,
+    /// Everything: hidden scores hold one finite number, so a row of them is an even average over all keys, padding and
+    /// future included.
+    Finite,
+}
+
+/// A stack of layers, each with its mask, over one sequence of tokens by batch row.
+#[derive(Clone, Debug)]
+pub struct Flow {
+    masks: Vec<Mask>,
+    shape: Shape,
+    facts: Facts,
+    fill: Fill,
+    /// Where the queries and keys of each batch row are placed.
+    frames: Vec<Frame>,
+    /// Which tokens the query rows of each batch row are.
+    queries: Vec<QueryRows>,
+    /// The distinct layers.
+    layers: Vec<Layer>,
+    /// Which of them each layer is.
+    which: Vec<usize>,
+}
+
+/// The sets of a reach, run-length coded: each set with the number of layers for which it stands.
+pub(crate) type ReachRuns = Vec<(usize, IntervalSet)>;
+
+/// How something gets from a source to an output.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+pub struct Path {
+    /// The token it starts from.
+    pub source: u32,
+    /// Layer and the token that reads the one before in it.
+    pub steps: Vec<(usize, u32)>,
+}
+
+impl Path {
+    /// The token at its end.
+    pub fn target(&self) -> u32 {
+        self.steps.last().map_or(self.source, |step| step.1)
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "token {}", self.source)?;
+        self.steps.iter().try_for_each(|(layer, token)| write!(f, " -> token {token} in layer {layer}"))
+    }
+}
+
+/// What it takes to cut sources from targets in one layer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct Cut {
+    /// The layer.
+    pub layer: usize,
+    /// Cells of its mask that carry something on the way from the sources to the targets.
+    pub cells: u64,
+    /// Whether hiding them is enough. It is not where tokens that already know keep it until a later layer.
+    pub enough: bool,
+}
+
+impl Flow {
+    /// A stack of `masks`, one for each layer, bound to one shape and the same facts.
+    ///
+    /// Queries are tokens of the keys' own sequence: query row `i` is the token at position `i + query_offset`, which is the key
+    /// of that index unless the facts give positions. Tokens in the cache keep what they know.
+    ///
+    /// # Errors
+    /// What [`Mask::bind`] refuses, a shape whose queries are not among its keys, and an arm of `heads(...)`, `batch(...)` or
+    /// `layers(...)` for which the shape has no head, batch row or layer.
+    pub fn of_stack(masks: &[Mask], shape: &Shape, facts: &Facts, fill: Fill) -> Result<Self, Error> {
+        shape.check()?;
+        arms::check_arms(masks, shape)?;
+        // Binding checks the facts against the shape, also for a stack of no layer.
+        noren_mask::atoms::full().bind(shape, facts)?;
+        let frames: Vec<Frame> = (0..shape.batch_len()).map(|row| frame(shape, facts, row)).collect();
+        let queries = frames.iter().enumerate().map(|(row, frame)| QueryRows::of(RowFacts { facts, frame, row }));
+        let queries = queries.collect::<Result<Vec<_>, _>>()?;
+        let mut known: Vec<Mask> = Vec::new();
+        let (mut layers, mut which) = (Vec::new(), Vec::new());
+        for (index, mask) in masks.iter().enumerate() {
+            let mask = mask.at_layer(index as u64);
+            let at = match known.iter().position(|m| *m == mask) {
+                Some(at) => at,
+                None => {
+                    layers.push(Layer::new(&mask.bind(shape, facts)?, fill));
+                    known.push(mask);
+                    known.len() - 1
+                }
+            };
+            which.push(at);
+        }
+        let (shape, facts) = (shape.clone(), facts.clone());
+        Ok(Flow { masks: masks.to_vec(), shape, facts, fill, frames, queries, layers, which })
+    }
+
+    /// Number of layers.
+    pub fn depth(&self) -> usize {
+        self.which.len()
+    }
+
+    /// Number of tokens.
+    pub fn tokens(&self) -> u32 {
+        self.shape.kv_len() as u32
+    }
+
+    /// The shape.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// The facts.
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// What the facts mean in batch row `row`.
+    pub(crate) fn row_facts(&self, row: usize) -> RowFacts<'_> {
+        RowFacts { facts: &self.facts, frame: &self.frames[row], row }
+    }
+
+    /// The tokens of batch row `row` that are queries, so that they have an output.
+    pub(crate) fn outputs(&self, row: usize) -> IntervalSet {
+        self.queries[row].tokens_of(&IntervalSet::all(self.shape.q_len() as u32))
+    }
+
+    /// Who knows something of `sources` before the first layer, after it, and so on: one set more than there are layers.
+    pub fn reach(&self, batch: usize, sources: &IntervalSet) -> Vec<IntervalSet> {
+        let runs = self.reach_runs(batch, sources);
+        runs.into_iter().flat_map(|(count, set)| std::iter::repeat_n(set, count)).collect()
+    }
+
+    /// [`reach`](Self::reach), run-length coded.
+    pub(crate) fn reach_runs(&self, batch: usize, sources: &IntervalSet) -> ReachRuns {
+        let mut runs = vec![(1, sources.clone())];
+        for (index, &layer) in self.which.iter().enumerate() {
+            let Some((count, now)) = runs.last_mut() else { break };
+            // A layer that was asked about this set already adds nothing.
+            let asked = self.which[index + 1 - *count..index].contains(&layer);
+            let next = if asked { None } else { Some(self.layers[layer].readers(batch, &self.queries[batch], now)) };
+            match next.filter(|next| next != now) {
+                None => *count += 1,
+                Some(next) => runs.push((1, next)),
+            }
+        }
+        runs
+    }
+
+    /// Whose content output `token` depends on, looking back over one layer, over two, ... over all of them, the last layer
+    /// first. The first set is the token itself.
+    pub fn receptive_field(&self, batch: usize, token: u32) -> Vec<IntervalSet> {
+        self.back(batch, &IntervalSet::from(token..token + 1))
+    }
+
+    /// From whom something reaches `targets` in the last layer, in the last two, and so on.
+    pub fn back(&self, batch: usize, targets: &IntervalSet) -> Vec<IntervalSet> {
+        let mut out = vec![targets.clone()];
+        for &layer in self.which.iter().rev() {
+            let next = self.layers[layer].read_by(batch, &self.queries[batch], &out[out.len() - 1]);
+            out.push(next);
+        }
+        out
+    }
+
+    /// What `token` reads in one layer, itself included: the residual connection.
+    ///
+    /// # Panics
+    /// When there is no such batch row or layer.
+    pub fn read_in(&self, batch: usize, layer: usize, token: u32) -> IntervalSet {
+        self.reads(batch, layer, &IntervalSet::from(token..token + 1))
+    }
+
+    /// `tokens` and what they read in one layer.
+    fn reads(&self, batch: usize, layer: usize, tokens: &IntervalSet) -> IntervalSet {
+        self.layers[self.which[layer]].read_by(batch, &self.queries[batch], tokens)
+    }
+
+    /// A way from one of `sources` to one of `targets`, over the fewest layers; `None` when there is none.
+    pub fn witness(&self, batch: usize, sources: &IntervalSet, targets: &IntervalSet) -> Option<Path> {
+        self.witness_in(batch, &self.reach_runs(batch, sources), targets)
+    }
+
+    /// The same from the reach of the sources.
+    pub(crate) fn witness_in(&self, batch: usize, reach: &ReachRuns, targets: &IntervalSet) -> Option<Path> {
+        let mut layers = 0;
+        let mut run = reach.iter().position(|(count, set)| {
+            let found = !set.intersect(targets).is_empty();
+            layers += if found { 0 } else { *count };
+            found
+        })?;
+        let mut at = reach[run].1.intersect(targets).hull()?.start;
+        let mut steps = Vec::new();
+        // A set that did not grow in a layer holds the token before it too: only the borders of runs are steps.
+        while run > 0 {
+            let (count, before) = &reach[run - 1];
+            if !before.contains(at) {
+                steps.push((layers - 1, at));
+                at = self.read_in(batch, layers - 1, at).intersect(before).hull()?.start;
+            }
+            (run, layers) = (run - 1, layers - count);
+        }
+        steps.reverse();
+        Some(Path { source: at, steps })
+    }
+
+    /// For each layer the cells that carry something from `sources` to `targets`, and whether hiding them is enough.
+    pub fn cuts(&self, batch: usize, sources: &IntervalSet, targets: &IntervalSet) -> Vec<Cut> {
+        self.cuts_of(batch, &[(sources.clone(), targets.clone())])
+    }
+
+    /// The same for several pairs of sets at once: cells that carry something for any of them.
+    pub(crate) fn cuts_of(&self, batch: usize, pairs: &[(IntervalSet, IntervalSet)]) -> Vec<Cut> {
+        let reach: Vec<_> = pairs.iter().map(|(sources, _)| self.reach(batch, sources)).collect();
+        let back: Vec<_> = pairs.iter().map(|(_, targets)| self.back(batch, targets)).collect();
+        let depth = self.depth();
+        let sets = |layer: usize| reach.iter().zip(&back).map(move |(r, b)| (&r[layer], &b[depth - layer - 1]));
+        let mut cuts: Vec<Cut> = Vec::with_capacity(depth);
+        for layer in 0..depth {
+            let which = self.which[layer];
+            // Once nothing grows any more, layers with the same mask carry the same.
+            let same = |cut: &&Cut| self.which[cut.layer] == which && sets(cut.layer).eq(sets(layer));
+            let known = cuts.iter().rev().find(same).map(|cut| cut.cells);
+            let cells = known.unwrap_or_else(|| {
+                let classes = classes(&sets(layer).collect::<Vec<_>>());
+                let cells = |(to, from)| self.layers[which].cells(batch, &self.queries[batch], from, to);
+                classes.iter().map(|(to, from)| cells((to, from))).sum()
+            });
+            let enough = sets(layer).all(|(from, to)| from.intersect(to).is_empty());
+            cuts.push(Cut { layer, cells, enough });
+        }
+        cuts.retain(|cut| cut.cells > 0);
+        cuts
+    }
+
+    /// Who knows of whom after all layers: cell (output, source), by Boolean products of bit matrices. It takes
+    /// `tokens^2 / 8` bytes.
+    pub fn closure(&self, batch: usize) -> Keep {
+        let n = self.shape.kv_len();
+        let mut now = Keep::from_fn([1, 1, n, n], |[_, _, q, k]| q == k);
+        for &layer in &self.which {
+            let before = now.clone();
+            self.layers[layer].each_row(batch, &self.queries[batch], |q, keys| {
+                let row = now.row_mut(0, 0, q as usize);
+                for k in ones(keys) {
+                    row.iter_mut().zip(before.row(0, 0, k)).for_each(|(r, b)| *r |= b);
+                }
+            });
+        }
+        now
+    }
+}
+
+/// The union of the products `to x from` as products whose first sets are disjoint.
+fn classes(pairs: &[(&IntervalSet, &IntervalSet)]) -> Vec<(IntervalSet, IntervalSet)> {
+    let mut classes: Vec<(IntervalSet, IntervalSet)> = Vec::new();
+    for (from, to) in pairs {
+        let mut rest = (*to).clone();
+        let mut split = Vec::with_capacity(classes.len() + 1);
+        for (tokens, known) in classes {
+            let both = tokens.intersect(to);
+            let apart = tokens.minus(to);
+            rest = rest.minus(&both);
+            split.extend((!apart.is_empty()).then(|| (apart, known.clone())));
+            split.extend((!both.is_empty()).then(|| (both, known.union(from))));
+        }
+        split.extend((!rest.is_empty()).then(|| (rest, (*from).clone())));
+        classes = split;
+    }
+    classes
+}

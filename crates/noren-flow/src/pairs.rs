@@ -1,0 +1,325 @@
+//! [`Denied`]: the pairs of tokens that one rule denies in one batch row, as products of sets.
+
+use super::groups::{DocumentTokens, Groups, refuse};
+use super::policy::{Group, Policy, Rule};
+use super::ruling::EmptyGroup;
+use noren_mask::Error;
+use noren_mask::interval::IntervalSet;
+use std::collections::HashMap;
+
+/// Ranges of the classes of a denial at most.
+const MOST_RANGES: u64 = 1 << 22;
+/// Ranges that are compared at most while `allow` lines are taken out of a denial.
+const MOST_SPLIT_WORK: u64 = 1 << 28;
+
+/// What a denial leaves after the `allow` lines of its policy.
+pub(super) struct Denied {
+    /// Number of tokens of the rule's two groups.
+    pub(super) sources: u64,
+    pub(super) targets: u64,
+    /// Number of denied pairs.
+    pub(super) pairs: u64,
+    /// The pairs: no two parts share one, and none is empty.
+    pub(super) parts: Vec<Part>,
+}
+
+/// The `allow` lines of a policy in one batch row.
+pub(super) struct Allowed(Vec<(Letters, IntervalSet, IntervalSet)>);
+
+/// Pairs of one of `sources` and one of `targets`.
+pub(super) struct Part {
+    kind: Kind,
+    pub(super) sources: IntervalSet,
+    pub(super) targets: IntervalSet,
+}
+
+/// Which pairs of the two sets.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// All: the sets are disjoint.
+    Product,
+    /// Those of two different tokens.
+    Apart,
+    /// Those of tokens of different documents.
+    OtherDocument,
+    /// Those of two different tokens of one document.
+    SameDocument,
+}
+
+/// Sets whose pairs must not be reached.
+pub(super) struct Block {
+    pub(super) sources: IntervalSet,
+    pub(super) targets: IntervalSet,
+    /// Only the pairs within one document count.
+    pub(super) within: bool,
+}
+
+/// Which pairs a rule's letters leave, by the documents of the two tokens.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Letters {
+    same: bool,
+    other: bool,
+    /// Pairs with a token that is in no document.
+    none: bool,
+}
+
+impl Letters {
+    fn of(rule: &Rule) -> Self {
+        match (&rule.from, &rule.to) {
+            (Group::EachDocument(a), Group::EachDocument(b)) => Letters { same: a == b, other: a != b, none: false },
+            _ => Letters { same: true, other: true, none: true },
+        }
+    }
+
+    fn all(self) -> bool {
+        self.same && self.other && self.none
+    }
+}
+
+impl Allowed {
+    /// What the `allow` lines of `policy` allow; groups without tokens are added to `empty`.
+    pub(super) fn of(policy: &Policy, groups: &Groups<'_>, empty: &mut Vec<EmptyGroup>) -> Result<Self, Error> {
+        let mut allowed = Vec::new();
+        for rule in policy.rules.iter().filter(|r| r.allow) {
+            let (from, to) = sets(rule, groups, empty)?;
+            allowed.push((Letters::of(rule), from, to));
+        }
+        Ok(Allowed(allowed))
+    }
+}
+
+impl Denied {
+    /// The pairs that a denial leaves after `allowed`; its groups without tokens are added to `empty`.
+    pub(super) fn of(
+        rule: &Rule,
+        allowed: &Allowed,
+        groups: &Groups<'_>,
+        empty: &mut Vec<EmptyGroup>,
+    ) -> Result<Self, Error> {
+        let (sources, targets) = sets(rule, groups, empty)?;
+        let mut letters = Letters::of(rule);
+        let (from, to) = (sources.count(), targets.count());
+        let mut classes = vec![(sources, targets)];
+        let mut work = 0u64;
+        for (taken, from, to) in &allowed.0 {
+            if taken.all() {
+                let cut = (from.as_slice().len() + to.as_slice().len()) as u64;
+                let ranges = classes.iter().map(|(s, t)| (s.as_slice().len() + t.as_slice().len()) as u64).sum::<u64>();
+                work += ranges + cut * classes.len() as u64;
+                if ranges > MOST_RANGES || work > MOST_SPLIT_WORK {
+                    return Err(Error::Policy(format!(
+                        "`{rule}`: the `allow` lines cut its pairs into more than {MOST_RANGES} ranges, or more than \
+                         {MOST_SPLIT_WORK} ranges would have to be compared: check fewer lines, batch rows or overlapping groups at once"
+                    )));
+                }
+                classes = split(classes, from, to);
+            } else {
+                letters.same &= !taken.same;
+                letters.other &= !taken.other;
+            }
+        }
+        let documents = groups.documents.as_ref();
+        let mut parts = Vec::new();
+        for (targets, sources) in by_targets(classes) {
+            parts_of(letters, sources, targets, documents, &mut parts);
+        }
+        let mut pairs = 0;
+        parts.retain(|part| {
+            let count = part.pairs(documents);
+            pairs += count;
+            count > 0
+        });
+        Ok(Denied { sources: from, targets: to, pairs, parts })
+    }
+}
+
+/// The tokens of both groups of a rule.
+fn sets(rule: &Rule, groups: &Groups<'_>, empty: &mut Vec<EmptyGroup>) -> Result<(IntervalSet, IntervalSet), Error> {
+    let mut of = |group: &Group| {
+        let tokens = groups.tokens(group, rule)?;
+        if tokens.is_empty() {
+            if !rule.maybe {
+                let word = if rule.allow { "allow" } else { "deny" };
+                return refuse(
+                    rule,
+                    format!("{}: write `{word} maybe:` where a group may be empty", groups.absence(group)),
+                );
+            }
+            empty.push(EmptyGroup { rule: rule.to_string(), group: group.to_string(), batch: groups.row() });
+        }
+        Ok(tokens)
+    };
+    Ok((of(&rule.from)?, of(&rule.to)?))
+}
+
+/// Takes the product `from x to` out of products.
+fn split(
+    classes: Vec<(IntervalSet, IntervalSet)>,
+    from: &IntervalSet,
+    to: &IntervalSet,
+) -> Vec<(IntervalSet, IntervalSet)> {
+    let cut = |(sources, targets): (IntervalSet, IntervalSet)| {
+        let inside = (sources.intersect(from), targets.minus(to));
+        [inside, (sources.minus(from), targets)]
+    };
+    classes.into_iter().flat_map(cut).filter(|(s, t)| !s.is_empty() && !t.is_empty()).collect()
+}
+
+/// The sources of equal targets together.
+fn by_targets(classes: Vec<(IntervalSet, IntervalSet)>) -> impl Iterator<Item = (IntervalSet, IntervalSet)> {
+    let mut together: HashMap<IntervalSet, Vec<std::ops::Range<u32>>> = HashMap::new();
+    for (sources, targets) in classes {
+        together.entry(targets).or_default().extend(sources.iter().map(|i| i.start..i.end));
+    }
+    let mut together: Vec<(IntervalSet, IntervalSet)> =
+        together.into_iter().map(|(targets, sources)| (targets, sources.into_iter().collect())).collect();
+    together.sort_by_key(|(_, sources)| sources.hull());
+    together.into_iter()
+}
+
+/// The pairs of `sources` and `targets` that `letters` leave, as parts.
+fn parts_of(
+    letters: Letters,
+    sources: IntervalSet,
+    targets: IntervalSet,
+    documents: Option<&DocumentTokens>,
+    parts: &mut Vec<Part>,
+) {
+    let mut add = |kind, sources: &IntervalSet, targets: &IntervalSet| {
+        if !sources.is_empty() && !targets.is_empty() {
+            parts.push(Part { kind, sources: sources.clone(), targets: targets.clone() });
+        }
+    };
+    let (Some(documents), false) = (documents, letters.all()) else {
+        return add(Kind::Apart, &sources, &targets);
+    };
+    let inside = |set: &IntervalSet| (set.intersect(&documents.all), set.minus(&documents.all));
+    let ((in_from, no_from), (in_to, no_to)) = (inside(&sources), inside(&targets));
+    match (letters.same, letters.other) {
+        (true, true) => add(Kind::Apart, &in_from, &in_to),
+        (true, false) => add(Kind::SameDocument, &in_from, &in_to),
+        (false, true) => add(Kind::OtherDocument, &in_from, &in_to),
+        (false, false) => {}
+    }
+    if letters.none {
+        add(Kind::Apart, &no_from, &targets);
+        add(Kind::Product, &in_from, &no_to);
+    }
+}
+
+impl Part {
+    /// Number of pairs.
+    fn pairs(&self, documents: Option<&DocumentTokens>) -> u64 {
+        let (from, to) = (self.sources.count(), self.targets.count());
+        let common = || self.sources.intersect(&self.targets).count();
+        let same = || {
+            let counts = |set| documents.map(|d| d.counts(set)).unwrap_or_default();
+            counts(&self.sources).iter().zip(counts(&self.targets)).map(|(a, b)| a * b).sum::<u64>()
+        };
+        match self.kind {
+            Kind::Product => from * to,
+            Kind::Apart => from * to - common(),
+            Kind::OtherDocument => from * to - same(),
+            Kind::SameDocument => same() - common(),
+        }
+    }
+
+    /// The targets that are denied to one source of the part.
+    pub(super) fn targets_of(&self, source: u32, documents: Option<&DocumentTokens>) -> IntervalSet {
+        let own = IntervalSet::from(source..source + 1);
+        let document = || {
+            let documents = documents?;
+            Some(documents.tokens(documents.of_token(source)?))
+        };
+        match self.kind {
+            Kind::Product => self.targets.clone(),
+            Kind::Apart => self.targets.minus(&own),
+            Kind::OtherDocument => self.targets.minus(&document().unwrap_or_default()),
+            Kind::SameDocument => self.targets.intersect(&document().unwrap_or_default()).minus(&own),
+        }
+    }
+
+    /// Blocks whose pairs together are exactly those of the part.
+    pub(super) fn blocks(&self, documents: Option<&DocumentTokens>) -> Vec<Block> {
+        let (sources, targets) = (&self.sources, &self.targets);
+        let mut blocks = Blocks { out: Vec::new(), within: self.kind == Kind::SameDocument };
+        match (self.kind, documents) {
+            (Kind::OtherDocument, Some(documents)) => {
+                let (from, to) = (documents.counts(sources), documents.counts(targets));
+                let mut shared: Vec<u32> = (0..from.len() as u32).collect();
+                shared.retain(|&d| from[d as usize] > 0 && to[d as usize] > 0);
+                let among = |set: &IntervalSet, wanted: &dyn Fn(usize) -> bool| {
+                    documents.pick(set, |d| shared.binary_search(&d).is_ok_and(wanted))
+                };
+                let common = (among(sources, &|_| true), among(targets, &|_| true));
+                blocks.apart(sources, targets, &common, shared.len(), |bit, one| {
+                    let wanted = |rank: usize| gray_bit(rank, bit) == one;
+                    (among(sources, &wanted), among(targets, &|rank| !wanted(rank)))
+                });
+            }
+            (Kind::SameDocument, Some(documents)) => {
+                let common = sources.intersect(targets);
+                let ranks: Vec<(u32, IntervalSet)> = documents.split(&common);
+                let most = ranks.iter().map(|(_, set)| set.count()).max().unwrap_or(0) as usize;
+                blocks.apart(sources, targets, &(common.clone(), common.clone()), most, |bit, one| {
+                    let of = |one| ranks.iter().flat_map(|(_, set)| with_bit(set, bit, one)).collect::<IntervalSet>();
+                    (of(one), of(!one))
+                });
+            }
+            (Kind::Product, _) => blocks.add(sources.clone(), targets.clone()),
+            _ => {
+                let common = sources.intersect(targets);
+                let count = common.count() as usize;
+                blocks.apart(sources, targets, &(common.clone(), common.clone()), count, |bit, one| {
+                    (with_bit(&common, bit, one).collect(), with_bit(&common, bit, !one).collect())
+                });
+            }
+        }
+        blocks.out
+    }
+}
+
+struct Blocks {
+    out: Vec<Block>,
+    within: bool,
+}
+
+impl Blocks {
+    fn add(&mut self, sources: IntervalSet, targets: IntervalSet) {
+        if !sources.is_empty() && !targets.is_empty() {
+            self.out.push(Block { sources, targets, within: self.within });
+        }
+    }
+
+    /// Covers the pairs of `sources` and `targets` whose classes differ. `common` are the tokens whose class has both sources
+    /// and targets, of which there are `classes`; two of these differ in a bit of their number, and `bit(b, one)` gives the
+    /// sources with this bit and the targets with the other.
+    fn apart(
+        &mut self,
+        sources: &IntervalSet,
+        targets: &IntervalSet,
+        common: &(IntervalSet, IntervalSet),
+        classes: usize,
+        bit: impl Fn(u32, bool) -> (IntervalSet, IntervalSet),
+    ) {
+        self.add(sources.minus(&common.0), targets.clone());
+        self.add(common.0.clone(), targets.minus(&common.1));
+        for b in 0..usize::BITS - classes.saturating_sub(1).leading_zeros() {
+            for one in [true, false] {
+                let (sources, targets) = bit(b, one);
+                self.add(sources, targets);
+            }
+        }
+    }
+}
+
+/// A bit of the Gray code of `rank`: codes of neighbours differ in one bit, so that sets by bit have few intervals.
+fn gray_bit(rank: usize, bit: u32) -> bool {
+    (rank ^ (rank >> 1)) >> bit & 1 == 1
+}
+
+/// The tokens of `set` whose rank in it has a Gray code with this bit.
+fn with_bit(set: &IntervalSet, bit: u32, one: bool) -> impl Iterator<Item = std::ops::Range<u32>> + '_ {
+    let tokens = set.iter().flat_map(|i| i.start..i.end).enumerate();
+    tokens.filter(move |(rank, _)| gray_bit(*rank, bit) == one).map(|(_, token)| token..token + 1)
+}

@@ -1,0 +1,178 @@
+//! [`Policy`]: who must not reach whom, line by line.
+
+use super::check::check;
+use super::{Flow, Ruling};
+use noren_mask::Error;
+use std::fmt;
+use std::str::FromStr;
+
+/// A set of tokens as a policy names it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Group {
+    /// `label(pii)`: tokens at the label's positions.
+    Label(String),
+    /// `document(2)`: the real tokens of a document, counted from 0.
+    Document(usize),
+    /// `document(i)`: every document, in one line the same one where the letter is the same and another one where it differs.
+    EachDocument(char),
+    /// `level(3)`: tokens of that level.
+    Level(i64),
+    /// `tokens(3..9)`, `token(3)`: key indices.
+    Tokens(u32, u32),
+    /// `output`: every token that is a query; a target only.
+    Output,
+    /// `all`
+    All,
+}
+
+/// One line of a policy.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rule {
+    /// True for `allow`: an exception to what is denied.
+    pub allow: bool,
+    /// Whether its groups may be without tokens, `deny maybe: ...`.
+    pub maybe: bool,
+    /// Whose content.
+    pub from: Group,
+    /// Whose outputs.
+    pub to: Group,
+}
+
+/// Lines such as `deny: label(pii) -> output`, `deny: document(i) -> document(j)`, `allow: label(pii) -> label(summary)`.
+///
+/// A `deny` line denies every pair of a source and another token, a target, in one batch row. An `allow` line takes its pairs out
+/// of every denial. A group without tokens is an error unless the line says `maybe`, as in `deny maybe: label(pii) -> output`.
+/// `#` begins a remark.
+///
+/// ```
+/// use noren_flow::{Fill, Flow, Policy};
+/// use noren_mask::{Facts, Shape, atoms::*};
+/// let policy: Policy = "deny: label(pii) -> output".parse()?;
+/// let facts = Facts::new().label("pii", [2u64]);
+/// let hidden = causal() - keys(2..3) & !queries(2..3);
+/// let flow = Flow::of_stack(&vec![hidden; 6], &Shape::square(8), &facts, Fill::Nothing)?;
+/// assert!(policy.check(&flow)?.holds());
+/// # Ok::<(), noren_mask::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Policy {
+    /// In the order of the lines.
+    pub rules: Vec<Rule>,
+}
+
+impl Policy {
+    /// Holds every denied pair of tokens against the stack.
+    ///
+    /// # Errors
+    /// Labels, documents or levels that the facts do not have, a group without tokens in a line that does not say `maybe`, and
+    /// more work than is done for one check.
+    pub fn check(&self, flow: &Flow) -> Result<Ruling, Error> {
+        Ok(check(self, flow)?.0)
+    }
+}
+
+impl fmt::Display for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Group::Label(name) => write!(f, "label({name})"),
+            Group::Document(n) => write!(f, "document({n})"),
+            Group::EachDocument(letter) => write!(f, "document({letter})"),
+            Group::Level(level) => write!(f, "level({level})"),
+            Group::Tokens(a, z) if z.checked_sub(*a) == Some(1) => write!(f, "token({a})"),
+            Group::Tokens(a, z) => write!(f, "tokens({a}..{z})"),
+            Group::Output => f.write_str("output"),
+            Group::All => f.write_str("all"),
+        }
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (word, maybe) = (if self.allow { "allow" } else { "deny" }, if self.maybe { " maybe" } else { "" });
+        write!(f, "{word}{maybe}: {} -> {}", self.from, self.to)
+    }
+}
+
+/// One rule a line, as it parses.
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.rules.iter().try_for_each(|rule| writeln!(f, "{rule}"))
+    }
+}
+
+impl FromStr for Policy {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let mut rules = Vec::new();
+        for (number, line) in text.lines().enumerate() {
+            let line = line.split('#').next().unwrap_or("").trim();
+            if !line.is_empty() {
+                rules.push(rule(line).map_err(|problem| Error::Policy(format!("line {}: {problem}", number + 1)))?);
+            }
+        }
+        Ok(Policy { rules })
+    }
+}
+
+fn rule(line: &str) -> Result<Rule, String> {
+    let shape = || format!("`{line}`: expected `deny: SOURCE -> TARGET` or `allow: SOURCE -> TARGET`");
+    let (words, rest) = line.split_once(':').ok_or_else(shape)?;
+    let (from, to) = rest.split_once("->").ok_or_else(shape)?;
+    let (allow, maybe) = match words.split_whitespace().collect::<Vec<_>>()[..] {
+        ["deny"] => (false, false),
+        ["deny", "maybe"] => (false, true),
+        ["allow"] => (true, false),
+        ["allow", "maybe"] => (true, true),
+        _ => return Err(shape()),
+    };
+    let (from, to) = (group(from.trim())?, group(to.trim())?);
+    match from {
+        Group::Output => Err(format!("`{line}`: `output` is a target only: name the source, such as `all`")),
+        _ => Ok(Rule { allow, maybe, from, to }),
+    }
+}
+
+fn group(text: &str) -> Result<Group, String> {
+    let known = "known are label(NAME), document(N), document(i), level(N), token(N), tokens(A..B), output and all";
+    let (name, argument) = match text.strip_suffix(')').and_then(|t| t.split_once('(')) {
+        Some((name, argument)) => (name.trim(), argument.trim().trim_matches('"')),
+        None => (text, ""),
+    };
+    let number =
+        |part: &str| part.trim().parse::<u32>().map_err(|_| format!("`{part}` in `{text}` is no number: {known}"));
+    match (name, argument) {
+        ("output" | "outputs", "") => Ok(Group::Output),
+        ("all", "") => Ok(Group::All),
+        ("label", _) => label(text).map(Group::Label),
+        ("level", level) => level.parse().map(Group::Level).map_err(|_| format!("`{text}`: a level is a whole number")),
+        ("token", token) => {
+            let first = number(token)?;
+            let end = first.checked_add(1).ok_or_else(|| format!("`{text}`: no sequence has that many tokens"))?;
+            Ok(Group::Tokens(first, end))
+        }
+        ("tokens", range) => {
+            let (a, z) =
+                range.split_once("..").ok_or_else(|| format!("`{text}`: give a range such as tokens(3..9)"))?;
+            let (a, z) = (number(a)?, number(z)?);
+            if a < z { Ok(Group::Tokens(a, z)) } else { Err(format!("`{text}` is empty")) }
+        }
+        ("document", letter) if letter.len() == 1 && letter.chars().all(|c| c.is_ascii_alphabetic()) => {
+            Ok(Group::EachDocument(letter.chars().next().unwrap_or('i')))
+        }
+        ("document", n) => number(n).map(|n| Group::Document(n as usize)),
+        _ => Err(format!("`{text}` is not known: {known}")),
+    }
+}
+
+/// Reads NAME of `label(NAME)` or `label("NAME")`. A name that would be read otherwise once printed is refused.
+fn label(text: &str) -> Result<String, String> {
+    let given = text.split_once('(').map_or("", |(_, argument)| argument).strip_suffix(')').unwrap_or("").trim();
+    let name = given.strip_prefix('"').and_then(|name| name.strip_suffix('"')).unwrap_or(given);
+    match name.is_empty() || name.contains('"') || name.trim() != name {
+        true => Err(format!(
+            "`{text}`: a label in a policy has a name without quotes in it and without spaces around it, as in label(pii)"
+        )),
+        false => Ok(name.to_string()),
+    }
+}

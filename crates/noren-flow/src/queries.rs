@@ -1,0 +1,73 @@
+//! [`QueryRows`]: which tokens the query rows of one batch row are.
+
+use noren_mask::Error;
+use noren_mask::interval::IntervalSet;
+use noren_mask::resolve::{QueryTokens, RowFacts};
+use std::ops::Range;
+
+/// Query rows as tokens, in pieces by ascending row: every row is a token.
+#[derive(Clone, Debug)]
+pub(super) struct QueryRows {
+    pieces: Vec<QueryTokens>,
+}
+
+impl QueryRows {
+    /// The key at the position of each query row.
+    ///
+    /// # Errors
+    /// A query whose position no key holds.
+    pub(super) fn of(row: RowFacts<'_>) -> Result<Self, Error> {
+        let pieces = row.query_tokens();
+        let mut next = 0;
+        for piece in &pieces {
+            if piece.rows.start != next {
+                break;
+            }
+            next = piece.rows.end;
+        }
+        let frame = row.frame;
+        if next == frame.q_len {
+            return Ok(QueryRows { pieces });
+        }
+        let first = frame.offset;
+        let end = first + i64::from(frame.q_len);
+        Err(Error::Shape(format!(
+            "queries {first}..{end} of batch row {} are not among the {} keys: no key is at position {}; flow over layers needs \
+             queries that are tokens of the keys' own sequence",
+            row.row,
+            frame.kv_len,
+            frame.query(next)
+        )))
+    }
+
+    /// The rows of those `tokens` that are queries.
+    pub(super) fn rows_of(&self, tokens: &IntervalSet) -> IntervalSet {
+        let shifted = |piece: &QueryTokens| {
+            let (row, token) = (piece.rows.start, piece.token);
+            let shift = move |at: u32| at - token + row;
+            tokens.within(token, token + (piece.rows.end - row)).map(move |i| shift(i.start)..shift(i.end))
+        };
+        self.pieces.iter().flat_map(|piece| shifted(piece).collect::<Vec<_>>()).collect()
+    }
+
+    /// The tokens of `rows`.
+    pub(super) fn tokens_of(&self, rows: &IntervalSet) -> IntervalSet {
+        let ranges = rows.iter().flat_map(|i| self.tokens_in(i.start..i.end).collect::<Vec<_>>());
+        ranges.collect()
+    }
+
+    /// The tokens of a range of rows, by ascending row.
+    pub(super) fn tokens_in(&self, rows: Range<u32>) -> impl Iterator<Item = Range<u32>> + '_ {
+        let first = self.pieces.partition_point(|piece| piece.rows.end <= rows.start);
+        self.pieces[first..].iter().take_while(move |piece| piece.rows.start < rows.end).map(move |piece| {
+            let token = |row: u32| row - piece.rows.start + piece.token;
+            token(rows.start.max(piece.rows.start))..token(rows.end.min(piece.rows.end))
+        })
+    }
+
+    /// The token of one row.
+    pub(super) fn token_of(&self, row: u32) -> u32 {
+        let piece = &self.pieces[self.pieces.partition_point(|piece| piece.rows.end <= row)];
+        row - piece.rows.start + piece.token
+    }
+}

@@ -1,0 +1,194 @@
+//! [`Ruling`]: what a policy says of a stack, rule by rule and batch row by batch row.
+
+use super::Path;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// What a policy says of a stack, with the number of pairs for which it is established.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Ruling {
+    /// One for each `deny` line and batch row: line by line, and within a line by batch row.
+    pub rules: Vec<RuleVerdict>,
+    /// Denied pairs of all of them together; a pair that two lines deny counts twice.
+    pub pairs: u64,
+    /// Number of batch rows covered.
+    pub batch_rows: usize,
+    /// Number of query heads covered.
+    pub heads: usize,
+    /// Number of layers covered.
+    pub layers: usize,
+    /// The groups without tokens, of lines that say `maybe`.
+    pub empty: Vec<EmptyGroup>,
+}
+
+/// What one `deny` line says of one batch row.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RuleVerdict {
+    /// The line.
+    pub rule: String,
+    /// The batch row.
+    pub batch: usize,
+    /// Number of tokens of the first group.
+    pub sources: u64,
+    /// Number of tokens of the second group.
+    pub targets: u64,
+    /// Number of pairs of a source and another token, a target, that are denied after the `allow` lines.
+    pub pairs: u64,
+    /// Number of denied pairs whose target is reached.
+    pub reached_pairs: u64,
+    /// Whether that is their number or a lower bound.
+    pub counted: Counted,
+    /// How one of the targets is reached, over the fewest layers.
+    pub witness: Option<Path>,
+    /// The layer where cutting is cheapest, and its cells, where one layer is enough.
+    pub cut: Option<(usize, u64)>,
+    /// Whether `cut` was looked for: not in long sequences whose pairs take many sets.
+    pub cut_computed: bool,
+}
+
+/// How far a number of reached pairs is known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum Counted {
+    /// The number itself.
+    #[default]
+    #[serde(rename = "exact")]
+    Exact,
+    /// There may be more.
+    #[serde(rename = "at least")]
+    AtLeast,
+}
+
+/// A group that has no tokens in a batch row.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct EmptyGroup {
+    /// The line that names it.
+    pub rule: String,
+    /// The group.
+    pub group: String,
+    /// The batch row.
+    pub batch: usize,
+}
+
+/// The verdict of a policy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Verdict {
+    /// At least one pair is denied, and no denied pair is reached.
+    #[serde(rename = "holds")]
+    Holds,
+    /// A denied pair is reached.
+    #[serde(rename = "broken")]
+    Broken,
+    /// No pair is denied: there was nothing to prove.
+    #[serde(rename = "nothing established")]
+    NothingEstablished,
+}
+
+impl Verdict {
+    fn of(pairs: u64, broken: bool) -> Self {
+        match (broken, pairs) {
+            (true, _) => Verdict::Broken,
+            (false, 0) => Verdict::NothingEstablished,
+            (false, _) => Verdict::Holds,
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Verdict::Holds => "holds",
+            Verdict::Broken => "broken",
+            Verdict::NothingEstablished => "nothing established",
+        })
+    }
+}
+
+impl Ruling {
+    /// The verdict.
+    pub fn verdict(&self) -> Verdict {
+        Verdict::of(self.pairs, self.violations().next().is_some())
+    }
+
+    /// True when at least one pair is denied and none of them is reached.
+    pub fn holds(&self) -> bool {
+        self.verdict() == Verdict::Holds
+    }
+
+    /// The lines and batch rows of which a denied pair is reached.
+    pub fn violations(&self) -> impl Iterator<Item = &RuleVerdict> {
+        self.rules.iter().filter(|rule| rule.violated())
+    }
+
+    /// The verdict in one sentence, with what it covers.
+    ///
+    /// ```
+    /// use noren_flow::{Fill, Flow, Policy};
+    /// use noren_mask::{Facts, Shape, atoms::*};
+    /// let flow = Flow::of_stack(&vec![causal(); 3], &Shape::square(8), &Facts::new(), Fill::Nothing)?;
+    /// let of = |policy: &str| -> Result<String, noren_mask::Error> { Ok(policy.parse::<Policy>()?.check(&flow)?.summary()) };
+    /// assert_eq!(
+    ///     of("deny: tokens(4..8) -> token(3)")?,
+    ///     "holds: none of the 4 denied pairs is reached over 3 layer(s), 1 head(s) and 1 batch row(s)"
+    /// );
+    /// assert_eq!(of("")?, "nothing established: the policy denies no pair of tokens");
+    /// # Ok::<(), noren_mask::Error>(())
+    /// ```
+    pub fn summary(&self) -> String {
+        let verdict = self.verdict();
+        let over =
+            format!("over {} layer(s), {} head(s) and {} batch row(s)", self.layers, self.heads, self.batch_rows);
+        match verdict {
+            Verdict::NothingEstablished => format!("{verdict}: the policy denies no pair of tokens"),
+            Verdict::Holds => format!("{verdict}: none of the {} denied pairs is reached {over}", self.pairs),
+            Verdict::Broken => {
+                let reached = self.rules.iter().map(|rule| rule.reached_pairs).fold(0, u64::saturating_add);
+                let exact = self.rules.iter().all(|rule| rule.counted == Counted::Exact);
+                let bound = if exact { "" } else { "at least " };
+                format!("{verdict}: {bound}{reached} of the {} denied pairs are reached {over}", self.pairs)
+            }
+        }
+    }
+}
+
+impl RuleVerdict {
+    /// Whether a denied pair is reached.
+    pub fn violated(&self) -> bool {
+        self.reached_pairs > 0
+    }
+
+    /// The verdict of this line in this batch row.
+    pub fn verdict(&self) -> Verdict {
+        Verdict::of(self.pairs, self.violated())
+    }
+}
+
+impl fmt::Display for RuleVerdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, batch row {}: ", self.rule, self.batch)?;
+        let Some(path) = &self.witness else {
+            return match self.verdict() {
+                Verdict::NothingEstablished => write!(
+                    f,
+                    "nothing established: {} source(s) and {} target(s) make no denied pair",
+                    self.sources, self.targets
+                ),
+                _ => write!(f, "holds for {} pair(s)", self.pairs),
+            };
+        };
+        let bound = if self.counted == Counted::Exact { "" } else { "at least " };
+        write!(f, "{bound}{} of {} pair(s) reached: {path}", self.reached_pairs, self.pairs)?;
+        match self.cut {
+            Some((layer, cells)) => write!(f, "; cheapest cut: {cells} cell(s) in layer {layer}"),
+            None if self.cut_computed => {
+                write!(f, "; no single layer is enough to cut it: hide the sources in all of them")
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for EmptyGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} has no tokens in batch row {}", self.rule, self.group, self.batch)
+    }
+}

@@ -1,0 +1,235 @@
+//! One layer: who reads a set, and whom a set reads, tile by tile.
+
+use super::Fill;
+use super::queries::QueryRows;
+use noren_mask::bits::{count, set_bit, set_range};
+use noren_mask::interval::IntervalSet;
+use noren_mask::{BoundMask, Kind, PatternPlan, Plan, PlanOptions, Reorder, Tile};
+use std::ops::Range;
+
+/// A layer's plan, and the rows that read everything because they may read nothing.
+#[derive(Clone, Debug)]
+pub(super) struct Layer {
+    plan: Plan,
+    /// For each pattern, its empty rows; none where they read nothing.
+    empty: Vec<IntervalSet>,
+}
+
+impl Layer {
+    pub(super) fn new(bound: &BoundMask, fill: Fill) -> Self {
+        let plan = bound.plan_with(&PlanOptions { reorder: Reorder::Never, ..PlanOptions::default() });
+        let empty =
+            plan.patterns().iter().map(|p| if fill == Fill::Finite { empty_rows(p) } else { IntervalSet::new() });
+        let empty = empty.collect();
+        Layer { plan, empty }
+    }
+
+    /// The patterns of a batch row's heads, each once, with their empty rows.
+    fn patterns(&self, batch: usize) -> impl Iterator<Item = (&PatternPlan, &IntervalSet)> {
+        let mut patterns: Vec<usize> =
+            (0..self.plan.shape().head_count()).map(|h| self.plan.pattern_of(batch, h)).collect();
+        patterns.sort_unstable();
+        patterns.dedup();
+        patterns.into_iter().map(|pattern| (&self.plan.patterns()[pattern], &self.empty[pattern]))
+    }
+
+    fn tokens(&self) -> u32 {
+        self.plan.shape().kv_len() as u32
+    }
+
+    /// `known` and every token that reads one of it.
+    pub(super) fn readers(&self, batch: usize, queries: &QueryRows, known: &IntervalSet) -> IntervalSet {
+        let bits = as_bits(known, self.tokens());
+        let done = queries.rows_of(known);
+        let q_len = self.plan.shape().q_len() as u32;
+        let mut hit = as_bits(&done, q_len);
+        for (plan, empty) in self.patterns(batch) {
+            if !known.is_empty() {
+                empty.iter().for_each(|i| set_range(&mut hit, i.start as usize, i.end as usize));
+            }
+            // Rows that know already cannot learn more.
+            for tile in plan.tiles().filter(|t| !done.contains_range(t.start, t.end)) {
+                let meets = |kind: Kind| {
+                    tile.spans.iter().filter(move |s| s.kind == kind).filter(|s| known.meets(s.start, s.end))
+                };
+                if meets(Kind::Full).next().is_some() {
+                    set_range(&mut hit, tile.start as usize, tile.end as usize);
+                    continue;
+                }
+                for span in meets(Kind::Mixed) {
+                    rows_meeting(plan, tile, span.start..span.end, &bits, |row| set_bit(&mut hit, row as usize));
+                }
+            }
+        }
+        known.union(&queries.tokens_of(&as_set(&hit, q_len)))
+    }
+
+    /// `readers` and every token that one of them reads.
+    pub(super) fn read_by(&self, batch: usize, queries: &QueryRows, readers: &IntervalSet) -> IntervalSet {
+        let n = self.tokens();
+        let rows = queries.rows_of(readers);
+        let mut out = as_bits(readers, n);
+        for (plan, empty) in self.patterns(batch) {
+            if empty.iter().any(|i| rows.meets(i.start, i.end)) {
+                return IntervalSet::all(n);
+            }
+            for tile in plan.tiles().filter(|t| rows.meets(t.start, t.end)) {
+                for span in tile.spans {
+                    match span.kind {
+                        Kind::Full => set_range(&mut out, span.start as usize, span.end as usize),
+                        Kind::Mixed if all_set(&out, span.start, span.end) => {}
+                        Kind::Mixed => union_rows(plan, tile, span.start..span.end, &rows, &mut out),
+                    }
+                }
+            }
+        }
+        as_set(&out, n)
+    }
+
+    /// Number of cells (query in `to`, key in `from`), over all heads' patterns; a query's own cell is not one.
+    pub(super) fn cells(&self, batch: usize, queries: &QueryRows, from: &IntervalSet, to: &IntervalSet) -> u64 {
+        let n = self.tokens();
+        let bits = as_bits(from, n);
+        let rows = queries.rows_of(to);
+        let both = from.intersect(to);
+        let own = |rows: Range<u32>, keys: Range<u32>| -> u64 {
+            queries.tokens_in(rows).map(|t| size(&both, t.start.max(keys.start), t.end.min(keys.end))).sum()
+        };
+        let mut total = 0;
+        let mut words = Vec::new();
+        for (plan, empty) in self.patterns(batch) {
+            for tile in plan.tiles().filter(|t| rows.meets(t.start, t.end)) {
+                for span in tile.spans.iter().filter(|s| from.meets(s.start, s.end)) {
+                    if span.kind == Kind::Full {
+                        total += size(&rows, tile.start, tile.end) * size(from, span.start, span.end)
+                            - own(tile.start..tile.end, span.start..span.end);
+                        continue;
+                    }
+                    let wide = (span.end - span.start).div_ceil(64) as usize;
+                    fill(plan, tile, span.start..span.end, &mut words);
+                    for (row, cells) in (tile.start..).zip(words.chunks(wide)).filter(|(row, _)| rows.contains(*row)) {
+                        total += masked(cells, &bits, span.start).map(|w| u64::from(w.count_ones())).sum::<u64>();
+                        let own = queries.token_of(row);
+                        let reads_itself = (span.start..span.end).contains(&own) && from.contains(own) && {
+                            let k = (own - span.start) as usize;
+                            cells[k / 64] >> (k % 64) & 1 == 1
+                        };
+                        total -= u64::from(reads_itself);
+                    }
+                }
+            }
+            for i in empty.iter() {
+                total += size(&rows, i.start, i.end) * from.count() - own(i.start..i.end, 0..n);
+            }
+        }
+        total
+    }
+
+    /// Each token that is a query, with the keys that it reads in any head, as bits.
+    pub(super) fn each_row(&self, batch: usize, queries: &QueryRows, mut row: impl FnMut(u32, &[u64])) {
+        let n = self.tokens();
+        let mut words = vec![0; n.div_ceil(64) as usize];
+        for (plan, empty) in self.patterns(batch) {
+            for q in 0..plan.q_len() {
+                plan.fill_bits(q..q + 1, 0..n, &mut words);
+                if empty.contains(q) {
+                    set_range(&mut words, 0, n as usize);
+                }
+                if count(&words) > 0 {
+                    row(queries.token_of(q), &words);
+                }
+            }
+        }
+    }
+}
+
+/// A set as bits.
+fn as_bits(set: &IntervalSet, len: u32) -> Vec<u64> {
+    let mut bits = vec![0; len.div_ceil(64) as usize];
+    set.iter().for_each(|i| set_range(&mut bits, i.start as usize, i.end.min(len) as usize));
+    bits
+}
+
+/// Bits as a set.
+fn as_set(bits: &[u64], len: u32) -> IntervalSet {
+    let mut set = IntervalSet::new();
+    noren_mask::bits::runs(bits, 0, len, |a, z| set.push(a, z));
+    set
+}
+
+/// True when the bits `start..end`, of which there is at least one, are all set.
+fn all_set(bits: &[u64], start: u32, end: u32) -> bool {
+    let (first, last) = (start as usize / 64, (end as usize - 1) / 64);
+    (first..=last).all(|word| {
+        let low = if word == first { u64::MAX << (start % 64) } else { u64::MAX };
+        let high = if word == last { u64::MAX >> (63 - (end - 1) % 64) } else { u64::MAX };
+        bits[word] & low & high == low & high
+    })
+}
+
+/// Number of tokens of `set` in `start..end`, which may be empty.
+fn size(set: &IntervalSet, start: u32, end: u32) -> u64 {
+    if start >= end { 0 } else { set.within(start, end).map(|i| u64::from(i.len())).sum() }
+}
+
+/// The cells of a tile's rows over `keys`.
+fn fill(plan: &PatternPlan, tile: Tile<'_>, keys: Range<u32>, words: &mut Vec<u64>) {
+    let wide = (keys.end - keys.start).div_ceil(64) as usize;
+    words.clear();
+    words.resize(tile.rows() as usize * wide, 0);
+    plan.fill_bits(tile.start..tile.end, keys, words);
+}
+
+/// The words of `cells`, which begin at key `start`, that also are in `bits`, which begin at key 0.
+fn masked<'a>(cells: &'a [u64], bits: &'a [u64], start: u32) -> impl Iterator<Item = u64> + 'a {
+    let (word, shift) = (start as usize / 64, start % 64);
+    cells.iter().enumerate().map(move |(i, cell)| {
+        let low = bits.get(word + i).copied().unwrap_or(0) >> shift;
+        let high = if shift == 0 { 0 } else { bits.get(word + i + 1).copied().unwrap_or(0) << (64 - shift) };
+        cell & (low | high)
+    })
+}
+
+fn rows_meeting(plan: &PatternPlan, tile: Tile<'_>, keys: Range<u32>, bits: &[u64], mut hit: impl FnMut(u32)) {
+    let wide = (keys.end - keys.start).div_ceil(64) as usize;
+    let mut words = Vec::new();
+    fill(plan, tile, keys.clone(), &mut words);
+    for (row, cells) in (tile.start..).zip(words.chunks(wide)) {
+        if masked(cells, bits, keys.start).any(|w| w != 0) {
+            hit(row);
+        }
+    }
+}
+
+/// Adds the keys among `keys` that a row of `rows` in the tile reads to `out`.
+fn union_rows(plan: &PatternPlan, tile: Tile<'_>, keys: Range<u32>, rows: &IntervalSet, out: &mut [u64]) {
+    let wide = (keys.end - keys.start).div_ceil(64) as usize;
+    let mut words = Vec::new();
+    fill(plan, tile, keys.clone(), &mut words);
+    let mut all = vec![0u64; wide];
+    for (_, cells) in (tile.start..).zip(words.chunks(wide)).filter(|(row, _)| rows.contains(*row)) {
+        all.iter_mut().zip(cells).for_each(|(a, c)| *a |= c);
+    }
+    noren_mask::bits::runs(&all, 0, keys.end - keys.start, |a, z| {
+        set_range(out, (keys.start + a) as usize, (keys.start + z) as usize)
+    });
+}
+
+/// The rows that may read nothing.
+fn empty_rows(plan: &PatternPlan) -> IntervalSet {
+    let mut out = IntervalSet::new();
+    let mut words = Vec::new();
+    for tile in plan.tiles() {
+        if tile.spans.iter().any(|s| s.kind == Kind::Full) {
+            continue;
+        }
+        let mut reads = vec![false; tile.rows() as usize];
+        for span in tile.spans {
+            fill(plan, tile, span.start..span.end, &mut words);
+            let wide = (span.end - span.start).div_ceil(64) as usize;
+            reads.iter_mut().zip(words.chunks(wide)).for_each(|(r, cells)| *r |= count(cells) > 0);
+        }
+        (tile.start..).zip(&reads).filter(|(_, r)| !**r).for_each(|(row, _)| out.push(row, row + 1));
+    }
+    out
+}

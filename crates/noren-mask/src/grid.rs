@@ -1,0 +1,584 @@
+//! Honest down-sampling: a small matrix that says of every rectangle of a mask whether it is empty, full or mixed.
+
+use crate::Error;
+use crate::bind::{BoundMask, Resolved};
+use crate::bits::row_words;
+use crate::bounds::Bounds;
+use crate::interval::{Interval, IntervalSet};
+use crate::plan::{Kind, PatternPlan};
+use std::ops::Range;
+
+/// What a rectangle of query rows and keys holds.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Cover {
+    /// No cell is allowed.
+    Empty,
+    /// At least one cell is allowed and at least one is not.
+    Mixed,
+    /// Every cell is allowed.
+    Full,
+}
+
+/// How a grid is cut.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GridOptions {
+    /// Most rows of the grid.
+    pub max_rows: usize,
+    /// Most columns of the grid.
+    pub max_cols: usize,
+    /// The query rows to look at; `None` for all.
+    pub queries: Option<Range<usize>>,
+    /// The keys to look at; `None` for all.
+    pub keys: Option<Range<usize>>,
+}
+
+impl Default for GridOptions {
+    /// All of the mask in at most 64 x 64 rectangles.
+    fn default() -> Self {
+        GridOptions { max_rows: 64, max_cols: 64, queries: None, keys: None }
+    }
+}
+
+/// A mask in a few rectangles, each with its exact [`Cover`]. Made by [`BoundMask::grid`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Grid {
+    /// First query row of each grid row, and the end of the last.
+    rows: Vec<u32>,
+    /// First key of each column, and the end of the last.
+    cols: Vec<u32>,
+    /// Row-major.
+    covers: Vec<Cover>,
+}
+
+impl Grid {
+    /// Number of grid rows.
+    pub fn row_count(&self) -> usize {
+        self.rows.len() - 1
+    }
+
+    /// Number of grid columns.
+    pub fn col_count(&self) -> usize {
+        self.cols.len() - 1
+    }
+
+    /// What the rectangle at `row` and `col` holds.
+    ///
+    /// # Panics
+    /// When one of them is outside the grid.
+    pub fn cover(&self, row: usize, col: usize) -> Cover {
+        assert!(col < self.col_count(), "column {col} of {}", self.col_count());
+        self.covers[row * self.col_count() + col]
+    }
+
+    /// The query rows of grid row `row`.
+    pub fn queries(&self, row: usize) -> Range<usize> {
+        self.rows[row] as usize..self.rows[row + 1] as usize
+    }
+
+    /// The keys of grid column `col`.
+    pub fn keys(&self, col: usize) -> Range<usize> {
+        self.cols[col] as usize..self.cols[col + 1] as usize
+    }
+
+    /// The covers, row by row.
+    pub fn covers(&self) -> &[Cover] {
+        &self.covers
+    }
+
+    /// What `plan` does with each rectangle, row by row: nothing, or the dearest kind of span that it meets. The plan must
+    /// have rows and keys at their own places ([`Reorder::Never`](crate::Reorder::Never)).
+    pub fn kinds(&self, plan: &PatternPlan) -> Vec<Option<Kind>> {
+        let mut kinds = Vec::with_capacity(self.covers.len());
+        let mut first = 0;
+        for row in 0..self.row_count() {
+            let queries = self.queries(row);
+            while (plan.tile(first).end as usize) <= queries.start {
+                first += 1;
+            }
+            let tiles =
+                || (first..plan.tile_count()).map(|i| plan.tile(i)).take_while(|t| (t.start as usize) < queries.end);
+            let of = |kind: Kind| -> IntervalSet {
+                tiles().fold(IntervalSet::new(), |all, tile| {
+                    let spans = tile.spans.iter().filter(|s| s.kind == kind).map(|s| s.start..s.end);
+                    all.union(&spans.collect())
+                })
+            };
+            let (mixed, full) = (of(Kind::Mixed), of(Kind::Full));
+            kinds.extend((0..self.col_count()).map(|col| {
+                let (start, end) = (self.cols[col], self.cols[col + 1]);
+                match () {
+                    () if mixed.meets(start, end) => Some(Kind::Mixed),
+                    () if full.meets(start, end) => Some(Kind::Full),
+                    () => None,
+                }
+            }));
+        }
+        kinds
+    }
+
+    /// True when a rectangle holds more than one cell.
+    pub fn is_sampled(&self) -> bool {
+        [&self.rows, &self.cols].into_iter().any(|b| b.windows(2).any(|w| w[1] - w[0] > 1))
+    }
+}
+
+impl BoundMask {
+    /// The mask of one (batch row, query head) as at most `max_rows` x `max_cols` rectangles of nearly equal size that
+    /// cover every cell once.
+    ///
+    /// Covers are exact: a rectangle that holds both kinds is [`Cover::Mixed`], however few cells there are of one kind. The
+    /// cost follows what is undecided by the mask's structure, so a million tokens take milliseconds; only closures
+    /// without bounds and random masks are looked at cell by cell, until both kinds were seen.
+    ///
+    /// ```
+    /// use noren_mask::{Cover, Facts, GridOptions, Shape, atoms::*};
+    /// let bound = causal().bind(&Shape::square(1 << 20), &Facts::new())?;
+    /// let grid = bound.grid(0, 0, &GridOptions { max_rows: 3, max_cols: 3, ..GridOptions::default() })?;
+    /// use Cover::*;
+    /// assert_eq!(grid.covers(), [Mixed, Empty, Empty, Full, Mixed, Empty, Full, Full, Mixed]);
+    /// assert_eq!(grid.queries(1), 349525..699050);
+    /// # Ok::<(), noren_mask::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A batch row, head or range outside the shape, an empty range, 0 rows or columns.
+    pub fn grid(&self, batch: usize, head: usize, options: &GridOptions) -> Result<Grid, Error> {
+        self.check_pair(batch, head)?;
+        let (rows, cols) = options.borders(self)?;
+        self.grid_between(batch, head, rows, cols)
+    }
+
+    /// The same with rectangles of any size: between each two of `queries` and each two of `keys`, which rise.
+    ///
+    /// ```
+    /// use noren_mask::{Cover, Facts, Shape, atoms::*};
+    /// let bound = causal().bind(&Shape::square(100), &Facts::new())?;
+    /// let grid = bound.grid_between(0, 0, vec![0, 64, 100], vec![0, 64, 100])?;
+    /// assert_eq!(grid.covers(), [Cover::Mixed, Cover::Empty, Cover::Full, Cover::Mixed]);
+    /// # Ok::<(), noren_mask::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A batch row or head outside the shape; fewer than two borders, borders that do not rise or lie outside.
+    pub fn grid_between(&self, batch: usize, head: usize, queries: Vec<u32>, keys: Vec<u32>) -> Result<Grid, Error> {
+        self.check_pair(batch, head)?;
+        let cells = Cells::One(&self.resolved()[self.pattern_of(batch, head)]);
+        draw(&cells, self, queries, keys)
+    }
+
+    /// The same for the cells that this mask allows and `other` does not.
+    ///
+    /// # Errors
+    /// As [`grid`](Self::grid); [`Error::Compare`] when the shapes have different sizes.
+    pub fn grid_minus(
+        &self,
+        other: &BoundMask,
+        batch: usize,
+        head: usize,
+        options: &GridOptions,
+    ) -> Result<Grid, Error> {
+        self.check_pair(batch, head)?;
+        self.check_comparable(other)?;
+        let (rows, cols) = options.borders(self)?;
+        self.grid_minus_between(other, batch, head, rows, cols)
+    }
+
+    /// [`grid_minus`](Self::grid_minus) with rectangles as in [`grid_between`](Self::grid_between).
+    ///
+    /// # Errors
+    /// As both.
+    pub fn grid_minus_between(
+        &self,
+        other: &BoundMask,
+        batch: usize,
+        head: usize,
+        queries: Vec<u32>,
+        keys: Vec<u32>,
+    ) -> Result<Grid, Error> {
+        self.check_pair(batch, head)?;
+        self.check_comparable(other)?;
+        let (a, b) = (&self.resolved()[self.pattern_of(batch, head)], &other.resolved()[other.pattern_of(batch, head)]);
+        draw(&Cells::Minus(a, b), self, queries, keys)
+    }
+
+    /// Refuses a batch row or a query head outside the shape.
+    ///
+    /// # Errors
+    /// [`Error::Picture`], with the number that is outside.
+    pub fn check_pair(&self, batch: usize, head: usize) -> Result<(), Error> {
+        let shape = self.shape();
+        for (what, at, count) in [("batch row", batch, shape.batch_len()), ("head", head, shape.head_count())] {
+            if at >= count {
+                return Err(Error::Picture(format!(
+                    "{what} {at} is outside the shape, which has {count}: give one from 0 to {}",
+                    count - 1
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns `range`, or all of `0..len` where none is given, checked against `len`. `what` names the range in the error.
+///
+/// # Errors
+/// [`Error::Picture`] for a range that is empty or reaches outside.
+pub fn checked_range(what: &str, range: &Option<Range<usize>>, len: usize) -> Result<Range<u32>, Error> {
+    let range = range.clone().unwrap_or(0..len);
+    if range.start >= range.end || range.end > len {
+        let problem = if range.start >= range.end { "is empty" } else { "reaches outside" };
+        return Err(Error::Picture(format!(
+            "{what} {}..{} {problem}: give a range within 0..{len}",
+            range.start, range.end
+        )));
+    }
+    Ok(range.start as u32..range.end as u32)
+}
+
+/// Cuts `range` into at most `count` parts of nearly equal length.
+fn borders(range: &Range<u32>, count: usize) -> Vec<u32> {
+    let len = range.len() as u64;
+    let count = len.min(count as u64);
+    (0..=count).map(|i| range.start + (i * len / count) as u32).collect()
+}
+
+impl GridOptions {
+    /// Where its rectangles begin and end in this mask.
+    fn borders(&self, bound: &BoundMask) -> Result<(Vec<u32>, Vec<u32>), Error> {
+        if self.max_rows == 0 || self.max_cols == 0 {
+            return Err(Error::Picture(format!(
+                "a grid of {} x {} has no room: give at least one row and one column",
+                self.max_rows, self.max_cols
+            )));
+        }
+        let queries = checked_range("query rows", &self.queries, bound.shape().q_len())?;
+        let keys = checked_range("keys", &self.keys, bound.shape().kv_len())?;
+        Ok((borders(&queries, self.max_rows), borders(&keys, self.max_cols)))
+    }
+}
+
+/// Refuses borders that cut nothing, or something outside.
+fn check_borders(what: &str, borders: &[u32], len: usize) -> Result<(), Error> {
+    let last = borders.last().copied().unwrap_or_default();
+    if borders.len() < 2 || borders.windows(2).any(|w| w[0] >= w[1]) || last as usize > len {
+        return Err(Error::Picture(format!(
+            "{} borders of {what} up to {last}: give two or more that rise within 0..={len}",
+            borders.len()
+        )));
+    }
+    Ok(())
+}
+
+fn draw(cells: &Cells<'_>, bound: &BoundMask, rows: Vec<u32>, cols: Vec<u32>) -> Result<Grid, Error> {
+    check_borders("query rows", &rows, bound.shape().q_len())?;
+    check_borders("keys", &cols, bound.shape().kv_len())?;
+    let mut covers = Vec::with_capacity((rows.len() - 1) * (cols.len() - 1));
+    let mut words = Vec::new();
+    let all_rows = rows[0]..rows[rows.len() - 1];
+    let all_keys = Interval::new(cols[0], cols[cols.len() - 1]);
+    if all_rows.len() as u64 * u64::from(all_keys.len()) <= FEW_CELLS {
+        // bounds of few rows may be as long as the mask is wide, whatever part of it is looked at
+        let per_row = row_words(all_keys.len());
+        words.resize(all_rows.len() * per_row, 0);
+        cells.fill(all_rows, all_keys, &mut words);
+        let mut strips = words.chunks(per_row);
+        for strip in rows.windows(2) {
+            let mut seen = vec![Seen::default(); cols.len() - 1];
+            for row in strips.by_ref().take((strip[1] - strip[0]) as usize) {
+                for (seen, col) in seen.iter_mut().zip(cols.windows(2)) {
+                    let (start, end) = (col[0] - all_keys.start, col[1] - all_keys.start);
+                    let allowed = ones_between(row, start, end);
+                    seen.allowed |= allowed > 0;
+                    seen.denied |= allowed < end - start;
+                }
+            }
+            covers.extend(seen.iter().map(|s| s.cover()));
+        }
+        return Ok(Grid { rows, cols, covers });
+    }
+    for strip in rows.windows(2) {
+        let mut seen = vec![Seen::default(); cols.len() - 1];
+        let all: Vec<usize> = (0..seen.len()).collect();
+        let mut look = Look { cells, cols: &cols, seen: &mut seen, words: &mut words };
+        look.rows(strip[0]..strip[1], &all);
+        covers.extend(seen.iter().map(|s| s.cover()));
+    }
+    Ok(Grid { rows, cols, covers })
+}
+
+/// What a grid is made of.
+enum Cells<'a> {
+    One(&'a Resolved),
+    /// Allowed by the first and not by the second. Each keeps its own frame.
+    Minus(&'a Resolved, &'a Resolved),
+}
+
+impl Cells<'_> {
+    fn bounds(&self, rows: Range<u32>) -> Bounds {
+        let of = |r: &Resolved| r.pattern.bounds(&r.frame, rows.clone());
+        match self {
+            Cells::One(a) => of(a),
+            Cells::Minus(a, b) => of(a).and(&of(b).not(b.frame.kv_len)),
+        }
+    }
+
+    fn fill(&self, rows: Range<u32>, keys: Interval, words: &mut [u64]) {
+        match self {
+            Cells::One(a) => a.pattern.fill(&a.frame, rows, keys, words),
+            Cells::Minus(a, b) => {
+                a.pattern.fill(&a.frame, rows.clone(), keys, words);
+                let mut denied = vec![0; words.len()];
+                b.pattern.fill(&b.frame, rows, keys, &mut denied);
+                words.iter_mut().zip(&denied).for_each(|(w, d)| *w &= !d);
+            }
+        }
+    }
+}
+
+/// The kinds of cells met so far in one rectangle.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    allowed: bool,
+    denied: bool,
+}
+
+impl Seen {
+    fn both(self) -> bool {
+        self.allowed && self.denied
+    }
+
+    fn cover(self) -> Cover {
+        match (self.allowed, self.denied) {
+            (true, true) => Cover::Mixed,
+            (true, false) => Cover::Full,
+            _ => Cover::Empty,
+        }
+    }
+}
+
+/// Grids over so few cells are drawn from exact bits.
+const FEW_CELLS: u64 = if cfg!(test) { 1 << 9 } else { 1 << 18 };
+
+/// Number of bits that are set from `start` to `end`.
+fn ones_between(words: &[u64], start: u32, end: u32) -> u32 {
+    let (first, last) = ((start / 64) as usize, ((end - 1) / 64) as usize);
+    let mask = |word: usize| {
+        let below = if word == last { u64::MAX >> (63 - (end - 1) % 64) } else { u64::MAX };
+        let above = if word == first { u64::MAX << (start % 64) } else { u64::MAX };
+        below & above
+    };
+    (first..=last).map(|word| (words[word] & mask(word)).count_ones()).sum()
+}
+
+/// Row ranges up to this are looked at bit by bit when their bounds leave a question.
+const EXACT_ROWS: usize = 16;
+/// Keys of the first look at exact bits, where both kinds mostly show at once. Later looks double up to `MOST_KEYS`.
+const FIRST_KEYS: u32 = 64;
+const MOST_KEYS: u32 = 4096;
+
+/// One strip of query rows and what was seen of its rectangles.
+struct Look<'a> {
+    cells: &'a Cells<'a>,
+    cols: &'a [u32],
+    seen: &'a mut [Seen],
+    words: &'a mut Vec<u64>,
+}
+
+impl Look<'_> {
+    /// Notes what `rows` hold in the columns `open`, by bounds as far as they go: halving the rows sharpens them.
+    fn rows(&mut self, rows: Range<u32>, open: &[usize]) {
+        let bounds = self.cells.bounds(rows.clone());
+        let mut rest = Vec::new();
+        for &col in open {
+            let (start, end) = (self.cols[col], self.cols[col + 1]);
+            let seen = &mut self.seen[col];
+            seen.allowed |= bounds.lower.meets(start, end);
+            seen.denied |= !bounds.upper.contains_range(start, end);
+            let settled = !bounds.upper.meets(start, end) || bounds.lower.contains_range(start, end);
+            if !settled && !seen.both() {
+                rest.push(col);
+            }
+        }
+        if rest.is_empty() {
+            return;
+        }
+        if rows.len() <= EXACT_ROWS {
+            let open = bounds.upper.minus(&bounds.lower);
+            rest.into_iter().for_each(|col| self.bits(rows.clone(), col, &open));
+            return;
+        }
+        let middle = rows.start + (rows.end - rows.start) / 2;
+        self.rows(rows.start..middle, &rest);
+        rest.retain(|&col| !self.seen[col].both());
+        if !rest.is_empty() {
+            self.rows(middle..rows.end, &rest);
+        }
+    }
+
+    /// Looks at the cells of one column that the bounds left `undecided`, until both kinds were seen.
+    fn bits(&mut self, rows: Range<u32>, col: usize, undecided: &IntervalSet) {
+        let mut step = FIRST_KEYS;
+        for part in undecided.within(self.cols[col], self.cols[col + 1]) {
+            // where cells are random one row tells, at a fraction of the cost
+            self.exact(rows.start..rows.start + 1, Interval::new(part.start, part.end.min(part.start + step)), col);
+            let mut start = part.start;
+            while start < part.end {
+                if self.seen[col].both() {
+                    return;
+                }
+                let keys = Interval::new(start, part.end.min(start.saturating_add(step)));
+                self.exact(rows.clone(), keys, col);
+                start = keys.end;
+                step = (step * 2).min(MOST_KEYS);
+            }
+        }
+    }
+
+    fn exact(&mut self, rows: Range<u32>, keys: Interval, col: usize) {
+        self.words.clear();
+        self.words.resize(rows.len() * row_words(keys.len()), 0);
+        self.cells.fill(rows.clone(), keys, self.words);
+        let allowed: u64 = self.words.iter().map(|w| u64::from(w.count_ones())).sum();
+        self.seen[col].allowed |= allowed > 0;
+        self.seen[col].denied |= allowed < rows.len() as u64 * u64::from(keys.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::atoms::*;
+    use crate::{Facts, Mask, Shape};
+    use proptest::prelude::*;
+    use std::time::Instant;
+
+    fn brute(rows: Range<usize>, keys: Range<usize>, allowed: impl Fn(usize, usize) -> bool) -> Cover {
+        let mut seen = Seen::default();
+        for q in rows {
+            for k in keys.clone() {
+                if allowed(q, k) { seen.allowed = true } else { seen.denied = true }
+            }
+        }
+        seen.cover()
+    }
+
+    fn atom() -> impl Strategy<Value = Mask> {
+        prop_oneof![
+            Just(causal()),
+            Just(full()),
+            (1..40u64).prop_map(sliding),
+            (1..40u64).prop_map(chunk),
+            (1..7u64).prop_map(stride),
+            (0..50u64, 0..50u64).prop_map(|(a, n)| keys(a..a + n)),
+            (0..50u64, 0..50u64).prop_map(|(a, n)| queries(a..a + n)),
+            Just(documents()),
+            Just(padding()),
+            Just(closure("odd")),
+            (0.0..1.0f64, 0..9u64).prop_map(|(p, seed)| random(p, seed)),
+            (-20..20i64, -20..20i64).prop_map(|(l, r)| window(l, r)),
+        ]
+    }
+
+    fn expression() -> impl Strategy<Value = Mask> {
+        atom().prop_recursive(3, 12, 2, |inner| {
+            prop_oneof![
+                (inner.clone(), inner.clone()).prop_map(|(a, b)| a & b),
+                (inner.clone(), inner.clone()).prop_map(|(a, b)| a | b),
+                (inner.clone(), inner.clone()).prop_map(|(a, b)| a - b),
+                inner.prop_map(|a| !a),
+            ]
+        })
+    }
+
+    fn bind(mask: &Mask, past: usize, new: usize) -> BoundMask {
+        let all = past + new;
+        let facts = Facts::new()
+            .lengths([all as u64 * 2 / 3])
+            .documents(vec![all as u64 / 3, all as u64 - all as u64 / 3])
+            .closure("odd", |_, _, q, k| (q * 7 + k * 3) % 11 < 8);
+        mask.bind(&Shape::cached(past, new), &facts).expect("a valid mask")
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(600))]
+
+        #[test]
+        fn covers_are_what_the_cells_say(
+            (a, b) in (expression(), expression()),
+            (past, new) in (0..40usize, 1..90usize),
+            (max_rows, max_cols) in (1..20usize, 1..20usize),
+            (q0, k0) in (0.0..1.0f64, 0.0..1.0f64),
+        ) {
+            let (first, second) = (bind(&a, past, new), bind(&b, past, new));
+            let (q0, k0) = ((new as f64 * q0) as usize, ((past + new) as f64 * k0) as usize);
+            let options = GridOptions { max_rows, max_cols, queries: Some(q0..new), keys: Some(k0..past + new) };
+            let grid = first.grid(0, 0, &options).unwrap();
+            let minus = first.grid_minus(&second, 0, 0, &options).unwrap();
+            prop_assert_eq!(grid.row_count(), max_rows.min(new - q0));
+            prop_assert_eq!((grid.queries(0).start, grid.keys(0).start), (q0, k0));
+            prop_assert_eq!(grid.queries(grid.row_count() - 1).end, new);
+            for row in 0..grid.row_count() {
+                for col in 0..grid.col_count() {
+                    let (rows, keys) = (grid.queries(row), grid.keys(col));
+                    let one = |q, k| first.allowed(0, 0, q, k);
+                    let two = |q, k| first.allowed(0, 0, q, k) && !second.allowed(0, 0, q, k);
+                    prop_assert_eq!(grid.cover(row, col), brute(rows.clone(), keys.clone(), one));
+                    prop_assert_eq!(minus.cover(row, col), brute(rows, keys, two));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_single_cell_shows() {
+        let n = 1 << 20;
+        let mask = full() - (queries(777_777..777_778) & keys(123_456..123_457));
+        let bound = mask.bind(&Shape::square(n), &Facts::new()).unwrap();
+        let grid = bound.grid(0, 0, &GridOptions { max_rows: 100, max_cols: 100, ..Default::default() }).unwrap();
+        let mixed: Vec<_> = (0..10_000).filter(|&i| grid.covers()[i] == Cover::Mixed).collect();
+        assert_eq!(mixed.len(), 1);
+        assert!(grid.queries(mixed[0] / 100).contains(&777_777) && grid.keys(mixed[0] % 100).contains(&123_456));
+        assert_eq!(grid.covers().iter().filter(|c| **c == Cover::Full).count(), 9_999);
+    }
+
+    #[test]
+    fn a_million_tokens_are_quick() {
+        let n = 1u64 << 20;
+        let uneven: Vec<u64> = (0..1000).map(|i| 500 + i).collect();
+        let last = n - uneven[..999].iter().sum::<u64>();
+        let uneven: Vec<u64> = uneven[..999].iter().copied().chain([last]).collect();
+        let facts = Facts::new().documents(uneven);
+        let masks = [
+            causal(),
+            sliding(4096) | (causal() & keys(0..4)),
+            causal() & documents(),
+            neighborhood([1024, 1024], [13, 13]),
+            stride(128) | sliding(128),
+            random(0.5, 7),
+        ];
+        for mask in masks {
+            let bound = mask.bind(&Shape::square(n as usize), &facts).unwrap();
+            let start = Instant::now();
+            let grid = bound.grid(0, 0, &GridOptions { max_rows: 100, max_cols: 100, ..Default::default() }).unwrap();
+            let count = |c| grid.covers().iter().filter(|x| **x == c).count();
+            println!("{:?} {mask}: {} mixed, {} full", start.elapsed(), count(Cover::Mixed), count(Cover::Full));
+            assert!(start.elapsed().as_secs() < 20, "{mask}");
+        }
+    }
+
+    #[test]
+    fn wrong_questions_are_refused() {
+        let bound = causal().bind(&Shape::square(8).heads(4), &Facts::new()).unwrap();
+        let ask = |batch, head, options: &GridOptions| bound.grid(batch, head, options).unwrap_err().to_string();
+        let all = GridOptions::default();
+        assert_eq!(ask(0, 4, &all), "picture: head 4 is outside the shape, which has 4: give one from 0 to 3");
+        assert_eq!(ask(1, 0, &all), "picture: batch row 1 is outside the shape, which has 1: give one from 0 to 0");
+        let zoom = GridOptions { queries: Some(4..9), ..all.clone() };
+        assert_eq!(ask(0, 0, &zoom), "picture: query rows 4..9 reaches outside: give a range within 0..8");
+        let zoom = GridOptions { keys: Some(3..3), ..all.clone() };
+        assert_eq!(ask(0, 0, &zoom), "picture: keys 3..3 is empty: give a range within 0..8");
+        assert!(ask(0, 0, &GridOptions { max_rows: 0, ..all.clone() }).contains("give at least one row"));
+        let other = causal().bind(&Shape::square(9), &Facts::new()).unwrap();
+        assert!(bound.grid_minus(&other, 0, 0, &all).unwrap_err().to_string().starts_with("cannot compare"));
+    }
+}
