@@ -93,18 +93,22 @@ pub(crate) fn check_score(score: &Score) -> Checked {
     }
 }
 
+/// Refuses a number beyond all positions.
 pub(crate) fn within(name: &str, n: u64) -> Checked {
     if n <= LIMIT { Ok(()) } else { Err(format!("{name} is {n}, beyond all positions: at most {LIMIT} is possible")) }
 }
 
+/// Refuses 0 and numbers beyond all positions.
 pub(crate) fn count(name: &str, n: u64) -> Checked {
     if n == 0 { Err(format!("{name} is 0: give at least 1")) } else { within(name, n) }
 }
 
+/// Refuses an empty name.
 pub(crate) fn check_name(name: &str) -> Checked {
     if name.is_empty() { Err("the name is empty: give the name under which the facts hold it".into()) } else { Ok(()) }
 }
 
+/// Refuses reversed ranges and an empty label.
 pub(crate) fn check_set(set: &Set) -> Checked {
     match set {
         Set::Spans(spans) => check_spans(spans),
@@ -113,6 +117,7 @@ pub(crate) fn check_set(set: &Set) -> Checked {
     }
 }
 
+/// Refuses reversed ranges.
 pub(crate) fn check_spans(spans: &[Span]) -> Checked {
     spans.iter().try_for_each(|span| {
         let end = span.end.unwrap_or(span.start);

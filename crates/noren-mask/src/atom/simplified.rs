@@ -10,7 +10,7 @@ use crate::simplify::{Axis, Runs};
 pub enum Simplified {
     /// The atom is in its simplest form.
     Same,
-    /// This mask allows the same cells. It is simpler: none of its atoms simplifies to the atom itself.
+    /// This mask allows the same cells and is in its simplest form, perhaps the atom itself.
     Mask(Mask),
     /// The cells depend on one number only, so that any number of such atoms joins into one.
     Line(Line),

@@ -52,7 +52,7 @@ impl Atom for Closure {
     }
 
     fn why(&self, pair: &Pair<'_>, allowed: bool) -> String {
-        given_words("closure", &self.name, pair, allowed)
+        given_words(&format!("closure {:?}", self.name), pair, allowed)
     }
 
     fn resolve(&self, site: &Site<'_>) -> Option<Resolution> {

@@ -61,7 +61,7 @@ impl Atom for Dense {
     }
 
     fn why(&self, pair: &Pair<'_>, allowed: bool) -> String {
-        given_words("array", &self.name, pair, allowed)
+        given_words(&format!("array {:?}", self.name), pair, allowed)
     }
 
     fn resolve(&self, site: &Site<'_>) -> Option<Resolution> {

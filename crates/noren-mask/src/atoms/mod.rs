@@ -8,6 +8,7 @@
 
 mod arms;
 mod constants;
+mod function;
 mod shared;
 
 pub use arms::{batch, heads, layers};

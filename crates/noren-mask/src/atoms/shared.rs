@@ -74,8 +74,8 @@ pub(super) fn draw_words(pair: &Pair<'_>, allowed: bool) -> String {
     format!("the draw for query {q} and key {k} {}", if allowed { "allows it" } else { "denies it" })
 }
 
-/// Whether an array or a closure of the facts allows the cell.
-pub(super) fn given_words(what: &str, name: &str, pair: &Pair<'_>, allowed: bool) -> String {
+/// Whether an array or a function allows the cell.
+pub(super) fn given_words(what: &str, pair: &Pair<'_>, allowed: bool) -> String {
     let verb = if allowed { "allows" } else { "denies" };
-    format!("{what} {name:?} {verb} query row {}, key {}", pair.row, pair.key)
+    format!("{what} {verb} query row {}, key {}", pair.row, pair.key)
 }
