@@ -13,6 +13,7 @@ pub mod model;
 pub mod nn;
 mod private;
 mod recognize;
+mod stack;
 pub mod train;
 
 pub use attention::{

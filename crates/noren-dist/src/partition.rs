@@ -13,9 +13,7 @@
 //! adds them to its own in ascending order of ranks. So every sum has one order, whatever arrives first.
 
 use crate::Error;
-use crate::layout::Layout;
 use crate::runs::{Runs, count};
-use crate::strips::Strips;
 use noren_mask::{BoundMask, Shape};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -124,26 +122,6 @@ impl Share {
     pub fn tokens(&self) -> u64 {
         count(&self.queries).max(count(&self.keys))
     }
-}
-
-impl RowPartition {
-    /// The shares that a layout comes to.
-    pub(crate) fn of_layout(layout: &Layout, strips: &Strips, ranks: usize) -> Self {
-        let mut shares = layout.shares(strips, ranks);
-        mirror(&mut shares);
-        RowPartition { shares }
-    }
-}
-
-/// Fills in what each rank sends from what the others receive.
-pub(crate) fn mirror(shares: &mut [Share]) {
-    let mut sends: Vec<Vec<Exchange>> = vec![Vec::new(); shares.len()];
-    for (rank, share) in shares.iter().enumerate() {
-        for exchange in &share.receives {
-            sends[exchange.peer as usize].push(Exchange { peer: rank as u32, ..exchange.clone() });
-        }
-    }
-    shares.iter_mut().zip(sends).for_each(|(share, sends)| share.sends = sends);
 }
 
 impl Partition {

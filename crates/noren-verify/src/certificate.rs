@@ -1,12 +1,13 @@
 //! A certificate as it is written, before anything of it is believed.
 
+use crate::expr::Expr;
 use crate::facts::{Facts, ranges};
 use crate::json::{At, Value};
 use crate::policy::Rule;
 use crate::refusal::{Result, beyond, wrong};
 use crate::runs::Runs;
 use crate::shape::Shape;
-use crate::text::{Expr, parse};
+use crate::text::parse;
 use sha2::{Digest, Sha256};
 
 const FIELDS: &[&str] = &[

@@ -14,6 +14,7 @@ mod array;
 mod cells;
 mod certificate;
 mod check;
+mod expr;
 mod facts;
 mod frame;
 mod given;

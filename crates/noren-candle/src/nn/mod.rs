@@ -5,10 +5,12 @@
 //! result independent of batch, padding and packing, and a step with a cache equal to the full pass, to the bit.
 
 mod activation;
+mod finish;
 mod linear;
 mod mode;
 mod norm;
 mod packed;
+mod product;
 mod rows;
 mod values;
 mod wide;

@@ -1,6 +1,6 @@
 //! [`Packed`]: a weight laid out for products of many rows, on processors with AVX-512.
 
-use super::rows::Finish;
+use super::finish::Finish;
 use rayon::prelude::*;
 use std::mem::MaybeUninit;
 
