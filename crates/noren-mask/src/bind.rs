@@ -1,13 +1,10 @@
 //! [`BoundMask`]: a mask with its shape and facts, everything checked.
 
 mod atoms;
-mod extent;
 mod sound;
 
-pub use atoms::Binding;
-
 use crate::Error;
-use crate::atom::{Input, Site};
+use crate::basis::{Input, Site};
 use crate::facts::Facts;
 use crate::frame::Frame;
 use crate::interval::Interval;

@@ -1,14 +1,12 @@
 //! What is wrong with an atom's parameters by themselves, before any shape or fact is known.
 
 use crate::Error;
+use crate::basis::{LIMIT, check_name, check_spans, count, within};
 use crate::mask::{Arm, Mask, Node};
-use crate::parse::{MAX_DEPTH, MAX_TEXT};
 use crate::print::{Oversize, measure};
 use crate::score::{Score, Spec};
-use crate::set::{Selector, Set, Span};
-
-/// Numbers that meet positions stay within this, so that no sum with a position overflows 64 bits.
-pub(crate) const LIMIT: u64 = 1 << 62;
+use crate::set::{Selector, Span};
+use crate::syntax::{MAX_DEPTH, MAX_TEXT};
 
 /// More `every` arms than this in one atom are refused: each is compared with all others.
 const MAX_EVERY: usize = 256;
@@ -91,41 +89,6 @@ pub(crate) fn check_score(score: &Score) -> Checked {
             check_name(name)
         }
     }
-}
-
-/// Refuses a number beyond all positions.
-pub(crate) fn within(name: &str, n: u64) -> Checked {
-    if n <= LIMIT { Ok(()) } else { Err(format!("{name} is {n}, beyond all positions: at most {LIMIT} is possible")) }
-}
-
-/// Refuses 0 and numbers beyond all positions.
-pub(crate) fn count(name: &str, n: u64) -> Checked {
-    if n == 0 { Err(format!("{name} is 0: give at least 1")) } else { within(name, n) }
-}
-
-/// Refuses an empty name.
-pub(crate) fn check_name(name: &str) -> Checked {
-    if name.is_empty() { Err("the name is empty: give the name under which the facts hold it".into()) } else { Ok(()) }
-}
-
-/// Refuses reversed ranges and an empty label.
-pub(crate) fn check_set(set: &Set) -> Checked {
-    match set {
-        Set::Spans(spans) => check_spans(spans),
-        Set::Label(label) if label.is_empty() => Err("the label is empty: give one that the facts declare".into()),
-        Set::Label(_) => Ok(()),
-    }
-}
-
-/// Refuses reversed ranges.
-pub(crate) fn check_spans(spans: &[Span]) -> Checked {
-    spans.iter().try_for_each(|span| {
-        let end = span.end.unwrap_or(span.start);
-        if end < span.start {
-            return Err(format!("range {}..{end} is reversed: write {end}..{}", span.start, span.start));
-        }
-        within("a position", end)
-    })
 }
 
 /// What is wrong with the arms' selectors, and which arm it concerns.

@@ -1,6 +1,6 @@
 //! What a mask allows, cell by cell, straight from the definition. Everything else in noren is tested against this.
 
-use crate::atom::Pair;
+use crate::basis::Pair;
 use crate::bind::BoundMask;
 use crate::mask::{Arm, Mask, Node};
 

@@ -1,7 +1,7 @@
 //! Why a cell is allowed or denied: the expression tree with the truth of every part, in words.
 
 use crate::Error;
-use crate::atom::Pair;
+use crate::basis::Pair;
 use crate::bind::BoundMask;
 use crate::compare::Cell;
 use crate::mask::{Arm, Mask, Node};

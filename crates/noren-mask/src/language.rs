@@ -8,9 +8,9 @@
 //! assert!(sliding.example.parse::<noren_mask::Mask>().is_ok());
 //! ```
 
-use crate::atom::{Entry, Picture};
 use crate::atoms::DEFINITIONS;
 use crate::parse::vocabulary;
+use crate::syntax::{Entry, Picture};
 
 /// The page on masks: a table row for each score.
 const PAGE: &str = include_str!("../docs/masks.md");

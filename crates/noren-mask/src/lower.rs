@@ -1,8 +1,10 @@
 //! From a checked mask to the [`Pattern`] of one (batch, head).
 
-use crate::atom::{Membership, Site};
+use crate::basis::Site;
 use crate::mask::{Arm, Mask, Node};
+use crate::member::Membership;
 use crate::pattern::Pattern;
+use crate::resolved::ByCellRef;
 use std::sync::Arc;
 
 /// What `mask` allows at a site, empty key slots taken out.
@@ -22,7 +24,7 @@ fn resolve(mask: &Mask, site: &Site<'_>) -> Pattern {
         Node::None => Pattern::none(),
         Node::Atom(atom) => match atom.resolve(site) {
             Some(resolution) => resolution.0,
-            None => Pattern::Member(Box::new(Membership::new(atom, site))),
+            None => Pattern::Member(ByCellRef(Arc::new(Membership::new(atom, site)))),
         },
         Node::Heads(arms) => arm(arms, site.head),
         Node::Batch(arms) => arm(arms, site.row.row),

@@ -10,36 +10,21 @@
 //! ```
 //!
 //! White space and line breaks are free, `#` begins a comment. One function below for each rule; what an argument may be
-//! stands in `parse/values.rs`, the scores in `parse/vocabulary.rs`, and each atom in a file of `atoms`.
+//! stands in `syntax/values.rs`, the scores in `parse/vocabulary.rs`, and each atom in a file of `atoms`.
 
 mod advice;
-mod error;
-mod lex;
-mod suggest;
-mod values;
 pub(crate) mod vocabulary;
 
-pub use error::ParseError;
-pub(crate) use error::Parsed;
-pub(crate) use lex::is_name;
-pub use suggest::nearest;
-pub(crate) use values::Arguments;
-
-use crate::atom::{Arms, Entry, Read};
 use crate::atoms;
 use crate::check::{check_arms, check_node, check_score};
+use crate::definition::{Arms, Read};
 use crate::mask::{Arm, Mask};
 use crate::score::{Score, Spec};
 use crate::set::{Selector, Span};
-use lex::{Kind, Lexer, Token};
+use crate::syntax::{
+    Argument, Arguments, Entry, Kind, Lexer, MAX_DEPTH, MAX_TEXT, ParseError, Parsed, Token, Value, Written, unquote,
+};
 use std::str::FromStr;
-use values::{Argument, Value, Written};
-
-/// Masks nested deeper than this are refused, so that no text can exhaust the stack.
-pub(crate) const MAX_DEPTH: usize = 256;
-
-/// Texts of more bytes than this are refused: what is that large belongs into facts.
-pub(crate) const MAX_TEXT: usize = 4 << 20;
 
 /// A mask and how deep it is nested (an atom is 1 deep).
 struct Part {
@@ -348,7 +333,7 @@ impl<'a> Parser<'a> {
             Kind::Name => Value::Name(self.text_of_next()?),
             Kind::Quoted => {
                 let token = self.advance()?;
-                Value::Quoted(lex::unquote(self.slice(token), token.start)?)
+                Value::Quoted(unquote(self.slice(token), token.start)?)
             }
             Kind::Float => Value::Float(self.float()?),
             Kind::Minus => {

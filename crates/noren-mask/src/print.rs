@@ -1,9 +1,9 @@
 //! Masks, scores and specs as text: what the parser reads back as the same value.
 
-use crate::mask::{Arm, Mask, Node, Real};
-use crate::parse::{MAX_DEPTH, MAX_TEXT, is_name};
+use crate::mask::{Arm, Mask, Node};
 use crate::score::{Score, Spec};
-use crate::set::{Selector, Set, Span};
+use crate::set::Selector;
+use crate::syntax::{List, MAX_DEPTH, MAX_TEXT, Name, write_spans};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
 use std::fmt::{self, Display, Formatter, Write};
 
@@ -114,110 +114,6 @@ impl Printer<'_> {
     }
 }
 
-/// `name(key=value, ...)`, without parentheses when nothing is inside.
-pub(crate) struct Call<'a, 'b> {
-    f: &'a mut Formatter<'b>,
-    empty: bool,
-}
-
-impl<'a, 'b> Call<'a, 'b> {
-    pub(crate) fn new(f: &'a mut Formatter<'b>, name: &str) -> Result<Self, fmt::Error> {
-        f.write_str(name)?;
-        Ok(Call { f, empty: true })
-    }
-
-    pub(crate) fn option(&mut self, key: &str, value: &Option<impl Display>) -> fmt::Result {
-        let Some(value) = value else { return Ok(()) };
-        let before = if self.empty { "(" } else { ", " };
-        self.empty = false;
-        write!(self.f, "{before}{key}={value}")
-    }
-
-    pub(crate) fn end(self) -> fmt::Result {
-        if self.empty { Ok(()) } else { self.f.write_char(')') }
-    }
-}
-
-/// `[a, b, c]`.
-pub(crate) struct List<'a, T>(pub(crate) &'a [T]);
-
-impl<T: Display> Display for List<'_, T> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_char('[')?;
-        for (i, item) in self.0.iter().enumerate() {
-            let before = if i > 0 { ", " } else { "" };
-            write!(f, "{before}{item}")?;
-        }
-        f.write_char(']')
-    }
-}
-
-/// A name, in quotes unless the lexer reads it as one.
-pub(crate) struct Name<'a>(pub(crate) &'a str);
-
-impl Display for Name<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        if is_name(self.0) { f.write_str(self.0) } else { Quoted(self.0).fmt(f) }
-    }
-}
-
-/// A text in quotes, with escapes.
-struct Quoted<'a>(&'a str);
-
-impl Display for Quoted<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_char('"')?;
-        for c in self.0.chars() {
-            match c {
-                '"' | '\\' => write!(f, "\\{c}")?,
-                '\n' => f.write_str("\\n")?,
-                '\t' => f.write_str("\\t")?,
-                '\r' => f.write_str("\\r")?,
-                c if c.is_control() => write!(f, "\\u{{{:x}}}", u32::from(c))?,
-                c => f.write_char(c)?,
-            }
-        }
-        f.write_char('"')
-    }
-}
-
-/// The shortest text that reads back as the same number.
-impl Display for Real {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let x = self.get();
-        if x == 0.0 || (1e-5..1e16).contains(&x.abs()) { write!(f, "{x}") } else { write!(f, "{x:e}") }
-    }
-}
-
-/// `3`, `0..4`, `4..`.
-impl Display for Span {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self.end {
-            Some(end) if self.start.checked_add(1) == Some(end) => write!(f, "{}", self.start),
-            Some(end) => write!(f, "{}..{end}", self.start),
-            None => write!(f, "{}..", self.start),
-        }
-    }
-}
-
-/// A single span without brackets, anything else as a list.
-fn write_spans(f: &mut Formatter<'_>, spans: &[Span]) -> fmt::Result {
-    match spans {
-        [one] => one.fmt(f),
-        _ => List(spans).fmt(f),
-    }
-}
-
-/// `3`, `0..4`, `[3, 9, 10..14]`, `label="pii"`.
-impl Display for Set {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self {
-            Set::Spans(spans) => write_spans(f, spans),
-            Set::Label(label) => write!(f, "label={}", Quoted(label)),
-        }
-    }
-}
-
 /// `0..4`, `[0, 2..4]`, `every 2`, `every 6 from 5`, `else`.
 impl Display for Selector {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -285,7 +181,7 @@ macro_rules! serde_as_text {
         impl Serialize for $kind {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 let mask: &Mask = self.as_ref();
-                match mask.foreign_atom() {
+                match crate::atoms::foreign(mask) {
                     None => serializer.collect_str(self),
                     Some(atom) => Err(ser::Error::custom(format!(
                         "`{atom}` is defined outside of noren and has no serial form: give its cells as an array"

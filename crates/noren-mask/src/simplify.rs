@@ -6,16 +6,14 @@
 //! operands of its operands, so the result is never much larger than what was given; the rules run until nothing changes.
 
 mod axis;
-mod runs;
 
-use crate::atom::{Family, Simplified};
+use crate::basis::Family;
+use crate::basis::{Axis, Runs};
 use crate::check::check_node;
-use crate::mask::{Arm, Mask, Node};
+use crate::mask::{Arm, Mask, Node, Simplified};
 use crate::print::measure;
 use crate::set::{Selector, Span};
-pub(crate) use axis::Axis;
-use axis::{AXES, Join, read};
-pub(crate) use runs::Runs;
+use axis::{AXES, Join, Joined, read};
 use std::collections::{HashMap, HashSet};
 
 impl Mask {
@@ -241,7 +239,7 @@ fn reading_order(mask: &Mask) -> (u8, u8) {
         node => node,
     };
     let rank = match atom {
-        Node::Atom(atom) => atom.family() as u8,
+        Node::Atom(atom) => atom.rank().family() as u8,
         Node::Batch(_) => Family::Own as u8 + 1,
         Node::Heads(_) => Family::Own as u8 + 2,
         Node::Layers(_) => Family::Own as u8 + 3,

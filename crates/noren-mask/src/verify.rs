@@ -12,11 +12,10 @@
 //! * **[`Plan::verify`]** is the comparison with the definition on request, for a number of cells that the caller chooses.
 
 use crate::Error;
-use crate::atom::Input;
-use crate::atoms::is_builtin;
+use crate::atoms::foreign;
+use crate::basis::Input;
 use crate::bind::{BoundMask, Resolved};
-use crate::bits::row_words;
-use crate::bits::{bit, count, runs, set_bit, set_range};
+use crate::bits::{bit, count, row_words, runs, set_bit, set_range};
 use crate::export::Runs;
 use crate::interval::Interval;
 use crate::mask::Mask;
@@ -356,8 +355,8 @@ fn has_bounded_closure(bound: &BoundMask, mask: &Mask) -> bool {
         let closures = &bound.facts().closures;
         let bounded = |name| closures.get(name).is_none_or(|closure| closure.bounds.is_some());
         let by_closure = atom.inputs().into_iter().any(|i| matches!(i, Input::Closure(name) if bounded(name)));
-        by_closure || !is_builtin(&**atom)
-    })
+        by_closure
+    }) || foreign(mask).is_some()
 }
 
 /// A number that looks random, of two others.

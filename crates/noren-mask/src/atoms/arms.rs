@@ -1,8 +1,9 @@
 //! `heads(...)`, `batch(...)` and `layers(...)`: another mask for some heads, batch rows or layers.
 
-use crate::atom::{Arms, Definition, Entry, Picture, Read, Word};
+use crate::definition::{Arms, Definition, Read, Word};
 use crate::mask::{Arm, Mask, Node};
 use crate::set::Selector;
+use crate::syntax::{Entry, Picture};
 
 /// By query head: the arm that names the head says so; no arm means nothing is allowed.
 /// Text: `heads(0..4: causal, 4..: sliding(8))`.

@@ -1,12 +1,11 @@
 //! `causal`: keys up to the query.
 
 use super::shared::band_words;
-use crate::atom::{
-    Atom, Builtin, Case, Entry, EveryLength, Family, Pair, Picture, Places, Resolution, Simplified, Site, Word, may,
-};
-use crate::check::within;
-use crate::mask::Mask;
-use crate::parse::{Arguments, Parsed};
+use crate::basis::{Case, Family, Line, Pair, Places, Rank, Site, within};
+use crate::definition::{Builtin, Word};
+use crate::mask::{Atom, EveryLength, Mask, Simplified};
+use crate::resolution::Resolution;
+use crate::syntax::{Arguments, Entry, Parsed, Picture, may};
 use std::fmt;
 
 /// Keys up to the query and `offset` positions more.
@@ -55,11 +54,11 @@ impl Atom for Causal {
     }
 
     fn simplify(&self) -> Simplified {
-        Simplified::distances(i64::MIN, self.offset)
+        Simplified::line(Line::distances(i64::MIN, self.offset))
     }
 
-    fn family(&self) -> Family {
-        Family::Band
+    fn rank(&self) -> Rank {
+        Family::Band.at(0)
     }
 
     fn every_length(&self, _: Case) -> EveryLength {

@@ -1,11 +1,10 @@
 //! `chunk`: query and key in the same chunk of positions.
 
-use crate::atom::{
-    Atom, Builtin, Case, Entry, EveryLength, Family, Pair, Picture, Places, Resolution, Simplified, Site, Word, need,
-};
-use crate::check::count;
-use crate::mask::Mask;
-use crate::parse::{Arguments, Parsed};
+use crate::basis::{Case, Family, Line, Pair, Places, Rank, Site, count};
+use crate::definition::{Builtin, Word};
+use crate::mask::{Atom, EveryLength, Mask, Simplified};
+use crate::resolution::Resolution;
+use crate::syntax::{Arguments, Entry, Parsed, Picture, need};
 use std::fmt;
 
 /// Chunks of equal length, counted from position 0.
@@ -54,13 +53,13 @@ impl Atom for Chunk {
 
     fn simplify(&self) -> Simplified {
         match self.size {
-            1 => Simplified::distances(0, 0),
+            1 => Simplified::line(Line::distances(0, 0)),
             _ => Simplified::Same,
         }
     }
 
-    fn family(&self) -> Family {
-        Family::Block
+    fn rank(&self) -> Rank {
+        Family::Block.at(0)
     }
 
     fn every_length(&self, _: Case) -> EveryLength {

@@ -1,11 +1,12 @@
 //! `clearance`: queries read keys of their own level and below.
 
 use crate::Error;
-use crate::atom::{
-    Atom, Binding, Builtin, Entry, Family, Input, Pair, Picture, Reach, Resolution, ResolvedAtom, Site, Word,
-};
-use crate::mask::Mask;
-use crate::parse::{Arguments, Parsed};
+use crate::basis::{Binding, Family, Input, Pair, Rank, Site};
+use crate::definition::{Builtin, Word};
+use crate::mask::{Atom, Mask};
+use crate::resolution::Resolution;
+use crate::resolved::{Reach, ResolvedAtom};
+use crate::syntax::{Arguments, Entry, Parsed, Picture};
 use std::fmt;
 use std::ops::Range;
 
@@ -54,8 +55,8 @@ impl Atom for Clearance {
         Some(Resolution::of(LevelRuns::new(site.levels().unwrap_or(&[]))))
     }
 
-    fn family(&self) -> Family {
-        Family::Levels
+    fn rank(&self) -> Rank {
+        Family::Levels.into()
     }
 }
 

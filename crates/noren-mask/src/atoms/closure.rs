@@ -2,12 +2,12 @@
 
 use super::shared::given_words;
 use crate::Error;
-use crate::atom::{Atom, Binding, Builtin, Entry, Family, Input, Pair, Resolution, Site, Word, need};
-use crate::check::check_name;
-use crate::mask::Mask;
-use crate::parse::{Arguments, Parsed};
+use crate::basis::{Binding, Family, Input, Pair, Rank, Site, check_name};
+use crate::definition::{Builtin, Word};
+use crate::mask::{Atom, Mask};
+use crate::resolution::Resolution;
+use crate::syntax::{Arguments, Entry, Name, Parsed, need};
 use crate::pattern::{Pattern, SharedClosure};
-use crate::print::Name;
 use std::fmt;
 
 /// A named closure of the facts.
@@ -60,8 +60,8 @@ impl Atom for Closure {
         Some(Resolution(Pattern::Closure { closure, batch: site.batch(), head: site.head() }))
     }
 
-    fn family(&self) -> Family {
-        Family::Given
+    fn rank(&self) -> Rank {
+        Family::Given.at(1)
     }
 }
 

@@ -1,7 +1,8 @@
 //! `full` and `none`: everything and nothing, the units of `&` and `|`.
 
-use crate::atom::{Definition, Entry, Picture, Read, Word};
+use crate::definition::{Definition, Read, Word};
 use crate::mask::{Mask, Node};
+use crate::syntax::{Entry, Picture};
 
 /// Every cell. Text: `full`.
 pub fn full() -> Mask {

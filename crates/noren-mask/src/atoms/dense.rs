@@ -2,12 +2,12 @@
 
 use super::shared::given_words;
 use crate::Error;
-use crate::atom::{Atom, Binding, Builtin, Entry, Family, Input, Pair, Picture, Resolution, Site, Word, need};
-use crate::check::check_name;
-use crate::mask::Mask;
-use crate::parse::{Arguments, Parsed};
+use crate::basis::{Binding, Family, Input, Pair, Rank, Site, check_name};
+use crate::definition::{Builtin, Word};
+use crate::mask::{Atom, Mask};
+use crate::resolution::Resolution;
+use crate::syntax::{Arguments, Entry, Name, Parsed, Picture, need};
 use crate::pattern::{Pattern, Shared};
-use crate::print::Name;
 use std::fmt;
 
 /// A named array of the facts.
@@ -70,8 +70,8 @@ impl Atom for Dense {
         Some(Resolution(Pattern::Array(Shared(array), slice)))
     }
 
-    fn family(&self) -> Family {
-        Family::Given
+    fn rank(&self) -> Rank {
+        Family::Given.at(0)
     }
 }
 

@@ -1,13 +1,11 @@
 //! `documents`: query and key in the same document.
 
 use crate::Error;
-use crate::atom::{
-    Atom, Binding, Builtin, Case, Entry, EveryLength, Family, Input, Pair, Picture, Resolution, Site, Sizes, Word, may,
-};
-use crate::check::within;
-use crate::mask::Mask;
-use crate::parse::{Arguments, Parsed};
-use crate::print::List;
+use crate::basis::{Binding, Case, Family, Input, Pair, Rank, Site, Sizes, within};
+use crate::definition::{Builtin, Word};
+use crate::mask::{Atom, EveryLength, Mask};
+use crate::resolution::Resolution;
+use crate::syntax::{Arguments, Entry, List, Parsed, Picture, may};
 use crate::resolve::sum;
 use crate::set::Span;
 use std::fmt;
@@ -84,8 +82,8 @@ impl Atom for Documents {
         Some(Resolution::segments(documents.map_or(vec![0], |documents| documents.borders())))
     }
 
-    fn family(&self) -> Family {
-        Family::Documents
+    fn rank(&self) -> Rank {
+        Family::Documents.into()
     }
 
     fn every_length(&self, case: Case) -> EveryLength {

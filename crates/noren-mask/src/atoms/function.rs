@@ -1,10 +1,11 @@
 //! [`Mask::from_fn`]: a Rust function as an atom.
 
 use super::shared::given_words;
-use crate::atom::{Atom, Family, Input, Pair, Resolution, Site};
+use crate::basis::{Family, Input, Pair, Rank, Site};
 use crate::facts::Closure;
-use crate::mask::Mask;
+use crate::mask::{Atom, Mask};
 use crate::pattern::{Pattern, SharedClosure};
+use crate::resolution::Resolution;
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -101,7 +102,7 @@ impl Atom for Function {
         Some(Resolution(Pattern::Closure { closure, batch: site.batch(), head: site.head() }))
     }
 
-    fn family(&self) -> Family {
-        Family::Given
+    fn rank(&self) -> Rank {
+        Family::Given.into()
     }
 }

@@ -2,15 +2,12 @@
 
 use super::shared::{SET, in_set, inputs_of, label_fits, read_set, set_words};
 use crate::Error;
-use crate::atom::{
-    Atom, Binding, Builtin, Case, Entry, EveryLength, Family, Input, Pair, Picture, Places, Resolution, Simplified,
-    Site, Word,
-};
-use crate::check::check_set;
-use crate::mask::Mask;
-use crate::parse::{Arguments, Parsed};
+use crate::basis::{Axis, Binding, Case, Family, Input, Pair, Places, Rank, Runs, Site, check_set};
+use crate::definition::{Builtin, Word};
+use crate::mask::{Atom, EveryLength, Mask, Simplified};
+use crate::resolution::Resolution;
+use crate::syntax::{Arguments, Entry, Parsed, Picture};
 use crate::set::Set;
-use crate::simplify::{Axis, Runs};
 use std::fmt;
 
 /// Query or key in a set.
@@ -68,8 +65,8 @@ impl Atom for Global {
         }
     }
 
-    fn family(&self) -> Family {
-        Family::Global
+    fn rank(&self) -> Rank {
+        Family::Global.into()
     }
 
     fn every_length(&self, _: Case) -> EveryLength {

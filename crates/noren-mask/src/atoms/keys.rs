@@ -2,13 +2,11 @@
 
 use super::shared::{SET, in_set, inputs_of, label_fits, read_set, set_words};
 use crate::Error;
-use crate::atom::{
-    Atom, Binding, Builtin, Case, Entry, EveryLength, Family, Input, Pair, Picture, Places, Resolution, Simplified,
-    Site, Word,
-};
-use crate::check::check_set;
-use crate::mask::Mask;
-use crate::parse::{Arguments, Parsed};
+use crate::basis::{Binding, Case, Family, Input, Line, Pair, Places, Rank, Site, check_set};
+use crate::definition::{Builtin, Word};
+use crate::mask::{Atom, EveryLength, Mask, Simplified};
+use crate::resolution::Resolution;
+use crate::syntax::{Arguments, Entry, Parsed, Picture};
 use crate::set::Set;
 use std::fmt;
 
@@ -64,13 +62,13 @@ impl Atom for Keys {
 
     fn simplify(&self) -> Simplified {
         match &self.0 {
-            Set::Spans(spans) => Simplified::keys(spans),
+            Set::Spans(spans) => Simplified::line(Line::keys(spans)),
             Set::Label(_) => Simplified::Same,
         }
     }
 
-    fn family(&self) -> Family {
-        Family::Keys
+    fn rank(&self) -> Rank {
+        Family::Keys.at(1)
     }
 
     fn every_length(&self, _: Case) -> EveryLength {

@@ -2,7 +2,7 @@
 //!
 //! Builders take any number; a value that makes no sense (`chunk(0)`, a reversed range) is refused with its name when the
 //! mask is bound, or by the parser at its place in the text. The types are the atoms' parameters, for
-//! [`Mask::atom`](crate::Mask::atom); [`Atom`] is how to write one of your own.
+//! [`Mask::atom`](crate::Mask::atom); [`Atom`](crate::atom::Atom) is how to write one of your own.
 #![doc = ""]
 #![doc = include_str!("../../docs/masks.md")]
 
@@ -14,7 +14,8 @@ mod shared;
 pub use arms::{batch, heads, layers};
 pub use constants::{full, none};
 
-use crate::atom::{Atom, Definition};
+use crate::definition::Definition;
+use crate::mask::{Atom, AtomRef, Mask};
 
 /// `module: Type, builders;` for each atom, in the order in which atoms are offered and sorted.
 macro_rules! register {
@@ -60,12 +61,12 @@ pub(crate) fn definition(name: &str) -> Option<&'static Definition> {
     DEFINITIONS.iter().find(|definition| definition.names().any(|own| own == name))
 }
 
-/// The place of an atom in the registry; beyond it for an atom of a user.
-pub(crate) fn rank(atom: &dyn Atom) -> usize {
-    DEFINITIONS.iter().position(|definition| (definition.is)(atom)).unwrap_or(DEFINITIONS.len())
+/// Whether an atom is one of this crate's, which text can say.
+fn is_builtin(atom: &dyn Atom) -> bool {
+    DEFINITIONS.iter().any(|definition| (definition.is)(atom))
 }
 
-/// Whether an atom is one of this crate's, which text can say.
-pub(crate) fn is_builtin(atom: &dyn Atom) -> bool {
-    rank(atom) < DEFINITIONS.len()
+/// The first atom of a mask that is not of this crate, and that text therefore cannot say.
+pub(crate) fn foreign(mask: &Mask) -> Option<&AtomRef> {
+    mask.atoms().into_iter().find(|atom| !is_builtin(&***atom))
 }

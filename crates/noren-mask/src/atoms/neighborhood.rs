@@ -1,16 +1,13 @@
 //! `neighborhood`: windows over a grid of one to three dimensions.
 
 use crate::Error;
-use crate::atom::{
-    Atom, Binding, Builtin, Case, Entry, EveryLength, Family, Pair, Picture, Places, Resolution, Site, Sizes, Word, may,
-    need,
-};
-use crate::check::{count, within};
+use crate::basis::{Binding, Case, Family, Pair, Places, Rank, Site, Sizes, count, within};
+use crate::definition::{Builtin, Word};
+use crate::mask::{Atom, EveryLength, Mask};
+use crate::resolution::Resolution;
+use crate::syntax::{Arguments, Call, Entry, List, Parsed, Picture, may, need};
 use crate::leaf;
-use crate::mask::Mask;
-use crate::parse::{Arguments, Parsed};
 use crate::pattern::Pattern;
-use crate::print::{Call, List};
 use std::fmt;
 use std::sync::Arc;
 
@@ -141,8 +138,8 @@ impl Atom for Neighborhood {
         Some(Resolution(Pattern::Neighborhood(Arc::new(windows))))
     }
 
-    fn family(&self) -> Family {
-        Family::Structure
+    fn rank(&self) -> Rank {
+        Family::Structure.at(2)
     }
 
     fn every_length(&self, _: Case) -> EveryLength {

@@ -1,15 +1,16 @@
 //! `padding`: keys that are real tokens.
 
 use crate::Error;
-use crate::atom::{
-    Atom, Binding, Builtin, Case, Entry, EveryLength, Family, Input, Pair, Picture, Resolution, Site, Sizes, Word, may,
-};
-use crate::check::within;
+use crate::basis::{Binding, Case, Family, Input, Pair, Rank, Site, Sizes, within};
+use crate::definition::{Builtin, Word};
+use crate::mask::{Atom, EveryLength, Mask};
+use crate::resolution::Resolution;
+use crate::syntax::{Arguments, Call, Entry, List, Parsed, Picture, may};
 use crate::facts::RealTokens;
-use crate::mask::{Mask, Side};
-use crate::parse::{Arguments, Parsed};
+use crate::scalar::Side;
+use crate::interval::IntervalSet;
 use crate::pattern::Pattern;
-use crate::print::{Call, List};
+use crate::resolve::RowFacts;
 use std::fmt;
 use std::sync::Arc;
 
@@ -40,6 +41,16 @@ pub fn padding_with(padding: Padding) -> Mask {
 }
 
 impl Padding {
+    /// The real keys.
+    fn keys(&self, row: RowFacts<'_>) -> IntervalSet {
+        row.real_keys(self.side, self.lengths.as_deref())
+    }
+
+    /// The real query rows, for `on=both`.
+    fn queries(&self, row: RowFacts<'_>) -> IntervalSet {
+        row.real_queries(self.side, self.lengths.as_deref())
+    }
+
     fn keys_only(&self) -> Self {
         Padding { both: false, ..self.clone() }
     }
@@ -98,13 +109,13 @@ impl Atom for Padding {
     }
 
     fn allows(&self, pair: &Pair<'_>) -> bool {
-        pair.facts.real_keys(self).contains(pair.key as u32)
-            && (!self.both || pair.facts.real_queries(self).contains(pair.row as u32))
+        self.keys(pair.facts).contains(pair.key as u32)
+            && (!self.both || self.queries(pair.facts).contains(pair.row as u32))
     }
 
     fn why(&self, pair: &Pair<'_>, _: bool) -> String {
         let Pair { row, key, batch, .. } = *pair;
-        let keys = pair.facts.real_keys(self);
+        let keys = self.keys(pair.facts);
         let holds = match (&self.lengths, &pair.facts().real) {
             (None, Some(RealTokens::Keys(_))) => String::new(),
             _ => format!(", which holds {} tokens", keys.count()),
@@ -112,22 +123,22 @@ impl Atom for Padding {
         if !keys.contains(key as u32) {
             return format!("key {key} is padding in batch row {batch}{holds}");
         }
-        if self.both && !pair.facts.real_queries(self).contains(row as u32) {
+        if self.both && !self.queries(pair.facts).contains(row as u32) {
             return format!("query {row} is padding in batch row {batch}");
         }
         format!("key {key} is a real token of batch row {batch}{holds}")
     }
 
     fn resolve(&self, site: &Site<'_>) -> Option<Resolution> {
-        let keys = Resolution(Pattern::Keys(Arc::new(site.row.real_keys(self))));
+        let keys = Resolution(Pattern::Keys(Arc::new(self.keys(site.row))));
         Some(match self.both {
-            true => Resolution(Pattern::Queries(Arc::new(site.row.real_queries(self)))) & keys,
+            true => Resolution(Pattern::Queries(Arc::new(self.queries(site.row)))) & keys,
             false => keys,
         })
     }
 
-    fn family(&self) -> Family {
-        Family::Padding
+    fn rank(&self) -> Rank {
+        Family::Padding.into()
     }
 
     fn every_length(&self, case: Case) -> EveryLength {
@@ -167,7 +178,7 @@ impl Atom for RealQueries {
     }
 
     fn allows(&self, pair: &Pair<'_>) -> bool {
-        pair.facts.real_queries(&self.0).contains(pair.row as u32)
+        self.0.queries(pair.facts).contains(pair.row as u32)
     }
 }
 

@@ -1,14 +1,12 @@
 //! `prefix`: the first keys.
 
 use crate::Error;
-use crate::atom::{
-    Atom, Binding, Builtin, Case, Entry, EveryLength, Family, Input, Pair, Picture, Resolution, Simplified, Site, Sizes,
-    Word, need,
-};
-use crate::check::within;
-use crate::mask::{Mask, PerRow};
-use crate::parse::{Arguments, Parsed};
-use crate::print::List;
+use crate::basis::{Binding, Case, Family, Input, Line, Pair, Rank, Site, Sizes, within};
+use crate::definition::{Builtin, Word};
+use crate::mask::{Atom, EveryLength, Mask, Simplified};
+use crate::resolution::Resolution;
+use crate::syntax::{Arguments, Entry, List, Parsed, Picture, need};
+use crate::scalar::PerRow;
 use crate::set::{Set, Span};
 use std::fmt;
 
@@ -78,13 +76,13 @@ impl Atom for Prefix {
 
     fn simplify(&self) -> Simplified {
         match self.lengths {
-            PerRow::All(n) => Simplified::keys(&[Span { start: 0, end: Some(n) }]),
+            PerRow::All(n) => Simplified::line(Line::keys(&[Span { start: 0, end: Some(n) }])),
             PerRow::Each(_) => Simplified::Same,
         }
     }
 
-    fn family(&self) -> Family {
-        Family::Keys
+    fn rank(&self) -> Rank {
+        Family::Keys.at(0)
     }
 
     fn every_length(&self, case: Case) -> EveryLength {

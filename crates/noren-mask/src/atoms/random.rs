@@ -1,10 +1,12 @@
 //! `random`: each cell with a probability.
 
-use crate::atom::{
-    Atom, Builtin, Entry, Family, Pair, Picture, Reach, Resolution, ResolvedAtom, Site, Word, need,
-};
-use crate::mask::{Mask, Real};
-use crate::parse::{Arguments, Parsed};
+use crate::basis::{Family, Pair, Rank, Site};
+use crate::definition::{Builtin, Word};
+use crate::mask::{Atom, Mask};
+use crate::resolution::Resolution;
+use crate::resolved::{Reach, ResolvedAtom};
+use crate::syntax::{Arguments, Entry, Parsed, Picture, need};
+use crate::scalar::Real;
 use crate::philox;
 use std::fmt;
 use std::ops::Range;
@@ -51,8 +53,8 @@ impl Atom for Random {
         Some(Resolution::of(Draw { threshold: philox::threshold(self.p.get()), seed: self.seed }))
     }
 
-    fn family(&self) -> Family {
-        Family::Random
+    fn rank(&self) -> Rank {
+        Family::Random.at(0)
     }
 }
 

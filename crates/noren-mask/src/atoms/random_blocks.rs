@@ -1,11 +1,11 @@
 //! `random_blocks`: some key blocks for each query block.
 
-use crate::atom::{
-    Atom, Builtin, Entry, Family, Pair, Picture, Reach, Resolution, ResolvedAtom, Site, Word, need,
-};
-use crate::check::count;
-use crate::mask::Mask;
-use crate::parse::{Arguments, Parsed};
+use crate::basis::{Family, Pair, Rank, Site, count};
+use crate::definition::{Builtin, Word};
+use crate::mask::{Atom, Mask};
+use crate::resolution::Resolution;
+use crate::resolved::{Reach, ResolvedAtom};
+use crate::syntax::{Arguments, Entry, Parsed, Picture, need};
 use crate::philox;
 use std::fmt;
 use std::ops::Range;
@@ -54,8 +54,8 @@ impl Atom for RandomBlocks {
         Some(Resolution::of(Draws { atom: self.clone(), blocks }))
     }
 
-    fn family(&self) -> Family {
-        Family::Random
+    fn rank(&self) -> Rank {
+        Family::Random.at(1)
     }
 }
 

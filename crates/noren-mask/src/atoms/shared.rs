@@ -1,9 +1,9 @@
 //! What several atoms share: sentences on bands, sets as parameters.
 
 use crate::Error;
-use crate::atom::{Binding, Input, Pair, Param, may};
-use crate::parse::{Arguments, ParseError, Parsed};
+use crate::basis::{Binding, Input, Pair};
 use crate::set::Set;
+use crate::syntax::{Arguments, Param, ParseError, Parsed, may};
 
 /// Why `first <= k <= last` holds or not, where an open side is `None`.
 pub(super) fn band_words(pair: &Pair<'_>, first: Option<i64>, last: Option<i64>) -> String {

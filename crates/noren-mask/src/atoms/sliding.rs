@@ -1,12 +1,11 @@
 //! `sliding`: the last keys, the query's own included.
 
 use super::shared::band_words;
-use crate::atom::{
-    Atom, Builtin, Case, Entry, EveryLength, Family, Pair, Picture, Places, Resolution, Simplified, Site, Word, need,
-};
-use crate::check::count;
-use crate::mask::Mask;
-use crate::parse::{Arguments, Parsed};
+use crate::basis::{Case, Family, Line, Pair, Places, Rank, Site, count};
+use crate::definition::{Builtin, Word};
+use crate::mask::{Atom, EveryLength, Mask, Simplified};
+use crate::resolution::Resolution;
+use crate::syntax::{Arguments, Entry, Parsed, Picture, need};
 use std::fmt;
 
 /// The last keys up to the query.
@@ -50,11 +49,11 @@ impl Atom for Sliding {
     }
 
     fn simplify(&self) -> Simplified {
-        Simplified::distances(1 - self.window as i64, 0)
+        Simplified::line(Line::distances(1 - self.window as i64, 0))
     }
 
-    fn family(&self) -> Family {
-        Family::Band
+    fn rank(&self) -> Rank {
+        Family::Band.at(2)
     }
 
     fn every_length(&self, _: Case) -> EveryLength {

@@ -1,13 +1,11 @@
 //! `spans`: query and key in the same span of positions.
 
-use crate::atom::{
-    Atom, Builtin, Case, Entry, EveryLength, Family, Pair, Picture, Places, Reach, Resolution, ResolvedAtom,
-    Simplified, Site, Word, need,
-};
-use crate::check::check_spans;
-use crate::mask::Mask;
-use crate::parse::{Arguments, Parsed};
-use crate::print::List;
+use crate::basis::{Case, Family, Pair, Places, Rank, Site, check_spans};
+use crate::definition::{Builtin, Word};
+use crate::mask::{Atom, EveryLength, Mask, Simplified};
+use crate::resolution::Resolution;
+use crate::resolved::{Reach, ResolvedAtom};
+use crate::syntax::{Arguments, Entry, List, Parsed, Picture, need};
 use crate::set::Span;
 use std::fmt;
 use std::ops::Range;
@@ -68,8 +66,8 @@ impl Atom for Spans {
         Simplified::Mask(if sorted.is_empty() { super::none() } else { spans(sorted) })
     }
 
-    fn family(&self) -> Family {
-        Family::Structure
+    fn rank(&self) -> Rank {
+        Family::Structure.at(0)
     }
 
     fn every_length(&self, _: Case) -> EveryLength {

@@ -1,11 +1,10 @@
 //! `stride`: distances that are multiples of a step.
 
-use crate::atom::{
-    Atom, Builtin, Case, Entry, EveryLength, Family, Pair, Picture, Places, Resolution, Simplified, Site, Word, need,
-};
-use crate::check::count;
-use crate::mask::Mask;
-use crate::parse::{Arguments, Parsed};
+use crate::basis::{Case, Family, Pair, Places, Rank, Site, count};
+use crate::definition::{Builtin, Word};
+use crate::mask::{Atom, EveryLength, Mask, Simplified};
+use crate::resolution::Resolution;
+use crate::syntax::{Arguments, Entry, Parsed, Picture, need};
 use std::fmt;
 
 /// Every `step`-th key, counted from the query.
@@ -53,8 +52,8 @@ impl Atom for Stride {
         }
     }
 
-    fn family(&self) -> Family {
-        Family::Block
+    fn rank(&self) -> Rank {
+        Family::Block.at(1)
     }
 
     fn every_length(&self, _: Case) -> EveryLength {

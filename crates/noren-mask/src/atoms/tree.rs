@@ -1,13 +1,11 @@
 //! `tree`: a node reads itself and its ancestors.
 
-use crate::atom::{
-    Atom, Builtin, Case, Entry, EveryLength, Family, Pair, Picture, Places, Reach, Resolution, ResolvedAtom, Site, Word,
-    may, need,
-};
-use crate::check::within;
-use crate::mask::Mask;
-use crate::parse::{Arguments, Parsed};
-use crate::print::{Call, List};
+use crate::basis::{Case, Family, Pair, Places, Rank, Site, within};
+use crate::definition::{Builtin, Word};
+use crate::mask::{Atom, EveryLength, Mask};
+use crate::resolution::Resolution;
+use crate::resolved::{Reach, ResolvedAtom};
+use crate::syntax::{Arguments, Call, Entry, List, Parsed, Picture, may, need};
 use std::collections::BinaryHeap;
 use std::fmt;
 use std::ops::Range;
@@ -121,8 +119,8 @@ impl Atom for Tree {
         Some(Resolution::of(Paths::new(&self.parents, self.start)))
     }
 
-    fn family(&self) -> Family {
-        Family::Structure
+    fn rank(&self) -> Rank {
+        Family::Structure.at(1)
     }
 
     fn every_length(&self, _: Case) -> EveryLength {

@@ -1,13 +1,11 @@
 //! `window`: keys from some positions before the query to some after it.
 
 use super::shared::band_words;
-use crate::atom::{
-    Atom, Builtin, Case, Entry, EveryLength, Family, Pair, Picture, Places, Resolution, Simplified, Site, Word, may,
-};
-use crate::check::within;
-use crate::mask::Mask;
-use crate::parse::{Arguments, Parsed};
-use crate::print::Call;
+use crate::basis::{Case, Family, Line, Pair, Places, Rank, Site, within};
+use crate::definition::{Builtin, Word};
+use crate::mask::{Atom, EveryLength, Mask, Simplified};
+use crate::resolution::Resolution;
+use crate::syntax::{Arguments, Call, Entry, Parsed, Picture, may};
 use std::fmt;
 
 /// Keys around the query.
@@ -60,11 +58,11 @@ impl Atom for Window {
     }
 
     fn simplify(&self) -> Simplified {
-        Simplified::distances(self.left.map_or(i64::MIN, i64::wrapping_neg), self.right.unwrap_or(i64::MAX))
+        Simplified::line(Line::distances(self.left.map_or(i64::MIN, i64::wrapping_neg), self.right.unwrap_or(i64::MAX)))
     }
 
-    fn family(&self) -> Family {
-        Family::Band
+    fn rank(&self) -> Rank {
+        Family::Band.at(1)
     }
 
     fn every_length(&self, _: Case) -> EveryLength {

@@ -9,7 +9,7 @@ mod range;
 mod term;
 mod witness;
 
-use crate::atom::Case;
+use crate::basis::Case;
 use crate::compare::Cell;
 use crate::facts::Facts;
 use crate::mask::Mask;

@@ -1,6 +1,6 @@
 //! Which lengths, layers, batch rows and heads a comparison must look at.
 
-use crate::atom::{Case, Input};
+use crate::basis::{Case, Input};
 use crate::mask::Mask;
 use crate::set::Selector;
 use crate::shape::Shape;

@@ -1,8 +1,8 @@
 //! Two masks as Boolean terms over atoms of positions and over unknowns.
 
 use super::range::reads_padding;
-use crate::atom::{AtomRef, Case, EveryLength, Pair, Places};
-use crate::mask::{Arm, Mask, Node};
+use crate::basis::{Case, Pair, Places};
+use crate::mask::{Arm, AtomRef, EveryLength, Mask, Node};
 
 /// What one mask allows in one batch row and head.
 pub(super) enum Term {

@@ -3,10 +3,11 @@
 use super::columns::Candidate;
 use super::{Class, Equivalence};
 use crate::Error;
-use crate::atom::Input;
+use crate::basis::Input;
 use crate::compare::Cell;
 use crate::facts::Facts;
-use crate::mask::{Mask, Side};
+use crate::mask::Mask;
+use crate::scalar::Side;
 use crate::set::Span;
 use crate::shape::Shape;
 use std::collections::BTreeSet;

@@ -1,10 +1,9 @@
 //! What the parser says when the grammar does not fit: what was found, what was expected, how to mend it.
 
-use super::error::{ParseError, Parsed};
-use super::lex::{Kind, Token, clip};
-use super::{MAX_DEPTH, Parser, suggest, vocabulary};
-use crate::atom::{Definition, Entry};
+use super::{Parser, vocabulary};
 use crate::atoms;
+use crate::definition::Definition;
+use crate::syntax::{Entry, Kind, MAX_DEPTH, ParseError, Parsed, Token, clip, nearest, synonym};
 
 /// What to say when the grammar does not fit.
 impl Parser<'_> {
@@ -145,9 +144,9 @@ impl Parser<'_> {
         }
         let error = ParseError::at(span, format!("unknown name `{}`", clip(name)))
             .expecting(atoms::DEFINITIONS.iter().map(|known| format!("`{}`", known.word.entry.name)));
-        match suggest::nearest(name, atoms::DEFINITIONS.iter().flat_map(Definition::names)) {
+        match nearest(name, atoms::DEFINITIONS.iter().flat_map(Definition::names)) {
             Some(near) => error.mend(format!("did you mean `{near}`?")),
-            None => match suggest::synonym(name) {
+            None => match synonym(name) {
                 Some(own) => error.mend(format!("here that is `{own}`")),
                 None => error,
             },
@@ -166,7 +165,7 @@ impl Parser<'_> {
         }
         let error = ParseError::at(span, format!("unknown score `{}`", clip(name)))
             .expecting(names().map(|name| format!("`{name}`")));
-        match suggest::nearest(name, names()) {
+        match nearest(name, names()) {
             Some(near) => error.mend(format!("did you mean `{near}`?")),
             None => error,
         }

@@ -1,10 +1,8 @@
 //! The scores: their names and parameters, and how they are read.
 
-use super::error::Parsed;
-use super::values::Arguments;
-use crate::atom::{Entry, may, need};
-use crate::mask::Real;
+use crate::scalar::Real;
 use crate::score::Score;
+use crate::syntax::{Arguments, Entry, Parsed, may, need};
 
 /// The scores.
 pub(crate) const SCORES: &[Entry] = &[

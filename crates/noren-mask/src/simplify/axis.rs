@@ -1,22 +1,10 @@
 //! Atoms that look at one number only: the distance `k - q`, the key, or the query. Each is a set of integers, so that
 //! any number of them joins into one.
 
-use super::runs::Runs;
-use crate::atom::{Line, Simplified};
 use crate::atoms;
-use crate::mask::{Mask, Node};
+use crate::basis::{Axis, Line, Runs};
+use crate::mask::{Mask, Node, Simplified};
 use crate::set::Set;
-
-/// The number an atom looks at.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Axis {
-    /// `k - q`, any integer.
-    Distance,
-    /// `k`, from 0: a slot of a ring buffer that holds no key is never allowed, whatever the mask says of it.
-    Key,
-    /// `q`, any integer: a query may stand before position 0.
-    Query,
-}
 
 /// Every axis, in the order in which its atoms are written.
 pub(super) const AXES: [Axis; 3] = [Axis::Distance, Axis::Key, Axis::Query];
@@ -43,22 +31,15 @@ impl Join {
     }
 }
 
-impl Axis {
-    /// The least number on the axis.
-    fn first(self) -> i64 {
-        if self == Axis::Key { 0 } else { i64::MIN }
-    }
+/// [`Axis`] joined and written as masks.
+pub(super) trait Joined: Sized {
+    fn join<'a>(self, join: Join, sets: impl IntoIterator<Item = &'a Runs>) -> Runs;
+    fn write(self, runs: &Runs, join: Join) -> Vec<Mask>;
+}
 
-    pub(super) fn complement(self, runs: &Runs) -> Runs {
-        runs.missing(self.first(), i64::MAX)
-    }
-
-    pub(crate) fn is_all(self, runs: &Runs) -> bool {
-        self.complement(runs).is_empty()
-    }
-
+impl Joined for Axis {
     /// The intersection or union of many sets.
-    pub(super) fn join<'a>(self, join: Join, sets: impl IntoIterator<Item = &'a Runs>) -> Runs {
+    fn join<'a>(self, join: Join, sets: impl IntoIterator<Item = &'a Runs>) -> Runs {
         match join {
             Join::Any => Runs::of(sets.into_iter().flat_map(|set| set.as_slice().iter().copied())),
             Join::All => {
@@ -69,7 +50,7 @@ impl Axis {
     }
 
     /// The masks that, joined, allow exactly `runs` of the axis; none when `join` of nothing says the same.
-    pub(super) fn write(self, runs: &Runs, join: Join) -> Vec<Mask> {
+    fn write(self, runs: &Runs, join: Join) -> Vec<Mask> {
         if runs.is_empty() {
             return if join == Join::All { vec![join.zero()] } else { Vec::new() };
         }

@@ -1,9 +1,12 @@
 //! [`Membership`]: an atom without a resolved form, cell by cell.
 
-use super::{AtomRef, Input, Pair, Site};
+use crate::basis::{Input, Pair, Site};
 use crate::facts::Facts;
 use crate::frame::Frame;
+use crate::mask::AtomRef;
 use crate::resolve::RowFacts;
+use crate::resolved::ByCell;
+use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -26,9 +29,10 @@ impl Membership {
         let (batch, head) = (pick(by_batch, site.row.row), pick(by_head, site.head));
         Membership { atom: atom.clone(), facts: site.shared.clone(), batch, head }
     }
+}
 
-    /// The keys of query row `row` within `keys`.
-    pub(crate) fn row(&self, frame: &Frame, row: u32, keys: (u32, u32), emit: &mut dyn FnMut(u32, u32)) {
+impl ByCell for Membership {
+    fn row(&self, frame: &Frame, row: u32, keys: (u32, u32), emit: &mut dyn FnMut(u32, u32)) {
         let facts = RowFacts { facts: &self.facts, frame, row: self.batch };
         let (batch, head) = (self.batch, self.head);
         let q = frame.query(row);
@@ -44,11 +48,22 @@ impl Membership {
     }
 }
 
+impl Ord for Membership {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let key = |m: &Self| (Arc::as_ptr(&m.facts).addr(), m.batch, m.head);
+        key(self).cmp(&key(other)).then_with(|| self.atom.cmp(&other.atom))
+    }
+}
+
+impl PartialOrd for Membership {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
 impl PartialEq for Membership {
     fn eq(&self, other: &Self) -> bool {
-        self.atom == other.atom
-            && Arc::ptr_eq(&self.facts, &other.facts)
-            && (self.batch, self.head) == (other.batch, other.head)
+        self.cmp(other).is_eq()
     }
 }
 

@@ -1,23 +1,21 @@
-//! [`ResolvedAtom`] and [`Resolution`]: the cells of an atom in the form that planning asks.
+//! [`ResolvedAtom`]: the cells of an atom in the form that planning asks.
 
-use super::Value;
+use crate::basis::Value;
 use crate::bounds::Bounds;
 use crate::frame::Frame;
 use crate::interval::IntervalSet;
-use crate::pattern::Pattern;
-use crate::set::Span;
 use smallvec::SmallVec;
 use std::hash::{Hash, Hasher};
-use std::ops::{BitAnd, BitOr, Not, Range};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// An atom for one batch row and head, with its facts looked up: which positions each query position reads.
 ///
-/// Positions are those of [`Pair`](super::Pair): the library maps them to rows and keys, ring buffers included. Two values that are
+/// Positions are those of [`Pair`](crate::atom::Pair): the library maps them to rows and keys, ring buffers included. Two values that are
 /// equal must allow the same cells; patterns that are equal share a plan.
 pub trait ResolvedAtom: Value {
     /// Calls `emit(start, end)` for runs of positions that the query at position `q` reads, exactly those that
-    /// [`Atom::allows`](super::Atom::allows) allows. Only what lies in `keys` is used. Runs come in any order and may overlap.
+    /// [`Atom::allows`](crate::atom::Atom::allows) allows. Only what lies in `keys` is used. Runs come in any order and may overlap.
     fn row(&self, q: i64, keys: Range<i64>, emit: &mut dyn FnMut(i64, i64));
 
     /// Which positions of `keys` some query and which every query at the positions `queries`, which are not empty, reads.
@@ -60,7 +58,7 @@ pub enum Reach {
 
 /// A resolved atom that is shared; it compares by value.
 #[derive(Clone, Debug)]
-pub(crate) struct ResolvedRef(Arc<dyn ResolvedAtom>);
+pub(crate) struct ResolvedRef(pub(crate) Arc<dyn ResolvedAtom>);
 
 impl PartialEq for ResolvedRef {
     fn eq(&self, other: &Self) -> bool {
@@ -138,68 +136,27 @@ fn emit_run(run: Range<i64>, piece: &Range<i64>, shift: i64, emit: &mut dyn FnMu
     }
 }
 
-/// What [`Atom::resolve`](super::Atom::resolve) returns: a building block that the planner knows, a [`ResolvedAtom`], or a
-/// combination of these by `&`, `|` and `!`.
+/// A leaf of a pattern that knows its cells one by one, by indices.
+pub(crate) trait ByCell: Value {
+    /// The keys of query row `row` within `keys`.
+    fn row(&self, frame: &Frame, row: u32, keys: (u32, u32), emit: &mut dyn FnMut(u32, u32));
+}
+
+/// A leaf of that kind that is shared; it compares by value.
 #[derive(Clone, Debug)]
-pub struct Resolution(pub(crate) Pattern);
+pub(crate) struct ByCellRef(pub(crate) Arc<dyn ByCell>);
 
-impl Resolution {
-    /// A resolved atom of its own.
-    pub fn of(resolved: impl ResolvedAtom) -> Self {
-        Resolution(Pattern::Atom(ResolvedRef(Arc::new(resolved))))
-    }
-
-    /// `q - k` in a range: `first <= k - q <= last`; `None` leaves a side open.
-    pub fn band(first: Option<i64>, last: Option<i64>) -> Self {
-        Resolution(Pattern::Band { lo: first, hi: last })
-    }
-
-    /// Query and key in the same run of `size` positions, counted from position 0; `size` is at least 1.
-    pub fn chunk(size: i64) -> Self {
-        Resolution(Pattern::Chunk(size))
-    }
-
-    /// `q - k` a multiple of `step`, which is at least 1.
-    pub fn stride(step: i64) -> Self {
-        Resolution(Pattern::Stride(step))
-    }
-
-    /// The keys at some positions.
-    pub fn keys(site: &super::Site<'_>, spans: &[Span]) -> Self {
-        Resolution(Pattern::Keys(Arc::new(site.row.keys_in(spans))))
-    }
-
-    /// The queries at some positions.
-    pub fn queries(site: &super::Site<'_>, spans: &[Span]) -> Self {
-        Resolution(Pattern::Queries(Arc::new(site.row.queries_in(spans))))
-    }
-
-    /// Query and key between the same two neighbours of `borders`, which are positions in ascending order.
-    pub fn segments(borders: Vec<i64>) -> Self {
-        Resolution(Pattern::Documents(borders.into()))
+impl PartialEq for ByCellRef {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0.equals(other.0.as_any())
     }
 }
 
-impl BitAnd for Resolution {
-    type Output = Self;
+impl Eq for ByCellRef {}
 
-    fn bitand(self, other: Self) -> Self {
-        Resolution(Pattern::And(vec![self.0, other.0]))
-    }
-}
-
-impl BitOr for Resolution {
-    type Output = Self;
-
-    fn bitor(self, other: Self) -> Self {
-        Resolution(Pattern::Or(vec![self.0, other.0]))
-    }
-}
-
-impl Not for Resolution {
-    type Output = Self;
-
-    fn not(self) -> Self {
-        Resolution(Pattern::Not(Box::new(self.0)))
+impl Hash for ByCellRef {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.as_any().type_id().hash(state);
+        self.0.hash_to(state);
     }
 }

@@ -1,8 +1,8 @@
 //! Argument values, and what an atom reads them as.
 
+use super::entry::{Entry, Param};
 use super::error::{ParseError, Parsed, or_list};
-use crate::atom::{Entry, Param};
-use crate::mask::PerRow;
+use crate::scalar::PerRow;
 use crate::set::Span;
 use std::ops::Range;
 

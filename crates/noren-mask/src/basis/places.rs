@@ -1,6 +1,5 @@
-//! [`EveryLength`]: what a comparison at every length asks of an atom.
+//! [`Places`] and [`Sizes`]: what a comparison at every length must know of an atom.
 
-use crate::mask::Mask;
 use crate::set::Span;
 use std::ops::Range;
 
@@ -12,18 +11,6 @@ pub struct Case {
     pub batch: u64,
     /// Whether the facts say which tokens are padding, at either end: lists of positions may then begin elsewhere.
     pub padded: bool,
-}
-
-/// The answer of [`Atom::every_length`](super::Atom::every_length).
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum EveryLength {
-    /// The cells depend on more than positions, or change at more places than can be listed: any cell may be either.
-    Unknown,
-    /// Whether a cell is allowed changes at these places only.
-    Places(Places),
-    /// This mask allows the same cells.
-    Mask(Mask),
 }
 
 /// The places at which the cells of an atom change, for atoms whose cells depend on the positions of query and key alone.

@@ -1,7 +1,8 @@
 //! [`verify`]: the faster forms of an atom against its membership.
 
-use super::{Pair, Site};
 use crate::Error;
+use crate::atoms::foreign;
+use crate::basis::{Pair, Site};
 use crate::bind::BoundMask;
 use crate::bits::row_words;
 use crate::facts::Facts;
@@ -12,18 +13,18 @@ use crate::pattern::Pattern;
 use crate::shape::Shape;
 use std::sync::Arc;
 
-/// Compares everything that atoms answer about rows with their membership ([`Atom::allows`](super::Atom::allows)), cell by cell, for a
+/// Compares everything that atoms answer about rows with their membership ([`Atom::allows`](crate::atom::Atom::allows)), cell by cell, for a
 /// mask under a shape and facts: runs of rows, bounds over ranges of rows, where rows change, the simplified form, and the text.
 ///
 /// It is meant for the tests of an atom, with small shapes: time goes with the number of cells. Shapes with an offset, several batch
-/// rows and heads, and facts that place keys find more than a square does. The example of [the module](super) shows a call.
+/// rows and heads, and facts that place keys find more than a square does. The example of [the module](crate::atom) shows a call.
 ///
 /// # Errors
 /// What [`bind`](Mask::bind) refuses; [`Error::Atom`] with the first answer that differs from the membership.
 pub fn verify(mask: &Mask, shape: &Shape, facts: &Facts) -> Result<(), Error> {
     let bound = mask.bind(shape, facts)?;
     let fail = |problem: String| Err(Error::atom(mask, problem));
-    if mask.foreign_atom().is_none() && mask.to_string().parse::<Mask>().as_ref() != Ok(mask) {
+    if foreign(mask).is_none() && mask.to_string().parse::<Mask>().as_ref() != Ok(mask) {
         return fail("its text does not read back as the same mask".into());
     }
     let shared = Arc::new(facts.clone());
