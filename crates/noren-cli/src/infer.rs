@@ -57,7 +57,6 @@ pub(crate) fn mask_sizes(spec: &Spec) -> Sizes {
 }
 
 fn sizes_of(mask: &Mask) -> Sizes {
-    let rows = |n: usize| Sizes { batch: Some(n), ..Sizes::default() };
     let own = match mask.node() {
         Node::Heads(arms) => Sizes { heads: arms_end(arms), ..Sizes::default() },
         Node::Batch(arms) => Sizes { batch: arms_end(arms), ..Sizes::default() },
