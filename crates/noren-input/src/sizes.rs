@@ -1,6 +1,8 @@
 //! Sizes that a mask and its facts imply, for commands that were not told any.
 
-use noren_mask::{Arm, Mask, Node, PerRow, Score, Selector, Set, Span, Spec};
+use noren_mask::atom::AtomRef;
+use noren_mask::atoms::{Dense, Documents, Global, Keys, Neighborhood, Prefix, Queries, Spans, Tree};
+use noren_mask::{Arm, Mask, Node, Padding, PerRow, Score, Selector, Set, Span, Spec};
 use serde_json::Value;
 
 /// Tokens where nothing says how many.
@@ -55,23 +57,39 @@ pub fn mask_sizes(spec: &Spec) -> Sizes {
 }
 
 fn sizes_of(mask: &Mask) -> Sizes {
-    let rows = |n: usize| Sizes { batch: Some(n), ..Sizes::default() };
     let own = match mask.node() {
-        Node::Documents { lengths: Some(lengths) } => Sizes::len(sum(lengths)),
-        Node::Neighborhood { grid, .. } => Sizes::len(grid.iter().fold(1u64, |n, g| n.saturating_mul(*g))),
-        Node::Tree { parents, start } => Sizes::len(start.saturating_add(parents.len() as u64)),
-        Node::Padding(padding) => match &padding.lengths {
-            Some(lengths) => Sizes::len(lengths.iter().copied().max().unwrap_or(0)).or(rows(lengths.len())),
-            None => Sizes::default(),
-        },
-        Node::Prefix { lengths: PerRow::Each(lengths) } => rows(lengths.len()),
         Node::Heads(arms) => Sizes { heads: arms_end(arms), ..Sizes::default() },
         Node::Batch(arms) => Sizes { batch: arms_end(arms), ..Sizes::default() },
-        Node::Spans { spans } | Node::Keys(Set::Spans(spans)) | Node::Queries(Set::Spans(spans)) => at_least(spans),
-        Node::Global(Set::Spans(spans)) => at_least(spans),
+        Node::Atom(atom) => sizes_of_atom(atom),
         _ => Sizes::default(),
     };
     mask.children().into_iter().fold(own, |sizes, part| sizes.or(sizes_of(part)))
+}
+
+/// What the lists of one atom imply.
+fn sizes_of_atom(atom: &AtomRef) -> Sizes {
+    let rows = |n: usize| Sizes { batch: Some(n), ..Sizes::default() };
+    if let Some(Documents { lengths: Some(lengths) }) = atom.downcast() {
+        return Sizes::len(sum(lengths));
+    }
+    if let Some(grid) = atom.downcast::<Neighborhood>() {
+        return Sizes::len(grid.cells());
+    }
+    if let Some(Tree { parents, start }) = atom.downcast() {
+        return Sizes::len(start.saturating_add(parents.len() as u64));
+    }
+    if let Some(Padding { lengths: Some(lengths), .. }) = atom.downcast() {
+        return Sizes::len(lengths.iter().copied().max().unwrap_or(0)).or(rows(lengths.len()));
+    }
+    if let Some(Prefix { lengths: PerRow::Each(lengths) }) = atom.downcast() {
+        return rows(lengths.len());
+    }
+    let set = atom.downcast().map(|Keys(set)| set);
+    let set = set.or_else(|| atom.downcast().map(|Queries(set)| set));
+    match (set.or_else(|| atom.downcast().map(|Global(set)| set)), atom.downcast()) {
+        (Some(Set::Spans(spans)), _) | (None, Some(Spans { spans })) => at_least(spans),
+        _ => Sizes::default(),
+    }
 }
 
 /// Spans say how far a sequence reaches only when that is beyond the usual: `keys(0..4)` is a beginning, not an end.
@@ -125,11 +143,7 @@ fn sum(lengths: &[u64]) -> u64 {
 
 /// The arrays that a mask names.
 pub fn array_names(mask: &Mask) -> Vec<String> {
-    let own = match mask.node() {
-        Node::Dense { name } => Some(name.to_string()),
-        _ => None,
-    };
-    own.into_iter().chain(mask.children().into_iter().flat_map(array_names)).collect()
+    mask.atoms().into_iter().filter_map(|atom| Some(atom.downcast::<Dense>()?.name.clone())).collect()
 }
 
 /// What facts imply, from the JSON that was already accepted as facts. Of its arrays only those in `named` say anything.

@@ -1,6 +1,6 @@
 //! Everything that can be wrong with what a caller gives to this crate.
 
-use crate::parse::ParseError;
+use crate::syntax::ParseError;
 
 /// What is wrong, with the values given, what was expected, and how to mend it.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]

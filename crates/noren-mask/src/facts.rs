@@ -8,7 +8,7 @@ mod write;
 use crate::array::Array;
 use crate::frame::Run;
 use crate::interval::{Interval, IntervalSet};
-use crate::mask::Side;
+use crate::scalar::Side;
 use crate::set::Span;
 use std::collections::BTreeMap;
 use std::fmt;

@@ -46,8 +46,11 @@
 //! The crate has no `unsafe`, no threads and no tensor type.
 #![forbid(unsafe_code)]
 
+mod agree;
 mod array;
+pub mod atom;
 pub mod atoms;
+mod basis;
 mod bind;
 pub mod bits;
 mod bounds;
@@ -57,6 +60,7 @@ mod check;
 mod compare;
 mod count;
 mod cut;
+mod definition;
 mod equivalent;
 mod error;
 mod eval;
@@ -72,6 +76,8 @@ pub mod language;
 mod leaf;
 mod lower;
 mod mask;
+mod member;
+mod ops;
 mod order;
 pub(crate) mod parse;
 mod patch;
@@ -83,7 +89,10 @@ mod plan;
 mod plan_serde;
 mod print;
 mod reorder;
+mod resolution;
 pub mod resolve;
+mod resolved;
+mod scalar;
 mod schedule;
 mod score;
 mod select;
@@ -92,10 +101,12 @@ mod shape;
 mod simplify;
 mod split;
 mod stats;
+mod syntax;
 mod transpose;
 mod verify;
 
 pub use array::Array;
+pub use atoms::Padding;
 pub use bind::BoundMask;
 pub use budget::{Budget, Progress, Stage};
 pub use compare::Cell;
@@ -106,15 +117,17 @@ pub use export::{Blocks, Runs, Slice, SliceKind};
 pub use facts::{Facts, RealTokens, Rows};
 pub use grid::{Cover, Grid, GridOptions, checked_range};
 pub use keep::Keep;
-pub use mask::{Arm, Mask, Node, Padding, PerRow, Real, Side};
+pub use mask::{Arm, Mask, Node};
 pub use order::Order;
-pub use parse::{ParseError, nearest};
+
 pub use plan::{Kind, PatternPlan, Plan, PlanOptions, Reorder, Tile, TileSpan};
+pub use scalar::{PerRow, Real, Side};
 pub use schedule::WorkItem;
 pub use score::{Score, Spec};
 pub use set::{Selector, Set, Span};
 pub use shape::Shape;
 pub use stats::{Reordered, Stats, short_bytes, short_count};
+pub use syntax::{ParseError, nearest};
 pub use transpose::{KeyTile, Transposed};
 pub use verify::Verified;
 

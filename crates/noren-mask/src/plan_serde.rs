@@ -68,6 +68,11 @@ impl BoundMask {
                 "selected rows and keys have no serial form: write the whole mask and select again".to_owned(),
             ));
         }
+        if let Some(atom) = crate::atoms::foreign(self.mask()) {
+            return Err(Error::Plan(format!(
+                "`{atom}` is defined outside of this crate and has no serial form: give its cells as an array, or bind it again"
+            )));
+        }
         self.facts().check_serial()
     }
 }

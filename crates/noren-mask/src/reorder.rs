@@ -253,12 +253,7 @@ impl Pattern {
                 Some((upper, lower)) => Bounds { upper, lower },
                 None => self.bounds_by_rows(frame, rows.each()),
             },
-            Pattern::Levels(levels) => levels.bounds(frame, rows.each()),
-            Pattern::Chunk(_)
-            | Pattern::Queries(_)
-            | Pattern::Documents(_)
-            | Pattern::Spans(_)
-            | Pattern::RandomBlocks { .. } => self.bounds_by_rows(frame, rows.each()),
+            _ if self.has_blocks() => self.bounds_by_rows(frame, rows.each()),
             _ => self.bounds(frame, hull),
         }
     }
@@ -387,7 +382,7 @@ impl Pattern {
                 }
             }
             // what looks at every cell looks at these keys only, not at those between them
-            (Pattern::Random { .. } | Pattern::Closure { .. }, _, Some((order, _))) => {
+            (leaf, _, Some((order, _))) if leaf.looks_at_every_key() => {
                 for run in order.indices(keys.start..keys.end) {
                     if run.adjacent() {
                         self.row(frame, row, (run.start, run.last() + 1), &mut emit_indices);

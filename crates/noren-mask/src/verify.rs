@@ -12,12 +12,14 @@
 //! * **[`Plan::verify`]** is the comparison with the definition on request, for a number of cells that the caller chooses.
 
 use crate::Error;
+use crate::atoms::foreign;
+use crate::basis::Input;
 use crate::bind::{BoundMask, Resolved};
 use crate::bits::{bit, count, row_words, runs, set_bit, set_range};
 use crate::budget::Meter;
 use crate::export::Runs;
 use crate::interval::Interval;
-use crate::mask::{Mask, Node};
+use crate::mask::Mask;
 use crate::order::Order;
 use crate::plan::{Kind, PatternPlan, Plan, PlanOptions, Reorder, Tile};
 use std::ops::Range;
@@ -394,12 +396,14 @@ pub(crate) fn debug_check_rows(plan: &Plan, pattern: usize, runs: &Runs) {
     }
 }
 
-/// Whether a closure brings bounds of its own. Where those are wrong, so is the plan, and the caller is to blame.
+/// Whether a closure or an atom of the user brings bounds of its own. Where those are wrong, so is the plan.
 fn has_bounded_closure(bound: &BoundMask, mask: &Mask) -> bool {
-    match mask.node() {
-        Node::Closure { name } => bound.facts().closures.get(name).is_none_or(|closure| closure.bounds.is_some()),
-        _ => mask.children().into_iter().any(|part| has_bounded_closure(bound, part)),
-    }
+    mask.atoms().into_iter().any(|atom| {
+        let closures = &bound.facts().closures;
+        let bounded = |name| closures.get(name).is_none_or(|closure| closure.bounds.is_some());
+        let by_closure = atom.inputs().into_iter().any(|i| matches!(i, Input::Closure(name) if bounded(name)));
+        by_closure
+    }) || foreign(mask).is_some()
 }
 
 /// A number that looks random, of two others.

@@ -7,7 +7,8 @@ use crate::problem::{Problem, Result};
 use crate::scene::Known;
 use crate::state::{Answer, State, json};
 use crate::wire::Frame;
-use noren_mask::{BoundMask, Cover, Facts, Kind, Node, Spec};
+use noren_mask::atoms::Documents;
+use noren_mask::{BoundMask, Cover, Facts, Kind, Spec};
 use noren_picture::Draw;
 use serde::Serialize;
 use serde_json::{Value, json as object};
@@ -105,10 +106,7 @@ fn document_ends(bound: &BoundMask) -> Option<Vec<Vec<u64>>> {
             .collect::<Vec<u64>>()
     };
     fn written(mask: &noren_mask::Mask) -> Option<Vec<u64>> {
-        match mask.node() {
-            Node::Documents { lengths: Some(lengths) } => Some(lengths.to_vec()),
-            _ => mask.children().into_iter().find_map(written),
-        }
+        mask.atoms().into_iter().find_map(|atom| atom.downcast::<Documents>()?.lengths.clone())
     }
     if let Some(lengths) = written(bound.mask()) {
         return Some(vec![ends(&lengths)]);

@@ -131,10 +131,10 @@ fn in_order(parts: &[Pattern]) -> impl Iterator<Item = &Pattern> {
     let rank = |part: &Pattern| match part {
         Pattern::Queries(_) => 0,
         Pattern::Chunk(_) | Pattern::Documents(_) => 1,
-        Pattern::Spans(_) | Pattern::Neighborhood(_) | Pattern::RandomBlocks { .. } => 2,
+        Pattern::Neighborhood(_) => 2,
         Pattern::And(_) => 3,
         Pattern::Keys(_) | Pattern::Or(_) | Pattern::Not(_) => 5,
-        Pattern::Levels(_) => 6,
+        Pattern::Atom(_) => 6,
         _ => 4,
     };
     (0..7).flat_map(move |turn| parts.iter().filter(move |part| rank(part) == turn))

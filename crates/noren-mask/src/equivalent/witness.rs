@@ -3,10 +3,12 @@
 use super::columns::Candidate;
 use super::{Class, Equivalence};
 use crate::Error;
+use crate::basis::Input;
 use crate::compare::Cell;
 use crate::facts::Facts;
-use crate::mask::{Mask, Node, Side};
-use crate::set::{Set, Span};
+use crate::mask::Mask;
+use crate::scalar::Side;
+use crate::set::Span;
 use crate::shape::Shape;
 use std::collections::BTreeSet;
 
@@ -67,16 +69,15 @@ impl Needs {
     }
 
     fn add(&mut self, mask: &Mask) {
-        match mask.node() {
-            Node::Padding(padding) => self.lengths |= padding.lengths.is_none(),
-            Node::Documents { lengths } => self.documents |= lengths.is_none(),
-            Node::Clearance => self.levels = true,
-            Node::Keys(Set::Label(label)) | Node::Queries(Set::Label(label)) | Node::Global(Set::Label(label)) => {
-                self.labels.insert(label.clone());
+        for input in mask.atoms().into_iter().flat_map(|atom| atom.inputs()) {
+            match input {
+                Input::Lengths => self.lengths = true,
+                Input::Documents => self.documents = true,
+                Input::Levels => self.levels = true,
+                Input::Label(label) => drop(self.labels.insert(label.into())),
+                _ => {}
             }
-            _ => {}
         }
-        mask.children().into_iter().for_each(|part| self.add(part));
     }
 
     /// Number of facts that are tried, one after the other.

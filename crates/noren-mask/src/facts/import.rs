@@ -6,7 +6,7 @@ use super::{Facts, RealTokens, Rows, Table, real_run};
 use crate::Error;
 use crate::array::{ADDITIVE, additive_keep};
 use crate::interval::IntervalSet;
-use crate::mask::Side;
+use crate::scalar::Side;
 use crate::shape::Shape;
 use std::collections::HashSet;
 

@@ -274,7 +274,7 @@ pub(crate) fn stack_masks(world: &World) -> BoxedStrategy<Mask> {
 
 fn for_stack(mask: &Mask, heads: usize, batch: usize, serial: bool) -> Mask {
     match mask.node() {
-        Node::Closure { .. } if serial => atoms::causal(),
+        _ if serial && mask.atom_as::<atoms::Closure>().is_some() => atoms::causal(),
         Node::Heads(arms) if heads == 1 => for_stack(&arms[0].mask, heads, batch, serial),
         Node::Batch(arms) if batch == 1 => for_stack(&arms[0].mask, heads, batch, serial),
         Node::Heads(arms) => {

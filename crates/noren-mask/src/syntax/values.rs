@@ -1,8 +1,8 @@
 //! Argument values, and what an atom reads them as.
 
+use super::entry::{Entry, Param};
 use super::error::{ParseError, Parsed, or_list};
-use super::vocabulary::{Entry, Param};
-use crate::mask::PerRow;
+use crate::scalar::PerRow;
 use crate::set::Span;
 use std::ops::Range;
 
@@ -103,10 +103,8 @@ fn too_many(entry: &'static Entry, span: Range<usize>) -> Box<ParseError> {
         0 => {
             ParseError::at(span, format!("`{}` takes no arguments", entry.name)).mend(format!("write `{}`", entry.name))
         }
-        _ if matches!(entry.name, "keys" | "queries" | "global" | "spans" | "documents" | "prefix") => {
-            ParseError::at(span, format!("`{}` takes one value here", entry.name))
-                .mend(format!("put several into a list, `{}([.., ..])`", entry.name))
-        }
+        _ if entry.lists => ParseError::at(span, format!("`{}` takes one value here", entry.name))
+            .mend(format!("put several into a list, `{}([.., ..])`", entry.name)),
         n if n < entry.params.len() => {
             ParseError::at(span, format!("`{}` takes further arguments by name only", entry.name))
                 .mend(format!("write for example `{}`", entry.example))

@@ -4,11 +4,11 @@ use crate::set::Span;
 
 /// Runs `first..=last`, ascending, disjoint and not touching. `i64::MIN` and `i64::MAX` mean "without end".
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Runs(Vec<(i64, i64)>);
+pub(crate) struct Runs(Vec<(i64, i64)>);
 
 impl Runs {
     /// The union of any runs; those whose last lies before their first are empty.
-    pub(super) fn of(runs: impl IntoIterator<Item = (i64, i64)>) -> Self {
+    pub(crate) fn of(runs: impl IntoIterator<Item = (i64, i64)>) -> Self {
         let mut sorted: Vec<_> = runs.into_iter().filter(|(first, last)| first <= last).collect();
         sorted.sort_unstable();
         let mut merged: Vec<(i64, i64)> = Vec::with_capacity(sorted.len());
@@ -22,26 +22,26 @@ impl Runs {
     }
 
     /// The positions of some spans.
-    pub(super) fn of_spans(spans: &[Span]) -> Self {
+    pub(crate) fn of_spans(spans: &[Span]) -> Self {
         Self::of(spans.iter().map(|s| (s.start as i64, s.end.map_or(i64::MAX, |end| (end as i64).saturating_sub(1)))))
     }
 
     /// The same positions as spans; nothing may lie below 0.
-    pub(super) fn spans(&self) -> Vec<Span> {
+    pub(crate) fn spans(&self) -> Vec<Span> {
         let end = |last: i64| if last == i64::MAX { None } else { Some(last as u64 + 1) };
         self.0.iter().map(|&(first, last)| Span { start: first as u64, end: end(last) }).collect()
     }
 
-    pub(super) fn as_slice(&self) -> &[(i64, i64)] {
+    pub(crate) fn as_slice(&self) -> &[(i64, i64)] {
         &self.0
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// What of `first..=last` is not inside.
-    pub(super) fn missing(&self, first: i64, last: i64) -> Self {
+    pub(crate) fn missing(&self, first: i64, last: i64) -> Self {
         let mut gaps = Vec::new();
         let mut next = first;
         for &(start, end) in &self.0 {

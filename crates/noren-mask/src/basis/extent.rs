@@ -2,11 +2,12 @@
 
 use crate::Error;
 use crate::facts::{Facts, RealTokens};
-use crate::mask::{Mask, Side};
+use crate::scalar::Side;
 use crate::shape::Shape;
+use std::fmt::Display;
 
 /// First position after the last query of batch row `row`, at least 0.
-pub(super) fn queries_end(shape: &Shape, row: usize) -> u64 {
+pub(crate) fn queries_end(shape: &Shape, row: usize) -> u64 {
     (shape.query_offset(row) + shape.q_len() as i64).max(0) as u64
 }
 
@@ -18,16 +19,16 @@ fn real_queries_end(shape: &Shape, facts: &Facts, row: usize) -> u64 {
 }
 
 /// How many positions a batch row has, and how many of them an atom that lists positions must speak for.
-pub(super) struct Extent {
+pub(crate) struct Extent {
     /// Without right padding.
-    pub(super) real: u64,
+    pub(crate) real: u64,
     /// With it, in the longest batch row: one list may speak for rows that reach differently far.
-    pub(super) all: u64,
+    pub(crate) all: u64,
 }
 
 impl Extent {
     /// One for each batch row.
-    pub(super) fn rows(shape: &Shape, facts: &Facts) -> Vec<Self> {
+    pub(crate) fn rows(shape: &Shape, facts: &Facts) -> Vec<Self> {
         let batch = shape.batch_len();
         let keys_end = |row| facts.keys_end(row).map_or(shape.kv_len() as u64, |end| end.max(0) as u64);
         let keys: Vec<u64> = (0..batch).map(keys_end).collect();
@@ -48,7 +49,7 @@ impl Extent {
     }
 
     /// Refuses an atom that lists `given` positions: fewer leave some unsaid, more speak of none.
-    pub(super) fn check(&self, mask: &Mask, what: &str, given: u64, row: usize) -> Result<(), Error> {
+    pub(crate) fn check(&self, atom: &dyn Display, what: &str, given: u64, row: usize) -> Result<(), Error> {
         let Extent { real, all } = *self;
         if (real..=all).contains(&given) {
             return Ok(());
@@ -58,6 +59,6 @@ impl Extent {
             false if given < all => format!("it must be {all}, or lengths must mark the rest as padding on the right"),
             false => format!("it must be {all}"),
         };
-        Err(Error::atom(mask, format!("{what} {given} of the {all} positions of batch row {row}: {fix}")))
+        Err(Error::atom(atom, format!("{what} {given} of the {all} positions of batch row {row}: {fix}")))
     }
 }
