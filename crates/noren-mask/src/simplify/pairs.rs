@@ -1,6 +1,6 @@
 //! Operands that differ in one part and its complement: `a & b | a & !b` is `a`, and `(a | b) & (a | !b)` is `a`.
 
-use super::axis::{Join, Joined, read};
+use super::axis::{Join, read};
 use super::complement;
 use crate::mask::{Mask, Node};
 use std::collections::HashSet;
