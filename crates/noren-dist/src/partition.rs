@@ -14,9 +14,9 @@
 
 use crate::Error;
 use crate::runs::{Runs, count};
+use hmac_sha256::Hash;
 use noren_mask::{BoundMask, Shape};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 /// The version of the form that partitions are written in.
 pub const VERSION: u32 = 1;
@@ -185,7 +185,7 @@ impl Partition {
 
     /// The hash that this partition of `bound` has.
     pub fn hash_for(&self, bound: &BoundMask) -> String {
-        let mut hash = Sha256::new();
+        let mut hash = Hash::new();
         // a closure has no serial form: the mask's text must do
         let mask = bound.to_json().unwrap_or_else(|_| format!("{} {:?}", bound.mask(), bound.shape()));
         let head =

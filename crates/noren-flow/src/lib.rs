@@ -314,3 +314,7 @@ fn classes(pairs: &[(&IntervalSet, &IntervalSet)]) -> Vec<(IntervalSet, Interval
     }
     classes
 }
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

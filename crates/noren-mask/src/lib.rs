@@ -54,6 +54,7 @@ mod basis;
 mod bind;
 pub mod bits;
 mod bounds;
+mod by_reference;
 mod check;
 mod compare;
 mod definition;
@@ -123,3 +124,7 @@ pub use stats::{Reordered, Stats, short_bytes, short_count};
 pub use syntax::{ParseError, nearest};
 pub use transpose::{KeyTile, Transposed};
 pub use verify::Verified;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -122,7 +122,7 @@ const SMALL_CLASS: u32 = 16;
 ///
 /// Where [`query_order`](Self::query_order) or [`key_order`](Self::key_order) is given, tiles, spans and bits speak of *places*
 /// in these orders, and [`query_at`](Self::query_at) and [`key_at`](Self::key_at) say which query row and key stands there.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct PatternPlan {
     resolved: Resolved,
     /// `None`: places are indices.
@@ -395,6 +395,14 @@ pub struct Plan {
     options: PlanOptions,
     patterns: Vec<PatternPlan>,
     planning_time: Duration,
+}
+
+/// Two plans are equal when they are of equal masks, shapes and facts, and have the same tiles. The time that planning took does
+/// not count.
+impl PartialEq for Plan {
+    fn eq(&self, other: &Self) -> bool {
+        self.options == other.options && self.bound == other.bound && self.patterns == other.patterns
+    }
 }
 
 impl BoundMask {

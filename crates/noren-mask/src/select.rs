@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// The mask that another was selected from, and what was selected.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Whole {
     bound: BoundMask,
     /// Its batch rows, where some were left out.

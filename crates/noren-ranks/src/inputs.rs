@@ -68,9 +68,9 @@ pub struct Options {
 
 impl Options {
     pub(crate) fn of_part(&self) -> noren::Options<'_> {
-        let bias = self.alibi.iter().map(|slopes| Bias::Alibi(slopes.clone())).collect();
-        let (scale, softcap, threads) = (self.scale, self.softcap, self.threads);
-        noren::Options { scale, softcap, bias, threads, partial: true, ..noren::Options::default() }
+        let Options { scale, softcap, threads, .. } = *self;
+        let options = noren::Options::new().scale(scale).softcap(softcap).threads(threads).partial(true);
+        self.alibi.iter().fold(options, |options, slopes| options.bias(Bias::Alibi(slopes.clone())))
     }
 
     /// Refuses what the kernel refuses, also on a rank that computes nothing.

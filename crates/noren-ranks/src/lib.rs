@@ -58,3 +58,7 @@ pub use inputs::{Local, Options};
 pub use link::{Arrivals, Job, Link, Messages, Sizes, Traffic};
 pub use split::Split;
 pub use threads::{ThreadLink, threads};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

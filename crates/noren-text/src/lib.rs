@@ -58,3 +58,7 @@ pub use error::Error;
 pub use policy::Policy;
 pub use private::PrivateTokens;
 pub use tokens::{ByteTokenizer, Encoding, HfTokenizer, Role, Tokenizer, Window};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

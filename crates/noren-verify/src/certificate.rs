@@ -8,7 +8,7 @@ use crate::refusal::{Result, beyond, wrong};
 use crate::runs::Runs;
 use crate::shape::Shape;
 use crate::text::parse;
-use sha2::{Digest, Sha256};
+use hmac_sha256::Hash;
 
 const FIELDS: &[&str] = &[
     "format",
@@ -150,7 +150,7 @@ fn hash(value: &Value) -> String {
         let rest: Vec<(String, Value)> = fields.iter().filter(|field| field.0 != "sha256").cloned().collect();
         Value::Object(rest).write(&mut text);
     }
-    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+    Hash::hash(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn not_covered(at: &At<'_>) -> Result<()> {

@@ -57,3 +57,7 @@ pub fn verify_for(json: &str, given: &Given) -> Result<Report, Refusal> {
     given.compare(&certificate)?;
     check::check(&certificate)
 }
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -8,7 +8,7 @@ use noren::noren_mask::Node;
 use noren::noren_mask::atoms::{Causal, Keys, Sliding};
 use noren::{Facts, KvCache, KvShape, Mask, Outputs, StepPlan, View, ViewMut, bf16, f16};
 
-/// The caches of a stack's layers. A layer whose mask is a sliding window, perhaps with sinks, keeps the window only.
+/// The caches of a stack's layers. A layer whose mask is a sliding window, perhaps with sink tokens, keeps the window only.
 #[derive(Debug)]
 pub(crate) struct StackCache {
     layers: Vec<Layer>,
@@ -91,7 +91,7 @@ impl StackCache {
     }
 }
 
-/// The window and the sinks of a mask that is a sliding window, with the first few keys for good or without.
+/// The window and the sink tokens of a mask that is a sliding window, with the first few keys for good or without.
 fn window_of(mask: &Mask) -> Option<(usize, usize)> {
     let sliding = |mask: &Mask| mask.atom_as::<Sliding>().map(|sliding| sliding.window as usize);
     if let Some(window) = sliding(mask) {
@@ -136,8 +136,8 @@ impl AnyCache {
         fn make<T: Stored>(shape: &StackShape, window: Option<(usize, usize)>) -> Result<KvCache<T>> {
             let kv = KvShape::new(shape.kv_heads, shape.head_dim).sequences(shape.sequences);
             Ok(match window {
-                Some((window, sinks)) if window + sinks + shape.ahead < shape.capacity => {
-                    KvCache::rotating(&kv, window, sinks, shape.ahead)?
+                Some((window, sink_tokens)) if window + sink_tokens + shape.ahead < shape.capacity => {
+                    KvCache::rotating(&kv, window, sink_tokens, shape.ahead)?
                 }
                 _ => KvCache::contiguous(&kv, shape.capacity)?,
             })

@@ -102,12 +102,14 @@ impl Needs {
         if self.lengths {
             let lengths = [len, q, k, q + 1, k + 1, len - q.min(len - 1) - 1, len - k.min(len - 1) - 1, 0];
             let side = if choose(2) == 0 { Side::Right } else { Side::Left };
-            facts = facts.lengths(vec![lengths[choose(LENGTHS)]; batches]).side(side);
+            facts = facts.lengths(vec![lengths[choose(LENGTHS)] as usize; batches]).side(side);
         }
         if self.documents {
             let (low, high) = (q.min(k), q.max(k));
             let lists = [vec![len], vec![low + 1, len - low - 1], vec![high, len - high]];
-            facts = facts.documents(lists[choose(DOCUMENTS)].iter().copied().filter(|n| *n > 0).collect::<Vec<_>>());
+            facts = facts.documents(
+                lists[choose(DOCUMENTS)].iter().filter(|n| **n > 0).map(|n| *n as usize).collect::<Vec<_>>(),
+            );
         }
         if self.levels {
             let (of_query, of_key) = [(0, 0), (1, 0), (0, 1)][choose(LEVELS)];

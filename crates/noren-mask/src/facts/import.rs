@@ -363,7 +363,7 @@ impl Facts {
         if total > Shape::MAX_LEN as i64 {
             return refuse(format!("ends at {total}: at most {} tokens are supported", Shape::MAX_LEN));
         }
-        let lengths: Vec<u64> = ends.windows(2).map(|w| (w[1] - w[0]) as u64).collect();
+        let lengths: Vec<usize> = ends.windows(2).map(|w| (w[1] - w[0]) as usize).collect();
         Ok(Facts::new().documents(vec![lengths]))
     }
 }

@@ -294,7 +294,7 @@ class Modifiers:
         seed: int | None = None,
         partial: bool = False,
         threads: int | None = None,
-        level: str | None = None,
+        isa: str | None = None,
         spec: Spec | None = None,
         arrays: Mapping[str, Any] = ...,
     ) -> Modifiers: ...
@@ -355,7 +355,7 @@ def backward(
     dsinks: Any = None,
 ) -> None: ...
 def weights(q: Any, k: Any, v: Any, plan: Plan, modifiers: Modifiers, out: Any) -> None: ...
-def levels() -> list[str]:
+def isas() -> list[str]:
     """The processor paths this machine has, slowest first."""
 
 def after_fork() -> None: ...
