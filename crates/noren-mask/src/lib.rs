@@ -54,7 +54,6 @@ mod basis;
 mod bind;
 pub mod bits;
 mod bounds;
-mod by_reference;
 mod check;
 mod compare;
 mod definition;
