@@ -253,6 +253,11 @@ impl Pattern {
                 Some((upper, lower)) => Bounds { upper, lower },
                 None => self.bounds_by_rows(frame, rows.each()),
             },
+            Pattern::Atom(atom) => match atom.bounds_of(frame, rows.each()) {
+                Some(bounds) => bounds,
+                None if self.has_blocks() => self.bounds_by_rows(frame, rows.each()),
+                None => self.bounds(frame, hull),
+            },
             _ if self.has_blocks() => self.bounds_by_rows(frame, rows.each()),
             _ => self.bounds(frame, hull),
         }

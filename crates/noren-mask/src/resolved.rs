@@ -34,9 +34,22 @@ pub trait ResolvedAtom: Value {
         false
     }
 
-    /// Whether [`row`](Self::row) takes time for every key of `keys`, and not for every run.
-    fn looks_at_every_key(&self) -> bool {
-        false
+    /// Bounds of the queries at some positions, ascending and with gaps. `None` takes them one by one where rows change in blocks,
+    /// and else those of the range that encloses them.
+    fn bounds_of(&self, queries: &[i64], keys: Range<i64>) -> Option<Reach> {
+        let _ = (queries, keys);
+        None
+    }
+
+    /// The number of runs of a row, where [`bounds`](Self::bounds) takes rows one by one and the runs may be many: planning counts
+    /// them against its budget.
+    fn runs_per_row(&self) -> u64 {
+        1
+    }
+
+    /// What the time of [`row`](Self::row) grows with.
+    fn row_work(&self) -> RowWork {
+        RowWork::Runs
     }
 }
 
@@ -54,6 +67,18 @@ pub enum Reach {
         /// At most what each of the rows reads.
         every: Vec<Range<i64>>,
     },
+}
+
+/// What the time of a row grows with: parts whose rows are cheap are asked first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum RowWork {
+    /// A few runs of keys.
+    Runs,
+    /// Many runs of keys, as many as the sequence is long.
+    ManyRuns,
+    /// Every key of the range that is asked for.
+    Keys,
 }
 
 /// A resolved atom that is shared; it compares by value.
@@ -89,27 +114,13 @@ impl ResolvedRef {
     /// Bounds of `rows`; `None` when they are those of the rows one by one.
     pub(crate) fn bounds(&self, frame: &Frame, rows: Range<u32>) -> Option<Bounds> {
         let queries = frame.query(rows.start)..frame.query(rows.end);
-        let (mut upper, mut lower) = (Runs::new(), Runs::new());
-        let mut by_rows = false;
-        frame.pieces((0, frame.kv_len), &mut |first, last, shift| {
-            if by_rows {
-                return;
-            }
-            let piece = i64::from(first) + shift..i64::from(last) + shift;
-            match self.0.bounds(queries.clone(), piece.clone()) {
-                Reach::Unknown => upper.push(first..last),
-                Reach::ByRows => by_rows = true,
-                Reach::Keys { some, every } => {
-                    let each = |runs: Vec<Range<i64>>, to: &mut Runs| {
-                        runs.into_iter().for_each(|run| emit_run(run, &piece, shift, &mut |a, z| to.push(a..z)));
-                    };
-                    each(some, &mut upper);
-                    each(every, &mut lower);
-                }
-            }
-        });
-        let set = |runs: Runs| runs.into_iter().collect::<IntervalSet>();
-        (!by_rows).then(|| Bounds { upper: set(upper), lower: set(lower) })
+        by_piece(frame, |keys| self.0.bounds(queries.clone(), keys))
+    }
+
+    /// Bounds of rows with gaps between them; `None` when the atom has none for these.
+    pub(crate) fn bounds_of(&self, frame: &Frame, rows: impl Iterator<Item = u32>) -> Option<Bounds> {
+        let queries: SmallVec<[i64; 64]> = rows.map(|row| frame.query(row)).collect();
+        by_piece(frame, |keys| self.0.bounds_of(&queries, keys).unwrap_or(Reach::ByRows))
     }
 
     /// The position from which rows may differ from the one at `q`.
@@ -121,12 +132,47 @@ impl ResolvedRef {
         self.0.has_blocks()
     }
 
-    pub(crate) fn looks_at_every_key(&self) -> bool {
-        self.0.looks_at_every_key()
+    /// Steps that bounds of some rows take, by the length of their first block.
+    pub(crate) fn bounds_cost(&self, frame: &Frame, rows: &Range<u32>) -> u64 {
+        let first = frame.query(rows.start);
+        let block = self.0.next_change(first).saturating_sub(first).max(1) as u64;
+        match self.0.runs_per_row() {
+            1 => 0,
+            runs => (rows.len() as u64 / block + 1).saturating_mul(runs),
+        }
+    }
+
+    pub(crate) fn row_work(&self) -> RowWork {
+        self.0.row_work()
     }
 }
 
 type Runs = SmallVec<[Range<u32>; 8]>;
+
+/// Bounds over all keys from those over runs of neighbouring positions; `None` when some are those of the rows one by one.
+fn by_piece(frame: &Frame, reach: impl Fn(Range<i64>) -> Reach) -> Option<Bounds> {
+    let (mut upper, mut lower) = (Runs::new(), Runs::new());
+    let mut by_rows = false;
+    frame.pieces((0, frame.kv_len), &mut |first, last, shift| {
+        if by_rows {
+            return;
+        }
+        let piece = i64::from(first) + shift..i64::from(last) + shift;
+        match reach(piece.clone()) {
+            Reach::Unknown => upper.push(first..last),
+            Reach::ByRows => by_rows = true,
+            Reach::Keys { some, every } => {
+                let each = |runs: Vec<Range<i64>>, to: &mut Runs| {
+                    runs.into_iter().for_each(|run| emit_run(run, &piece, shift, &mut |a, z| to.push(a..z)));
+                };
+                each(some, &mut upper);
+                each(every, &mut lower);
+            }
+        }
+    });
+    let set = |runs: Runs| runs.into_iter().collect::<IntervalSet>();
+    (!by_rows).then(|| Bounds { upper: set(upper), lower: set(lower) })
+}
 
 /// Calls `emit` with the part of `run` inside `piece`, whose positions are indices plus `shift`.
 fn emit_run(run: Range<i64>, piece: &Range<i64>, shift: i64, emit: &mut dyn FnMut(u32, u32)) {

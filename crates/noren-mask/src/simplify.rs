@@ -14,7 +14,7 @@ use crate::check::check_node;
 use crate::mask::{Arm, Mask, Node, Simplified};
 use crate::print::measure;
 use crate::set::{Selector, Span};
-use axis::{AXES, Join, Joined, read};
+use axis::{AXES, Join, Joined, complement, read};
 use pairs::paired;
 use std::collections::{HashMap, HashSet};
 
@@ -190,14 +190,6 @@ impl Context {
             kept.push(part.clone());
         }
         Some(self.join.other().of(kept))
-    }
-}
-
-/// `!a`, or `a` for `!a`.
-fn complement(literal: &Mask) -> Mask {
-    match literal.node() {
-        Node::Not(inner) => inner.clone(),
-        _ => !literal.clone(),
     }
 }
 

@@ -5,7 +5,7 @@ use crate::basis::{Binding, Family, Input, Pair, Rank, Site};
 use crate::definition::{Builtin, Word};
 use crate::mask::{Atom, Mask};
 use crate::resolution::Resolution;
-use crate::resolved::{Reach, ResolvedAtom};
+use crate::resolved::{Reach, ResolvedAtom, RowWork};
 use crate::syntax::{Arguments, Entry, Parsed, Picture};
 use std::fmt;
 use std::ops::Range;
@@ -86,6 +86,30 @@ impl LevelRuns {
     fn run_end(&self, run: usize) -> i64 {
         self.runs.get(run + 1).map_or(self.len, |r| r.0)
     }
+
+    /// Exact bounds of some queries: those of the highest level read what any query does, those of the lowest what all do.
+    fn reach(&self, queries: impl Iterator<Item = i64>, keys: Range<i64>) -> Reach {
+        let mut ends: Option<[(i64, i64); 2]> = None;
+        let mut outside = false;
+        let mut next = i64::MIN;
+        for q in queries {
+            if !(0..self.len).contains(&q) {
+                outside = true;
+            } else if q >= next {
+                let run = self.run_at(q);
+                next = self.run_end(run);
+                let own = (self.runs[run].1, q);
+                ends = Some(ends.map_or([own; 2], |[low, high]| [low.min(own), high.max(own)]));
+            }
+        }
+        let read = |q: i64| {
+            let mut runs = Vec::new();
+            self.row(q, keys.clone(), &mut |start, end| runs.push(start..end));
+            runs
+        };
+        let Some([low, high]) = ends else { return Reach::Keys { some: Vec::new(), every: Vec::new() } };
+        Reach::Keys { some: read(high.1), every: if outside { Vec::new() } else { read(low.1) } }
+    }
 }
 
 impl ResolvedAtom for LevelRuns {
@@ -106,23 +130,16 @@ impl ResolvedAtom for LevelRuns {
         }
     }
 
-    /// Queries of the highest level read what any of them does, those of the lowest what all do.
     fn bounds(&self, queries: Range<i64>, keys: Range<i64>) -> Reach {
-        let (from, to) = (queries.start.max(0), queries.end.min(self.len));
-        if from >= to {
-            return Reach::Keys { some: Vec::new(), every: Vec::new() };
-        }
-        let runs = &self.runs[self.run_at(from)..];
-        let levels = runs.iter().take_while(|run| run.0 < to).map(|&(start, level)| (level, start.max(from)));
-        let (low, high) = levels.fold(((i64::MAX, 0), (i64::MIN, 0)), |(low, high), own| (low.min(own), high.max(own)));
-        let row = |query: i64| {
-            let mut list = Vec::new();
-            self.row(query, keys.clone(), &mut |start, end| list.push(start..end));
-            list
-        };
-        // a query without a level reads nothing
-        let outside = queries.start < 0 || queries.end > self.len;
-        Reach::Keys { some: row(high.1), every: if outside { Vec::new() } else { row(low.1) } }
+        self.reach(queries, keys)
+    }
+
+    fn bounds_of(&self, queries: &[i64], keys: Range<i64>) -> Option<Reach> {
+        Some(self.reach(queries.iter().copied(), keys))
+    }
+
+    fn row_work(&self) -> RowWork {
+        RowWork::ManyRuns
     }
 
     fn next_change(&self, q: i64) -> i64 {

@@ -116,3 +116,11 @@ fn read_atom(mask: &Mask) -> Option<(Axis, Runs)> {
         _ => None,
     }
 }
+
+/// `!a`, or `a` for `!a`.
+pub(super) fn complement(literal: &Mask) -> Mask {
+    match literal.node() {
+        Node::Not(inner) => inner.clone(),
+        _ => !literal.clone(),
+    }
+}
