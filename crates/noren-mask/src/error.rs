@@ -58,6 +58,14 @@ pub enum Error {
     /// Something that has no serial form, or a serial form that does not fit.
     #[error("plan: {0}")]
     Plan(String),
+
+    /// Planning or counting takes more than its [`Budget`](crate::Budget) has.
+    #[error("{0}")]
+    Budget(String),
+
+    /// The function that watches a [`Budget`](crate::Budget) cancelled.
+    #[error("cancelled")]
+    Cancelled,
 }
 
 impl Error {

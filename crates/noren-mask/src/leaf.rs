@@ -60,6 +60,37 @@ impl Neighborhood {
         });
     }
 
+    /// How many rows from the query on have the same window, or one that moves along the line with them (true); `None` where
+    /// each row has a window of its own kind.
+    pub(crate) fn same_window(&self, q: i64) -> Option<(i64, bool)> {
+        let [width, size, step] = self.dims[2];
+        if !(0..self.cells()).contains(&q) {
+            return None;
+        }
+        let (x, size) = (q % width, size.min(width));
+        // the columns in which the window moves
+        let (from, to) = (size / 2, width - size + size / 2 + 1);
+        match () {
+            () if step != 1 => None,
+            () if x < from => Some((from - x, false)),
+            () if x < to => Some((to - x, true)),
+            () => Some((width - x, false)),
+        }
+    }
+
+    /// Calls `line` with the first position of each grid line that the query reads, the first column and the number of columns
+    /// that it reads there, and the length of the line. Only where lines are not dilated.
+    pub(crate) fn window_lines(&self, q: i64, mut line: impl FnMut(i64, i64, i64, i64)) {
+        let width = self.dims[2][0];
+        let (first, count) = self.window(2, q % width);
+        self.lines(q, |at| line(at, first, count, width));
+    }
+
+    /// `[length, window, dilation]` of each of three dimensions, the slowest first.
+    pub(crate) fn dims(&self) -> [[i64; 3]; 3] {
+        self.dims
+    }
+
     /// The dilation along a line.
     pub(crate) fn step(&self) -> i64 {
         self.dims[2][2]

@@ -234,7 +234,9 @@ impl Pattern {
 
     /// Exact union and intersection of a leaf's rows, which ascend.
     pub(crate) fn bounds_by_rows(&self, frame: &Frame, rows: impl Iterator<Item = u32>) -> Bounds {
-        let mut bounds: Option<Bounds> = None;
+        let mut lower: Option<IntervalSet> = None;
+        // sorted once: joining the rows one after the other would take time with the square of their pieces
+        let mut upper: SmallVec<[Range<u32>; 16]> = SmallVec::new();
         let mut next = 0;
         let mut pieces: SmallVec<[Range<u32>; 16]> = SmallVec::new();
         for row in rows {
@@ -243,14 +245,20 @@ impl Pattern {
             }
             pieces.clear();
             self.row(frame, row, (0, frame.kv_len), &mut |a, z| pieces.push(a..z));
-            let set: IntervalSet = pieces.iter().cloned().collect();
-            bounds = Some(match bounds {
-                None => Bounds::exact(set),
-                Some(b) => Bounds { upper: b.upper.union(&set), lower: b.lower.intersect(&set) },
-            });
+            upper.extend(pieces.iter().cloned());
+            if lower.as_ref().is_none_or(|lower| !lower.is_empty()) {
+                let set: IntervalSet = pieces.iter().cloned().collect();
+                lower = Some(match lower {
+                    None => set,
+                    Some(lower) => lower.intersect(&set),
+                });
+            }
             next = self.alike(frame, row);
         }
-        bounds.unwrap_or_else(|| Bounds::unknown(frame.kv_len))
+        match lower {
+            None => Bounds::unknown(frame.kv_len),
+            Some(lower) => Bounds { upper: upper.into_iter().collect(), lower },
+        }
     }
 
     /// Writes the cells of `rows` x `keys`: bit `i % 64` of word `i / 64` of each row is key `keys.start + i`. Bits beyond the

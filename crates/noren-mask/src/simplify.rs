@@ -6,6 +6,7 @@
 //! operands of its operands, so the result is never much larger than what was given; the rules run until nothing changes.
 
 mod axis;
+mod pairs;
 
 use crate::basis::Family;
 use crate::basis::{Axis, Runs};
@@ -14,6 +15,7 @@ use crate::mask::{Arm, Mask, Node, Simplified};
 use crate::print::measure;
 use crate::set::{Selector, Span};
 use axis::{AXES, Join, Joined, read};
+use pairs::paired;
 use std::collections::{HashMap, HashSet};
 
 impl Mask {
@@ -137,7 +139,7 @@ fn joined(join: Join, parts: impl IntoIterator<Item = Mask>) -> Mask {
     let mut operands: Vec<Mask> =
         AXES.iter().zip(&context.sets).flat_map(|(axis, runs)| axis.write(runs, join)).collect();
     let composites = composites.iter().filter_map(|composite| context.reduce(composite)).collect();
-    operands.extend(without_implied(join, composites));
+    operands.extend(paired(join, without_implied(join, composites)));
     operands.extend(context.literals);
     if operands.contains(&zero) {
         return zero;

@@ -35,6 +35,11 @@ fn laws() {
         ("padding | !padding & documents", "documents | padding"),
         ("(padding | documents) & !(padding | documents)", "none"),
         ("(padding | documents) & (padding | documents | clearance)", "documents | padding"),
+        // One part and its complement.
+        ("causal & chunk(4) | causal & !chunk(4)", "causal"),
+        ("(padding | documents) & (padding | !documents)", "padding"),
+        ("causal & padding & keys(3) | (causal & padding) - keys(3)", "causal & padding"),
+        ("causal & chunk(4) | causal - chunk(4) | clearance", "causal | clearance"),
         ("padding & full", "padding"),
         ("padding & none", "none"),
         ("padding | full", "full"),

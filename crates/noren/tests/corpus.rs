@@ -7,7 +7,7 @@ mod drawn;
 use common::{Array, difference, inputs, run};
 use noren::reference;
 use noren::{Attention, Isa, Options};
-use noren_mask::{BoundMask, PlanOptions, Reorder};
+use noren_mask::{BoundMask, Plan, PlanOptions, Reorder};
 
 /// Rows that may read nothing by the definition must be exactly 0 with a log-sum-exp of minus infinity; returns how many.
 fn check_empty_rows(bound: &BoundMask, got: &Attention, what: &str) -> usize {
@@ -40,7 +40,9 @@ fn every_isa_computes_every_drawn_mask() {
         let shape = bound.shape().clone();
         let (batch, heads, kv_heads) = (shape.batch_len(), shape.head_count(), shape.kv_head_count());
         let cut = |block_q, reorder| bound.plan_with(&PlanOptions { block_q, reorder, ..PlanOptions::default() });
-        let plans = [bound.plan(), cut(5, Reorder::Never), cut(96, Reorder::Always), cut(20, Reorder::Residues(3))];
+        let orders = [(5, Reorder::Never), (96, Reorder::Always), (3, Reorder::Copies), (20, Reorder::Residues(3))];
+        let plans: Vec<Plan> =
+            std::iter::once(bound.plan()).chain(orders.map(|(block_q, reorder)| cut(block_q, reorder))).collect();
         for dim in [8, 20] {
             let seed = (n * 100 + dim) as u64;
             let q = Array::random([batch, heads, shape.q_len(), dim], seed);

@@ -84,6 +84,7 @@ fn hidden_keys_change_no_row_in_any_order() {
         Just(Reorder::Never),
         Just(Reorder::Auto),
         Just(Reorder::Always),
+        Just(Reorder::Copies),
         (0u32..12).prop_map(Reorder::Residues)
     ];
     let cases = worlds(80, 3000).prop_flat_map(|world| {

@@ -106,8 +106,23 @@ impl ResolvedAtom for LevelRuns {
         }
     }
 
-    fn bounds(&self, _: Range<i64>, _: Range<i64>) -> Reach {
-        Reach::ByRows
+    /// Queries of the highest level read what any of them does, those of the lowest what all do.
+    fn bounds(&self, queries: Range<i64>, keys: Range<i64>) -> Reach {
+        let (from, to) = (queries.start.max(0), queries.end.min(self.len));
+        if from >= to {
+            return Reach::Keys { some: Vec::new(), every: Vec::new() };
+        }
+        let runs = &self.runs[self.run_at(from)..];
+        let levels = runs.iter().take_while(|run| run.0 < to).map(|&(start, level)| (level, start.max(from)));
+        let (low, high) = levels.fold(((i64::MAX, 0), (i64::MIN, 0)), |(low, high), own| (low.min(own), high.max(own)));
+        let row = |query: i64| {
+            let mut list = Vec::new();
+            self.row(query, keys.clone(), &mut |start, end| list.push(start..end));
+            list
+        };
+        // a query without a level reads nothing
+        let outside = queries.start < 0 || queries.end > self.len;
+        Reach::Keys { some: row(high.1), every: if outside { Vec::new() } else { row(low.1) } }
     }
 
     fn next_change(&self, q: i64) -> i64 {

@@ -13,7 +13,7 @@ __version__: str
 Positions = int | range | slice | str | Iterable[int | range | slice | str]
 Arms = Mapping[Any, Mask | str] | Iterable[tuple[Any, Mask | str]]
 Known = Facts | Mapping[str, Any] | None
-Order = Literal["auto", "never", "always"] | int | None
+Order = Literal["auto", "never", "always", "copies"] | int | None
 
 class Error(ValueError):
     """What is wrong with a mask, its facts, arrays or options."""
