@@ -55,7 +55,6 @@ mod bind;
 pub mod bits;
 mod bounds;
 mod budget;
-mod by_reference;
 mod check;
 mod compare;
 mod count;

@@ -40,6 +40,7 @@ register! {
     sliding: Sliding, sliding;
     chunk: Chunk, chunk;
     stride: Stride, stride;
+    distances: Distances, distances;
     prefix: Prefix, prefix;
     keys: Keys, keys;
     queries: Queries, queries;
