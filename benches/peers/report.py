@@ -137,9 +137,9 @@ def picture(document):
     """Bars by peer in groups by mask; a panel for each operation, type and head_dim."""
     panels = [(op, dtype, dim, rows) for (op, dtype, dim), rows in by(document["rows"], "op", "dtype", "dim")]
     peak = {(limit["probe"], limit["threads"]): limit["median"] for limit in document.get("bench", {}).get("limits", [])}
-    level = document.get("bench", {}).get("level", "").removesuffix("bf16")  # which differs in products of bf16 alone
+    isa = document.get("bench", {}).get("isa", "").removesuffix("bf16")  # which differs in products of bf16 alone
     threads = document["threads"]
-    products = {"f32": ("multiply-add peak", peak.get((f"fma {level}", threads)))}
+    products = {"f32": ("multiply-add peak", peak.get((f"fma {isa}", threads)))}
     products |= {"f16": products["f32"], "bf16": ("bf16 dot peak", peak.get(("bf16 dot", threads)))}
     read = ("memory read", peak.get(("read DRAM", threads)))
     drawing = Drawing(WIDTH)

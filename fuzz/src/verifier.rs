@@ -1,6 +1,6 @@
 //! Any text as a certificate for the independent verifier: it ends with a report or a refusal in words.
 
-use sha2::{Digest, Sha256};
+use hmac_sha256::Hash;
 
 /// Verifies the certificate that `data` may be, as it is and with the hash of what it says, so that what lies behind the hash is reached.
 pub fn verifier(data: &[u8]) {
@@ -45,6 +45,6 @@ fn sealed(text: &str) -> Option<String> {
         })
         .collect();
     let body = compact.rsplit_once(",\"sha256\":\"")?.0;
-    let hash: String = Sha256::digest(format!("{body}}}")).iter().map(|byte| format!("{byte:02x}")).collect();
+    let hash: String = Hash::hash(format!("{body}}}").as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
     Some(format!("{body},\"sha256\":\"{hash}\"}}"))
 }

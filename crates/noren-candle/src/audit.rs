@@ -24,78 +24,15 @@
 mod checks;
 mod lab;
 mod scan;
+mod subject;
+
+pub use subject::Subject;
 
 use crate::error::Result;
-use crate::generate::{GenerateOptions, generate};
-use crate::model::{Batch, Call, Declared, Model, Output, Trace};
-use candle_core::{DType, Tensor};
+use candle_core::DType;
 use lab::{Lab, Trial};
 use serde::Serialize;
 use std::fmt;
-
-/// A call: tokens, those of a decoder that reads them, what is to be looked at. It gives `[rows, length, features]`.
-type Run<'a> = Box<dyn Fn(&Batch, Option<&Batch>, Option<&mut Trace>) -> Result<Tensor> + 'a>;
-
-/// Tokens chosen one by one after a prompt, read in chunks of so many, and the logits by which they were chosen.
-type Steps<'a> = Box<dyn Fn(&[u32], usize, usize) -> Result<(Vec<u32>, Vec<Vec<f32>>)> + 'a>;
-
-/// What is tested, and what it is meant to do.
-pub struct Subject<'a> {
-    masks: Vec<Declared>,
-    vocab: usize,
-    positions: Option<usize>,
-    run: Run<'a>,
-    steps: Option<Steps<'a>>,
-}
-
-impl<'a> Subject<'a> {
-    /// A model with the masks that it declares.
-    pub fn of(model: &'a Model) -> Self {
-        let steps = |prompt: &[u32], new_tokens: usize, prefill_chunk: usize| {
-            let mut logits = Vec::new();
-            let options = GenerateOptions { new_tokens, prefill_chunk, ..Default::default() };
-            let made = generate(model, &[prompt.to_vec()], &options, &mut |step| {
-                logits.push(step.logits.to_vec());
-                true
-            })?;
-            Ok((made.tokens.concat(), logits))
-        };
-        let generates = matches!(model, Model::Decoder(decoder) if decoder.config().lm_head);
-        Subject {
-            masks: model.masks(),
-            vocab: model.vocab(),
-            positions: model.positions(),
-            run: Box::new(|batch, decoder, trace| {
-                let Output { logits, last_hidden_state, .. } =
-                    model.forward_with(batch, decoder, Call { trace, ..Call::default() })?;
-                Ok(logits.filter(|logits| logits.rank() == 3).unwrap_or(last_hidden_state))
-            }),
-            steps: if generates { Some(Box::new(steps)) } else { None },
-        }
-    }
-
-    /// Any function of tokens, with the masks that it should keep to. Two batches are given where one of `masks` is of an
-    /// attention over an encoder.
-    pub fn new(
-        masks: Vec<Declared>,
-        vocab: usize,
-        run: impl Fn(&Batch, Option<&Batch>, Option<&mut Trace>) -> Result<Tensor> + 'a,
-    ) -> Self {
-        Subject { masks, vocab, positions: None, run: Box::new(run), steps: None }
-    }
-
-    /// The same with other masks that it should keep to.
-    #[must_use]
-    pub fn declared(self, masks: Vec<Declared>) -> Self {
-        Subject { masks, ..self }
-    }
-
-    /// The same, whose texts may have so many tokens.
-    #[must_use]
-    pub fn positions(self, most: usize) -> Self {
-        Subject { positions: Some(most), ..self }
-    }
-}
 
 /// What became of a check.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
@@ -249,12 +186,4 @@ fn judge(lab: &Lab<'_>, trial: &Trial) -> Result<(Verdict, String)> {
             (Verdict::Fail, says)
         }
     })
-}
-
-fn epsilon(dtype: DType) -> f32 {
-    match dtype {
-        DType::BF16 => 2f32.powi(-7),
-        DType::F16 => 2f32.powi(-10),
-        _ => f32::EPSILON,
-    }
 }

@@ -9,7 +9,7 @@ mod examples;
 pub use examples::{ByToken, DomainVocabulary, Sensitivity, TopBlocks};
 
 use crate::error::{Error, Result};
-use crate::model::Stack;
+use crate::stack::Stack;
 use candle_core::{D, DType, Tensor};
 use noren::{Facts, Mask, Shape};
 

@@ -66,7 +66,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 impl From<noren::noren_mask::ParseError> for Error {
     fn from(error: noren::noren_mask::ParseError) -> Self {
-        noren::noren_mask::Error::from(error).into()
+        Error::Noren(error.into())
     }
 }
 

@@ -70,7 +70,7 @@ pub struct Generated {
 /// Attention has the bits of the full pass over the same tokens, and so have linear layers and norms of this crate, which
 /// treat rows one by one. So in `f32` the logits of every step are, to the bit, those that the full pass gives for the same
 /// text, whatever the chunks, and whatever other prompts are continued beside. In `bf16` and `f16` this holds where no
-/// layer's cache rotates with an odd number of sinks, which attention leaves open.
+/// layer's cache rotates with an odd number of sink tokens, which attention leaves open.
 ///
 /// ```
 /// use candle_core::{DType, Device};

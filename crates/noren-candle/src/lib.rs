@@ -2,6 +2,7 @@
 //!
 //! Tensors, gradients, optimisers and files come from candle; what is noren's is the attention and its masks.
 
+mod attend;
 mod attention;
 pub mod audit;
 pub mod dynamic;
@@ -13,8 +14,10 @@ pub mod model;
 pub mod nn;
 mod private;
 mod recognize;
+mod stack;
 pub mod train;
 
+pub use attend::attend;
 pub use attention::{
     Bias, Options, array_from_additive, array_from_drop, array_from_keep, attention, attention_weights,
     facts_from_keep, plan, to_additive, to_drop, to_keep,
@@ -24,3 +27,7 @@ pub use candle_nn;
 pub use error::{Error, Result};
 pub use private::{Proof, pool_released, prove};
 pub use recognize::EntityRecognizer;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -2,7 +2,7 @@
 
 use candle_core::{D, DType, Device, Result, Tensor, Var};
 use noren::{Facts, Shape, Spec};
-use noren_candle::{Bias, Options, attention, attention_weights, plan, to_keep};
+use noren_candle::{Bias, Options, attend, attention, attention_weights, plan, to_keep};
 
 const CPU: Device = Device::Cpu;
 
@@ -200,4 +200,37 @@ fn a_relative_bias_is_the_dense_one_by_distance() {
     });
     close("out", &a, &b, 1e-5);
     close("gradient of the table", &da, &db, 1e-4);
+}
+
+#[test]
+fn attend_is_attention_under_a_plan_of_the_tensors_own_sizes() {
+    let random = |shape: (usize, usize, usize, usize)| Var::randn(0f32, 1.0, shape, &CPU).unwrap();
+    let (q, k, v) = (random((2, 4, 9, 8)), random((2, 2, 9, 8)), random((2, 2, 9, 6)));
+    let plan = plan(&"sliding(4)".parse().unwrap(), &Shape::square(9).batch(2).heads(4).kv_heads(2), &Facts::new());
+    let plan = plan.unwrap();
+    let slopes = noren::Score::alibi_slopes(4).into_iter().map(|slope| slope as f32).collect();
+    let options = Options { softcap: Some(3.0), bias: vec![Bias::Alibi(slopes)], ..Options::default() };
+    let values = |x: &Tensor| x.flatten_all().unwrap().to_vec1::<f32>().unwrap();
+    let gradient = |out: &Tensor| values(out.sqr().unwrap().sum_all().unwrap().backward().unwrap().get(&q).unwrap());
+
+    let expected = attention(&q, &k, &v, &plan, &options).unwrap();
+    let got = attend(&q, &k, &v, "sliding(4) + alibi + softcap(3)").unwrap();
+    assert_eq!(values(&got), values(&expected));
+    assert_eq!(gradient(&got), gradient(&expected));
+    let planned = attend(&q, &k, &v, &plan).unwrap();
+    assert_eq!(values(&planned), values(&attention(&q, &k, &v, &plan, &Options::default()).unwrap()));
+}
+
+#[test]
+fn attend_refuses_what_it_would_have_to_guess() {
+    let x = Tensor::zeros((1, 2, 5, 4), DType::F32, &CPU).unwrap();
+    let one = x.narrow(2, 4, 1).unwrap();
+    let refused = |result: noren_candle::Result<Tensor>| match result.unwrap_err() {
+        noren_candle::Error::Noren(error) => error,
+        other => panic!("{other}"),
+    };
+    assert_eq!(refused(attend(&one, &x, &x, "causal")), noren::Error::Alignment { q_len: 1, kv_len: 5 });
+    assert!(matches!(refused(attend(&x, &x, &x, "causal + sinks")), noren::Error::Missing { .. }));
+    assert!(matches!(refused(attend(&x, &x, &x, "cuasal")), noren::Error::Parse(_)));
+    assert!(attend(&x.squeeze(0).unwrap(), &x, &x, "causal").is_err());
 }

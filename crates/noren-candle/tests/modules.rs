@@ -27,15 +27,15 @@ struct Case {
 
 #[derive(Deserialize, Default)]
 struct CaseFacts {
-    lengths: Option<Vec<u64>>,
-    memory_lengths: Option<Vec<u64>>,
+    lengths: Option<Vec<usize>>,
+    memory_lengths: Option<Vec<usize>>,
 }
 
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/conformance/modules")
 }
 
-fn facts(lengths: Option<&Vec<u64>>) -> Facts {
+fn facts(lengths: Option<&Vec<usize>>) -> Facts {
     lengths.map_or_else(Facts::new, |lengths| Facts::new().lengths(lengths.clone()).side(Side::Right))
 }
 

@@ -2,14 +2,14 @@
 
 use crate::Verdict;
 use crate::args::{FactArgs, ShapeArgs, bind};
-use crate::arrays::{read_all, read_one};
 use crate::failure::{Failure, Result};
-use crate::infer::Sizes;
-use crate::npy::write_npy;
 use crate::output::{BAD, DIM, GOOD, STRONG, Screen, paint};
 use crate::target::Target;
 use clap::Args;
-use noren_doctor::{Context, Patient, Report, Severity, Values};
+use noren_doctor::{Context, Patient, Report, Severity};
+use noren_input::Sizes;
+use noren_input::arrays::{read_all, read_one};
+use noren_input::npy::write_npy;
 use noren_picture::TerminalOptions;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &CheckArgs, screen: &mut Screen) -> Result<Verdict> {
     let Some(file) = &args.file else { return Err(Failure::new("there is no mask: give a file")) };
     let target = args.fix.as_deref().map(Target::new).transpose()?;
     let picture = args.output.as_deref().map(Target::new).transpose()?;
-    let mut patient = patient(read_all(file)?);
+    let mut patient = Patient::of_arrays(read_all(file)?);
     for pair in &args.with {
         let (name, path) =
             pair.split_once('=').ok_or_else(|| Failure::new(format!("--with {pair}: give NAME=FILE")))?;
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &CheckArgs, screen: &mut Screen) -> Result<Verdict> {
         picture.write(|out| out.write_all(svg.as_bytes()))?;
     }
     match args.json {
-        true => screen.json(&as_json(&report))?,
+        true => screen.json(&report.to_json())?,
         false => tell(&report, screen)?,
     }
     Ok(exit(report.verdict))
@@ -111,14 +111,6 @@ fn exit(verdict: noren_doctor::Verdict) -> Verdict {
         noren_doctor::Verdict::Faulty => Verdict::No,
         noren_doctor::Verdict::LooksLike | noren_doctor::Verdict::CannotTell => Verdict::Open,
     }
-}
-
-/// The arrays of a file: the mask is the only one, or the one called `mask`; the others stand beside it.
-pub(crate) fn patient(arrays: Vec<(String, Values)>) -> Patient {
-    let only = arrays.len() == 1;
-    let (masks, beside): (Vec<_>, Vec<_>) = arrays.into_iter().partition(|(name, _)| only || name == "mask");
-    let patient = masks.into_iter().next_back().map_or_else(Patient::without_mask, |(_, mask)| Patient::new(mask));
-    beside.into_iter().fold(patient, |patient, (name, values)| patient.companion(name, values))
 }
 
 /// The context of the file and of `--declare`, the latter first.
@@ -143,24 +135,6 @@ fn read_json(path: &Path) -> Result<Value> {
     let name = path.display();
     let text = std::fs::read_to_string(path).map_err(|e| Failure::new(format!("{name}: cannot be read: {e}")))?;
     serde_json::from_str(&text).map_err(|e| Failure::new(format!("{name}: not valid JSON: {e}")))
-}
-
-/// The report for programs.
-pub(crate) fn as_json(report: &Report) -> Value {
-    json!({
-        "verdict": report.verdict,
-        "sentence": report.sentence,
-        "compared_cells": report.compared,
-        "questions": report.open,
-        "sick": report.sick(),
-        "classes": report.classes(),
-        "description": report.description,
-        "expression": report.expression,
-        "intended": report.intended,
-        "findings": report.findings,
-        "one_mistake_away": report.near,
-        "unknown": report.unknown,
-    })
 }
 
 fn tell(report: &Report, screen: &mut Screen) -> Result<()> {

@@ -1,10 +1,12 @@
-//! The errors of the libraries as [`Failure`]s. That of noren-mask, which the readers of files need too, is beside [`Failure`].
+//! The errors of the libraries as [`Failure`]s. Those of noren-mask and noren-input are beside [`Failure`].
 
 use crate::failure::Failure;
 
 impl From<noren::Error> for Failure {
     fn from(error: noren::Error) -> Self {
         match error {
+            noren::Error::Parse(error) => noren_mask::Error::Parse(*error).into(),
+            noren::Error::Missing { part, what, fix } => noren_mask::Error::Missing { atom: part, what, fix }.into(),
             noren::Error::Mask(error) => error.into(),
             other => Failure::new(other.to_string()),
         }
@@ -20,6 +22,7 @@ impl From<noren_dist::Error> for Failure {
     }
 }
 
+#[cfg(feature = "models")]
 impl From<noren_text::Error> for Failure {
     fn from(error: noren_text::Error) -> Self {
         Failure::new(error.to_string())

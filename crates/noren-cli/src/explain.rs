@@ -3,9 +3,9 @@
 use crate::Verdict;
 use crate::args::{FactArgs, ShapeArgs, bind};
 use crate::failure::Result;
-use crate::infer::Sizes;
 use crate::output::{BAD, DIM, GOOD, Screen, paint};
 use clap::Args;
+use noren_input::Sizes;
 use noren_mask::Cell;
 
 #[derive(Args, Debug)]

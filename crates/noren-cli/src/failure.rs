@@ -50,24 +50,14 @@ impl From<io::Error> for Failure {
     }
 }
 
-impl From<MaskError> for Failure {
-    fn from(error: MaskError) -> Self {
-        let hint = hint_for(&error);
-        Failure::Input { message: error.to_string(), hint: hint.map(str::to_owned) }
+impl From<noren_input::Error> for Failure {
+    fn from(error: noren_input::Error) -> Self {
+        Failure::Input { message: error.message, hint: error.hint }
     }
 }
 
-/// How to mend, on the command line, what the library words for all its users.
-fn hint_for(error: &MaskError) -> Option<&'static str> {
-    let MaskError::Missing { what, .. } = error else { return None };
-    let starts = |word: &str| what.starts_with(word);
-    Some(match () {
-        () if starts("lengths") => "for example --lengths 5,3, or --facts FILE with {\"lengths\": [5, 3]}",
-        () if starts("documents") => "for example documents([5, 3]), or --facts FILE with {\"documents\": [[5, 3]]}",
-        () if starts("levels") => "--facts FILE with {\"levels\": [0, 0, 2]}: one level per position",
-        () if starts("the label") => "--facts FILE with {\"labels\": {\"NAME\": [3, 4]}}: the positions that carry it",
-        () if starts("the layer") => "for example --layer 0",
-        () if starts("the array") => "--facts FILE with {\"arrays\": {\"NAME\": {\"keep\": [[1, 0], [1, 1]]}}}",
-        () => return None,
-    })
+impl From<MaskError> for Failure {
+    fn from(error: MaskError) -> Self {
+        noren_input::Error::from(error).into()
+    }
 }

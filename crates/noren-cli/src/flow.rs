@@ -2,14 +2,14 @@
 
 use crate::Verdict;
 use crate::args::{FactArgs, ShapeArgs, bind_stack, parse};
-use crate::arrays::read_one;
 use crate::failure::{Failure, Result};
-use crate::infer::Sizes;
 use crate::output::{BAD, DIM, GOOD, STRONG, Screen, paint, with_note};
 use crate::target::Target;
 use clap::Args;
 use noren_doctor::Patient;
 use noren_flow::{CHANNELS, Certificate, Fill, Flow, Policy, RuleVerdict, Ruling, Verdict as Found};
+use noren_input::Sizes;
+use noren_input::arrays::read_one;
 use noren_mask::interval::IntervalSet;
 use noren_mask::{Array, Facts, Mask, Shape, atoms};
 use serde_json::json;

@@ -1,7 +1,6 @@
 //! The command `noren`: show, plan, explain, compare, diagnose and prove attention masks, and compute masked attention.
 
 mod args;
-mod arrays;
 mod attend;
 mod bench;
 mod check;
@@ -10,18 +9,19 @@ mod errors;
 mod explain;
 mod failure;
 mod flow;
-mod infer;
+#[cfg(feature = "models")]
 mod model;
-mod npy;
 mod output;
 mod partition;
 mod plan;
+mod progress;
+#[cfg(feature = "serve")]
 mod serve;
 mod show;
-mod stored;
 mod target;
-mod tensors;
+#[cfg(feature = "models")]
 mod text;
+#[cfg(feature = "models")]
 mod train;
 mod verify;
 
@@ -97,18 +97,25 @@ enum Command {
     Verify(verify::VerifyArgs),
     /// Compute masked attention over tensors in a file, or over an example that comes with this program
     Attend(attend::AttendArgs),
+    #[cfg(feature = "models")]
     /// Run a model over a text, the whole way from tokens to what comes out and what is hidden; or over tokens in a file
     Run(model::run::RunArgs),
+    #[cfg(feature = "models")]
     /// One vector for each line of a text
     Embed(model::embed::EmbedArgs),
+    #[cfg(feature = "models")]
     /// Continue prompts
     Generate(model::generate::GenerateArgs),
+    #[cfg(feature = "models")]
     /// Show what each layer of a model may read
     Inspect(model::inspect::InspectArgs),
+    #[cfg(feature = "models")]
     /// Test what a model lets through by running it; exit code 0 when all checks pass, 1 when one fails
     Audit(model::audit::AuditArgs),
+    #[cfg(feature = "models")]
     /// Train a model on a text: the next token, masked tokens, or both
     Train(train::TrainArgs),
+    #[cfg(feature = "serve")]
     /// Open the explorer: a page on this machine that shows masks, costs, flows, texts and diagnoses
     Serve(serve::ServeArgs),
     /// Measure the limits of this machine, and how much of them attention reaches
@@ -162,12 +169,19 @@ fn run(cli: &Cli) -> Result<Verdict> {
         Command::Flow(args) => flow::run(args, &mut screen),
         Command::Verify(args) => verify::run(args, &mut screen),
         Command::Attend(args) => attend::run(args, &mut screen),
+        #[cfg(feature = "models")]
         Command::Run(args) => model::run::run(args, &mut screen),
+        #[cfg(feature = "models")]
         Command::Embed(args) => model::embed::run(args, &mut screen),
+        #[cfg(feature = "models")]
         Command::Generate(args) => model::generate::run(args, &mut screen),
+        #[cfg(feature = "models")]
         Command::Inspect(args) => model::inspect::run(args, &mut screen),
+        #[cfg(feature = "models")]
         Command::Audit(args) => model::audit::run(args, &mut screen),
+        #[cfg(feature = "models")]
         Command::Train(args) => train::run(args, &mut screen),
+        #[cfg(feature = "serve")]
         Command::Serve(args) => serve::run(args, &mut screen),
         Command::Bench(args) => bench::run(args, &mut screen),
         Command::Completions { shell } => {

@@ -3,9 +3,13 @@
 use crate::Verdict;
 use crate::args::{FactArgs, ShapeArgs, bind};
 use crate::failure::{Failure, Result};
-use crate::output::{DIM, Screen, paint, with_note};
+use crate::output::{DIM, Screen, paint};
 use clap::Args;
-use noren_mask::{PlanOptions, Stats, short_count};
+use noren_mask::{Budget, PlanOptions, Progress, Stats, short_count};
+use std::cell::Cell;
+use std::io::IsTerminal;
+use std::ops::ControlFlow;
+use std::time::Instant;
 
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
@@ -15,6 +19,9 @@ pub(crate) struct PlanArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Most steps of planning and of counting [default: 67108864]
+    #[arg(long, value_name = "N")]
+    steps: Option<u64>,
     #[command(flatten)]
     shape: ShapeArgs,
     #[command(flatten)]
@@ -55,8 +62,11 @@ Examples:
 
 pub(crate) fn run(args: &PlanArgs, screen: &mut Screen) -> Result<Verdict> {
     let bound = bind(std::slice::from_ref(&args.mask), &args.shape, &args.facts, &Default::default())?;
-    let plan = bound.masks[0].plan_with(&args.blocks.options()?);
-    let stats = with_note("counting cells exactly ...", || plan.stats());
+    let watch = watch();
+    let budget = Budget::new().watch(&watch);
+    let budget = args.steps.map_or(budget, |steps| budget.steps(steps));
+    let plan = bound.masks[0].plan_within(&args.blocks.options()?, &budget)?;
+    let stats = plan.stats_within(&budget)?;
     if args.json {
         screen.json(&stats)?;
         return Ok(Verdict::Yes);
@@ -67,6 +77,19 @@ pub(crate) fn run(args: &PlanArgs, screen: &mut Screen) -> Result<Verdict> {
         screen.line(paint(DIM, remark))?;
     }
     Ok(Verdict::Yes)
+}
+
+/// Shows on a terminal how far planning and counting are, every second from the first one on.
+fn watch() -> impl Fn(Progress) -> ControlFlow<()> {
+    let (start, shown) = (Instant::now(), Cell::new(0));
+    move |progress| {
+        let seconds = start.elapsed().as_secs();
+        if shown.replace(seconds) < seconds && std::io::stderr().is_terminal() {
+            let Progress { stage, rows, all_rows, .. } = progress;
+            anstream::eprintln!("{}", paint(DIM, format!("{stage} ... {rows} of {all_rows} query rows")));
+        }
+        ControlFlow::Continue(())
+    }
 }
 
 /// What the same costs where a mask is an array.

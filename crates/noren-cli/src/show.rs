@@ -1,13 +1,14 @@
 //! `noren show`: a mask to look at.
 
 use crate::Verdict;
-use crate::args::{Bound, FactArgs, ShapeArgs, bind};
+use crate::args::{FactArgs, ShapeArgs, bind};
 use crate::failure::{Failure, Result};
-use crate::infer::Sizes;
 use crate::output::{DIM, STRONG, Screen, paint};
 use crate::plan::BlockArgs;
 use crate::target::Target;
 use clap::Args;
+use noren_input::Bound;
+use noren_input::Sizes;
 use noren_picture::{Draw, Picture, TerminalOptions};
 use std::ops::Range;
 use std::path::{Path, PathBuf};

@@ -3,9 +3,9 @@
 use crate::Verdict;
 use crate::failure::{Failure, Result};
 use crate::output::{DIM, STRONG, Screen, paint};
+use crate::progress::Progress;
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
-use noren_candle::train::{Progress, TrainConfig, Trained, Trainer};
+use noren_candle::train::{Progress as Step, TrainConfig, Trained, Trainer};
 use noren_text::data::Objective;
 use noren_text::{ByteTokenizer, HfTokenizer, Tokenizer};
 use std::path::{Path, PathBuf};
@@ -59,25 +59,23 @@ pub(crate) fn run(args: &TrainArgs, screen: &mut Screen) -> Result<Verdict> {
     screen.line(format!("{:<10} {}: {rows}", "text", args.data.display()))?;
     screen.line(format!("{:<10} {} parameters", "model", trainer.parameters()))?;
 
-    let bar = ProgressBar::new(config.steps);
-    let style = "{bar:32} {pos}/{len} {msg} {eta} left";
-    bar.set_style(ProgressStyle::with_template(style).map_err(|e| Failure::new(e.to_string()))?);
+    let mut progress = Progress::new(Some(config.steps));
     let mut told = None;
     let trained = trainer.run(&args.output, |now| {
-        bar.set_position(now.steps[0]);
-        bar.set_message(message(now));
-        // Where no bar is shown there is a line for each validation.
-        if bar.is_hidden() && now.validation != told {
+        progress.message(message(now));
+        progress.set(now.steps[0]);
+        // Where no progress is shown there is a line for each validation.
+        if !progress.is_shown() && now.validation != told {
             told = now.validation;
             eprintln!("step {} of {}: {}", now.steps[0], now.steps[1], message(now));
         }
     });
-    bar.finish_and_clear();
+    progress.clear();
     report(&trained?, screen)?;
     Ok(Verdict::Yes)
 }
 
-fn message(now: &Progress) -> String {
+fn message(now: &Step) -> String {
     let held = now.validation.map(|loss| format!(", held out {loss:.3}")).unwrap_or_default();
     format!("loss {:.3}{held}, {:.0} tokens/s", now.loss, now.tokens_per_second)
 }

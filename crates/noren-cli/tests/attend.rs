@@ -49,7 +49,7 @@ fn noise(seed: u32, n: usize) -> Vec<u8> {
 }
 
 fn noren(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_noren")).args(args).env_remove("NOREN_LEVEL").output().expect("the command starts")
+    Command::new(env!("CARGO_BIN_EXE_noren")).args(args).env_remove("NOREN_ISA").output().expect("the command starts")
 }
 
 fn attend(input: &Path, args: &[&str]) -> Output {

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 fn bench(args: &[&str]) -> Output {
     let quick = ["bench", "--quick", "--budget", "0", "--dims", "16", "--heads", "2", "--threads", "2"];
     let mut command = Command::new(env!("CARGO_BIN_EXE_noren"));
-    command.args(quick).args(args).env_remove("NOREN_LEVEL").env("NO_COLOR", "1").output().expect("the command starts")
+    command.args(quick).args(args).env_remove("NOREN_ISA").env("NO_COLOR", "1").output().expect("the command starts")
 }
 
 #[test]
@@ -15,15 +15,13 @@ fn json_is_one_document_with_limits_and_rows() {
         bench(&["--lens", "128,200", "--masks", "causal,sliding(16) + softcap(30)", "--dtypes", "f32,bf16", "--json"]);
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     let document: Value = serde_json::from_slice(&done.stdout).expect("one JSON document");
-    for key in ["noren", "processor", "level", "threads", "limits", "not_measured", "rows"] {
+    for key in ["noren", "processor", "isa", "threads", "limits", "not_measured", "rows"] {
         assert!(!document[key].is_null(), "{key} is missing");
     }
     let limits = document["limits"].as_array().expect("a list");
-    // The level of bf16 products differs in these alone, so it has no limits of its own.
-    let level = document["level"].as_str().expect("a text").trim_end_matches("bf16");
-    for probe in
-        [&format!("fma {level}"), &format!("exp2 {level}"), &format!("softmax {level}"), "read L1", "read DRAM"]
-    {
+    // The ISA of bf16 products differs in these alone, so it has no limits of its own.
+    let isa = document["isa"].as_str().expect("a text").trim_end_matches("bf16");
+    for probe in [&format!("fma {isa}"), &format!("exp2 {isa}"), &format!("softmax {isa}"), "read L1", "read DRAM"] {
         for threads in [1, 2] {
             let found = limits.iter().find(|limit| limit["probe"] == *probe && limit["threads"] == threads);
             let rate = found.unwrap_or_else(|| panic!("{probe} on {threads} threads"))["median"].as_f64();

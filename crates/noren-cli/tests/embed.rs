@@ -1,5 +1,7 @@
 //! `noren embed`: order, forms, bad lines, runs that were ended, disks that are full.
 
+#![cfg(feature = "models")]
+
 mod common;
 #[path = "common/words.rs"]
 mod words;

@@ -1,5 +1,7 @@
 //! `noren generate` and `noren inspect` over the small checkpoints.
 
+#![cfg(feature = "models")]
+
 mod common;
 #[path = "common/words.rs"]
 mod words;

@@ -1,5 +1,7 @@
 //! Models that are missing, wrong, cut off or hostile: every command says what is wrong and how to mend it.
 
+#![cfg(feature = "models")]
+
 mod common;
 #[path = "common/words.rs"]
 mod words;

@@ -1,5 +1,7 @@
 //! `noren run` over the tokens of a file: the checkpoints, what may be given, and what is refused.
 
+#![cfg(feature = "models")]
+
 mod common;
 
 use common::{Folder, noren, refused};

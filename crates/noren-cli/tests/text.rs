@@ -1,5 +1,7 @@
 //! `noren run` over a text: what it shows, what it proves, what it refuses.
 
+#![cfg(feature = "models")]
+
 use serde_json::Value;
 use std::fs::File;
 use std::io::Write;

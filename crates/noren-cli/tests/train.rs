@@ -1,5 +1,7 @@
 //! `noren train` as a program: killed at any moment, it goes on and ends with the same files; bad input is refused by name.
 
+#![cfg(feature = "models")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};

@@ -1,6 +1,6 @@
 //! [`Layout`]: who owns what and who computes what, before it is written out as shares.
 
-use crate::partition::{Exchange, Share, Step};
+use crate::partition::{Exchange, RowPartition, Share, Step};
 use crate::runs::{Owners, Runs, count, merged, within};
 use crate::strips::Strips;
 use noren_mask::Shape;
@@ -57,6 +57,13 @@ impl Layout {
     /// Each query is computed by its owner.
     pub(crate) fn by_owner(queries: Owners, keys: Owners) -> Self {
         Layout { queries, keys, work: Work::Owner }
+    }
+
+    /// Returns the split of a batch row.
+    pub(crate) fn row(&self, strips: &Strips, ranks: usize) -> RowPartition {
+        let mut shares = self.shares(strips, ranks);
+        mirror(&mut shares);
+        RowPartition { shares }
     }
 
     /// What each rank owns, computes and receives; what it sends is for the caller to mirror.
@@ -149,6 +156,17 @@ impl Layout {
         let exchange = |(peer, (keys, rows))| Exchange { peer, keys: merged(keys), rows: merged(rows) };
         from.into_iter().map(exchange).filter(|e| count(&e.keys) + count(&e.rows) > 0).collect()
     }
+}
+
+/// Fills in what each rank sends from what the others receive.
+pub(crate) fn mirror(shares: &mut [Share]) {
+    let mut sends: Vec<Vec<Exchange>> = vec![Vec::new(); shares.len()];
+    for (rank, share) in shares.iter().enumerate() {
+        for exchange in &share.receives {
+            sends[exchange.peer as usize].push(Exchange { peer: rank as u32, ..exchange.clone() });
+        }
+    }
+    shares.iter_mut().zip(sends).for_each(|(share, sends)| share.sends = sends);
 }
 
 /// Positions in both lists.

@@ -51,3 +51,7 @@ pub use runs::{Runs, count};
 pub use search::{Candidate, Objective, Options, RowSearch, Search, compare, follow, partition, search};
 pub use simulate::{Simulation, short_seconds, simulate};
 pub use wire::{Traffic, Wire};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

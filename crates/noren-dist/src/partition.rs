@@ -13,12 +13,10 @@
 //! adds them to its own in ascending order of ranks. So every sum has one order, whatever arrives first.
 
 use crate::Error;
-use crate::layout::Layout;
 use crate::runs::{Runs, count};
-use crate::strips::Strips;
+use hmac_sha256::Hash;
 use noren_mask::{BoundMask, Shape};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 /// The version of the form that partitions are written in.
 pub const VERSION: u32 = 1;
@@ -126,26 +124,6 @@ impl Share {
     }
 }
 
-impl RowPartition {
-    /// The shares that a layout comes to.
-    pub(crate) fn of_layout(layout: &Layout, strips: &Strips, ranks: usize) -> Self {
-        let mut shares = layout.shares(strips, ranks);
-        mirror(&mut shares);
-        RowPartition { shares }
-    }
-}
-
-/// Fills in what each rank sends from what the others receive.
-pub(crate) fn mirror(shares: &mut [Share]) {
-    let mut sends: Vec<Vec<Exchange>> = vec![Vec::new(); shares.len()];
-    for (rank, share) in shares.iter().enumerate() {
-        for exchange in &share.receives {
-            sends[exchange.peer as usize].push(Exchange { peer: rank as u32, ..exchange.clone() });
-        }
-    }
-    shares.iter_mut().zip(sends).for_each(|(share, sends)| share.sends = sends);
-}
-
 impl Partition {
     /// The parts put together, with their hash.
     pub(crate) fn new(bound: &BoundMask, head: Head, row_of: Vec<usize>, rows: Vec<RowPartition>) -> Self {
@@ -207,7 +185,7 @@ impl Partition {
 
     /// The hash that this partition of `bound` has.
     pub fn hash_for(&self, bound: &BoundMask) -> String {
-        let mut hash = Sha256::new();
+        let mut hash = Hash::new();
         // a closure has no serial form: the mask's text must do
         let mask = bound.to_json().unwrap_or_else(|_| format!("{} {:?}", bound.mask(), bound.shape()));
         let head =

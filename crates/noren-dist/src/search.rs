@@ -10,7 +10,7 @@ use crate::exhaustive;
 use crate::improve::improve;
 use crate::layout::{Layout, Tie, Work};
 use crate::measure::{Measures, areas};
-use crate::partition::{Head, Partition, RowPartition, Share, Travel, mirror, sizes};
+use crate::partition::{Head, Partition, RowPartition, Share, Travel, sizes};
 use crate::place;
 use crate::rectangles::{Cuts, blocks};
 use crate::runs::{Owners, Runs};
@@ -145,7 +145,7 @@ fn search_with(plan: &Plan, options: &Options, before: Option<&Partition>) -> Re
             Some(before) if before != name => "by batch row".to_string(),
             _ => name,
         });
-        rows.push(RowPartition::of_layout(&layout, &one.strips, options.ranks));
+        rows.push(layout.row(&one.strips, options.ranks));
         searches.push(found);
     }
     let head = Head { method: method.unwrap_or_default(), travel, ranks: options.ranks, nodes: options.nodes };
@@ -198,7 +198,7 @@ pub fn compare(plan: &Plan, options: &Options) -> Result<Vec<Baseline>, Error> {
             let Some(queries) = rule.owners(&row.strips, row.tie, options.ranks) else { break };
             let tried = row.measured(rule.name().into(), row.owned(queries));
             measures.get_or_insert(tried.candidate.measures);
-            rows.push(RowPartition::of_layout(&tried.layout, &row.strips, options.ranks));
+            rows.push(tried.layout.row(&row.strips, options.ranks));
         }
         if let Some(measures) = measures.filter(|_| rows.len() == distinct.len()) {
             let Options { ranks, nodes, .. } = *options;
@@ -328,8 +328,7 @@ impl<'a> Row<'a> {
 
     fn measured(&self, method: String, layout: Layout) -> Tried {
         let ranks = self.options.ranks;
-        let mut shares = layout.shares(&self.strips, ranks);
-        mirror(&mut shares);
+        let RowPartition { shares } = layout.row(&self.strips, ranks);
         let areas = areas(&layout, &self.strips, ranks);
         let node = |rank: usize| rank * self.options.nodes / ranks;
         let travel = if layout.work == Work::Owner { Travel::Keys } else { Travel::Both };

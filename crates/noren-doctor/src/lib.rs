@@ -77,6 +77,14 @@ impl Patient {
         Patient::default()
     }
 
+    /// The arrays of a file: the mask is the only one, or the one called `mask`; the others are its companions.
+    pub fn of_arrays(arrays: Vec<(String, Values)>) -> Self {
+        let only = arrays.len() == 1;
+        let (masks, beside): (Vec<_>, Vec<_>) = arrays.into_iter().partition(|(name, _)| only || name == "mask");
+        let patient = masks.into_iter().next_back().map_or_else(Patient::without_mask, |(_, mask)| Patient::new(mask));
+        beside.into_iter().fold(patient, |patient, (name, values)| patient.companion(name, values))
+    }
+
     /// What its owner declares.
     pub fn context(mut self, context: Context) -> Self {
         self.context = context;
@@ -104,3 +112,7 @@ impl Patient {
         layers::diagnose(self).unwrap_or_else(|| diagnose::diagnose(self))
     }
 }
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -6,6 +6,7 @@ use noren_mask::Keep;
 use noren_mask::{Array, BoundMask, Error, Facts, Shape, atoms};
 use noren_picture::{Draw, TerminalOptions};
 use serde::Serialize;
+use serde_json::{Value, json};
 use std::fmt;
 
 /// How sure a finding is.
@@ -123,6 +124,24 @@ impl Report {
             }
         }
         classes
+    }
+
+    /// The report as a JSON object, without the cells.
+    pub fn to_json(&self) -> Value {
+        json!({
+            "verdict": self.verdict,
+            "sentence": self.sentence,
+            "compared_cells": self.compared,
+            "questions": self.open,
+            "sick": self.sick(),
+            "classes": self.classes(),
+            "description": self.description,
+            "expression": self.expression,
+            "intended": self.intended,
+            "findings": self.findings,
+            "one_mistake_away": self.near,
+            "unknown": self.unknown,
+        })
     }
 }
 

@@ -1,6 +1,6 @@
 //! `docs/doctor.md`, every class of mistakes with its picture, is made here and held up to date.
 //!
-//! `NOREN_UPDATE=1 cargo test -p noren-mask --test doctor_page` writes it anew.
+//! `NOREN_UPDATE=1 cargo test -p noren-doctor --test doctor_page` writes it anew.
 
 use noren_doctor::{Class, Example, classes};
 use noren_mask::{Facts, Mask, Shape};
@@ -78,7 +78,7 @@ fn the_page_of_classes_is_up_to_date() {
     let written = std::fs::read_to_string(PATH).unwrap_or_default();
     assert!(
         written == page,
-        "docs/doctor.md is out of date: NOREN_UPDATE=1 cargo test -p noren-mask --test doctor_page"
+        "docs/doctor.md is out of date: NOREN_UPDATE=1 cargo test -p noren-doctor --test doctor_page"
     );
 }
 

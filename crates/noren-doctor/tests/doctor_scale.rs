@@ -1,4 +1,4 @@
-//! Large masks are diagnosed quickly: `cargo test -p noren-mask --test doctor_scale -- --nocapture` prints how quickly.
+//! Large masks are diagnosed quickly: `cargo test -p noren-doctor --test doctor_scale -- --nocapture` prints how quickly.
 
 use noren_doctor::{Context, Dtype, Numbers, Patient, Values};
 use std::time::{Duration, Instant};

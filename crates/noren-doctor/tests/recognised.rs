@@ -1,6 +1,6 @@
 //! What `recognise` calls exact is exact and binds.
 //!
-//!     NOREN_RECOGNISE=100000 cargo test -p noren-mask --test recognised -- --nocapture
+//!     NOREN_RECOGNISE=100000 cargo test -p noren-doctor --test recognised -- --nocapture
 //!
 //! `NOREN_RECOGNISE` is the number of larger arrays, 2,000 unless given. All arrays up to 3 x 4 and 4 x 3 are always tested.
 

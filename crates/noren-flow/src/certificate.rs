@@ -2,10 +2,10 @@
 
 use super::check::{Followed, check};
 use super::{Counted, Fill, Flow, Path, Policy, RuleVerdict, Ruling};
+use hmac_sha256::Hash;
 use noren_mask::interval::IntervalSet;
 use noren_mask::{Error, Facts, Mask, Shape, Spec};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use sha2::{Digest, Sha256};
 
 /// Ways by which tokens influence each other that no attention mask shows: a certificate says nothing of them.
 pub const CHANNELS: &[&str] = &[
@@ -296,7 +296,7 @@ fn entries(proof: &[Followed]) -> Result<Vec<ReachEntry>, Error> {
 /// SHA-256 of a value's compact JSON, in hexadecimal.
 fn hash(value: &impl Serialize) -> Result<String, Error> {
     let text = serde_json::to_string(value).map_err(|e| Error::fact("certificate", e.to_string()))?;
-    Ok(Sha256::digest(text.as_bytes()).iter().map(|b| format!("{b:02x}")).collect())
+    Ok(Hash::hash(text.as_bytes()).iter().map(|b| format!("{b:02x}")).collect())
 }
 
 /// The lines of a text as a list.

@@ -112,7 +112,7 @@ impl Flow {
     /// of that index unless the facts give positions. Tokens in the cache keep what they know.
     ///
     /// # Errors
-    /// What [`Mask::bind`] refuses, a shape whose queries are not among its keys, and an arm of `heads(...)`, `batch(...)` or
+    /// What [`Mask::bind`] refuses, [`Error::Budget`] where a layer's plan is too large, a shape whose queries are not among its keys, and an arm of `heads(...)`, `batch(...)` or
     /// `layers(...)` for which the shape has no head, batch row or layer.
     pub fn of_stack(masks: &[Mask], shape: &Shape, facts: &Facts, fill: Fill) -> Result<Self, Error> {
         shape.check()?;
@@ -129,7 +129,7 @@ impl Flow {
             let at = match known.iter().position(|m| *m == mask) {
                 Some(at) => at,
                 None => {
-                    layers.push(Layer::new(&mask.bind(shape, facts)?, fill));
+                    layers.push(Layer::new(&mask.bind(shape, facts)?, fill)?);
                     known.push(mask);
                     known.len() - 1
                 }
@@ -314,3 +314,7 @@ fn classes(pairs: &[(&IntervalSet, &IntervalSet)]) -> Vec<(IntervalSet, Interval
     }
     classes
 }
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

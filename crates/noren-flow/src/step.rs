@@ -4,8 +4,13 @@ use super::Fill;
 use super::queries::QueryRows;
 use noren_mask::bits::{count, set_bit, set_range};
 use noren_mask::interval::IntervalSet;
-use noren_mask::{BoundMask, Kind, PatternPlan, Plan, PlanOptions, Reorder, Tile};
+use noren_mask::{BoundMask, Budget, Error, Kind, PatternPlan, Plan, PlanOptions, Reorder, Tile};
 use std::ops::Range;
+
+/// Tiles of one layer at most: two batch rows of the longest sequences.
+const MOST_TILES: u64 = 1 << 26;
+/// Spans of one layer at most.
+const MOST_SPANS: u64 = 1 << 27;
 
 /// A layer's plan, and the rows that read everything because they may read nothing.
 #[derive(Clone, Debug)]
@@ -16,12 +21,17 @@ pub(super) struct Layer {
 }
 
 impl Layer {
-    pub(super) fn new(bound: &BoundMask, fill: Fill) -> Self {
-        let plan = bound.plan_with(&PlanOptions { reorder: Reorder::Never, ..PlanOptions::default() });
+    /// Plans a layer.
+    ///
+    /// # Errors
+    /// [`Error::Budget`] when its plan has too many tiles or takes too long.
+    pub(super) fn new(bound: &BoundMask, fill: Fill) -> Result<Self, Error> {
+        let options = PlanOptions { reorder: Reorder::Never, ..PlanOptions::default() };
+        let plan = bound.plan_within(&options, &Budget::new().tiles(MOST_TILES).spans(MOST_SPANS))?;
         let empty =
             plan.patterns().iter().map(|p| if fill == Fill::Finite { empty_rows(p) } else { IntervalSet::new() });
         let empty = empty.collect();
-        Layer { plan, empty }
+        Ok(Layer { plan, empty })
     }
 
     /// The patterns of a batch row's heads, each once, with their empty rows.

@@ -192,7 +192,7 @@ fn a_long_stack_answers_quickly() {
 #[test]
 fn long_stacks_are_proved_quickly() {
     let n = 131_072u64;
-    let lengths: Vec<u64> = vec![512; 256];
+    let lengths: Vec<usize> = vec![512; 256];
     let facts = Facts::new()
         .documents(lengths)
         .label("pii", std::iter::once(70_000u64..70_300))

@@ -292,6 +292,11 @@ impl Array {
 }
 
 impl Slice {
+    /// True when the slice holds a bit for each cell.
+    pub(crate) fn is_dense(&self) -> bool {
+        matches!(self, Slice::Bits { .. })
+    }
+
     /// The allowed keys of row `q` within `start..end`, as ascending intervals.
     pub(crate) fn row(&self, q: usize, start: u32, end: u32, mut emit: impl FnMut(u32, u32)) {
         match self {

@@ -1,10 +1,10 @@
 //! [`BoundMask`]: a mask with its shape and facts, everything checked.
 
 mod atoms;
-mod extent;
 mod sound;
 
 use crate::Error;
+use crate::basis::{Input, Site};
 use crate::facts::Facts;
 use crate::frame::Frame;
 use crate::interval::Interval;
@@ -20,8 +20,9 @@ use std::sync::Arc;
 /// A mask bound to a shape and facts: every atom has its data, everything is in range. Made by [`Mask::bind`].
 ///
 /// It answers questions about cells ([`allowed`](Self::allowed), [`explain`](Self::explain)), compares with other masks
-/// ([`first_difference`](Self::first_difference)), draws itself and makes a [`Plan`](crate::Plan).
-#[derive(Clone, Debug)]
+/// ([`first_difference`](Self::first_difference)), draws itself and makes a [`Plan`](crate::Plan). Two are equal when mask, shape and facts are equal: cells are compared by
+/// [`first_difference`](Self::first_difference).
+#[derive(Clone, PartialEq, Debug)]
 pub struct BoundMask {
     mask: Mask,
     shape: Shape,
@@ -74,7 +75,8 @@ impl Mask {
                     pattern_of.push(*pattern_of.last().expect("head 0 was resolved"));
                     continue;
                 }
-                let pattern = crate::lower::lower(&simple, RowFacts { facts: &facts, frame, row }, head)?;
+                let row = RowFacts { facts: &facts, frame, row };
+                let pattern = crate::lower::lower(&simple, Site { row, shared: &facts, head });
                 let resolved = Resolved { frame: frame.clone(), pattern };
                 let next = patterns.len() as u32;
                 pattern_of.push(*known.entry(resolved.clone()).or_insert_with(|| {
@@ -185,8 +187,12 @@ impl BoundMask {
 /// True when two heads of one batch row may differ.
 fn depends_on_head(mask: &Mask, facts: &Facts) -> bool {
     match mask.node() {
-        Node::Heads(_) | Node::Closure { .. } => true,
-        Node::Dense { name } => facts.arrays.get(name).is_some_and(|a| a.shape()[1] > 1),
+        Node::Heads(_) => true,
+        Node::Atom(atom) => atom.inputs().into_iter().any(|input| match input {
+            Input::Head | Input::Closure(_) => true,
+            Input::Array(name) => facts.arrays.get(name).is_some_and(|a| a.shape()[1] > 1),
+            _ => false,
+        }),
         _ => mask.children().into_iter().any(|m| depends_on_head(m, facts)),
     }
 }

@@ -1,14 +1,12 @@
 //! What is wrong with an atom's parameters by themselves, before any shape or fact is known.
 
 use crate::Error;
-use crate::mask::{Arm, Mask, Node, Padding, PerRow};
-use crate::parse::{MAX_DEPTH, MAX_TEXT};
+use crate::basis::{LIMIT, check_name, check_spans, count, within};
+use crate::mask::{Arm, Mask, Node};
 use crate::print::{Oversize, measure};
 use crate::score::{Score, Spec};
-use crate::set::{Selector, Set, Span};
-
-/// Numbers that meet positions stay within this, so that no sum with a position overflows 64 bits.
-pub(crate) const LIMIT: u64 = 1 << 62;
+use crate::set::{Selector, Span};
+use crate::syntax::{MAX_DEPTH, MAX_TEXT};
 
 /// More `every` arms than this in one atom are refused: each is compared with all others.
 const MAX_EVERY: usize = 256;
@@ -68,28 +66,10 @@ fn abridged(mask: &Mask) -> String {
     }
 }
 
-/// What is wrong with the parameters of one atom; its parts are not looked at.
+/// The problem of the parameters of one node; its parts are not looked at.
 pub(crate) fn check_node(node: &Node) -> Checked {
     match node {
-        Node::Causal { offset } => within("offset", offset.unsigned_abs()),
-        Node::Window { left, right } => check_window(*left, *right),
-        Node::Sliding { window } => count("window", *window),
-        Node::Chunk { size } => count("size", *size),
-        Node::Stride { step } => count("step", *step),
-        Node::Prefix { lengths: PerRow::All(n) } => within("lengths", *n),
-        Node::Prefix { lengths: PerRow::Each(list) } => list.iter().try_for_each(|n| within("lengths", *n)),
-        Node::Keys(set) | Node::Queries(set) | Node::Global(set) => check_set(set),
-        Node::Padding(Padding { lengths: Some(lengths), .. }) => lengths.iter().try_for_each(|n| within("lengths", *n)),
-        Node::Documents { lengths: Some(lengths) } => check_documents(lengths),
-        Node::Spans { spans } => check_spans(spans),
-        Node::Tree { parents, start } => check_tree(parents, *start),
-        Node::Neighborhood { grid, size, dilation } => check_neighborhood(grid, size, dilation),
-        Node::Random { p, .. } => match p.get() {
-            p if (0.0..=1.0).contains(&p) => Ok(()),
-            p => Err(format!("p is {p}: give a probability from 0 to 1")),
-        },
-        Node::RandomBlocks { block, count: blocks, .. } => count("block", *block).and(count("count", *blocks)),
-        Node::Dense { name } | Node::Closure { name } => check_name(name),
+        Node::Atom(atom) => atom.check(),
         Node::Heads(arms) | Node::Batch(arms) | Node::Layers(arms) => check_arms(arms).map_err(|(problem, _)| problem),
         _ => Ok(()),
     }
@@ -109,114 +89,6 @@ pub(crate) fn check_score(score: &Score) -> Checked {
             check_name(name)
         }
     }
-}
-
-fn within(name: &str, n: u64) -> Checked {
-    if n <= LIMIT { Ok(()) } else { Err(format!("{name} is {n}, beyond all positions: at most {LIMIT} is possible")) }
-}
-
-fn count(name: &str, n: u64) -> Checked {
-    if n == 0 { Err(format!("{name} is 0: give at least 1")) } else { within(name, n) }
-}
-
-fn check_name(name: &str) -> Checked {
-    if name.is_empty() { Err("the name is empty: give the name under which the facts hold it".into()) } else { Ok(()) }
-}
-
-fn check_window(left: Option<i64>, right: Option<i64>) -> Checked {
-    if left.is_none() && right.is_none() {
-        return Err(
-            "both sides are open: give left, right or both, as in `window(left=4, right=0)`, or write `full`".into()
-        );
-    }
-    within("left", left.unwrap_or(0).unsigned_abs())?;
-    within("right", right.unwrap_or(0).unsigned_abs())
-}
-
-fn check_set(set: &Set) -> Checked {
-    match set {
-        Set::Spans(spans) => check_spans(spans),
-        Set::Label(label) if label.is_empty() => Err("the label is empty: give one that the facts declare".into()),
-        Set::Label(_) => Ok(()),
-    }
-}
-
-fn check_spans(spans: &[Span]) -> Checked {
-    spans.iter().try_for_each(|span| {
-        let end = span.end.unwrap_or(span.start);
-        if end < span.start {
-            return Err(format!("range {}..{end} is reversed: write {end}..{}", span.start, span.start));
-        }
-        within("a position", end)
-    })
-}
-
-fn check_documents(lengths: &[u64]) -> Checked {
-    let mut sum = 0u64;
-    for length in lengths {
-        within("a length", *length)?;
-        sum = sum.saturating_add(*length);
-    }
-    within("the sum of the lengths", sum)
-}
-
-fn check_tree(parents: &[i64], start: u64) -> Checked {
-    within("start", start)?;
-    let nodes = parents.len();
-    for (node, &parent) in parents.iter().enumerate() {
-        if parent < -1 || parent >= nodes as i64 {
-            return Err(format!(
-                "node {node} has parent {parent}, but there are {nodes} nodes: give -1 for a root or a node from 0 to {}",
-                nodes - 1
-            ));
-        }
-    }
-    // Each walk stops at nodes that an earlier walk has passed, so all walks together are linear.
-    let mut walk_of = vec![usize::MAX; nodes];
-    for first in 0..nodes {
-        let mut node = first;
-        while walk_of[node] == usize::MAX {
-            walk_of[node] = first;
-            match usize::try_from(parents[node]) {
-                Ok(parent) => node = parent,
-                Err(_) => break,
-            }
-            if walk_of[node] == first {
-                return Err(format!("node {node} is its own ancestor: give one node of the circle the parent -1"));
-            }
-        }
-    }
-    Ok(())
-}
-
-fn check_neighborhood(grid: &[u64], size: &[u64], dilation: &[u64]) -> Checked {
-    let dimensions = grid.len();
-    if !(1..=3).contains(&dimensions) {
-        return Err(format!("grid has {dimensions} dimensions: give 1, 2 or 3"));
-    }
-    for (name, list) in [("size", size), ("dilation", dilation)] {
-        if list.len() != dimensions {
-            return Err(format!(
-                "{name} has {} entries but grid has {dimensions}: give one for each dimension",
-                list.len()
-            ));
-        }
-    }
-    for (name, list) in [("grid", grid), ("size", size), ("dilation", dilation)] {
-        list.iter().try_for_each(|n| count(name, *n))?;
-    }
-    let cells = grid.iter().fold(1u64, |product, n| product.saturating_mul(*n));
-    within("the number of grid cells", cells)?;
-    for ((&grid, &size), &dilation) in grid.iter().zip(size).zip(dilation) {
-        let reach = (size - 1).saturating_mul(dilation).saturating_add(1);
-        if reach > grid {
-            return Err(format!(
-                "a window of {size} cells with dilation {dilation} spans {reach} cells but the grid has {grid}: \
-                 give a smaller size or dilation"
-            ));
-        }
-    }
-    Ok(())
 }
 
 /// What is wrong with the arms' selectors, and which arm it concerns.

@@ -1,6 +1,6 @@
 //! Everything that can be wrong with what a caller gives to this crate.
 
-use crate::parse::ParseError;
+use crate::syntax::ParseError;
 
 /// What is wrong, with the values given, what was expected, and how to mend it.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -58,6 +58,14 @@ pub enum Error {
     /// Something that has no serial form, or a serial form that does not fit.
     #[error("plan: {0}")]
     Plan(String),
+
+    /// Planning or counting takes more than its [`Budget`](crate::Budget) has.
+    #[error("{0}")]
+    Budget(String),
+
+    /// The function that watches a [`Budget`](crate::Budget) cancelled.
+    #[error("cancelled")]
+    Cancelled,
 }
 
 impl Error {

@@ -1,11 +1,10 @@
 //! Why a cell is allowed or denied: the expression tree with the truth of every part, in words.
 
 use crate::Error;
+use crate::basis::Pair;
 use crate::bind::BoundMask;
 use crate::compare::Cell;
-use crate::facts::RealTokens;
-use crate::mask::{Arm, Mask, Node, Padding};
-use crate::set::Set;
+use crate::mask::{Arm, Mask, Node};
 use serde::Serialize;
 use std::fmt;
 
@@ -71,7 +70,7 @@ impl BoundMask {
         }
         let cell = Cell { batch, head, q, k };
         let (query_position, key_position) = (self.query_position(batch, q), self.key_position(batch, k));
-        let words = Words { bound: self, cell, q: query_position, k: key_position };
+        let words = Words { bound: self, cell, pair: self.pair_at([batch, head, q, k]) };
         let mut root = words.part(self.mask());
         let allowed = self.allowed(batch, head, q, k);
         if key_position < 0 {
@@ -86,8 +85,7 @@ impl BoundMask {
 struct Words<'a> {
     bound: &'a BoundMask,
     cell: Cell,
-    q: i64,
-    k: i64,
+    pair: Pair<'a>,
 }
 
 impl Words<'_> {
@@ -106,7 +104,6 @@ impl Words<'_> {
 
     /// One sentence on a part whose own parts are known.
     fn why(&self, mask: &Mask, allowed: bool, parts: &[Part]) -> String {
-        let (q, k) = (self.q, self.k);
         let first = |truth: bool| parts.iter().find(|p| p.allowed == truth);
         let from = |verb: &str, p: &Part| match p.parts.is_empty() {
             true => format!("{verb} by `{}`: {}", p.mask, p.why),
@@ -126,42 +123,7 @@ impl Words<'_> {
             Node::Layers(_) => unreachable!("bind refuses layers(...)"),
             Node::Full => "every cell is allowed".into(),
             Node::None => "no cell is allowed".into(),
-            Node::Causal { .. } | Node::Window { .. } | Node::Sliding { .. } => self.band_words(mask),
-            Node::Chunk { size } => {
-                let chunk = |at: i64| at.div_euclid(*size as i64);
-                format!("query {q} is in chunk {}, key {k} in chunk {}", chunk(q), chunk(k))
-            }
-            Node::Stride { step } => {
-                format!("the distance {} is {}a multiple of {step}", (q - k).abs(), if allowed { "" } else { "not " })
-            }
-            Node::Prefix { lengths } => {
-                let n = lengths.get(self.cell.batch).unwrap_or(0);
-                format!("key {k} is {} the first {n} keys", if allowed { "among" } else { "beyond" })
-            }
-            Node::Keys(set) => format!("key {k} is {}in {}", if allowed { "" } else { "not " }, set_words(set)),
-            Node::Queries(set) => format!("query {q} is {}in {}", if allowed { "" } else { "not " }, set_words(set)),
-            Node::Global(set) => {
-                format!("{} in {}", if allowed { "one of the two is" } else { "neither is" }, set_words(set))
-            }
-            Node::Padding(padding) => self.padding_words(padding),
-            Node::Documents { lengths } => self.document_words(lengths.as_deref()),
-            Node::Spans { .. } if allowed => format!("query {q} and key {k} lie in one span"),
-            Node::Spans { .. } => format!("no span holds both query {q} and key {k}"),
-            Node::Tree { parents, start } => self.tree_words(parents, *start as i64, allowed),
-            Node::Clearance => {
-                let row = self.bound.row_facts(self.cell.batch);
-                let words = |at: i64| row.level(at).map_or("no level".to_string(), |l| format!("level {l}"));
-                format!("query {q} has {}, key {k} has {}", words(q), words(k))
-            }
-            Node::Neighborhood { grid, .. } => {
-                let at = |p: i64| coordinates(grid, p);
-                format!("cell {} is {} the window around cell {}", at(k), if allowed { "in" } else { "outside" }, at(q))
-            }
-            Node::Random { .. } | Node::RandomBlocks { .. } => {
-                format!("the draw for query {q} and key {k} {}", if allowed { "allows it" } else { "denies it" })
-            }
-            Node::Dense { name } => self.given_words("array", name, allowed),
-            Node::Closure { name } => self.given_words("closure", name, allowed),
+            Node::Atom(atom) => atom.why(&self.pair, allowed),
         }
     }
 
@@ -171,92 +133,6 @@ impl Words<'_> {
             Some(p) => format!("the arm of {what} {index} {}", if p.allowed { "allows it" } else { "denies it" }),
         }
     }
-
-    fn given_words(&self, what: &str, name: &str, allowed: bool) -> String {
-        let verb = if allowed { "allows" } else { "denies" };
-        format!("{what} {name:?} {verb} query row {}, key {}", self.cell.q, self.cell.k)
-    }
-
-    fn band_words(&self, mask: &Mask) -> String {
-        let (q, k) = (self.q, self.k);
-        let (lo, hi) = match mask.node() {
-            Node::Causal { offset } => (None, Some(q + offset)),
-            Node::Window { left, right } => (left.map(|l| q - l), right.map(|r| q + r)),
-            Node::Sliding { window } => (Some(q - *window as i64 + 1), Some(q)),
-            _ => (None, None),
-        };
-        match (lo, hi) {
-            (Some(lo), _) if k < lo => format!("key {k} is before {lo}, the first that query {q} reads"),
-            (_, Some(hi)) if k > hi => format!("key {k} is after {hi}, the last that query {q} reads"),
-            (None, Some(hi)) => format!("key {k} is not after {hi}, the last that query {q} reads"),
-            (Some(lo), None) => format!("key {k} is not before {lo}, the first that query {q} reads"),
-            (Some(lo), Some(hi)) => format!("key {k} is in {lo}..={hi}, which query {q} reads"),
-            (None, None) => format!("query {q} reads every key"),
-        }
-    }
-
-    fn padding_words(&self, padding: &Padding) -> String {
-        let Cell { batch, q, k, .. } = self.cell;
-        let row = self.bound.row_facts(batch);
-        let keys = row.real_keys(padding);
-        let holds = match (&padding.lengths, &self.bound.facts().real) {
-            (None, Some(RealTokens::Keys(_))) => String::new(),
-            _ => format!(", which holds {} tokens", keys.count()),
-        };
-        if !keys.contains(k as u32) {
-            return format!("key {k} is padding in batch row {batch}{holds}");
-        }
-        if padding.both && !row.real_queries(padding).contains(q as u32) {
-            return format!("query {q} is padding in batch row {batch}");
-        }
-        format!("key {k} is a real token of batch row {batch}{holds}")
-    }
-
-    fn document_words(&self, own: Option<&[u64]>) -> String {
-        let documents = self.bound.row_facts(self.cell.batch).documents(own);
-        let found = [self.q, self.k].map(|at| documents.and_then(|documents| documents.at(at)));
-        let words = |place: &Option<(usize, std::ops::Range<i64>)>| match place {
-            Some((i, range)) => format!("in document {i} ({}..{})", range.start, range.end),
-            None => "in no document".into(),
-        };
-        format!("query {} is {}, key {} {}", self.q, words(&found[0]), self.k, words(&found[1]))
-    }
-
-    fn tree_words(&self, parents: &[i64], start: i64, allowed: bool) -> String {
-        let node = |at: i64| match at - start {
-            n if (0..parents.len() as i64).contains(&n) => format!("node {n}"),
-            _ => "outside the tree".into(),
-        };
-        match allowed {
-            true if self.q == self.k => format!("query and key are {}", node(self.q)),
-            true => format!("key {} ({}) is an ancestor of query {} ({})", self.k, node(self.k), self.q, node(self.q)),
-            false => {
-                format!("key {} ({}) is no ancestor of query {} ({})", self.k, node(self.k), self.q, node(self.q))
-            }
-        }
-    }
-}
-
-fn set_words(set: &Set) -> String {
-    match set {
-        Set::Label(label) => format!("the label {label:?}"),
-        Set::Spans(_) => "the set".into(),
-    }
-}
-
-/// A position as grid coordinates, `(1, 4)`.
-fn coordinates(grid: &[u64], position: i64) -> String {
-    let Ok(mut at) = u64::try_from(position) else { return "outside the grid".into() };
-    if at >= grid.iter().product() {
-        return "outside the grid".into();
-    }
-    let mut out: Vec<String> = Vec::new();
-    for len in grid.iter().rev() {
-        out.push((at % len).to_string());
-        at /= len;
-    }
-    out.reverse();
-    format!("({})", out.join(", "))
 }
 
 /// A verdict line and the tree of parts.

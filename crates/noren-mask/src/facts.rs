@@ -8,7 +8,7 @@ mod write;
 use crate::array::Array;
 use crate::frame::Run;
 use crate::interval::{Interval, IntervalSet};
-use crate::mask::Side;
+use crate::scalar::Side;
 use crate::set::Span;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,6 +30,14 @@ impl<T> Rows<T> {
         match self {
             Rows::All(value) => Some(value),
             Rows::Each(list) => list.get(row),
+        }
+    }
+
+    /// The same with every value replaced by `f(value)`.
+    pub(crate) fn map<U>(self, mut f: impl FnMut(T) -> U) -> Rows<U> {
+        match self {
+            Rows::All(value) => Rows::All(f(value)),
+            Rows::Each(list) => Rows::Each(list.into_iter().map(f).collect()),
         }
     }
 
@@ -149,9 +157,9 @@ impl Facts {
     }
 
     /// Number of real tokens in each batch row; padding stands on the right unless [`side`](Self::side) says otherwise.
-    pub fn lengths(mut self, lengths: impl Into<Vec<u64>>) -> Self {
+    pub fn lengths(mut self, lengths: impl Into<Vec<usize>>) -> Self {
         let side = self.padding_side();
-        self.real = Some(RealTokens::Lengths { lengths: lengths.into(), side });
+        self.real = Some(RealTokens::Lengths { lengths: counts(lengths.into()), side });
         self.table = Table(None);
         self
     }
@@ -175,15 +183,15 @@ impl Facts {
 
     /// Number of real queries in each batch row, counted over the query rows: for `padding(on=both)` when queries and keys are
     /// different sequences, and for lists of positions, which then need not reach to queries that are padding on the right.
-    pub fn query_lengths(mut self, lengths: impl Into<Vec<u64>>) -> Self {
-        self.query_lengths = Some(lengths.into());
+    pub fn query_lengths(mut self, lengths: impl Into<Vec<usize>>) -> Self {
+        self.query_lengths = Some(counts(lengths.into()));
         self
     }
 
     /// Lengths of the documents packed one after the other from position 0, or, where they sum to the real tokens of a
     /// left-padded row, from its first real token: one list for all batch rows, or one for each.
-    pub fn documents(mut self, lengths: impl Into<Rows<Vec<u64>>>) -> Self {
-        self.documents = Some(lengths.into());
+    pub fn documents(mut self, lengths: impl Into<Rows<Vec<usize>>>) -> Self {
+        self.documents = Some(lengths.into().map(counts));
         self
     }
 
@@ -311,6 +319,11 @@ impl Facts {
             _ => Side::Right,
         }
     }
+}
+
+/// Counts as they are stored, of the same width on every machine.
+fn counts(list: Vec<usize>) -> Vec<u64> {
+    list.into_iter().map(|n| n as u64).collect()
 }
 
 /// The real keys of a row with `length` real tokens out of `kv_len`.

@@ -493,8 +493,8 @@ mod tests {
     fn bind(mask: &Mask, past: usize, new: usize) -> BoundMask {
         let all = past + new;
         let facts = Facts::new()
-            .lengths([all as u64 * 2 / 3])
-            .documents(vec![all as u64 / 3, all as u64 - all as u64 / 3])
+            .lengths([all * 2 / 3])
+            .documents(vec![all / 3, all - all / 3])
             .closure("odd", |_, _, q, k| (q * 7 + k * 3) % 11 < 8);
         mask.bind(&Shape::cached(past, new), &facts).expect("a valid mask")
     }
@@ -543,10 +543,10 @@ mod tests {
 
     #[test]
     fn a_million_tokens_are_quick() {
-        let n = 1u64 << 20;
-        let uneven: Vec<u64> = (0..1000).map(|i| 500 + i).collect();
-        let last = n - uneven[..999].iter().sum::<u64>();
-        let uneven: Vec<u64> = uneven[..999].iter().copied().chain([last]).collect();
+        let n = 1usize << 20;
+        let uneven: Vec<usize> = (0..1000).map(|i| 500 + i).collect();
+        let last = n - uneven[..999].iter().sum::<usize>();
+        let uneven: Vec<usize> = uneven[..999].iter().copied().chain([last]).collect();
         let facts = Facts::new().documents(uneven);
         let masks = [
             causal(),
@@ -557,7 +557,7 @@ mod tests {
             random(0.5, 7),
         ];
         for mask in masks {
-            let bound = mask.bind(&Shape::square(n as usize), &facts).unwrap();
+            let bound = mask.bind(&Shape::square(n), &facts).unwrap();
             let start = Instant::now();
             let grid = bound.grid(0, 0, &GridOptions { max_rows: 100, max_cols: 100, ..Default::default() }).unwrap();
             let count = |c| grid.covers().iter().filter(|x| **x == c).count();

@@ -1,7 +1,7 @@
 //! JSON as it is read here: a value that refuses a key given twice, and a place in it whose errors name their path.
 
 use crate::Error;
-use crate::parse::nearest;
+use crate::syntax::nearest;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 

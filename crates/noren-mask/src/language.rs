@@ -8,9 +8,11 @@
 //! assert!(sliding.example.parse::<noren_mask::Mask>().is_ok());
 //! ```
 
-use crate::parse::vocabulary::{self, Entry};
+use crate::atoms::DEFINITIONS;
+use crate::parse::vocabulary;
+use crate::syntax::{Entry, Picture};
 
-/// The page on masks: one section for each atom, a table row for each score.
+/// The page on masks: a table row for each score.
 const PAGE: &str = include_str!("../docs/masks.md");
 
 /// An atom or a score.
@@ -26,6 +28,9 @@ pub struct Word {
     pub example: &'static str,
     /// What it allows, or does to scores: a paragraph of Markdown.
     pub doc: &'static str,
+    /// Masks that show it.
+    #[serde(skip)]
+    pub pictures: &'static [Picture],
 }
 
 /// A parameter of a word.
@@ -41,35 +46,20 @@ pub struct Param {
 
 /// All atoms, in the order in which they are offered.
 pub fn atoms() -> Vec<Word> {
-    let word = |entry| {
-        let (title, doc) = section(entry).unwrap_or_default();
-        of(entry, title, doc)
-    };
-    vocabulary::ATOMS.iter().map(word).collect()
+    let words = DEFINITIONS.iter().map(|definition| &definition.word);
+    words.map(|word| of(&word.entry, (word.title, word.doc), word.pictures)).collect()
 }
 
 /// All scores.
 pub fn scores() -> Vec<Word> {
-    let word = |entry| {
-        let (title, doc) = table_row(entry).unwrap_or_default();
-        of(entry, title, doc)
-    };
+    let word = |entry| of(entry, table_row(entry).unwrap_or_default(), &[]);
     vocabulary::SCORES.iter().map(word).collect()
 }
 
-fn of(entry: &'static Entry, title: &'static str, doc: &'static str) -> Word {
+fn of(entry: &'static Entry, (title, doc): (&'static str, &'static str), pictures: &'static [Picture]) -> Word {
     let params =
         entry.params.iter().map(|param| Param { name: param.name, what: param.what, required: param.required });
-    Word { name: entry.name, title, params: params.collect(), example: entry.example, doc }
-}
-
-/// The heading that names an atom, and the first paragraph below it.
-fn section(entry: &Entry) -> Option<(&'static str, &'static str)> {
-    PAGE.split("\n### ").skip(1).find_map(|section| {
-        let (title, rest) = section.split_once('\n')?;
-        names(title, entry.name).then_some(())?;
-        Some((title, rest.trim_start().split("\n\n").next()?.trim()))
-    })
+    Word { name: entry.name, title, params: params.collect(), example: entry.example, doc, pictures }
 }
 
 /// The row of the table of scores that names a score.

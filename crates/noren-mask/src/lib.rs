@@ -1,4 +1,4 @@
-//! Attention masks: say any mask, plan it exactly, ask about it, draw it.
+//! Attention masks: define any mask, plan it exactly, ask about its cells.
 //!
 //! A transformer's *mask* decides which token may read which. Here a mask is a value: an expression over atoms such as
 //! [`causal`](atoms::causal) or [`documents`](atoms::documents), written in Rust or as text.
@@ -38,20 +38,28 @@
 //!
 //! * [`atoms`]: everything a mask can say, each with its picture
 //! * [`Facts`]: what masks need to know of the data, and how to make it from what you have
-//! * [`BoundMask`]: cells, explanations, comparisons, pictures
+//! * [`BoundMask`]: cells, explanations, comparisons; crate `noren-picture` draws it
 //! * [`Plan`], [`PatternPlan`], [`Transposed`], [`Stats`]: what to compute and what it costs
 //! * [`Spec`] and [`Score`]: a mask with what is done to the scores
+//! * [`resolve`], [`frame`], [`bits`], [`interval`]: what other crates that read masks are built on
 //!
 //! The crate has no `unsafe`, no threads and no tensor type.
 #![forbid(unsafe_code)]
 
+mod agree;
 mod array;
+pub mod atom;
 pub mod atoms;
+mod basis;
 mod bind;
 pub mod bits;
 mod bounds;
+mod budget;
 mod check;
 mod compare;
+mod count;
+mod cut;
+mod definition;
 mod equivalent;
 mod error;
 mod eval;
@@ -67,8 +75,11 @@ pub mod language;
 mod leaf;
 mod lower;
 mod mask;
+mod member;
+mod ops;
 mod order;
 pub(crate) mod parse;
+mod patch;
 mod pattern;
 mod philox;
 #[doc(hidden)] // for the dropout of crate `noren`, which draws from the same generator
@@ -77,19 +88,26 @@ mod plan;
 mod plan_serde;
 mod print;
 mod reorder;
+mod resolution;
 pub mod resolve;
+mod resolved;
+mod scalar;
 mod schedule;
 mod score;
 mod select;
 mod set;
 mod shape;
 mod simplify;
+mod split;
 mod stats;
+mod syntax;
 mod transpose;
 mod verify;
 
 pub use array::Array;
+pub use atoms::Padding;
 pub use bind::BoundMask;
+pub use budget::{Budget, Progress, Stage};
 pub use compare::Cell;
 pub use equivalent::Equivalence;
 pub use error::Error;
@@ -98,14 +116,20 @@ pub use export::{Blocks, Runs, Slice, SliceKind};
 pub use facts::{Facts, RealTokens, Rows};
 pub use grid::{Cover, Grid, GridOptions, checked_range};
 pub use keep::Keep;
-pub use mask::{Arm, Mask, Node, Padding, PerRow, Real, Side};
+pub use mask::{Arm, Mask, Node};
 pub use order::Order;
-pub use parse::{ParseError, nearest};
+
 pub use plan::{Kind, PatternPlan, Plan, PlanOptions, Reorder, Tile, TileSpan};
+pub use scalar::{PerRow, Real, Side};
 pub use schedule::WorkItem;
 pub use score::{Score, Spec};
 pub use set::{Selector, Set, Span};
 pub use shape::Shape;
 pub use stats::{Reordered, Stats, short_bytes, short_count};
+pub use syntax::{ParseError, nearest};
 pub use transpose::{KeyTile, Transposed};
 pub use verify::Verified;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,7 +1,14 @@
-//! [`Mask`]: which query may read which key, as a value.
+//! [`Mask`]: which query may read which key, as a value; [`Atom`]: what it is made of.
 
-use crate::set::{Selector, Set, Span};
-use std::ops;
+use crate::Error;
+use crate::basis::{Binding, Case, Family, Input, Line, Pair, Places, Rank, Site, Sizes, Value};
+use crate::resolution::Resolution;
+use crate::set::Selector;
+use std::any::TypeId;
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::ops::Deref;
 use std::sync::Arc;
 
 /// A set of allowed (batch, head, query, key) cells, said without sizes.
@@ -26,76 +33,29 @@ use std::sync::Arc;
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Mask(pub(crate) Arc<Node>);
 
-/// The expression inside a [`Mask`]: an atom or a combination. The atoms' meanings stand at their builders in
-/// [`atoms`](crate::atoms).
+/// The expression inside a [`Mask`]: an atom or a combination.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 #[non_exhaustive]
-#[allow(missing_docs)] // each field is the parameter of the same name in `atoms`
 pub enum Node {
+    /// Every cell.
     Full,
+    /// No cell.
     None,
-    Causal {
-        offset: i64,
-    },
-    Window {
-        left: Option<i64>,
-        right: Option<i64>,
-    },
-    Sliding {
-        window: u64,
-    },
-    Chunk {
-        size: u64,
-    },
-    Stride {
-        step: u64,
-    },
-    Prefix {
-        lengths: PerRow,
-    },
-    Keys(Set),
-    Queries(Set),
-    Global(Set),
-    Padding(Padding),
-    Documents {
-        lengths: Option<Vec<u64>>,
-    },
-    Spans {
-        spans: Vec<Span>,
-    },
-    Tree {
-        parents: Vec<i64>,
-        start: u64,
-    },
-    Clearance,
-    Neighborhood {
-        grid: Vec<u64>,
-        size: Vec<u64>,
-        dilation: Vec<u64>,
-    },
-    Random {
-        p: Real,
-        seed: u64,
-    },
-    RandomBlocks {
-        block: u64,
-        count: u64,
-        seed: u64,
-    },
-    Dense {
-        name: String,
-    },
-    Closure {
-        name: String,
-    },
+    /// An atom, built in or the user's: see [`Mask::atom_as`].
+    Atom(AtomRef),
+    /// By query head, the arm that names it.
     Heads(Vec<Arm>),
+    /// By batch row, the arm that names it.
     Batch(Vec<Arm>),
+    /// By layer, the arm that names it.
     Layers(Vec<Arm>),
+    /// The cells that the mask does not allow.
     Not(Mask),
     /// Two or more masks, none of them itself an `And`.
     And(Vec<Mask>),
     /// Two or more masks, none of them itself an `Or`.
     Or(Vec<Mask>),
+    /// The cells of the first mask that the second does not allow.
     Minus(Mask, Mask),
 }
 
@@ -116,111 +76,44 @@ impl Arm {
     }
 }
 
-/// One number for all batch rows, or one for each.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub enum PerRow {
-    /// The same for every batch row.
-    All(u64),
-    /// One for each batch row, in order.
-    Each(Vec<u64>),
-}
-
-impl PerRow {
-    /// The number that holds for batch row `row`, `None` when the list is too short.
-    pub fn get(&self, row: usize) -> Option<u64> {
-        match self {
-            PerRow::All(n) => Some(*n),
-            PerRow::Each(list) => list.get(row).copied(),
-        }
-    }
-}
-
-impl From<u64> for PerRow {
-    fn from(n: u64) -> Self {
-        PerRow::All(n)
-    }
-}
-
-impl From<Vec<u64>> for PerRow {
-    fn from(list: Vec<u64>) -> Self {
-        PerRow::Each(list)
-    }
-}
-
-impl<const N: usize> From<[u64; N]> for PerRow {
-    fn from(list: [u64; N]) -> Self {
-        PerRow::Each(list.into())
-    }
-}
-
-/// The parameters of the atom `padding`.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
-pub struct Padding {
-    /// Where the padding stands; `None` takes the side that the facts give (right unless they say otherwise).
-    pub side: Option<Side>,
-    /// Number of real tokens by batch row; `None` takes the facts'.
-    pub lengths: Option<Vec<u64>>,
-    /// True when padding queries are emptied too (`on=both`).
-    pub both: bool,
-}
-
-/// The end of a sequence at which padding stands.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Side {
-    /// Real tokens last.
-    Left,
-    /// Real tokens first.
-    #[default]
-    Right,
-}
-
-/// A finite number that can be compared and hashed (by its bits; -0 is stored as 0).
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Real(u64);
-
-impl Real {
-    /// Wraps `value`.
-    pub fn new(value: f64) -> Self {
-        Real((value + 0.0).to_bits())
-    }
-
-    /// The number.
-    pub fn get(self) -> f64 {
-        f64::from_bits(self.0)
-    }
-}
-
-/// By value, as [`f64::total_cmp`].
-impl Ord for Real {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.get().total_cmp(&other.get())
-    }
-}
-
-impl PartialOrd for Real {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl std::fmt::Debug for Real {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.get().fmt(f)
-    }
-}
-
-impl From<f64> for Real {
-    fn from(value: f64) -> Self {
-        Real::new(value)
-    }
-}
-
 impl Mask {
     /// The mask of one node. `And` and `Or` nodes are built with [`Mask::all`] and [`Mask::any`] or the operators, which
     /// keep them flat.
     pub fn new(node: Node) -> Self {
         Mask(Arc::new(node))
+    }
+
+    /// The mask of one atom: a built-in one (see [`atoms`](crate::atoms)) or [your own](crate::atom).
+    ///
+    /// ```
+    /// use noren_mask::{Mask, atoms::Sliding};
+    /// let mask = Mask::of(Sliding { window: 8 });
+    /// assert_eq!(mask.to_string(), "sliding(8)");
+    /// assert_eq!(mask.atom_as::<Sliding>().unwrap().window, 8);
+    /// ```
+    pub fn of(atom: impl Atom) -> Self {
+        Mask::new(Node::Atom(AtomRef::new(atom)))
+    }
+
+    /// The atom, where the mask is one and no combination, `full` or `none`.
+    pub fn atom(&self) -> Option<&AtomRef> {
+        match self.node() {
+            Node::Atom(atom) => Some(atom),
+            _ => None,
+        }
+    }
+
+    /// The parameters of the atom, where the mask is one of type `A`.
+    pub fn atom_as<A: Atom>(&self) -> Option<&A> {
+        self.atom()?.downcast()
+    }
+
+    /// Every atom of the mask, from left to right, arms included.
+    pub fn atoms(&self) -> Vec<&AtomRef> {
+        match self.atom() {
+            Some(atom) => vec![atom],
+            None => self.children().into_iter().flat_map(Mask::atoms).collect(),
+        }
     }
 
     /// The expression.
@@ -280,40 +173,12 @@ impl Mask {
             Node::Heads(a) => Mask::new(Node::Heads(arms(a))),
             Node::Batch(a) => Mask::new(Node::Batch(arms(a))),
             Node::Layers(a) => Mask::new(Node::Layers(arms(a))),
-            Node::Not(a) => !f(a),
+            Node::Not(a) => Mask::new(Node::Not(f(a))),
             Node::And(parts) => Mask::all(parts.iter().map(f).collect::<Vec<_>>()),
             Node::Or(parts) => Mask::any(parts.iter().map(f).collect::<Vec<_>>()),
-            Node::Minus(a, b) => f(a) - f(b),
+            Node::Minus(a, b) => Mask::new(Node::Minus(f(a), f(b))),
             _ => self.clone(),
         }
-    }
-}
-
-impl ops::BitAnd for Mask {
-    type Output = Mask;
-    fn bitand(self, other: Mask) -> Mask {
-        Mask::all([self, other])
-    }
-}
-
-impl ops::BitOr for Mask {
-    type Output = Mask;
-    fn bitor(self, other: Mask) -> Mask {
-        Mask::any([self, other])
-    }
-}
-
-impl ops::Sub for Mask {
-    type Output = Mask;
-    fn sub(self, other: Mask) -> Mask {
-        Mask::new(Node::Minus(self, other))
-    }
-}
-
-impl ops::Not for Mask {
-    type Output = Mask;
-    fn not(self) -> Mask {
-        Mask::new(Node::Not(self))
     }
 }
 
@@ -347,5 +212,184 @@ impl Drop for Mask {
                 node.give_up_parts(&mut parts);
             }
         }
+    }
+}
+
+/// One thing that a mask can say: which keys each query may read.
+///
+/// An atom is a value: it derives `Clone`, `Debug`, `PartialEq`, `Eq`, `PartialOrd`, `Ord` and `Hash` over its parameters. Two atoms that
+/// are equal must allow the same cells. [`Mask::of`](crate::Mask::of) makes a mask of it.
+///
+/// [`allows`](Self::allows) is the definition. Cells, explanations and comparisons ask it and nothing else.
+/// [`resolve`](Self::resolve) gives planning a faster form of the same cells; without one, planning looks at every cell that the
+/// other parts of a mask leave open. [`verify`](crate::atom::verify) compares the two.
+pub trait Atom: Value {
+    /// The word under which masks name the atom.
+    fn name(&self) -> &'static str;
+
+    /// Writes the atom as it stands in a mask: the name and the parameters that are not the default.
+    ///
+    /// # Errors
+    /// Those of the formatter.
+    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
+
+    /// Refuses parameters that make no sense whatever the shape, in words that say how to fix them: `size is 0: give at least 1`.
+    ///
+    /// # Errors
+    /// The problem.
+    fn check(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// What the cells depend on beside the positions of query and key. Batch rows and heads that an atom does not depend on share a plan.
+    fn inputs(&self) -> Vec<Input<'_>> {
+        Vec::new()
+    }
+
+    /// Refuses a shape or facts that the atom cannot be bound to: facts that are missing, lists of another length.
+    ///
+    /// # Errors
+    /// [`Binding::missing`] or [`Binding::refuse`].
+    fn fits(&self, binding: &Binding<'_>) -> Result<(), Error> {
+        let _ = binding;
+        Ok(())
+    }
+
+    /// Whether the query may read the key: the definition. It is called after [`check`](Self::check) and [`fits`](Self::fits) and is a
+    /// pure function; planning calls it from several threads.
+    fn allows(&self, pair: &Pair<'_>) -> bool;
+
+    /// One sentence, without a capital and a full stop, on why the pair is `allowed` or not.
+    fn why(&self, pair: &Pair<'_>, allowed: bool) -> String {
+        let verb = if allowed { "may read" } else { "may not read" };
+        format!("query {} {verb} key {}", pair.q, pair.k)
+    }
+
+    /// The same cells in the form that planning asks, for one batch row and head; `None` leaves planning to [`allows`](Self::allows).
+    fn resolve(&self, site: &Site<'_>) -> Option<Resolution> {
+        let _ = site;
+        None
+    }
+
+    /// A simpler expression of the same cells for every shape and all facts.
+    fn simplify(&self) -> Simplified {
+        Simplified::Same
+    }
+
+    /// Where [`Mask::simplify`](crate::Mask::simplify) puts the atom among the operands of `&` and `|`.
+    fn rank(&self) -> Rank {
+        Family::Own.into()
+    }
+
+    /// What [`Mask::equivalent`](crate::Mask::equivalent) must know of the atom: nothing, the positions and distances at which its
+    /// cells change, or another mask of the same cells.
+    fn every_length(&self, case: Case) -> EveryLength {
+        let _ = case;
+        EveryLength::Unknown
+    }
+
+    /// The lengths and the batch that the atom's lists are for.
+    fn sizes(&self, case: Case) -> Sizes {
+        let _ = case;
+        Sizes::default()
+    }
+}
+
+/// The answer of [`Atom::simplify`](super::Atom::simplify).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Simplified {
+    /// The atom is in its simplest form.
+    Same,
+    /// This mask allows the same cells and is in its simplest form, perhaps the atom itself.
+    Mask(Mask),
+    /// The cells depend on one number only, so that any number of such atoms joins into one.
+    Line(Line),
+}
+
+impl Simplified {
+    /// The cells of a line; the atom itself where there is none.
+    pub(crate) fn line(line: impl Into<Option<Line>>) -> Self {
+        line.into().map_or(Simplified::Same, Simplified::Line)
+    }
+}
+
+/// The answer of [`Atom::every_length`](super::Atom::every_length).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum EveryLength {
+    /// The cells depend on more than positions, or change at more places than can be listed: any cell may be either.
+    Unknown,
+    /// Whether a cell is allowed changes at these places only.
+    Places(Places),
+    /// This mask allows the same cells.
+    Mask(Mask),
+}
+
+/// A shared atom of any type. It compares by value.
+#[derive(Clone)]
+pub struct AtomRef(Arc<dyn Atom>);
+
+impl AtomRef {
+    pub(crate) fn new(atom: impl Atom) -> Self {
+        AtomRef(Arc::new(atom))
+    }
+
+    /// The atom as one of type `A`; `None` when it is another.
+    pub fn downcast<A: Atom>(&self) -> Option<&A> {
+        self.0.as_any().downcast_ref()
+    }
+
+    /// By rank, then by name and type.
+    fn order(&self) -> (Rank, &'static str, TypeId) {
+        (self.0.rank(), self.0.name(), self.0.as_any().type_id())
+    }
+}
+
+impl Deref for AtomRef {
+    type Target = dyn Atom;
+
+    fn deref(&self) -> &(dyn Atom + 'static) {
+        &*self.0
+    }
+}
+
+impl PartialEq for AtomRef {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0.equals(other.0.as_any())
+    }
+}
+
+impl Eq for AtomRef {}
+
+impl Hash for AtomRef {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.as_any().type_id().hash(state);
+        self.0.hash_to(state);
+    }
+}
+
+impl Ord for AtomRef {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.order().cmp(&other.order()).then_with(|| self.0.order(other.0.as_any()))
+    }
+}
+
+impl PartialOrd for AtomRef {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl fmt::Debug for AtomRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The atom as text.
+impl fmt::Display for AtomRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.write(f)
     }
 }

@@ -7,7 +7,8 @@ use crate::frame::Frame;
 use crate::interval::{Interval, IntervalSet};
 use std::ops::Range;
 
-/// A permutation of `0..len` made of ascending groups.
+/// A permutation of `0..len` made of ascending groups. Where keys are read in two orders ([`Reorder::Copies`](crate::Reorder)),
+/// each index has two places.
 ///
 /// ```
 /// use noren_mask::{Facts, Shape, atoms::*};
@@ -107,6 +108,30 @@ impl Order {
         let placed: IntervalSet = pieces.iter().map(|p| p.0..p.1).collect();
         order.group(None, rest.minus(&placed).iter().map(adjacent));
         order
+    }
+
+    /// Every key twice: all keys in place, then by the residue of their position. Empty slots are in the first part only.
+    pub(crate) fn twice(frame: &Frame, modulus: u32) -> Order {
+        let mut order = Order::new(modulus);
+        order.group(None, std::iter::once(Indices { start: 0, step: 1, len: frame.kv_len }));
+        let mut pieces: Vec<Piece> = Vec::new();
+        frame.pieces((0, frame.kv_len), &mut |first, last, shift| pieces.push((first, last, shift)));
+        order.classes(&pieces);
+        order
+    }
+
+    /// The sets one after the other, each a group.
+    pub(crate) fn of_groups(sets: &[IntervalSet]) -> Order {
+        let mut order = Order::new(1);
+        sets.iter().for_each(|set| order.group(None, set.iter().map(adjacent)));
+        order
+    }
+
+    /// The number of the last group of residue class `class`.
+    pub(crate) fn class(&self, class: u32) -> Option<usize> {
+        // classes ascend, after groups without one
+        let at = self.groups.partition_point(|group| group.class.is_none_or(|own| own < class));
+        self.groups.get(at).is_some_and(|group| group.class == Some(class)).then_some(at)
     }
 
     fn new(modulus: u32) -> Order {

@@ -10,36 +10,21 @@
 //! ```
 //!
 //! White space and line breaks are free, `#` begins a comment. One function below for each rule; what an argument may be
-//! stands in `parse/values.rs`, the atoms' parameters in `parse/vocabulary.rs`, and what each is read as in
-//! `parse/atom.rs`.
+//! stands in `syntax/values.rs`, the scores in `parse/vocabulary.rs`, and each atom in a file of `atoms`.
 
 mod advice;
-mod atom;
-mod error;
-mod lex;
-mod suggest;
-mod values;
 pub(crate) mod vocabulary;
 
-pub use error::ParseError;
-pub(crate) use lex::is_name;
-pub use suggest::nearest;
-
+use crate::atoms;
 use crate::check::{check_arms, check_node, check_score};
-use crate::mask::{Arm, Mask, Node};
+use crate::definition::{Arms, Read};
+use crate::mask::{Arm, Mask};
 use crate::score::{Score, Spec};
 use crate::set::{Selector, Span};
-use error::Parsed;
-use lex::{Kind, Lexer, Token};
+use crate::syntax::{
+    Argument, Arguments, Entry, Kind, Lexer, MAX_DEPTH, MAX_TEXT, ParseError, Parsed, Token, Value, Written, unquote,
+};
 use std::str::FromStr;
-use values::{Argument, Arguments, Value, Written};
-use vocabulary::Entry;
-
-/// Masks nested deeper than this are refused, so that no text can exhaust the stack.
-pub(crate) const MAX_DEPTH: usize = 256;
-
-/// Texts of more bytes than this are refused: what is that large belongs into facts.
-pub(crate) const MAX_TEXT: usize = 4 << 20;
 
 /// A mask and how deep it is nested (an atom is 1 deep).
 struct Part {
@@ -192,22 +177,18 @@ impl<'a> Parser<'a> {
 
     fn atom(&mut self) -> Parsed<Part> {
         let name = self.token;
-        let Some(entry) = vocabulary::atom(self.slice(name)) else { return Err(self.unknown_atom()) };
+        let Some(definition) = atoms::definition(self.slice(name)) else { return Err(self.unknown_atom()) };
         self.advance()?;
-        let arms: Option<fn(Vec<Arm>) -> Node> = match entry.name {
-            "heads" => Some(Node::Heads),
-            "batch" => Some(Node::Batch),
-            "layers" => Some(Node::Layers),
-            _ => None,
+        let entry = &definition.word.entry;
+        let read = match definition.read {
+            Read::Arms(wrap) => return self.arms(entry, name, wrap),
+            Read::Arguments(read) => read,
         };
-        if let Some(wrap) = arms {
-            return self.arms(entry, name, wrap);
-        }
         let arguments = self.arguments(entry, name)?;
-        let node = atom::node(&arguments)?;
-        check_node(&node)
+        let mask = read(&arguments)?;
+        check_node(mask.node())
             .map_err(|problem| ParseError::at(arguments.span.clone(), format!("`{}`: {problem}", entry.name)))?;
-        Ok(Part { mask: Mask::new(node), depth: 1 })
+        Ok(Part { mask, depth: 1 })
     }
 
     fn score(&mut self) -> Parsed<Score> {
@@ -218,14 +199,14 @@ impl<'a> Parser<'a> {
         let Some(entry) = vocabulary::score(self.slice(name)) else { return Err(self.no_score()) };
         self.advance()?;
         let arguments = self.arguments(entry, name)?;
-        let score = atom::score(&arguments)?;
+        let score = vocabulary::read(&arguments)?;
         check_score(&score)
             .map_err(|problem| ParseError::at(arguments.span.clone(), format!("`{}`: {problem}", entry.name)))?;
         Ok(score)
     }
 
     /// `(selector: mask, ...)` after `heads`, `batch` or `layers`.
-    fn arms(&mut self, entry: &'static Entry, name: Token, wrap: fn(Vec<Arm>) -> Node) -> Parsed<Part> {
+    fn arms(&mut self, entry: &'static Entry, name: Token, wrap: Arms) -> Parsed<Part> {
         if self.token.kind != Kind::LeftParen {
             let message = format!("`{}` needs arms", entry.name);
             return Err(ParseError::at(name.span(), message).mend(format!("write for example `{}`", entry.example)));
@@ -352,7 +333,7 @@ impl<'a> Parser<'a> {
             Kind::Name => Value::Name(self.text_of_next()?),
             Kind::Quoted => {
                 let token = self.advance()?;
-                Value::Quoted(lex::unquote(self.slice(token), token.start)?)
+                Value::Quoted(unquote(self.slice(token), token.start)?)
             }
             Kind::Float => Value::Float(self.float()?),
             Kind::Minus => {

@@ -9,9 +9,8 @@ use crate::bounds::Bounds;
 use crate::facts::Closure;
 use crate::frame::Frame;
 use crate::interval::{Interval, IntervalSet};
-use crate::leaf::{Levels, Neighborhood, Spans, Tree};
-use crate::philox;
-use crate::select::Selection;
+use crate::leaf::Neighborhood;
+use crate::resolved::{ByCellRef, ResolvedRef, RowWork};
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 use std::sync::Arc;
@@ -34,19 +33,11 @@ pub(crate) enum Pattern {
     Queries(Arc<IntervalSet>),
     /// Borders of documents laid one after the other from position 0: `[0, 33, 64]` are 0..33 and 33..64.
     Documents(Arc<[i64]>),
-    Spans(Arc<Spans>),
-    Tree(Arc<Tree>),
-    Levels(Arc<Levels>),
     Neighborhood(Arc<Neighborhood>),
-    Random {
-        threshold: u64,
-        seed: u64,
-    },
-    RandomBlocks {
-        block: i64,
-        count: u64,
-        seed: u64,
-    },
+    /// An atom that answers for itself.
+    Atom(ResolvedRef),
+    /// An atom that only knows its cells.
+    Member(ByCellRef),
     Array(Shared<Array>, usize),
     Closure {
         closure: Box<SharedClosure>,
@@ -142,23 +133,9 @@ impl Pattern {
                     frame.emit(borders[i - 1], borders[i], keys, emit);
                 }
             }
-            Pattern::Spans(spans) => spans.row(frame, q, keys, emit),
-            Pattern::Tree(tree) => tree.row(frame, q, keys, emit),
-            Pattern::Levels(levels) => levels.row(frame, q, keys, emit),
             Pattern::Neighborhood(grid) => grid.row(frame, q, keys, emit),
-            Pattern::Random { threshold, seed } => frame.pieces(keys, &mut |first, last, shift| {
-                for k in first..last {
-                    if u64::from(philox::cell_word(q, i64::from(k) + shift, *seed)) < *threshold {
-                        emit(k, k + 1);
-                    }
-                }
-            }),
-            Pattern::RandomBlocks { block, count, seed } => {
-                let blocks = u64::from(frame.kv_len).div_ceil(*block as u64);
-                for b in philox::sample_blocks(q.div_euclid(*block), blocks, *count, *seed) {
-                    frame.emit(b as i64 * block, (b as i64 + 1) * block, keys, emit);
-                }
-            }
+            Pattern::Atom(atom) => atom.row(frame, row, keys, emit),
+            Pattern::Member(atom) => atom.0.row(frame, row, keys, emit),
             Pattern::Array(array, slice) => array.0.slice(*slice).row(row as usize, keys.0, keys.1, emit),
             Pattern::Closure { closure, batch, head } => {
                 for k in keys.0..keys.1 {
@@ -178,7 +155,7 @@ impl Pattern {
     pub(crate) fn alike(&self, frame: &Frame, row: u32) -> u32 {
         let q = frame.query(row);
         let at = |position: Option<i64>| {
-            position.map_or(frame.q_len, |p| (p - frame.offset).clamp(0, u32::MAX.into()) as u32)
+            position.map_or(frame.q_len, |p| p.saturating_sub(frame.offset).clamp(0, u32::MAX.into()) as u32)
         };
         let end = match self {
             Pattern::Band { lo: None, hi: None } | Pattern::Keys(_) => frame.q_len,
@@ -188,9 +165,7 @@ impl Pattern {
                 set.as_slice().get(i).map_or(frame.q_len, |i| if row < i.start { i.start } else { i.end })
             }
             Pattern::Documents(borders) => at(borders.get(borders.partition_point(|&b| b <= q)).copied()),
-            Pattern::Spans(spans) => at(spans.next_border(q)),
-            Pattern::Levels(levels) => at(levels.next_border(q)),
-            Pattern::RandomBlocks { block, .. } => at(Some((q.div_euclid(*block) + 1) * block)),
+            Pattern::Atom(atom) => at(Some(atom.next_change(q))),
             Pattern::Array(array, slice) => array.0.slice(*slice).rows_alike(row),
             Pattern::Selected(selection, leaf) => selection.alike(leaf, row),
             _ => row + 1,
@@ -227,7 +202,7 @@ impl Pattern {
                 });
                 Bounds { upper: runs.into_iter().collect(), lower: IntervalSet::new() }
             }
-            Pattern::Stride(_) | Pattern::Random { .. } if rows.len() > 1 => Bounds::unknown(kv_len),
+            Pattern::Stride(_) | Pattern::Member(_) if rows.len() > 1 => Bounds::unknown(kv_len),
             Pattern::Array(array, slice) => match array.0.slice(*slice).bounds(rows.start, rows.end, kv_len) {
                 Some((upper, lower)) => Bounds { upper, lower },
                 None => self.bounds_by_rows(frame, rows),
@@ -240,9 +215,7 @@ impl Pattern {
                     Bounds { upper: cut(upper), lower: cut(lower) }
                 }
             },
-            Pattern::Tree(tree) => {
-                tree.bounds(frame, first..last + 1).unwrap_or_else(|| self.bounds_by_rows(frame, rows))
-            }
+            Pattern::Atom(atom) => atom.bounds(frame, rows.clone()).unwrap_or_else(|| self.bounds_by_rows(frame, rows)),
             Pattern::Selected(selection, leaf) => selection.bounds(leaf, rows),
             Pattern::Not(a) => a.bounds(frame, rows).not(kv_len),
             Pattern::And(parts) => parts
@@ -261,7 +234,9 @@ impl Pattern {
 
     /// Exact union and intersection of a leaf's rows, which ascend.
     pub(crate) fn bounds_by_rows(&self, frame: &Frame, rows: impl Iterator<Item = u32>) -> Bounds {
-        let mut bounds: Option<Bounds> = None;
+        let mut lower: Option<IntervalSet> = None;
+        // sorted once: joining the rows one after the other would take time with the square of their pieces
+        let mut upper: SmallVec<[Range<u32>; 16]> = SmallVec::new();
         let mut next = 0;
         let mut pieces: SmallVec<[Range<u32>; 16]> = SmallVec::new();
         for row in rows {
@@ -270,14 +245,20 @@ impl Pattern {
             }
             pieces.clear();
             self.row(frame, row, (0, frame.kv_len), &mut |a, z| pieces.push(a..z));
-            let set: IntervalSet = pieces.iter().cloned().collect();
-            bounds = Some(match bounds {
-                None => Bounds::exact(set),
-                Some(b) => Bounds { upper: b.upper.union(&set), lower: b.lower.intersect(&set) },
-            });
+            upper.extend(pieces.iter().cloned());
+            if lower.as_ref().is_none_or(|lower| !lower.is_empty()) {
+                let set: IntervalSet = pieces.iter().cloned().collect();
+                lower = Some(match lower {
+                    None => set,
+                    Some(lower) => lower.intersect(&set),
+                });
+            }
             next = self.alike(frame, row);
         }
-        bounds.unwrap_or_else(|| Bounds::unknown(frame.kv_len))
+        match lower {
+            None => Bounds::unknown(frame.kv_len),
+            Some(lower) => Bounds { upper: upper.into_iter().collect(), lower },
+        }
     }
 
     /// Writes the cells of `rows` x `keys`: bit `i % 64` of word `i / 64` of each row is key `keys.start + i`. Bits beyond the
@@ -317,6 +298,24 @@ impl Pattern {
         }
     }
 
+    /// Whether the rows of a leaf change in blocks.
+    pub(crate) fn has_blocks(&self) -> bool {
+        match self {
+            Pattern::Chunk(_) | Pattern::Documents(_) | Pattern::Queries(_) => true,
+            Pattern::Atom(atom) => atom.has_blocks(),
+            _ => false,
+        }
+    }
+
+    /// Whether a leaf's row takes time for every key of the range it is asked for.
+    pub(crate) fn looks_at_every_key(&self) -> bool {
+        match self {
+            Pattern::Member(_) | Pattern::Closure { .. } => true,
+            Pattern::Atom(atom) => atom.row_work() == RowWork::Keys,
+            _ => false,
+        }
+    }
+
     /// The last row in `after + 1..=upto` at which a leaf's keys change as a block (a document, a chunk, a span begins).
     pub(crate) fn last_border(&self, frame: &Frame, after: u32, upto: u32) -> Option<u32> {
         match self {
@@ -331,13 +330,7 @@ impl Pattern {
                 let row = i64::from(set.as_slice()[..begun].last()?.start) - frame.offset;
                 (row > i64::from(after)).then_some(row as u32)
             }
-            Pattern::Chunk(_)
-            | Pattern::Documents(_)
-            | Pattern::Spans(_)
-            | Pattern::Queries(_)
-            | Pattern::RandomBlocks { .. }
-            | Pattern::Levels(_)
-            | Pattern::Array(..) => {
+            _ if self.has_blocks() || matches!(self, Pattern::Array(..)) => {
                 let (mut row, mut found) = (after, None);
                 loop {
                     let next = self.alike(frame, row);
@@ -380,5 +373,126 @@ pub(crate) fn clear_tails(words: &mut [u64], stride: usize, keys: u32) {
     if !keys.is_multiple_of(64) {
         let keep = (1u64 << (keys % 64)) - 1;
         words.iter_mut().skip(stride - 1).step_by(stride).for_each(|w| *w &= keep);
+    }
+}
+
+/// Indices chosen of many, in their order: place `i` holds the one that has `i` chosen ones before it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Chosen {
+    set: IntervalSet,
+    /// The place of each interval's first index.
+    starts: Vec<u32>,
+    pub(crate) len: u32,
+}
+
+impl Chosen {
+    pub(crate) fn new(set: IntervalSet) -> Self {
+        let mut starts = Vec::with_capacity(set.as_slice().len());
+        let mut len = 0;
+        for run in set.iter() {
+            starts.push(len);
+            len += run.len();
+        }
+        Chosen { set, starts, len }
+    }
+
+    /// The index at `place`, which is below the number of chosen ones.
+    pub(crate) fn origin(&self, place: u32) -> u32 {
+        let run = self.starts.partition_point(|&start| start <= place) - 1;
+        self.set.as_slice()[run].start + (place - self.starts[run])
+    }
+
+    /// Number of chosen indices below `index`: the place of `index`, or of the first chosen one after it.
+    fn place(&self, index: u32) -> u32 {
+        let runs = self.set.as_slice();
+        let run = runs.partition_point(|run| run.end <= index);
+        runs.get(run).map_or(self.len, |found| self.starts[run] + index.saturating_sub(found.start))
+    }
+
+    fn places(&self, set: &IntervalSet) -> IntervalSet {
+        let mut places = IntervalSet::new();
+        set.iter().for_each(|run| places.push(self.place(run.start), self.place(run.end)));
+        places
+    }
+
+    /// The indices at `places`, run by run.
+    fn runs(&self, places: Range<u32>) -> impl Iterator<Item = Interval> + '_ {
+        let first = self.starts.partition_point(|&start| start <= places.start).saturating_sub(1);
+        let runs = self.set.as_slice()[first..].iter().zip(&self.starts[first..]);
+        runs.take_while(move |(_, start)| **start < places.end).map(move |(run, start)| {
+            let before = places.start.saturating_sub(*start);
+            Interval::new(run.start + before, run.start + run.len().min(places.end - start))
+        })
+    }
+}
+
+/// What a leaf of a pattern was made for, and which of its rows and keys are here.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Selection {
+    pub(crate) frame: Frame,
+    pub(crate) rows: Arc<Chosen>,
+    pub(crate) keys: Arc<Chosen>,
+}
+
+impl Selection {
+    /// [`Pattern::row`] of `leaf`, by places.
+    pub(crate) fn row(&self, leaf: &Pattern, row: u32, keys: (u32, u32), emit: &mut dyn FnMut(u32, u32)) {
+        if keys.0 >= keys.1 {
+            return;
+        }
+        let row = self.rows.origin(row);
+        let mut by_place = |start: u32, end: u32| {
+            let (start, end) = (self.keys.place(start).max(keys.0), self.keys.place(end).min(keys.1));
+            if start < end {
+                emit(start, end);
+            }
+        };
+        let by_place: &mut dyn FnMut(u32, u32) = &mut by_place;
+        // what looks at every key must not look at those between the chosen ones
+        if leaf.looks_at_every_key() || matches!(leaf, Pattern::Stride(_) | Pattern::Array(..)) {
+            for run in self.keys.runs(keys.0..keys.1) {
+                leaf.row(&self.frame, row, (run.start, run.end), &mut &mut *by_place);
+            }
+        } else {
+            let hull = (self.keys.origin(keys.0), self.keys.origin(keys.1 - 1) + 1);
+            leaf.row(&self.frame, row, hull, &mut &mut *by_place);
+        }
+    }
+
+    /// [`Pattern::alike`] of `leaf`, by places.
+    pub(crate) fn alike(&self, leaf: &Pattern, row: u32) -> u32 {
+        self.rows.place(leaf.alike(&self.frame, self.rows.origin(row)))
+    }
+
+    /// [`Pattern::bounds`] of `leaf`, by places.
+    pub(crate) fn bounds(&self, leaf: &Pattern, rows: Range<u32>) -> Bounds {
+        let by_run = self.rows.runs(rows).map(|run| {
+            let found = leaf.bounds(&self.frame, run.start..run.end);
+            Bounds { upper: self.keys.places(&found.upper), lower: self.keys.places(&found.lower) }
+        });
+        let all = by_run.reduce(|a, b| Bounds { upper: a.upper.union(&b.upper), lower: a.lower.intersect(&b.lower) });
+        all.unwrap_or_else(|| Bounds::unknown(self.keys.len))
+    }
+
+    /// [`Pattern::last_border`] of `leaf`, by places.
+    pub(crate) fn last_border(&self, leaf: &Pattern, after: u32, upto: u32) -> Option<u32> {
+        let last = self.rows.len - 1;
+        let origin = |place: u32| self.rows.origin(place.min(last));
+        let border = leaf.last_border(&self.frame, origin(after), origin(upto))?;
+        Some(self.rows.place(border)).filter(|place| *place > after)
+    }
+
+    /// A pattern on the chosen rows and keys.
+    pub(crate) fn pattern(selection: &Arc<Self>, pattern: &Pattern) -> Pattern {
+        let all = |parts: &[Pattern]| parts.iter().map(|part| Self::pattern(selection, part)).collect();
+        match pattern {
+            Pattern::Band { lo: None, hi: None } => pattern.clone(),
+            Pattern::Keys(set) => Pattern::Keys(Arc::new(selection.keys.places(set))),
+            Pattern::Queries(set) => Pattern::Queries(Arc::new(selection.rows.places(set))),
+            Pattern::Not(part) => Pattern::Not(Box::new(Self::pattern(selection, part))),
+            Pattern::And(parts) => Pattern::And(all(parts)),
+            Pattern::Or(parts) => Pattern::Or(all(parts)),
+            leaf => Pattern::Selected(selection.clone(), Box::new(leaf.clone())),
+        }
     }
 }

@@ -1,10 +1,12 @@
 //! [`Plan`]: for each distinct pattern, query tiles and the keys they read, full or mixed.
 
+use crate::Error;
 use crate::bind::{BoundMask, Resolved};
 use crate::bits::row_words;
-use crate::interval::{Interval, IntervalSet};
+use crate::budget::{Budget, Meter, Stage};
+use crate::interval::Interval;
 use crate::order::{Group, Order};
-use crate::reorder::{MOST_CLASSES, Reordering};
+use crate::reorder::Reordering;
 use crate::shape::Shape;
 use crate::verify;
 use serde::{Deserialize, Serialize};
@@ -88,6 +90,7 @@ fn never() -> Reorder {
 /// everything; put in a tile of their own they cost two rows, not two tiles.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum Reorder {
     /// By residue classes where every distance is a multiple of one number, whatever the sizes: all keys of a row are then in
     /// one class and stay in ascending order. Queries of a `global(..)` are gathered when that saves something, which nothing
@@ -101,6 +104,9 @@ pub enum Reorder {
     Always,
     /// By residue classes of positions by this modulus (at most 4096), whatever the mask.
     Residues(u32),
+    /// Keys in two orders where a stride stands beside something else: in place for what the mask allows without its largest
+    /// stride, and by residue classes for the rest. Whatever it saves; masks without a stride are planned in place.
+    Copies,
 }
 
 impl Default for PlanOptions {
@@ -109,154 +115,24 @@ impl Default for PlanOptions {
     }
 }
 
-/// Beyond this many spans a tile's are merged: a plan stays small whatever the mask.
-const MAX_SPANS: usize = 256;
-/// Shorter full runs beside mixed ones, and shorter gaps between spans, cost a kernel more than they save.
-const MIN_RUN: u32 = 16;
-
-/// Residue classes of at most this many rows share tiles.
-const SMALL_CLASS: u32 = 16;
-
 /// The plan of one distinct pattern: query tiles and their spans. It holds for every (batch, head) that
 /// [`Plan::pattern_of`] maps to it.
 ///
 /// Where [`query_order`](Self::query_order) or [`key_order`](Self::key_order) is given, tiles, spans and bits speak of *places*
 /// in these orders, and [`query_at`](Self::query_at) and [`key_at`](Self::key_at) say which query row and key stands there.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct PatternPlan {
-    resolved: Resolved,
+    pub(super) resolved: Resolved,
     /// `None`: places are indices.
-    reordering: Option<Box<Reordering>>,
+    pub(super) reordering: Option<Box<Reordering>>,
     /// First row of each tile, and the number of rows at the end.
-    rows: Vec<u32>,
+    pub(super) rows: Vec<u32>,
     /// First span of each tile, and the number of spans at the end.
-    first_span: Vec<u32>,
-    spans: Vec<TileSpan>,
+    pub(super) first_span: Vec<u32>,
+    pub(super) spans: Vec<TileSpan>,
 }
 
-/// Orders with more runs than this are not tried: they would cost more than they save.
-const MOST_RUNS: u64 = 4096;
-/// Where rows read several residue classes, the bounds of a tile are found in each: more of them are not tried.
-const MOST_SHARED_CLASSES: u32 = 64;
-/// The part of a pattern's cost that an order must save before [`Reorder::Auto`] changes the order of a row's keys for it.
-const GAIN: u64 = 8;
-/// And the cells: small plans keep the order of keys, so that it does not hang on a little more or less of them.
-const LEAST_GAIN: u64 = 1 << 20;
-
 impl PatternPlan {
-    pub(crate) fn new(resolved: &Resolved, options: &PlanOptions) -> Self {
-        let Resolved { frame, pattern } = resolved;
-        let none = IntervalSet::new();
-        let cut = |modulus: u32, rows: &IntervalSet, keys: &IntervalSet| {
-            let reordering = Reordering::new(pattern, frame, modulus, rows, keys);
-            Self::cut(resolved, options.block_q, Some(reordering))
-        };
-        let natural = || Self::cut(resolved, options.block_q, None);
-        let modulus = match options.reorder {
-            Reorder::Never => return natural(),
-            Reorder::Residues(modulus) if modulus < 2 => return natural(),
-            Reorder::Residues(modulus) => return cut(modulus.min(MOST_CLASSES), &none, &none),
-            Reorder::Auto | Reorder::Always => pattern.modulus(),
-        };
-        if (2..=u64::from(MOST_CLASSES)).contains(&modulus) {
-            return cut(modulus as u32, &none, &none);
-        }
-
-        let (mut rows, mut keys) = (IntervalSet::new(), IntervalSet::new());
-        pattern.global(&mut rows, &mut keys);
-        let few = |set: &IntervalSet, len: u32| set.count() <= u64::from(len / 4);
-        let rows = if few(&rows, frame.q_len) { rows } else { none.clone() };
-        // one run of keys is one run already
-        let keys = if few(&keys, frame.kv_len) && keys.as_slice().len() > 1 { keys } else { none.clone() };
-        let modulus = pattern.any_modulus();
-        let fits =
-            |modulus: u32| u64::from(modulus) * (rows.as_slice().len() + keys.as_slice().len() + 1) as u64 <= MOST_RUNS;
-        let found = !rows.is_empty() || !keys.is_empty();
-        if options.reorder == Reorder::Always {
-            return match fits(modulus) && (found || modulus > 1) {
-                true => cut(modulus, &rows, &keys),
-                false => natural(),
-            };
-        }
-        let mut best = natural();
-        if !rows.is_empty() && fits(1) {
-            let gathered = cut(1, &rows, &none);
-            best = if gathered.cost() < best.cost() { gathered } else { best };
-        }
-        let with_keys = (fits(1) && !keys.is_empty()).then_some(1);
-        let with_classes = (fits(modulus) && (2..=MOST_SHARED_CLASSES).contains(&modulus)).then_some(modulus);
-        for modulus in with_keys.into_iter().chain(with_classes) {
-            let other = cut(modulus, &rows, &keys);
-            let least = best.cost() / GAIN;
-            if other.cost() + least.max(LEAST_GAIN) <= best.cost() {
-                best = other;
-            }
-        }
-        best
-    }
-
-    /// Cuts the rows into tiles and finds their spans.
-    fn cut(resolved: &Resolved, block_q: u32, reordering: Option<Reordering>) -> Self {
-        let q_len = resolved.frame.q_len;
-        let mut plan = PatternPlan {
-            resolved: resolved.clone(),
-            reordering: reordering.map(Box::new),
-            rows: vec![0],
-            first_span: vec![0],
-            spans: Vec::new(),
-        };
-        let mut start = 0;
-        while start < q_len {
-            let end = plan.tile_end(start, block_q);
-            let Resolved { frame, pattern } = resolved;
-            let bounds = match &plan.reordering {
-                None => pattern.bounds(frame, start..end),
-                Some(order) => pattern.ordered_bounds(frame, order, start..end),
-            };
-            append_spans(&mut plan.spans, &bounds.upper, &bounds.lower);
-            plan.rows.push(end);
-            plan.first_span.push(plan.spans.len() as u32);
-            start = end;
-        }
-        plan.spans.shrink_to_fit();
-        plan
-    }
-
-    /// A tile ends at the last border of its content (a document's start, say) in its second half, so that the next tile
-    /// begins with that content.
-    fn tile_end(&self, start: u32, block_q: u32) -> u32 {
-        let Resolved { frame, pattern } = &self.resolved;
-        let Some(order) = &self.reordering else {
-            let end = (start.saturating_add(block_q)).min(frame.q_len);
-            let border = pattern.last_border(frame, start + block_q / 2, end);
-            return border.filter(|b| (start + 1..end).contains(b)).unwrap_or(end);
-        };
-        let queries = &order.queries;
-        let groups = &queries.groups()[queries.group_at(start)..];
-        let end = start.saturating_add(block_q).min(groups[0].end);
-        if end == groups[0].end {
-            // classes of a few rows and keys cost less together than what every tile costs
-            let small = |g: &&Group| {
-                g.class.is_some() && g.end - g.start <= SMALL_CLASS && frame.kv_len / order.modulus() <= 4 * SMALL_CLASS
-            };
-            let together = groups.iter().take_while(|g| small(g) && g.end - start <= block_q);
-            return together.last().map_or(end, |g| g.end);
-        }
-        let (after, upto) = (queries.origin(start + block_q / 2), queries.origin(end));
-        // rows of a class lie far apart, and their borders are not worth looking at each row between them
-        let near = upto.saturating_sub(after) <= block_q.saturating_mul(4);
-        let border = if near { pattern.last_border(frame, after, upto) } else { None };
-        let place = border.map(|index| queries.place(&groups[0], index));
-        place.filter(|b| (start + 1..end).contains(b)).unwrap_or(end)
-    }
-
-    /// About what a kernel takes, in cells: rows and keys come in vectors, and spans and tiles have a cost of their own.
-    fn cost(&self) -> u64 {
-        let span = |s: &TileSpan| u64::from(s.keys()) + 24;
-        let tile = |t: Tile<'_>| u64::from(t.rows().next_multiple_of(6)) * t.spans.iter().map(span).sum::<u64>() + 2048;
-        self.tiles().map(tile).sum()
-    }
-
     /// The order of query rows; `None` when every row is at its own place.
     pub fn query_order(&self) -> Option<&Order> {
         self.reordering.as_ref().map(|order| &order.queries).filter(|order| !order.is_identity())
@@ -278,7 +154,7 @@ impl PatternPlan {
     /// The key at place `place`.
     ///
     /// # Panics
-    /// When `place` is not below [`kv_len`](Self::kv_len) and the plan is reordered.
+    /// When `place` is not below [`key_places`](Self::key_places) and the plan is reordered.
     pub fn key_at(&self, place: u32) -> u32 {
         self.key_order().map_or(place, |order| order.origin(place))
     }
@@ -286,11 +162,6 @@ impl PatternPlan {
     /// What was reordered, `None` when nothing was: `8 residue classes`.
     pub fn reordered(&self) -> Option<String> {
         self.reordering.as_ref().map(|order| order.to_string())
-    }
-
-    /// The cells that a kernel would compute without the order.
-    pub(crate) fn computed_in_place(&self, block_q: u32) -> u64 {
-        Self::cut(&self.resolved, block_q, None).tiles().map(|t| t.computed()).sum()
     }
 
     pub(crate) fn resolved(&self) -> &Resolved {
@@ -326,9 +197,24 @@ impl PatternPlan {
         self.resolved.frame.kv_len
     }
 
+    /// Number of places of keys: that of keys, unless each has a second place.
+    pub fn key_places(&self) -> u32 {
+        self.reordering.as_ref().and_then(|order| order.keys.as_ref()).map_or(self.kv_len(), Order::len)
+    }
+
+    /// Whether keys have two places, of which a row reads one.
+    pub(crate) fn has_copies(&self) -> bool {
+        self.reordering.as_ref().is_some_and(|order| order.split.is_some())
+    }
+
     /// Number of query tiles.
     pub fn tile_count(&self) -> usize {
         self.rows.len() - 1
+    }
+
+    /// Number of spans of all tiles.
+    pub(crate) fn span_count(&self) -> usize {
+        self.spans.len()
     }
 
     /// Query tile number `index`; tiles cover all query rows in order.
@@ -356,7 +242,8 @@ impl PatternPlan {
     pub fn fill_bits(&self, rows: Range<u32>, keys: Range<u32>, words: &mut [u64]) {
         let Resolved { frame, pattern } = &self.resolved;
         assert!(rows.start <= rows.end && rows.end <= frame.q_len, "rows {rows:?} of {}", frame.q_len);
-        assert!(keys.start <= keys.end && keys.end <= frame.kv_len, "keys {keys:?} of {}", frame.kv_len);
+        let places = self.key_places();
+        assert!(keys.start <= keys.end && keys.end <= places, "keys {keys:?} of {places}");
         assert_eq!(words.len(), rows.len() * row_words(keys.len() as u32), "words for {rows:?} x {keys:?}");
         if words.is_empty() {
             return;
@@ -397,6 +284,14 @@ pub struct Plan {
     planning_time: Duration,
 }
 
+/// Two plans are equal when they are of equal masks, shapes and facts, and have the same tiles. The time that planning took does
+/// not count.
+impl PartialEq for Plan {
+    fn eq(&self, other: &Self) -> bool {
+        self.options == other.options && self.bound == other.bound && self.patterns == other.patterns
+    }
+}
+
 impl BoundMask {
     /// The plan with tiles of 96 query rows, which suits the kernels.
     pub fn plan(&self) -> Plan {
@@ -413,12 +308,21 @@ impl BoundMask {
 
     /// The plan cut as `options` says; block sizes of 0 count as 1.
     pub fn plan_with(&self, options: &PlanOptions) -> Plan {
+        self.plan_within(options, &Budget::unlimited()).expect("a budget without limits is never spent")
+    }
+
+    /// [`plan_with`](Self::plan_with) within a budget, with progress, and cancelled where the budget's function says so.
+    ///
+    /// # Errors
+    /// [`Error::Budget`] when the budget is spent, [`Error::Cancelled`] when its function cancels.
+    pub fn plan_within(&self, options: &PlanOptions, budget: &Budget<'_>) -> Result<Plan, Error> {
         let start = Instant::now();
         let options = PlanOptions { block_q: options.block_q.max(1), block_kv: options.block_kv.max(1), ..*options };
-        let patterns = verify::plans(self, &options);
+        let rows = self.resolved().iter().map(|resolved| u64::from(resolved.frame.q_len)).sum();
+        let patterns = verify::plans(self, &options, &mut Meter::new(budget, Stage::Planning, rows))?;
         let plan = Plan { bound: self.clone(), options, patterns, planning_time: start.elapsed() };
         verify::debug_check(&plan);
-        plan
+        Ok(plan)
     }
 }
 
@@ -475,51 +379,4 @@ impl Plan {
     pub fn bytes(&self) -> usize {
         self.patterns.iter().map(PatternPlan::bytes).sum()
     }
-}
-
-/// Appends the spans of one tile: full where `lower` holds, mixed in the rest of `upper`.
-fn append_spans(out: &mut Vec<TileSpan>, upper: &IntervalSet, lower: &IntervalSet) {
-    let from = out.len();
-    let mixed = upper.minus(lower);
-    let (mut full, mut mixed) = (lower.as_slice(), mixed.as_slice());
-    loop {
-        let (list, kind) = match (full.first(), mixed.first()) {
-            (Some(f), Some(m)) if f.start < m.start => (&mut full, Kind::Full),
-            (_, Some(_)) => (&mut mixed, Kind::Mixed),
-            (Some(_), None) => (&mut full, Kind::Full),
-            (None, None) => break,
-        };
-        let (first, rest) = list.split_first().expect("matched above");
-        out.push(TileSpan { start: first.start, end: first.end, kind });
-        *list = rest;
-    }
-    let mut shortest = MIN_RUN;
-    merge_short(out, from, shortest);
-    while out.len() - from > MAX_SPANS {
-        shortest = shortest.saturating_mul(2);
-        out[from..].iter_mut().filter(|s| s.keys() < shortest).for_each(|s| s.kind = Kind::Mixed);
-        merge_short(out, from, shortest);
-    }
-}
-
-/// Merges mixed spans across full runs and gaps that are shorter than `shortest`.
-fn merge_short(spans: &mut Vec<TileSpan>, from: usize, shortest: u32) {
-    let mut kept = from;
-    for i in from..spans.len() {
-        let mut span = spans[i];
-        let near_mixed =
-            |a: &TileSpan, b: &TileSpan, other: &TileSpan| other.kind == Kind::Mixed && b.start - a.end < shortest;
-        let after_mixed = kept > from && near_mixed(&spans[kept - 1], &span, &spans[kept - 1]);
-        let before_mixed = spans.get(i + 1).is_some_and(|next| near_mixed(&span, next, next));
-        if span.kind == Kind::Full && span.keys() < shortest && (after_mixed || before_mixed) {
-            span.kind = Kind::Mixed;
-        }
-        if after_mixed && span.kind == Kind::Mixed {
-            spans[kept - 1].end = span.end;
-        } else {
-            spans[kept] = span;
-            kept += 1;
-        }
-    }
-    spans.truncate(kept);
 }

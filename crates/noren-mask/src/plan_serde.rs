@@ -68,6 +68,11 @@ impl BoundMask {
                 "selected rows and keys have no serial form: write the whole mask and select again".to_owned(),
             ));
         }
+        if let Some(atom) = crate::atoms::foreign(self.mask()) {
+            return Err(Error::Plan(format!(
+                "`{atom}` is defined outside of this crate and has no serial form: give its cells as an array, or bind it again"
+            )));
+        }
         self.facts().check_serial()
     }
 }
@@ -203,7 +208,7 @@ fn read_plan(at: &At<'_>) -> Result<Plan, Error> {
     Ok(plan)
 }
 
-/// `"auto"`, `"never"`, `"always"` or `{"residues": 8}`; plans written before there were orders have none.
+/// `"auto"`, `"never"`, `"always"`, `"copies"` or `{"residues": 8}`; plans written before there were orders have none.
 fn read_reorder(options: &At<'_>) -> Result<Reorder, Error> {
     let Some(at) = options.field("reorder") else { return Ok(Reorder::Never) };
     if let Some(residues) = at.field("residues") {
@@ -215,7 +220,10 @@ fn read_reorder(options: &At<'_>) -> Result<Reorder, Error> {
         "auto" => Ok(Reorder::Auto),
         "never" => Ok(Reorder::Never),
         "always" => Ok(Reorder::Always),
-        other => Err(at.error(format!(r#"is "{other}": give "auto", "never", "always" or {{"residues": 8}}"#))),
+        "copies" => Ok(Reorder::Copies),
+        other => {
+            Err(at.error(format!(r#"is "{other}": give "auto", "never", "always", "copies" or {{"residues": 8}}"#)))
+        }
     }
 }
 

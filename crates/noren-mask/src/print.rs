@@ -1,10 +1,10 @@
 //! Masks, scores and specs as text: what the parser reads back as the same value.
 
-use crate::mask::{Arm, Mask, Node, PerRow, Real, Side};
-use crate::parse::{MAX_DEPTH, MAX_TEXT, is_name};
+use crate::mask::{Arm, Mask, Node};
 use crate::score::{Score, Spec};
-use crate::set::{Selector, Set, Span};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use crate::set::Selector;
+use crate::syntax::{List, MAX_DEPTH, MAX_TEXT, Name, write_spans};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
 use std::fmt::{self, Display, Formatter, Write};
 
 /// How tightly an expression binds; a part that binds less than its place asks for stands in parentheses.
@@ -84,7 +84,9 @@ impl Printer<'_> {
             Node::Heads(arms) => self.arms("heads", arms, depth)?,
             Node::Batch(arms) => self.arms("batch", arms, depth)?,
             Node::Layers(arms) => self.arms("layers", arms, depth)?,
-            atom => write!(self.out, "{}", Atom(atom))?,
+            Node::Full => self.out.write_str("full")?,
+            Node::None => self.out.write_str("none")?,
+            Node::Atom(atom) => write!(self.out, "{atom}")?,
         }
         if parentheses { self.out.write_char(')') } else { Ok(()) }
     }
@@ -109,169 +111,6 @@ impl Printer<'_> {
             self.mask(&arm.mask, Binding::Union, depth + 1)?;
         }
         self.out.write_char(')')
-    }
-}
-
-/// An atom without arms.
-struct Atom<'a>(&'a Node);
-
-impl Display for Atom<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Node::Full => f.write_str("full"),
-            Node::None => f.write_str("none"),
-            Node::Causal { offset: 0 } => f.write_str("causal"),
-            Node::Causal { offset } => write!(f, "causal(offset={offset})"),
-            Node::Window { left, right } => {
-                let mut call = Call::new(f, "window")?;
-                call.option("left", left)?;
-                call.option("right", right)?;
-                call.end()
-            }
-            Node::Sliding { window } => write!(f, "sliding({window})"),
-            Node::Chunk { size } => write!(f, "chunk({size})"),
-            Node::Stride { step } => write!(f, "stride({step})"),
-            Node::Prefix { lengths: PerRow::All(n) } => write!(f, "prefix({n})"),
-            Node::Prefix { lengths: PerRow::Each(list) } => write!(f, "prefix({})", List(list)),
-            Node::Keys(set) => write!(f, "keys({set})"),
-            Node::Queries(set) => write!(f, "queries({set})"),
-            Node::Global(set) => write!(f, "global({set})"),
-            Node::Padding(padding) => {
-                let mut call = Call::new(f, "padding")?;
-                call.option("side", &padding.side.map(|side| if side == Side::Left { "left" } else { "right" }))?;
-                call.option("lengths", &padding.lengths.as_deref().map(List))?;
-                call.option("on", &padding.both.then_some("both"))?;
-                call.end()
-            }
-            Node::Documents { lengths: None } => f.write_str("documents"),
-            Node::Documents { lengths: Some(list) } => write!(f, "documents({})", List(list)),
-            Node::Spans { spans } => write!(f, "spans({})", List(spans)),
-            Node::Tree { parents, start } => {
-                let mut call = Call::new(f, "tree")?;
-                call.option("parents", &Some(List(parents)))?;
-                call.option("start", &(*start != 0).then_some(start))?;
-                call.end()
-            }
-            Node::Clearance => f.write_str("clearance"),
-            Node::Neighborhood { grid, size, dilation } => {
-                let mut call = Call::new(f, "neighborhood")?;
-                call.option("grid", &Some(List(grid)))?;
-                call.option("size", &Some(List(size)))?;
-                let plain = dilation.len() == grid.len() && dilation.iter().all(|d| *d == 1);
-                call.option("dilation", &(!plain).then_some(List(dilation)))?;
-                call.end()
-            }
-            Node::Random { p, seed } => write!(f, "random({p}, {seed})"),
-            Node::RandomBlocks { block, count, seed } => write!(f, "random_blocks({block}, {count}, {seed})"),
-            Node::Dense { name } => write!(f, "dense({})", Name(name)),
-            Node::Closure { name } => write!(f, "closure({})", Name(name)),
-            // Combinations and arms are printed by `Printer`.
-            _ => Ok(()),
-        }
-    }
-}
-
-/// `name(key=value, ...)`, without parentheses when nothing is inside.
-struct Call<'a, 'b> {
-    f: &'a mut Formatter<'b>,
-    empty: bool,
-}
-
-impl<'a, 'b> Call<'a, 'b> {
-    fn new(f: &'a mut Formatter<'b>, name: &str) -> Result<Self, fmt::Error> {
-        f.write_str(name)?;
-        Ok(Call { f, empty: true })
-    }
-
-    fn option(&mut self, key: &str, value: &Option<impl Display>) -> fmt::Result {
-        let Some(value) = value else { return Ok(()) };
-        let before = if self.empty { "(" } else { ", " };
-        self.empty = false;
-        write!(self.f, "{before}{key}={value}")
-    }
-
-    fn end(self) -> fmt::Result {
-        if self.empty { Ok(()) } else { self.f.write_char(')') }
-    }
-}
-
-/// `[a, b, c]`.
-struct List<'a, T>(&'a [T]);
-
-impl<T: Display> Display for List<'_, T> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_char('[')?;
-        for (i, item) in self.0.iter().enumerate() {
-            let before = if i > 0 { ", " } else { "" };
-            write!(f, "{before}{item}")?;
-        }
-        f.write_char(']')
-    }
-}
-
-/// A name, in quotes unless the lexer reads it as one.
-struct Name<'a>(&'a str);
-
-impl Display for Name<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        if is_name(self.0) { f.write_str(self.0) } else { Quoted(self.0).fmt(f) }
-    }
-}
-
-/// A text in quotes, with escapes.
-struct Quoted<'a>(&'a str);
-
-impl Display for Quoted<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_char('"')?;
-        for c in self.0.chars() {
-            match c {
-                '"' | '\\' => write!(f, "\\{c}")?,
-                '\n' => f.write_str("\\n")?,
-                '\t' => f.write_str("\\t")?,
-                '\r' => f.write_str("\\r")?,
-                c if c.is_control() => write!(f, "\\u{{{:x}}}", u32::from(c))?,
-                c => f.write_char(c)?,
-            }
-        }
-        f.write_char('"')
-    }
-}
-
-/// The shortest text that reads back as the same number.
-impl Display for Real {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let x = self.get();
-        if x == 0.0 || (1e-5..1e16).contains(&x.abs()) { write!(f, "{x}") } else { write!(f, "{x:e}") }
-    }
-}
-
-/// `3`, `0..4`, `4..`.
-impl Display for Span {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self.end {
-            Some(end) if self.start.checked_add(1) == Some(end) => write!(f, "{}", self.start),
-            Some(end) => write!(f, "{}..{end}", self.start),
-            None => write!(f, "{}..", self.start),
-        }
-    }
-}
-
-/// A single span without brackets, anything else as a list.
-fn write_spans(f: &mut Formatter<'_>, spans: &[Span]) -> fmt::Result {
-    match spans {
-        [one] => one.fmt(f),
-        _ => List(spans).fmt(f),
-    }
-}
-
-/// `3`, `0..4`, `[3, 9, 10..14]`, `label="pii"`.
-impl Display for Set {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self {
-            Set::Spans(spans) => write_spans(f, spans),
-            Set::Label(label) => write!(f, "label={}", Quoted(label)),
-        }
     }
 }
 
@@ -325,11 +164,29 @@ impl Display for Spec {
     }
 }
 
+impl AsRef<Mask> for Mask {
+    fn as_ref(&self) -> &Mask {
+        self
+    }
+}
+
+impl AsRef<Mask> for Spec {
+    fn as_ref(&self) -> &Mask {
+        &self.mask
+    }
+}
+
 macro_rules! serde_as_text {
     ($kind:ty, $what:literal) => {
         impl Serialize for $kind {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_str(self)
+                let mask: &Mask = self.as_ref();
+                match crate::atoms::foreign(mask) {
+                    None => serializer.collect_str(self),
+                    Some(atom) => Err(ser::Error::custom(format!(
+                        "`{atom}` is defined outside of noren and has no serial form: give its cells as an array"
+                    ))),
+                }
             }
         }
 

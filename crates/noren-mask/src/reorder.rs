@@ -9,7 +9,9 @@ use crate::frame::Frame;
 use crate::interval::{Interval, IntervalSet};
 use crate::leaf::{Neighborhood, gcd};
 use crate::order::{Group, Indices, Order};
+use crate::patch::Patches;
 use crate::pattern::{Pattern, clear_tails, fill_all};
+use crate::split::Split;
 use smallvec::SmallVec;
 use std::fmt;
 use std::ops::Range;
@@ -26,6 +28,10 @@ pub(crate) struct Reordering {
     /// Every row reads keys of its own residue class only.
     within_class: bool,
     gathered: [u64; 2],
+    /// Keys are read in two orders, each for a part of the pattern.
+    pub(crate) split: Option<Box<Split>>,
+    /// Query rows are in the order of these.
+    pub(crate) patches: Option<Patches>,
 }
 
 impl Reordering {
@@ -40,7 +46,14 @@ impl Reordering {
                 && keys.is_empty()
                 && pattern.modulus().is_multiple_of(u64::from(modulus)),
             gathered: [rows.count(), keys.count()],
+            split: None,
+            patches: None,
         }
+    }
+
+    /// Such orders of queries and keys.
+    pub(crate) fn new_parts(queries: Order, keys: Option<Order>, split: Option<Box<Split>>) -> Self {
+        Reordering { queries, keys, within_class: false, gathered: [0; 2], split, patches: None }
     }
 
     pub(crate) fn modulus(&self) -> u32 {
@@ -63,9 +76,16 @@ impl fmt::Display for Reordering {
         if keys > 0 && self.keys.is_some() {
             say(format!("{keys} keys gathered"))?;
         }
-        match self.modulus() {
-            1 => Ok(()),
-            n => say(format!("{n} residue classes")),
+        if let Some(Patches { patch: [z, y, x], .. }) = self.patches {
+            say(match z {
+                1 => format!("patches of {y} x {x} queries"),
+                _ => format!("patches of {z} x {y} x {x} queries"),
+            })?;
+        }
+        match (&self.split, self.modulus()) {
+            (Some(split), _) => say(format!("keys in place and in {} residue classes", split.step())),
+            (None, 1) => Ok(()),
+            (None, n) => say(format!("{n} residue classes")),
         }
     }
 }
@@ -135,6 +155,15 @@ impl Pattern {
         for group in order.queries.groups()[first..].iter().take_while(|g| g.start < rows.end) {
             let indices: SmallVec<[Indices; 8]> =
                 order.queries.indices(rows.start.max(group.start)..rows.end.min(group.end)).collect();
+            if let (Some(split), Some(keys)) = (&order.split, &order.keys) {
+                let class = group.class.filter(|_| order.modulus() > 1);
+                let found = split.bounds(frame, keys, &indices, class);
+                bounds = Some(match bounds {
+                    None => found,
+                    Some(b) => b.any_of(&found),
+                });
+                continue;
+            }
             let groups = order.keys.as_ref().map(|keys| (keys, order.reach(keys, group)));
             let reach = groups.as_ref().map(|(keys, groups)| {
                 let ends = keys.groups()[groups.clone()].first().zip(keys.groups()[groups.clone()].last());
@@ -155,11 +184,12 @@ impl Pattern {
     /// Bounds that hold in the groups of keys that `rows` may read.
     fn places(&self, rows: &Rows<'_>) -> Bounds {
         let kv_len = rows.frame.kv_len;
+        let places = || rows.keys.as_ref().map_or(kv_len, |(order, _)| order.len());
         match (self, &rows.keys) {
-            (Pattern::Not(a), _) => a.places(rows).not(kv_len),
+            (Pattern::Not(a), _) => a.places(rows).not(places()),
             (Pattern::And(parts), _) => {
                 let all = parts.iter().map(|p| p.places(rows)).reduce(|a, b| a.and(&b));
-                all.unwrap_or_else(|| Bounds::exact(IntervalSet::all(kv_len)))
+                all.unwrap_or_else(|| Bounds::exact(IntervalSet::all(places())))
             }
             (Pattern::Or(parts), _) => {
                 let any = parts.iter().map(|p| p.places(rows)).reduce(|a, b| a.or(&b));
@@ -215,16 +245,20 @@ impl Pattern {
         let hull = first..last + 1;
         match self {
             _ if rows.rows.len() == 1 && rows.rows[0].adjacent() => self.bounds(frame, hull),
+            Pattern::Neighborhood(_) if rows.rows.iter().all(|run| run.adjacent()) => {
+                let by_run = rows.rows.iter().map(|run| self.bounds(frame, run.start..run.last() + 1));
+                by_run.reduce(|a, b| a.any_of(&b)).unwrap_or_else(Bounds::nothing)
+            }
             Pattern::Array(array, slice) => match array.0.slice(*slice).bounds(hull.start, hull.end, frame.kv_len) {
                 Some((upper, lower)) => Bounds { upper, lower },
                 None => self.bounds_by_rows(frame, rows.each()),
             },
-            Pattern::Chunk(_)
-            | Pattern::Queries(_)
-            | Pattern::Documents(_)
-            | Pattern::Spans(_)
-            | Pattern::Levels(_)
-            | Pattern::RandomBlocks { .. } => self.bounds_by_rows(frame, rows.each()),
+            Pattern::Atom(atom) => match atom.bounds_of(frame, rows.each()) {
+                Some(bounds) => bounds,
+                None if self.has_blocks() => self.bounds_by_rows(frame, rows.each()),
+                None => self.bounds(frame, hull),
+            },
+            _ if self.has_blocks() => self.bounds_by_rows(frame, rows.each()),
             _ => self.bounds(frame, hull),
         }
     }
@@ -239,6 +273,15 @@ impl Pattern {
         words: &mut [u64],
     ) {
         let stride = row_words(keys.len() as u32);
+        if let (Some(split), Some(by_key)) = (&order.split, &order.keys) {
+            words.fill(0);
+            for (place, line) in rows.zip(words.chunks_mut(stride)) {
+                split.row(frame, by_key, order.queries.origin(place), keys.clone(), &mut |start, end| {
+                    set_range(line, (start - keys.start) as usize, (end - keys.start) as usize);
+                });
+            }
+            return;
+        }
         let pieces = Keys::of(order.keys.as_ref(), keys.clone());
         let mut words = words;
         let first = order.queries.group_at(rows.start);
@@ -249,6 +292,33 @@ impl Pattern {
                 words = rest;
             }
         }
+    }
+
+    /// Bounds, in places, of rows of residue class `class` in the group of keys of that class.
+    pub(crate) fn class_bounds(
+        &self,
+        frame: &Frame,
+        keys: &Order,
+        group: usize,
+        rows: &[Indices],
+        class: u32,
+    ) -> Bounds {
+        let found = self.places(&Rows { frame, rows, class: Some(class), keys: Some((keys, group..group + 1)) });
+        let reach: IntervalSet = (keys.groups()[group].start..keys.groups()[group].end).into();
+        Bounds { upper: found.upper.intersect(&reach), lower: found.lower.intersect(&reach) }
+    }
+
+    /// The cells of a row of residue class `class` at places of that class.
+    pub(crate) fn class_fill(
+        &self,
+        frame: &Frame,
+        keys: &Order,
+        (row, class): (u32, u32),
+        places: Range<u32>,
+        words: &mut [u64],
+    ) {
+        let row = Indices { start: row, step: 1, len: 1 };
+        self.fill_places(frame, (row, Some(class)), &Keys::of(Some(keys), places), words);
     }
 
     fn fill_places(&self, frame: &Frame, rows: (Indices, Option<u32>), keys: &[Keys<'_>], words: &mut [u64]) {
@@ -317,7 +387,7 @@ impl Pattern {
                 }
             }
             // what looks at every cell looks at these keys only, not at those between them
-            (Pattern::Random { .. } | Pattern::Closure { .. }, _, Some((order, _))) => {
+            (leaf, _, Some((order, _))) if leaf.looks_at_every_key() => {
                 for run in order.indices(keys.start..keys.end) {
                     if run.adjacent() {
                         self.row(frame, row, (run.start, run.last() + 1), &mut emit_indices);

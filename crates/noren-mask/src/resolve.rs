@@ -7,7 +7,7 @@
 use crate::facts::{Facts, RealTokens, real_run};
 use crate::frame::Frame;
 use crate::interval::IntervalSet;
-use crate::mask::{Padding, Side};
+use crate::scalar::Side;
 use crate::set::{Set, Span};
 use crate::shape::Shape;
 use std::ops::Range;
@@ -73,17 +73,17 @@ impl<'a> RowFacts<'a> {
     pub fn real_tokens(&self) -> IntervalSet {
         match &self.facts.real {
             None => IntervalSet::all(self.frame.kv_len),
-            Some(_) => self.real_keys(&Padding::default()),
+            Some(_) => self.real_keys(None, None),
         }
     }
 
     /// The real keys by the atom's own parameters or the facts.
-    pub fn real_keys(&self, padding: &Padding) -> IntervalSet {
+    pub fn real_keys(&self, side: Option<Side>, lengths: Option<&[u64]>) -> IntervalSet {
         let run = |length: u64| {
-            let run = real_run(length, padding.side.unwrap_or(self.facts.padding_side()), self.frame.kv_len);
+            let run = real_run(length, side.unwrap_or(self.facts.padding_side()), self.frame.kv_len);
             IntervalSet::from(run.start..run.end)
         };
-        match (&padding.lengths, &self.facts.real) {
+        match (lengths, &self.facts.real) {
             (Some(lengths), _) => run(lengths[self.row]),
             (None, Some(RealTokens::Lengths { lengths, .. })) => run(lengths[self.row]),
             (None, Some(RealTokens::Keys(keys))) => keys[self.row].clone(),
@@ -92,14 +92,14 @@ impl<'a> RowFacts<'a> {
     }
 
     /// The real query rows for `padding(on=both)`.
-    pub fn real_queries(&self, padding: &Padding) -> IntervalSet {
+    pub fn real_queries(&self, side: Option<Side>, lengths: Option<&[u64]>) -> IntervalSet {
         let frame = self.frame;
         if let Some(lengths) = &self.facts.query_lengths {
-            let run = real_run(lengths[self.row], padding.side.unwrap_or(self.facts.padding_side()), frame.q_len);
+            let run = real_run(lengths[self.row], side.unwrap_or(self.facts.padding_side()), frame.q_len);
             return IntervalSet::from(run.start..run.end);
         }
         let mut rows = Vec::new();
-        for keys in self.real_keys(padding).iter() {
+        for keys in self.real_keys(side, lengths).iter() {
             frame.pieces((keys.start, keys.end), &mut |first, last, shift| {
                 let to_row = |index: u32| (i64::from(index) + shift - frame.offset).clamp(0, frame.q_len.into()) as u32;
                 rows.push(to_row(first)..to_row(last));

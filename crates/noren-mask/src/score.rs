@@ -1,6 +1,7 @@
 //! Score modifiers and [`Spec`], a mask with the modifiers that go with it.
 
-use crate::mask::{Mask, Real};
+use crate::mask::Mask;
+use crate::scalar::Real;
 use std::ops;
 
 /// Something added or applied to the scores, or to the softmax, beside the mask.

@@ -6,136 +6,15 @@
 
 use crate::Error;
 use crate::bind::{BoundMask, Resolved};
-use crate::bounds::Bounds;
 use crate::frame::Frame;
-use crate::interval::{Interval, IntervalSet};
-use crate::pattern::Pattern;
+use crate::interval::IntervalSet;
+use crate::pattern::{Chosen, Selection};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Indices chosen of many, in their order: place `i` holds the one that has `i` chosen ones before it.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Chosen {
-    set: IntervalSet,
-    /// The place of each interval's first index.
-    starts: Vec<u32>,
-    len: u32,
-}
-
-impl Chosen {
-    pub(crate) fn new(set: IntervalSet) -> Self {
-        let mut starts = Vec::with_capacity(set.as_slice().len());
-        let mut len = 0;
-        for run in set.iter() {
-            starts.push(len);
-            len += run.len();
-        }
-        Chosen { set, starts, len }
-    }
-
-    /// The index at `place`, which is below the number of chosen ones.
-    pub(crate) fn origin(&self, place: u32) -> u32 {
-        let run = self.starts.partition_point(|&start| start <= place) - 1;
-        self.set.as_slice()[run].start + (place - self.starts[run])
-    }
-
-    /// Number of chosen indices below `index`: the place of `index`, or of the first chosen one after it.
-    fn place(&self, index: u32) -> u32 {
-        let runs = self.set.as_slice();
-        let run = runs.partition_point(|run| run.end <= index);
-        runs.get(run).map_or(self.len, |found| self.starts[run] + index.saturating_sub(found.start))
-    }
-
-    fn places(&self, set: &IntervalSet) -> IntervalSet {
-        let mut places = IntervalSet::new();
-        set.iter().for_each(|run| places.push(self.place(run.start), self.place(run.end)));
-        places
-    }
-
-    /// The indices at `places`, run by run.
-    fn runs(&self, places: Range<u32>) -> impl Iterator<Item = Interval> + '_ {
-        let first = self.starts.partition_point(|&start| start <= places.start).saturating_sub(1);
-        let runs = self.set.as_slice()[first..].iter().zip(&self.starts[first..]);
-        runs.take_while(move |(_, start)| **start < places.end).map(move |(run, start)| {
-            let before = places.start.saturating_sub(*start);
-            Interval::new(run.start + before, run.start + run.len().min(places.end - start))
-        })
-    }
-}
-
-/// What a leaf of a pattern was made for, and which of its rows and keys are here.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Selection {
-    frame: Frame,
-    rows: Arc<Chosen>,
-    keys: Arc<Chosen>,
-}
-
-impl Selection {
-    /// [`Pattern::row`] of `leaf`, by places.
-    pub(crate) fn row(&self, leaf: &Pattern, row: u32, keys: (u32, u32), emit: &mut dyn FnMut(u32, u32)) {
-        if keys.0 >= keys.1 {
-            return;
-        }
-        let row = self.rows.origin(row);
-        let mut by_place = |start: u32, end: u32| {
-            let (start, end) = (self.keys.place(start).max(keys.0), self.keys.place(end).min(keys.1));
-            if start < end {
-                emit(start, end);
-            }
-        };
-        let by_place: &mut dyn FnMut(u32, u32) = &mut by_place;
-        // what looks at every key must not look at those between the chosen ones
-        if let Pattern::Random { .. } | Pattern::Closure { .. } | Pattern::Stride(_) | Pattern::Array(..) = leaf {
-            for run in self.keys.runs(keys.0..keys.1) {
-                leaf.row(&self.frame, row, (run.start, run.end), &mut &mut *by_place);
-            }
-        } else {
-            let hull = (self.keys.origin(keys.0), self.keys.origin(keys.1 - 1) + 1);
-            leaf.row(&self.frame, row, hull, &mut &mut *by_place);
-        }
-    }
-
-    /// [`Pattern::alike`] of `leaf`, by places.
-    pub(crate) fn alike(&self, leaf: &Pattern, row: u32) -> u32 {
-        self.rows.place(leaf.alike(&self.frame, self.rows.origin(row)))
-    }
-
-    /// [`Pattern::bounds`] of `leaf`, by places.
-    pub(crate) fn bounds(&self, leaf: &Pattern, rows: Range<u32>) -> Bounds {
-        let by_run = self.rows.runs(rows).map(|run| {
-            let found = leaf.bounds(&self.frame, run.start..run.end);
-            Bounds { upper: self.keys.places(&found.upper), lower: self.keys.places(&found.lower) }
-        });
-        let all = by_run.reduce(|a, b| Bounds { upper: a.upper.union(&b.upper), lower: a.lower.intersect(&b.lower) });
-        all.unwrap_or_else(|| Bounds::unknown(self.keys.len))
-    }
-
-    /// [`Pattern::last_border`] of `leaf`, by places.
-    pub(crate) fn last_border(&self, leaf: &Pattern, after: u32, upto: u32) -> Option<u32> {
-        let last = self.rows.len - 1;
-        let origin = |place: u32| self.rows.origin(place.min(last));
-        let border = leaf.last_border(&self.frame, origin(after), origin(upto))?;
-        Some(self.rows.place(border)).filter(|place| *place > after)
-    }
-
-    fn pattern(selection: &Arc<Self>, pattern: &Pattern) -> Pattern {
-        let all = |parts: &[Pattern]| parts.iter().map(|part| Self::pattern(selection, part)).collect();
-        match pattern {
-            Pattern::Band { lo: None, hi: None } => pattern.clone(),
-            Pattern::Keys(set) => Pattern::Keys(Arc::new(selection.keys.places(set))),
-            Pattern::Queries(set) => Pattern::Queries(Arc::new(selection.rows.places(set))),
-            Pattern::Not(part) => Pattern::Not(Box::new(Self::pattern(selection, part))),
-            Pattern::And(parts) => Pattern::And(all(parts)),
-            Pattern::Or(parts) => Pattern::Or(all(parts)),
-            leaf => Pattern::Selected(selection.clone(), Box::new(leaf.clone())),
-        }
-    }
-}
-
 /// The mask that another was selected from, and what was selected.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Whole {
     bound: BoundMask,
     /// Its batch rows, where some were left out.

@@ -16,6 +16,11 @@ impl Span {
     pub fn contains(self, at: u64) -> bool {
         self.start <= at && self.end.is_none_or(|end| at < end)
     }
+
+    /// The same for a position, which may be negative and then is outside.
+    pub fn holds(self, position: i64) -> bool {
+        u64::try_from(position).is_ok_and(|at| self.contains(at))
+    }
 }
 
 impl From<u64> for Span {

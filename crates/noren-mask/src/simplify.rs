@@ -6,14 +6,16 @@
 //! operands of its operands, so the result is never much larger than what was given; the rules run until nothing changes.
 
 mod axis;
-mod runs;
+mod pairs;
 
+use crate::basis::Family;
+use crate::basis::{Axis, Runs};
 use crate::check::check_node;
-use crate::mask::{Arm, Mask, Node};
+use crate::mask::{Arm, Mask, Node, Simplified};
 use crate::print::measure;
-use crate::set::{Selector, Set, Span};
-use axis::{AXES, Axis, Join, read};
-use runs::Runs;
+use crate::set::{Selector, Span};
+use axis::{AXES, Join, Joined, complement, read};
+use pairs::paired;
 use std::collections::{HashMap, HashSet};
 
 impl Mask {
@@ -94,17 +96,8 @@ fn atom(mask: &Mask, negate: bool) -> Mask {
         let runs = if negate { axis.complement(&runs) } else { runs };
         return Mask::all(axis.write(&runs, Join::All));
     }
-    let plain = match mask.node() {
-        Node::Stride { step: 1 } => Mask::new(Node::Full),
-        Node::Spans { spans } => match outermost(spans) {
-            spans if spans.is_empty() => Mask::new(Node::None),
-            spans => Mask::new(Node::Spans { spans }),
-        },
-        Node::Global(Set::Spans(spans)) => match Runs::of_spans(spans) {
-            runs if runs.is_empty() => Mask::new(Node::None),
-            runs if Axis::Key.is_all(&runs) => Mask::new(Node::Full),
-            runs => Mask::new(Node::Global(Set::Spans(runs.spans()))),
-        },
+    let plain = match mask.atom().map(|atom| atom.simplify()) {
+        Some(Simplified::Mask(simple)) => simple,
         _ => mask.clone(),
     };
     match plain.node() {
@@ -112,21 +105,6 @@ fn atom(mask: &Mask, negate: bool) -> Mask {
         _ if negate => !plain,
         _ => plain,
     }
-}
-
-/// The spans that lie in no other: a pair of positions that shares an inner span shares the outer one too. Spans that
-/// only overlap stay apart, for a pair may share neither.
-fn outermost(spans: &[Span]) -> Vec<Span> {
-    let end = |span: &Span| span.end.unwrap_or(u64::MAX);
-    let mut sorted: Vec<Span> = spans.iter().copied().filter(|span| span.start < end(span)).collect();
-    sorted.sort_by_key(|span| (span.start, std::cmp::Reverse(end(span))));
-    let mut reach = 0;
-    sorted.retain(|span| {
-        let outer = end(span) > reach;
-        reach = reach.max(end(span));
-        outer
-    });
-    sorted
 }
 
 /// The canonical form of operands, each canonical itself, joined by `&` or `|`.
@@ -161,7 +139,7 @@ fn joined(join: Join, parts: impl IntoIterator<Item = Mask>) -> Mask {
     let mut operands: Vec<Mask> =
         AXES.iter().zip(&context.sets).flat_map(|(axis, runs)| axis.write(runs, join)).collect();
     let composites = composites.iter().filter_map(|composite| context.reduce(composite)).collect();
-    operands.extend(without_implied(join, composites));
+    operands.extend(paired(join, without_implied(join, composites)));
     operands.extend(context.literals);
     if operands.contains(&zero) {
         return zero;
@@ -215,14 +193,6 @@ impl Context {
     }
 }
 
-/// `!a`, or `a` for `!a`.
-fn complement(literal: &Mask) -> Mask {
-    match literal.node() {
-        Node::Not(inner) => inner.clone(),
-        _ => !literal.clone(),
-    }
-}
-
 /// Composite operands of one `&` (or `|`) without those that have all parts of another: `(a | b) & (a | b | c)` is
 /// `a | b`.
 fn without_implied(join: Join, composites: Vec<Mask>) -> Vec<Mask> {
@@ -263,21 +233,11 @@ fn reading_order(mask: &Mask) -> (u8, u8) {
         node => node,
     };
     let rank = match atom {
-        Node::Causal { .. } | Node::Window { .. } | Node::Sliding { .. } => 0,
-        Node::Chunk { .. } | Node::Stride { .. } => 1,
-        Node::Documents { .. } => 2,
-        Node::Spans { .. } | Node::Tree { .. } | Node::Neighborhood { .. } => 3,
-        Node::Padding(_) => 4,
-        Node::Prefix { .. } | Node::Keys(_) => 5,
-        Node::Queries(_) => 6,
-        Node::Global(_) => 7,
-        Node::Clearance => 8,
-        Node::Random { .. } | Node::RandomBlocks { .. } => 9,
-        Node::Dense { .. } | Node::Closure { .. } => 10,
-        Node::Batch(_) => 11,
-        Node::Heads(_) => 12,
-        Node::Layers(_) => 13,
-        _ => 14,
+        Node::Atom(atom) => atom.rank().family() as u8,
+        Node::Batch(_) => Family::Own as u8 + 1,
+        Node::Heads(_) => Family::Own as u8 + 2,
+        Node::Layers(_) => Family::Own as u8 + 3,
+        _ => Family::Own as u8 + 4,
     };
     (class, rank)
 }

@@ -1,8 +1,11 @@
 //! [`Stats`]: what a plan costs and what dense masking would.
 
+use crate::Error;
 use crate::bits::row_words;
+use crate::budget::{Budget, Meter, Stage};
+use crate::count::{Cells, Listed, listed};
 use crate::mask::Mask;
-use crate::plan::{Kind, PatternPlan, Plan};
+use crate::plan::{Kind, PatternPlan, Plan, PlanOptions};
 use serde::Serialize;
 use std::fmt;
 
@@ -58,35 +61,56 @@ pub struct Reordered {
 /// Counts of one pattern.
 #[derive(Clone, Copy, Default)]
 struct Counts {
-    allowed: u64,
+    cells: Cells,
     computed: u64,
     computed_in_place: u64,
-    empty_rows: u64,
     full_tiles: u64,
     mixed_tiles: u64,
     tiles: u64,
 }
 
 impl Plan {
-    /// Counts cells exactly. Mixed spans are looked at cell by cell (64 at a time), so this can take longer than planning.
+    /// Counts cells exactly, by arithmetic on the zones of a mask rather than by visiting pairs: see
+    /// [`stats_within`](Self::stats_within) for the masks whose cells are visited, and for a limit.
     pub fn stats(&self) -> Stats {
-        let count = |p: &PatternPlan| {
-            let mut counts = count(p, self.options().block_kv);
-            counts.computed_in_place = match p.reordered() {
-                Some(_) => p.computed_in_place(self.options().block_q),
-                None => counts.computed,
-            };
-            counts
-        };
-        let counts: Vec<Counts> = self.patterns().iter().map(count).collect();
+        self.stats_within(&Budget::unlimited()).expect("a budget without limits is never spent")
+    }
+
+    /// [`stats`](Self::stats) within a budget, with progress, and cancelled where the budget's function says so.
+    ///
+    /// Documents, chunks, sets of keys, levels, bands, strides and neighborhoods are counted in time that follows their
+    /// borders. Cells that are given one by one (`random`, closures, dense arrays) are looked at where the plan has mixed
+    /// spans.
+    ///
+    /// ```
+    /// use noren_mask::{Budget, Facts, Shape, atoms::*};
+    /// let bound = (!stride(8)).bind(&Shape::square(1 << 20), &Facts::new())?;
+    /// let stats = bound.plan().stats_within(&Budget::new())?;
+    /// assert_eq!(stats.allowed, (1u128 << 40) / 8 * 7);
+    /// # Ok::<(), noren_mask::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Budget`] when the budget is spent, [`Error::Cancelled`] when its function cancels.
+    pub fn stats_within(&self, budget: &Budget<'_>) -> Result<Stats, Error> {
+        let rows = self.patterns().iter().map(|pattern| u64::from(pattern.q_len())).sum();
+        let mut meter = Meter::new(budget, Stage::Counting, rows);
+        let count = |pattern: &PatternPlan| count(pattern, self.options(), &mut meter);
+        let counts = self.patterns().iter().map(count).collect::<Result<Vec<Counts>, Error>>()?;
+        Ok(self.sum(&counts))
+    }
+
+    /// The counts of all batch rows and heads, from those of the distinct patterns.
+    fn sum(&self, counts: &[Counts]) -> Stats {
         let shape = self.shape();
         let [batch, heads] = [shape.batch_len(), shape.head_count()];
         let mut sum = [0u128; 7];
         for b in 0..batch {
             for h in 0..heads {
                 let c = counts[self.pattern_of(b, h)];
+                let Cells { allowed, empty_rows } = c.cells;
                 let parts =
-                    [c.allowed, c.computed, c.empty_rows, c.full_tiles, c.mixed_tiles, c.tiles, c.computed_in_place];
+                    [allowed, c.computed, empty_rows, c.full_tiles, c.mixed_tiles, c.tiles, c.computed_in_place];
                 sum.iter_mut().zip(parts).for_each(|(s, n)| *s += u128::from(n));
             }
         }
@@ -123,18 +147,46 @@ impl Plan {
 /// Keys looked at in one go.
 const KEYS: u32 = 4096;
 
-fn count(plan: &PatternPlan, block_kv: u32) -> Counts {
-    let mut counts = Counts::default();
-    let key_tiles = u64::from(plan.kv_len().div_ceil(block_kv));
+fn count(plan: &PatternPlan, options: &PlanOptions, meter: &mut Meter<'_>) -> Result<Counts, Error> {
+    let key_tiles = u64::from(plan.key_places().div_ceil(options.block_kv));
+    let mut counts = Counts { tiles: key_tiles * plan.tile_count() as u64, ..Counts::default() };
+    // words of 64 cells in mixed spans
+    let mut words = 0u64;
+    for tile in plan.tiles() {
+        meter.step(1 + tile.spans.len() as u64 / 4)?;
+        counts.computed += tile.computed();
+        let mixed = tile.spans.iter().filter(|span| span.kind == Kind::Mixed);
+        words += mixed.map(|span| u64::from(tile.rows()) * row_words(span.keys()) as u64).sum::<u64>();
+        let (full, touched) = key_tiles_of(tile.spans, options.block_kv, plan.key_places());
+        counts.full_tiles += full;
+        counts.mixed_tiles += touched - full;
+    }
+    counts.computed_in_place = match plan.reordered() {
+        Some(_) => plan.computed_in_place(options.block_q, meter)?,
+        None => counts.computed,
+    };
+    counts.cells = match listed(&plan.resolved().pattern) {
+        Listed::No => crate::count::count(plan.resolved(), meter)?,
+        Listed::Words => visit(plan, 1, meter)?,
+        Listed::Cells => {
+            // fails now rather than after the time that the budget allows
+            meter.needs(words.saturating_mul(64))?;
+            visit(plan, 64, meter)?
+        }
+    };
+    Ok(counts)
+}
+
+/// Counts the cells that the plan executes: all of full spans, those of mixed ones by their bits. A word takes `steps` steps.
+fn visit(plan: &PatternPlan, steps: u64, meter: &mut Meter<'_>) -> Result<Cells, Error> {
+    let mut cells = Cells::default();
     let mut words = Vec::new();
     for tile in plan.tiles() {
         let rows = tile.rows() as usize;
-        counts.tiles += key_tiles;
-        counts.computed += tile.computed();
         let mut read = vec![false; rows];
         for span in tile.spans {
             if span.kind == Kind::Full {
-                counts.allowed += u64::from(span.keys()) * rows as u64;
+                cells.allowed += u64::from(span.keys()) * rows as u64;
                 read.fill(true);
                 continue;
             }
@@ -142,20 +194,19 @@ fn count(plan: &PatternPlan, block_kv: u32) -> Counts {
                 let keys = start..span.end.min(start + KEYS);
                 let stride = row_words(keys.len() as u32);
                 words.resize(rows * stride, 0);
+                meter.step(words.len() as u64 * steps)?;
                 plan.fill_bits(tile.start..tile.end, keys, &mut words);
                 for (line, read) in words.chunks(stride).zip(&mut read) {
                     let ones = line.iter().map(|w| u64::from(w.count_ones())).sum::<u64>();
-                    counts.allowed += ones;
+                    cells.allowed += ones;
                     *read |= ones > 0;
                 }
             }
         }
-        counts.empty_rows += read.iter().filter(|r| !**r).count() as u64;
-        let (full, touched) = key_tiles_of(tile.spans, block_kv, plan.kv_len());
-        counts.full_tiles += full;
-        counts.mixed_tiles += touched - full;
+        cells.empty_rows += read.iter().filter(|r| !**r).count() as u64;
+        meter.done(rows as u64);
     }
-    counts
+    Ok(cells)
 }
 
 /// Number of key tiles that lie in a full span, and of those that any span touches.

@@ -57,12 +57,12 @@ impl PatternPlan {
     /// at: the cost is the number of tiles and of changes, not their product.
     pub fn transposed(&self, block_kv: u32) -> Transposed {
         let block_kv = block_kv.max(1);
-        let key_tiles = self.kv_len().div_ceil(block_kv);
+        let key_tiles = self.key_places().div_ceil(block_kv);
         let mut open: Vec<(Option<Kind>, u32)> = vec![(None, 0); key_tiles as usize];
         let mut closed: Vec<(u32, TileSpan)> = Vec::new();
         let mut before = vec![Run { first: 0, last: key_tiles, kind: None }];
         for tile in self.tiles() {
-            let now = runs(tile.spans, block_kv, self.kv_len());
+            let now = runs(tile.spans, block_kv, self.key_places());
             changes(&before, &now, |key_tile, kind| {
                 let (old, since) = std::mem::replace(&mut open[key_tile as usize], (kind, tile.start));
                 if let Some(kind) = old {
@@ -78,7 +78,7 @@ impl PatternPlan {
         }
         closed.sort_by_key(|(key_tile, span)| (*key_tile, span.start));
         let first = (0..=key_tiles).map(|t| closed.partition_point(|c| c.0 < t) as u32).collect();
-        Transposed { block_kv, kv_len: self.kv_len(), first, spans: closed.into_iter().map(|c| c.1).collect() }
+        Transposed { block_kv, kv_len: self.key_places(), first, spans: closed.into_iter().map(|c| c.1).collect() }
     }
 }
 

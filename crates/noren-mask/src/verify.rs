@@ -12,12 +12,14 @@
 //! * **[`Plan::verify`]** is the comparison with the definition on request, for a number of cells that the caller chooses.
 
 use crate::Error;
+use crate::atoms::foreign;
+use crate::basis::Input;
 use crate::bind::{BoundMask, Resolved};
-use crate::bits::row_words;
-use crate::bits::{bit, count, runs, set_bit, set_range};
+use crate::bits::{bit, count, row_words, runs, set_bit, set_range};
+use crate::budget::Meter;
 use crate::export::Runs;
 use crate::interval::Interval;
-use crate::mask::{Mask, Node};
+use crate::mask::Mask;
 use crate::order::Order;
 use crate::plan::{Kind, PatternPlan, Plan, PlanOptions, Reorder, Tile};
 use std::ops::Range;
@@ -96,6 +98,8 @@ enum Wrong {
     Span { tile: u32, start: u32, end: u32 },
     /// The order of query rows or keys holds an index twice and leaves out another.
     Order(&'static str),
+    /// A query row that reads a key at both of its places.
+    Twice { row: u32 },
 }
 
 impl Wrong {
@@ -113,6 +117,7 @@ impl Wrong {
             Wrong::Span { tile, start, end } => format!(
                 "the span of keys {start}..{end} in the tile at place {tile} {at} is empty, overlaps another or is out of order"
             ),
+            Wrong::Twice { row } => format!("query row {row} {at} reads a key twice"),
             Wrong::Order(what) => format!("the order of the {what} {at} does not hold each of them exactly once"),
         })
     }
@@ -129,7 +134,7 @@ impl PatternPlan {
             held = tile.end;
             let mut read = 0;
             for span in tile.spans {
-                if span.start < read || span.end <= span.start || span.end > self.kv_len() {
+                if span.start < read || span.end <= span.start || span.end > self.key_places() {
                     return Err(Wrong::Span { tile: tile.start, start: span.start, end: span.end });
                 }
                 read = span.end;
@@ -142,6 +147,8 @@ impl PatternPlan {
             () if !self.query_order().is_none_or(|order| holds_each(order, self.q_len())) => {
                 Err(Wrong::Order("query rows"))
             }
+            // both places of a key are compared where rows are: a key that is read twice or not at all differs
+            () if self.has_copies() => Ok(()),
             () if !self.key_order().is_none_or(|order| holds_each(order, self.kv_len())) => Err(Wrong::Order("keys")),
             () => Ok(()),
         }
@@ -153,7 +160,9 @@ impl PatternPlan {
         for tile in self.tiles() {
             for place in tile.start..tile.end {
                 let row = self.query_at(place);
-                self.executed_row(tile, place, &mut read);
+                if !self.executed_row(tile, place, &mut read) {
+                    return Err(Wrong::Twice { row });
+                }
                 for key in 0..self.kv_len() {
                     let executed = bit(&read, key as usize);
                     if executed != allowed(row, key) {
@@ -171,9 +180,13 @@ impl PatternPlan {
         for (tile, place) in self.sampled_rows(SAMPLED_ROWS as usize) {
             let row = self.query_at(place);
             let borders = tile.spans.iter().flat_map(|s| [s.start.wrapping_sub(1), s.start, s.end - 1, s.end]);
-            let others = (0..SAMPLED_KEYS).map(|i| scatter(place, i) % self.kv_len());
-            for key_place in borders.take(SAMPLED_KEYS as usize).chain(others).filter(|p| *p < self.kv_len()) {
-                let (key, executed) = (self.key_at(key_place), self.executes(tile, place, key_place));
+            let others = (0..SAMPLED_KEYS).map(|i| scatter(place, i) % self.key_places());
+            for key_place in borders.take(SAMPLED_KEYS as usize).chain(others).filter(|p| *p < self.key_places()) {
+                let key = self.key_at(key_place);
+                let executed = match self.second_place(key) {
+                    None => self.executes(tile, place, key_place),
+                    Some(second) => self.executes(tile, place, key) || self.executes(tile, place, second),
+                };
                 if executed != allowed(row, key) {
                     return Err(Wrong::Cell { row, key, executed });
                 }
@@ -197,20 +210,26 @@ impl PatternPlan {
         })
     }
 
-    /// Sets the bits of the keys, by index, that a kernel reads for the query at place `place` of `tile`.
-    fn executed_row(&self, tile: Tile<'_>, place: u32, read: &mut [u64]) {
+    /// Sets the bits of the keys, by index, that a kernel reads for the query at place `place` of `tile`. Returns whether it
+    /// reads each of them once.
+    fn executed_row(&self, tile: Tile<'_>, place: u32, read: &mut [u64]) -> bool {
         read.fill(0);
-        let mut words = Vec::new();
+        let (mut words, mut reads) = (Vec::new(), 0);
         for span in tile.spans {
             if span.kind == Kind::Full {
+                reads += u64::from(span.keys());
                 self.set_places(span.start..span.end, read);
                 continue;
             }
             words.clear();
             words.resize(row_words(span.keys()), 0);
             self.fill_bits(place..place + 1, span.start..span.end, &mut words);
-            runs(&words, 0, span.keys(), |a, z| self.set_places(span.start + a..span.start + z, read));
+            runs(&words, 0, span.keys(), |a, z| {
+                reads += u64::from(z - a);
+                self.set_places(span.start + a..span.start + z, read);
+            });
         }
+        reads == count(read)
     }
 
     /// Sets the bits of the keys at `places`.
@@ -250,9 +269,9 @@ impl PatternPlan {
         let rows = (GUARDED_CELLS / kv_len.max(1) as usize).max(2);
         let same_keys = self.sampled_rows(rows).all(|(tile, place)| {
             let row = self.query_at(place);
-            self.executed_row(tile, place, &mut read);
+            let once = self.executed_row(tile, place, &mut read);
             pattern.fill(frame, row..row + 1, Interval::new(0, kv_len), &mut meant);
-            count(&read) == count(&meant) && read == meant
+            once && read == meant
         });
         let gathered = self.gathered_keys(GUARDED_KEYS / 8);
         let tiles = GUARDED_KEYS / gathered.len().max(1);
@@ -268,9 +287,20 @@ impl PatternPlan {
             })
     }
 
+    /// The place of key `key` after the keys in place, where keys have two places.
+    fn second_place(&self, key: u32) -> Option<u32> {
+        if !self.has_copies() {
+            return None;
+        }
+        let order = self.key_order()?;
+        let position = self.resolved().frame.key(key);
+        let class = position.rem_euclid(i64::from(order.modulus())) as u32;
+        order.class(class).filter(|_| position >= 0).map(|group| order.place(&order.groups()[group], key)).or(Some(key))
+    }
+
     /// The places of gathered keys, about `most` of them at most, evenly chosen.
     fn gathered_keys(&self, most: usize) -> Vec<u32> {
-        let groups = || self.key_groups().iter().filter(|group| group.class.is_none());
+        let groups = || self.key_groups().iter().filter(|group| group.class.is_none() && !self.has_copies());
         let total: usize = groups().map(|group| (group.end - group.start) as usize).sum();
         groups().flat_map(|group| (group.start..group.end).step_by(total.div_ceil(most).max(1))).collect()
     }
@@ -298,25 +328,43 @@ fn holds_each(order: &Order, len: u32) -> bool {
 }
 
 /// One plan for each distinct pattern, guarded.
-pub(crate) fn plans(bound: &BoundMask, options: &PlanOptions) -> Vec<PatternPlan> {
+///
+/// # Errors
+/// The budget is spent, or its function cancels.
+pub(crate) fn plans(
+    bound: &BoundMask,
+    options: &PlanOptions,
+    meter: &mut Meter<'_>,
+) -> Result<Vec<PatternPlan>, Error> {
     let callers_bounds = has_bounded_closure(bound, bound.mask());
-    let plan = |resolved: &Resolved| {
-        let plan = PatternPlan::new(resolved, options);
-        if callers_bounds { plan } else { guarded(plan, bound.mask(), options, cfg!(debug_assertions)) }
+    let mut plan = |resolved: &Resolved| {
+        let plan = PatternPlan::within(resolved, options, meter)?;
+        meter.spans(plan.span_count() as u64)?;
+        meter.done(u64::from(plan.q_len()));
+        match callers_bounds {
+            true => Ok(plan),
+            false => guarded(plan, bound.mask(), options, cfg!(debug_assertions), meter),
+        }
     };
-    bound.resolved().iter().map(plan).collect()
+    bound.resolved().iter().map(|resolved| plan(resolved)).collect()
 }
 
 /// The plan, or the plan in place where a reordered plan fails its invariants: such a plan is never executed.
 ///
 /// # Panics
 /// When it fails and `strict` is set.
-fn guarded(plan: PatternPlan, mask: &Mask, options: &PlanOptions, strict: bool) -> PatternPlan {
+fn guarded(
+    plan: PatternPlan,
+    mask: &Mask,
+    options: &PlanOptions,
+    strict: bool,
+    meter: &mut Meter<'_>,
+) -> Result<PatternPlan, Error> {
     if plan.reordered().is_none() || plan.agrees_with_rows() {
-        return plan;
+        return Ok(plan);
     }
     assert!(!strict, "the reordered plan of `{mask}` differs from its rows: {options:?}");
-    PatternPlan::new(plan.resolved(), &PlanOptions { reorder: Reorder::Never, ..*options })
+    PatternPlan::within(plan.resolved(), &PlanOptions { reorder: Reorder::Never, ..*options }, meter)
 }
 
 /// Panics in debug builds when a plan differs from the definition.
@@ -348,12 +396,14 @@ pub(crate) fn debug_check_rows(plan: &Plan, pattern: usize, runs: &Runs) {
     }
 }
 
-/// Whether a closure brings bounds of its own. Where those are wrong, so is the plan, and the caller is to blame.
+/// Whether a closure or an atom of the user brings bounds of its own. Where those are wrong, so is the plan.
 fn has_bounded_closure(bound: &BoundMask, mask: &Mask) -> bool {
-    match mask.node() {
-        Node::Closure { name } => bound.facts().closures.get(name).is_none_or(|closure| closure.bounds.is_some()),
-        _ => mask.children().into_iter().any(|part| has_bounded_closure(bound, part)),
-    }
+    mask.atoms().into_iter().any(|atom| {
+        let closures = &bound.facts().closures;
+        let bounded = |name| closures.get(name).is_none_or(|closure| closure.bounds.is_some());
+        let by_closure = atom.inputs().into_iter().any(|i| matches!(i, Input::Closure(name) if bounded(name)));
+        by_closure
+    }) || foreign(mask).is_some()
 }
 
 /// A number that looks random, of two others.
@@ -365,7 +415,12 @@ fn scatter(a: u32, b: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::{Budget, Stage};
     use crate::{Facts, Shape, TileSpan};
+
+    fn meter() -> Meter<'static> {
+        Meter::new(&Budget::unlimited(), Stage::Planning, 0)
+    }
 
     /// A plan with gathered keys and residue classes, and a planted error in a span that holds a gathered key.
     fn planted() -> (BoundMask, PlanOptions, PatternPlan) {
@@ -382,7 +437,7 @@ mod tests {
     fn a_planted_error_is_discarded_in_release_builds() {
         let (bound, options, plan) = planted();
         assert!(plan.reordered().is_some() && !plan.agrees_with_rows());
-        let kept = guarded(plan, bound.mask(), &options, false);
+        let kept = guarded(plan, bound.mask(), &options, false, &mut meter()).unwrap();
         assert_eq!(kept.reordered(), None);
         assert!(kept.compare(&|row, key| bound.allowed(0, 0, row as usize, key as usize)).is_ok());
     }
@@ -391,7 +446,7 @@ mod tests {
     #[should_panic(expected = "the reordered plan of `neighborhood(grid=[96], size=[7], dilation=[4]) | global([5, 8")]
     fn a_planted_error_panics_in_debug_builds() {
         let (bound, options, plan) = planted();
-        guarded(plan, bound.mask(), &options, true);
+        guarded(plan, bound.mask(), &options, true, &mut meter()).unwrap();
     }
 
     #[test]

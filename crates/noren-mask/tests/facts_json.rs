@@ -404,7 +404,7 @@ fn array() -> impl Strategy<Value = Array> {
 }
 
 fn facts() -> impl Strategy<Value = Facts> {
-    let length = 0u64..=Shape::MAX_LEN as u64;
+    let count = 0..=Shape::MAX_LEN;
     let span = prop_oneof![
         (0u64..100).prop_map(Span::from),
         (0u64..100, 0u64..50).prop_map(|(a, n)| Span::from(a..a + n)),
@@ -412,7 +412,7 @@ fn facts() -> impl Strategy<Value = Facts> {
     ];
     let real = prop_oneof![
         Just(Facts::new()),
-        (prop::collection::vec(length.clone(), 0..4), any::<bool>())
+        (prop::collection::vec(count.clone(), 0..4), any::<bool>())
             .prop_map(|(n, left)| Facts::new().lengths(n).side(if left { Side::Left } else { Side::Right })),
         prop::collection::vec(prop::collection::vec((0u32..50, 0u32..9), 0..4), 0..3).prop_map(|rows| {
             let set = |row: Vec<(u32, u32)>| row.into_iter().map(|(a, n)| a..a + n).collect();
@@ -420,8 +420,8 @@ fn facts() -> impl Strategy<Value = Facts> {
         }),
     ];
     let optional = (
-        prop::option::of(prop::collection::vec(length.clone(), 0..4)),
-        prop::option::of(rows(length)),
+        prop::option::of(prop::collection::vec(count.clone(), 0..4)),
+        prop::option::of(rows(count)),
         prop::option::of(rows(any::<i64>())),
         prop::option::of(rows(-5i64..=Shape::MAX_LEN as i64)),
     );

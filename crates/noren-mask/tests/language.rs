@@ -185,7 +185,7 @@ fn deep_nesting_is_refused_not_fatal() {
 fn deep_builders_are_refused_and_freed() {
     let mut mask = causal();
     for _ in 0..300_000 {
-        mask = mask - full();
+        mask -= full();
     }
     let error = mask.check().unwrap_err().to_string();
     assert!(error.starts_with("`mask`: nested more than 256 deep"), "{error}");

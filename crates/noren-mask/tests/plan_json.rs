@@ -133,10 +133,10 @@ proptest! {
             "heads(0: causal, else: sliding(3))", "random(0.5, 3)",
         ];
         let kv = past + new;
-        let length = |row: usize| (seed >> (8 * row)) % (kv as u64 + 1);
+        let length = |row: usize| (seed >> (8 * row)) as usize % (kv + 1);
         let facts = Facts::new()
             .lengths((0..batch).map(length).collect::<Vec<_>>())
-            .documents((0..batch).map(|row| vec![length(row), kv as u64 - length(row)]).collect::<Vec<_>>())
+            .documents((0..batch).map(|row| vec![length(row), kv - length(row)]).collect::<Vec<_>>())
             .levels((0..kv).map(|i| (seed >> (i % 50) & 3) as i64).collect::<Vec<_>>())
             .array("a", Array::keep(&[new, kv], &(0..new * kv).map(|i| seed >> (i % 59) & 1 == 1).collect::<Vec<_>>())?);
         let shape = Shape::cached(past, new).batch(batch).heads(heads);

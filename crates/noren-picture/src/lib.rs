@@ -253,3 +253,7 @@ impl<'a> Picture<'a> {
 fn owned<S: AsRef<str>>(tokens: impl IntoIterator<Item = S>) -> Vec<String> {
     tokens.into_iter().map(|t| text::clean(t.as_ref())).collect()
 }
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

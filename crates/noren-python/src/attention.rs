@@ -5,7 +5,7 @@ use crate::dlpack::{Kind, Tensor, check_disjoint};
 use crate::error::{Error, raise};
 use crate::mask::PySpec;
 use noren::{
-    Bias, Dropout, Dtype, Element, GradientsMut, Inputs, Level, Options, Outputs, Saved, Score, ViewMut,
+    Bias, Dropout, Dtype, Element, GradientsMut, Inputs, Isa, Options, Outputs, Saved, Score, ViewMut,
     attention_backward_into, attention_into, attention_weights, bf16, f16,
 };
 use pyo3::exceptions::PyRuntimeError;
@@ -41,7 +41,7 @@ pub(crate) struct Modifiers {
     dropout: Option<Dropout>,
     partial: bool,
     threads: Option<usize>,
-    level: Option<Level>,
+    isa: Option<Isa>,
     spec: Option<PySpec>,
     arrays: BTreeMap<String, Tensor>,
 }
@@ -50,7 +50,7 @@ pub(crate) struct Modifiers {
 impl Modifiers {
     #[new]
     #[pyo3(signature = (*, scale=None, softcap=None, bias=Vec::new(), relative=None, alibi=None, soft=None, sinks=None,
-                        dropout=0.0, seed=None, partial=false, threads=None, level=None, spec=None, arrays=BTreeMap::new()))]
+                        dropout=0.0, seed=None, partial=false, threads=None, isa=None, spec=None, arrays=BTreeMap::new()))]
     #[allow(clippy::too_many_arguments)] // they are keywords
     fn new(
         scale: Option<f32>,
@@ -64,7 +64,7 @@ impl Modifiers {
         seed: Option<&Bound<'_, PyAny>>,
         partial: bool,
         threads: Option<&Bound<'_, PyAny>>,
-        level: Option<&str>,
+        isa: Option<&str>,
         spec: Option<PySpec>,
         arrays: BTreeMap<String, Tensor>,
     ) -> PyResult<Self> {
@@ -72,7 +72,7 @@ impl Modifiers {
         let threads: Option<usize> =
             threads.map(|given| whole(given, "threads", "1 to the number of cores")).transpose()?;
         let dropout = (dropout != 0.0).then_some(Dropout { probability: dropout, seed });
-        let level = level.map(|name| name.parse().map_err(raise)).transpose()?;
+        let isa = isa.map(|name| name.parse().map_err(raise)).transpose()?;
         Ok(Modifiers {
             scale,
             softcap,
@@ -84,7 +84,7 @@ impl Modifiers {
             dropout,
             partial,
             threads,
-            level,
+            isa,
             spec,
             arrays,
         })
@@ -108,7 +108,7 @@ impl Modifiers {
         self.bias.iter().map(|bias| ("bias", bias)).chain(named).chain(given)
     }
 
-    fn options<'a>(&'a self, heads: usize, stop: &'a AtomicBool) -> PyResult<Options<'a>> {
+    fn options<'a>(&'a self, heads: usize, cancel: &'a AtomicBool) -> PyResult<Options<'a>> {
         let array = |_: &Score, name: &str| match self.arrays.get(name) {
             Some(array) => array.view::<f32>("a score's array"),
             None => Err(Error::new_err(format!(
@@ -135,12 +135,12 @@ impl Modifiers {
         if let Some(sinks) = &self.sinks {
             options.sinks = Some(sinks.floats("sinks")?);
         }
-        (options.dropout, options.threads, options.level) = (self.dropout, self.threads, self.level);
+        (options.dropout, options.threads, options.isa) = (self.dropout, self.threads, self.isa);
         options.partial = self.partial;
         if FORKED.load(Ordering::Relaxed) {
             options.threads = Some(1);
         }
-        options.stop = Some(stop);
+        options.cancel = Some(cancel);
         Ok(options)
     }
 }
@@ -156,15 +156,15 @@ impl From<noren::Error> for Raised {
 
 /// Computes without the interpreter's lock; a long call listens for Ctrl-C meanwhile.
 fn compute<R: Send>(py: Python<'_>, long: bool, work: impl FnOnce(&AtomicBool) -> PyResult<R> + Send) -> PyResult<R> {
-    let stop = AtomicBool::new(false);
+    let cancel = AtomicBool::new(false);
     if !long {
-        return py.detach(|| work(&stop));
+        return py.detach(|| work(&cancel));
     }
     py.detach(|| {
         std::thread::scope(|scope| {
             let (done, wait) = channel();
-            let stop = &stop;
-            scope.spawn(move || done.send(work(stop)));
+            let cancel = &cancel;
+            scope.spawn(move || done.send(work(cancel)));
             loop {
                 match wait.recv_timeout(LISTEN) {
                     Ok(result) => return result,
@@ -173,7 +173,7 @@ fn compute<R: Send>(py: Python<'_>, long: bool, work: impl FnOnce(&AtomicBool) -
                     }
                     Err(RecvTimeoutError::Timeout) => {
                         if let Err(signal) = Python::attach(|py| py.check_signals()) {
-                            stop.store(true, Ordering::Relaxed);
+                            cancel.store(true, Ordering::Relaxed);
                             drop(wait.recv());
                             return Err(signal);
                         }
@@ -224,8 +224,8 @@ pub(crate) fn forward(
     let mut read = vec![("q", &q), ("k", &k), ("v", &v)];
     read.extend(modifiers.tensors());
     check_disjoint(&written, &read)?;
-    compute(py, long, |stop| {
-        by_dtype!(arrays[0].dtype("q")?, forward_of(arrays, plan, modifiers, stop, &mut out, lse.as_mut()))
+    compute(py, long, |cancel| {
+        by_dtype!(arrays[0].dtype("q")?, forward_of(arrays, plan, modifiers, cancel, &mut out, lse.as_mut()))
     })
 }
 
@@ -233,11 +233,11 @@ fn forward_of<T: Element>(
     [q, k, v]: [&Tensor; 3],
     plan: &PyPlan,
     modifiers: &Modifiers,
-    stop: &AtomicBool,
+    cancel: &AtomicBool,
     out: &mut Tensor,
     lse: Option<&mut Tensor>,
 ) -> PyResult<()> {
-    let options = modifiers.options(plan.plan.shape().head_count(), stop)?;
+    let options = modifiers.options(plan.plan.shape().head_count(), cancel)?;
     let lse = lse.map(|lse| lse.slice_mut("lse", &[Kind::Float(Dtype::F32)])).transpose()?;
     let outputs = Outputs { out: out.view_mut::<T>("out")?, lse };
     attention_into(&inputs(q, k, v)?, &plan.plan, &options, outputs).map_err(raise)
@@ -271,7 +271,7 @@ pub(crate) fn backward(
     check_disjoint(&written, &read)?;
     let call = Call { q, k, v, plan, modifiers, saved };
     let wanted = Wanted { gradients, dbias, dsoft, dsinks };
-    compute(py, long, |stop| by_dtype!(dtype, backward_of(&call, stop, wanted)))
+    compute(py, long, |cancel| by_dtype!(dtype, backward_of(&call, cancel, wanted)))
 }
 
 struct Call<'a> {
@@ -291,8 +291,8 @@ struct Wanted {
     dsinks: Option<Tensor>,
 }
 
-fn backward_of<T: Element>(call: &Call<'_>, stop: &AtomicBool, mut wanted: Wanted) -> PyResult<()> {
-    let options = call.modifiers.options(call.plan.plan.shape().head_count(), stop)?;
+fn backward_of<T: Element>(call: &Call<'_>, cancel: &AtomicBool, mut wanted: Wanted) -> PyResult<()> {
+    let options = call.modifiers.options(call.plan.plan.shape().head_count(), cancel)?;
     let (out, lse, dout) = &call.saved;
     let saved = Saved::<T> { out: out.view("out")?, lse: lse.floats("lse")?, dout: dout.view("dout")? };
     let (dq, dk, dv) = &mut wanted.gradients;
@@ -328,26 +328,26 @@ pub(crate) fn weights(
     let mut read = vec![("q", &q), ("k", &k), ("v", &v)];
     read.extend(modifiers.tensors());
     check_disjoint(&[("weights", &out)], &read)?;
-    compute(py, true, |stop| by_dtype!(arrays[0].dtype("q")?, weights_of(arrays, plan, modifiers, stop, &mut out)))
+    compute(py, true, |cancel| by_dtype!(arrays[0].dtype("q")?, weights_of(arrays, plan, modifiers, cancel, &mut out)))
 }
 
 fn weights_of<T: Element>(
     [q, k, v]: [&Tensor; 3],
     plan: &PyPlan,
     modifiers: &Modifiers,
-    stop: &AtomicBool,
+    cancel: &AtomicBool,
     out: &mut Tensor,
 ) -> PyResult<()> {
     let shape = plan.plan.shape();
-    let options = modifiers.options(shape.head_count(), stop)?;
+    let options = modifiers.options(shape.head_count(), cancel)?;
     let inputs = inputs::<T>(q, k, v)?;
     let cells: &mut [f32] = out.slice_mut("weights", &[Kind::Float(Dtype::F32)])?;
     if cells.len() as u128 != shape.cells() {
         return Err(Error::new_err(format!("weights need room for {} cells", shape.cells())));
     }
     for (i, row) in cells.chunks_mut(shape.kv_len()).enumerate() {
-        if stop.load(Ordering::Relaxed) {
-            return Err(raise(noren::Error::Stopped));
+        if cancel.load(Ordering::Relaxed) {
+            return Err(raise(noren::Error::Cancelled));
         }
         let (pair, q_row) = (i / shape.q_len(), i % shape.q_len());
         let at = [pair / shape.head_count(), pair % shape.head_count()];
@@ -359,6 +359,6 @@ fn weights_of<T: Element>(
 
 /// The processor paths this machine has, slowest first.
 #[pyfunction]
-pub(crate) fn levels() -> Vec<String> {
-    Level::available().iter().map(|level| level.to_string()).collect()
+pub(crate) fn isas() -> Vec<String> {
+    Isa::available().iter().map(|isa| isa.to_string()).collect()
 }

@@ -4,11 +4,13 @@ use crate::dlpack::{Kind, Tensor};
 use crate::error::{Error, raise};
 use crate::facts::{PyFacts, PyShape, facts_of, shape_of};
 use crate::mask::{PyMask, no_attribute, view};
-use noren::noren_mask::Cell;
+use noren::noren_mask::{self, Budget, Cell, Progress};
 use noren::{BoundMask, Mask, Plan, PlanOptions, Reorder};
 use noren_picture::{Draw, Picture, TerminalOptions};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use std::cell::RefCell;
+use std::ops::ControlFlow;
 
 /// A mask with its shape and facts, everything checked.
 #[pyclass(name = "BoundMask", module = "noren", frozen)]
@@ -51,11 +53,31 @@ fn reorder(order: Option<Order>) -> PyResult<Reorder> {
             "auto" => Ok(Reorder::Auto),
             "never" => Ok(Reorder::Never),
             "always" => Ok(Reorder::Always),
+            "copies" => Ok(Reorder::Copies),
             _ => Err(PyValueError::new_err(format!(
-                "reorder is {name:?}: give \"auto\", \"never\", \"always\" or a modulus"
+                "reorder is {name:?}: give \"auto\", \"never\", \"always\", \"copies\" or a modulus"
             ))),
         },
     }
+}
+
+/// Runs planning or counting within the usual budget; an interrupt (Ctrl-C) cancels.
+fn within_budget<T: Send>(
+    py: Python<'_>,
+    run: impl FnOnce(&Budget<'_>) -> Result<T, noren_mask::Error> + Send,
+) -> PyResult<T> {
+    py.detach(|| {
+        let interrupt = RefCell::new(None);
+        let watch = |_: Progress| match Python::attach(|py| py.check_signals()) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                *interrupt.borrow_mut() = Some(error);
+                ControlFlow::Break(())
+            }
+        };
+        let result = run(&Budget::new().watch(&watch));
+        result.map_err(|error| interrupt.take().unwrap_or_else(|| raise(error)))
+    })
 }
 
 impl PyPlan {
@@ -108,7 +130,7 @@ impl PyBound {
     #[pyo3(signature = (*, block_q=96, block_kv=64, reorder=None))]
     pub(crate) fn plan(&self, py: Python<'_>, block_q: u32, block_kv: u32, reorder: Option<Order>) -> PyResult<PyPlan> {
         let options = PlanOptions { block_q, block_kv, reorder: self::reorder(reorder)? };
-        Ok(py.detach(|| PyPlan::new(self.0.plan_with(&options))))
+        within_budget(py, |budget| self.0.plan_within(&options, budget)).map(PyPlan::new)
     }
 
     /// Whether the cell is allowed.
@@ -311,7 +333,7 @@ impl PyPlan {
 
     /// What the plan costs, and what dense masking would.
     pub(crate) fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let stats = py.detach(|| self.plan.stats());
+        let stats = within_budget(py, |budget| self.plan.stats_within(budget))?;
         let json = serde_json::to_string(&stats).map_err(|e| Error::new_err(e.to_string()))?;
         view(py, "stats", (stats.to_string(), json))
     }

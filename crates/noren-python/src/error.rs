@@ -10,7 +10,7 @@ create_exception!(noren, ExportError, Error, "What another system's format canno
 /// An error of any of the Rust crates on its way to Python.
 pub(crate) fn raise(error: impl Into<noren::Error>) -> PyErr {
     match error.into() {
-        noren::Error::Mask(noren::noren_mask::Error::Parse(error)) => ParseError::new_err(error.to_string()),
+        noren::Error::Parse(error) => ParseError::new_err(error.to_string()),
         error => Error::new_err(error.to_string()),
     }
 }

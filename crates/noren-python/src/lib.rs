@@ -45,7 +45,7 @@ fn _noren(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(attention::forward, module)?,
         wrap_pyfunction!(attention::backward, module)?,
         wrap_pyfunction!(attention::weights, module)?,
-        wrap_pyfunction!(attention::levels, module)?,
+        wrap_pyfunction!(attention::isas, module)?,
         wrap_pyfunction!(attention::after_fork, module)?,
         wrap_pyfunction!(export::patterns, module)?,
         wrap_pyfunction!(export::row_runs, module)?,

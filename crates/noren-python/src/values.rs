@@ -2,6 +2,7 @@
 
 use crate::error::raise;
 use noren::Mask;
+use noren::noren_mask::atoms::Keys;
 use noren::noren_mask::{Arm, Node, PerRow, Selector, Set, Span};
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::intern;
@@ -103,8 +104,8 @@ pub(crate) fn spans(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<Span>
     if let Ok(text) = object.cast::<PyString>() {
         let mask: Mask =
             format!("keys({})", text.to_str()?).parse().map_err(noren::noren_mask::Error::from).map_err(raise)?;
-        return match mask.node() {
-            Node::Keys(Set::Spans(spans)) => Ok(spans.clone()),
+        return match mask.atom_as() {
+            Some(Keys(Set::Spans(spans))) => Ok(spans.clone()),
             _ => Err(PyValueError::new_err(format!(
                 "{what}: {} is no range: write \"3..9\" or give label=",
                 repr(object)

@@ -5,7 +5,7 @@
 
 use crate::link::exchange;
 use crate::{Error, Link};
-use sha2::{Digest, Sha256};
+use hmac_sha256::Hash;
 
 /// Changes with what is sent and in which order.
 const PROTOCOL: u32 = 1;
@@ -109,7 +109,7 @@ fn gather(link: &dyn Link, mine: Vec<Word>) -> Result<Vec<Vec<Word>>, Error> {
 }
 
 fn digest(bytes: impl AsRef<[u8]>) -> Word {
-    let hash = Sha256::digest(bytes);
+    let hash = Hash::hash(bytes.as_ref());
     std::array::from_fn(|i| hash[i])
 }
 

@@ -2,10 +2,11 @@
 
 use crate::agree::{Said, checked, hex};
 use crate::array::{Array, Message, Places};
+use crate::inputs::{Local, Options};
 use crate::link::exchange;
 use crate::merge::Results;
 use crate::split::said_of;
-use crate::{Attended, Error, Link, Local, Options, Traffic};
+use crate::{Attended, Error, Link, Traffic};
 use noren::{Dtype, Element, Inputs};
 use noren_mask::Plan;
 use std::cell::Cell;

@@ -40,6 +40,7 @@ mod array;
 mod attention;
 mod decode;
 mod error;
+mod inputs;
 mod link;
 mod merge;
 #[cfg(feature = "mpi")]
@@ -50,9 +51,14 @@ mod threads;
 
 #[cfg(feature = "mpi")]
 pub use self::mpi::Mpi;
-pub use attention::{Attended, Gradients, Local, Options, attention, attention_backward};
+pub use attention::{Attended, Gradients, attention, attention_backward};
 pub use decode::{Shards, decode};
 pub use error::Error;
+pub use inputs::{Local, Options};
 pub use link::{Arrivals, Job, Link, Messages, Sizes, Traffic};
 pub use split::Split;
 pub use threads::{ThreadLink, threads};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

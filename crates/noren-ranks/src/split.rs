@@ -6,7 +6,8 @@
 
 use crate::agree::{Said, hex};
 use crate::array::Places;
-use crate::{Error, Link, Local, Options, Traffic};
+use crate::inputs::{Local, Options};
+use crate::{Error, Link, Traffic};
 use noren::Element;
 use noren_dist::{Partition, Runs, Share, Wire, count, partition};
 use noren_mask::{BoundMask, Plan};

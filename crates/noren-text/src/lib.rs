@@ -53,8 +53,12 @@ mod policy;
 mod private;
 mod tokens;
 
-pub use detect::{BUILT_IN, Detector, Detectors, Finding, Kind, Recognizer, outermost};
+pub use detect::{BUILT_IN, Detector, Detectors, Finding, Kind, PRIVATE, Recognizer, outermost};
 pub use error::Error;
-pub use policy::{PRIVATE, Policy};
+pub use policy::Policy;
 pub use private::PrivateTokens;
 pub use tokens::{ByteTokenizer, Encoding, HfTokenizer, Role, Tokenizer, Window};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

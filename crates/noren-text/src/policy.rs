@@ -1,12 +1,9 @@
 //! [`Policy`]: who may read private tokens, as a mask, its facts, and the outputs that may be released.
 
-use crate::detect::Kind;
+use crate::detect::{Kind, PRIVATE};
 use crate::private::PrivateTokens;
 use noren_mask::{Facts, Mask, Selector, Set, Span, atoms};
 use std::collections::BTreeMap;
-
-/// The label of all private tokens; those of a kind carry the kind's name as well.
-pub const PRIVATE: &str = "private";
 
 /// Who may read private tokens.
 ///

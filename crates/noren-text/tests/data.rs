@@ -26,8 +26,8 @@ fn packing_loses_nothing() {
         let mut at = 0;
         for length in &row.documents {
             assert_eq!(row.ids[at], 257);
-            text.extend(&row.ids[at..at + *length as usize]);
-            at += *length as usize;
+            text.extend(&row.ids[at..at + *length]);
+            at += *length;
         }
     }
     assert_eq!(ByteTokenizer.decode(&text).unwrap(), documents().concat());
@@ -54,7 +54,7 @@ fn causal_targets_are_the_next_token_of_the_same_document() {
             let mut ends: Vec<usize> = documents
                 .iter()
                 .scan(0, |at, n| {
-                    *at += *n as usize;
+                    *at += *n;
                     Some(*at)
                 })
                 .collect();

@@ -132,7 +132,7 @@ fn rows_of_a_batch_keep_their_own_labels() {
     let find = |text: &&str| "email".parse::<Detectors>().unwrap().find(text).unwrap();
     let private: Vec<_> = texts.iter().zip(&tokens).map(|(t, e)| PrivateTokens::locate(&find(t), t, e)).collect();
     let policy = Policy::Hide;
-    let lengths: Vec<u64> = tokens.iter().map(|e| e.len() as u64).collect();
+    let lengths: Vec<usize> = tokens.iter().map(|e| e.len()).collect();
     let facts = policy.facts(&private.iter().collect::<Vec<_>>(), Facts::new().lengths(lengths).side(Side::Right));
     let mask = policy.mask(atoms::padding());
     let bound = mask.bind(&Shape::square(15).batch(3), &facts).unwrap();

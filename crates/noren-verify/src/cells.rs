@@ -51,11 +51,46 @@ impl Node {
 
     /// The keys that query row `i` may read.
     pub(crate) fn row(&self, frame: &Frame, i: i64, work: &Work) -> Result<Runs> {
-        let q = frame.query(i);
         work.spend(frame.pieces() + 4)?;
+        let out = match self {
+            Node::Not(inner) => minus(&frame.slots(), &inner.row(frame, i, work)?),
+            Node::And(parts) => {
+                let mut out = parts[0].row(frame, i, work)?;
+                for part in &parts[1..] {
+                    if !out.is_empty() {
+                        out = meet(&out, &part.row_beside(&out, frame, i, work)?);
+                    }
+                }
+                out
+            }
+            Node::Or(parts) => {
+                let mut out = parts[0].row(frame, i, work)?;
+                for part in &parts[1..] {
+                    out = union(&out, &part.row_beside(&out, frame, i, work)?);
+                }
+                out
+            }
+            Node::Minus(parts) => {
+                let mut out = parts[0].row(frame, i, work)?;
+                for part in &parts[1..] {
+                    if !out.is_empty() {
+                        out = minus(&out, &part.row_beside(&out, frame, i, work)?);
+                    }
+                }
+                out
+            }
+            atom => atom.row_of_atom(frame, i, work)?,
+        };
+        work.spend(out.len())?;
+        Ok(out)
+    }
+
+    /// The keys that query row `i` may read by an atom; of a combination, key by key.
+    fn row_of_atom(&self, frame: &Frame, i: i64, work: &Work) -> Result<Runs> {
+        let q = frame.query(i);
         let positions = |runs: &[(i64, i64)]| frame.keys(runs);
         let one_sided = |inside: bool| if inside { frame.slots() } else { Runs::new() };
-        let out = match self {
+        Ok(match self {
             Node::Full => frame.slots(),
             Node::None => Runs::new(),
             Node::Window(left, right) => {
@@ -119,35 +154,8 @@ impl Node {
                 positions(&random_row(q, frame.key_end(), *threshold, *seed))
             }
             Node::Dense(array, slice) => meet(array.row(*slice, i), &frame.slots()),
-            Node::Not(inner) => minus(&frame.slots(), &inner.row(frame, i, work)?),
-            Node::And(parts) => {
-                let mut out = parts[0].row(frame, i, work)?;
-                for part in &parts[1..] {
-                    if !out.is_empty() {
-                        out = meet(&out, &part.row_beside(&out, frame, i, work)?);
-                    }
-                }
-                out
-            }
-            Node::Or(parts) => {
-                let mut out = parts[0].row(frame, i, work)?;
-                for part in &parts[1..] {
-                    out = union(&out, &part.row_beside(&out, frame, i, work)?);
-                }
-                out
-            }
-            Node::Minus(parts) => {
-                let mut out = parts[0].row(frame, i, work)?;
-                for part in &parts[1..] {
-                    if !out.is_empty() {
-                        out = minus(&out, &part.row_beside(&out, frame, i, work)?);
-                    }
-                }
-                out
-            }
-        };
-        work.spend(out.len())?;
-        Ok(out)
+            Node::Not(_) | Node::And(_) | Node::Or(_) | Node::Minus(_) => self.row_by_cells(frame, i, work)?,
+        })
     }
 
     /// The same while `other` is held.

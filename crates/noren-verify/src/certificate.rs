@@ -1,13 +1,14 @@
 //! A certificate as it is written, before anything of it is believed.
 
+use crate::expr::Expr;
 use crate::facts::{Facts, ranges};
 use crate::json::{At, Value};
 use crate::policy::Rule;
 use crate::refusal::{Result, beyond, wrong};
 use crate::runs::Runs;
 use crate::shape::Shape;
-use crate::text::{Expr, parse};
-use sha2::{Digest, Sha256};
+use crate::text::parse;
+use hmac_sha256::Hash;
 
 const FIELDS: &[&str] = &[
     "format",
@@ -149,7 +150,7 @@ fn hash(value: &Value) -> String {
         let rest: Vec<(String, Value)> = fields.iter().filter(|field| field.0 != "sha256").cloned().collect();
         Value::Object(rest).write(&mut text);
     }
-    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+    Hash::hash(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn not_covered(at: &At<'_>) -> Result<()> {

@@ -1,10 +1,10 @@
 //! [`Layer`]: who reads whom in one layer of one batch row, in any head; and the check of one step of a closure.
 
+use crate::expr::{By, Expr};
 use crate::frame::Frame;
 use crate::node::{Node, World};
 use crate::refusal::Result;
 use crate::runs::{Runs, coarse, first_common, holds, minus, union};
-use crate::text::{By, Expr};
 use crate::work::Work;
 
 /// Query rows whose keys are summed up together.

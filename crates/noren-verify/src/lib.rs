@@ -14,6 +14,7 @@ mod array;
 mod cells;
 mod certificate;
 mod check;
+mod expr;
 mod facts;
 mod frame;
 mod given;
@@ -56,3 +57,7 @@ pub fn verify_for(json: &str, given: &Given) -> Result<Report, Refusal> {
     given.compare(&certificate)?;
     check::check(&certificate)
 }
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,13 +1,13 @@
 //! [`Node`]: a mask with the facts and arms of one batch row, head and layer put in.
 
 use crate::array::Array;
+use crate::expr::{By, Expr, Selector, Set, Span};
 use crate::facts::{ByRow, Facts};
 use crate::frame::Frame;
 use crate::leaf::{Grid, Levels, Tree};
 use crate::refusal::{Result, beyond, wrong};
 use crate::runs::{Runs, normal};
 use crate::shape::Shape;
-use crate::text::{By, Expr, Selector, Set, Span};
 use crate::work::Work;
 use std::sync::Arc;
 
@@ -97,16 +97,7 @@ impl<'a> World<'a> {
             Expr::Window(left, right) => Node::Window(left.map(near), right.map(near)),
             Expr::Chunk(size) => Node::Chunk(near(*size)),
             Expr::Stride(step) => Node::Stride(near(*step)),
-            Expr::Prefix(list, one) => {
-                if !one && list.len() != self.shape.batch {
-                    return Err(wrong(
-                        field,
-                        format!("prefix of {} lengths", list.len()),
-                        "one, or one for each batch row",
-                    ));
-                }
-                Node::Keys(Arc::new(normal(vec![(0, near(list[if *one { 0 } else { frame.row }]))])))
-            }
+            Expr::Prefix(list, one) => self.prefix(list, *one, frame.row, field)?,
             Expr::Keys(keys) => Node::Keys(set(keys)?),
             Expr::Queries(queries) => Node::Queries(set(queries)?),
             Expr::Global(both) => {
@@ -121,33 +112,9 @@ impl<'a> World<'a> {
                 runs.sort_unstable();
                 Node::Spans(Arc::new(runs))
             }
-            Expr::Tree { parents, start } => {
-                self.work.keep(2 * parents.len())?;
-                let tree = Tree::new(parents, near(*start));
-                Node::Tree(Arc::new(
-                    tree.map_err(|given| wrong(field, given, "parents without a circle, each -1 or a node"))?,
-                ))
-            }
-            Expr::Clearance => {
-                let levels = self
-                    .levels(frame)?
-                    .ok_or_else(|| wrong(field, "`clearance` without levels", "levels in the facts"))?;
-                let levels = Levels::new(levels);
-                self.work.keep(levels.stored())?;
-                Node::Levels(Arc::new(levels))
-            }
-            Expr::Neighborhood { grid, size, dilation } => {
-                let grid = Grid::new(grid, size, dilation);
-                if grid.cells() < frame.extent.0 {
-                    let given = format!("a grid of {} cells", grid.cells());
-                    return Err(wrong(
-                        field,
-                        given,
-                        format!("at least {} cells, one for each position", frame.extent.0),
-                    ));
-                }
-                Node::Grid(grid)
-            }
+            Expr::Tree { parents, start } => self.tree(parents, *start, field)?,
+            Expr::Clearance => self.clearance(frame, field)?,
+            Expr::Neighborhood { grid, size, dilation } => neighborhood(Grid::new(grid, size, dilation), frame, field)?,
             Expr::Random { p, seed } => {
                 let seed = u64::try_from(*seed).map_err(|_| wrong(field, format!("the seed {seed}"), "64 bits"))?;
                 Node::Random { threshold: crate::philox::threshold(*p), seed }
@@ -176,6 +143,31 @@ impl<'a> World<'a> {
             Expr::Or(parts) => Node::Or(all(parts)?),
             Expr::Minus(parts) => Node::Minus(all(parts)?),
         })
+    }
+
+    /// The keys below a length: one for all batch rows, or one for each.
+    fn prefix(&self, list: &[i128], one: bool, row: usize, field: &str) -> Result<Node> {
+        if !one && list.len() != self.shape.batch {
+            return Err(wrong(field, format!("prefix of {} lengths", list.len()), "one, or one for each batch row"));
+        }
+        Ok(Node::Keys(Arc::new(normal(vec![(0, near(list[if one { 0 } else { row }]))]))))
+    }
+
+    /// A tree of positions.
+    fn tree(&self, parents: &[i128], start: i128, field: &str) -> Result<Node> {
+        self.work.keep(2 * parents.len())?;
+        let tree = Tree::new(parents, near(start));
+        let expected = "parents without a circle, each -1 or a node";
+        Ok(Node::Tree(Arc::new(tree.map_err(|given| wrong(field, given, expected))?)))
+    }
+
+    /// The levels of the facts.
+    fn clearance(&self, frame: &Frame, field: &str) -> Result<Node> {
+        let levels =
+            self.levels(frame)?.ok_or_else(|| wrong(field, "`clearance` without levels", "levels in the facts"))?;
+        let levels = Levels::new(levels);
+        self.work.keep(levels.stored())?;
+        Ok(Node::Levels(Arc::new(levels)))
     }
 
     /// The number of the arm that holds for this batch row or head; arms that overlap, that hold for none or that name one too many are refused.
@@ -331,4 +323,13 @@ impl<'a> World<'a> {
 
 fn ends(span: &Span) -> (i64, i64) {
     (near(span.0), near(span.1.unwrap_or(FAR)))
+}
+
+/// A grid that has a cell for each position.
+fn neighborhood(grid: Grid, frame: &Frame, field: &str) -> Result<Node> {
+    if grid.cells() < frame.extent.0 {
+        let given = format!("a grid of {} cells", grid.cells());
+        return Err(wrong(field, given, format!("at least {} cells, one for each position", frame.extent.0)));
+    }
+    Ok(Node::Grid(grid))
 }

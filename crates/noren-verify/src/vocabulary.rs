@@ -1,6 +1,6 @@
 //! The atoms by name and what their arguments may be.
 
-use crate::text::{Arg, Expr, Set, Span};
+use crate::expr::{Arg, Expr, Set, Span};
 
 /// The arguments of one atom, taken one after the other.
 struct Args<'a> {

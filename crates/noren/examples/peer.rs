@@ -1,7 +1,7 @@
 //! Times attention the way the peer benchmark wants it:
 //! `--mask full|causal|swa256|padding|docs8|causalpad|perhead|stride8|longformer|scattered`, `--op fwd|fwdbwd`, `--h`,
 //! `--hkv`, `--d`, `--n`, `--m`, `--dtype f32|bf16|f16`, `--threads`, `--runs`, `--minruns`, `--budget` (seconds), and beyond
-//! its protocol `--level`, `--block` (query rows in a tile of the plan) and `--reorder auto|never|always`.
+//! its protocol `--isa`, `--block` (query rows in a tile of the plan) and `--reorder auto|never|always`.
 //!
 //! Few queries after many keys (`--n 1 --m 32768`) are a step of decoding: the `n` tokens are taken back, appended to a cache of
 //! the form `--cache contiguous|paged|rotating` (`none` for arrays), planned and computed, all of it timed.
@@ -12,7 +12,7 @@
 //! process, `base` what it was before the plan was made and the first run begun.
 
 use noren::{
-    Dtype, Element, GradientsMut, Inputs, KvCache, KvShape, Level, Options, Outputs, Saved, View, ViewMut,
+    Dtype, Element, GradientsMut, Inputs, Isa, KvCache, KvShape, Options, Outputs, Saved, View, ViewMut,
     attention_backward_into, attention_into, bf16, f16,
 };
 use noren_mask::{Facts, PlanOptions, Reorder, Shape, Spec};
@@ -57,13 +57,13 @@ fn measure<T: Element>() -> Result<(), Failure> {
         }))
     };
     let plan = planned()?;
-    let level = text("--level").map(|name| name.parse()).transpose()?;
-    let options = Options { level, threads: Some(threads), ..Options::default() };
+    let isa = text("--isa").map(|name| name.parse()).transpose()?;
+    let options = Options::default().isa(isa).threads(threads);
     let [q, k, v] = [(&q, h, n), (&k, kv_heads, m), (&v, kv_heads, m)].map(|(x, h, n)| View::new(x, [batch, h, n, d]));
     let (k, v) = (k?, v?);
     let inputs = Inputs { q: q?, k, v };
     let form = text("--cache").unwrap_or("contiguous".into());
-    let mut cache = if n <= 16 && m > 64 * n && form != "none" { Some(filled(&form, &inputs, level)?) } else { None };
+    let mut cache = if n <= 16 && m > 64 * n && form != "none" { Some(filled(&form, &inputs, isa)?) } else { None };
     let [last_k, last_v] = [k, v].map(|x| rows(&x, m - n..m));
     let [last_k, last_v] = [last_k, last_v].map(|x| (x, [1, kv_heads, n, d]));
     let both = text("--op").is_some_and(|op| op == "fwdbwd");
@@ -78,7 +78,7 @@ fn measure<T: Element>() -> Result<(), Failure> {
             cache.append(View::new(&last_k.0, last_k.1)?, View::new(&last_v.0, last_v.1)?)?;
             let plan = cache.plan(&mask, &facts, h, n)?;
             let out = ViewMut::new(&mut out, [1, h, n, d])?;
-            let options = Options { level: None, ..options.clone() };
+            let options = options.clone().isa(None);
             cache.attention_into(inputs.q, &plan, &options, Outputs { out, lse: None })?;
             return Ok(start.elapsed().as_secs_f64() * 1e3);
         }
@@ -126,10 +126,10 @@ fn measure<T: Element>() -> Result<(), Failure> {
 }
 
 /// A cache that holds all keys and values.
-fn filled<T: Element>(form: &str, inputs: &Inputs<'_, T>, level: Option<Level>) -> Result<KvCache<T>, Failure> {
+fn filled<T: Element>(form: &str, inputs: &Inputs<'_, T>, isa: Option<Isa>) -> Result<KvCache<T>, Failure> {
     let [_, kv_heads, m, d] = inputs.k.shape();
     let mut shape = KvShape::new(kv_heads, d);
-    shape = level.map_or(shape.clone(), |level| shape.level(level));
+    shape = isa.map_or(shape.clone(), |isa| shape.isa(isa));
     let block = number("--page", 64);
     let mut cache = match form {
         "contiguous" => KvCache::contiguous(&shape, m)?,
@@ -155,10 +155,10 @@ fn rows<T: Element>(x: &View<'_, T>, rows: std::ops::Range<usize>) -> Vec<T> {
 
 /// The mask in noren's language, and the facts it needs.
 fn mask(name: &str, heads: usize, m: usize, batch: usize) -> Result<(noren_mask::Mask, Facts), Failure> {
-    let bounds = [0, 1, 3, 4, 7, 11, 13, 15, 16].map(|share| (share * m / 16) as u64);
-    let documents: Vec<u64> = bounds.windows(2).map(|w| w[1] - w[0]).collect();
-    let unequal = (0..batch).map(|b| (m - (37 * b % 96) * 3 * m / 4 / 96) as u64);
-    let lengths = if batch > 1 { unequal.collect() } else { vec![m as u64 / 2] };
+    let bounds = [0, 1, 3, 4, 7, 11, 13, 15, 16].map(|share| share * m / 16);
+    let documents: Vec<usize> = bounds.windows(2).map(|w| w[1] - w[0]).collect();
+    let unequal = (0..batch).map(|b| m - (37 * b % 96) * 3 * m / 4 / 96);
+    let lengths = if batch > 1 { unequal.collect() } else { vec![m / 2] };
     let facts = Facts::new().lengths(lengths).documents(vec![documents; batch]);
     let mask = match name {
         "swa256" => "sliding(256)".to_owned(),

@@ -2,8 +2,8 @@
 
 use crate::kernel::rows::Erase;
 use crate::kernel::{forward::Forward, forward::Jobs, forward::Keys, scores::Modifiers, tile::Context};
-use crate::options::{MOST_DIM, Stop};
-use crate::{Element, Error, Level, Options, View, ViewMut};
+use crate::options::{Cancel, MOST_DIM};
+use crate::{Element, Error, Isa, Options, View, ViewMut};
 use noren_mask::{Plan, Shape};
 
 /// What attention reads, each with any strides; `heads` must be a multiple of `kv_heads`.
@@ -41,7 +41,7 @@ pub struct Attention<T = f32> {
 /// Masked attention, `softmax(scale * q k^T + ..., over the keys that plan allows) v`.
 ///
 /// The shapes of `inputs` are those of the plan. Values of [`bf16`](crate::bf16) and [`f16`](struct@crate::f16) are widened,
-/// everything is computed in `f32`, and the output is rounded once, at the end; but on [`Level::Avx512Bf16`] products of
+/// everything is computed in `f32`, and the output is rounded once, at the end; but on [`Isa::Avx512Bf16`] products of
 /// `bf16` are taken two at a time, with weights rounded to `bf16` and sums in `f32`.
 ///
 /// A row's result depends on what the row may read and on the processor path, and on nothing else, to the bit: not on
@@ -109,10 +109,10 @@ fn compute<T: Element>(
 ) -> Result<(), Error> {
     let [batch, heads, q_len, _] = outputs.out.shape();
     let lse = outputs.lse.map(|lse| ViewMut::new(lse, [batch, heads, q_len, 1])).transpose()?;
-    let level = Level::choose(options.level)?;
+    let isa = Isa::choose(options.isa)?;
     let threads = rayon::current_num_threads();
     let jobs = Jobs::new(plan);
-    let stop = Stop::new(options);
+    let cancel = Cancel::new(options);
     let pass = Forward {
         context: Context {
             plan,
@@ -126,10 +126,10 @@ fn compute<T: Element>(
         jobs,
         keys: Keys::Given { k: T::rows(inputs.k), v: T::rows(inputs.v) },
         threads: options.threads.unwrap_or(threads).min(threads),
-        stop: &stop,
+        cancel: &cancel,
     };
-    pass.compute_on(level);
-    stop.finished()
+    pass.compute_on(isa);
+    cancel.finished()
 }
 
 /// Refuses arrays and options that do not fit the shape; returns the shape of the output.

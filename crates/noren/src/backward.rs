@@ -3,8 +3,8 @@
 use crate::attention::{check, mismatch};
 use crate::kernel::backward::{Backward, Context, Gradient, Wanted};
 use crate::kernel::{rows::Erase, scores::Modifiers};
-use crate::options::Stop;
-use crate::{Bias, Dtype, Element, Error, Inputs, Level, Options, View, ViewMut};
+use crate::options::Cancel;
+use crate::{Bias, Dtype, Element, Error, Inputs, Isa, Options, View, ViewMut};
 use noren_mask::Plan;
 
 /// What the backward pass reads beside the [`Inputs`]: what the forward pass gave, and the gradient of it.
@@ -117,7 +117,7 @@ pub fn attention_backward<T: Element>(
 /// # let inputs = Inputs { q: x, k: x, v: x };
 ///
 /// let bias = [0.0, 0.5, 0.25]; // of each key, for all queries
-/// let options = Options { bias: vec![Bias::Dense(View::new(&bias, [1, 1, 1, 3])?)], ..Options::default() };
+/// let options = Options::default().bias(Bias::Dense(View::new(&bias, [1, 1, 1, 3])?));
 /// let forward = attention(&inputs, &plan, &options)?;
 /// let saved = Saved { out: View::new(&forward.out, forward.shape)?, lse: &forward.lse, dout };
 ///
@@ -140,7 +140,7 @@ pub fn attention_backward_into<T: Element>(
     check_gradients(inputs, options, &gradients)?;
     // Sums over queries and keys are taken in their own order, whatever the forward pass read them in.
     let plan = &*plan.in_place();
-    let level = Level::choose(options.level)?;
+    let isa = Isa::choose(options.isa)?;
     let threads = rayon::current_num_threads();
     let GradientsMut { dq, dk, dv, bias, soft, sinks } = gradients;
     let of_bias = |bias: &Bias<'_>| if let Bias::Relative { .. } = bias { Gradient::Relative } else { Gradient::Bias };
@@ -153,7 +153,7 @@ pub fn attention_backward_into<T: Element>(
     let mut sums = if T::DTYPE == Dtype::F32 { Vec::new() } else { vec![0.0f32; shape.iter().product()] };
     let dq_sums = if sums.is_empty() { None } else { Some(f32::shared(ViewMut::new(&mut sums, shape)?)) };
     let head_dim = inputs.q.shape()[3];
-    let stop = Stop::new(options);
+    let cancel = Cancel::new(options);
     let pass = Backward {
         context: Context {
             plan,
@@ -175,10 +175,10 @@ pub fn attention_backward_into<T: Element>(
         dv: T::shared(dv),
         wanted: Wanted { arrays, sinks },
         threads: options.threads.unwrap_or(threads).min(threads),
-        stop: &stop,
+        cancel: &cancel,
     };
-    pass.compute_on(level);
-    stop.finished()
+    pass.compute_on(isa);
+    cancel.finished()
 }
 
 /// Refuses what does not fit the plan.

@@ -6,7 +6,7 @@ pub use step::StepPlan;
 
 use crate::kernel::store::{Packing, Ring, Store};
 use crate::options::MOST_DIM;
-use crate::{Element, Error, Level, View};
+use crate::{Element, Error, Isa, View};
 use std::marker::PhantomData;
 
 /// The sizes of a [`KvCache`].
@@ -22,13 +22,13 @@ pub struct KvShape {
     kv_heads: usize,
     head_dim: usize,
     v_dim: usize,
-    level: Option<Level>,
+    isa: Option<Isa>,
 }
 
 impl KvShape {
     /// One sequence with `kv_heads` key-value heads, keys and values of `head_dim` numbers.
     pub fn new(kv_heads: usize, head_dim: usize) -> Self {
-        KvShape { sequences: 1, kv_heads, head_dim, v_dim: head_dim, level: None }
+        KvShape { sequences: 1, kv_heads, head_dim, v_dim: head_dim, isa: None }
     }
 
     /// The same with so many sequences: batch rows of every step.
@@ -44,8 +44,8 @@ impl KvShape {
     }
 
     /// The same for a processor path: keys are laid out for one, so a cache keeps to it.
-    pub fn level(mut self, level: Level) -> Self {
-        self.level = Some(level);
+    pub fn isa(mut self, isa: Isa) -> Self {
+        self.isa = Some(isa);
         self
     }
 
@@ -102,18 +102,18 @@ impl KvShape {
 ///
 /// # What is promised
 ///
-/// In `f32`, a step's output has the bits of the same row of one pass over the whole sequence at the same level, whatever the
+/// In `f32`, a step's output has the bits of the same row of one pass over the whole sequence at the same ISA, whatever the
 /// form, the sizes of the steps and the number of threads. A rotating cache is read in the order of positions, wherever its
-/// ring begins, so the same holds of it with the mask that says its window: `sliding(window) | causal & keys(..sinks)`. Of masks
+/// ring begins, so the same holds of it with the mask that says its window: `sliding(window) | causal & keys(..sink_tokens)`. Of masks
 /// whose keys a whole pass reads in another order (strides; [`Reorder`](crate::Reorder)) it is the pass with `Reorder::Never`.
-/// With bf16 and f16 the same holds of contiguous and paged caches; of a rotating one where `sinks` is even.
+/// With bf16 and f16 the same holds of contiguous and paged caches; of a rotating one where `sink_tokens` is even.
 ///
 /// What lies in slots that were never written, that a sequence gave back, or that a mask hides changes no bit, NaN included.
 ///
 /// bf16 and f16 take two bytes a number, and every step reads each byte once for all query heads of a key-value head.
 pub struct KvCache<T> {
     shape: KvShape,
-    level: Level,
+    isa: Isa,
     form: Form,
     store: Store,
     sequences: Vec<Sequence>,
@@ -142,30 +142,31 @@ impl<T: Element> KvCache<T> {
     /// Room for `capacity` tokens in each sequence.
     ///
     /// # Errors
-    /// Sizes of 0 or beyond all memory, and a level that this processor lacks. All constructors check the same.
+    /// Sizes of 0 or beyond all memory, and an ISA that this processor lacks. All constructors check the same.
     pub fn contiguous(shape: &KvShape, capacity: usize) -> Result<Self, Error> {
         check_tokens("capacity", capacity)?;
-        let (level, packing) = packing::<T>(shape)?;
+        let (isa, packing) = packing::<T>(shape)?;
         let page = capacity.next_multiple_of(packing.group());
-        Self::new(shape, level, packing, Form::Contiguous { capacity }, page, shape.sequences)
+        Self::new(shape, isa, packing, Form::Contiguous { capacity }, page, shape.sequences)
     }
 
-    /// The last `window` tokens of each sequence and its first `sinks`, while steps append at most `ahead` tokens.
+    /// The last `window` tokens of each sequence and its first `sink_tokens`, while steps append at most `ahead` tokens.
     ///
-    /// A query sees the `window` tokens that end with it and the sinks if the mask says so; of older tokens it sees none, whatever
+    /// A query sees the `window` tokens that end with it and the sink tokens if the mask says so; of older tokens it sees none, whatever
     /// the mask, in steps of one token and of many. Positions go on counting, so masks, biases and rotary embeddings mean the same as
     /// in a cache that forgets nothing; [`StepPlan::key_position`] says where a key stands.
-    pub fn rotating(shape: &KvShape, window: usize, sinks: usize, ahead: usize) -> Result<Self, Error> {
-        for (name, given) in [("window", window), ("ahead", ahead), ("sinks + 1", sinks.saturating_add(1))] {
+    pub fn rotating(shape: &KvShape, window: usize, sink_tokens: usize, ahead: usize) -> Result<Self, Error> {
+        for (name, given) in [("window", window), ("ahead", ahead), ("sink_tokens + 1", sink_tokens.saturating_add(1))]
+        {
             check_tokens(name, given)?;
         }
-        let (level, packing) = packing::<T>(shape)?;
+        let (isa, packing) = packing::<T>(shape)?;
         let group = packing.group();
-        let kept = sinks.next_multiple_of(group);
+        let kept = sink_tokens.next_multiple_of(group);
         // A group more, because the first key of the oldest group may be older than the window.
         let len = (window - 1 + ahead).next_multiple_of(group) + group;
-        let form = Form::Rotating { window, ahead, ring: Ring { sinks, kept, first: 0, len } };
-        Self::new(shape, level, packing, form, kept + len, shape.sequences)
+        let form = Form::Rotating { window, ahead, ring: Ring { sink_tokens, kept, first: 0, len } };
+        Self::new(shape, isa, packing, form, kept + len, shape.sequences)
     }
 
     /// `blocks` blocks of `block` tokens, 16 to 256 in steps of 16, for all sequences together.
@@ -175,25 +176,18 @@ impl<T: Element> KvCache<T> {
             return Err(Error::Option { name: "block", given: block.to_string(), problem });
         }
         check_tokens("blocks", blocks)?;
-        let (level, packing) = packing::<T>(shape)?;
-        Self::new(shape, level, packing, Form::Paged { block }, block, blocks)
+        let (isa, packing) = packing::<T>(shape)?;
+        Self::new(shape, isa, packing, Form::Paged { block }, block, blocks)
     }
 
-    fn new(
-        shape: &KvShape,
-        level: Level,
-        packing: Packing,
-        form: Form,
-        page: usize,
-        pages: usize,
-    ) -> Result<Self, Error> {
+    fn new(shape: &KvShape, isa: Isa, packing: Packing, form: Form, page: usize, pages: usize) -> Result<Self, Error> {
         let store = Store::new(packing, T::DTYPE, shape.kv_heads, page, pages)?;
         let pages = 0..pages as u32;
         let (sequences, free) = match form {
             Form::Paged { .. } => (vec![Sequence::default(); shape.sequences], pages.rev().collect()),
             _ => (pages.map(|page| Sequence { pages: vec![page], ..Sequence::default() }).collect(), Vec::new()),
         };
-        Ok(KvCache { shape: shape.clone(), level, form, store, sequences, free, element: PhantomData })
+        Ok(KvCache { shape: shape.clone(), isa, form, store, sequences, free, element: PhantomData })
     }
 
     /// The sizes.
@@ -202,8 +196,8 @@ impl<T: Element> KvCache<T> {
     }
 
     /// The processor path that it is packed for and computes on.
-    pub fn level(&self) -> Level {
-        self.level
+    pub fn isa(&self) -> Isa {
+        self.isa
     }
 
     /// Tokens of a sequence so far, those that a rotating cache has forgotten included: the position of the next.
@@ -212,6 +206,11 @@ impl<T: Element> KvCache<T> {
     /// Where there is no such sequence, as indexing does.
     pub fn len(&self, sequence: usize) -> usize {
         self.sequences[sequence].len
+    }
+
+    /// Number of sequences.
+    pub fn sequence_count(&self) -> usize {
+        self.sequences.len()
     }
 
     /// Whether no sequence has a token.
@@ -281,9 +280,9 @@ impl<T: Element> KvCache<T> {
             return refuse(format!("sequence {sequence} has {held} tokens and cannot be cut to {len}"));
         }
         if let Form::Rotating { window, ring, .. } = self.form {
-            let oldest = (len + 1).saturating_sub(window).max(ring.sinks);
+            let oldest = (len + 1).saturating_sub(window).max(ring.sink_tokens);
             if oldest >= len {
-                // Nothing beside the sinks is read again that was written before.
+                // Nothing beside the sink tokens is read again that was written before.
                 found.written = len;
             } else if oldest + ring.len < found.written {
                 return refuse(format!(
@@ -392,21 +391,21 @@ impl<T: Element> KvCache<T> {
 impl<T> std::fmt::Debug for KvCache<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let lengths: Vec<usize> = self.sequences.iter().map(|sequence| sequence.len).collect();
-        let Self { shape, level, form, .. } = self;
+        let Self { shape, isa, form, .. } = self;
         f.debug_struct("KvCache")
             .field("shape", shape)
-            .field("level", level)
+            .field("isa", isa)
             .field("form", form)
             .field("lengths", &lengths)
             .finish_non_exhaustive()
     }
 }
 
-/// The level of a cache and how it packs.
-fn packing<T: Element>(shape: &KvShape) -> Result<(Level, Packing), Error> {
+/// The ISA of a cache and how it packs.
+fn packing<T: Element>(shape: &KvShape) -> Result<(Isa, Packing), Error> {
     shape.check()?;
-    let level = Level::choose(shape.level)?;
-    Ok((level, Packing::new(level, T::DTYPE, shape.head_dim, shape.v_dim)))
+    let isa = Isa::choose(shape.isa)?;
+    Ok((isa, Packing::new(isa, T::DTYPE, shape.head_dim, shape.v_dim)))
 }
 
 /// Refuses counts of tokens that plans cannot hold.

@@ -54,11 +54,7 @@ impl FromStr for Dtype {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         let found = Dtype::ALL.into_iter().find(|dtype| dtype.to_string() == text);
-        found.ok_or_else(|| Error::Option {
-            name: "dtype",
-            given: format!("`{text}`"),
-            problem: "choose one of f32, bf16, f16".to_owned(),
-        })
+        found.ok_or_else(|| Error::Dtype { given: text.to_owned() })
     }
 }
 

@@ -1,30 +1,64 @@
-//! Everything that can be wrong with what a caller gives to this crate.
+//! [`Error`]: everything that this crate refuses, from the text of a mask to the arrays of a call.
 
-/// What is wrong, with the values given, what was expected, and how to mend it.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+use noren_mask::ParseError;
+use std::fmt;
+
+/// What is wrong, with the values given, what was expected, and how to fix it.
+///
+/// One type for a whole program: `?` turns the errors of parsing and binding into it. Its variants can be matched on;
+/// [`source`](std::error::Error::source) gives the error of the mask where there is one.
+///
+/// ```
+/// use noren::{Error, attend};
+///
+/// let x = vec![0f32; 4 * 8];
+/// let x = (&x, [1, 1, 4, 8]);
+/// assert!(matches!(attend(x, x, x, "cuasal"), Err(Error::Parse(error)) if error.span == (0..6)));
+/// assert!(matches!(attend(x, x, x, "padding"), Err(Error::Missing { part, .. }) if part == "padding"));
+/// assert!(matches!(attend(x, x, (x.0, [1, 1, 8, 4]), "causal"), Err(Error::Shape { name: "v", .. })));
+/// ```
+#[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Error {
+    /// The text is not a mask; the error points into it.
+    Parse(Box<ParseError>),
+
     /// The mask, its facts or its plan are wrong.
-    #[error(transparent)]
-    Mask(#[from] noren_mask::Error),
+    Mask(noren_mask::Error),
+
+    /// A part of the mask, or one of its scores, needs a fact or an array that was not given.
+    Missing {
+        /// The atom or the score, as it prints.
+        part: String,
+        /// What it needs.
+        what: String,
+        /// How to give it.
+        fix: String,
+    },
+
+    /// The numbers of queries and keys differ, and the position of the first query was not given.
+    Alignment {
+        /// Number of query rows.
+        q_len: usize,
+        /// Number of keys.
+        kv_len: usize,
+    },
 
     /// A view does not fit the memory it is made of.
-    #[error("view of shape {shape:?} with strides {strides:?} from offset {offset} over {len} values: {problem}")]
     View {
-        /// The shape asked for.
+        /// The requested shape.
         shape: [usize; 4],
-        /// The strides asked for, in values.
+        /// The requested strides, in values.
         strides: [isize; 4],
-        /// Where element `[0, 0, 0, 0]` was to lie.
+        /// The requested place of element `[0, 0, 0, 0]`.
         offset: usize,
         /// How many values the memory holds.
         len: usize,
-        /// What is wrong and how to mend it.
+        /// What is wrong and how to fix it.
         problem: String,
     },
 
     /// An array's shape does not fit the plan or the other arrays.
-    #[error("{name} has shape {given:?} but {expected}")]
     Shape {
         /// Which array.
         name: &'static str,
@@ -34,34 +68,88 @@ pub enum Error {
         expected: String,
     },
 
+    /// The type of values is unknown.
+    Dtype {
+        /// The given name.
+        given: String,
+    },
+
     /// An option makes no sense.
-    #[error("{name} is {given}: {problem}")]
     Option {
         /// Which option.
         name: &'static str,
         /// What was given.
         given: String,
-        /// What is wrong and how to mend it.
+        /// What is wrong and how to fix it.
         problem: String,
     },
 
-    /// Somebody set [`Options::stop`](crate::Options::stop).
-    #[error("stopped: what was to be written is unfinished")]
-    Stopped,
+    /// [`Options::cancel`](crate::Options::cancel) was set during the call.
+    Cancelled,
 
-    /// A cache cannot do what was asked.
-    #[error("cache: {problem}")]
+    /// A cache cannot take the tokens, or has no such tokens.
     Cache {
-        /// What is wrong and how to mend it.
+        /// What is wrong and how to fix it.
         problem: String,
     },
 
     /// The processor path is unknown or not available.
-    #[error("level `{given}`: {problem}")]
-    Level {
-        /// The level asked for.
+    Isa {
+        /// The requested path.
         given: String,
-        /// What is wrong and which levels there are.
+        /// What is wrong and which paths there are.
         problem: String,
     },
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Parse(error) => error.fmt(f),
+            Error::Mask(error) => error.fmt(f),
+            Error::Missing { part, what, fix } => write!(f, "`{part}` needs {what}: {fix}"),
+            Error::Alignment { q_len, kv_len } => write!(
+                f,
+                "there are {q_len} queries and {kv_len} keys, but no position of the first query: give query_offset({}) when \
+                 the queries are the last of the keys, query_offset(0) when they are another sequence",
+                *kv_len as i128 - *q_len as i128
+            ),
+            Error::View { shape, strides, offset, len, problem } => write!(
+                f,
+                "view of shape {shape:?} with strides {strides:?} from offset {offset} over {len} values: {problem}"
+            ),
+            Error::Shape { name, given, expected } => write!(f, "{name} has shape {given:?} but {expected}"),
+            Error::Dtype { given } => write!(f, "dtype is `{given}`: choose one of f32, bf16, f16"),
+            Error::Option { name, given, problem } => write!(f, "{name} is {given}: {problem}"),
+            Error::Cancelled => f.write_str("cancelled: the outputs are unfinished"),
+            Error::Cache { problem } => write!(f, "cache: {problem}"),
+            Error::Isa { given, problem } => write!(f, "ISA `{given}`: {problem}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Parse(error) => Some(&**error),
+            Error::Mask(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<ParseError> for Error {
+    fn from(error: ParseError) -> Self {
+        Error::Parse(Box::new(error))
+    }
+}
+
+impl From<noren_mask::Error> for Error {
+    fn from(error: noren_mask::Error) -> Self {
+        match error {
+            noren_mask::Error::Parse(error) => error.into(),
+            noren_mask::Error::Missing { atom, what, fix } => Error::Missing { part: atom, what, fix },
+            error => Error::Mask(error),
+        }
+    }
 }

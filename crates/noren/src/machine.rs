@@ -5,10 +5,10 @@
 //! has. `noren bench` prints them and divides what attention reaches by the one that applies.
 //!
 //! ```
-//! use noren::{Level, machine::Probe};
+//! use noren::{Isa, machine::Probe};
 //! use std::time::Duration;
 //!
-//! let rate = Probe::Fma(Level::Portable).measure(1, Duration::from_millis(20)).expect("every processor has it");
+//! let rate = Probe::Fma(Isa::Portable).measure(1, Duration::from_millis(20)).expect("every processor has it");
 //! assert!(rate.best >= rate.median && rate.median > 0.0);
 //! println!("{:.1} GFLOP/s", rate.median / 1e9);
 //! ```
@@ -20,7 +20,7 @@ mod memory;
 mod stage;
 mod work;
 
-use crate::Level;
+use crate::Isa;
 pub use memory::{Memory, memory};
 use std::fmt;
 use std::time::Duration;
@@ -29,15 +29,15 @@ use std::time::Duration;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Probe {
-    /// `a * b + c` in `f32`, everything in registers; two operations each. On [`Level::Portable`] a multiplication and an
+    /// `a * b + c` in `f32`, everything in registers; two operations each. On [`Isa::Portable`] a multiplication and an
     /// addition.
-    Fma(Level),
+    Fma(Isa),
     /// Dot products of pairs of bf16 added to `f32` (`vdpbf16ps`), everything in registers; four operations for each lane.
     Bf16Dot,
     /// Powers of two as the kernels compute them, relative error 1e-7, in the first cache.
-    Exp2(Level),
+    Exp2(Isa),
     /// A row of scores turned into weights: maximum, scaling, power of two, sum; rows of 256 in the first cache.
-    SoftmaxRow(Level),
+    SoftmaxRow(Isa),
     /// Reading memory from end to end, over and over.
     Read {
         /// What all threads together read, each its own part.
@@ -67,12 +67,12 @@ pub struct Rate {
 }
 
 impl Probe {
-    /// Everything this processor has: each arithmetic probe for each level (once for levels that differ in products of
+    /// Everything this processor has: each arithmetic probe for each ISA (once for ISAs that differ in products of
     /// bf16 alone), then reading as much of `memory` as `threads` threads together find at each level.
     pub fn all(memory: &Memory, threads: usize) -> Vec<Probe> {
-        let levels = || Level::available().iter().copied().filter(|level| *level != Level::Avx512Bf16);
-        let arithmetic = levels().map(Probe::Fma).chain([Probe::Bf16Dot]).filter(Probe::is_available);
-        let softmax = levels().map(Probe::Exp2).chain(levels().map(Probe::SoftmaxRow));
+        let isas = || Isa::available().iter().copied().filter(|isa| *isa != Isa::Avx512Bf16);
+        let arithmetic = isas().map(Probe::Fma).chain([Probe::Bf16Dot]).filter(Probe::is_available);
+        let softmax = isas().map(Probe::Exp2).chain(isas().map(Probe::SoftmaxRow));
         let reads = memory.sizes(threads).map(|(_, bytes)| Probe::Read { bytes });
         arithmetic.chain(softmax).chain(reads).collect()
     }
@@ -80,8 +80,8 @@ impl Probe {
     /// Whether this processor has it.
     pub fn is_available(&self) -> bool {
         match self {
-            Probe::Fma(level) | Probe::Exp2(level) | Probe::SoftmaxRow(level) => Level::available().contains(level),
-            Probe::Bf16Dot => Level::available().contains(&Level::Avx512Bf16),
+            Probe::Fma(isa) | Probe::Exp2(isa) | Probe::SoftmaxRow(isa) => Isa::available().contains(isa),
+            Probe::Bf16Dot => Isa::available().contains(&Isa::Avx512Bf16),
             Probe::Read { .. } => true,
         }
     }
@@ -99,13 +99,13 @@ impl Probe {
     /// takes longer, more. `None` where the processor cannot do it.
     pub fn measure(&self, threads: usize, time: Duration) -> Option<Rate> {
         let threads = threads.max(1);
-        let best = *Level::available().last()?; // the widest loads
+        let best = *Isa::available().last()?; // the widest loads
         self.is_available().then(|| {
             stage::measure(threads, time, |stage| match *self {
-                Probe::Fma(level) => level.run(work::Fma { stage }),
-                Probe::Bf16Dot => Level::Avx512Bf16.run(work::Dot { stage }),
-                Probe::Exp2(level) => level.run(work::Exp2 { stage }),
-                Probe::SoftmaxRow(level) => level.run(work::SoftmaxRow { stage }),
+                Probe::Fma(isa) => isa.run(work::Fma { stage }),
+                Probe::Bf16Dot => Isa::Avx512Bf16.run(work::Dot { stage }),
+                Probe::Exp2(isa) => isa.run(work::Exp2 { stage }),
+                Probe::SoftmaxRow(isa) => isa.run(work::SoftmaxRow { stage }),
                 Probe::Read { bytes } => best.run(work::Read { stage, bytes: bytes / threads }),
             })
         })
@@ -115,10 +115,10 @@ impl Probe {
 impl fmt::Display for Probe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Probe::Fma(level) => write!(f, "fma {level}"),
+            Probe::Fma(isa) => write!(f, "fma {isa}"),
             Probe::Bf16Dot => f.write_str("bf16 dot"),
-            Probe::Exp2(level) => write!(f, "exp2 {level}"),
-            Probe::SoftmaxRow(level) => write!(f, "softmax {level}"),
+            Probe::Exp2(isa) => write!(f, "exp2 {isa}"),
+            Probe::SoftmaxRow(isa) => write!(f, "softmax {isa}"),
             Probe::Read { bytes } => match bytes >> 20 {
                 0 => write!(f, "read {} KiB", bytes >> 10),
                 mib => write!(f, "read {mib} MiB"),
@@ -141,8 +141,11 @@ impl fmt::Display for Unit {
 #[cfg(target_arch = "x86_64")]
 pub fn has_amx() -> bool {
     use std::arch::x86_64::__cpuid_count;
+    // SAFETY: every x86-64 processor has the instruction. Rust 1.89 requires the block, later versions call the function safe.
+    #[allow(unused_unsafe)]
+    let leaf = |number| unsafe { __cpuid_count(number, 0) };
     // Leaf 7 exists where leaf 0 says so; EDX bits 22 and 24 are AMX-BF16 and AMX-TILE.
-    __cpuid_count(0, 0).eax >= 7 && __cpuid_count(7, 0).edx & (1 << 22 | 1 << 24) == 1 << 22 | 1 << 24
+    leaf(0).eax >= 7 && leaf(7).edx & (1 << 22 | 1 << 24) == 1 << 22 | 1 << 24
 }
 
 /// Whether the processor has AMX tiles for bf16 products. No probe measures them and no kernel uses them.
@@ -164,9 +167,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_probe_of_every_level_runs_on_two_threads() {
-        let levels = Level::available().iter().copied();
-        let arithmetic = levels.flat_map(|l| [Probe::Fma(l), Probe::Exp2(l), Probe::SoftmaxRow(l)]);
+    fn every_probe_of_every_isa_runs_on_two_threads() {
+        let isas = Isa::available().iter().copied();
+        let arithmetic = isas.flat_map(|l| [Probe::Fma(l), Probe::Exp2(l), Probe::SoftmaxRow(l)]);
         let probes =
             arithmetic.chain([Probe::Read { bytes: 1 << 16 }, Probe::Read { bytes: 1 }]).chain([Probe::Bf16Dot]);
         for probe in probes.filter(Probe::is_available) {
@@ -177,6 +180,6 @@ mod tests {
 
     #[test]
     fn no_threads_are_one_thread() {
-        assert!(Probe::Exp2(Level::Portable).measure(0, Duration::ZERO).is_some());
+        assert!(Probe::Exp2(Isa::Portable).measure(0, Duration::ZERO).is_some());
     }
 }

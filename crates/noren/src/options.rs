@@ -1,6 +1,6 @@
 //! [`Options`]: everything about attention that is neither the arrays nor the mask.
 
-use crate::{Dropout, Error, Level, View};
+use crate::{Dropout, Error, Isa, View};
 use noren_mask::{Score, Shape};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -16,9 +16,11 @@ pub(crate) const LOWEST_SCORE: f64 = -1e38 * std::f64::consts::LN_2;
 ///
 /// ```
 /// use noren::{Bias, Options};
-/// let options = Options { softcap: Some(30.0), bias: vec![Bias::Alibi(vec![0.5, 0.25])], ..Options::default() };
+/// let options = Options::new().softcap(30.0).bias(Bias::Alibi(vec![0.5, 0.25]));
+/// assert_eq!(options.softcap, Some(30.0));
 /// ```
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Options<'a> {
     /// Multiplies `q . k`; `1 / sqrt(head_dim)` unless given. At most 1e30 in size.
     pub scale: Option<f32>,
@@ -42,11 +44,11 @@ pub struct Options<'a> {
     /// Threads that compute, at least 1 and at most those of the current rayon pool; all of those unless given. No
     /// result depends on it.
     pub threads: Option<usize>,
-    /// The processor path; see [`Level::choose`] for what happens unless it is given.
-    pub level: Option<Level>,
-    /// Ends the call with [`Error::Stopped`] soon after another thread sets it (Ctrl-C, a deadline). What the call was to
-    /// write is then unfinished.
-    pub stop: Option<&'a AtomicBool>,
+    /// The processor path; see [`Isa::choose`] for what happens unless it is given.
+    pub isa: Option<Isa>,
+    /// Ends the call with [`Error::Cancelled`] soon after another thread sets it (Ctrl-C, a deadline). The outputs are then
+    /// unfinished.
+    pub cancel: Option<&'a AtomicBool>,
 }
 
 /// Numbers in a row of queries, keys or values, at most: memory for some rows of them can always be asked for.
@@ -65,6 +67,74 @@ pub enum Bias<'a> {
     },
     /// `-slope * |q - k|`, one slope for each query head, where `q` and `k` are positions (ALiBi, Press et al. 2021).
     Alibi(Vec<f32>),
+}
+
+/// Sets options one after the other. What may be left out takes an `Option` as well.
+impl<'a> Options<'a> {
+    /// Plain attention.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets [`scale`](field@Self::scale).
+    pub fn scale(mut self, scale: impl Into<Option<f32>>) -> Self {
+        self.scale = scale.into();
+        self
+    }
+
+    /// Sets [`softcap`](field@Self::softcap).
+    pub fn softcap(mut self, cap: impl Into<Option<f32>>) -> Self {
+        self.softcap = cap.into();
+        self
+    }
+
+    /// Adds one to [`bias`](field@Self::bias).
+    pub fn bias(mut self, bias: Bias<'a>) -> Self {
+        self.bias.push(bias);
+        self
+    }
+
+    /// Sets [`soft`](field@Self::soft).
+    pub fn soft(mut self, weights: impl Into<Option<View<'a>>>) -> Self {
+        self.soft = weights.into();
+        self
+    }
+
+    /// Sets [`sinks`](field@Self::sinks).
+    pub fn sinks(mut self, sinks: &'a [f32]) -> Self {
+        self.sinks = Some(sinks);
+        self
+    }
+
+    /// Sets [`dropout`](field@Self::dropout).
+    pub fn dropout(mut self, dropout: impl Into<Option<Dropout>>) -> Self {
+        self.dropout = dropout.into();
+        self
+    }
+
+    /// Sets [`partial`](field@Self::partial).
+    pub fn partial(mut self, partial: bool) -> Self {
+        self.partial = partial;
+        self
+    }
+
+    /// Sets [`threads`](field@Self::threads).
+    pub fn threads(mut self, threads: impl Into<Option<usize>>) -> Self {
+        self.threads = threads.into();
+        self
+    }
+
+    /// Sets [`isa`](field@Self::isa).
+    pub fn isa(mut self, isa: impl Into<Option<Isa>>) -> Self {
+        self.isa = isa.into();
+        self
+    }
+
+    /// Sets [`cancel`](field@Self::cancel).
+    pub fn cancel(mut self, flag: &'a AtomicBool) -> Self {
+        self.cancel = Some(flag);
+        self
+    }
 }
 
 impl<'a> Options<'a> {
@@ -90,9 +160,23 @@ impl<'a> Options<'a> {
     pub fn for_scores<E: From<Error>>(
         scores: &[Score],
         heads: usize,
+        array: impl FnMut(&Score, &str) -> Result<View<'a>, E>,
+    ) -> Result<Self, E> {
+        Options::new().with_scores(scores, heads, array)
+    }
+
+    /// [`for_scores`](Self::for_scores) in addition to these options, which then must not hold a softcap, soft weights or
+    /// sinks that a score gives as well.
+    ///
+    /// # Errors
+    /// As [`for_scores`](Self::for_scores).
+    pub fn with_scores<E: From<Error>>(
+        self,
+        scores: &[Score],
+        heads: usize,
         mut array: impl FnMut(&Score, &str) -> Result<View<'a>, E>,
     ) -> Result<Self, E> {
-        let mut options = Options::default();
+        let mut options = self;
         for score in scores {
             let refuse = |problem: &str| Error::Option {
                 name: "score",
@@ -128,7 +212,9 @@ impl<'a> Options<'a> {
                 _ => return Err(refuse("the kernels do not know this score").into()),
             };
             if taken {
-                return Err(refuse("a mask takes one score of this kind: leave one out").into());
+                return Err(
+                    refuse("only one score of this kind is possible, and an option counts: leave one out").into()
+                );
             }
         }
         Ok(options)
@@ -217,26 +303,26 @@ fn check_broadcast(name: &'static str, view: &View<'_>, shape: &Shape) -> Result
     }
 }
 
-/// Whether somebody asked for the end of a call, which a call that has seen it once does not forget.
-pub(crate) struct Stop<'a> {
-    asked: Option<&'a AtomicBool>,
+/// Whether a call is cancelled. A call that has seen it once does not forget it.
+pub(crate) struct Cancel<'a> {
+    flag: Option<&'a AtomicBool>,
     seen: AtomicBool,
 }
 
-impl<'a> Stop<'a> {
+impl<'a> Cancel<'a> {
     pub(crate) fn new(options: &Options<'a>) -> Self {
-        Stop { asked: options.stop, seen: AtomicBool::new(false) }
+        Cancel { flag: options.cancel, seen: AtomicBool::new(false) }
     }
 
     pub(crate) fn now(&self) -> bool {
-        if self.asked.is_some_and(|asked| asked.load(Ordering::Relaxed)) {
+        if self.flag.is_some_and(|flag| flag.load(Ordering::Relaxed)) {
             self.seen.store(true, Ordering::Relaxed);
         }
         self.seen.load(Ordering::Relaxed)
     }
 
-    /// [`Error::Stopped`] where it was seen: the results are unfinished.
+    /// Returns [`Error::Cancelled`] if it was seen: the outputs are unfinished.
     pub(crate) fn finished(&self) -> Result<(), Error> {
-        if self.now() { Err(Error::Stopped) } else { Ok(()) }
+        if self.now() { Err(Error::Cancelled) } else { Ok(()) }
     }
 }

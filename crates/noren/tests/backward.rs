@@ -10,7 +10,7 @@ mod stored;
 use common::{Array, assert_same_bits, difference, inputs, plan, run};
 use noren::reference;
 use noren::{
-    Bias, Dropout, Gradients, GradientsMut, Level, Options, Saved, View, ViewMut, attention, attention_backward,
+    Bias, Dropout, Gradients, GradientsMut, Isa, Options, Saved, View, ViewMut, attention, attention_backward,
     attention_backward_into,
 };
 use noren_mask::{Facts, Plan, PlanOptions, Shape};
@@ -19,26 +19,26 @@ use scene::{Dice, Part, Scene};
 use std::sync::OnceLock;
 use stored::doubles;
 
-/// The gradients for stored arrays on a level.
-fn gradients([q, k, v, dout]: [&Array; 4], plan: &Plan, level: Level, options: &Options<'_>) -> Gradients {
-    let forward = run(q, k, v, plan, level, options);
+/// The gradients for stored arrays on an ISA.
+fn gradients([q, k, v, dout]: [&Array; 4], plan: &Plan, isa: Isa, options: &Options<'_>) -> Gradients {
+    let forward = run(q, k, v, plan, isa, options);
     let out = View::new(&forward.out, forward.shape).unwrap();
     let saved = Saved { out, lse: &forward.lse, dout: dout.view() };
-    let options = Options { level: Some(level), ..options.clone() };
+    let options = options.clone().isa(isa);
     attention_backward(&inputs(q, k, v), &saved, plan, &options).unwrap()
 }
 
 #[test]
-fn every_level_meets_the_stored_gradients() {
+fn every_isa_meets_the_stored_gradients() {
     for case in stored::Case::all() {
         let [q, k, v, dout, dq, dk, dv] =
             ["q", "k", "v", "dout", "dq", "dk", "dv"].map(|name| case.tensors.array(name));
         case.with_options(|options| {
-            for level in Level::available() {
-                let got = gradients([&q, &k, &v, &dout], &case.plan, *level, options);
+            for isa in Isa::available() {
+                let got = gradients([&q, &k, &v, &dout], &case.plan, *isa, options);
                 for (name, got, expected) in [("dq", got.dq, &dq), ("dk", got.dk, &dk), ("dv", got.dv, &dv)] {
                     let worst = difference(&got, &doubles(expected));
-                    assert!(worst <= 2e-5, "{} on {level}: {name} off by {worst:.1e} of the largest value", case.name);
+                    assert!(worst <= 2e-5, "{} on {isa}: {name} off by {worst:.1e} of the largest value", case.name);
                 }
             }
         });
@@ -71,8 +71,8 @@ struct All {
 }
 
 impl All {
-    fn new(scene: &Scene, dout: &Array, plan: &Plan, level: Level, threads: usize) -> All {
-        let forward = scene.run(plan, level, threads);
+    fn new(scene: &Scene, dout: &Array, plan: &Plan, isa: Isa, threads: usize) -> All {
+        let forward = scene.run(plan, isa, threads);
         let out = View::new(&forward.out, forward.shape).unwrap();
         let saved = Saved { out, lse: &forward.lse, dout: dout.view() };
         let memory = |x: &Array| vec![f32::NAN; x.data.len()];
@@ -81,7 +81,7 @@ impl All {
             [&scene.bias, &scene.relative, &scene.soft].map(|x| x.as_ref().map(memory));
         let mut sinks = scene.sinks.as_ref().map(|sinks| vec![f32::NAN; sinks.len()]);
         let shape = |x: &Option<Array>| x.as_ref().map_or([0; 4], |x| x.shape);
-        scene.with_options(level, |options| {
+        scene.with_options(isa, |options| {
             let mut biases = Vec::new();
             biases.extend(bias.as_mut().map(|x| Some(ViewMut::new(x, shape(&scene.bias)).unwrap())));
             biases.extend(relative.as_mut().map(|x| Some(ViewMut::new(x, shape(&scene.relative)).unwrap())));
@@ -94,7 +94,7 @@ impl All {
                 soft: soft.as_mut().map(|x| ViewMut::new(x, shape(&scene.soft)).unwrap()),
                 sinks: sinks.as_deref_mut(),
             };
-            let options = Options { threads: Some(threads), ..options.clone() };
+            let options = options.clone().threads(threads);
             let inputs = inputs(&scene.q, &scene.k, &scene.v);
             attention_backward_into(&inputs, &saved, plan, &options, gradients).unwrap();
         });
@@ -110,12 +110,12 @@ impl All {
 }
 
 #[test]
-fn every_level_computes_the_reference() {
+fn every_isa_computes_the_reference() {
     check(600, |mut case| {
         drop_some(&mut case);
         let dout = dout(&mut case);
         let Scene { q, k, v, .. } = &case.scene;
-        let expected = case.scene.with_options(Level::Portable, |options| {
+        let expected = case.scene.with_options(Isa::Portable, |options| {
             reference::backward(&inputs(q, k, v), &dout.view(), &case.plan, options).unwrap()
         });
         let scale = f64::from(case.scene.scale.unwrap_or(1.0)).abs();
@@ -125,8 +125,8 @@ fn every_level_computes_the_reference() {
         let smallest = f64::from(soft.fold(1.0, |a: f32, w| a.min(*w)));
         let dense = case.scene.bias.as_ref().map(|_| &expected.dbias[0]);
         let relative = case.scene.relative.as_ref().map(|_| &expected.dbias[usize::from(case.scene.bias.is_some())]);
-        for level in Level::available() {
-            let got = All::new(&case.scene, &dout, &case.plan, *level, 1);
+        for isa in Isa::available() {
+            let got = All::new(&case.scene, &dout, &case.plan, *isa, 1);
             for (name, got) in got.each() {
                 // What cancels leaves an error of what was added.
                 let (expected, added) = match name {
@@ -141,9 +141,9 @@ fn every_level_computes_the_reference() {
                 let unit = expected.iter().fold(1e-30, |a: f64, x| a.max(x.abs()));
                 let worst = difference(got, expected);
                 let allowed = 2e-5 + 1e-6 * added / unit;
-                assert!(worst <= allowed, "{} on {level}: {name} off by {worst:.1e}, allowed {allowed:.1e}", case.name);
+                assert!(worst <= allowed, "{} on {isa}: {name} off by {worst:.1e}, allowed {allowed:.1e}", case.name);
                 let exact = expected.iter().zip(got).all(|(e, g)| *e != 0.0 || g.to_bits() == 0 || worst > 0.0);
-                assert!(exact, "{} on {level}: {name} is not 0 where it must be", case.name);
+                assert!(exact, "{} on {isa}: {name} is not 0 where it must be", case.name);
             }
         }
     });
@@ -157,12 +157,12 @@ fn rows_without_weight_in_full_blocks_have_no_gradient() {
         let [k, v] = [3, 4].map(|seed| Array::random([1, 1, kv_len, 8], seed));
         let bias = Array::new([1, 1, 7, 1], |[_, _, i, _]| if i == 3 { f32::NEG_INFINITY } else { 0.0 });
         let plan = plan("full", &Shape::cross(7, kv_len), &Facts::new());
-        for level in Level::available() {
-            let options = Options { bias: vec![Bias::Dense(bias.view())], ..Options::default() };
+        for isa in Isa::available() {
+            let options = Options::default().bias(Bias::Dense(bias.view()));
             let expected = reference::backward(&inputs(&q, &k, &v), &dout.view(), &plan, &options).unwrap();
-            let got = gradients([&q, &k, &v, &dout], &plan, *level, &options);
+            let got = gradients([&q, &k, &v, &dout], &plan, *isa, &options);
             for (got, expected) in [(got.dq, expected.dq), (got.dk, expected.dk), (got.dv, expected.dv)] {
-                assert!(difference(&got, &expected) < 2e-5, "{kv_len} keys on {level}");
+                assert!(difference(&got, &expected) < 2e-5, "{kv_len} keys on {isa}");
             }
         }
     }
@@ -173,9 +173,9 @@ fn finite_differences_agree() {
     check(150, |mut case| {
         drop_some(&mut case);
         let dout = dout(&mut case);
-        let got = All::new(&case.scene, &dout, &case.plan, *Level::available().last().unwrap(), 1);
+        let got = All::new(&case.scene, &dout, &case.plan, *Isa::available().last().unwrap(), 1);
         let loss = |scene: &Scene| -> f64 {
-            let forward = scene.with_options(Level::Portable, |options| {
+            let forward = scene.with_options(Isa::Portable, |options| {
                 reference::forward(&inputs(&scene.q, &scene.k, &scene.v), &case.plan, options).unwrap()
             });
             forward.out.iter().zip(&dout.data).map(|(out, dout)| out * f64::from(*dout)).sum()
@@ -234,22 +234,22 @@ fn threads_tiles_and_strides_change_no_bit() {
     check(300, |mut case| {
         drop_some(&mut case);
         let dout = dout(&mut case);
-        for level in Level::available() {
+        for isa in Isa::available() {
             let usual = case.bound.plan_with(&PlanOptions { reorder: case.reorder, ..PlanOptions::default() });
-            let expected = All::new(&case.scene, &dout, &usual, *level, 1);
+            let expected = All::new(&case.scene, &dout, &usual, *isa, 1);
             for threads in [1, 2, 3, 7] {
-                let got = pool().install(|| All::new(&case.scene, &dout, &case.plan, *level, threads));
-                let what = format!("{} on {level}, {threads} threads", case.name);
+                let got = pool().install(|| All::new(&case.scene, &dout, &case.plan, *isa, threads));
+                let what = format!("{} on {isa}, {threads} threads", case.name);
                 assert_same(&got.inputs, &expected.inputs, &what);
                 if threads > 1 {
-                    let one = All::new(&case.scene, &dout, &case.plan, *level, 1);
+                    let one = All::new(&case.scene, &dout, &case.plan, *isa, 1);
                     for ((name, got), (_, expected)) in got.each().zip(one.each()) {
                         assert_same_bits(got, expected, &format!("{what}: {name}"));
                     }
                 }
             }
-            let got = case.scene.backward_strided(&dout, &case.plan, *level, &mut case.dice);
-            assert_same(&got, &expected.inputs, &format!("{} on {level}, strided", case.name));
+            let got = case.scene.backward_strided(&dout, &case.plan, *isa, &mut case.dice);
+            assert_same(&got, &expected.inputs, &format!("{} on {isa}, strided", case.name));
         }
     });
 }
@@ -262,12 +262,12 @@ fn long_sequences_on_many_threads_give_the_same_bits() {
     for mask in ["causal", "sliding(200)", "full - keys(300..700)", "causal & documents([500, 600])", "queries(900..)"]
     {
         let plan = plan(mask, &shape, &Facts::new());
-        for level in Level::available() {
+        for isa in Isa::available() {
             let [one, many] = [1, 7].map(|threads| {
-                let options = Options { threads: Some(threads), ..Options::default() };
-                pool().install(|| gradients([&q, &k, &v, &dout], &plan, *level, &options))
+                let options = Options::default().threads(threads);
+                pool().install(|| gradients([&q, &k, &v, &dout], &plan, *isa, &options))
             });
-            assert_same(&many, &one, &format!("{mask} on {level}"));
+            assert_same(&many, &one, &format!("{mask} on {isa}"));
         }
     }
 }
@@ -287,9 +287,9 @@ fn check_part(case: &mut Case, part: &Part, what: &str) {
         Some(i) => dout.view().get([part.batch, h, i + part.rows.start, d]),
         None => f32::NAN,
     });
-    for level in Level::available() {
-        let whole = case.scene.backward(&dout, &case.plan, *level, 1);
-        let got = scene.backward(&moved, &plan, *level, 1);
+    for isa in Isa::available() {
+        let whole = case.scene.backward(&dout, &case.plan, *isa, 1);
+        let got = scene.backward(&moved, &plan, *isa, 1);
         let [q, k, v] = [&case.scene.q, &case.scene.k, &case.scene.v].map(|x| x.shape);
         let arrays = [
             ("dq", &whole.dq, &got.dq, q, scene.q.shape, part.queries_before, part.rows.len()),
@@ -299,7 +299,7 @@ fn check_part(case: &mut Case, part: &Part, what: &str) {
         for (name, whole, got, shape, moved, before, len) in arrays {
             for (h, i) in (0..shape[1]).flat_map(|h| (0..len).map(move |i| (h, i))) {
                 let expected = row(whole, shape, [part.batch, h, i]);
-                let what = format!("{} on {level}, {what}: {name} {:?}", case.name, [part.batch, h, i]);
+                let what = format!("{} on {isa}, {what}: {name} {:?}", case.name, [part.batch, h, i]);
                 assert_same_bits(row(got, moved, [0, h, before + i]), expected, &what);
             }
         }
@@ -334,27 +334,27 @@ fn padding_on_the_right_and_packing_change_no_bit() {
             &Shape::square(total).heads(4).kv_heads(2),
             &Facts::new(),
         );
-        for level in Level::available() {
-            let together = gradients(arrays.each_ref(), &packed, *level, &Options::default());
+        for isa in Isa::available() {
+            let together = gradients(arrays.each_ref(), &packed, *isa, &Options::default());
             let mut start = 0;
             for len in &lengths {
                 let one = arrays.each_ref().map(|x| x.slice(start..start + len));
                 let padded = one.each_ref().map(|x| x.pad(0, len + 77, f32::NAN));
                 let shape = Shape::square(*len).heads(4).kv_heads(2);
                 let alone = plan("causal", &shape, &Facts::new());
-                let alone = gradients(one.each_ref(), &alone, *level, &Options::default());
-                let facts = Facts::new().lengths([*len as u64]);
+                let alone = gradients(one.each_ref(), &alone, *isa, &Options::default());
+                let facts = Facts::new().lengths([*len]);
                 let right = plan(
                     "causal & padding(on=both)",
                     &Shape::square(len + 77).heads(4).kv_heads(2),
-                    &facts.query_lengths([*len as u64]),
+                    &facts.query_lengths([*len]),
                 );
-                let right = gradients(padded.each_ref(), &right, *level, &Options::default());
+                let right = gradients(padded.each_ref(), &right, *isa, &Options::default());
                 let of = |x: &Gradients, n: usize| [&x.dq, &x.dk, &x.dv][n].clone();
                 for (n, (heads, dim)) in [(4, head_dim), (2, head_dim), (2, v_dim)].into_iter().enumerate() {
                     let [all, one, right] = [(&together, total), (&alone, *len), (&right, len + 77)]
                         .map(|(x, len)| Array { data: of(x, n), shape: [1, heads, len, dim] });
-                    let what = format!("{lengths:?} from {start}, array {n} on {level}");
+                    let what = format!("{lengths:?} from {start}, array {n} on {isa}");
                     assert_same_bits(&all.slice(start..start + len).data, &one.data, &what);
                     assert_same_bits(&right.slice(0..*len).data, &one.data, &format!("{what}, padded"));
                     assert!(
@@ -383,11 +383,11 @@ fn what_a_query_may_not_read_changes_no_bit_of_its_gradient() {
                         if place[..3] == at { clean_dout.view().get(place) } else { f32::NAN }
                     },
                 );
-            for level in Level::available() {
-                let clean = case.scene.backward(&clean_dout, &case.plan, *level, 1);
-                let got = hidden.backward(&other, &case.plan, *level, 1);
+            for isa in Isa::available() {
+                let clean = case.scene.backward(&clean_dout, &case.plan, *isa, 1);
+                let got = hidden.backward(&other, &case.plan, *isa, 1);
                 let shape = case.scene.q.shape;
-                let what = format!("{} on {level}, row {at:?}, {poison} elsewhere", case.name);
+                let what = format!("{} on {isa}, row {at:?}, {poison} elsewhere", case.name);
                 assert_same_bits(row(&got.dq, shape, at), row(&clean.dq, shape, at), &what);
             }
         }
@@ -424,10 +424,10 @@ fn queries_that_do_not_read_a_key_change_no_bit_of_its_gradient() {
                 ..scene.clone()
             };
             let other = keep(&clean_dout, &|at| reads.contains(&at));
-            for level in Level::available() {
-                let clean = case.scene.backward(&clean_dout, &case.plan, *level, 1);
-                let got = hidden.backward(&other, &case.plan, *level, 1);
-                let what = format!("{} on {level}, key {:?}, {poison} elsewhere", case.name, [b, g, j]);
+            for isa in Isa::available() {
+                let clean = case.scene.backward(&clean_dout, &case.plan, *isa, 1);
+                let got = hidden.backward(&other, &case.plan, *isa, 1);
+                let what = format!("{} on {isa}, key {:?}, {poison} elsewhere", case.name, [b, g, j]);
                 let at = [b, g, j];
                 assert_same_bits(row(&got.dk, scene.k.shape, at), row(&clean.dk, scene.k.shape, at), &what);
                 assert_same_bits(row(&got.dv, scene.v.shape, at), row(&clean.dv, scene.v.shape, at), &what);
@@ -458,7 +458,7 @@ fn what_does_not_fit_is_refused() {
     let plan = plan("causal", &Shape::square(8).heads(4).kv_heads(2), &Facts::new());
     let [q, dout] = [1, 2].map(|seed| Array::random([1, 4, 8, 16], seed));
     let [k, v] = [3, 4].map(|seed| Array::random([1, 2, 8, 16], seed));
-    let options = Options { bias: vec![Bias::Alibi(vec![0.1; 4])], ..Options::default() };
+    let options = Options::default().bias(Bias::Alibi(vec![0.1; 4]));
     let forward = attention(&inputs(&q, &k, &v), &plan, &options).unwrap();
     let out = View::new(&forward.out, forward.shape).unwrap();
     let saved = Saved { out, lse: &forward.lse, dout: dout.view() };

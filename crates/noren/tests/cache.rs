@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Array, assert_same_bits, bits, difference, inputs, plan, textbook};
-use noren::{Attention, Element, KvCache, KvShape, Level, Options, View, atoms, bf16, f16, reference};
+use noren::{Attention, Element, Isa, KvCache, KvShape, Options, View, atoms, bf16, f16, reference};
 use noren_mask::{Facts, Mask, PlanOptions, Reorder, Shape, Side};
 
 /// Random numbers that a seed fixes (SplitMix64).
@@ -48,14 +48,14 @@ fn one_pass<T: Element>(
     [q, k, v]: [&Array<T>; 3],
     mask: &str,
     facts: &Facts,
-    level: Level,
+    isa: Isa,
     options: &Options<'_>,
 ) -> Attention<T> {
     let [batch, heads, len, _] = q.shape;
     let shape = Shape::square(len).batch(batch).heads(heads).kv_heads(k.shape[1]);
     let bound = mask.parse::<Mask>().unwrap().bind(&shape, facts).unwrap();
     let plan = bound.plan_with(&PlanOptions { reorder: Reorder::Never, ..PlanOptions::default() });
-    noren::attention(&inputs(q, k, v), &plan, &Options { level: Some(level), ..options.clone() }).unwrap()
+    noren::attention(&inputs(q, k, v), &plan, &options.clone().isa(isa)).unwrap()
 }
 
 /// Tokens `rows` of all heads and sequences.
@@ -89,16 +89,16 @@ fn rules(sequences: usize, len: usize, dice: &mut Dice) -> Vec<Rule> {
     let window = 1 + dice.below(60);
     let sinks = dice.below(9);
     let ahead = 1 + dice.below(40);
-    let borders: Vec<u64> = (0..sequences).map(|_| dice.below(len) as u64).collect();
+    let borders: Vec<usize> = (0..sequences).map(|_| dice.below(len)).collect();
     let documents = move |len: usize| {
-        let lengths = |border: u64| vec![border.min(len as u64), (len as u64).saturating_sub(border)];
+        let lengths = |border: usize| vec![border.min(len), len.saturating_sub(border)];
         Facts::new().documents(borders.iter().map(|border| lengths(*border)).collect::<Vec<_>>())
     };
-    let real: Vec<u64> = (0..sequences).map(|_| 1 + dice.below(len) as u64).collect();
-    let padded: Vec<u64> = (0..sequences).map(|_| dice.below(len) as u64).collect();
-    let right = move |len: usize| Facts::new().lengths(real.iter().map(|n| (*n).min(len as u64)).collect::<Vec<_>>());
+    let real: Vec<usize> = (0..sequences).map(|_| 1 + dice.below(len)).collect();
+    let padded: Vec<usize> = (0..sequences).map(|_| dice.below(len)).collect();
+    let right = move |len: usize| Facts::new().lengths(real.iter().map(|n| (*n).min(len)).collect::<Vec<_>>());
     let left = move |len: usize| {
-        let lengths: Vec<_> = padded.iter().map(|n| (len as u64).saturating_sub(*n)).collect();
+        let lengths: Vec<_> = padded.iter().map(|n| len.saturating_sub(*n)).collect();
         Facts::new().lengths(lengths).side(Side::Left)
     };
     vec![
@@ -117,17 +117,17 @@ fn random<T: Element>(shape: [usize; 4], seed: u64) -> Array<T> {
     Array::random(shape, seed).cast()
 }
 
-/// Steps of random sizes over all forms, masks and levels against one pass.
-fn check_steps<T: Element>(seed: u64, same_bits: impl Fn(&str, Level) -> bool) {
+/// Steps of random sizes over all forms, masks and ISAs against one pass.
+fn check_steps<T: Element>(seed: u64, same_bits: impl Fn(&str, Isa) -> bool) {
     let mut dice = Dice(seed);
     let (sequences, kv_heads, group) = (1 + dice.below(3), 1 + dice.below(2), 1 + dice.below(4));
     let (len, head_dim, v_dim) = (2 + dice.below(180), 1 + dice.below(70), 1 + dice.below(70));
     let q = random::<T>([sequences, kv_heads * group, len, head_dim], dice.next());
     let [k, v] = [head_dim, v_dim].map(|d| random::<T>([sequences, kv_heads, len, d], dice.next()));
     for rule in rules(sequences, len, &mut dice) {
-        for level in Level::available() {
-            let expected = one_pass([&q, &k, &v], &rule.mask, &(rule.facts)(len), *level, &Options::default());
-            let shape = KvShape::new(kv_heads, head_dim).v_dim(v_dim).sequences(sequences).level(*level);
+        for isa in Isa::available() {
+            let expected = one_pass([&q, &k, &v], &rule.mask, &(rule.facts)(len), *isa, &Options::default());
+            let shape = KvShape::new(kv_heads, head_dim).v_dim(v_dim).sequences(sequences).isa(*isa);
             let mask: Mask = rule.mask.parse().unwrap();
             for (form, mut cache) in forms::<T>(&shape, sequences, len, rule.window) {
                 let most = rule.window.map_or(len, |(.., ahead)| ahead);
@@ -143,10 +143,10 @@ fn check_steps<T: Element>(seed: u64, same_bits: impl Fn(&str, Level) -> bool) {
                     for at in (0..sequences * kv_heads * group * new)
                         .map(|n| [n / new / kv_heads / group, n / new % (kv_heads * group), n % new])
                     {
-                        let what = format!("{form}, {} on {level}, {at:?} of {new} after {}", rule.mask, past - new);
+                        let what = format!("{form}, {} on {isa}, {at:?} of {new} after {}", rule.mask, past - new);
                         let expected = row(&expected, [at[0], at[1], past - new + at[2]]);
                         let got = row(&got, at);
-                        match same_bits(&form, *level) {
+                        match same_bits(&form, *isa) {
                             true => assert_same_bits(&got, &expected, &what),
                             false => assert!(got.iter().zip(&expected).all(|(a, b)| (a - b).abs() <= 0.03), "{what}"),
                         }
@@ -166,8 +166,8 @@ fn steps_have_the_bits_of_one_pass() {
 fn steps_of_narrow_types_have_the_bits_of_one_pass() {
     // pairs of keys, of which an odd number of sinks parts one
     let odd = |form: &str| form.split_once(" sinks").is_some_and(|(before, _)| before.ends_with(['1', '3', '5', '7']));
-    let pairs = |level: Level| level == Level::Avx512Bf16;
-    (0..8).for_each(|seed| check_steps::<bf16>(100 + seed, |form, level| !(pairs(level) && odd(form))));
+    let pairs = |isa: Isa| isa == Isa::Avx512Bf16;
+    (0..8).for_each(|seed| check_steps::<bf16>(100 + seed, |form, isa| !(pairs(isa) && odd(form))));
     (0..4).for_each(|seed| check_steps::<f16>(200 + seed, |_, _| true));
 }
 
@@ -182,8 +182,8 @@ fn narrow_types_are_as_accurate_as_they_allow() {
         let inputs = inputs(&q, &k, &v);
         let expected = reference::forward(&inputs, &whole, &Options::default()).unwrap();
         let allowed = 1.1 * difference(&textbook(&inputs, &whole, &Options::default()), &expected.out) + 1e-5;
-        for level in Level::available() {
-            let shape = KvShape::new(2, d).level(*level);
+        for isa in Isa::available() {
+            let shape = KvShape::new(2, d).isa(*isa);
             for (form, mut cache) in forms::<T>(&shape, 1, len, Some((60, 3, 1))) {
                 let (mut out, mut want) = (Vec::new(), Vec::new());
                 for i in 0..len {
@@ -194,7 +194,7 @@ fn narrow_types_are_as_accurate_as_they_allow() {
                     want.extend((0..4).flat_map(|h| expected.out[(h * len + i) * d..][..d].to_vec()));
                 }
                 let off = difference(&out, &want);
-                assert!(off <= allowed, "{form} in {} on {level}: off by {off:.2e}, {allowed:.2e} allowed", T::DTYPE);
+                assert!(off <= allowed, "{form} in {} on {isa}: off by {off:.2e}, {allowed:.2e} allowed", T::DTYPE);
             }
         }
     }
@@ -213,9 +213,9 @@ fn ragged_steps_have_the_bits_of_one_pass() {
         let mask: Mask = text.parse().unwrap();
         let q = random::<f32>([4, 4, longest, 24], dice.next());
         let [k, v] = [0, 1].map(|_| random::<f32>([4, 2, longest, 24], dice.next()));
-        for level in Level::available() {
-            let expected = one_pass([&q, &k, &v], &text, &Facts::new(), *level, &Options::default());
-            let shape = KvShape::new(2, 24).sequences(4).level(*level);
+        for isa in Isa::available() {
+            let expected = one_pass([&q, &k, &v], &text, &Facts::new(), *isa, &Options::default());
+            let shape = KvShape::new(2, 24).sequences(4).isa(*isa);
             for (form, mut cache) in forms::<f32>(&shape, 4, longest, Some((window, sinks, ahead))) {
                 let mut past = [0; 4];
                 while (0..4).any(|b| past[b] < lengths[b]) {
@@ -237,7 +237,7 @@ fn ragged_steps_have_the_bits_of_one_pass() {
                     let got = cache.attention(q.view(), &plan, &Options::default()).unwrap();
                     for b in 0..4 {
                         for (i, h) in (0..new[b]).flat_map(|i| (0..4).map(move |h| (i, h))) {
-                            let what = format!("{form}, {text} on {level}: token {i} of {new:?} after {past:?}");
+                            let what = format!("{form}, {text} on {isa}: token {i} of {new:?} after {past:?}");
                             let expected = row(&expected, [b, h, past[b] + i]);
                             assert_same_bits(&row(&got, [0, h, starts[b] + i]), &expected, &what);
                         }
@@ -257,14 +257,14 @@ fn heads_that_share_a_mask_read_it_each_in_their_own_blocks() {
         let q = random::<T>([1, 4, len, d], 1);
         let [k, v] = [2, 3].map(|seed| random::<T>([1, 2, len, d], seed));
         for mask in ["heads(0..1: causal, 1..: sliding(100))", "heads(0..3: sliding(100), 3..: causal)"] {
-            for level in Level::available() {
-                let expected = one_pass([&q, &k, &v], mask, &Facts::new(), *level, &Options::default());
-                for (form, mut cache) in forms::<T>(&KvShape::new(2, d).level(*level), 1, len, None) {
+            for isa in Isa::available() {
+                let expected = one_pass([&q, &k, &v], mask, &Facts::new(), *isa, &Options::default());
+                for (form, mut cache) in forms::<T>(&KvShape::new(2, d).isa(*isa), 1, len, None) {
                     cache.append(k.view(), v.view()).unwrap();
                     let last = part(&q, len - new..len);
                     let got = cache.attend(last.view(), &mask.parse().unwrap(), &Options::default()).unwrap();
                     for (h, i) in (0..4).flat_map(|h| (0..new).map(move |i| (h, i))) {
-                        let what = format!("{form} in {} on {level}, {mask}, head {h}", T::DTYPE);
+                        let what = format!("{form} in {} on {isa}, {mask}, head {h}", T::DTYPE);
                         assert_same_bits(&row(&got, [0, h, i]), &row(&expected, [0, h, len - new + i]), &what);
                     }
                 }
@@ -283,8 +283,8 @@ fn ragged_steps_read_documents_and_levels() {
     let facts = Facts::new().documents(vec![vec![6, 4], vec![5, 5]]).levels(vec![vec![0; 10], vec![1; 10]]);
     for mask in ["causal & documents", "causal & documents & clearance", "causal & padding(on=both)"] {
         let facts = if mask.contains("padding") { Facts::new().lengths([10, 10]) } else { facts.clone() };
-        let expected = one_pass([&x, &x, &x], mask, &facts, Level::Portable, &Options::default());
-        let shape = KvShape::new(1, 8).sequences(2).level(Level::Portable);
+        let expected = one_pass([&x, &x, &x], mask, &facts, Isa::Portable, &Options::default());
+        let shape = KvShape::new(1, 8).sequences(2).isa(Isa::Portable);
         for (form, mut cache) in forms::<f32>(&shape, 2, 10, None) {
             cache.append(x.view(), x.view()).unwrap();
             let plan = cache.plan_ragged(&mask.parse().unwrap(), &facts, 1, &[0, 1, 6]).unwrap();
@@ -310,9 +310,9 @@ fn a_window_is_each_querys_own() {
     let x = random::<f32>([1, 2, len, d], 1);
     for (window, sinks) in [(4, 0), (5, 3), (1, 2)] {
         let shown = format!("sliding({window}) | causal & keys(..{sinks})");
-        for level in Level::available() {
-            let expected = one_pass([&x, &x, &x], &shown, &Facts::new(), *level, &Options::default());
-            let shape = KvShape::new(2, d).level(*level);
+        for isa in Isa::available() {
+            let expected = one_pass([&x, &x, &x], &shown, &Facts::new(), *isa, &Options::default());
+            let shape = KvShape::new(2, d).isa(*isa);
             let mut cache = KvCache::<f32>::rotating(&shape, window, sinks, 8).unwrap();
             for past in (0..len).step_by(8) {
                 let new = part(&x, past..past + 8);
@@ -359,9 +359,9 @@ fn guesses_of_a_tree_are_taken_back() {
     let q = random::<f32>([1, 2, len, head_dim], 1);
     let [k, v] = [2, 3].map(|seed| random::<f32>([1, 2, len, head_dim], seed));
     let parents = [-1i64, 0, 0, 1, -1, 4, 2, 3];
-    for level in Level::available() {
-        let expected = one_pass([&q, &k, &v], "causal", &Facts::new(), *level, &Options::default());
-        let shape = KvShape::new(2, head_dim).level(*level);
+    for isa in Isa::available() {
+        let expected = one_pass([&q, &k, &v], "causal", &Facts::new(), *isa, &Options::default());
+        let shape = KvShape::new(2, head_dim).isa(*isa);
         for (form, mut cache) in forms::<f32>(&shape, 1, len + 8, Some((200, 0, 8))) {
             for past in 0..len - 1 {
                 let [next_q, next_k, next_v] = [&q, &k, &v].map(|x| part(x, past..past + 1));
@@ -373,7 +373,7 @@ fn guesses_of_a_tree_are_taken_back() {
                     let mask = atoms::keys(..past as u64) | atoms::tree(parents, past as u64);
                     let got = cache.attend(gq.view(), &mask, &Options::default()).unwrap();
                     for h in 0..2 {
-                        let what = format!("{form} on {level}: the first guess after {past}");
+                        let what = format!("{form} on {isa}: the first guess after {past}");
                         assert_same_bits(&row(&got, [0, h, 0]), &row(&expected, [0, h, past]), &what);
                     }
                     cache.truncate(0, past + 1).unwrap();
@@ -382,7 +382,7 @@ fn guesses_of_a_tree_are_taken_back() {
                 cache.append(next_k.view(), next_v.view()).unwrap();
                 let got = cache.attend(next_q.view(), &atoms::causal(), &Options::default()).unwrap();
                 for h in 0..2 {
-                    let what = format!("{form} on {level}: token {past}");
+                    let what = format!("{form} on {isa}: token {past}");
                     assert_same_bits(&row(&got, [0, h, 0]), &row(&expected, [0, h, past]), &what);
                 }
             }
@@ -397,8 +397,8 @@ fn stale_content_changes_no_bit<T: Element>() {
     let [k, v] = [2, 3].map(|seed| random::<T>([2, 2, len, d], seed));
     let poison = Array { data: vec![T::from_f32(f32::NAN); 2 * 2 * 90 * d], shape: [2, 2, 90, d] };
     let mask: Mask = "sliding(20) | causal & keys(..3)".parse().unwrap();
-    for level in Level::available() {
-        let shape = KvShape::new(2, d).sequences(2).level(*level);
+    for isa in Isa::available() {
+        let shape = KvShape::new(2, d).sequences(2).isa(*isa);
         let caches = || forms::<T>(&shape, 2, 96, Some((20, 3, 90)));
         for ((form, mut clean), (_, mut dirty)) in caches().into_iter().zip(caches()) {
             dirty.append(poison.view(), poison.view()).unwrap();
@@ -411,7 +411,7 @@ fn stale_content_changes_no_bit<T: Element>() {
                     cache.attend(q.view(), &mask, &Options::default()).unwrap()
                 });
                 let wide = |x: &[T]| x.iter().map(|x| x.to_f32()).collect::<Vec<_>>();
-                let what = format!("{form} in {} on {level} after {past}", T::DTYPE);
+                let what = format!("{form} in {} on {isa} after {past}", T::DTYPE);
                 assert_same_bits(&wide(&got.out), &wide(&expected.out), &what);
                 assert_eq!(bits(&got.lse), bits(&expected.lse), "{what}");
                 assert!(wide(&got.out).iter().all(|x| x.is_finite()), "{what}");
@@ -447,25 +447,20 @@ fn threads_and_score_modifiers_change_no_bit() {
         let [k, v] = [2, 3].map(|seed| random::<T>([1, kv_heads, len, head_dim], seed));
         let table = Array::random([1, 4 * kv_heads, 1, 401], 4);
         let sinks: Vec<f32> = (0..4 * kv_heads).map(|h| h as f32 / 3.0).collect();
-        let modified = Options {
-            softcap: Some(4.0),
-            bias: vec![noren::Bias::Relative { table: table.view() }],
-            sinks: Some(&sinks),
-            ..Options::default()
-        };
-        for (level, options) in Level::available().iter().flat_map(|l| [(l, Options::default()), (l, modified.clone())])
-        {
-            let expected = one_pass([&q, &k, &v], mask, &Facts::new(), *level, &options);
-            let shape = KvShape::new(kv_heads, head_dim).level(*level);
+        let modified =
+            Options::default().softcap(4.0).bias(noren::Bias::Relative { table: table.view() }).sinks(&sinks);
+        for (isa, options) in Isa::available().iter().flat_map(|l| [(l, Options::default()), (l, modified.clone())]) {
+            let expected = one_pass([&q, &k, &v], mask, &Facts::new(), *isa, &options);
+            let shape = KvShape::new(kv_heads, head_dim).isa(*isa);
             for (form, mut cache) in forms::<T>(&shape, 1, len, None) {
                 cache.append(k.view(), v.view()).unwrap();
                 let last = part(&q, len - new..len);
                 for threads in [1, 2, 3, 5, 7] {
-                    let options = Options { threads: Some(threads), ..options.clone() };
+                    let options = options.clone().threads(threads);
                     let mask = mask.parse().unwrap();
                     let got = pool.install(|| cache.attend(last.view(), &mask, &options)).unwrap();
                     for (h, i) in (0..4 * kv_heads).flat_map(|h| (0..new).map(move |i| (h, i))) {
-                        let what = format!("{form} in {} on {level}, {threads} threads, {mask}, head {h}", T::DTYPE);
+                        let what = format!("{form} in {} on {isa}, {threads} threads, {mask}, head {h}", T::DTYPE);
                         assert_same_bits(&row(&got, [0, h, i]), &row(&expected, [0, h, len - new + i]), &what);
                     }
                 }
@@ -489,11 +484,10 @@ fn soft_weights_and_dense_biases_index_keys_as_the_cache_shows_them() {
     let soft = |q: i64, k: i64| ((5 * q + k) % 4) as f32 / 3.0;
     let table = |cell: &dyn Fn(i64, i64) -> f32| Array::new([1, 1, len, len], |[.., i, j]| cell(i as i64, j as i64));
     let (all_bias, all_soft) = (table(&bias), table(&soft));
-    let options =
-        Options { bias: vec![noren::Bias::Dense(all_bias.view())], soft: Some(all_soft.view()), ..Options::default() };
-    for level in Level::available() {
-        let expected = one_pass([&q, &k, &v], "sliding(30) | causal & keys(..2)", &Facts::new(), *level, &options);
-        let shape = KvShape::new(2, d).level(*level);
+    let options = Options::default().bias(noren::Bias::Dense(all_bias.view())).soft(all_soft.view());
+    for isa in Isa::available() {
+        let expected = one_pass([&q, &k, &v], "sliding(30) | causal & keys(..2)", &Facts::new(), *isa, &options);
+        let shape = KvShape::new(2, d).isa(*isa);
         for (form, mut cache) in forms::<f32>(&shape, 1, len, Some((30, 2, 4))) {
             for past in (0..len).step_by(4) {
                 let [q, k, v] = [&q, &k, &v].map(|x| part(x, past..past + 4));
@@ -507,14 +501,10 @@ fn soft_weights_and_dense_biases_index_keys_as_the_cache_shows_them() {
                     })
                 };
                 let (bias, soft) = (now(&bias), now(&soft));
-                let options = Options {
-                    bias: vec![noren::Bias::Dense(bias.view())],
-                    soft: Some(soft.view()),
-                    ..Options::default()
-                };
+                let options = Options::default().bias(noren::Bias::Dense(bias.view())).soft(soft.view());
                 let got = cache.attention(q.view(), &plan, &options).unwrap();
                 for (h, i) in (0..2).flat_map(|h| (0..4).map(move |i| (h, i))) {
-                    let what = format!("{form} on {level}: token {i} after {past}");
+                    let what = format!("{form} on {isa}: token {i} after {past}");
                     assert_same_bits(&row(&got, [0, h, i]), &row(&expected, [0, h, past + i]), &what);
                 }
             }
@@ -572,11 +562,11 @@ fn wrong_use_is_refused_by_name() {
         message(cache.plan(&atoms::causal(), &Facts::new(), 3, 1).map(drop))
             .contains("3 query heads over 2 key-value heads")
     );
-    let other = if cache.level() == Level::Portable { return } else { Level::Portable };
+    let other = if cache.isa() == Isa::Portable { return } else { Isa::Portable };
     let plan = cache.plan(&atoms::causal(), &Facts::new(), 4, 1).unwrap();
-    let options = Options { level: Some(other), ..Options::default() };
+    let options = Options::default().isa(other);
     let error = message(cache.attention(q.view(), &plan, &options).map(drop));
-    assert!(error.starts_with("level `portable`: the cache is packed for "), "{error}");
+    assert!(error.starts_with("ISA `portable`: the cache is packed for "), "{error}");
 
     let mut paged = KvCache::<f32>::paged(&shape, 16, 3).unwrap();
     paged.append(x.view(), x.view()).unwrap();

@@ -5,12 +5,12 @@ mod stored;
 
 use common::{Tensors, check_accuracy, check_gradients, difference, inputs, run};
 use noren::reference::{self, Told};
-use noren::{Element, Level, Options, bf16, f16};
+use noren::{Element, Isa, Options, bf16, f16};
 use noren_mask::{Facts, PlanOptions, Reorder, Shape};
 use stored::{Case, doubles, floats};
 
 #[test]
-fn every_level_meets_the_stored_results() {
+fn every_isa_meets_the_stored_results() {
     for case in Case::all() {
         let [q, k, v, out, lse] = ["q", "k", "v", "out", "lse"].map(|name| case.tensors.array(name));
         let tolerance = case.tolerance();
@@ -18,10 +18,10 @@ fn every_level_meets_the_stored_results() {
             let reordered = [Reorder::Always, Reorder::Residues(3)]
                 .map(|reorder| case.plan.bound().plan_with(&PlanOptions { reorder, ..PlanOptions::default() }));
             let plans = || std::iter::once(&case.plan).chain(&reordered);
-            for (level, plan) in Level::available().iter().flat_map(|level| plans().map(move |plan| (level, plan))) {
-                let got = run(&q, &k, &v, plan, *level, options);
+            for (isa, plan) in Isa::available().iter().flat_map(|isa| plans().map(move |plan| (isa, plan))) {
+                let got = run(&q, &k, &v, plan, *isa, options);
                 let worst = difference(&got.out, &doubles(&out)).max(difference(&got.lse, &doubles(&lse)));
-                assert!(worst <= tolerance, "{} on {level}: off by {worst:.1e} of the largest value", case.name);
+                assert!(worst <= tolerance, "{} on {isa}: off by {worst:.1e} of the largest value", case.name);
             }
         });
     }
@@ -39,12 +39,12 @@ fn check_in<T: Element>() {
 }
 
 #[test]
-fn every_level_computes_the_cases_in_bf16_as_well_as_the_type_allows() {
+fn every_isa_computes_the_cases_in_bf16_as_well_as_the_type_allows() {
     check_in::<bf16>();
 }
 
 #[test]
-fn every_level_computes_the_cases_in_f16_as_well_as_the_type_allows() {
+fn every_isa_computes_the_cases_in_f16_as_well_as_the_type_allows() {
     check_in::<f16>();
 }
 
@@ -94,15 +94,15 @@ fn the_plans_mask_is_the_stored_one() {
 fn a_real_encoder_layer() {
     let tensors = Tensors::read("conformance/minilm/attention.safetensors");
     let keep = tensors.array("keep");
-    let lengths: Vec<u64> = keep.data.chunks(27).map(|row| row.iter().map(|x| *x as u64).sum()).collect();
+    let lengths: Vec<usize> = keep.data.chunks(27).map(|row| row.iter().map(|x| *x as usize).sum()).collect();
     let shape = Shape::square(27).batch(8).heads(12);
     let plan = common::plan("padding", &shape, &Facts::new().lengths(lengths));
     for layer in ["layer0", "layer3"] {
         let [q, k, v, out] = ["q", "k", "v", "out"].map(|name| tensors.array(&format!("{layer}.{name}")));
-        for level in Level::available() {
-            let got = run(&q, &k, &v, &plan, *level, &Options::default());
+        for isa in Isa::available() {
+            let got = run(&q, &k, &v, &plan, *isa, &Options::default());
             let worst = difference(&got.out, &doubles(&out));
-            assert!(worst <= 1e-5, "{layer} on {level}: off by {worst:.1e} of the largest value");
+            assert!(worst <= 1e-5, "{layer} on {isa}: off by {worst:.1e} of the largest value");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The kernels on every mask that the corpus `testdata/*.toml` draws: every level computes what the reference defines.
+//! The kernels on every mask that the corpus `testdata/*.toml` draws: every ISA computes what the reference defines.
 
 mod common;
 #[path = "../../noren-mask/tests/drawn/mod.rs"]
@@ -6,8 +6,8 @@ mod drawn;
 
 use common::{Array, difference, inputs, run};
 use noren::reference;
-use noren::{Attention, Level, Options};
-use noren_mask::{BoundMask, PlanOptions, Reorder};
+use noren::{Attention, Isa, Options};
+use noren_mask::{BoundMask, Plan, PlanOptions, Reorder};
 
 /// Rows that may read nothing by the definition must be exactly 0 with a log-sum-exp of minus infinity; returns how many.
 fn check_empty_rows(bound: &BoundMask, got: &Attention, what: &str) -> usize {
@@ -28,7 +28,7 @@ fn check_empty_rows(bound: &BoundMask, got: &Attention, what: &str) -> usize {
 }
 
 #[test]
-fn every_level_computes_every_drawn_mask() {
+fn every_isa_computes_every_drawn_mask() {
     let cases = drawn::cases();
     for file in ["atoms", "facts", "random", "compositions", "models"] {
         assert!(cases.iter().any(|(name, _)| name == file), "{file} has no cases");
@@ -40,7 +40,9 @@ fn every_level_computes_every_drawn_mask() {
         let shape = bound.shape().clone();
         let (batch, heads, kv_heads) = (shape.batch_len(), shape.head_count(), shape.kv_head_count());
         let cut = |block_q, reorder| bound.plan_with(&PlanOptions { block_q, reorder, ..PlanOptions::default() });
-        let plans = [bound.plan(), cut(5, Reorder::Never), cut(96, Reorder::Always), cut(20, Reorder::Residues(3))];
+        let orders = [(5, Reorder::Never), (96, Reorder::Always), (3, Reorder::Copies), (20, Reorder::Residues(3))];
+        let plans: Vec<Plan> =
+            std::iter::once(bound.plan()).chain(orders.map(|(block_q, reorder)| cut(block_q, reorder))).collect();
         for dim in [8, 20] {
             let seed = (n * 100 + dim) as u64;
             let q = Array::random([batch, heads, shape.q_len(), dim], seed);
@@ -48,9 +50,9 @@ fn every_level_computes_every_drawn_mask() {
             let v = Array::random([batch, kv_heads, shape.kv_len(), dim], seed + 2);
             let options = Options::default();
             let expected = reference::forward(&inputs(&q, &k, &v), &plans[0], &options).unwrap();
-            for (plan, level) in plans.iter().flat_map(|plan| Level::available().iter().map(move |l| (plan, *l))) {
-                let what = format!("{file}: {}: {} on {level}, head_dim {dim}", case.name, case.mask);
-                let got = run(&q, &k, &v, plan, level, &options);
+            for (plan, isa) in plans.iter().flat_map(|plan| Isa::available().iter().map(move |l| (plan, *l))) {
+                let what = format!("{file}: {}: {} on {isa}, head_dim {dim}", case.name, case.mask);
+                let got = run(&q, &k, &v, plan, isa, &options);
                 let worst = difference(&got.out, &expected.out).max(difference(&got.lse, &expected.lse));
                 assert!(worst <= 1e-5, "{what}: off by {worst:.1e} of the largest value");
                 empty += check_empty_rows(&bound, &got, &what);

@@ -3,15 +3,15 @@
 mod common;
 
 use common::{Array, assert_same_bits, check_accuracy, difference, inputs, plan, run};
-use noren::{Dropout, Level, Options, PlanOptions, Saved, Shape, View, attention, attention_backward, reference};
+use noren::{Dropout, Isa, Options, PlanOptions, Saved, Shape, View, attention, attention_backward, reference};
 use noren_mask::Facts;
 
 fn options(probability: f32, seed: u64) -> Options<'static> {
-    Options { dropout: Some(Dropout { probability, seed }), ..Options::default() }
+    Options::default().dropout(Dropout { probability, seed })
 }
 
 #[test]
-fn every_level_drops_what_the_reference_drops() {
+fn every_isa_drops_what_the_reference_drops() {
     for (text, head_dim) in [("full", 64), ("causal", 33), ("sliding(37) | keys(0..3)", 16), ("stride(3)", 8)] {
         let shape = Shape::square(150).batch(2).heads(4).kv_heads(2);
         let q = Array::random([2, 4, 150, head_dim], 1);
@@ -19,12 +19,12 @@ fn every_level_drops_what_the_reference_drops() {
         let plan = plan(text, &shape, &Facts::new());
         let options = options(0.3, 99);
         let expected = reference::forward(&inputs(&q, &k, &v), &plan, &options).unwrap();
-        for level in Level::available() {
-            let got = run(&q, &k, &v, &plan, *level, &options);
+        for isa in Isa::available() {
+            let got = run(&q, &k, &v, &plan, *isa, &options);
             let worst = got.out.iter().zip(&expected.out).map(|(a, b)| (f64::from(*a) - b).abs()).fold(0.0, f64::max);
-            assert!(worst < 1e-5, "{text} on {level}: off by {worst:e}");
+            assert!(worst < 1e-5, "{text} on {isa}: off by {worst:e}");
             let lse = got.lse.iter().zip(&expected.lse).all(|(a, b)| (f64::from(*a) - b).abs() < 1e-5);
-            assert!(lse, "{text} on {level}: dropout comes after the softmax");
+            assert!(lse, "{text} on {isa}: dropout comes after the softmax");
         }
         let [q, k, v] = [q, k, v].map(|x| x.cast::<noren::bf16>());
         check_accuracy(&inputs(&q, &k, &v), &plan, &options, 1e-5, text);
@@ -39,11 +39,11 @@ fn the_backward_pass_drops_the_same() {
     for text in ["full", "causal", "sliding(37) | keys(0..3)", "causal & sliding(1)"] {
         let plan = plan(text, &shape, &Facts::new());
         for softcap in [None, Some(3.0)] {
-            let options = Options { softcap, ..options(0.3, 99) };
+            let options = options(0.3, 99).softcap(softcap);
             let inputs = inputs(&q, &k, &v);
             let expected = reference::backward(&inputs, &dout.view(), &plan, &options).unwrap();
-            for level in Level::available() {
-                let options = Options { level: Some(*level), ..options.clone() };
+            for isa in Isa::available() {
+                let options = options.clone().isa(*isa);
                 let forward = attention(&inputs, &plan, &options).unwrap();
                 let out = View::new(&forward.out, forward.shape).unwrap();
                 let saved = Saved { out, lse: &forward.lse, dout: dout.view() };
@@ -52,7 +52,7 @@ fn the_backward_pass_drops_the_same() {
                     [("dq", &got.dq, &expected.dq), ("dk", &got.dk, &expected.dk), ("dv", &got.dv, &expected.dv)]
                 {
                     let off = difference(got, expected);
-                    assert!(off < 2e-5, "{text} on {level}: {name} off by {off:.1e} of the largest value");
+                    assert!(off < 2e-5, "{text} on {isa}: {name} off by {off:.1e} of the largest value");
                 }
             }
         }
@@ -64,13 +64,13 @@ fn neither_threads_nor_tiles_choose_what_is_dropped() {
     let shape = Shape::square(300).heads(3);
     let [q, k, v] = [1, 2, 3].map(|seed| Array::random([1, 3, 300, 32], seed));
     let bound = "causal".parse::<noren::Mask>().unwrap().bind(&shape, &Facts::new()).unwrap();
-    for level in Level::available() {
-        let expected = run(&q, &k, &v, &bound.plan(), *level, &options(0.5, 1));
+    for isa in Isa::available() {
+        let expected = run(&q, &k, &v, &bound.plan(), *isa, &options(0.5, 1));
         for (block_q, threads) in [(7, 1), (40, 2), (256, 3)] {
             let plan = bound.plan_with(&PlanOptions { block_q, ..PlanOptions::default() });
-            let options = Options { level: Some(*level), threads: Some(threads), ..options(0.5, 1) };
+            let options = options(0.5, 1).isa(*isa).threads(threads);
             let got = attention(&inputs(&q, &k, &v), &plan, &options).unwrap();
-            assert_same_bits(&got.out, &expected.out, &format!("{block_q} rows, {threads} threads on {level}"));
+            assert_same_bits(&got.out, &expected.out, &format!("{block_q} rows, {threads} threads on {isa}"));
         }
     }
 }
@@ -83,7 +83,7 @@ fn what_stays_is_unbiased_and_independent() {
     let ones = |n| Array::new([1, heads, n, 8], |_| 1.0);
     let shape = Shape::square(n).heads(heads);
     let (q, v) = (ones(n), ones(n));
-    let got = run(&q, &ones(n), &v, &plan("full", &shape, &Facts::new()), Level::Portable, &options(p, 5));
+    let got = run(&q, &ones(n), &v, &plan("full", &shape, &Facts::new()), Isa::Portable, &options(p, 5));
     let rows: Vec<f64> = got.out.chunks(8).map(|row| f64::from(row[0])).collect();
     let mean = rows.iter().sum::<f64>() / rows.len() as f64;
     let variance = rows.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / rows.len() as f64;

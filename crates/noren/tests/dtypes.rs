@@ -4,7 +4,7 @@ mod common;
 
 use common::{Array, check_accuracy, check_gradients, inputs, plan, run};
 use noren::{
-    Element, Gradients, Inputs, Level, Options, Outputs, Saved, View, ViewMut, attention, attention_backward,
+    Element, Gradients, Inputs, Isa, Options, Outputs, Saved, View, ViewMut, attention, attention_backward,
     attention_into, f16,
 };
 use noren_mask::{Facts, Plan, Shape};
@@ -70,13 +70,12 @@ fn grouped_heads_with_score_modifiers<T: Element>() {
     let bias = Array::random([1, 4, 51, 71], 4);
     let soft = Array::new([2, 1, 51, 71], |[b, _, i, j]| ((b + 3 * i + 7 * j) % 5) as f32 / 4.0);
     let sinks = [0.5, -2.0, 3.0, f32::NEG_INFINITY];
-    let options = Options {
-        softcap: Some(2.0),
-        bias: vec![noren::Bias::Dense(bias.view()), noren::Bias::Alibi(vec![0.5, 0.25, 0.125, 0.0625])],
-        soft: Some(soft.view()),
-        sinks: Some(&sinks),
-        ..Options::default()
-    };
+    let options = Options::default()
+        .softcap(2.0)
+        .bias(noren::Bias::Dense(bias.view()))
+        .bias(noren::Bias::Alibi(vec![0.5, 0.25, 0.125, 0.0625]))
+        .soft(soft.view())
+        .sinks(&sinks);
     check_accuracy(&inputs(&q, &k, &v), &plan, &options, 1e-5, "modifiers");
 }
 
@@ -94,16 +93,16 @@ fn strides_change_no_bit<T: Element>() {
     let dense = |view: &View<'_, T>| Array::new(view.shape(), |at| view.get(at).to_f32()).cast::<T>();
     let plan = plan("sliding(20)", &Shape::square(n).heads(h), &Facts::new());
     check_accuracy(&Inputs { q, k, v }, &plan, &Options::default(), 1e-5, "strided");
-    for level in Level::available() {
-        let expected = run(&dense(&q), &dense(&k), &dense(&v), &plan, *level, &Options::default());
-        let options = Options { level: Some(*level), ..Options::default() };
+    for isa in Isa::available() {
+        let expected = run(&dense(&q), &dense(&k), &dense(&v), &plan, *isa, &Options::default());
+        let options = Options::default().isa(*isa);
         for (step, strides) in
             [(1, [0, d as isize, (h * d) as isize, 1]), (2, [0, 2 * d as isize, 2 * (h * d) as isize, 2])]
         {
             let mut memory = vec![T::from_f32(7.5); step * n * h * d];
             let mut out = ViewMut::strided(&mut memory, [1, h, n, d], strides, step - 1).unwrap();
             attention_into(&Inputs { q, k, v }, &plan, &options, Outputs { out: out.reborrow(), lse: None }).unwrap();
-            assert_same(&dense(&out.as_view()).data, &expected.out, &format!("on {level}"));
+            assert_same(&dense(&out.as_view()).data, &expected.out, &format!("on {isa}"));
             let between = memory.iter().step_by(2).filter(|_| step == 2);
             assert!(between.into_iter().all(|x| x.to_f32() == 7.5), "what is not the output's is left alone");
         }
@@ -119,12 +118,12 @@ fn hidden_content_changes_no_bit<T: Element>() {
         let keep = |j: usize| j != 7 && !(64..99).contains(&j);
         Array::new(x.shape, |at| if keep(at[2]) { x.view().get(at).to_f32() } else { poison }).cast::<T>()
     };
-    for level in Level::available() {
-        let clean = run(&q, &k, &v, &plan, *level, &Options::default());
+    for isa in Isa::available() {
+        let clean = run(&q, &k, &v, &plan, *isa, &Options::default());
         for poison in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 6e4] {
-            let got = run(&q, &poisoned(&k, poison), &poisoned(&v, poison), &plan, *level, &Options::default());
-            assert_same(&got.out, &clean.out, &format!("{poison} on {level}"));
-            common::assert_same_bits(&got.lse, &clean.lse, &format!("{poison} on {level}"));
+            let got = run(&q, &poisoned(&k, poison), &poisoned(&v, poison), &plan, *isa, &Options::default());
+            assert_same(&got.out, &clean.out, &format!("{poison} on {isa}"));
+            common::assert_same_bits(&got.lse, &clean.lse, &format!("{poison} on {isa}"));
         }
     }
 }
@@ -133,11 +132,11 @@ fn threads_change_no_bit<T: Element>() {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
     let [q, k, v] = [1, 2, 3].map(|seed| random::<T>([2, 4, 150, 64], seed));
     let plan = plan("causal", &Shape::square(150).batch(2).heads(4), &Facts::new());
-    for level in Level::available() {
-        let one = Options { threads: Some(1), ..Options::default() };
-        let expected = run(&q, &k, &v, &plan, *level, &one);
-        let got = pool.install(|| run(&q, &k, &v, &plan, *level, &Options::default()));
-        assert_same(&got.out, &expected.out, &format!("on {level}"));
+    for isa in Isa::available() {
+        let one = Options::default().threads(1);
+        let expected = run(&q, &k, &v, &plan, *isa, &one);
+        let got = pool.install(|| run(&q, &k, &v, &plan, *isa, &Options::default()));
+        assert_same(&got.out, &expected.out, &format!("on {isa}"));
     }
 }
 
@@ -147,10 +146,10 @@ fn packing_and_padding_change_no_bit<T: Element>() {
     let (n, d) = (75, 40);
     let alone = [1, 2, 3].map(|seed| random::<T>([1, 2, n, d], seed));
     let own = plan("causal", &Shape::square(n).heads(2), &Facts::new());
-    for level in Level::available() {
-        let expected = run(&alone[0], &alone[1], &alone[2], &own, *level, &Options::default());
+    for isa in Isa::available() {
+        let expected = run(&alone[0], &alone[1], &alone[2], &own, *isa, &Options::default());
         for before in [16, 38, 64, 101, 17, 1] {
-            let pairs = T::DTYPE == noren::Dtype::Bf16 && *level == Level::Avx512Bf16;
+            let pairs = T::DTYPE == noren::Dtype::Bf16 && *isa == Isa::Avx512Bf16;
             if pairs && before % 2 == 1 {
                 continue;
             }
@@ -164,11 +163,11 @@ fn packing_and_padding_change_no_bit<T: Element>() {
             });
             let shape = Shape::square(total).heads(2);
             let plan = plan(&format!("causal & documents([{before}, {n}, 9])"), &shape, &Facts::new());
-            let got = run(&packed[0], &packed[1], &packed[2], &plan, *level, &Options::default());
+            let got = run(&packed[0], &packed[1], &packed[2], &plan, *isa, &Options::default());
             for h in 0..2 {
                 let rows = |out: &[T], total, first| out[(h * total + first) * d..][..n * d].to_vec();
                 let (got, expected) = (rows(&got.out, total, before), rows(&expected.out, n, 0));
-                assert_same(&got, &expected, &format!("{before} keys before, on {level}"));
+                assert_same(&got, &expected, &format!("{before} keys before, on {isa}"));
             }
         }
     }
@@ -177,8 +176,8 @@ fn packing_and_padding_change_no_bit<T: Element>() {
 fn empty_rows_are_zero<T: Element>() {
     let [q, k, v] = [1, 2, 3].map(|seed| random::<T>([1, 1, 40, 16], seed));
     let plan = plan("causal & keys(9..12)", &Shape::square(40), &Facts::new());
-    for level in Level::available() {
-        let got = run(&q, &k, &v, &plan, *level, &Options::default());
+    for isa in Isa::available() {
+        let got = run(&q, &k, &v, &plan, *isa, &Options::default());
         assert!(got.out[..9 * 16].iter().all(|x| x.to_f32().to_bits() == 0), "no -0 and no NaN");
         assert!(got.lse[..9].iter().all(|x| *x == f32::NEG_INFINITY));
     }
@@ -188,16 +187,16 @@ fn empty_rows_are_zero<T: Element>() {
 fn scores_beyond_the_type_are_computed_in_f32() {
     let large = Array::new([1, 1, 1, 1], |_| 65504.0).cast::<f16>();
     let plan = plan("full", &Shape::square(1), &Facts::new());
-    for level in Level::available() {
-        let got = run(&large, &large, &large, &plan, *level, &Options::default());
+    for isa in Isa::available() {
+        let got = run(&large, &large, &large, &plan, *isa, &Options::default());
         assert_eq!(got.out, [f16::MAX]);
-        assert!((got.lse[0] / (65504.0 * 65504.0) - 1.0).abs() < 1e-6, "{} on {level}", got.lse[0]);
+        assert!((got.lse[0] / (65504.0 * 65504.0) - 1.0).abs() < 1e-6, "{} on {isa}", got.lse[0]);
     }
 }
 
-/// The gradients of a pass on a level.
-fn gradients<T: Element>([q, k, v, dout]: [&Array<T>; 4], plan: &Plan, level: Level, threads: usize) -> Gradients<T> {
-    let options = Options { level: Some(level), threads: Some(threads), ..Options::default() };
+/// The gradients of a pass on an ISA.
+fn gradients<T: Element>([q, k, v, dout]: [&Array<T>; 4], plan: &Plan, isa: Isa, threads: usize) -> Gradients<T> {
+    let options = Options::default().isa(isa).threads(threads);
     let forward = attention(&inputs(q, k, v), plan, &options).unwrap();
     let out = View::new(&forward.out, forward.shape).unwrap();
     let saved = Saved { out, lse: &forward.lse, dout: dout.view() };
@@ -218,7 +217,7 @@ fn gradients_are_as_accurate_as_the_type_allows<T: Element>() {
         let plan = plan(mask, &Shape::square(150).heads(4).kv_heads(2), &Facts::new());
         let [q, dout] = [(head_dim, 1), (v_dim, 2)].map(|(d, seed)| random::<T>([1, 4, 150, d], seed));
         let [k, v] = [(head_dim, 3), (v_dim, 4)].map(|(d, seed)| random::<T>([1, 2, 150, d], seed));
-        let options = Options { softcap: (n % 2 == 0).then_some(3.0), ..Options::default() };
+        let options = Options::default().softcap((n % 2 == 0).then_some(3.0));
         check_gradients(&inputs(&q, &k, &v), &dout.view(), &plan, &options, 2e-5, mask);
     }
 }
@@ -237,15 +236,15 @@ fn hidden_content_changes_no_bit_of_a_gradient<T: Element>() {
     let hidden_key = |j: usize| j == 7 || (64..99).contains(&j);
     // Queries 83..=98 read hidden keys alone.
     let hidden_query = |i: usize| i == 5 || (100..110).contains(&i) || (83..=98).contains(&i);
-    for level in Level::available() {
-        let clean = gradients([&q, &k, &v, &dout], &plan, *level, 1);
+    for isa in Isa::available() {
+        let clean = gradients([&q, &k, &v, &dout], &plan, *isa, 1);
         let zero = |x: &[T], row: usize| x[row * 24..][..24].iter().all(|x| x.to_f32().to_bits() == 0);
         assert!(zero(&clean.dk, 7) && zero(&clean.dv, 64) && zero(&clean.dq, 5), "what is hidden has no gradient");
         for poison in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 6e4] {
             let [k, v] = [&k, &v].map(|x| poisoned(x, &hidden_key, poison));
             let [q, dout] = [&q, &dout].map(|x| poisoned(x, &hidden_query, poison));
-            let got = gradients([&q, &k, &v, &dout], &plan, *level, 1);
-            assert_same_gradients(&got, &clean, &format!("{poison} on {level}"));
+            let got = gradients([&q, &k, &v, &dout], &plan, *isa, 1);
+            assert_same_gradients(&got, &clean, &format!("{poison} on {isa}"));
         }
     }
 }
@@ -254,9 +253,9 @@ fn threads_change_no_bit_of_a_gradient<T: Element>() {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
     let plan = plan("causal", &Shape::square(300).batch(2).heads(4), &Facts::new());
     let [q, k, v, dout] = [1, 2, 3, 4].map(|seed| random::<T>([2, 4, 300, 64], seed));
-    for level in Level::available() {
-        let one = gradients([&q, &k, &v, &dout], &plan, *level, 1);
-        let many = pool.install(|| gradients([&q, &k, &v, &dout], &plan, *level, 3));
-        assert_same_gradients(&many, &one, &format!("on {level}"));
+    for isa in Isa::available() {
+        let one = gradients([&q, &k, &v, &dout], &plan, *isa, 1);
+        let many = pool.install(|| gradients([&q, &k, &v, &dout], &plan, *isa, 3));
+        assert_same_gradients(&many, &one, &format!("on {isa}"));
     }
 }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Array, inputs, plan};
-use noren::{Bias, Error, Inputs, Level, Options, Outputs, View, ViewMut, attention, attention_into};
+use noren::{Bias, Error, Inputs, Isa, Options, Outputs, View, ViewMut, attention, attention_into};
 use noren_mask::{Facts, Shape};
 
 fn refused(q: [usize; 4], k: [usize; 4], v: [usize; 4], options: &Options<'_>) -> String {
@@ -35,15 +35,15 @@ fn options_that_make_no_sense() {
     let table = Array::random([1, 4, 1, 8], 1);
     let plain = Options::default;
     for (options, words) in [
-        (Options { scale: Some(f32::NAN), ..plain() }, "scale is NaN: give a finite number"),
-        (Options { softcap: Some(0.0), ..plain() }, "softcap is 0: give a number from 1e-30 to 1e30"),
-        (Options { softcap: Some(-3.0), ..plain() }, "softcap is -3"),
-        (Options { threads: Some(0), ..plain() }, "threads is 0: give at least 1"),
-        (Options { sinks: Some(&[1.0]), ..plain() }, "sinks has shape [1] but there are 4 query heads"),
-        (Options { bias: vec![Bias::Alibi(vec![1.0; 3])], ..plain() }, "alibi slopes has shape [3] but there are 4"),
-        (Options { bias: vec![Bias::Dense(wide.view())], ..plain() }, "bias has shape [1, 1, 8, 9] but each dimension"),
-        (Options { soft: Some(wide.view()), ..plain() }, "soft weights has shape [1, 1, 8, 9] but each dimension"),
-        (Options { bias: vec![Bias::Relative { table: table.view() }], ..plain() }, "an odd number of distances"),
+        (plain().scale(f32::NAN), "scale is NaN: give a finite number"),
+        (plain().softcap(0.0), "softcap is 0: give a number from 1e-30 to 1e30"),
+        (plain().softcap(-3.0), "softcap is -3"),
+        (plain().threads(0), "threads is 0: give at least 1"),
+        (plain().sinks(&[1.0]), "sinks has shape [1] but there are 4 query heads"),
+        (plain().bias(Bias::Alibi(vec![1.0; 3])), "alibi slopes has shape [3] but there are 4"),
+        (plain().bias(Bias::Dense(wide.view())), "bias has shape [1, 1, 8, 9] but each dimension"),
+        (plain().soft(wide.view()), "soft weights has shape [1, 1, 8, 9] but each dimension"),
+        (plain().bias(Bias::Relative { table: table.view() }), "an odd number of distances"),
     ] {
         let message = refused(Q, K, K, &options);
         assert!(message.contains(words), "{message:?} should contain {words:?}");
@@ -74,11 +74,11 @@ fn views_that_do_not_fit_their_memory() {
 }
 
 #[test]
-fn levels_that_do_not_exist() {
-    let error = "sse9".parse::<Level>().unwrap_err();
-    assert!(matches!(error, Error::Level { .. }));
-    assert_eq!(error.to_string(), "level `sse9`: no such level: choose one of portable, avx2, avx512, avx512bf16");
-    for level in Level::available() {
-        assert_eq!(level.to_string().parse::<Level>().unwrap(), *level);
+fn isas_that_do_not_exist() {
+    let error = "sse9".parse::<Isa>().unwrap_err();
+    assert!(matches!(error, Error::Isa { .. }));
+    assert_eq!(error.to_string(), "ISA `sse9`: unknown: choose one of portable, avx2, avx512, avx512bf16");
+    for isa in Isa::available() {
+        assert_eq!(isa.to_string().parse::<Isa>().unwrap(), *isa);
     }
 }

@@ -10,7 +10,7 @@ mod random;
 mod scene;
 
 use common::{Array, inputs};
-use noren::{Level, reference};
+use noren::{Isa, reference};
 use noren_mask::{PlanOptions, Reorder};
 use proptest::prelude::*;
 use random::cases::{masks, worlds};
@@ -52,7 +52,7 @@ fn with_hidden_bias(case: &Case) -> Scene {
 /// Compares rows of the poisoned passes with the reference of the clean one.
 fn check(mut case: Case) -> usize {
     let Scene { q, k, v, .. } = &case.scene;
-    let expected = case.scene.with_options(Level::Portable, |options| {
+    let expected = case.scene.with_options(Isa::Portable, |options| {
         reference::forward(&inputs(q, k, v), &case.plan, options).expect("a case that fits")
     });
     let steep = case.scene.alibi.iter().flatten().any(|slope| slope.abs() > 0.1);
@@ -63,13 +63,13 @@ fn check(mut case: Case) -> usize {
     for _ in 0..ROWS {
         let at = case.some_row();
         let hidden = hidden(&case, &scene, at);
-        for level in Level::available() {
-            let got = hidden.run(&case.plan, *level, 1);
+        for isa in Isa::available() {
+            let got = hidden.run(&case.plan, *isa, 1);
             let [_, heads, q_len, v_dim] = got.shape;
             let row = (at[0] * heads + at[1]) * q_len + at[2];
             for (got, expected) in got.out[row * v_dim..][..v_dim].iter().zip(&expected.out[row * v_dim..]) {
                 let off = (f64::from(*got) - expected).abs() / largest;
-                assert!(off <= tolerance, "{} on {level}, row {at:?}: {got}, expected {expected}", case.name);
+                assert!(off <= tolerance, "{} on {isa}, row {at:?}: {got}, expected {expected}", case.name);
             }
             compared += 1;
         }
@@ -84,6 +84,7 @@ fn hidden_keys_change_no_row_in_any_order() {
         Just(Reorder::Never),
         Just(Reorder::Auto),
         Just(Reorder::Always),
+        Just(Reorder::Copies),
         (0u32..12).prop_map(Reorder::Residues)
     ];
     let cases = worlds(80, 3000).prop_flat_map(|world| {

@@ -3,14 +3,14 @@
 mod common;
 
 use common::{Array, inputs, plan};
-use noren::{Gradients, Level, Options, Saved, View, attention, attention_backward};
+use noren::{Gradients, Isa, Options, Saved, View, attention, attention_backward};
 use noren_mask::{Facts, Plan, Shape};
 use std::ops::Range;
 
 /// The gradients on `plan`, where the output and the log-sum-exps are those of `whole`.
-fn part([q, k, v, dout]: [&Array; 4], whole: &noren::Attention, plan: &Plan, level: Level) -> Gradients {
+fn part([q, k, v, dout]: [&Array; 4], whole: &noren::Attention, plan: &Plan, isa: Isa) -> Gradients {
     let saved = Saved { out: View::new(&whole.out, whole.shape).unwrap(), lse: &whole.lse, dout: dout.view() };
-    let options = Options { partial: true, level: Some(level), ..Options::default() };
+    let options = Options::default().partial(true).isa(isa);
     attention_backward(&inputs(q, k, v), &saved, plan, &options).unwrap()
 }
 
@@ -46,8 +46,8 @@ fn parts_add_up() {
         let [mut q, k, v, dout] = [(4, 16, 1), (2, 16, 2), (2, 8, 3), (4, 8, 4)]
             .map(|(heads, dim, seed)| Array::random([1, heads, len, dim], seed));
         q.data.iter_mut().for_each(|x| *x *= stretch);
-        for level in Level::available() {
-            let options = Options { level: Some(*level), ..Options::default() };
+        for isa in Isa::available() {
+            let options = Options::default().isa(*isa);
             let forward = attention(&inputs(&q, &k, &v), &whole_plan, &options).unwrap();
             let saved =
                 Saved { out: View::new(&forward.out, forward.shape).unwrap(), lse: &forward.lse, dout: dout.view() };
@@ -60,7 +60,7 @@ fn parts_add_up() {
                     Array::new([1, 2, keys.len(), x.shape[3]], |[b, h, i, d]| x.view().get([b, h, keys[i], d]))
                 };
                 let plan = whole_plan.bound().select(std::iter::once(0..len), runs).unwrap().plan();
-                let found = part([&q, &of(&k), &of(&v), &dout], &forward, &plan, *level);
+                let found = part([&q, &of(&k), &of(&v), &dout], &forward, &plan, *isa);
                 dq.data.iter_mut().zip(found.dq).for_each(|(sum, x)| *sum += x);
                 add(&mut dk, &found.dk, &keys);
                 add(&mut dv, &found.dv, &keys);
@@ -70,7 +70,7 @@ fn parts_add_up() {
                 let worst = sum.data.iter().zip(&whole).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) / scale;
                 // the log-sum-exp of a row with scores of hundreds is known to 1e-5
                 let most = if stretch > 10.0 { 1e-4 } else { 3e-6 };
-                assert!(worst <= most, "{mask}, scores times {stretch}, {level}: {name} is off by {worst:e}");
+                assert!(worst <= most, "{mask}, scores times {stretch}, {isa}: {name} is off by {worst:e}");
             }
         }
     }

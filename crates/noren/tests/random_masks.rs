@@ -1,4 +1,4 @@
-//! The laws on random masks over random shapes and facts, with random options: every level computes the reference, what a
+//! The laws on random masks over random shapes and facts, with random options: every ISA computes the reference, what a
 //! query may not read changes no bit, and neither does anything else but the content.
 
 mod common;
@@ -7,7 +7,7 @@ mod random;
 mod scene;
 
 use common::{assert_same_bits, difference, inputs};
-use noren::{Attention, Level, reference};
+use noren::{Attention, Isa, reference};
 use noren_mask::PlanOptions;
 use scene::case::{Case, POISON, check, poisoned};
 use scene::{Part, Scene};
@@ -31,26 +31,26 @@ fn assert_same_output(got: &Attention, expected: &Attention, what: &str) {
 }
 
 #[test]
-fn every_level_computes_the_reference() {
+fn every_isa_computes_the_reference() {
     check(CASES, |case| {
         let Scene { q, k, v, .. } = &case.scene;
-        let expected = case.scene.with_options(Level::Portable, |options| {
-            reference::forward(&inputs(q, k, v), &case.plan, options).unwrap()
-        });
+        let expected = case
+            .scene
+            .with_options(Isa::Portable, |options| reference::forward(&inputs(q, k, v), &case.plan, options).unwrap());
         // A lone row's log-sum-exp may be near 0: its error is that of scores around 1.
         let finite = expected.lse.iter().filter(|x| x.is_finite());
         let unit = finite.fold(0.0, |a: f64, x| a.max(x.abs())).clamp(1e-30, 1.0);
         // Scores in the hundreds have an absolute error of 1e-5 in f32, and weights take it as their relative error.
         let steep = case.scene.alibi.iter().flatten().any(|slope| slope.abs() > 0.1);
         let tolerance = if steep { 1e-4 } else { 1e-5 };
-        for level in Level::available() {
-            let got = case.scene.run(&case.plan, *level, 1);
+        for isa in Isa::available() {
+            let got = case.scene.run(&case.plan, *isa, 1);
             let worst = difference(&got.out, &expected.out).max(difference(&got.lse, &expected.lse) * unit);
-            assert!(worst <= tolerance, "{} on {level}: off by {worst:.1e} of the largest value", case.name);
+            assert!(worst <= tolerance, "{} on {isa}: off by {worst:.1e} of the largest value", case.name);
             let v_dim = got.shape[3];
             for (i, _) in expected.lse.iter().enumerate().filter(|(_, lse)| **lse == f64::NEG_INFINITY) {
                 let out = &got.out[i * v_dim..][..v_dim];
-                assert!(out.iter().all(|x| x.to_bits() == 0), "{} on {level}: empty row {i} is {out:?}", case.name);
+                assert!(out.iter().all(|x| x.to_bits() == 0), "{} on {isa}: empty row {i} is {out:?}", case.name);
             }
         }
     });
@@ -63,9 +63,9 @@ fn what_a_row_may_not_read_changes_no_bit_of_it() {
             let at = case.some_row();
             let poison = POISON[case.dice.below(4)];
             let hidden = poisoned(&case, at, poison);
-            for level in Level::available() {
-                let [clean, got] = [&case.scene, &hidden].map(|scene| row(&scene.run(&case.plan, *level, 1), at));
-                assert_same_bits(&got, &clean, &format!("{} on {level}, row {at:?}, {poison} elsewhere", case.name));
+            for isa in Isa::available() {
+                let [clean, got] = [&case.scene, &hidden].map(|scene| row(&scene.run(&case.plan, *isa, 1), at));
+                assert_same_bits(&got, &clean, &format!("{} on {isa}, row {at:?}, {poison} elsewhere", case.name));
             }
         }
     });
@@ -76,15 +76,15 @@ fn threads_tiles_and_strides_change_no_bit() {
     static POOL: OnceLock<rayon::ThreadPool> = OnceLock::new();
     let pool = POOL.get_or_init(|| rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap());
     check(CASES, |mut case| {
-        for level in Level::available() {
+        for isa in Isa::available() {
             let usual = PlanOptions { reorder: case.reorder, ..PlanOptions::default() };
-            let expected = case.scene.run(&case.bound.plan_with(&usual), *level, 1);
+            let expected = case.scene.run(&case.bound.plan_with(&usual), *isa, 1);
             for threads in [1, 2] {
-                let got = pool.install(|| case.scene.run(&case.plan, *level, threads));
-                assert_same_output(&got, &expected, &format!("{} on {level}, {threads} threads", case.name));
+                let got = pool.install(|| case.scene.run(&case.plan, *isa, threads));
+                assert_same_output(&got, &expected, &format!("{} on {isa}, {threads} threads", case.name));
             }
-            let got = case.scene.run_strided(&case.plan, *level, &mut case.dice);
-            assert_same_output(&got, &expected, &format!("{} on {level}, strided", case.name));
+            let got = case.scene.run_strided(&case.plan, *isa, &mut case.dice);
+            assert_same_output(&got, &expected, &format!("{} on {isa}, strided", case.name));
         }
     });
 }
@@ -93,13 +93,13 @@ fn threads_tiles_and_strides_change_no_bit() {
 fn check_part(case: &mut Case, part: &Part, what: &str) {
     let (scene, bound) = part.cut(&case.scene, &case.bound, &case.plan, &mut case.dice);
     let plan = bound.plan_with(&PlanOptions { reorder: case.reorder, ..PlanOptions::default() });
-    for level in Level::available() {
-        let (whole, got) = (case.scene.run(&case.plan, *level, 1), scene.run(&plan, *level, 1));
+    for isa in Isa::available() {
+        let (whole, got) = (case.scene.run(&case.plan, *isa, 1), scene.run(&plan, *isa, 1));
         for (h, i) in (0..whole.shape[1]).flat_map(|h| part.rows.clone().map(move |i| (h, i))) {
             let expected = row(&whole, [part.batch, h, i]);
             let got = row(&got, [0, h, part.queries_before + i - part.rows.start]);
             let name = &case.name;
-            assert_same_bits(&got, &expected, &format!("{name} on {level}, row {:?}, {what}", [part.batch, h, i]));
+            assert_same_bits(&got, &expected, &format!("{name} on {isa}, row {:?}, {what}", [part.batch, h, i]));
         }
     }
 }

@@ -3,17 +3,17 @@
 mod common;
 
 use common::{Array, difference, inputs, plan, run};
-use noren::{Bias, Inputs, Level, Options, Outputs, View, ViewMut, attention_into, reference};
+use noren::{Bias, Inputs, Isa, Options, Outputs, View, ViewMut, attention_into, reference};
 use noren_mask::{Facts, Plan, Shape};
 
-/// Compares all levels with the reference.
+/// Compares all ISAs with the reference.
 #[track_caller]
 fn check(q: &Array, k: &Array, v: &Array, plan: &Plan, options: &Options<'_>) {
     let expected = reference::forward(&inputs(q, k, v), plan, options).unwrap();
-    for level in Level::available() {
-        let got = run(q, k, v, plan, *level, options);
+    for isa in Isa::available() {
+        let got = run(q, k, v, plan, *isa, options);
         let worst = difference(&got.out, &expected.out).max(difference(&got.lse, &expected.lse));
-        assert!(worst <= 1e-5, "{:?} {:?} on {level}: off by {worst:.1e}", q.shape, v.shape);
+        assert!(worst <= 1e-5, "{:?} {:?} on {isa}: off by {worst:.1e}", q.shape, v.shape);
     }
 }
 
@@ -70,22 +70,16 @@ fn score_modifiers_together() {
         Bias::Alibi(vec![0.5, 0.25, 0.125, 0.0625]),
     ];
     let sinks = [0.5, -2.0, 8.0, f32::NEG_INFINITY];
-    let all = Options {
-        scale: Some(0.3),
-        softcap: Some(2.0),
-        bias: bias.clone(),
-        soft: Some(soft.view()),
-        sinks: Some(&sinks),
-        ..Options::default()
-    };
+    let mut all = Options::default().scale(0.3).softcap(2.0).soft(soft.view()).sinks(&sinks);
+    all.bias = bias.clone();
     check(&q, &k, &v, &plan, &all);
     for bias in bias {
-        check(&q, &k, &v, &plan, &Options { bias: vec![bias], ..Options::default() });
+        check(&q, &k, &v, &plan, &Options::default().bias(bias));
     }
-    check(&q, &k, &v, &plan, &Options { softcap: Some(30.0), ..Options::default() });
-    check(&q, &k, &v, &plan, &Options { softcap: Some(1e-3), ..Options::default() });
-    check(&q, &k, &v, &plan, &Options { soft: Some(soft.view()), ..Options::default() });
-    check(&q, &k, &v, &plan, &Options { sinks: Some(&sinks), ..Options::default() });
+    check(&q, &k, &v, &plan, &Options::default().softcap(30.0));
+    check(&q, &k, &v, &plan, &Options::default().softcap(1e-3));
+    check(&q, &k, &v, &plan, &Options::default().soft(soft.view()));
+    check(&q, &k, &v, &plan, &Options::default().sinks(&sinks));
 }
 
 #[test]
@@ -103,15 +97,15 @@ fn any_strides() {
     let dense = |view: &View<'_>| Array::new(view.shape(), |at| view.get(at));
     let plan = plan("sliding(20)", &Shape::square(n).heads(h), &Facts::new());
     let expected = reference::forward(&Inputs { q, k, v }, &plan, &Options::default()).unwrap();
-    for level in Level::available() {
-        let options = Options { level: Some(*level), ..Options::default() };
+    for isa in Isa::available() {
+        let options = Options::default().isa(*isa);
         let mut memory = vec![7.5; 2 * n * h * d];
         let strides = [0, 2 * d as isize, 2 * (h * d) as isize, 2];
         let mut out = ViewMut::strided(&mut memory, [1, h, n, d], strides, 1).unwrap();
         attention_into(&Inputs { q, k, v }, &plan, &options, Outputs { out: out.reborrow(), lse: None }).unwrap();
         let got = dense(&out.as_view());
         assert!(difference(&got.data, &expected.out) <= 1e-5);
-        let contiguous = run(&dense(&q), &dense(&k), &dense(&v), &plan, *level, &Options::default());
+        let contiguous = run(&dense(&q), &dense(&k), &dense(&v), &plan, *isa, &Options::default());
         common::assert_same_bits(&got.data, &contiguous.out, "strides");
         assert!(memory.iter().step_by(2).all(|x| *x == 7.5), "what is not the output's is left alone");
     }
@@ -134,18 +128,19 @@ fn empty_rows_are_zero_and_minus_infinity() {
     let [q, k, v] = [1, 2, 3].map(|seed| Array::random([1, 2, 40, 16], seed));
     let shape = Shape::square(40).heads(2);
     let sinks = [1.0, 2.0];
-    for level in Level::available() {
+    for isa in Isa::available() {
         for sinks in [None, Some(&sinks[..])] {
-            let options = Options { sinks, ..Options::default() };
-            let got = run(&q, &k, &v, &plan("causal & keys(9..12)", &shape, &Facts::new()), *level, &options);
+            let mut options = Options::default();
+            options.sinks = sinks;
+            let got = run(&q, &k, &v, &plan("causal & keys(9..12)", &shape, &Facts::new()), *isa, &options);
             assert!(got.out[..9 * 16].iter().all(|x| x.to_bits() == 0), "no -0 and no NaN");
             assert!(got.lse[..9].iter().all(|x| *x == f32::NEG_INFINITY));
             assert!(got.lse[9..40].iter().all(|x| x.is_finite()));
         }
         // Every allowed score minus infinity is as good as nothing allowed.
         let bias = Array::new([1, 1, 40, 1], |[_, _, i, _]| if i == 5 { f32::NEG_INFINITY } else { 0.0 });
-        let options = Options { bias: vec![Bias::Dense(bias.view())], ..Options::default() };
-        let got = run(&q, &k, &v, &plan("causal", &shape, &Facts::new()), *level, &options);
+        let options = Options::default().bias(Bias::Dense(bias.view()));
+        let got = run(&q, &k, &v, &plan("causal", &shape, &Facts::new()), *isa, &options);
         assert!(got.out[5 * 16..6 * 16].iter().all(|x| *x == 0.0) && got.lse[5] == f32::NEG_INFINITY);
         assert!(got.out[6 * 16..].iter().all(|x| x.is_finite()));
     }
@@ -155,19 +150,19 @@ fn empty_rows_are_zero_and_minus_infinity() {
 fn infinities_and_nan_that_may_be_read_spread_as_far_as_they_are_read() {
     let [q, k, v] = [1, 2, 3].map(|seed| Array::random([1, 1, 30, 16], seed));
     let plan = plan("causal", &Shape::square(30), &Facts::new());
-    for (level, poison) in Level::available().iter().flat_map(|l| [f32::NAN, f32::INFINITY].map(|p| (*l, p))) {
-        let clean = run(&q, &k, &v, &plan, level, &Options::default());
+    for (isa, poison) in Isa::available().iter().flat_map(|l| [f32::NAN, f32::INFINITY].map(|p| (*l, p))) {
+        let clean = run(&q, &k, &v, &plan, isa, &Options::default());
         let values = Array::new(v.shape, |at| if at[2] == 12 && at[3] == 3 { poison } else { v.view().get(at) });
-        let got = run(&q, &k, &values, &plan, level, &Options::default());
+        let got = run(&q, &k, &values, &plan, isa, &Options::default());
         for (n, (got, clean)) in got.out.iter().zip(&clean.out).enumerate() {
             match n >= 12 * 16 && n % 16 == 3 {
-                true => assert!(!got.is_finite(), "row {} on {level}", n / 16),
+                true => assert!(!got.is_finite(), "row {} on {isa}", n / 16),
                 false => assert_eq!(got.to_bits(), clean.to_bits()),
             }
         }
         let keys = Array::new(k.shape, |at| if at[2] == 12 { f32::NAN } else { k.view().get(at) });
-        let got = run(&q, &keys, &v, &plan, level, &Options::default());
-        assert!(got.out[12 * 16..].iter().all(|x| x.is_nan()) && got.lse[12..].iter().all(|x| x.is_nan()), "{level}");
+        let got = run(&q, &keys, &v, &plan, isa, &Options::default());
+        assert!(got.out[12 * 16..].iter().all(|x| x.is_nan()) && got.lse[12..].iter().all(|x| x.is_nan()), "{isa}");
         common::assert_same_bits(&got.out[..12 * 16], &clean.out[..12 * 16], "rows before");
     }
 }
@@ -177,10 +172,10 @@ fn additive_bias_of_minus_infinity_is_a_mask() {
     let [q, k, v] = [1, 2, 3].map(|seed| Array::random([1, 1, 90, 16], seed));
     let shape = Shape::square(90);
     let bias = Array::new([1, 1, 90, 90], |[_, _, i, j]| if j > i { f32::NEG_INFINITY } else { 0.0 });
-    for level in Level::available() {
-        let options = Options { bias: vec![Bias::Dense(bias.view())], ..Options::default() };
-        let biased = run(&q, &k, &v, &plan("full", &shape, &Facts::new()), *level, &options);
-        let masked = run(&q, &k, &v, &plan("causal", &shape, &Facts::new()), *level, &Options::default());
+    for isa in Isa::available() {
+        let options = Options::default().bias(Bias::Dense(bias.view()));
+        let biased = run(&q, &k, &v, &plan("full", &shape, &Facts::new()), *isa, &options);
+        let masked = run(&q, &k, &v, &plan("causal", &shape, &Facts::new()), *isa, &Options::default());
         common::assert_same_bits(&biased.out, &masked.out, "out");
     }
 }

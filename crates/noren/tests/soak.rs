@@ -11,8 +11,7 @@ mod scene;
 
 use common::{Array, assert_same_bits, difference, inputs, textbook};
 use noren::{
-    Dropout, Element, KvCache, KvShape, Level, Options, Saved, View, attention, attention_backward, bf16, f16,
-    reference,
+    Dropout, Element, Isa, KvCache, KvShape, Options, Saved, View, attention, attention_backward, bf16, f16, reference,
 };
 use noren_mask::{Facts, Mask, Shape};
 use proptest::strategy::{Strategy, ValueTree};
@@ -68,8 +67,8 @@ fn round(seed: u64, spread: &mut Spread) {
     let _named = Named(seed);
     let mut dice = Dice(seed);
     let mut case = case(&mut dice);
-    for level in Level::available() {
-        forward_and_backward(&mut case, *level);
+    for isa in Isa::available() {
+        forward_and_backward(&mut case, *isa);
     }
     match dice.below(2) {
         0 => narrow::<bf16>(&case, spread),
@@ -94,20 +93,20 @@ fn case(dice: &mut Dice) -> Case {
 }
 
 /// `f32`, forward and backward with dropout at times, against the reference.
-fn forward_and_backward(case: &mut Case, level: Level) {
+fn forward_and_backward(case: &mut Case, isa: Isa) {
     let Scene { q, k, v, .. } = &case.scene;
     let [batch, heads, q_len, _] = q.shape;
     let dout = Array::random([batch, heads, q_len, v.shape[3]], case.dice.next());
     let dropout = case.dice.chance(30).then(|| Dropout { probability: 0.25, seed: case.dice.next() });
     let steep = case.scene.alibi.iter().flatten().any(|slope| slope.abs() > 0.1);
     let tolerance = if steep { 1e-4 } else { 1e-5 };
-    case.scene.with_options(level, |options| {
-        let options = Options { dropout, ..options.clone() };
+    case.scene.with_options(isa, |options| {
+        let options = options.clone().dropout(dropout);
         let inputs = inputs(q, k, v);
         let expected = reference::forward(&inputs, &case.plan, &options).unwrap();
         let got = attention(&inputs, &case.plan, &options).unwrap();
         let off = difference(&got.out, &expected.out);
-        assert!(off <= 1.4 * tolerance, "{} on {level}: out off by {off:.1e} of the largest value", case.name);
+        assert!(off <= 1.4 * tolerance, "{} on {isa}: out off by {off:.1e} of the largest value", case.name);
 
         let expected = reference::backward(&inputs, &dout.view(), &case.plan, &options).unwrap();
         let out = View::new(&got.out, got.shape).unwrap();
@@ -122,7 +121,7 @@ fn forward_and_backward(case: &mut Case, level: Level) {
             let unit = expected.iter().fold(1e-30, |a: f64, x| a.max(x.abs()));
             let off = difference(&got, &expected);
             let allowed = 2.0 * tolerance + 1e-6 * added / unit;
-            assert!(off <= allowed, "{} on {level}: {name} off by {off:.1e}, {allowed:.1e} is allowed", case.name);
+            assert!(off <= allowed, "{} on {isa}: {name} off by {off:.1e}, {allowed:.1e} is allowed", case.name);
         }
     });
 }
@@ -136,11 +135,11 @@ fn narrow<T: Element>(case: &Case, spread: &mut Spread) {
     // The largest error of few outputs is a chance of rounding: half of the type's unit is luck. `spread` knows the rest.
     let luck = if T::DTYPE == noren::Dtype::Bf16 { 2f64.powi(-9) } else { 2f64.powi(-12) };
     let allowed = 1.1 * difference(&textbook, &expected) + luck;
-    for level in Level::available() {
-        let options = Options { level: Some(*level), ..Options::default() };
+    for isa in Isa::available() {
+        let options = Options::default().isa(*isa);
         let got = attention(&inputs, &case.plan, &options).unwrap().out;
         let off = difference(&got, &expected);
-        assert!(off <= allowed, "{} in {} on {level}: off by {off:.2e}, {allowed:.2e} is allowed", case.name, T::DTYPE);
+        assert!(off <= allowed, "{} in {} on {isa}: off by {off:.2e}, {allowed:.2e} is allowed", case.name, T::DTYPE);
         let unit = expected.iter().fold(1e-30, |a: f64, x| a.max(x.abs())) * luck;
         let squares = |x: &[T]| -> f64 {
             let off = x.iter().zip(&expected).map(|(x, e)| (f64::from(x.to_f32()) - e) / unit);
@@ -166,14 +165,14 @@ fn steps<T: Element>(dice: &mut Dice) {
     let mask: Mask = text.parse().unwrap();
     let q = Array::random([1, kv_heads * group, len, head_dim], dice.next()).cast::<T>();
     let [k, v] = [head_dim, v_dim].map(|d| Array::random([1, kv_heads, len, d], dice.next()).cast::<T>());
-    let levels = Level::available();
-    let level = levels[dice.below(levels.len())];
-    let options = Options { level: Some(level), threads: Some(1 + dice.below(2)), ..Options::default() };
+    let isas = Isa::available();
+    let isa = isas[dice.below(isas.len())];
+    let options = Options::default().isa(isa).threads(1 + dice.below(2));
     let shape = Shape::square(len).heads(kv_heads * group).kv_heads(kv_heads);
     let whole = mask.bind(&shape, &Facts::new()).unwrap().plan();
     let expected = attention(&inputs(&q, &k, &v), &whole, &options).unwrap();
 
-    let shape = KvShape::new(kv_heads, head_dim).v_dim(v_dim).level(level);
+    let shape = KvShape::new(kv_heads, head_dim).v_dim(v_dim).isa(isa);
     let (block, most) = (16 * (1 + dice.below(16)), 64);
     let mut cache = match (rotating, dice.chance(50)) {
         (true, _) => KvCache::<T>::rotating(&shape, window, sinks, most).unwrap(),
@@ -191,14 +190,14 @@ fn steps<T: Element>(dice: &mut Dice) {
         let new = (1 + dice.below(largest)).min(len - past);
         let [q, k, v] = [&q, &k, &v].map(|x| part(x, past..past + new));
         cache.append(k.view(), v.view()).unwrap();
-        let got = cache.attend(q.view(), &mask, &Options { level: None, ..options.clone() }).unwrap();
+        let got = cache.attend(q.view(), &mask, &options.clone().isa(None)).unwrap();
         // Pairs of a ring's keys are those of its own groups.
         if T::DTYPE != noren::Dtype::Bf16 {
             for (h, i) in (0..kv_heads * group).flat_map(|h| (0..new).map(move |i| (h, i))) {
                 let row = |out: &[T], rows: usize, i: usize| -> Vec<f32> {
                     out[(h * rows + i) * v_dim..][..v_dim].iter().map(|x| x.to_f32()).collect()
                 };
-                let what = format!("{text} on {level}, token {i} of {new} after {past}, head {h}");
+                let what = format!("{text} on {isa}, token {i} of {new} after {past}, head {h}");
                 assert_same_bits(&row(&got.out, new, i), &row(&expected.out, len, past + i), &what);
             }
         }

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use candle_core::{DType, Tensor};
-use noren::{Dropout, Level, View};
+use noren::{Dropout, Isa, View};
 
 /// Scale, score modifiers, threads and processor path of [`attention`](crate::attention()). The default is plain attention.
 ///
@@ -25,7 +25,7 @@ pub struct Options {
     /// Threads that compute; those of the rayon pool unless given. No result depends on it.
     pub threads: Option<usize>,
     /// The processor path, the best there is unless given.
-    pub level: Option<Level>,
+    pub isa: Option<Isa>,
 }
 
 /// What may be added to scores.
@@ -116,18 +116,11 @@ impl Owned {
                 OwnedBias::Alibi(slopes) => noren::Bias::Alibi(slopes.clone()),
             })
         });
-        let Options { scale, softcap, dropout, threads, level, .. } = self.plain;
-        Ok(noren::Options {
-            scale,
-            softcap,
-            bias: bias.collect::<Result<_>>()?,
-            soft: self.soft.as_ref().map(Values::view).transpose()?,
-            sinks: self.sinks.as_ref().map(|sinks| &sinks.data[..]),
-            dropout,
-            threads,
-            level,
-            partial: false,
-            stop: None,
-        })
+        let Options { scale, softcap, dropout, threads, isa, .. } = self.plain;
+        let options = noren::Options::new().scale(scale).softcap(softcap).dropout(dropout).threads(threads).isa(isa);
+        let mut options = options.soft(self.soft.as_ref().map(Values::view).transpose()?);
+        options.bias = bias.collect::<Result<_>>()?;
+        options.sinks = self.sinks.as_ref().map(|sinks| &sinks.data[..]);
+        Ok(options)
     }
 }

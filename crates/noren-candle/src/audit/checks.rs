@@ -1,13 +1,10 @@
 //! The battery: what is changed, and which outputs must stay.
 
-use super::lab::{Input, Lab, PADS, Place, Trial};
+use super::lab::{Input, Lab, PADS, Place, Trial, Trials};
 use super::scan;
 use crate::error::Result;
 use crate::model::Batch;
 use noren::Side;
-
-/// The trials of a check, or why there are none.
-pub(super) type Trials = Result<std::result::Result<Vec<Trial>, String>>;
 
 /// A check.
 pub(super) struct Test {

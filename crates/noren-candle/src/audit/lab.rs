@@ -1,6 +1,6 @@
 //! [`Lab`]: tokens, calls and reach, of which trials are made.
 
-use super::Subject;
+use super::subject::Subject;
 use crate::error::{Error, Result};
 use crate::model::{Batch, Declared, Record, Stack, Trace};
 use candle_core::{DType, Device, Tensor};
@@ -59,6 +59,9 @@ impl Trial {
         self.given.is_none() && sizes(&self.base) == sizes(&self.other)
     }
 }
+
+/// The trials of a check, or why there are none.
+pub(super) type Trials = Result<std::result::Result<Vec<Trial>, String>>;
 
 /// A subject, and what it is meant to let through.
 pub(super) struct Lab<'a> {
@@ -142,7 +145,7 @@ impl<'a> Lab<'a> {
     /// `4 sqrt(2 (layers + 1) (16 u^2 + 4 width s^2))`, at most one half. `u` is the unit roundoff of the type, `s` that of
     /// `f32`, in which sums are taken, and `width` the number of features or keys.
     pub(super) fn rounding(&self) -> f32 {
-        let unit = f64::from(super::epsilon(self.dtype)) / 2.0;
+        let unit = f64::from(epsilon(self.dtype)) / 2.0;
         let summed = unit.min(f64::from(f32::EPSILON) / 2.0);
         let width = self.features.max(self.length + PADS) as f64;
         let variance = 16.0 * unit * unit + 4.0 * width * summed * summed;
@@ -269,5 +272,14 @@ impl<'a> Lab<'a> {
             }
         }
         Ok(false)
+    }
+}
+
+/// Returns the distance from 1 to the next number of a type.
+fn epsilon(dtype: DType) -> f32 {
+    match dtype {
+        DType::BF16 => 2f32.powi(-7),
+        DType::F16 => 2f32.powi(-10),
+        _ => f32::EPSILON,
     }
 }

@@ -1,7 +1,6 @@
 //! Checks that leave nothing out: every token by itself, and every length up to the tested one.
 
-use super::checks::Trials;
-use super::lab::{Input, Lab, Trial};
+use super::lab::{Input, Lab, Trial, Trials};
 use crate::model::Batch;
 use noren::Side;
 

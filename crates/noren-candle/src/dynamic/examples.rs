@@ -39,7 +39,7 @@ impl MaskGenerator for DomainVocabulary {
             let label = format!("domain-{name}");
             facts = facts.label_rows(&label, spans(call, |id| tokens.contains(&id)));
             // What stands in a domain is read from inside it only.
-            mask = mask & (!atoms::keys(Set::label(&label)) | atoms::queries(Set::label(&label)));
+            mask &= !atoms::keys(Set::label(&label)) | atoms::queries(Set::label(&label));
         }
         Ok(DynamicMask { mask, facts })
     }

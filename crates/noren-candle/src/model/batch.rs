@@ -70,11 +70,10 @@ impl Batch {
         let lengths: Vec<usize> = texts.iter().map(Vec::len).collect();
         let batch = Self::new(vec![texts.concat()])?;
         let positions = lengths.iter().flat_map(|n| 0..*n as u32).collect();
-        let documents = lengths.iter().map(|n| *n as u64).collect::<Vec<_>>();
         Ok(Batch {
             positions: vec![positions],
             mask: Some(atoms::documents()),
-            facts: Facts::new().documents(documents),
+            facts: Facts::new().documents(lengths.clone()),
             documents: Some(lengths),
             ..batch
         })
@@ -142,7 +141,7 @@ impl Batch {
     #[must_use]
     pub fn facts(mut self, facts: Facts) -> Self {
         self.facts = match &self.documents {
-            Some(lengths) => facts.documents(lengths.iter().map(|n| *n as u64).collect::<Vec<_>>()),
+            Some(lengths) => facts.documents(lengths.clone()),
             None => facts,
         };
         self
@@ -164,7 +163,7 @@ impl Batch {
 
     /// The same with positions that count from the start of each document, as [`packed`](Self::packed) has them.
     #[must_use]
-    pub(crate) fn positions_by_document(mut self, documents: &[Vec<u64>]) -> Self {
+    pub(crate) fn positions_by_document(mut self, documents: &[Vec<usize>]) -> Self {
         for (row, documents) in self.positions.iter_mut().zip(documents) {
             let counted = documents.iter().flat_map(|len| 0..*len as u32).chain(std::iter::repeat(0));
             row.iter_mut().zip(counted).for_each(|(position, counted)| *position = counted);
@@ -248,13 +247,13 @@ impl Batch {
     pub fn full_facts(&self) -> Result<Facts> {
         let len = self.len();
         if !self.is_padded() {
-            return Ok(self.facts.clone().lengths(vec![len as u64; self.rows()]));
+            return Ok(self.facts.clone().lengths(vec![len; self.rows()]));
         }
         let counts = |side: Side| {
             let lengths = self.keep.iter().map(|row| {
                 let real = row.iter().filter(|keep| **keep).count();
                 let run = if side == Side::Left { &row[len - real..] } else { &row[..real] };
-                run.iter().all(|keep| *keep).then_some(real as u64)
+                run.iter().all(|keep| *keep).then_some(real)
             });
             lengths.collect::<Option<Vec<_>>>()
         };

@@ -5,9 +5,10 @@ use crate::attention::{Options, Owned};
 use crate::error::{Error, Result};
 use candle_core::{DType, Tensor};
 use noren::noren_mask::Node;
+use noren::noren_mask::atoms::{Causal, Keys, Sliding};
 use noren::{Facts, KvCache, KvShape, Mask, Outputs, StepPlan, View, ViewMut, bf16, f16};
 
-/// The caches of a stack's layers. A layer whose mask is a sliding window, perhaps with sinks, keeps the window only.
+/// The caches of a stack's layers. A layer whose mask is a sliding window, perhaps with sink tokens, keeps the window only.
 #[derive(Debug)]
 pub(crate) struct StackCache {
     layers: Vec<Layer>,
@@ -90,9 +91,9 @@ impl StackCache {
     }
 }
 
-/// The window and the sinks of a mask that is a sliding window, with the first few keys for good or without.
+/// The window and the sink tokens of a mask that is a sliding window, with the first few keys for good or without.
 fn window_of(mask: &Mask) -> Option<(usize, usize)> {
-    let sliding = |mask: &Mask| if let Node::Sliding { window } = mask.node() { Some(*window as usize) } else { None };
+    let sliding = |mask: &Mask| mask.atom_as::<Sliding>().map(|sliding| sliding.window as usize);
     if let Some(window) = sliding(mask) {
         return Some((window, 0));
     }
@@ -101,9 +102,9 @@ fn window_of(mask: &Mask) -> Option<(usize, usize)> {
     let (window, Node::And(rest)) = sliding(a).map(|w| (w, b.node())).or(sliding(b).map(|w| (w, a.node())))? else {
         return None;
     };
-    let causal = rest.iter().any(|part| matches!(part.node(), Node::Causal { offset: 0 }));
-    let first = rest.iter().find_map(|part| match part.node() {
-        Node::Keys(noren::Set::Spans(spans)) => match spans[..] {
+    let causal = rest.iter().any(|part| matches!(part.atom_as(), Some(Causal { offset: 0 })));
+    let first = rest.iter().find_map(|part| match part.atom_as() {
+        Some(Keys(noren::Set::Spans(spans))) => match spans[..] {
             [span] if span.start == 0 => span.end.map(|end| end as usize),
             _ => None,
         },
@@ -135,8 +136,8 @@ impl AnyCache {
         fn make<T: Stored>(shape: &StackShape, window: Option<(usize, usize)>) -> Result<KvCache<T>> {
             let kv = KvShape::new(shape.kv_heads, shape.head_dim).sequences(shape.sequences);
             Ok(match window {
-                Some((window, sinks)) if window + sinks + shape.ahead < shape.capacity => {
-                    KvCache::rotating(&kv, window, sinks, shape.ahead)?
+                Some((window, sink_tokens)) if window + sink_tokens + shape.ahead < shape.capacity => {
+                    KvCache::rotating(&kv, window, sink_tokens, shape.ahead)?
                 }
                 _ => KvCache::contiguous(&kv, shape.capacity)?,
             })

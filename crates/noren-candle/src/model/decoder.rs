@@ -2,10 +2,11 @@
 
 use super::decoder_config::{DecoderConfig, Names};
 use super::parts::{Attention, FeedForward, embed};
-use super::pass::{Pass, Stack};
+use super::pass::Pass;
 use super::rope::Rotary;
 use crate::error::{Error, Result};
 use crate::nn::{Linear, Mode, Norm};
+use crate::stack::Stack;
 use candle_core::Tensor;
 use candle_nn::{Init, VarBuilder};
 use noren::Spec;

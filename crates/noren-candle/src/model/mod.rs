@@ -32,11 +32,12 @@ pub(crate) mod raw;
 mod rope;
 mod t5;
 
+pub use crate::stack::Stack;
 pub use batch::Batch;
 pub use bert::{Bert, BertConfig, BertHead};
 pub use decoder::Decoder;
 pub use decoder_config::{DecoderConfig, Experts, Names};
-pub use pass::{Call, Record, Stack, Trace};
+pub use pass::{Call, Record, Trace};
 pub use rope::{Rope, RopeScaling};
 pub use t5::{T5, T5Config};
 

@@ -1,12 +1,13 @@
 //! The two parts of a decoder's block, with every choice of [`DecoderConfig`].
 
 use super::decoder_config::{DecoderConfig, Experts, Names};
-use super::pass::{Pass, Stack};
+use super::pass::Pass;
 use super::rope::Rotary;
 use crate::attention::Options;
 use crate::error::Result;
 use crate::layers::{join_heads, split_heads};
 use crate::nn::{Activation, Linear, Norm};
+use crate::stack::Stack;
 use candle_core::{D, DType, Tensor};
 use candle_nn::{Init, VarBuilder};
 

@@ -6,31 +6,10 @@ use crate::attention::{Options, attention, attention_weights};
 use crate::dynamic::{DynamicCall, MaskGenerator};
 use crate::error::Result;
 use crate::nn::Mode;
+use crate::stack::Stack;
 use candle_core::Tensor;
 use noren::{Facts, Mask, Plan, Shape};
 use std::sync::Arc;
-
-/// Which attention of a model.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stack {
-    /// An encoder's self-attention.
-    Encoder,
-    /// A decoder's self-attention.
-    Decoder,
-    /// A decoder's attention over the encoder's output.
-    Cross,
-}
-
-impl Stack {
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Stack::Encoder => "encoder",
-            Stack::Decoder => "decoder",
-            Stack::Cross => "cross",
-        }
-    }
-}
 
 /// How a model is called: whether it trains, what is looked at, which masks are made during the call.
 #[derive(Default)]

@@ -2,12 +2,13 @@
 
 use super::batch::Batch;
 use super::parts::{FeedForward, embed};
-use super::pass::{Pass, Stack};
+use super::pass::Pass;
 use super::raw::Raw;
 use crate::attention::{Bias, Options};
 use crate::error::{Error, Result};
 use crate::layers::{join_heads, split_heads};
 use crate::nn::{Activation, Linear, Mode, Norm, NormKind};
+use crate::stack::Stack;
 use candle_core::{Device, Tensor};
 use candle_nn::{Init, VarBuilder};
 use noren::atoms;

@@ -1,8 +1,11 @@
 //! [`Activation`]: what stands between the two halves of a feed-forward layer.
 
-use super::rows::{ActivationOp, takes};
+use super::rows::takes;
+use super::values::values;
+use super::wide;
 use crate::error::{Error, Result};
-use candle_core::Tensor;
+use candle_core::{CpuStorage, CustomOp1, Layout, Shape, Tensor};
+use rayon::prelude::*;
 use std::str::FromStr;
 
 /// A function of one number.
@@ -55,5 +58,31 @@ impl Activation {
             Activation::Silu => x.silu()?,
             Activation::Tanh => x.tanh()?,
         })
+    }
+
+    /// The function of every element, in place.
+    pub(super) fn in_place(self, x: &mut [f32]) {
+        match self {
+            Activation::Gelu => wide::gelu(x),
+            Activation::GeluTanh => wide::gelu_tanh(x),
+            Activation::Relu => wide::relu(x),
+            Activation::Silu => wide::silu(x),
+            Activation::Tanh => x.iter_mut().for_each(|x| *x = x.tanh()),
+        }
+    }
+}
+
+/// An activation of every element.
+pub(super) struct ActivationOp(pub(super) Activation);
+
+impl CustomOp1 for ActivationOp {
+    fn name(&self) -> &'static str {
+        "noren-activation"
+    }
+
+    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> candle_core::Result<(CpuStorage, Shape)> {
+        let mut out = values(x, layout)?.to_vec();
+        out.par_chunks_mut(16_384).for_each(|piece| self.0.in_place(piece));
+        Ok((CpuStorage::F32(out), layout.shape().clone()))
     }
 }

@@ -1,8 +1,10 @@
 //! [`Linear`]: `x W^T + b`, the same bits for a row whatever stands beside it.
 
+use super::finish::Finish;
 use super::norm::Parameters;
 use super::packed::Packed;
-use super::rows::{FeedForwardOp, Finish, LinearOp, check_width, takes};
+use super::product::{FeedForwardOp, LinearOp};
+use super::rows::{check_width, takes};
 use super::values::Values;
 use super::{Activation, Norm};
 use crate::error::{Error, Result};

@@ -5,10 +5,12 @@
 //! result independent of batch, padding and packing, and a step with a cache equal to the full pass, to the bit.
 
 mod activation;
+mod finish;
 mod linear;
 mod mode;
 mod norm;
 mod packed;
+mod product;
 mod rows;
 mod values;
 mod wide;
@@ -17,3 +19,10 @@ pub use activation::Activation;
 pub use linear::Linear;
 pub use mode::Mode;
 pub use norm::{Norm, NormKind};
+
+/// The processor path of these operations: that of attention, so `NOREN_ISA` holds for both. A name in it that is unknown or not
+/// available is refused by attention and means the portable path here. Products of gradients and of few rows are gemm's, which
+/// chooses for itself.
+fn isa() -> noren::Isa {
+    noren::Isa::choose(None).unwrap_or(noren::Isa::Portable)
+}

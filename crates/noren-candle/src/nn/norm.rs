@@ -1,10 +1,12 @@
 //! [`Norm`]: layer norm and RMS norm, row by row.
 
-use super::rows::{NormOp, check_width, takes};
-use super::values::Values;
+use super::rows::{check_width, rows_at_a_time, takes};
+use super::values::{Values, values};
+use super::wide;
 use crate::error::Result;
-use candle_core::{D, DType, Tensor};
+use candle_core::{CpuStorage, CustomOp1, D, DType, Layout, Shape, Tensor};
 use candle_nn::{Init, VarBuilder};
+use rayon::prelude::*;
 
 /// Which norm.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -95,5 +97,40 @@ impl Norm {
             None => scaled,
         };
         Ok(result.to_dtype(dtype)?)
+    }
+}
+
+/// A norm of every row.
+#[derive(Clone, Copy)]
+pub(super) struct NormOp<'a> {
+    pub(super) kind: NormKind,
+    pub(super) weight: &'a [f32],
+    /// Empty unless the kind has one.
+    pub(super) bias: &'a [f32],
+    pub(super) eps: f32,
+}
+
+impl NormOp<'_> {
+    /// The norm of some rows, in place.
+    pub(super) fn finish(&self, rows: &mut [f32]) {
+        let NormOp { kind, weight, bias, eps } = *self;
+        match kind {
+            NormKind::Layer => wide::layer_norm(rows, weight, bias, eps),
+            NormKind::Rms => wide::rms_norm(rows, weight, 0.0, eps),
+            NormKind::RmsPlusOne => wide::rms_norm(rows, weight, 1.0, eps),
+        }
+    }
+}
+
+impl CustomOp1 for NormOp<'_> {
+    fn name(&self) -> &'static str {
+        "noren-norm"
+    }
+
+    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> candle_core::Result<(CpuStorage, Shape)> {
+        let mut out = values(x, layout)?.to_vec();
+        let width = self.weight.len();
+        out.par_chunks_mut(rows_at_a_time(width) * width).for_each(|rows| self.finish(rows));
+        Ok((CpuStorage::F32(out), layout.shape().clone()))
     }
 }

@@ -1,6 +1,7 @@
-//! [`Packed`]: a weight laid out for products of many rows, on processors with AVX-512.
+//! [`Packed`]: a weight laid out for products of many rows, on the processor paths with AVX-512.
 
-use super::rows::Finish;
+use super::finish::Finish;
+use noren::Isa;
 use rayon::prelude::*;
 use std::mem::MaybeUninit;
 
@@ -25,10 +26,10 @@ pub(super) struct Packed {
 }
 
 impl Packed {
-    /// Lays out the rows of a weight; `None` on other processors, and where the outputs do not fill panels.
+    /// Lays out the rows of a weight; `None` on other processor paths, and where the outputs do not fill panels.
     pub(super) fn new(weight: &[f32], inputs: usize) -> Option<Packed> {
         let outputs = weight.len().checked_div(inputs)?;
-        if !available() || outputs == 0 || !outputs.is_multiple_of(PANEL) {
+        if super::isa() < Isa::Avx512 || outputs == 0 || !outputs.is_multiple_of(PANEL) {
             return None;
         }
         let panel = |rows: &[f32]| -> Vec<[f32; PANEL]> {
@@ -100,14 +101,6 @@ impl Packed {
     }
 }
 
-/// Whether the processor has what tiles are compiled for.
-fn available() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    return is_x86_feature_detected!("avx512f");
-    #[cfg(not(target_arch = "x86_64"))]
-    false
-}
-
 /// A few rows of inputs against a piece of a panel.
 struct Tile<'a> {
     /// The first row from the first input of the piece on.
@@ -132,7 +125,7 @@ impl Tile<'_> {
     /// Adds the products of `rows` rows to `out`, or begins the sums.
     fn add_to(&self, out: &mut [MaybeUninit<f32>], rows: usize) {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: a weight is packed only where the processor has AVX-512.
+        // SAFETY: a weight is packed only on ISAs from AVX-512 on, which are chosen only where the processor has them.
         unsafe {
             match rows {
                 1 => self.rows::<1>(out),

@@ -1,4 +1,4 @@
-//! Loops over rows, compiled for the widest vectors that the processor has.
+//! Loops over rows, compiled for each processor path ([`noren::Isa`]).
 //!
 //! The same operations in the same order whatever the vectors' width, fused only where the code says so: all paths give the same bits.
 
@@ -20,31 +20,17 @@ macro_rules! wide {
                 fn avx2($($arg: $type),*) {
                     body($($arg),*)
                 }
-                if ["avx512f", "avx512bw", "avx512dq", "avx512vl"].iter().all(|name| has(name)) {
-                    // SAFETY: the processor has what the function is compiled for.
-                    return unsafe { avx512($($arg),*) };
-                }
-                if has("avx2") && has("fma") {
-                    // SAFETY: the processor has what the function is compiled for.
-                    return unsafe { avx2($($arg),*) };
+                match $crate::nn::isa() {
+                    // SAFETY: a chosen ISA is one that the processor has, and these have what the function is compiled for.
+                    noren::Isa::Avx512 | noren::Isa::Avx512Bf16 => return unsafe { avx512($($arg),*) },
+                    // SAFETY: as above.
+                    noren::Isa::Avx2 => return unsafe { avx2($($arg),*) },
+                    _ => {}
                 }
             }
             body($($arg),*)
         }
     };
-}
-
-/// Whether the processor has a feature; the library remembers what it found.
-#[cfg(target_arch = "x86_64")]
-fn has(name: &str) -> bool {
-    match name {
-        "avx512f" => is_x86_feature_detected!("avx512f"),
-        "avx512bw" => is_x86_feature_detected!("avx512bw"),
-        "avx512dq" => is_x86_feature_detected!("avx512dq"),
-        "avx512vl" => is_x86_feature_detected!("avx512vl"),
-        "fma" => is_x86_feature_detected!("fma"),
-        _ => is_x86_feature_detected!("avx2"),
-    }
 }
 
 /// Partial sums of a row: four groups of eight, as PyTorch's sums over short rows, so that the same inputs have the same

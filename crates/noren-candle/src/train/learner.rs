@@ -97,7 +97,7 @@ impl Learner {
     /// Scores of each token of the vocabulary, `[rows, len, vocab]`.
     pub(super) fn logits(&self, batch: &Batch, mode: Mode) -> Result<Tensor> {
         let (rows, len) = (batch.ids.len(), batch.ids.first().map_or(0, Vec::len));
-        let real = batch.documents.iter().map(|documents| documents.iter().sum::<u64>() as usize);
+        let real = batch.documents.iter().map(|documents| documents.iter().sum::<usize>());
         let keep: Vec<u8> = real.flat_map(|real| (0..len).map(move |at| u8::from(at < real))).collect();
         let ids = Tensor::from_vec(batch.ids.concat(), (rows, len), &Device::Cpu)?;
         let keep = Tensor::from_vec(keep, (rows, len), &Device::Cpu)?;

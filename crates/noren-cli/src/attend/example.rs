@@ -11,9 +11,9 @@ use crate::Verdict;
 use crate::failure::{Failure, Result};
 use crate::output::{DIM, STRONG, Screen, paint};
 use crate::target::Target;
-use crate::tensors::TensorFile;
 use anstyle::Style;
 use noren::View;
+use noren_input::tensors::TensorFile;
 use noren_mask::{Facts, PlanOptions, Reorder, Spec, atoms};
 use serde::{Deserialize, Serialize};
 use std::io::Cursor;
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &AttendArgs, target: Option<&Target>, screen: &mut Scree
     let own_facts = args.facts.is_some() || !args.lengths.is_empty();
     let facts = match own_facts {
         true => args.facts().read(&[])?.0,
-        false => Facts::new().lengths(sentences.iter().map(|s| s.tokens.len() as u64).collect::<Vec<_>>()),
+        false => Facts::new().lengths(sentences.iter().map(|s| s.tokens.len()).collect::<Vec<_>>()),
     };
     let mut file = TensorFile::new(Cursor::new(TENSORS), TENSORS.len() as u64, "example")?;
     let inputs = Inputs::read(&mut file, &spec)?;

@@ -1,8 +1,8 @@
 //! The arrays of one job, checked against each other before anything is computed.
 
 use crate::failure::{Failure, Result};
-use crate::tensors::{Tensor, TensorFile};
 use noren::View;
+use noren_input::tensors::{Tensor, TensorFile};
 use noren_mask::{Score, Spec};
 use std::collections::BTreeMap;
 use std::io::{Read, Seek};
@@ -34,7 +34,8 @@ impl Inputs {
         let mut tables = BTreeMap::new();
         for score in &spec.scores {
             if let Some(name) = table_name(score) {
-                tables.insert(name.to_string(), file.read(name).map_err(|e| e.of(format!("`{score}`")))?);
+                tables
+                    .insert(name.to_string(), file.read(name).map_err(|e| Failure::from(e).of(format!("`{score}`")))?);
             }
         }
         let inputs = Inputs { q, k, v, tables };

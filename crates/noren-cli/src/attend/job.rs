@@ -2,9 +2,9 @@
 
 use super::AttendArgs;
 use super::inputs::{Dims, Inputs};
-use crate::args::alignment;
 use crate::failure::{Failure, Result};
-use noren::{Attention, Level, Options};
+use noren::{Attention, Isa, Options};
+use noren_input::request::alignment;
 use noren_mask::{Facts, Plan, PlanOptions, Shape, Spec};
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ pub(crate) struct Job<'a> {
 pub(crate) struct Done {
     pub(crate) output: Attention,
     pub(crate) time: Duration,
-    pub(crate) level: Level,
+    pub(crate) isa: Isa,
     pub(crate) threads: usize,
 }
 
@@ -59,10 +59,10 @@ impl<'a> Job<'a> {
     /// Computes.
     pub(crate) fn run(&self) -> Result<Done> {
         let inputs = self.inputs.arrays()?;
-        let level = Level::choose(None)?;
+        let isa = Isa::choose(None)?;
         let start = Instant::now();
         let output = self.pool.install(|| noren::attention(&inputs, &self.plan, &self.options))?;
-        Ok(Done { output, time: start.elapsed(), level, threads: self.pool.current_num_threads() })
+        Ok(Done { output, time: start.elapsed(), isa, threads: self.pool.current_num_threads() })
     }
 
     /// Runs `work` on this job's threads.
@@ -73,7 +73,7 @@ impl<'a> Job<'a> {
 
 fn shape(dims: &Dims, query_offset: &[i64]) -> Result<Shape> {
     if dims.q_len != dims.kv_len && query_offset.is_empty() {
-        return Err(alignment(dims.q_len, dims.kv_len));
+        return Err(alignment(dims.q_len, dims.kv_len).into());
     }
     let shape = Shape::new(dims.q_len, dims.kv_len, 0).batch(dims.batch).heads(dims.heads).kv_heads(dims.kv_heads);
     Ok(match query_offset {

@@ -13,10 +13,10 @@ use crate::args::{FactArgs, SideArg};
 use crate::failure::Result;
 use crate::output::Screen;
 use crate::target::Target;
-use crate::tensors::{self, TensorFile};
 use clap::Args;
 use inputs::Inputs;
 use job::Job;
+use noren_input::tensors::{self, TensorFile};
 use std::path::PathBuf;
 
 #[derive(Args, Debug)]
@@ -32,7 +32,7 @@ pub(crate) struct AttendArgs {
     facts: Option<PathBuf>,
     /// Real tokens by batch row: 5,3
     #[arg(long, value_name = "N,N,...", value_delimiter = ',')]
-    lengths: Vec<u64>,
+    lengths: Vec<usize>,
     /// Where padding stands [default: right]
     #[arg(long, value_enum, requires = "lengths", hide_possible_values = true, value_name = "left|right")]
     side: Option<SideArg>,
@@ -73,7 +73,7 @@ Tensors are 32-bit floats:
   sinks     [heads]
   relative  [heads, 2 * reach + 1]
 A score reads the tensor that it names: '+ bias' reads bias, '+ bias(b0)' reads b0.
-NOREN_LEVEL=portable, avx2, avx512 or avx512bf16 forces a processor path.
+NOREN_ISA=portable, avx2, avx512 or avx512bf16 forces a processor path.
 
 Examples:
   noren attend

@@ -18,7 +18,7 @@ pub(crate) struct Report {
     v_dim: usize,
     seconds: f64,
     gflops_on_allowed: f64,
-    level: String,
+    isa: String,
     threads: usize,
     /// Share of all cells that no kernel looks at.
     skipped_cells: f64,
@@ -49,7 +49,7 @@ impl Report {
             v_dim: d.v_dim,
             seconds,
             gflops_on_allowed: 2.0 * (d.head_dim + d.v_dim) as f64 * plan.allowed as f64 / seconds.max(1e-9) / 1e9,
-            level: done.level.to_string(),
+            isa: done.isa.to_string(),
             threads: done.threads,
             skipped_cells: 1.0 - plan.computed as f64 / plan.cells as f64,
             skipped_tiles: plan.empty_tiles as f64 / tiles as f64,
@@ -101,7 +101,7 @@ impl Report {
         let threads = if self.threads == 1 { "1 thread".to_string() } else { format!("{} threads", self.threads) };
         let speed = format!("{:.1} GFLOP/s on allowed cells", self.gflops_on_allowed);
         let (planning, time) = (duration(self.plan.planning_seconds), duration(self.seconds));
-        line(screen, "time", format!("planning {planning}, attention {time}: {speed}, {threads}, {}", self.level))
+        line(screen, "time", format!("planning {planning}, attention {time}: {speed}, {threads}, {}", self.isa))
     }
 }
 

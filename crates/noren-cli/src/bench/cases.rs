@@ -114,10 +114,10 @@ impl Case {
         let borders = DOCUMENTS.iter().scan(0, |sum, share| {
             let start = *sum;
             *sum += share;
-            Some((*sum * self.len / 16 - start * self.len / 16) as u64)
+            Some(*sum * self.len / 16 - start * self.len / 16)
         });
-        let documents: Vec<u64> = borders.filter(|len| *len > 0).collect();
-        Facts::new().documents(vec![documents]).lengths([self.len.div_ceil(2) as u64])
+        let documents: Vec<usize> = borders.filter(|len| *len > 0).collect();
+        Facts::new().documents(vec![documents]).lengths([self.len.div_ceil(2)])
     }
 
     /// What the scores of the mask ask for.

@@ -1,7 +1,7 @@
 //! The machine's limits, and the least time that they leave for some work.
 
 use noren::machine::{Memory, Probe, Rate, Unit};
-use noren::{Dtype, Level};
+use noren::{Dtype, Isa};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub(super) enum Bound {
 /// What was measured of the machine.
 pub(super) struct Limits {
     /// The processor path that computes.
-    pub(super) level: Level,
+    pub(super) isa: Isa,
     /// The memory that was read.
     pub(super) memory: Memory,
     /// Probes, threads, rates, in the order of measuring.
@@ -41,10 +41,10 @@ pub(super) fn probes(memory: &Memory, threads: &[usize]) -> Vec<(Probe, usize)> 
     let mut probes: Vec<_> =
         threads.iter().flat_map(|&n| Probe::all(memory, n).into_iter().map(move |p| (p, n))).collect();
     probes.sort_by_key(|(probe, threads)| match probe {
-        Probe::Fma(level) => (0, *level as usize),
+        Probe::Fma(isa) => (0, *isa as usize),
         Probe::Bf16Dot => (1, 0),
-        Probe::Exp2(level) => (2, *level as usize),
-        Probe::SoftmaxRow(level) => (3, *level as usize),
+        Probe::Exp2(isa) => (2, *isa as usize),
+        Probe::SoftmaxRow(isa) => (3, *isa as usize),
         Probe::Read { bytes } => (5, memory.sizes(*threads).position(|(_, size)| size == *bytes).unwrap_or(0)),
         _ => (4, 0),
     });
@@ -52,8 +52,8 @@ pub(super) fn probes(memory: &Memory, threads: &[usize]) -> Vec<(Probe, usize)> 
 }
 
 impl Limits {
-    pub(super) fn new(level: Level, memory: Memory) -> Limits {
-        Limits { level, memory, rates: Vec::new() }
+    pub(super) fn new(isa: Isa, memory: Memory) -> Limits {
+        Limits { isa, memory, rates: Vec::new() }
     }
 
     /// Runs a probe.
@@ -69,15 +69,15 @@ impl Limits {
 
     /// The least seconds that `work` takes on so many threads, and what makes them so many.
     pub(super) fn least_seconds(&self, work: &Work, dtype: Dtype, threads: usize) -> Option<(f64, Bound)> {
-        // The level of bf16 products differs in these alone.
-        let (level, pairs) = match self.level {
-            Level::Avx512Bf16 => (Level::Avx512, dtype == Dtype::Bf16),
-            level => (level, false),
+        // The ISA of bf16 products differs in these alone.
+        let (isa, pairs) = match self.isa {
+            Isa::Avx512Bf16 => (Isa::Avx512, dtype == Dtype::Bf16),
+            isa => (isa, false),
         };
-        let fma = self.rate(Probe::Fma(level), threads)?;
+        let fma = self.rate(Probe::Fma(isa), threads)?;
         let dot = self.rate(Probe::Bf16Dot, threads).filter(|_| pairs);
         let products = work.flop / dot.map_or(fma, |dot| dot.max(fma));
-        let compute = products + work.weights / self.rate(Probe::SoftmaxRow(level), threads)?;
+        let compute = products + work.weights / self.rate(Probe::SoftmaxRow(isa), threads)?;
         // The smallest piece of memory that holds as much; beyond the largest it is as slow as that.
         let reads = self.rates.iter().filter_map(|(probe, n, rate)| match probe {
             Probe::Read { bytes } if *n == threads => Some((*bytes as f64, rate.median)),

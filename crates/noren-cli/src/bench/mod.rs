@@ -8,12 +8,12 @@ mod report;
 use crate::Verdict;
 use crate::failure::{Failure, Result};
 use crate::output::Screen;
+use crate::progress::Progress;
 use cases::Case;
 use clap::Args;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use limits::Limits;
 use noren::machine::{self, Memory};
-use noren::{Dtype, Level};
+use noren::{Dtype, Isa};
 use ops::Op;
 use report::{Report, Row};
 use std::time::Duration;
@@ -78,7 +78,7 @@ Examples:
 pub(crate) fn run(args: &BenchArgs, screen: &mut Screen) -> Result<Verdict> {
     // What cannot be measured is better known before the limits are.
     let cases = Case::all(args)?;
-    let level = Level::choose(None)?;
+    let isa = Isa::choose(None)?;
     let (probe_time, budget) = args.times()?;
     let mut threads: Vec<usize> = cases.iter().map(|case| case.threads).chain([1]).collect();
     threads.sort_unstable();
@@ -86,10 +86,11 @@ pub(crate) fn run(args: &BenchArgs, screen: &mut Screen) -> Result<Verdict> {
 
     let memory = args.memory();
     let plan = limits::probes(&memory, &threads);
-    let progress = Progress::new(plan.len() + cases.len());
-    let mut limits = Limits::new(level, memory);
+    let mut progress = Progress::new(Some((plan.len() + cases.len()) as u64));
+    let mut limits = Limits::new(isa, memory);
     for (probe, threads) in plan {
-        progress.next(format!("{probe}, {threads} threads"));
+        progress.message(format!("{probe}, {threads} threads"));
+        progress.add(1);
         limits.measure(probe, threads, probe_time);
     }
     let mut report = Report::new(limits, &threads);
@@ -97,7 +98,8 @@ pub(crate) fn run(args: &BenchArgs, screen: &mut Screen) -> Result<Verdict> {
         progress.aside(|| report.print_limits(screen))?;
     }
     for case in cases {
-        progress.next(case.to_string());
+        progress.message(case.to_string());
+        progress.add(1);
         let row = Row::new(&case, &ops::measure(&case, budget)?, &report.limits);
         if !args.json {
             progress.aside(|| row.print(report.rows.is_empty(), screen))?;
@@ -126,36 +128,5 @@ impl BenchArgs {
             return Err(Failure::new(format!("--budget is {row}: give seconds, from 0 to 86400")));
         }
         Ok((Duration::from_secs_f64(probe), Duration::from_secs_f64(row)))
-    }
-}
-
-/// A bar on standard error, when that is a terminal. What is printed goes above it and stays, whatever ends the program.
-struct Progress(ProgressBar);
-
-impl Progress {
-    fn new(steps: usize) -> Progress {
-        let bar = ProgressBar::with_draw_target(Some(steps as u64), ProgressDrawTarget::stderr());
-        let style = ProgressStyle::with_template("{bar:24.cyan/dim} {pos}/{len}  {wide_msg:.dim}");
-        Progress(match style {
-            Ok(style) => bar.with_style(style),
-            Err(_) => bar,
-        })
-    }
-
-    /// Another step begins. No thread of its own draws the bar: it would take time from what is measured.
-    fn next(&self, what: String) {
-        self.0.set_message(what);
-        self.0.inc(1);
-    }
-
-    /// Runs `print` with the bar out of the way.
-    fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
-        self.0.suspend(print)
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        self.0.finish_and_clear();
     }
 }

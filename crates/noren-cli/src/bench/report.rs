@@ -15,7 +15,7 @@ use std::fmt::Write;
 pub(super) struct Report {
     noren: &'static str,
     processor: String,
-    level: String,
+    isa: String,
     /// Numbers of threads that the limits were measured for.
     threads: Vec<usize>,
     #[serde(serialize_with = "limits_as_json")]
@@ -69,7 +69,7 @@ impl Report {
         Report {
             noren: env!("CARGO_PKG_VERSION"),
             processor: machine::processor(),
-            level: limits.level.to_string(),
+            isa: limits.isa.to_string(),
             threads: threads.to_vec(),
             limits,
             not_measured,
@@ -79,7 +79,7 @@ impl Report {
 
     /// The machine and its limits.
     pub(super) fn print_limits(&self, screen: &mut Screen) -> Result<()> {
-        screen.line(format!("{}, level {}", self.processor, self.level))?;
+        screen.line(format!("{}, {}", self.processor, self.isa))?;
         let mut head = format!("{:<18}", "limit");
         for n in &self.threads {
             let name = if *n == 1 { "1 thread".to_owned() } else { format!("{n} threads") };

@@ -6,13 +6,13 @@ use super::vectors::{Form, write_json};
 use crate::Verdict;
 use crate::failure::{Failure, Result};
 use crate::output::{DIM, Screen, paint, with_note};
+use crate::progress::Progress;
 use crate::target::Target;
 use clap::Args;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use noren_candle::embed::Embedder;
 use rayon::prelude::*;
 use std::cell::Cell;
-use std::io::{BufRead, BufReader, IsTerminal, Seek};
+use std::io::{BufRead, BufReader, Seek};
 use std::path::{Path, PathBuf};
 
 /// Lines that are read, computed and kept together.
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &EmbedArgs, screen: &mut Screen) -> Result<Verdict> {
         let assumed = "no modules.json says how tokens become a vector: their mean is taken, scaled to length 1";
         anstream::eprintln!("{} {assumed}", paint(DIM, "note:"));
     }
-    let bar = lines.bar();
+    let mut progress = lines.progress();
     let Some((path, form, target)) = output else {
         while let Some(batch) = lines.next(LINES)? {
             let mut text = Vec::new();
@@ -67,17 +67,17 @@ pub(crate) fn run(args: &EmbedArgs, screen: &mut Screen) -> Result<Verdict> {
                 write_json(&vector, &mut text)?;
             }
             screen.text(String::from_utf8_lossy(&text))?;
-            bar.inc(batch.len() as u64);
+            progress.add(batch.len() as u64);
         }
-        return lines.verdict(&bar);
+        return lines.verdict(&mut progress);
     };
     let width = embedder.width();
     let mut part = Part::open(path, &about(&folder, &embedder), width)?;
-    lines.skip(&embedder, &part, path, &bar)?;
+    lines.skip(&embedder, &part, path, &mut progress)?;
     while let Some(batch) = lines.next(LINES)? {
         let vectors = lines.embed(&embedder, &batch, args.budget)?;
         part.append(&batch.iter().map(|line| mark(&line.bytes)).collect::<Vec<_>>(), &vectors)?;
-        bar.inc(batch.len() as u64);
+        progress.add(batch.len() as u64);
     }
     let rows = part.marks().len();
     if rows == 0 {
@@ -86,9 +86,9 @@ pub(crate) fn run(args: &EmbedArgs, screen: &mut Screen) -> Result<Verdict> {
     }
     target.write(|out| form.write(&mut part, width, out))?;
     part.remove()?;
-    bar.finish_and_clear();
+    progress.clear();
     screen.line(format_args!("{rows} vectors of {width} numbers"))?;
-    lines.verdict(&bar)
+    lines.verdict(&mut progress)
 }
 
 /// What tells one way to vectors from another: names, lengths and times of the model's files, and what is made of its states.
@@ -150,14 +150,11 @@ impl Lines {
         Ok(Lines { len, name, reader, number: 0, bad: 0.into(), cut: 0.into() })
     }
 
-    /// A bar on standard error, where that is a terminal.
-    fn bar(&self) -> ProgressBar {
-        let bar = self.len.map_or_else(ProgressBar::no_length, ProgressBar::new);
-        if !std::io::stderr().is_terminal() {
-            bar.set_draw_target(ProgressDrawTarget::hidden());
-        }
-        let style = ProgressStyle::with_template("{bar:30} {pos}/{len} lines, {per_sec}, {eta} left");
-        style.map_or(bar.clone(), |style| bar.with_style(style))
+    /// The progress over all lines.
+    fn progress(&self) -> Progress {
+        let mut progress = Progress::new(self.len);
+        progress.message("lines");
+        progress
     }
 
     /// The next lines, `most` at most; `None` at the end.
@@ -180,7 +177,7 @@ impl Lines {
     }
 
     /// Goes past the lines whose vectors are there already; bad ones among them are reported again.
-    fn skip(&mut self, embedder: &Embedder, part: &Part, output: &Path, bar: &ProgressBar) -> Result<()> {
+    fn skip(&mut self, embedder: &Embedder, part: &Part, output: &Path, progress: &mut Progress) -> Result<()> {
         let refuse = |problem: String| {
             let message = format!("{}.part is of another text: {problem}", output.display());
             Err(Failure::new(message).hint("delete it to begin anew, or give -o another name"))
@@ -204,7 +201,7 @@ impl Lines {
                     Err(problem) => self.report(line, &problem),
                 }
             }
-            bar.inc(lines.len() as u64);
+            progress.add(lines.len() as u64);
         }
         Ok(())
     }
@@ -238,8 +235,8 @@ impl Lines {
     }
 
     /// Exit code 1 where a line was bad.
-    fn verdict(&self, bar: &ProgressBar) -> Result<Verdict> {
-        bar.finish_and_clear();
+    fn verdict(&self, progress: &mut Progress) -> Result<Verdict> {
+        progress.clear();
         let cut = self.cut.get();
         if cut > 0 {
             anstream::eprintln!("{} {cut} lines are longer than the model takes, and were cut", paint(DIM, "note:"));

@@ -6,6 +6,8 @@ mod picture;
 mod report;
 mod source;
 mod units;
+#[cfg(feature = "serve")]
+mod view;
 
 use crate::Verdict;
 use crate::failure::{Failure, Result};
@@ -17,6 +19,8 @@ pub(crate) use job::{Job, Ran};
 pub(crate) use outline::Outline;
 pub(crate) use source::{Source, load};
 pub(crate) use units::Unit;
+#[cfg(feature = "serve")]
+pub(crate) use view::View;
 
 use noren_candle::EntityRecognizer;
 use noren_text::{BUILT_IN, Detector, Detectors};

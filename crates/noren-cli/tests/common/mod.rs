@@ -28,7 +28,7 @@ impl Drop for Folder {
 
 /// What the command says.
 pub(crate) fn noren(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_noren")).args(args).env_remove("NOREN_LEVEL").output().expect("the command starts")
+    Command::new(env!("CARGO_BIN_EXE_noren")).args(args).env_remove("NOREN_ISA").output().expect("the command starts")
 }
 
 /// The command must have refused, saying `expected`, without a panic.

@@ -3,9 +3,9 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
-import { npy, bools, integers, safetensors } from "../../page/js/doctor-files.js";
-import { doctorCommand } from "../../page/js/command.js";
-import { EXAMPLES } from "../../page/js/doctor-examples.js";
+import { npy, bools, integers, safetensors } from "../../../noren-explorer/page/js/doctor-files.js";
+import { doctorCommand } from "../../../noren-explorer/page/js/command.js";
+import { EXAMPLES } from "../../../noren-explorer/page/js/doctor-examples.js";
 import { violations } from "./axe.mjs";
 import { explorer, settled } from "./explorer.mjs";
 

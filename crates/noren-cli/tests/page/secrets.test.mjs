@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { heldInWords } from "../../page/js/text-link.js";
+import { heldInWords } from "../../../noren-explorer/page/js/text-link.js";
 import { violations } from "./axe.mjs";
 import { explorer } from "./explorer.mjs";
 

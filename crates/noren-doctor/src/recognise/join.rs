@@ -2,7 +2,8 @@
 
 use noren_mask::Selector;
 use noren_mask::atoms;
-use noren_mask::{Arm, Mask, Node, Padding, PerRow, Side};
+use noren_mask::atoms::{Causal, Padding, Prefix};
+use noren_mask::{Arm, Mask, Node, PerRow, Side};
 
 /// One (batch, head): its expression.
 pub(super) struct Fit {
@@ -39,7 +40,7 @@ pub(super) fn join(fits: &[Fit], which: &[usize], dims: [usize; 4]) -> Mask {
     }
     if !by_head && alike_but_prefix(&rows) && !padded {
         let lengths = rows.iter().filter_map(|f| prefix_of(&f.mask)).collect::<Vec<u64>>();
-        return atoms::causal() | Mask::new(Node::Prefix { lengths: PerRow::Each(lengths) });
+        return atoms::causal() | atoms::prefix(lengths);
     }
     by_arms(fits, which, dims)
 }
@@ -66,8 +67,8 @@ pub(super) fn by_arms(fits: &[Fit], which: &[usize], [batch, heads, ..]: [usize;
 
 fn prefix_of(mask: &Mask) -> Option<u64> {
     let Node::Or(parts) = mask.node() else { return None };
-    match (parts[0].node(), parts.get(1)?.node()) {
-        (Node::Causal { offset: 0 }, Node::Prefix { lengths: PerRow::All(n) }) if parts.len() == 2 => Some(*n),
+    match (parts[0].atom_as()?, parts.get(1)?.atom_as()?) {
+        (Causal { offset: 0 }, Prefix { lengths: PerRow::All(n) }) if parts.len() == 2 => Some(*n),
         _ => None,
     }
 }

@@ -1,7 +1,7 @@
 //! What every fact must fulfil by itself and against the shape, whether or not the mask looks at it.
 
-use super::extent::queries_end;
 use crate::Error;
+use crate::basis::{check_lengths, queries_end};
 use crate::facts::{Facts, RealTokens, Rows};
 use crate::frame::Run;
 use crate::shape::Shape;
@@ -62,19 +62,6 @@ pub(super) fn check_facts(facts: &Facts, shape: &Shape) -> Result<(), Error> {
         runs.iter().enumerate().try_for_each(|(row, runs)| check_runs(row, runs, kv_len))?;
     }
     Ok(())
-}
-
-/// What is wrong with `lengths` of `what`, of which there are `len`.
-pub(super) fn check_lengths(lengths: &[u64], batch: usize, len: usize, what: &str) -> Result<(), String> {
-    if lengths.len() != batch {
-        return Err(format!("{} entries but the batch is {batch}: give one length per batch row", lengths.len()));
-    }
-    match lengths.iter().enumerate().find(|(_, n)| **n > len as u64) {
-        Some((row, n)) => {
-            Err(format!("batch row {row} has {n} tokens but there are only {len} {what}: a length is at most {len}"))
-        }
-        None => Ok(()),
-    }
 }
 
 fn check_labels(facts: &Facts, shape: &Shape) -> Result<(), Error> {

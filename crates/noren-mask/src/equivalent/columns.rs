@@ -14,8 +14,7 @@
 
 use super::range::{Lengths, least_common_multiple};
 use super::term::{Differ, Term, Terms};
-use crate::mask::Node;
-use crate::set::{Set, Span};
+use crate::atom;
 use std::collections::BTreeSet;
 
 /// A cell in which the terms differ, and the shortest length that has it.
@@ -40,9 +39,6 @@ pub(super) struct Outcome {
 const OPEN: usize = 64;
 /// More listed positions than this are not compared.
 const MAX_PLACES: u64 = 1 << 20;
-
-/// Positions and distances from here on are beyond every length.
-const FAR: i64 = 1 << 33;
 
 /// The places at which the values of two terms may change.
 #[derive(Default)]
@@ -72,12 +68,12 @@ impl<'a> Columns<'a> {
         let mut places = Places::default();
         let mut listed = 0u64;
         for term in &terms.pair {
-            term.atoms(&mut |node| listed = listed.saturating_add(listed_positions(node)));
+            term.places(&mut |places| listed = listed.saturating_add(places.listed));
         }
         if listed > MAX_PLACES {
             return Err(format!("the masks list {listed} positions, of which {MAX_PLACES} can be compared"));
         }
-        terms.pair.iter().for_each(|term| term.atoms(&mut |node| places.add(node)));
+        terms.pair.iter().for_each(|term| term.places(&mut |atom| places.add(atom)));
         let multiple = |numbers: &BTreeSet<i64>, first: u64| {
             numbers.iter().try_fold(first, |n, x| least_common_multiple(n, *x as u64))
         };
@@ -151,48 +147,17 @@ impl<'a> Columns<'a> {
 }
 
 impl Places {
-    fn add(&mut self, node: &Node) {
-        let spans = |set: &Set| match set {
-            Set::Spans(spans) => spans.clone(),
-            Set::Label(_) => Vec::new(),
-        };
-        match node {
-            Node::Causal { offset } => self.distance(-offset),
-            Node::Window { left, right } => {
-                left.iter().for_each(|left| self.distance(left + 1));
-                right.iter().for_each(|right| self.distance(-right));
-            }
-            Node::Sliding { window } => [0, *window as i64].into_iter().for_each(|d| self.distance(d)),
-            // a chunk that no length leaves has no end, and a stride that no length holds twice allows its own token only
-            Node::Chunk { size } if *size >= FAR as u64 => {}
-            Node::Chunk { size } => drop(self.chunks.insert(*size as i64)),
-            Node::Stride { step } if *step >= FAR as u64 => [0, 1].into_iter().for_each(|d| self.distance(d)),
-            Node::Stride { step } => drop(self.steps.insert(*step as i64)),
-            Node::Keys(set) => ends(&spans(set), &mut self.keys),
-            Node::Queries(set) => ends(&spans(set), &mut self.queries),
-            Node::Global(set) => {
-                ends(&spans(set), &mut self.keys);
-                ends(&spans(set), &mut self.queries);
-            }
-            Node::Spans { spans } => {
-                ends(spans, &mut self.keys);
-                ends(spans, &mut self.queries);
-            }
-            Node::Tree { parents, start } => self.each(*start as i64, parents.len() as i64),
-            Node::Neighborhood { grid, .. } => self.each(0, grid.iter().product::<u64>() as i64),
-            _ => {}
+    fn add(&mut self, atom: &atom::Places) {
+        self.queries.extend(&atom.queries);
+        self.keys.extend(&atom.keys);
+        self.distances.extend(&atom.distances);
+        self.chunks.extend(&atom.chunks);
+        self.steps.extend(&atom.steps);
+        if let Some(each) = &atom.each {
+            // every position by itself
+            self.keys.extend(each.start..=each.end);
+            self.queries.extend(each.start..=each.end);
         }
-    }
-
-    fn distance(&mut self, distance: i64) {
-        self.distances.insert(distance.clamp(-FAR, FAR));
-    }
-
-    /// Every position of `start..start + count` by itself.
-    fn each(&mut self, start: i64, count: i64) {
-        let (start, end) = (start.min(FAR), (start.min(FAR) + count).min(FAR));
-        self.keys.extend(start..=end);
-        self.queries.extend(start..=end);
     }
 
     /// The keys that stand for all others, below `last`.
@@ -224,25 +189,5 @@ impl Places {
             }
         }
         Ok(merged)
-    }
-}
-
-fn ends(spans: &[Span], to: &mut BTreeSet<i64>) {
-    for span in spans {
-        to.insert(span.start.min(FAR as u64) as i64);
-        to.extend(span.end.map(|end| end.min(FAR as u64) as i64));
-    }
-}
-
-/// Number of positions that an atom lists.
-fn listed_positions(node: &Node) -> u64 {
-    match node {
-        Node::Keys(Set::Spans(spans)) | Node::Queries(Set::Spans(spans)) | Node::Global(Set::Spans(spans)) => {
-            2 * spans.len() as u64
-        }
-        Node::Spans { spans } => 2 * spans.len() as u64,
-        Node::Tree { parents, .. } => parents.len() as u64,
-        Node::Neighborhood { grid, .. } => grid.iter().fold(1u64, |n, g| n.saturating_mul(*g)),
-        _ => 0,
     }
 }

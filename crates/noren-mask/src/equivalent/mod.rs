@@ -9,6 +9,7 @@ mod range;
 mod term;
 mod witness;
 
+use crate::basis::Case;
 use crate::compare::Cell;
 use crate::facts::Facts;
 use crate::mask::Mask;
@@ -270,8 +271,11 @@ fn collect(mask: &Mask, all: &mut [Indices; 3]) -> Result<(), String> {
         Node::Layers(arms) => arms.iter().try_for_each(|arm| all[0].arm(&arm.selector))?,
         Node::Batch(arms) => arms.iter().try_for_each(|arm| all[1].arm(&arm.selector))?,
         Node::Heads(arms) => arms.iter().try_for_each(|arm| all[2].arm(&arm.selector))?,
-        Node::Prefix { lengths: crate::PerRow::Each(list) } => all[1].exactly(list.len())?,
-        Node::Padding(crate::Padding { lengths: Some(list), .. }) => all[1].exactly(list.len())?,
+        Node::Atom(atom) => {
+            // the number of batch rows depends on neither
+            let sizes = atom.sizes(Case { batch: 0, padded: false });
+            sizes.batch.map_or(Ok(()), |count| all[1].exactly(count))?;
+        }
         _ => {}
     }
     mask.children().into_iter().try_for_each(|part| collect(part, all))

@@ -1,6 +1,7 @@
 //! Which lengths, layers, batch rows and heads a comparison must look at.
 
-use crate::mask::{Mask, Node, Padding, Side};
+use crate::basis::{Case, Input};
+use crate::mask::Mask;
 use crate::set::Selector;
 use crate::shape::Shape;
 
@@ -21,22 +22,10 @@ impl Lengths {
     }
 
     fn narrow(&mut self, mask: &Mask, padded: bool) {
-        match mask.node() {
-            // As many positions as the list has: more would belong to no document, unless they are padding.
-            Node::Documents { lengths: Some(list) } => {
-                let sum = list.iter().fold(0u64, |n, l| n.saturating_add(*l));
-                self.first = self.first.max(sum);
-                if !padded {
-                    self.last = self.last.min(sum);
-                }
-            }
-            Node::Neighborhood { grid, .. } => {
-                self.last = self.last.min(grid.iter().fold(1u64, |n, g| n.saturating_mul(*g)));
-            }
-            Node::Padding(Padding { lengths: Some(list), .. }) => {
-                self.first = self.first.max(list.iter().copied().max().unwrap_or(1));
-            }
-            _ => {}
+        if let Some(atom) = mask.atom() {
+            let sizes = atom.sizes(Case { batch: 0, padded });
+            self.first = self.first.max(sizes.first);
+            self.last = self.last.min(sizes.last.unwrap_or(u64::MAX));
         }
         mask.children().into_iter().for_each(|part| self.narrow(part, padded));
     }
@@ -44,13 +33,7 @@ impl Lengths {
 
 /// Whether the mask reads from the facts which tokens are real, and so at which end padding is.
 pub(super) fn reads_padding(mask: &Mask) -> bool {
-    matches!(mask.node(), Node::Padding(Padding { lengths: None, .. }))
-        || mask.children().into_iter().any(reads_padding)
-}
-
-/// Whether the cells of `padding` with these parameters depend on positions alone. Without a side, the facts may give one.
-pub(super) fn is_positional(padding: &Padding) -> bool {
-    padding.lengths.is_some() && padding.side == Some(Side::Right)
+    mask.atoms().into_iter().any(|atom| atom.inputs().contains(&Input::Lengths))
 }
 
 /// Layers, batch rows or heads: arms name finitely many of them one by one and the others by residue, so the first ones of each

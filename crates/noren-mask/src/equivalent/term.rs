@@ -1,14 +1,13 @@
 //! Two masks as Boolean terms over atoms of positions and over unknowns.
 
-use super::range::{is_positional, reads_padding};
-use crate::eval::by_position;
-use crate::mask::{Arm, Mask, Node};
-use crate::set::{Set, Span};
+use super::range::reads_padding;
+use crate::basis::{Case, Pair, Places};
+use crate::mask::{Arm, AtomRef, EveryLength, Mask, Node};
 
 /// What one mask allows in one batch row and head.
 pub(super) enum Term {
     /// An atom whose cells depend on positions alone.
-    Atom(Node),
+    Atom(AtomRef, Places),
     /// An atom that reads facts or is random, by number.
     Unknown(usize),
     Not(Box<Term>),
@@ -86,13 +85,8 @@ impl Term {
     /// Whether the cell is allowed, for 64 valuations of the unknowns at once.
     fn values(&self, q: i64, k: i64, word: usize) -> u64 {
         match self {
-            Term::Atom(node) => {
-                if by_position(node, q, k) == Some(true) {
-                    u64::MAX
-                } else {
-                    0
-                }
-            }
+            Term::Atom(atom, _) if atom.allows(&Pair::at(q, k)) => u64::MAX,
+            Term::Atom(..) => 0,
             Term::Unknown(n) => match VALUES.get(*n) {
                 Some(values) => *values,
                 None if word >> (n - VALUES.len()) & 1 == 1 => u64::MAX,
@@ -111,25 +105,17 @@ impl Term {
     /// The work of one cell: atoms, and the ranges or tree nodes that they look at one by one.
     pub(super) fn price(&self) -> u64 {
         let mut price = 1;
-        self.atoms(&mut |node| {
-            price += match node {
-                Node::Keys(Set::Spans(spans)) | Node::Queries(Set::Spans(spans)) => spans.len() as u64,
-                Node::Global(Set::Spans(spans)) => 2 * spans.len() as u64,
-                Node::Spans { spans } => spans.len() as u64,
-                Node::Tree { parents, .. } => deepest(parents),
-                _ => 1,
-            }
-        });
+        self.places(&mut |places| price += places.price.max(1));
         price
     }
 
-    /// Calls `visit` for every atom of positions.
-    pub(super) fn atoms<'a>(&'a self, visit: &mut impl FnMut(&'a Node)) {
+    /// Calls `visit` with the places of every atom of positions.
+    pub(super) fn places(&self, visit: &mut impl FnMut(&Places)) {
         match self {
-            Term::Atom(node) => visit(node),
+            Term::Atom(_, places) => visit(places),
             Term::Unknown(_) => {}
-            Term::Not(a) => a.atoms(visit),
-            Term::All(parts) | Term::Any(parts) => parts.iter().for_each(|part| part.atoms(visit)),
+            Term::Not(a) => a.places(visit),
+            Term::All(parts) | Term::Any(parts) => parts.iter().for_each(|part| part.places(visit)),
         }
     }
 }
@@ -151,34 +137,13 @@ impl Reading<'_> {
             Node::Minus(a, b) => Term::All(vec![self.term(a), Term::Not(Box::new(self.term(b)))]),
             Node::Heads(arms) => Arm::pick(arms, self.head).map_or(Term::Any(Vec::new()), |mask| self.term(mask)),
             Node::Batch(arms) => Arm::pick(arms, self.batch).map_or(Term::Any(Vec::new()), |mask| self.term(mask)),
-            Node::Prefix { lengths } => keys(lengths.get(self.batch as usize).unwrap_or(0)),
-            Node::Padding(padding) if is_positional(padding) => {
-                let length = padding.lengths.as_ref().and_then(|l| l.get(self.batch as usize).copied()).unwrap_or(0);
-                match padding.both {
-                    true => Term::All(vec![keys(length), Term::Atom(Node::Queries(Set::from(0..length)))]),
-                    false => keys(length),
-                }
-            }
-            Node::Padding(padding) => {
-                let only_keys = crate::Padding { both: false, ..padding.clone() };
-                let read = self.unknown(&Mask::new(Node::Padding(only_keys.clone())).to_string());
-                match padding.both {
-                    true => {
-                        let name = format!("the queries of {}", Mask::new(Node::Padding(only_keys)));
-                        Term::All(vec![read, self.unknown(&name)])
-                    }
-                    false => read,
-                }
-            }
-            Node::Documents { lengths: Some(list) } if !self.padded => {
-                Term::Atom(Node::Spans { spans: documents(list) })
-            }
-            Node::Global(set @ Set::Label(_)) => {
-                let parts = [Node::Queries(set.clone()), Node::Keys(set.clone())];
-                Term::Any(parts.map(|part| self.unknown(&Mask::new(part).to_string())).into())
-            }
-            node if by_position(node, 0, 0).is_some() => Term::Atom(node.clone()),
-            _ => self.unknown(&mask.to_string()),
+            Node::Full => Term::All(Vec::new()),
+            Node::None | Node::Layers(_) => Term::Any(Vec::new()),
+            Node::Atom(atom) => match atom.every_length(Case { batch: self.batch, padded: self.padded }) {
+                EveryLength::Places(places) => Term::Atom(atom.clone(), places),
+                EveryLength::Mask(mask) => self.term(&mask),
+                EveryLength::Unknown => self.unknown(&mask.to_string()),
+            },
         }
     }
 
@@ -189,38 +154,4 @@ impl Reading<'_> {
             self.unknowns.len() - 1
         }))
     }
-}
-
-fn keys(end: u64) -> Term {
-    Term::Atom(Node::Keys(Set::from(0..end)))
-}
-
-/// The documents as spans: without facts the first one begins at position 0.
-fn documents(lengths: &[u64]) -> Vec<Span> {
-    let mut start = 0;
-    let spans = lengths.iter().map(|n| {
-        let span = Span { start, end: Some(start + n) };
-        start += n;
-        span
-    });
-    spans.collect()
-}
-
-/// The number of nodes on the longest way from a node to its root.
-fn deepest(parents: &[i64]) -> u64 {
-    let mut depth = vec![0u64; parents.len()];
-    for first in 0..parents.len() {
-        let mut path = Vec::new();
-        let mut node = Some(first);
-        while let Some(at) = node.filter(|at| depth[*at] == 0) {
-            path.push(at);
-            node = usize::try_from(parents[at]).ok();
-        }
-        let mut below = node.map_or(0, |at| depth[at]);
-        for at in path.into_iter().rev() {
-            below += 1;
-            depth[at] = below;
-        }
-    }
-    depth.into_iter().max().unwrap_or(0)
 }

@@ -3,10 +3,12 @@
 use super::columns::Candidate;
 use super::{Class, Equivalence};
 use crate::Error;
+use crate::basis::Input;
 use crate::compare::Cell;
 use crate::facts::Facts;
-use crate::mask::{Mask, Node, Side};
-use crate::set::{Set, Span};
+use crate::mask::Mask;
+use crate::scalar::Side;
+use crate::set::Span;
 use crate::shape::Shape;
 use std::collections::BTreeSet;
 
@@ -67,16 +69,15 @@ impl Needs {
     }
 
     fn add(&mut self, mask: &Mask) {
-        match mask.node() {
-            Node::Padding(padding) => self.lengths |= padding.lengths.is_none(),
-            Node::Documents { lengths } => self.documents |= lengths.is_none(),
-            Node::Clearance => self.levels = true,
-            Node::Keys(Set::Label(label)) | Node::Queries(Set::Label(label)) | Node::Global(Set::Label(label)) => {
-                self.labels.insert(label.clone());
+        for input in mask.atoms().into_iter().flat_map(|atom| atom.inputs()) {
+            match input {
+                Input::Lengths => self.lengths = true,
+                Input::Documents => self.documents = true,
+                Input::Levels => self.levels = true,
+                Input::Label(label) => drop(self.labels.insert(label.into())),
+                _ => {}
             }
-            _ => {}
         }
-        mask.children().into_iter().for_each(|part| self.add(part));
     }
 
     /// Number of facts that are tried, one after the other.
@@ -101,12 +102,14 @@ impl Needs {
         if self.lengths {
             let lengths = [len, q, k, q + 1, k + 1, len - q.min(len - 1) - 1, len - k.min(len - 1) - 1, 0];
             let side = if choose(2) == 0 { Side::Right } else { Side::Left };
-            facts = facts.lengths(vec![lengths[choose(LENGTHS)]; batches]).side(side);
+            facts = facts.lengths(vec![lengths[choose(LENGTHS)] as usize; batches]).side(side);
         }
         if self.documents {
             let (low, high) = (q.min(k), q.max(k));
             let lists = [vec![len], vec![low + 1, len - low - 1], vec![high, len - high]];
-            facts = facts.documents(lists[choose(DOCUMENTS)].iter().copied().filter(|n| *n > 0).collect::<Vec<_>>());
+            facts = facts.documents(
+                lists[choose(DOCUMENTS)].iter().filter(|n| **n > 0).map(|n| *n as usize).collect::<Vec<_>>(),
+            );
         }
         if self.levels {
             let (of_query, of_key) = [(0, 0), (1, 0), (0, 1)][choose(LEVELS)];

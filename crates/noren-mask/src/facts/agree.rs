@@ -3,7 +3,7 @@
 use super::import::real_sets;
 use super::{Facts, RealTokens, Rows, Table};
 use crate::Error;
-use crate::mask::Side;
+use crate::scalar::Side;
 
 /// Who says which tokens are real, for rows of known length.
 pub(super) struct Claims {

@@ -6,7 +6,7 @@ use super::{Facts, RealTokens, Rows, Table, real_run};
 use crate::Error;
 use crate::array::{ADDITIVE, additive_keep};
 use crate::interval::IntervalSet;
-use crate::mask::Side;
+use crate::scalar::Side;
 use crate::shape::Shape;
 use std::collections::HashSet;
 
@@ -363,7 +363,7 @@ impl Facts {
         if total > Shape::MAX_LEN as i64 {
             return refuse(format!("ends at {total}: at most {} tokens are supported", Shape::MAX_LEN));
         }
-        let lengths: Vec<u64> = ends.windows(2).map(|w| (w[1] - w[0]) as u64).collect();
+        let lengths: Vec<usize> = ends.windows(2).map(|w| (w[1] - w[0]) as usize).collect();
         Ok(Facts::new().documents(vec![lengths]))
     }
 }

@@ -7,7 +7,7 @@ use crate::Error;
 use crate::array::Array;
 use crate::interval::IntervalSet;
 use crate::json::{At, Json};
-use crate::mask::Side;
+use crate::scalar::Side;
 use crate::set::Span;
 use crate::shape::Shape;
 use serde::de::{Deserialize, Deserializer, Error as _};

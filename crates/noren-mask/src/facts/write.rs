@@ -4,7 +4,7 @@ use super::{Facts, RealTokens, Rows};
 use crate::Error;
 use crate::array::Array;
 use crate::interval::IntervalSet;
-use crate::mask::Side;
+use crate::scalar::Side;
 use crate::set::Span;
 use serde::ser::{Error as _, Serialize, Serializer};
 use std::collections::BTreeMap;

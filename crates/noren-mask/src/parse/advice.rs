@@ -1,9 +1,9 @@
 //! What the parser says when the grammar does not fit: what was found, what was expected, how to mend it.
 
-use super::error::{ParseError, Parsed};
-use super::lex::{Kind, Token, clip};
-use super::vocabulary::Entry;
-use super::{MAX_DEPTH, Parser, suggest, vocabulary};
+use super::{Parser, vocabulary};
+use crate::atoms;
+use crate::definition::Definition;
+use crate::syntax::{Entry, Kind, MAX_DEPTH, ParseError, Parsed, Token, clip, nearest, synonym};
 
 /// What to say when the grammar does not fit.
 impl Parser<'_> {
@@ -143,10 +143,10 @@ impl Parser<'_> {
                 .mend("it stands before the colon of an arm, as in `layers(every 2: causal, else: full)`");
         }
         let error = ParseError::at(span, format!("unknown name `{}`", clip(name)))
-            .expecting(vocabulary::ATOMS.iter().map(|entry| format!("`{}`", entry.name)));
-        match suggest::nearest(name, vocabulary::atom_names()) {
+            .expecting(atoms::DEFINITIONS.iter().map(|known| format!("`{}`", known.word.entry.name)));
+        match nearest(name, atoms::DEFINITIONS.iter().flat_map(Definition::names)) {
             Some(near) => error.mend(format!("did you mean `{near}`?")),
-            None => match suggest::synonym(name) {
+            None => match synonym(name) {
                 Some(own) => error.mend(format!("here that is `{own}`")),
                 None => error,
             },
@@ -159,13 +159,13 @@ impl Parser<'_> {
         if self.token.kind != Kind::Name {
             return self.unexpected(&["a score"]).mend("write for example `softcap(5)`");
         }
-        if vocabulary::atom(name).is_some() {
+        if atoms::definition(name).is_some() {
             return ParseError::at(span, format!("`{name}` is a mask, expected a score"))
                 .mend("join masks with `&` (both) or `|` (either); `+` adds scores");
         }
         let error = ParseError::at(span, format!("unknown score `{}`", clip(name)))
             .expecting(names().map(|name| format!("`{name}`")));
-        match suggest::nearest(name, names()) {
+        match nearest(name, names()) {
             Some(near) => error.mend(format!("did you mean `{near}`?")),
             None => error,
         }

@@ -1,21 +1,10 @@
 //! Atoms that look at one number only: the distance `k - q`, the key, or the query. Each is a set of integers, so that
 //! any number of them joins into one.
 
-use super::runs::Runs;
-use crate::check::{LIMIT, check_node};
-use crate::mask::{Mask, Node, PerRow};
+use crate::atoms;
+use crate::basis::{Axis, Line, Runs};
+use crate::mask::{Mask, Node, Simplified};
 use crate::set::Set;
-
-/// The number an atom looks at.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Axis {
-    /// `k - q`, any integer.
-    Distance,
-    /// `k`, from 0: a slot of a ring buffer that holds no key is never allowed, whatever the mask says of it.
-    Key,
-    /// `q`, any integer: a query may stand before position 0.
-    Query,
-}
 
 /// Every axis, in the order in which its atoms are written.
 pub(super) const AXES: [Axis; 3] = [Axis::Distance, Axis::Key, Axis::Query];
@@ -42,22 +31,15 @@ impl Join {
     }
 }
 
-impl Axis {
-    /// The least number on the axis.
-    fn first(self) -> i64 {
-        if self == Axis::Key { 0 } else { i64::MIN }
-    }
+/// [`Axis`] joined and written as masks.
+pub(super) trait Joined: Sized {
+    fn join<'a>(self, join: Join, sets: impl IntoIterator<Item = &'a Runs>) -> Runs;
+    fn write(self, runs: &Runs, join: Join) -> Vec<Mask>;
+}
 
-    pub(super) fn complement(self, runs: &Runs) -> Runs {
-        runs.missing(self.first(), i64::MAX)
-    }
-
-    pub(super) fn is_all(self, runs: &Runs) -> bool {
-        self.complement(runs).is_empty()
-    }
-
+impl Joined for Axis {
     /// The intersection or union of many sets.
-    pub(super) fn join<'a>(self, join: Join, sets: impl IntoIterator<Item = &'a Runs>) -> Runs {
+    fn join<'a>(self, join: Join, sets: impl IntoIterator<Item = &'a Runs>) -> Runs {
         match join {
             Join::Any => Runs::of(sets.into_iter().flat_map(|set| set.as_slice().iter().copied())),
             Join::All => {
@@ -68,7 +50,7 @@ impl Axis {
     }
 
     /// The masks that, joined, allow exactly `runs` of the axis; none when `join` of nothing says the same.
-    pub(super) fn write(self, runs: &Runs, join: Join) -> Vec<Mask> {
+    fn write(self, runs: &Runs, join: Join) -> Vec<Mask> {
         if runs.is_empty() {
             return if join == Join::All { vec![join.zero()] } else { Vec::new() };
         }
@@ -76,11 +58,11 @@ impl Axis {
             return if join == Join::Any { vec![join.zero()] } else { Vec::new() };
         }
         match self {
-            Axis::Key => vec![Mask::new(Node::Keys(Set::Spans(runs.spans())))],
+            Axis::Key => vec![atoms::keys(Set::Spans(runs.spans()))],
             Axis::Query if runs.as_slice()[0].0 < 0 => {
-                vec![!Mask::new(Node::Queries(Set::Spans(self.complement(runs).spans())))]
+                vec![!atoms::queries(Set::Spans(self.complement(runs).spans()))]
             }
-            Axis::Query => vec![Mask::new(Node::Queries(Set::Spans(runs.spans())))],
+            Axis::Query => vec![atoms::queries(Set::Spans(runs.spans()))],
             Axis::Distance => write_bands(runs.as_slice(), join),
         }
     }
@@ -106,11 +88,11 @@ fn write_bands(runs: &[(i64, i64)], join: Join) -> Vec<Mask> {
 fn band(first: i64, last: i64) -> Mask {
     let left = (first != i64::MIN).then(|| -first);
     let right = (last != i64::MAX).then_some(last);
-    Mask::new(match (left, right) {
-        (None, Some(offset)) => Node::Causal { offset },
-        (Some(left), Some(0)) => Node::Sliding { window: left as u64 + 1 },
-        _ => Node::Window { left, right },
-    })
+    match (left, right) {
+        (None, Some(offset)) => atoms::causal_offset(offset),
+        (Some(left), Some(0)) => atoms::sliding(left as u64 + 1),
+        _ => atoms::window(left, right),
+    }
 }
 
 /// The axis and the set of an atom or its complement; `None` when it looks at more than one number, or so far out that a
@@ -118,32 +100,27 @@ fn band(first: i64, last: i64) -> Mask {
 pub(super) fn read(mask: &Mask) -> Option<(Axis, Runs)> {
     match mask.node() {
         Node::Not(inner) => {
-            let (axis, runs) = read_atom(inner.node())?;
-            Some((axis, axis.complement(&runs)))
+            let (axis, runs) = read_atom(inner)?;
+            let outside = axis.complement(&runs);
+            Some((axis, outside))
         }
-        atom => read_atom(atom),
+        _ => read_atom(mask),
     }
 }
 
-fn read_atom(atom: &Node) -> Option<(Axis, Runs)> {
-    let side = |side: Option<i64>, open: i64| match side {
-        Some(at) if at.unsigned_abs() >= LIMIT => None,
-        Some(at) => Some(at),
-        None => Some(open),
-    };
-    let read = match atom {
-        Node::Causal { offset } => (Axis::Distance, Runs::of([(i64::MIN, side(Some(*offset), 0)?)])),
-        Node::Window { left, right } => {
-            let first = side(left.map(i64::wrapping_neg), i64::MIN)?;
-            (Axis::Distance, Runs::of([(first, side(*right, i64::MAX)?)]))
-        }
-        Node::Sliding { window } => (Axis::Distance, Runs::of([(1 - i64::try_from(*window).ok()?, 0)])),
-        Node::Chunk { size: 1 } => (Axis::Distance, Runs::of([(0, 0)])),
-        Node::Prefix { lengths: PerRow::All(n) } => (Axis::Key, Runs::of([(0, i64::try_from(*n).ok()? - 1)])),
-        Node::Keys(Set::Spans(spans)) => (Axis::Key, Runs::of_spans(spans)),
-        Node::Queries(Set::Spans(spans)) => (Axis::Query, Runs::of_spans(spans)),
-        _ => return None,
-    };
-    // What bind refuses has no set; asked last, for it walks long lists.
-    check_node(atom).is_ok().then_some(read)
+fn read_atom(mask: &Mask) -> Option<(Axis, Runs)> {
+    let atom = mask.atom()?;
+    match atom.simplify() {
+        // What bind refuses has no set; asked last, for it walks long lists.
+        Simplified::Line(Line { axis, runs }) if atom.check().is_ok() => Some((axis, runs)),
+        _ => None,
+    }
+}
+
+/// `!a`, or `a` for `!a`.
+pub(super) fn complement(literal: &Mask) -> Mask {
+    match literal.node() {
+        Node::Not(inner) => inner.clone(),
+        _ => !literal.clone(),
+    }
 }

@@ -41,6 +41,10 @@ fn set_in(len: u64) -> impl Strategy<Value = Set> {
 }
 
 /// Lengths that sum to `len`.
+fn counts(list: Vec<u64>) -> Vec<usize> {
+    list.into_iter().map(|n| n as usize).collect()
+}
+
 fn partition(len: u64) -> impl Strategy<Value = Vec<u64>> {
     vec(0..=len, 0..4).prop_map(move |mut cuts| {
         cuts.sort_unstable();
@@ -192,9 +196,9 @@ pub fn settings(u: Universe) -> BoxedStrategy<(Shape, Facts)> {
             let cells: Vec<bool> = (0..shape.q_len() * len).map(|i| seed >> (i % 61) & 1 == 1).collect();
             let array = || Array::keep(&[1, 1, shape.q_len(), len], &cells).expect("as many cells as the shape says");
             let mut facts = Facts::new()
-                .lengths(lengths)
+                .lengths(counts(lengths))
                 .side(if left { Side::Left } else { Side::Right })
-                .documents(documents)
+                .documents(counts(documents))
                 .levels(levels)
                 .closure(CLOSURES[0], |batch, head, q, k| (batch + head + q + k).is_multiple_of(2));
             for (label, at) in LABELS.iter().zip(labels) {

@@ -8,14 +8,14 @@ pub(crate) type Long = (&'static str, Mask, Facts, usize);
 const MIB: usize = 1 << 20;
 const LEN: usize = 131_072;
 /// 13 packed documents of the interval-plan benchmark.
-const PACKED: [u64; 13] = [11858, 8270, 12765, 11038, 4578, 14018, 11721, 11988, 4942, 8393, 7541, 13495, 10465];
+const PACKED: [usize; 13] = [11858, 8270, 12765, 11038, 4578, 14018, 11721, 11988, 4942, 8393, 7541, 13495, 10465];
 
 /// `count` lengths that differ widely and sum to `total`.
-fn uneven(count: u64, total: u64) -> Vec<u64> {
-    let weight = |i: u64| 1 + (i * 7919) % 97;
-    let sum: u64 = (0..count).map(weight).sum();
-    let mut lengths: Vec<u64> = (0..count).map(|i| total * weight(i) / sum).collect();
-    lengths[0] += total - lengths.iter().sum::<u64>();
+fn uneven(count: usize, total: usize) -> Vec<usize> {
+    let weight = |i: usize| 1 + (i * 7919) % 97;
+    let sum: usize = (0..count).map(weight).sum();
+    let mut lengths: Vec<usize> = (0..count).map(|i| total * weight(i) / sum).collect();
+    lengths[0] += total - lengths.iter().sum::<usize>();
     lengths
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn masks() -> Vec<Long> {
     let mut cases = Vec::new();
     for len in [MIB, 2 * MIB] {
         cases.push(("window with sinks", window(), Facts::new(), len));
-        let lengths = uneven(len as u64 / (MIB as u64 / 1000), len as u64);
+        let lengths = uneven(len / (MIB / 1000), len);
         cases.push(("documents", documents(), Facts::new().documents(lengths), len));
     }
     let starts = PACKED.iter().scan(0, |at, n| Some(std::mem::replace(at, *at + n)));

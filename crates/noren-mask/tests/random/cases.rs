@@ -48,14 +48,14 @@ impl Dice {
     }
 
     /// Parts of `0..total` in order, perhaps empty ones among them.
-    fn parts(&mut self, total: u64) -> Vec<u64> {
+    fn parts(&mut self, total: u64) -> Vec<usize> {
         let mut parts = Vec::new();
         let mut rest = total;
         while rest > 0 {
             let part = self.below(1 + rest.min(1 + total / 2)).min(rest);
             rest -= part;
             if part > 0 || self.chance(20) {
-                parts.push(part);
+                parts.push(part as usize);
             }
         }
         parts
@@ -144,12 +144,12 @@ fn world(shape: Shape, seed: u64, sequence: bool) -> World {
         facts = facts.positions(positions);
     }
     let extent = keys_end.max(queries_end);
-    let lengths: Vec<u64> = (0..batch).map(|_| dice.below(kv_len + 1)).collect();
+    let lengths: Vec<usize> = (0..batch).map(|_| dice.below(kv_len + 1) as usize).collect();
     let real_keys = dice.chance(20);
     let side = if dice.chance(50) { Side::Left } else { Side::Right };
     let of_real_tokens = !real_keys && !placed && side == Side::Left && queries_end <= kv_len && dice.chance(30);
     let documents = |dice: &mut Dice| match of_real_tokens {
-        true => Rows::Each(lengths.iter().map(|&n| dice.parts(n)).collect()),
+        true => Rows::Each(lengths.iter().map(|&n| dice.parts(n as u64)).collect()),
         false if dice.chance(50) => Rows::All(dice.parts(extent)),
         false => Rows::Each((0..batch).map(|_| dice.parts(extent)).collect()),
     };
@@ -158,7 +158,7 @@ fn world(shape: Shape, seed: u64, sequence: bool) -> World {
         true => facts.real_keys((0..batch).map(|_| key_set(&mut dice, kv_len)).collect()),
         false => facts.lengths(lengths).side(side),
     };
-    facts = facts.query_lengths((0..batch).map(|_| dice.below(1 + shape.q_len() as u64)).collect::<Vec<_>>());
+    facts = facts.query_lengths((0..batch).map(|_| dice.below(1 + shape.q_len() as u64) as usize).collect::<Vec<_>>());
     facts = facts.label("a", dice.runs(extent));
     let rows = (0..batch).map(|_| dice.runs(extent).into_iter().map(Span::from).collect()).collect();
     facts = facts.label_rows("b", rows);
@@ -274,7 +274,7 @@ pub(crate) fn stack_masks(world: &World) -> BoxedStrategy<Mask> {
 
 fn for_stack(mask: &Mask, heads: usize, batch: usize, serial: bool) -> Mask {
     match mask.node() {
-        Node::Closure { .. } if serial => atoms::causal(),
+        _ if serial && mask.atom_as::<atoms::Closure>().is_some() => atoms::causal(),
         Node::Heads(arms) if heads == 1 => for_stack(&arms[0].mask, heads, batch, serial),
         Node::Batch(arms) if batch == 1 => for_stack(&arms[0].mask, heads, batch, serial),
         Node::Heads(arms) => {
@@ -358,7 +358,10 @@ fn leaves(world: &World) -> BoxedStrategy<Mask> {
             .prop_map(|(side, lengths, both)| atoms::padding_with(Padding { side, lengths: Some(lengths), both })),
         1 => Just(atoms::padding_with(Padding { both: true, ..Padding::default() })),
         3 => Just(atoms::documents()),
-        1 => seed.clone().prop_map(move |s| atoms::documents_of(Dice(s).parts(extent))),
+        1 => seed.clone().prop_map(move |s| {
+            let parts = Dice(s).parts(extent);
+            atoms::documents_of(parts.into_iter().map(|n| n as u64).collect::<Vec<_>>())
+        }),
         2 => Just(atoms::clearance()),
         2 => (seed.clone(), 1..40usize, 0..=extent).prop_map(|(s, nodes, start)| tree(&mut Dice(s), nodes, start)),
         2 => seed.prop_map(move |s| neighborhood(&mut Dice(s), extent)),

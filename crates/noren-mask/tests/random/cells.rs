@@ -94,7 +94,10 @@ fn pattern_cells(plan: &PatternPlan) -> Vec<bool> {
             for (place, line) in (tile.start..).zip(bits.chunks((span.keys() as usize).div_ceil(64))) {
                 let row = plan.query_at(place) as usize * kv_len;
                 for k in 0..span.keys() as usize {
-                    keep[row + plan.key_at(span.start + k as u32) as usize] = line[k / 64] >> (k % 64) & 1 == 1;
+                    let cell = &mut keep[row + plan.key_at(span.start + k as u32) as usize];
+                    let reads = line[k / 64] >> (k % 64) & 1 == 1;
+                    assert!(!(reads && *cell), "the query at place {place} reads a key twice");
+                    *cell |= reads;
                 }
             }
         }

@@ -35,7 +35,7 @@ def attention(
     return_lse: bool = False,
     return_weights: bool = False,
     threads: int | None = None,
-    level: str | None = None,
+    isa: str | None = None,
 ) -> Any:
     """Masked attention, `softmax(scale * q k^T + ..., over the keys that the mask allows) v`.
 
@@ -65,7 +65,7 @@ def attention(
     out = lib.empty((*q.shape[:-1], v.shape[-1]), q)
     modifiers = modifiers_of(
         lib, scale=scale, softcap=softcap, bias=bias, relative=relative, alibi=alibi, soft=soft, sinks=sinks,
-        dropout=dropout, seed=seed, spec=spec, arrays=arrays, threads=threads, level=level,
+        dropout=dropout, seed=seed, spec=spec, arrays=arrays, threads=threads, isa=isa,
     )  # fmt: skip
     lent = lib.lend(q), lib.lend(k), lib.lend(v)
     lse = lib.zeros(q.shape[:-1]) if return_lse else None

@@ -13,7 +13,7 @@ __version__: str
 Positions = int | range | slice | str | Iterable[int | range | slice | str]
 Arms = Mapping[Any, Mask | str] | Iterable[tuple[Any, Mask | str]]
 Known = Facts | Mapping[str, Any] | None
-Order = Literal["auto", "never", "always"] | int | None
+Order = Literal["auto", "never", "always", "copies"] | int | None
 
 class Error(ValueError):
     """What is wrong with a mask, its facts, arrays or options."""
@@ -294,7 +294,7 @@ class Modifiers:
         seed: int | None = None,
         partial: bool = False,
         threads: int | None = None,
-        level: str | None = None,
+        isa: str | None = None,
         spec: Spec | None = None,
         arrays: Mapping[str, Any] = ...,
     ) -> Modifiers: ...
@@ -355,7 +355,7 @@ def backward(
     dsinks: Any = None,
 ) -> None: ...
 def weights(q: Any, k: Any, v: Any, plan: Plan, modifiers: Modifiers, out: Any) -> None: ...
-def levels() -> list[str]:
+def isas() -> list[str]:
     """The processor paths this machine has, slowest first."""
 
 def after_fork() -> None: ...

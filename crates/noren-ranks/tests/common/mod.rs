@@ -53,12 +53,8 @@ impl World {
         let arrays: [Vec<f32>; 4] = std::array::from_fn(|i| random(shapes[i].iter().product(), i as u64 + 1));
         let view = |i: usize| View::new(&arrays[i], shapes[i]).unwrap();
         let inputs = Inputs { q: view(0), k: view(1), v: view(2) };
-        let whole = noren::Options {
-            scale: options.scale,
-            softcap: options.softcap,
-            bias: options.alibi.iter().map(|slopes| Bias::Alibi(slopes.clone())).collect(),
-            ..noren::Options::default()
-        };
+        let whole = noren::Options::new().scale(options.scale).softcap(options.softcap);
+        let whole = options.alibi.iter().fold(whole, |whole, slopes| whole.bias(Bias::Alibi(slopes.clone())));
         let forward = reference::forward(&inputs, &plan, &whole).unwrap();
         let backward = reference::backward(&inputs, &view(3), &plan, &whole).unwrap();
         let exact = [forward.out, forward.lse, backward.dq, backward.dk, backward.dv];

@@ -76,7 +76,7 @@ pub struct Batch {
     /// The token that is asked for at each place, `[rows, len]`; `None` where nothing is.
     pub targets: Vec<Vec<Option<u32>>>,
     /// Lengths of the documents of each row; what they do not reach is padding.
-    pub documents: Vec<Vec<u64>>,
+    pub documents: Vec<Vec<usize>>,
 }
 
 impl Batch {
@@ -87,7 +87,7 @@ impl Batch {
 
     /// Number of tokens that are no padding.
     pub fn real(&self) -> usize {
-        self.documents.iter().flatten().sum::<u64>() as usize
+        self.documents.iter().flatten().sum()
     }
 }
 
@@ -204,7 +204,7 @@ fn next_tokens(row: &Row) -> Vec<Option<u32>> {
     let mut targets = vec![None; row.ids.len()];
     let mut start = 0;
     for length in &row.documents {
-        let end = start + *length as usize;
+        let end = start + length;
         for at in start + 1..end {
             targets[at - 1] = Some(row.ids[at]);
         }

@@ -10,13 +10,13 @@ pub struct Row {
     /// Tokens; padding on the right.
     pub ids: Vec<u32>,
     /// Lengths of the pieces, from the first token on; what they do not reach is padding.
-    pub documents: Vec<u64>,
+    pub documents: Vec<usize>,
 }
 
 impl Row {
     /// Number of tokens that are no padding.
     pub fn real(&self) -> usize {
-        self.documents.iter().sum::<u64>() as usize
+        self.documents.iter().sum()
     }
 }
 
@@ -151,7 +151,7 @@ impl Packer {
             self.open.ids.extend(self.begin);
             self.open.ids.extend(&text[..taken]);
             self.open.ids.extend(self.end.filter(|_| last));
-            self.open.documents.push((self.open.ids.len() - before) as u64);
+            self.open.documents.push(self.open.ids.len() - before);
             text = &text[taken..];
         }
     }

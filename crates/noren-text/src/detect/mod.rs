@@ -25,6 +25,9 @@ use std::ops::Range;
 use std::str::FromStr;
 use std::sync::Arc;
 
+/// The label of all private tokens, which no kind may have as its name; tokens of a kind carry the kind's name as well.
+pub const PRIVATE: &str = "private";
+
 /// The names of the detectors that need nothing from the user.
 pub const BUILT_IN: [&str; 13] = [
     "email",
@@ -392,7 +395,7 @@ fn kind_name(name: &str) -> Result<Kind, Error> {
         let short: String = name.chars().take(64).collect();
         return Err(Error::detector(short, "a name is 1 to 64 ASCII letters, digits, `_` or `-`"));
     }
-    if name == crate::PRIVATE {
+    if name == PRIVATE {
         return Err(Error::detector(name, "this name is taken: choose another for a detector of your own"));
     }
     Ok(Kind(name.into()))

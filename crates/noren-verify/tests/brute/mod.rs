@@ -2,9 +2,9 @@
 #![allow(dead_code)] // each test program uses its part
 
 use crate::draw::{Draw, Setting, mask, setting};
+use hmac_sha256::Hash;
 use noren_mask::{Arm, Facts, Mask, Node, Selector, Shape};
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 /// The ways in which tokens influence each other that no mask shows, as `docs/flow.md` lists them.
 pub(crate) const NOT_COVERED: [&str; 9] = [
@@ -249,7 +249,7 @@ pub(crate) fn hashed(mut certificate: Value) -> Value {
     let fields = certificate.as_object_mut().expect("an object");
     fields.remove("sha256");
     let text = serde_json::to_string(&fields).expect("JSON");
-    let hash: String = Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+    let hash: String = Hash::hash(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
     fields.insert("sha256".into(), json!(hash));
     certificate
 }

@@ -5,7 +5,7 @@ use crate::kernel::forward::{Forward, Jobs, Keys};
 use crate::kernel::rows::Erase;
 use crate::kernel::store::{Ring, StoredHead};
 use crate::kernel::{scores::Modifiers, tile::Context};
-use crate::options::Stop;
+use crate::options::Cancel;
 use crate::{Attention, Element, Error, Options, Outputs, View, ViewMut};
 use noren_mask::{Facts, Mask, Plan, PlanOptions, Reorder, Shape, Side, atoms};
 use std::borrow::Cow;
@@ -45,22 +45,22 @@ impl New {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Held {
     len: usize,
-    /// The first position that it sees beside the sinks.
+    /// The first position that it sees beside the sink tokens.
     first: usize,
     ring: Ring,
 }
 
 impl Held {
-    /// Keys by index, the gap between sinks and window included.
+    /// Keys by index, the gap between sink tokens and window included.
     fn kv_len(&self) -> usize {
-        if self.len <= self.ring.sinks { self.len } else { self.ring.kept + self.len - self.ring.first }
+        if self.len <= self.ring.sink_tokens { self.len } else { self.ring.kept + self.len - self.ring.first }
     }
 
     /// The indices that hold a key and the position of the first of each run.
     fn runs(&self) -> Vec<(Range<u32>, i64)> {
         let Held { len, first, ring } = *self;
         let index = |position: usize| (ring.kept + position - ring.first) as u32;
-        let sinks = (0..ring.sinks.min(len) as u32, 0);
+        let sinks = (0..ring.sink_tokens.min(len) as u32, 0);
         let window = (index(first)..index(len.max(first)), first as i64);
         [sinks, window].into_iter().filter(|(keys, _)| !keys.is_empty()).collect()
     }
@@ -147,7 +147,7 @@ impl<T: Element> KvCache<T> {
         match self.form {
             Form::Rotating { window, ring, .. } if new > 1 => {
                 let near = atoms::window(window as i64 - 1, None);
-                let shown = if ring.sinks > 0 { near | atoms::keys(0..ring.sinks as u64) } else { near };
+                let shown = if ring.sink_tokens > 0 { near | atoms::keys(0..ring.sink_tokens as u64) } else { near };
                 Cow::Owned(mask.clone() & shown)
             }
             _ => Cow::Borrowed(mask),
@@ -158,7 +158,7 @@ impl<T: Element> KvCache<T> {
     fn counted<'a>(&self, facts: &'a Facts, new: &New) -> Cow<'a, Facts> {
         match new {
             New::Ragged(starts) if !facts.has_query_lengths() && facts.padding_side() == Side::Right => {
-                let counts: Vec<u64> = starts.windows(2).map(|w| (w[1] - w[0]) as u64).collect();
+                let counts: Vec<usize> = starts.windows(2).map(|w| w[1] - w[0]).collect();
                 Cow::Owned(facts.clone().query_lengths(counts))
             }
             _ => Cow::Borrowed(facts),
@@ -177,7 +177,7 @@ impl<T: Element> KvCache<T> {
         let Form::Rotating { window, mut ring, .. } = self.form else {
             return Ok(Held { len, first: 0, ring: Ring::ENDLESS });
         };
-        let first = past.saturating_sub(window - 1).max(ring.sinks);
+        let first = past.saturating_sub(window - 1).max(ring.sink_tokens);
         if first < len && first + ring.len < sequence.written {
             return refuse(format!(
                 "the {new} queries of sequence {b} reach back to position {first}, which is overwritten: ask for them before \
@@ -242,7 +242,7 @@ impl<T: Element> KvCache<T> {
         for (b, held) in step.held.iter().enumerate() {
             if self.held(b, step.new.count(b))? != *held {
                 return refuse(format!(
-                    "the plan is of a cache that shows other keys of sequence {b} (another form, window, or number of sinks): \
+                    "the plan is of a cache that shows other keys of sequence {b} (another form, window, or number of sink tokens): \
                      make a plan for caches made alike"
                 ));
             }
@@ -263,9 +263,9 @@ impl<T: Element> KvCache<T> {
             let problem = "dropout is for training, over whole sequences: leave it out".to_owned();
             return Err(Error::Option { name: "dropout", given: dropout.probability.to_string(), problem });
         }
-        if let Some(level) = options.level.filter(|level| *level != self.level) {
-            let problem = format!("the cache is packed for {}: leave it out, or make the cache for it", self.level);
-            return Err(Error::Level { given: level.to_string(), problem });
+        if let Some(isa) = options.isa.filter(|isa| *isa != self.isa) {
+            let problem = format!("the cache is packed for {}: leave it out, or make the cache for it", self.isa);
+            return Err(Error::Isa { given: isa.to_string(), problem });
         }
         Ok([expected[0], expected[1], expected[2], self.shape.v_dim])
     }
@@ -293,7 +293,7 @@ impl<T: Element> KvCache<T> {
                 kv_len,
             })
         });
-        let stop = Stop::new(options);
+        let cancel = Cancel::new(options);
         let pass = Forward {
             context: Context {
                 plan,
@@ -310,9 +310,9 @@ impl<T: Element> KvCache<T> {
             jobs,
             keys: Keys::Stored(stored.collect()),
             threads: options.threads.unwrap_or(threads).min(threads),
-            stop: &stop,
+            cancel: &cancel,
         };
-        pass.compute_on(self.level);
-        stop.finished()
+        pass.compute_on(self.isa);
+        cancel.finished()
     }
 }

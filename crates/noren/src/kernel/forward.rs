@@ -4,7 +4,7 @@
 //! group. Threads take the next one from the list. Keys are packed by whoever comes first to a *pack* entry or, should it
 //! come too late, by the first job that needs them; they are dropped with the last job of their head.
 
-use super::level::Task;
+use super::isa::Task;
 use super::micro::Product;
 use super::pack::{Head, Packed, Refill, Source};
 use super::rows::Rows;
@@ -13,8 +13,8 @@ use super::store::StoredHead;
 use super::tile::split::{self, Part, SplitKernel};
 use super::tile::{Context, Job, ROWS, Scratch, TileKernel};
 use super::worth_threads;
-use crate::options::Stop;
-use crate::{Dtype, Level};
+use crate::options::Cancel;
+use crate::{Dtype, Isa};
 use noren_mask::{Kind, PatternPlan, Plan, Tile};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -193,7 +193,7 @@ pub(crate) struct Forward<'a> {
     pub(crate) keys: Keys<'a>,
     pub(crate) threads: usize,
     /// Set when nobody wants the result any more.
-    pub(crate) stop: &'a Stop<'a>,
+    pub(crate) cancel: &'a Cancel<'a>,
 }
 
 /// Keys and values of a call.
@@ -234,8 +234,8 @@ impl Task for Forward<'_> {
 
 impl<'a> Forward<'a> {
     /// Not generic, so that the kernels are compiled with this crate and not again with every crate that calls it.
-    pub(crate) fn compute_on(self, level: Level) {
-        level.run(self);
+    pub(crate) fn compute_on(self, isa: Isa) {
+        isa.run(self);
     }
 
     fn compute<S: Simd, P: Product>(self, s: S) {
@@ -276,7 +276,7 @@ impl<'a> Forward<'a> {
     fn work<S: Simd, P: Product>(&self, s: S, queue: &Queue<S, P>) {
         let mut scratch: Option<Scratch<S>> = None;
         while let Some(step) = queue.steps.get(queue.next.fetch_add(1, Ordering::Relaxed)) {
-            if self.stop.now() {
+            if self.cancel.now() {
                 return;
             }
             match *step {

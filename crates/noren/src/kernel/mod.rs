@@ -6,7 +6,7 @@ pub(crate) mod blocks;
 pub(crate) mod dropout;
 pub(crate) mod exp;
 pub(crate) mod forward;
-pub(crate) mod level;
+pub(crate) mod isa;
 pub(crate) mod lines;
 pub(crate) mod micro;
 pub(crate) mod pack;

@@ -86,6 +86,11 @@ impl<'a> Head<'a> {
         [self.batch, self.head, key]
     }
 
+    /// Number of places of keys.
+    fn kv_len(&self) -> usize {
+        self.order.map_or(self.k.shape()[2], |order| order.len() as usize)
+    }
+
     /// Words that hold a key or a query.
     pub(crate) fn words<P: Product>(&self) -> usize {
         P::words(self.head_dim())
@@ -98,7 +103,7 @@ impl<'a> Head<'a> {
 
     /// The keys of groups `groups`, without those beyond the last.
     fn keys_of<S: Simd, P: Product>(&self, groups: &Range<usize>) -> Range<usize> {
-        groups.start * group::<S, P>()..(groups.end * group::<S, P>()).min(self.k.shape()[2])
+        groups.start * group::<S, P>()..(groups.end * group::<S, P>()).min(self.kv_len())
     }
 
     /// The values in place from key `first` on, when the kernel can use them so: `f32`, in rows that follow each other, fill
@@ -112,7 +117,7 @@ impl<'a> Head<'a> {
     /// Transposes groups `groups` into `into`, lanes beyond the last key zero.
     #[inline(always)]
     fn pack_keys<S: Simd, P: Product>(&self, s: S, groups: Range<usize>, into: &mut [S::V]) {
-        let (head_dim, kv_len) = (self.head_dim(), self.k.shape()[2]);
+        let (head_dim, kv_len) = (self.head_dim(), self.kv_len());
         let mut square = [s.splat(0.0); BLOCK];
         let square = &mut square[..S::LANES];
         let vectors = groups.start * P::TERMS..groups.end * P::TERMS;
@@ -260,7 +265,7 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
     #[inline(always)]
     pub(crate) fn kv_len(&self) -> usize {
         match self {
-            Source::Given(head, _) => head.k.shape()[2],
+            Source::Given(head, _) => head.kv_len(),
             Source::Stored(head) => head.kv_len,
         }
     }

@@ -8,12 +8,12 @@
 //! `f32` and, on paths that multiply pairs, `bf16` are read where they lie. Other values of 16 bits stay so in memory and
 //! are widened block by block into memory that stays in the nearest cache, so each byte comes from far memory once.
 
-use super::level::Task;
+use super::isa::Task;
 use super::lines::Lines;
 use super::micro::{BLOCK, Pairs, Product};
 use super::pack::{all_finite, group};
 use super::simd::{Simd, floats_mut, pair_up, vectors};
-use crate::{Dtype, Element, Error, Level, View, bf16, f16};
+use crate::{Dtype, Element, Error, Isa, View, bf16, f16};
 use half::slice::HalfFloatSliceExt;
 use std::ops::Range;
 
@@ -51,9 +51,9 @@ impl Task for Probe<'_> {
 }
 
 impl Packing {
-    pub(crate) fn new(level: Level, dtype: Dtype, head_dim: usize, v_dim: usize) -> Packing {
+    pub(crate) fn new(isa: Isa, dtype: Dtype, head_dim: usize, v_dim: usize) -> Packing {
         let mut sizes = (0, 0);
-        level.run(Probe { dtype, sizes: &mut sizes });
+        isa.run(Probe { dtype, sizes: &mut sizes });
         let (lanes, terms) = sizes;
         Packing {
             head_dim,
@@ -81,20 +81,20 @@ impl Packing {
 
 /// Where the keys of a sequence lie among the slots of its pages.
 ///
-/// Keys at positions before `sinks` lie in the slots of these numbers, and the others in a ring of `len` slots from slot `kept`
+/// Keys at positions before `sink_tokens` lie in the slots of these numbers, and the others in a ring of `len` slots from slot `kept`
 /// on, position `p` in slot `kept + p % len`. A kernel sees them by *index*: the first `kept` indices are the first slots, and
-/// index `kept` is the key at position `first`. All but `sinks` are multiples of a lane group, so a key's lane is always that
-/// of its position. A sequence that forgets nothing has an endless ring and no sinks.
+/// index `kept` is the key at position `first`. All but `sink_tokens` are multiples of a lane group, so a key's lane is always that
+/// of its position. A sequence that forgets nothing has an endless ring and no sink tokens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ring {
-    pub(crate) sinks: usize,
+    pub(crate) sink_tokens: usize,
     pub(crate) kept: usize,
     pub(crate) first: usize,
     pub(crate) len: usize,
 }
 
 impl Ring {
-    pub(crate) const ENDLESS: Ring = Ring { sinks: 0, kept: 0, first: 0, len: usize::MAX };
+    pub(crate) const ENDLESS: Ring = Ring { sink_tokens: 0, kept: 0, first: 0, len: usize::MAX };
 
     /// The slot of the key at index `index`, and how many indices from there on follow it in memory.
     #[inline]
@@ -107,7 +107,7 @@ impl Ring {
 
     /// The slot of the key at position `position`, and how many positions from there on follow it in memory.
     fn place(&self, position: usize) -> (usize, usize) {
-        if position < self.sinks { (position, self.sinks - position) } else { self.in_ring(position) }
+        if position < self.sink_tokens { (position, self.sink_tokens - position) } else { self.in_ring(position) }
     }
 
     #[inline]

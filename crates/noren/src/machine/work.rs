@@ -2,7 +2,7 @@
 
 use super::stage::Stage;
 use crate::kernel::exp::exp2_minus;
-use crate::kernel::level::Task;
+use crate::kernel::isa::Task;
 use crate::kernel::simd::{Kernel, Simd, floats_mut, zeroed};
 use std::hint::black_box;
 

@@ -2,7 +2,7 @@
 #![allow(dead_code, unreachable_pub)] // each test file uses its part
 
 use noren::reference::{self, Cells};
-use noren::{Attention, Element, Inputs, Level, Options, Saved, View, attention, attention_backward};
+use noren::{Attention, Element, Inputs, Isa, Options, Saved, View, attention, attention_backward};
 use noren_mask::{Facts, Mask, Plan, Shape, Spec};
 use std::path::PathBuf;
 
@@ -79,16 +79,16 @@ pub fn inputs<'a, T: Element>(q: &'a Array<T>, k: &'a Array<T>, v: &'a Array<T>)
     Inputs { q: q.view(), k: k.view(), v: v.view() }
 }
 
-/// Attention on a level, all other options left alone.
+/// Attention on an ISA, all other options left alone.
 pub fn run<T: Element>(
     q: &Array<T>,
     k: &Array<T>,
     v: &Array<T>,
     plan: &Plan,
-    level: Level,
+    isa: Isa,
     options: &Options<'_>,
 ) -> Attention<T> {
-    let options = Options { level: Some(level), ..options.clone() };
+    let options = options.clone().isa(isa);
     attention(&inputs(q, k, v), plan, &options).unwrap()
 }
 
@@ -179,7 +179,7 @@ pub fn textbook_backward<T: Element>(
     [dq, dk, dv].map(|x| x.into_iter().map(|x| T::from_f32(x as f32)).collect())
 }
 
-/// Holds the gradients of every level to the same rule as [`check_accuracy`] does the output.
+/// Holds the gradients of every ISA to the same rule as [`check_accuracy`] does the output.
 #[track_caller]
 pub fn check_gradients<T: Element>(
     inputs: &Inputs<'_, T>,
@@ -192,8 +192,8 @@ pub fn check_gradients<T: Element>(
     let expected = reference::backward(inputs, dout, plan, options).unwrap();
     let expected = [("dq", expected.dq), ("dk", expected.dk), ("dv", expected.dv)];
     let textbook = textbook_backward(inputs, dout, plan, options);
-    for level in Level::available() {
-        let options = Options { level: Some(*level), ..options.clone() };
+    for isa in Isa::available() {
+        let options = options.clone().isa(*isa);
         let forward = attention(inputs, plan, &options).unwrap();
         let out = View::new(&forward.out, forward.shape).unwrap();
         let saved = Saved { out, lse: &forward.lse, dout: *dout };
@@ -207,7 +207,7 @@ pub fn check_gradients<T: Element>(
                 let got = error(got, expected);
                 assert!(
                     got <= allowed,
-                    "{what} in {} on {level}: {name} off by {got:.2e} of the largest value {of}, {allowed:.2e} is allowed",
+                    "{what} in {} on {isa}: {name} off by {got:.2e} of the largest value {of}, {allowed:.2e} is allowed",
                     T::DTYPE
                 );
             }
@@ -215,17 +215,17 @@ pub fn check_gradients<T: Element>(
     }
 }
 
-/// Holds every level to the accuracy asked of a narrow type: against the `f64` reference of the same, already rounded
+/// Holds every ISA to the accuracy asked of a narrow type: against the `f64` reference of the same, already rounded
 /// arrays, at most 1.1 times the error of the textbook formula, and `f32`, the largest error of `f32` sums, besides.
 #[track_caller]
 pub fn check_accuracy<T: Element>(inputs: &Inputs<'_, T>, plan: &Plan, options: &Options<'_>, f32: f64, what: &str) {
     let expected = reference::forward(inputs, plan, options).unwrap();
     let allowed = 1.1 * difference(&textbook(inputs, plan, options), &expected.out) + f32;
-    for level in Level::available() {
-        let options = Options { level: Some(*level), ..options.clone() };
+    for isa in Isa::available() {
+        let options = options.clone().isa(*isa);
         let got = attention(inputs, plan, &options).unwrap();
         let (out, lse) = (difference(&got.out, &expected.out), difference(&got.lse, &expected.lse));
-        let what = format!("{what} in {} on {level}", T::DTYPE);
+        let what = format!("{what} in {} on {isa}", T::DTYPE);
         assert!(out <= allowed, "{what}: out off by {out:.2e} of the largest value, {allowed:.2e} is allowed");
         assert!(lse <= f32, "{what}: lse off by {lse:.2e} of the largest value");
     }

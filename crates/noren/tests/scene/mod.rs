@@ -6,7 +6,7 @@ pub(crate) mod case;
 
 use crate::common::{Array, inputs};
 use noren::{
-    Attention, Bias, Dropout, Gradients, GradientsMut, Inputs, Level, Options, Outputs, Saved, View, ViewMut,
+    Attention, Bias, Dropout, Gradients, GradientsMut, Inputs, Isa, Options, Outputs, Saved, View, ViewMut,
     attention_backward, attention_backward_into, attention_into,
 };
 use noren_mask::{BoundMask, Facts, Plan, Shape, atoms};
@@ -96,52 +96,45 @@ impl Scene {
     }
 
     /// Calls `f` with the arrays as they are and the options that go with them.
-    pub(crate) fn with_options<T>(&self, level: Level, f: impl FnOnce(&Options<'_>) -> T) -> T {
+    pub(crate) fn with_options<T>(&self, isa: Isa, f: impl FnOnce(&Options<'_>) -> T) -> T {
         let mut bias = Vec::new();
         bias.extend(self.bias.as_ref().map(|bias| Bias::Dense(bias.view())));
         bias.extend(self.relative.as_ref().map(|table| Bias::Relative { table: table.view() }));
         bias.extend(self.alibi.clone().map(Bias::Alibi));
         let soft = self.soft.as_ref().map(Array::view);
         let (scale, softcap, sinks) = (self.scale, self.softcap, self.sinks.as_deref());
-        f(&Options {
-            scale,
-            softcap,
-            bias,
-            soft,
-            sinks,
-            dropout: self.dropout,
-            level: Some(level),
-            ..Options::default()
-        })
+        let mut options = Options::default().scale(scale).softcap(softcap).soft(soft).dropout(self.dropout).isa(isa);
+        (options.bias, options.sinks) = (bias, sinks);
+        f(&options)
     }
 
-    /// The gradients of `sum(out * dout)`, from the forward pass on the same level.
-    pub(crate) fn backward(&self, dout: &Array, plan: &Plan, level: Level, threads: usize) -> Gradients {
-        let forward = self.run(plan, level, threads);
+    /// The gradients of `sum(out * dout)`, from the forward pass on the same ISA.
+    pub(crate) fn backward(&self, dout: &Array, plan: &Plan, isa: Isa, threads: usize) -> Gradients {
+        let forward = self.run(plan, isa, threads);
         let out = View::new(&forward.out, forward.shape).unwrap();
         let saved = Saved { out, lse: &forward.lse, dout: dout.view() };
-        self.with_options(level, |options| {
-            let options = Options { threads: Some(threads), ..options.clone() };
+        self.with_options(isa, |options| {
+            let options = options.clone().threads(threads);
             attention_backward(&inputs(&self.q, &self.k, &self.v), &saved, plan, &options).unwrap()
         })
     }
 
-    pub(crate) fn run(&self, plan: &Plan, level: Level, threads: usize) -> Attention {
-        self.with_options(level, |options| {
-            let options = Options { threads: Some(threads), ..options.clone() };
+    pub(crate) fn run(&self, plan: &Plan, isa: Isa, threads: usize) -> Attention {
+        self.with_options(isa, |options| {
+            let options = options.clone().threads(threads);
             noren::attention(&inputs(&self.q, &self.k, &self.v), plan, &options).unwrap()
         })
     }
 
     /// The same with every array laid out in memory by chance, NaN between its values, the output too.
-    pub(crate) fn run_strided(&self, plan: &Plan, level: Level, dice: &mut Dice) -> Attention {
+    pub(crate) fn run_strided(&self, plan: &Plan, isa: Isa, dice: &mut Dice) -> Attention {
         let [q, k, v] = [&self.q, &self.k, &self.v].map(|x| Strided::new(x, dice));
         let [bias, soft, table] =
             [&self.bias, &self.soft, &self.relative].map(|x| x.as_ref().map(|x| Strided::new(x, dice)));
         let shape = [q.shape[0], q.shape[1], q.shape[2], v.shape[3]];
         let mut out = Strided::new(&Array::new(shape, |_| f32::NAN), dice);
         let mut lse = vec![f32::NAN; shape[0] * shape[1] * shape[2]];
-        self.with_options(level, |options| {
+        self.with_options(isa, |options| {
             let mut options = options.clone();
             for term in &mut options.bias {
                 match term {
@@ -160,8 +153,8 @@ impl Scene {
     }
 
     /// The same as [`backward`](Self::backward) with every array laid out in memory by chance.
-    pub(crate) fn backward_strided(&self, dout: &Array, plan: &Plan, level: Level, dice: &mut Dice) -> Gradients {
-        let forward = self.run(plan, level, 1);
+    pub(crate) fn backward_strided(&self, dout: &Array, plan: &Plan, isa: Isa, dice: &mut Dice) -> Gradients {
+        let forward = self.run(plan, isa, 1);
         let out = Array { data: forward.out, shape: forward.shape };
         let [q, k, v, out, dout] = [&self.q, &self.k, &self.v, &out, dout].map(|x| Strided::new(x, dice));
         let mut results = [&q, &k, &v].map(|x| Strided::new(&Array::new(x.shape, |_| f32::NAN), dice));
@@ -169,7 +162,7 @@ impl Scene {
         let saved = Saved { out: out.view(), lse: &forward.lse, dout: dout.view() };
         let [dq, dk, dv] =
             results.each_mut().map(|x| ViewMut::strided(&mut x.data, x.shape, x.strides, x.offset).unwrap());
-        self.with_options(level, |options| {
+        self.with_options(isa, |options| {
             attention_backward_into(&inputs, &saved, plan, options, GradientsMut::new(dq, dk, dv)).unwrap();
         });
         let [dq, dk, dv] = results.map(|x| Array::new(x.shape, |at| x.view().get(at)).data);
@@ -186,7 +179,7 @@ impl Scene {
 }
 
 /// Values scattered over memory: dimensions in any order, gaps, some backwards.
-struct Strided {
+pub(crate) struct Strided {
     data: Vec<f32>,
     shape: [usize; 4],
     strides: [isize; 4],
@@ -194,7 +187,7 @@ struct Strided {
 }
 
 impl Strided {
-    fn new(array: &Array, dice: &mut Dice) -> Strided {
+    pub(crate) fn new(array: &Array, dice: &mut Dice) -> Strided {
         let mut order = [0, 1, 2, 3];
         (1..4).for_each(|i| order.swap(i, dice.below(i + 1)));
         let (mut strides, mut len, mut offset) = ([0; 4], 1 + dice.below(2), 0);
@@ -217,7 +210,7 @@ impl Strided {
         Strided { data, shape: array.shape, strides, offset }
     }
 
-    fn view(&self) -> View<'_> {
+    pub(crate) fn view(&self) -> View<'_> {
         View::strided(&self.data, self.shape, self.strides, self.offset).unwrap()
     }
 }

@@ -44,7 +44,7 @@ impl Case {
     /// Calls `f` with the options that the case's text asks for.
     pub(crate) fn with_options(&self, f: impl FnOnce(&Options<'_>)) {
         let arrays: Vec<Option<Array>> = ["bias", "soft", "sinks"].iter().map(|n| self.tensors.get(n)).collect();
-        let mut options = Options { scale: self.scale, ..Options::default() };
+        let mut options = Options::default().scale(self.scale);
         for score in &self.scores {
             match score {
                 Score::Bias { .. } => options.bias.push(Bias::Dense(arrays[0].as_ref().unwrap().view())),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
+from .strip import strip
+
 _STYLE = """
 :root{color-scheme:light dark;--ink:#1d1f24;--soft:#5d636f;--line:#d9dce3;--back:#fbfbfc;--card:#fff;
 --pass:#1a7f4b;--fail:#c0262d;--inconclusive:#a15c00;--not-applicable:#7a808c}
@@ -69,8 +71,6 @@ def _trial(trial: dict[str, Any]) -> str:
 
 def _strips(check: dict[str, Any]) -> str:
     """Which inputs were changed and which compared outputs moved, of the first failing trial that has both."""
-    from .report import strip
-
     for trial in check["trials"]:
         if trial["verdict"] == "fail" and "moved" in trial:
             top = max(*trial["moved"], *trial["changed"]) + 1

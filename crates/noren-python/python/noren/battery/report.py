@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from .._noren import __version__
 from .html import page
+from .strip import strip
 from .trial import Outcome, Verdict
 
 if TYPE_CHECKING:
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 _ORDER = (Verdict.FAIL, Verdict.INCONCLUSIVE, Verdict.PASS, Verdict.NOT_APPLICABLE)
 _MARKS = {Verdict.PASS: "pass", Verdict.FAIL: "FAIL", Verdict.INCONCLUSIVE: "?", Verdict.NOT_APPLICABLE: "-"}
-COLUMNS = 72
-"""How wide a strip of positions is drawn."""
 
 
 @dataclass
@@ -180,13 +178,6 @@ def _details(check: Check) -> list[str]:
         lines += [f"changed  {strip(first.changed, top)}", f"moved    {strip(first.moved, top)}"]
     lines += [f"also     {outcome.sentence}" for outcome in check.failures[1:4] if outcome.sentence != first.sentence]
     return [*lines, f"usually  {check.likely}"]
-
-
-def strip(positions: Sequence[int], length: int) -> str:
-    """Positions drawn in a line; long ones are drawn smaller."""
-    columns = min(length, COLUMNS)
-    hit = {position * columns // length for position in positions}
-    return "".join("■" if i in hit else "·" for i in range(columns))
 
 
 def _plain(check: Check) -> dict[str, Any]:

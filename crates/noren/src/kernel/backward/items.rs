@@ -139,7 +139,7 @@ pub(super) fn run<S: Simd>(s: S, work: &Backward<'_>, threads: usize) {
         let mut scratch = Scratch::<S>::new(keys.min(shape.kv_len().next_multiple_of(S::LANES)), context.widths::<S>());
         while let Some(item) = queue.items.get(queue.next.fetch_add(1, Ordering::Relaxed)) {
             s.run(Item { work, queue: &queue, item: *item, scratch: &mut scratch });
-            if work.stop.now() {
+            if work.cancel.now() {
                 queue.given_up.store(true, Ordering::Relaxed);
             }
             if queue.given_up.load(Ordering::Relaxed) {

@@ -29,14 +29,14 @@ mod walk;
 
 pub(crate) use walk::{Gradient, Wanted};
 
-use super::level::{Level, Task};
+use super::isa::{Isa, Task};
 use super::micro::Product;
 use super::rows::{Rows, SharedRows};
 use super::scores::Modifiers;
 use super::simd::Simd;
 use super::worth_threads;
 use crate::Dtype;
-use crate::options::Stop;
+use crate::options::Cancel;
 use noren_mask::Plan;
 use std::cell::Cell;
 use std::ops::Range;
@@ -94,7 +94,7 @@ pub(crate) struct Backward<'a> {
     pub(crate) wanted: Wanted<'a>,
     pub(crate) threads: usize,
     /// Set when nobody wants the result any more.
-    pub(crate) stop: &'a Stop<'a>,
+    pub(crate) cancel: &'a Cancel<'a>,
 }
 
 impl Task for Backward<'_> {
@@ -116,7 +116,7 @@ impl Task for Backward<'_> {
         self.context.stats = walk::stats(&self.context, threads);
         walk::refine(s, &mut self.context, threads);
         items::run(s, &self, threads);
-        if self.stop.now() {
+        if self.cancel.now() {
             return;
         }
         walk::modifiers(s, &self.context, self.wanted, threads);
@@ -125,8 +125,8 @@ impl Task for Backward<'_> {
 
 impl Backward<'_> {
     /// Not generic, so that the kernels are compiled with this crate and not again with every crate that calls it.
-    pub(crate) fn compute_on(self, level: Level) {
-        level.run(self);
+    pub(crate) fn compute_on(self, isa: Isa) {
+        isa.run(self);
     }
 }
 

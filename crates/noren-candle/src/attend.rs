@@ -1,0 +1,77 @@
+//! [`attend`]: attention over tensors in one call.
+
+use crate::attention::{Bias, Options, attention};
+use crate::error::{Error, Result};
+use candle_core::Tensor;
+use noren::{Attend, IntoMasking, Masking, Score, Shape};
+
+/// Masked attention over tensors in one call, with gradients: [`noren::attend`](noren::attend()) for candle.
+///
+/// `q` is `[batch, heads, q_len, head_dim]`, `k` `[batch, kv_heads, kv_len, head_dim]` and `v`
+/// `[batch, kv_heads, kv_len, v_dim]`. `mask` is a text, a [`Mask`](noren::Mask), a [`Spec`](noren::Spec) or a
+/// [`Plan`](noren::Plan) (`&Arc<Plan>` is not copied). ALiBi and softcap may stand in the text.
+///
+/// ```
+/// use candle_core::{Device, Tensor, Var};
+///
+/// let q = Var::randn(0f32, 1., (1, 4, 8, 16), &Device::Cpu)?;
+/// let kv = Tensor::randn(0f32, 1., (1, 2, 8, 16), &Device::Cpu)?;
+/// let out = noren_candle::attend(&q, &kv, &kv, "causal & documents([5, 3])")?;
+/// assert_eq!(out.sqr()?.sum_all()?.backward()?.get(&q).unwrap().dims(), [1, 4, 8, 16]);
+/// # Ok::<(), noren_candle::Error>(())
+/// ```
+///
+/// For facts, positions of queries, and scores with tensors, make a [`plan`](crate::plan()) and call
+/// [`attention`](crate::attention()) with [`Options`].
+///
+/// # Errors
+/// As [`noren::attend`](noren::attend()), and as [`attention`](crate::attention()).
+pub fn attend<'a>(q: &Tensor, k: &Tensor, v: &Tensor, mask: impl IntoMasking<'a>) -> Result<Tensor> {
+    let four = |name, tensor: &Tensor| {
+        <[usize; 4]>::try_from(tensor.dims())
+            .map_err(|_| Error::tensor(name, tensor, "give [batch, heads, length, head_dim]"))
+    };
+    let ([batch, heads, q_len, _], [_, kv_heads, kv_len, _]) = (four("q", q)?, four("k", k)?);
+    let masking = mask.into_masking()?;
+    let mut options = Options::default();
+    if let Masking::Spec(spec) = &masking {
+        if q_len != kv_len {
+            return Err(noren::Error::Alignment { q_len, kv_len }.into());
+        }
+        for score in &spec.scores {
+            add(&mut options, score, heads)?;
+        }
+    }
+    let plan = match masking {
+        Masking::Shared(plan) => plan,
+        other => {
+            let shape = Shape::new(q_len, kv_len, 0).batch(batch).heads(heads).kv_heads(kv_heads);
+            Attend::new(other)?.plan(&shape)?
+        }
+    };
+    attention(q, k, v, &plan, &options)
+}
+
+/// Adds what a score of the text sets; a score that names an array needs a tensor.
+fn add(options: &mut Options, score: &Score, heads: usize) -> Result<()> {
+    match score {
+        Score::Softcap { cap } if options.softcap.is_none() => options.softcap = Some(cap.get() as f32),
+        Score::Softcap { .. } => {
+            return Err(Error::input("score", format!("`{score}`"), "a mask takes one softcap: leave one out"));
+        }
+        Score::Alibi { slopes } => {
+            let given = slopes.as_ref().map(|slopes| slopes.iter().map(|slope| slope.get()).collect());
+            let slopes: Vec<f64> = given.unwrap_or_else(|| Score::alibi_slopes(heads));
+            options.bias.push(Bias::Alibi(slopes.into_iter().map(|slope| slope as f32).collect()));
+        }
+        _ => {
+            return Err(noren::Error::Missing {
+                part: score.to_string(),
+                what: "a tensor".to_owned(),
+                fix: "make a plan and give the tensor in the Options of `attention`".to_owned(),
+            }
+            .into());
+        }
+    }
+    Ok(())
+}

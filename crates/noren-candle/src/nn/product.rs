@@ -1,0 +1,132 @@
+//! Products of rows with weights, without gradients: a linear layer and a feed-forward layer.
+
+use super::finish::Finish;
+use super::packed::{BLOCK, Packed};
+use super::rows::rows_at_a_time;
+use super::values::values;
+use candle_core::{CpuStorage, CustomOp1, CustomOp2, Layout, Shape};
+use gemm::Parallelism;
+use rayon::prelude::*;
+use std::cell::RefCell;
+
+/// `x W^T` and what follows, for `x` `[rows, in]` and `W` `[out, in]` with any strides.
+pub(super) struct LinearOp<'a> {
+    pub(super) then: Finish<'a>,
+    /// The weight again, laid out for many rows.
+    pub(super) packed: Option<&'a Packed>,
+    /// Products are computed of at least so many rows, filled up with 0, unless the weight is packed.
+    pub(super) least_rows: usize,
+}
+
+impl CustomOp2 for LinearOp<'_> {
+    fn name(&self) -> &'static str {
+        "noren-linear"
+    }
+
+    fn cpu_fwd(
+        &self,
+        x: &CpuStorage,
+        x_layout: &Layout,
+        weight: &CpuStorage,
+        weight_layout: &Layout,
+    ) -> candle_core::Result<(CpuStorage, Shape)> {
+        let (rows, inputs) = x_layout.shape().dims2()?;
+        let (outputs, _) = weight_layout.shape().dims2()?;
+        let x = values(x, x_layout)?;
+        if let Some(packed) = self.packed {
+            return Ok((CpuStorage::F32(packed.product(x, &self.then)), (rows, outputs).into()));
+        }
+        let mut out = vec![0.0; rows.max(self.least_rows) * outputs];
+        match rows < self.least_rows {
+            true => {
+                let mut filled = vec![0.0; self.least_rows * inputs];
+                filled[..x.len()].copy_from_slice(x);
+                product(&filled, self.least_rows, weight, weight_layout, &mut out)?;
+            }
+            false => product(x, rows, weight, weight_layout, &mut out)?,
+        }
+        out.truncate(rows * outputs);
+        let piece = rows_at_a_time(outputs);
+        out.par_chunks_mut(piece * outputs).enumerate().for_each(|(i, out)| {
+            let rows = out.chunks_exact_mut(outputs).enumerate();
+            rows.for_each(|(row, out)| self.then.row(i * piece + row, out));
+            self.then.rows(out);
+        });
+        Ok((CpuStorage::F32(out), (rows, outputs).into()))
+    }
+}
+
+/// `down(activation(up(x)))` and what follows: what lies between the two products never leaves the cache.
+pub(super) struct FeedForwardOp<'a> {
+    pub(super) up: &'a Packed,
+    pub(super) between: Finish<'a>,
+    pub(super) down: &'a Packed,
+    pub(super) then: Finish<'a>,
+}
+
+thread_local! {
+    /// What lies between, of one block of rows.
+    static BETWEEN: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+}
+
+impl CustomOp1 for FeedForwardOp<'_> {
+    fn name(&self) -> &'static str {
+        "noren-feed-forward"
+    }
+
+    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> candle_core::Result<(CpuStorage, Shape)> {
+        let (rows, inputs) = layout.shape().dims2()?;
+        let FeedForwardOp { up, down, .. } = self;
+        if up.inputs != inputs || up.outputs != down.inputs {
+            candle_core::bail!("a feed-forward layer of {} to {} to {}", up.inputs, down.inputs, down.outputs);
+        }
+        let out = down.by_blocks(values(x, layout)?, inputs, |row, x, out| {
+            BETWEEN.with_borrow_mut(|memory| {
+                memory.clear();
+                let len = x.len() / inputs * up.outputs;
+                memory.reserve(BLOCK * up.outputs);
+                let between = up.block(x, &mut memory.spare_capacity_mut()[..len], &self.between, row);
+                down.block(between, out, &self.then, row)
+            })
+        });
+        Ok((CpuStorage::F32(out), (rows, down.outputs).into()))
+    }
+}
+
+/// `out = x W^T`, `[rows, outputs]`.
+fn product(x: &[f32], rows: usize, weight: &CpuStorage, layout: &Layout, out: &mut [f32]) -> candle_core::Result<()> {
+    let CpuStorage::F32(weight) = weight else { candle_core::bail!("a weight of f32 is needed") };
+    let ((outputs, inputs), strides) = (layout.shape().dims2()?, layout.stride());
+    let last = layout.start_offset() + outputs.saturating_sub(1) * strides[0] + inputs.saturating_sub(1) * strides[1];
+    if x.len() != rows * inputs || out.len() != rows * outputs || last >= weight.len() {
+        candle_core::bail!("a product of {rows} rows does not fit a weight of {:?}", layout.dims());
+    }
+    let threads = rayon::current_num_threads();
+    let parallelism = if threads > 1 { Parallelism::Rayon(threads) } else { Parallelism::None };
+    // SAFETY: the check above makes every element of the three matrices lie inside its slice, and `out` is borrowed alone.
+    unsafe {
+        gemm::gemm(
+            rows,
+            outputs,
+            inputs,
+            out.as_mut_ptr(),
+            1,
+            outputs as isize,
+            false,
+            x.as_ptr(),
+            1,
+            inputs as isize,
+            weight[layout.start_offset()..].as_ptr(),
+            // The weight is read transposed: its rows are the product's columns.
+            strides[0] as isize,
+            strides[1] as isize,
+            0.0,
+            1.0,
+            false,
+            false,
+            false,
+            parallelism,
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,128 @@
+//! Where a model is stored: a folder, the cache of Hugging Face's tools, or their hub.
+
+#[cfg(feature = "hub")]
+mod cache;
+#[cfg(feature = "hub")]
+mod download;
+
+use crate::failure::{Failure, Result};
+#[cfg(feature = "hub")]
+use cache::Cache;
+use std::path::{Path, PathBuf};
+
+/// The folder of a model that was given as a folder or by its name on the hub.
+///
+/// A folder is taken as it stands. A name is looked for in the cache first (`HF_HUB_CACHE`, or `hub` in `HF_HOME`), so that what
+/// was loaded once needs no network. The hub is asked too for what is read of `more` files and the cache lacks: other tools may
+/// have left them out, and not every model has them.
+pub(crate) fn folder(given: &Path, more: &[&str]) -> Result<PathBuf> {
+    if given.is_dir() {
+        return Ok(given.to_owned());
+    }
+    let name = given.to_str().filter(|name| is_name(name) && !given.exists());
+    let missing = format!("{}: there is no such folder", given.display());
+    let hint = "--model takes a folder with config.json and model.safetensors, as save_pretrained writes them";
+    let Some(name) = name else { return Err(Failure::new(missing).hint(hint)) };
+    named(name, more).map_err(|problem| {
+        let hint = format!("{hint}; models in the cache need no network: hf download {name}");
+        Failure::new(format!("{missing}, and {problem}")).hint(hint)
+    })
+}
+
+/// Whether a text may be a model's name: `name` or `owner/name`.
+fn is_name(text: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let part = |part: &str| part.starts_with(|c: char| c.is_ascii_alphanumeric()) && part.chars().all(plain);
+    text.len() <= 96 && text.split('/').count() <= 2 && text.split('/').all(part)
+}
+
+#[cfg(not(feature = "hub"))]
+fn named(_: &str, _: &[&str]) -> std::result::Result<PathBuf, String> {
+    Err("this program was built without the hub".to_owned())
+}
+
+#[cfg(feature = "hub")]
+fn named(name: &str, more: &[&str]) -> std::result::Result<PathBuf, String> {
+    let cache = Cache::find().ok_or("there is no cache: neither HF_HOME nor a home folder is set")?;
+    let known = cached(&cache, name);
+    if let Some(folder) = known.as_ref().filter(|folder| more.iter().all(|file| folder.join(file).exists())) {
+        return Ok(folder.clone());
+    }
+    let fetched = match std::env::var_os("HF_HUB_OFFLINE").is_some_and(|on| !on.is_empty() && on != "0") {
+        true => Err(format!("the cache {} does not have it (HF_HUB_OFFLINE is set)", cache.path().display())),
+        false => fetch(&cache, name),
+    };
+    fetched.or_else(|problem| known.ok_or(problem))
+}
+
+/// Downloads what the cache does not have of a model.
+#[cfg(feature = "hub")]
+fn fetch(cache: &Cache, name: &str) -> std::result::Result<PathBuf, String> {
+    let failed = |problem: String| format!("the Hugging Face hub does not give it: {problem}");
+    let (hub, repo) = (download::Hub::new(cache), cache.model(name));
+    let mut files: Vec<String> = hub.files(name).map_err(failed)?.into_iter().filter(|file| is_wanted(file)).collect();
+    // Last what a cache is asked for: a download that was ended is continued, not taken for all of the model.
+    files.sort_by_key(|file| (WEIGHTS.contains(&file.as_str()), file.clone()));
+    if !files.iter().any(|file| file == "config.json") {
+        return Err("on the Hugging Face hub it has no config.json".to_owned());
+    }
+    let mut folder = PathBuf::new();
+    for file in &files {
+        let path = hub.get(&repo, name, file).map_err(failed)?;
+        if file == "config.json" {
+            folder = path.parent().map(Path::to_owned).unwrap_or_default();
+        }
+    }
+    Ok(folder)
+}
+
+/// What a model's weights are found by: all of them, or a list of the files that have them.
+#[cfg(feature = "hub")]
+const WEIGHTS: [&str; 2] = ["model.safetensors", "model.safetensors.index.json"];
+
+/// The folder of a model in the cache, with its configuration and all of its weights.
+#[cfg(feature = "hub")]
+fn cached(cache: &Cache, name: &str) -> Option<PathBuf> {
+    let files = cache.model(name);
+    let config = files.get("config.json")?;
+    let weights = WEIGHTS.iter().find_map(|file| files.get(file))?;
+    let listed = || -> Option<Vec<String>> {
+        let list: serde_json::Value = serde_json::from_slice(&std::fs::read(&weights).ok()?).ok()?;
+        list["weight_map"].as_object()?.values().map(|file| file.as_str().map(str::to_owned)).collect()
+    };
+    let all = weights.extension() != Some("json".as_ref())
+        || listed().is_none_or(|parts| parts.iter().all(|part| files.get(part).is_some()));
+    config.parent().filter(|_| all).map(Path::to_owned)
+}
+
+/// Whether a file of the hub is one that models are loaded from: names that lead elsewhere are not.
+#[cfg(feature = "hub")]
+fn is_wanted(file: &str) -> bool {
+    let known = ["config.json", "tokenizer.json", "modules.json", "sentence_bert_config.json", "1_Pooling/config.json"];
+    let weights = file.starts_with("model") && !file.contains('/');
+    known.contains(&file) || weights && (file.ends_with(".safetensors") || file.ends_with(".safetensors.index.json"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_told_from_paths() {
+        assert!(["gpt2", "sentence-transformers/all-MiniLM-L6-v2", "a/b.c_d"].iter().all(|name| is_name(name)));
+        assert!(
+            ["", "/tmp/x", "./x", "../x", "a/b/c", "a//b", "a/", "a b", "a/../b"].iter().all(|name| !is_name(name))
+        );
+    }
+
+    #[cfg(feature = "hub")]
+    #[test]
+    fn only_a_models_files_are_wanted() {
+        assert!(
+            ["config.json", "model-00001-of-00002.safetensors", "1_Pooling/config.json"].iter().all(|f| is_wanted(f))
+        );
+        assert!(
+            ["pytorch_model.bin", "onnx/model.safetensors", "../config.json", "model.py"].iter().all(|f| !is_wanted(f))
+        );
+    }
+}

@@ -1,0 +1,108 @@
+//! `noren serve`: the explorer of noren-explorer, with the model of the text view.
+
+use crate::Verdict;
+use crate::failure::{Failure, Result};
+#[cfg(feature = "models")]
+use crate::model::hub;
+use crate::output::{DIM, STRONG, Screen, paint};
+use clap::Args;
+use noren_explorer::{Options, Texts};
+use std::net::TcpListener;
+#[cfg(feature = "models")]
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ServeArgs {
+    /// Port on 127.0.0.1; 0 takes any that is free
+    #[arg(long, value_name = "PORT", default_value_t = 8347)]
+    port: u16,
+    /// Open the page in the browser
+    #[arg(long)]
+    open: bool,
+    /// Model of the text view: a folder, or a name on the hub, downloaded before the page is served [default: the small one in
+    /// this program]
+    #[cfg(feature = "models")]
+    #[arg(long, value_name = "DIR")]
+    model: Option<PathBuf>,
+    /// Answer calls from standard input: what the server starts for itself
+    #[arg(long, hide = true, value_enum)]
+    worker: Option<WorkerKind>,
+}
+
+/// The calls that a worker answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+enum WorkerKind {
+    /// Questions about masks, with a limit on memory
+    Masks,
+    /// Questions about texts
+    Model,
+}
+
+const EXAMPLES: &str = "\
+The page is served to this machine only, works offline and sends nothing anywhere. Ctrl-C ends it.
+docs/explorer.md has its limits; /openapi.json describes the questions that it asks.
+
+Examples:
+  noren serve --open
+  noren serve --port 0
+  noren serve --model path/to/model";
+
+pub(crate) fn run(args: &ServeArgs, screen: &mut Screen) -> Result<Verdict> {
+    match args.worker {
+        Some(WorkerKind::Masks) => noren_explorer::worker(true, None)?,
+        Some(WorkerKind::Model) => noren_explorer::worker(false, texts(args))?,
+        None => serve(args, screen)?,
+    }
+    Ok(Verdict::Yes)
+}
+
+/// The model of the text view.
+#[cfg(feature = "models")]
+fn texts(args: &ServeArgs) -> Option<Box<dyn Texts>> {
+    Some(Box::new(crate::text::View::new(args.model.clone())))
+}
+
+/// No model: this program was built without models.
+#[cfg(not(feature = "models"))]
+fn texts(_: &ServeArgs) -> Option<Box<dyn Texts>> {
+    None
+}
+
+fn serve(args: &ServeArgs, screen: &mut Screen) -> Result<()> {
+    let arguments = |kind: &str| ["serve", "--worker", kind].map(String::from).to_vec();
+    #[cfg_attr(not(feature = "models"), expect(unused_mut, reason = "the model is an argument"))]
+    let mut text_worker = arguments("model");
+    // A name is looked for, and downloaded, before anything is served: from then on the network is not used.
+    #[cfg(feature = "models")]
+    if let Some(model) = &args.model {
+        let folder = hub::folder(model, &["tokenizer.json"])?;
+        text_worker.extend(["--model".to_string(), folder.display().to_string()]);
+    }
+    let listener = TcpListener::bind(("127.0.0.1", args.port)).map_err(|e| {
+        Failure::new(format!("port {} of 127.0.0.1 cannot be taken: {e}", args.port))
+            .hint("--port 0 takes any that is free")
+    })?;
+    let port = listener.local_addr()?.port();
+    let address = format!("http://127.0.0.1:{port}/");
+    screen.line(paint(STRONG, &address))?;
+    screen.line(paint(DIM, "the explorer, on this machine only; Ctrl-C ends it"))?;
+    if args.open && open_browser(&address).is_err() {
+        screen.line(paint(DIM, "no browser could be opened: open the address above"))?;
+    }
+    Ok(noren_explorer::serve(&listener, &Options::new(arguments("masks"), text_worker))?)
+}
+
+/// Opens an address in the browser, by the program that each system has for it.
+fn open_browser(address: &str) -> std::io::Result<()> {
+    let (program, arguments): (&str, &[&str]) = match std::env::consts::OS {
+        "macos" => ("open", &[]),
+        "windows" => ("cmd", &["/c", "start", ""]),
+        _ => ("xdg-open", &[]),
+    };
+    let mut command = Command::new(program);
+    command.args(arguments).arg(address).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    // It ends by itself, and is collected when this program ends.
+    command.spawn().map(drop)
+}

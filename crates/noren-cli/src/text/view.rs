@@ -1,0 +1,127 @@
+//! [`View`]: the text view of the explorer, a text through a model as JSON.
+
+use super::{EXAMPLE, Job, Outline, Ran, Source, Unit, detectors, load};
+use crate::failure::{Failure, Result};
+use noren_candle::model::Model;
+use noren_explorer::{TextAnswer, TextRequest, Texts};
+use noren_input::Error;
+use noren_text::BUILT_IN;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// Tokens up to which the attention between tokens is sent.
+const MOST_TOKENS: usize = 256;
+/// Tokens that a decoder generates.
+const NEW_TOKENS: usize = 24;
+
+/// A model that is loaded when the first text comes.
+pub(crate) struct View {
+    folder: Option<PathBuf>,
+    source: Option<Source>,
+}
+
+impl View {
+    /// The model of a folder, or the small one in this program.
+    pub(crate) fn new(folder: Option<PathBuf>) -> Self {
+        View { folder, source: None }
+    }
+
+    fn source(&mut self) -> Result<&Source> {
+        if self.source.is_none() {
+            self.source = Some(load(self.folder.as_deref())?);
+        }
+        self.source.as_ref().ok_or_else(|| Failure::new("the model is not there"))
+    }
+}
+
+/// The error for the explorer.
+fn error(failure: Failure) -> Error {
+    match failure {
+        Failure::Input { message, hint } => Error { message, hint },
+        Failure::Output(error) => Error::new(error.to_string()),
+    }
+}
+
+impl Texts for View {
+    fn model(&mut self) -> std::result::Result<Value, Error> {
+        let source = self.source().map_err(error)?;
+        let declared = &source.model.masks()[0];
+        let kind = match &source.model {
+            Model::Decoder(_) => "decoder",
+            Model::T5(_) => "encoder-decoder",
+            _ => "encoder",
+        };
+        Ok(json!({
+            "name": source.name,
+            "kind": kind,
+            "layers": declared.layers,
+            "heads": declared.heads[0],
+            "positions": source.model.positions(),
+            "mask": declared.spec.mask.to_string(),
+            "example": EXAMPLE,
+            "kinds": BUILT_IN,
+        }))
+    }
+
+    fn run(&mut self, request: &TextRequest) -> std::result::Result<TextAnswer, Error> {
+        self.source().and_then(|source| run(source, request)).map_err(error)
+    }
+}
+
+fn run(source: &Source, request: &TextRequest) -> Result<TextAnswer> {
+    let (hide, known) = detectors(&request.hide.join(","), &request.words)?;
+    let job = Job {
+        source,
+        text: &request.text,
+        mask: request.mask.as_deref(),
+        hide: &hide,
+        known: &known,
+        layer: request.layer,
+        head: request.head,
+        new_tokens: NEW_TOKENS,
+    };
+    let ran = job.run()?;
+    let no_json = |e: serde_json::Error| Failure::new(format!("no JSON form: {e}"));
+    let value = outline(&ran).map_err(no_json)?;
+    let scene = scene(&ran).map_err(no_json)?;
+    Ok(TextAnswer { value, scene })
+}
+
+/// The mask of the layer that is shown, with its shape and its facts.
+fn scene(ran: &Ran<'_>) -> serde_json::Result<Value> {
+    let shape = ran.bound.shape();
+    Ok(json!({
+        "mask": ran.bound.mask().to_string(),
+        "shape": { "len": shape.kv_len(), "heads": shape.head_count() },
+        "facts": serde_json::to_value(ran.bound.facts())?,
+    }))
+}
+
+fn outline(ran: &Ran<'_>) -> serde_json::Result<Value> {
+    let mut value = serde_json::to_value(Outline::new(ran))?;
+    let kinds: BTreeMap<usize, &str> =
+        ran.private.kinds().flat_map(|(kind, at)| at.into_iter().map(move |token| (token, kind.as_str()))).collect();
+    let hidden = ran.hidden.positions();
+    let unit = |unit: &Unit| {
+        let own = ran.ranges[unit.tokens.start].start..ran.ranges[unit.tokens.end - 1].end;
+        // A private piece is labelled with its kind; here the page shows it struck out.
+        let own = if unit.private { ran.text[own].trim() } else { "" };
+        let text = if own.is_empty() { &unit.label } else { own };
+        json!({
+            "text": text,
+            "tokens": [unit.tokens.start, unit.tokens.end],
+            "private": unit.tokens.clone().find_map(|token| kinds.get(&token)),
+            "hidden": unit.tokens.clone().any(|token| hidden.contains(&token)),
+        })
+    };
+    value["units"] = ran.units.iter().map(unit).collect::<Vec<_>>().into();
+    value["attention_tokens"] = match ran.names.len() <= MOST_TOKENS {
+        true => json!(ran.weights),
+        false => Value::Null,
+    };
+    value["attention"] = json!(ran.attention);
+    value["allowed"] = json!(ran.allowed);
+    value["state"] = Value::Null;
+    Ok(value)
+}

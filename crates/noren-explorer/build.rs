@@ -1,0 +1,34 @@
+//! Lists the files of the page for `src/page.rs`, which makes them part of the program.
+
+use std::io::Result;
+use std::path::{Path, PathBuf};
+
+fn main() -> Result<()> {
+    println!("cargo::rerun-if-changed=page");
+    let folder = Path::new(&std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("page");
+    let mut files = Vec::new();
+    collect(&folder, &mut files)?;
+    files.sort();
+    let entries: String = files
+        .iter()
+        .filter(|file| file.extension().is_some_and(|end| end != "md"))
+        .map(|file| {
+            let name = file.strip_prefix(&folder).expect("a file in the folder").to_string_lossy().replace('\\', "/");
+            format!("    ({name:?}, include_bytes!({:?})),\n", file.to_string_lossy())
+        })
+        .collect();
+    let out = PathBuf::from(std::env::var("OUT_DIR").expect("cargo sets it"));
+    std::fs::write(out.join("page.rs"), format!("const FILES: &[(&str, &[u8])] = &[\n{entries}];\n"))
+}
+
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            collect(&path, files)?;
+        } else {
+            files.push(path);
+        }
+    }
+    Ok(())
+}

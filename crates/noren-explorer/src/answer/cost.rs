@@ -1,0 +1,264 @@
+//! The cost view: what a mask costs on this machine, and how that grows with length.
+
+use super::number::number;
+use crate::call::Speeds;
+use crate::problem::{Problem, Result};
+use crate::scene::{MOST_LEN, Scene, check_sizes, facts, parse};
+use crate::state::{Answer, State, json};
+use noren::{Inputs, Options, View, attention};
+use noren_input::request::bind;
+use noren_mask::{Facts, Kind, Plan, PlanOptions, Shape, atoms};
+use serde_json::{Value, json as object};
+use std::time::{Duration, Instant};
+
+/// Columns of queries, keys and values for which times are predicted.
+const HEAD_DIM: usize = 64;
+/// Query rows in a tile: what the kernels take at once.
+const BLOCK_Q: u32 = 96;
+/// Mixed cells up to this are counted one by one.
+const MOST_COUNTED: u128 = 1 << 31;
+/// Lengths of a curve.
+const MOST_LENGTHS: usize = 24;
+/// After this a curve ends where it is.
+const LONGEST: Duration = Duration::from_secs(4);
+/// Tokens of the runs by which this machine is measured.
+const MEASURED: usize = 2048;
+
+/// Measures attention without a mask and with a causal one.
+pub(crate) fn calibrate() -> Answer {
+    let values: Vec<f32> = (0..2 * MEASURED * HEAD_DIM).map(|i| ((i * 37 % 101) as f32 - 50.0) / 50.0).collect();
+    let time = |len: usize, causal: bool| -> Result<(f64, Cells)> {
+        let view = View::new(&values[..2 * len * HEAD_DIM], [1, 2, len, HEAD_DIM]).map_err(failed)?;
+        let mask = if causal { atoms::causal() } else { atoms::full() };
+        let bound = mask.bind(&Shape::square(len).heads(2), &Facts::new())?;
+        let plan = bound.plan_with(&PlanOptions { block_q: BLOCK_Q, ..PlanOptions::default() });
+        let mut times = Vec::new();
+        for _ in 0..5 {
+            let start = Instant::now();
+            attention(&Inputs { q: view, k: view, v: view }, &plan, &Options::default()).map_err(failed)?;
+            times.push(start.elapsed().as_secs_f64());
+        }
+        times.sort_by(f64::total_cmp);
+        Ok((times[1], Cells::of(&plan)))
+    };
+    let (start, _) = time(1, false)?;
+    let (seconds, cells) = time(MEASURED, false)?;
+    let full = (seconds - start).max(1e-9) / cells.full as f64;
+    let (seconds, cells) = time(MEASURED, true)?;
+    let mixed = ((seconds - start - full * cells.full as f64) / cells.mixed as f64).clamp(full, 8.0 * full);
+    // Two products of HEAD_DIM multiplications and additions each.
+    let speed = 4.0 * HEAD_DIM as f64 / full / 1e9;
+    let machine =
+        format!("{}, {} threads, {speed:.0} GFLOP/s", noren::machine::processor(), rayon::current_num_threads());
+    json(&Speeds { full, mixed, start, machine })
+}
+
+fn failed(error: noren::Error) -> Problem {
+    Problem::status(500, error.to_string())
+}
+
+/// Cells that a kernel computes, over all batch rows and heads.
+#[derive(Clone, Copy, Default)]
+struct Cells {
+    full: u128,
+    mixed: u128,
+}
+
+impl Cells {
+    /// Of each distinct pattern.
+    fn by_pattern(plan: &Plan) -> Vec<Self> {
+        plan.patterns()
+            .iter()
+            .map(|pattern| {
+                let mut cells = Cells::default();
+                for tile in pattern.tiles() {
+                    for span in tile.spans {
+                        let count = u128::from(tile.rows()) * u128::from(span.end - span.start);
+                        match span.kind {
+                            Kind::Full => cells.full += count,
+                            Kind::Mixed => cells.mixed += count,
+                        }
+                    }
+                }
+                cells
+            })
+            .collect()
+    }
+
+    fn of(plan: &Plan) -> Self {
+        let of_pattern = Self::by_pattern(plan);
+        let shape = plan.shape();
+        let pairs = (0..shape.batch_len()).flat_map(|b| (0..shape.head_count()).map(move |h| (b, h)));
+        pairs.fold(Cells::default(), |all, (b, h)| {
+            let one = of_pattern[plan.pattern_of(b, h)];
+            Cells { full: all.full + one.full, mixed: all.mixed + one.mixed }
+        })
+    }
+
+    fn seconds(&self, speeds: &Speeds) -> f64 {
+        speeds.start + self.full as f64 * speeds.full + self.mixed as f64 * speeds.mixed
+    }
+}
+
+/// Cells that only counting decides: patterns that are alike are counted once.
+fn undecided(plan: &Plan) -> u128 {
+    Cells::by_pattern(plan).iter().map(|cells| cells.mixed).sum()
+}
+
+/// Bytes of the mask as one byte a cell, shared by batch rows and heads that are alike.
+fn dense_bytes(plan: &Plan) -> u128 {
+    let shape = plan.shape();
+    plan.patterns().len() as u128 * shape.q_len() as u128 * shape.kv_len() as u128
+}
+
+/// What is predicted of a plan.
+fn predicted(plan: &Plan, cells: Cells, speeds: &Speeds) -> Value {
+    let all = plan.shape().cells();
+    object!({
+        "cells": all.to_string(),
+        "computed": (cells.full + cells.mixed).to_string(),
+        "plan_bytes": plan.bytes(),
+        "dense_bytes": dense_bytes(plan).to_string(),
+        "planning_seconds": plan.planning_time().as_secs_f64(),
+        "seconds": cells.seconds(speeds) + plan.planning_time().as_secs_f64(),
+        "dense_seconds": Cells { full: all, mixed: 0 }.seconds(speeds),
+        "head_dim": HEAD_DIM,
+        "machine": speeds.machine,
+    })
+}
+
+/// What a mask costs.
+pub(crate) fn cost(state: &mut State, id: &str, speeds: &Speeds) -> Answer {
+    let known = state.mask(id)?;
+    let plan = known.plan();
+    let cells = Cells::of(plan);
+    let mut value = predicted(plan, cells, speeds);
+    let exact = undecided(plan) <= MOST_COUNTED;
+    value["exact"] = exact.into();
+    if exact {
+        let stats = plan.stats();
+        value["allowed"] = stats.allowed.to_string().into();
+        value["density"] = stats.density.into();
+        value["computed_per_allowed"] = stats.computed_per_allowed.into();
+        value["empty_rows"] = number(stats.empty_rows);
+        value["full_tiles"] = stats.full_tiles.to_string().into();
+        value["mixed_tiles"] = stats.mixed_tiles.to_string().into();
+        value["empty_tiles"] = stats.empty_tiles.to_string().into();
+        value["reordered"] = stats.reordered.map(|r| r.how.join(", ")).into();
+    } else {
+        value["allowed_low"] = cells.full.to_string().into();
+        value["allowed_high"] = (cells.full + cells.mixed).to_string().into();
+    }
+    json(&value)
+}
+
+/// How the cost of a mask grows with length.
+pub(crate) fn curve(body: &[u8], speeds: &Speeds) -> Answer {
+    let scene: Scene = serde_json::from_slice(body)?;
+    let spec = parse(&scene.mask, scene.layer)?;
+    let lengths = lengths(scene.lengths.as_deref())?;
+    let (facts, known) = facts(scene.facts.as_deref(), std::slice::from_ref(&spec))?;
+    let asked = scene.shape.request()?;
+    let own = asked.resolve(&known, &mut Vec::new())?;
+    check_sizes(&own)?;
+    let (mut points, mut notes) = (Vec::new(), Vec::new());
+    let (q_len, kv_len) = (own.q_len(), own.kv_len());
+    let past = kv_len as i64 - q_len as i64;
+    let decoding = past > 0 && (0..own.batch_len()).all(|b| own.query_offset(b) == past);
+    if decoding {
+        notes.push(format!("{q_len} new queries over a cache that grows"));
+    } else if q_len != kv_len {
+        notes.push("queries grow with keys in the same proportion".to_string());
+    }
+    let begun = Instant::now();
+    for len in lengths {
+        if begun.elapsed() > LONGEST {
+            notes.push(format!("lengths from {len} on are left out: planning them takes longer than is waited here"));
+            break;
+        }
+        let mut shape = asked.clone();
+        (shape.len, shape.q, shape.kv, shape.past, shape.new) = (None, None, None, None, None);
+        shape.batch = Some(own.batch_len());
+        if decoding {
+            shape.query_offset = Vec::new();
+            (shape.past, shape.new) = (Some(len.saturating_sub(q_len)), Some(q_len.min(len)));
+        } else {
+            let queries = (q_len as u128 * len as u128 / kv_len.max(1) as u128) as usize;
+            (shape.q, shape.kv) = (Some(queries.clamp(1, MOST_LEN)), Some(len));
+            shape.query_offset = (0..own.batch_len()).map(|b| own.query_offset(b)).collect();
+        }
+        let (facts, note) = stretched(&facts, kv_len, len);
+        if let Some(note) = note.filter(|note| !notes.contains(note)) {
+            notes.push(note);
+        }
+        match bind(vec![spec.clone()], &shape, &facts, &known) {
+            Ok(bound) => {
+                let plan = bound.masks[0].plan();
+                let cells = Cells::of(&plan);
+                let mut point = predicted(&plan, cells, speeds);
+                point["len"] = len.into();
+                point["allowed"] = match undecided(&plan) < MOST_COUNTED / 64 {
+                    true => plan.stats().allowed.to_string().into(),
+                    false => Value::Null,
+                };
+                points.push(point);
+            }
+            Err(error) => {
+                notes.push(format!("not at length {len}: {error}"));
+            }
+        }
+    }
+    json(&object!({ "points": points, "notes": notes, "machine": speeds.machine, "head_dim": HEAD_DIM }))
+}
+
+/// The lengths that were asked for, or powers of two.
+fn lengths(asked: Option<&[usize]>) -> Result<Vec<usize>> {
+    let Some(asked) = asked else { return Ok((8..=20).map(|power| 1 << power).collect()) };
+    if asked.len() > MOST_LENGTHS || asked.iter().any(|len| *len == 0 || *len > MOST_LEN) {
+        let message = format!("{} lengths: give up to {MOST_LENGTHS}, each from 1 to {MOST_LEN}", asked.len());
+        return Err(Problem::new(message));
+    }
+    Ok(asked.to_vec())
+}
+
+/// The facts of `own` tokens for `len`: documents again and again, or cut; lengths in proportion.
+fn stretched(facts: &Facts, own: usize, len: usize) -> (Facts, Option<String>) {
+    let mut value = serde_json::to_value(facts).unwrap_or_default();
+    let mut note = None;
+    let repeat = |list: &[Value]| -> Vec<Value> {
+        let lengths: Vec<u64> = list.iter().filter_map(Value::as_u64).filter(|n| *n > 0).collect();
+        let mut left = len as u64;
+        let mut out = Vec::new();
+        for n in lengths.iter().cycle() {
+            if left == 0 {
+                break;
+            }
+            let taken = (*n).min(left);
+            out.push(taken.into());
+            left -= taken;
+        }
+        out
+    };
+    if let Some(documents) = value.get_mut("documents").and_then(Value::as_array_mut) {
+        match documents.first() {
+            Some(Value::Array(_)) => documents.iter_mut().for_each(|row| {
+                if let Some(list) = row.as_array() {
+                    *row = repeat(list).into();
+                }
+            }),
+            _ => *documents = repeat(documents),
+        }
+        note = Some(format!("the documents of {own} tokens are repeated, or cut, to each length"));
+    }
+    if let Some(lengths) = value.get_mut("lengths").and_then(Value::as_array_mut) {
+        for n in lengths {
+            let scaled = n.as_u64().unwrap_or(0) as u128 * len as u128 / own.max(1) as u128;
+            *n = (scaled as u64).min(len as u64).into();
+        }
+        note = note.or(Some("lengths of padded rows grow in proportion".to_string()));
+    }
+    match Facts::from_json(&value.to_string()) {
+        Ok(facts) => (facts, note),
+        Err(_) => (facts.clone(), None),
+    }
+}

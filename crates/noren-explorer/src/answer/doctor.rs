@@ -1,0 +1,82 @@
+//! The doctor view: a file, what is wrong with the mask in it, and the repair.
+
+use crate::call::DoctorRequest;
+use crate::message::{JSON, Reply};
+use crate::problem::{Problem, Result};
+use crate::scene::{Known, cells_definition};
+use crate::state::{Answer, json};
+use crate::wire::Frame;
+use noren_doctor::{Context, Patient};
+use noren_input::arrays::read_from;
+use noren_mask::{Keep, Shape};
+use serde_json::json as object;
+use std::io::Cursor;
+
+/// Diagnoses the mask of a file; what else is in the file stands beside it.
+pub(crate) fn doctor(request: &DoctorRequest, file: &[u8]) -> Answer {
+    let arrays = read_from(Cursor::new(file), file.len() as u64, &request.name)?;
+    let names: Vec<String> = arrays.iter().map(|(name, _)| name.clone()).collect();
+    let context = request.context.as_deref().map_or(Ok(Context::default()), Context::from_json)?;
+    if names.len() != 1 && !names.iter().any(|name| name == "mask") {
+        let problem = Problem::new(format!("{}: no mask in this file, which has {}", request.name, listed(&names)));
+        return Err(problem.hint("call the array of the mask `mask`; others stand beside it").into());
+    }
+    let mut patient = Patient::of_arrays(arrays).context(context);
+    if let Some(text) = &request.meant {
+        let given =
+            patient.diagnose()?.given.ok_or_else(|| Problem::new("there is no mask to compare with `meant`"))?;
+        patient = patient.meant(&meant(text, given.dims())?.bound);
+    }
+    let report = patient.diagnose()?;
+    let drawn = |keep: &Option<Keep>, name: &str| keep.as_ref().map(|keep| cells_definition(name, keep));
+    let definitions: Vec<Option<Vec<u8>>> = vec![drawn(&report.given, "given"), drawn(&report.fixed, "repaired")];
+    let ids: Vec<Option<String>> = definitions.iter().map(|d| d.as_deref().map(crate::store::identity)).collect();
+    let mut body = report.to_json();
+    body["arrays"] = object!(names);
+    body["dims"] = object!(report.given.as_ref().map(Keep::dims));
+    (body["given"], body["fixed"]) = (object!(ids[0]), object!(ids[1]));
+    let mut blobs = vec![serde_json::to_vec(&body)?];
+    blobs.extend(definitions.into_iter().flatten());
+    Ok(Frame { head: Reply::of(JSON), blobs })
+}
+
+/// The arrays of a file in words.
+fn listed(names: &[String]) -> String {
+    match names {
+        [] => "no array".to_string(),
+        names => format!("the arrays {}", names.join(", ")),
+    }
+}
+
+/// The mask that was meant, with the sizes of the given one.
+fn meant(text: &str, [batch, heads, q, kv]: [usize; 4]) -> Result<Known> {
+    let shape = match q == kv {
+        true => Shape::square(q),
+        false => Shape::new(q, kv, kv as i64 - q as i64),
+    };
+    let spec = crate::scene::parse(text, None)?;
+    let bound = spec.mask.bind(&shape.batch(batch).heads(heads), &Default::default())?;
+    Ok(Known::new(bound, Vec::new(), Vec::new()))
+}
+
+/// The catalogue.
+pub(crate) fn classes() -> Answer {
+    let class = |class: &noren_doctor::Class| {
+        object!({
+            "code": class.code,
+            "name": class.name,
+            "tier": class.tier,
+            "title": class.title,
+            "shows": class.shows,
+            "found": class.found,
+            "cause": class.cause,
+            "repair": class.repair,
+            "example": class.example.map(|example| object!({
+                "wrong": example.wrong,
+                "right": example.right,
+                "shape": { "q": example.shape.0, "kv": example.shape.1, "query_offset": example.shape.2 },
+            })),
+        })
+    };
+    json(&noren_doctor::classes().iter().map(class).collect::<Vec<_>>())
+}

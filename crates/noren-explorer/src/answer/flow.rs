@@ -1,0 +1,156 @@
+//! The flow view: who can reach whom over layers, and what a policy says of it.
+
+use crate::problem::{Problem, Result};
+use crate::scene::{SceneShape, check_sizes, facts, parse};
+use crate::state::{Answer, json};
+use noren_flow::{CHANNELS, Fill, Flow, Policy};
+use noren_input::Sizes;
+use noren_mask::interval::IntervalSet;
+use noren_mask::{Mask, Spec};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json as object};
+
+/// Layers of a stack, and masks that take turns in it.
+const MOST_LAYERS: usize = 512;
+/// Bytes of a policy.
+const MOST_POLICY: usize = 16 << 10;
+/// Tokens and layers up to which every cell is listed.
+const MOST_DRAWN: (usize, usize) = (64, 16);
+/// Ranges of one set, and violations, that are listed.
+const MOST_RANGES: usize = 4096;
+const MOST_VIOLATIONS: usize = 50;
+
+/// A stack of layers and what is asked of it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Stack {
+    layers: Vec<String>,
+    #[serde(default)]
+    depth: Option<usize>,
+    #[serde(default)]
+    shape: SceneShape,
+    #[serde(default)]
+    facts: Option<Box<RawValue>>,
+    #[serde(default)]
+    fill: Fill,
+    #[serde(default)]
+    policy: String,
+    #[serde(default)]
+    token: Option<u32>,
+    #[serde(default)]
+    batch: usize,
+}
+
+/// What can reach a token, whom it can reach, and what the policy says.
+pub(crate) fn flow(body: &[u8]) -> Answer {
+    let stack: Stack = serde_json::from_slice(body)?;
+    let (flow, assumed) = build(&stack)?;
+    let (tokens, depth) = (flow.tokens(), flow.depth());
+    if stack.batch >= flow.shape().batch_len() {
+        let rows = flow.shape().batch_len();
+        return Err(Problem::new(format!("batch row {}: there are {rows}, counted from 0", stack.batch)).into());
+    }
+    let token = stack.token.unwrap_or(tokens.saturating_sub(1));
+    if token >= tokens {
+        return Err(Problem::new(format!("token {token}: there are {tokens}, counted from 0")).into());
+    }
+    let ranges = |sets: &[IntervalSet]| -> Vec<Vec<[u32; 2]>> {
+        sets.iter().map(|set| set.iter().take(MOST_RANGES).map(|i| [i.start, i.end]).collect()).collect()
+    };
+    let counts = |sets: &[IntervalSet]| sets.iter().map(IntervalSet::count).collect::<Vec<_>>();
+    let own = IntervalSet::from(token..token + 1);
+    let (back, reach) = (flow.back(stack.batch, &own), flow.reach(stack.batch, &own));
+    let mut value = object!({
+        "tokens": tokens,
+        "depth": depth,
+        "batch": flow.shape().batch_len(),
+        "token": token,
+        "back": ranges(&back),
+        "back_count": counts(&back),
+        "reach": ranges(&reach),
+        "reach_count": counts(&reach),
+        // Counts are exact; ranges are left out beyond so many.
+        "truncated": back.iter().chain(&reach).any(|set| set.as_slice().len() > MOST_RANGES),
+        "not_covered": CHANNELS,
+        "assumed": assumed,
+        "heads": flow.shape().head_count(),
+        "verdict": Value::Null,
+        "pairs": 0,
+        "violations": [],
+        "violation_count": 0,
+        "empty": [],
+    });
+    if tokens as usize <= MOST_DRAWN.0 && depth <= MOST_DRAWN.1 {
+        value["edges"] = edges(&flow, stack.batch, depth).into();
+    }
+    let ruling = match policy(&stack.policy) {
+        Ok(policy) if policy.rules.is_empty() => Ok(None),
+        Ok(policy) => policy.check(&flow).map(Some).map_err(Problem::from),
+        Err(problem) => Err(problem),
+    };
+    match ruling {
+        Ok(None) => {}
+        Ok(Some(ruling)) => {
+            let listed: Vec<Value> = ruling.violations().take(MOST_VIOLATIONS).map(|v| object!(v)).collect();
+            value["verdict"] = object!(ruling.verdict());
+            value["pairs"] = ruling.pairs.into();
+            value["violation_count"] = ruling.violations().count().into();
+            value["violations"] = listed.into();
+            value["empty"] =
+                ruling.empty.iter().take(MOST_VIOLATIONS).map(ToString::to_string).collect::<Vec<_>>().into();
+        }
+        Err(problem) => value["policy_error"] = policy_error(&problem.message),
+    }
+    json(&value)
+}
+
+fn policy(text: &str) -> Result<Policy> {
+    if text.len() > MOST_POLICY {
+        return Err(Problem::new(format!("the policy has {} bytes: at most {MOST_POLICY} are read", text.len())));
+    }
+    Ok(text.parse()?)
+}
+
+/// `policy: line 2: ...` as the line and what is wrong with it.
+fn policy_error(message: &str) -> Value {
+    let placed = message.split_once("policy: line ").and_then(|(_, rest)| rest.split_once(": "));
+    match placed.and_then(|(line, problem)| Some((line.parse::<usize>().ok()?, problem))) {
+        Some((line, problem)) => object!({ "message": problem, "line": line }),
+        None => object!({ "message": message }),
+    }
+}
+
+fn build(stack: &Stack) -> Result<(Flow, Vec<String>)> {
+    let depth = stack.depth.unwrap_or(stack.layers.len());
+    if stack.layers.is_empty() || depth == 0 || depth > MOST_LAYERS || stack.layers.len() > depth {
+        let given = stack.layers.len();
+        return Err(Problem::new(format!(
+            "{given} masks for {depth} layers: give at least one mask and up to one for each of at most {MOST_LAYERS} layers"
+        )));
+    }
+    let parsed = stack.layers.iter().enumerate().map(|(at, text)| parse(text, None).map_err(|e| e.layer(at)));
+    let specs: Vec<Spec> = parsed.collect::<Result<_>>()?;
+    let (facts, known): (_, Sizes) = facts(stack.facts.as_deref(), &specs)?;
+    let mut assumed = Vec::new();
+    let shape = stack.shape.request()?.resolve(&known, &mut assumed)?;
+    check_sizes(&shape)?;
+    for (at, spec) in specs.iter().enumerate() {
+        spec.mask.at_layer(at as u64).bind(&shape, &facts).map_err(|e| Problem::from(e).layer(at))?;
+    }
+    let masks: Vec<Mask> = (0..depth).map(|l| specs[l % specs.len()].mask.clone()).collect();
+    let flow = Flow::of_stack(&masks, &shape, &facts, stack.fill)?;
+    Ok((flow, assumed.into_iter().map(|text| text.replace("--", "")).collect()))
+}
+
+/// The cells of every layer: layer, query, key.
+fn edges(flow: &Flow, batch: usize, depth: usize) -> Vec<[u32; 3]> {
+    let mut edges = Vec::new();
+    for layer in 0..depth {
+        for query in 0..flow.tokens() {
+            let keys = flow.read_in(batch, layer, query);
+            edges.extend(keys.iter().flat_map(|i| i.start..i.end).map(|key| [layer as u32, query, key]));
+        }
+    }
+    edges
+}

@@ -1,0 +1,95 @@
+//! What the editor knows: the words of the language with their pictures, and masks of real models.
+
+use crate::message::{JSON, Reply};
+use crate::state::{Answer, json};
+use crate::wire::Frame;
+use noren_mask::language::{self, Word};
+use noren_mask::{Array, Facts, Mask, Shape};
+use noren_picture::Draw;
+use serde_json::{Value, json as object};
+
+/// Masks of real models, with the values of their configurations.
+pub(crate) const PRESETS: &str = include_str!("../presets.json");
+
+/// Tokens of a small picture.
+const SMALL: usize = 16;
+
+/// The words with what they mean.
+pub(crate) fn language() -> Answer {
+    let entry = |word: &Word| {
+        let mut value = object!(word);
+        value["picture"] = thumbnail(small(word)).map_or(Value::Null, Value::String);
+        value
+    };
+    json(&object!({
+        "atoms": language::atoms().iter().map(entry).collect::<Vec<_>>(),
+        "scores": language::scores(),
+        "operators": [
+            { "sign": "&", "says": "both" },
+            { "sign": "|", "says": "either" },
+            { "sign": "!", "says": "not" },
+            { "sign": "-", "says": "but not" },
+        ],
+    }))
+}
+
+/// An example that shows something over a few tokens.
+fn small(word: &Word) -> &'static str {
+    match word.name {
+        "sliding" => "sliding(4)",
+        "chunk" => "chunk(5)",
+        "stride" => "stride(3)",
+        "prefix" => "prefix(6)",
+        "random_blocks" => "random_blocks(4, 2, 42)",
+        _ => word.example,
+    }
+}
+
+/// The example drawn over a few tokens with facts that any atom can do with.
+fn thumbnail(example: &str) -> Option<String> {
+    let mask: Mask = example.parse().ok()?;
+    let cells: Vec<bool> = (0..SMALL * SMALL).map(|i| (i / SMALL + i % SMALL * 3) % 5 < 2).collect();
+    let facts = Facts::new()
+        .lengths([11])
+        .documents([5, 7, 4])
+        .levels((0..SMALL as i64).map(|i| i % 4).collect::<Vec<_>>())
+        .label("name", [3u64, 4, 5])
+        .array("name", Array::keep(&[SMALL, SMALL], &cells).ok()?);
+    [SMALL, 72, 64].into_iter().find_map(|len| {
+        let bound = mask.bind(&Shape::square(len), &facts).ok()?;
+        bound.picture().batch(0).head(0).title(" ").to_svg().ok()
+    })
+}
+
+/// Masks of real models.
+pub(crate) fn presets() -> Answer {
+    Ok(Frame { head: Reply::of(JSON), blobs: vec![PRESETS.as_bytes().to_vec()] })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scene::Known;
+
+    #[test]
+    fn every_preset_is_a_mask() {
+        let presets: Vec<Value> = serde_json::from_str(PRESETS).expect("JSON");
+        assert!(presets.len() >= 13, "{}", presets.len());
+        for preset in presets {
+            for key in ["name", "family", "says", "source"] {
+                assert!(preset[key].as_str().is_some_and(|text| !text.is_empty()), "{key} of {preset}");
+            }
+            if let Err(problem) = Known::of_definition(preset["scene"].to_string().as_bytes()) {
+                panic!("{}: {}", preset["name"], problem.message);
+            }
+        }
+    }
+
+    #[test]
+    fn nearly_every_atom_has_a_picture() {
+        let bare: Vec<&str> =
+            language::atoms().iter().filter(|word| thumbnail(small(word)).is_none()).map(|word| word.name).collect();
+        // A closure is Rust code, and batch rows and documents of their own need other shapes.
+        assert!(bare.len() <= 5, "{bare:?}");
+    }
+}

@@ -1,0 +1,243 @@
+//! The mask view: what was said, tiles of cells, explanations, differences.
+
+use super::number::number;
+use crate::call::{CellRequest, Pair, TileRequest};
+use crate::message::Reply;
+use crate::problem::{Problem, Result};
+use crate::scene::Known;
+use crate::state::{Answer, State, json};
+use crate::wire::Frame;
+use noren_mask::atoms::Documents;
+use noren_mask::{BoundMask, Cover, Facts, Kind, Spec};
+use noren_picture::Draw;
+use serde::Serialize;
+use serde_json::{Value, json as object};
+use std::collections::BTreeMap;
+
+/// Distinct patterns that are listed.
+const MOST_PATTERNS: usize = 256;
+/// Pairs of a pattern that are listed.
+const MOST_LISTED: usize = 64;
+/// Cells of a tile along each side.
+const SIDE: u64 = 256;
+/// Levels beyond this hold more cells than any mask.
+const MOST_LEVEL: u32 = 22;
+
+/// What a scene says, in full.
+pub(crate) fn read(state: &mut State, id: &str, body: &[u8]) -> Answer {
+    let known = state.define(id, body)?;
+    json(&summary(id, &known))
+}
+
+/// The batch rows and heads that have one picture.
+#[derive(Default, Serialize)]
+struct Pattern {
+    /// The first of them.
+    pairs: Vec<[usize; 2]>,
+    count: usize,
+    caption: Option<String>,
+}
+
+/// What a page needs to know of a mask to show it.
+pub(crate) fn summary(id: &str, known: &Known) -> Value {
+    let (bound, shape) = (&known.bound, known.bound.shape());
+    let mut patterns: BTreeMap<usize, Pattern> = BTreeMap::new();
+    for batch in 0..shape.batch_len() {
+        for head in 0..shape.head_count() {
+            let index = bound.pattern_of(batch, head);
+            let pattern = patterns.entry(index).or_default();
+            pattern.count += 1;
+            if pattern.pairs.len() < MOST_LISTED {
+                pattern.pairs.push([batch, head]);
+            }
+            if pattern.count == 1 {
+                pattern.caption = bound.pattern_caption(index);
+            }
+        }
+    }
+    let mut patterns: Vec<(usize, Pattern)> = patterns.into_iter().collect();
+    patterns.sort_by_key(|(_, pattern)| pattern.pairs.first().copied());
+    patterns.truncate(MOST_PATTERNS);
+    let place: BTreeMap<usize, usize> =
+        patterns.iter().enumerate().map(|(place, (index, _))| (*index, place)).collect();
+    let pairs = (0..shape.batch_len()).flat_map(|b| (0..shape.head_count()).map(move |h| (b, h)));
+    let pattern_of: Vec<Option<&usize>> = pairs.map(|(b, h)| place.get(&bound.pattern_of(b, h))).collect();
+    let patterns: Vec<Pattern> = patterns.into_iter().map(|(_, pattern)| pattern).collect();
+    object!({
+        "id": id,
+        "mask": bound.mask().to_string(),
+        "simplified": bound.mask().simplify().to_string(),
+        "q_len": shape.q_len(),
+        "kv_len": shape.kv_len(),
+        "batch": shape.batch_len(),
+        "heads": shape.head_count(),
+        "kv_heads": shape.kv_head_count(),
+        "query_offsets": (0..shape.batch_len()).map(|b| shape.query_offset(b)).collect::<Vec<_>>(),
+        "assumed": known.assumed,
+        "scores": known.scores,
+        "patterns": patterns,
+        "pattern_of": pattern_of,
+        "pattern_count": bound.pattern_count(),
+        "document_ends": document_ends(bound),
+        "labels": labels(bound.facts()),
+        "lengths": facts_value(bound.facts()).get("lengths"),
+    })
+}
+
+/// The facts as JSON, without arrays, which may be large.
+fn facts_value(facts: &Facts) -> Value {
+    let mut value = serde_json::to_value(facts).unwrap_or_default();
+    if let Some(map) = value.as_object_mut() {
+        map.remove("arrays");
+    }
+    value
+}
+
+/// Where documents end, by batch row, from the facts or from the mask itself.
+fn document_ends(bound: &BoundMask) -> Option<Vec<Vec<u64>>> {
+    let ends = |lengths: &[u64]| {
+        let mut end = 0;
+        lengths
+            .iter()
+            .map(|len| {
+                end += len;
+                end
+            })
+            .collect::<Vec<u64>>()
+    };
+    fn written(mask: &noren_mask::Mask) -> Option<Vec<u64>> {
+        mask.atoms().into_iter().find_map(|atom| atom.downcast::<Documents>()?.lengths.clone())
+    }
+    if let Some(lengths) = written(bound.mask()) {
+        return Some(vec![ends(&lengths)]);
+    }
+    let value = facts_value(bound.facts());
+    let list = value.get("documents")?.as_array()?.clone();
+    let numbers = |list: &[Value]| list.iter().filter_map(Value::as_u64).collect::<Vec<u64>>();
+    match list.first() {
+        Some(Value::Array(_)) => Some(list.iter().filter_map(Value::as_array).map(|row| ends(&numbers(row))).collect()),
+        _ => Some(vec![ends(&numbers(&list))]),
+    }
+}
+
+/// Labels with the ranges that carry them, by batch row; one list where all rows are alike.
+fn labels(facts: &Facts) -> Value {
+    let Value::Object(labels) = facts_value(facts).get("labels").cloned().unwrap_or_default() else {
+        return object!({});
+    };
+    let ranges = |row: &Value| -> Vec<[u64; 2]> { row.as_array().into_iter().flatten().filter_map(ends).collect() };
+    let by_row = |spans: &Value| -> Vec<Vec<[u64; 2]>> {
+        match spans.as_array() {
+            Some(rows) if rows.iter().any(Value::is_array) => rows.iter().map(ranges).collect(),
+            _ => vec![ranges(spans)],
+        }
+    };
+    labels.iter().map(|(name, spans)| (name.clone(), object!(by_row(spans)))).collect::<serde_json::Map<_, _>>().into()
+}
+
+/// The ends of a span as facts write it: `3`, `"3..9"`, `"3.."`.
+fn ends(span: &Value) -> Option<[u64; 2]> {
+    if let Some(at) = span.as_u64() {
+        return Some([at, at + 1]);
+    }
+    let (start, end) = span.as_str()?.split_once("..")?;
+    Some([start.parse().unwrap_or(0), end.parse().unwrap_or(noren_mask::Shape::MAX_LEN as u64)])
+}
+
+/// A tile of cells, one byte each.
+pub(crate) fn tile(state: &mut State, id: &str, request: &TileRequest) -> Answer {
+    let known = state.mask(id)?;
+    let other = request.other.as_deref().map(|id| state.mask(id)).transpose()?;
+    let bytes = draw(&known, other.as_deref(), request)?;
+    Ok(Frame { head: Reply::of("application/octet-stream"), blobs: vec![bytes] })
+}
+
+/// Rows, columns, first query and first key, then a byte for each cell: its cover, what the plan does, and what differs.
+fn draw(known: &Known, other: Option<&Known>, request: &TileRequest) -> Result<Vec<u8>> {
+    let (bound, shape, Pair { batch, head }) = (&known.bound, known.bound.shape(), request.pair);
+    let rows = borders("row", request.row, request.level, shape.q_len())?;
+    let cols = borders("column", request.col, request.level, shape.kv_len())?;
+    let mut out = Vec::new();
+    for number in [rows.len() as u32 - 1, cols.len() as u32 - 1, rows[0], cols[0]] {
+        out.extend(number.to_le_bytes());
+    }
+    let grid = bound.grid_between(batch, head, rows.clone(), cols.clone())?;
+    let mut cells: Vec<u8> = grid.covers().iter().map(|cover| code(*cover)).collect();
+    if request.plan {
+        let plan = known.plan_in_place();
+        let kinds = grid.kinds(&plan.patterns()[plan.pattern_of(batch, head)]);
+        for (cell, kind) in cells.iter_mut().zip(kinds) {
+            *cell |= kind.map_or(0, |kind| if kind == Kind::Mixed { 1 } else { 2 }) << 2;
+        }
+    }
+    if let Some(other) = other {
+        let only = |a: &BoundMask, b| a.grid_minus_between(b, batch, head, rows.clone(), cols.clone());
+        let (this, that) = (only(bound, &other.bound)?, only(&other.bound, bound)?);
+        let covers = other.bound.grid_between(batch, head, rows.clone(), cols.clone())?;
+        for (i, cell) in cells.iter_mut().enumerate() {
+            let some = |grid: &noren_mask::Grid| u8::from(grid.covers()[i] != Cover::Empty);
+            *cell |= some(&this) << 4 | some(&that) << 5 | code(covers.covers()[i]) << 6;
+        }
+    }
+    out.extend(cells);
+    Ok(out)
+}
+
+fn code(cover: Cover) -> u8 {
+    match cover {
+        Cover::Empty => 0,
+        Cover::Mixed => 1,
+        Cover::Full => 2,
+    }
+}
+
+/// Where the cells of a tile begin and end.
+fn borders(what: &str, tile: u64, level: u32, len: usize) -> Result<Vec<u32>> {
+    let len = len as u64;
+    let step = 1u64 << level.min(MOST_LEVEL);
+    let start = tile.checked_mul(SIDE * step).filter(|start| *start < len && level <= MOST_LEVEL);
+    let Some(start) = start else {
+        return Err(Problem::status(404, format!("tile {what} {tile} of level {level} lies beyond {len}")));
+    };
+    let end = len.min(start + SIDE * step);
+    Ok((0..).map(|i| start + i * step).take_while(|at| *at < end).chain([end]).map(|at| at as u32).collect())
+}
+
+/// Why a cell is allowed or not.
+pub(crate) fn explain(state: &mut State, id: &str, request: &CellRequest) -> Answer {
+    let known = state.mask(id)?;
+    let CellRequest { pair: Pair { batch, head }, q, k, .. } = *request;
+    let explanation = known.bound.explain(batch, head, q, k)?;
+    let mut value = serde_json::to_value(&explanation)?;
+    value["text"] = Value::String(explanation.to_string());
+    if let Some(other) = &request.other {
+        value["other_allowed"] = state.mask(other)?.bound.explain(batch, head, q, k)?.allowed.into();
+    }
+    json(&value)
+}
+
+/// Where two masks differ.
+pub(crate) fn difference(state: &mut State, id: &str, other: &str) -> Answer {
+    let (known, other) = (state.mask(id)?, state.mask(other)?);
+    let (this, that) = (&known.bound, &other.bound);
+    let first = this.first_difference(that)?;
+    let first = first.map(|cell| {
+        let allowed = this.allowed(cell.batch, cell.head, cell.q, cell.k);
+        let by = if allowed { "this" } else { "other" };
+        object!({ "batch": cell.batch, "head": cell.head, "q": cell.q, "k": cell.k, "allowed_by": by })
+    });
+    json(&object!({
+        "same": first.is_none(),
+        "first": first,
+        "only_this": number(this.count_outside(that)?),
+        "only_other": number(that.count_outside(this)?),
+    }))
+}
+
+/// The spec of a mask with its scores, as text.
+pub(crate) fn spec_text(known: &Known) -> String {
+    let scores: String = known.scores.iter().map(|score| format!(" + {score}")).collect();
+    let text = format!("{}{scores}", known.bound.mask());
+    debug_assert!(text.parse::<Spec>().is_ok(), "{text}");
+    text
+}

@@ -1,0 +1,102 @@
+//! Which requests are answered, and what a page may do with the answers.
+
+use crate::http::{Head, Response};
+
+/// The names under which this server is asked.
+pub(crate) struct Own {
+    hosts: Vec<String>,
+    origins: Vec<String>,
+}
+
+impl Own {
+    pub(crate) fn new(port: u16) -> Self {
+        let names = ["127.0.0.1", "localhost"];
+        let mut hosts: Vec<String> = names.iter().map(|name| format!("{name}:{port}")).collect();
+        if port == 80 {
+            // Browsers leave the usual port out.
+            hosts.extend(names.map(String::from));
+        }
+        Own { origins: hosts.iter().map(|host| format!("http://{host}")).collect(), hosts }
+    }
+}
+
+/// Lets only the explorer's page ask: a page from elsewhere has another origin, and a name that was pointed at this machine another
+/// host. Returns why a request is refused.
+pub(crate) fn refused(own: &Own, head: &Head) -> Option<&'static str> {
+    let one = |name| {
+        let mut all = head.all(name);
+        let first = all.next();
+        if all.next().is_some() { Some(&b"twice"[..]) } else { first }
+    };
+    let host = one("host");
+    if !own.hosts.iter().any(|name| host.is_some_and(|host| host.eq_ignore_ascii_case(name.as_bytes()))) {
+        return Some("the explorer answers to 127.0.0.1 and localhost only");
+    }
+    let origin = one("origin");
+    if origin.is_some_and(|origin| !own.origins.iter().any(|name| origin.eq_ignore_ascii_case(name.as_bytes()))) {
+        return Some("the explorer answers its own page only");
+    }
+    let site = one("sec-fetch-site");
+    let foreign = site.is_some_and(|site| site != b"same-origin" && site != b"none");
+    let visit = head.method == "GET" && head.path == "/";
+    if foreign && !visit {
+        return Some("the explorer answers its own page only");
+    }
+    None
+}
+
+/// A page that asks with this header gets its errors as successes, the status beside them: browsers write every other answer into
+/// their console, and a mask that is being typed is wrong most of the time.
+const ERRORS: &str = "x-noren-errors";
+
+/// Adds the headers that keep a page from loading anything but what comes from here.
+pub(crate) fn harden(head: &Head, mut response: Response) -> Response {
+    if response.status >= 400 && head.header(ERRORS) == Some(b"200") {
+        let status = response.status.to_string();
+        response = response.header("x-noren-status", status);
+        response.status = 200;
+    }
+    let policy = "default-src 'self'; img-src 'self' data: blob:; style-src 'self'; object-src 'none'; base-uri 'none'; \
+                  form-action 'none'; frame-ancestors 'none'";
+    response
+        .header("content-security-policy", policy)
+        .header("x-content-type-options", "nosniff")
+        .header("referrer-policy", "no-referrer")
+        .header("x-frame-options", "DENY")
+        .header("cross-origin-resource-policy", "same-origin")
+        .header("cross-origin-opener-policy", "same-origin")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(method: &str, path: &str, headers: &[(&str, &str)]) -> bool {
+        let lines: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let head = Head::parse(format!("{method} {path} HTTP/1.1\r\n{lines}\r\n").as_bytes()).expect("a head");
+        refused(&Own::new(8080), &head).is_none()
+    }
+
+    #[test]
+    fn only_this_page_is_answered() {
+        let host = ("host", "127.0.0.1:8080");
+        assert!(ask("GET", "/", &[host]));
+        assert!(ask("POST", "/api/masks", &[("Host", "localhost:8080"), ("origin", "http://localhost:8080")]));
+        for headers in [
+            &[][..],
+            &[("host", "evil.example")],
+            &[("host", "127.0.0.1:8081")],
+            &[host, ("host", "evil.example")],
+            &[host, ("origin", "http://evil.example")],
+            &[host, ("origin", "null")],
+            &[host, ("origin", "https://127.0.0.1:8080")],
+            &[host, ("sec-fetch-site", "cross-site")],
+            &[host, ("sec-fetch-site", "same-site")],
+        ] {
+            assert!(!ask("POST", "/api/masks", headers), "{headers:?}");
+        }
+        // A link from elsewhere leads to the page, and to nothing else.
+        assert!(ask("GET", "/", &[host, ("sec-fetch-site", "cross-site")]));
+        assert!(!ask("GET", "/api/about", &[host, ("sec-fetch-site", "cross-site")]));
+    }
+}

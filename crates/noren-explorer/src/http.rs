@@ -1,0 +1,441 @@
+//! HTTP/1.1 on one connection: heads, bodies and responses, each with a limit on its size and its time.
+//!
+//! A thread serves a connection, request after request. Nothing is read into memory before its limit is known.
+
+use crate::budget::Share;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::{Duration, Instant};
+
+/// How long a client may take to send the head of a request, and its body, and to take a piece of an answer.
+const HEAD: Duration = Duration::from_secs(20);
+pub(crate) const BODY: Duration = Duration::from_secs(60);
+const PIECE: Duration = Duration::from_secs(30);
+/// How long, and for how many bytes, a refused body is read on, so that the client sees the answer.
+const LINGER: Duration = Duration::from_secs(1);
+const MOST_LINGER: usize = 1 << 20;
+/// Bytes of a head, and its headers.
+const MOST_HEAD: usize = 64 << 10;
+const MOST_HEADERS: usize = 100;
+/// Bytes of a line between the pieces of a body, and of all lines after the last piece.
+const MOST_LINE: usize = 1 << 10;
+/// Bytes that are received at a time.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// The head of a request.
+#[derive(Debug)]
+pub(crate) struct Head {
+    pub(crate) method: String,
+    /// As sent, with percent signs.
+    pub(crate) path: String,
+    /// The part after the question mark, as sent.
+    pub(crate) query: String,
+    headers: Vec<(String, Vec<u8>)>,
+    /// Whether the client wants to send another request.
+    keep_alive: bool,
+}
+
+impl Head {
+    /// The values of a header.
+    pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+        self.headers.iter().filter(move |(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| &value[..])
+    }
+
+    /// The first value of a header.
+    pub(crate) fn header(&self, name: &str) -> Option<&[u8]> {
+        self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| &value[..])
+    }
+
+    /// Reads a head. `None` where it is none; a status other than 400 where it is refused for another reason.
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Head, u16> {
+        let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
+        let mut request = httparse::Request::new(&mut headers);
+        match request.parse(bytes) {
+            Ok(httparse::Status::Complete(_)) => {}
+            Err(httparse::Error::TooManyHeaders) => return Err(431),
+            _ => return Err(400),
+        }
+        let (Some(method), Some(target), Some(version)) = (request.method, request.path, request.version) else {
+            return Err(400);
+        };
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        if !path.starts_with('/') {
+            return Err(400);
+        }
+        let headers: Vec<_> = request.headers.iter().map(|h| (h.name.to_string(), h.value.to_vec())).collect();
+        let mut head =
+            Head { method: method.into(), path: path.into(), query: query.into(), headers, keep_alive: false };
+        let close = head.all("connection").any(|value| value.to_ascii_lowercase().windows(5).any(|w| w == b"close"));
+        head.keep_alive = version == 1 && !close;
+        Ok(head)
+    }
+}
+
+/// An answer to a request.
+#[derive(Debug, Default)]
+pub(crate) struct Response {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(&'static str, String)>,
+    pub(crate) body: Vec<u8>,
+    /// Memory that the body takes, given back when it is sent.
+    #[expect(dead_code, reason = "dropped with the body")]
+    pub(crate) share: Option<Share>,
+}
+
+impl Response {
+    /// A response of this type and text.
+    pub(crate) fn new(status: u16, content_type: &str, body: impl Into<Vec<u8>>) -> Self {
+        Response { status, headers: vec![("content-type", content_type.into())], body: body.into(), share: None }
+    }
+
+    /// The same response with a header.
+    pub(crate) fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.headers.push((name, value.into()));
+        self
+    }
+}
+
+/// Why a body cannot be read.
+#[derive(Debug)]
+pub(crate) enum BodyError {
+    /// It has more bytes than are read.
+    Large,
+    /// It takes longer than [`BODY`].
+    Slow,
+    /// It is not what its head announces.
+    Broken(String),
+}
+
+impl From<io::Error> for BodyError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            ErrorKind::TimedOut | ErrorKind::WouldBlock => BodyError::Slow,
+            _ => BodyError::Broken(error.to_string()),
+        }
+    }
+}
+
+/// The body of a request, which is read when it is needed.
+pub(crate) struct Body<'a> {
+    connection: &'a mut Connection,
+    /// Bytes; `None` where the body comes in pieces.
+    length: Option<u64>,
+    /// Whether the client waits to be asked for it.
+    waits: bool,
+    /// Whether all of it is read.
+    pub(crate) is_read: bool,
+}
+
+impl<'a> Body<'a> {
+    /// The body that a head announces; `None` where its headers contradict each other.
+    fn of(head: &Head, connection: &'a mut Connection) -> Option<Self> {
+        let waits = head.header("expect").is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"));
+        let pieces: Vec<&[u8]> = head.all("transfer-encoding").collect();
+        let lengths: Vec<&[u8]> = head.all("content-length").collect();
+        let length = match (&pieces[..], &lengths[..]) {
+            ([], []) => Some(0),
+            ([one], []) if one.eq_ignore_ascii_case(b"chunked") => None,
+            ([], [one]) => {
+                let digits = one.iter().all(u8::is_ascii_digit).then(|| std::str::from_utf8(one).ok()?.parse().ok());
+                Some(digits.flatten()?)
+            }
+            _ => return None,
+        };
+        Some(Body { connection, length, waits, is_read: length == Some(0) })
+    }
+
+    /// The number of bytes, where the head says it.
+    pub(crate) fn length(&self) -> Option<u64> {
+        self.length
+    }
+
+    /// Reads the body, which has at most `most` bytes.
+    pub(crate) fn read(&mut self, most: usize) -> Result<Vec<u8>, BodyError> {
+        let until = Instant::now() + BODY;
+        if std::mem::take(&mut self.waits) && !self.is_read {
+            self.connection.stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
+        }
+        let mut body = Vec::new();
+        match self.length {
+            Some(length) if length > most as u64 => return Err(BodyError::Large),
+            Some(length) => self.connection.take(length as usize, until, &mut body)?,
+            None => self.connection.take_pieces(most, until, &mut body)?,
+        }
+        self.is_read = true;
+        Ok(body)
+    }
+}
+
+/// A connection, and the bytes that are received and not used yet.
+struct Connection {
+    stream: TcpStream,
+    received: Vec<u8>,
+}
+
+impl Connection {
+    /// Receives more bytes; 0 at the end.
+    fn receive(&mut self, until: Instant) -> io::Result<usize> {
+        let left = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero());
+        self.stream.set_read_timeout(Some(left.ok_or(ErrorKind::TimedOut)?))?;
+        let old = self.received.len();
+        self.received.resize(old + PIECE_BYTES, 0);
+        let read = self.stream.read(&mut self.received[old..]);
+        self.received.truncate(old + *read.as_ref().unwrap_or(&0));
+        match read {
+            Err(error) if error.kind() == ErrorKind::Interrupted => self.receive(until),
+            read => read,
+        }
+    }
+
+    /// Reads the next head; `None` when the client has gone away or is too slow.
+    fn head(&mut self) -> io::Result<Option<Result<Head, u16>>> {
+        let until = Instant::now() + HEAD;
+        let mut seen = 0usize;
+        loop {
+            let ends = |w: &[u8]| w.starts_with(b"\n\n") || w.starts_with(b"\n\r\n");
+            let from = seen.saturating_sub(3);
+            if let Some(at) = (from..self.received.len()).find(|at| ends(&self.received[*at..])) {
+                let end = at + if self.received[at + 1] == b'\n' { 2 } else { 3 };
+                let head = Head::parse(&self.received[..end]);
+                self.received.drain(..end);
+                return Ok(Some(head));
+            }
+            seen = self.received.len();
+            if seen > MOST_HEAD {
+                return Ok(Some(Err(431)));
+            }
+            if self.receive(until)? == 0 {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Moves `count` bytes to `out`.
+    fn take(&mut self, mut count: usize, until: Instant, out: &mut Vec<u8>) -> io::Result<()> {
+        loop {
+            let n = count.min(self.received.len());
+            out.extend(self.received.drain(..n));
+            count -= n;
+            if count == 0 {
+                return Ok(());
+            }
+            if self.receive(until)? == 0 {
+                return Err(io::Error::new(ErrorKind::UnexpectedEof, "it ends early"));
+            }
+        }
+    }
+
+    /// Reads a body that comes in pieces, each after its length.
+    fn take_pieces(&mut self, most: usize, until: Instant, out: &mut Vec<u8>) -> Result<(), BodyError> {
+        let broken = |what: &str| BodyError::Broken(what.into());
+        loop {
+            let line = self.line(until)?;
+            let digits = line.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+            let length = std::str::from_utf8(digits).ok().filter(|text| text.bytes().all(|b| b.is_ascii_hexdigit()));
+            let length = length.and_then(|text| usize::from_str_radix(text, 16).ok());
+            let length = length.ok_or_else(|| broken("a piece has no length"))?;
+            if length > most - out.len() {
+                return Err(BodyError::Large);
+            }
+            if length == 0 {
+                let mut bytes = 0;
+                while let line = self.line(until)?
+                    && !line.is_empty()
+                {
+                    bytes += line.len();
+                    if bytes > MOST_LINE {
+                        return Err(broken("more follows the last piece than is read"));
+                    }
+                }
+                return Ok(());
+            }
+            self.take(length, until, out)?;
+            if !self.line(until)?.is_empty() {
+                return Err(broken("a piece is longer than its length"));
+            }
+        }
+    }
+
+    /// Reads a line, without its end.
+    fn line(&mut self, until: Instant) -> Result<Vec<u8>, BodyError> {
+        loop {
+            if let Some(at) = self.received.iter().take(MOST_LINE).position(|byte| *byte == b'\n') {
+                let mut line: Vec<u8> = self.received.drain(..=at).collect();
+                line.truncate(at);
+                if line.last() == Some(&b'\r') {
+                    line.pop();
+                }
+                return Ok(line);
+            }
+            if self.received.len() >= MOST_LINE {
+                return Err(BodyError::Broken("a line has no end".into()));
+            }
+            if self.receive(until)? == 0 {
+                return Err(BodyError::Broken("it ends early".into()));
+            }
+        }
+    }
+
+    /// Sends a response, without its body where the method is HEAD.
+    fn send(&mut self, method: &str, response: &Response, stays: bool) -> io::Result<()> {
+        let mut head = format!("HTTP/1.1 {} {}\r\n", response.status, reason(response.status));
+        for (name, value) in &response.headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        if response.status != 304 {
+            head.push_str(&format!("content-length: {}\r\n", response.body.len()));
+        }
+        head.push_str(if stays { "\r\n" } else { "connection: close\r\n\r\n" });
+        self.stream.write_all(head.as_bytes())?;
+        if method != "HEAD" && response.status != 304 {
+            self.stream.write_all(&response.body)?;
+        }
+        self.stream.flush()
+    }
+
+    /// Closes the connection; bytes that the client still sends are read for a moment, so that it sees the answer.
+    fn close(mut self) -> io::Result<()> {
+        self.stream.shutdown(Shutdown::Write)?;
+        let until = Instant::now() + LINGER;
+        let mut bytes = 0;
+        while bytes < MOST_LINGER {
+            self.received.clear();
+            match self.receive(until)? {
+                0 => break,
+                n => bytes += n,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The words of a status.
+fn reason(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        304 => "Not Modified",
+        400 => "Bad Request",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        408 => "Request Timeout",
+        410 => "Gone",
+        413 => "Content Too Large",
+        431 => "Request Header Fields Too Large",
+        500 => "Internal Server Error",
+        501 => "Not Implemented",
+        503 => "Service Unavailable",
+        507 => "Insufficient Storage",
+        _ => "Other",
+    }
+}
+
+/// Answers the requests of a connection until it ends.
+///
+/// # Errors
+/// Returns the error of a client that goes away or is too slow.
+pub(crate) fn converse(stream: TcpStream, answer: impl Fn(&Head, &mut Body<'_>) -> Response) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_write_timeout(Some(PIECE))?;
+    let mut connection = Connection { stream, received: Vec::new() };
+    while let Some(head) = connection.head()? {
+        let (response, stays, method) = match head {
+            Err(status) => (Response { status, ..Response::default() }, false, String::new()),
+            Ok(head) => match Body::of(&head, &mut connection) {
+                None => (Response { status: 400, ..Response::default() }, false, head.method),
+                Some(mut body) => {
+                    let response = answer(&head, &mut body);
+                    (response, body.is_read && head.keep_alive, head.method)
+                }
+            },
+        };
+        connection.send(&method, &response, stays)?;
+        if !stays {
+            return connection.close();
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    /// Sends `request` and returns all that comes back; the server echoes bodies of up to 16 bytes.
+    fn talk(request: &[u8]) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut client = TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
+        let (server, _) = listener.accept().expect("the connection");
+        let thread = std::thread::spawn(move || {
+            let _ = converse(server, |head, body| match body.read(16) {
+                Ok(bytes) => Response::new(200, "text/plain", [head.path.as_bytes(), b" ", &bytes].concat()),
+                Err(BodyError::Large) => Response { status: 413, ..Response::default() },
+                Err(_) => Response { status: 400, ..Response::default() },
+            });
+        });
+        client.write_all(request).expect("a server that reads");
+        client.shutdown(Shutdown::Write).expect("an open connection");
+        let mut text = String::new();
+        let _ = client.read_to_string(&mut text);
+        thread.join().expect("no panic");
+        text
+    }
+
+    #[test]
+    fn bodies_are_read_by_length_and_in_pieces() {
+        let said = talk(
+            b"POST /a?b HTTP/1.1\r\nContent-Length: 3\r\n\r\nxyzPOST /b HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n\
+              2;ext=1\r\nuv\r\n1\r\nw\r\n0\r\nTrailer: 1\r\n\r\nGET /c HTTP/1.1\r\nConnection: close\r\n\r\n",
+        );
+        let bodies: Vec<&str> =
+            said.split("\r\n\r\n").skip(1).map(|part| part.split("HTTP").next().expect("a part")).collect();
+        assert_eq!(bodies, ["/a xyz", "/b uvw", "/c "], "{said}");
+    }
+
+    #[test]
+    fn clients_that_wait_are_asked_for_the_body() {
+        let said = talk(b"POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\nx");
+        assert!(said.starts_with("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK"), "{said}");
+        let said = talk(b"POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 17\r\n\r\n");
+        assert!(said.starts_with("HTTP/1.1 413 "), "{said}");
+    }
+
+    #[test]
+    fn a_head_has_no_body() {
+        let said = talk(b"HEAD /x HTTP/1.1\r\n\r\n");
+        assert!(said.contains("content-length: 3\r\n") && said.ends_with("\r\n\r\n"), "{said}");
+    }
+
+    #[test]
+    fn hostile_requests_are_refused() {
+        let many = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(101));
+        let long = format!("GET / HTTP/1.1\r\na: {}", "b".repeat(70_000));
+        let chunked = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
+        for (request, status) in [
+            ("GET\r\n\r\n".to_string(), 400),
+            ("GET http://elsewhere/ HTTP/1.1\r\n\r\n".into(), 400),
+            ("GET / HTTP/3.0\r\n\r\n".into(), 400),
+            (many, 431),
+            (long, 431),
+            ("POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\nx".into(), 400),
+            ("POST / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".into(), 400),
+            ("POST / HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n".into(), 400),
+            ("POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n".into(), 400),
+            ("POST / HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n".into(), 400),
+            ("POST / HTTP/1.1\r\nContent-Length: 17\r\n\r\n".into(), 413),
+            ("POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nx".into(), 400),
+            (format!("{chunked}11\r\n"), 413),
+            (format!("{chunked}ffffffffffffffff\r\n"), 413),
+            (format!("{chunked}10000000000000000\r\n"), 400),
+            (format!("{chunked}+1\r\nx\r\n"), 400),
+            (format!("{chunked}1\r\nxy\r\n"), 400),
+            (format!("{chunked}\r\n"), 400),
+            (format!("{chunked}0\r\n{}\r\n", "a: b\r\n".repeat(400)), 400),
+            (format!("{chunked}{}", "1".repeat(2000)), 400),
+        ] {
+            let said = talk(request.as_bytes());
+            assert!(said.starts_with(&format!("HTTP/1.1 {status} ")), "{:.60}: {said}", request);
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! The explorer: a page on this machine that shows masks, costs, flows, texts and diagnoses.
+//!
+//! The server (`http`, `guard`, `routes`, `page`) speaks to the browser and computes nothing. Workers (`worker`, `answer/*`) are
+//! processes of the same program that answer one call at a time with a limit on memory; `pool` ends those that take too long. So
+//! whatever is asked, the server goes on. A mask is known by the hash of its definition (`store`), and tiles of it never change.
+//!
+//! A program calls [`serve`], and [`worker`] when it was started with the arguments that [`Options`] names.
+
+mod answer;
+mod budget;
+mod call;
+mod guard;
+mod http;
+mod message;
+mod page;
+mod pool;
+mod problem;
+mod query;
+mod routes;
+mod scene;
+mod server;
+mod state;
+mod store;
+mod texts;
+mod wire;
+mod worker;
+
+pub use texts::{TextAnswer, TextRequest, Texts};
+pub use worker::worker;
+
+use budget::Budget;
+use problem::Problem;
+use server::Server;
+use std::io::Result;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Workers for masks, whatever the machine has.
+const WORKERS: std::ops::RangeInclusive<usize> = 2..=8;
+/// Connections at a time.
+const MOST_CONNECTIONS: usize = 256;
+
+/// The settings of the server.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Options {
+    /// The arguments with which this program calls [`worker`] for questions about masks.
+    pub mask_worker: Vec<String>,
+    /// The arguments with which this program calls [`worker`] with a model, for questions about texts.
+    pub text_worker: Vec<String>,
+}
+
+impl Options {
+    /// The settings for a program that calls [`worker`] when it is started with these arguments: for masks, and for texts.
+    pub fn new(mask_worker: Vec<String>, text_worker: Vec<String>) -> Self {
+        Options { mask_worker, text_worker }
+    }
+}
+
+/// Answers on `listener`, which is on an address of this machine only, until the program ends.
+///
+/// # Errors
+/// Returns an error when the listener has no address.
+pub fn serve(listener: &TcpListener, options: &Options) -> Result<()> {
+    let own = Arc::new(guard::Own::new(listener.local_addr()?.port()));
+    let workers = std::thread::available_parallelism().map_or(2, usize::from).clamp(*WORKERS.start(), *WORKERS.end());
+    let server = Arc::new(Server::new(&options.mask_worker, &options.text_worker, workers));
+    let connections = Budget::new(MOST_CONNECTIONS);
+    loop {
+        let Ok((stream, _)) = listener.accept() else {
+            // Out of files, for example: open connections go on, and free some.
+            std::thread::sleep(Duration::from_millis(50));
+            continue;
+        };
+        // Beyond the limit a connection is closed, so that those which are open go on.
+        let Some(slot) = connections.take(1, Duration::ZERO) else { continue };
+        let (own, server) = (own.clone(), server.clone());
+        let answer = move |head: &http::Head, body: &mut http::Body<'_>| {
+            let response = match guard::refused(&own, head) {
+                Some(reason) => routes::refusal(&Problem::status(403, reason)),
+                None => routes::answer(&server, head, body),
+            };
+            guard::harden(head, response)
+        };
+        // Without a thread for it the connection is closed; a client that goes away is no error.
+        let _ = std::thread::Builder::new().spawn(move || {
+            let _slot = slot;
+            http::converse(stream, answer)
+        });
+    }
+}
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

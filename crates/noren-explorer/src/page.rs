@@ -1,0 +1,45 @@
+//! The files of the page, which are part of the program.
+
+use crate::http::{Head, Response};
+use crate::store::identity;
+use std::borrow::Cow;
+
+// `FILES`: the paths of the files in `page/` with their bytes, written by the build script.
+include!(concat!(env!("OUT_DIR"), "/page.rs"));
+
+/// The file of this path. Debug builds read the folder at each request, so that the page can be edited without building the program.
+fn content(path: &str) -> Option<Cow<'static, [u8]>> {
+    let (_, bytes) = FILES.iter().find(|(name, _)| *name == path)?;
+    if cfg!(debug_assertions) {
+        let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("page").join(path);
+        if let Ok(bytes) = std::fs::read(file) {
+            return Some(bytes.into());
+        }
+    }
+    Some((*bytes).into())
+}
+
+/// Returns the file of this path, `index.html` for the page itself.
+pub(crate) fn file(head: &Head) -> Response {
+    let path = if head.path == "/" { "index.html" } else { head.path.trim_start_matches('/') };
+    let Some(bytes) = content(path) else {
+        return Response::new(404, "text/plain; charset=utf-8", "there is no such page\n");
+    };
+    let tag = format!("\"{}\"", identity(&bytes));
+    if head.header("if-none-match").is_some_and(|known| known == tag.as_bytes()) {
+        return Response { status: 304, ..Response::default() };
+    }
+    Response::new(200, content_type(path), bytes).header("etag", tag).header("cache-control", "no-cache")
+}
+
+fn content_type(path: &str) -> &'static str {
+    match path.rsplit_once('.').map(|(_, end)| end) {
+        Some("html") => "text/html; charset=utf-8",
+        Some("css") => "text/css; charset=utf-8",
+        Some("js") => "text/javascript; charset=utf-8",
+        Some("json") => "application/json",
+        Some("svg") => "image/svg+xml",
+        Some("png") => "image/png",
+        _ => "application/octet-stream",
+    }
+}

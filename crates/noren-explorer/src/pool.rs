@@ -1,0 +1,171 @@
+//! [`Pool`]: worker processes, one call each at a time, ended when they take too long.
+
+use crate::budget::Budget;
+use crate::call::Call;
+use crate::message::{Reply, Request};
+use crate::problem::{Problem, Result};
+use crate::store::Store;
+use crate::wire::Frame;
+use std::io::{self, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Calls that wait for a worker; more are refused.
+const MOST_WAITING: usize = 64;
+/// How long a call waits for a worker. Every call before it ends earlier, and at most [`MOST_WAITING`] are before it.
+const PATIENCE: Duration = Duration::from_secs(3600);
+/// Times that a worker may ask for a definition during one call.
+const MOST_ROUNDS: usize = 4;
+
+/// Worker processes of one kind.
+pub(crate) struct Pool {
+    arguments: Vec<String>,
+    store: Arc<Store>,
+    idle: Mutex<Vec<Worker>>,
+    slots: Arc<Budget>,
+    waiting: AtomicUsize,
+}
+
+/// A running process.
+struct Worker {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // One that has ended already is only collected.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Counts a call that waits, until it is dropped.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Pool {
+    /// A pool of at most `size` processes of this program with these arguments, each started when it is needed. Definitions that a
+    /// worker lacks come from `store`, and new ones go there.
+    pub(crate) fn new(arguments: Vec<String>, size: usize, store: Arc<Store>) -> Self {
+        Pool { arguments, store, idle: Mutex::new(Vec::new()), slots: Budget::new(size), waiting: AtomicUsize::new(0) }
+    }
+
+    /// Has a worker answer `call` within `limit`.
+    pub(crate) fn call(&self, call: Call, body: Vec<u8>, limit: Duration) -> Result<Frame<Reply>> {
+        let before = self.waiting.fetch_add(1, Ordering::Relaxed);
+        let waiting = Waiting(&self.waiting);
+        let busy = || Problem::status(503, "too many requests wait already: try again in a moment");
+        if before >= MOST_WAITING {
+            return Err(busy());
+        }
+        let _slot = self.slots.take(1, PATIENCE).ok_or_else(busy)?;
+        drop(waiting);
+        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = idle().pop();
+        // One that has ended since its last answer says nothing about this call.
+        let known =
+            known.and_then(|mut worker| worker.child.try_wait().is_ok_and(|end| end.is_none()).then_some(worker));
+        let mut worker = known.map_or_else(|| Worker::start(&self.arguments), Ok)?;
+        match worker.ask_within(limit, call, body, &self.store) {
+            (Ok(answer), ended) => {
+                if !ended {
+                    idle().push(worker);
+                }
+                answer
+            }
+            (Err(_), true) => {
+                Err(beyond(408, format!("this takes longer than {} s, the explorer's limit", limit.as_secs())))
+            }
+            (Err(_), false) => Err(beyond(507, "this takes more memory than the explorer gives to one request".into())),
+        }
+    }
+}
+
+/// A call that a worker could not end.
+fn beyond(status: u16, message: String) -> Problem {
+    Problem::status(status, message).hint("ask about less, or use the command line, which has no such limit")
+}
+
+impl Worker {
+    fn start(arguments: &[String]) -> Result<Self> {
+        let failed = |e: io::Error| Problem::status(500, format!("a worker process cannot be started: {e}"));
+        // The program's own file may have been replaced while it runs.
+        let own = PathBuf::from("/proc/self/exe");
+        let program = if own.exists() { own } else { std::env::current_exe().map_err(failed)? };
+        let mut child = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(failed)?;
+        match (child.stdin.take(), child.stdout.take()) {
+            (Some(input), Some(output)) => Ok(Worker { child, input, output: BufReader::new(output) }),
+            _ => Err(Problem::status(500, "a worker process has no pipes")),
+        }
+    }
+
+    /// Sends a call and ends the process when it takes longer than `limit`. Returns the answer, whose outer error is that of a
+    /// process that has ended, and whether the process was ended.
+    fn ask_within(
+        &mut self,
+        limit: Duration,
+        call: Call,
+        body: Vec<u8>,
+        store: &Store,
+    ) -> (io::Result<Result<Frame<Reply>>>, bool) {
+        let Worker { child, input, output } = self;
+        std::thread::scope(|scope| {
+            let (answered, signal) = mpsc::channel::<()>();
+            let guard = scope.spawn(move || {
+                let late = signal.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
+                if late {
+                    let _ = child.kill();
+                }
+                late
+            });
+            let answer = ask(input, output, call, body, store);
+            drop(answered);
+            (answer, guard.join().unwrap_or(true))
+        })
+    }
+}
+
+/// Sends a call, again with definitions where the worker lacks them. The outer error is that of a process that has ended.
+fn ask(
+    input: &mut ChildStdin,
+    output: &mut BufReader<ChildStdout>,
+    call: Call,
+    body: Vec<u8>,
+    store: &Store,
+) -> io::Result<Result<Frame<Reply>>> {
+    let mut frame = Frame { head: Request { call, defined: Vec::new() }, blobs: vec![body] };
+    for _ in 0..MOST_ROUNDS {
+        frame.write(input)?;
+        let Some(mut answer) = Frame::<Reply>::read(output)? else {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        };
+        let Some(id) = answer.head.needs.take() else {
+            answer.blobs.drain(1..).for_each(|definition| store.insert(definition));
+            return Ok(Ok(answer));
+        };
+        let Some(definition) = store.get(&id) else {
+            let problem = Problem::status(410, format!("mask {id} is not known any more: send it again"));
+            return Ok(Err(problem));
+        };
+        frame.head.defined.push(id);
+        frame.blobs.push(definition.to_vec());
+    }
+    Ok(Err(Problem::status(500, "a worker does not keep what it is told")))
+}

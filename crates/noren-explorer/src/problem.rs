@@ -1,0 +1,86 @@
+//! [`Problem`]: why a request is not answered, in words, with its place in the text that was sent.
+
+use noren_input::Error as InputError;
+use noren_mask::Error as MaskError;
+use serde::{Deserialize, Serialize};
+
+/// Why a request is not answered.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Problem {
+    /// The HTTP status.
+    #[serde(skip)]
+    pub(crate) status: u16,
+    pub(crate) message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) hint: Option<String>,
+    /// Where in the mask's text, in UTF-16 units as pages count them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) start: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) end: Option<usize>,
+    /// Which of several masks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) layer: Option<usize>,
+}
+
+/// What answers return.
+pub(crate) type Result<T> = std::result::Result<T, Problem>;
+
+impl Problem {
+    /// Something in the request is wrong.
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self::status(400, message)
+    }
+
+    /// A problem of any status.
+    pub(crate) fn status(status: u16, message: impl Into<String>) -> Self {
+        Problem { status, message: message.into(), hint: None, start: None, end: None, layer: None }
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    pub(crate) fn layer(mut self, layer: usize) -> Self {
+        self.layer = Some(layer);
+        self
+    }
+
+    /// `{"error": {...}}`
+    pub(crate) fn body(&self) -> Vec<u8> {
+        serde_json::json!({ "error": self }).to_string().into_bytes()
+    }
+}
+
+impl From<MaskError> for Problem {
+    fn from(error: MaskError) -> Self {
+        match error {
+            MaskError::Parse(error) => {
+                let units = |end: usize| error.text[..end.min(error.text.len())].encode_utf16().count();
+                let mut problem = Problem::new(error.message.clone());
+                let list = !error.expected.is_empty() && (error.expected.len() <= 4 || error.suggestion.is_none());
+                let expected = list.then(|| format!("expected {}", error.expected.join(", ")));
+                problem.hint = match (expected, error.suggestion.clone()) {
+                    (Some(expected), Some(repair)) => Some(format!("{expected}: {repair}")),
+                    (expected, repair) => expected.or(repair),
+                };
+                (problem.start, problem.end) = (Some(units(error.span.start)), Some(units(error.span.end)));
+                problem
+            }
+            other => Problem::new(other.to_string()),
+        }
+    }
+}
+
+impl From<InputError> for Problem {
+    fn from(error: InputError) -> Self {
+        Problem { hint: error.hint, ..Problem::new(error.message) }
+    }
+}
+
+impl From<serde_json::Error> for Problem {
+    fn from(error: serde_json::Error) -> Self {
+        Problem::new(format!("the request is not what is expected here: {error}")).hint("/openapi.json describes it")
+    }
+}

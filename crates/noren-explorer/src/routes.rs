@@ -1,0 +1,271 @@
+//! The questions over HTTP, each a call to a worker; `openapi.json` describes them, and a test holds the two against each other.
+
+use crate::budget::Share;
+use crate::call::{Call, CellRequest, DoctorRequest, ExportRequest, Pair, TileRequest};
+use crate::http::{Body, Head, Response};
+use crate::message::{JSON, Reply};
+use crate::page;
+use crate::problem::{Problem, Result};
+use crate::query::{Query, decode, number};
+use crate::scene;
+use crate::server::Server;
+use crate::store::identity;
+use crate::wire::Frame;
+use crate::worker::MOST_MEMORY;
+use serde_json::json as object;
+use std::time::Duration;
+
+/// The description of everything here.
+const OPENAPI: &str = include_str!("openapi.json");
+
+/// Bytes of a request's body, and of a file.
+const MOST_BODY: usize = 8 << 20;
+const MOST_FILE: usize = 64 << 20;
+/// Bytes of an array that is downloaded.
+const MOST_EXPORT: usize = 256 << 20;
+
+/// How long an answer may take.
+const TILE: Duration = Duration::from_secs(5);
+const QUESTION: Duration = Duration::from_secs(15);
+const LONG: Duration = Duration::from_secs(60);
+
+/// A request whose path is known.
+struct Request<'a, 'b> {
+    /// The parts of the path that stand in braces in the route.
+    places: Vec<String>,
+    head: &'a Head,
+    body: &'a mut Body<'b>,
+}
+
+type Handler = fn(&Server, Request<'_, '_>) -> Result<Response>;
+
+/// Path, method and handler of each question.
+const ROUTES: &[(&str, &str, Handler)] = &[
+    ("/api/masks", "post", read),
+    ("/api/masks/{id}/tiles/{level}/{row}/{col}", "get", tile),
+    ("/api/masks/{id}/explain", "get", explain),
+    ("/api/masks/{id}/difference", "get", difference),
+    ("/api/masks/{id}/cost", "get", cost),
+    ("/api/masks/{id}/export", "get", export),
+    ("/api/curve", "post", curve),
+    ("/api/flow", "post", flow),
+    ("/api/model", "get", model),
+    ("/api/text", "post", text),
+    ("/api/doctor", "post", doctor),
+    ("/api/doctor/classes", "get", |server, _| question(server, Call::Classes)),
+    ("/api/language", "get", |server, _| question(server, Call::Language)),
+    ("/api/presets", "get", |server, _| question(server, Call::Presets)),
+    ("/api/about", "get", about),
+    ("/openapi.json", "get", |_, _| Ok(Response::new(200, JSON, OPENAPI))),
+];
+
+/// Answers a request: a question, or a file of the page.
+pub(crate) fn answer(server: &Server, head: &Head, body: &mut Body<'_>) -> Response {
+    let method = if head.method == "HEAD" { "GET" } else { head.method.as_str() };
+    let mut known = false;
+    for (pattern, way, handler) in ROUTES {
+        let Some(places) = places(pattern, &head.path) else { continue };
+        if way.eq_ignore_ascii_case(method) {
+            let answer = places.and_then(|places| handler(server, Request { places, head, body }));
+            return answer.unwrap_or_else(|problem| refusal(&problem));
+        }
+        known = true;
+    }
+    refusal(&match method {
+        _ if known => Problem::status(405, "this path is asked in another way: /openapi.json lists how"),
+        "GET" if !head.path.starts_with("/api/") => return page::file(head),
+        "GET" => Problem::status(404, "there is no such question: /openapi.json lists them"),
+        _ => Problem::status(405, "nothing is sent here: /openapi.json lists what can be asked"),
+    })
+}
+
+/// A problem as a response.
+pub(crate) fn refusal(problem: &Problem) -> Response {
+    Response::new(problem.status, JSON, problem.body())
+}
+
+/// The parts of a path that stand in braces in `pattern`; `None` where the path is another.
+fn places(pattern: &str, path: &str) -> Option<Result<Vec<String>>> {
+    if pattern.split('/').count() != path.split('/').count() {
+        return None;
+    }
+    let pairs = || pattern.split('/').zip(path.split('/'));
+    let is_place = |part: &str| part.starts_with('{');
+    if pairs().any(|(part, given)| if is_place(part) { given.is_empty() } else { part != given }) {
+        return None;
+    }
+    let text = |given: &str| decode(given).ok_or_else(|| Problem::new(format!("{given} in the path is no UTF-8")));
+    Some(pairs().filter(|(part, _)| is_place(part)).map(|(_, given)| text(given)).collect())
+}
+
+/// The names in query strings of questions about masks.
+const ABOUT_MASK: [&str; 9] = ["batch", "head", "plan", "other", "q", "k", "as", "rows", "keys"];
+
+impl Request<'_, '_> {
+    fn query(&self) -> Result<Query> {
+        Query::read(&self.head.query, &ABOUT_MASK)
+    }
+
+    /// The identity of the mask, which every path about a mask has first.
+    fn id(&self) -> String {
+        self.places.first().cloned().unwrap_or_default()
+    }
+}
+
+/// The batch row and the head of a query string.
+fn pair(query: &Query) -> Result<Pair> {
+    Ok(Pair { batch: query.number("batch")?.unwrap_or(0), head: query.number("head")?.unwrap_or(0) })
+}
+
+fn read(server: &Server, request: Request<'_, '_>) -> Result<Response> {
+    let (body, share) = server.body(request.body, MOST_BODY)?;
+    let id = identity(&body);
+    let answer = server.masks.call(Call::Read { id }, body.clone(), QUESTION)?;
+    if answer.head.status == 200 {
+        server.store.insert(body);
+    }
+    Ok(respond(answer, Some(share)))
+}
+
+fn tile(server: &Server, request: Request<'_, '_>) -> Result<Response> {
+    let query = request.query()?;
+    let [id, level, row, col] = &request.places[..] else { return Err(Problem::new("the path has no tile")) };
+    let tile = TileRequest {
+        level: number("level", level)?,
+        row: number("row", row)?,
+        col: number("col", col)?,
+        pair: pair(&query)?,
+        plan: query.number::<u8>("plan")? == Some(1),
+        other: query.text("other"),
+    };
+    let answer = server.masks.call(Call::Tile { id: id.clone(), tile }, Vec::new(), TILE)?;
+    // The identity is that of the content: a tile changes with the program only.
+    let cache = if answer.head.status == 200 { "private, max-age=300" } else { "no-store" };
+    Ok(respond_cached(answer, None, cache))
+}
+
+fn explain(server: &Server, request: Request<'_, '_>) -> Result<Response> {
+    let (id, query) = (request.id(), request.query()?);
+    let (Some(q), Some(k)) = (query.number("q")?, query.number("k")?) else {
+        return Err(Problem::new("the cell is not said: give q and k, both counted from 0"));
+    };
+    let cell = CellRequest { pair: pair(&query)?, q, k, other: query.text("other") };
+    question(server, Call::Explain { id, cell })
+}
+
+fn difference(server: &Server, request: Request<'_, '_>) -> Result<Response> {
+    let (id, query) = (request.id(), request.query()?);
+    let Some(other) = query.text("other") else { return Err(Problem::new("the other mask is not said: give other")) };
+    question(server, Call::Difference { id, other })
+}
+
+fn cost(server: &Server, request: Request<'_, '_>) -> Result<Response> {
+    let speeds = server.speeds()?;
+    question(server, Call::Cost { id: request.id(), speeds })
+}
+
+fn curve(server: &Server, request: Request<'_, '_>) -> Result<Response> {
+    let (body, share) = server.body(request.body, MOST_BODY)?;
+    let speeds = server.speeds()?;
+    let answer = server.masks.call(Call::Curve { speeds }, body, QUESTION)?;
+    Ok(respond(answer, Some(share)))
+}
+
+fn export(server: &Server, request: Request<'_, '_>) -> Result<Response> {
+    let (id, query) = (request.id(), request.query()?);
+    let one = query.text("batch").is_some() || query.text("head").is_some();
+    let export = ExportRequest {
+        form: query.text("as").ok_or_else(|| Problem::new("the form is not said: give as=svg, for example"))?,
+        pair: one.then(|| pair(&query)).transpose()?,
+        plan: query.number::<u8>("plan")? == Some(1),
+        other: query.text("other"),
+        rows: query.text("rows"),
+        keys: query.text("keys"),
+    };
+    let share = server.memory(if export.form == "npy" { MOST_EXPORT } else { MOST_BODY })?;
+    let answer = server.masks.call(Call::Export { id, export }, Vec::new(), QUESTION)?;
+    Ok(respond(answer, Some(share)))
+}
+
+fn flow(server: &Server, request: Request<'_, '_>) -> Result<Response> {
+    let (body, share) = server.body(request.body, MOST_BODY)?;
+    Ok(respond(server.masks.call(Call::Flow, body, QUESTION)?, Some(share)))
+}
+
+fn model(server: &Server, _: Request<'_, '_>) -> Result<Response> {
+    Ok(respond(server.model.call(Call::Model, Vec::new(), LONG)?, None))
+}
+
+fn text(server: &Server, request: Request<'_, '_>) -> Result<Response> {
+    let (body, share) = server.body(request.body, MOST_BODY)?;
+    Ok(respond(server.model.call(Call::Text, body, LONG)?, Some(share)))
+}
+
+fn doctor(server: &Server, request: Request<'_, '_>) -> Result<Response> {
+    let query = Query::read(&request.head.query, &["name", "context", "meant"])?;
+    let about = DoctorRequest {
+        name: query.text("name").unwrap_or_else(|| "the file".into()),
+        context: query.text("context"),
+        meant: query.text("meant"),
+    };
+    let (body, share) = server.body(request.body, MOST_FILE)?;
+    let answer = server.masks.call(Call::Doctor { request: about }, body, LONG)?;
+    Ok(respond(answer, Some(share)))
+}
+
+/// A question about masks without a body.
+fn question(server: &Server, call: Call) -> Result<Response> {
+    Ok(respond(server.masks.call(call, Vec::new(), QUESTION)?, None))
+}
+
+fn about(server: &Server, _: Request<'_, '_>) -> Result<Response> {
+    let value = object!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "workers": server.workers,
+        "limits": {
+            "expression_bytes": scene::MOST_TEXT,
+            "expression_depth": 256,
+            "len": scene::MOST_LEN,
+            "pairs": scene::MOST_PAIRS,
+            "body_bytes": MOST_BODY,
+            "file_bytes": MOST_FILE,
+            "tile_seconds": TILE.as_secs(),
+            "seconds": QUESTION.as_secs(),
+            "text_seconds": LONG.as_secs(),
+            "worker_bytes": MOST_MEMORY,
+        },
+    });
+    Ok(Response::new(200, JSON, value.to_string()))
+}
+
+/// An answer of a worker as a response that no cache keeps. It keeps its memory until it is sent.
+fn respond(answer: Frame<Reply>, share: Option<Share>) -> Response {
+    respond_cached(answer, share, "no-store")
+}
+
+/// An answer of a worker as a response with this `cache-control`.
+fn respond_cached(answer: Frame<Reply>, share: Option<Share>, cache: &str) -> Response {
+    let Reply { status, content_type, file_name, .. } = answer.head;
+    let body = answer.blobs.into_iter().next().unwrap_or_default();
+    let response = Response { share, ..Response::new(status, &content_type, body) }.header("cache-control", cache);
+    match file_name {
+        Some(name) => response.header("content-disposition", format!("attachment; filename=\"{name}\"")),
+        None => response,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_told_apart() {
+        let tile = "/api/masks/{id}/tiles/{level}/{row}/{col}";
+        let found = places(tile, "/api/masks/a%20b/tiles/0/1/2").expect("its path").expect("UTF-8");
+        assert_eq!(found, ["a b", "0", "1", "2"]);
+        for path in ["/api/masks", "/api/masks/a/tiles/0/1", "/api/masks//tiles/0/1/2", "/api/masks/a/tiles/0/1/2/"] {
+            assert!(places(tile, path).is_none(), "{path}");
+        }
+        assert!(places(tile, "/api/masks/%ff/tiles/0/1/2").expect("its path").is_err());
+    }
+}

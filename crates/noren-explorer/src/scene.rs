@@ -1,0 +1,249 @@
+//! [`Scene`]: what a page asks about, a mask with its shape and its facts; [`Known`]: the same, bound.
+
+use crate::problem::{Problem, Result};
+use noren_input::ShapeRequest;
+use noren_input::request::{self, bind};
+use noren_input::sizes::{Sizes, array_names, facts_sizes, mask_sizes};
+use noren_mask::{Array, BoundMask, Facts, Keep, Plan, PlanOptions, Reorder, Shape, Spec, atoms};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use std::cell::OnceCell;
+
+/// Bytes of a mask's text.
+pub(crate) const MOST_TEXT: usize = 16 << 10;
+/// Queries or keys.
+pub(crate) const MOST_LEN: usize = 1 << 22;
+/// Batch rows times heads.
+pub(crate) const MOST_PAIRS: usize = 4096;
+
+/// A mask with its shape and facts, as a page says them.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Scene {
+    pub(crate) mask: String,
+    #[serde(default)]
+    pub(crate) shape: SceneShape,
+    #[serde(default)]
+    pub(crate) facts: Option<Box<RawValue>>,
+    #[serde(default)]
+    pub(crate) layer: Option<u64>,
+    /// Of a curve only: the lengths it has.
+    #[serde(default)]
+    pub(crate) lengths: Option<Vec<usize>>,
+}
+
+/// Sizes, each of which may be left out.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SceneShape {
+    pub(crate) len: Option<usize>,
+    pub(crate) q: Option<usize>,
+    pub(crate) kv: Option<usize>,
+    pub(crate) past: Option<usize>,
+    pub(crate) new: Option<usize>,
+    #[serde(default)]
+    pub(crate) query_offset: Option<Offsets>,
+    pub(crate) batch: Option<usize>,
+    pub(crate) heads: Option<usize>,
+    pub(crate) kv_heads: Option<usize>,
+}
+
+/// One position for all batch rows or one for each.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Offsets {
+    One(i64),
+    Each(Vec<i64>),
+}
+
+impl SceneShape {
+    /// The same for the library that resolves shapes.
+    pub(crate) fn request(&self) -> Result<ShapeRequest> {
+        let ways =
+            [self.len.is_some(), self.q.is_some() || self.kv.is_some(), self.past.is_some() || self.new.is_some()];
+        if ways.iter().filter(|way| **way).count() > 1 {
+            return Err(Problem::new("the shape is said in several ways: give len, or q and kv, or past and new"));
+        }
+        if self.q.is_some() != self.kv.is_some() {
+            return Err(Problem::new("the shape has only one of q and kv: give both"));
+        }
+        if self.new.is_some() && self.past.is_none() {
+            return Err(Problem::new("the shape has new tokens and no past: give both, past 0 for an empty cache"));
+        }
+        let query_offset = match &self.query_offset {
+            None => Vec::new(),
+            Some(Offsets::One(at)) => vec![*at],
+            Some(Offsets::Each(at)) => at.clone(),
+        };
+        if self.past.is_some() && !query_offset.is_empty() {
+            return Err(Problem::new("past says where the queries stand: leave query_offset out"));
+        }
+        if let (Some(q), Some(kv), true) = (self.q, self.kv, query_offset.is_empty())
+            && q != kv
+        {
+            let problem = Problem::new(format!("{q} queries over {kv} keys: say where the first query stands"));
+            return Err(match kv.checked_sub(q) {
+                Some(past) => problem.hint(format!(
+                    "query_offset {past} when the queries are the last of the keys' sequence, 0 when both count from 0"
+                )),
+                None => problem.hint("query_offset 0 when both count from 0 (cross-attention)"),
+            });
+        }
+        Ok(ShapeRequest {
+            len: self.len,
+            q: self.q,
+            kv: self.kv,
+            past: self.past,
+            new: self.new,
+            query_offset,
+            batch: self.batch,
+            heads: self.heads,
+            kv_heads: self.kv_heads,
+        })
+    }
+}
+
+/// The text of a mask as a spec.
+pub(crate) fn parse(text: &str, layer: Option<u64>) -> Result<Spec> {
+    if text.len() > MOST_TEXT {
+        return Err(Problem::new(format!("the mask's text has {} bytes: at most {MOST_TEXT} are read", text.len())));
+    }
+    Ok(request::parse(text, layer)?)
+}
+
+/// The facts, and what they and the masks say of sizes.
+pub(crate) fn facts(json: Option<&RawValue>, specs: &[Spec]) -> Result<(Facts, Sizes)> {
+    let (facts, known) = match json {
+        Some(json) => {
+            let named: Vec<String> = specs.iter().flat_map(|spec| array_names(&spec.mask)).collect();
+            (Facts::from_json(json.get())?, facts_sizes(json.get(), &named))
+        }
+        None => (Facts::new(), Sizes::default()),
+    };
+    Ok((facts, specs.iter().fold(known, |known, spec| known.or(mask_sizes(spec)))))
+}
+
+/// Refuses shapes that are larger than anything a page shows.
+pub(crate) fn check_sizes(shape: &Shape) -> Result<()> {
+    let (q, kv) = (shape.q_len(), shape.kv_len());
+    if q > MOST_LEN || kv > MOST_LEN {
+        return Err(Problem::new(format!("{q} queries over {kv} keys: the explorer shows up to {MOST_LEN} of each")));
+    }
+    let (batch, heads) = (shape.batch_len(), shape.head_count());
+    if batch * heads > MOST_PAIRS {
+        let message = format!("{batch} batch rows times {heads} heads: the explorer shows up to {MOST_PAIRS} pairs");
+        return Err(Problem::new(message));
+    }
+    Ok(())
+}
+
+/// Cells that did not come as an expression: what the doctor read and what it repaired.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Cells {
+    name: String,
+    dims: [usize; 4],
+}
+
+/// A mask that a worker knows.
+pub(crate) struct Known {
+    pub(crate) bound: BoundMask,
+    pub(crate) scores: Vec<String>,
+    pub(crate) assumed: Vec<String>,
+    plan: OnceCell<Plan>,
+    in_place: OnceCell<Plan>,
+}
+
+impl Known {
+    /// Binds what a page said.
+    pub(crate) fn of_scene(scene: &Scene) -> Result<Self> {
+        let spec = parse(&scene.mask, scene.layer)?;
+        let (facts, known) = facts(scene.facts.as_deref(), std::slice::from_ref(&spec))?;
+        let shape = scene.shape.request()?;
+        check_sizes(&shape.resolve(&known, &mut Vec::new())?)?;
+        let mut bound = bind(vec![spec], &shape, &facts, &known)?;
+        let scores = bound.specs[0].scores.iter().map(ToString::to_string).collect();
+        let assumed = bound.assumed.iter().map(|text| text.replace("--", "")).collect();
+        Ok(Self::new(bound.masks.remove(0), scores, assumed))
+    }
+
+    pub(crate) fn new(bound: BoundMask, scores: Vec<String>, assumed: Vec<String>) -> Self {
+        Known { bound, scores, assumed, plan: OnceCell::new(), in_place: OnceCell::new() }
+    }
+
+    /// The plan that kernels would take.
+    pub(crate) fn plan(&self) -> &Plan {
+        self.plan.get_or_init(|| self.bound.plan())
+    }
+
+    /// The plan with every row and key at its own place, for pictures.
+    pub(crate) fn plan_in_place(&self) -> &Plan {
+        let options = PlanOptions { reorder: Reorder::Never, ..PlanOptions::default() };
+        self.in_place.get_or_init(|| self.bound.plan_with(&options))
+    }
+
+    /// Reads a definition: a scene as JSON, or one line about cells and the cells.
+    pub(crate) fn of_definition(bytes: &[u8]) -> Result<Self> {
+        let line = bytes.iter().position(|byte| *byte == b'\n').filter(|_| bytes.starts_with(CELLS));
+        let Some(line) = line else { return Self::of_scene(&serde_json::from_slice(bytes)?) };
+        let Cells { name, dims } = serde_json::from_slice(&bytes[CELLS.len()..line])?;
+        let words = bytes[line + 1..].chunks_exact(8).map(|b| b.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b)));
+        let keep = Keep::from_words(dims, words.collect())?;
+        let cells: Vec<bool> = keep.cells().collect();
+        let [batch, heads, q_len, kv_len] = dims;
+        let shape = Shape::cross(q_len, kv_len).batch(batch).heads(heads);
+        let facts = Facts::new().array(name.as_str(), Array::keep(&dims, &cells)?);
+        Ok(Self::new(atoms::dense(&name).bind(&shape, &facts)?, Vec::new(), Vec::new()))
+    }
+}
+
+/// How a definition of cells begins.
+const CELLS: &[u8] = b"cells ";
+
+/// The definition of a mask given cell by cell.
+pub(crate) fn cells_definition(name: &str, keep: &Keep) -> Vec<u8> {
+    let dims = keep.dims();
+    let line = serde_json::json!({ "name": name, "dims": dims });
+    let mut out = [CELLS, line.to_string().as_bytes(), b"\n"].concat();
+    let mut cells = keep.cells();
+    let row = dims[3];
+    for _ in 0..dims[0] * dims[1] * dims[2] {
+        let mut left = row;
+        while left > 0 {
+            let n = left.min(64);
+            let word = (0..n).fold(0u64, |word, bit| word | u64::from(cells.next() == Some(true)) << bit);
+            out.extend(word.to_le_bytes());
+            left -= n;
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_go_there_and_back() {
+        let keep = Keep::from_fn([2, 1, 3, 70], |[b, _, q, k]| (b + q * 3 + k) % 4 == 0);
+        let known = Known::of_definition(&cells_definition("given", &keep)).expect("sound cells");
+        assert_eq!(Keep::of(&known.bound), keep);
+    }
+
+    #[test]
+    fn a_scene_says_what_is_wrong_and_where() {
+        let problem = |json: &str| match Known::of_definition(json.as_bytes()) {
+            Err(problem) => problem,
+            Ok(_) => panic!("{json} is accepted"),
+        };
+        let wrong = problem(r#"{"mask": "é & cuasal"}"#);
+        assert_eq!((wrong.start, wrong.end), (Some(0), Some(1)));
+        let wrong = problem(r#"{"mask": "full & cuasal"}"#);
+        assert_eq!((wrong.start, wrong.end), (Some(7), Some(13)));
+        assert!(
+            problem(r#"{"mask": "full", "shape": {"q": 3, "kv": 9}}"#).hint.expect("a hint").contains("query_offset 6")
+        );
+        assert!(problem(r#"{"mask": "full", "shape": {"len": 99999999}}"#).message.contains("shows up to"));
+        assert!(problem(r#"{"mask": "full", "shape": {"len": 9, "batch": 5000}}"#).message.contains("pairs"));
+        assert!(problem(r#"{"mask": "full", "shap": {}}"#).message.contains("unknown field"));
+    }
+}

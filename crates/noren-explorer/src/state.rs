@@ -1,0 +1,78 @@
+//! [`State`]: the masks and the model that a worker keeps between calls.
+
+use crate::message::{JSON, Reply};
+use crate::problem::{Problem, Result};
+use crate::scene::Known;
+use crate::texts::Texts;
+use crate::wire::Frame;
+use serde::Serialize;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+/// Masks that a worker keeps.
+const MOST_KNOWN: usize = 24;
+
+/// The state of a worker.
+pub(crate) struct State {
+    known: VecDeque<(String, Rc<Known>)>,
+    texts: Option<Box<dyn Texts>>,
+}
+
+/// Why a call is not answered yet, or not at all.
+pub(crate) enum Stop {
+    /// The worker needs the definition of this mask.
+    Needs(String),
+    Problem(Problem),
+}
+
+/// Results of calls.
+pub(crate) type Answer = std::result::Result<Frame<Reply>, Stop>;
+
+impl<E: Into<Problem>> From<E> for Stop {
+    fn from(error: E) -> Self {
+        Stop::Problem(error.into())
+    }
+}
+
+impl State {
+    /// The state before the first call.
+    pub(crate) fn new(texts: Option<Box<dyn Texts>>) -> Self {
+        State { known: VecDeque::new(), texts }
+    }
+
+    /// Returns the mask of this identity.
+    pub(crate) fn mask(&mut self, id: &str) -> std::result::Result<Rc<Known>, Stop> {
+        let at = self.known.iter().position(|(known, _)| known == id).ok_or_else(|| Stop::Needs(id.to_string()))?;
+        if let Some(found) = self.known.remove(at) {
+            self.known.push_front(found);
+        }
+        Ok(self.known[0].1.clone())
+    }
+
+    /// Reads a definition and keeps its mask.
+    pub(crate) fn define(&mut self, id: &str, definition: &[u8]) -> Result<Rc<Known>> {
+        if let Ok(known) = self.mask(id) {
+            return Ok(known);
+        }
+        let known = Rc::new(Known::of_definition(definition)?);
+        self.known.push_front((id.to_string(), known.clone()));
+        self.known.truncate(MOST_KNOWN);
+        Ok(known)
+    }
+
+    /// Returns what runs texts.
+    pub(crate) fn texts(&mut self) -> Result<&mut dyn Texts> {
+        match &mut self.texts {
+            Some(texts) => Ok(texts.as_mut()),
+            None => {
+                Err(Problem::status(501, "this program was built without models")
+                    .hint("build it with --features models"))
+            }
+        }
+    }
+}
+
+/// An answer of JSON.
+pub(crate) fn json(value: &impl Serialize) -> Answer {
+    Ok(Frame { head: Reply::of(JSON), blobs: vec![serde_json::to_vec(value)?] })
+}

@@ -1,0 +1,60 @@
+//! [`Store`]: definitions of masks by their identity, the last used ones.
+
+use hmac_sha256::Hash;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Bytes of all definitions together.
+const MOST_BYTES: usize = 256 << 20;
+
+/// Definitions, the last used first.
+#[derive(Default)]
+pub(crate) struct Store(Mutex<VecDeque<(String, Arc<[u8]>)>>);
+
+/// The identity of a definition: equal ones have the same.
+pub(crate) fn identity(definition: &[u8]) -> String {
+    Hash::hash(definition).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl Store {
+    /// Keeps a definition, and forgets those that were used longest ago.
+    pub(crate) fn insert(&self, definition: Vec<u8>) {
+        let id = identity(&definition);
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.retain(|(known, _)| *known != id);
+        kept.push_front((id, definition.into()));
+        let mut bytes = 0;
+        let fits = kept.iter().take_while(|(_, definition)| {
+            bytes += definition.len();
+            bytes <= MOST_BYTES
+        });
+        let fits = fits.count().max(1);
+        kept.truncate(fits);
+    }
+
+    /// The definition of this identity.
+    pub(crate) fn get(&self, id: &str) -> Option<Arc<[u8]>> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = kept.iter().position(|(known, _)| known == id)?;
+        let found = kept.remove(at)?;
+        kept.push_front(found);
+        Some(kept[0].1.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_used_longest_ago_is_forgotten() {
+        let store = Store::default();
+        let large = |byte| vec![byte; MOST_BYTES / 2];
+        store.insert(large(1));
+        store.insert(large(2));
+        assert!(store.get(&identity(&large(1))).is_some());
+        store.insert(large(3));
+        assert!(store.get(&identity(&large(2))).is_none());
+        assert!(store.get(&identity(&large(1))).is_some());
+    }
+}

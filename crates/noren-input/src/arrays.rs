@@ -1,0 +1,111 @@
+//! Arrays of any type from npy, npz and safetensors files, safely: sizes are checked against the file before anything is
+//! allocated, and nothing is ever unpickled.
+
+use crate::error::{Error, Result};
+use crate::npy::read_npy;
+use crate::stored::MOST_MEMORY;
+use crate::tensors::TensorFile;
+use noren_doctor::{Numbers, Values};
+use std::fs::File;
+use std::io::{BufReader, Read, Seek};
+use std::path::Path;
+
+/// A small file may unpack to anything: the numbers of compressed arrays take at most this many bytes of memory together.
+const MOST_UNPACKED: u64 = 2 << 30;
+/// Arrays in a file.
+const MOST_ARRAYS: usize = 1024;
+
+const FORMS: &str = "give an npy, npz or safetensors file";
+
+/// All arrays of a file by name; an npy file's only one is called `mask`.
+pub fn read_all(path: &Path) -> Result<Vec<(String, Values)>> {
+    let name = path.display().to_string();
+    let failed = |e: std::io::Error| Error::new(format!("{name}: cannot be read: {e}")).hint(FORMS);
+    let file = File::open(path).map_err(failed)?;
+    let about = file.metadata().map_err(failed)?;
+    if !about.is_file() {
+        return Err(Error::new(format!("{name}: not a regular file")).hint(FORMS));
+    }
+    read_from(file, about.len(), &name)
+}
+
+/// All arrays in `len` bytes of a file called `name`.
+pub fn read_from(mut file: impl Read + Seek, len: u64, name: &str) -> Result<Vec<(String, Values)>> {
+    let failed = |e: std::io::Error| Error::new(format!("{name}: cannot be read: {e}")).hint(FORMS);
+    let mut first = Vec::new();
+    file.by_ref().take(8).read_to_end(&mut first).map_err(failed)?;
+    file.rewind().map_err(failed)?;
+    match &first[..] {
+        [0x93, b'N', b'U', b'M', b'P', b'Y', ..] => {
+            Ok(vec![("mask".to_string(), read_npy(BufReader::new(file), Some(len), MOST_MEMORY, name)?)])
+        }
+        [b'P', b'K', 3 | 5, ..] => read_npz(file, name),
+        [0x80, 2..=5, ..] => Err(Error::new(format!("{name}: a pickle, which runs code when it is read: refused"))
+            .hint("save the array with numpy.save or safetensors")),
+        _ if [".npy", ".npz"].iter().any(|end| name.ends_with(end)) => {
+            Err(Error::new(format!("{name}: the first bytes are not those of numpy.save or numpy.savez")).hint(FORMS))
+        }
+        _ => {
+            let mut file = TensorFile::new(file, len, name)?;
+            file.names().into_iter().map(|name| Ok((name.clone(), file.read_values(&name)?))).collect()
+        }
+    }
+}
+
+/// The only array of a file, or the one called `mask`.
+pub fn read_one(path: &Path) -> Result<Values> {
+    let mut all = read_all(path)?;
+    let at = if all.len() == 1 { Some(0) } else { all.iter().position(|(name, _)| name == "mask") };
+    match at {
+        Some(at) => Ok(all.swap_remove(at).1),
+        None => {
+            let names: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
+            Err(Error::new(format!(
+                "{}: {} arrays ({}), none of them called mask",
+                path.display(),
+                all.len(),
+                names.join(", ")
+            )))
+        }
+    }
+}
+
+fn read_npz(file: impl Read + Seek, name: &str) -> Result<Vec<(String, Values)>> {
+    let wrong = |e: zip::result::ZipError| Error::new(format!("{name}: not a sound npz file: {e}"));
+    let mut archive = zip::ZipArchive::new(BufReader::new(file)).map_err(wrong)?;
+    if archive.len() > MOST_ARRAYS {
+        return Err(Error::new(format!("{name}: {} arrays: at most {MOST_ARRAYS} are read", archive.len())));
+    }
+    let mut out: Vec<(String, Values)> = Vec::new();
+    let mut left = MOST_UNPACKED;
+    for index in 0..archive.len() {
+        let entry = archive.by_index(index).map_err(wrong)?;
+        let size = entry.size();
+        if size > left {
+            let problem =
+                format!("{name}: its arrays take more memory than the {MOST_UNPACKED} bytes that are read at most");
+            return Err(Error::new(problem).hint("give a large mask as an npy or safetensors file"));
+        }
+        let file = entry.name().map_err(wrong)?.to_string();
+        let of = format!("{name}: {file}");
+        let key = file.strip_suffix(".npy").unwrap_or(&file).to_string();
+        if out.iter().any(|(known, _)| *known == key) {
+            return Err(Error::new(format!("{name}: two arrays are called {key:?}: give each a name of its own")));
+        }
+        // What an entry announces is all that is read of it, whatever it unpacks to.
+        let array = read_npy(entry.take(size), Some(size), left, &of)?;
+        left = left.saturating_sub(memory(&array));
+        out.push((key, array));
+    }
+    Ok(out)
+}
+
+/// Bytes of memory that the numbers of an array take.
+fn memory(array: &Values) -> u64 {
+    let each = match array.numbers() {
+        Numbers::Bool(_) => 1,
+        Numbers::Single(_) => 4,
+        Numbers::Int(_) | Numbers::Double(_) => 8,
+    };
+    each * array.len() as u64
+}

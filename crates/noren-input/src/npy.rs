@@ -1,0 +1,396 @@
+//! Arrays in NumPy's npy format: `\x93NUMPY`, a version, the length of the header, the header, the numbers.
+//!
+//! The header is a Python dictionary, `{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }`. It is read by its grammar,
+//! and only these three entries are read. Specification: <https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html>.
+
+use crate::error::{Error, Result};
+use crate::stored::{Kind, Stored};
+use noren_doctor::Values;
+use noren_mask::Keep;
+use std::io::{Read, Write};
+
+/// Bytes of the longest header that is read; those of real files take some hundred.
+const MOST_HEADER: usize = 1 << 16;
+/// Dimensions of an array, as in NumPy.
+const MOST_DIMENSIONS: usize = 64;
+/// Bytes that are written at a time.
+const PIECE: usize = 1 << 18;
+
+/// Reads one npy array of at most `most` bytes of memory: `len` is the number of bytes there are, where that is known.
+pub fn read_npy(mut reader: impl Read, len: Option<u64>, most: u64, name: &str) -> Result<Values> {
+    let refuse = |problem: String| Err(Error::new(format!("{name}: {problem}")));
+    let short = |e: std::io::Error| Error::new(format!("{name}: truncated npy header: {e}"));
+    let mut start = [0u8; 8];
+    reader.read_exact(&mut start).map_err(short)?;
+    if start[..6] != *b"\x93NUMPY" {
+        return refuse("not an npy array: the first bytes are not those of numpy.save".into());
+    }
+    let mut size = [0u8; 4];
+    let version = start[6];
+    let size_bytes = match version {
+        1 => 2,
+        2 | 3 => 4,
+        version => return refuse(format!("npy version {version} is not known: 1, 2 and 3 are")),
+    };
+    reader.read_exact(&mut size[..size_bytes]).map_err(short)?;
+    let header_len = u32::from_le_bytes(size) as usize;
+    if header_len > MOST_HEADER {
+        return refuse(format!("the npy header announces {header_len} bytes, at most {MOST_HEADER} are read"));
+    }
+    let mut header = vec![0; header_len];
+    reader.read_exact(&mut header).map_err(short)?;
+    let text = match version {
+        // Latin-1: a byte is a character.
+        1 | 2 => header.iter().map(|b| char::from(*b)).collect(),
+        _ => match String::from_utf8(header) {
+            Ok(text) => text,
+            Err(e) => return refuse(format!("the npy header is not UTF-8, as version 3 needs: {e}")),
+        },
+    };
+    let (stored, shape) = parse_header(&text).map_err(|problem| Error::new(format!("{name}: {problem}")))?;
+    let needed = shape.iter().try_fold(stored.width as u64, |n, &s| n.checked_mul(s as u64));
+    let held = len.map(|len| len.saturating_sub((8 + size_bytes + header_len) as u64));
+    if let Some(held) = held
+        && needed != Some(held)
+    {
+        return refuse(format!(
+            "shape {shape:?} takes {} bytes but {held} follow the header",
+            needed.map_or("too many".into(), |n| n.to_string())
+        ));
+    }
+    stored.read(&shape, &mut reader, most, name)
+}
+
+/// Reads type and shape from `{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }`.
+fn parse_header(header: &str) -> std::result::Result<(Stored, Vec<usize>), String> {
+    let (mut descr, mut fortran, mut shape) = (None, None, None);
+    let mut at = Literal { rest: header };
+    at.expect('{')?;
+    while !at.take('}') {
+        let key = at.text()?;
+        at.expect(':')?;
+        let twice = match key {
+            "descr" if matches!(at.peek(), Some('[' | '(' | '{')) => {
+                return Err("the npy array has fields: give one plain array of numbers".into());
+            }
+            "descr" => descr.replace(at.text()?).is_some(),
+            "fortran_order" => fortran.replace(at.truth()?).is_some(),
+            "shape" => shape.replace(at.sizes()?).is_some(),
+            other => {
+                return Err(format!("the npy header has {other:?}, but only descr, fortran_order and shape are known"));
+            }
+        };
+        if twice {
+            return Err(format!("the npy header has {key:?} twice"));
+        }
+        if !at.take(',') {
+            at.expect('}')?;
+            break;
+        }
+    }
+    if let Some(more) = at.peek() {
+        return Err(format!("the npy header goes on with {more:?} after its dictionary"));
+    }
+    let missing = |key: &str| format!("the npy header has no {key:?}");
+    let stored = parse_descr(descr.ok_or_else(|| missing("descr"))?)?;
+    let fortran = fortran.ok_or_else(|| missing("fortran_order"))?;
+    let shape = shape.ok_or_else(|| missing("shape"))?;
+    if fortran && shape.len() > 1 {
+        return Err("the npy array is in Fortran order: save numpy.ascontiguousarray(a)".into());
+    }
+    Ok((stored, shape))
+}
+
+/// Reads NumPy's name of a type, such as `<f4`, `|b1` or `>i8`.
+fn parse_descr(descr: &str) -> std::result::Result<Stored, String> {
+    let unread = || format!("numbers of type {descr:?} are not read: bool, integers and floats of up to 64 bits are");
+    let plain = descr.trim_start_matches(['<', '>', '|', '=']);
+    let order = &descr[..descr.len() - plain.len()];
+    if order.len() > 1 {
+        return Err(unread());
+    }
+    let (kind, width) = match plain.as_bytes() {
+        b"?" | b"b1" => (Kind::Bool, 1),
+        [b'i', width @ (b'1' | b'2' | b'4' | b'8')] => (Kind::Signed, width - b'0'),
+        [b'u', width @ (b'1' | b'2' | b'4' | b'8')] => (Kind::Unsigned, width - b'0'),
+        [b'f', width @ (b'2' | b'4' | b'8')] => (Kind::Real, width - b'0'),
+        [b'O', ..] => {
+            return Err("the npy array holds Python objects, which run code when they are read: refused".into());
+        }
+        _ => return Err(unread()),
+    };
+    Ok(Stored { kind, width: width.into(), big_endian: order == ">" })
+}
+
+/// The rest of a Python literal. Every method skips white space first.
+struct Literal<'a> {
+    rest: &'a str,
+}
+
+impl<'a> Literal<'a> {
+    /// The next character.
+    fn peek(&mut self) -> Option<char> {
+        self.rest = self.rest.trim_ascii_start();
+        self.rest.chars().next()
+    }
+
+    /// Whether the next character is `wanted`, which is then read.
+    fn take(&mut self, wanted: char) -> bool {
+        let found = self.peek() == Some(wanted);
+        if found {
+            self.rest = &self.rest[wanted.len_utf8()..];
+        }
+        found
+    }
+
+    fn expect(&mut self, wanted: char) -> std::result::Result<(), String> {
+        match self.take(wanted) {
+            true => Ok(()),
+            false => Err(self.error(&format!("{wanted:?}"))),
+        }
+    }
+
+    fn error(&mut self, wanted: &str) -> String {
+        match self.peek() {
+            Some(found) => format!("the npy header has {found:?} where {wanted} is expected"),
+            None => format!("the npy header ends where {wanted} is expected"),
+        }
+    }
+
+    /// Reads text between quotes. Names of types need no escapes.
+    fn text(&mut self) -> std::result::Result<&'a str, String> {
+        let quote = match self.peek() {
+            Some(quote @ ('\'' | '"')) => quote,
+            _ => return Err(self.error("text between quotes")),
+        };
+        match self.rest[1..].split_once(quote) {
+            Some((text, _)) if text.contains('\\') => Err(format!("the npy header has an escape in {text:?}")),
+            Some((text, rest)) => {
+                self.rest = rest;
+                Ok(text)
+            }
+            None => Err("the npy header has text without a closing quote".into()),
+        }
+    }
+
+    fn truth(&mut self) -> std::result::Result<bool, String> {
+        self.peek();
+        for (word, value) in [("True", true), ("False", false)] {
+            if let Some(rest) = self.rest.strip_prefix(word) {
+                self.rest = rest;
+                return Ok(value);
+            }
+        }
+        Err(self.error("True or False"))
+    }
+
+    /// Reads a tuple of sizes: `()`, `(3,)` or `(3, 4)`.
+    fn sizes(&mut self) -> std::result::Result<Vec<usize>, String> {
+        self.expect('(')?;
+        let mut sizes = Vec::new();
+        while !self.take(')') {
+            sizes.push(self.size()?);
+            if sizes.len() > MOST_DIMENSIONS {
+                return Err(format!("the npy shape has more than {MOST_DIMENSIONS} dimensions"));
+            }
+            if !self.take(',') {
+                self.expect(')')?;
+                if let [size] = sizes[..] {
+                    return Err(format!("the npy shape ({size}) is no tuple: one size needs a comma after it"));
+                }
+                break;
+            }
+        }
+        Ok(sizes)
+    }
+
+    /// Reads one size; files written by Python 2 have an `L` after it.
+    fn size(&mut self) -> std::result::Result<usize, String> {
+        self.peek();
+        let digits = self.rest.len() - self.rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        if digits == 0 {
+            return Err(self.error("a size"));
+        }
+        let (number, rest) = self.rest.split_at(digits);
+        self.rest = rest.strip_prefix('L').unwrap_or(rest);
+        number.parse().map_err(|_| format!("the npy shape has the size {number}: it is too large"))
+    }
+}
+
+/// Writes cells as an npy array of truth values, `[batch, heads, q_len, kv_len]`.
+pub fn write_npy(out: &mut dyn Write, keep: &Keep) -> std::io::Result<()> {
+    let [b, h, q, k] = keep.dims();
+    let mut header = format!("{{'descr': '|b1', 'fortran_order': False, 'shape': ({b}, {h}, {q}, {k}), }}");
+    // Data begin at a multiple of 64.
+    let padded = (10 + header.len() + 1).next_multiple_of(64) - 11 - header.len();
+    header.extend(std::iter::repeat_n(' ', padded));
+    header.push('\n');
+    out.write_all(b"\x93NUMPY\x01\x00")?;
+    out.write_all(&(header.len() as u16).to_le_bytes())?;
+    out.write_all(header.as_bytes())?;
+    let mut bytes = Vec::with_capacity(PIECE);
+    for cell in keep.cells() {
+        bytes.push(u8::from(cell));
+        if bytes.len() == PIECE {
+            out.write_all(&bytes)?;
+            bytes.clear();
+        }
+    }
+    out.write_all(&bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stored::MOST_MEMORY;
+    use noren_doctor::Numbers;
+
+    fn npy(header: &str, data: &[u8]) -> Vec<u8> {
+        let mut out = b"\x93NUMPY\x01\x00".to_vec();
+        out.extend((header.len() as u16).to_le_bytes());
+        out.extend(header.as_bytes());
+        out.extend(data);
+        out
+    }
+
+    fn read(bytes: &[u8]) -> Result<Values> {
+        read_npy(bytes, Some(bytes.len() as u64), MOST_MEMORY, "x.npy")
+    }
+
+    fn message(bytes: &[u8]) -> String {
+        match read(bytes) {
+            Err(Error { message, .. }) => message,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let keep = Keep::from_fn([2, 1, 3, 5], |[b, _, q, k]| (b + q + k) % 2 == 0);
+        let mut bytes = Vec::new();
+        write_npy(&mut bytes, &keep).expect("memory");
+        let values = read(&bytes).expect("a sound file");
+        assert_eq!(values.shape(), [2, 1, 3, 5]);
+        assert_eq!(values.numbers(), &Numbers::Bool(keep.cells().collect()));
+    }
+
+    #[test]
+    fn all_types() {
+        let header = |descr: &str| format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': (2,), }}");
+        let values = |descr: &str, data: &[u8]| {
+            let v = read(&npy(&header(descr), data)).expect("a sound file");
+            [v.at(0), v.at(1)]
+        };
+        assert_eq!(values("<i2", &[254, 255, 1, 0]), [-2.0, 1.0]);
+        assert_eq!(values(">i2", &[255, 254, 0, 1]), [-2.0, 1.0]);
+        assert_eq!(values("|u1", &[254, 1]), [254.0, 1.0]);
+        assert_eq!(values("<f2", &[0, 0x3C, 0, 0xFC]), [1.0, f64::NEG_INFINITY]);
+        assert_eq!(values("<f8", &[[0u8; 8], 1f64.to_le_bytes()].concat()), [0.0, 1.0]);
+    }
+
+    #[test]
+    fn hostile_files_are_refused() {
+        let good = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), }";
+        assert!(message(&npy(good, &[0; 12])).contains("takes 16 bytes but 12 follow"));
+        assert!(message(&npy(&good.replace("<f4", "|O"), &[0; 16])).contains("run code"));
+        assert!(message(&npy(&good.replace("'<f4'", "[('a', '<f4')]"), &[0; 16])).contains("fields"));
+        assert!(message(&npy(&good.replace("False", "True"), &[0; 16])).contains("Fortran"));
+        assert!(message(&npy(&good.replace("(2, 2)", "(99999999999, 99999999999)"), &[0; 16])).contains("too many"));
+        assert!(message(&npy(&good.replace("(2, 2)", "(2, x)"), &[0; 16])).contains("'x' where a size is expected"));
+        assert!(message(b"\x93NUMPY\x02\x00\xff\xff\xff\xff").contains("announces"));
+        assert!(message(b"\x93NUMPY\x01").contains("truncated"));
+        // Without a known length nothing is allocated for what is not there either.
+        let endless = npy(&good.replace("(2, 2)", "(4000000000, 1)"), &[0; 16]);
+        assert!(read_npy(&endless[..], None, MOST_MEMORY, "x").is_err());
+    }
+
+    #[test]
+    fn a_type_of_any_characters_is_refused() {
+        let header = |descr: &str| format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': (1,), }}");
+        for descr in ["é4", "€", "<é", "", "<", "<<f4", "<f", "<f16", "<f+4", "<c8", "|S4", "<M8[ns]", "f4 ", "<?1"]
+        {
+            let said = message(&npy(&header(descr), &[0; 8]));
+            assert!(said.contains("are not read"), "{descr:?}: {said}");
+            let mut third = npy(&header(descr), &[0; 8]);
+            third[6] = 3;
+            third.splice(10..10, [0, 0]);
+            let said = message(&third);
+            assert!(said.contains("are not read"), "{descr:?} in version 3: {said}");
+        }
+        let mut latin = npy(&header("x"), &[0; 8]);
+        let at = latin.iter().position(|b| *b == b'x').expect("a type");
+        latin[at] = 0xE9;
+        assert!(message(&latin).contains("\"é\" are not read"), "{}", message(&latin));
+        latin[6] = 3;
+        latin.splice(10..10, [0, 0]);
+        assert!(message(&latin).contains("not UTF-8"));
+    }
+
+    #[test]
+    fn entries_in_any_form_that_python_reads() {
+        let cells = [1u8, 2, 3, 4, 5, 6];
+        for header in [
+            "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 3), }",
+            "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 3)}",
+            "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 3,)}\n",
+            "{\"shape\":(2,3),\"descr\":\"u1\",\"fortran_order\":False}",
+            "  { 'fortran_order' : False , 'shape' : ( 2L , 3L ) , 'descr' : '=u1' }  ",
+        ] {
+            let values = read(&npy(header, &cells)).unwrap_or_else(|e| panic!("{header}: {e:?}"));
+            assert_eq!((values.shape(), values.numbers()), (&[2, 3][..], &Numbers::Int((1..=6).collect())), "{header}");
+        }
+        let scalar = read(&npy("{'descr': '|u1', 'fortran_order': True, 'shape': ()}", &[7])).expect("a number");
+        assert_eq!((scalar.shape(), scalar.at(0)), (&[][..], 7.0));
+    }
+
+    #[test]
+    fn an_array_in_fortran_order_is_never_read_as_if_it_were_not() {
+        for header in [
+            "{'descr': '|u1', 'fortran_order': True, 'shape': (2, 3)}",
+            "{'descr': '|u1', 'shape': (2, 3), 'fortran_order': True}",
+            "{'descr': '|u1', 'fortran_order':True, 'shape': (2,3)}",
+            "{'fortran_order': True, 'shape': (2, 3,), 'descr': '|u1'}",
+        ] {
+            assert!(message(&npy(header, &[0; 6])).contains("Fortran"), "{header}");
+        }
+    }
+
+    #[test]
+    fn headers_that_are_no_dictionary_of_the_three_entries() {
+        let good = "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 3)}";
+        for (from, to, expected) in [
+            ("'shape': (2, 3)", "'shape': (6)", "no tuple"),
+            ("(2, 3)", "(2 3)", "'3' where ')' is expected"),
+            ("(2, 3)", "[2, 3]", "'[' where '(' is expected"),
+            ("(2, 3)", "(,)", "',' where a size is expected"),
+            ("(2, 3)", "(2, -3)", "'-' where a size is expected"),
+            ("(2, 3)", "(2, 99999999999999999999)", "too large"),
+            ("(2, 3)}", "(2, 3)", "ends where '}' is expected"),
+            ("(2, 3)}", "(2, 3", "ends where ')' is expected"),
+            ("(2, 3)}", "(2, 3)} 'shape': (3, 2)", "goes on with '\\''"),
+            ("(2, 3)}", "(2, 3), 'shape': (3, 2)}", "\"shape\" twice"),
+            ("(2, 3)}", "(2, 3), 'more': 1}", "has \"more\""),
+            ("'|u1'", "'|u1", "'f' where '}' is expected"),
+            ("'|u1'", "'\\x7cu1'", "escape"),
+            ("'|u1'", "[('a', '|u1')]", "fields"),
+            ("'|u1'", "('|u1', (2,))", "fields"),
+            ("'|u1'", "None", "'N' where text between quotes is expected"),
+            ("False", "0", "'0' where True or False is expected"),
+            ("False", "Falsey", "'y' where '}' is expected"),
+            ("'shape': (2, 3)", "", "no \"shape\""),
+            ("'descr': '|u1', ", "", "no \"descr\""),
+            ("'fortran_order': False, ", "", "no \"fortran_order\""),
+            ("{", "", "'\\'' where '{' is expected"),
+        ] {
+            let header = good.replace(from, to);
+            assert_ne!(header, good);
+            let said = message(&npy(&header, &[0; 6]));
+            assert!(said.contains(expected), "{header}: {said}");
+        }
+        assert!(message(&npy("", &[])).contains("ends where '{' is expected"));
+        let many = format!("({})", "1,".repeat(65));
+        assert!(message(&npy(&good.replace("(2, 3)", &many), &[0; 1])).contains("more than 64 dimensions"));
+        let nested = "{".repeat(60_000);
+        assert!(message(&npy(&nested, &[])).contains("where text between quotes is expected"));
+    }
+}

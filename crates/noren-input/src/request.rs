@@ -1,0 +1,144 @@
+//! [`ShapeRequest`]: a shape whose sizes may be left out, and the masks that are bound to it.
+
+use crate::error::{Error, Result};
+use crate::sizes::{DEFAULT_LEN, Sizes};
+use noren_mask::{BoundMask, Facts, Shape, Spec};
+
+/// More (batch row, head) pairs than this are refused: each takes memory.
+const MOST_PAIRS: usize = 1 << 20;
+
+/// The sizes of a shape, as far as they are given.
+#[derive(Clone, Debug, Default)]
+pub struct ShapeRequest {
+    /// Queries and keys of self-attention; not together with `q`, `kv`, `past` and `new`.
+    pub len: Option<usize>,
+    /// Queries, together with `kv`.
+    pub q: Option<usize>,
+    /// Keys, together with `q`.
+    pub kv: Option<usize>,
+    /// Tokens in the cache, before the new ones.
+    pub past: Option<usize>,
+    /// New tokens, which are the queries; 1 where only `past` is given.
+    pub new: Option<usize>,
+    /// Position of the first query: one number, or one for each batch row; empty where it is not given.
+    pub query_offset: Vec<i64>,
+    /// Batch rows.
+    pub batch: Option<usize>,
+    /// Query heads.
+    pub heads: Option<usize>,
+    /// Key-value heads.
+    pub kv_heads: Option<usize>,
+}
+
+/// Masks bound to one shape, and the sizes that were assumed.
+#[derive(Debug)]
+pub struct Bound {
+    /// The specs as they were given, at their layer.
+    pub specs: Vec<Spec>,
+    /// Their masks, bound.
+    pub masks: Vec<BoundMask>,
+    /// Sizes that were not given, as options of the command: `--len 16`, `--batch 2`.
+    pub assumed: Vec<String>,
+}
+
+impl Bound {
+    /// The assumed sizes as a remark, if there are any.
+    pub fn remark(&self) -> Option<String> {
+        (!self.assumed.is_empty()).then(|| format!("assumed: {}", self.assumed.join(", ")))
+    }
+}
+
+/// Parses a spec and takes its part for `layer`, when one is given.
+///
+/// # Errors
+/// Returns an error with its place in the text when the text is no spec, or when a parameter makes no sense.
+pub fn parse(text: &str, layer: Option<u64>) -> std::result::Result<Spec, noren_mask::Error> {
+    let spec: Spec = text.parse()?;
+    spec.check()?;
+    Ok(match layer {
+        Some(layer) => Spec { mask: spec.mask.at_layer(layer), scores: spec.scores },
+        None => spec,
+    })
+}
+
+/// Binds specs to one shape: given sizes first, then those in `known`, then defaults.
+///
+/// # Errors
+/// Returns an error when the shape cannot be resolved or a mask lacks a fact.
+pub fn bind(specs: Vec<Spec>, shape: &ShapeRequest, facts: &Facts, known: &Sizes) -> Result<Bound> {
+    let mut assumed = Vec::new();
+    let shape = shape.resolve(known, &mut assumed)?;
+    let masks = specs.iter().map(|spec| Ok(spec.mask.bind(&shape, facts)?)).collect::<Result<_>>()?;
+    Ok(Bound { specs, masks, assumed })
+}
+
+impl ShapeRequest {
+    /// Returns the shape, and appends to `assumed` each size that was not given, as an option of the command.
+    ///
+    /// # Errors
+    /// Returns an error when queries and keys differ in number and the position of the first query is not given, and when batch
+    /// rows times heads are too many.
+    pub fn resolve(&self, known: &Sizes, assumed: &mut Vec<String>) -> Result<Shape> {
+        let given = self.q.zip(self.kv);
+        let cross = known.cross.filter(|_| self.len.is_none() && given.is_none() && self.past.is_none());
+        if let Some((q, kv)) = cross {
+            assumed.push(format!("--q {q} --kv {kv}"));
+        }
+        let shape = match (self.len, given.or(cross), self.past) {
+            (Some(len), ..) => Shape::square(len),
+            (None, Some((q, kv)), _) if q != kv && self.query_offset.is_empty() => return Err(alignment(q, kv)),
+            (None, Some((q, kv)), _) => Shape::cross(q, kv),
+            (None, None, Some(past)) => Shape::cached(past, self.new.unwrap_or(1)),
+            (None, None, None) => {
+                let len = known.len.unwrap_or(DEFAULT_LEN).max(1);
+                assumed.push(format!("--len {len}"));
+                Shape::square(len)
+            }
+        };
+        let batch = self.batch.or(self.rows_of_offsets()).unwrap_or_else(|| {
+            let batch = known.batch.unwrap_or(1).max(1);
+            if batch > 1 {
+                assumed.push(format!("--batch {batch}"));
+            }
+            batch
+        });
+        let heads = self.heads.or(self.kv_heads).unwrap_or_else(|| {
+            let heads = known.heads.unwrap_or(1);
+            if heads > 1 {
+                assumed.push(format!("--heads {heads}"));
+            }
+            heads
+        });
+        if batch.checked_mul(heads).is_none_or(|pairs| pairs > MOST_PAIRS) {
+            let message =
+                format!("--batch {batch} times --heads {heads} is too large: at most {MOST_PAIRS} are possible");
+            return Err(Error::new(message));
+        }
+        let mut shape = shape.batch(batch).heads(heads);
+        if let Some(kv_heads) = self.kv_heads {
+            shape = shape.kv_heads(kv_heads);
+        }
+        if !self.query_offset.is_empty() {
+            shape = shape.query_offsets(self.query_offset.clone());
+        }
+        Ok(shape)
+    }
+
+    fn rows_of_offsets(&self) -> Option<usize> {
+        (self.query_offset.len() > 1).then_some(self.query_offset.len())
+    }
+}
+
+/// The error for queries and keys that differ in number: their alignment is never guessed.
+pub fn alignment(q_len: usize, kv_len: usize) -> Error {
+    let error = Error::new(format!(
+        "{q_len} queries over {kv_len} keys: the position of the first query must be given by --query-offset"
+    ));
+    match kv_len.checked_sub(q_len) {
+        Some(past) => error.hint(format!(
+            "--query-offset {past} when the queries are the last {q_len} of the keys' sequence (a cache), \
+             --query-offset 0 when both count from 0"
+        )),
+        None => error.hint("--query-offset 0 when both count from 0 (cross-attention)"),
+    }
+}

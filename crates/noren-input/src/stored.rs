@@ -1,0 +1,116 @@
+//! [`Stored`]: numbers as a file stores them, read piece by piece.
+
+use crate::error::{Error, Result};
+use noren_doctor::{Dtype, Numbers, Values};
+use std::io::Read;
+
+/// Bytes of memory that the numbers of one array take at most. A larger array is no mask that is diagnosed in memory.
+pub const MOST_MEMORY: u64 = 16 << 30;
+/// Bytes that are converted at a time.
+const PIECE: usize = 1 << 18;
+
+/// How one number is stored.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Stored {
+    pub(crate) kind: Kind,
+    /// Bytes of one number.
+    pub(crate) width: usize,
+    pub(crate) big_endian: bool,
+}
+
+/// What the bytes of a number mean.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Kind {
+    Bool,
+    Signed,
+    Unsigned,
+    Real,
+    Bf16,
+}
+
+impl Stored {
+    fn dtype(self) -> Dtype {
+        match (self.kind, self.width) {
+            (Kind::Bool, _) => Dtype::Bool,
+            (Kind::Unsigned, 1) => Dtype::U8,
+            (Kind::Signed, 1) => Dtype::I8,
+            (Kind::Signed | Kind::Unsigned, _) => Dtype::Int,
+            (Kind::Bf16, _) => Dtype::Bf16,
+            (Kind::Real, 2) => Dtype::F16,
+            (Kind::Real, 4) => Dtype::F32,
+            (Kind::Real, _) => Dtype::F64,
+        }
+    }
+
+    /// Bytes of memory of one number that was read.
+    fn memory(self) -> u64 {
+        match (self.kind, self.width) {
+            (Kind::Bool, _) => 1,
+            (Kind::Signed | Kind::Unsigned, _) | (Kind::Real, 8) => 8,
+            _ => 4,
+        }
+    }
+
+    /// Bytes of memory of an array of this kind; `None` where that is no 64-bit number.
+    pub(crate) fn memory_of(self, shape: &[usize]) -> Option<u64> {
+        shape.iter().try_fold(self.memory(), |n, &size| n.checked_mul(size as u64))
+    }
+
+    /// Reads numbers of this kind, as many as `shape` says.
+    pub(crate) fn read(self, shape: &[usize], reader: &mut impl Read, most: u64, name: &str) -> Result<Values> {
+        let count = shape.iter().try_fold(1usize, |n, &size| n.checked_mul(size));
+        let bytes = count.and_then(|n| n.checked_mul(self.width));
+        let memory = self.memory_of(shape);
+        let (Some(count), Some(bytes), true) = (count, bytes, memory.is_some_and(|n| n <= most)) else {
+            let memory = memory.map_or("too many".to_string(), |n| n.to_string());
+            return Err(Error::new(format!(
+                "{name}: shape {shape:?} takes {memory} bytes of memory, at most {most} are read"
+            )));
+        };
+        let mut numbers = match (self.kind, self.width) {
+            (Kind::Bool, _) => Numbers::Bool(Vec::new()),
+            (Kind::Signed | Kind::Unsigned, _) => Numbers::Int(Vec::new()),
+            (Kind::Real, 8) => Numbers::Double(Vec::new()),
+            _ => Numbers::Single(Vec::new()),
+        };
+        let mut piece = vec![0; PIECE.min(bytes)];
+        let mut left = bytes;
+        while left > 0 {
+            let n = left.min(PIECE);
+            reader.read_exact(&mut piece[..n]).map_err(|e| {
+                Error::new(format!("{name}: truncated: {count} numbers take {bytes} bytes, {left} are missing: {e}"))
+            })?;
+            if self.big_endian {
+                piece[..n].chunks_exact_mut(self.width).for_each(<[u8]>::reverse);
+            }
+            self.append(&piece[..n], &mut numbers);
+            left -= n;
+        }
+        Ok(Values::new(shape, self.dtype(), numbers)?)
+    }
+
+    fn append(self, bytes: &[u8], numbers: &mut Numbers) {
+        let wide = |b: &[u8]| {
+            let mut word = [0u8; 8];
+            word[..b.len()].copy_from_slice(b);
+            u64::from_le_bytes(word)
+        };
+        let each = bytes.chunks_exact(self.width);
+        match numbers {
+            Numbers::Bool(out) => out.extend(bytes.iter().map(|b| *b != 0)),
+            Numbers::Int(out) if self.kind == Kind::Unsigned => {
+                out.extend(each.map(|b| i64::try_from(wide(b)).unwrap_or(i64::MAX)));
+            }
+            Numbers::Int(out) => {
+                let unused = 64 - 8 * self.width as u32;
+                out.extend(each.map(|b| (wide(b) << unused) as i64 >> unused));
+            }
+            Numbers::Double(out) => out.extend(each.map(|b| f64::from_bits(wide(b)))),
+            Numbers::Single(out) => match (self.kind, self.width) {
+                (Kind::Bf16, _) => out.extend(each.map(|b| f32::from_bits((wide(b) as u32) << 16))),
+                (_, 2) => out.extend(each.map(|b| half::f16::from_bits(wide(b) as u16).to_f32())),
+                _ => out.extend(each.map(|b| f32::from_bits(wide(b) as u32))),
+            },
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! [`verify`]: the faster forms of an atom against its membership.
+
+use crate::Error;
+use crate::atoms::foreign;
+use crate::basis::{Pair, Site};
+use crate::bind::BoundMask;
+use crate::bits::row_words;
+use crate::facts::Facts;
+use crate::interval::{Interval, IntervalSet};
+use crate::lower::lower;
+use crate::mask::Mask;
+use crate::pattern::Pattern;
+use crate::shape::Shape;
+use std::sync::Arc;
+
+/// Compares everything that atoms answer about rows with their membership ([`Atom::allows`](crate::atom::Atom::allows)), cell by cell, for a
+/// mask under a shape and facts: runs of rows, bounds over ranges of rows, where rows change, the simplified form, and the text.
+///
+/// It is meant for the tests of an atom, with small shapes: time goes with the number of cells. Shapes with an offset, several batch
+/// rows and heads, and facts that place keys find more than a square does. The example of [the module](crate::atom) shows a call.
+///
+/// # Errors
+/// What [`bind`](Mask::bind) refuses; [`Error::Atom`] with the first answer that differs from the membership.
+pub fn verify(mask: &Mask, shape: &Shape, facts: &Facts) -> Result<(), Error> {
+    let bound = mask.bind(shape, facts)?;
+    let fail = |problem: String| Err(Error::atom(mask, problem));
+    if foreign(mask).is_none() && mask.to_string().parse::<Mask>().as_ref() != Ok(mask) {
+        return fail("its text does not read back as the same mask".into());
+    }
+    let shared = Arc::new(facts.clone());
+    for batch in 0..shape.batch_len() {
+        for head in 0..shape.head_count() {
+            let site = Site { row: bound.row_facts(batch), shared: &shared, head };
+            for (form, mask) in [("the mask", mask.clone()), ("its simplified form", mask.simplify())] {
+                let pattern = lower(&mask, site);
+                let check = Check { bound: &bound, pattern: &pattern, batch, head };
+                check.all().or_else(|problem| fail(format!("{form}: batch row {batch}, head {head}: {problem}")))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// One batch row and head of a bound mask, with a pattern that should allow the same cells.
+struct Check<'a> {
+    bound: &'a BoundMask,
+    pattern: &'a Pattern,
+    batch: usize,
+    head: usize,
+}
+
+impl Check<'_> {
+    fn all(&self) -> Result<(), String> {
+        let rows: Vec<IntervalSet> = (0..self.bound.shape().q_len()).map(|row| self.row(row)).collect();
+        self.cells(&rows)?;
+        self.changes(&rows)?;
+        self.bounds(&rows)
+    }
+
+    /// The keys of a row, by membership.
+    fn row(&self, row: usize) -> IntervalSet {
+        let keys = (0..self.bound.shape().kv_len()).filter(|key| self.bound.allowed(self.batch, self.head, row, *key));
+        keys.map(|key| key as u32..key as u32 + 1).collect()
+    }
+
+    /// A row, in words that name its position.
+    fn name(&self, row: usize) -> String {
+        let Pair { q, .. } = self.bound.pair_at([self.batch, self.head, row, 0]);
+        format!("query row {row} at position {q}")
+    }
+
+    fn cells(&self, rows: &[IntervalSet]) -> Result<(), String> {
+        let frame = self.bound.frame(self.batch);
+        let kv_len = frame.kv_len;
+        // whole rows, and windows whose ends lie within runs
+        let windows = [(0, kv_len), (kv_len / 3, kv_len - kv_len / 3), (kv_len / 2, (kv_len / 2 + 1).min(kv_len))];
+        for (row, allowed) in rows.iter().enumerate() {
+            for (start, end) in windows.into_iter().filter(|(start, end)| start < end) {
+                let mut words = vec![0; row_words(end - start)];
+                self.pattern.fill(frame, row as u32..row as u32 + 1, Interval::new(start, end), &mut words);
+                for key in start..end {
+                    let at = key - start;
+                    let found = words[at as usize / 64] >> (at % 64) & 1 == 1;
+                    if found != allowed.contains(key) {
+                        let verb = if found { "reads" } else { "leaves out" };
+                        let truth = if found { "denies" } else { "allows" };
+                        return Err(format!("the runs of {} {verb} key {key}, which `allows` {truth}", self.name(row)));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Rows up to the next change read the same keys.
+    fn changes(&self, rows: &[IntervalSet]) -> Result<(), String> {
+        let frame = self.bound.frame(self.batch);
+        let leaves: Vec<&Pattern> = leaves(self.pattern);
+        for leaf in leaves {
+            let keys = |row: usize| {
+                let mut words = vec![0; row_words(frame.kv_len)];
+                leaf.fill(frame, row as u32..row as u32 + 1, Interval::new(0, frame.kv_len), &mut words);
+                words
+            };
+            let mut row = 0;
+            while row < rows.len() {
+                let next = leaf.alike(frame, row as u32) as usize;
+                let first = keys(row);
+                if let Some(other) = (row + 1..next.min(rows.len())).find(|other| keys(*other) != first) {
+                    return Err(format!(
+                        "{} differs from {}, but no change lies between",
+                        self.name(other),
+                        self.name(row)
+                    ));
+                }
+                row = next;
+            }
+        }
+        Ok(())
+    }
+
+    fn bounds(&self, rows: &[IntervalSet]) -> Result<(), String> {
+        let frame = self.bound.frame(self.batch);
+        for len in [1, 2, 3, 7, 16, rows.len()] {
+            for start in (0..rows.len()).step_by(1 + len / 3) {
+                let end = (start + len).min(rows.len());
+                let bounds = self.pattern.bounds(frame, start as u32..end as u32);
+                for (row, allowed) in rows.iter().enumerate().take(end).skip(start) {
+                    let range = format!("the bounds of query rows {start}..{end}");
+                    if let Some(key) = allowed.minus(&bounds.upper).hull() {
+                        return Err(format!("{range} leave out key {}, which {} reads", key.start, self.name(row)));
+                    }
+                    if let Some(key) = bounds.lower.minus(allowed).hull() {
+                        return Err(format!(
+                            "{range} give key {} to every row, and {} does not read it",
+                            key.start,
+                            self.name(row)
+                        ));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The parts of a pattern that are no combination.
+fn leaves(pattern: &Pattern) -> Vec<&Pattern> {
+    match pattern {
+        Pattern::Not(part) => leaves(part),
+        Pattern::And(parts) | Pattern::Or(parts) => parts.iter().flat_map(leaves).collect(),
+        leaf => vec![leaf],
+    }
+}

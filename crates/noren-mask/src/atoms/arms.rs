@@ -1,0 +1,70 @@
+//! `heads(...)`, `batch(...)` and `layers(...)`: another mask for some heads, batch rows or layers.
+
+use crate::definition::{Arms, Definition, Read, Word};
+use crate::mask::{Arm, Mask, Node};
+use crate::set::Selector;
+use crate::syntax::{Entry, Picture};
+
+/// By query head: the arm that names the head says so; no arm means nothing is allowed.
+/// Text: `heads(0..4: causal, 4..: sliding(8))`.
+///
+/// ```
+/// use noren_mask::atoms::*;
+/// let mask = heads([(0..4, causal()), (4..8, sliding(8))]);
+/// assert_eq!(mask.to_string(), "heads(0..4: causal, 4..8: sliding(8))");
+/// ```
+pub fn heads<S: Into<Selector>>(arms: impl IntoIterator<Item = (S, Mask)>) -> Mask {
+    Mask::new(Node::Heads(collect(arms)))
+}
+
+/// By batch row, as [`heads`]. Text: `batch(0: causal, else: full)`.
+pub fn batch<S: Into<Selector>>(arms: impl IntoIterator<Item = (S, Mask)>) -> Mask {
+    Mask::new(Node::Batch(collect(arms)))
+}
+
+/// By layer, as [`heads`]; [`Mask::at_layer`] picks one. Text: `layers(every 2: sliding(4096), else: causal)`.
+pub fn layers<S: Into<Selector>>(arms: impl IntoIterator<Item = (S, Mask)>) -> Mask {
+    Mask::new(Node::Layers(collect(arms)))
+}
+
+fn collect<S: Into<Selector>>(arms: impl IntoIterator<Item = (S, Mask)>) -> Vec<Arm> {
+    arms.into_iter().map(|(selector, mask)| Arm { selector: selector.into(), mask }).collect()
+}
+
+const fn define(
+    name: &'static str,
+    (title, example): (&'static str, &'static str),
+    doc: &'static str,
+    pictures: &'static [Picture],
+    arms: Arms,
+) -> Definition {
+    Definition::new(
+        Word { entry: Entry::new(name, example, &[]), aliases: &[], title, doc, pictures },
+        Read::Arms(arms),
+    )
+}
+
+pub(super) const HEADS: Definition = define(
+    "heads",
+    ("`heads(0..4: m, ...)`", "heads(0..4: causal, 4..: sliding(8))"),
+    "By query head: the arm that names it says so, and no arm means that nothing is allowed. Arms are `3`, `0..4`, `[0, 2]`, \
+     `every 2`, `every 6 from 5` or `else`.",
+    &[Picture::square("heads(0: causal, else: sliding(2))", 6)],
+    Node::Heads,
+);
+
+pub(super) const BATCH: Definition = define(
+    "batch",
+    ("`batch(0: m, ...)`", "batch(0: causal, else: full)"),
+    "By batch row, with arms as in `heads`.",
+    &[],
+    Node::Batch,
+);
+
+pub(super) const LAYERS: Definition = define(
+    "layers",
+    ("`layers(every 2: m, ...)`", "layers(every 2: sliding(4096), else: causal)"),
+    "By layer, with arms as in `heads`. A mask is bound for one layer at a time (`--layer`, `Mask::at_layer`).",
+    &[],
+    Node::Layers,
+);

@@ -1,0 +1,82 @@
+//! `causal`: keys up to the query.
+
+use super::shared::band_words;
+use crate::basis::{Case, Family, Line, Pair, Places, Rank, Site, within};
+use crate::definition::{Builtin, Word};
+use crate::mask::{Atom, EveryLength, Mask, Simplified};
+use crate::resolution::Resolution;
+use crate::syntax::{Arguments, Entry, Parsed, Picture, may};
+use std::fmt;
+
+/// Keys up to the query and `offset` positions more.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Causal {
+    /// Position of the last key, counted from the query.
+    pub offset: i64,
+}
+
+/// Keys up to the query itself: `k <= q`. Text: `causal`.
+pub fn causal() -> Mask {
+    causal_offset(0)
+}
+
+/// `k <= q + offset`; `-1` leaves the query itself out. Text: `causal(offset=n)`.
+pub fn causal_offset(offset: i64) -> Mask {
+    Mask::of(Causal { offset })
+}
+
+impl Atom for Causal {
+    fn name(&self) -> &'static str {
+        "causal"
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.offset {
+            0 => f.write_str("causal"),
+            offset => write!(f, "causal(offset={offset})"),
+        }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        within("offset", self.offset.unsigned_abs())
+    }
+
+    fn allows(&self, pair: &Pair<'_>) -> bool {
+        pair.k <= pair.q + self.offset
+    }
+
+    fn why(&self, pair: &Pair<'_>, _: bool) -> String {
+        band_words(pair, None, Some(pair.q + self.offset))
+    }
+
+    fn resolve(&self, _: &Site<'_>) -> Option<Resolution> {
+        Some(Resolution::band(None, Some(self.offset)))
+    }
+
+    fn simplify(&self) -> Simplified {
+        Simplified::line(Line::distances(i64::MIN, self.offset))
+    }
+
+    fn rank(&self) -> Rank {
+        Family::Band.at(0)
+    }
+
+    fn every_length(&self, _: Case) -> EveryLength {
+        EveryLength::Places(Places::new().distance(-self.offset))
+    }
+}
+
+impl Builtin for Causal {
+    const WORD: Word = Word {
+        entry: Entry::new("causal", "causal(offset=-1)", &[may("offset", "shift of the diagonal")]),
+        aliases: &[],
+        title: "`causal`, `causal(offset=n)`",
+        doc: "Keys up to the query: `k <= q + n`. `causal(offset=-1)` leaves the query itself out.",
+        pictures: &[Picture::square("causal", 8), Picture::square("causal(offset=-1)", 8)],
+    };
+
+    fn read(arguments: &Arguments) -> Parsed<Self> {
+        let offset = arguments.get(0).map(|given| given.integer()).transpose()?.unwrap_or(0);
+        Ok(Causal { offset })
+    }
+}

@@ -1,0 +1,170 @@
+//! `clearance`: queries read keys of their own level and below.
+
+use crate::Error;
+use crate::basis::{Binding, Family, Input, Pair, Rank, Site};
+use crate::definition::{Builtin, Word};
+use crate::mask::{Atom, Mask};
+use crate::resolution::Resolution;
+use crate::resolved::{Reach, ResolvedAtom, RowWork};
+use crate::syntax::{Arguments, Entry, Parsed, Picture};
+use std::fmt;
+use std::ops::Range;
+
+/// Levels by position, from the facts.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Clearance;
+
+/// The query's level is at least the key's; levels are facts. Text: `clearance`.
+pub fn clearance() -> Mask {
+    Mask::of(Clearance)
+}
+
+impl Atom for Clearance {
+    fn name(&self) -> &'static str {
+        "clearance"
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("clearance")
+    }
+
+    fn inputs(&self) -> Vec<Input<'_>> {
+        vec![Input::Levels]
+    }
+
+    fn fits(&self, binding: &Binding<'_>) -> Result<(), Error> {
+        let Some(levels) = &binding.facts().levels else {
+            return binding.missing("levels", "give one per position in the facts");
+        };
+        binding.each_row(|row, extent| {
+            let given = levels.get(row).map_or(0, Vec::len) as u64;
+            binding.covers(extent, "the levels cover", given, row)
+        })
+    }
+
+    fn allows(&self, pair: &Pair<'_>) -> bool {
+        pair.level(pair.q).zip(pair.level(pair.k)).is_some_and(|(q, k)| q >= k)
+    }
+
+    fn why(&self, pair: &Pair<'_>, _: bool) -> String {
+        let words = |at: i64| pair.level(at).map_or("no level".to_string(), |l| format!("level {l}"));
+        format!("query {} has {}, key {} has {}", pair.q, words(pair.q), pair.k, words(pair.k))
+    }
+
+    fn resolve(&self, site: &Site<'_>) -> Option<Resolution> {
+        Some(Resolution::of(LevelRuns::new(site.levels().unwrap_or(&[]))))
+    }
+
+    fn rank(&self) -> Rank {
+        Family::Levels.into()
+    }
+}
+
+/// Levels by position as runs.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct LevelRuns {
+    /// `(first position, level)`, by position from 0.
+    runs: Vec<(i64, i64)>,
+    len: i64,
+}
+
+impl LevelRuns {
+    fn new(levels: &[i64]) -> Self {
+        let mut runs: Vec<(i64, i64)> = Vec::new();
+        for (at, &level) in levels.iter().enumerate() {
+            if runs.last().is_none_or(|r| r.1 != level) {
+                runs.push((at as i64, level));
+            }
+        }
+        LevelRuns { runs, len: levels.len() as i64 }
+    }
+
+    fn run_at(&self, position: i64) -> usize {
+        self.runs.partition_point(|r| r.0 <= position) - 1
+    }
+
+    fn run_end(&self, run: usize) -> i64 {
+        self.runs.get(run + 1).map_or(self.len, |r| r.0)
+    }
+
+    /// Exact bounds of some queries: those of the highest level read what any query does, those of the lowest what all do.
+    fn reach(&self, queries: impl Iterator<Item = i64>, keys: Range<i64>) -> Reach {
+        let mut ends: Option<[(i64, i64); 2]> = None;
+        let mut outside = false;
+        let mut next = i64::MIN;
+        for q in queries {
+            if !(0..self.len).contains(&q) {
+                outside = true;
+            } else if q >= next {
+                let run = self.run_at(q);
+                next = self.run_end(run);
+                let own = (self.runs[run].1, q);
+                ends = Some(ends.map_or([own; 2], |[low, high]| [low.min(own), high.max(own)]));
+            }
+        }
+        let read = |q: i64| {
+            let mut runs = Vec::new();
+            self.row(q, keys.clone(), &mut |start, end| runs.push(start..end));
+            runs
+        };
+        let Some([low, high]) = ends else { return Reach::Keys { some: Vec::new(), every: Vec::new() } };
+        Reach::Keys { some: read(high.1), every: if outside { Vec::new() } else { read(low.1) } }
+    }
+}
+
+impl ResolvedAtom for LevelRuns {
+    fn row(&self, q: i64, keys: Range<i64>, emit: &mut dyn FnMut(i64, i64)) {
+        let (from, to) = (keys.start.max(0), keys.end.min(self.len));
+        if !(0..self.len).contains(&q) || from >= to {
+            return;
+        }
+        let level = self.runs[self.run_at(q)].1;
+        for run in self.run_at(from)..self.runs.len() {
+            let (start, end) = (self.runs[run].0, self.run_end(run));
+            if start >= to {
+                break;
+            }
+            if self.runs[run].1 <= level {
+                emit(start, end);
+            }
+        }
+    }
+
+    fn bounds(&self, queries: Range<i64>, keys: Range<i64>) -> Reach {
+        self.reach(queries, keys)
+    }
+
+    fn bounds_of(&self, queries: &[i64], keys: Range<i64>) -> Option<Reach> {
+        Some(self.reach(queries.iter().copied(), keys))
+    }
+
+    fn row_work(&self) -> RowWork {
+        RowWork::ManyRuns
+    }
+
+    fn next_change(&self, q: i64) -> i64 {
+        match q {
+            q if q < 0 => 0,
+            q if q < self.len => self.run_end(self.run_at(q)),
+            _ => i64::MAX,
+        }
+    }
+
+    fn has_blocks(&self) -> bool {
+        true
+    }
+}
+
+impl Builtin for Clearance {
+    const WORD: Word = Word {
+        entry: Entry::new("clearance", "clearance", &[]),
+        aliases: &[],
+        title: "`clearance`",
+        doc: "The query's level is at least the key's; levels are facts.",
+        pictures: &[Picture::square("clearance", 6).facts(r#"{"levels": [0, 1, 2, 0, 1, 0]}"#)],
+    };
+
+    fn read(_: &Arguments) -> Parsed<Self> {
+        Ok(Clearance)
+    }
+}

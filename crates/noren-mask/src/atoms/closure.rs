@@ -1,0 +1,80 @@
+//! `closure`: cells that a function gives.
+
+use super::shared::given_words;
+use crate::Error;
+use crate::basis::{Binding, Family, Input, Pair, Rank, Site, check_name};
+use crate::definition::{Builtin, Word};
+use crate::mask::{Atom, Mask};
+use crate::resolution::Resolution;
+use crate::syntax::{Arguments, Entry, Name, Parsed, need};
+use crate::pattern::{Pattern, SharedClosure};
+use std::fmt;
+
+/// A named closure of the facts.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Closure {
+    /// Name of the closure.
+    pub name: String,
+}
+
+/// The named closure of the facts says so. Text: `closure(name)`.
+pub fn closure(name: impl Into<String>) -> Mask {
+    Mask::of(Closure { name: name.into() })
+}
+
+impl Atom for Closure {
+    fn name(&self) -> &'static str {
+        "closure"
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "closure({})", Name(&self.name))
+    }
+
+    fn check(&self) -> Result<(), String> {
+        check_name(&self.name)
+    }
+
+    fn inputs(&self) -> Vec<Input<'_>> {
+        vec![Input::Closure(&self.name)]
+    }
+
+    fn fits(&self, binding: &Binding<'_>) -> Result<(), Error> {
+        match binding.facts().closures.contains_key(&self.name) {
+            true => Ok(()),
+            false => binding.missing(&format!("the closure {:?}", self.name), "add it with Facts::closure"),
+        }
+    }
+
+    fn allows(&self, pair: &Pair<'_>) -> bool {
+        let closure = pair.facts().closures.get(&self.name);
+        closure.is_some_and(|closure| (closure.allowed)(pair.batch, pair.head, pair.row, pair.key))
+    }
+
+    fn why(&self, pair: &Pair<'_>, allowed: bool) -> String {
+        given_words(&format!("closure {:?}", self.name), pair, allowed)
+    }
+
+    fn resolve(&self, site: &Site<'_>) -> Option<Resolution> {
+        let closure = Box::new(SharedClosure(site.facts().closures.get(&self.name)?.clone()));
+        Some(Resolution(Pattern::Closure { closure, batch: site.batch(), head: site.head() }))
+    }
+
+    fn rank(&self) -> Rank {
+        Family::Given.at(1)
+    }
+}
+
+impl Builtin for Closure {
+    const WORD: Word = Word {
+        entry: Entry::new("closure", "closure(name)", &[need("name", "name of the closure")]),
+        aliases: &[],
+        title: "`closure(name)`",
+        doc: "The named Rust closure of the facts says so, over (batch, head, query row, key).",
+        pictures: &[],
+    };
+
+    fn read(arguments: &Arguments) -> Parsed<Self> {
+        Ok(Closure { name: arguments.need(0)?.name()? })
+    }
+}

@@ -1,0 +1,37 @@
+//! `full` and `none`: everything and nothing, the units of `&` and `|`.
+
+use crate::definition::{Definition, Read, Word};
+use crate::mask::{Mask, Node};
+use crate::syntax::{Entry, Picture};
+
+/// Every cell. Text: `full`.
+pub fn full() -> Mask {
+    Mask::new(Node::Full)
+}
+
+/// No cell. Text: `none`.
+pub fn none() -> Mask {
+    Mask::new(Node::None)
+}
+
+pub(super) const FULL: Definition = Definition::new(
+    Word {
+        entry: Entry::new("full", "full", &[]),
+        aliases: &[],
+        title: "`full`",
+        doc: "Every cell.",
+        pictures: &[Picture::square("full", 4)],
+    },
+    Read::Arguments(|_| Ok(full())),
+);
+
+pub(super) const NONE: Definition = Definition::new(
+    Word {
+        entry: Entry::new("none", "none", &[]),
+        aliases: &[],
+        title: "`none`",
+        doc: "No cell. A query row that may read nothing is legal: its output is 0.",
+        pictures: &[Picture::square("none", 4)],
+    },
+    Read::Arguments(|_| Ok(none())),
+);

@@ -1,0 +1,91 @@
+//! `dense`: cells given one by one.
+
+use super::shared::given_words;
+use crate::Error;
+use crate::basis::{Binding, Family, Input, Pair, Rank, Site, check_name};
+use crate::definition::{Builtin, Word};
+use crate::mask::{Atom, Mask};
+use crate::resolution::Resolution;
+use crate::syntax::{Arguments, Entry, Name, Parsed, Picture, need};
+use crate::pattern::{Pattern, Shared};
+use std::fmt;
+
+/// A named array of the facts.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Dense {
+    /// Name of the keep-array.
+    pub name: String,
+}
+
+/// The named keep-array of the facts says so. Text: `dense(name)`.
+pub fn dense(name: impl Into<String>) -> Mask {
+    Mask::of(Dense { name: name.into() })
+}
+
+impl Atom for Dense {
+    fn name(&self) -> &'static str {
+        "dense"
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "dense({})", Name(&self.name))
+    }
+
+    fn check(&self) -> Result<(), String> {
+        check_name(&self.name)
+    }
+
+    fn inputs(&self) -> Vec<Input<'_>> {
+        vec![Input::Array(&self.name)]
+    }
+
+    fn fits(&self, binding: &Binding<'_>) -> Result<(), Error> {
+        let Some(array) = binding.facts().arrays.get(&self.name) else {
+            return binding.missing(&format!("the array {:?}", self.name), "add it to the facts' arrays");
+        };
+        let shape = binding.shape();
+        let (batch, heads) = (shape.batch_len(), shape.head_count());
+        let [b, h, q, k] = array.shape();
+        if (b == 1 || b == batch) && (h == 1 || h == heads) && (q, k) == (shape.q_len(), shape.kv_len()) {
+            return Ok(());
+        }
+        let one_or = |n: usize| if n == 1 { "1".to_string() } else { format!("1 or {n}") };
+        let (batch, heads) = (one_or(batch), one_or(heads));
+        let needed = format!("[{batch}, {heads}, {}, {}]", shape.q_len(), shape.kv_len());
+        binding.refuse(format!("the array's shape is {:?} but {needed} is needed", array.shape()))
+    }
+
+    fn allows(&self, pair: &Pair<'_>) -> bool {
+        let array = pair.facts().arrays.get(&self.name);
+        array.is_some_and(|array| array.allowed(pair.batch, pair.head, pair.row, pair.key))
+    }
+
+    fn why(&self, pair: &Pair<'_>, allowed: bool) -> String {
+        given_words(&format!("array {:?}", self.name), pair, allowed)
+    }
+
+    fn resolve(&self, site: &Site<'_>) -> Option<Resolution> {
+        let array = site.facts().arrays.get(&self.name)?.clone();
+        let slice = array.slice_index(site.batch(), site.head());
+        Some(Resolution(Pattern::Array(Shared(array), slice)))
+    }
+
+    fn rank(&self) -> Rank {
+        Family::Given.at(0)
+    }
+}
+
+impl Builtin for Dense {
+    const WORD: Word = Word {
+        entry: Entry::new("dense", "dense(name)", &[need("name", "name of the keep-array")]),
+        aliases: &[],
+        title: "`dense(name)`",
+        doc: "The named array of the facts says so: dense, sparse rows, a list of cells or of blocks; polarity always named.",
+        pictures: &[Picture::square("dense(mine)", 3)
+            .facts(r#"{"arrays": {"mine": {"keep": [[1, 0, 0], [1, 1, 0], [0, 1, 1]]}}}"#)],
+    };
+
+    fn read(arguments: &Arguments) -> Parsed<Self> {
+        Ok(Dense { name: arguments.need(0)?.name()? })
+    }
+}

@@ -1,0 +1,128 @@
+//! `documents`: query and key in the same document.
+
+use crate::Error;
+use crate::basis::{Binding, Case, Family, Input, Pair, Rank, Site, Sizes, within};
+use crate::definition::{Builtin, Word};
+use crate::mask::{Atom, EveryLength, Mask};
+use crate::resolution::Resolution;
+use crate::syntax::{Arguments, Entry, List, Parsed, Picture, may};
+use crate::resolve::sum;
+use crate::set::Span;
+use std::fmt;
+use std::ops::Range;
+
+/// Documents laid one after the other.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Documents {
+    /// Their lengths, in every batch row; `None` takes the facts'.
+    pub lengths: Option<Vec<u64>>,
+}
+
+/// Query and key lie in the same document; the documents come from the facts. Text: `documents`.
+pub fn documents() -> Mask {
+    Mask::of(Documents { lengths: None })
+}
+
+/// [`documents`] with these lengths, one after the other, in every batch row. Text: `documents([33, 31])`.
+pub fn documents_of(lengths: impl Into<Vec<u64>>) -> Mask {
+    Mask::of(Documents { lengths: Some(lengths.into()) })
+}
+
+impl Atom for Documents {
+    fn name(&self) -> &'static str {
+        "documents"
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.lengths {
+            None => f.write_str("documents"),
+            Some(list) => write!(f, "documents({})", List(list)),
+        }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let mut total = 0u64;
+        for length in self.lengths.iter().flatten() {
+            within("a length", *length)?;
+            total = total.saturating_add(*length);
+        }
+        within("the sum of the lengths", total)
+    }
+
+    fn inputs(&self) -> Vec<Input<'_>> {
+        match self.lengths {
+            // where padding is on the left, they begin after it
+            Some(_) => vec![Input::Batch],
+            None => vec![Input::Documents],
+        }
+    }
+
+    fn fits(&self, binding: &Binding<'_>) -> Result<(), Error> {
+        if self.lengths.is_none() && binding.facts().documents.is_none() {
+            return binding.missing("documents", "give their lengths in the facts or as documents([...])");
+        }
+        binding.documents(self.lengths.as_deref())
+    }
+
+    fn allows(&self, pair: &Pair<'_>) -> bool {
+        let documents = pair.facts.documents(self.lengths.as_deref());
+        documents.is_some_and(|documents| {
+            documents.ranges().any(|document| document.contains(&pair.q) && document.contains(&pair.k))
+        })
+    }
+
+    fn why(&self, pair: &Pair<'_>, _: bool) -> String {
+        let documents = pair.facts.documents(self.lengths.as_deref());
+        let place = |position| words(documents.and_then(|documents| documents.at(position)));
+        format!("query {} is {}, key {} {}", pair.q, place(pair.q), pair.k, place(pair.k))
+    }
+
+    fn resolve(&self, site: &Site<'_>) -> Option<Resolution> {
+        let documents = site.row.documents(self.lengths.as_deref());
+        Some(Resolution::segments(documents.map_or(vec![0], |documents| documents.borders())))
+    }
+
+    fn rank(&self) -> Rank {
+        Family::Documents.into()
+    }
+
+    fn every_length(&self, case: Case) -> EveryLength {
+        let Some(lengths) = self.lengths.as_ref().filter(|_| !case.padded) else { return EveryLength::Unknown };
+        // without facts the first document begins at position 0
+        let spans = lengths.iter().scan(0, |start, n| {
+            let span = Span { start: *start, end: Some(*start + n) };
+            *start += n;
+            Some(span)
+        });
+        EveryLength::Mask(super::spans(spans))
+    }
+
+    fn sizes(&self, case: Case) -> Sizes {
+        let Some(lengths) = &self.lengths else { return Sizes::default() };
+        let sizes = Sizes::default().from(sum(lengths));
+        // More positions than the list has would belong to no document, unless they are padding.
+        if case.padded { sizes } else { sizes.to(sum(lengths)) }
+    }
+}
+
+fn words(document: Option<(usize, Range<i64>)>) -> String {
+    match document {
+        Some((i, range)) => format!("in document {i} ({}..{})", range.start, range.end),
+        None => "in no document".into(),
+    }
+}
+
+impl Builtin for Documents {
+    const WORD: Word = Word {
+        entry: Entry::new("documents", "documents([33, 31])", &[may("lengths", "lengths of the documents")]).lists(),
+        aliases: &[],
+        title: "`documents`, `documents([n, ...])`",
+        doc: "Query and key lie in the same document; documents are packed one after the other. Lengths come from the facts \
+              (by batch row) unless said here.",
+        pictures: &[Picture::square("documents([3, 1, 4])", 8), Picture::square("causal & documents([3, 1, 4])", 8)],
+    };
+
+    fn read(arguments: &Arguments) -> Parsed<Self> {
+        Ok(Documents { lengths: arguments.get(0).map(|given| given.wholes()).transpose()? })
+    }
+}

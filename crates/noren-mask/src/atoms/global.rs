@@ -1,0 +1,93 @@
+//! `global`: tokens that read everything and are read by everything.
+
+use super::shared::{SET, in_set, inputs_of, label_fits, read_set, set_words};
+use crate::Error;
+use crate::basis::{Axis, Binding, Case, Family, Input, Pair, Places, Rank, Runs, Site, check_set};
+use crate::definition::{Builtin, Word};
+use crate::mask::{Atom, EveryLength, Mask, Simplified};
+use crate::resolution::Resolution;
+use crate::syntax::{Arguments, Entry, Parsed, Picture};
+use crate::set::Set;
+use std::fmt;
+
+/// Query or key in a set.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Global(
+    /// The set.
+    pub Set,
+);
+
+/// Query or key in a set: its tokens read everything and are read by everything. Text: `global(0..2)`.
+pub fn global(set: impl Into<Set>) -> Mask {
+    Mask::of(Global(set.into()))
+}
+
+impl Atom for Global {
+    fn name(&self) -> &'static str {
+        "global"
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "global({})", self.0)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        check_set(&self.0)
+    }
+
+    fn inputs(&self) -> Vec<Input<'_>> {
+        inputs_of(&self.0)
+    }
+
+    fn fits(&self, binding: &Binding<'_>) -> Result<(), Error> {
+        label_fits(&self.0, binding)
+    }
+
+    fn allows(&self, pair: &Pair<'_>) -> bool {
+        in_set(&self.0, pair, pair.q) || in_set(&self.0, pair, pair.k)
+    }
+
+    fn why(&self, _: &Pair<'_>, allowed: bool) -> String {
+        format!("{} in {}", if allowed { "one of the two is" } else { "neither is" }, set_words(&self.0))
+    }
+
+    fn resolve(&self, site: &Site<'_>) -> Option<Resolution> {
+        let spans = site.row.spans(&self.0);
+        Some(Resolution::queries(site, spans) | Resolution::keys(site, spans))
+    }
+
+    fn simplify(&self) -> Simplified {
+        let Set::Spans(spans) = &self.0 else { return Simplified::Same };
+        match Runs::of_spans(spans) {
+            runs if runs.is_empty() => Simplified::Mask(super::none()),
+            runs if Axis::Key.is_all(&runs) => Simplified::Mask(super::full()),
+            runs => Simplified::Mask(global(Set::Spans(runs.spans()))),
+        }
+    }
+
+    fn rank(&self) -> Rank {
+        Family::Global.into()
+    }
+
+    fn every_length(&self, _: Case) -> EveryLength {
+        match &self.0 {
+            Set::Spans(spans) => EveryLength::Places(Places::new().spans(spans)),
+            set => EveryLength::Mask(super::queries(set.clone()) | super::keys(set.clone())),
+        }
+    }
+}
+
+impl Builtin for Global {
+    const WORD: Word = Word {
+        entry: Entry::new("global", "global(0..2)", SET).positional(1).lists(),
+        aliases: &[],
+        title: "`global(set)`",
+        doc: "The query or the key is in the set, which is written as for `keys`: its tokens read everything and are read by \
+              everything.",
+        pictures: &[Picture::square("global(0..2)", 8)],
+    };
+
+    fn read(arguments: &Arguments) -> Parsed<Self> {
+        read_set(arguments).map(Global)
+    }
+}

@@ -1,0 +1,99 @@
+//! `keys`: keys in a set.
+
+use super::shared::{SET, in_set, inputs_of, label_fits, read_set, set_words};
+use crate::Error;
+use crate::basis::{Binding, Case, Family, Input, Line, Pair, Places, Rank, Site, check_set};
+use crate::definition::{Builtin, Word};
+use crate::mask::{Atom, EveryLength, Mask, Simplified};
+use crate::resolution::Resolution;
+use crate::syntax::{Arguments, Entry, Parsed, Picture};
+use crate::set::Set;
+use std::fmt;
+
+/// Keys in a set.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Keys(
+    /// The set.
+    pub Set,
+);
+
+/// Keys in a set. Text: `keys(0..4)`, `keys([3, 9, 10..14])`, `keys(label="pii")`.
+///
+/// ```
+/// use noren_mask::{atoms::*, Set};
+/// assert_eq!((full() - keys(Set::label("pii"))).to_string(), "full - keys(label=\"pii\")");
+/// ```
+pub fn keys(set: impl Into<Set>) -> Mask {
+    Mask::of(Keys(set.into()))
+}
+
+impl Atom for Keys {
+    fn name(&self) -> &'static str {
+        "keys"
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "keys({})", self.0)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        check_set(&self.0)
+    }
+
+    fn inputs(&self) -> Vec<Input<'_>> {
+        inputs_of(&self.0)
+    }
+
+    fn fits(&self, binding: &Binding<'_>) -> Result<(), Error> {
+        label_fits(&self.0, binding)
+    }
+
+    fn allows(&self, pair: &Pair<'_>) -> bool {
+        in_set(&self.0, pair, pair.k)
+    }
+
+    fn why(&self, pair: &Pair<'_>, allowed: bool) -> String {
+        format!("key {} is {}in {}", pair.k, if allowed { "" } else { "not " }, set_words(&self.0))
+    }
+
+    fn resolve(&self, site: &Site<'_>) -> Option<Resolution> {
+        Some(Resolution::keys(site, site.row.spans(&self.0)))
+    }
+
+    fn simplify(&self) -> Simplified {
+        match &self.0 {
+            Set::Spans(spans) => Simplified::line(Line::keys(spans)),
+            Set::Label(_) => Simplified::Same,
+        }
+    }
+
+    fn rank(&self) -> Rank {
+        Family::Keys.at(1)
+    }
+
+    fn every_length(&self, _: Case) -> EveryLength {
+        match &self.0 {
+            Set::Spans(spans) => EveryLength::Places(Places::new().key_spans(spans)),
+            Set::Label(_) => EveryLength::Unknown,
+        }
+    }
+}
+
+impl Builtin for Keys {
+    const WORD: Word = Word {
+        entry: Entry::new("keys", "keys(0..4)", SET).positional(1).lists(),
+        aliases: &[],
+        title: "`keys(set)`",
+        doc: "The key is in the set. A set is a position, a range `a..b` (half open; `a..`, `..b`), a list of these, or \
+              `label=\"name\"`, whose positions the facts give. What of a set lies beyond the sequence is not there yet: masks \
+              know no lengths. Positions count from the first slot, padding on the left included.",
+        pictures: &[
+            Picture::square("keys([1, 4..6])", 8),
+            Picture::square("full - keys(label=\"pii\")", 8).facts(r#"{"labels": {"pii": [3, 4]}}"#),
+        ],
+    };
+
+    fn read(arguments: &Arguments) -> Parsed<Self> {
+        read_set(arguments).map(Keys)
+    }
+}

@@ -1,0 +1,184 @@
+//! `neighborhood`: windows over a grid of one to three dimensions.
+
+use crate::Error;
+use crate::basis::{Binding, Case, Family, Pair, Places, Rank, Site, Sizes, count, within};
+use crate::definition::{Builtin, Word};
+use crate::mask::{Atom, EveryLength, Mask};
+use crate::resolution::Resolution;
+use crate::syntax::{Arguments, Call, Entry, List, Parsed, Picture, may, need};
+use crate::leaf;
+use crate::pattern::Pattern;
+use std::fmt;
+use std::sync::Arc;
+
+/// Windows over a row-major grid, shifted inward at its edges.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Neighborhood {
+    /// Number of cells by dimension.
+    pub grid: Vec<u64>,
+    /// Number of cells of the window by dimension.
+    pub size: Vec<u64>,
+    /// Distance between two cells of the window by dimension.
+    pub dilation: Vec<u64>,
+}
+
+/// The key lies in the window of grid cells around the query, shifted inward at edges (NATTEN). One to three
+/// dimensions, row-major. Text: `neighborhood(grid=[8, 9], size=[3, 5])`.
+pub fn neighborhood(grid: impl Into<Vec<u64>>, size: impl Into<Vec<u64>>) -> Mask {
+    let grid = grid.into();
+    let dilation = vec![1; grid.len()];
+    neighborhood_dilated(grid, size, dilation)
+}
+
+/// [`neighborhood`] whose window takes every `dilation`-th cell.
+/// Text: `neighborhood(grid=[8, 9], size=[3, 3], dilation=[2, 2])`.
+pub fn neighborhood_dilated(
+    grid: impl Into<Vec<u64>>,
+    size: impl Into<Vec<u64>>,
+    dilation: impl Into<Vec<u64>>,
+) -> Mask {
+    Mask::of(Neighborhood { grid: grid.into(), size: size.into(), dilation: dilation.into() })
+}
+
+impl Neighborhood {
+    /// Number of cells of the grid, at most `u64::MAX`.
+    pub fn cells(&self) -> u64 {
+        self.grid.iter().fold(1u64, |product, n| product.saturating_mul(*n))
+    }
+
+    /// A position as grid coordinates, `(1, 4)`.
+    fn coordinates(&self, position: i64) -> String {
+        let inside = u64::try_from(position).ok().filter(|at| *at < self.cells());
+        let Some(mut at) = inside else { return "outside the grid".into() };
+        let mut out: Vec<String> = Vec::new();
+        for len in self.grid.iter().rev() {
+            out.push((at % len).to_string());
+            at /= len;
+        }
+        out.reverse();
+        format!("({})", out.join(", "))
+    }
+}
+
+impl Atom for Neighborhood {
+    fn name(&self) -> &'static str {
+        "neighborhood"
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut call = Call::new(f, "neighborhood")?;
+        call.option("grid", &Some(List(&self.grid)))?;
+        call.option("size", &Some(List(&self.size)))?;
+        let plain = self.dilation.len() == self.grid.len() && self.dilation.iter().all(|d| *d == 1);
+        call.option("dilation", &(!plain).then_some(List(&self.dilation)))?;
+        call.end()
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let Neighborhood { grid, size, dilation } = self;
+        let dimensions = grid.len();
+        if !(1..=3).contains(&dimensions) {
+            return Err(format!("grid has {dimensions} dimensions: give 1, 2 or 3"));
+        }
+        for (name, list) in [("size", size), ("dilation", dilation)] {
+            if list.len() != dimensions {
+                return Err(format!(
+                    "{name} has {} entries but grid has {dimensions}: give one for each dimension",
+                    list.len()
+                ));
+            }
+        }
+        for (name, list) in [("grid", grid), ("size", size), ("dilation", dilation)] {
+            list.iter().try_for_each(|n| count(name, *n))?;
+        }
+        within("the number of grid cells", self.cells())?;
+        for ((&grid, &size), &dilation) in grid.iter().zip(size).zip(dilation) {
+            let reach = (size - 1).saturating_mul(dilation).saturating_add(1);
+            if reach > grid {
+                return Err(format!(
+                    "a window of {size} cells with dilation {dilation} spans {reach} cells but the grid has {grid}: \
+                     give a smaller size or dilation"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn fits(&self, binding: &Binding<'_>) -> Result<(), Error> {
+        binding.each_row(|row, extent| {
+            // a grid may be larger than what of it has been made so far
+            binding.covers(extent, "the grid holds", self.cells().min(extent.all), row)
+        })
+    }
+
+    /// By dimension: among the cells at distances that are multiples of `dilation`, the window begins `size / 2` cells before
+    /// the query's, moved inward so that it lies in the grid.
+    fn allows(&self, pair: &Pair<'_>) -> bool {
+        let (Ok(mut q), Ok(mut k)) = (u64::try_from(pair.q), u64::try_from(pair.k)) else { return false };
+        if q >= self.cells() || k >= self.cells() {
+            return false;
+        }
+        (0..self.grid.len()).rev().all(|i| {
+            let (len, window, step) = (self.grid[i], self.size[i], self.dilation[i]);
+            let (x, y) = (q % len, k % len);
+            (q, k) = (q / len, k / len);
+            let reachable = (len - x % step).div_ceil(step);
+            let first = (x / step).saturating_sub(window / 2).min(reachable.saturating_sub(window));
+            x % step == y % step && (first..first + window).contains(&(y / step))
+        })
+    }
+
+    fn why(&self, pair: &Pair<'_>, allowed: bool) -> String {
+        let place = if allowed { "in" } else { "outside" };
+        format!("cell {} is {place} the window around cell {}", self.coordinates(pair.k), self.coordinates(pair.q))
+    }
+
+    fn resolve(&self, site: &Site<'_>) -> Option<Resolution> {
+        let windows = leaf::Neighborhood::new(&self.grid, &self.size, &self.dilation, site.keys_end());
+        Some(Resolution(Pattern::Neighborhood(Arc::new(windows))))
+    }
+
+    fn rank(&self) -> Rank {
+        Family::Structure.at(2)
+    }
+
+    fn every_length(&self, _: Case) -> EveryLength {
+        EveryLength::Places(Places::new().each(0, self.cells(), 1))
+    }
+
+    fn sizes(&self, _: Case) -> Sizes {
+        Sizes::default().to(self.cells())
+    }
+}
+
+impl Builtin for Neighborhood {
+    const WORD: Word = Word {
+        entry: Entry::new(
+            "neighborhood",
+            "neighborhood(grid=[8, 9], size=[3, 5])",
+            &[
+                need("grid", "number of cells by dimension"),
+                need("size", "width of the window by dimension"),
+                may("dilation", "distance between two cells of the window by dimension"),
+            ],
+        ),
+        aliases: &[],
+        title: "`neighborhood(grid=[..], size=[..], dilation=[..])`",
+        doc: "The key is in the window of grid cells around the query, which begins `size / 2` cells before it in each \
+              dimension and moves inward at edges (NATTEN). One to three dimensions, row-major.",
+        pictures: &[
+            Picture::square("neighborhood(grid=[3, 4], size=[3, 3])", 12),
+            Picture::square("neighborhood(grid=[8], size=[3], dilation=[2])", 8),
+        ],
+    };
+
+    fn read(arguments: &Arguments) -> Parsed<Self> {
+        let grid = arguments.need(0)?.wholes_or_one(1)?;
+        let size = arguments.need(1)?.wholes_or_one(grid.len())?;
+        let dilation = match arguments.get(2) {
+            Some(given) => given.wholes_or_one(grid.len())?,
+            None => vec![1; grid.len()],
+        };
+        Ok(Neighborhood { grid, size, dilation })
+    }
+}

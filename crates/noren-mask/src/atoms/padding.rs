@@ -1,0 +1,217 @@
+//! `padding`: keys that are real tokens.
+
+use crate::Error;
+use crate::basis::{Binding, Case, Family, Input, Pair, Rank, Site, Sizes, within};
+use crate::definition::{Builtin, Word};
+use crate::mask::{Atom, EveryLength, Mask};
+use crate::resolution::Resolution;
+use crate::syntax::{Arguments, Call, Entry, List, Parsed, Picture, may};
+use crate::facts::RealTokens;
+use crate::scalar::Side;
+use crate::interval::IntervalSet;
+use crate::pattern::Pattern;
+use crate::resolve::RowFacts;
+use std::fmt;
+use std::sync::Arc;
+
+/// The parameters of the atom `padding`.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct Padding {
+    /// Where the padding stands; `None` takes the side that the facts give (right unless they say otherwise).
+    pub side: Option<Side>,
+    /// Number of real tokens by batch row; `None` takes the facts'.
+    pub lengths: Option<Vec<u64>>,
+    /// True when padding queries are emptied too (`on=both`).
+    pub both: bool,
+}
+
+/// Keys that are real tokens of their batch row; lengths and side come from the facts. Text: `padding`.
+pub fn padding() -> Mask {
+    padding_with(Padding::default())
+}
+
+/// [`padding`] with the side said here. Text: `padding(side=left)`.
+pub fn padding_side(side: Side) -> Mask {
+    padding_with(Padding { side: Some(side), ..Padding::default() })
+}
+
+/// [`padding`] with any of its parameters. Text: `padding(side=left, lengths=[5, 3], on=both)`.
+pub fn padding_with(padding: Padding) -> Mask {
+    Mask::of(padding)
+}
+
+impl Padding {
+    /// The real keys.
+    fn keys(&self, row: RowFacts<'_>) -> IntervalSet {
+        row.real_keys(self.side, self.lengths.as_deref())
+    }
+
+    /// The real query rows, for `on=both`.
+    fn queries(&self, row: RowFacts<'_>) -> IntervalSet {
+        row.real_queries(self.side, self.lengths.as_deref())
+    }
+
+    fn keys_only(&self) -> Self {
+        Padding { both: false, ..self.clone() }
+    }
+
+    /// Whether the cells depend on positions alone. Without a side, the facts may give one.
+    fn is_positional(&self) -> bool {
+        self.lengths.is_some() && self.side == Some(Side::Right)
+    }
+}
+
+impl Atom for Padding {
+    fn name(&self) -> &'static str {
+        "padding"
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut call = Call::new(f, "padding")?;
+        call.option("side", &self.side.map(|side| if side == Side::Left { "left" } else { "right" }))?;
+        call.option("lengths", &self.lengths.as_deref().map(List))?;
+        call.option("on", &self.both.then_some("both"))?;
+        call.end()
+    }
+
+    fn check(&self) -> Result<(), String> {
+        self.lengths.iter().flatten().try_for_each(|n| within("lengths", *n))
+    }
+
+    fn inputs(&self) -> Vec<Input<'_>> {
+        match self.lengths {
+            Some(_) => vec![Input::Batch],
+            None => vec![Input::Lengths],
+        }
+    }
+
+    fn fits(&self, binding: &Binding<'_>) -> Result<(), Error> {
+        let (shape, facts) = (binding.shape(), binding.facts());
+        match (&self.lengths, &facts.real) {
+            (Some(lengths), _) => {
+                binding.per_row("lengths", lengths.len())?;
+                binding.lengths_of_keys(lengths)?;
+            }
+            (None, None) => {
+                return binding.missing("lengths", "give one per batch row, in the facts or as padding(lengths=[...])");
+            }
+            (None, Some(RealTokens::Keys(_))) if self.side.is_some() => {
+                return binding.refuse("the facts list the real keys themselves: drop `side`");
+            }
+            (None, Some(_)) => {}
+        }
+        let aligned = |row| shape.query_offset(row) + shape.q_len() as i64 == shape.kv_len() as i64;
+        if self.both && facts.query_lengths.is_none() && !(0..shape.batch_len()).all(aligned) {
+            let fix = "queries and keys are different sequences: say how many queries are real";
+            return binding.missing("query_lengths", fix);
+        }
+        Ok(())
+    }
+
+    fn allows(&self, pair: &Pair<'_>) -> bool {
+        self.keys(pair.facts).contains(pair.key as u32)
+            && (!self.both || self.queries(pair.facts).contains(pair.row as u32))
+    }
+
+    fn why(&self, pair: &Pair<'_>, _: bool) -> String {
+        let Pair { row, key, batch, .. } = *pair;
+        let keys = self.keys(pair.facts);
+        let holds = match (&self.lengths, &pair.facts().real) {
+            (None, Some(RealTokens::Keys(_))) => String::new(),
+            _ => format!(", which holds {} tokens", keys.count()),
+        };
+        if !keys.contains(key as u32) {
+            return format!("key {key} is padding in batch row {batch}{holds}");
+        }
+        if self.both && !self.queries(pair.facts).contains(row as u32) {
+            return format!("query {row} is padding in batch row {batch}");
+        }
+        format!("key {key} is a real token of batch row {batch}{holds}")
+    }
+
+    fn resolve(&self, site: &Site<'_>) -> Option<Resolution> {
+        let keys = Resolution(Pattern::Keys(Arc::new(self.keys(site.row))));
+        Some(match self.both {
+            true => Resolution(Pattern::Queries(Arc::new(self.queries(site.row)))) & keys,
+            false => keys,
+        })
+    }
+
+    fn rank(&self) -> Rank {
+        Family::Padding.into()
+    }
+
+    fn every_length(&self, case: Case) -> EveryLength {
+        if self.is_positional() {
+            let length = self.lengths.as_ref().and_then(|list| list.get(case.batch as usize).copied()).unwrap_or(0);
+            let keys = super::keys(0..length);
+            return EveryLength::Mask(if self.both { keys & super::queries(0..length) } else { keys });
+        }
+        match self.both {
+            true => EveryLength::Mask(Mask::of(self.keys_only()) & Mask::of(RealQueries(self.keys_only()))),
+            false => EveryLength::Unknown,
+        }
+    }
+
+    fn sizes(&self, _: Case) -> Sizes {
+        let Some(list) = &self.lengths else { return Sizes::default() };
+        Sizes::default().from(list.iter().copied().max().unwrap_or(1)).batch(list.len())
+    }
+}
+
+/// The real queries of `padding(on=both)`, which have no word of their own.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+struct RealQueries(Padding);
+
+impl Atom for RealQueries {
+    fn name(&self) -> &'static str {
+        "real_queries"
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the queries of ")?;
+        self.0.write(f)
+    }
+
+    fn inputs(&self) -> Vec<Input<'_>> {
+        self.0.inputs()
+    }
+
+    fn allows(&self, pair: &Pair<'_>) -> bool {
+        self.0.queries(pair.facts).contains(pair.row as u32)
+    }
+}
+
+impl Builtin for Padding {
+    const WORD: Word = Word {
+        entry: Entry::new(
+            "padding",
+            "padding(side=left, lengths=[5, 3], on=both)",
+            &[
+                may("side", "side at which the padding stands"),
+                may("lengths", "number of real tokens by batch row"),
+                may("on", "side of the mask that is emptied"),
+            ],
+        )
+        .positional(1),
+        aliases: &[],
+        title: "`padding`, `padding(side=left)`, `padding(lengths=[...])`, `padding(on=both)`",
+        doc: "The key is a real token of its batch row. Lengths and side come from the facts unless said here. \
+              `on=both` empties the rows of padding queries too.",
+        pictures: &[
+            Picture::square("padding", 6).facts(r#"{"lengths": [4]}"#),
+            Picture::square("causal & padding(side=left)", 6).facts(r#"{"lengths": [4]}"#),
+            Picture::square("padding(on=both)", 6).facts(r#"{"lengths": [4]}"#),
+        ],
+    };
+
+    fn read(arguments: &Arguments) -> Parsed<Self> {
+        let side = match arguments.get(0) {
+            Some(given) => Some([Side::Left, Side::Right][given.word(&["left", "right"])?]),
+            None => None,
+        };
+        let lengths = arguments.get(1).map(|given| given.wholes()).transpose()?;
+        let both = arguments.get(2).map(|given| given.word(&["keys", "both"])).transpose()? == Some(1);
+        Ok(Padding { side, lengths, both })
+    }
+}

@@ -1,0 +1,117 @@
+//! `prefix`: the first keys.
+
+use crate::Error;
+use crate::basis::{Binding, Case, Family, Input, Line, Pair, Rank, Site, Sizes, within};
+use crate::definition::{Builtin, Word};
+use crate::mask::{Atom, EveryLength, Mask, Simplified};
+use crate::resolution::Resolution;
+use crate::syntax::{Arguments, Entry, List, Parsed, Picture, need};
+use crate::scalar::PerRow;
+use crate::set::{Set, Span};
+use std::fmt;
+
+/// The first keys, perhaps a number by batch row.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Prefix {
+    /// Number of keys.
+    pub lengths: PerRow,
+}
+
+/// The first `n` keys: `k < n`, one number or one for each batch row. Text: `prefix(n)`, `prefix([n0, n1, ...])`.
+pub fn prefix(lengths: impl Into<PerRow>) -> Mask {
+    Mask::of(Prefix { lengths: lengths.into() })
+}
+
+impl Prefix {
+    fn len(&self, batch: usize) -> u64 {
+        self.lengths.get(batch).unwrap_or(0)
+    }
+}
+
+impl Atom for Prefix {
+    fn name(&self) -> &'static str {
+        "prefix"
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.lengths {
+            PerRow::All(n) => write!(f, "prefix({n})"),
+            PerRow::Each(list) => write!(f, "prefix({})", List(list)),
+        }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        match &self.lengths {
+            PerRow::All(n) => within("lengths", *n),
+            PerRow::Each(list) => list.iter().try_for_each(|n| within("lengths", *n)),
+        }
+    }
+
+    fn inputs(&self) -> Vec<Input<'_>> {
+        match &self.lengths {
+            PerRow::All(_) => Vec::new(),
+            PerRow::Each(_) => vec![Input::Batch],
+        }
+    }
+
+    fn fits(&self, binding: &Binding<'_>) -> Result<(), Error> {
+        match &self.lengths {
+            PerRow::All(_) => Ok(()),
+            PerRow::Each(list) => binding.per_row("lengths", list.len()),
+        }
+    }
+
+    fn allows(&self, pair: &Pair<'_>) -> bool {
+        (pair.k as u64) < self.len(pair.batch)
+    }
+
+    fn why(&self, pair: &Pair<'_>, allowed: bool) -> String {
+        let place = if allowed { "among" } else { "beyond" };
+        format!("key {} is {place} the first {} keys", pair.k, self.len(pair.batch))
+    }
+
+    fn resolve(&self, site: &Site<'_>) -> Option<Resolution> {
+        Some(Resolution::keys(site, &[Span { start: 0, end: Some(self.len(site.batch())) }]))
+    }
+
+    fn simplify(&self) -> Simplified {
+        match self.lengths {
+            PerRow::All(n) => Simplified::line(Line::keys(&[Span { start: 0, end: Some(n) }])),
+            PerRow::Each(_) => Simplified::Same,
+        }
+    }
+
+    fn rank(&self) -> Rank {
+        Family::Keys.at(0)
+    }
+
+    fn every_length(&self, case: Case) -> EveryLength {
+        EveryLength::Mask(super::keys(Set::from(0..self.len(case.batch as usize))))
+    }
+
+    fn sizes(&self, _: Case) -> Sizes {
+        match &self.lengths {
+            PerRow::All(_) => Sizes::default(),
+            PerRow::Each(list) => Sizes::default().batch(list.len()),
+        }
+    }
+}
+
+impl Builtin for Prefix {
+    const WORD: Word = Word {
+        entry: Entry::new(
+            "prefix",
+            "prefix(16)",
+            &[need("lengths", "number of keys, or a list with one for each batch row")],
+        )
+        .lists(),
+        aliases: &[],
+        title: "`prefix(n)`, `prefix([n0, n1, ...])`",
+        doc: "The first `n` keys, one number for all batch rows or one for each. `causal | prefix(n)` is a prefix-LM.",
+        pictures: &[Picture::square("causal | prefix(3)", 8)],
+    };
+
+    fn read(arguments: &Arguments) -> Parsed<Self> {
+        Ok(Prefix { lengths: arguments.need(0)?.per_row()? })
+    }
+}

@@ -1,0 +1,89 @@
+//! `queries`: queries in a set.
+
+use super::shared::{SET, in_set, inputs_of, label_fits, read_set, set_words};
+use crate::Error;
+use crate::basis::{Binding, Case, Family, Input, Line, Pair, Places, Rank, Site, check_set};
+use crate::definition::{Builtin, Word};
+use crate::mask::{Atom, EveryLength, Mask, Simplified};
+use crate::resolution::Resolution;
+use crate::syntax::{Arguments, Entry, Parsed, Picture};
+use crate::set::Set;
+use std::fmt;
+
+/// Queries in a set.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Queries(
+    /// The set.
+    pub Set,
+);
+
+/// Queries in a set. Text: `queries(0..4)`.
+pub fn queries(set: impl Into<Set>) -> Mask {
+    Mask::of(Queries(set.into()))
+}
+
+impl Atom for Queries {
+    fn name(&self) -> &'static str {
+        "queries"
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "queries({})", self.0)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        check_set(&self.0)
+    }
+
+    fn inputs(&self) -> Vec<Input<'_>> {
+        inputs_of(&self.0)
+    }
+
+    fn fits(&self, binding: &Binding<'_>) -> Result<(), Error> {
+        label_fits(&self.0, binding)
+    }
+
+    fn allows(&self, pair: &Pair<'_>) -> bool {
+        in_set(&self.0, pair, pair.q)
+    }
+
+    fn why(&self, pair: &Pair<'_>, allowed: bool) -> String {
+        format!("query {} is {}in {}", pair.q, if allowed { "" } else { "not " }, set_words(&self.0))
+    }
+
+    fn resolve(&self, site: &Site<'_>) -> Option<Resolution> {
+        Some(Resolution::queries(site, site.row.spans(&self.0)))
+    }
+
+    fn simplify(&self) -> Simplified {
+        match &self.0 {
+            Set::Spans(spans) => Simplified::line(Line::queries(spans)),
+            Set::Label(_) => Simplified::Same,
+        }
+    }
+
+    fn rank(&self) -> Rank {
+        Family::Queries.into()
+    }
+
+    fn every_length(&self, _: Case) -> EveryLength {
+        match &self.0 {
+            Set::Spans(spans) => EveryLength::Places(Places::new().query_spans(spans)),
+            Set::Label(_) => EveryLength::Unknown,
+        }
+    }
+}
+
+impl Builtin for Queries {
+    const WORD: Word = Word {
+        entry: Entry::new("queries", "queries(0..4)", SET).positional(1).lists(),
+        aliases: &[],
+        title: "`queries(set)`",
+        doc: "The query is in the set, which is written as for `keys`.",
+        pictures: &[Picture::square("queries(2..4)", 8)],
+    };
+
+    fn read(arguments: &Arguments) -> Parsed<Self> {
+        read_set(arguments).map(Queries)
+    }
+}

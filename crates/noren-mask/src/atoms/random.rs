@@ -1,0 +1,102 @@
+//! `random`: each cell with a probability.
+
+use crate::basis::{Family, Pair, Rank, Site};
+use crate::definition::{Builtin, Word};
+use crate::mask::{Atom, Mask};
+use crate::resolution::Resolution;
+use crate::resolved::{Reach, ResolvedAtom, RowWork};
+use crate::syntax::{Arguments, Entry, Parsed, Picture, need};
+use crate::scalar::Real;
+use crate::philox;
+use std::fmt;
+use std::ops::Range;
+
+/// Cells drawn one by one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Random {
+    /// Probability of a cell.
+    pub p: Real,
+    /// Number that fixes the pattern.
+    pub seed: u64,
+}
+
+/// Each cell with probability `p`, fixed by `seed` and the positions. Text: `random(0.1, 42)`.
+pub fn random(p: f64, seed: u64) -> Mask {
+    Mask::of(Random { p: Real::new(p), seed })
+}
+
+impl Atom for Random {
+    fn name(&self) -> &'static str {
+        "random"
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "random({}, {})", self.p, self.seed)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        match self.p.get() {
+            p if (0.0..=1.0).contains(&p) => Ok(()),
+            p => Err(format!("p is {p}: give a probability from 0 to 1")),
+        }
+    }
+
+    fn allows(&self, pair: &Pair<'_>) -> bool {
+        u64::from(philox::cell_word(pair.q, pair.k, self.seed)) < philox::threshold(self.p.get())
+    }
+
+    fn why(&self, pair: &Pair<'_>, allowed: bool) -> String {
+        super::shared::draw_words(pair, allowed)
+    }
+
+    fn resolve(&self, _: &Site<'_>) -> Option<Resolution> {
+        Some(Resolution::of(Draw { threshold: philox::threshold(self.p.get()), seed: self.seed }))
+    }
+
+    fn rank(&self) -> Rank {
+        Family::Random.at(0)
+    }
+}
+
+/// Cells whose random word is below a threshold.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Draw {
+    threshold: u64,
+    seed: u64,
+}
+
+impl ResolvedAtom for Draw {
+    fn row(&self, q: i64, keys: Range<i64>, emit: &mut dyn FnMut(i64, i64)) {
+        for k in keys {
+            if u64::from(philox::cell_word(q, k, self.seed)) < self.threshold {
+                emit(k, k + 1);
+            }
+        }
+    }
+
+    fn bounds(&self, queries: Range<i64>, _: Range<i64>) -> Reach {
+        if queries.end - queries.start == 1 { Reach::ByRows } else { Reach::Unknown }
+    }
+
+    fn row_work(&self) -> RowWork {
+        RowWork::Keys
+    }
+}
+
+impl Builtin for Random {
+    const WORD: Word = Word {
+        entry: Entry::new(
+            "random",
+            "random(0.1, 42)",
+            &[need("p", "probability of a cell"), need("seed", "number that fixes the pattern")],
+        ),
+        aliases: &[],
+        title: "`random(p, seed)`",
+        doc: "Each cell with probability `p`. Fixed by the seed and the positions (Philox 4x32-10), the same on every machine.",
+        pictures: &[Picture::square("random(0.3, 1)", 8)],
+    };
+
+    fn read(arguments: &Arguments) -> Parsed<Self> {
+        Ok(Random { p: Real::new(arguments.need(0)?.real()?), seed: arguments.need(1)?.whole()? })
+    }
+}

@@ -1,0 +1,118 @@
+//! `random_blocks`: some key blocks for each query block.
+
+use crate::basis::{Family, Pair, Rank, Site, count};
+use crate::definition::{Builtin, Word};
+use crate::mask::{Atom, Mask};
+use crate::resolution::Resolution;
+use crate::resolved::{Reach, ResolvedAtom};
+use crate::syntax::{Arguments, Entry, Parsed, Picture, need};
+use crate::philox;
+use std::fmt;
+use std::ops::Range;
+
+/// Key blocks drawn for each query block.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RandomBlocks {
+    /// Length of a block.
+    pub block: u64,
+    /// Number of key blocks for each query block.
+    pub count: u64,
+    /// Number that fixes the pattern.
+    pub seed: u64,
+}
+
+/// For each block of `block` queries, `count` of the key blocks. Text: `random_blocks(64, 3, 42)`.
+pub fn random_blocks(block: u64, count: u64, seed: u64) -> Mask {
+    Mask::of(RandomBlocks { block, count, seed })
+}
+
+impl Atom for RandomBlocks {
+    fn name(&self) -> &'static str {
+        "random_blocks"
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "random_blocks({}, {}, {})", self.block, self.count, self.seed)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        count("block", self.block).and(count("count", self.count))
+    }
+
+    fn allows(&self, pair: &Pair<'_>) -> bool {
+        let blocks = (pair.kv_len() as u64).div_ceil(self.block);
+        let chosen = philox::sample_blocks(pair.q.div_euclid(self.block as i64), blocks, self.count, self.seed);
+        chosen.contains(&(pair.k as u64 / self.block))
+    }
+
+    fn why(&self, pair: &Pair<'_>, allowed: bool) -> String {
+        super::shared::draw_words(pair, allowed)
+    }
+
+    fn resolve(&self, site: &Site<'_>) -> Option<Resolution> {
+        let blocks = (site.kv_len() as u64).div_ceil(self.block);
+        Some(Resolution::of(Draws { atom: self.clone(), blocks }))
+    }
+
+    fn rank(&self) -> Rank {
+        Family::Random.at(1)
+    }
+}
+
+/// The draws among a number of blocks.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Draws {
+    atom: RandomBlocks,
+    blocks: u64,
+}
+
+impl ResolvedAtom for Draws {
+    fn row(&self, q: i64, _: Range<i64>, emit: &mut dyn FnMut(i64, i64)) {
+        let RandomBlocks { block, count, seed } = self.atom;
+        let block = block as i64;
+        for b in philox::sample_blocks(q.div_euclid(block), self.blocks, count, seed) {
+            emit(b as i64 * block, (b as i64 + 1) * block);
+        }
+    }
+
+    fn bounds(&self, _: Range<i64>, _: Range<i64>) -> Reach {
+        Reach::ByRows
+    }
+
+    fn next_change(&self, q: i64) -> i64 {
+        let block = self.atom.block as i64;
+        (q.div_euclid(block) + 1) * block
+    }
+
+    fn runs_per_row(&self) -> u64 {
+        self.atom.count.min(self.blocks)
+    }
+
+    fn has_blocks(&self) -> bool {
+        true
+    }
+}
+
+impl Builtin for RandomBlocks {
+    const WORD: Word = Word {
+        entry: Entry::new(
+            "random_blocks",
+            "random_blocks(64, 3, 42)",
+            &[
+                need("block", "length of a block"),
+                need("count", "number of key blocks for each query block"),
+                need("seed", "number that fixes the pattern"),
+            ],
+        ),
+        aliases: &[],
+        title: "`random_blocks(block, count, seed)`",
+        doc: "For each block of queries, `count` of the blocks that all `kv_len` keys make. Fixed by the seed, the positions and \
+              `kv_len` (Philox 4x32-10), the same on every machine; decoding step by step draws other blocks than one pass.",
+        pictures: &[Picture::square("random_blocks(2, 2, 1)", 8)],
+    };
+
+    fn read(arguments: &Arguments) -> Parsed<Self> {
+        let whole = |index| arguments.need(index)?.whole();
+        Ok(RandomBlocks { block: whole(0)?, count: whole(1)?, seed: whole(2)? })
+    }
+}

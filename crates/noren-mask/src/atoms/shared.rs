@@ -1,0 +1,81 @@
+//! What several atoms share: sentences on bands, sets as parameters.
+
+use crate::Error;
+use crate::basis::{Binding, Input, Pair};
+use crate::set::Set;
+use crate::syntax::{Arguments, Param, ParseError, Parsed, may};
+
+/// Why `first <= k <= last` holds or not, where an open side is `None`.
+pub(super) fn band_words(pair: &Pair<'_>, first: Option<i64>, last: Option<i64>) -> String {
+    let Pair { q, k, .. } = *pair;
+    match (first, last) {
+        (Some(first), _) if k < first => format!("key {k} is before {first}, the first that query {q} reads"),
+        (_, Some(last)) if k > last => format!("key {k} is after {last}, the last that query {q} reads"),
+        (None, Some(last)) => format!("key {k} is not after {last}, the last that query {q} reads"),
+        (Some(first), None) => format!("key {k} is not before {first}, the first that query {q} reads"),
+        (Some(first), Some(last)) => format!("key {k} is in {first}..={last}, which query {q} reads"),
+        (None, None) => format!("query {q} reads every key"),
+    }
+}
+
+/// The parameters of an atom of a set.
+pub(super) const SET: &[Param] = &[may("set", "positions"), may("label", "name of a label")];
+
+/// Positions, or `label="name"`.
+pub(super) fn read_set(arguments: &Arguments) -> Parsed<Set> {
+    let name = arguments.entry.name;
+    match (arguments.get(0), arguments.get(1)) {
+        (Some(spans), None) => Ok(Set::Spans(spans.spans()?)),
+        (None, Some(label)) => Ok(Set::Label(label.name()?)),
+        (None, None) => {
+            let message = format!("`{name}` needs a set: a position, a range, a list of these, or a label");
+            Err(ParseError::at(arguments.span.clone(), message)
+                .mend(format!("write for example `{name}(0..4)` or `{name}(label=\"name\")`")))
+        }
+        (Some(_), Some(_)) => {
+            Err(ParseError::at(arguments.span.clone(), format!("`{name}` takes positions or a label, not both"))
+                .mend(format!("write `{name}(..) | {name}(label=..)`")))
+        }
+    }
+}
+
+/// The label that a set reads.
+pub(super) fn inputs_of(set: &Set) -> Vec<Input<'_>> {
+    match set {
+        Set::Spans(_) => Vec::new(),
+        Set::Label(label) => vec![Input::Label(label)],
+    }
+}
+
+/// Refuses a label that the facts do not declare.
+pub(super) fn label_fits(set: &Set, binding: &Binding<'_>) -> Result<(), Error> {
+    match set {
+        Set::Spans(_) => Ok(()),
+        Set::Label(label) => binding.label(label),
+    }
+}
+
+/// Whether `position` is in the set, by the facts of the pair's batch row.
+pub(super) fn in_set(set: &Set, pair: &Pair<'_>, position: i64) -> bool {
+    pair.facts.spans(set).iter().any(|span| span.holds(position))
+}
+
+/// The set in a sentence.
+pub(super) fn set_words(set: &Set) -> String {
+    match set {
+        Set::Label(label) => format!("the label {label:?}"),
+        Set::Spans(_) => "the set".into(),
+    }
+}
+
+/// Whether a draw allows the pair.
+pub(super) fn draw_words(pair: &Pair<'_>, allowed: bool) -> String {
+    let Pair { q, k, .. } = *pair;
+    format!("the draw for query {q} and key {k} {}", if allowed { "allows it" } else { "denies it" })
+}
+
+/// Whether an array or a function allows the cell.
+pub(super) fn given_words(what: &str, pair: &Pair<'_>, allowed: bool) -> String {
+    let verb = if allowed { "allows" } else { "denies" };
+    format!("{what} {verb} query row {}, key {}", pair.row, pair.key)
+}

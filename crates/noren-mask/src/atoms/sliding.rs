@@ -1,0 +1,77 @@
+//! `sliding`: the last keys, the query's own included.
+
+use super::shared::band_words;
+use crate::basis::{Case, Family, Line, Pair, Places, Rank, Site, count};
+use crate::definition::{Builtin, Word};
+use crate::mask::{Atom, EveryLength, Mask, Simplified};
+use crate::resolution::Resolution;
+use crate::syntax::{Arguments, Entry, Parsed, Picture, need};
+use std::fmt;
+
+/// The last keys up to the query.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Sliding {
+    /// Number of keys, the query's own included.
+    pub window: u64,
+}
+
+/// The last `window` keys, the query's own included: `q - window < k <= q`. Text: `sliding(W)`, `sliding_window(W)`.
+///
+/// This is Mistral's and Hugging Face's `sliding_window=W`. flash-attention's `window_size=(L, 0)` is `sliding(L + 1)`.
+pub fn sliding(window: u64) -> Mask {
+    Mask::of(Sliding { window })
+}
+
+impl Atom for Sliding {
+    fn name(&self) -> &'static str {
+        "sliding"
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sliding({})", self.window)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        count("window", self.window)
+    }
+
+    fn allows(&self, pair: &Pair<'_>) -> bool {
+        let Pair { q, k, .. } = *pair;
+        q - (self.window as i64) < k && k <= q
+    }
+
+    fn why(&self, pair: &Pair<'_>, _: bool) -> String {
+        band_words(pair, Some(pair.q - self.window as i64 + 1), Some(pair.q))
+    }
+
+    fn resolve(&self, _: &Site<'_>) -> Option<Resolution> {
+        Some(Resolution::band(Some(1 - self.window as i64), Some(0)))
+    }
+
+    fn simplify(&self) -> Simplified {
+        Simplified::line(Line::distances(1 - self.window as i64, 0))
+    }
+
+    fn rank(&self) -> Rank {
+        Family::Band.at(2)
+    }
+
+    fn every_length(&self, _: Case) -> EveryLength {
+        EveryLength::Places(Places::new().distance(0).distance(self.window as i64))
+    }
+}
+
+impl Builtin for Sliding {
+    const WORD: Word = Word {
+        entry: Entry::new("sliding", "sliding(4096)", &[need("window", "number of keys, the query's own included")]),
+        aliases: &["sliding_window"],
+        title: "`sliding(W)`, `sliding_window(W)`",
+        doc: "The last `W` keys, the query's own included: `q - W < k <= q`. Mistral's and Hugging Face's \
+              `sliding_window=W`; `window(left=W-1, right=0)` in other words.",
+        pictures: &[Picture::square("sliding(3)", 8)],
+    };
+
+    fn read(arguments: &Arguments) -> Parsed<Self> {
+        Ok(Sliding { window: arguments.need(0)?.whole()? })
+    }
+}

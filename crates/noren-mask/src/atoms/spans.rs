@@ -1,0 +1,138 @@
+//! `spans`: query and key in the same span of positions.
+
+use crate::basis::{Case, Family, Pair, Places, Rank, Site, check_spans};
+use crate::definition::{Builtin, Word};
+use crate::mask::{Atom, EveryLength, Mask, Simplified};
+use crate::resolution::Resolution;
+use crate::resolved::{Reach, ResolvedAtom};
+use crate::syntax::{Arguments, Entry, List, Parsed, Picture, need};
+use crate::set::Span;
+use std::fmt;
+use std::ops::Range;
+
+/// Spans of positions, perhaps overlapping.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Spans {
+    /// The spans.
+    pub spans: Vec<Span>,
+}
+
+/// Query and key lie in the same span (an image among text). Text: `spans([4..20, 30..46])`.
+pub fn spans<S: Into<Span>>(spans: impl IntoIterator<Item = S>) -> Mask {
+    Mask::of(Spans { spans: spans.into_iter().map(Into::into).collect() })
+}
+
+impl Atom for Spans {
+    fn name(&self) -> &'static str {
+        "spans"
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "spans({})", List(&self.spans))
+    }
+
+    fn check(&self) -> Result<(), String> {
+        check_spans(&self.spans)
+    }
+
+    fn allows(&self, pair: &Pair<'_>) -> bool {
+        self.spans.iter().any(|span| span.holds(pair.q) && span.holds(pair.k))
+    }
+
+    fn why(&self, pair: &Pair<'_>, allowed: bool) -> String {
+        let Pair { q, k, .. } = *pair;
+        match allowed {
+            true => format!("query {q} and key {k} lie in one span"),
+            false => format!("no span holds both query {q} and key {k}"),
+        }
+    }
+
+    fn resolve(&self, _: &Site<'_>) -> Option<Resolution> {
+        Some(Resolution::of(SpanTable::new(&self.spans)))
+    }
+
+    /// The spans that lie in no other: a pair of positions that shares an inner span shares the outer one too. Spans that
+    /// only overlap stay apart, for a pair may share neither.
+    fn simplify(&self) -> Simplified {
+        let end = |span: &Span| span.end.unwrap_or(u64::MAX);
+        let mut sorted: Vec<Span> = self.spans.iter().copied().filter(|span| span.start < end(span)).collect();
+        sorted.sort_by_key(|span| (span.start, std::cmp::Reverse(end(span))));
+        let mut reach = 0;
+        sorted.retain(|span| {
+            let outer = end(span) > reach;
+            reach = reach.max(end(span));
+            outer
+        });
+        Simplified::Mask(if sorted.is_empty() { super::none() } else { spans(sorted) })
+    }
+
+    fn rank(&self) -> Rank {
+        Family::Structure.at(0)
+    }
+
+    fn every_length(&self, _: Case) -> EveryLength {
+        EveryLength::Places(Places::new().spans(&self.spans))
+    }
+}
+
+/// Spans by their start.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct SpanTable {
+    /// `(start, end, furthest end so far)`, by start.
+    list: Vec<(i64, i64, i64)>,
+    /// Every start and end, ascending.
+    borders: Vec<i64>,
+}
+
+impl SpanTable {
+    fn new(spans: &[Span]) -> Self {
+        let end = |s: &Span| s.end.map_or(i64::MAX / 4, |e| e.min(i64::MAX as u64 / 4) as i64);
+        let ranges = spans.iter().map(|s| (s.start.min(1 << 60) as i64, end(s)));
+        let mut list: Vec<(i64, i64, i64)> = ranges.filter(|r| r.0 < r.1).map(|(a, z)| (a, z, z)).collect();
+        list.sort_unstable();
+        for i in 1..list.len() {
+            list[i].2 = list[i].1.max(list[i - 1].2);
+        }
+        let mut borders: Vec<i64> = list.iter().flat_map(|s| [s.0, s.1]).collect();
+        borders.sort_unstable();
+        borders.dedup();
+        SpanTable { list, borders }
+    }
+}
+
+impl ResolvedAtom for SpanTable {
+    fn row(&self, q: i64, _: Range<i64>, emit: &mut dyn FnMut(i64, i64)) {
+        let after = self.list.partition_point(|s| s.0 <= q);
+        for &(start, end, _) in self.list[..after].iter().rev().take_while(|s| s.2 > q) {
+            if q < end {
+                emit(start, end);
+            }
+        }
+    }
+
+    fn bounds(&self, _: Range<i64>, _: Range<i64>) -> Reach {
+        Reach::ByRows
+    }
+
+    fn next_change(&self, q: i64) -> i64 {
+        self.borders.get(self.borders.partition_point(|&b| b <= q)).copied().unwrap_or(i64::MAX)
+    }
+
+    fn has_blocks(&self) -> bool {
+        true
+    }
+}
+
+impl Builtin for Spans {
+    const WORD: Word = Word {
+        entry: Entry::new("spans", "spans([4..20, 30..46])", &[need("spans", "list of ranges")]).lists(),
+        aliases: &[],
+        title: "`spans([a..b, ...])`",
+        doc: "Query and key lie in the same span: an image among text.",
+        pictures: &[Picture::square("causal | spans([2..5])", 8)],
+    };
+
+    fn read(arguments: &Arguments) -> Parsed<Self> {
+        Ok(Spans { spans: arguments.need(0)?.spans()? })
+    }
+}

@@ -1,0 +1,76 @@
+//! `stride`: distances that are multiples of a step.
+
+use crate::basis::{Case, Family, Pair, Places, Rank, Site, count};
+use crate::definition::{Builtin, Word};
+use crate::mask::{Atom, EveryLength, Mask, Simplified};
+use crate::resolution::Resolution;
+use crate::syntax::{Arguments, Entry, Parsed, Picture, need};
+use std::fmt;
+
+/// Every `step`-th key, counted from the query.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Stride {
+    /// Distance between two keys.
+    pub step: u64,
+}
+
+/// The distance is a multiple of `step`: `(q - k) mod step == 0`. Text: `stride(S)`.
+pub fn stride(step: u64) -> Mask {
+    Mask::of(Stride { step })
+}
+
+impl Atom for Stride {
+    fn name(&self) -> &'static str {
+        "stride"
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "stride({})", self.step)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        count("step", self.step)
+    }
+
+    fn allows(&self, pair: &Pair<'_>) -> bool {
+        (pair.q - pair.k).rem_euclid(self.step as i64) == 0
+    }
+
+    fn why(&self, pair: &Pair<'_>, allowed: bool) -> String {
+        let not = if allowed { "" } else { "not " };
+        format!("the distance {} is {not}a multiple of {}", (pair.q - pair.k).abs(), self.step)
+    }
+
+    fn resolve(&self, _: &Site<'_>) -> Option<Resolution> {
+        Some(Resolution::stride(self.step as i64))
+    }
+
+    fn simplify(&self) -> Simplified {
+        match self.step {
+            1 => Simplified::Mask(super::full()),
+            _ => Simplified::Same,
+        }
+    }
+
+    fn rank(&self) -> Rank {
+        Family::Block.at(1)
+    }
+
+    fn every_length(&self, _: Case) -> EveryLength {
+        EveryLength::Places(Places::new().stride(self.step))
+    }
+}
+
+impl Builtin for Stride {
+    const WORD: Word = Word {
+        entry: Entry::new("stride", "stride(8)", &[need("step", "distance between two keys")]),
+        aliases: &[],
+        title: "`stride(S)`",
+        doc: "The distance is a multiple of `S`: `(q - k) mod S == 0`.",
+        pictures: &[Picture::square("stride(3)", 8)],
+    };
+
+    fn read(arguments: &Arguments) -> Parsed<Self> {
+        Ok(Stride { step: arguments.need(0)?.whole()? })
+    }
+}

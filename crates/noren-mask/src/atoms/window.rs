@@ -1,0 +1,92 @@
+//! `window`: keys from some positions before the query to some after it.
+
+use super::shared::band_words;
+use crate::basis::{Case, Family, Line, Pair, Places, Rank, Site, within};
+use crate::definition::{Builtin, Word};
+use crate::mask::{Atom, EveryLength, Mask, Simplified};
+use crate::resolution::Resolution;
+use crate::syntax::{Arguments, Call, Entry, Parsed, Picture, may};
+use std::fmt;
+
+/// Keys around the query.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Window {
+    /// Number of keys before the query, open where `None`.
+    pub left: Option<i64>,
+    /// Number of keys after the query, open where `None`.
+    pub right: Option<i64>,
+}
+
+/// `q - left <= k <= q + right`, both ends included; `None` leaves a side open and a negative value shifts it.
+/// Text: `window(left=L, right=R)`.
+pub fn window(left: impl Into<Option<i64>>, right: impl Into<Option<i64>>) -> Mask {
+    Mask::of(Window { left: left.into(), right: right.into() })
+}
+
+impl Atom for Window {
+    fn name(&self) -> &'static str {
+        "window"
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut call = Call::new(f, "window")?;
+        call.option("left", &self.left)?;
+        call.option("right", &self.right)?;
+        call.end()
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.left.is_none() && self.right.is_none() {
+            return Err("both sides are open: give left, right or both, as in `window(left=4, right=0)`, or write `full`"
+                .into());
+        }
+        within("left", self.left.unwrap_or(0).unsigned_abs())?;
+        within("right", self.right.unwrap_or(0).unsigned_abs())
+    }
+
+    fn allows(&self, pair: &Pair<'_>) -> bool {
+        let Pair { q, k, .. } = *pair;
+        self.left.is_none_or(|left| q - left <= k) && self.right.is_none_or(|right| k <= q + right)
+    }
+
+    fn why(&self, pair: &Pair<'_>, _: bool) -> String {
+        band_words(pair, self.left.map(|left| pair.q - left), self.right.map(|right| pair.q + right))
+    }
+
+    fn resolve(&self, _: &Site<'_>) -> Option<Resolution> {
+        Some(Resolution::band(self.left.map(|left| -left), self.right))
+    }
+
+    fn simplify(&self) -> Simplified {
+        Simplified::line(Line::distances(self.left.map_or(i64::MIN, i64::wrapping_neg), self.right.unwrap_or(i64::MAX)))
+    }
+
+    fn rank(&self) -> Rank {
+        Family::Band.at(1)
+    }
+
+    fn every_length(&self, _: Case) -> EveryLength {
+        let places = self.left.iter().fold(Places::new(), |places, left| places.distance(left + 1));
+        EveryLength::Places(self.right.iter().fold(places, |places, right| places.distance(-right)))
+    }
+}
+
+impl Builtin for Window {
+    const WORD: Word = Word {
+        entry: Entry::new(
+            "window",
+            "window(left=4, right=0)",
+            &[may("left", "number of keys before"), may("right", "number of keys after")],
+        ),
+        aliases: &[],
+        title: "`window(left=L, right=R)`",
+        doc: "`q - L <= k <= q + R`, both ends included. A side left out is open; a negative value shifts it. \
+              flash-attention's `window_size=(L, R)` and Splash's `LocalMask` say the same.",
+        pictures: &[Picture::square("window(left=2, right=1)", 8), Picture::square("window(left=2)", 8)],
+    };
+
+    fn read(arguments: &Arguments) -> Parsed<Self> {
+        let side = |index| arguments.get(index).map(|given| given.integer()).transpose();
+        Ok(Window { left: side(0)?, right: side(1)? })
+    }
+}

@@ -1,0 +1,103 @@
+//! [`Binding`]: an atom beside the shape and the facts it is bound to.
+
+use super::extent::{Extent, queries_end};
+use super::limits::check_lengths;
+use crate::Error;
+use crate::facts::Facts;
+use crate::resolve::{documents_start, sum};
+use crate::shape::Shape;
+use std::fmt::Display;
+
+/// An atom beside the shape and the facts it is bound to, for [`Atom::fits`](crate::atom::Atom::fits). Its errors name the atom.
+pub struct Binding<'a> {
+    pub(crate) atom: &'a dyn Display,
+    pub(crate) shape: &'a Shape,
+    pub(crate) facts: &'a Facts,
+}
+
+impl Binding<'_> {
+    /// The shape.
+    pub fn shape(&self) -> &Shape {
+        self.shape
+    }
+
+    /// The facts.
+    pub fn facts(&self) -> &Facts {
+        self.facts
+    }
+
+    /// The error that the facts do not give `what`, and how to fix it.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn missing(&self, what: &str, fix: &str) -> Result<(), Error> {
+        Err(Error::Missing { atom: self.atom.to_string(), what: what.into(), fix: fix.into() })
+    }
+
+    /// The error that shape or facts do not fit the atom.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn refuse(&self, problem: impl Into<String>) -> Result<(), Error> {
+        Err(Error::atom(self.atom, problem))
+    }
+
+    /// Refuses a list of `given` entries that needs one for each batch row; `what` names them.
+    ///
+    /// # Errors
+    /// Another number of entries than batch rows.
+    pub fn per_row(&self, what: &str, given: usize) -> Result<(), Error> {
+        match self.shape.batch_len() {
+            batch if batch == given => Ok(()),
+            batch => {
+                self.refuse(format!("the batch is {batch} but {what} are given for {given}: give one per batch row"))
+            }
+        }
+    }
+
+    /// Refuses a label that the facts do not declare.
+    ///
+    /// # Errors
+    /// An unknown label.
+    pub fn label(&self, label: &str) -> Result<(), Error> {
+        if self.facts.labels.contains_key(label) {
+            return Ok(());
+        }
+        let known: Vec<_> = self.facts.label_names().map(|n| format!("{n:?}")).collect();
+        let known = if known.is_empty() { "none".into() } else { known.join(", ") };
+        self.missing(
+            &format!("the label {label:?}, which the facts do not declare (declared: {known})"),
+            "add it to the facts' labels",
+        )
+    }
+
+    /// Refuses more real tokens than keys.
+    pub(crate) fn lengths_of_keys(&self, lengths: &[u64]) -> Result<(), Error> {
+        check_lengths(lengths, self.shape.batch_len(), self.shape.kv_len(), "keys")
+            .or_else(|problem| self.refuse(problem))
+    }
+
+    /// Calls `check` for each batch row with how far it reaches.
+    pub(crate) fn each_row(&self, mut check: impl FnMut(usize, &Extent) -> Result<(), Error>) -> Result<(), Error> {
+        Extent::rows(self.shape, self.facts).iter().enumerate().try_for_each(|(row, extent)| check(row, extent))
+    }
+
+    /// Refuses an atom that lists `given` positions of batch row `row`, where fewer or more are needed.
+    pub(crate) fn covers(&self, extent: &Extent, what: &str, given: u64, row: usize) -> Result<(), Error> {
+        extent.check(self.atom, what, given, row)
+    }
+
+    /// Refuses documents, of these lengths or of the facts', that end before or after the tokens.
+    pub(crate) fn documents(&self, own: Option<&[u64]>) -> Result<(), Error> {
+        let kv_len = self.shape.kv_len();
+        self.each_row(|row, extent| {
+            let given = self.facts.documents.as_ref().and_then(|d| d.get(row));
+            let sum = own.or(given.map(Vec::as_slice)).map_or(0, sum);
+            let begins_later = documents_start(self.facts, row, sum, kv_len as u32) > 0;
+            if begins_later && queries_end(self.shape, row) <= kv_len as u64 {
+                return Ok(());
+            }
+            self.covers(extent, "the documents sum to", sum, row)
+        })
+    }
+}

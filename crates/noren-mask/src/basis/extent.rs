@@ -1,0 +1,64 @@
+//! How far a batch row reaches, for atoms that list positions.
+
+use crate::Error;
+use crate::facts::{Facts, RealTokens};
+use crate::scalar::Side;
+use crate::shape::Shape;
+use std::fmt::Display;
+
+/// First position after the last query of batch row `row`, at least 0.
+pub(crate) fn queries_end(shape: &Shape, row: usize) -> u64 {
+    (shape.query_offset(row) + shape.q_len() as i64).max(0) as u64
+}
+
+/// The same without queries that the facts call padding on the right.
+fn real_queries_end(shape: &Shape, facts: &Facts, row: usize) -> u64 {
+    let lengths = facts.query_lengths.as_ref().filter(|_| facts.padding_side() == Side::Right);
+    let count = lengths.map_or(shape.q_len(), |lengths| shape.q_len().min(lengths[row] as usize));
+    (shape.query_offset(row) + count as i64).max(0) as u64
+}
+
+/// How many positions a batch row has, and how many of them an atom that lists positions must speak for.
+pub(crate) struct Extent {
+    /// Without right padding.
+    pub(crate) real: u64,
+    /// With it, in the longest batch row: one list may speak for rows that reach differently far.
+    pub(crate) all: u64,
+}
+
+impl Extent {
+    /// One for each batch row.
+    pub(crate) fn rows(shape: &Shape, facts: &Facts) -> Vec<Self> {
+        let batch = shape.batch_len();
+        let keys_end = |row| facts.keys_end(row).map_or(shape.kv_len() as u64, |end| end.max(0) as u64);
+        let keys: Vec<u64> = (0..batch).map(keys_end).collect();
+        let queries = |row| queries_end(shape, row);
+        let all = keys.iter().enumerate().map(|(row, keys)| (*keys).max(queries(row))).fold(0, u64::max);
+        let real_keys = |row: usize| match &facts.real {
+            _ if facts.place_keys() => keys[row],
+            Some(RealTokens::Lengths { lengths, side: Side::Right }) => lengths[row],
+            Some(RealTokens::Keys(keys)) => keys[row].hull().map_or(0, |h| u64::from(h.end)),
+            _ => keys[row],
+        };
+        // queries that reach beyond the keys are no padding
+        let real = |row| match real_queries_end(shape, facts, row) {
+            end if end > keys[row] => end,
+            _ => real_keys(row),
+        };
+        (0..batch).map(|row| Extent { real: real(row), all }).collect()
+    }
+
+    /// Refuses an atom that lists `given` positions: fewer leave some unsaid, more speak of none.
+    pub(crate) fn check(&self, atom: &dyn Display, what: &str, given: u64, row: usize) -> Result<(), Error> {
+        let Extent { real, all } = *self;
+        if (real..=all).contains(&given) {
+            return Ok(());
+        }
+        let fix = match real < all {
+            true => format!("it must be {real} (the real tokens) to {all}"),
+            false if given < all => format!("it must be {all}, or lengths must mark the rest as padding on the right"),
+            false => format!("it must be {all}"),
+        };
+        Err(Error::atom(atom, format!("{what} {given} of the {all} positions of batch row {row}: {fix}")))
+    }
+}

@@ -1,0 +1,56 @@
+//! Limits of parameters, and the messages of those that break them.
+
+use crate::set::{Set, Span};
+
+/// Numbers that meet positions stay within this, so that no sum with a position overflows 64 bits.
+pub(crate) const LIMIT: u64 = 1 << 62;
+
+type Checked = Result<(), String>;
+
+/// Refuses a number beyond all positions.
+pub(crate) fn within(name: &str, n: u64) -> Checked {
+    if n <= LIMIT { Ok(()) } else { Err(format!("{name} is {n}, beyond all positions: at most {LIMIT} is possible")) }
+}
+
+/// Refuses 0 and numbers beyond all positions.
+pub(crate) fn count(name: &str, n: u64) -> Checked {
+    if n == 0 { Err(format!("{name} is 0: give at least 1")) } else { within(name, n) }
+}
+
+/// Refuses an empty name.
+pub(crate) fn check_name(name: &str) -> Checked {
+    if name.is_empty() { Err("the name is empty: give the name under which the facts hold it".into()) } else { Ok(()) }
+}
+
+/// Refuses reversed ranges and an empty label.
+pub(crate) fn check_set(set: &Set) -> Checked {
+    match set {
+        Set::Spans(spans) => check_spans(spans),
+        Set::Label(label) if label.is_empty() => Err("the label is empty: give one that the facts declare".into()),
+        Set::Label(_) => Ok(()),
+    }
+}
+
+/// Refuses reversed ranges.
+pub(crate) fn check_spans(spans: &[Span]) -> Checked {
+    spans.iter().try_for_each(|span| {
+        let end = span.end.unwrap_or(span.start);
+        if end < span.start {
+            return Err(format!("range {}..{end} is reversed: write {end}..{}", span.start, span.start));
+        }
+        within("a position", end)
+    })
+}
+
+/// Refuses `lengths` of `what`, of which there are `len`.
+pub(crate) fn check_lengths(lengths: &[u64], batch: usize, len: usize, what: &str) -> Result<(), String> {
+    if lengths.len() != batch {
+        return Err(format!("{} entries but the batch is {batch}: give one length per batch row", lengths.len()));
+    }
+    match lengths.iter().enumerate().find(|(_, n)| **n > len as u64) {
+        Some((row, n)) => {
+            Err(format!("batch row {row} has {n} tokens but there are only {len} {what}: a length is at most {len}"))
+        }
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,22 @@
+//! What an atom is given and what it gives, below the expression: pairs and sites, values, bindings, lines, places, limits.
+
+mod binding;
+mod extent;
+mod input;
+mod limits;
+mod line;
+mod pair;
+mod places;
+mod runs;
+mod value;
+
+pub use binding::Binding;
+pub(crate) use extent::queries_end;
+pub use input::Input;
+pub(crate) use limits::{LIMIT, check_lengths, check_name, check_set, check_spans, count, within};
+pub(crate) use line::Axis;
+pub use line::{Family, Line, Rank};
+pub use pair::{Pair, Site};
+pub use places::{Case, Places, Sizes};
+pub(crate) use runs::Runs;
+pub use value::Value;

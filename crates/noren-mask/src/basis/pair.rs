@@ -1,0 +1,123 @@
+//! [`Pair`] and [`Site`]: where an atom is asked.
+
+use crate::facts::Facts;
+use crate::frame::Frame;
+use crate::resolve::RowFacts;
+use crate::set::Span;
+use std::sync::{Arc, LazyLock};
+
+/// A query and a key of one batch row and head, with the facts of the batch row.
+#[derive(Clone, Copy)]
+#[non_exhaustive]
+pub struct Pair<'a> {
+    /// Position of the query; negative before the first token.
+    pub q: i64,
+    /// Position of the key, at least 0.
+    pub k: i64,
+    /// Index of the query row.
+    pub row: usize,
+    /// Index of the key.
+    pub key: usize,
+    /// Batch row.
+    pub batch: usize,
+    /// Query head.
+    pub head: usize,
+    pub(crate) facts: RowFacts<'a>,
+}
+
+/// Facts and a frame for pairs of positions without a shape.
+static NOWHERE: LazyLock<(Facts, Frame)> = LazyLock::new(|| {
+    let frame = Frame { q_len: u32::MAX, kv_len: u32::MAX, offset: 0, runs: None };
+    (Facts::new(), frame)
+});
+
+impl Pair<'static> {
+    /// Two positions in batch row 0 and head 0 without facts, for atoms that need nothing else.
+    pub fn at(q: i64, k: i64) -> Self {
+        let (facts, frame) = &*NOWHERE;
+        let facts = RowFacts { facts, frame, row: 0 };
+        Pair { q, k, row: q.max(0) as usize, key: k.max(0) as usize, batch: 0, head: 0, facts }
+    }
+}
+
+impl Pair<'_> {
+    /// The facts.
+    pub fn facts(&self) -> &Facts {
+        self.facts.facts
+    }
+
+    /// Number of keys of the shape.
+    pub fn kv_len(&self) -> usize {
+        self.facts.frame.kv_len as usize
+    }
+
+    /// Whether `position` carries `label` in this batch row.
+    pub fn has_label(&self, label: &str, position: i64) -> bool {
+        self.facts.label(label).is_some_and(|spans| spans.iter().any(|span| span.holds(position)))
+    }
+
+    /// The level of `position` in this batch row; `None` where the facts give none.
+    pub fn level(&self, position: i64) -> Option<i64> {
+        self.facts.level(position)
+    }
+
+    /// The number of the document that holds `position` in this batch row, by the facts.
+    pub fn document(&self, position: i64) -> Option<usize> {
+        Some(self.facts.documents(None)?.at(position)?.0)
+    }
+}
+
+/// A batch row and head for which an atom is resolved.
+#[derive(Clone, Copy)]
+pub struct Site<'a> {
+    pub(crate) row: RowFacts<'a>,
+    pub(crate) shared: &'a Arc<Facts>,
+    pub(crate) head: usize,
+}
+
+impl<'a> Site<'a> {
+    /// Batch row.
+    pub fn batch(&self) -> usize {
+        self.row.row
+    }
+
+    /// Query head.
+    pub fn head(&self) -> usize {
+        self.head
+    }
+
+    /// The facts.
+    pub fn facts(&self) -> &'a Facts {
+        self.row.facts
+    }
+
+    /// Number of query rows.
+    pub fn q_len(&self) -> usize {
+        self.row.frame.q_len as usize
+    }
+
+    /// Number of keys.
+    pub fn kv_len(&self) -> usize {
+        self.row.frame.kv_len as usize
+    }
+
+    /// Position of the first query row.
+    pub fn query_offset(&self) -> i64 {
+        self.row.frame.offset
+    }
+
+    /// The position after that of the last key.
+    pub fn keys_end(&self) -> i64 {
+        self.row.frame.end()
+    }
+
+    /// The positions that carry `label` in this batch row; `None` when the facts do not declare it.
+    pub fn label(&self, label: &str) -> Option<&'a [Span]> {
+        self.row.label(label)
+    }
+
+    /// The levels by position of this batch row; `None` when the facts give none.
+    pub fn levels(&self) -> Option<&'a [i64]> {
+        self.row.levels()
+    }
+}

@@ -1,0 +1,40 @@
+//! [`Value`]: values of any type that compare, order and hash.
+
+use std::any::Any;
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+
+/// What every atom derives, in a form that values of different types share. It is implemented for every type that derives `Debug`,
+/// `PartialEq`, `Eq`, `PartialOrd`, `Ord` and `Hash` and can be sent between threads.
+pub trait Value: Any + fmt::Debug + Send + Sync {
+    /// The value, for a cast to its own type.
+    fn as_any(&self) -> &dyn Any;
+
+    /// Whether `other` has the same type and is equal.
+    fn equals(&self, other: &dyn Any) -> bool;
+
+    /// The order among values of one type; `Equal` for another type.
+    fn order(&self, other: &dyn Any) -> Ordering;
+
+    /// Hashes the value.
+    fn hash_to(&self, state: &mut dyn Hasher);
+}
+
+impl<T: Any + fmt::Debug + Ord + Hash + Send + Sync> Value for T {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn equals(&self, other: &dyn Any) -> bool {
+        other.downcast_ref::<T>().is_some_and(|other| self == other)
+    }
+
+    fn order(&self, other: &dyn Any) -> Ordering {
+        other.downcast_ref::<T>().map_or(Ordering::Equal, |other| self.cmp(other))
+    }
+
+    fn hash_to(&self, mut state: &mut dyn Hasher) {
+        self.hash(&mut state);
+    }
+}

@@ -1,0 +1,240 @@
+//! [`Budget`]: how much planning and counting may take, how they report progress and how they are cancelled.
+
+use crate::Error;
+use std::fmt;
+use std::ops::ControlFlow;
+
+/// Limits of planning and counting, and a function that is called with their progress and may cancel them.
+///
+/// Limits are numbers of tiles and steps and not seconds, so the same mask gets the same answer on every machine. A step is
+/// a key interval that is looked at, or a word of 64 cells that is filled: 10 to 50 nanoseconds.
+///
+/// ```
+/// use noren_mask::{Budget, Facts, PlanOptions, Shape, atoms::*};
+/// let bound = causal().bind(&Shape::square(1 << 20), &Facts::new())?;
+/// let plan = bound.plan_within(&PlanOptions::default(), &Budget::new())?;
+/// assert_eq!(plan.stats_within(&Budget::new())?.allowed, (1u128 << 20) * ((1 << 20) + 1) / 2);
+/// let error = bound.plan_within(&PlanOptions::default(), &Budget::new().tiles(1000)).unwrap_err();
+/// assert!(error.to_string().starts_with("too many tiles: 10923, at most 1000: "));
+/// # Ok::<(), noren_mask::Error>(())
+/// ```
+#[derive(Clone, Copy)]
+pub struct Budget<'a> {
+    tiles: u64,
+    spans: u64,
+    steps: u64,
+    watch: Option<&'a dyn Fn(Progress) -> ControlFlow<()>>,
+}
+
+/// What is at work.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum Stage {
+    /// Tiles are made.
+    Planning,
+    /// Allowed cells are counted.
+    Counting,
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Stage::Planning => "planning",
+            Stage::Counting => "counting",
+        })
+    }
+}
+
+/// How far planning or counting is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Progress {
+    /// Planning or counting.
+    pub stage: Stage,
+    /// Query rows that are done, over all distinct patterns.
+    pub rows: u64,
+    /// All query rows of all distinct patterns.
+    pub all_rows: u64,
+    /// Steps taken so far.
+    pub steps: u64,
+}
+
+impl fmt::Debug for Budget<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Budget { tiles, spans, steps, watch } = self;
+        let mut debug = f.debug_struct("Budget");
+        debug.field("tiles", tiles).field("spans", spans).field("steps", steps).field("watched", &watch.is_some());
+        debug.finish()
+    }
+}
+
+impl Default for Budget<'_> {
+    fn default() -> Self {
+        Budget::new()
+    }
+}
+
+impl<'a> Budget<'a> {
+    /// At most 16,777,216 tiles, 33,554,432 spans (400 MB) and 67,108,864 steps: a few seconds and less than 1 GiB.
+    pub fn new() -> Self {
+        Budget { tiles: 1 << 24, spans: 1 << 25, steps: 1 << 26, watch: None }
+    }
+
+    /// No limit.
+    pub fn unlimited() -> Self {
+        Budget { tiles: u64::MAX, spans: u64::MAX, steps: u64::MAX, watch: None }
+    }
+
+    /// Limits the number of tiles, over all distinct patterns of a plan.
+    pub fn tiles(self, tiles: u64) -> Self {
+        Budget { tiles, ..self }
+    }
+
+    /// Limits the number of spans, over all distinct patterns of a plan; one takes 12 bytes.
+    pub fn spans(self, spans: u64) -> Self {
+        Budget { spans, ..self }
+    }
+
+    /// Limits the number of steps of a plan, and of counting it.
+    pub fn steps(self, steps: u64) -> Self {
+        Budget { steps, ..self }
+    }
+
+    /// Calls `watch` with the progress, a few hundred times a second; it cancels by [`ControlFlow::Break`].
+    ///
+    /// ```
+    /// use noren_mask::{Budget, Error, Facts, PlanOptions, Shape, atoms::*};
+    /// use std::ops::ControlFlow;
+    /// let bound = random(0.5, 1).bind(&Shape::square(4096), &Facts::new())?;
+    /// let cancel = |_| ControlFlow::Break(());
+    /// let budget = Budget::new().watch(&cancel);
+    /// assert_eq!(bound.plan().stats_within(&budget), Err(Error::Cancelled));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn watch(self, watch: &'a dyn Fn(Progress) -> ControlFlow<()>) -> Self {
+        Budget { watch: Some(watch), ..self }
+    }
+}
+
+/// Steps between two calls of the function that watches.
+const REPORTED: u64 = 1 << 17;
+
+/// What is left of a budget.
+pub(crate) struct Meter<'a> {
+    budget: Budget<'a>,
+    progress: Progress,
+    next_report: u64,
+    tiles: u64,
+    spans: u64,
+}
+
+impl<'a> Meter<'a> {
+    pub(crate) fn new(budget: &Budget<'a>, stage: Stage, all_rows: u64) -> Self {
+        let progress = Progress { stage, rows: 0, all_rows, steps: 0 };
+        Meter { budget: *budget, progress, next_report: REPORTED, tiles: 0, spans: 0 }
+    }
+
+    /// Takes `steps` steps.
+    ///
+    /// # Errors
+    /// The budget has no more of them, or the watching function cancels.
+    #[inline]
+    pub(crate) fn step(&mut self, steps: u64) -> Result<(), Error> {
+        self.progress.steps = self.progress.steps.saturating_add(steps);
+        if self.progress.steps >= self.next_report { self.report() } else { Ok(()) }
+    }
+
+    /// Looks whether so many steps are left.
+    ///
+    /// # Errors
+    /// They are not.
+    pub(crate) fn needs(&self, steps: u64) -> Result<(), Error> {
+        let (needed, most) = (self.progress.steps.saturating_add(steps), self.budget.steps);
+        match needed <= most {
+            true => Ok(()),
+            false => Err(self.too_many(needed)),
+        }
+    }
+
+    #[cold]
+    fn too_many(&self, steps: u64) -> Error {
+        let Progress { stage, rows, all_rows, .. } = self.progress;
+        Error::Budget(format!(
+            "{stage} takes too many steps: {steps} after {rows} of {all_rows} query rows, at most {}: shorten the sequence, \
+             simplify the mask, or raise the steps of the budget",
+            self.budget.steps
+        ))
+    }
+
+    #[cold]
+    fn report(&mut self) -> Result<(), Error> {
+        let (steps, most) = (self.progress.steps, self.budget.steps);
+        self.next_report = steps.saturating_add(REPORTED).min(most.saturating_add(1));
+        if steps > most {
+            return Err(self.too_many(steps));
+        }
+        match self.budget.watch.map(|watch| watch(self.progress)) {
+            Some(ControlFlow::Break(())) => Err(Error::Cancelled),
+            _ => Ok(()),
+        }
+    }
+
+    /// Runs what may fail without harm on at most `steps` steps of its own; `None` where they are not enough.
+    ///
+    /// # Errors
+    /// The watching function cancels.
+    pub(crate) fn trial<T>(
+        &self,
+        steps: u64,
+        run: impl FnOnce(&mut Meter<'a>) -> Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
+        let budget = self.budget.steps(steps);
+        let mut meter = Meter { budget, progress: Progress { steps: 0, ..self.progress }, next_report: 0, ..*self };
+        match run(&mut meter) {
+            Err(Error::Budget(_)) => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
+    /// Counts `rows` query rows as done.
+    pub(crate) fn done(&mut self, rows: u64) {
+        self.progress.rows += rows;
+    }
+
+    /// Takes what a pattern of `rows` query rows in tiles of `block_q` needs at least.
+    ///
+    /// # Errors
+    /// The budget has not as many tiles.
+    pub(crate) fn tiles(&mut self, rows: u32, block_q: u32) -> Result<(), Error> {
+        self.tiles = self.tiles.saturating_add(u64::from(rows.div_ceil(block_q.max(1))));
+        match self.tiles <= self.budget.tiles {
+            true => Ok(()),
+            false => Err(Error::Budget(format!(
+                "too many tiles: {}, at most {}: plan fewer query rows or patterns at once, use tiles of more rows than \
+                 {block_q} (block_q), or raise the tiles of the budget",
+                self.tiles, self.budget.tiles
+            ))),
+        }
+    }
+
+    /// Takes the spans of a tile.
+    ///
+    /// # Errors
+    /// The budget has not as many spans.
+    pub(crate) fn spans(&mut self, spans: u64) -> Result<(), Error> {
+        self.spans += spans;
+        match self.spans <= self.budget.spans {
+            true => Ok(()),
+            false => Err(Error::Budget(format!(
+                "too many spans: more than {}: plan fewer query rows at once, use tiles of more rows (block_q), or raise \
+                 the spans of the budget",
+                self.budget.spans
+            ))),
+        }
+    }
+
+    /// Gives back what a discarded plan of so many spans took.
+    pub(crate) fn forget_spans(&mut self, spans: u64) {
+        self.spans = self.spans.saturating_sub(spans);
+    }
+}

@@ -1,0 +1,155 @@
+//! Exact counts by arithmetic: allowed cells and rows that read something, without visiting pairs.
+//!
+//! Query rows are taken in zones. In a zone every atom that knows content (documents, chunks, sets of keys, ...) has the same
+//! keys for each row, and every other atom (bands, strides) knows nothing but the distance `key position - query position`.
+//! So a zone is a few rectangles, in each of which a set of distances is allowed: intervals of distances, with residues where
+//! there are strides. As many cells of a rectangle have a distance as a trapezoid over the distances is high, and the sum of a
+//! trapezoid over the multiples of a number in an interval is an arithmetic series.
+//!
+//! The cost is the number of rectangles of all zones. Atoms that give cells one by one (random cells, closures, dense
+//! arrays) are counted by the words of their cells where the plan has mixed spans.
+
+mod distances;
+mod rectangle;
+mod segments;
+
+use crate::Error;
+use crate::bind::Resolved;
+use crate::budget::Meter;
+use crate::frame::Frame;
+use crate::pattern::Pattern;
+use distances::Residues;
+use rectangle::{Readers, Rectangle};
+use segments::{Segment, Zone, Zones};
+use std::collections::HashMap;
+
+/// Exact counts of one pattern.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Cells {
+    /// Allowed cells.
+    pub(crate) allowed: u64,
+    /// Query rows that read nothing.
+    pub(crate) empty_rows: u64,
+}
+
+/// Counts the cells of a pattern.
+///
+/// # Errors
+/// The budget is spent, or its function cancels.
+pub(crate) fn count(resolved: &Resolved, meter: &mut Meter<'_>) -> Result<Cells, Error> {
+    let Resolved { frame, pattern } = resolved;
+    let mut counting = Counting { frame, gaps: HashMap::new(), cells: Cells::default() };
+    let mut zones = Zones::new(pattern);
+    let mut row = 0;
+    while row < frame.q_len {
+        let Zone { segments, end } = zones.at(frame, row, (0, frame.kv_len), meter)?;
+        let end = end.clamp(row + 1, frame.q_len);
+        counting.zone(row, end, &segments, meter)?;
+        meter.done(u64::from(end - row));
+        row = end;
+    }
+    Ok(counting.cells)
+}
+
+struct Counting<'a> {
+    frame: &'a Frame,
+    /// [`Residues::gap`] of those met before.
+    gaps: HashMap<Residues, Option<i64>>,
+    cells: Cells,
+}
+
+impl Counting<'_> {
+    fn zone(&mut self, row: u32, end: u32, segments: &[Segment], meter: &mut Meter<'_>) -> Result<(), Error> {
+        meter.step(segments.len() as u64 + 1)?;
+        let mut every = false;
+        for segment in segments {
+            self.cells.allowed += match segment.distances.is_always() {
+                true => {
+                    every = true;
+                    u64::from(segment.end - segment.start) * u64::from(end - row)
+                }
+                false => {
+                    meter.step(4 * segment.distances.size() as u64)?;
+                    let mut count = 0;
+                    self.rectangles(row, end, segment, &mut |rectangle| count += rectangle.count(&segment.distances));
+                    count
+                }
+            };
+        }
+        match every {
+            true => Ok(()),
+            false => self.empty(row, end, segments, meter),
+        }
+    }
+
+    /// The rectangles of a segment, by position: one for each run of keys.
+    fn rectangles(&self, row: u32, end: u32, segment: &Segment, each: &mut impl FnMut(Rectangle)) {
+        let queries = self.frame.query(row)..self.frame.query(end);
+        self.frame.pieces((segment.start, segment.end), &mut |first, last, shift| {
+            let keys = i64::from(first) + shift..i64::from(last) + shift;
+            each(Rectangle { queries: queries.clone(), keys });
+        });
+    }
+
+    /// Counts the rows of a zone that read nothing.
+    fn empty(&mut self, row: u32, end: u32, segments: &[Segment], meter: &mut Meter<'_>) -> Result<(), Error> {
+        let mut readers = Readers::default();
+        let mut gaps = std::mem::take(&mut self.gaps);
+        let mut gap = |residues: &Residues| match gaps.get(residues) {
+            Some(gap) => *gap,
+            None => *gaps.entry(residues.clone()).or_insert(residues.gap()),
+        };
+        for segment in segments {
+            self.rectangles(row, end, segment, &mut |rectangle| {
+                rectangle.readers(&segment.distances, &mut gap, &mut readers);
+            });
+        }
+        self.gaps = gaps;
+        let (rest, unclear) = readers.open(end - row);
+        self.cells.empty_rows += rest.count();
+        for place in unclear.iter().flat_map(|run| run.start..run.end) {
+            if self.reads(row + place, segments, meter)? {
+                self.cells.empty_rows -= 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn reads(&self, row: u32, segments: &[Segment], meter: &mut Meter<'_>) -> Result<bool, Error> {
+        let mut found = Ok(false);
+        for segment in segments {
+            self.rectangles(row, row + 1, segment, &mut |rectangle| {
+                if let Ok(false) = found {
+                    found = rectangle.reads(self.frame.query(row), &segment.distances, meter);
+                }
+            });
+            if !matches!(found, Ok(false)) {
+                return found;
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// How the cells of a pattern are given.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Listed {
+    /// By borders, distances or short lists.
+    No,
+    /// Some in words of 64 cells.
+    Words,
+    /// Some one by one.
+    Cells,
+}
+
+/// The most laborious form in which a part of the pattern gives its cells.
+pub(crate) fn listed(pattern: &Pattern) -> Listed {
+    match pattern {
+        leaf if leaf.looks_at_every_key() => Listed::Cells,
+        Pattern::Array(array, slice) if array.0.slice(*slice).is_dense() => Listed::Words,
+        Pattern::Selected(_, part) | Pattern::Not(part) => listed(part),
+        Pattern::And(parts) | Pattern::Or(parts) => parts.iter().map(listed).max().unwrap_or(Listed::No),
+        leaf if leaf.looks_at_every_key() => Listed::Cells,
+        _ => Listed::No,
+    }
+}

@@ -1,0 +1,119 @@
+//! Cells and empty rows of a rectangle in which only the distance decides.
+
+use super::distances::{Distances, Residues};
+use crate::Error;
+use crate::budget::Meter;
+use crate::interval::IntervalSet;
+use std::ops::Range;
+
+/// Queries at positions `queries` and keys at positions `keys`, neither empty.
+#[derive(Clone, Debug)]
+pub(super) struct Rectangle {
+    pub(super) queries: Range<i64>,
+    pub(super) keys: Range<i64>,
+}
+
+impl Rectangle {
+    /// Number of cells whose distance is in `distances`.
+    pub(super) fn count(&self, distances: &Distances) -> u64 {
+        let Rectangle { queries, keys } = self;
+        if distances.is_always() {
+            return (queries.end - queries.start) as u64 * (keys.end - keys.start) as u64;
+        }
+        let (least, most) = (keys.start - queries.end + 1, keys.end - queries.start);
+        let mut count = 0i128;
+        for (from, to, residues) in distances.parts() {
+            let (from, to) = (from.max(least), to.min(most));
+            if from < to {
+                let terms = residues.terms().iter();
+                count += terms
+                    .map(|&(modulus, factor)| i128::from(factor) * self.multiples(modulus, from, to))
+                    .sum::<i128>();
+            }
+        }
+        count as u64
+    }
+
+    /// Number of cells whose distance is a multiple of `modulus` in `from..to`.
+    ///
+    /// As many cells have distance `d` as four ramps that begin at the corners' distances add up to at `d`.
+    fn multiples(&self, modulus: i64, from: i64, to: i64) -> i128 {
+        let Rectangle { queries, keys } = self;
+        let ramp = |corner: i64| ramp_sum(corner, modulus, to) - ramp_sum(corner, modulus, from);
+        ramp(keys.start - queries.end) - ramp(keys.start - queries.start) - ramp(keys.end - queries.end)
+            + ramp(keys.end - queries.start)
+    }
+
+    /// Adds to `reading` rows that read a key at such a distance, as offsets from the first one, and to `unclear` rows that may.
+    pub(super) fn readers(
+        &self,
+        distances: &Distances,
+        gap: &mut impl FnMut(&Residues) -> Option<i64>,
+        out: &mut Readers,
+    ) {
+        let Rectangle { queries, keys } = self;
+        let push = |into: &mut Vec<Range<u32>>, from: i64, to: i64| {
+            let (from, to) = (from.max(queries.start), to.min(queries.end));
+            if from < to {
+                into.push((from - queries.start) as u32..(to - queries.start) as u32);
+            }
+        };
+        for (from, to, residues) in distances.parts() {
+            // the distances of row q are those of from..to in keys.start - q..keys.end - q
+            let gap = if *residues == Residues::Always { Some(1) } else { gap(residues) };
+            if let Some(gap) = gap.filter(|gap| to - from >= *gap && keys.end - keys.start >= *gap) {
+                push(&mut out.reading, keys.start + gap - to, keys.end - from - gap + 1);
+            }
+            if *residues != Residues::Always {
+                push(&mut out.unclear, keys.start + 1 - to, keys.end - from);
+            }
+        }
+    }
+
+    /// Whether the query at position `query` reads a key at such a distance.
+    pub(super) fn reads(&self, query: i64, distances: &Distances, meter: &mut Meter<'_>) -> Result<bool, Error> {
+        for (from, to, residues) in distances.parts() {
+            let (from, to) = (from.max(self.keys.start - query), to.min(self.keys.end - query));
+            let step = residues.common().max(1);
+            let mut distance = from + (-from).rem_euclid(step);
+            while distance < to {
+                meter.step(1)?;
+                if residues.holds(distance) {
+                    return Ok(true);
+                }
+                distance += step;
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Rows of a rectangle, as offsets from the first one.
+#[derive(Default)]
+pub(super) struct Readers {
+    pub(super) reading: Vec<Range<u32>>,
+    pub(super) unclear: Vec<Range<u32>>,
+}
+
+impl Readers {
+    /// Rows of `0..rows` that are not known to read a key, and those of them that may.
+    pub(super) fn open(self, rows: u32) -> (IntervalSet, IntervalSet) {
+        let reading: IntervalSet = self.reading.into_iter().collect();
+        let rest = reading.complement(rows);
+        let unclear: IntervalSet = self.unclear.into_iter().collect();
+        let unclear = rest.intersect(&unclear);
+        (rest, unclear)
+    }
+}
+
+/// The sum of `d - corner` over the multiples `d` of `modulus` with `corner < d < end`.
+fn ramp_sum(corner: i64, modulus: i64, end: i64) -> i128 {
+    let first = corner.div_euclid(modulus) + 1;
+    let last = (end - 1).div_euclid(modulus);
+    if last < first {
+        return 0;
+    }
+    let (first, last) = (i128::from(first), i128::from(last));
+    let n = last - first + 1;
+    i128::from(modulus) * ((first + last) * n / 2) - i128::from(corner) * n
+}

@@ -1,0 +1,255 @@
+//! What a pattern allows in a zone: query rows that differ in nothing but their distance to the keys.
+
+use super::distances::{Distances, Residues};
+use crate::Error;
+use crate::budget::Meter;
+use crate::frame::Frame;
+use crate::interval::IntervalSet;
+use crate::pattern::Pattern;
+use crate::resolved::RowWork;
+use std::rc::Rc;
+
+/// Keys `start..end` at these distances.
+#[derive(Clone, Debug)]
+pub(super) struct Segment {
+    pub(super) start: u32,
+    pub(super) end: u32,
+    pub(super) distances: Distances,
+}
+
+/// Ascending, disjoint segments; what is in none is not allowed.
+pub(super) type Segments = Vec<Segment>;
+
+/// A zone that begins at a row, and the first row after it.
+#[derive(Clone)]
+pub(super) struct Zone {
+    pub(super) segments: Rc<Segments>,
+    pub(super) end: u32,
+}
+
+/// The zones of a pattern, whose rows are asked for in ascending order. Each part keeps its last zone, because most parts change
+/// at few rows.
+pub(super) struct Zones<'a> {
+    pattern: &'a Pattern,
+    parts: Vec<Zones<'a>>,
+    /// The keys that were asked about, and the zone.
+    last: Option<((u32, u32), Zone)>,
+}
+
+/// Appends a segment unless it is empty; one that continues the last is joined to it.
+fn push(out: &mut Segments, start: u32, end: u32, distances: Distances) {
+    if start >= end || distances.is_never() {
+        return;
+    }
+    match out.last_mut() {
+        Some(last) if last.end == start && last.distances == distances => last.end = end,
+        _ => out.push(Segment { start, end, distances }),
+    }
+}
+
+impl<'a> Zones<'a> {
+    pub(super) fn new(pattern: &'a Pattern) -> Self {
+        let parts = match pattern {
+            Pattern::Not(part) => vec![Zones::new(part)],
+            Pattern::And(parts) => in_order(parts).map(Zones::new).collect(),
+            Pattern::Or(parts) => parts.iter().map(Zones::new).collect(),
+            _ => Vec::new(),
+        };
+        Zones { pattern, parts, last: None }
+    }
+
+    /// What the pattern allows among `keys` in the zone that holds `row`.
+    pub(super) fn at(
+        &mut self,
+        frame: &Frame,
+        row: u32,
+        keys: (u32, u32),
+        meter: &mut Meter<'_>,
+    ) -> Result<Zone, Error> {
+        if let Some((of, zone)) = &self.last
+            && *of == keys
+            && row < zone.end
+        {
+            return Ok(zone.clone());
+        }
+        let zone = self.found(frame, row, keys, meter)?;
+        self.last = Some((keys, zone.clone()));
+        Ok(zone)
+    }
+
+    fn found(&mut self, frame: &Frame, row: u32, keys: (u32, u32), meter: &mut Meter<'_>) -> Result<Zone, Error> {
+        match self.pattern {
+            Pattern::Not(_) => {
+                let Zone { segments, end } = self.parts[0].at(frame, row, keys, meter)?;
+                meter.step(segments.len() as u64)?;
+                Ok(Zone { segments: complement(&segments, keys).into(), end })
+            }
+            Pattern::And(_) => {
+                let mut all: Option<Zone> = None;
+                for part in &mut self.parts {
+                    let Some(Zone { segments, end }) = all else {
+                        all = Some(part.at(frame, row, keys, meter)?);
+                        continue;
+                    };
+                    let (Some(first), Some(last)) = (segments.first(), segments.last()) else {
+                        return Ok(Zone { segments, end });
+                    };
+                    let hull = (first.start, last.end);
+                    let next = part.at(frame, row, hull, meter)?;
+                    // what reads none of all keys is empty as long as its own zone lasts, whatever the others do
+                    let alone = hull == keys && next.segments.is_empty();
+                    let end = if alone { next.end } else { end.min(next.end) };
+                    all = Some(Zone { segments: intersect(&segments, &next.segments, meter)?.into(), end });
+                }
+                Ok(all.unwrap_or_else(|| Zone { segments: whole(keys).into(), end: u32::MAX }))
+            }
+            Pattern::Or(_) => {
+                let mut any: Option<Zone> = None;
+                for part in &mut self.parts {
+                    let next = part.at(frame, row, keys, meter)?;
+                    any = Some(match any {
+                        None => next,
+                        Some(Zone { segments, end }) => {
+                            Zone { segments: union(segments, &next.segments, meter)?, end: end.min(next.end) }
+                        }
+                    });
+                }
+                Ok(any.unwrap_or_else(|| Zone { segments: Rc::default(), end: u32::MAX }))
+            }
+            leaf => leaf_zone(leaf, frame, row, keys, meter),
+        }
+    }
+}
+
+fn whole(keys: (u32, u32)) -> Segments {
+    let mut all = Vec::new();
+    push(&mut all, keys.0, keys.1, Distances::always());
+    all
+}
+
+/// Parts whose rows are short first: they spare the others the keys that they leave out.
+fn in_order(parts: &[Pattern]) -> impl Iterator<Item = &Pattern> {
+    let rank = |part: &Pattern| match part {
+        Pattern::Queries(_) => 0,
+        Pattern::Chunk(_) | Pattern::Documents(_) => 1,
+        Pattern::Neighborhood(_) => 2,
+        Pattern::Atom(atom) if atom.row_work() == RowWork::ManyRuns => 6,
+        Pattern::Atom(atom) if atom.has_blocks() => 2,
+        Pattern::And(_) => 3,
+        Pattern::Keys(_) | Pattern::Or(_) | Pattern::Not(_) => 5,
+        _ => 4,
+    };
+    (0..7).flat_map(move |turn| parts.iter().filter(move |part| rank(part) == turn))
+}
+
+fn leaf_zone(leaf: &Pattern, frame: &Frame, row: u32, keys: (u32, u32), meter: &mut Meter<'_>) -> Result<Zone, Error> {
+    let mut segments = Vec::new();
+    let distances = match leaf {
+        Pattern::Band { lo: None, hi: None } => Distances::always(),
+        Pattern::Band { lo, hi } => {
+            Distances::between(lo.unwrap_or(i64::MIN), hi.map_or(i64::MAX, |hi| hi.saturating_add(1)))
+        }
+        Pattern::Stride(step) => Distances::residues(Residues::multiples_of(*step)),
+        Pattern::Neighborhood(grid) => {
+            let q = frame.query(row);
+            if let Some((rows, moving)) = grid.same_window(q) {
+                let mut found: Vec<Segment> = Vec::new();
+                grid.window_lines(q, |line, first, count, width| {
+                    let distances = match moving {
+                        true => Distances::between(line + first - q, line + first + count - q),
+                        false => Distances::always(),
+                    };
+                    let keys_of = if moving { line..line + width } else { line + first..line + first + count };
+                    frame.emit(keys_of.start, keys_of.end, keys, &mut |start, end| {
+                        found.push(Segment { start, end, distances: distances.clone() });
+                    });
+                });
+                meter.step(found.len() as u64 + 1)?;
+                if frame.runs.is_some() {
+                    found.sort_by_key(|segment| segment.start);
+                }
+                let end = row.saturating_add(rows.min(i64::from(u32::MAX)) as u32);
+                return Ok(Zone { segments: found.into(), end });
+            }
+            return rows_zone(leaf, frame, row, keys, meter);
+        }
+        _ => return rows_zone(leaf, frame, row, keys, meter),
+    };
+    meter.step(1)?;
+    push(&mut segments, keys.0, keys.1, distances);
+    Ok(Zone { segments: segments.into(), end: u32::MAX })
+}
+
+/// The zone of a leaf whose rows are listed key by key or run by run.
+fn rows_zone(leaf: &Pattern, frame: &Frame, row: u32, keys: (u32, u32), meter: &mut Meter<'_>) -> Result<Zone, Error> {
+    let mut pieces = Vec::new();
+    leaf.row(frame, row, keys, &mut |start, end| pieces.push(start..end));
+    meter.step(pieces.len() as u64 + 1)?;
+    let set: IntervalSet = pieces.into_iter().collect();
+    let always = |i: crate::interval::Interval| Segment { start: i.start, end: i.end, distances: Distances::always() };
+    let segments: Segments = set.iter().map(always).collect();
+    Ok(Zone { segments: segments.into(), end: leaf.alike(frame, row) })
+}
+
+fn complement(segments: &[Segment], keys: (u32, u32)) -> Segments {
+    let mut out = Vec::with_capacity(segments.len() + 1);
+    let mut at = keys.0;
+    for segment in segments {
+        push(&mut out, at, segment.start, Distances::always());
+        push(&mut out, segment.start, segment.end, segment.distances.not());
+        at = segment.end;
+    }
+    push(&mut out, at, keys.1, Distances::always());
+    out
+}
+
+fn intersect(a: &[Segment], b: &[Segment], meter: &mut Meter<'_>) -> Result<Segments, Error> {
+    let (mut i, mut j) = (0, 0);
+    let mut out = Vec::with_capacity(a.len().max(b.len()));
+    while i < a.len() && j < b.len() {
+        let (start, end) = (a[i].start.max(b[j].start), a[i].end.min(b[j].end));
+        if start < end {
+            meter.step(cost(&a[i].distances, &b[j].distances))?;
+            push(&mut out, start, end, a[i].distances.and(&b[j].distances));
+        }
+        if a[i].end < b[j].end { i += 1 } else { j += 1 }
+    }
+    Ok(out)
+}
+
+fn union(a: Rc<Segments>, b: &Rc<Segments>, meter: &mut Meter<'_>) -> Result<Rc<Segments>, Error> {
+    if a.is_empty() {
+        return Ok(b.clone());
+    }
+    if b.is_empty() {
+        return Ok(a);
+    }
+    meter.step((a.len() + b.len()) as u64)?;
+    let (mut i, mut j, mut at) = (0, 0, 0);
+    let mut out = Vec::with_capacity(a.len() + b.len());
+    while i < a.len() || j < b.len() {
+        // the segments that hold `at` or begin after it
+        let (x, y) = (a.get(i), b.get(j));
+        at = at.max(x.map_or(u32::MAX, |s| s.start).min(y.map_or(u32::MAX, |s| s.start)));
+        let ends = |s: &Segment| if s.start > at { s.start } else { s.end };
+        let end = x.map_or(u32::MAX, ends).min(y.map_or(u32::MAX, ends));
+        let [x, y] = [x, y].map(|s| s.filter(|s| s.start <= at).map(|s| &s.distances));
+        match (x, y) {
+            (Some(x), Some(y)) => {
+                meter.step(cost(x, y))?;
+                push(&mut out, at, end, x.or(y));
+            }
+            (Some(one), None) | (None, Some(one)) => push(&mut out, at, end, one.clone()),
+            (None, None) => {}
+        }
+        at = end;
+        i += usize::from(a.get(i).is_some_and(|s| s.end <= at));
+        j += usize::from(b.get(j).is_some_and(|s| s.end <= at));
+    }
+    Ok(out.into())
+}
+
+/// Steps that combining two sets of distances takes.
+fn cost(a: &Distances, b: &Distances) -> u64 {
+    (a.size() * b.size()).div_ceil(8) as u64
+}

@@ -1,0 +1,76 @@
+//! [`Membership`]: an atom without a resolved form, cell by cell.
+
+use crate::basis::{Input, Pair, Site};
+use crate::facts::Facts;
+use crate::frame::Frame;
+use crate::mask::AtomRef;
+use crate::resolve::RowFacts;
+use crate::resolved::ByCell;
+use std::cmp::Ordering;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// The cells of an atom in one batch row and head, by its membership.
+#[derive(Clone, Debug)]
+pub(crate) struct Membership {
+    atom: AtomRef,
+    facts: Arc<Facts>,
+    batch: usize,
+    head: usize,
+}
+
+impl Membership {
+    /// Batch row and head are 0 where the cells do not depend on them, so that equal patterns are equal.
+    pub(crate) fn new(atom: &AtomRef, site: &Site<'_>) -> Self {
+        let inputs = atom.inputs();
+        let by_head = inputs.iter().any(|i| matches!(i, Input::Head | Input::Array(_) | Input::Closure(_)));
+        let by_batch = inputs.iter().any(|i| *i != Input::Head);
+        let pick = |depends: bool, index: usize| if depends { index } else { 0 };
+        let (batch, head) = (pick(by_batch, site.row.row), pick(by_head, site.head));
+        Membership { atom: atom.clone(), facts: site.shared.clone(), batch, head }
+    }
+}
+
+impl ByCell for Membership {
+    fn row(&self, frame: &Frame, row: u32, keys: (u32, u32), emit: &mut dyn FnMut(u32, u32)) {
+        let facts = RowFacts { facts: &self.facts, frame, row: self.batch };
+        let (batch, head) = (self.batch, self.head);
+        let q = frame.query(row);
+        frame.pieces(keys, &mut |first, last, shift| {
+            for key in first..last {
+                let k = i64::from(key) + shift;
+                let pair = Pair { q, k, row: row as usize, key: key as usize, batch, head, facts };
+                if self.atom.allows(&pair) {
+                    emit(key, key + 1);
+                }
+            }
+        });
+    }
+}
+
+impl Ord for Membership {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let key = |m: &Self| (Arc::as_ptr(&m.facts).addr(), m.batch, m.head);
+        key(self).cmp(&key(other)).then_with(|| self.atom.cmp(&other.atom))
+    }
+}
+
+impl PartialOrd for Membership {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Membership {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Membership {}
+
+impl Hash for Membership {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.atom, self.batch, self.head).hash(state);
+    }
+}

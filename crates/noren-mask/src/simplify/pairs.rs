@@ -1,0 +1,60 @@
+//! Operands that differ in one part and its complement: `a & b | a & !b` is `a`, and `(a | b) & (a | !b)` is `a`.
+
+use super::axis::{Join, read};
+use super::axis::complement;
+use crate::mask::{Mask, Node};
+use std::collections::HashSet;
+
+/// Each operand is compared with each other one: longer lists stay as they are.
+const MOST: usize = 64;
+
+/// The operands of one `|` (or `&`), each `&` (or `|`) of the same parts but for one and its complement taken together. No
+/// operand is longer than what it replaces.
+pub(super) fn paired(join: Join, mut operands: Vec<Mask>) -> Vec<Mask> {
+    if operands.len() > MOST {
+        return operands;
+    }
+    while let Some((first, second, common)) = pair(join, &operands) {
+        operands.swap_remove(second);
+        operands[first] = common;
+    }
+    operands
+}
+
+/// Two operands that can be taken together, by their numbers in ascending order, and what they are together.
+fn pair(join: Join, operands: &[Mask]) -> Option<(usize, usize, Mask)> {
+    let parts: Vec<HashSet<&Mask>> = operands.iter().map(|operand| parts_of(join, operand)).collect();
+    for first in 0..parts.len() {
+        for second in first + 1..parts.len() {
+            if parts[first].len() != parts[second].len() || parts[first].len() < 2 {
+                continue;
+            }
+            let mut only_first = parts[first].difference(&parts[second]);
+            let mut only_second = parts[second].difference(&parts[first]);
+            let one = |only: &mut dyn Iterator<Item = &&Mask>| {
+                only.next().map(|part| (*part).clone()).filter(|_| only.next().is_none())
+            };
+            let (Some(a), Some(b)) = (one(&mut only_first), one(&mut only_second)) else { continue };
+            if are_complements(&a, &b) {
+                let common = operands[first].children().into_iter().filter(|part| **part != a).cloned().collect();
+                return Some((first, second, join.other().of(common)));
+            }
+        }
+    }
+    None
+}
+
+fn parts_of(join: Join, operand: &Mask) -> HashSet<&Mask> {
+    match (operand.node(), join) {
+        (Node::Or(parts), Join::All) | (Node::And(parts), Join::Any) => parts.iter().collect(),
+        _ => HashSet::new(),
+    }
+}
+
+fn are_complements(a: &Mask, b: &Mask) -> bool {
+    match (read(a), read(b)) {
+        (Some((axis, runs)), Some((other, others))) => axis == other && axis.complement(&runs) == others,
+        (None, None) => complement(a) == *b,
+        _ => false,
+    }
+}

@@ -1,0 +1,223 @@
+//! [`Split`]: the union of what is near and what lies at multiples of a distance, planned with the keys in two orders.
+//!
+//! In `causal & (window(left=256) | stride(512))` a row reads a run of near keys, and far ones of its residue class modulo 512.
+//! In place the far keys are scattered; by residue classes the near ones are. So the order of keys holds every key twice: all
+//! keys in place, and after them the keys by residue classes. The first copy is read for what the mask allows without its
+//! stride, the second for the rest: no cell is read in both.
+
+use crate::bits::row_words;
+use crate::bounds::Bounds;
+use crate::frame::Frame;
+use crate::interval::{Interval, IntervalSet};
+use crate::order::{Indices, Order};
+use crate::pattern::Pattern;
+use crate::reorder::{MOST_CLASSES, Reordering};
+use smallvec::SmallVec;
+use std::ops::Range;
+
+/// Key places are 32-bit numbers, and there are two for each key.
+const MOST_KEYS: u32 = 1 << 30;
+
+/// The two parts of a pattern.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Split {
+    step: u32,
+    /// What is allowed whatever the stride says; read in place.
+    pub(crate) near: Pattern,
+    /// What else is allowed at multiples of the step; read by residue classes.
+    pub(crate) far: Pattern,
+}
+
+impl Split {
+    /// The parts by the largest stride of the pattern that can be used; `None` where there is none.
+    pub(crate) fn of(pattern: &Pattern, frame: &Frame) -> Option<Split> {
+        let mut steps = Vec::new();
+        strides(pattern, true, &mut steps);
+        let positive = |step: i64| steps.iter().all(|found| *found != (step, false));
+        let usable = steps.iter().filter(|(step, _)| (2..=i64::from(MOST_CLASSES)).contains(step) && positive(*step));
+        let step = usable.map(|found| found.0).max().filter(|_| frame.kv_len <= MOST_KEYS)?;
+        let near = replaced(pattern, step, false);
+        let far = replaced(pattern, step, true);
+        let far = match is_none(&near) {
+            true => far,
+            false => minus_band(&far, &near).unwrap_or_else(|| far.minus(&near)),
+        };
+        Some(Split { step: step as u32, near, far })
+    }
+
+    /// The order of keys: all of them in place, then by residue classes of their positions.
+    pub(crate) fn keys(&self, frame: &Frame) -> Order {
+        Order::twice(frame, self.step)
+    }
+
+    pub(crate) fn step(&self) -> u32 {
+        self.step
+    }
+
+    /// Bounds, in places, of the rows `rows`; `class` is the residue class that all are in, if they are in one.
+    pub(crate) fn bounds(&self, frame: &Frame, keys: &Order, rows: &[Indices], class: Option<u32>) -> Bounds {
+        let each = || rows.iter().flat_map(|r| (0..r.len).map(move |i| r.at(i)));
+        let near = match rows {
+            [run] if run.adjacent() => self.near.bounds(frame, run.start..run.last() + 1),
+            _ => {
+                let by_row = each().map(|row| self.near.bounds(frame, row..row + 1));
+                by_row.reduce(|a, b| a.any_of(&b)).unwrap_or_else(Bounds::nothing)
+            }
+        };
+        let far = match class {
+            Some(class) => self.far_bounds(frame, keys, rows, class),
+            None => {
+                // rows of several classes read different keys, so none is read by all
+                let mut upper: SmallVec<[Range<u32>; 16]> = SmallVec::new();
+                let (mut lower, mut count) = (IntervalSet::new(), 0);
+                for row in each() {
+                    let row = [Indices { start: row, step: 1, len: 1 }];
+                    let found = self.far_bounds(frame, keys, &row, self.class_of(frame, row[0].start));
+                    upper.extend(found.upper.iter().map(|i| i.start..i.end));
+                    (lower, count) = (found.lower, count + 1);
+                }
+                upper.sort_unstable_by_key(|places| places.start);
+                let mut all = IntervalSet::new();
+                upper.iter().for_each(|places| all.push(places.start, places.end));
+                Bounds { upper: all, lower: if count == 1 { lower } else { IntervalSet::new() } }
+            }
+        };
+        near.or(&far)
+    }
+
+    /// Bounds of the far part, in places, for rows of residue class `class`.
+    fn far_bounds(&self, frame: &Frame, keys: &Order, rows: &[Indices], class: u32) -> Bounds {
+        let Some(group) = keys.class(class) else { return Bounds::nothing() };
+        let Pattern::Band { lo, hi } = self.far else {
+            return self.far.class_bounds(frame, keys, group, rows, class);
+        };
+        if frame.runs.is_some() {
+            return self.far.class_bounds(frame, keys, group, rows, class);
+        }
+        // keys of the class stand a step apart, so the ends of a band are found by counting
+        let (first, last) = (frame.query(rows[0].start), frame.query(rows[rows.len() - 1].last()));
+        let group = &keys.groups()[group];
+        let place = |key: i64| {
+            let below = (key.clamp(0, frame.kv_len.into()) as u32).saturating_sub(class).div_ceil(self.step);
+            group.start + below.min(group.end - group.start)
+        };
+        let set = |from: i64, to: i64| {
+            let start = lo.map_or(group.start, |lo| place(from.saturating_add(lo)));
+            let end = hi.map_or(group.end, |hi| place(to.saturating_add(hi).saturating_add(1)));
+            let mut set = IntervalSet::new();
+            set.push(start, end);
+            set
+        };
+        Bounds { upper: set(first, last), lower: set(last, first) }
+    }
+
+    /// The residue class of a row's position.
+    pub(crate) fn class_of(&self, frame: &Frame, row: u32) -> u32 {
+        frame.query(row).rem_euclid(i64::from(self.step)) as u32
+    }
+
+    /// Calls `emit(start, end)` with the places among `places` that `row` reads.
+    pub(crate) fn row(
+        &self,
+        frame: &Frame,
+        keys: &Order,
+        row: u32,
+        places: Range<u32>,
+        emit: &mut impl FnMut(u32, u32),
+    ) {
+        let class = self.class_of(frame, row);
+        let mut words = Vec::new();
+        let mut bits = |words: &[u64], start: u32, len: u32| {
+            crate::bits::runs(words, 0, len, |a, z| emit(start + a, start + z));
+        };
+        let in_place = places.start..places.end.min(frame.kv_len);
+        if !in_place.is_empty() {
+            let len = in_place.len() as u32;
+            words.resize(row_words(len), 0);
+            self.near.fill(frame, row..row + 1, Interval::new(in_place.start, in_place.end), &mut words);
+            bits(&words, in_place.start, len);
+        }
+        let Some(group) = keys.class(class) else { return };
+        let far = keys.groups()[group].start.max(places.start)..keys.groups()[group].end.min(places.end);
+        if !far.is_empty() {
+            let len = far.len() as u32;
+            words.clear();
+            words.resize(row_words(len), 0);
+            self.far.class_fill(frame, keys, (row, class), far.clone(), &mut words);
+            bits(&words, far.start, len);
+        }
+    }
+}
+
+impl Reordering {
+    /// Keys in two orders; query rows in place, or by residue classes of their positions.
+    pub(crate) fn with_split(split: Split, frame: &Frame, rows_by_class: bool) -> Self {
+        let modulus = if rows_by_class { split.step() } else { 1 };
+        let keys = Some(split.keys(frame));
+        Reordering::new_parts(Order::of_queries(frame, modulus, &IntervalSet::new()), keys, Some(Box::new(split)))
+    }
+}
+
+/// The steps of all strides, and whether each stands where a larger stride part means a larger mask.
+fn strides(pattern: &Pattern, positive: bool, out: &mut Vec<(i64, bool)>) {
+    match pattern {
+        Pattern::Stride(step) => out.push((*step, positive)),
+        Pattern::Not(part) => strides(part, !positive, out),
+        Pattern::And(parts) | Pattern::Or(parts) => parts.iter().for_each(|part| strides(part, positive, out)),
+        _ => {}
+    }
+}
+
+/// The pattern with every stride of `step` replaced by everything or nothing, constants and bands taken together.
+fn replaced(pattern: &Pattern, step: i64, with: bool) -> Pattern {
+    match pattern {
+        Pattern::Stride(own) if *own == step && with => Pattern::FULL,
+        Pattern::Stride(own) if *own == step => Pattern::none(),
+        Pattern::Not(part) => Pattern::Not(Box::new(replaced(part, step, with))),
+        Pattern::And(parts) => {
+            let mut band = (None, None);
+            let mut rest = Vec::new();
+            for part in parts.iter().map(|part| replaced(part, step, with)) {
+                match part {
+                    Pattern::Band { lo, hi } => {
+                        band = (band.0.max(lo), [band.1, hi].into_iter().flatten().min());
+                    }
+                    Pattern::And(inner) => rest.extend(inner),
+                    other if is_none(&other) => return Pattern::none(),
+                    other => rest.push(other),
+                }
+            }
+            if band != (None, None) || rest.is_empty() {
+                rest.push(Pattern::Band { lo: band.0, hi: band.1 });
+            }
+            if rest.len() == 1 { rest.remove(0) } else { Pattern::And(rest) }
+        }
+        Pattern::Or(parts) => {
+            let mut rest: Vec<Pattern> = parts.iter().map(|part| replaced(part, step, with)).collect();
+            if rest.contains(&Pattern::FULL) {
+                return Pattern::FULL;
+            }
+            rest.retain(|part| !is_none(part));
+            match rest.len() {
+                0 => Pattern::none(),
+                1 => rest.remove(0),
+                _ => Pattern::Or(rest),
+            }
+        }
+        other => other.clone(),
+    }
+}
+
+fn is_none(pattern: &Pattern) -> bool {
+    matches!(pattern, Pattern::Keys(set) if set.is_empty())
+}
+
+/// What a band allows and a shorter one with the same last distance does not.
+fn minus_band(pattern: &Pattern, other: &Pattern) -> Option<Pattern> {
+    match (pattern, other) {
+        (Pattern::Band { lo: None, hi }, Pattern::Band { lo: Some(lo), hi: end }) if hi == end => {
+            Some(Pattern::Band { lo: None, hi: Some(lo - 1) })
+        }
+        _ => None,
+    }
+}

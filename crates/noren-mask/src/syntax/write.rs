@@ -1,0 +1,110 @@
+//! Parameters as text: what the lexer and [`Arguments`](super::Arguments) read back as the same value.
+
+use super::lex::is_name;
+use crate::scalar::Real;
+use crate::set::{Set, Span};
+use std::fmt::{self, Display, Formatter, Write};
+
+/// `name(key=value, ...)`, without parentheses when nothing is inside.
+pub(crate) struct Call<'a, 'b> {
+    f: &'a mut Formatter<'b>,
+    empty: bool,
+}
+
+impl<'a, 'b> Call<'a, 'b> {
+    pub(crate) fn new(f: &'a mut Formatter<'b>, name: &str) -> Result<Self, fmt::Error> {
+        f.write_str(name)?;
+        Ok(Call { f, empty: true })
+    }
+
+    pub(crate) fn option(&mut self, key: &str, value: &Option<impl Display>) -> fmt::Result {
+        let Some(value) = value else { return Ok(()) };
+        let before = if self.empty { "(" } else { ", " };
+        self.empty = false;
+        write!(self.f, "{before}{key}={value}")
+    }
+
+    pub(crate) fn end(self) -> fmt::Result {
+        if self.empty { Ok(()) } else { self.f.write_char(')') }
+    }
+}
+
+/// `[a, b, c]`.
+pub(crate) struct List<'a, T>(pub(crate) &'a [T]);
+
+impl<T: Display> Display for List<'_, T> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_char('[')?;
+        for (i, item) in self.0.iter().enumerate() {
+            let before = if i > 0 { ", " } else { "" };
+            write!(f, "{before}{item}")?;
+        }
+        f.write_char(']')
+    }
+}
+
+/// A name, in quotes unless the lexer reads it as one.
+pub(crate) struct Name<'a>(pub(crate) &'a str);
+
+impl Display for Name<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if is_name(self.0) { f.write_str(self.0) } else { Quoted(self.0).fmt(f) }
+    }
+}
+
+/// A text in quotes, with escapes.
+struct Quoted<'a>(&'a str);
+
+impl Display for Quoted<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_char('"')?;
+        for c in self.0.chars() {
+            match c {
+                '"' | '\\' => write!(f, "\\{c}")?,
+                '\n' => f.write_str("\\n")?,
+                '\t' => f.write_str("\\t")?,
+                '\r' => f.write_str("\\r")?,
+                c if c.is_control() => write!(f, "\\u{{{:x}}}", u32::from(c))?,
+                c => f.write_char(c)?,
+            }
+        }
+        f.write_char('"')
+    }
+}
+
+/// The shortest text that reads back as the same number.
+impl Display for Real {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let x = self.get();
+        if x == 0.0 || (1e-5..1e16).contains(&x.abs()) { write!(f, "{x}") } else { write!(f, "{x:e}") }
+    }
+}
+
+/// `3`, `0..4`, `4..`.
+impl Display for Span {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.end {
+            Some(end) if self.start.checked_add(1) == Some(end) => write!(f, "{}", self.start),
+            Some(end) => write!(f, "{}..{end}", self.start),
+            None => write!(f, "{}..", self.start),
+        }
+    }
+}
+
+/// A single span without brackets, anything else as a list.
+pub(crate) fn write_spans(f: &mut Formatter<'_>, spans: &[Span]) -> fmt::Result {
+    match spans {
+        [one] => one.fmt(f),
+        _ => List(spans).fmt(f),
+    }
+}
+
+/// `3`, `0..4`, `[3, 9, 10..14]`, `label="pii"`.
+impl Display for Set {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Set::Spans(spans) => write_spans(f, spans),
+            Set::Label(label) => write!(f, "label={}", Quoted(label)),
+        }
+    }
+}

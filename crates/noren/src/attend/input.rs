@@ -1,0 +1,132 @@
+//! [`IntoView`]: what may be given as queries, keys and values.
+
+use crate::{Element, Error, View, ViewMut};
+
+/// An array that [`attend`](crate::attend()) and [`Attend`](crate::Attend) read, `[batch, heads, length, head_dim]`.
+///
+/// | given | copied |
+/// |---|---|
+/// | `(&[T], shape)`, `(&Vec<T>, shape)`, `(&[T; N], shape)`: contiguous values | no |
+/// | [`View`], `&View`: any strides | no |
+/// | `&ndarray::ArrayBase`, `ArrayView` (feature `ndarray`): any order of axes, reversed ones too | if other elements lie between its own |
+///
+/// `T` is `f32`, [`bf16`](crate::bf16) or [`f16`](struct@crate::f16).
+pub trait IntoView<'a> {
+    /// The type of values.
+    type Value: Element;
+
+    /// Returns the values with their layout, borrowed wherever that is possible.
+    ///
+    /// # Errors
+    /// A shape that does not fit the values.
+    fn into_view(self) -> Result<CowView<'a, Self::Value>, Error>;
+}
+
+/// A [`View`], or a copy of values that no view can borrow.
+#[derive(Clone, Debug)]
+pub struct CowView<'a, T = f32>(Kind<'a, T>);
+
+#[derive(Clone, Debug)]
+enum Kind<'a, T> {
+    Borrowed(View<'a, T>),
+    Copied(Vec<T>, [usize; 4]),
+}
+
+impl<'a, T: Element> CowView<'a, T> {
+    /// Values of its own, contiguous.
+    ///
+    /// # Errors
+    /// A shape that does not fit the values.
+    pub fn copied(values: Vec<T>, shape: [usize; 4]) -> Result<Self, Error> {
+        View::new(&values, shape)?;
+        Ok(CowView(Kind::Copied(values, shape)))
+    }
+
+    /// Whether the values are a copy.
+    pub fn is_copied(&self) -> bool {
+        matches!(self.0, Kind::Copied(..))
+    }
+
+    /// The view.
+    pub fn view(&self) -> View<'_, T> {
+        match &self.0 {
+            Kind::Borrowed(view) => *view,
+            Kind::Copied(values, shape) => View::new(values, *shape).expect("checked when it was made"),
+        }
+    }
+}
+
+impl<'a, T> From<View<'a, T>> for CowView<'a, T> {
+    fn from(view: View<'a, T>) -> Self {
+        CowView(Kind::Borrowed(view))
+    }
+}
+
+impl<'a, T: Element> IntoView<'a> for View<'a, T> {
+    type Value = T;
+    fn into_view(self) -> Result<CowView<'a, T>, Error> {
+        Ok(self.into())
+    }
+}
+
+impl<'a, T: Element> IntoView<'a> for &View<'a, T> {
+    type Value = T;
+    fn into_view(self) -> Result<CowView<'a, T>, Error> {
+        Ok((*self).into())
+    }
+}
+
+impl<'a, T: Element> IntoView<'a> for (&'a [T], [usize; 4]) {
+    type Value = T;
+    fn into_view(self) -> Result<CowView<'a, T>, Error> {
+        Ok(View::new(self.0, self.1)?.into())
+    }
+}
+
+impl<'a, T: Element> IntoView<'a> for (&'a Vec<T>, [usize; 4]) {
+    type Value = T;
+    fn into_view(self) -> Result<CowView<'a, T>, Error> {
+        (&self.0[..], self.1).into_view()
+    }
+}
+
+impl<'a, T: Element, const N: usize> IntoView<'a> for (&'a [T; N], [usize; 4]) {
+    type Value = T;
+    fn into_view(self) -> Result<CowView<'a, T>, Error> {
+        (&self.0[..], self.1).into_view()
+    }
+}
+
+/// An array that [`Attend::forward_into`](crate::Attend::forward_into) writes: `(&mut [T], shape)`, `(&mut Vec<T>, shape)`,
+/// [`ViewMut`], and with the feature `ndarray` arrays without gaps.
+pub trait IntoViewMut<'a> {
+    /// The type of values.
+    type Value: Element;
+
+    /// Returns the memory with its layout.
+    ///
+    /// # Errors
+    /// A shape that does not fit the memory.
+    fn into_view_mut(self) -> Result<ViewMut<'a, Self::Value>, Error>;
+}
+
+impl<'a, T: Element> IntoViewMut<'a> for ViewMut<'a, T> {
+    type Value = T;
+    fn into_view_mut(self) -> Result<ViewMut<'a, T>, Error> {
+        Ok(self)
+    }
+}
+
+impl<'a, T: Element> IntoViewMut<'a> for (&'a mut [T], [usize; 4]) {
+    type Value = T;
+    fn into_view_mut(self) -> Result<ViewMut<'a, T>, Error> {
+        ViewMut::new(self.0, self.1)
+    }
+}
+
+impl<'a, T: Element> IntoViewMut<'a> for (&'a mut Vec<T>, [usize; 4]) {
+    type Value = T;
+    fn into_view_mut(self) -> Result<ViewMut<'a, T>, Error> {
+        ViewMut::new(self.0, self.1)
+    }
+}

@@ -1,0 +1,93 @@
+//! [`IntoMasking`]: what may be given as a mask.
+
+use crate::Error;
+use noren_mask::{Mask, Plan, Spec};
+use std::sync::Arc;
+
+/// What decides which cells are allowed in a call: a mask, perhaps with scores, or a plan that was made before.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Masking<'a> {
+    /// A mask with score modifiers.
+    Spec(Spec),
+    /// A plan. It has its shape and facts, and no scores.
+    Plan(&'a Plan),
+    /// A plan that several owners share.
+    Shared(Arc<Plan>),
+}
+
+/// A mask for [`attend`](crate::attend()) and [`Attend`](crate::Attend): its text, a [`Mask`], a [`Spec`] (a mask with
+/// scores), or a [`Plan`] that is ready to be used.
+pub trait IntoMasking<'a> {
+    /// Returns the mask or the plan.
+    ///
+    /// # Errors
+    /// [`Error::Parse`] for a text that is not a mask.
+    fn into_masking(self) -> Result<Masking<'a>, Error>;
+}
+
+impl<'a> IntoMasking<'a> for Masking<'a> {
+    fn into_masking(self) -> Result<Masking<'a>, Error> {
+        Ok(self)
+    }
+}
+
+impl<'a> IntoMasking<'a> for &str {
+    fn into_masking(self) -> Result<Masking<'a>, Error> {
+        Ok(Masking::Spec(self.parse()?))
+    }
+}
+
+impl<'a> IntoMasking<'a> for &String {
+    fn into_masking(self) -> Result<Masking<'a>, Error> {
+        self.as_str().into_masking()
+    }
+}
+
+impl<'a> IntoMasking<'a> for Mask {
+    fn into_masking(self) -> Result<Masking<'a>, Error> {
+        Ok(Masking::Spec(self.into()))
+    }
+}
+
+impl<'a> IntoMasking<'a> for &Mask {
+    fn into_masking(self) -> Result<Masking<'a>, Error> {
+        self.clone().into_masking()
+    }
+}
+
+impl<'a> IntoMasking<'a> for Spec {
+    fn into_masking(self) -> Result<Masking<'a>, Error> {
+        Ok(Masking::Spec(self))
+    }
+}
+
+impl<'a> IntoMasking<'a> for &Spec {
+    fn into_masking(self) -> Result<Masking<'a>, Error> {
+        self.clone().into_masking()
+    }
+}
+
+impl<'a> IntoMasking<'a> for &'a Plan {
+    fn into_masking(self) -> Result<Masking<'a>, Error> {
+        Ok(Masking::Plan(self))
+    }
+}
+
+impl<'a> IntoMasking<'a> for Plan {
+    fn into_masking(self) -> Result<Masking<'a>, Error> {
+        Ok(Masking::Shared(Arc::new(self)))
+    }
+}
+
+impl<'a> IntoMasking<'a> for Arc<Plan> {
+    fn into_masking(self) -> Result<Masking<'a>, Error> {
+        Ok(Masking::Shared(self))
+    }
+}
+
+impl<'a> IntoMasking<'a> for &Arc<Plan> {
+    fn into_masking(self) -> Result<Masking<'a>, Error> {
+        Ok(Masking::Shared(self.clone()))
+    }
+}

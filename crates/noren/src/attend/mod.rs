@@ -1,0 +1,476 @@
+//! [`attend`]: attention in one call, and [`Attend`], its builder.
+
+mod input;
+mod masking;
+#[cfg(feature = "ndarray")]
+mod ndarray;
+
+pub use input::{CowView, IntoView, IntoViewMut};
+pub use masking::{IntoMasking, Masking};
+
+use crate::{
+    Attention, Bias, Dropout, Element, Error, Gradients, GradientsMut, Inputs, Isa, KvCache, Options, Outputs, Saved,
+    View, attention, attention_backward, attention_backward_into, attention_into, attention_weights,
+};
+use noren_mask::{Facts, Plan, PlanOptions, Shape, Spec};
+use std::ops::{Deref, Range};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Masked attention in one call: `softmax(q k^T / sqrt(head_dim), over the keys that mask allows) v`.
+///
+/// `q` is `[batch, heads, q_len, head_dim]`, `k` `[batch, kv_heads, kv_len, head_dim]` and `v`
+/// `[batch, kv_heads, kv_len, v_dim]`: what [`IntoView`] lists, all of one type. `heads` is a multiple of `kv_heads`. `mask` is
+/// a text, a [`Mask`](crate::Mask), a [`Spec`] (a mask with scores) or a [`Plan`]. A mask is planned in each call; a plan is
+/// used as it is.
+///
+/// ```
+/// let q = vec![0.5f32; 4 * 8 * 64]; // 4 heads, 8 tokens, 64 numbers each
+/// let kv = vec![0.25f32; 2 * 8 * 64]; // 2 key-value heads: two query heads share each
+/// let (q, kv) = ((&q, [1, 4, 8, 64]), (&kv, [1, 2, 8, 64]));
+/// let result = noren::attend(q, kv, kv, "causal & documents([5, 3])")?;
+/// assert_eq!((result.shape, result.out[0]), ([1, 4, 8, 64], 0.25));
+/// # Ok::<(), noren::Error>(())
+/// ```
+///
+/// [`Attend`] sets everything else: facts, scale, score modifiers, dropout, threads, where to write.
+///
+/// # Errors
+/// A text that is not a mask, a mask that needs facts, shapes that do not fit, and different numbers of queries and keys
+/// ([`Error::Alignment`]): the position of the first query is never guessed.
+pub fn attend<'v, T: Element>(
+    q: impl IntoView<'v, Value = T>,
+    k: impl IntoView<'v, Value = T>,
+    v: impl IntoView<'v, Value = T>,
+    mask: impl IntoMasking<'v>,
+) -> Result<Attention<T>, Error> {
+    Attend::new(mask)?.forward(q, k, v)
+}
+
+/// Attention under one mask with everything that [`attend`] leaves at its default.
+///
+/// Lengths, heads and batch come from the arrays. The plan of the last shape is kept, so a backward pass, further layers and
+/// further calls of the same shape do not plan again.
+///
+/// ```
+/// use noren::{Attend, Bias, Facts};
+///
+/// let attend = Attend::new("causal & documents & padding + softcap(30)")?
+///     .facts(Facts::new().documents([3, 4]).lengths([7, 5]))
+///     .scale(0.1)
+///     .bias(Bias::Alibi(vec![0.5, 0.25]))
+///     .threads(2);
+/// let x = vec![0.5f32; 2 * 2 * 7 * 4];
+/// let x = (&x, [2, 2, 7, 4]);
+/// let result = attend.forward(x, x, x)?; // .out, .shape and .lse
+/// let gradients = attend.backward(x, x, x, &result, x)?; // .dq, .dk and .dv
+/// # assert_eq!(gradients.dq.len(), result.out.len());
+/// # Ok::<(), noren::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Attend<'a> {
+    masking: Masking<'a>,
+    facts: Option<Facts>,
+    query_offsets: Option<Vec<i64>>,
+    plan_options: PlanOptions,
+    options: Options<'a>,
+    arrays: Vec<(String, CowView<'a>)>,
+    /// The plan of the last shape.
+    planned: Mutex<Option<Arc<Plan>>>,
+}
+
+/// A plan that was given, or one that is kept.
+enum Ready<'a> {
+    Given(&'a Plan),
+    Kept(Arc<Plan>),
+}
+
+impl Deref for Ready<'_> {
+    type Target = Plan;
+    fn deref(&self) -> &Plan {
+        match self {
+            Ready::Given(plan) => plan,
+            Ready::Kept(plan) => plan,
+        }
+    }
+}
+
+/// Settings.
+impl<'a> Attend<'a> {
+    /// Attention under `mask`: its text, a [`Mask`](crate::Mask), a [`Spec`] or a [`Plan`].
+    ///
+    /// # Errors
+    /// [`Error::Parse`] for a text that is not a mask.
+    pub fn new(mask: impl IntoMasking<'a>) -> Result<Self, Error> {
+        Ok(Attend {
+            masking: mask.into_masking()?,
+            facts: None,
+            query_offsets: None,
+            plan_options: PlanOptions::default(),
+            options: Options::new(),
+            arrays: Vec::new(),
+            planned: Mutex::new(None),
+        })
+    }
+
+    /// Sets what the mask must know of the data: lengths, documents, labels, levels, arrays.
+    pub fn facts(mut self, facts: Facts) -> Self {
+        self.facts = Some(facts);
+        self.replanned()
+    }
+
+    /// Sets the position of the first query, needed where there are not as many queries as keys: `kv_len - q_len` when the
+    /// queries are the last of the keys, 0 when they are another sequence.
+    pub fn query_offset(self, offset: i64) -> Self {
+        self.query_offsets([offset])
+    }
+
+    /// Sets the position of the first query of each batch row.
+    pub fn query_offsets(mut self, offsets: impl Into<Vec<i64>>) -> Self {
+        self.query_offsets = Some(offsets.into());
+        self.replanned()
+    }
+
+    /// Sets the size of tiles and whether queries and keys may be put in another order.
+    pub fn plan_options(mut self, options: PlanOptions) -> Self {
+        self.plan_options = options;
+        self.replanned()
+    }
+
+    /// Gives an array that a score of the mask names: a bias with each dimension 1 or that of
+    /// `[batch, heads, q_len, kv_len]`, soft weights likewise, a relative table `[1, heads or 1, 1, 2 * reach + 1]`, sinks
+    /// `[1, 1, 1, heads]`.
+    ///
+    /// ```
+    /// let x = vec![0.5f32; 3];
+    /// let x = (&x, [1, 1, 3, 1]);
+    /// let bias = [0.0, 1.0, 2.0]; // of each key
+    /// let attend = noren::Attend::new("causal + bias(mine)")?.array("mine", (&bias, [1, 1, 1, 3]))?;
+    /// assert_eq!(attend.forward(x, x, x)?.out, [0.5; 3]);
+    /// # Ok::<(), noren::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A shape that does not fit the values.
+    pub fn array(mut self, name: impl Into<String>, values: impl IntoView<'a, Value = f32>) -> Result<Self, Error> {
+        self.arrays.push((name.into(), values.into_view()?));
+        Ok(self)
+    }
+
+    /// Replaces all options.
+    pub fn options(mut self, options: Options<'a>) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Sets [`Options::scale`].
+    pub fn scale(self, scale: impl Into<Option<f32>>) -> Self {
+        self.with(|options| options.scale(scale))
+    }
+
+    /// Sets [`Options::softcap`].
+    pub fn softcap(self, cap: impl Into<Option<f32>>) -> Self {
+        self.with(|options| options.softcap(cap))
+    }
+
+    /// Adds to [`Options::bias`].
+    pub fn bias(self, bias: Bias<'a>) -> Self {
+        self.with(|options| options.bias(bias))
+    }
+
+    /// Sets [`Options::soft`].
+    pub fn soft(self, weights: impl Into<Option<View<'a>>>) -> Self {
+        self.with(|options| options.soft(weights))
+    }
+
+    /// Sets [`Options::sinks`].
+    pub fn sinks(self, sinks: &'a [f32]) -> Self {
+        self.with(|options| options.sinks(sinks))
+    }
+
+    /// Sets [`Options::dropout`].
+    pub fn dropout(self, dropout: impl Into<Option<Dropout>>) -> Self {
+        self.with(|options| options.dropout(dropout))
+    }
+
+    /// Sets [`Options::threads`].
+    pub fn threads(self, threads: impl Into<Option<usize>>) -> Self {
+        self.with(|options| options.threads(threads))
+    }
+
+    /// Sets [`Options::isa`].
+    pub fn isa(self, isa: impl Into<Option<Isa>>) -> Self {
+        self.with(|options| options.isa(isa))
+    }
+
+    /// Sets [`Options::cancel`].
+    pub fn cancel(self, flag: &'a AtomicBool) -> Self {
+        self.with(|options| options.cancel(flag))
+    }
+
+    fn with(mut self, set: impl FnOnce(Options<'a>) -> Options<'a>) -> Self {
+        self.options = set(self.options);
+        self
+    }
+
+    /// The same without the kept plan, which no longer fits.
+    fn replanned(mut self) -> Self {
+        self.planned = Mutex::new(None);
+        self
+    }
+}
+
+/// Calls.
+impl Attend<'_> {
+    /// Returns the attention of `q` over `k` and `v`, shaped as in [`attend`].
+    ///
+    /// # Errors
+    /// As [`attend`], and options that make no sense.
+    pub fn forward<'v, T: Element>(
+        &self,
+        q: impl IntoView<'v, Value = T>,
+        k: impl IntoView<'v, Value = T>,
+        v: impl IntoView<'v, Value = T>,
+    ) -> Result<Attention<T>, Error> {
+        let (q, k, v) = (q.into_view()?, k.into_view()?, v.into_view()?);
+        let inputs = Inputs { q: q.view(), k: k.view(), v: v.view() };
+        let plan = self.fit(&inputs)?;
+        attention(&inputs, &plan, &self.options_for(plan.shape().head_count())?)
+    }
+
+    /// Writes the result of [`forward`](Self::forward) to `out`, `[batch, heads, q_len, v_dim]` with any strides, and the
+    /// log-sum-exps to `lse`, `[batch, heads, q_len]`, if it is given.
+    ///
+    /// ```
+    /// let x = [1f32, 2.0, 3.0];
+    /// let x = (&x, [1, 1, 3, 1]);
+    /// let (mut out, mut lse) = (vec![0f32; 3], vec![0f32; 3]);
+    /// noren::Attend::new("causal")?.forward_into(x, x, x, (&mut out, [1, 1, 3, 1]), Some(&mut lse))?;
+    /// assert_eq!(out[0], 1.0);
+    /// # Ok::<(), noren::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`forward`](Self::forward), and memory of another shape.
+    pub fn forward_into<'v, 'o, T: Element>(
+        &self,
+        q: impl IntoView<'v, Value = T>,
+        k: impl IntoView<'v, Value = T>,
+        v: impl IntoView<'v, Value = T>,
+        out: impl IntoViewMut<'o, Value = T>,
+        lse: Option<&'o mut [f32]>,
+    ) -> Result<(), Error> {
+        let (q, k, v) = (q.into_view()?, k.into_view()?, v.into_view()?);
+        let inputs = Inputs { q: q.view(), k: k.view(), v: v.view() };
+        let plan = self.fit(&inputs)?;
+        let options = self.options_for(plan.shape().head_count())?;
+        attention_into(&inputs, &plan, &options, Outputs { out: out.into_view_mut()?, lse })
+    }
+
+    /// Returns the gradients of `sum(out * dout)` with respect to `q`, `k` and `v`, after `forward` of the same arrays.
+    ///
+    /// # Errors
+    /// As [`forward`](Self::forward), and a `dout` that is not shaped as the output.
+    pub fn backward<'v, T: Element>(
+        &self,
+        q: impl IntoView<'v, Value = T>,
+        k: impl IntoView<'v, Value = T>,
+        v: impl IntoView<'v, Value = T>,
+        forward: &Attention<T>,
+        dout: impl IntoView<'v, Value = T>,
+    ) -> Result<Gradients<T>, Error> {
+        let (q, k, v, dout) = (q.into_view()?, k.into_view()?, v.into_view()?, dout.into_view()?);
+        let inputs = Inputs { q: q.view(), k: k.view(), v: v.view() };
+        let plan = self.fit(&inputs)?;
+        let saved = Saved { out: View::new(&forward.out, forward.shape)?, lse: &forward.lse, dout: dout.view() };
+        attention_backward(&inputs, &saved, &plan, &self.options_for(plan.shape().head_count())?)
+    }
+
+    /// Writes the result of [`backward`](Self::backward) to `gradients`, with the gradients of those score modifiers that it has
+    /// places for: biases in the order of the mask's scores, then of the options.
+    ///
+    /// # Errors
+    /// As [`attention_backward_into`].
+    pub fn backward_into<T: Element>(
+        &self,
+        inputs: &Inputs<'_, T>,
+        saved: &Saved<'_, T>,
+        gradients: GradientsMut<'_, T>,
+    ) -> Result<(), Error> {
+        let plan = self.fit(inputs)?;
+        attention_backward_into(inputs, saved, &plan, &self.options_for(plan.shape().head_count())?, gradients)
+    }
+
+    /// Returns the probabilities of query rows `rows` of one batch row and head, `[rows, kv_len]`. They are computed in `f64`,
+    /// for pictures of some rows.
+    ///
+    /// # Errors
+    /// As [`attention_weights`].
+    pub fn weights<'v, T: Element>(
+        &self,
+        q: impl IntoView<'v, Value = T>,
+        k: impl IntoView<'v, Value = T>,
+        [batch, head]: [usize; 2],
+        rows: Range<usize>,
+    ) -> Result<Vec<f32>, Error> {
+        let (q, k) = (q.into_view()?, k.into_view()?);
+        // probabilities do not depend on values: the keys take their place
+        let inputs = Inputs { q: q.view(), k: k.view(), v: k.view() };
+        let plan = self.fit(&inputs)?;
+        attention_weights(&inputs, &plan, &self.options_for(plan.shape().head_count())?, [batch, head], rows)
+    }
+
+    /// Appends the keys and values of new tokens to `cache` and returns the attention of their queries: one step of a
+    /// decoder. `q` is `[sequences, heads, new, head_dim]`, `k` `[sequences, kv_heads, new, head_dim]` and `v` the same with
+    /// `v_dim`. The positions of the queries come from the cache.
+    ///
+    /// ```
+    /// use noren::{Attend, KvCache, KvShape};
+    /// let mut cache = KvCache::contiguous(&KvShape::new(1, 4), 16)?;
+    /// let attend = Attend::new("sliding(3)")?;
+    /// for token in 0..5 {
+    ///     let x = [token as f32; 4];
+    ///     let x = (&x, [1, 1, 1, 4]);
+    ///     assert_eq!(attend.decode(&mut cache, x, x, x)?.shape, [1, 1, 1, 4]);
+    /// }
+    /// # Ok::<(), noren::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// What [`KvCache::append`], [`KvCache::plan`] and [`KvCache::attention`] refuse, a ready plan and a query offset. The
+    /// cache is then as it was.
+    pub fn decode<'v, T: Element>(
+        &self,
+        cache: &mut KvCache<T>,
+        q: impl IntoView<'v, Value = T>,
+        k: impl IntoView<'v, Value = T>,
+        v: impl IntoView<'v, Value = T>,
+    ) -> Result<Attention<T>, Error> {
+        let refuse = |name, problem: &str| Error::Option {
+            name,
+            given: "given for a step over a cache".to_owned(),
+            problem: problem.to_owned(),
+        };
+        let Masking::Spec(spec) = &self.masking else {
+            return Err(refuse("a plan", "a cache plans each step: give the mask"));
+        };
+        if self.query_offsets.is_some() {
+            return Err(refuse("query_offset", "a cache knows where its tokens stand: leave it out"));
+        }
+        let (q, k, v) = (q.into_view()?, k.into_view()?, v.into_view()?);
+        let [_, heads, new, _] = q.view().shape();
+        let options = self.options_for(heads)?;
+        let none = Facts::new();
+        let facts = self.facts.as_ref().unwrap_or(&none);
+        let sequences = 0..cache.sequence_count();
+        let before: Vec<usize> = sequences.map(|sequence| cache.len(sequence)).collect();
+        cache.append(k.view(), v.view())?;
+        let step = cache.plan(&spec.mask, facts, heads, new);
+        step.and_then(|plan| cache.attention(q.view(), &plan, &options)).inspect_err(|_| {
+            for (sequence, len) in before.into_iter().enumerate() {
+                cache.truncate(sequence, len).expect("the tokens of the last step can be taken back");
+            }
+        })
+    }
+
+    /// Returns the plan for arrays of this shape, which further calls use, and which `attend` and [`Attend::new`] take.
+    ///
+    /// # Errors
+    /// Whatever [`Mask::bind`](crate::Mask::bind) refuses, and a ready plan of another shape.
+    pub fn plan(&self, shape: &Shape) -> Result<Arc<Plan>, Error> {
+        let given = match &self.masking {
+            Masking::Spec(spec) => return self.planned(spec, shape),
+            Masking::Plan(plan) => Arc::new((*plan).clone()),
+            Masking::Shared(plan) => plan.clone(),
+        };
+        match given.shape() == shape {
+            true => Ok(given),
+            false => Err(Error::Option {
+                name: "the shape",
+                given: format!("{shape:?}"),
+                problem: format!("the given plan is of {:?}: give the mask to plan for other shapes", given.shape()),
+            }),
+        }
+    }
+}
+
+impl<'a> Attend<'a> {
+    /// The plan for these arrays.
+    fn fit<T: Element>(&self, inputs: &Inputs<'_, T>) -> Result<Ready<'_>, Error> {
+        let spec = match &self.masking {
+            Masking::Spec(spec) => spec,
+            Masking::Plan(plan) => return self.given(Ready::Given(plan)),
+            Masking::Shared(plan) => return self.given(Ready::Kept(plan.clone())),
+        };
+        let ([batch, heads, q_len, _], [_, kv_heads, kv_len, _]) = (inputs.q.shape(), inputs.k.shape());
+        check_shapes(inputs)?;
+        let shape = Shape::new(q_len, kv_len, 0).batch(batch).heads(heads).kv_heads(kv_heads);
+        let shape = match &self.query_offsets {
+            Some(offsets) => shape.query_offsets(offsets.clone()),
+            None if q_len == kv_len => shape,
+            None => return Err(Error::Alignment { q_len, kv_len }),
+        };
+        Ok(Ready::Kept(self.planned(spec, &shape)?))
+    }
+
+    /// Refuses settings that a given plan has already.
+    fn given<'s>(&'s self, plan: Ready<'s>) -> Result<Ready<'s>, Error> {
+        for (name, given) in [("facts", self.facts.is_some()), ("query_offset", self.query_offsets.is_some())] {
+            if given {
+                let problem = "a plan has its own: bind the mask with them, or give the mask".to_owned();
+                return Err(Error::Option { name, given: "given with a plan".to_owned(), problem });
+            }
+        }
+        Ok(plan)
+    }
+
+    /// The kept plan, or a new one where it is of another shape.
+    fn planned(&self, spec: &Spec, shape: &Shape) -> Result<Arc<Plan>, Error> {
+        let mut kept = self.planned.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(plan) = kept.as_ref().filter(|plan| plan.shape() == shape) {
+            return Ok(plan.clone());
+        }
+        let none = Facts::new();
+        let bound = spec.mask.bind(shape, self.facts.as_ref().unwrap_or(&none))?;
+        let plan = Arc::new(bound.plan_with(&self.plan_options));
+        *kept = Some(plan.clone());
+        Ok(plan)
+    }
+
+    /// The options with what the scores of the mask add.
+    fn options_for(&self, heads: usize) -> Result<Options<'_>, Error> {
+        let Masking::Spec(spec) = &self.masking else { return Ok(self.options.clone()) };
+        let mut options: Options<'_> = self.options.clone();
+        let own = std::mem::take(&mut options.bias);
+        let mut options = options.with_scores(&spec.scores, heads, |score, name| {
+            let array = self.arrays.iter().rev().find(|(given, _)| given == name).map(|(_, array)| array.view());
+            array.ok_or_else(|| Error::Missing {
+                part: score.to_string(),
+                what: format!("the array `{name}`"),
+                fix: format!("give it with Attend::array(\"{name}\", ...)"),
+            })
+        })?;
+        options.bias.extend(own);
+        Ok(options)
+    }
+}
+
+/// Refuses arrays that do not fit each other.
+fn check_shapes<T: Element>(Inputs { q, k, v }: &Inputs<'_, T>) -> Result<(), Error> {
+    let ([batch, _, _, head_dim], [_, kv_heads, kv_len, _], [.., v_dim]) = (q.shape(), k.shape(), v.shape());
+    for (name, given, expected, sizes) in [
+        (
+            "k",
+            k.shape(),
+            [batch, kv_heads, kv_len, head_dim],
+            "q's batch and head_dim make [batch, kv_heads, kv_len, head_dim]",
+        ),
+        ("v", v.shape(), [batch, kv_heads, kv_len, v_dim], "q and k make [batch, kv_heads, kv_len, v_dim]"),
+    ] {
+        if given != expected {
+            let expected = format!("{sizes} {expected:?}: give arrays of one batch, with as many keys as values");
+            return Err(Error::Shape { name, given: given.to_vec(), expected });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,169 @@
+//! [`Isa`]: which processor path computes, and the one place where that is decided.
+
+use super::simd::{Simd, portable::Portable};
+use crate::Error;
+use std::{fmt, str::FromStr, sync::OnceLock};
+
+/// A processor path.
+///
+/// The best one available is used unless the caller names one, in [`Options::isa`](crate::Options::isa) or in the
+/// environment variable `NOREN_ISA` (`portable`, `avx2`, `avx512` or `avx512bf16`). Results of different ISAs agree to rounding;
+/// results of one ISA agree to the bit.
+///
+/// There is no NEON path yet: one would be kept only where it can be compiled and run. Other processors use
+/// [`Isa::Portable`], which compilers vectorise.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[non_exhaustive]
+pub enum Isa {
+    /// Plain Rust, 8 values at a time, on any processor.
+    Portable,
+    /// AVX2 with FMA: x86-64 since 2013.
+    Avx2,
+    /// AVX-512 (F, VL, BW, DQ): x86-64 servers since 2017.
+    Avx512,
+    /// AVX-512 with AVX512-BF16, where products of `bf16` take half the time of `f32`: AMD since 2022. Intel's processors
+    /// have the instructions and run them at half speed, so there this is only chosen by name.
+    Avx512Bf16,
+}
+
+/// Work that is generic over the processor path.
+pub(crate) trait Task {
+    /// Whether the work has products of `bf16`, for which there are paths of their own.
+    fn pairs(&self) -> bool;
+
+    /// Runs on the path whose token is given.
+    fn run<S: Simd>(self, simd: S);
+}
+
+impl Isa {
+    const ALL: [Isa; 4] = [Isa::Portable, Isa::Avx2, Isa::Avx512, Isa::Avx512Bf16];
+
+    /// The ISAs this processor has, slowest first; never empty.
+    ///
+    /// ```
+    /// assert_eq!(noren::Isa::available()[0], noren::Isa::Portable);
+    /// ```
+    pub fn available() -> &'static [Isa] {
+        static AVAILABLE: OnceLock<Vec<Isa>> = OnceLock::new();
+        AVAILABLE.get_or_init(|| Self::ALL.into_iter().filter(|l| l.detected()).collect())
+    }
+
+    /// Returns the ISA that computes when [`Options::isa`](crate::Options::isa) is `asked`: `asked` itself, else that of
+    /// `NOREN_ISA`, else the fastest. `NOREN_ISA` is read once.
+    ///
+    /// # Errors
+    /// An ISA that this processor lacks, and an unknown name in `NOREN_ISA`.
+    pub fn choose(asked: Option<Isa>) -> Result<Isa, Error> {
+        static DEFAULT: OnceLock<Result<Isa, Error>> = OnceLock::new();
+        let from_environment = || match std::env::var("NOREN_ISA") {
+            Ok(name) if !name.is_empty() => name.parse::<Isa>()?.check(),
+            _ => Ok(Self::best()),
+        };
+        match asked {
+            Some(isa) => isa.check(),
+            None => DEFAULT.get_or_init(from_environment).clone(),
+        }
+    }
+
+    /// Refuses a path that this processor lacks.
+    fn check(self) -> Result<Isa, Error> {
+        match Self::available().contains(&self) {
+            true => Ok(self),
+            false => Err(Error::Isa {
+                given: self.to_string(),
+                problem: format!("this processor lacks it: choose one of {}", Self::names(Self::available())),
+            }),
+        }
+    }
+
+    /// The fastest ISA this processor has.
+    fn best() -> Isa {
+        static BEST: OnceLock<Isa> = OnceLock::new();
+        *BEST.get_or_init(|| {
+            let slow = |isa: &Isa| *isa == Isa::Avx512Bf16 && !fast_pairs();
+            let fast = Self::available().iter().rev().find(|isa| !slow(isa));
+            *fast.expect("the portable ISA is always there")
+        })
+    }
+
+    fn detected(self) -> bool {
+        match self {
+            Isa::Portable => true,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => super::simd::avx2::Avx2::detect().is_some(),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => super::simd::avx512::Avx512::detect().is_some(),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512Bf16 => super::simd::avx512::Avx512Bf16::detect().is_some(),
+            #[cfg(not(target_arch = "x86_64"))]
+            _ => false,
+        }
+    }
+
+    fn names(isas: &[Isa]) -> String {
+        isas.iter().map(Isa::to_string).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The one dispatch point: runs `task` on this ISA, or on the portable one where the processor lacks it.
+    pub(crate) fn run<T: Task>(self, task: T) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use super::simd::{avx2::Avx2, avx512::Avx512, avx512::Avx512Bf16};
+            match self {
+                Isa::Avx512Bf16 if task.pairs() => {
+                    if let Some(simd) = Avx512Bf16::detect() {
+                        return task.run(simd);
+                    }
+                }
+                // without pairs both are the same
+                Isa::Avx512 | Isa::Avx512Bf16 => {
+                    if let Some(simd) = Avx512::detect() {
+                        return task.run(simd);
+                    }
+                }
+                Isa::Avx2 => {
+                    if let Some(simd) = Avx2::detect() {
+                        return task.run(simd);
+                    }
+                }
+                Isa::Portable => {}
+            }
+        }
+        task.run(Portable);
+    }
+}
+
+/// Whether the product of pairs takes as long as one of `f32`: so it is on AMD's processors; Intel's need twice as long.
+fn fast_pairs() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        // SAFETY: every x86-64 processor has the instruction. Rust 1.89 requires the block, later versions call the function safe.
+        #[allow(unused_unsafe)]
+        let vendor = unsafe { std::arch::x86_64::__cpuid(0) };
+        [vendor.ebx, vendor.edx, vendor.ecx] == [*b"Auth", *b"enti", *b"cAMD"].map(u32::from_le_bytes)
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
+impl fmt::Display for Isa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Isa::Portable => "portable",
+            Isa::Avx2 => "avx2",
+            Isa::Avx512 => "avx512",
+            Isa::Avx512Bf16 => "avx512bf16",
+        })
+    }
+}
+
+impl FromStr for Isa {
+    type Err = Error;
+    fn from_str(name: &str) -> Result<Self, Error> {
+        let known = Self::ALL.into_iter().find(|isa| isa.to_string() == name);
+        known.ok_or_else(|| Error::Isa {
+            given: name.to_owned(),
+            problem: format!("unknown: choose one of {}", Self::names(&Self::ALL)),
+        })
+    }
+}
