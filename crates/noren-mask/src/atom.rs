@@ -58,5 +58,5 @@ pub use crate::agree::verify;
 pub use crate::basis::{Binding, Case, Family, Input, Line, Pair, Places, Rank, Site, Sizes, Value};
 pub use crate::mask::{Atom, AtomRef, EveryLength, Simplified};
 pub use crate::resolution::Resolution;
-pub use crate::resolved::{Reach, ResolvedAtom};
+pub use crate::resolved::{Reach, ResolvedAtom, RowWork};
 pub use crate::syntax::Picture;

@@ -347,7 +347,9 @@ fn tile_bounds(
         }
         Pattern::Stride(step) => stride_bounds(*step, frame, rows, keys),
         leaf => {
-            meter.step(row_steps(leaf, frame, rows))?;
+            if let Pattern::Atom(atom) = leaf {
+                meter.step(atom.bounds_cost(frame, &rows))?;
+            }
             leaf.bounds(frame, rows.clone())
         }
     };
@@ -421,18 +423,4 @@ fn stride_bounds(step: i64, frame: &Frame, rows: &Range<u32>, keys: (u32, u32)) 
     });
     let lower = if reach == 0 { upper.clone() } else { IntervalSet::new() };
     Bounds { upper, lower }
-}
-
-/// About the steps that the bounds of an atom take whose rows are looked at one by one, blocks of equal rows once.
-fn row_steps(leaf: &Pattern, frame: &Frame, rows: &Range<u32>) -> u64 {
-    if !matches!(leaf, Pattern::Atom(atom) if atom.has_blocks()) {
-        return 0;
-    }
-    let (mut pieces, mut distinct, mut row) = (0, 0, rows.start);
-    leaf.row(frame, row, (0, frame.kv_len), &mut |_, _| pieces += 1);
-    while row < rows.end {
-        row = leaf.alike(frame, row);
-        distinct += 1;
-    }
-    pieces * distinct
 }

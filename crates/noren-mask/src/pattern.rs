@@ -10,7 +10,7 @@ use crate::facts::Closure;
 use crate::frame::Frame;
 use crate::interval::{Interval, IntervalSet};
 use crate::leaf::Neighborhood;
-use crate::resolved::{ByCellRef, ResolvedRef};
+use crate::resolved::{ByCellRef, ResolvedRef, RowWork};
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 use std::sync::Arc;
@@ -311,7 +311,7 @@ impl Pattern {
     pub(crate) fn looks_at_every_key(&self) -> bool {
         match self {
             Pattern::Member(_) | Pattern::Closure { .. } => true,
-            Pattern::Atom(atom) => atom.looks_at_every_key(),
+            Pattern::Atom(atom) => atom.row_work() == RowWork::Keys,
             _ => false,
         }
     }

@@ -41,9 +41,15 @@ pub trait ResolvedAtom: Value {
         None
     }
 
-    /// Whether [`row`](Self::row) takes time for every key of `keys`, and not for every run.
-    fn looks_at_every_key(&self) -> bool {
-        false
+    /// The number of runs of a row, where [`bounds`](Self::bounds) takes rows one by one and the runs may be many: planning counts
+    /// them against its budget.
+    fn runs_per_row(&self) -> u64 {
+        1
+    }
+
+    /// What the time of [`row`](Self::row) grows with.
+    fn row_work(&self) -> RowWork {
+        RowWork::Runs
     }
 }
 
@@ -61,6 +67,18 @@ pub enum Reach {
         /// At most what each of the rows reads.
         every: Vec<Range<i64>>,
     },
+}
+
+/// What the time of a row grows with: parts whose rows are cheap are asked first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum RowWork {
+    /// A few runs of keys.
+    Runs,
+    /// Many runs of keys, as many as the sequence is long.
+    ManyRuns,
+    /// Every key of the range that is asked for.
+    Keys,
 }
 
 /// A resolved atom that is shared; it compares by value.
@@ -114,8 +132,18 @@ impl ResolvedRef {
         self.0.has_blocks()
     }
 
-    pub(crate) fn looks_at_every_key(&self) -> bool {
-        self.0.looks_at_every_key()
+    /// Steps that bounds of some rows take, by the length of their first block.
+    pub(crate) fn bounds_cost(&self, frame: &Frame, rows: &Range<u32>) -> u64 {
+        let first = frame.query(rows.start);
+        let block = self.0.next_change(first).saturating_sub(first).max(1) as u64;
+        match self.0.runs_per_row() {
+            1 => 0,
+            runs => (rows.len() as u64 / block + 1).saturating_mul(runs),
+        }
+    }
+
+    pub(crate) fn row_work(&self) -> RowWork {
+        self.0.row_work()
     }
 }
 

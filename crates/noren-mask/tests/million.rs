@@ -132,8 +132,8 @@ impl Dice {
         cells.sort_unstable();
         let cells = Array::cells(LEN as usize, LEN as usize, &cells).unwrap();
         let side = if self.below(2) == 0 { Side::Left } else { Side::Right };
-        let real = LEN - self.below(1000);
-        let documents = self.parts(3000);
+        let real = (LEN - self.below(1000)) as usize;
+        let documents: Vec<usize> = self.parts(3000).into_iter().map(|len| len as usize).collect();
         let facts = Facts::new().lengths([real]).side(side).documents(documents).levels(levels);
         facts.label("few", few).label("many", many).array("cells", cells)
     }

@@ -5,7 +5,7 @@ use crate::basis::{Binding, Family, Input, Pair, Rank, Site};
 use crate::definition::{Builtin, Word};
 use crate::mask::{Atom, Mask};
 use crate::resolution::Resolution;
-use crate::resolved::{Reach, ResolvedAtom};
+use crate::resolved::{Reach, ResolvedAtom, RowWork};
 use crate::syntax::{Arguments, Entry, Parsed, Picture};
 use std::fmt;
 use std::ops::Range;
@@ -94,7 +94,6 @@ impl LevelRuns {
         let mut next = i64::MIN;
         for q in queries {
             if !(0..self.len).contains(&q) {
-                // a query without a level reads nothing
                 outside = true;
             } else if q >= next {
                 let run = self.run_at(q);
@@ -137,6 +136,10 @@ impl ResolvedAtom for LevelRuns {
 
     fn bounds_of(&self, queries: &[i64], keys: Range<i64>) -> Option<Reach> {
         Some(self.reach(queries.iter().copied(), keys))
+    }
+
+    fn row_work(&self) -> RowWork {
+        RowWork::ManyRuns
     }
 
     fn next_change(&self, q: i64) -> i64 {

@@ -4,7 +4,7 @@ use crate::basis::{Family, Pair, Rank, Site};
 use crate::definition::{Builtin, Word};
 use crate::mask::{Atom, Mask};
 use crate::resolution::Resolution;
-use crate::resolved::{Reach, ResolvedAtom};
+use crate::resolved::{Reach, ResolvedAtom, RowWork};
 use crate::syntax::{Arguments, Entry, Parsed, Picture, need};
 use crate::scalar::Real;
 use crate::philox;
@@ -78,8 +78,8 @@ impl ResolvedAtom for Draw {
         if queries.end - queries.start == 1 { Reach::ByRows } else { Reach::Unknown }
     }
 
-    fn looks_at_every_key(&self) -> bool {
-        true
+    fn row_work(&self) -> RowWork {
+        RowWork::Keys
     }
 }
 

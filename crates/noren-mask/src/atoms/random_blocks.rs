@@ -84,6 +84,10 @@ impl ResolvedAtom for Draws {
         (q.div_euclid(block) + 1) * block
     }
 
+    fn runs_per_row(&self) -> u64 {
+        self.atom.count.min(self.blocks)
+    }
+
     fn has_blocks(&self) -> bool {
         true
     }

@@ -145,6 +145,7 @@ pub(crate) enum Listed {
 /// The most laborious form in which a part of the pattern gives its cells.
 pub(crate) fn listed(pattern: &Pattern) -> Listed {
     match pattern {
+        leaf if leaf.looks_at_every_key() => Listed::Cells,
         Pattern::Array(array, slice) if array.0.slice(*slice).is_dense() => Listed::Words,
         Pattern::Selected(_, part) | Pattern::Not(part) => listed(part),
         Pattern::And(parts) | Pattern::Or(parts) => parts.iter().map(listed).max().unwrap_or(Listed::No),

@@ -6,6 +6,7 @@ use crate::budget::Meter;
 use crate::frame::Frame;
 use crate::interval::IntervalSet;
 use crate::pattern::Pattern;
+use crate::resolved::RowWork;
 use std::rc::Rc;
 
 /// Keys `start..end` at these distances.
@@ -132,9 +133,10 @@ fn in_order(parts: &[Pattern]) -> impl Iterator<Item = &Pattern> {
         Pattern::Queries(_) => 0,
         Pattern::Chunk(_) | Pattern::Documents(_) => 1,
         Pattern::Neighborhood(_) => 2,
+        Pattern::Atom(atom) if atom.row_work() == RowWork::ManyRuns => 6,
+        Pattern::Atom(atom) if atom.has_blocks() => 2,
         Pattern::And(_) => 3,
         Pattern::Keys(_) | Pattern::Or(_) | Pattern::Not(_) => 5,
-        Pattern::Atom(_) => 6,
         _ => 4,
     };
     (0..7).flat_map(move |turn| parts.iter().filter(move |part| rank(part) == turn))
