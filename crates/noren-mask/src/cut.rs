@@ -363,7 +363,7 @@ fn tile_bounds(
         Pattern::Stride(step) => stride_bounds(*step, frame, rows, keys),
         leaf => {
             if let Pattern::Atom(atom) = leaf {
-                meter.step(atom.bounds_cost(frame, &rows))?;
+                meter.step(atom.bounds_cost(frame, rows))?;
             }
             leaf.bounds(frame, rows.clone())
         }
