@@ -424,7 +424,7 @@ def c19_unwritten(rng):
             "past_len": past,
             "q_len": q,
             "kv_len": cap,
-            **pick(rng, {}, {"cache_len": cap}, {"kv_written": past + q}),
+            **pick(rng, {}, {"cache_capacity": cap}, {"kv_written": past + q}),
         },
     )
     return made(

@@ -1,7 +1,7 @@
 //! Which dimension of a stored array is what.
 
 use super::context::{Context, Role};
-use super::known::{Companions, ENCODER_IDS, ENCODER_PADDING, KV_POSITIONS, POSITIONS, Sizes, declared};
+use super::known::{Companions, ENCODER_IDS, ENCODER_PADDING, KV_POSITIONS, LENGTHS, POSITIONS, Sizes, declared};
 use super::values::Values;
 use noren_mask::Error;
 
@@ -132,7 +132,12 @@ fn sizes(
     let cross = context.role == Role::Cross;
     let past = context.past.iter().copied().max().and_then(|p| usize::try_from(p).ok());
     let kv_len = match k {
-        1 if !keys_only => context.kv_len.or(tokens).unwrap_or(1),
+        1 if !keys_only => {
+            // Beside lengths of its rows, a column stands for as many keys as there are queries.
+            let lengths = companions.get(LENGTHS).is_some() || !context.lengths.is_empty();
+            let square = (lengths && !cross && past.is_none()).then_some(q);
+            context.kv_len.or(tokens).or(square).unwrap_or(1)
+        }
         k => k,
     };
     let decoder = companions

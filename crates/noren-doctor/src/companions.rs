@@ -295,7 +295,12 @@ impl<'a> Scene<'a> {
 
     /// Whether most real tokens have no label, as where a few of them are masked and predicted.
     fn sparse(&self, labels: &[Vec<i64>]) -> bool {
-        let real = || self.cells(labels).filter(|&(b, k, _)| self.real(b, k));
+        // Ends of texts without a label are a mistake of their own.
+        let ends = |b: usize, k: usize| {
+            let id = self.ids.as_ref().and_then(|ids| row(ids, b).get(k));
+            self.context.eos_id.is_some_and(|eos| id == Some(&eos))
+        };
+        let real = || self.cells(labels).filter(|&(b, k, _)| self.real(b, k) && !ends(b, k));
         let supervised = real().filter(|(_, _, label)| *label != self.ignore).count();
         supervised * 10 < real().count() * 7
     }

@@ -138,6 +138,8 @@ pub(crate) fn decode(values: &Values, dims: [usize; 4], context: &Context, keys_
         Some(_) if values.is_real() && (!zero_one || slot_adds) => Convention::Additive,
         Some(said) => said,
         None if values.is_real() && (!zero_one || slot_adds) => Convention::Additive,
+        // Zeros that are real numbers add nothing; as truth values they would hide every key.
+        None if values.is_real() && seen.within(&[0.0]) => Convention::Additive,
         None if api_drops => Convention::Drop,
         None if context.slot.additive() => Convention::Additive,
         None => Convention::Keep,

@@ -5,9 +5,10 @@ use super::companions;
 use super::context::{Context, Role};
 use super::decode::{Decoded, decode};
 use super::expect::{Hypothesis, assumed_padding, hypotheses};
-use super::intent::Intent;
+use super::intent::{Intent, PerRow, row};
 use super::known::{Companions, Known};
 use super::leaks::Leaks;
+use super::limits::{MOST_BUILT, check_pairs, check_sizes};
 use super::report::{Certainty, Finding, Report, Severity};
 use super::resemble::in_words;
 use super::search::{Explanation, Target};
@@ -27,6 +28,7 @@ pub(crate) fn diagnose(patient: &Patient) -> Result<Report, Error> {
     let beside = Companions(&patient.companions);
     let mut report = Report::default();
     let Some(mask) = &patient.mask else {
+        check_pairs(&patient.context, [1, 1], 0)?;
         report.description = "no mask was given: only the arrays beside it were looked at".into();
         report.findings = companions::look(&beside, &patient.context, None);
         report.unknown.extend(patient.context.left_out.iter().cloned());
@@ -67,58 +69,25 @@ pub(crate) fn diagnose(patient: &Patient) -> Result<Report, Error> {
     Ok(report)
 }
 
-/// Cells that a diagnosis may hold beyond those of the array itself.
-const MOST_CELLS: u128 = 1 << 30;
-
-/// Pairs of batch row and head that a diagnosis may hold beyond those of the array itself: each is looked at by itself.
-const MOST_PAIRS: u128 = 1 << 16;
-
-/// Refuses sizes whose cells would not fit memory, and redactions of cells that do not exist, before anything is allocated.
-fn check_sizes(mask: &Values, alignment: &Alignment, context: &Context) -> Result<(), Error> {
-    let limit = MOST_CELLS.max(mask.len() as u128);
-    for sizes in [Some(alignment.sizes), alignment.wanted].into_iter().flatten() {
-        let all = [sizes.batch, alignment.dims[1], sizes.q_len, sizes.kv_len];
-        let cells: u128 = all.iter().map(|&n| n as u128).product();
-        let (pairs, most) = (sizes.batch as u128 * alignment.dims[1] as u128, MOST_PAIRS.max(mask.len() as u128));
-        if pairs > most {
-            let text = format!(
-                "the declared sizes make {pairs} pairs of batch row and head; at most {most} are held: check batch and heads"
-            );
-            return Err(Error::fact("context", text));
-        }
-        if cells > limit {
-            return Err(Error::fact(
-                "context",
-                format!(
-                    "the declared sizes make a mask of {all:?} (batch, heads, q_len, kv_len), which has {cells} cells; at most {limit} are \
-                     held beside an array of shape {:?}: check batch, q_len, kv_len and past_len",
-                    mask.shape()
-                ),
-            ));
-        }
-    }
-    let sizes = alignment.wanted.unwrap_or(alignment.sizes);
-    let places = [
-        ("batch", sizes.batch, &(|r: &super::Redaction| r.batch.clone()) as &dyn Fn(&super::Redaction) -> Vec<usize>),
-        ("keys", sizes.kv_len, &|r: &super::Redaction| r.keys.clone()),
-        ("queries", sizes.q_len, &|r: &super::Redaction| r.queries.clone()),
-    ];
-    for (name, count, of) in places {
-        let beyond = context.redactions.iter().flat_map(of).find(|at| *at >= count);
-        if let Some(at) = beyond {
-            let text = format!("`{name}` holds {at}, but the mask has {count} of them: give 0 to {}", count - 1);
-            return Err(Error::fact("context: redactions", text));
-        }
-    }
-    Ok(())
-}
-
 /// What later checks need of the comparison.
 pub(crate) struct Held {
     /// The cells as they were meant, of all queries and keys.
     pub(crate) keep: Keep,
     /// The intent that the mask was held against.
     pub(crate) intent: Option<Intent>,
+    /// Which queries are real, where no intent says so.
+    pub(crate) real: Option<PerRow<bool>>,
+}
+
+impl Held {
+    /// Whether query `i` of batch row `b` is a real token.
+    pub(crate) fn cares(&self, b: usize, i: usize) -> bool {
+        match (&self.intent, &self.real) {
+            (Some(intent), _) => intent.cares(b, i),
+            (None, Some(rows)) => row(rows, b).get(i).copied().unwrap_or(true),
+            (None, None) => true,
+        }
+    }
 }
 
 /// A mask with everything that is known, decoded.
@@ -144,6 +113,11 @@ impl<'a> Case<'a> {
         Case { mask, context, alignment, decoded, known }
     }
 
+    /// What later checks need of a comparison that ended with `keep`.
+    pub(super) fn held(&self, keep: Keep, intent: Option<Intent>) -> Held {
+        Held { keep, intent, real: self.known.q_valid.clone() }
+    }
+
     /// All sizes of the cells.
     pub(super) fn dims(&self) -> [usize; 4] {
         let sizes = self.alignment.sizes;
@@ -151,7 +125,7 @@ impl<'a> Case<'a> {
     }
 
     /// `keep` over all queries and keys; a row of keys is joined with what its slot adds (causality, say).
-    fn whole(&self, keep: &Keep, structure: Option<&Intent>) -> Keep {
+    pub(super) fn whole(&self, keep: &Keep, structure: Option<&Intent>) -> Keep {
         let mut whole = keep.expand(self.dims());
         let Some(intent) = structure.filter(|_| self.alignment.keys_only) else { return whole };
         let open = Intent { valid: None, segments: None, tail: None, ..intent.clone() };
@@ -171,43 +145,13 @@ impl<'a> Case<'a> {
         whole
     }
 
-    /// The question that a table of whole numbers leaves open: rows of keys, or queries by keys.
-    fn two_readings(&self) -> Option<Open> {
-        let &[a, b] = self.mask.shape() else { return None };
-        let whole = matches!(self.mask.numbers(), Numbers::Int(_));
-        let context = self.context;
-        let said = context.role_declared || context.role != Role::Attention || context.q_len.is_some();
-        if !whole || said || self.alignment.batch_known || a == 1 || a == b && !self.rows_of_keys() {
-            return None;
-        }
-        let keys = format!("{a} batch rows of {b} keys: 1 is a real token, as in the attention_mask of a tokenizer");
-        let square = format!("{a} queries by {b} keys: 1 may attend");
-        let question = format!(
-            "{} [{a}, {b}] has two readings: is it {a} batch rows of keys or {a} queries by {b} keys? declare role=key_padding, or \
-             role=attn with past_len",
-            self.mask.dtype().name()
-        );
-        Some(Open::new(&[&keys, &square], question))
-    }
-
-    /// Whether every row is a possible `attention_mask`: 0 and 1, which change at most once, and a real token in it.
-    fn rows_of_keys(&self) -> bool {
-        let Numbers::Int(cells) = self.mask.numbers() else { return false };
-        let width = self.mask.shape().last().copied().unwrap_or(1).max(1);
-        cells.chunks(width).all(|row| {
-            row.iter().all(|x| matches!(x, 0 | 1))
-                && row.contains(&1)
-                && row.windows(2).filter(|pair| pair[0] != pair[1]).count() <= 1
-        })
-    }
-
     /// An array of two readings: only its values are judged.
     fn asked(&self, open: Open, report: &mut Report, outcome: &mut Outcome) -> Held {
         report.findings.extend(self.decoded.findings.iter().cloned());
         let keep = self.decoded.keep.expand(self.dims());
         report.given = Some(keep.clone());
         outcome.open.push(Rc::new(open));
-        Held { keep, intent: None }
+        self.held(keep, None)
     }
 
     /// What the mask was held against, in words; `None` when no kind is declared.
@@ -245,6 +189,17 @@ impl<'a> Case<'a> {
                 return self.accepted(reading.clone(), intent, report, outcome);
             }
         }
+        if let Some((reading, finding, intent)) = self.undeclared_family(&readings, &hypotheses) {
+            report.findings.extend(finding);
+            outcome.fits = true;
+            return self.accepted(reading, intent, report, outcome);
+        }
+        if let Some(open) = self.other_polarity(&hypotheses, structure.as_ref()) {
+            // Which rows read nothing depends on the answer too.
+            outcome.open.push(Rc::new(open));
+            report.given = Some(given.clone());
+            return self.held(given, None);
+        }
         if self.lacks_groups()
             && let Some(first) = hypotheses.first()
         {
@@ -261,50 +216,8 @@ impl<'a> Case<'a> {
         kind.tree && self.known.parents.is_none() || kind.blocks && self.known.blocks.is_none()
     }
 
-    /// The given cells in each legal reading, and what to say when another than the first one fits.
-    fn readings(&self, given: &Keep, structure: Option<&Intent>) -> Vec<(Keep, Option<Finding>)> {
-        let mut readings = vec![(given.clone(), None)];
-        if let Some(other) = &self.decoded.other {
-            readings.push((self.whole(other, structure), None));
-        }
-        if let Some(dims) = self.alignment.other {
-            let plane = Keep::from_cells(dims, self.decoded.keep.cells());
-            let mut meant = plane.expand(self.dims());
-            if dims[2] == 1
-                && let Some(intent) = structure.filter(|_| self.context.kind.is_some())
-            {
-                let open = Intent { valid: None, ..intent.clone() }.build();
-                let [batch, heads, q_len, _] = self.dims();
-                for b in 0..batch {
-                    for h in 0..heads {
-                        for i in 0..q_len {
-                            meant.row_mut(b, h, i).iter_mut().zip(open.row(b, 0, i)).for_each(|(w, o)| *w &= o);
-                        }
-                    }
-                }
-            }
-            let text = format!(
-                "shape {:?} has two legal readings: the mask is read as {:?}; the declaration fits {dims:?}; with another batch size it \
-                 would fail or mean something else: give all four dimensions",
-                self.mask.shape(),
-                self.alignment.dims
-            );
-            readings.push((meant, Some(Finding::of("rank_ambiguity", Certainty::Certain, text))));
-        }
-        if self.alignment.flat {
-            let [batch, heads, ..] = self.alignment.dims;
-            let text = format!(
-                "the first dimension of {} holds heads before batch rows: [{batch} x {heads}] is read with batch rows first, so batch rows \
-                 read each other's masks (repeat for repeat_interleave)",
-                batch * heads
-            );
-            readings.push((swapped(given), Some(Finding::of("head_batch_layout", Certainty::Certain, text))));
-        }
-        readings
-    }
-
     /// The intent that `given` is, if any, and the questions on which that depends.
-    fn accept(&self, given: &Keep, hypotheses: &[Hypothesis]) -> Option<(Intent, Vec<Rc<Open>>)> {
+    pub(super) fn accept(&self, given: &Keep, hypotheses: &[Hypothesis]) -> Option<(Intent, Vec<Rc<Open>>)> {
         let target = Target::new(given);
         if let Some(hypothesis) = hypotheses.iter().find(|h| target.is(&h.intent)) {
             let alike = hypotheses.iter().all(|h| target.is(&h.intent));
@@ -359,7 +272,7 @@ impl<'a> Case<'a> {
         report.given = Some(self.as_read(&keep));
         // While a question is open, the cells may be other than what was meant.
         report.fixed = outcome.open.is_empty().then_some(fixed);
-        Held { keep, intent: Some(intent) }
+        self.held(keep, Some(intent))
     }
 
     /// What the consumer reads: with a fill that hides nothing that is more than was meant.
@@ -376,6 +289,8 @@ impl<'a> Case<'a> {
         target.eos = self.context.eos_id;
         target.pad = self.context.pad_id;
         target.keys_only = self.alignment.keys_only;
+        let plane = self.decoded.keep.expand([self.alignment.sizes.batch, 1, 1, self.alignment.sizes.kv_len]);
+        target.plane = Some(&plane).filter(|_| target.keys_only);
         let declared = self.context.kind.is_some();
         let mut all = hypotheses.to_vec();
         if self.known.valid.is_none() {
@@ -385,6 +300,7 @@ impl<'a> Case<'a> {
             };
             all.extend(hypotheses.iter().filter_map(padded));
         }
+        all.extend(self.families_near(&given, hypotheses));
         let found = target.explain(&all, declared);
         let Some(best) = found.first() else { return self.unexplained(given, hypotheses, report, outcome) };
         let right = all[best.hypothesis].intent.clone();
@@ -393,9 +309,14 @@ impl<'a> Case<'a> {
         self.empty_rows(Some(&right), report);
         let heads = given.dims()[1];
         let built = right.build();
-        report.fixed = Some(built.expand([right.batch, heads, right.q_len, right.kv_len]));
+        let assumed = declared && best.hypothesis >= hypotheses.len();
+        if assumed {
+            outcome.open.push(Rc::new(self.is_it_padding(&right)));
+        }
+        // Padding that nothing declares is no part of a repair.
+        report.fixed = (!assumed).then(|| built.expand([right.batch, heads, right.q_len, right.kv_len]));
         report.given = Some(self.as_read(&given));
-        Held { keep: built, intent: Some(right) }
+        self.held(built, Some(right))
     }
 
     fn report_explanation(
@@ -489,11 +410,17 @@ impl<'a> Case<'a> {
             ),
         };
         report.findings.push(Finding::of(class, Certainty::Certain, text));
-        let fixed = hypotheses.first().map(|h| h.intent.build());
+        let cells = [wanted.batch, wanted.q_len, wanted.kv_len].iter().map(|&n| n as u128).product::<u128>();
+        let fixed = hypotheses.first().filter(|_| cells <= MOST_BUILT).map(|h| h.intent.build());
+        if fixed.is_none() {
+            report.unknown.push(format!(
+                "the repaired mask: its {cells} cells are more than {MOST_BUILT}, which is the most that is built"
+            ));
+        }
         report.given = Some(given.clone());
         let intent = hypotheses.first().map(|h| h.intent.clone());
         report.fixed = fixed.clone();
-        Held { keep: fixed.unwrap_or(given), intent }
+        self.held(fixed.unwrap_or(given), intent)
     }
 
     /// `keep` with the rule's own rows where queries are padding: what they read says nothing of the mask.
@@ -565,21 +492,6 @@ impl<'a> Case<'a> {
             ));
         }
     }
-}
-
-/// The same cells with batch rows and heads in the other order in their common dimension.
-fn swapped(keep: &Keep) -> Keep {
-    let [batch, heads, q_len, _] = keep.dims();
-    let mut out = Keep::empty(keep.dims());
-    for b in 0..batch {
-        for h in 0..heads {
-            let flat = h * batch + b;
-            for i in 0..q_len {
-                out.row_mut(b, h, i).copy_from_slice(keep.row(flat / heads, flat % heads, i));
-            }
-        }
-    }
-    out
 }
 
 /// Errors before warnings before notes; among them as they were found: values, then cells, then what follows from them.

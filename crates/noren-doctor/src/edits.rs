@@ -1,6 +1,6 @@
 //! The named edits: each turns a right mask into the one that a known mistake makes.
 
-use super::intent::{Groups, Intent, PerRow, number, row};
+use super::intent::{Groups, Hidden, Intent, PerRow, number, row};
 use noren_mask::bits::{bit, row_of, set_bit};
 use std::rc::Rc;
 
@@ -50,6 +50,11 @@ pub(crate) enum Edit {
         queries: bool,
     },
     Unwritten,
+    /// The new tokens hidden: the mask was not extended when the cache grew.
+    Stale,
+    /// Not causal among the slots of a cache that have been written, or causal with a border so many keys too far.
+    DropCausalWritten,
+    CausalWritten(i64),
     DropRedactions,
     DropSinks,
 }
@@ -107,6 +112,10 @@ impl Edit {
             SlotOrder { queries: true },
             SlotOrder { queries: false },
             Unwritten,
+            Stale,
+            DropCausalWritten,
+            CausalWritten(1),
+            CausalWritten(2),
             DropRedactions,
             DropSinks,
             Causal(2),
@@ -240,6 +249,25 @@ impl Edit {
                 let padded = |rows: &PerRow<u64>| rows.iter().any(|r| (0..written).any(|k| !bit(r, k)));
                 out.valid = intent.valid.clone().filter(padded);
             }
+            Edit::Stale => {
+                if intent.k_positions.is_some() || intent.tree.is_some() || no_offsets {
+                    return None;
+                }
+                out.redactions = hidden_from(intent, |b| number(&intent.past, b));
+            }
+            Edit::DropCausalWritten | Edit::CausalWritten(_)
+                if intent.causal.is_some() && intent.k_positions.is_none() =>
+            {
+                let written = |b: usize| number(&intent.past, b) + intent.q_len as i64;
+                if (0..intent.batch).all(|b| written(b) >= intent.kv_len as i64) {
+                    return None;
+                }
+                out.causal = match self {
+                    Edit::CausalWritten(by) => intent.causal.map(|offset| offset + by),
+                    _ => None,
+                };
+                out.redactions = hidden_from(intent, written);
+            }
             Edit::DropRedactions if !intent.redactions.is_empty() => out.redactions = Rc::new(Vec::new()),
             Edit::DropSinks if intent.sinks > 0 => out.sinks = 0,
             _ => return None,
@@ -250,10 +278,11 @@ impl Edit {
     /// The class that it belongs to.
     pub(crate) fn class(self, intent: &Intent) -> &'static str {
         match self {
+            Edit::CausalWritten(_) => "causal_leak",
             Edit::Causal(by) if by > 0 => "causal_leak",
             Edit::Causal(_) => "causal_self_excluded",
             Edit::TopLeft | Edit::BottomRight => "causal_alignment",
-            Edit::DropCausal | Edit::TimesTriangle => "causal_dropped",
+            Edit::DropCausal | Edit::DropCausalWritten | Edit::TimesTriangle => "causal_dropped",
             Edit::AddCausal => "implicit_causal",
             Edit::Window(by) if by.abs() <= 1 => "sliding_window_off_by_one",
             Edit::Window(_) | Edit::DropWindow | Edit::AddWindow(_) => "window_missing_or_wrong_layer",
@@ -269,6 +298,7 @@ impl Edit {
             Edit::TreeAsChain => "tree_mask",
             Edit::SlotOrder { .. } => "ring_buffer_misaligned",
             Edit::Unwritten => "unwritten_cache_visible",
+            Edit::Stale => "stale_decode_mask",
             Edit::DropRedactions => "multi_hop_leak",
             Edit::DropSinks if intent.left.is_some() => "window_missing_or_wrong_layer",
             Edit::DropSinks => "unexplained_difference",
@@ -291,6 +321,8 @@ impl Edit {
             ),
             Edit::BottomRight => "the causal triangle is aligned to the bottom right, as if the queries were the last of the keys".into(),
             Edit::DropCausal => "nothing is causal: every query reads the whole future".into(),
+            Edit::CausalWritten(by) => Edit::Causal(by).says(intent),
+            Edit::DropCausalWritten => "nothing is causal: every query reads all that has been written to the cache".into(),
             Edit::TimesTriangle => "the whole future is visible, padding included: an additive mask was multiplied with a triangle, which leaves 0 there".into(),
             Edit::AddCausal => "the mask is causal although every query should read both ways: somebody added causality".into(),
             Edit::Window(by) => format!(
@@ -322,6 +354,7 @@ impl Edit {
             Edit::TreeAsChain => "the mask is triangular although drafts share parents: siblings read each other".into(),
             Edit::SlotOrder { .. } => "keys are judged by their slot and not by the position that is stored there: the ring has wrapped".into(),
             Edit::Unwritten => "slots of the cache that nothing has been written to are visible".into(),
+            Edit::Stale => "the keys of the new tokens are hidden: the mask was not extended when the cache grew".into(),
             Edit::DropRedactions => "keys that are declared redacted are visible".into(),
             Edit::DropSinks => "the first tokens are not kept visible".into(),
         }
@@ -330,7 +363,9 @@ impl Edit {
     /// Mistakes that happen more often, or explain more simply, cost less.
     pub(crate) fn cost(self) -> f64 {
         match self {
-            Edit::DropCausal | Edit::AddCausal => 1.1,
+            Edit::DropCausal | Edit::DropCausalWritten | Edit::AddCausal => 1.1,
+            // One new token that does not read itself is an excluded diagonal as well.
+            Edit::Stale => 1.05,
             Edit::TimesTriangle => 1.2,
             // A window one wider than everything is none; a row of one query is no complement.
             Edit::DropWindow => 0.98,
@@ -342,7 +377,8 @@ impl Edit {
             {
                 1.0
             }
-            Edit::Causal(_) | Edit::Window(_) => 1.6,
+            Edit::CausalWritten(1) => 1.05,
+            Edit::Causal(_) | Edit::CausalWritten(_) | Edit::Window(_) => 1.6,
             Edit::Borders { by, .. } if by.abs() > 1 => 1.6,
             Edit::BottomRight | Edit::AddWindow(_) => 1.3,
             Edit::Unwritten => 0.9,
@@ -383,6 +419,16 @@ impl Post {
             Post::Roll(n) => format!("keys are moved on by {n} slot(s) around the end of the ring"),
         }
     }
+}
+
+/// The redactions of `intent`, and all keys from a slot on that is given by batch row.
+fn hidden_from(intent: &Intent, slot: impl Fn(usize) -> i64) -> Rc<Vec<Hidden>> {
+    let rows = (0..intent.batch).map(|b| Hidden {
+        batch: vec![b],
+        keys: row_of(intent.kv_len, slot(b).clamp(0, intent.kv_len as i64) as usize, intent.kv_len),
+        queries: Vec::new(),
+    });
+    Rc::new(intent.redactions.iter().cloned().chain(rows).collect())
 }
 
 /// Segments with every border moved by `by`. Padding stays where it is.

@@ -68,7 +68,7 @@ pub(crate) const IDS: &[&str] = &["input_ids", "ids", "token_ids", "tokens"];
 pub(crate) const SEGMENTS: &[&str] =
     &["segment_ids", "segments", "document_ids", "doc_ids", "documents", "seq_ids", "sequence_ids"];
 pub(crate) const POSITIONS: &[&str] = &["position_ids", "positions", "pos_ids"];
-const LENGTHS: &[&str] = &["lengths", "seq_lens", "seqlens", "seq_lengths"];
+pub(crate) const LENGTHS: &[&str] = &["lengths", "seq_lens", "seqlens", "seq_lengths"];
 const PADDING: &[&str] = &["attention_mask", "padding_mask", "key_padding", "valid", "real"];
 pub(crate) const KV_POSITIONS: &[&str] =
     &["kv_positions", "key_positions", "cache_positions", "slot_positions", "kv_pos", "k_positions"];

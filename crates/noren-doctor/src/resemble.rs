@@ -1,12 +1,14 @@
 //! What an undeclared mask resembles: the nearest of the known families, and how many cells it is off.
 
 use super::expect::{Hypothesis, assumed_padding};
-use super::intent::{Groups, Intent};
+use super::families::{families, with_documents};
+use super::intent::Intent;
 use super::search::Target;
 use noren_mask::Keep;
-use noren_mask::bits::ends;
-use std::collections::HashMap;
-use std::rc::Rc;
+
+/// Families that a search for mistakes begins from, and what it costs to believe in one beside the plain kinds.
+const MOST_FAMILIES: usize = 8;
+const OF_A_FAMILY: f64 = 0.15;
 
 /// A known mask near the given one.
 pub(super) struct Resemblance {
@@ -22,7 +24,8 @@ pub(super) fn nearest(given: &Keep, hypotheses: &[Hypothesis]) -> Resemblance {
     let target = Target::new(given);
     let mut best: Option<Resemblance> = None;
     for hypothesis in hypotheses {
-        for intent in families(given, &hypothesis.intent) {
+        let base = &hypothesis.intent;
+        for intent in families(given, base).into_iter().chain(with_documents(given, base)) {
             let padded = intent.valid.is_none().then(|| assumed_padding(given, &intent, false)).flatten();
             for intent in [Some(intent), padded].into_iter().flatten() {
                 let (off, _) = target.wrong_cells(&intent, 0);
@@ -40,82 +43,34 @@ pub(super) fn nearest(given: &Keep, hypotheses: &[Hypothesis]) -> Resemblance {
     })
 }
 
-/// The families with the sizes that the rows show.
-fn families(given: &Keep, base: &Intent) -> Vec<Intent> {
-    let open = Intent { causal: None, left: None, right: None, chunk: None, prefix: None, ..base.clone() };
-    let causal = Intent { causal: Some(0), ..open.clone() };
-    let mut out = vec![base.clone(), open.clone(), causal.clone()];
-    if base.tree.is_some() || base.k_positions.is_some() {
-        return out;
-    }
-    let rows = Rows::of(given, base);
-    if let Some(by) = rows.usual(|r| r.last - r.position) {
-        out.push(Intent { causal: Some(by), ..open.clone() });
-    }
-    let width = rows.usual(|r| r.position - r.first);
-    if let Some(left) = width.filter(|left| *left >= 0) {
-        out.push(Intent { left: Some(left), ..causal.clone() });
-        out.push(Intent { left: Some(left), right: Some(left), ..open.clone() });
-    }
-    if let Some(prefix) = rows.0.first().map(|r| r.last + 1).filter(|n| *n > 1) {
-        out.push(Intent { prefix: Some(Rc::new(vec![prefix])), ..causal.clone() });
-    }
-    let documents = rows.documents(given);
-    for intent in [&causal, &open] {
-        out.push(Intent { segments: Some(documents.clone()), ..(*intent).clone() });
-    }
-    out
+/// The first family that `given` is in every row of a real query.
+pub(super) fn exact(given: &Keep, hypotheses: &[Hypothesis]) -> Option<Intent> {
+    let target = Target::new(given);
+    let padded = |intent: &Intent| intent.valid.is_none().then(|| assumed_padding(given, intent, false)).flatten();
+    let all = || hypotheses.iter().flat_map(|h| families(given, &h.intent));
+    all().find(|intent| target.is(intent)).or_else(|| all().filter_map(|f| padded(&f)).find(|intent| target.is(intent)))
 }
 
-/// First and last key of a row of a real query, head 0.
-struct Row {
-    b: usize,
-    slot: i64,
-    position: i64,
-    first: i64,
-    last: i64,
-}
-
-struct Rows(Vec<Row>);
-
-impl Rows {
-    fn of(given: &Keep, base: &Intent) -> Self {
-        let [batch, _, q_len, _] = given.dims();
-        let row = |b: usize, i: usize| {
-            let (first, last) = ends(given.row(b, 0, i))?;
-            let (slot, position) = (base.slot(b, i), base.position(b, i));
-            Some(Row { b, slot, position, first: first as i64, last: last as i64 })
-        };
-        let real = |b: usize| (0..q_len).filter(move |&i| base.cares(b, i)).filter_map(move |i| row(b, i));
-        Rows((0..batch).flat_map(real).collect())
-    }
-
-    /// The number that most rows have.
-    fn usual(&self, number: impl Fn(&Row) -> i64) -> Option<i64> {
-        let mut counts: HashMap<i64, usize> = HashMap::new();
-        self.0.iter().for_each(|row| *counts.entry(number(row)).or_default() += 1);
-        counts.into_iter().max_by_key(|&(number, count)| (count, -number.abs(), number)).map(|(number, _)| number)
-    }
-
-    /// Documents that begin where several rows begin, or where a row begins with itself.
-    fn documents(&self, given: &Keep) -> Rc<Groups> {
-        let [batch, _, _, kv_len] = given.dims();
-        let mut votes = vec![HashMap::<i64, usize>::new(); batch];
-        for row in &self.0 {
-            *votes[row.b].entry(row.first).or_default() += 1 + usize::from(row.first == row.slot);
+/// Families from which a mistake may lead to the given cells, the nearest first.
+pub(super) fn near(given: &Keep, hypotheses: &[Hypothesis]) -> Vec<Hypothesis> {
+    let target = Target::new(given);
+    let mut out: Vec<(u64, Hypothesis)> = Vec::new();
+    let mut made: Vec<Keep> = hypotheses.iter().map(|h| h.intent.build()).collect();
+    for hypothesis in hypotheses {
+        for intent in families(given, &hypothesis.intent) {
+            let built = intent.build();
+            if made.contains(&built) {
+                continue;
+            }
+            let (off, _) = target.wrong_cells(&intent, 0);
+            out.push((off, Hypothesis { intent, doubt: 0.0, open: hypothesis.open.clone() }));
+            made.push(built);
         }
-        let ids = (0..batch).map(|b| {
-            let mut number = 0;
-            let begins = |k: i64| k == 0 || votes[b].get(&k).is_some_and(|n| *n > 1);
-            (0..kv_len as i64)
-                .map(|k| {
-                    number += i64::from(begins(k));
-                    number
-                })
-                .collect()
-        });
-        Rc::new(Groups::new(ids.collect()))
     }
+    out.sort_by_key(|(off, _)| *off);
+    out.truncate(MOST_FAMILIES);
+    let doubt = |n: usize| OF_A_FAMILY + 0.01 * n as f64;
+    out.into_iter().enumerate().map(|(n, (_, h))| Hypothesis { doubt: doubt(n), ..h }).collect()
 }
 
 /// An intent in words: its kind, its sizes, and what is hidden besides.

@@ -1,27 +1,40 @@
 //! Which mistakes turn the intended mask into the given one, exactly.
 
-use super::edits::{Edit, Post, other_side, shifted_rows};
+use super::edits::{Edit, Post};
 use super::expect::Hypothesis;
 use super::intent::{Groups, Intent, row};
+use super::planes::Plane;
 use noren_mask::Keep;
 use noren_mask::bits::{bit, count, ends, ones};
 use std::rc::Rc;
+
+/// Pairs of mistakes are looked for where a hypothesis has a smaller doubt than this.
+const MOST_DOUBT_OF_PAIRS: f64 = 0.25;
 
 /// What it costs to believe that only row 0 of the batch is right: more than a mistake of all rows that row 0 does not show.
 const ONLY_ROW_0: f64 = 1.12;
 
 /// The given cells, and in which order rows are best compared: few rows tell most masks apart.
+#[derive(Clone)]
 pub(crate) struct Target<'a> {
     pub(crate) given: &'a Keep,
-    heads: usize,
-    order: Vec<(usize, usize)>,
+    /// The heads that are looked at, by batch row: one where all heads are equal.
+    pub(super) heads: Vec<Vec<usize>>,
+    pub(super) order: Vec<(usize, usize)>,
+    /// True when some batch rows or heads are left out.
+    pub(super) part: bool,
     /// Ids of the keys, where known, and the id that ends a text.
     pub(crate) ids: Option<&'a [Vec<i64>]>,
     pub(crate) eos: Option<i64>,
     pub(crate) pad: Option<i64>,
     /// A mask of keys alone cannot get causality or windows wrong.
     pub(crate) keys_only: bool,
+    /// The stored row of keys of each batch row, where the mask is one.
+    pub(crate) plane: Option<&'a Keep>,
 }
+
+/// A class of mistakes with its sentence.
+pub(super) type Mistake = (&'static str, String);
 
 /// What explains the difference.
 #[derive(Clone)]
@@ -29,7 +42,7 @@ pub(crate) struct Explanation {
     /// Which hypothesis it starts from.
     pub(crate) hypothesis: usize,
     /// Class and sentence of each mistake.
-    pub(crate) mistakes: Vec<(&'static str, String)>,
+    pub(crate) mistakes: Vec<Mistake>,
     pub(crate) cost: f64,
 }
 
@@ -45,7 +58,17 @@ impl<'a> Target<'a> {
             order.extend((0..batch).map(|b| (b, i)));
         }
         let heads = if given.heads_equal() { 1 } else { heads };
-        Target { given, heads, order, ids: None, eos: None, pad: None, keys_only: false }
+        Target {
+            given,
+            heads: vec![(0..heads).collect(); batch],
+            order,
+            part: false,
+            ids: None,
+            eos: None,
+            pad: None,
+            keys_only: false,
+            plane: None,
+        }
     }
 
     /// Whether `wrong` after `post` allows the given cells in every row of a real query of `right`.
@@ -61,7 +84,13 @@ impl<'a> Target<'a> {
         }
     }
 
-    fn same_rows(&self, right: &Intent, wrong: &Intent, post: Post, looks: impl Fn(usize, usize) -> bool) -> bool {
+    pub(super) fn same_rows(
+        &self,
+        right: &Intent,
+        wrong: &Intent,
+        post: Post,
+        looks: impl Fn(usize, usize) -> bool,
+    ) -> bool {
         if post == Post::Transpose {
             return self.same_transposed(right, wrong);
         }
@@ -85,7 +114,7 @@ impl<'a> Target<'a> {
                 Post::Roll(n) => words = rolled(&words, wrong.kv_len, n),
                 _ => {}
             }
-            (0..self.heads).all(|h| self.given.row(b, h, i) == words)
+            self.heads[b].iter().all(|&h| self.given.row(b, h, i) == words)
         })
     }
 
@@ -95,7 +124,7 @@ impl<'a> Target<'a> {
         }
         let turned = wrong.build().transposed();
         let cares = self.order.iter().filter(|&&(b, i)| right.cares(b, i));
-        cares.into_iter().all(|&(b, i)| (0..self.heads).all(|h| self.given.row(b, h, i) == turned.row(b, 0, i)))
+        cares.into_iter().all(|&(b, i)| self.heads[b].iter().all(|&h| self.given.row(b, h, i) == turned.row(b, 0, i)))
     }
 
     /// Number of cells that differ from `right` in rows of real queries, and the first few of them.
@@ -121,7 +150,10 @@ impl<'a> Target<'a> {
 
     /// The keys that are hidden from every query that could read them: padding as the given mask has it. `None` where a key
     /// is hidden from some and visible to others, or where something is visible that `wrong` forbids.
-    fn plane(&self, right: &Intent, wrong: &Intent) -> Option<Plane> {
+    pub(super) fn plane(&self, right: &Intent, wrong: &Intent) -> Option<Plane> {
+        if let Some(plane) = self.plane {
+            return Some(Plane::stored(plane, right.batch));
+        }
         let mut open = wrong.clone();
         open.valid = None;
         let mut words = vec![0; open.words()];
@@ -131,7 +163,7 @@ impl<'a> Target<'a> {
         let mut hidden = vec![none; open.batch];
         for &(b, i) in self.order.iter().filter(|&&(b, i)| right.cares(b, i)) {
             open.fill(b, i, &mut words);
-            for h in 0..self.heads {
+            for &h in &self.heads[b] {
                 // Where the author took a query for padding it may read itself all the same.
                 let own = usize::try_from(open.slot(b, i)).unwrap_or(usize::MAX);
                 for (w, given) in self.given.row(b, h, i).iter().enumerate() {
@@ -149,7 +181,8 @@ impl<'a> Target<'a> {
                 return None;
             }
         }
-        Some(Plane { seen, hidden })
+        let rows = (0..open.batch).filter(|&b| !self.heads[b].is_empty()).collect();
+        Some(Plane { seen, hidden, rows })
     }
 
     /// Documents as the given mask has them: each query's first visible key names its document.
@@ -157,7 +190,7 @@ impl<'a> Target<'a> {
         let mut ids = vec![vec![-1i64; wrong.kv_len]; wrong.batch];
         for &(b, i) in self.order.iter().filter(|&&(b, i)| right.cares(b, i)) {
             let slot = usize::try_from(wrong.slot(b, i)).ok().filter(|s| *s < wrong.kv_len)?;
-            ids[b][slot] = ends(self.given.row(b, 0, i))?.0 as i64 + 1;
+            ids[b][slot] = ends(self.given.row(b, self.heads[b][0], i))?.0 as i64 + 1;
         }
         for list in &mut ids {
             // Keys that no query stands at belong where the next one does.
@@ -191,6 +224,12 @@ impl<'a> Target<'a> {
         if found.is_empty() {
             for (index, hypothesis) in hypotheses.iter().enumerate() {
                 let one = |mistakes, cost| Explanation { hypothesis: index, mistakes, cost: cost + hypothesis.doubt };
+                self.in_part(&hypothesis.intent, declared, &mut |mistakes, cost| found.push(one(mistakes, cost)));
+            }
+        }
+        if found.is_empty() {
+            for (index, hypothesis) in hypotheses.iter().enumerate().filter(|(_, h)| h.doubt < MOST_DOUBT_OF_PAIRS) {
+                let one = |mistakes, cost| Explanation { hypothesis: index, mistakes, cost: cost + hypothesis.doubt };
                 self.pairs(&hypothesis.intent, &mut |mistakes, cost| found.push(one(mistakes, cost)));
             }
         }
@@ -198,7 +237,7 @@ impl<'a> Target<'a> {
         found
     }
 
-    fn singles(&self, right: &Intent, declared: bool, found: &mut dyn FnMut(Vec<(&'static str, String)>, f64)) {
+    pub(super) fn singles(&self, right: &Intent, declared: bool, found: &mut dyn FnMut(Vec<Mistake>, f64)) {
         let edits = self.edits(right);
         for post in self.posts(right) {
             if post != Post::None && self.same(right, right, post) {
@@ -217,8 +256,14 @@ impl<'a> Target<'a> {
         if let Some(says) = self.other_tree(right) {
             found(vec![("tree_mask", says.to_string())], 1.2);
         }
-        if right.batch > 1 {
+        if let Some((mistake, cost)) = self.emptied_rows(right) {
+            found(vec![mistake], cost);
+        }
+        if right.batch > 1 && !self.part {
             self.only_row_0(right, &edits, found);
+            if let Some(mistake) = self.permuted_rows(right) {
+                found(vec![mistake], 1.3);
+            }
         }
         if let Some((mistake, cost)) = self.padding(right, right) {
             found(vec![mistake], cost);
@@ -247,7 +292,7 @@ impl<'a> Target<'a> {
     }
 
     /// Row 0 of the batch is right, and all others have one and the same mistake, which would show in row 0 too.
-    fn only_row_0(&self, right: &Intent, edits: &[Edit], found: &mut dyn FnMut(Vec<(&'static str, String)>, f64)) {
+    fn only_row_0(&self, right: &Intent, edits: &[Edit], found: &mut dyn FnMut(Vec<Mistake>, f64)) {
         let first = |b: usize, i: usize| b == 0 && right.cares(b, i);
         let others = |b: usize, i: usize| b > 0 && right.cares(b, i);
         if !self.same_rows(right, right, Post::None, first) {
@@ -267,7 +312,7 @@ impl<'a> Target<'a> {
             .order
             .iter()
             .filter(|&&(b, i)| others(b, i))
-            .all(|&(b, i)| (0..self.heads).all(|h| self.given.row(b, h, i).iter().all(|w| *w == 0)))
+            .all(|&(b, i)| self.heads[b].iter().all(|&h| self.given.row(b, h, i).iter().all(|w| *w == 0)))
         {
             let text = "row 0 of the batch is right and the other rows are not: they read nothing".to_string();
             found(vec![("batch_row_wrong", text)], ONLY_ROW_0);
@@ -289,7 +334,7 @@ impl<'a> Target<'a> {
 
     fn posts(&self, right: &Intent) -> Vec<Post> {
         let mut posts = vec![Post::Complement, Post::Transpose];
-        if right.batch > 1 {
+        if right.batch > 1 && !self.part {
             posts.push(Post::RowZero);
             posts.extend((1..right.batch.min(64)).map(Post::BatchShift));
         }
@@ -312,8 +357,8 @@ impl<'a> Target<'a> {
             return None;
         }
         let last = right.q_len - 1;
-        let b = (0..right.batch).find(|&b| right.cares(b, last))?;
-        let first = ends(self.given.row(b, 0, last))?.0 as i64;
+        let b = (0..right.batch).find(|&b| right.cares(b, last) && !self.heads[b].is_empty())?;
+        let first = ends(self.given.row(b, self.heads[b][0], last))?.0 as i64;
         let left = right.position(b, last) - first;
         let edit = match right.left {
             Some(declared) if left != declared => Edit::Window(left - declared),
@@ -327,12 +372,12 @@ impl<'a> Target<'a> {
     fn other_border(&self, right: &Intent) -> Option<i64> {
         right.causal?;
         let i = right.q_len / 2;
-        let b = (0..right.batch).find(|&b| right.cares(b, i))?;
-        let last = ends(self.given.row(b, 0, i))?.1 as i64;
+        let b = (0..right.batch).find(|&b| right.cares(b, i) && !self.heads[b].is_empty())?;
+        let last = ends(self.given.row(b, self.heads[b][0], i))?.1 as i64;
         (last < right.kv_len as i64 - 1).then_some(last - right.position(b, i))
     }
 
-    fn pairs(&self, right: &Intent, found: &mut dyn FnMut(Vec<(&'static str, String)>, f64)) {
+    fn pairs(&self, right: &Intent, found: &mut dyn FnMut(Vec<Mistake>, f64)) {
         let edits = self.edits(right);
         for (n, &first) in edits.iter().enumerate() {
             let Some(once) = first.apply(right) else { continue };
@@ -360,147 +405,6 @@ impl<'a> Target<'a> {
                     found(vec![self.mistake(first, right), self.mistake(second, right)], first.cost() + second.cost());
                 }
             }
-        }
-    }
-}
-
-/// Which keys the given mask treats as real (`seen`) and as padding (`hidden`), by batch row; the rest no query could read.
-struct Plane {
-    seen: Vec<Vec<u64>>,
-    hidden: Vec<Vec<u64>>,
-}
-
-impl Plane {
-    /// Whether it is `other`, as far as it tells.
-    fn is(&self, other: &[Vec<u64>]) -> bool {
-        let told = |b: usize| self.seen[b].iter().zip(&self.hidden[b]).zip(row(other, b));
-        (0..self.seen.len()).all(|b| told(b).all(|((s, h), o)| s & !o == 0 && h & o == 0))
-    }
-
-    fn judge(&self, right: &Intent, valid: &[Vec<u64>], target: &Target<'_>) -> Option<((&'static str, String), f64)> {
-        let batch = right.batch;
-        let kv_len = right.kv_len;
-        if self.is(valid) {
-            return None;
-        }
-        let each = |f: &dyn Fn(&[u64]) -> Vec<u64>| -> Vec<Vec<u64>> { (0..batch).map(|b| f(row(valid, b))).collect() };
-        let all = noren_mask::bits::row_of(kv_len, 0, kv_len);
-        let not = |r: &[u64]| r.iter().zip(&all).map(|(w, a)| !w & a).collect::<Vec<u64>>();
-        let say = |class, text: &str, cost| Some(((class, text.to_string()), cost));
-        let extra: u64 = (0..batch).map(|b| overlap(&self.seen[b], &not(row(valid, b)))).sum();
-        let missing: u64 = (0..batch).map(|b| overlap(&self.hidden[b], row(valid, b))).sum();
-        // Where nothing is seen but a query's own key, a narrow window looks the same.
-        let seen = target.keys_only || self.seen.iter().flatten().any(|w| *w != 0);
-        if seen && self.is(&each(&not)) {
-            return say(
-                "inverted_polarity",
-                "padding is the other way round: real tokens are hidden and padding is visible",
-                0.95,
-            );
-        }
-        if extra == 0
-            && missing > 0
-            && let Some(text) = self.holes(valid, target)
-        {
-            return Some((("pad_equals_eos_holes", text), 0.9));
-        }
-        if batch > 1 {
-            let first = row(valid, 0);
-            let same_lengths = (1..batch).all(|b| row(valid, b) == first);
-            if !same_lengths && count(first) < kv_len as u64 && self.is(&vec![first.to_vec(); batch]) {
-                return say("batch_row_wrong", "every batch row has the padding of row 0", 1.0);
-            }
-            let only_first: Vec<Vec<u64>> =
-                (0..batch).map(|b| if b == 0 { first.to_vec() } else { all.clone() }).collect();
-            if count(first) < kv_len as u64 && self.is(&only_first) {
-                return say("batch_row_wrong", "only row 0 of the batch has its padding hidden", 1.0);
-            }
-            let nothing = vec![0u64; all.len()];
-            let only_first: Vec<Vec<u64>> =
-                (0..batch).map(|b| if b == 0 { first.to_vec() } else { nothing.clone() }).collect();
-            if self.is(&only_first) {
-                return say("batch_row_wrong", "only row 0 of the batch has a mask: the others read nothing", 1.0);
-            }
-        }
-        if missing == 0 && self.hidden.iter().all(|h| h.iter().all(|w| *w == 0)) {
-            let written = (0..batch)
-                .map(|b| super::intent::number(&right.past, b).max(0) as usize + right.q_len)
-                .max()
-                .unwrap_or(0);
-            return match written < kv_len && right.past.iter().any(|p| *p != 0) {
-                true => say(
-                    "unwritten_cache_visible",
-                    "slots of the cache that nothing has been written to are visible",
-                    1.0,
-                ),
-                false => {
-                    say("padding_keys_visible", "padding keys are visible to real queries: nothing is hidden", 1.0)
-                }
-            };
-        }
-        if self.is(&each(&|r| other_side(r, kv_len))) {
-            return say("padding_side", "padding is hidden at the wrong end of the rows", 1.0);
-        }
-        for by in 1..batch.min(64) {
-            if self.is(&shifted_rows(valid, batch, by)) {
-                return say("batch_row_wrong", "batch rows have each other's padding", 1.2);
-            }
-        }
-        Some(self.lengths(right, valid, extra, missing))
-    }
-
-    /// Real tokens that are hidden wherever their id is the one that ends a text or pads it.
-    fn holes(&self, valid: &[Vec<u64>], target: &Target<'_>) -> Option<String> {
-        let ids = target.ids?;
-        let mut seen_id: Option<i64> = None;
-        for b in 0..self.hidden.len() {
-            let real: Vec<u64> = self.hidden[b].iter().zip(row(valid, b)).map(|(h, v)| h & v).collect();
-            for k in ones(&real) {
-                let id = *row(ids, b).get(k)?;
-                let special = Some(id) == target.eos || Some(id) == target.pad;
-                if !special || seen_id.is_some_and(|s| s != id) {
-                    return None;
-                }
-                seen_id = Some(id);
-            }
-        }
-        let id = seen_id?;
-        Some(format!(
-            "real tokens with id {id} are hidden: the mask was made as ids != {id}, but {id} also ends texts; take lengths, never ids"
-        ))
-    }
-
-    /// Other lengths than there are.
-    fn lengths(&self, right: &Intent, valid: &[Vec<u64>], extra: u64, missing: u64) -> ((&'static str, String), f64) {
-        let past = right.past.iter().copied().max().unwrap_or(0);
-        // Every new token is hidden: a mask of the cache alone.
-        let new_hidden = |b: usize| {
-            let start = super::intent::number(&right.past, b).max(0) as usize;
-            (start..(start + right.q_len).min(right.kv_len)).all(|k| bit(&self.hidden[b], k) || !bit(row(valid, b), k))
-        };
-        let stale = extra == 0 || (0..right.batch).all(new_hidden);
-        if past > 0 && missing > 0 && stale && right.k_positions.is_none() {
-            let text =
-                format!("{missing} real key(s) are hidden: the padding mask was not extended when the cache grew");
-            return (("stale_decode_mask", text), 1.1);
-        }
-        let runs = (0..right.batch).all(|b| is_run(&self.seen[b]));
-        let text = |what: &str| format!("{what}: {extra} padding key(s) visible, {missing} real key(s) hidden");
-        match () {
-            () if runs && extra > 0 && missing == 0 && right.batch == 1 => {
-                (("stale_or_bucketed_mask", text("the mask is made for a longer text than there is")), 1.2)
-            }
-            () if runs => (("stale_or_bucketed_mask", text("the mask has the lengths of another batch")), 1.2),
-            () if extra > 0 && missing == 0 => (("padding_keys_visible", text("some padding keys are visible")), 1.3),
-            () if extra == 0 => {
-                let hole = (0..right.batch).find_map(|b| {
-                    let real: Vec<u64> = self.hidden[b].iter().zip(row(valid, b)).map(|(h, v)| h & v).collect();
-                    ones(&real).next().map(|k| (b, k))
-                });
-                let place = hole.map_or(String::new(), |(b, k)| format!(", the first at key {k} of batch row {b}"));
-                (("pad_equals_eos_holes", format!("{missing} real key(s) are hidden inside the text{place}")), 1.3)
-            }
-            () => (("stale_or_bucketed_mask", text("the padding in the mask is not that of these texts")), 1.4),
         }
     }
 }
@@ -544,14 +448,6 @@ fn documents_mistake(right: &Intent, wrong: &Intent) -> (&'static str, String) {
             format!("{invented} border(s) between documents where there should be none"),
         ),
     }
-}
-
-fn overlap(a: &[u64], b: &[u64]) -> u64 {
-    a.iter().zip(b).map(|(a, b)| u64::from((a & b).count_ones())).sum()
-}
-
-fn is_run(row: &[u64]) -> bool {
-    ends(row).is_none_or(|(first, last)| count(row) == (last - first + 1) as u64)
 }
 
 fn tail_mask(len: usize) -> u64 {

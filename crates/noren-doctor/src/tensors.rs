@@ -129,7 +129,7 @@ pub(super) fn probabilities(beside: &Companions<'_>, context: &Context, verdict:
     for b in 0..shape[0] {
         for h in 0..shape[1] {
             for i in 0..q_len {
-                if verdict.intent.as_ref().is_some_and(|t| !t.cares(b, i)) {
+                if !verdict.cares(b, i) {
                     continue;
                 }
                 let row = keep.row(b.min(batch - 1), h.min(heads - 1), i);
@@ -185,13 +185,17 @@ pub(super) fn poisoned_values(beside: &Companions<'_>, verdict: &Held) -> Option
         _ => return None,
     };
     let per_batch = (rows / batch).max(1);
-    let read = |b: usize, k: usize| (0..heads).any(|h| (0..q_len).any(|i| bit(verdict.keep.row(b, h, i), k)));
+    // A row of padding may read itself: what it makes of it reaches no real token.
+    let real = |b: usize, i: usize| verdict.cares(b, i);
+    let read = |b: usize, k: usize| {
+        (0..q_len).filter(|&i| real(b, i)).any(|i| (0..heads).any(|h| bit(verdict.keep.row(b, h, i), k)))
+    };
     for r in 0..rows {
         for k in 0..kv_len {
             let nan = (0..width).any(|d| values.at((r * kv_len + k) * width + d).is_nan());
             if nan && !read((r / per_batch).min(batch - 1), k) {
                 let text = format!(
-                    "the value of key {k} is NaN and no query may read it: a dense softmax times V still makes NaN of it (0 * NaN)"
+                    "the value of key {k} is NaN and no real query may read it: a dense softmax times V still makes NaN of it (0 * NaN)"
                 );
                 return Some(error("NaN_through_masked_KV", Certainty::Certain, text).severity(Severity::Warning));
             }

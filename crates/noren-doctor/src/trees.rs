@@ -8,13 +8,13 @@ impl Target<'_> {
     /// What turns the tree's rows into the given ones, where one mistake explains all of them.
     pub(super) fn other_tree(&self, right: &Intent) -> Option<&'static str> {
         let tree = right.tree.as_ref()?;
-        let [batch, heads, q_len, kv_len] = self.given.dims();
+        let [batch, _, q_len, kv_len] = self.given.dims();
         let nodes = tree.len();
         let (first_query, start) = (q_len - nodes, kv_len - nodes);
         let mut words = vec![0; right.words()];
         let mut given: Option<Vec<Vec<u64>>> = None;
         for b in 0..batch {
-            for h in 0..heads {
+            for &h in &self.heads[b] {
                 let mut own = Vec::with_capacity(nodes);
                 for i in 0..q_len {
                     right.fill(b, i, &mut words);
@@ -44,12 +44,29 @@ impl Target<'_> {
             () if given == parents_only(tree) => {
                 Some("each draft reads itself and its parent only: the ancestors before the parent are hidden")
             }
+            () if siblings_only(tree, &given) => {
+                Some("drafts read other drafts of the same parent: these are no ancestors")
+            }
             () if sorted(&given) == sorted(tree) => {
                 Some("the rows of the drafts have changed places: drafts have the ancestors of other drafts")
             }
             () => None,
         }
     }
+}
+
+/// Whether all that is visible too much in the rows of `given` are nodes of the same parent, and nothing is hidden.
+fn siblings_only(tree: &[Vec<u64>], given: &[Vec<u64>]) -> bool {
+    let above = |node: usize| {
+        let mut row = tree[node].clone();
+        row[node / 64] &= !(1 << (node % 64));
+        row
+    };
+    (0..tree.len()).all(|node| {
+        let hidden = tree[node].iter().zip(&given[node]).any(|(t, g)| t & !g != 0);
+        let extra: Vec<u64> = tree[node].iter().zip(&given[node]).map(|(t, g)| g & !t).collect();
+        !hidden && ones(&extra).all(|other| above(other) == above(node))
+    })
 }
 
 /// Each node with its parent: the ancestor that has the most ancestors itself.

@@ -6,6 +6,7 @@ use super::expect::Hypothesis;
 use super::intent::{Intent, number};
 use super::leaks::Leaks;
 use super::report::{Certainty, Finding, Report};
+use super::resemble;
 use super::search::Target;
 use super::verdict::{Outcome, compared};
 use noren_mask::Keep;
@@ -41,10 +42,17 @@ impl Case<'_> {
             false => self.forbidden(&given, right),
         };
         match named {
-            Some((class, says, loosest)) => self.leaking(given, right, &loosest, (class, says), wrong, report),
+            Some((class, says, loosest)) => {
+                let held = self.leaking(given, right, &loosest, (class, says), wrong, report);
+                if !declared {
+                    // What is left may be wrong in other ways, unless it is a mask that is known.
+                    report.fixed = report.fixed.take().filter(|fixed| resemble::exact(fixed, hypotheses).is_some());
+                }
+                held
+            }
             None if declared => self.without_a_name(given, right, wrong, report),
             None => {
-                let found = super::resemble::nearest(&given, hypotheses);
+                let found = resemble::nearest(&given, hypotheses);
                 (report.compared, report.rows_left_out) = compared(&found.intent, given.dims()[1]);
                 outcome.nearest = Some((found.name, found.off));
                 self.undecided(given, None, report)
@@ -56,7 +64,7 @@ impl Case<'_> {
     pub(super) fn undecided(&self, given: Keep, intent: Option<&Intent>, report: &mut Report) -> Held {
         self.empty_rows(intent, report);
         report.given = Some(self.as_read(&given));
-        Held { keep: given, intent: intent.cloned() }
+        self.held(given, intent.cloned())
     }
 
     /// The class of a mask that only opens too much, where one declared term forbids every wrong cell.
@@ -141,7 +149,7 @@ impl Case<'_> {
         let (base, intent) = if whole { (right, right) } else { (loosest, right) };
         let fixed = cut(&given, base, whole);
         report.fixed = Some(fixed.clone());
-        Held { keep: fixed, intent: Some(intent.clone()) }
+        self.held(fixed, Some(intent.clone()))
     }
 
     /// Cells differ from the declaration, and no known mistake covers them all: no repair, only what is declared.
@@ -167,7 +175,7 @@ impl Case<'_> {
         report.given = Some(self.as_read(&given));
         let built = right.build();
         report.expected = Some(built.expand([right.batch, given.dims()[1], right.q_len, right.kv_len]));
-        Held { keep: built, intent: Some(right.clone()) }
+        self.held(built, Some(right.clone()))
     }
 
     /// Whether slots are visible that lie behind the newest token of a declared cache.

@@ -51,7 +51,7 @@ impl Dtype {
             Dtype::Bool => "bool",
             Dtype::U8 => "uint8",
             Dtype::I8 => "int8",
-            Dtype::Int => "int64",
+            Dtype::Int => "int",
             Dtype::F16 => "float16",
             Dtype::Bf16 => "bfloat16",
             Dtype::F32 => "float32",

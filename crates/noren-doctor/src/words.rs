@@ -485,6 +485,11 @@ impl Api {
         self.multihead() || self.is(&["key_padding_mask"])
     }
 
+    /// Whether the slot says which truth value means "may attend".
+    pub(super) fn says_polarity(&self) -> bool {
+        !self.0.is_empty() && self.known()
+    }
+
     /// Real numbers are added to scores there.
     pub(super) fn adds(&self) -> bool {
         self.sdpa() || self.is(FUSED) || self.multihead()

@@ -33,7 +33,7 @@ unpickled.
 |---|---|---|
 | correct | 0 | `kind` or the mask that was meant is declared, and every compared cell equals it. The sentence says against what the mask was held and how many cells were compared; rows of padding queries are left out, and so are rows of tokens that `redactions` hide from every query |
 | faulty | 1 | a finding is an error or a warning |
-| looks like | 3 | nothing is declared: the sentence names the nearest known mask, the number of cells it is off, and what to declare |
+| looks like | 3 | nothing is declared: the sentence names the nearest known mask (causal, both ways, a window, chunks, a prefix, with sizes as the array has them), the number of cells it is off, and what to declare |
 | cannot tell | 3 | several readings are possible, or the mask resembles nothing: the report lists the readings and the question to answer |
 
 A repair is offered only where a named mistake explains every wrong cell, also with `--meant`. Where none does, the class is
@@ -41,7 +41,11 @@ A repair is offered only where a named mistake explains every wrong cell, also w
 verdict `--fix` writes nothing either; where no cell can be compared, because every row is padding, there is no verdict.
 These are asked about and not guessed: a table of whole numbers `[rows, keys]` (a batch of 1-D attention masks, or queries by
 keys; a square table only where every row is ones then zeros or zeros then ones; `role` or `q_len` answers it), keys that look like padding which nothing declares, documents without borders, the place of the queries among more keys
-(`past_len`), a window around a query whose width may count several things, a prefix in left-padded rows.
+(`past_len`), a window around a query whose width may count several things, a prefix in left-padded rows, and the polarity of a truth
+array whose complement is a known mask while the array itself is none, where neither `convention` nor `api` is declared.
+A mistake may be in all batch rows and heads or in some of them (the sentence names these: \"in head 1 only\"). Padding that nothing
+declares is no part of a repair: then the finding stands without one, beside the question whether the keys are padding. A mask of another
+size than declared is not built where it would have more than 2^24 cells.
 
 **What to declare.** `api`, `convention` (`keep_bool`, `ignore_bool`, `keep_01`, `additive`), `role` (`attn`, `key_padding`, `cross`),
 `kind` (`causal`, `bidirectional`, `sliding`, `chunked`, `prefix_lm`, `causal_packed`, `tree`, `cross`, and combinations such as

@@ -1,0 +1,177 @@
+//! The known families of masks with sizes read off an array: windows, chunks, prefixes, documents.
+
+use super::intent::{Groups, Intent, number, row};
+use noren_mask::Keep;
+use noren_mask::bits::ends;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// The families with the sizes that the rows show, the plainest first: causal ones where `base` is causal, others where not.
+/// Documents that are known stay; others are only in [`with_documents`].
+pub(super) fn families(given: &Keep, base: &Intent) -> Vec<Intent> {
+    let plain = Intent { left: None, right: None, chunk: None, prefix: None, ..base.clone() };
+    let mut out = vec![base.clone(), plain.clone()];
+    if base.tree.is_some() || base.k_positions.is_some() {
+        return out;
+    }
+    let rows = Rows::of(given, base);
+    let causal = base.causal.is_some();
+    let mut widths = rows.widths();
+    if !causal {
+        widths.extend(rows.reaches());
+    }
+    let window = |n: i64| Intent { left: Some(n), right: (!causal).then_some(n), ..plain.clone() };
+    out.extend(widths.into_iter().map(window));
+    out.extend(rows.chunks(base).into_iter().map(|chunk| Intent { chunk: Some(chunk), ..plain.clone() }));
+    if causal && base.segments.is_none() {
+        let prefixes = rows.prefixes(base).into_iter().map(Rc::new);
+        out.extend(prefixes.map(|lengths| Intent { prefix: Some(lengths), ..plain.clone() }));
+    }
+    out
+}
+
+/// `base` with documents as the array has them, where none are known: nearly every mask with some order is of this family.
+pub(super) fn with_documents(given: &Keep, base: &Intent) -> Option<Intent> {
+    let known = base.segments.is_some() || base.tree.is_some() || base.k_positions.is_some();
+    let plain = Intent { left: None, right: None, chunk: None, prefix: None, ..base.clone() };
+    (!known).then(|| Intent { segments: Some(Rows::of(given, base).documents(given)), ..plain })
+}
+
+/// First and last key of a row of a real query.
+struct Row {
+    b: usize,
+    slot: i64,
+    position: i64,
+    first: i64,
+    last: i64,
+    /// Whether keys that are real stand before the first and after the last one.
+    cut: (bool, bool),
+}
+
+struct Rows(Vec<Row>);
+
+impl Rows {
+    fn of(given: &Keep, base: &Intent) -> Self {
+        let [batch, heads, q_len, kv_len] = given.dims();
+        let heads = if given.heads_equal() { 1 } else { heads };
+        let row = |b: usize, h: usize, i: usize| {
+            let (first, last) = ends(given.row(b, h, i))?;
+            let (slot, position) = (base.slot(b, i), base.position(b, i));
+            let (from, to) = real_ends(base, b, kv_len);
+            Some(Row { b, slot, position, first: first as i64, last: last as i64, cut: (first > from, last < to) })
+        };
+        let of_head = |b: usize, h: usize| {
+            (0..q_len).filter(move |&i| base.cares(b, i)).filter_map(move |i| row(b, h, i)).collect::<Vec<_>>()
+        };
+        Rows((0..batch).flat_map(|b| (0..heads).flat_map(move |h| of_head(b, h))).collect())
+    }
+
+    /// The widths of windows to the left that rows show: that of most rows, and the widest.
+    fn widths(&self) -> Vec<i64> {
+        let of_rows = || self.0.iter().filter(|row| row.cut.0).map(|row| row.position - row.first);
+        both(usual(of_rows()), of_rows().max())
+    }
+
+    /// The same to the right.
+    fn reaches(&self) -> Vec<i64> {
+        let of_rows = || self.0.iter().filter(|row| row.cut.1).map(|row| row.last - row.position);
+        both(usual(of_rows()), of_rows().max())
+    }
+
+    /// Sizes of chunks with the slots in which the first ones begin: slot 0, the first real key, or another one.
+    fn chunks(&self, base: &Intent) -> Vec<(i64, Rc<Vec<i64>>)> {
+        let mut starts: Vec<(usize, i64)> = self.0.iter().map(|row| (row.b, row.first)).collect();
+        starts.sort_unstable();
+        starts.dedup();
+        let steps = || starts.windows(2).filter(|w| w[0].0 == w[1].0).map(|w| w[1].1 - w[0].1);
+        let widest = self.0.iter().map(|row| row.position - row.first + 1).max();
+        let mut sizes = both(usual(steps()), steps().max());
+        sizes.extend(widest.filter(|size| *size > 0 && !sizes.contains(size)));
+        // Where padding cuts the first chunk, all borders are multiples of the size still.
+        let borders = |from: &[i64]| {
+            let of_rows = self.0.iter().filter(|row| row.cut.0).map(|row| row.first - number(from, row.b));
+            of_rows.fold(0, gcd)
+        };
+        let text: Vec<i64> = (0..base.batch).map(|b| base.first_real(b) as i64).collect();
+        let from = |origins: Vec<i64>| {
+            let mut sizes = sizes.clone();
+            sizes.push(borders(&origins));
+            sizes.retain(|size| *size > 1);
+            let origins = Rc::new(origins);
+            sizes.into_iter().map(move |size| (size, origins.clone())).collect::<Vec<_>>()
+        };
+        let mut out = from(vec![0]);
+        if text.iter().any(|origin| *origin > 0) {
+            out.extend(from(text));
+        }
+        out
+    }
+
+    /// Lengths of a prefix as the first row of each batch row shows them, counted from slot 0 or from the first real key.
+    fn prefixes(&self, base: &Intent) -> Vec<Vec<i64>> {
+        if base.q_len != base.kv_len {
+            return Vec::new();
+        }
+        let mut first: HashMap<usize, (i64, i64)> = HashMap::new();
+        for row in self.0.iter().rev() {
+            first.insert(row.b, (row.slot, row.last + 1));
+        }
+        let ends: Vec<(usize, i64)> =
+            first.into_iter().filter(|(_, (slot, end))| *end > slot + 1).map(|(b, (_, end))| (b, end)).collect();
+        let slots = both(usual(ends.iter().map(|e| e.1)), ends.iter().map(|e| e.1).max());
+        let counted = || ends.iter().map(|&(b, end)| end - base.first_real(b) as i64);
+        let texts = both(usual(counted()), counted().max());
+        let whole = base.kv_len as i64;
+        let mut out: Vec<Vec<i64>> = slots.into_iter().filter(|n| *n < whole).map(|n| vec![n]).collect();
+        let moved = |n: i64| (0..base.batch).map(|b| n + base.first_real(b) as i64).collect();
+        if (0..base.batch).any(|b| base.first_real(b) > 0) {
+            out.extend(texts.into_iter().map(moved));
+        }
+        out
+    }
+
+    /// Documents that begin where several rows begin, or where a row begins with itself.
+    fn documents(&self, given: &Keep) -> Rc<Groups> {
+        let [batch, _, _, kv_len] = given.dims();
+        let mut votes = vec![HashMap::<i64, usize>::new(); batch];
+        for row in &self.0 {
+            *votes[row.b].entry(row.first).or_default() += 1 + usize::from(row.first == row.slot);
+        }
+        let ids = (0..batch).map(|b| {
+            let mut number = 0;
+            let begins = |k: i64| k == 0 || votes[b].get(&k).is_some_and(|n| *n > 1);
+            (0..kv_len as i64)
+                .map(|k| {
+                    number += i64::from(begins(k));
+                    number
+                })
+                .collect()
+        });
+        Rc::new(Groups::new(ids.collect()))
+    }
+}
+
+/// The first and the last real key of batch row `b`.
+fn real_ends(base: &Intent, b: usize, kv_len: usize) -> (usize, usize) {
+    let rows = base.valid.as_ref().map(|rows| row(rows, b));
+    rows.and_then(ends).unwrap_or((0, kv_len - 1))
+}
+
+/// Returns the greatest common divisor.
+fn gcd(a: i64, b: i64) -> i64 {
+    if b == 0 { a.abs() } else { gcd(b, a % b) }
+}
+
+/// The number that occurs most often.
+fn usual(numbers: impl Iterator<Item = i64>) -> Option<i64> {
+    let mut counts: HashMap<i64, usize> = HashMap::new();
+    numbers.for_each(|n| *counts.entry(n).or_default() += 1);
+    counts.into_iter().max_by_key(|&(n, count)| (count, -n.abs(), n)).map(|(n, _)| n)
+}
+
+/// Two numbers that are not negative, where there are two.
+fn both(first: Option<i64>, second: Option<i64>) -> Vec<i64> {
+    let mut out: Vec<i64> = first.into_iter().chain(second).filter(|n| *n >= 0).collect();
+    out.dedup();
+    out
+}

@@ -1,0 +1,68 @@
+//! Bounds on declared sizes, checked before anything is allocated.
+
+use super::align::Alignment;
+use super::context::{Context, Redaction};
+use super::values::Values;
+use noren_mask::Error;
+
+/// Cells that a diagnosis may hold beyond those of the array itself.
+const MOST_CELLS: u128 = 1 << 28;
+
+/// Cells of a row of keys with as many queries as keys.
+const MOST_JOINED: u128 = 1 << 30;
+
+/// Pairs of batch row and head that a diagnosis may hold beyond those of the array itself: each is looked at by itself.
+const MOST_PAIRS: u128 = 1 << 16;
+
+/// Cells of a mask that is built although the array has another number of keys.
+pub(super) const MOST_BUILT: u128 = 1 << 24;
+
+/// Refuses declared numbers of batch rows and heads that no array of `len` cells is held against.
+pub(super) fn check_pairs(context: &Context, least: [usize; 2], len: usize) -> Result<(), Error> {
+    let declared = [context.batch, context.heads];
+    let [batch, heads] = [0, 1].map(|at| declared[at].unwrap_or(1).max(least[at]) as u128);
+    let (pairs, most) = (batch * heads, MOST_PAIRS.max(len as u128));
+    if pairs > most {
+        let text = format!(
+            "the declared sizes make {pairs} pairs of batch row and head; at most {most} are held: check batch and heads"
+        );
+        return Err(Error::fact("context", text));
+    }
+    Ok(())
+}
+
+/// Refuses sizes whose cells would not fit memory, and redactions of cells that do not exist, before anything is allocated.
+pub(super) fn check_sizes(mask: &Values, alignment: &Alignment, context: &Context) -> Result<(), Error> {
+    check_pairs(context, [alignment.sizes.batch, alignment.dims[1]], mask.len())?;
+    // A row of keys is joined with a mask of as many queries.
+    let square = if alignment.keys_only { (alignment.dims[3] as u128).pow(2).min(MOST_JOINED) } else { 0 };
+    let limit = MOST_CELLS.max(mask.len() as u128).max(square);
+    for sizes in [Some(alignment.sizes), alignment.wanted].into_iter().flatten() {
+        let all = [sizes.batch, alignment.dims[1], sizes.q_len, sizes.kv_len];
+        let cells: u128 = all.iter().map(|&n| n as u128).product();
+        if cells > limit {
+            return Err(Error::fact(
+                "context",
+                format!(
+                    "the declared sizes make a mask of {all:?} (batch, heads, q_len, kv_len), which has {cells} cells; at most {limit} \
+                     are held beside an array of shape {:?}: check batch, q_len, kv_len and past_len",
+                    mask.shape()
+                ),
+            ));
+        }
+    }
+    let sizes = alignment.wanted.unwrap_or(alignment.sizes);
+    let places = [
+        ("batch", sizes.batch, &(|r: &Redaction| r.batch.clone()) as &dyn Fn(&Redaction) -> Vec<usize>),
+        ("keys", sizes.kv_len, &|r: &Redaction| r.keys.clone()),
+        ("queries", sizes.q_len, &|r: &Redaction| r.queries.clone()),
+    ];
+    for (name, count, of) in places {
+        let beyond = context.redactions.iter().flat_map(of).find(|at| *at >= count);
+        if let Some(at) = beyond {
+            let text = format!("`{name}` holds {at}, but the mask has {count} of them: give 0 to {}", count - 1);
+            return Err(Error::fact("context: redactions", text));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,175 @@
+//! The padding that a mask has against the padding there should be.
+
+use super::edits::{other_side, shifted_rows};
+use super::intent::{Intent, number, row};
+use super::search::{Mistake, Target};
+use noren_mask::Keep;
+use noren_mask::bits::{bit, count, ends, ones, row_of};
+
+/// Which keys the given mask treats as real (`seen`) and as padding (`hidden`), by batch row; the rest no query could read.
+pub(super) struct Plane {
+    pub(super) seen: Vec<Vec<u64>>,
+    pub(super) hidden: Vec<Vec<u64>>,
+    /// The batch rows that are looked at.
+    pub(super) rows: Vec<usize>,
+}
+
+impl Plane {
+    /// The rows of keys of a mask that has nothing else: every key is seen or hidden.
+    pub(super) fn stored(plane: &Keep, batch: usize) -> Plane {
+        let [own, .., kv_len] = plane.dims();
+        let all = row_of(kv_len, 0, kv_len);
+        let seen: Vec<Vec<u64>> = (0..batch).map(|b| plane.row(b.min(own - 1), 0, 0).to_vec()).collect();
+        let hidden = seen.iter().map(|row| row.iter().zip(&all).map(|(s, a)| !s & a).collect()).collect();
+        Plane { seen, hidden, rows: (0..batch).collect() }
+    }
+
+    /// Whether it is `other`, as far as it tells.
+    fn is(&self, other: &[Vec<u64>]) -> bool {
+        let told = |b: usize| self.seen[b].iter().zip(&self.hidden[b]).zip(row(other, b));
+        (0..self.seen.len()).all(|b| told(b).all(|((s, h), o)| s & !o == 0 && h & o == 0))
+    }
+
+    pub(super) fn judge(&self, right: &Intent, valid: &[Vec<u64>], target: &Target<'_>) -> Option<(Mistake, f64)> {
+        let batch = right.batch;
+        let kv_len = right.kv_len;
+        if self.is(valid) {
+            return None;
+        }
+        let each = |f: &dyn Fn(&[u64]) -> Vec<u64>| -> Vec<Vec<u64>> { (0..batch).map(|b| f(row(valid, b))).collect() };
+        let all = row_of(kv_len, 0, kv_len);
+        let not = |r: &[u64]| r.iter().zip(&all).map(|(w, a)| !w & a).collect::<Vec<u64>>();
+        let say = |class, text: &str, cost| Some(((class, text.to_string()), cost));
+        let extra: u64 = (0..batch).map(|b| overlap(&self.seen[b], &not(row(valid, b)))).sum();
+        let missing: u64 = (0..batch).map(|b| overlap(&self.hidden[b], row(valid, b))).sum();
+        // Where nothing is seen but a query's own key, a narrow window looks the same.
+        let seen = target.keys_only || self.seen.iter().flatten().any(|w| *w != 0);
+        if seen && self.is(&each(&not)) {
+            // In an array of queries by keys the whole is turned more often than its padding alone.
+            let cost = if target.keys_only { 0.95 } else { 1.15 };
+            let text = "padding is the other way round: real tokens are hidden and padding is visible";
+            return say("inverted_polarity", text, cost);
+        }
+        if extra == 0
+            && missing > 0
+            && let Some(text) = self.holes(valid, target)
+        {
+            return Some((("pad_equals_eos_holes", text), 0.9));
+        }
+        if batch > 1 && !target.part {
+            let first = row(valid, 0);
+            let same_lengths = (1..batch).all(|b| row(valid, b) == first);
+            if !same_lengths && count(first) < kv_len as u64 && self.is(&vec![first.to_vec(); batch]) {
+                return say("batch_row_wrong", "every batch row has the padding of row 0", 1.0);
+            }
+            let only_first: Vec<Vec<u64>> =
+                (0..batch).map(|b| if b == 0 { first.to_vec() } else { all.clone() }).collect();
+            if count(first) < kv_len as u64 && self.is(&only_first) {
+                return say("batch_row_wrong", "only row 0 of the batch has its padding hidden", 1.0);
+            }
+            let nothing = vec![0u64; all.len()];
+            let only_first: Vec<Vec<u64>> =
+                (0..batch).map(|b| if b == 0 { first.to_vec() } else { nothing.clone() }).collect();
+            if self.is(&only_first) {
+                return say("batch_row_wrong", "only row 0 of the batch has a mask: the others read nothing", 1.0);
+            }
+        }
+        if missing == 0 && self.hidden.iter().all(|h| h.iter().all(|w| *w == 0)) {
+            let written = (0..batch).map(|b| number(&right.past, b).max(0) as usize + right.q_len).max().unwrap_or(0);
+            return match written < kv_len && right.past.iter().any(|p| *p != 0) {
+                true => say(
+                    "unwritten_cache_visible",
+                    "slots of the cache that nothing has been written to are visible",
+                    1.0,
+                ),
+                false => {
+                    say("padding_keys_visible", "padding keys are visible to real queries: nothing is hidden", 1.0)
+                }
+            };
+        }
+        if self.is(&each(&|r| other_side(r, kv_len))) {
+            return say("padding_side", "padding is hidden at the wrong end of the rows", 1.0);
+        }
+        for by in 1..if target.part { 1 } else { batch.min(64) } {
+            if self.is(&shifted_rows(valid, batch, by)) {
+                return say("batch_row_wrong", "batch rows have each other's padding", 1.2);
+            }
+        }
+        Some(self.lengths(right, valid, (extra, missing), target))
+    }
+
+    /// Real tokens that are hidden wherever their id is the one that ends a text or pads it.
+    fn holes(&self, valid: &[Vec<u64>], target: &Target<'_>) -> Option<String> {
+        let ids = target.ids?;
+        let mut seen_id: Option<i64> = None;
+        for b in 0..self.hidden.len() {
+            let real: Vec<u64> = self.hidden[b].iter().zip(row(valid, b)).map(|(h, v)| h & v).collect();
+            for k in ones(&real) {
+                let id = *row(ids, b).get(k)?;
+                let special = Some(id) == target.eos || Some(id) == target.pad;
+                if !special || seen_id.is_some_and(|s| s != id) {
+                    return None;
+                }
+                seen_id = Some(id);
+            }
+        }
+        let id = seen_id?;
+        Some(format!(
+            "real tokens with id {id} are hidden: the mask was made as ids != {id}, but {id} also ends texts; take lengths, never ids"
+        ))
+    }
+
+    /// Whether a real key is hidden between keys that are seen.
+    fn has_hole(&self, b: usize, valid: &[Vec<u64>]) -> bool {
+        let Some((first, last)) = ends(&self.seen[b]) else { return false };
+        (first..last).any(|k| bit(&self.hidden[b], k) && bit(row(valid, b), k))
+    }
+
+    /// Other lengths than there are.
+    fn lengths(
+        &self,
+        right: &Intent,
+        valid: &[Vec<u64>],
+        (extra, missing): (u64, u64),
+        target: &Target<'_>,
+    ) -> (Mistake, f64) {
+        let past = right.past.iter().copied().max().unwrap_or(0);
+        // Every new token is hidden: a mask of the cache alone.
+        let new_hidden = |b: usize| {
+            let start = number(&right.past, b).max(0) as usize;
+            (start..(start + right.q_len).min(right.kv_len)).all(|k| bit(&self.hidden[b], k) || !bit(row(valid, b), k))
+        };
+        let stale = extra == 0 || self.rows.iter().all(|&b| new_hidden(b));
+        if past > 0 && missing > 0 && stale && right.k_positions.is_none() {
+            let text =
+                format!("{missing} real key(s) are hidden: the padding mask was not extended when the cache grew");
+            return (("stale_decode_mask", text), 1.1);
+        }
+        let runs = (0..right.batch).all(|b| is_run(&self.seen[b]));
+        let text = |what: &str| format!("{what}: {extra} padding key(s) visible, {missing} real key(s) hidden");
+        match () {
+            () if runs && extra > 0 && missing == 0 && right.batch == 1 => {
+                (("stale_or_bucketed_mask", text("the mask is made for a longer text than there is")), 1.2)
+            }
+            () if runs => (("stale_or_bucketed_mask", text("the mask has the lengths of another batch")), 1.2),
+            () if extra > 0 && missing == 0 => (("padding_keys_visible", text("some padding keys are visible")), 1.3),
+            () if extra == 0 && target.ids.is_none() && self.rows.iter().any(|&b| self.has_hole(b, valid)) => {
+                let hole = (0..right.batch).find_map(|b| {
+                    let real: Vec<u64> = self.hidden[b].iter().zip(row(valid, b)).map(|(h, v)| h & v).collect();
+                    ones(&real).next().map(|k| (b, k))
+                });
+                let place = hole.map_or(String::new(), |(b, k)| format!(", the first at key {k} of batch row {b}"));
+                (("pad_equals_eos_holes", format!("{missing} real key(s) are hidden inside the text{place}")), 1.3)
+            }
+            () => (("stale_or_bucketed_mask", text("the padding in the mask is not that of these texts")), 1.4),
+        }
+    }
+}
+
+fn overlap(a: &[u64], b: &[u64]) -> u64 {
+    a.iter().zip(b).map(|(a, b)| u64::from((a & b).count_ones())).sum()
+}
+
+fn is_run(row: &[u64]) -> bool {
+    ends(row).is_none_or(|(first, last)| count(row) == (last - first + 1) as u64)
+}

@@ -1,0 +1,171 @@
+//! The legal readings of an array: which dimension is what, and which stored value means "may attend".
+
+use super::context::Role;
+use super::diagnose::Case;
+use super::expect::Hypothesis;
+use super::intent::Intent;
+use super::report::{Certainty, Finding};
+use super::resemble;
+use super::values::Numbers;
+use super::verdict::Open;
+use noren_mask::Keep;
+use noren_mask::bits::row_of;
+
+impl Case<'_> {
+    /// Whether nothing says of which kind the mask is: neither its kind nor a size that only one kind has.
+    fn open_kind(&self) -> bool {
+        let context = self.context;
+        context.kind.is_none()
+            && context.window.is_none()
+            && context.chunk.is_none()
+            && context.prefix.is_empty()
+            && context.role != Role::Cross
+            && !self.alignment.keys_only
+    }
+
+    /// The reading that is a known family, with sizes as the array has them, where nothing says of which kind the mask is.
+    pub(super) fn undeclared_family(
+        &self,
+        readings: &[(Keep, Option<Finding>)],
+        hypotheses: &[Hypothesis],
+    ) -> Option<(Keep, Option<Finding>, Intent)> {
+        if !self.open_kind() {
+            return None;
+        }
+        let fits = |(keep, finding): &(Keep, Option<Finding>)| {
+            Some((keep.clone(), finding.clone(), resemble::exact(keep, hypotheses)?))
+        };
+        readings.iter().find_map(fits)
+    }
+
+    /// Families from which one mistake may lead to the given cells, where nothing says of which kind the mask is.
+    pub(super) fn families_near(&self, given: &Keep, hypotheses: &[Hypothesis]) -> Vec<Hypothesis> {
+        if !self.open_kind() {
+            return Vec::new();
+        }
+        let mut near = resemble::near(given, hypotheses);
+        let inverted = resemble::exact(&inverted(given), hypotheses);
+        let open = hypotheses.first().map(|h| h.open.clone()).unwrap_or_default();
+        near.extend(inverted.map(|intent| Hypothesis { intent, doubt: 0.1, open }));
+        near
+    }
+
+    /// Where nothing says which stored value means "may attend": the question, when only the complement is a known mask.
+    pub(super) fn other_polarity(&self, hypotheses: &[Hypothesis], structure: Option<&Intent>) -> Option<Open> {
+        let logical = matches!(self.mask.numbers(), Numbers::Bool(_) | Numbers::Int(_));
+        let context = self.context;
+        if !logical || context.kind.is_some() || context.convention.is_some() || context.slot.says_polarity() {
+            return None;
+        }
+        let other = self.whole(&inverted(&self.decoded.keep), structure);
+        let family = || resemble::exact(&other, hypotheses).filter(|_| self.open_kind());
+        let intent = self.accept(&other, hypotheses).map(|found| found.0).or_else(family)?;
+        let ignored = format!("true = ignored: then it is {}", resemble::in_words(&intent));
+        Some(Open::new(
+            &["true = may attend: then the mask is no known one", &ignored],
+            "does true mean \"may attend\" or \"ignored\"? declare convention=keep_bool or convention=ignore_bool",
+        ))
+    }
+
+    /// The question that a table of whole numbers leaves open: rows of keys, or queries by keys.
+    pub(super) fn two_readings(&self) -> Option<Open> {
+        let &[a, b] = self.mask.shape() else { return None };
+        let whole = matches!(self.mask.numbers(), Numbers::Int(_));
+        let context = self.context;
+        let said = context.role_declared || context.role != Role::Attention || context.q_len.is_some();
+        if !whole || said || self.alignment.batch_known || a == 1 || a == b && !self.rows_of_keys() {
+            return None;
+        }
+        let keys = format!("{a} batch rows of {b} keys: 1 is a real token, as in the attention_mask of a tokenizer");
+        let square = format!("{a} queries by {b} keys: 1 may attend");
+        let question = format!(
+            "{} [{a}, {b}] has two readings: is it {a} batch rows of keys or {a} queries by {b} keys? declare role=key_padding, or \
+             role=attn with past_len",
+            self.mask.dtype().name()
+        );
+        Some(Open::new(&[&keys, &square], question))
+    }
+
+    /// Whether every row is a possible `attention_mask`: 0 and 1, which change at most once, and a real token in it.
+    fn rows_of_keys(&self) -> bool {
+        let Numbers::Int(cells) = self.mask.numbers() else { return false };
+        let width = self.mask.shape().last().copied().unwrap_or(1).max(1);
+        cells.chunks(width).all(|row| {
+            row.iter().all(|x| matches!(x, 0 | 1))
+                && row.contains(&1)
+                && row.windows(2).filter(|pair| pair[0] != pair[1]).count() <= 1
+        })
+    }
+
+    /// The given cells in each legal reading, and what to say when another than the first one fits.
+    pub(super) fn readings(&self, given: &Keep, structure: Option<&Intent>) -> Vec<(Keep, Option<Finding>)> {
+        let mut readings = vec![(given.clone(), None)];
+        if let Some(other) = &self.decoded.other {
+            readings.push((self.whole(other, structure), None));
+        }
+        if let Some(dims) = self.alignment.other {
+            let plane = Keep::from_cells(dims, self.decoded.keep.cells());
+            let mut meant = plane.expand(self.dims());
+            if dims[2] == 1
+                && let Some(intent) = structure.filter(|_| self.context.kind.is_some())
+            {
+                let open = Intent { valid: None, ..intent.clone() }.build();
+                let [batch, heads, q_len, _] = self.dims();
+                for b in 0..batch {
+                    for h in 0..heads {
+                        for i in 0..q_len {
+                            meant.row_mut(b, h, i).iter_mut().zip(open.row(b, 0, i)).for_each(|(w, o)| *w &= o);
+                        }
+                    }
+                }
+            }
+            let text = format!(
+                "shape {:?} has two legal readings: the mask is read as {:?}; the declaration fits {dims:?}; with another batch size it \
+                 would fail or mean something else: give all four dimensions",
+                self.mask.shape(),
+                self.alignment.dims
+            );
+            readings.push((meant, Some(Finding::of("rank_ambiguity", Certainty::Certain, text))));
+        }
+        if self.alignment.flat {
+            let [batch, heads, ..] = self.alignment.dims;
+            let text = format!(
+                "the first dimension of {} holds heads before batch rows: [{batch} x {heads}] is read with batch rows first, so batch rows \
+                 read each other's masks (repeat for repeat_interleave)",
+                batch * heads
+            );
+            readings.push((swapped(given), Some(Finding::of("head_batch_layout", Certainty::Certain, text))));
+        }
+        readings
+    }
+}
+
+/// The other cells.
+fn inverted(keep: &Keep) -> Keep {
+    let mut out = keep.clone();
+    let [batch, heads, q_len, kv_len] = keep.dims();
+    let all = row_of(kv_len, 0, kv_len);
+    for b in 0..batch {
+        for h in 0..heads {
+            for i in 0..q_len {
+                out.row_mut(b, h, i).iter_mut().zip(&all).for_each(|(w, a)| *w = !*w & a);
+            }
+        }
+    }
+    out
+}
+
+/// The same cells with batch rows and heads in the other order in their common dimension.
+fn swapped(keep: &Keep) -> Keep {
+    let [batch, heads, q_len, _] = keep.dims();
+    let mut out = Keep::empty(keep.dims());
+    for b in 0..batch {
+        for h in 0..heads {
+            let flat = h * batch + b;
+            for i in 0..q_len {
+                out.row_mut(b, h, i).copy_from_slice(keep.row(flat / heads, flat % heads, i));
+            }
+        }
+    }
+    out
+}
