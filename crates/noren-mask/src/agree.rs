@@ -54,7 +54,8 @@ impl Check<'_> {
         let rows: Vec<IntervalSet> = (0..self.bound.shape().q_len()).map(|row| self.row(row)).collect();
         self.cells(&rows)?;
         self.changes(&rows)?;
-        self.bounds(&rows)
+        self.bounds(&rows)?;
+        self.scattered(rows.len())
     }
 
     /// The keys of a row, by membership.
@@ -135,6 +136,32 @@ impl Check<'_> {
                             "{range} give key {} to every row, and {} does not read it",
                             key.start,
                             self.name(row)
+                        ));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Bounds of rows with gaps between them.
+    fn scattered(&self, rows: usize) -> Result<(), String> {
+        let frame = self.bound.frame(self.batch);
+        for leaf in leaves(self.pattern) {
+            let Pattern::Atom(atom) = leaf else { continue };
+            for (first, step) in [(0, 2), (1, 3), (2, 7)] {
+                let chosen = || (first..rows as u32).step_by(step);
+                let Some(bounds) = atom.bounds_of(frame, chosen()).filter(|_| chosen().next().is_some()) else {
+                    continue;
+                };
+                for row in chosen() {
+                    let mut runs = Vec::new();
+                    leaf.row(frame, row, (0, frame.kv_len), &mut |start, end| runs.push(start..end));
+                    let read: IntervalSet = runs.into_iter().collect();
+                    if !read.minus(&bounds.upper).is_empty() || !bounds.lower.minus(&read).is_empty() {
+                        return Err(format!(
+                            "the bounds of every {step}th query row from {first} do not hold in {}",
+                            self.name(row as usize)
                         ));
                     }
                 }

@@ -6,11 +6,11 @@ use crate::bounds::Bounds;
 use crate::budget::{Budget, Meter, Stage};
 use crate::frame::Frame;
 use crate::interval::IntervalSet;
-use crate::order::Group;
+use crate::order::{Group, MOST_CLASSES};
 use crate::patch::Patches;
 use crate::pattern::Pattern;
 use crate::plan::{Kind, PatternPlan, PlanOptions, Reorder, Tile, TileSpan};
-use crate::reorder::{MOST_CLASSES, Reordering};
+use crate::reorder::Reordering;
 use crate::split::Split;
 use std::ops::Range;
 
@@ -102,7 +102,9 @@ impl PatternPlan {
         if computed < LEAST_GAIN || !is_light(pattern) {
             return Ok(self);
         }
-        let (patches, split) = (Patches::of(pattern, frame, block_q), Split::of(pattern, frame));
+        let patches = Patches::of(pattern, frame, block_q);
+        let split =
+            Split::of(pattern, frame).filter(|split| !lists_runs(&split.near, frame) && !lists_runs(&split.far, frame));
         if patches.is_none() && split.is_none() {
             return Ok(self);
         }
@@ -274,6 +276,19 @@ fn is_light(pattern: &Pattern) -> bool {
     }
 }
 
+/// Runs of one key that a stride may list for a tile of a split pattern.
+const MOST_LISTED: i64 = 64;
+
+/// Whether a stride of the pattern lists more runs than the bounds of a tile may cost.
+fn lists_runs(pattern: &Pattern, frame: &Frame) -> bool {
+    match pattern {
+        Pattern::Stride(step) => i64::from(frame.kv_len) / step > MOST_LISTED,
+        Pattern::Not(part) => lists_runs(part, frame),
+        Pattern::And(parts) | Pattern::Or(parts) => parts.iter().any(|part| lists_runs(part, frame)),
+        _ => false,
+    }
+}
+
 /// What [`PatternPlan::cost`] sums up.
 fn tile_cost(tile: Tile<'_>) -> u64 {
     let span = |s: &TileSpan| u64::from(s.keys()) + 24;
@@ -348,7 +363,7 @@ fn tile_bounds(
         Pattern::Stride(step) => stride_bounds(*step, frame, rows, keys),
         leaf => {
             if let Pattern::Atom(atom) = leaf {
-                meter.step(atom.bounds_cost(frame, &rows))?;
+                meter.step(atom.bounds_cost(frame, rows))?;
             }
             leaf.bounds(frame, rows.clone())
         }

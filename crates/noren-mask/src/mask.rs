@@ -218,7 +218,7 @@ impl Drop for Mask {
 /// One thing that a mask can say: which keys each query may read.
 ///
 /// An atom is a value: it derives `Clone`, `Debug`, `PartialEq`, `Eq`, `PartialOrd`, `Ord` and `Hash` over its parameters. Two atoms that
-/// are equal must allow the same cells. [`Mask::of`](crate::Mask::of) makes a mask of it.
+/// are equal must allow the same cells. [`Mask::of`] makes a mask of it.
 ///
 /// [`allows`](Self::allows) is the definition. Cells, explanations and comparisons ask it and nothing else.
 /// [`resolve`](Self::resolve) gives planning a faster form of the same cells; without one, planning looks at every cell that the
@@ -266,22 +266,23 @@ pub trait Atom: Value {
     }
 
     /// The same cells in the form that planning asks, for one batch row and head; `None` leaves planning to [`allows`](Self::allows).
+    /// Documents, labels and other facts are looked up here, once.
     fn resolve(&self, site: &Site<'_>) -> Option<Resolution> {
         let _ = site;
         None
     }
 
-    /// A simpler expression of the same cells for every shape and all facts.
+    /// A simpler expression of the same cells for every shape and all facts. Simplifying it again must not change it.
     fn simplify(&self) -> Simplified {
         Simplified::Same
     }
 
-    /// Where [`Mask::simplify`](crate::Mask::simplify) puts the atom among the operands of `&` and `|`.
+    /// Where [`Mask::simplify`] puts the atom among the operands of `&` and `|`.
     fn rank(&self) -> Rank {
         Family::Own.into()
     }
 
-    /// What [`Mask::equivalent`](crate::Mask::equivalent) must know of the atom: nothing, the positions and distances at which its
+    /// What [`Mask::equivalent`] must know of the atom: nothing, the positions and distances at which its
     /// cells change, or another mask of the same cells.
     fn every_length(&self, case: Case) -> EveryLength {
         let _ = case;
@@ -295,7 +296,7 @@ pub trait Atom: Value {
     }
 }
 
-/// The answer of [`Atom::simplify`](super::Atom::simplify).
+/// The answer of [`Atom::simplify`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Simplified {
@@ -314,7 +315,7 @@ impl Simplified {
     }
 }
 
-/// The answer of [`Atom::every_length`](super::Atom::every_length).
+/// The answer of [`Atom::every_length`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum EveryLength {

@@ -103,6 +103,6 @@ mod tests {
         mask &= causal();
         mask &= &padding();
         mask -= &keys(0);
-        assert_eq!(mask.to_string(), "(none | keys(1) | keys(4) | keys(9)) & causal & padding - keys(0)");
+        assert_eq!(mask.to_string(), "((none | keys(1) | keys(4) | keys(9)) & causal & padding) - keys(0)");
     }
 }

@@ -7,6 +7,9 @@ use crate::frame::Frame;
 use crate::interval::{Interval, IntervalSet};
 use std::ops::Range;
 
+/// Beyond this many residue classes the keys of one are too few to fill tiles, and an order is no longer small.
+pub(crate) const MOST_CLASSES: u32 = 4096;
+
 /// A permutation of `0..len` made of ascending groups. Where keys are read in two orders ([`Reorder::Copies`](crate::Reorder)),
 /// each index has two places.
 ///

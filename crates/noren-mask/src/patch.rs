@@ -8,7 +8,6 @@ use crate::interval::IntervalSet;
 use crate::leaf::Neighborhood;
 use crate::order::Order;
 use crate::pattern::Pattern;
-use crate::reorder::Reordering;
 
 /// Orders hold a run for each line of a patch: grids of more positions are planned in place.
 const MOST_ROWS: u32 = 1 << 24;
@@ -57,7 +56,7 @@ impl Patches {
     }
 
     /// The query rows patch by patch, each a group; rows outside the grid come first and last.
-    fn order(&self, frame: &Frame) -> Order {
+    pub(crate) fn order(&self, frame: &Frame) -> Order {
         let Patches { grid: [d0, d1, d2], patch: [p0, p1, p2] } = *self;
         let row = |position: i64| (position - frame.offset).clamp(0, i64::from(frame.q_len)) as u32;
         let cells = d0 * d1 * d2;
@@ -81,14 +80,5 @@ impl Patches {
         }
         groups.push((row(cells)..frame.q_len).into());
         Order::of_groups(&groups)
-    }
-}
-
-impl Reordering {
-    /// Query rows by patches of a grid; keys in place.
-    pub(crate) fn with_patches(patches: &Patches, frame: &Frame) -> Self {
-        let mut reordering = Reordering::new_parts(patches.order(frame), None, None);
-        reordering.patches = Some(*patches);
-        reordering
     }
 }

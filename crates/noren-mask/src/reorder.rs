@@ -8,16 +8,13 @@ use crate::bounds::Bounds;
 use crate::frame::Frame;
 use crate::interval::{Interval, IntervalSet};
 use crate::leaf::{Neighborhood, gcd};
-use crate::order::{Group, Indices, Order};
+use crate::order::{Group, Indices, MOST_CLASSES, Order};
 use crate::patch::Patches;
 use crate::pattern::{Pattern, clear_tails, fill_all};
 use crate::split::Split;
 use smallvec::SmallVec;
 use std::fmt;
 use std::ops::Range;
-
-/// Beyond this many residue classes the keys of one are too few to fill tiles, and an order is no longer small.
-pub(crate) const MOST_CLASSES: u32 = 4096;
 
 /// The orders of a pattern's queries and keys.
 #[derive(Clone, PartialEq, Debug)]
@@ -58,6 +55,20 @@ impl Reordering {
 
     pub(crate) fn modulus(&self) -> u32 {
         self.queries.modulus()
+    }
+
+    /// Query rows by patches of a grid; keys in place.
+    pub(crate) fn with_patches(patches: &Patches, frame: &Frame) -> Self {
+        let mut reordering = Reordering::new_parts(patches.order(frame), None, None);
+        reordering.patches = Some(*patches);
+        reordering
+    }
+
+    /// Keys in two orders; query rows in place, or by residue classes of their positions.
+    pub(crate) fn with_split(split: Split, frame: &Frame, rows_by_class: bool) -> Self {
+        let modulus = if rows_by_class { split.step() } else { 1 };
+        let keys = Some(split.keys(frame));
+        Reordering::new_parts(Order::of_queries(frame, modulus, &IntervalSet::new()), keys, Some(Box::new(split)))
     }
 }
 

@@ -9,9 +9,8 @@ use crate::bits::row_words;
 use crate::bounds::Bounds;
 use crate::frame::Frame;
 use crate::interval::{Interval, IntervalSet};
-use crate::order::{Indices, Order};
+use crate::order::{Indices, MOST_CLASSES, Order};
 use crate::pattern::Pattern;
-use crate::reorder::{MOST_CLASSES, Reordering};
 use smallvec::SmallVec;
 use std::ops::Range;
 
@@ -146,15 +145,6 @@ impl Split {
             self.far.class_fill(frame, keys, (row, class), far.clone(), &mut words);
             bits(&words, far.start, len);
         }
-    }
-}
-
-impl Reordering {
-    /// Keys in two orders; query rows in place, or by residue classes of their positions.
-    pub(crate) fn with_split(split: Split, frame: &Frame, rows_by_class: bool) -> Self {
-        let modulus = if rows_by_class { split.step() } else { 1 };
-        let keys = Some(split.keys(frame));
-        Reordering::new_parts(Order::of_queries(frame, modulus, &IntervalSet::new()), keys, Some(Box::new(split)))
     }
 }
 

@@ -337,7 +337,7 @@ pub(crate) fn plans(
     meter: &mut Meter<'_>,
 ) -> Result<Vec<PatternPlan>, Error> {
     let callers_bounds = has_bounded_closure(bound, bound.mask());
-    let mut plan = |resolved: &Resolved| {
+    let plan = |resolved: &Resolved| {
         let plan = PatternPlan::within(resolved, options, meter)?;
         meter.spans(plan.span_count() as u64)?;
         meter.done(u64::from(plan.q_len()));
@@ -346,7 +346,7 @@ pub(crate) fn plans(
             false => guarded(plan, bound.mask(), options, cfg!(debug_assertions), meter),
         }
     };
-    bound.resolved().iter().map(|resolved| plan(resolved)).collect()
+    bound.resolved().iter().map(plan).collect()
 }
 
 /// The plan, or the plan in place where a reordered plan fails its invariants: such a plan is never executed.
@@ -401,8 +401,7 @@ fn has_bounded_closure(bound: &BoundMask, mask: &Mask) -> bool {
     mask.atoms().into_iter().any(|atom| {
         let closures = &bound.facts().closures;
         let bounded = |name| closures.get(name).is_none_or(|closure| closure.bounds.is_some());
-        let by_closure = atom.inputs().into_iter().any(|i| matches!(i, Input::Closure(name) if bounded(name)));
-        by_closure
+        atom.inputs().into_iter().any(|i| matches!(i, Input::Closure(name) if bounded(name)))
     }) || foreign(mask).is_some()
 }
 

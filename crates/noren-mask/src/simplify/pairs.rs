@@ -1,7 +1,7 @@
 //! Operands that differ in one part and its complement: `a & b | a & !b` is `a`, and `(a | b) & (a | !b)` is `a`.
 
-use super::axis::{Join, read};
 use super::axis::complement;
+use super::axis::{Join, read};
 use crate::mask::{Mask, Node};
 use std::collections::HashSet;
 
