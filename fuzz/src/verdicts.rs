@@ -6,8 +6,11 @@ use noren_flow::{Certificate, Fill, Flow, Policy};
 use noren_mask::{Error, Facts, Mask, Shape};
 use serde_json::Value;
 
-/// Tokens, (batch row, head) pairs and layers of the largest stack that is computed: the time of a stack follows from its size.
-const MOST: [usize; 3] = [256, 16, 24];
+/// Largest product of the declared sizes whose diagnosis is run: the time of a diagnosis follows from its cells.
+const MOST_CELLS: u128 = 1 << 20;
+
+/// Largest product of tokens, pairs of batch row and head, and layers of a stack that is computed.
+const MOST_WORK: u128 = 1 << 22;
 
 /// Any text as the doctor's declarations, for masks of several forms with arrays beside them.
 pub fn contexts(data: &[u8]) {
@@ -32,11 +35,17 @@ pub fn contexts(data: &[u8]) {
     }
 }
 
-/// Whether the declared sizes are small, or so large that they are refused: between them a diagnosis takes the time of its cells.
+/// Returns whether the declared sizes make few cells, or more than a diagnosis accepts.
 fn are_quick(context: &Context) -> bool {
-    let sizes = [context.batch, context.heads, context.q_len, context.kv_len].into_iter().flatten().map(|n| n as u64);
-    let lengths = [&context.past, &context.written, &context.prefix, &context.lengths].into_iter().flatten();
-    sizes.chain(lengths.map(|n| n.unsigned_abs())).all(|n| n <= 256 || n >= 1 << 28)
+    let lists = [&context.past, &context.written, &context.prefix, &context.lengths];
+    let longest = lists.iter().flat_map(|list| list.iter()).map(|n| n.unsigned_abs() as u128).max().unwrap_or(0);
+    let sizes = [context.batch, context.heads, context.q_len, context.kv_len].map(|n| n.map(|n| n as u128));
+    let product = |sizes: [u128; 4]| sizes.into_iter().fold(1, u128::saturating_mul);
+    // what is not declared is at most 8 in the arrays below
+    let [batch, heads, q_len, kv_len] = sizes.map(|n| n.unwrap_or(8).max(1));
+    let most = product([batch, heads, q_len + longest, kv_len + longest]);
+    let least = product(sizes.map(|n| n.unwrap_or(1)));
+    most <= MOST_CELLS || least >= 1 << 31
 }
 
 /// Masks of several shapes and types: causal, keys with padding on the left, additive with a cache, documents with ids beside.
@@ -121,7 +130,7 @@ pub fn certificates(data: &[u8]) {
     }
 }
 
-/// Whether the stack that a certificate's text describes is small enough to compute in no time.
+/// Returns whether the stack of a certificate's text is small enough to be computed quickly.
 fn is_small(text: &str) -> bool {
     let Ok(certificate) = serde_json::from_str::<Value>(text) else { return false };
     let layers = certificate["layers"].as_array().map_or(0, Vec::len);
@@ -130,8 +139,8 @@ fn is_small(text: &str) -> bool {
         other => Shape::from_json(&other.to_string()),
     };
     let Ok(shape) = shape else { return true };
-    let sizes = [shape.q_len().max(shape.kv_len()), shape.batch_len() * shape.head_count(), layers];
-    sizes.iter().zip(MOST).all(|(size, most)| *size <= most)
+    let sizes = [shape.q_len().max(shape.kv_len()), shape.batch_len(), shape.head_count(), layers];
+    sizes.iter().map(|&size| size.max(1) as u128).product::<u128>() <= MOST_WORK
 }
 
 fn has_words(error: &Error) {
