@@ -152,12 +152,14 @@ impl<'a> Body<'a> {
     /// Reads the body, which has at most `most` bytes.
     pub(crate) fn read(&mut self, most: usize) -> Result<Vec<u8>, BodyError> {
         let until = Instant::now() + BODY;
+        if self.length.is_some_and(|length| length > most as u64) {
+            return Err(BodyError::Large);
+        }
         if std::mem::take(&mut self.waits) && !self.is_read {
             self.connection.stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
         }
         let mut body = Vec::new();
         match self.length {
-            Some(length) if length > most as u64 => return Err(BodyError::Large),
             Some(length) => self.connection.take(length as usize, until, &mut body)?,
             None => self.connection.take_pieces(most, until, &mut body)?,
         }

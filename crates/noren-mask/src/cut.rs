@@ -349,6 +349,9 @@ fn tile_bounds(
                 };
                 let Some(hull) = both.upper.hull() else { return Ok(Bounds::nothing()) };
                 keys = (keys.0.max(hull.start), keys.1.min(hull.end));
+                if keys.0 >= keys.1 {
+                    return Ok(Bounds::nothing());
+                }
                 all = Some(both);
             }
             all.unwrap_or_else(|| Bounds::exact(IntervalSet::all(frame.kv_len)))

@@ -22,7 +22,7 @@ fn every_error_says_what_was_found_what_was_expected_and_how_to_mend_it() {
         (
             "каузал",
             "каузал",
-            "unknown name `каузал`, expected `full`, `none`, `causal`, `window`, `sliding`, `chunk`, `stride`, `prefix`, `keys`, `queries`, `global`, `padding`, `documents`, `spans`, `tree`, `clearance`, `neighborhood`, `random`, `random_blocks`, `dense`, `closure`, `heads`, `batch` or `layers`",
+            "unknown name `каузал`, expected `full`, `none`, `causal`, `window`, `sliding`, `chunk`, `stride`, `distances`, `prefix`, `keys`, `queries`, `global`, `padding`, `documents`, `spans`, `tree`, `clearance`, `neighborhood`, `random`, `random_blocks`, `dense`, `closure`, `heads`, `batch` or `layers`",
         ),
         // Arguments.
         ("sliding(widow=3)", "widow", "`sliding` has no argument `widow`, expected `window`: did you mean `window`?"),

@@ -28,6 +28,7 @@ impl Node {
             }
             Node::Chunk(size) => q.div_euclid(*size) == k.div_euclid(*size),
             Node::Stride(step) => (q - k) % step == 0,
+            Node::Distances(list) => list.contains(&(q - k)),
             Node::Keys(set) => holds(set, k),
             Node::Queries(set) => holds(set, q),
             Node::RealKeys(set) => holds(set, key.0),
@@ -115,6 +116,11 @@ impl Node {
                     .map(|k| (k, k + 1))
                     .collect();
                 positions(&keys)
+            }
+            Node::Distances(list) => {
+                work.list(list.len() as i64)?;
+                let keys: Runs = list.iter().rev().map(|distance| (q - distance, q - distance + 1)).collect();
+                positions(&crate::runs::normal(keys))
             }
             Node::Keys(set) => {
                 work.spend(set.len())?;

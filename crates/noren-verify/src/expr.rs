@@ -9,6 +9,8 @@ pub(crate) enum Expr {
     Window(Option<i128>, Option<i128>),
     Chunk(i128),
     Stride(i128),
+    /// Numbers that `q - k` may be.
+    Distances(Vec<i128>),
     Prefix(Vec<i128>, bool),
     Keys(Set),
     Queries(Set),

@@ -19,6 +19,8 @@ pub(crate) enum Node {
     Window(Option<i64>, Option<i64>),
     Chunk(i64),
     Stride(i64),
+    /// Numbers that `q - k` may be, ascending, each once.
+    Distances(Arc<Vec<i64>>),
     Keys(Arc<Runs>),
     Queries(Arc<Runs>),
     /// Key indices.
@@ -97,6 +99,13 @@ impl<'a> World<'a> {
             Expr::Window(left, right) => Node::Window(left.map(near), right.map(near)),
             Expr::Chunk(size) => Node::Chunk(near(*size)),
             Expr::Stride(step) => Node::Stride(near(*step)),
+            Expr::Distances(list) => {
+                self.work.keep(list.len())?;
+                let mut distances: Vec<i64> = list.iter().map(|distance| near(*distance)).collect();
+                distances.sort_unstable();
+                distances.dedup();
+                Node::Distances(Arc::new(distances))
+            }
             Expr::Prefix(list, one) => self.prefix(list, *one, frame.row, field)?,
             Expr::Keys(keys) => Node::Keys(set(keys)?),
             Expr::Queries(queries) => Node::Queries(set(queries)?),

@@ -125,6 +125,7 @@ pub(crate) fn atom(name: &str, given: Vec<(Option<String>, Arg)>) -> Result<Expr
         "sliding" | "sliding_window" => &["window"],
         "chunk" => &["size"],
         "stride" => &["step"],
+        "distances" => &["distances"],
         "prefix" => &["n"],
         "keys" => return Ok(Expr::Keys(set(name, given)?)),
         "queries" => return Ok(Expr::Queries(set(name, given)?)),
@@ -149,6 +150,10 @@ pub(crate) fn atom(name: &str, given: Vec<(Option<String>, Arg)>) -> Result<Expr
         "sliding" | "sliding_window" => Expr::Window(Some(args.int_from("window", 1)? - 1), Some(0)),
         "chunk" => Expr::Chunk(args.int_from("size", 1)?),
         "stride" => Expr::Stride(args.int_from("step", 1)?),
+        "distances" => match args.ints("distances", i128::MIN)? {
+            Some(list) if !list.is_empty() => Expr::Distances(list),
+            _ => return Err("`distances` without a distance".into()),
+        },
         "prefix" => match args.need("n")? {
             Arg::Int(n) if n >= 0 => Expr::Prefix(vec![n], true),
             list => {

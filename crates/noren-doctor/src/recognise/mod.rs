@@ -38,7 +38,8 @@ impl Recognised {
     /// The expression that allows exactly the cells. It was bound to [`shape`](Self::shape) and compared with every cell.
     ///
     /// ```
-    /// use noren_mask::{Keep, recognise};
+    /// use noren_doctor::recognise;
+    /// use noren_mask::Keep;
     /// let keep = Keep::from_fn([1, 1, 9, 9], |[_, _, q, k]| k <= q && (q - k) % 3 != 0);
     /// assert_eq!(recognise(&keep).mask()?.to_string(), "causal & !stride(3)");
     /// let leak = Keep::from_fn([1, 1, 9, 9], |[_, _, q, k]| k <= q || (q, k) == (2, 7));
@@ -121,7 +122,8 @@ impl Recognised {
 /// about a second.
 ///
 /// ```
-/// use noren_mask::{Keep, recognise};
+/// use noren_doctor::recognise;
+/// use noren_mask::Keep;
 /// let keep = Keep::from_fn([2, 1, 8, 8], |[b, _, q, k]| k <= q && q - k < 3 && k >= 2 * b);
 /// assert_eq!(recognise(&keep).mask()?.to_string(), "sliding(3) & padding(side=left, lengths=[8, 6])");
 /// # Ok::<(), noren_mask::Error>(())
