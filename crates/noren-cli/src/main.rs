@@ -72,8 +72,8 @@ Examples:
   noren bench --quick
 
 Masks are put in quotes, because the shell has its own meaning for & | ! and parentheses.
-Atoms: full none causal window sliding chunk stride prefix keys queries global padding documents
-spans tree clearance neighborhood random random_blocks dense heads batch layers;
+Atoms: full none causal window sliding chunk stride distances prefix keys queries global padding
+documents spans tree clearance neighborhood random random_blocks dense heads batch layers;
 operators: & (both) | (either) ! (not) - (but not);
 scores: + bias relative alibi softcap soft sinks.";
 

@@ -16,7 +16,7 @@ pub(crate) const MOST_LEN: usize = 1 << 22;
 /// Batch rows times heads.
 pub(crate) const MOST_PAIRS: usize = 4096;
 
-/// A mask with its shape and facts, as a page says them.
+/// A mask with its shape and facts, as a page sends them.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Scene {

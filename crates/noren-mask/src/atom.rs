@@ -1,7 +1,7 @@
-//! [`Atom`]: one thing that a mask can say, built in or your own.
+//! [`Atom`]: the trait of all elementary masks, built in or your own.
 //!
-//! An atom is a value with a name, a text and a membership: whether a query may read a key. That much is enough: everything else has a
-//! default. An atom that also answers for rows and ranges of rows ([`ResolvedAtom`]) plans as well as the built-in ones, which
+//! An atom is a value with a name, a text and a membership: whether a query may read a key. Only these three are required; everything else
+//! has a default. An atom that also answers for rows and ranges of rows ([`ResolvedAtom`]) plans as well as the built-in ones, which
 //! implement the same trait, one file each in [`atoms`](crate::atoms).
 //!
 //! ```

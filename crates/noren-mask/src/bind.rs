@@ -20,8 +20,8 @@ use std::sync::Arc;
 /// A mask bound to a shape and facts: every atom has its data, everything is in range. Made by [`Mask::bind`].
 ///
 /// It answers questions about cells ([`allowed`](Self::allowed), [`explain`](Self::explain)), compares with other masks
-/// ([`first_difference`](Self::first_difference)), draws itself and makes a [`Plan`](crate::Plan). Two are equal when mask, shape and facts are equal: cells are compared by
-/// [`first_difference`](Self::first_difference).
+/// ([`first_difference`](Self::first_difference)) and makes a [`Plan`](crate::Plan); the crate `noren-picture` draws it. Two bound
+/// masks are equal when mask, shape and facts are equal; [`first_difference`](Self::first_difference) compares their cells.
 #[derive(Clone, PartialEq, Debug)]
 pub struct BoundMask {
     mask: Mask,

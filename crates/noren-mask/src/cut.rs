@@ -30,7 +30,7 @@ const MOST_RUNS: u64 = 4096;
 const MOST_SHARED_CLASSES: u32 = 64;
 /// The part of a pattern's cost that an order must save before [`Reorder::Auto`] changes the order of a row's keys for it.
 const GAIN: u64 = 8;
-/// And the cells: small plans keep the order of keys, so that it does not hang on a little more or less of them.
+/// The number of cells that it must save too: small plans keep the order of keys, so a few cells more or less do not change it.
 const LEAST_GAIN: u64 = 1 << 20;
 /// Small tiles are not tried where there would be more of them.
 const MOST_TILES: u32 = 1 << 21;

@@ -85,7 +85,7 @@ impl Grid {
         &self.covers
     }
 
-    /// What `plan` does with each rectangle, row by row: nothing, or the dearest kind of span that it meets. The plan must
+    /// Returns what `plan` does with each rectangle, row by row: nothing, or the most expensive kind of span in it. The plan must
     /// have rows and keys at their own places ([`Reorder::Never`](crate::Reorder::Never)).
     pub fn kinds(&self, plan: &PatternPlan) -> Vec<Option<Kind>> {
         let mut kinds = Vec::with_capacity(self.covers.len());

@@ -215,10 +215,10 @@ impl Drop for Mask {
     }
 }
 
-/// One thing that a mask can say: which keys each query may read.
+/// An elementary mask: which keys each query may read.
 ///
-/// An atom is a value: it derives `Clone`, `Debug`, `PartialEq`, `Eq`, `PartialOrd`, `Ord` and `Hash` over its parameters. Two atoms that
-/// are equal must allow the same cells. [`Mask::of`] makes a mask of it.
+/// An atom is a value: it derives `Debug`, `PartialEq`, `Eq`, `PartialOrd`, `Ord` and `Hash` over its parameters ([`Value`]). A parameter
+/// of type `f64` is held as a [`Real`](crate::Real). Two atoms that are equal must allow the same cells. [`Mask::of`] makes a mask of an atom.
 ///
 /// [`allows`](Self::allows) is the definition. Cells, explanations and comparisons ask it and nothing else.
 /// [`resolve`](Self::resolve) gives planning a faster form of the same cells; without one, planning looks at every cell that the
@@ -241,7 +241,8 @@ pub trait Atom: Value {
         Ok(())
     }
 
-    /// What the cells depend on beside the positions of query and key. Batch rows and heads that an atom does not depend on share a plan.
+    /// Returns everything that the cells depend on besides the positions of query and key. Batch rows and heads that an atom does not
+    /// depend on share a plan, so an input that [`allows`](Self::allows) reads and this list lacks gives a wrong plan.
     fn inputs(&self) -> Vec<Input<'_>> {
         Vec::new()
     }

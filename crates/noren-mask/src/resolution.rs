@@ -18,7 +18,7 @@ impl Resolution {
         Resolution(Pattern::Atom(ResolvedRef(Arc::new(resolved))))
     }
 
-    /// `q - k` in a range: `first <= k - q <= last`; `None` leaves a side open.
+    /// Allows `k - q` in a range, both ends included: `first <= k - q <= last`. `None` leaves a side open.
     pub fn band(first: Option<i64>, last: Option<i64>) -> Self {
         Resolution(Pattern::Band { lo: first, hi: last })
     }

@@ -69,7 +69,7 @@ pub enum Reach {
     },
 }
 
-/// What the time of a row grows with: parts whose rows are cheap are asked first.
+/// The number that the time of [`ResolvedAtom::row`] is proportional to. Planning evaluates the parts with the smallest one first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum RowWork {
@@ -182,13 +182,13 @@ fn emit_run(run: Range<i64>, piece: &Range<i64>, shift: i64, emit: &mut dyn FnMu
     }
 }
 
-/// A leaf of a pattern that knows its cells one by one, by indices.
+/// An atom of a pattern without runs or bounds: it gives its cells one by one, by indices.
 pub(crate) trait ByCell: Value {
     /// The keys of query row `row` within `keys`.
     fn row(&self, frame: &Frame, row: u32, keys: (u32, u32), emit: &mut dyn FnMut(u32, u32));
 }
 
-/// A leaf of that kind that is shared; it compares by value.
+/// A shared [`ByCell`]; it compares by value.
 #[derive(Clone, Debug)]
 pub(crate) struct ByCellRef(pub(crate) Arc<dyn ByCell>);
 

@@ -35,7 +35,7 @@ impl Shape {
     pub const MAX_LEN: usize = (u32::MAX / 2) as usize;
 
     /// More pairs of batch row and head than this are refused: a plan lists its pattern for each.
-    const MAX_PAIRS: usize = 1 << 24;
+    const MAX_PAIRS: usize = 1 << 22;
 
     /// `q_len` queries over `kv_len` keys, the first query at position `query_offset`; one batch row, one head.
     pub fn new(q_len: usize, kv_len: usize, query_offset: i64) -> Self {

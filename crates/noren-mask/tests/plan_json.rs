@@ -98,12 +98,12 @@ fn a_vast_shape_with_few_tiles_is_refused_before_planning() {
     let json = plan("causal", &Shape::square(4), &Facts::new()).to_json().unwrap();
     let long = json.replace(":4,", ":2147483647,").replace(r#""block_q":2147483647"#, r#""block_q":1"#);
     assert!(Plan::from_json(&long).unwrap_err().to_string().contains("query rows need"), "{long}");
-    let wide = json.replace(r#""batch":1"#, r#""batch":16777216"#);
-    assert!(Plan::from_json(&wide).unwrap_err().to_string().contains("has 1 entries but there are 16777216 pairs"));
+    let wide = json.replace(r#""batch":1"#, r#""batch":4194304"#);
+    assert!(Plan::from_json(&wide).unwrap_err().to_string().contains("has 1 entries but there are 4194304 pairs"));
     let wider = json.replace(r#""batch":1"#, r#""batch":2147483647"#);
     assert_eq!(
         Plan::from_json(&wider).unwrap_err().to_string(),
-        "shape: batch 2147483647 times heads 1 is 2147483647: at most 16777216 is supported"
+        "shape: batch 2147483647 times heads 1 is 2147483647: at most 4194304 is supported"
     );
 }
 

@@ -133,6 +133,12 @@ fn tree(parents: Given<'_, '_>, start: u64) -> PyResult<PyMask> {
     Ok(PyMask(atoms::tree(wholes(parents, "tree parents")?, start)))
 }
 
+/// The distance `q - k` is in the list: 0 is the query's own key, positive distances are keys before it (LogSparse).
+#[pyfunction]
+fn distances(distances: Given<'_, '_>) -> PyResult<PyMask> {
+    Ok(PyMask(atoms::distances(wholes(distances, "distances")?)))
+}
+
 /// `level(q) >= level(k)`, by the levels of the facts.
 #[pyfunction]
 fn clearance() -> PyMask {
@@ -250,6 +256,7 @@ pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
         sliding,
         chunk,
         stride,
+        distances,
         prefix,
         keys,
         queries,

@@ -73,6 +73,7 @@ def test_every_atom_has_a_function() -> None:
         (nr.neighborhood([8], [3], dilation=[2]), "neighborhood(grid=[8], size=[3], dilation=[2])"),
         (nr.random(0.1, 42), "random(0.1, 42)"),
         (nr.random_blocks(64, 3, 42), "random_blocks(64, 3, 42)"),
+        (nr.distances([0, 1, 2, 4]), "distances([0, 1, 2, 4])"),
         (nr.dense("mine"), "dense(mine)"),
         (nr.heads({range(4): nr.causal(), range(4, 8): nr.sliding(8)}), "heads(0..4: causal, 4..8: sliding(8))"),
         (nr.batch([(0, nr.causal()), ("else", nr.full())]), "batch(0: causal, else: full)"),

@@ -31,6 +31,8 @@
 //! # Ok::<(), noren::Error>(())
 //! ```
 //!
+//! An atom of your own is a type that implements the trait of [`noren_mask::atom`]; [`Mask::of`] makes a mask of it.
+//!
 //! # Facts, scores and options
 //!
 //! [`Attend`] is the builder for everything else. What a mask must know of the data comes as [`Facts`]; score modifiers are
@@ -145,8 +147,8 @@ pub use half::{bf16, f16};
 pub use kernel::isa::Isa;
 pub use noren_mask;
 pub use noren_mask::{
-    Array, BoundMask, Facts, Kind, Mask, ParseError, Plan, PlanOptions, Reorder, Score, Set, Shape, Side, Spec, Stats,
-    atoms,
+    Array, BoundMask, Budget, Facts, Kind, Mask, ParseError, Plan, PlanOptions, Reorder, Score, Set, Shape, Side, Span,
+    Spec, Stats, atom, atoms,
 };
 pub use options::{Bias, Options};
 pub use view::{View, ViewMut};

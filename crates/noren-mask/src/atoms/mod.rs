@@ -1,8 +1,8 @@
 //! The atoms: one file and one builder for each thing a mask can say.
 //!
 //! Builders take any number; a value that makes no sense (`chunk(0)`, a reversed range) is refused with its name when the
-//! mask is bound, or by the parser at its place in the text. The types are the atoms' parameters, for
-//! [`Mask::atom`](crate::Mask::atom); [`Atom`](crate::atom::Atom) is how to write one of your own.
+//! mask is bound, or by the parser at its place in the text. The types hold the atoms' parameters:
+//! [`Mask::atom_as`](crate::Mask::atom_as) returns them. [`atom`](crate::atom) explains how to write an atom of your own.
 #![doc = ""]
 #![doc = include_str!("../../docs/masks.md")]
 

@@ -18,11 +18,11 @@ fn real_queries_end(shape: &Shape, facts: &Facts, row: usize) -> u64 {
     (shape.query_offset(row) + count as i64).max(0) as u64
 }
 
-/// How many positions a batch row has, and how many of them an atom that lists positions must speak for.
+/// The number of positions of a batch row, and how many of them the list of an atom must cover.
 pub(crate) struct Extent {
     /// Without right padding.
     pub(crate) real: u64,
-    /// With it, in the longest batch row: one list may speak for rows that reach differently far.
+    /// With right padding, in the longest batch row: one list may serve batch rows of different lengths.
     pub(crate) all: u64,
 }
 
@@ -48,7 +48,7 @@ impl Extent {
         (0..batch).map(|row| Extent { real: real(row), all }).collect()
     }
 
-    /// Refuses an atom that lists `given` positions: fewer leave some unsaid, more speak of none.
+    /// Refuses an atom that lists `given` positions where batch row `row` has more or fewer.
     pub(crate) fn check(&self, atom: &dyn Display, what: &str, given: u64, row: usize) -> Result<(), Error> {
         let Extent { real, all } = *self;
         if (real..=all).contains(&given) {

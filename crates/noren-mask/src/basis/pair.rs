@@ -1,4 +1,4 @@
-//! [`Pair`] and [`Site`]: where an atom is asked.
+//! [`Pair`], a cell for which an atom is evaluated, and [`Site`], a batch row and head for which it is resolved.
 
 use crate::facts::Facts;
 use crate::frame::Frame;

@@ -3,7 +3,7 @@
 use crate::set::Span;
 use std::ops::Range;
 
-/// For which of all shapes an atom is asked.
+/// The shapes for which an atom gives its [`Places`] and [`Sizes`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Case {

@@ -87,6 +87,7 @@ pub fn position_atoms(u: Universe) -> BoxedStrategy<Mask> {
         (-reach..=reach).prop_map(causal_offset),
         (-reach..=reach).prop_map(|left| window(left, None)),
         (-reach..=reach, -reach..=reach).prop_map(|(left, right)| window(left, right)),
+        vec(-reach..=reach, 1..5).prop_map(distances),
         (1..=u.len).prop_map(sliding),
     ];
     let cells = prop_oneof![(1..=u.len).prop_map(chunk), (1..5u64).prop_map(stride)];

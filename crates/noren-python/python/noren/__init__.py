@@ -56,6 +56,7 @@ from ._noren import (
     chunk as chunk,
     clearance as clearance,
     dense as dense,
+    distances as distances,
     documents as documents,
     full as full,
     global_ as global_,

@@ -399,6 +399,9 @@ def chunk(size: int) -> Mask:
 def stride(step: int) -> Mask:
     """`(q - k) mod step == 0`."""
 
+def distances(distances: Iterable[int]) -> Mask:
+    """The distance `q - k` is in the list: 0 is the query's own key, positive distances are keys before it (LogSparse)."""
+
 def prefix(lengths: int | Iterable[int]) -> Mask:
     """`k < n`, one number or one for each batch row."""
 

@@ -21,8 +21,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 ///
 /// `q` is `[batch, heads, q_len, head_dim]`, `k` `[batch, kv_heads, kv_len, head_dim]` and `v`
 /// `[batch, kv_heads, kv_len, v_dim]`: what [`IntoView`] lists, all of one type. `heads` is a multiple of `kv_heads`. `mask` is
-/// a text, a [`Mask`](crate::Mask), a [`Spec`] (a mask with scores) or a [`Plan`]. A mask is planned in each call; a plan is
-/// used as it is.
+/// a text, a [`Mask`](crate::Mask), a [`Spec`] (a mask with scores) or a [`Plan`]. A mask is planned in each call,
+/// without a limit on time; a plan is used as it is. Plan masks that you do not trust with
+/// [`BoundMask::plan_within`](crate::BoundMask::plan_within).
 ///
 /// ```
 /// let q = vec![0.5f32; 4 * 8 * 64]; // 4 heads, 8 tokens, 64 numbers each
