@@ -1,13 +1,26 @@
-//! [`Budget`]: a number of units that threads share and give back.
+//! [`Budget`]: a number of units that threads share and give back, first come, first served.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Units that are free, and a signal for threads that wait for some.
+/// How often a thread that waits asks whether its client is still there.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Units that are free, the threads that wait for some in their order, and a signal for them.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    free: Mutex<usize>,
-    returned: Condvar,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    free: usize,
+    /// The number that the next thread gets.
+    next: u64,
+    /// The numbers of the threads that wait.
+    queue: VecDeque<u64>,
 }
 
 /// Units that are taken; dropping it gives them back.
@@ -20,26 +33,54 @@ pub(crate) struct Share {
 impl Budget {
     /// A budget of so many units.
     pub(crate) fn new(units: usize) -> Arc<Self> {
-        Arc::new(Budget { free: Mutex::new(units), returned: Condvar::new() })
+        let state = State { free: units, next: 0, queue: VecDeque::new() };
+        Arc::new(Budget { state: Mutex::new(state), changed: Condvar::new() })
     }
 
     /// Takes units, for which others may have to be given back first. Returns `None` when that takes longer than `patience`.
     pub(crate) fn take(self: &Arc<Self>, units: usize, patience: Duration) -> Option<Share> {
+        self.take_unless(units, patience, &|| false)
+    }
+
+    /// [`take`](Self::take), which also returns `None` when `gone` says that the units are of no use any more.
+    pub(crate) fn take_unless(
+        self: &Arc<Self>,
+        units: usize,
+        patience: Duration,
+        gone: &dyn Fn() -> bool,
+    ) -> Option<Share> {
         let end = Instant::now() + patience;
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        while *free < units {
-            let left = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())?;
-            free = self.returned.wait_timeout(free, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
-        *free -= units;
-        Some(Share { budget: self.clone(), units })
+        let mut state = self.lock();
+        let number = state.next;
+        state.next += 1;
+        state.queue.push_back(number);
+        let taken = loop {
+            if state.queue.front() == Some(&number) && state.free >= units {
+                state.free -= units;
+                break true;
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() || gone() {
+                break false;
+            }
+            state = self.changed.wait_timeout(state, left.min(LOOK)).unwrap_or_else(PoisonError::into_inner).0;
+        };
+        state.queue.retain(|waiting| *waiting != number);
+        drop(state);
+        // the next in the queue may be served now
+        self.changed.notify_all();
+        taken.then(|| Share { budget: self.clone(), units })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        *self.budget.free.lock().unwrap_or_else(PoisonError::into_inner) += self.units;
-        self.budget.returned.notify_all();
+        self.budget.lock().free += self.units;
+        self.budget.changed.notify_all();
     }
 }
 
@@ -57,5 +98,22 @@ mod tests {
         drop(two);
         assert!(thread.join().expect("no panic"));
         assert!(budget.take(3, Duration::ZERO).is_some());
+    }
+
+    #[test]
+    fn threads_are_served_in_their_order_and_leave_when_nothing_is_wanted() {
+        let budget = Budget::new(2);
+        let one = budget.take(1, Duration::ZERO).expect("a free unit");
+        let large = budget.clone();
+        let first = std::thread::spawn(move || large.take(2, Duration::from_secs(60)).is_some());
+        while budget.lock().queue.is_empty() {
+            std::thread::yield_now();
+        }
+        // a unit is free, but the thread before is not served yet
+        assert!(budget.take(1, Duration::from_millis(5)).is_none());
+        assert!(budget.take_unless(1, Duration::from_secs(60), &|| true).is_none());
+        drop(one);
+        assert!(first.join().expect("no panic"));
+        assert!(budget.lock().queue.is_empty());
     }
 }

@@ -56,6 +56,11 @@ pub(crate) fn harden(head: &Head, mut response: Response) -> Response {
         response = response.header("x-noren-status", status);
         response.status = 200;
     }
+    protect(response)
+}
+
+/// Adds the headers that every response has.
+pub(crate) fn protect(response: Response) -> Response {
     let policy = "default-src 'self'; img-src 'self' data: blob:; style-src 'self'; object-src 'none'; base-uri 'none'; \
                   form-action 'none'; frame-ancestors 'none'";
     response

@@ -144,6 +144,17 @@ impl<'a> Body<'a> {
         Some(Body { connection, length, waits, is_read: length == Some(0) })
     }
 
+    /// Whether the client has closed the connection, or at least its half of it.
+    pub(crate) fn gone(&self) -> bool {
+        let stream = &self.connection.stream;
+        if stream.set_nonblocking(true).is_err() {
+            return true;
+        }
+        let seen = stream.peek(&mut [0]);
+        let blocks = stream.set_nonblocking(false).is_ok();
+        !blocks || seen.map_or_else(|error| error.kind() != ErrorKind::WouldBlock, |bytes| bytes == 0)
+    }
+
     /// The number of bytes, where the head says it.
     pub(crate) fn length(&self) -> Option<u64> {
         self.length
@@ -198,6 +209,9 @@ impl Connection {
             let from = seen.saturating_sub(3);
             if let Some(at) = (from..self.received.len()).find(|at| ends(&self.received[*at..])) {
                 let end = at + if self.received[at + 1] == b'\n' { 2 } else { 3 };
+                if end > MOST_HEAD {
+                    return Ok(Some(Err(431)));
+                }
                 let head = Head::parse(&self.received[..end]);
                 self.received.drain(..end);
                 return Ok(Some(head));
@@ -332,19 +346,23 @@ fn reason(status: u16) -> &'static str {
     }
 }
 
-/// Answers the requests of a connection until it ends.
+/// Answers the requests of a connection until it ends; `refuse` makes the answer to a head that is refused with a status.
 ///
 /// # Errors
 /// Returns the error of a client that goes away or is too slow.
-pub(crate) fn converse(stream: TcpStream, answer: impl Fn(&Head, &mut Body<'_>) -> Response) -> io::Result<()> {
+pub(crate) fn converse(
+    stream: TcpStream,
+    answer: impl Fn(&Head, &mut Body<'_>) -> Response,
+    refuse: impl Fn(u16) -> Response,
+) -> io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_write_timeout(Some(PIECE))?;
     let mut connection = Connection { stream, received: Vec::new() };
     while let Some(head) = connection.head()? {
         let (response, stays, method) = match head {
-            Err(status) => (Response { status, ..Response::default() }, false, String::new()),
+            Err(status) => (refuse(status), false, String::new()),
             Ok(head) => match Body::of(&head, &mut connection) {
-                None => (Response { status: 400, ..Response::default() }, false, head.method),
+                None => (refuse(400), false, head.method),
                 Some(mut body) => {
                     let response = answer(&head, &mut body);
                     (response, body.is_read && head.keep_alive, head.method)
@@ -352,6 +370,7 @@ pub(crate) fn converse(stream: TcpStream, answer: impl Fn(&Head, &mut Body<'_>) 
             },
         };
         connection.send(&method, &response, stays)?;
+        drop(response);
         if !stays {
             return connection.close();
         }
@@ -370,11 +389,15 @@ mod tests {
         let mut client = TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
         let (server, _) = listener.accept().expect("the connection");
         let thread = std::thread::spawn(move || {
-            let _ = converse(server, |head, body| match body.read(16) {
-                Ok(bytes) => Response::new(200, "text/plain", [head.path.as_bytes(), b" ", &bytes].concat()),
-                Err(BodyError::Large) => Response { status: 413, ..Response::default() },
-                Err(_) => Response { status: 400, ..Response::default() },
-            });
+            let _ = converse(
+                server,
+                |head, body| match body.read(16) {
+                    Ok(bytes) => Response::new(200, "text/plain", [head.path.as_bytes(), b" ", &bytes].concat()),
+                    Err(BodyError::Large) => Response { status: 413, ..Response::default() },
+                    Err(_) => Response { status: 400, ..Response::default() },
+                },
+                |status| Response { status, ..Response::default() },
+            );
         });
         client.write_all(request).expect("a server that reads");
         client.shutdown(Shutdown::Write).expect("an open connection");

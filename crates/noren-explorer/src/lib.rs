@@ -86,7 +86,10 @@ pub fn serve(listener: &TcpListener, options: &Options) -> Result<()> {
         // Without a thread for it the connection is closed; a client that goes away is no error.
         let _ = std::thread::Builder::new().spawn(move || {
             let _slot = slot;
-            http::converse(stream, answer)
+            http::converse(stream, answer, |status| {
+                let message = if status == 431 { "the headers are too large" } else { "the request is no HTTP/1.1" };
+                guard::protect(routes::refusal(&Problem::status(status, message)))
+            })
         });
     }
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// Calls that wait for a worker; more are refused.
 const MOST_WAITING: usize = 64;
-/// How long a call waits for a worker. Every call before it ends earlier, and at most [`MOST_WAITING`] are before it.
+/// How long a call waits for a worker: at most [`MOST_WAITING`] are before it, each with a limit of its own.
 const PATIENCE: Duration = Duration::from_secs(3600);
 /// Times that a worker may ask for a definition during one call.
 const MOST_ROUNDS: usize = 4;
@@ -61,15 +61,21 @@ impl Pool {
         Pool { arguments, store, idle: Mutex::new(Vec::new()), slots: Budget::new(size), waiting: AtomicUsize::new(0) }
     }
 
-    /// Has a worker answer `call` within `limit`.
-    pub(crate) fn call(&self, call: Call, body: Vec<u8>, limit: Duration) -> Result<Frame<Reply>> {
+    /// Has a worker answer `call` within `limit`. A call that waits ends when `gone` says that its client has gone away.
+    pub(crate) fn call(
+        &self,
+        call: Call,
+        body: Vec<u8>,
+        limit: Duration,
+        gone: &dyn Fn() -> bool,
+    ) -> Result<Frame<Reply>> {
         let before = self.waiting.fetch_add(1, Ordering::Relaxed);
         let waiting = Waiting(&self.waiting);
         let busy = || Problem::status(503, "too many requests wait already: try again in a moment");
         if before >= MOST_WAITING {
             return Err(busy());
         }
-        let _slot = self.slots.take(1, PATIENCE).ok_or_else(busy)?;
+        let _slot = self.slots.take_unless(1, PATIENCE, gone).ok_or_else(busy)?;
         drop(waiting);
         let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let known = idle().pop();

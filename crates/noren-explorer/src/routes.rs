@@ -52,9 +52,9 @@ const ROUTES: &[(&str, &str, Handler)] = &[
     ("/api/model", "get", model),
     ("/api/text", "post", text),
     ("/api/doctor", "post", doctor),
-    ("/api/doctor/classes", "get", |server, _| question(server, Call::Classes)),
-    ("/api/language", "get", |server, _| question(server, Call::Language)),
-    ("/api/presets", "get", |server, _| question(server, Call::Presets)),
+    ("/api/doctor/classes", "get", |server, request| question(server, request.body, Call::Classes)),
+    ("/api/language", "get", |server, request| question(server, request.body, Call::Language)),
+    ("/api/presets", "get", |server, request| question(server, request.body, Call::Presets)),
     ("/api/about", "get", about),
     ("/openapi.json", "get", |_, _| Ok(Response::new(200, JSON, OPENAPI))),
 ];
@@ -81,7 +81,7 @@ pub(crate) fn answer(server: &Server, head: &Head, body: &mut Body<'_>) -> Respo
 
 /// A problem as a response.
 pub(crate) fn refusal(problem: &Problem) -> Response {
-    Response::new(problem.status, JSON, problem.body())
+    Response::new(problem.status, JSON, problem.body()).header("cache-control", "no-store")
 }
 
 /// The parts of a path that stand in braces in `pattern`; `None` where the path is another.
@@ -120,7 +120,7 @@ fn pair(query: &Query) -> Result<Pair> {
 fn read(server: &Server, request: Request<'_, '_>) -> Result<Response> {
     let (body, share) = server.body(request.body, MOST_BODY)?;
     let id = identity(&body);
-    let answer = server.masks.call(Call::Read { id }, body.clone(), QUESTION)?;
+    let answer = server.masks.call(Call::Read { id }, body.clone(), QUESTION, &|| request.body.gone())?;
     if answer.head.status == 200 {
         server.store.insert(body);
     }
@@ -138,7 +138,7 @@ fn tile(server: &Server, request: Request<'_, '_>) -> Result<Response> {
         plan: query.number::<u8>("plan")? == Some(1),
         other: query.text("other"),
     };
-    let answer = server.masks.call(Call::Tile { id: id.clone(), tile }, Vec::new(), TILE)?;
+    let answer = server.masks.call(Call::Tile { id: id.clone(), tile }, Vec::new(), TILE, &|| request.body.gone())?;
     // The identity is that of the content: a tile changes with the program only.
     let cache = if answer.head.status == 200 { "private, max-age=300" } else { "no-store" };
     Ok(respond_cached(answer, None, cache))
@@ -150,24 +150,24 @@ fn explain(server: &Server, request: Request<'_, '_>) -> Result<Response> {
         return Err(Problem::new("the cell is not said: give q and k, both counted from 0"));
     };
     let cell = CellRequest { pair: pair(&query)?, q, k, other: query.text("other") };
-    question(server, Call::Explain { id, cell })
+    question(server, request.body, Call::Explain { id, cell })
 }
 
 fn difference(server: &Server, request: Request<'_, '_>) -> Result<Response> {
     let (id, query) = (request.id(), request.query()?);
     let Some(other) = query.text("other") else { return Err(Problem::new("the other mask is not said: give other")) };
-    question(server, Call::Difference { id, other })
+    question(server, request.body, Call::Difference { id, other })
 }
 
 fn cost(server: &Server, request: Request<'_, '_>) -> Result<Response> {
     let speeds = server.speeds()?;
-    question(server, Call::Cost { id: request.id(), speeds })
+    question(server, request.body, Call::Cost { id: request.id(), speeds })
 }
 
 fn curve(server: &Server, request: Request<'_, '_>) -> Result<Response> {
     let (body, share) = server.body(request.body, MOST_BODY)?;
     let speeds = server.speeds()?;
-    let answer = server.masks.call(Call::Curve { speeds }, body, QUESTION)?;
+    let answer = server.masks.call(Call::Curve { speeds }, body, QUESTION, &|| request.body.gone())?;
     Ok(respond(answer, Some(share)))
 }
 
@@ -183,22 +183,22 @@ fn export(server: &Server, request: Request<'_, '_>) -> Result<Response> {
         keys: query.text("keys"),
     };
     let share = server.memory(if export.form == "npy" { MOST_EXPORT } else { MOST_BODY })?;
-    let answer = server.masks.call(Call::Export { id, export }, Vec::new(), QUESTION)?;
+    let answer = server.masks.call(Call::Export { id, export }, Vec::new(), QUESTION, &|| request.body.gone())?;
     Ok(respond(answer, Some(share)))
 }
 
 fn flow(server: &Server, request: Request<'_, '_>) -> Result<Response> {
     let (body, share) = server.body(request.body, MOST_BODY)?;
-    Ok(respond(server.masks.call(Call::Flow, body, QUESTION)?, Some(share)))
+    Ok(respond(server.masks.call(Call::Flow, body, QUESTION, &|| request.body.gone())?, Some(share)))
 }
 
-fn model(server: &Server, _: Request<'_, '_>) -> Result<Response> {
-    Ok(respond(server.model.call(Call::Model, Vec::new(), LONG)?, None))
+fn model(server: &Server, request: Request<'_, '_>) -> Result<Response> {
+    Ok(respond(server.model.call(Call::Model, Vec::new(), LONG, &|| request.body.gone())?, None))
 }
 
 fn text(server: &Server, request: Request<'_, '_>) -> Result<Response> {
     let (body, share) = server.body(request.body, MOST_BODY)?;
-    Ok(respond(server.model.call(Call::Text, body, LONG)?, Some(share)))
+    Ok(respond(server.model.call(Call::Text, body, LONG, &|| request.body.gone())?, Some(share)))
 }
 
 fn doctor(server: &Server, request: Request<'_, '_>) -> Result<Response> {
@@ -209,13 +209,13 @@ fn doctor(server: &Server, request: Request<'_, '_>) -> Result<Response> {
         meant: query.text("meant"),
     };
     let (body, share) = server.body(request.body, MOST_FILE)?;
-    let answer = server.masks.call(Call::Doctor { request: about }, body, LONG)?;
+    let answer = server.masks.call(Call::Doctor { request: about }, body, LONG, &|| request.body.gone())?;
     Ok(respond(answer, Some(share)))
 }
 
 /// A question about masks without a body.
-fn question(server: &Server, call: Call) -> Result<Response> {
-    Ok(respond(server.masks.call(call, Vec::new(), QUESTION)?, None))
+fn question(server: &Server, body: &Body<'_>, call: Call) -> Result<Response> {
+    Ok(respond(server.masks.call(call, Vec::new(), QUESTION, &|| body.gone())?, None))
 }
 
 fn about(server: &Server, _: Request<'_, '_>) -> Result<Response> {

@@ -74,7 +74,10 @@ impl Server {
         if let Some(speeds) = &*speeds {
             return Ok(speeds.clone());
         }
-        let answer = self.model.call(Call::Calibrate, Vec::new(), MEASURE)?;
+        let answer = self.model.call(Call::Calibrate, Vec::new(), MEASURE, &|| false)?;
+        if answer.head.status != 200 {
+            return Err(Problem::status(500, "the speed of this machine cannot be measured"));
+        }
         let measured: Speeds = serde_json::from_slice(&answer.blobs[0])?;
         *speeds = Some(measured.clone());
         Ok(measured)

@@ -12,6 +12,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Bytes of address space of a worker without a model.
 pub(crate) const MOST_MEMORY: u64 = 3 << 30;
+/// How often a worker looks for its server.
+#[cfg(unix)]
+const WATCH: std::time::Duration = std::time::Duration::from_millis(500);
 
 /// Answers calls from standard input until it ends: the work of a process that [`serve`](crate::serve) started.
 ///
@@ -24,6 +27,7 @@ pub fn worker(limited: bool, texts: Option<Box<dyn Texts>>) -> std::io::Result<(
         // Where there is no such limit, the one on time still holds.
         let _ = rlimit::Resource::AS.set(MOST_MEMORY, MOST_MEMORY);
     }
+    end_with_the_server();
     let mut state = State::new(texts);
     let mut input = BufReader::new(std::io::stdin().lock());
     let mut output = BufWriter::new(std::io::stdout().lock());
@@ -34,6 +38,22 @@ pub fn worker(limited: bool, texts: Option<Box<dyn Texts>>) -> std::io::Result<(
             .write(&mut output)?;
     }
     Ok(())
+}
+
+/// Ends this process soon after the server's, whose limits on time end with it.
+fn end_with_the_server() {
+    #[cfg(unix)]
+    {
+        let server = std::os::unix::process::parent_id();
+        let watch = move || {
+            while std::os::unix::process::parent_id() == server {
+                std::thread::sleep(WATCH);
+            }
+            std::process::exit(0);
+        };
+        // Without a thread a call still ends at its answer, which is not read.
+        let _ = std::thread::Builder::new().spawn(watch);
+    }
 }
 
 fn answer(state: &mut State, frame: Frame<Request>) -> Frame<Reply> {
