@@ -4,7 +4,7 @@ mod common;
 
 use common::{Universe, expressions, masks, position_atoms, settings};
 use noren_mask::atom::AtomRef;
-use noren_mask::atoms::{Causal, Chunk, Global, Keys, Prefix, Queries, Sliding, Spans, Stride, Window};
+use noren_mask::atoms::{Causal, Chunk, Distances, Global, Keys, Prefix, Queries, Sliding, Spans, Stride, Window};
 use noren_mask::{BoundMask, Facts, Mask, Node, PerRow, Set, Shape, Span};
 use proptest::prelude::*;
 
@@ -174,6 +174,9 @@ fn by_position(atom: &AtomRef, q: i64, k: i64) -> Option<bool> {
     }
     if let Some(Stride { step }) = atom.downcast() {
         return Some((q - k).rem_euclid(*step as i64) == 0);
+    }
+    if let Some(Distances { distances }) = atom.downcast() {
+        return Some(distances.contains(&(q - k)));
     }
     if let Some(Prefix { lengths: PerRow::All(n) }) = atom.downcast() {
         return Some(k < *n as i64);
