@@ -182,7 +182,7 @@ def findable(c, noconv):
 
 
 def ambiguous(c, rng):
-    """Without the kind: does a mistake in a plainer kind (causal, full) give the same cells? Then nobody can say which mask was meant."""
+    """Without the kind: does a mistake in a plainer kind (causal, full) give the same cells? Then the intended mask cannot be told."""
     s = c.s
     if c.name.startswith(("pair:causal_dropped", "pair:sliding_window_off_by_one")):
         return True  # documents or padding both ways, and another width, are as good readings

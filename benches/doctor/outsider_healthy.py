@@ -63,7 +63,7 @@ def ok_unpadded_plane(rng):
 
 
 def ok_clip(rng):
-    """Right padding under causality: nobody real reads padding."""
+    """Right padding under causality: no real token reads padding."""
     n, s = draw_scene(rng, str(rng.choice(["causal", "sliding"])), pad=1.0, force=True, side="right")
     if s.redact is not None:
         return None
