@@ -68,6 +68,7 @@ mod export;
 mod facts;
 pub mod frame;
 mod grid;
+mod guard;
 pub mod interval;
 mod json;
 mod keep;

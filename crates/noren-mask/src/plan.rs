@@ -1,18 +1,15 @@
 //! [`Plan`]: for each distinct pattern, query tiles and the keys they read, full or mixed.
 
-use crate::Error;
 use crate::bind::{BoundMask, Resolved};
 use crate::bits::row_words;
-use crate::budget::{Budget, Meter, Stage};
 use crate::interval::Interval;
 use crate::order::{Group, Order};
 use crate::reorder::Reordering;
 use crate::shape::Shape;
-use crate::verify;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Whether every query of a tile may read the keys of a span, or only some cells are allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
@@ -278,10 +275,10 @@ impl PatternPlan {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Plan {
-    bound: BoundMask,
-    options: PlanOptions,
-    patterns: Vec<PatternPlan>,
-    planning_time: Duration,
+    pub(super) bound: BoundMask,
+    pub(super) options: PlanOptions,
+    pub(super) patterns: Vec<PatternPlan>,
+    pub(super) planning_time: Duration,
 }
 
 /// Two plans are equal when they are of equal masks, shapes and facts, and have the same tiles. The time that planning took does
@@ -289,40 +286,6 @@ pub struct Plan {
 impl PartialEq for Plan {
     fn eq(&self, other: &Self) -> bool {
         self.options == other.options && self.bound == other.bound && self.patterns == other.patterns
-    }
-}
-
-impl BoundMask {
-    /// The plan with tiles of 96 query rows, which suits the kernels.
-    pub fn plan(&self) -> Plan {
-        self.plan_with(&PlanOptions::default())
-    }
-
-    /// Returns the plan of the pattern with this index alone, unverified: for pictures.
-    ///
-    /// # Panics
-    /// If the mask has no such pattern; see [`pattern_of`](Self::pattern_of).
-    pub fn plan_of_pattern(&self, pattern: usize, options: &PlanOptions) -> PatternPlan {
-        PatternPlan::new(&self.resolved()[pattern], options)
-    }
-
-    /// The plan cut as `options` says; block sizes of 0 count as 1.
-    pub fn plan_with(&self, options: &PlanOptions) -> Plan {
-        self.plan_within(options, &Budget::unlimited()).expect("a budget without limits is never spent")
-    }
-
-    /// [`plan_with`](Self::plan_with) within a budget, with progress, and cancelled where the budget's function says so.
-    ///
-    /// # Errors
-    /// [`Error::Budget`] when the budget is spent, [`Error::Cancelled`] when its function cancels.
-    pub fn plan_within(&self, options: &PlanOptions, budget: &Budget<'_>) -> Result<Plan, Error> {
-        let start = Instant::now();
-        let options = PlanOptions { block_q: options.block_q.max(1), block_kv: options.block_kv.max(1), ..*options };
-        let rows = self.resolved().iter().map(|resolved| u64::from(resolved.frame.q_len)).sum();
-        let patterns = verify::plans(self, &options, &mut Meter::new(budget, Stage::Planning, rows))?;
-        let plan = Plan { bound: self.clone(), options, patterns, planning_time: start.elapsed() };
-        verify::debug_check(&plan);
-        Ok(plan)
     }
 }
 

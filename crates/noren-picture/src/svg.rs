@@ -1,6 +1,6 @@
 //! Pictures as SVG: one file without references, in the reader's light or dark colour scheme.
 
-use super::Picture;
+use super::picture::Picture;
 use super::scene::{Ink, Panel, Scene};
 use super::text::{fit, ticks, width, wrap};
 use std::fmt::Write;
