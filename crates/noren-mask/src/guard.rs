@@ -46,11 +46,7 @@ impl BoundMask {
 ///
 /// # Errors
 /// The budget is spent, or its function cancels.
-fn plans(
-    bound: &BoundMask,
-    options: &PlanOptions,
-    meter: &mut Meter<'_>,
-) -> Result<Vec<PatternPlan>, Error> {
+fn plans(bound: &BoundMask, options: &PlanOptions, meter: &mut Meter<'_>) -> Result<Vec<PatternPlan>, Error> {
     let callers_bounds = has_bounded_closure(bound, bound.mask());
     let plan = |resolved: &Resolved| {
         let plan = PatternPlan::within(resolved, options, meter)?;
