@@ -6,14 +6,14 @@ use crate::interval::Interval;
 use crate::order::{Group, Order};
 use crate::reorder::Reordering;
 use crate::shape::Shape;
-use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::ops::Range;
 use std::time::Duration;
 
 /// Whether every query of a tile may read the keys of a span, or only some cells are allowed.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 pub enum Kind {
     /// Every cell is allowed.
     Full,
@@ -63,19 +63,21 @@ impl Tile<'_> {
 }
 
 /// How a plan is cut into tiles.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct PlanOptions {
     /// Most query rows in a tile.
     pub block_q: u32,
     /// Width of the key tiles in which statistics and the transposed view count.
     pub block_kv: u32,
     /// Whether queries and keys may be put in another order.
-    #[serde(default = "never")]
+    #[cfg_attr(feature = "serde", serde(default = "never"))]
     pub reorder: Reorder,
 }
 
 /// Plans written before there were orders have none.
+#[cfg(feature = "serde")]
 fn never() -> Reorder {
     Reorder::Never
 }
@@ -85,8 +87,9 @@ fn never() -> Reorder {
 /// `causal & stride(8)` allows an eighth of the causal cells, but no tile of it is empty. By residue classes of the positions
 /// modulo 8, it is a causal mask for each class. In `window(left=256, right=256) | global([5, 900])` two rows read
 /// everything; put in a tile of their own they cost two rows, not two tiles.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 #[non_exhaustive]
 pub enum Reorder {
     /// By residue classes where every distance is a multiple of one number, whatever the sizes: all keys of a row are then in

@@ -55,7 +55,7 @@ impl fmt::Display for Equivalence {
                 let side = if *only_first { "first" } else { "second" };
                 let (n, chosen) = (shape.q_len(), **facts != Facts::new());
                 match (chosen, shortest) {
-                    (true, _) => write!(f, "differ at length {n} with facts {}", facts.to_json().unwrap_or_default())?,
+                    (true, _) => write!(f, "differ at length {n} with facts {}", in_words(facts))?,
                     (false, true) => write!(f, "differ from length {n} on")?,
                     (false, false) => write!(f, "differ at length {n}")?,
                 }
@@ -71,6 +71,14 @@ impl fmt::Display for Equivalence {
             Equivalence::Undecided { atoms, reason } => write!(f, "not established: {reason}: {}", atoms.join(", ")),
         }
     }
+}
+
+/// The facts as JSON, where masks have a serial form.
+fn in_words(facts: &Facts) -> String {
+    #[cfg(feature = "serde")]
+    return facts.to_json().unwrap_or_default();
+    #[cfg(not(feature = "serde"))]
+    format!("{facts:?}")
 }
 
 /// One layer, batch row and head.
