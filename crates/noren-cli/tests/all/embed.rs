@@ -3,6 +3,7 @@
 #![cfg(feature = "models")]
 
 use crate::common::{Folder, noren, refused};
+use crate::words;
 use noren_candle::candle_core::{Device, safetensors as files};
 use std::io::Write;
 use std::path::Path;

@@ -3,6 +3,7 @@
 #![cfg(feature = "models")]
 
 use crate::common::{Folder, noren, refused};
+use crate::words;
 use noren_candle::candle_core::{DType, Device, Tensor, safetensors as files};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};

@@ -2,6 +2,7 @@
 //!
 //! `NOREN_DOCTOR=n` takes n times as many cases; `cargo test --test all doctor_cases:: -- --nocapture` prints the table.
 
+use crate::doctor;
 use crate::doctor::Dice;
 use crate::doctor::faults::{FAULTS, Sick};
 use crate::doctor::more::MORE;

@@ -3,7 +3,6 @@
 //!
 //! `NOREN_DOCTOR=n` takes n times as many random masks.
 
-#[allow(dead_code)] // the scenes are for tests/all/doctor_cases.rs
 use crate::doctor::Dice;
 use noren_doctor::{Context, Patient, Report, Values, Verdict};
 use noren_mask::{Facts, Mask, Shape};

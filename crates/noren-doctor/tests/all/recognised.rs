@@ -7,7 +7,6 @@
 use noren_doctor::recognise;
 use noren_mask::{Facts, Keep, Mask, Shape};
 use noren_testing::cases::worlds;
-use noren_testing::check;
 use noren_testing::structured::structured;
 use proptest::prelude::*;
 use std::cell::Cell;
@@ -173,7 +172,7 @@ fn larger_arrays() {
         }),
     ];
     let (all, exact) = (Cell::new(0), Cell::new(0));
-    check(count, arrays, |keep| {
+    noren_testing::check(count, arrays, |keep| {
         exact.set(exact.get() + usize::from(check(&keep)));
         all.set(all.get() + 1);
     });

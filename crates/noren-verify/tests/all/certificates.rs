@@ -1,5 +1,6 @@
 //! Certificates by brute force: the verifier accepts what is true and refuses everything else.
 
+use crate::brute;
 use crate::brute::{Found, Stack, hashed, stack};
 use crate::draw::Draw;
 use noren_flow::{Certificate, Fill, Flow, Policy};

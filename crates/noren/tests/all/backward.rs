@@ -4,6 +4,7 @@
 use crate::common::{Array, assert_same_bits, difference, inputs, plan, run};
 use crate::scene::case::{Case, POISON, check, poisoned};
 use crate::scene::{Dice, Part, Scene};
+use crate::stored;
 use crate::stored::doubles;
 use noren::reference;
 use noren::{

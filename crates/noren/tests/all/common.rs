@@ -68,11 +68,6 @@ pub(crate) fn plan(mask: &str, shape: &Shape, facts: &Facts) -> Plan {
     spec.mask.bind(shape, facts).unwrap().plan()
 }
 
-/// The plan of a mask that is a value already.
-pub(crate) fn plan_of(mask: &Mask, shape: &Shape) -> Plan {
-    mask.bind(shape, &Facts::new()).unwrap().plan()
-}
-
 /// The views of three arrays.
 pub(crate) fn inputs<'a, T: Element>(q: &'a Array<T>, k: &'a Array<T>, v: &'a Array<T>) -> Inputs<'a, T> {
     Inputs { q: q.view(), k: k.view(), v: v.view() }

@@ -1,5 +1,6 @@
 //! The reference and every processor path against results that PyTorch computed in `f64`.
 
+use crate::common;
 use crate::common::{Tensors, check_accuracy, check_gradients, difference, inputs, run};
 use crate::stored::{Case, doubles, floats};
 use noren::reference::{self, Told};

@@ -1,5 +1,6 @@
 //! `bf16` and `f16`: as accurate as the type allows, and the promises of `f32` kept.
 
+use crate::common;
 use crate::common::{Array, check_accuracy, check_gradients, inputs, plan, run};
 use noren::{
     Element, Gradients, Inputs, Isa, Options, Outputs, Saved, View, ViewMut, attention, attention_backward,

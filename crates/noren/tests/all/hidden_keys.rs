@@ -10,7 +10,6 @@ use crate::scene::case::Case;
 use noren::{Isa, reference};
 use noren_mask::{PlanOptions, Reorder};
 use noren_testing::cases::{masks, worlds};
-use noren_testing::check;
 use noren_testing::structured::structured;
 use proptest::prelude::*;
 use std::cell::Cell;
@@ -88,7 +87,7 @@ fn hidden_keys_change_no_row_in_any_order() {
         (Just(world), mask, any::<u64>())
     });
     let (done, reordered, rows) = (Cell::new(0), Cell::new(0), Cell::new(0));
-    check(count, (cases, 1..97u32, orders), |((world, mask, seed), block_q, reorder)| {
+    noren_testing::check(count, (cases, 1..97u32, orders), |((world, mask, seed), block_q, reorder)| {
         let case = Case::new(&world, &mask, &PlanOptions { block_q, block_kv: 64, reorder }, seed);
         reordered.set(reordered.get() + usize::from(case.plan.patterns().iter().any(|p| p.reordered().is_some())));
         rows.set(rows.get() + check(case));

@@ -1,5 +1,6 @@
 //! Every size, stride and option against the `f64` reference, on every processor path.
 
+use crate::common;
 use crate::common::{Array, difference, inputs, plan, run};
 use noren::{Bias, Inputs, Isa, Options, Outputs, View, ViewMut, attention_into, reference};
 use noren_mask::{Facts, Plan, Shape};

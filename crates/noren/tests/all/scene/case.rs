@@ -3,7 +3,6 @@
 use super::{Dice, Scene};
 use crate::common::Array;
 use noren_mask::{BoundMask, Mask, Plan, PlanOptions, Reorder, Shape, atoms};
-use noren_testing::check;
 use noren_testing::{
     self,
     cases::{self, World},
@@ -70,7 +69,7 @@ pub(crate) fn check(count: u32, law: impl Fn(Case)) {
         let masks = cases::masks(&world);
         (Just(world), masks, cases::options(), any::<u64>())
     });
-    check(count, strategy, |(world, mask, options, seed)| law(Case::new(&world, &mask, &options, seed)));
+    noren_testing::check(count, strategy, |(world, mask, options, seed)| law(Case::new(&world, &mask, &options, seed)));
 }
 
 /// Everything that row `[b, h, i]` may not read is `poison`; other queries and table entries are NaN, other heads' sinks
