@@ -2,7 +2,7 @@
 
 use noren::reference::{self, Cells};
 use noren::{Attention, Element, Inputs, Isa, Options, Saved, View, attention, attention_backward};
-use noren_mask::{Facts, Mask, Plan, Shape, Spec};
+use noren_mask::{Facts, Plan, Shape, Spec};
 use std::path::PathBuf;
 
 /// A contiguous array and its shape.
