@@ -78,7 +78,7 @@ impl PartialEq for Closure {
 /// # Ok::<(), noren_mask::Error>(())
 /// ```
 ///
-/// The same as JSON, for [`Facts::from_json`]: `{"lengths": [5, 3], "documents": [[2, 3], [3]]}`.
+/// The same as JSON, for `Facts::from_json` (feature `serde`): `{"lengths": [5, 3], "documents": [[2, 3], [3]]}`.
 ///
 /// Facts come as well from what a data pipeline has: token ids with a pad id ([`from_token_ids`](Facts::from_token_ids)),
 /// padding masks of either polarity ([`padding_from_keep`](Facts::padding_from_keep),
