@@ -2,6 +2,7 @@
 
 use super::job::Ran;
 use super::units::Unit;
+use noren_mask::text::escape;
 use std::fmt::Write;
 
 /// Width of the page, and the space around everything.
@@ -194,11 +195,4 @@ fn cut(text: &str, most: usize) -> String {
         None => text.to_string(),
         Some(_) => text.chars().take(most.saturating_sub(1)).chain(['…']).collect(),
     }
-}
-
-/// Text that XML reads back as it is.
-fn escape(text: &str) -> String {
-    let plain = |c: char| if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') { '\u{fffd}' } else { c };
-    let text: String = text.chars().map(plain).collect();
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
