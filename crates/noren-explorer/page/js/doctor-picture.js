@@ -1,6 +1,6 @@
 // The picture of a diagnosis: the given mask, the repaired one, or what differs between them; and what can be taken away.
 
-import { createCanvas } from "./canvas.js";
+import { MaskCanvas } from "./canvas.js";
 import { commandFold, doctorCommand } from "./command.js";
 import { cellInWords } from "./doctor-report.js";
 import { el, fill, uid } from "./dom.js";
@@ -31,7 +31,7 @@ export class DoctorPicture {
 
   build() {
     const tell = (cell) => this.tellCell(cell);
-    this.canvas = createCanvas({
+    this.canvas = new MaskCanvas({
       api: this.ctx.api, label: "The mask as it was given", onHover: tell, onCursor: tell,
       onPick: ({ q, k }) => this.pick([...this.at, q, k]),
       onError: (error) => this.lost(error),

@@ -1,7 +1,7 @@
 // The masks of a stack: one row each, which take turns up to the depth.
 
 import { el, fill, svg, uid } from "./dom.js";
-import { createEditor } from "./editor.js";
+import { Editor } from "./editor.js";
 import { MOST_LAYERS } from "./flow-settings.js";
 
 const ICONS = {
@@ -68,7 +68,7 @@ export class LayersPanel {
   }
 
   row() {
-    const editor = createEditor({
+    const editor = new Editor({
       label: "Mask of the layer",
       language: this.language,
       labels: this.labels,

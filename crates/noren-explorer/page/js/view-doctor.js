@@ -7,7 +7,7 @@ import { EXAMPLES } from "./doctor-examples.js";
 import { DoctorPicture, sides } from "./doctor-picture.js";
 import { reportOf, verdictInWords } from "./doctor-report.js";
 import { bytes as inBytes, debounce, el, fill, plural, uid } from "./dom.js";
-import { createEditor } from "./editor.js";
+import { Editor } from "./editor.js";
 
 export const id = "doctor";
 export const title = "Doctor";
@@ -66,7 +66,7 @@ class DoctorView {
   }
 
   build() {
-    this.editor = createEditor({
+    this.editor = new Editor({
       label: "The mask that was meant", language: this.ctx.language, onInput: (meant) => this.change({ meant: meant || undefined }),
     });
     this.declared = new Declaration({ onContext: (context) => this.change({ context }), editor: this.editor.element });

@@ -3,7 +3,7 @@
 import { aborted } from "./api.js";
 import { commandFold, flowCommand } from "./command.js";
 import { debounce, el, fill, number, plural } from "./dom.js";
-import { createFacts } from "./facts.js";
+import { Facts } from "./facts.js";
 import { LayersPanel, presetsPanel } from "./flow-layers.js";
 import { FlowPicture } from "./flow-picture.js";
 import { PolicyPanel } from "./flow-policy.js";
@@ -42,7 +42,7 @@ class FlowView {
       onDepth: (depth) => this.change({ depth, violation: undefined }),
       onFill: (word) => this.change({ fill: word }),
     });
-    this.facts = createFacts({ onChange: (patch) => ctx.state.set(patch, { replace: true }) });
+    this.facts = new Facts({ onChange: (patch) => ctx.state.set(patch, { replace: true }) });
     this.policy = new PolicyPanel({
       onText: (policy) => this.change({ policy, violation: undefined }),
       onViolation: (index) => this.choose(index),

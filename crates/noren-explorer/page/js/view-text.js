@@ -1,11 +1,11 @@
 // The text view: what a model reads of a text, what is private in it, what is hidden, and the proof.
 
 import { aborted } from "./api.js";
-import { createCanvas } from "./canvas.js";
+import { MaskCanvas } from "./canvas.js";
 import { commandFold, textCommand } from "./command.js";
 import { button } from "./dialog.js";
 import { debounce, el, fill, plural } from "./dom.js";
-import { createEditor } from "./editor.js";
+import { Editor } from "./editor.js";
 import { HeatMap } from "./text-heat.js";
 import { openLink } from "./text-link.js";
 import { guessesOf, privateOf, proofOf } from "./text-outcome.js";
@@ -62,7 +62,7 @@ class TextView {
       id: "text-secret", type: "text", autocomplete: "off", placeholder: "Bingley, Netherfield",
       oninput: () => change({ words: wordsOf(this.own.value) }),
     });
-    this.editor = createEditor({
+    this.editor = new Editor({
       label: "Mask", language: this.ctx.language, placeholder: "the model’s own",
       labels: () => [...this.model.kinds, "word", "private"], onInput: (mask) => change({ mask }),
     });
@@ -97,7 +97,7 @@ class TextView {
       onPick: (row) => this.look(row, null, true),
     });
     this.maskText = el("code", { class: "text-mask" });
-    this.mask = createCanvas({ api, label: "The mask over the tokens" });
+    this.mask = new MaskCanvas({ api, label: "The mask over the tokens" });
     this.strip = new Strip({ api, inks: () => this.inks, onPlace: (layer, head) => this.change({ layer, head }, { replace: false }) });
     this.tokens = el("ol", { class: "text-tokens" });
     this.tokenCount = el("span", { class: "told" });
