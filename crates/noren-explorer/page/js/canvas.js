@@ -289,16 +289,18 @@ export class MaskCanvas {
     this.#on.onCursor?.(this.#cursor);
   }
 
-  cursor = () => this.#cursor;
+  cursor() {
+    return this.#cursor;
+  }
 
   /** The byte of a cell as the finest tile here has it: `{level, byte}`; null where no tile is here. */
-  cell = (q, k) => {
+  cell(q, k) {
     for (let level = 0; this.#tiles && level <= this.#tiles.top; level += 1) {
       const byte = this.#tiles.byte(level, q, k);
       if (byte !== undefined) return { level, byte };
     }
     return null;
-  };
+  }
 
   destroy() {
     this.#gone = true;

@@ -1,6 +1,6 @@
 // Fields of forms: text that is read as it is typed, buttons of which one is on, labels with their positions.
 
-import { button } from "./dialog.js";
+import { button, iconButton } from "./dialog.js";
 import { el, fill, uid } from "./dom.js";
 import { readPositions, writeRows } from "./lists.js";
 
@@ -69,19 +69,10 @@ export function labelFields(set) {
         "aria-label": `Positions of ${name || "the label"}`,
         oninput: collect,
       }),
-      el(
-        "button",
-        {
-          type: "button",
-          class: "icon-button",
-          "aria-label": `Take out ${name || "the label"}`,
-          onclick: () => {
-            element.remove();
-            collect();
-          },
-        },
-        "×",
-      ),
+      iconButton(`Take out ${name || "the label"}`, "×", () => {
+        element.remove();
+        collect();
+      }),
     );
     return element;
   };
@@ -96,7 +87,7 @@ export function labelFields(set) {
         lines.append(added);
         added.querySelector("input").focus();
       },
-      { plain: true },
+      { class: "plain" },
     ),
   );
   const show = (labels) => {

@@ -1,9 +1,9 @@
 // The mask: said, drawn, explained cell by cell, compared with another.
 
-import { aborted } from "./api.js";
+import { aborted, errorWords } from "./api.js";
 import { createBench, createBinder, showError } from "./bench.js";
 import { MaskCanvas } from "./canvas.js";
-import { button, icon, menuButton, openDialog } from "./dialog.js";
+import { button, icon, iconButton, menuButton, openDialog } from "./dialog.js";
 import { debounce, el, fill, number, plural } from "./dom.js";
 import { Editor } from "./editor.js";
 import { paintExplanation, paintHint, sentence } from "./explain.js";
@@ -108,7 +108,7 @@ class MaskView {
 
   /** The texts of the masks. */
   #say() {
-    this.compareButton = button("Compare with another mask", () => this.#toggleCompare(), { plain: true });
+    this.compareButton = button("Compare with another mask", () => this.#toggleCompare(), { class: "plain" });
     this.comparison = this.#compared();
     return el(
       "section",
@@ -117,7 +117,7 @@ class MaskView {
         "div",
         { class: "say-head" },
         el("h1", {}, "Say a mask"),
-        button("Language", () => openWords(this.#ctx, (text) => this.bench.editor.insert(text)), { plain: true }),
+        button("Language", () => openWords(this.#ctx, (text) => this.bench.editor.insert(text)), { class: "plain" }),
         button("Presets", () => openPresets(this.#ctx)),
       ),
       this.bench.editor.element,
@@ -140,8 +140,8 @@ class MaskView {
         "div",
         { class: "say-head" },
         el("h2", {}, "Compared with"),
-        button("Swap", () => state.set({ mask: this.#now.other, other: this.#now.mask }), { plain: true }),
-        button("End", () => this.#toggleCompare(), { plain: true }),
+        button("Swap", () => state.set({ mask: this.#now.other, other: this.#now.mask }), { class: "plain" }),
+        button("End", () => this.#toggleCompare(), { class: "plain" }),
       ),
       this.second.element,
       this.modes.element,
@@ -169,8 +169,7 @@ class MaskView {
   }
 
   #toolbar() {
-    const tool = (label, d, act) =>
-      el("button", { type: "button", class: "icon-button", "aria-label": label, title: label, onclick: act }, icon(d));
+    const tool = (label, d, act) => iconButton(label, icon(d), act);
     this.figures = el("p", { class: "figures-line" });
     this.tilesButton = button("Tiles", () => state.set({ plan: !this.#now.plan }), { "aria-pressed": "false" });
     this.exports = menuButton(
@@ -465,7 +464,7 @@ class MaskView {
     try {
       await this.#ctx.api.download(this.#bound.id, { as, batch, head, plan: this.#now.plan, other, ...part });
     } catch (error) {
-      this.#ctx.toast([error.message, error.hint].filter(Boolean).join(" "), { kind: "error" });
+      this.#ctx.toast(errorWords(error), { kind: "error" });
     }
   }
 
