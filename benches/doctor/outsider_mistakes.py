@@ -247,7 +247,7 @@ def in_head(s, rng, name, good, bad, classes, accept):
 
 
 def with_padding_rows(s, rng, cls, good, bad):
-    """Both masks with their padding rows, and other classes that are right answers."""
+    """The right and the faulty mask with their padding rows, and other classes that are right answers."""
     if cls == "broadcast_wrong_axis":
         return good, bad, []
     if cls != "batch_row_wrong":

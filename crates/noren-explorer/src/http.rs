@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 /// How long a client may take to send the head of a request, and its body.
 const HEAD: Duration = Duration::from_secs(20);
 pub(crate) const BODY: Duration = Duration::from_secs(60);
-/// How long a client may take to receive the next bytes of a response, and all of it.
+/// Time in which a client receives the next bytes of a response, and all of it.
 const PIECE: Duration = Duration::from_secs(30);
 const RESPONSE: Duration = Duration::from_secs(120);
 /// How long, and for how many bytes, a refused body is read on, so that the client sees the answer.
@@ -400,7 +400,7 @@ pub(crate) fn converse(
     Ok(())
 }
 
-/// Sends a response to whatever is asked first, and closes the connection.
+/// Sends a response to the first request, and closes the connection.
 ///
 /// # Errors
 /// Returns the error of a client that goes away or is too slow.

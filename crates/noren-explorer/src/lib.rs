@@ -39,7 +39,7 @@ use std::time::Duration;
 
 /// Workers for masks, whatever the machine has.
 const WORKERS: std::ops::RangeInclusive<usize> = 2..=8;
-/// Connections at a time, and those beyond that are told so at a time.
+/// Connections at a time, and those beyond that get a status at a time.
 const MOST_CONNECTIONS: usize = 256;
 const MOST_REFUSALS: usize = 16;
 

@@ -79,7 +79,7 @@ impl Pool {
         self.turn(gone)?.call(call, body, limit)
     }
 
-    /// Waits until a worker is free; ends when `gone` says that the client has gone away.
+    /// Waits until a worker is free; ends when `gone` returns true.
     pub(crate) fn turn(&self, gone: &dyn Fn() -> bool) -> Result<Turn<'_>> {
         let before = self.waiting.fetch_add(1, Ordering::Relaxed);
         let waiting = Waiting(&self.waiting);

@@ -114,9 +114,9 @@ fn the_page_and_what_it_may_do() {
     let page = explorer.get("/");
     assert_eq!(page.status, 200);
     assert!(page.head.contains("text/html") && page.head.contains("default-src 'self'"), "{}", page.head);
+    let tag = page.header("etag").expect("a tag").to_string();
     let text = String::from_utf8(page.body).expect("UTF-8");
     assert!(!text.contains("http://") && !text.contains("https://"), "the page asks for something elsewhere");
-    let tag = page.header("etag").expect("a tag").to_string();
     for known in [tag.clone(), format!("\"other\", W/{tag}"), "*".into()] {
         let same = explorer.ask("GET", "/", &format!("If-None-Match: {known}\r\n"), b"");
         assert_eq!((same.status, same.body.len()), (304, 0), "{known}");
@@ -545,7 +545,7 @@ fn the_server_outlives_what_is_asked_of_it() {
 }
 
 #[test]
-fn connections_beyond_the_limit_are_told_so() {
+fn connections_beyond_the_limit_get_a_status() {
     let explorer = Explorer::start();
     let open: Vec<TcpStream> = (0..256).map(|_| explorer.connect()).collect();
     let answer = explorer.get("/");

@@ -20,8 +20,8 @@ export class AskingView {
   }
 
   /**
-   * Gives up the last question and runs `ask(signal)`, while `busy` (an element) says that it waits; `refused(error)` where it fails.
-   * True where it was answered or refused, and no other was asked since.
+   * Gives up the last question and runs `ask(signal)`, while `busy` (an element) shows that it waits; `refused(error)` where it fails.
+   * True where it was answered or refused, and no other has begun since.
    */
   async askAlone(busy, ask, refused) {
     this.giveUp();
@@ -39,7 +39,7 @@ export class AskingView {
     return true;
   }
 
-  /** Ends the question that is under way. */
+  /** Ends the running question. */
   giveUp() {
     this.#request?.abort();
   }

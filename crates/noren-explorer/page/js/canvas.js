@@ -36,8 +36,8 @@ export class MaskCanvas {
   #cursor = null;
   #hovered = null;
   #pinned = null;
-  #place = null; // asked for before there was a mask
-  #outdated = ""; // why the picture is not the one that is asked for
+  #place = null; // requested before there was a mask
+  #outdated = ""; // why the picture is not the requested one
   #due = 0;
   #ratio = 1;
   #gone = false;
@@ -112,7 +112,7 @@ export class MaskCanvas {
     if (this.frames.length > FRAMES) this.frames.shift();
   }
 
-  /** Asks for the tiles in the window; returns whether all are here. What is missing is told over the picture. */
+  /** Requests the tiles in the window; returns whether all are here. What is missing is told over the picture. */
   #fetch(level) {
     const seen = tilesSeen(this.camera, level);
     this.#tiles.want([[this.#tiles.top, 0, 0], ...seen], this.camera.place);
@@ -258,7 +258,7 @@ export class MaskCanvas {
     if (this.#place) this.camera.place = this.#place;
   }
 
-  /** Says why the picture is not the one that is asked for; an empty text: it is. */
+  /** Says why the picture is not the requested one; an empty text: it is. */
   outdate(words) {
     if (this.#outdated === words) return;
     this.#outdated = words;

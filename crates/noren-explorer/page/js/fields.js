@@ -4,7 +4,7 @@ import { button, iconButton } from "./dialog.js";
 import { el, fill, uid } from "./dom.js";
 import { readPositions, writeRows } from "./lists.js";
 
-/** `input` with its label. Its text is read by `read`, which may throw, and goes to `set`; beneath it stand `hint` or the error. */
+/** `input` with its label. Its text is read by `read`, which may throw, and goes to `set`; beneath it is `hint` or the error. */
 export function field(label, input, { read, set, hint }) {
   input.id = uid("field");
   const says = el("span", { class: "says", id: `${input.id}-says` }, hint);

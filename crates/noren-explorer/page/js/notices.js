@@ -1,8 +1,8 @@
-// The words over a picture: that it is not, or not yet, the picture that is asked for, and which pieces of it cannot be drawn.
+// The words over a picture: that it is not, or not yet, the requested picture, and which pieces of it cannot be drawn.
 
 import { el, plural } from "./dom.js";
 
-const PATIENCE = 120; // ms that pieces may be missing before the picture says so
+const PATIENCE = 120; // ms that pieces may be missing before a notice appears
 
 export class Notices {
   #veil = el("p", { class: "picture-veil", role: "status", hidden: true });
