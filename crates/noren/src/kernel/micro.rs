@@ -4,49 +4,9 @@
 //! bits whichever tile, row block or neighbour it is computed with. What a word is, a [`Product`] says: an `f32`, or a pair
 //! of `bf16`.
 
-use super::simd::{Kernel, Simd, floats, floats_mut};
+use super::simd::{Kernel, Product, Simd, floats, floats_mut};
 use std::marker::PhantomData;
 use std::ops::Range;
-
-/// What operands are stored as. Arrays of words are arrays of `f32`, whose bits may be those of pairs.
-pub(crate) trait Product: Copy + Send + Sync + 'static {
-    /// Numbers in a word: terms of a sum that one instruction adds to a lane.
-    const TERMS: usize;
-
-    /// `c` plus the products of the words of `a` and `b`, lane by lane.
-    fn dot<S: Simd>(s: S, a: S::V, b: S::V, c: S::V) -> S::V;
-
-    /// Words that hold `numbers`.
-    fn words(numbers: usize) -> usize {
-        numbers.div_ceil(Self::TERMS)
-    }
-}
-
-/// Words are `f32`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Single;
-
-/// Words are pairs of `bf16`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Pairs;
-
-impl Product for Single {
-    const TERMS: usize = 1;
-
-    #[inline(always)]
-    fn dot<S: Simd>(s: S, a: S::V, b: S::V, c: S::V) -> S::V {
-        s.fma(a, b, c)
-    }
-}
-
-impl Product for Pairs {
-    const TERMS: usize = 2;
-
-    #[inline(always)]
-    fn dot<S: Simd>(s: S, a: S::V, b: S::V, c: S::V) -> S::V {
-        s.dot_pairs(a, b, c)
-    }
-}
 
 /// Keys in a block: a word of mask bits.
 pub(crate) const BLOCK: usize = 64;

@@ -8,9 +8,9 @@
 //!
 //! Where a plan has keys in another order, a key here is a place in it: packing is where they are put in order.
 
-use super::micro::{BLOCK, Product, WIDE};
+use super::micro::{BLOCK, WIDE};
 use super::rows::Rows;
-use super::simd::{Kernel, Lanes, Simd, floats, floats_mut, pair_up, zeroed};
+use super::simd::{Kernel, Lanes, Product, Simd, all_finite, floats, floats_mut, group, pair_up, zeroed};
 use super::store::StoredHead;
 use noren_mask::Order;
 use std::marker::PhantomData;
@@ -27,11 +27,6 @@ pub(crate) struct Head<'a> {
     pub(crate) order: Option<&'a Order>,
     /// Whether values are read so often that copying ones that are not aligned to vectors pays.
     pub(crate) align_values: bool,
-}
-
-/// Keys in a lane group: as many as fill vectors of weights, whose words are pairs of neighbours where words are pairs.
-pub(crate) const fn group<S: Simd, P: Product>() -> usize {
-    S::LANES * P::TERMS
 }
 
 /// Where a tile finds keys and values.
@@ -380,13 +375,4 @@ fn resize<V: Lanes>(vectors: &mut Vec<V>, len: usize) {
 /// For each block of `BLOCK` keys, in rows of `width` words, whether a value is infinite or NaN.
 fn wild_blocks<P: Product>(values: &[f32], width: usize) -> Vec<bool> {
     values.chunks(BLOCK / P::TERMS * width).map(|block| !all_finite::<P>(block)).collect()
-}
-
-/// Whether no number in the words is infinite or NaN.
-#[inline(always)]
-pub(crate) fn all_finite<P: Product>(values: &[f32]) -> bool {
-    // An exponent of all ones: adding one to it carries into the sign bit, so a plain OR of sums finds it.
-    let carry = |bits: u32| (bits & 0x7fff_ffff) + 0x0080_0000;
-    let both = |x: &f32| carry(x.to_bits()) | if P::TERMS == 2 { carry(x.to_bits() << 16) } else { 0 };
-    values.chunks(256).all(|chunk| chunk.iter().fold(0, |or, x| or | both(x)) & 0x8000_0000 == 0)
 }

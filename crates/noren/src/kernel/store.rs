@@ -8,11 +8,10 @@
 //! `f32` and, on paths that multiply pairs, `bf16` are read where they lie. Other values of 16 bits stay so in memory and
 //! are widened block by block into memory that stays in the nearest cache, so each byte comes from far memory once.
 
-use super::isa::Task;
+use super::dispatch::Task;
 use super::lines::Lines;
-use super::micro::{BLOCK, Pairs, Product};
-use super::pack::{all_finite, group};
-use super::simd::{Simd, floats_mut, pair_up, vectors};
+use super::micro::BLOCK;
+use super::simd::{Pairs, Product, Simd, all_finite, floats_mut, group, pair_up, vectors};
 use crate::{Dtype, Element, Error, Isa, View, bf16, f16};
 use half::slice::HalfFloatSliceExt;
 use std::ops::Range;

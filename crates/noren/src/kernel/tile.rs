@@ -17,11 +17,11 @@ pub(crate) mod split;
 
 use super::blocks::{Cells, KeyBlock, KeyBlocks, fill_words};
 use super::exp::{NOTHING, exp2_minus};
-use super::micro::{self, BLOCK, Product, WIDE};
-use super::pack::{Block, BlockScratch, Source, group};
+use super::micro::{self, BLOCK, WIDE};
+use super::pack::{Block, BlockScratch, Source};
 use super::rows::{Rows, SharedRows};
 use super::scores::{Modifiers, Place, total};
-use super::simd::{Kernel, Simd, floats, pair_up, zeroed};
+use super::simd::{Kernel, Product, Simd, floats, group, pair_up, zeroed};
 use noren_mask::Plan;
 use std::ops::Range;
 use std::sync::OnceLock;

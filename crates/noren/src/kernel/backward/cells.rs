@@ -1,13 +1,13 @@
 //! From queries and keys to weights and gradients of scores, a phase of rows against a block of keys at a time.
 
-use super::super::blocks::{Cells, KeyBlock, fill_words};
-use super::super::exp::{exp2_minus, tanh};
-use super::super::micro::{self, BLOCK, Product, Single, WIDE};
-use super::super::scores::Place;
-use super::super::simd::{Simd, floats, floats_mut, zeroed};
+use super::context::{Context, Widths, of_pairs, pieces};
 use super::keys::{Keys, words};
 use super::queries::Queries;
-use super::{Context, Widths, of_pairs, pieces};
+use crate::kernel::blocks::{Cells, KeyBlock, fill_words};
+use crate::kernel::exp::{exp2_minus, tanh};
+use crate::kernel::micro::{self, BLOCK, WIDE};
+use crate::kernel::scores::Place;
+use crate::kernel::simd::{Product, Simd, Single, floats, floats_mut, zeroed};
 use crate::options::LOWEST_SCORE;
 use std::f64::consts::LOG2_E;
 use std::ops::Range;

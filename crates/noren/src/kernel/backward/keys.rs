@@ -1,11 +1,19 @@
 //! The keys of an item, laid out for the five products.
 
-use super::super::micro::Single;
-use super::super::pack::all_finite;
-use super::super::rows::Rows;
-use super::super::simd::{Simd, floats, floats_mut, zeroed};
-use super::{Context, Widths, of_pairs};
+use super::context::{Context, Widths, of_pairs};
+use crate::kernel::micro::WIDE;
+use crate::kernel::rows::Rows;
+use crate::kernel::simd::{Simd, Single, all_finite, floats, floats_mut, zeroed};
 use std::ops::Range;
+
+/// Memory that the keys of an item may take, with all that is kept for them: a part of the second-level cache.
+const ITEM_BYTES: usize = 320 << 10;
+
+/// Keys in an item, a multiple of `WIDE`. No result depends on it.
+pub(super) fn item_keys(widths: Widths) -> usize {
+    let bytes = 4 * (3 * widths.k + 2 * widths.v);
+    (ITEM_BYTES / bytes / WIDE * WIDE).clamp(WIDE, 4 * WIDE)
+}
 
 /// Keys and values of a run of keys of one key-value head, padded to whole lane groups with zeros.
 pub(super) struct Keys<S: Simd> {

@@ -2,8 +2,8 @@
 //!
 //! As there, one term at a time is added in ascending order, so sums have the same bits in every tile.
 
-use super::super::micro::{Product, WIDE, by_tile};
-use super::super::simd::{Simd, floats, pair_up};
+use crate::kernel::micro::{WIDE, by_tile};
+use crate::kernel::simd::{Product, Simd, floats, pair_up};
 use std::ops::Range;
 
 /// Adds rows `rows` of `values`, weighted, to the accumulators of `keys` keys, at most `S::ROWS`.

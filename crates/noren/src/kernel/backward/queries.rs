@@ -1,10 +1,8 @@
 //! A part of the query rows of one head, laid out for the five products.
 
-use super::super::micro::Single;
-use super::super::pack::all_finite;
-use super::super::simd::{Simd, floats, floats_mut, zeroed};
+use super::context::{Context, Widths, of_pairs};
 use super::keys::{pair_along, pair_rows, words};
-use super::{Context, Widths, of_pairs};
+use crate::kernel::simd::{Simd, Single, all_finite, floats, floats_mut, zeroed};
 use std::ops::Range;
 
 /// Rows in a part, at most one more: what keys gather from them stays in registers as long.

@@ -1,15 +1,15 @@
 //! What is found row by row: statistics before the traversal, gradients of score modifiers after it.
 
-use super::super::blocks::KeyBlocks;
-use super::super::micro::{BLOCK, WIDE};
-use super::super::rows::SharedRows;
-use super::super::scores::Place;
-use super::super::simd::{Kernel, Simd, floats};
 use super::cells::{Block, Maker, Of, PHASE, Tables, careful_scores, prepare};
-use super::items::item_keys;
-use super::keys::Keys;
+use super::context::{CAREFUL, Context, RowStats, pieces};
+use super::keys::{Keys, item_keys};
 use super::queries::{Queries, ROWS};
-use super::{CAREFUL, Context, RowStats, for_each, pieces};
+use super::threads::for_each;
+use crate::kernel::blocks::KeyBlocks;
+use crate::kernel::micro::{BLOCK, WIDE};
+use crate::kernel::rows::SharedRows;
+use crate::kernel::scores::Place;
+use crate::kernel::simd::{Kernel, Simd, floats};
 use std::f64::consts::LOG2_E;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};

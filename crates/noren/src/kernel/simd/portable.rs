@@ -1,7 +1,6 @@
 //! Plain Rust: arrays of 8 values, which compilers turn into whatever vectors the target has.
 
-use super::{Kernel, Lanes, Simd};
-use crate::kernel::micro::Single;
+use super::{Kernel, Lanes, Simd, Single};
 
 /// Needs no proof: every processor runs it.
 #[derive(Clone, Copy)]
