@@ -233,18 +233,15 @@ impl<S: Simd> BlockScratch<S> {
     #[inline(always)]
     pub(crate) fn block<'a, P: Product>(&'a mut self, s: S, head: &Head<'a>, groups: Range<usize>) -> Block<'a, S> {
         let keys = head.keys_of::<S, P>(&groups);
-        let packed = &mut self.keys[..groups.len() * P::TERMS * head.words::<P>()];
-        head.pack_keys::<S, P>(s, groups, packed);
+        let packed = groups.len() * P::TERMS * head.words::<P>();
+        let mut wild = false;
+        s.run(PackBlock::<S, P> { scratch: self, head, groups, wild: &mut wild, product: PhantomData });
         let width = head.v_width::<S>();
         let values = match head.values_in_place::<S, P>(keys.start) {
             Some(values) => &values[..keys.len() * width],
-            None => {
-                let rows = keys.len().div_ceil(P::TERMS);
-                head.pack_values::<S, P>(keys, &mut self.values);
-                &floats(&self.values)[..rows * width]
-            }
+            None => &floats(&self.values)[..keys.len().div_ceil(P::TERMS) * width],
         };
-        Block { keys: packed, values, wild: !all_finite::<P>(values), far: None }
+        Block { keys: &self.keys[..packed], values, wild, far: None }
     }
 }
 
@@ -345,6 +342,36 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
                 (block.values, block.wild)
             }
         }
+    }
+}
+
+/// What [`BlockScratch::block`] packs, compiled once for a path and a product, not wherever it is called.
+struct PackBlock<'a, 'b, S: Simd, P> {
+    scratch: &'a mut BlockScratch<S>,
+    head: &'a Head<'b>,
+    groups: Range<usize>,
+    /// Set where a value is infinite or NaN.
+    wild: &'a mut bool,
+    product: PhantomData<P>,
+}
+
+impl<S: Simd, P: Product> Kernel<S> for PackBlock<'_, '_, S, P> {
+    #[inline(always)]
+    fn run(self, s: S) {
+        let PackBlock { scratch, head, groups, wild, .. } = self;
+        let keys = head.keys_of::<S, P>(&groups);
+        let packed = groups.len() * P::TERMS * head.words::<P>();
+        head.pack_keys::<S, P>(s, groups, &mut scratch.keys[..packed]);
+        let width = head.v_width::<S>();
+        let values = match head.values_in_place::<S, P>(keys.start) {
+            Some(values) => &values[..keys.len() * width],
+            None => {
+                let rows = keys.len().div_ceil(P::TERMS);
+                head.pack_values::<S, P>(keys, &mut scratch.values);
+                &floats(&scratch.values)[..rows * width]
+            }
+        };
+        *wild = !all_finite::<P>(values);
     }
 }
 

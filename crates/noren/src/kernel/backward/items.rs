@@ -310,7 +310,7 @@ impl<S: Simd> Item<'_, '_, S> {
     #[inline(always)]
     fn phase(&mut self, s: S, block: &Block, rows: Range<usize>) {
         let Scratch { keys, queries, tables, .. } = &mut *self.scratch;
-        Maker { context: self.context, queries, keys, tables }.make(s, block, rows.clone(), Of::Products);
+        Maker { context: self.context, queries, keys, tables }.make(s, block, rows.clone(), Some(Of::Products));
         self.add_to_keys(s, block, rows.clone());
         self.add_to_queries(s, block, rows);
     }

@@ -34,6 +34,12 @@ fn power(e: i32) -> f32 {
     f32::from_bits(((e + 127) as u32) << 23)
 }
 
+/// A function of its own, as on the other paths, so that kernels that others call are compiled once.
+#[inline(never)]
+fn enter<K: Kernel<Portable>>(kernel: K) {
+    kernel.run(Portable);
+}
+
 impl Simd for Portable {
     type V = Eight;
     type Product = Single;
@@ -43,7 +49,7 @@ impl Simd for Portable {
 
     #[inline(always)]
     fn run<K: Kernel<Self>>(self, kernel: K) {
-        kernel.run(self);
+        enter(kernel);
     }
     #[inline(always)]
     fn splat(self, value: f32) -> Eight {
