@@ -3,6 +3,7 @@
 use super::job::Ran;
 use super::units::Unit;
 use crate::output::cut;
+use noren_mask::text::escape;
 use std::fmt::Write;
 
 /// Width of the page, and the space around everything.
@@ -187,11 +188,4 @@ impl Page {
 
 fn pixels(text: &str) -> usize {
     (text.chars().count() as f64 * CHARACTER).ceil() as usize
-}
-
-/// Text that XML reads back as it is.
-fn escape(text: &str) -> String {
-    let plain = |c: char| if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') { '\u{fffd}' } else { c };
-    let text: String = text.chars().map(plain).collect();
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
