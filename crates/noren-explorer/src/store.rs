@@ -1,6 +1,7 @@
 //! [`Store`]: definitions of masks by their identity, the last used ones.
 
 use hmac_sha256::Hash;
+use noren_mask::text::hex;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,7 +15,7 @@ pub(crate) struct Store(Mutex<VecDeque<(String, Arc<[u8]>)>>);
 
 /// The identity of a definition: equal ones have the same.
 pub(crate) fn identity(definition: &[u8]) -> String {
-    Hash::hash(definition).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    hex(&Hash::hash(definition)[..16])
 }
 
 impl Store {

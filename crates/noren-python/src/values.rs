@@ -4,7 +4,7 @@ use crate::classes::mask_of;
 use crate::error::{raise, repr};
 use noren::Mask;
 use noren::noren_mask::atoms::Keys;
-use noren::noren_mask::{Arm, Node, PerRow, Selector, Set, Span};
+use noren::noren_mask::{Arm, Node, Rows, Selector, Set, Span};
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -69,8 +69,8 @@ fn listed<'py>(object: &Bound<'py, PyAny>, what: &str) -> PyResult<Vec<Bound<'py
 }
 
 /// One number, or one for each batch row.
-pub(crate) fn per_row(object: &Bound<'_, PyAny>, what: &str) -> PyResult<PerRow> {
-    if object.try_iter().is_ok() { Ok(PerRow::Each(counts(object, what)?)) } else { Ok(count(object, what)?.into()) }
+pub(crate) fn per_row(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Rows<u64>> {
+    if object.try_iter().is_ok() { Ok(Rows::Each(counts(object, what)?)) } else { Ok(count(object, what)?.into()) }
 }
 
 /// `3`, `range(4)`, `slice(2, None)`, `"3.."`, or a list of these.
