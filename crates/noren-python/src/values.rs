@@ -1,6 +1,7 @@
 //! Python's values as the mask language's: counts, sets, selectors.
 
-use crate::error::raise;
+use crate::classes::mask_of;
+use crate::error::{raise, repr};
 use noren::Mask;
 use noren::noren_mask::atoms::Keys;
 use noren::noren_mask::{Arm, Node, Rows, Selector, Set, Span};
@@ -131,7 +132,7 @@ pub(crate) fn arms(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<Arm>> 
             .cast::<PyTuple>()
             .map_err(|_| PyTypeError::new_err(format!("{what}: {} is no pair of indices and mask", repr(&pair))))?;
         let (indices, mask): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair.extract()?;
-        Ok(Arm { selector: selector(&indices, what)?, mask: crate::mask::mask_of(&mask)? })
+        Ok(Arm { selector: selector(&indices, what)?, mask: mask_of(&mask)? })
     };
     pairs.try_iter()?.map(arm).collect()
 }
@@ -147,8 +148,4 @@ fn selector(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Selector> {
         Node::Heads(arms) | Node::Batch(arms) | Node::Layers(arms) if arms.len() == 1 => Ok(arms[0].selector.clone()),
         _ => Err(PyValueError::new_err(format!("{what}: {} names no indices", repr(object)))),
     }
-}
-
-pub(crate) fn repr(object: &Bound<'_, PyAny>) -> String {
-    object.repr().map_or_else(|_| "it".to_owned(), |text| text.to_string())
 }

@@ -1,4 +1,4 @@
-//! Commands that run a model: `run`, `embed`, `generate`, `inspect`, `audit`.
+//! Commands that run a model, besides `run`: `embed`, `generate`, `inspect`, `audit`; and where models come from.
 
 pub(crate) mod audit;
 pub(crate) mod embed;
@@ -6,8 +6,7 @@ pub(crate) mod generate;
 pub(crate) mod hub;
 pub(crate) mod inspect;
 mod part;
-pub(crate) mod run;
-mod tokens;
+pub(crate) mod tokens;
 mod vectors;
 
 use crate::failure::{Failure, Result};

@@ -2,6 +2,7 @@
 
 use super::job::Ran;
 use super::units::Unit;
+use crate::output::cut;
 use noren_mask::text::escape;
 use std::fmt::Write;
 
@@ -187,12 +188,4 @@ impl Page {
 
 fn pixels(text: &str) -> usize {
     (text.chars().count() as f64 * CHARACTER).ceil() as usize
-}
-
-/// At most `most` characters, the last one an ellipsis where something was cut.
-fn cut(text: &str, most: usize) -> String {
-    match text.char_indices().nth(most) {
-        None => text.to_string(),
-        Some(_) => text.chars().take(most.saturating_sub(1)).chain(['…']).collect(),
-    }
 }
