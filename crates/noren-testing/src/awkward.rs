@@ -8,7 +8,7 @@ pub struct Case {
     pub kind: &'static str,
     /// The whole text.
     pub text: String,
-    /// Where the secret stands, in bytes.
+    /// The bytes of the secret in `text`.
     pub secret: Range<usize>,
 }
 
@@ -41,7 +41,7 @@ const SPACES: [&str; 12] =
     ["\t", "\n", "\r\n", "  ", " \t ", "\u{a0}", "\u{2003}", "\u{2028}", "\u{3000}", "\u{202f}", "\n  ", "\u{85}"];
 const DASHES: [char; 8] =
     ['\u{2010}', '\u{2011}', '\u{2013}', '\u{2014}', '\u{2212}', '\u{fe63}', '\u{ff0d}', '\u{2e3a}'];
-/// What may stand before and after any secret.
+/// Text before and after a secret.
 const AROUND: [[&str; 2]; 10] = [
     ["", ""],
     ["(", ")"],
@@ -72,7 +72,7 @@ impl Draw {
     }
 }
 
-/// `count` cases: each secret in turn, with one to three of the changes that it allows.
+/// `count` cases: the secrets one after another, each with one to three of the changes that it allows.
 pub fn cases(count: usize, seed: u64) -> Vec<Case> {
     let lines: Vec<&'static str> = include_str!("secrets.txt").lines().filter(|line| !line.starts_with('#')).collect();
     let mut draw = Draw(seed);

@@ -15,7 +15,7 @@ pub struct World {
     pub shape: Shape,
     /// Facts that fit the shape.
     pub facts: Facts,
-    /// Positions that keys or queries take lie below this.
+    /// All positions of keys and queries are below this.
     pub extent: u64,
 }
 

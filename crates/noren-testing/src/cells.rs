@@ -50,7 +50,7 @@ impl Cells {
         Cells { dims, keep }
     }
 
-    /// The same cells by another rule.
+    /// Combines the cells of `self` and `other` by `rule`.
     pub fn zip(&self, other: &Self, rule: impl Fn(bool, bool) -> bool) -> Self {
         assert_eq!(self.dims, other.dims);
         let keep = self.keep.iter().zip(&other.keep).map(|(&a, &b)| rule(a, b)).collect();

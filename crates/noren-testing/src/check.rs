@@ -1,4 +1,4 @@
-//! How property tests run: a fixed seed, so that a run can be repeated; `PROPTEST_RNG_SEED=n` takes another one and
+//! The runner of property tests. The seed is fixed, so that a run can be repeated; `PROPTEST_RNG_SEED=n` takes another one and
 //! `PROPTEST_CASES_FACTOR=n` runs `n` times as many cases.
 
 use proptest::prelude::*;

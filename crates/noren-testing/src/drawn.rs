@@ -81,7 +81,7 @@ impl Case {
         self.mask()?.bind(&self.shape(), &self.facts()?).map_err(|e| e.to_string())
     }
 
-    /// What is drawn for a batch row and head: one line for each query.
+    /// Returns the drawing for a batch row and head: one line for each query.
     pub fn drawn(&self, batch: usize, head: usize) -> &str {
         let drawn = match &self.cells {
             Some(cells) => cells,

@@ -24,7 +24,7 @@ fn breadth_first(nodes: i64) -> Mask {
     noren_mask::atoms::tree((0..nodes).map(|i| if i == 0 { -1 } else { (i - 1) / 2 }).collect::<Vec<_>>(), 0)
 }
 
-/// A tree whose branches of `branch` nodes hang on a trunk, each branch in one piece.
+/// A tree with a trunk and branches of `branch` nodes; the nodes of a branch are consecutive.
 fn depth_first(nodes: i64, branch: i64) -> Mask {
     let parent = |i: i64| if i % branch == 0 { i / (8 * branch) * branch - 1 } else { i - 1 };
     noren_mask::atoms::tree((0..nodes).map(|i| parent(i).max(-1)).collect::<Vec<_>>(), 0)
