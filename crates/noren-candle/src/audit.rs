@@ -31,6 +31,7 @@ pub use subject::Subject;
 use crate::error::Result;
 use candle_core::DType;
 use lab::{Lab, Trial};
+use noren_flow::audit::{PADS, ROWS, Scope};
 use serde::Serialize;
 use std::fmt;
 
@@ -73,6 +74,8 @@ pub struct Report {
     pub length: usize,
     /// All checks.
     pub checks: Vec<Check>,
+    /// What the audit leaves open.
+    pub not_tested: Vec<String>,
 }
 
 impl Report {
@@ -101,7 +104,7 @@ impl fmt::Display for Report {
             let place = place.as_ref().map(|place| format!("; first after {place}")).unwrap_or_default();
             writeln!(f, "{mark:4}  {title:32}  {says}{place}")?;
         }
-        Ok(())
+        writeln!(f, "not tested: {}", self.not_tested.join("; "))
     }
 }
 
@@ -111,15 +114,26 @@ impl fmt::Display for Report {
 /// A vocabulary or a number of positions too small for the checks, masks that need facts, and what the model refuses.
 pub fn audit(subject: &Subject<'_>, length: Option<usize>) -> Result<Report> {
     let lab = Lab::new(subject, length)?;
-    let checks = checks::BATTERY.iter().map(|test| {
-        let (verdict, says, place) = match (test.make)(&lab)? {
+    let checks = checks::battery().map(|(check, make)| {
+        let (verdict, says, place) = match make(&lab)? {
             Ok(trials) => judge_all(&lab, &trials)?,
             Err(reason) => (Verdict::NotApplicable, reason, None),
         };
-        Ok(Check { name: test.name, title: test.title, verdict, says, place })
+        Ok(Check { name: check.name, title: check.title, verdict, says, place })
     });
     let checks = checks.collect::<Result<Vec<_>>>()?;
-    Ok(Report { dtype: format!("{:?}", lab.dtype).to_lowercase(), length: lab.length, checks })
+    let names: Vec<&str> = checks.iter().map(|check| check.name).collect();
+    let scope = Scope {
+        longest: lab.length + PADS,
+        rows: ROWS,
+        training: Some(false),
+        heads: lab.heads()?,
+        padding: true,
+        checks: &names,
+        ..Scope::default()
+    };
+    let dtype = format!("{:?}", lab.dtype).to_lowercase();
+    Ok(Report { dtype, length: lab.length, not_tested: scope.not_tested(), checks })
 }
 
 /// The worst of several trials.

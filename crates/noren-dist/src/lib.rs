@@ -2,7 +2,8 @@
 //!
 //! A sequence too long for one machine is split over several. noren knows the mask exactly, so it can plan the split exactly:
 //! [`partition`] says who owns which tokens, which keys (or queries and results) travel to whom, and in which order partial
-//! results are merged. The crate moves no data: executors read a [`Partition`], `noren.distributed` in Python and the crate `noren-ranks`.
+//! results are merged. The crate moves no data: the crate `noren-ranks` executes a [`Partition`], for Rust and for
+//! `noren.distributed` in Python.
 //!
 //! ```
 //! use noren_dist::{Options, partition};

@@ -8,17 +8,19 @@ use serde::{Deserialize, Serialize};
 ///
 /// | what | bytes |
 /// |---|---|
-/// | a key with its value | `2 * kv_heads * head_dim * element` |
+/// | a key with its value | `kv_heads * (head_dim + v_dim) * element` |
 /// | a query row | `heads * head_dim * element` |
-/// | a result row: output and log-sum-exp | `heads * (head_dim * partial + 4)` |
-/// | backward: the key with its value again, and its gradients on their way back | `2 * kv_heads * head_dim * (element + partial)` |
-/// | backward: a query row with its output's gradient, log-sum-exp and row sum | `heads * (2 * head_dim * element + 8)` |
+/// | a result row: output and log-sum-exp | `heads * (v_dim * partial + 4)` |
+/// | backward: the key with its value again, and its gradients on their way back | `kv_heads * (head_dim + v_dim) * (element + partial)` |
+/// | backward: a query row with its output's gradient, log-sum-exp and row sum | `heads * ((head_dim + v_dim) * element + 8)` |
 /// | backward: a query's gradient on its way back | `heads * head_dim * partial` |
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Wire {
     /// Numbers in a key or query of one head.
     pub head_dim: usize,
+    /// Numbers in a value of one head.
+    pub v_dim: usize,
     /// Bytes of a number in queries, keys and values.
     pub element: usize,
     /// Bytes of a number in partial results and partial gradients.
@@ -28,7 +30,7 @@ pub struct Wire {
 impl Default for Wire {
     /// Heads of 128 numbers in bf16, partial results in f32.
     fn default() -> Self {
-        Wire { head_dim: 128, element: 2, partial: 4 }
+        Wire { head_dim: 128, v_dim: 128, element: 2, partial: 4 }
     }
 }
 
@@ -47,15 +49,16 @@ pub(crate) struct Sizes {
 impl Wire {
     /// For `heads` query heads over `kv_heads` key-value heads.
     pub(crate) fn sizes(&self, heads: usize, kv_heads: usize) -> Sizes {
-        let (h, kv, d) = (heads as u64, kv_heads as u64, self.head_dim as u64);
+        let (h, kv, d, both) =
+            (heads as u64, kv_heads as u64, self.head_dim as u64, (self.head_dim + self.v_dim) as u64);
         let (e, p) = (self.element as u64, self.partial as u64);
         Sizes {
-            key: 2 * kv * d * e,
+            key: kv * both * e,
             query: h * d * e,
-            result: h * (d * p + 4),
-            key_again: 2 * kv * d * e,
-            key_gradient: 2 * kv * d * p,
-            query_again: h * (2 * d * e + 8),
+            result: h * (self.v_dim as u64 * p + 4),
+            key_again: kv * both * e,
+            key_gradient: kv * both * p,
+            query_again: h * (both * e + 8),
             query_gradient: h * d * p,
         }
     }
@@ -122,7 +125,7 @@ impl Partition {
     /// use noren_mask::{Facts, Shape, atoms::*};
     /// let bound = sliding(4).bind(&Shape::square(16), &Facts::new())?;
     /// let split = partition(&bound.plan(), &Options { ranks: 2, ..Options::default() })?;
-    /// let bytes = split.traffic(&Wire { head_dim: 1, element: 4, partial: 4 });
+    /// let bytes = split.traffic(&Wire { head_dim: 1, v_dim: 1, element: 4, partial: 4 });
     /// assert_eq!(bytes[1].received, 3 * 8); // three keys, and their values, of the rank before
     /// # Ok::<(), noren_dist::Error>(())
     /// ```

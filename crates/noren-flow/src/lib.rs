@@ -16,6 +16,7 @@
 //! ```
 
 mod arms;
+pub mod audit;
 mod certificate;
 mod check;
 mod groups;

@@ -11,6 +11,7 @@ use noren::{
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
@@ -26,6 +27,11 @@ static FORKED: AtomicBool = AtomicBool::new(false);
 #[pyfunction]
 pub(crate) fn after_fork() {
     FORKED.store(true, Ordering::Relaxed);
+}
+
+/// The number of threads of a call: one in a process that was forked.
+pub(crate) fn threads_allowed(wanted: Option<usize>) -> Option<usize> {
+    if FORKED.load(Ordering::Relaxed) { Some(1) } else { wanted }
 }
 
 /// Everything about a call that is neither q, k, v nor the plan.
@@ -135,11 +141,8 @@ impl Modifiers {
         if let Some(sinks) = &self.sinks {
             options.sinks = Some(sinks.floats("sinks")?);
         }
-        (options.dropout, options.threads, options.isa) = (self.dropout, self.threads, self.isa);
+        (options.dropout, options.threads, options.isa) = (self.dropout, threads_allowed(self.threads), self.isa);
         options.partial = self.partial;
-        if FORKED.load(Ordering::Relaxed) {
-            options.threads = Some(1);
-        }
         options.cancel = Some(cancel);
         Ok(options)
     }
@@ -155,8 +158,12 @@ impl From<noren::Error> for Raised {
 }
 
 /// Computes without the interpreter's lock; a long call listens for Ctrl-C meanwhile.
-fn compute<R: Send>(py: Python<'_>, long: bool, work: impl FnOnce(&AtomicBool) -> PyResult<R> + Send) -> PyResult<R> {
-    let cancel = AtomicBool::new(false);
+pub(crate) fn compute<R: Send>(
+    py: Python<'_>,
+    long: bool,
+    work: impl FnOnce(&Arc<AtomicBool>) -> PyResult<R> + Send,
+) -> PyResult<R> {
+    let cancel = Arc::new(AtomicBool::new(false));
     if !long {
         return py.detach(|| work(&cancel));
     }
@@ -202,6 +209,7 @@ macro_rules! by_dtype {
         }
     };
 }
+pub(crate) use by_dtype;
 
 /// Writes `out` and, where given, `lse` (contiguous `float32`).
 #[pyfunction]

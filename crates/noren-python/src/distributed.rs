@@ -1,4 +1,4 @@
-//! Partitions of a mask over ranks; what moves between them is Python's, in `noren.distributed`.
+//! Partitions of a mask over ranks; [`ranks`](crate::ranks) executes them.
 
 use crate::bound::{PyBound, PyPlan};
 use crate::error::{Error, raise};
@@ -8,12 +8,20 @@ use pyo3::prelude::*;
 
 /// Who owns, computes, sends and receives what.
 #[pyclass(name = "Partition", module = "noren.distributed", frozen)]
-pub(crate) struct PyPartition(Partition);
+pub(crate) struct PyPartition(pub(crate) Partition);
 
-fn raise_dist(error: noren_dist::Error) -> PyErr {
+pub(crate) fn raise_dist(error: noren_dist::Error) -> PyErr {
     match error {
         noren_dist::Error::Mask(error) => raise(error),
         error => Error::new_err(error.to_string()),
+    }
+}
+
+pub(crate) fn travel_of(name: &str) -> PyResult<Travel> {
+    match name {
+        "keys" => Ok(Travel::Keys),
+        "both" => Ok(Travel::Both),
+        other => Err(PyValueError::new_err(format!("travel is {other:?}: give \"keys\" or \"both\""))),
     }
 }
 
@@ -31,11 +39,7 @@ pub(crate) fn partition(
     head_dim: usize,
     element_bytes: usize,
 ) -> PyResult<PyPartition> {
-    let travel = match travel {
-        "keys" => Travel::Keys,
-        "both" => Travel::Both,
-        other => return Err(PyValueError::new_err(format!("travel is {other:?}: give \"keys\" or \"both\""))),
-    };
+    let travel = travel_of(travel)?;
     let objective = match objective {
         "balanced" => Objective::Balanced,
         "traffic" => Objective::Traffic,
@@ -45,7 +49,7 @@ pub(crate) fn partition(
             return Err(PyValueError::new_err(format!("objective is {other:?}: {expected}")));
         }
     };
-    let wire = Wire { head_dim, element: element_bytes, ..Wire::default() };
+    let wire = Wire { head_dim, v_dim: head_dim, element: element_bytes, ..Wire::default() };
     let options = Options { ranks, nodes, travel, objective, wire, ..Options::default() };
     py.detach(|| noren_dist::partition(&plan.plan, &options)).map(PyPartition).map_err(raise_dist)
 }
@@ -75,7 +79,7 @@ impl PyPartition {
 
     /// Bytes that a rank receives and sends in the forward pass, and in the backward pass.
     fn traffic(&self, rank: usize, head_dim: usize, element_bytes: usize) -> PyResult<[u64; 4]> {
-        let wire = Wire { head_dim, element: element_bytes, ..Wire::default() };
+        let wire = Wire { head_dim, v_dim: head_dim, element: element_bytes, ..Wire::default() };
         let all = self.0.traffic(&wire);
         let Some(of) = all.get(rank) else {
             return Err(Error::new_err(format!("rank {rank} is outside: there are {}", all.len())));

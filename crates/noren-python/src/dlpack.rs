@@ -352,16 +352,17 @@ impl Tensor {
         Ok(unsafe { std::slice::from_raw_parts_mut(self.data.cast(), len) })
     }
 
-    /// All values of a contiguous array of `f32`.
-    pub(crate) fn floats(&self, name: &str) -> PyResult<&[f32]> {
-        if self.kind != Kind::Float(Dtype::F32) || !self.is_contiguous() {
-            return Err(PyTypeError::new_err(format!("{name} must be contiguous and float32")));
+    /// All values of a contiguous array of numbers `T`.
+    pub(crate) fn floats<T: Element>(&self, name: &str) -> PyResult<&[T]> {
+        let kind = Kind::Float(T::DTYPE);
+        if self.kind != kind || !self.is_contiguous() {
+            return Err(PyTypeError::new_err(format!("{name} must be contiguous and {}", kind.words())));
         }
         if self.is_empty() {
             return Ok(&[]);
         }
-        self.aligned::<f32>(name)?;
-        // SAFETY: contiguous, aligned, of so many values of `f32`.
+        self.aligned::<T>(name)?;
+        // SAFETY: contiguous, aligned, of so many values of `T`, of which every bit pattern is a value.
         Ok(unsafe { std::slice::from_raw_parts(self.data.cast(), self.len()) })
     }
 

@@ -5,6 +5,7 @@
 
 mod atoms;
 mod attention;
+mod audit;
 mod bound;
 mod classes;
 mod distributed;
@@ -17,6 +18,7 @@ mod facts;
 mod flow;
 mod mask;
 mod masks;
+mod ranks;
 mod values;
 
 use pyo3::prelude::*;
@@ -39,6 +41,12 @@ fn _noren(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<bound::PyPlan>()?;
     module.add_class::<attention::Modifiers>()?;
     module.add_class::<distributed::PyPartition>()?;
+    module.add("GroupError", py.get_type::<ranks::GroupError>())?;
+    module.add("Disagreement", py.get_type::<ranks::Disagreement>())?;
+    module.add_class::<ranks::PyLink>()?;
+    module.add_class::<ranks::PySplit>()?;
+    module.add_class::<ranks::PyShards>()?;
+    module.add_class::<ranks::PyAttended>()?;
     module.add_class::<flow::PyFlow>()?;
     module.add_class::<flow::PyCertificate>()?;
     for function in [
@@ -54,6 +62,10 @@ fn _noren(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(export::blocks, module)?,
         wrap_pyfunction!(export::slices, module)?,
         wrap_pyfunction!(distributed::partition, module)?,
+        wrap_pyfunction!(audit::audit_catalogue, module)?,
+        wrap_pyfunction!(audit::audit_changes, module)?,
+        wrap_pyfunction!(audit::audit_not_tested, module)?,
+        wrap_pyfunction!(audit::audit_rounding, module)?,
         wrap_pyfunction!(masks::read_mask, module)?,
         wrap_pyfunction!(doctor::check, module)?,
         wrap_pyfunction!(doctor::classes, module)?,

@@ -39,8 +39,8 @@ fn run(link: &Mpi) -> Result<(), Error> {
     let local = Local { q: &own_q, k: &own_k, v: &own_v, head_dim: DIM, v_dim: DIM };
     let options = Options { threads: Some(1), ..Options::default() };
     let start = Instant::now();
-    let attended = attention(&split, &local, &options)?;
-    let gradients = attention_backward(&split, &local, &attended, &own_dout, &options)?;
+    let attended = attention(&split, link, &local, &options)?;
+    let gradients = attention_backward(&split, link, &local, (&attended, &own_dout), &options)?;
     let seconds = start.elapsed().as_secs_f64();
 
     let shape = [1, HEADS, len, DIM];
@@ -58,13 +58,13 @@ fn run(link: &Mpi) -> Result<(), Error> {
         off(&gradients.dk, &split.take_keys(&expected.dk, DIM, 0.0)),
         off(&gradients.dv, &split.take_keys(&expected.dv, DIM, 0.0)),
     ];
-    let predicted: u64 = split.predicted::<f32>(DIM).iter().map(|traffic| traffic.sent).sum();
+    let predicted: u64 = split.predicted([DIM, DIM], 4).iter().map(|traffic| traffic.sent).sum();
     println!(
         "rank {} of {}: {} tokens, {seconds:.2} s; {} bytes sent, {predicted} predicted; output, dq, dk, dv off by {}",
         link.rank(),
         link.ranks(),
         split.rows(0).len(),
-        split.traffic().sent,
+        link.job().traffic().sent,
         worst.map(|x| format!("{x:.1e}")).join(", "),
     );
     match worst.iter().all(|x| *x < 1e-4) {

@@ -3,7 +3,7 @@
 //! An agreement is [`SLOTS`] digests from every rank to every other, in every version, so that ranks which call different things,
 //! or the same with different masks, find out instead of waiting for each other or adding up what does not belong together.
 
-use crate::link::exchange;
+use crate::link::{spread, to_all};
 use crate::{Error, Link};
 use hmac_sha256::Hash;
 
@@ -25,25 +25,34 @@ pub(crate) fn checked<R>(
     link: &dyn Link,
     what: &str,
     check: impl FnOnce() -> Result<(Said, R), Error>,
-) -> Result<(R, u64), Error> {
-    match check() {
-        Ok((said, found)) => Ok((found, agree(link, what, &said)?)),
-        Err(error) => {
-            // this rank's error says more than that the others are gone too
-            let _ = gather(link, words(REFUSED, &[]));
-            Err(error)
-        }
-    }
+) -> Result<R, Error> {
+    let (said, found) = check().inspect_err(|_| tell_refusal(link))?;
+    agree(link, what, &said)?;
+    Ok(found)
 }
 
-/// Bytes that were sent for it.
-fn agree(link: &dyn Link, what: &str, said: &Said) -> Result<u64, Error> {
-    let found = gather(link, words(what, said))?;
-    compare(link.rank(), what, said, &found)?;
-    Ok(((link.ranks() - 1) * SLOTS * SIZE) as u64)
+/// Stands for a call of attention or decoding on a rank that refuses its input before the call: the others, who make it, get
+/// [`Error::Disagreement`].
+pub fn refuse(link: &dyn Link) {
+    link.job().call();
+    tell_refusal(link);
 }
 
-fn compare(rank: usize, what: &str, said: &Said, found: &[Vec<Word>]) -> Result<(), Error> {
+fn tell_refusal(link: &dyn Link) {
+    // this rank's error says more than that the others are gone too
+    let _ = exchanged(link, words(REFUSED, &[]));
+}
+
+/// Compares what all ranks are about to do: `what`, with at most 14 names and their values.
+///
+/// # Errors
+/// [`Error::Disagreement`] on every rank unless all give the same; [`Error::Lost`] when a rank is gone.
+pub fn agree(link: &dyn Link, what: &str, said: &[(&str, String)]) -> Result<(), Error> {
+    let found = exchanged(link, words(what, said))?;
+    compare(link.rank(), what, said, &found)
+}
+
+fn compare(rank: usize, what: &str, said: &[(&str, String)], found: &[Vec<Word>]) -> Result<(), Error> {
     let (me, first) = (format!("rank {rank} of {}", found.len()), &found[0]);
     let differing =
         |wrong: &dyn Fn(&[Word]) -> bool| (0..found.len()).filter(|r| wrong(&found[*r])).collect::<Vec<_>>();
@@ -84,7 +93,7 @@ fn compare(rank: usize, what: &str, said: &Said, found: &[Vec<Word>]) -> Result<
     Ok(())
 }
 
-fn words(what: &str, said: &[(&'static str, String)]) -> Vec<Word> {
+fn words(what: &str, said: &[(&str, String)]) -> Vec<Word> {
     let version = format!("{} {PROTOCOL}", env!("CARGO_PKG_VERSION"));
     let values = said.iter().map(|(_, value)| value.as_str());
     let mut words: Vec<Word> = [what, version.as_str()].into_iter().chain(values).map(digest).collect();
@@ -94,18 +103,12 @@ fn words(what: &str, said: &[(&'static str, String)]) -> Vec<Word> {
 }
 
 /// The words of all ranks, in their order.
-fn gather(link: &dyn Link, mine: Vec<Word>) -> Result<Vec<Vec<Word>>, Error> {
-    let others = || (0..link.ranks()).filter(|rank| *rank != link.rank());
-    let outgoing = others().map(|rank| (rank, mine.concat())).collect();
-    let expected = others().map(|rank| (rank, SLOTS * SIZE)).collect();
-    let mut found = vec![mine; link.ranks()];
-    exchange(link, outgoing, &expected, |arrivals| {
-        for rank in others() {
-            found[rank] = arrivals.take(rank)?.as_chunks().0.to_vec();
-        }
-        Ok(())
-    })?;
-    Ok(found)
+fn exchanged(link: &dyn Link, mine: Vec<Word>) -> Result<Vec<Vec<Word>>, Error> {
+    let mine = mine.concat();
+    let (outgoing, expected) = to_all(link, &mine);
+    link.job().agreed(mine.len() * outgoing.len());
+    let found = spread(link, mine, outgoing, &expected)?;
+    Ok(found.iter().map(|bytes| bytes.as_chunks().0.to_vec()).collect())
 }
 
 fn digest(bytes: impl AsRef<[u8]>) -> Word {

@@ -24,9 +24,15 @@ impl Array {
         Array { data: vec![value; shape.iter().product()], shape }
     }
 
-    pub(crate) fn widened<T: Element>(values: &[T], shape: [usize; 4]) -> Self {
-        let mut out = Array::filled(shape, 0.0);
-        T::widen(values, &mut out.data);
+    /// Returns the first `rows` rows of the batch rows `batch`, widened.
+    pub(crate) fn part<T: Element>(values: &[T], shape: [usize; 4], batch: &[usize], rows: usize) -> Self {
+        let [_, heads, all, width] = shape;
+        let mut out = Array::filled([batch.len(), heads, rows, width], 0.0);
+        let size = rows * width;
+        for (pair, into) in out.data.chunks_mut(size.max(1)).enumerate() {
+            let start = (batch[pair / heads] * heads + pair % heads) * all * width;
+            T::widen(&values[start..start + size], into);
+        }
         out
     }
 
@@ -40,20 +46,7 @@ impl Array {
         Ok(View::new(&self.data, self.shape)?)
     }
 
-    /// The first `rows` rows of the batch rows `batch`.
-    pub(crate) fn of_batch(&self, batch: &[usize], rows: usize) -> Self {
-        let [_, heads, all, width] = self.shape;
-        let mut data = Vec::with_capacity(batch.len() * heads * rows * width);
-        for b in batch {
-            for h in 0..heads {
-                let start = (b * heads + h) * all * width;
-                data.extend_from_slice(&self.data[start..start + rows * width]);
-            }
-        }
-        Array { data, shape: [batch.len(), heads, rows, width] }
-    }
-
-    /// Writes what [`of_batch`](Self::of_batch) reads.
+    /// Writes what [`part`](Self::part) reads.
     pub(crate) fn put_batch(&mut self, batch: &[usize], part: &Array) {
         let [_, heads, all, width] = self.shape;
         let size = part.shape[2] * width;

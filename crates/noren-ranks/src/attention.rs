@@ -6,7 +6,7 @@ use crate::inputs::{Local, Options};
 use crate::link::{Messages, Sizes, exchange};
 use crate::merge::Results;
 use crate::split::{Family, Split, Step};
-use crate::{Arrivals, Error};
+use crate::{Arrivals, Error, Link};
 use noren::{Dtype, Element, Inputs, Saved};
 use noren_mask::Plan;
 use std::collections::BTreeMap;
@@ -44,28 +44,33 @@ pub struct Gradients {
 /// [`Error::Disagreement`] on every rank, before any array is sent, when they differ in mask, facts, shapes, types, options,
 /// partition or version, or one refuses its arrays, where it is [`Error::Input`]; the link can be used again. [`Error::Lost`] when
 /// a rank is gone or keeps this one waiting; the link cannot be used again.
-pub fn attention<T: Element>(split: &Split<'_>, local: &Local<'_, T>, options: &Options) -> Result<Attended, Error> {
-    let (own, call) = begin(split, "attention", local, options, || Ok(None))?;
-    let ([q, k, v], shape) = (&own, split.plan.shape());
+pub fn attention<T: Element>(
+    split: &Split,
+    link: &dyn Link,
+    local: &Local<'_, T>,
+    options: &Options,
+) -> Result<Attended, Error> {
+    let (sizes, call) = begin(split, link, "attention", local, options, || Ok(None))?;
     let families = &split.families;
-    let queries: Vec<Array> = families.iter().map(|f| q.of_batch(&f.batch, f.queries)).collect();
-    let pack = |f: &Family, i: usize| Packed {
-        by_key: [k, v].map(|x| x.of_batch(&f.batch, f.keys)).into(),
-        by_row: vec![(queries[i].clone(), T::DTYPE)],
+    let pack = |f: &Family| {
+        let [q, k, v] = local.part(sizes, &f.batch, [f.queries, f.keys]);
+        Packed { by_key: vec![k, v], by_row: vec![(q, T::DTYPE)] }
     };
-    let packed: Vec<Packed> = families.iter().enumerate().map(|(i, f)| pack(f, i)).collect();
+    let packed: Vec<Packed> = families.iter().map(pack).collect();
+    let [batch, heads, rows, _] = sizes[0];
     let results = |rows: fn(&Family) -> usize| -> Vec<Results> {
-        let of = |f: &Family| Results::nothing([f.batch.len(), shape.head_count(), rows(f), local.v_dim]);
+        let of = |f: &Family| Results::nothing([f.batch.len(), heads, rows(f), local.v_dim]);
         families.iter().map(of).collect()
     };
     let (mut mine, mut theirs) = (results(|f| f.queries), results(|f| f.foreign));
-    around(split, &packed, T::DTYPE, |received| {
+    around(split, link, &packed, T::DTYPE, |received| {
         for (f, step) in split.steps() {
             let keys = received.keys(f, step)?;
             let rows = match step.foreign {
-                true => received.foreign(f)?[0].select(&step.rows).into_owned(),
-                false => queries[f].select(&step.rows).into_owned(),
-            };
+                true => received.foreign(f)?[0].select(&step.rows),
+                false => packed[f].by_row[0].0.select(&step.rows),
+            }
+            .into_owned();
             let found = received.while_moving(|| {
                 let inputs = Inputs { q: rows.view()?, k: keys[0].view()?, v: keys[1].view()? };
                 Ok(noren::attention(&inputs, &step.plan, &options.of_part())?)
@@ -77,8 +82,8 @@ pub fn attention<T: Element>(split: &Split<'_>, local: &Local<'_, T>, options: &
         }
         Ok(())
     })?;
-    take_home(split, &mut mine, &theirs)?;
-    let mut whole = Results::nothing([q.shape[0], q.shape[1], q.shape[2], local.v_dim]);
+    take_home(split, link, &mut mine, &theirs)?;
+    let mut whole = Results::nothing([batch, heads, rows, local.v_dim]);
     for (family, results) in families.iter().zip(&mine) {
         whole.out.put_batch(&family.batch, &results.out);
         whole.lse.put_batch(&family.batch, &results.lse);
@@ -88,22 +93,21 @@ pub fn attention<T: Element>(split: &Split<'_>, local: &Local<'_, T>, options: &
 
 /// The gradients of [`attention`]: of the sum over all ranks of `out * dout`.
 ///
-/// `attended` is what the forward pass gave, `dout` the gradient of its output, of the type of `local`. Keys travel again, so that
+/// `attended` is what the forward pass gave, `dout` the gradient of its output, contiguous and of the type of `local`. Keys travel again, so that
 /// nothing of another rank is held between. Gradients of keys come back to the ranks that own them.
 ///
 /// # Errors
 /// As [`attention`].
 pub fn attention_backward<T: Element>(
-    split: &Split<'_>,
+    split: &Split,
+    link: &dyn Link,
     local: &Local<'_, T>,
-    attended: &Attended,
-    dout: &[T],
+    (attended, dout): (&Attended, &[T]),
     options: &Options,
 ) -> Result<Gradients, Error> {
-    let [batch, heads, _, _] = sizes(split, local)[0];
-    let shape = [batch, heads, split.lengths()[0], local.v_dim];
-    let rows = shape[..3].iter().product::<usize>();
-    let (own, _) = begin(split, "the gradients of attention", local, options, || {
+    let [batch, heads, len, _] = sizes(split, local)[0];
+    let rows = batch * heads * len;
+    let (sizes, _) = begin(split, link, "the gradients of attention", local, options, || {
         let wrong = |name: &str, given: usize, wanted: usize| {
             let problem = format!("{name} has {given} values, but {wanted} belong to this rank's rows");
             if given == wanted { Ok(()) } else { Err(Error::Input(problem)) }
@@ -113,45 +117,40 @@ pub fn attention_backward<T: Element>(
         wrong("dout", dout.len(), rows * local.v_dim)?;
         Ok(Some(attended.call))
     })?;
-    let [q, k, v] = &own;
-    let dout = Array::widened(dout, shape);
-    let out = Array::widened(&attended.out, shape);
-    let lse = Array::widened(&attended.lse, [batch, heads, shape[2], 1]);
     let families = &split.families;
-    let fixed: Vec<[Array; 4]> =
-        families.iter().map(|f| [q, &out, &lse, &dout].map(|x| x.of_batch(&f.batch, f.queries))).collect();
-    let packed: Vec<Packed> = families
+    let outs: Vec<Array> = families
         .iter()
-        .zip(&fixed)
-        .map(|(f, [q, out, lse, dout])| Packed {
-            by_key: [k, v].map(|x| x.of_batch(&f.batch, f.keys)).into(),
-            // of a row's output, others need no more than its product with its gradient
-            by_row: vec![
-                (q.clone(), T::DTYPE),
-                (dout.clone(), T::DTYPE),
-                (lse.clone(), Dtype::F32),
-                (row_sums(out, dout), Dtype::F32),
-            ],
-        })
+        .map(|f| Array::part(&attended.out, [batch, heads, len, local.v_dim], &f.batch, f.queries))
         .collect();
+    let pack = |(f, out): (&Family, &Array)| {
+        let [q, k, v] = local.part(sizes, &f.batch, [f.queries, f.keys]);
+        let dout = Array::part(dout, [batch, heads, len, local.v_dim], &f.batch, f.queries);
+        let lse = Array::part(&attended.lse, [batch, heads, len, 1], &f.batch, f.queries);
+        // of a row's output, others need no more than its product with its gradient
+        let sums = row_sums(out, &dout);
+        let by_row = vec![(q, T::DTYPE), (dout, T::DTYPE), (lse, Dtype::F32), (sums, Dtype::F32)];
+        Packed { by_key: vec![k, v], by_row }
+    };
+    let packed: Vec<Packed> = families.iter().zip(&outs).map(pack).collect();
     let mut sums: Vec<Sums> = families.iter().zip(&packed).map(|(f, packed)| Sums::new(f, packed)).collect();
-    around(split, &packed, T::DTYPE, |received| {
+    around(split, link, &packed, T::DTYPE, |received| {
         for (f, step) in split.steps() {
             let keys = received.keys(f, step)?;
+            let select = |x: &Array| x.select(&step.rows).into_owned();
             let rows: Vec<Array> = match step.foreign {
-                true => received.foreign(f)?.iter().map(|x| x.select(&step.rows).into_owned()).collect(),
-                false => fixed[f].iter().map(|x| x.select(&step.rows).into_owned()).collect(),
+                true => received.foreign(f)?.iter().map(select).collect(),
+                false => packed[f].by_row.iter().map(|(x, _)| select(x)).collect(),
             };
             let found = received.while_moving(|| match step.foreign {
                 true => foreign_gradients(&step.plan, &rows, &keys, options),
-                false => gradients(&step.plan, &rows[0], &keys, [&rows[1], &rows[2], &rows[3]], options),
+                false => gradients(&step.plan, &rows[0], &keys, [&select(&outs[f]), &rows[2], &rows[1]], options),
             })?;
-            sums[f].add(step, split.link.rank(), found);
+            sums[f].add(step, split.rank, found);
         }
         Ok(())
     })?;
-    bring_home(split, &mut sums)?;
-    let mut whole = [q, k, v].map(|x| Array::filled(x.shape, 0.0));
+    bring_home(split, link, &mut sums)?;
+    let mut whole = sizes.map(|size| Array::filled(size, 0.0));
     for (family, sums) in families.iter().zip(&sums) {
         for (whole, part) in whole.iter_mut().zip([&sums.queries, &sums.own[0], &sums.own[1]]) {
             whole.put_batch(&family.batch, part);
@@ -161,8 +160,9 @@ pub fn attention_backward<T: Element>(
     Ok(Gradients { dq, dk, dv })
 }
 
-fn sizes<T>(split: &Split<'_>, local: &Local<'_, T>) -> [[usize; 4]; 3] {
-    let (shape, [queries, keys]) = (split.plan.shape(), split.lengths());
+/// Returns the sizes of this rank's queries, keys and values.
+fn sizes<T>(split: &Split, local: &Local<'_, T>) -> [[usize; 4]; 3] {
+    let (shape, [queries, keys]) = (&split.shape, split.lengths());
     let (batch, heads, kv_heads) = (shape.batch_len(), shape.head_count(), shape.kv_head_count());
     [
         [batch, heads, queries, local.head_dim],
@@ -171,31 +171,31 @@ fn sizes<T>(split: &Split<'_>, local: &Local<'_, T>) -> [[usize; 4]; 3] {
     ]
 }
 
-/// Checks this rank's input, agrees with the others, and gives queries, keys and values widened, and the number of the call.
-/// `check` may refuse more, and says which earlier call this one is of.
+/// Checks this rank's input, agrees with the others, and returns the sizes of queries, keys and values, and the number of the
+/// call. `check` may refuse more, and says which earlier call this one is of.
 fn begin<T: Element>(
-    split: &Split<'_>,
+    split: &Split,
+    link: &dyn Link,
     what: &str,
     local: &Local<'_, T>,
     options: &Options,
     check: impl FnOnce() -> Result<Option<u64>, Error>,
-) -> Result<([Array; 3], u64), Error> {
-    let call = split.link.job().call();
-    let (own, bytes) = checked(split.link, what, || {
+) -> Result<([[usize; 4]; 3], u64), Error> {
+    let call = link.job().call();
+    checked(link, what, || {
+        split.check(link)?;
         let expected = sizes(split, local);
         local.check(expected, || {
-            let (rank, [queries, keys]) = (split.link.rank(), split.lengths());
+            let (rank, [queries, keys]) = (split.rank, split.lengths());
             format!("rank {rank} owns {queries} queries and {keys} keys (Split::rows, Split::keys)")
         })?;
         let of = check()?;
-        options.check(split.plan.shape())?;
+        options.check(&split.shape)?;
         let mut said = split.said(local, options);
         said.push(("number of calls so far", format!("{call}")));
         said.push(("the call that these are of", format!("{of:?}")));
-        Ok((said, local.widened(expected)))
-    })?;
-    split.traffic.set(split.traffic.get().agreed(bytes));
-    Ok((own, call))
+        Ok((said, (expected, call)))
+    })
 }
 
 // --- what goes around ---------------------------------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ type Opened = BTreeMap<usize, (Vec<Array>, Vec<Array>)>;
 
 /// What came from others, opened when it is asked for.
 struct Received<'a> {
-    split: &'a Split<'a>,
+    split: &'a Split,
     packed: &'a [Packed],
     dtype: Dtype,
     arrivals: &'a mut dyn Arrivals,
@@ -228,7 +228,8 @@ struct Received<'a> {
 /// What this rank sends and receives in an exchange, counted: `write` appends what a family sends to a peer, `size` says how many
 /// bytes come of it.
 fn letters(
-    split: &Split<'_>,
+    split: &Split,
+    link: &dyn Link,
     write: impl Fn(usize, usize, &mut Vec<u8>),
     size: impl Fn(usize, usize) -> usize,
 ) -> (Messages, Sizes) {
@@ -238,17 +239,18 @@ fn letters(
         families().for_each(|family| write(family, peer, &mut message));
         (peer, message)
     };
-    let peers = || 0..split.link.ranks();
+    let peers = || 0..link.ranks();
     let outgoing: Messages = peers().map(message).filter(|(_, message)| !message.is_empty()).collect();
     let size = |peer| (peer, families().map(|family| size(family, peer)).sum());
     let expected: Sizes = peers().map(size).filter(|(_, size)| *size > 0).collect();
-    split.traffic.set(split.traffic.get().moved(&outgoing, &expected));
+    link.job().moved(&outgoing, &expected);
     (outgoing, expected)
 }
 
 /// Sends each rank what it needs and lets `work` compute while what this rank needs arrives.
 fn around(
-    split: &Split<'_>,
+    split: &Split,
+    link: &dyn Link,
     packed: &[Packed],
     dtype: Dtype,
     mut work: impl FnMut(&mut Received<'_>) -> Result<(), Error>,
@@ -256,6 +258,7 @@ fn around(
     let families = &split.families;
     let (outgoing, expected) = letters(
         split,
+        link,
         |f, peer, message| {
             let Some(to) = families[f].to(peer) else { return };
             packed[f].by_key.iter().for_each(|x| x.select(&to.keys).write(dtype, message));
@@ -263,7 +266,7 @@ fn around(
         },
         |f, peer| families[f].from(peer).map_or(0, |from| packed[f].sizes(from.keys, from.rows.len(), dtype)),
     );
-    exchange(split.link, outgoing, &expected, |arrivals| {
+    exchange(link, outgoing, &expected, |arrivals| {
         let (opened, foreign) = Default::default();
         work(&mut Received { split, packed, dtype, arrivals, opened, foreign })
     })
@@ -314,7 +317,7 @@ impl Received<'_> {
 
     /// The arrays of keys that a step reads.
     fn keys(&mut self, family: usize, step: &Step) -> Result<Vec<Array>, Error> {
-        let held = match step.peer == self.split.link.rank() {
+        let held = match step.peer == self.split.rank {
             true => &self.packed[family].by_key,
             false => &self.open(step.peer)?[&family].0,
         };
@@ -339,7 +342,8 @@ impl Received<'_> {
 
 /// Sends arrays in `f32` back the way that keys and rows came, and gives what comes back: by rank, ascending, and family.
 fn back(
-    split: &Split<'_>,
+    split: &Split,
+    link: &dyn Link,
     outgoing: impl Fn(usize, usize) -> Vec<Array>,
     expected: impl Fn(usize, usize) -> Vec<[usize; 4]>,
     mut take: impl FnMut(usize, usize, Vec<Array>),
@@ -347,6 +351,7 @@ fn back(
     let families = &split.families;
     let (messages, sizes) = letters(
         split,
+        link,
         |f, peer, message| {
             if families[f].from(peer).is_some() {
                 outgoing(f, peer).iter().for_each(|x| x.write(Dtype::F32, message));
@@ -357,7 +362,7 @@ fn back(
             shapes.iter().map(|shape| 4 * shape.iter().product::<usize>()).sum()
         },
     );
-    exchange(split.link, messages, &sizes, |arrivals| {
+    exchange(link, messages, &sizes, |arrivals| {
         for (peer, _) in &sizes {
             let bytes = arrivals.take(*peer)?;
             let mut message = Message(&bytes);
@@ -382,12 +387,13 @@ fn length(places: &Places, all: usize) -> usize {
 // --- forward ------------------------------------------------------------------------------------------------------------------
 
 /// Sends the results of foreign rows to their owners, who merge them in the order of ranks.
-fn take_home(split: &Split<'_>, mine: &mut [Results], theirs: &[Results]) -> Result<(), Error> {
+fn take_home(split: &Split, link: &dyn Link, mine: &mut [Results], theirs: &[Results]) -> Result<(), Error> {
     let families = &split.families;
     let shapes: Vec<[[usize; 4]; 2]> = mine.iter().map(|r| [r.out.shape, r.lse.shape]).collect();
     let rows = |f: usize, peer: usize| families[f].to(peer).map_or(0, |to| length(&to.rows, families[f].queries));
     back(
         split,
+        link,
         |f, peer| {
             let places = Places::At(families[f].from(peer).map_or(Vec::new(), |from| from.rows.clone()));
             [&theirs[f].out, &theirs[f].lse].map(|x| x.select(&places).into_owned()).into()
@@ -474,13 +480,14 @@ fn foreign_gradients(plan: &Plan, rows: &[Array], keys: &[Array], options: &Opti
 }
 
 /// Sends gradients of what other ranks own to them, who add them in the order of ranks.
-fn bring_home(split: &Split<'_>, sums: &mut [Sums]) -> Result<(), Error> {
+fn bring_home(split: &Split, link: &dyn Link, sums: &mut [Sums]) -> Result<(), Error> {
     let families = &split.families;
     let here: Vec<(Array, BTreeMap<usize, [Array; 2]>)> =
         sums.iter_mut().map(|s| (s.foreign.clone(), std::mem::take(&mut s.others))).collect();
     let shapes: Vec<[[usize; 4]; 3]> = sums.iter().map(|s| [s.own[0].shape, s.own[1].shape, s.queries.shape]).collect();
     back(
         split,
+        link,
         |f, peer| {
             let (foreign, others) = &here[f];
             let places = Places::At(families[f].from(peer).map_or(Vec::new(), |from| from.rows.clone()));

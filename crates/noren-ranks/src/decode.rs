@@ -3,33 +3,31 @@
 use crate::agree::{Said, checked, hex};
 use crate::array::{Array, Message, Places};
 use crate::inputs::{Local, Options};
-use crate::link::exchange;
+use crate::link::gather;
 use crate::merge::Results;
 use crate::split::said_of;
-use crate::{Attended, Error, Link, Traffic};
+use crate::{Attended, Error, Link};
 use noren::{Dtype, Element, Inputs};
-use noren_mask::Plan;
-use std::cell::Cell;
+use noren_mask::{Plan, Shape};
 use std::ops::Range;
 
 /// Who holds which keys of a cache; queries are everywhere.
 ///
 /// The step of the next token is another `Shards`, with a key more somewhere.
-pub struct Shards<'a> {
-    link: &'a dyn Link,
-    plan: &'a Plan,
+pub struct Shards {
+    rank: usize,
+    shape: Shape,
     held: Vec<Vec<Range<usize>>>,
     part: Option<Plan>,
     said: Said,
-    traffic: Cell<Traffic>,
 }
 
-impl<'a> Shards<'a> {
+impl Shards {
     /// Equal runs of keys, one for each rank. `plan` is that of the step: of `Shape::cached(past, new)`, say.
     ///
     /// # Errors
     /// As [`with`](Self::with).
-    pub fn new(plan: &'a Plan, link: &'a dyn Link) -> Result<Self, Error> {
+    pub fn new(plan: &Plan, link: &dyn Link) -> Result<Self, Error> {
         let (len, ranks) = (plan.shape().kv_len(), link.ranks());
         let run = |rank: usize| len * rank / ranks..len * (rank + 1) / ranks;
         Shards::with(plan, (0..ranks).map(|rank| vec![run(rank)]).collect(), link)
@@ -39,7 +37,7 @@ impl<'a> Shards<'a> {
     ///
     /// # Errors
     /// Ranges that do not give every key to exactly one rank; a mask without a serial form, as for [`Split::new`](crate::Split::new).
-    pub fn with(plan: &'a Plan, held: Vec<Vec<Range<usize>>>, link: &'a dyn Link) -> Result<Self, Error> {
+    pub fn with(plan: &Plan, held: Vec<Vec<Range<usize>>>, link: &dyn Link) -> Result<Self, Error> {
         let (len, ranks) = (plan.shape().kv_len(), link.ranks());
         let mut all: Vec<Range<usize>> = held.iter().flatten().filter(|run| !run.is_empty()).cloned().collect();
         all.sort_by_key(|run| run.start);
@@ -57,17 +55,17 @@ impl<'a> Shards<'a> {
         let part = if mine.is_empty() { None } else { Some(select()?) };
         let mut said = said_of(plan)?;
         said.push(("keys by rank", format!("{held:?}")));
-        Ok(Shards { link, plan, held, part, said, traffic: Cell::default() })
+        Ok(Shards { rank: link.rank(), shape: plan.shape().clone(), held, part, said })
+    }
+
+    /// For each rank the ranges of keys that it holds.
+    pub fn held(&self) -> &[Vec<Range<usize>>] {
+        &self.held
     }
 
     /// The keys that this rank holds, ascending.
     pub fn keys(&self) -> Vec<usize> {
-        self.held[self.link.rank()].iter().cloned().flatten().collect()
-    }
-
-    /// What this rank sent and received so far.
-    pub fn traffic(&self) -> Traffic {
-        self.traffic.get()
+        self.held[self.rank].iter().cloned().flatten().collect()
     }
 }
 
@@ -78,19 +76,28 @@ impl<'a> Shards<'a> {
 ///
 /// # Errors
 /// As [`attention`](crate::attention()).
-pub fn decode<T: Element>(shards: &Shards<'_>, local: &Local<'_, T>, options: &Options) -> Result<Attended, Error> {
-    let (shape, held) = (shards.plan.shape(), shards.keys().len());
+pub fn decode<T: Element>(
+    shards: &Shards,
+    link: &dyn Link,
+    local: &Local<'_, T>,
+    options: &Options,
+) -> Result<Attended, Error> {
+    let (shape, held) = (&shards.shape, shards.keys().len());
     let (batch, heads, kv_heads, new) = (shape.batch_len(), shape.head_count(), shape.kv_head_count(), shape.q_len());
     let sizes = [
         [batch, heads, new, local.head_dim],
         [batch, kv_heads, held, local.head_dim],
         [batch, kv_heads, held, local.v_dim],
     ];
-    let call = shards.link.job().call();
-    let ([q, k, v], agreements) = checked(shards.link, "a step of decoding", || {
-        local.check(sizes, || format!("rank {} holds {held} keys (Shards::keys)", shards.link.rank()))?;
+    let call = link.job().call();
+    let [q, k, v] = checked(link, "a step of decoding", || {
+        if (link.rank(), link.ranks()) != (shards.rank, shards.held.len()) {
+            let problem = "the shards are for another rank, or another number of ranks: make them with this link";
+            return Err(Error::Input(problem.to_owned()));
+        }
+        local.check(sizes, || format!("rank {} holds {held} keys (Shards::keys)", shards.rank))?;
         options.check(shape)?;
-        let arrays = local.widened(sizes);
+        let arrays = local.part(sizes, &(0..batch).collect::<Vec<_>>(), [new, held]);
         let mut bytes = Vec::new();
         arrays[0].write(Dtype::F32, &mut bytes);
         let own = [("number of calls so far", format!("{call}")), ("q", hex(bytes))];
@@ -108,24 +115,11 @@ pub fn decode<T: Element>(shards: &Shards<'_>, local: &Local<'_, T>, options: &O
     let mut message = Vec::new();
     mine.out.write(Dtype::F32, &mut message);
     mine.lse.write(Dtype::F32, &mut message);
-    let (size, rank) = (message.len(), shards.link.rank());
-    let others = || (0..shards.link.ranks()).filter(|other| *other != rank);
-    let outgoing: Vec<_> = others().map(|other| (other, message.clone())).collect();
-    let expected: Vec<_> = others().map(|other| (other, size)).collect();
-    shards.traffic.set(shards.traffic.get().agreed(agreements).moved(&outgoing, &expected));
     let mut results = Results::nothing(whole);
-    exchange(shards.link, outgoing, &expected, |arrivals| {
-        for other in 0..shards.link.ranks() {
-            let (out, lse) = if other == rank {
-                (mine.out.clone(), mine.lse.clone())
-            } else {
-                let bytes = arrivals.take(other)?;
-                let mut message = Message(&bytes);
-                (message.array(Dtype::F32, whole), message.array(Dtype::F32, [batch, heads, new, 1]))
-            };
-            results.add(&Places::All, out, lse);
-        }
-        Ok(())
-    })?;
+    for bytes in gather(link, message)? {
+        let mut message = Message(&bytes);
+        let (out, lse) = (message.array(Dtype::F32, whole), message.array(Dtype::F32, [batch, heads, new, 1]));
+        results.add(&Places::All, out, lse);
+    }
     Ok(Attended { out: results.out.data, lse: results.lse.data, call })
 }

@@ -5,6 +5,8 @@ use crate::agree::Said;
 use crate::array::Array;
 use noren::{Bias, Element, Inputs, View};
 use noren_mask::{Facts, Shape, atoms};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// What a rank owns: contiguous arrays of the rows that a [`Split`](crate::Split) gives it, ascending.
 ///
@@ -38,9 +40,9 @@ impl<T: Element> Local<'_, T> {
         Ok(())
     }
 
-    /// The arrays, widened.
-    pub(crate) fn widened(&self, [q, k, v]: [[usize; 4]; 3]) -> [Array; 3] {
-        [Array::widened(self.q, q), Array::widened(self.k, k), Array::widened(self.v, v)]
+    /// Returns `rows` queries and `keys` keys and values of each batch row in `batch`, widened, from arrays of sizes `[q, k, v]`.
+    pub(crate) fn part(&self, [q, k, v]: [[usize; 4]; 3], batch: &[usize], [rows, keys]: [usize; 2]) -> [Array; 3] {
+        [Array::part(self.q, q, batch, rows), Array::part(self.k, k, batch, keys), Array::part(self.v, v, batch, keys)]
     }
 
     /// What ranks must agree on.
@@ -49,12 +51,13 @@ impl<T: Element> Local<'_, T> {
             ("types", T::DTYPE.to_string()),
             ("head_dim and v_dim", format!("{} {}", self.head_dim, self.v_dim)),
             ("options", format!("{:?} {:?} {:?}", options.scale, options.softcap, options.alibi)),
+            ("whether gradients are wanted", options.gradients.to_string()),
         ]
     }
 }
 
 /// What is done to scores, the same on every rank. Biases by array, soft weights, sinks and dropout do not go over ranks.
-#[derive(Clone, PartialEq, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
     /// [`noren::Options::scale`].
     pub scale: Option<f32>,
@@ -64,12 +67,17 @@ pub struct Options {
     pub alibi: Option<Vec<f32>>,
     /// Threads that compute on this rank; ranks may differ in it.
     pub threads: Option<usize>,
+    /// Whether gradients will be asked for: ranks that differ in it learn so before anything is sent.
+    pub gradients: bool,
+    /// [`noren::Options::cancel`]: computing ends soon after the flag is set, and the link carries nothing any more.
+    pub cancel: Option<Arc<AtomicBool>>,
 }
 
 impl Options {
     pub(crate) fn of_part(&self) -> noren::Options<'_> {
         let Options { scale, softcap, threads, .. } = *self;
         let options = noren::Options::new().scale(scale).softcap(softcap).threads(threads).partial(true);
+        let options = self.cancel.iter().fold(options, |options, flag| options.cancel(flag));
         self.alibi.iter().fold(options, |options, slopes| options.bias(Bias::Alibi(slopes.clone())))
     }
 

@@ -10,7 +10,7 @@
 //!
 //! ```
 //! use noren_mask::{Facts, Shape, atoms::*};
-//! use noren_ranks::{Local, Options, Split, attention, threads};
+//! use noren_ranks::{Link, Local, Options, Split, attention, threads};
 //! use std::time::Duration;
 //!
 //! let plan = (causal() & documents_of([6, 2])).bind(&Shape::square(8), &Facts::new())?.plan();
@@ -19,8 +19,8 @@
 //!     let split = Split::new(&plan, link)?;
 //!     let (q, k) = (split.take_rows(&x, 4, 0.0), split.take_keys(&x, 4, 0.0));
 //!     let local = Local { q: &q, k: &k, v: &k, head_dim: 4, v_dim: 4 };
-//!     let found = attention(&split, &local, &Options::default())?;
-//!     assert_eq!(split.traffic().sent, split.predicted::<f32>(4)[0].sent);
+//!     let found = attention(&split, link, &local, &Options::default())?;
+//!     assert_eq!(link.job().traffic().sent, split.predicted([4, 4], 4)[0].sent);
 //!     Ok::<_, noren_ranks::Error>(found.out)
 //! });
 //! assert_eq!(results.into_iter().map(|out| out.map_or(0, |out| out.len())).sum::<usize>(), 8 * 4);
@@ -51,11 +51,12 @@ mod threads;
 
 #[cfg(feature = "mpi")]
 pub use self::mpi::Mpi;
+pub use agree::{agree, refuse};
 pub use attention::{Attended, Gradients, attention, attention_backward};
 pub use decode::{Shards, decode};
 pub use error::Error;
 pub use inputs::{Local, Options};
-pub use link::{Arrivals, Job, Link, Messages, Sizes, Traffic};
+pub use link::{Arrivals, Job, Link, Messages, Sizes, Traffic, gather};
 pub use split::Split;
 pub use threads::{ThreadLink, threads};
 

@@ -48,6 +48,36 @@ pub trait Link {
     }
 }
 
+/// Returns the messages of all ranks, in their order. `mine` goes to every other rank; all have the same length.
+///
+/// # Errors
+/// [`Error::Lost`] as for [`Link::carry`].
+pub fn gather(link: &dyn Link, mine: Vec<u8>) -> Result<Vec<Vec<u8>>, Error> {
+    let (outgoing, expected) = to_all(link, &mine);
+    link.job().moved(&outgoing, &expected);
+    spread(link, mine, outgoing, &expected)
+}
+
+/// Messages to and from every other rank.
+pub(crate) fn to_all(link: &dyn Link, mine: &[u8]) -> (Messages, Sizes) {
+    let others = || (0..link.ranks()).filter(|rank| *rank != link.rank() && !mine.is_empty());
+    (others().map(|rank| (rank, mine.to_vec())).collect(), others().map(|rank| (rank, mine.len())).collect())
+}
+
+/// [`gather`], uncounted.
+pub(crate) fn spread(
+    link: &dyn Link,
+    mine: Vec<u8>,
+    outgoing: Messages,
+    expected: &Sizes,
+) -> Result<Vec<Vec<u8>>, Error> {
+    let mut found = vec![mine; link.ranks()];
+    exchange(link, outgoing, expected, |arrivals| {
+        expected.iter().try_for_each(|(rank, _)| Ok(found[*rank] = arrivals.take(*rank)?))
+    })?;
+    Ok(found)
+}
+
 /// [`Link::carry`], unless it failed before.
 pub(crate) fn exchange(
     link: &dyn Link,
@@ -57,7 +87,7 @@ pub(crate) fn exchange(
 ) -> Result<(), Error> {
     let broken = &link.job().broken;
     if broken.replace(true) {
-        return Err(lost(link, "an exchange before this one failed"));
+        return Err(link.job().lost("an exchange before this one failed"));
     }
     link.carry(outgoing, expected, &mut work)?;
     broken.set(false);
@@ -78,7 +108,7 @@ pub trait Arrivals {
     }
 }
 
-/// A rank's place in its job: how many calls were made, and whether one failed.
+/// A rank's place in its job: how many calls were made, what they sent, and whether one failed.
 #[derive(Clone, Debug)]
 pub struct Job {
     rank: usize,
@@ -86,12 +116,13 @@ pub struct Job {
     timeout: Duration,
     calls: Cell<u64>,
     broken: Cell<bool>,
+    traffic: Cell<Traffic>,
 }
 
 impl Job {
     /// Rank `rank` of `ranks`, which waits for the others for as long as `timeout`.
     pub fn new(rank: usize, ranks: usize, timeout: Duration) -> Self {
-        Job { rank, ranks, timeout, calls: Cell::default(), broken: Cell::default() }
+        Job { rank, ranks, timeout, calls: Cell::default(), broken: Cell::default(), traffic: Cell::default() }
     }
 
     /// Counts a call of attention or decoding; its number.
@@ -104,6 +135,34 @@ impl Job {
     pub fn broken(&self) -> bool {
         self.broken.get()
     }
+
+    /// What this rank sent and received so far.
+    pub fn traffic(&self) -> Traffic {
+        self.traffic.get()
+    }
+
+    /// Counts bytes that an agreement took.
+    pub(crate) fn agreed(&self, bytes: usize) {
+        let before = self.traffic();
+        self.traffic.set(Traffic { agreements: before.agreements + bytes as u64, ..before });
+    }
+
+    /// Counts what an exchange moves.
+    pub(crate) fn moved(&self, outgoing: &Messages, expected: &Sizes) {
+        let before = self.traffic();
+        let sent = before.sent + outgoing.iter().map(|(_, message)| message.len() as u64).sum::<u64>();
+        let received = before.received + expected.iter().map(|(_, size)| *size as u64).sum::<u64>();
+        self.traffic.set(Traffic { sent, received, ..before });
+    }
+
+    /// Returns the error of a link that waits for a rank in vain; `what` happened to this one.
+    pub fn lost(&self, what: &str) -> Error {
+        let (rank, ranks, seconds) = (self.rank, self.ranks, self.timeout.as_secs_f64());
+        Error::Lost(format!(
+            "rank {rank} of {ranks}: {what}: a rank has died, left or kept the others waiting for more than {seconds} s. Nothing \
+             of this step can be used: every rank stops here, and the job starts again from its last checkpoint"
+        ))
+    }
 }
 
 /// Bytes of arrays that a rank sent to others and received from them, and bytes that it sent to agree.
@@ -115,27 +174,4 @@ pub struct Traffic {
     pub received: u64,
     /// Sent before each call, so that ranks know that they are at the same.
     pub agreements: u64,
-}
-
-impl Traffic {
-    /// With bytes that an agreement took.
-    pub(crate) fn agreed(self, bytes: u64) -> Self {
-        Traffic { agreements: self.agreements + bytes, ..self }
-    }
-
-    /// With what an exchange moves.
-    pub(crate) fn moved(self, outgoing: &Messages, expected: &Sizes) -> Self {
-        let sent = self.sent + outgoing.iter().map(|(_, message)| message.len() as u64).sum::<u64>();
-        let received = self.received + expected.iter().map(|(_, size)| *size as u64).sum::<u64>();
-        Traffic { sent, received, ..self }
-    }
-}
-
-/// What is said of a rank that is not there: `what` happened to this one.
-pub(crate) fn lost(link: &dyn Link, what: &str) -> Error {
-    let (rank, ranks, seconds) = (link.rank(), link.ranks(), link.timeout().as_secs_f64());
-    Error::Lost(format!(
-        "rank {rank} of {ranks}: {what}: a rank has died, left or kept the others waiting for more than {seconds} s. Nothing of \
-         this step can be used: every rank stops here, and the job starts again from its last checkpoint"
-    ))
 }

@@ -3,7 +3,7 @@
 //! Requests are posted when an exchange begins and completed while it runs. The bindings' own requests must not outlive a failure, so
 //! these are MPI's, and own their buffers: where a rank is lost, buffers that MPI may still write to are never freed.
 
-use crate::link::{Messages, Sizes, lost};
+use crate::link::{Messages, Sizes};
 use crate::{Arrivals, Error, Job, Link};
 use mpi::ffi;
 use mpi::topology::SimpleCommunicator;
@@ -66,7 +66,7 @@ impl Mpi {
         let link = Mpi { world, job, _universe: universe, _here: PhantomData };
         match code {
             0 => Ok(link),
-            code => Err(lost(&link, &format!("MPI has no communicator that tells of errors (error {code})"))),
+            code => Err(link.job().lost(&format!("MPI has no communicator that tells of errors (error {code})"))),
         }
     }
 
@@ -182,7 +182,7 @@ impl Letter {
         receives: Option<usize>,
     ) -> Result<(), Error> {
         if code != 0 {
-            return Err(lost(link, &format!("{} failed with MPI's error {code}", self.what)));
+            return Err(link.job().lost(&format!("{} failed with MPI's error {code}", self.what)));
         }
         // SAFETY: a call without an error has written the request.
         self.requests.push((unsafe { request.assume_init() }, receives));
@@ -215,7 +215,7 @@ impl Letter {
             }
             self.requests.pop();
         }
-        Err(lost(link, self.failed.as_deref().unwrap_or_default()))
+        Err(link.job().lost(self.failed.as_deref().unwrap_or_default()))
     }
 }
 
@@ -244,7 +244,7 @@ impl Flight<'_> {
             }
             self.poke();
             if start.elapsed() > self.link.timeout() {
-                return Err(lost(self.link, &format!("{} is not done", letter.what)));
+                return Err(self.link.job().lost(&format!("{} is not done", letter.what)));
             }
             // the first moments are awaited awake
             if turn > 1000 {

@@ -1,4 +1,4 @@
-//! [`Split`]: a planned mask shared out over the ranks of a link, as one of them sees it.
+//! [`Split`]: a planned mask shared out over ranks, as one of them sees it.
 //!
 //! A [`Partition`] names tokens by their place in the whole sequence; arrays of a rank hold what it owns, ascending. Everything
 //! here is translated into *places* among what a rank has. Batch rows that are split alike form a *family* and are computed
@@ -9,9 +9,8 @@ use crate::array::Places;
 use crate::inputs::{Local, Options};
 use crate::{Error, Link, Traffic};
 use noren::Element;
-use noren_dist::{Partition, Runs, Share, Wire, count, partition};
-use noren_mask::{BoundMask, Plan};
-use std::cell::Cell;
+use noren_dist::{Partition, Runs, Share, Travel, Wire, count, partition};
+use noren_mask::{BoundMask, Plan, Shape};
 
 /// A mask over the ranks of a link: who owns what, and this rank's part of it.
 ///
@@ -28,13 +27,12 @@ use std::cell::Cell;
 /// assert_eq!(owned.into_iter().sum::<Result<usize, _>>()?, 8);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Split<'a> {
-    pub(crate) link: &'a dyn Link,
-    pub(crate) plan: &'a Plan,
+pub struct Split {
+    pub(crate) rank: usize,
+    pub(crate) shape: Shape,
     partition: Partition,
     pub(crate) families: Vec<Family>,
     said: Said,
-    pub(crate) traffic: Cell<Traffic>,
 }
 
 /// Batch rows that are split alike.
@@ -78,23 +76,31 @@ pub(crate) struct Incoming {
     pub(crate) rows: Vec<usize>,
 }
 
-impl<'a> Split<'a> {
+impl Split {
     /// Splits with the partition that [`noren_dist::partition`] makes of the plan.
     ///
     /// # Errors
     /// A mask without a serial form (of closures; a part of another), by which ranks would compare it; more ranks than the
     /// partitioner takes.
-    pub fn new(plan: &'a Plan, link: &'a dyn Link) -> Result<Self, Error> {
+    pub fn new(plan: &Plan, link: &dyn Link) -> Result<Self, Error> {
+        Split::travelling(plan, Travel::Both, link)
+    }
+
+    /// [`new`](Self::new), where queries travel to keys or only keys travel.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn travelling(plan: &Plan, travel: Travel, link: &dyn Link) -> Result<Self, Error> {
         let said = said_of(plan)?;
-        let options = noren_dist::Options { ranks: link.ranks(), ..noren_dist::Options::default() };
-        Split::made(plan, said, partition(plan, &options)?, link)
+        let options = noren_dist::Options { ranks: link.ranks(), travel, ..noren_dist::Options::default() };
+        Split::made(plan, said, partition(plan, &options)?, link.rank())
     }
 
     /// Splits as a partition says.
     ///
     /// # Errors
     /// As [`new`](Self::new), and a partition of another mask, of other facts, or for another number of ranks.
-    pub fn with(plan: &'a Plan, partition: Partition, link: &'a dyn Link) -> Result<Self, Error> {
+    pub fn with(plan: &Plan, partition: Partition, link: &dyn Link) -> Result<Self, Error> {
         if partition.ranks != link.ranks() {
             let (made, there) = (partition.ranks, link.ranks());
             return Err(Error::Input(format!(
@@ -106,15 +112,15 @@ impl<'a> Split<'a> {
             return Err(Error::Input(problem.to_owned()));
         }
         partition.check(plan.bound())?;
-        Split::made(plan, said_of(plan)?, partition, link)
+        Split::made(plan, said_of(plan)?, partition, link.rank())
     }
 
-    fn made(plan: &'a Plan, mut said: Said, partition: Partition, link: &'a dyn Link) -> Result<Self, Error> {
+    fn made(plan: &Plan, mut said: Said, partition: Partition, rank: usize) -> Result<Self, Error> {
         said.push(("partition", partition.hash.clone()));
         let families = (0..partition.rows.len())
-            .map(|row| Family::new(&partition, row, plan.bound(), link.rank()))
+            .map(|row| Family::new(&partition, row, plan.bound(), rank))
             .collect::<Result<_, _>>()?;
-        Ok(Split { link, plan, partition, families, said, traffic: Cell::default() })
+        Ok(Split { rank, shape: plan.shape().clone(), partition, families, said })
     }
 
     /// Who owns what, and what travels.
@@ -122,22 +128,22 @@ impl<'a> Split<'a> {
         &self.partition
     }
 
-    /// What this rank sent and received so far.
-    pub fn traffic(&self) -> Traffic {
-        self.traffic.get()
-    }
-
     /// Bytes of arrays that this rank sends and receives in one forward and one backward pass, from the partition alone, for
-    /// keys and values of the same `head_dim` and numbers of `T`.
-    pub fn predicted<T: Element>(&self, head_dim: usize) -> [Traffic; 2] {
-        let wire = Wire { head_dim, element: T::DTYPE.size(), partial: 4 };
-        let all = self.partition.traffic(&wire)[self.link.rank()];
+    /// numbers of `element` bytes.
+    pub fn predicted(&self, [head_dim, v_dim]: [usize; 2], element: usize) -> [Traffic; 2] {
+        let all = self.partition.traffic(&Wire { head_dim, v_dim, element, partial: 4 })[self.rank];
         let of = |sent, received| Traffic { sent, received, agreements: 0 };
         [of(all.sent, all.received), of(all.backward_sent, all.backward_received)]
     }
 
     fn share(&self, batch: usize) -> &Share {
-        &self.partition.row(batch).shares[self.link.rank()]
+        &self.partition.row(batch).shares[self.rank]
+    }
+
+    /// Whether some rank computes rows of another.
+    pub fn queries_travel(&self) -> bool {
+        let mut shares = self.partition.rows.iter().flat_map(|row| &row.shares);
+        shares.any(|share| share.receives.iter().any(|exchange| !exchange.rows.is_empty()))
     }
 
     /// The query rows of a batch row that this rank owns, ascending.
@@ -162,7 +168,7 @@ impl<'a> Split<'a> {
     /// # Panics
     /// When the array has another size.
     pub fn take_rows<T: Copy>(&self, whole: &[T], width: usize, fill: T) -> Vec<T> {
-        let shape = self.plan.shape();
+        let shape = &self.shape;
         self.take(whole, [shape.head_count(), shape.q_len(), width], self.lengths()[0], fill, |b| self.rows(b))
     }
 
@@ -171,7 +177,7 @@ impl<'a> Split<'a> {
     /// # Panics
     /// When the array has another size.
     pub fn take_keys<T: Copy>(&self, whole: &[T], width: usize, fill: T) -> Vec<T> {
-        let shape = self.plan.shape();
+        let shape = &self.shape;
         self.take(whole, [shape.kv_head_count(), shape.kv_len(), width], self.lengths()[1], fill, |b| self.keys(b))
     }
 
@@ -183,7 +189,7 @@ impl<'a> Split<'a> {
         fill: T,
         owned: impl Fn(usize) -> Vec<usize>,
     ) -> Vec<T> {
-        let batch = self.plan.shape().batch_len();
+        let batch = self.shape.batch_len();
         assert_eq!(whole.len(), batch * heads * len * width, "an array of [batch, heads, length, width]");
         let mut out = vec![fill; batch * heads * own * width];
         for b in 0..batch {
@@ -201,6 +207,19 @@ impl<'a> Split<'a> {
     /// What all ranks must agree on before they exchange anything.
     pub(crate) fn said<T: Element>(&self, local: &Local<'_, T>, options: &Options) -> Said {
         self.said.iter().cloned().chain(local.said(options)).collect()
+    }
+
+    /// Refuses the link of another rank, or of another number of ranks.
+    pub(crate) fn check(&self, link: &dyn Link) -> Result<(), Error> {
+        let (rank, ranks) = (self.rank, self.partition.ranks);
+        match (link.rank(), link.ranks()) == (rank, ranks) {
+            true => Ok(()),
+            false => Err(Error::Input(format!(
+                "the split is for rank {rank} of {ranks}, but the link is rank {} of {}: make the split with this link",
+                link.rank(),
+                link.ranks()
+            ))),
+        }
     }
 
     /// The steps of all families: own rows before foreign ones, so that these have time to arrive; each family in its order.

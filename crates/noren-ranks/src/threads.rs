@@ -1,6 +1,6 @@
 //! Ranks that are threads of this process: to try a partition, and to test what is the same over any link.
 
-use crate::link::{Messages, Sizes, lost};
+use crate::link::{Messages, Sizes};
 use crate::{Arrivals, Error, Job, Link};
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -64,7 +64,7 @@ impl Link for ThreadLink {
             arriving.take(rank)?;
         }
         match sent.iter().find(|(_, sent)| sent.is_err()) {
-            Some((rank, _)) => Err(lost(self, &format!("rank {rank} has left before it was sent its part"))),
+            Some((rank, _)) => Err(self.job().lost(&format!("rank {rank} has left before it was sent its part"))),
             None => Ok(()),
         }
     }
@@ -82,11 +82,13 @@ impl Arrivals for Arriving<'_> {
         let message = self.link.from[rank].recv_timeout(self.link.timeout()).map_err(|error| {
             let how = if error == RecvTimeoutError::Disconnected { "left" } else { "said nothing" };
             let waited = start.elapsed().as_secs_f64();
-            lost(self.link, &format!("waited {waited:.1} s for rank {rank}, which {how}"))
+            self.link.job().lost(&format!("waited {waited:.1} s for rank {rank}, which {how}"))
         })?;
         match message.len() == size {
             true => Ok(message),
-            false => Err(lost(self.link, &format!("rank {rank} sent {} bytes where {size} belong", message.len()))),
+            false => {
+                Err(self.link.job().lost(&format!("rank {rank} sent {} bytes where {size} belong", message.len())))
+            }
         }
     }
 }

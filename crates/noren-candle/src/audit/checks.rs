@@ -1,87 +1,70 @@
-//! The battery: what is changed, and which outputs must stay.
+//! The battery: how inputs of the checks in `noren_flow::audit` are made for models of tokens.
 
-use super::lab::{Input, Lab, PADS, Place, Trial, Trials};
+use super::lab::{Input, Lab, Place, Trial, Trials, broken};
 use super::scan;
 use crate::error::Result;
 use crate::model::Batch;
 use noren::Side;
+use noren_flow::audit::{CHECKS, Change, Check, PADS};
 
-/// A check.
-pub(super) struct Test {
-    pub(super) name: &'static str,
-    pub(super) title: &'static str,
-    pub(super) make: fn(&Lab<'_>) -> Trials,
+/// Returns the checks that are made here, in the order of reports, with what makes their trials.
+pub(super) fn battery() -> impl Iterator<Item = (&'static Check, fn(&Lab<'_>) -> Trials)> {
+    CHECKS.iter().filter_map(|check| Some((check, maker(check.name)?)))
 }
 
-pub(super) const BATTERY: [Test; 13] = [
-    Test { name: "prefix", title: "prefix invariance", make: prefix },
-    Test { name: "reach", title: "every token by itself", make: scan::reach },
-    Test { name: "liveness", title: "liveness", make: liveness },
-    Test { name: "window", title: "window reach", make: window },
-    Test { name: "padding_right", title: "padding invariance (right)", make: |lab| padding(lab, Side::Right) },
-    Test { name: "padding_left", title: "padding invariance (left)", make: |lab| padding(lab, Side::Left) },
-    Test { name: "mask_liveness", title: "mask liveness", make: mask_liveness },
-    Test { name: "redaction", title: "redaction swap", make: redaction },
-    Test { name: "lengths", title: "every length", make: scan::lengths },
-    Test { name: "batch", title: "batch-mate invariance", make: batch },
-    Test { name: "documents", title: "document isolation", make: documents },
-    Test { name: "cache", title: "cache against one pass", make: |lab| cached(lab, usize::MAX) },
-    Test { name: "chunks", title: "chunked prefill against one pass", make: |lab| cached(lab, 7) },
-];
+fn maker(name: &str) -> Option<fn(&Lab<'_>) -> Trials> {
+    Some(match name {
+        "prefix" => |lab| changed(lab, "prefix"),
+        "reach" => scan::reach,
+        "liveness" => liveness,
+        "window" => |lab| changed(lab, "window"),
+        "padding_right" => |lab| padding(lab, Side::Right),
+        "padding_left" => |lab| padding(lab, Side::Left),
+        "mask_liveness" => mask_liveness,
+        "redaction" => redaction,
+        "lengths" => scan::lengths,
+        "batch" => batch,
+        "documents" => documents,
+        "cache" => |lab| cached(lab, "cache", usize::MAX),
+        "chunks" => |lab| cached(lab, "chunks", 7),
+        _ => return None,
+    })
+}
 
 /// The same places of row 0 in both calls.
 fn stay(at: impl IntoIterator<Item = usize>) -> Vec<(Place, Place)> {
     at.into_iter().map(|at| ((0, at), (0, at))).collect()
 }
 
-/// Changes tokens of the sequence; outputs that may not read any of them stay.
-fn swap(lab: &Lab<'_>, at: &[usize], what: String, broken: &'static str) -> Result<Option<Trial>> {
-    let reads = |q: usize| at.iter().any(|k| lab.reach.get([0, 0, q, *k]));
-    let safe: Vec<usize> = (0..lab.length).filter(|q| !at.contains(q) && !reads(*q)).collect();
-    if safe.is_empty() {
-        return Ok(None);
-    }
+/// Changes tokens of the sequence as the catalogue says.
+fn changed(lab: &Lab<'_>, check: &str) -> Trials {
+    let changes = match lab.changes(check) {
+        Ok(changes) => changes,
+        Err(reason) => return Ok(Err(reason.to_owned())),
+    };
     let base = lab.input(0)?;
-    let other = lab.with_main(&base, Batch::new(vec![lab.changed(&base.main().ids()[0], at)])?);
-    Ok(Some(Trial { what, base, other, pairs: stay(safe), broken, moved: false, given: None }))
-}
-
-fn prefix(lab: &Lab<'_>) -> Trials {
-    let broken = "outputs depend on tokens that come after them or are not theirs to read";
-    let mut trials = Vec::new();
-    for cut in [1, lab.length / 2, 64].into_iter().filter(|cut| *cut < lab.length) {
-        let at: Vec<usize> = (cut..lab.length).collect();
-        trials.extend(swap(lab, &at, format!("tokens {cut}.. changed"), broken)?);
-    }
-    Ok(if trials.is_empty() { Err("every output may read every token".into()) } else { Ok(trials) })
-}
-
-fn window(lab: &Lab<'_>) -> Trials {
-    let broken = "outputs depend on tokens that lie beyond all windows";
-    let trial = swap(lab, &[0, 1, 2], "tokens 0..3 changed".into(), broken)?;
-    let beyond = trial.filter(|trial| trial.pairs.iter().any(|((_, at), _)| *at > 2));
-    Ok(beyond.map(|trial| vec![trial]).ok_or("through all layers every output reaches the beginning".into()))
+    let trial = |change: Change| {
+        let other = lab.with_main(&base, Batch::new(vec![lab.changed(&base.main().ids()[0], &change.tokens)])?);
+        Ok(Trial::of(change, base.clone(), other))
+    };
+    changes.into_iter().map(trial).collect::<Result<_>>().map(Ok)
 }
 
 fn liveness(lab: &Lab<'_>) -> Trials {
-    let mut trials = Vec::new();
-    let base = lab.input(0)?;
-    for token in [0, lab.length / 2, lab.length - 1] {
-        let rows: Vec<usize> = (0..lab.length).filter(|q| *q != token && lab.direct.get([0, 0, *q, token])).collect();
-        let other = lab.with_main(&base, Batch::new(vec![lab.changed(&base.main().ids()[0], &[token])])?);
-        let broken = "outputs that should read a token do not";
-        if !rows.is_empty() {
-            let (what, base) = (format!("token {token} changed"), base.clone());
-            trials.push(Trial { what, base, other, pairs: stay(rows), broken, moved: true, given: None });
-        }
-        if lab.crosses() {
-            let text = Batch::new(vec![lab.changed(&base.text.ids()[0], &[token])])?;
-            let other = Input { text, decoder: base.decoder.clone() };
-            let (what, base) = (format!("token {token} of the encoder changed"), base.clone());
-            trials.push(Trial { what, base, other, pairs: stay(0..lab.length), broken, moved: true, given: None });
-        }
+    let found = changed(lab, "liveness")?;
+    if !lab.crosses() {
+        return Ok(found);
     }
-    Ok(if trials.is_empty() { Err("no output reads another token in every layer".into()) } else { Ok(trials) })
+    let mut trials = found.unwrap_or_default();
+    let base = lab.input(0)?;
+    for token in [0, lab.length - 1] {
+        let text = Batch::new(vec![lab.changed(&base.text.ids()[0], &[token])])?;
+        let (base, other) = (base.clone(), Input { text, decoder: base.decoder.clone() });
+        let broken = broken("liveness", 0, &[&format!("encoder token {token}")]);
+        let what = format!("encoder token {token} changed");
+        trials.push(Trial { what, base, other, pairs: stay(0..lab.length), broken, moved: true, given: None });
+    }
+    Ok(Ok(trials))
 }
 
 /// Where the outputs of a text stand when it is padded; those of a decoder stay where they are.
@@ -92,11 +75,13 @@ fn shifted(lab: &Lab<'_>, side: Side) -> Vec<(Place, Place)> {
 
 fn padding(lab: &Lab<'_>, side: Side) -> Trials {
     let base = lab.input(0)?;
+    let check = if side == Side::Left { "padding_left" } else { "padding_right" };
+    let padding = if lab.crosses() { "the encoder's padding" } else { "padding" };
     let trials = (0..2).map(|kind| {
         let text = lab.padded(&base.text.ids()[0], side, kind)?;
         let what = format!("{PADS} padding tokens of id {}", lab.pad(kind));
         let (base, other) = (base.clone(), Input { text, decoder: base.decoder.clone() });
-        let broken = "padding changes outputs of real tokens";
+        let broken = broken(check, 0, &[padding]);
         Ok(Trial { what, base, other, pairs: shifted(lab, side), broken, moved: false, given: None })
     });
     Ok(Ok(trials.collect::<Result<_>>()?))
@@ -114,35 +99,41 @@ fn mask_liveness(lab: &Lab<'_>) -> Trials {
     if rows.is_empty() {
         return Ok(Err("no output reads a token that could be masked".into()));
     }
-    let what = format!("token {gone} masked out, and not");
+    let what = format!("token {gone} masked out; then a mask that calls it real");
+    let mask = if lab.crosses() { "the encoder's mask" } else { "the mask" };
     Ok(Ok(vec![Trial {
         what,
         base: masked,
         other: base,
         pairs: stay(rows),
-        broken: "the mask has no effect",
+        broken: broken("mask_liveness", 0, &[mask]),
         moved: true,
         given: None,
     }]))
 }
 
 fn redaction(lab: &Lab<'_>) -> Trials {
-    let gone = [lab.length / 2, lab.length / 2 + 1];
-    let input = lab.input(0)?;
-    let with = |ids: &[u32]| -> Result<Input> {
-        Ok(Input { text: lab.masked(ids, |at| !gone.contains(&at))?, decoder: input.decoder.clone() })
+    let changes = match lab.changes("redaction") {
+        Ok(changes) => changes,
+        Err(reason) => return Ok(Err(reason.to_owned())),
     };
+    let input = lab.input(0)?;
     let ids = &input.text.ids()[0];
-    let (base, other) = (with(ids)?, with(&lab.changed(ids, &gone))?);
-    let rest = (0..lab.length).filter(|at| lab.crosses() || !gone.contains(at));
-    let what = format!("masked tokens {} and {} changed", gone[0], gone[1]);
-    let broken = "outputs depend on tokens that are masked out";
-    Ok(Ok(vec![Trial { what, base, other, pairs: stay(rest), broken, moved: false, given: None }]))
+    let trial = |change: Change| {
+        let with = |ids: &[u32]| -> Result<Input> {
+            Ok(Input { text: lab.masked(ids, |at| !change.tokens.contains(&at))?, decoder: input.decoder.clone() })
+        };
+        let (base, other) = (with(ids)?, with(&lab.changed(ids, &change.tokens))?);
+        let trial = Trial::of(change, base, other);
+        // the outputs of a decoder have places of their own
+        Ok(if lab.crosses() { Trial { pairs: stay(0..lab.length), ..trial } } else { trial })
+    };
+    changes.into_iter().map(trial).collect::<Result<_>>().map(Ok)
 }
 
 fn batch(lab: &Lab<'_>) -> Trials {
     const ROWS: usize = 3;
-    let broken = "outputs depend on the other texts of the batch";
+    let broken = broken("batch", 0, &[]);
     let alone = lab.input(0)?;
     let own = alone.text.ids()[0].clone();
     let mut trials = Vec::new();
@@ -163,7 +154,8 @@ fn batch(lab: &Lab<'_>) -> Trials {
                 let pairs = (0..lab.length).map(|at| ((0, at), (row, at + by))).collect();
                 let what = format!("alone, and in row {row} among texts of {mates} tokens");
                 let other = Input { text, decoder };
-                trials.push(Trial { what, base: alone.clone(), other, pairs, broken, moved: false, given: None });
+                let (base, broken) = (alone.clone(), broken.clone());
+                trials.push(Trial { what, base, other, pairs, broken, moved: false, given: None });
             }
         }
     }
@@ -177,12 +169,12 @@ fn documents(lab: &Lab<'_>) -> Trials {
     let first = lab.length / 3;
     let texts = [lab.tokens(first, 3), lab.tokens(lab.length - first, 4)];
     let packed = Input::of(Batch::packed(&texts)?);
-    let broken = "one document reads another";
+    let broken = broken("documents", 0, &[""]);
     let mut trials = Vec::new();
     for (i, rest) in [(0, first..lab.length), (1, 0..first)] {
         let mut changed = texts.clone();
         changed[i] = lab.changed(&texts[i], &(0..texts[i].len()).collect::<Vec<_>>());
-        let (what, base) = (format!("document {i} changed"), packed.clone());
+        let (what, base, broken) = (format!("document {} changed", i + 1), packed.clone(), broken.clone());
         let other = Input::of(Batch::packed(&changed)?);
         trials.push(Trial { what, base, other, pairs: stay(rest), broken, moved: false, given: None });
     }
@@ -194,7 +186,7 @@ fn documents(lab: &Lab<'_>) -> Trials {
 }
 
 /// Logits by which tokens are chosen through a cache, against those of one pass over the same tokens.
-fn cached(lab: &Lab<'_>, chunk: usize) -> Trials {
+fn cached(lab: &Lab<'_>, check: &str, chunk: usize) -> Trials {
     const NEW: usize = 5;
     let Some(steps) = &lab.subject.steps else {
         return Ok(Err("the model does not continue texts through a cache that is known".into()));
@@ -206,6 +198,6 @@ fn cached(lab: &Lab<'_>, chunk: usize) -> Trials {
     let pairs = (0..logits.len()).map(|i| ((0, prompt.len() - 1 + i), (0, i))).collect();
     let what = format!("{NEW} tokens one by one, after {} in chunks of {}", prompt.len(), chunk.min(prompt.len()));
     let (other, given) = (base.clone(), Some(vec![logits]));
-    let broken = "outputs through the cache are not those of one pass";
+    let broken = broken(check, 0, &[]);
     Ok(Ok(vec![Trial { what, base, other, pairs, broken, moved: false, given }]))
 }

@@ -5,13 +5,10 @@ use crate::error::{Error, Result};
 use crate::model::{Batch, Declared, Record, Stack, Trace};
 use candle_core::{DType, Device, Tensor};
 use noren::noren_mask::{Keep, philox};
-use noren::{Facts, Shape, Side};
+use noren::{BoundMask, Facts, Shape, Side};
+use noren_flow::audit::{Change, Check, LENGTHS, PADS, Reads, rounding};
 use noren_flow::{Fill, Flow};
-
-/// How many padding tokens are put at an end.
-pub(super) const PADS: usize = 9;
-/// Lengths that are tried until outputs lie beyond all windows; all cross a border of 64.
-const LENGTHS: [usize; 3] = [72, 136, 264];
+use std::collections::BTreeSet;
 
 /// The tokens of a call.
 #[derive(Clone)]
@@ -45,7 +42,7 @@ pub(super) struct Trial {
     pub(super) base: Input,
     pub(super) other: Input,
     pub(super) pairs: Vec<(Place, Place)>,
-    pub(super) broken: &'static str,
+    pub(super) broken: String,
     /// They must differ.
     pub(super) moved: bool,
     /// The other outputs, where they come from no call of `other`.
@@ -53,11 +50,23 @@ pub(super) struct Trial {
 }
 
 impl Trial {
+    /// Returns the trial of a change of the catalogue.
+    pub(super) fn of(change: Change, base: Input, other: Input) -> Trial {
+        let Change { what, broken, compared, moves, .. } = change;
+        let pairs = compared.into_iter().map(|place| (place, place)).collect();
+        Trial { what, base, other, pairs, broken, moved: moves, given: None }
+    }
+
     /// Whether both calls have the same sizes, so that nothing is added in another order.
     pub(super) fn one_shape(&self) -> bool {
         let sizes = |input: &Input| [&input.text, input.main()].map(|batch| (batch.rows(), batch.len()));
         self.given.is_none() && sizes(&self.base) == sizes(&self.other)
     }
+}
+
+/// Returns what a failure of a check means.
+pub(super) fn broken(check: &str, which: usize, about: &[&str]) -> String {
+    Check::named(check).map_or_else(String::new, |check| check.sentence(which, about))
 }
 
 /// The trials of a check, or why there are none.
@@ -131,26 +140,41 @@ impl<'a> Lab<'a> {
         Ok(Flow::of_stack(&masks, &shape, &Facts::new(), Fill::Nothing)?)
     }
 
+    fn layers(&self) -> Result<Vec<BoundMask>> {
+        let shape = Shape::square(self.length).heads(self.main.heads[0]);
+        let bind = |layer: usize| Ok(self.main.spec.mask.at_layer(layer as u64).bind(&shape, &Facts::new())?);
+        (0..self.main.layers).map(bind).collect()
+    }
+
+    /// Returns how many heads of a layer the declared mask tells apart, at most.
+    pub(super) fn heads(&self) -> Result<usize> {
+        let distinct = |layer: &BoundMask| {
+            let plan = layer.plan();
+            let patterns = (0..self.main.heads[0]).map(|head| plan.pattern_of(0, head));
+            patterns.collect::<BTreeSet<_>>().len()
+        };
+        Ok(self.layers()?.iter().map(distinct).max().unwrap_or(1))
+    }
+
     fn every_layer(&self) -> Result<Keep> {
-        let heads = self.main.heads[0];
-        let shape = Shape::square(self.length).heads(heads);
-        let bind = |layer: usize| self.main.spec.mask.at_layer(layer as u64).bind(&shape, &Facts::new());
-        let layers = (0..self.main.layers).map(bind).collect::<std::result::Result<Vec<_>, _>>()?;
+        let (heads, layers) = (self.main.heads[0], self.layers()?);
         Ok(Keep::from_fn([1, 1, self.length, self.length], |[_, _, q, k]| {
             layers.iter().all(|layer| (0..heads).any(|head| layer.allowed(0, head, q, k)))
         }))
     }
 
-    /// The largest difference between passes of two shapes that is called rounding, as a part of the largest output:
-    /// `4 sqrt(2 (layers + 1) (16 u^2 + 4 width s^2))`, at most one half. `u` is the unit roundoff of the type, `s` that of
-    /// `f32`, in which sums are taken, and `width` the number of features or keys.
+    /// Returns the changes of a check of the catalogue, or why there are none.
+    pub(super) fn changes(&self, check: &str) -> std::result::Result<Vec<Change>, &'static str> {
+        let reach = |q: usize, k: usize| self.reach.get([0, 0, q, k]);
+        let direct = |q: usize, k: usize| self.direct.get([0, 0, q, k]);
+        Reads { length: self.length, reach: &reach, direct: &direct }.changes(check)
+    }
+
+    /// The largest difference between passes of two shapes that is called rounding, as a part of the largest output.
     pub(super) fn rounding(&self) -> f32 {
-        let unit = f64::from(epsilon(self.dtype)) / 2.0;
-        let summed = unit.min(f64::from(f32::EPSILON) / 2.0);
-        let width = self.features.max(self.length + PADS) as f64;
-        let variance = 16.0 * unit * unit + 4.0 * width * summed * summed;
-        let layers: usize = self.subject.masks.iter().map(|declared| declared.layers).sum();
-        (4.0 * (2.0 * (layers as f64 + 1.0) * variance).sqrt()).min(0.5) as f32
+        let width = self.features.max(self.length + PADS);
+        let layers = self.subject.masks.iter().map(|declared| declared.layers).sum();
+        rounding(f64::from(epsilon(self.dtype)) / 2.0, layers, width) as f32
     }
 
     /// Whether there is an encoder and a decoder.

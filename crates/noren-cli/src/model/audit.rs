@@ -51,5 +51,6 @@ pub(crate) fn run(args: &AuditArgs, screen: &mut Screen) -> Result<Verdict> {
         let place = place.as_ref().map(|place| format!("; first after {place}")).unwrap_or_default();
         screen.line(format_args!("  {}  {title:32}  {says}{place}", paint(style, format!("{mark:4}"))))?;
     }
+    screen.line(paint(DIM, format!("not tested: {}", report.not_tested.join("; "))))?;
     Ok(verdict)
 }

@@ -84,7 +84,12 @@ impl WireArgs {
                 return Err(Failure::new(format!("{name} is {value}: give 1 to 65536")));
             }
         }
-        Ok(Wire { head_dim: self.head_dim, element: self.element_bytes, partial: self.partial_bytes })
+        Ok(Wire {
+            head_dim: self.head_dim,
+            v_dim: self.head_dim,
+            element: self.element_bytes,
+            partial: self.partial_bytes,
+        })
     }
 
     fn machine(&self) -> Result<Machine> {

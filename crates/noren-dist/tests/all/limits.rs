@@ -44,7 +44,7 @@ fn with_keys_alone_causal_is_a_zigzag() {
 fn decoding_sends_the_query_to_the_keys() {
     let shape = Shape::cached(4095, 1).heads(8).kv_heads(2);
     let plan = causal().bind(&shape, &Facts::new()).expect("binds").plan();
-    let wire = Wire { head_dim: 64, element: 2, partial: 4 };
+    let wire = Wire { head_dim: 64, v_dim: 64, element: 2, partial: 4 };
     let split = partition(&plan, &Options { ranks: 4, wire, ..Options::default() }).expect("four ranks");
     split.check(plan.bound()).expect("sound");
     let traffic = split.traffic(&wire);

@@ -59,7 +59,7 @@ fn each(ranks: usize, items: usize, mut f: impl FnMut(&[usize])) {
 }
 
 fn found(bound: &BoundMask, ranks: usize, travel: Travel) -> (f64, u64, String) {
-    let wire = Wire { head_dim: 1, element: 1, partial: 1 };
+    let wire = Wire { head_dim: 1, v_dim: 1, element: 1, partial: 1 };
     let options = Options { ranks, travel, wire, ..Options::default() };
     let found = search(&bound.plan(), &options).expect("few ranks");
     let chosen = &found.rows[0].candidates[found.rows[0].chosen];

@@ -495,6 +495,67 @@ class Partition:
     @staticmethod
     def from_json(text: str, bound: BoundMask) -> Partition: ...
 
+class GroupError(RuntimeError):
+    """A rank died, stalled or left: nothing that was computed together can be trusted, and every rank stops."""
+
+class Disagreement(GroupError):
+    """The ranks were about to compute different things."""
+
+@final
+class Link:
+    """A rank's place in its group, and what carries messages: `carrier.exchange(outgoing, expected)`."""
+
+    def __new__(cls, carrier: Any, rank: int, ranks: int, timeout: float) -> Link: ...
+    @property
+    def traffic(self) -> tuple[int, int, int]:
+        """Bytes of arrays sent and received, and bytes sent for agreements."""
+    def agree(self, what: str, said: Sequence[tuple[str, str]]) -> None:
+        """Raises `Disagreement` on every rank unless all ranks give the same."""
+    def refuse(self) -> None:
+        """Tells the others, who are about to make a call, that this rank refuses its input."""
+    def gather(self, mine: bytes) -> list[bytearray]:
+        """The bytes of all ranks, in their order."""
+    def lost(self, what: str) -> str:
+        """The message of a `GroupError` on this rank."""
+
+@final
+class Attended:
+    """The results of a forward pass on this rank."""
+
+    def write(self, out: Any, lse: Any) -> None:
+        """Writes the output and the log-sum-exps into contiguous `float32` tensors."""
+
+@final
+class RankSplit:
+    """A mask over the ranks of a link, as one of them sees it."""
+
+    def __new__(cls, plan: Plan, partition: Partition | None, travel: str, link: Link) -> RankSplit: ...
+    @property
+    def partition(self) -> Partition: ...
+    def owned(self, batch: int, rank: int) -> tuple[list[list[int]], list[list[int]]]:
+        """The query rows and keys of a batch row that a rank owns, as ranges."""
+    @property
+    def lengths(self) -> tuple[int, int]: ...
+    @property
+    def uniform(self) -> bool:
+        """Whether all batch rows are split in one way."""
+    @property
+    def queries_travel(self) -> bool: ...
+    def predicted(self, head_dim: int, v_dim: int, element_bytes: int) -> list[tuple[int, int]]:
+        """Bytes sent and received in a forward, and in a backward pass."""
+    def attention(self, arrays: Any, scores: Any, gradients: bool) -> Attended: ...
+    def gradients(self, arrays: Any, attended: Attended, dout: Any, scores: Any, into: Any) -> None:
+        """Writes the gradients of q, k and v into contiguous `float32` tensors."""
+
+@final
+class RankShards:
+    """A cache whose keys are shared out over the ranks of a link."""
+
+    def __new__(cls, plan: Plan, keys: Sequence[Sequence[tuple[int, int]]] | None, link: Link) -> RankShards: ...
+    def held(self, rank: int) -> list[tuple[int, int]]:
+        """The ranges of keys that a rank holds."""
+    def decode(self, arrays: Any, scores: Any) -> Attended: ...
+
 def partition(
     plan: Plan,
     ranks: int,
@@ -511,3 +572,19 @@ def partition(
     least traffic is sought within: balanced cells and tokens, looser limits for both, or equal tokens. `head_dim` and
     `element_bytes` weigh keys against queries and results.
     """
+
+def audit_catalogue() -> str:
+    """The checks of the audit and the sizes of what is tried, as JSON."""
+
+def audit_changes(
+    check: str, length: int, reach: bytes, direct: bytes
+) -> list[tuple[str, str, list[int], bool, list[tuple[int, int]], bool]]:
+    """What is changed in a check and which outputs are compared; an error says why there is nothing."""
+
+def audit_not_tested(
+    longest: int, rows: int, training: bool | None, heads: int, layers: bool, compiled: bool, padding: bool, checks: Sequence[str]
+) -> list[str]:
+    """What an audit leaves open, in words."""
+
+def audit_rounding(unit: float, depth: int, width: int) -> float:
+    """The largest difference that is called rounding, as a part of the largest output."""

@@ -5,7 +5,7 @@ use noren::{Bias, Element, Inputs, Saved, View, bf16};
 use noren_dist::{Partition, Travel, partition};
 use noren_mask::{BoundMask, Facts, Mask, Plan, Shape};
 use noren_ranks::{Attended, Error, Gradients, Link, Local, Options, Shards, Split, Traffic, decode};
-use noren_ranks::{attention, attention_backward};
+use noren_ranks::{attention, attention_backward, gather};
 use std::sync::LazyLock;
 
 /// A mask with whole arrays, the definition's results on them, and how far one process is from these.
@@ -76,11 +76,15 @@ impl World {
     }
 
     /// This rank's results.
-    pub(crate) fn compute(&self, split: &Split<'_>) -> Result<(Attended, Gradients), Error> {
-        self.compute_as::<f32>(split)
+    pub(crate) fn compute(&self, split: &Split, link: &dyn Link) -> Result<(Attended, Gradients), Error> {
+        self.compute_as::<f32>(split, link)
     }
 
-    pub(crate) fn compute_as<T: Element>(&self, split: &Split<'_>) -> Result<(Attended, Gradients), Error> {
+    pub(crate) fn compute_as<T: Element>(
+        &self,
+        split: &Split,
+        link: &dyn Link,
+    ) -> Result<(Attended, Gradients), Error> {
         let (head_dim, v_dim) = (self.head_dim, self.v_dim);
         let typed = |i: usize| self.arrays[i].iter().map(|x| T::from_f32(*x)).collect::<Vec<T>>();
         // what lies beyond a batch row's own rows is nobody's
@@ -88,23 +92,20 @@ impl World {
         let (q, dout) = (split.take_rows(&typed(0), head_dim, nan), split.take_rows(&typed(3), v_dim, nan));
         let (k, v) = (split.take_keys(&typed(1), head_dim, nan), split.take_keys(&typed(2), v_dim, nan));
         let local = Local { q: &q, k: &k, v: &v, head_dim, v_dim };
-        let start = split.traffic();
-        let attended = attention(split, &local, &self.options)?;
-        let middle = split.traffic();
-        let gradients = attention_backward(split, &local, &attended, &dout, &self.options)?;
-        if head_dim == v_dim {
-            for (predicted, (from, to)) in
-                split.predicted::<T>(head_dim).into_iter().zip([(start, middle), (middle, split.traffic())])
-            {
-                let moved = Traffic { sent: to.sent - from.sent, received: to.received - from.received, agreements: 0 };
-                assert_eq!(moved, predicted, "{}: bytes on the wire", self.name);
-            }
+        let start = link.job().traffic();
+        let attended = attention(split, link, &local, &self.options)?;
+        let middle = link.job().traffic();
+        let gradients = attention_backward(split, link, &local, (&attended, &dout), &self.options)?;
+        let predicted = split.predicted([head_dim, v_dim], T::DTYPE.size());
+        for (predicted, (from, to)) in predicted.into_iter().zip([(start, middle), (middle, link.job().traffic())]) {
+            let moved = Traffic { sent: to.sent - from.sent, received: to.received - from.received, agreements: 0 };
+            assert_eq!(moved, predicted, "{}: bytes on the wire", self.name);
         }
         Ok((attended, gradients))
     }
 
     /// Holds this rank's results against the definition: to 1e-6 of the largest value, or of 1, further than one process is.
-    pub(crate) fn check(&self, split: &Split<'_>, (attended, gradients): &(Attended, Gradients), least: f64) {
+    pub(crate) fn check(&self, split: &Split, (attended, gradients): &(Attended, Gradients), least: f64) {
         let found = [&attended.out, &attended.lse, &gradients.dq, &gradients.dk, &gradients.dv];
         let widths = [self.v_dim, 1, self.head_dim, self.head_dim, self.v_dim];
         for (i, name) in ["out", "lse", "dq", "dk", "dv"].into_iter().enumerate() {
@@ -155,15 +156,15 @@ pub(crate) fn everything_agrees(link: &dyn Link) {
     for world in WORLDS.iter() {
         for travel in [Travel::Keys, Travel::Both] {
             let split = Split::with(&world.plan, world.partition(link.ranks(), travel), link).unwrap();
-            let found = world.compute(&split).unwrap();
+            let found = world.compute(&split, link).unwrap();
             world.check(&split, &found, 1e-6);
-            assert!(same_bits(&found, &world.compute(&split).unwrap()), "{}: other bits", world.name);
+            assert!(same_bits(&found, &world.compute(&split, link).unwrap()), "{}: other bits", world.name);
         }
     }
     let shape = Shape::square(200).heads(4).kv_heads(2);
     let world = World::of("sliding(50) | global([7])", shape, "{}", [16, 16], Options::default());
     let split = Split::new(&world.plan, link).unwrap();
-    world.check(&split, &world.compute_as::<bf16>(&split).unwrap(), 1e-2);
+    world.check(&split, &world.compute_as::<bf16>(&split, link).unwrap(), 1e-2);
     steps_of_decoding(link);
 }
 
@@ -192,11 +193,14 @@ fn steps_of_decoding(link: &dyn Link) {
             };
             let (k, v) = (take(&world.arrays[1], 16), take(&world.arrays[2], 12));
             let local = Local { q: &world.arrays[0], k: &k, v: &v, head_dim: 16, v_dim: 12 };
-            let found = decode(&shards, &local, &Options::default()).unwrap();
+            let before = link.job().traffic().sent;
+            let found = decode(&shards, link, &local, &Options::default()).unwrap();
             assert!(worst(&found.out, &world.exact[0]) <= 1e-6 + world.rooms[0], "{mask}");
             assert!(worst(&found.lse, &world.exact[1]) <= 1e-6 + world.rooms[1], "{mask}");
             let bytes = (found.out.len() + found.lse.len()) * 4 * (link.ranks() - 1);
-            assert_eq!(shards.traffic().sent, bytes as u64);
+            assert_eq!(link.job().traffic().sent - before, bytes as u64);
+            let bits: Vec<u8> = found.out.iter().flat_map(|x| x.to_le_bytes()).collect();
+            assert!(gather(link, bits.clone()).unwrap().iter().all(|other| *other == bits), "{mask}: other bits");
         }
     }
 }
@@ -210,7 +214,7 @@ pub(crate) fn disagreements_are_told(link: &dyn Link) {
     let other = |world: World| if odd { world } else { with("causal", "{}", Options::default()) };
     let told = |world: &World, says: &str| {
         let split = Split::new(&world.plan, link).unwrap();
-        let error = world.compute(&split).unwrap_err();
+        let error = world.compute(&split, link).unwrap_err();
         assert!(matches!(error, Error::Disagreement(_)) && error.to_string().contains(says), "{says}: {error}");
     };
     told(&other(with("sliding(63)", "{}", Options::default())), "differ in: mask");
@@ -221,18 +225,18 @@ pub(crate) fn disagreements_are_told(link: &dyn Link) {
     let longer = World::of("causal", Shape::square(65).heads(2), "{}", [8, 8], Options::default());
     told(&other(longer), "differ in: shape");
     let split = Split::new(&causal.plan, link).unwrap();
-    let error = if odd { causal.compute_as::<bf16>(&split) } else { causal.compute(&split) }.unwrap_err();
+    let error = if odd { causal.compute_as::<bf16>(&split, link) } else { causal.compute(&split, link) }.unwrap_err();
     assert!(error.to_string().contains("differ in: types"), "{error}");
     // one rank's arrays do not fit
     let short = vec![0.0; 8];
     let error = if odd {
         let local = Local { q: &short, k: &short, v: &short, head_dim: 8, v_dim: 8 };
-        attention(&split, &local, &Options::default()).unwrap_err()
+        attention(&split, link, &local, &Options::default()).unwrap_err()
     } else {
-        causal.compute(&split).unwrap_err()
+        causal.compute(&split, link).unwrap_err()
     };
     let says = if odd { "q has 8 values, but [1, 2, " } else { "rank 1 refused the input" };
     assert!(error.to_string().contains(says), "{error}");
-    let found = causal.compute(&split).unwrap();
+    let found = causal.compute(&split, link).unwrap();
     causal.check(&split, &found, 1e-6);
 }

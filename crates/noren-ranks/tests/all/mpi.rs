@@ -23,14 +23,14 @@ fn rank() {
         _ => {
             let world = World::of("causal", Shape::square(96).heads(2), "{}", [8, 8], Options::default());
             let split = Split::new(&world.plan, &link).expect("a split");
-            world.compute(&split).expect("all are there");
+            world.compute(&split, &link).expect("all are there");
             if link.rank() == 1 {
                 match task.as_str() {
                     "gone: killed" => std::process::abort(),
                     _ => std::thread::sleep(Duration::from_secs(60)),
                 }
             }
-            match world.compute(&split) {
+            match world.compute(&split, &link) {
                 Err(error) if task == "gone: stalled" => link.fail(&error),
                 // dropping the link ends the job too
                 Err(error) => {

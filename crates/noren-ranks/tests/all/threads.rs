@@ -21,7 +21,7 @@ fn every_drawn_mask_over_two_three_and_four() {
                 *(if split.travel == Travel::Both { &mut queries } else { &mut keys }) += 1;
                 threads(ranks, PATIENCE, |link| {
                     let split = Split::with(&world.plan, split.clone(), link).unwrap();
-                    let found = world.compute(&split).unwrap();
+                    let found = world.compute(&split, link).unwrap();
                     world.check(&split, &found, 1e-6);
                 });
             }
@@ -49,14 +49,14 @@ fn a_rank_that_leaves_or_stalls_is_an_error_on_the_others() {
         let start = Instant::now();
         let errors = threads(3, Duration::from_secs(3), |link| {
             let split = Split::new(&world.plan, link).unwrap();
-            world.compute(&split).unwrap();
+            world.compute(&split, link).unwrap();
             if link.rank() == 1 {
                 std::thread::sleep(Duration::from_secs(if stalls { 9 } else { 0 }));
                 return None;
             }
-            let first = world.compute(&split).unwrap_err();
+            let first = world.compute(&split, link).unwrap_err();
             // nothing goes over the link any more
-            let second = world.compute(&split).unwrap_err().to_string();
+            let second = world.compute(&split, link).unwrap_err().to_string();
             assert!(second.contains("an exchange before this one failed"), "{second}");
             Some(first)
         });

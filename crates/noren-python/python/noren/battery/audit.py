@@ -11,15 +11,16 @@ import numpy as np
 import torch
 from torch import nn
 
-from .._noren import Error, Mask
+from .._noren import Error, Mask, audit_not_tested
+from .catalogue import PADS, ROWS, Skip
 from .checks import BATTERY
 from .intent import Intent, from_config
-from .lab import PADS, Lab, Maker, Skip, Unclear, poisoned, stacks
+from .lab import Lab, Maker, Unclear, poisoned, stacks
 from .layers import Column, against, columns
 from .precision import Selections, at_rest
 from .report import Check, Report
 from .rounding import Rounding, layers_within, longest_sum
-from .scan import ROWS, in_every_row, turns
+from .scan import in_every_row, turns
 from .subject import Call, Output, Subject, subject_of
 from .trace import first_to_differ
 from .trial import LEAK, Measure, Outcome, Trial, Verdict, judge, measure
@@ -103,21 +104,19 @@ SHORTEST = 8
 
 def not_tested(lab: Lab, wanted: Sequence[str], training: bool, was_compiled: bool) -> tuple[str, ...]:
     """What an audit leaves open, in words."""
-    found = [f"sequences longer than {lab.length + PADS}", f"batches of more than {ROWS} rows", "masks that depend on content", "gradients"]
-    if lab.subject.module is not None:
-        found.append("evaluation mode" if training else "training mode")
-        found += ["dropout"] if training else []
-        found += ["single heads that read too little"]
-    if lab.intent.heads > 1:
-        found.append("single heads that read what another head may")
-    if not lab.layers:
-        found.append("what each layer reads by itself")
-    if was_compiled:
-        found.append("what torch.compile made of the model (it ran as written)")
-    if not lab.subject.arguments.masked and not lab.subject.arguments.source_masked:
-        found.append("padding (the model takes no mask)")
-    missing = [name for name in BATTERY if name not in wanted]
-    return (*found, *([f"the checks {', '.join(missing)}"] if missing else []))
+    takes = lab.subject.arguments
+    return tuple(
+        audit_not_tested(
+            longest=lab.length + PADS,
+            rows=ROWS,
+            training=None if lab.subject.module is None else training,
+            heads=lab.intent.heads,
+            layers=bool(lab.layers),
+            compiled=was_compiled,
+            padding=takes.masked or takes.source_masked,
+            checks=list(wanted),
+        )
+    )
 
 
 def _lab(

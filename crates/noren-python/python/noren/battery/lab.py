@@ -14,21 +14,14 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
 from .._noren import Error, causal, full
+from .catalogue import LENGTHS, PADS, Change, Skip, changes
 from .intent import Bits, Intent
 from .layers import Layer, find_layers
 from .rounding import Rounding
 from .subject import Call, Stream, Subject
 
-PADS = 9
-"""How many padding tokens are put in front or behind."""
-LENGTHS = (72, 136, 264)
-"""Lengths that are tried until every window shows; all cross a border of 64, and with padding none is a multiple of 8."""
 KEYS = {"k_proj", "key", "k", "key_proj", "k_lin", "to_k", "wk", "linear_k", "query_key"}
 """What the projections to keys are called, as a rule."""
-
-
-class Skip(Exception):
-    """A check does not apply; the message says why."""
 
 
 class Unclear(Exception):
@@ -153,6 +146,11 @@ class Lab:
         cells = [self.intent.cells(stream, i, length, depth) for i in range(len(self.intent.masks(stream, depth)))]
         found: Bits = np.logical_and.reduce(cells)
         return found
+
+    def changes(self, check: str, stream: str = "main", length: int | None = None) -> list[Change]:
+        """The changes of a check of the catalogue, where its inputs are changed tokens."""
+        length = length or self.length
+        return changes(check, self.reach(stream, length), self.direct(stream, length))
 
     def hides_the_past(self, stream: str = "main") -> bool:
         """Some layer has a window: at some length it hides an earlier token."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import torch
 
+from .catalogue import CHECKS
 from .lab import Lab, ragged
 from .subject import Call, Stream
 from .trial import Cells, Trial
@@ -15,7 +16,7 @@ ROWS = 4
 """Rows of the batches in which every row is compared."""
 SHORTER = (0, 7, 3, 5)
 """By how many tokens sequences are shorter than the longest."""
-BROKEN = "outputs depend on the other sequences of the batch"
+BROKEN = CHECKS["batch"].sentence()
 Trials = Iterator[Trial]
 
 
@@ -60,7 +61,7 @@ def _padded(lab: Lab, alone: list[Call]) -> Trials:
             tokens = torch.where(real.reshape(*real.shape, *[1] * (main.tokens.dim() - 2)), main.tokens, _pads(lab, main))
             other = replace(together, main=replace(main, tokens=tokens))
             what = f"padding of the batch on the {side} given other ids"
-            yield Trial(what, together, other, {"main": Cells.where(real)}, f"padding on the {side} changes outputs of real tokens")
+            yield Trial(what, together, other, {"main": Cells.where(real)}, CHECKS[f"padding_{side}"].sentence("padding"))
 
 
 def _padded_sources(lab: Lab, alone: list[Call]) -> Trials:

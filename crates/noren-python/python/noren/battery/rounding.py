@@ -8,24 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-ROUNDED = 16
-"""Results of a layer that are rounded to its dtype one after another: norms, projections, rotation, scores, weights, sums."""
-SUMS = 4
-"""Long sums of a layer, one after another: projections in, attention, projection out, the feed-forward block."""
-DEVIATIONS = 4.0
-"""How many standard deviations of the error count as rounding."""
-MOST = 0.5
-"""No difference of half the largest output is called rounding."""
-
+from .._noren import audit_rounding
 
 @dataclass(frozen=True)
 class Rounding:
-    """The bound for one model: `DEVIATIONS * sqrt(2 (depth + 1) (ROUNDED u^2 + SUMS width s^2))`, at most `MOST`.
-
-    `u` is the unit roundoff of the dtype. `s` is that of the type in which sums are taken: float32 for narrower dtypes, else the
-    dtype itself. Errors of different operations are independent, so their squares add up: over the operations of a layer, over
-    `depth` layers and the output head, and over both passes.
-    """
+    """The bound for one model: `noren_flow::audit::rounding`, which docs/audit.md derives."""
 
     dtype: torch.dtype
     depth: int
@@ -41,10 +28,7 @@ class Rounding:
     @property
     def bound(self) -> float:
         """The largest difference, as a part of the largest output, that is called rounding."""
-        unit = torch.finfo(self.dtype).eps / 2
-        summed = min(unit, torch.finfo(torch.float32).eps / 2)
-        variance = ROUNDED * unit**2 + SUMS * self.width * summed**2
-        return min(MOST, DEVIATIONS * math.sqrt(2 * (self.depth + 1) * variance))
+        return audit_rounding(torch.finfo(self.dtype).eps / 2, self.depth, self.width)
 
     def __str__(self) -> str:
         return f"rounding in {self.name} stays below {self.bound:.1e} for depth {self.depth} and width {self.width}"

@@ -7,12 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from .lab import Lab, Skip, ragged
+from .catalogue import CHECKS, ROWS, Skip
+from .lab import Lab, ragged
 from .subject import Call, Stream
 from .trial import Cells, Trial
 
-ROWS = 8
-"""Rows of a pass that tries as many tokens or lengths at once."""
 Trials = Iterator[Trial]
 
 
@@ -35,27 +34,17 @@ def reach(lab: Lab) -> Trials:
     """Changes every token by itself, one in each row; outputs that may not depend on it stay, those that read it move."""
     base = in_every_row(lab.call())
     for name, stream in base.streams().items():
-        may, reads = lab.reach(name, stream.length), lab.direct(name, stream.length)
-        whose = "encoder " if name == "source" else ""
-        for tokens in turns(stream.length):
+        whose, one = ("encoder ", "an encoder ") if name == "source" else ("", "a ")
+        for change in lab.changes("reach", name, stream.length):
             changed = stream.tokens.clone()
-            for row, token in enumerate(tokens):
+            for row, token in enumerate(change.tokens):
                 changed[row] = lab.maker.changed(stream.tokens[row : row + 1], (token,))[0]
             other = replace(base, **{name: replace(stream, tokens=changed)})  # type: ignore[arg-type]
-            what = f"{whose}tokens {min(tokens)}..{max(tokens) + 1} changed one by one"
-            each = tuple(tokens)
-            still = ~may[:, tokens].T
-            if still.any():
-                broken = f"outputs depend on {whose}tokens that they may not read"
-                yield Trial(what, base, other, {name: Cells.where(still)}, broken, each=each)
-            moves = reads[:, tokens].T.copy()
-            moves[range(ROWS), tokens] = False
-            cells = {name: Cells.where(moves)}
-            if name == "source":
+            cells = {name: Cells.at_places(change.compared)}
+            if name == "source" and change.moves:
                 cells["main"] = Cells.where(np.ones((ROWS, base.main.length), dtype=np.bool_))
-            if any(len(places) for places in cells.values()):
-                broken = f"outputs that should read an {whose}token do not" if whose else "outputs that should read a token do not"
-                yield Trial(what, base, other, cells, broken, True, each=each)
+            broken = CHECKS["reach"].sentence(one if change.moves else whose, which=int(change.moves))
+            yield Trial(whose + change.what, base, other, cells, broken, change.moves, each=tuple(change.tokens))
 
 
 def lengths(lab: Lab) -> Trials:
@@ -76,12 +65,12 @@ def lengths(lab: Lab) -> Trials:
             together = Call(main, None if call.source is None else repeated(call.source, main.batch))
         for row, n in enumerate(sizes):
             if begins:
-                broken = f"a sequence of {n} tokens alone gives other outputs than at the beginning of {longest}"
+                broken = CHECKS["lengths"].sentence(n, longest)
                 yield Trial(f"length {n}", short[n], call, {"main": Cells.same([0], range(n))}, broken)
             if together is not None:
                 shift = longest - n if side == "left" else 0
                 cells = {"main": Cells.shifted([0], range(n), [row], shift)}
-                broken = f"padding on the {side} changes outputs of a sequence of {n} tokens"
+                broken = CHECKS["lengths"].sentence(side, n, which=1)
                 yield Trial(f"length {n}, padded on the {side} to {longest}", short[n], together, cells, broken)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .rounding import MOST, Rounding
+from .catalogue import MOST
+from .rounding import Rounding
 from .subject import Call, Output, Stream
 
 LEAK = 1e-10
@@ -55,6 +56,12 @@ class Cells:
         at = torch.as_tensor(at, dtype=torch.long).flatten()
         spread, other = (torch.tensor(r).repeat_interleave(len(at)) for r in (rows, other_rows))
         return Cells(spread, at.repeat(len(rows)), other, (at + by).repeat(len(rows)))
+
+    @staticmethod
+    def at_places(places: Sequence[tuple[int, int]]) -> Cells:
+        """Rows and positions, the same in both passes."""
+        rows, at = torch.tensor(places).T
+        return Cells(rows, at, rows, at)
 
     @staticmethod
     def where(keep: Any) -> Cells:

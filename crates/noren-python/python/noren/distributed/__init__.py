@@ -15,9 +15,9 @@ queries) travel to whom. `Split` holds it as one rank sees it:
 transformers. Ranks that disagree, die or stall are an error on every rank, within the time-out.
 """
 
-from .._noren import Partition as Partition, partition as partition
+from .._noren import Disagreement as Disagreement, GroupError as GroupError, Partition as Partition, partition as partition
 from ._attention import attention as attention
 from ._decode import Shards as Shards, decode as decode
 from ._split import Split as Split
 from ._training import join as join, reduce_gradients as reduce_gradients, total as total
-from ._wire import Disagreement as Disagreement, GroupError as GroupError, Traffic as Traffic
+from ._wire import Traffic as Traffic

@@ -34,7 +34,7 @@ def total(value: Tensor, split: Split) -> Tensor:
     in the whole batch, say), and `reduce_gradients` adds up.
     """
     split.wire.agree("a sum", {"shape": tuple(value.shape), "types": value.dtype})
-    parts = split.wire.collect("a sum", value.detach().contiguous())
+    parts = split.wire.gather(value.detach())
     out = torch.zeros_like(parts[0])
     for part in parts:
         out += part
@@ -57,7 +57,7 @@ def reduce_gradients(parameters: Iterable[torch.nn.Parameter], split: Split) -> 
         given = torch.tensor([p.grad is not None for p in found], dtype=found[0].dtype)
         parts = [(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in found]
         flat = torch.cat([*parts, given])
-        split.wire.wait(split.wire.start("the sum of gradients", dist.all_reduce, flat))
+        split.wire.sum("the sum of gradients", flat)
         *sums, given = torch.split(flat, [*counts, len(found)])
         for parameter, part, ranks in zip(found, sums, given.tolist(), strict=True):
             parameter.grad = part.view(parameter.shape).clone() if ranks else None

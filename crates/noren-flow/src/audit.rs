@@ -1,0 +1,395 @@
+//! The catalogue of the audit: what a running model is tested for, in Rust (`noren_candle::audit`) and in Python (`nr.audit`).
+//!
+//! A check changes something that must not matter, or something that must, runs the model twice, and compares outputs. This module
+//! has the names and sentences of the checks, the tokens that are changed with the outputs that are compared, the bound of
+//! rounding, and what an audit leaves open. Executors make inputs, run models and measure differences.
+
+use serde::Serialize;
+
+/// Padding tokens that are put at an end.
+pub const PADS: usize = 9;
+/// Lengths that are tried until outputs lie beyond all windows; all cross a border of 64.
+pub const LENGTHS: [usize; 3] = [72, 136, 264];
+/// Rows of a pass that tries as many tokens at once.
+pub const ROWS: usize = 8;
+
+/// One check of a running model.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Check {
+    /// The name in reports and arguments.
+    pub name: &'static str,
+    /// The heading in reports.
+    pub title: &'static str,
+    /// What is done.
+    pub does: &'static str,
+    /// What must hold.
+    pub holds: &'static str,
+    /// What a failure means, one sentence for each way to fail; `{}` stands for what the trial is about.
+    pub broken: &'static [&'static str],
+    /// The usual cause of a failure, with names of the doctor's catalogue.
+    pub likely: &'static str,
+}
+
+/// All checks, in the order of reports.
+pub const CHECKS: [Check; 16] = [
+    Check {
+        name: "prefix",
+        title: "prefix invariance",
+        does: "the end of the sequence is changed",
+        holds: "outputs that may not read it stay",
+        broken: &["outputs depend on tokens that come after them or are not theirs to read"],
+        likely: "causal_leak, causal_dropped: a mask that is missing or one cell too wide",
+    },
+    Check {
+        name: "reach",
+        title: "every token by itself",
+        does: "every token is changed by itself",
+        holds: "outputs that may not depend on it stay, those that read it directly move",
+        broken: &["outputs depend on {}tokens that they may not read", "outputs that should read {}token do not"],
+        likely: "causal_leak, sliding_window_off_by_one, implicit_causal: one cell too many or too few",
+    },
+    Check {
+        name: "liveness",
+        title: "liveness",
+        does: "one token is changed",
+        holds: "every output that reads it directly moves (implicit causality, a mask that hides too much)",
+        broken: &["outputs that should read {} do not"],
+        likely: "implicit_causal, causal_alignment: a mask that hides too much",
+    },
+    Check {
+        name: "layers",
+        title: "what each layer reads",
+        does: "every token of each layer's *input* is disturbed by itself, its other inputs put back",
+        holds: "the outputs of the layer that move are the column of its declared mask, no more and no fewer",
+        broken: &[],
+        likely: "window_missing_or_wrong_layer, sliding_window_off_by_one, causal_leak",
+    },
+    Check {
+        name: "window",
+        title: "window reach",
+        does: "the beginning is changed",
+        holds: "outputs beyond the reach of all windows together stay",
+        broken: &["outputs depend on tokens that lie beyond all windows"],
+        likely: "window_missing_or_wrong_layer, sliding_window_off_by_one",
+    },
+    Check {
+        name: "padding_right",
+        title: "padding invariance (right)",
+        does: "padding of several ids is added on the right, and the ids are changed",
+        holds: "outputs of real tokens stay",
+        broken: &["{} on the right changes outputs of real tokens"],
+        likely: "padding_keys_visible, pooling_includes_padding, non_attention_op_leaks_padding",
+    },
+    Check {
+        name: "padding_left",
+        title: "padding invariance (left)",
+        does: "padding of several ids is added on the left, and the ids are changed",
+        holds: "outputs of real tokens stay",
+        broken: &["{} on the left changes outputs of real tokens"],
+        likely: "padding_side (position ids counted from the slot), padding_keys_visible",
+    },
+    Check {
+        name: "mask_liveness",
+        title: "mask liveness",
+        does: "padded tokens with their mask and with a mask of ones",
+        holds: "outputs move: the mask is read",
+        broken: &["{} has no effect"],
+        likely: "mask_lost_on_the_way, mask_ignored_by_backend",
+    },
+    Check {
+        name: "redaction",
+        title: "redaction swap",
+        does: "tokens are masked out and changed",
+        holds: "nothing else moves",
+        broken: &["outputs depend on tokens that are masked out"],
+        likely: "padding_keys_visible, mask_ignored_by_backend",
+    },
+    Check {
+        name: "weak_fill",
+        title: "weight of the mask",
+        does: "keys of hidden tokens are made so large that their scores are in the millions",
+        holds: "nothing moves: the value that hides them is not -1e4",
+        broken: &["hidden keys are read when their scores are large: the mask adds a value that is too small"],
+        likely: "fill_value_wrong: a finite value such as -1e4 in place of -inf",
+    },
+    Check {
+        name: "lengths",
+        title: "every length",
+        does: "the sequence at every length up to the tested one: alone, as the beginning of the longest, and padded",
+        holds: "they agree",
+        broken: &[
+            "a sequence of {} tokens alone gives other outputs than at the beginning of {}",
+            "padding on the {} changes outputs of a sequence of {} tokens",
+        ],
+        likely: "stale_or_bucketed_mask, causal_alignment, padding_keys_visible",
+    },
+    Check {
+        name: "batch",
+        title: "batch-mate invariance",
+        does: "four sequences alone, and together in every row, of one length and of several, with other mates",
+        holds: "each gives the same",
+        broken: &["outputs depend on the other sequences of the batch"],
+        likely: "batch_row_wrong, head_batch_layout, normalisation over the batch",
+    },
+    Check {
+        name: "documents",
+        title: "document isolation",
+        does: "two documents in a row, one changed; and one of them alone",
+        holds: "the other stays",
+        broken: &["{}one document reads another"],
+        likely: "cross_document: packed sequences under a plain causal mask",
+    },
+    Check {
+        name: "cache",
+        title: "cache against one pass",
+        does: "one pass, and token by token through the cache, with a row padded on the left",
+        holds: "they agree",
+        broken: &["outputs through the cache are not those of one pass"],
+        likely: "stale_decode_mask, causal_alignment, ring_buffer_misaligned",
+    },
+    Check {
+        name: "chunks",
+        title: "chunked prefill against one pass",
+        does: "one pass, and in chunks through the cache, with a row padded on the left",
+        holds: "they agree",
+        broken: &["outputs through the cache are not those of one pass"],
+        likely: "causal_alignment, ring_buffer_misaligned, chunk_boundary",
+    },
+    Check {
+        name: "backends",
+        title: "backend against backend",
+        does: "eager, SDPA, and the model's own choice; or `backends={name: function}`",
+        holds: "they agree",
+        broken: &["{} computes something else than {}"],
+        likely: "mask_ignored_by_backend, fully_masked_row",
+    },
+];
+
+impl Check {
+    /// Returns the check of a name.
+    pub fn named(name: &str) -> Option<&'static Check> {
+        CHECKS.iter().find(|check| check.name == name)
+    }
+
+    /// Returns a sentence of `broken` about something: each `{}` is replaced by the next of `about`.
+    pub fn sentence(&self, which: usize, about: &[&str]) -> String {
+        about.iter().fold(self.broken[which].to_owned(), |text, word| text.replacen("{}", word, 1))
+    }
+}
+
+/// Tokens that are changed, one call with them and one without, and the outputs that are compared.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Change {
+    /// What was done, in words.
+    pub what: String,
+    /// What a failure means.
+    pub broken: String,
+    /// The changed tokens.
+    pub tokens: Vec<usize>,
+    /// Whether each token is changed in a row of its own, the sequence being repeated in all rows. Otherwise there is one row.
+    pub one_by_one: bool,
+    /// The compared outputs, as `(row, position)`.
+    pub compared: Vec<(usize, usize)>,
+    /// Whether all compared outputs must move; otherwise all must stay.
+    pub moves: bool,
+}
+
+/// What a sequence may read: each function takes a query and a key.
+pub struct Reads<'a> {
+    /// Tokens of the sequence.
+    pub length: usize,
+    /// Whether an output may depend on a token through all layers.
+    pub reach: &'a dyn Fn(usize, usize) -> bool,
+    /// Whether every layer lets an output read a token, so that a change of the token must show.
+    pub direct: &'a dyn Fn(usize, usize) -> bool,
+}
+
+impl Reads<'_> {
+    /// Returns the changes of `prefix`, `reach`, `liveness`, `window` and `redaction`.
+    ///
+    /// # Errors
+    /// Why the check does not apply to these masks; a check whose inputs are more than changed tokens.
+    pub fn changes(&self, check: &str) -> Result<Vec<Change>, &'static str> {
+        let (half, last) = (self.length / 2, self.length - 1);
+        let (found, otherwise) = match check {
+            "prefix" => {
+                let cuts = [1, half, 64].into_iter().filter(|cut| *cut < self.length);
+                let found = cuts.map(|cut| self.hidden(check, format!("tokens {cut}.. changed"), cut..self.length));
+                (found.collect::<Vec<_>>(), "every output may read every token")
+            }
+            "window" => {
+                let mut change = self.hidden(check, "tokens 0..3 changed".to_owned(), 0..3);
+                change.compared.retain(|(_, at)| *at > 2);
+                (vec![change], "through all layers every output reaches the beginning")
+            }
+            "liveness" => {
+                let found = [0, half, last].into_iter().map(|token| self.live(token)).collect();
+                (found, "no output reads another token in every layer")
+            }
+            "reach" => {
+                let turns = (0..self.length).step_by(ROWS);
+                (turns.flat_map(|first| self.one_by_one(first)).collect(), "every output may read every token")
+            }
+            "redaction" => (vec![self.masked([half, half + 1])], "the sequence is too short"),
+            _ => return Err("the check changes more than tokens"),
+        };
+        let found: Vec<Change> = found.into_iter().filter(|change| !change.compared.is_empty()).collect();
+        if found.is_empty() { Err(otherwise) } else { Ok(found) }
+    }
+
+    fn change(&self, check: &str, what: String, tokens: Vec<usize>) -> Change {
+        let broken = Check::named(check).map_or(String::new(), |check| check.sentence(0, &[]));
+        Change { what, broken, tokens, one_by_one: false, compared: Vec::new(), moves: false }
+    }
+
+    /// Tokens are changed; outputs that reach none of them stay.
+    fn hidden(&self, check: &str, what: String, tokens: std::ops::Range<usize>) -> Change {
+        let safe = |q: &usize| !tokens.clone().any(|k| k == *q || (self.reach)(*q, k));
+        let compared = (0..self.length).filter(safe).map(|q| (0, q)).collect();
+        Change { compared, ..self.change(check, what, tokens.clone().collect()) }
+    }
+
+    /// A token is changed; outputs that read it in every layer move.
+    fn live(&self, token: usize) -> Change {
+        let compared = (0..self.length).filter(|q| *q != token && (self.direct)(*q, token)).map(|q| (0, q)).collect();
+        let broken = format!("outputs that should read token {token} do not");
+        Change {
+            compared,
+            broken,
+            moves: true,
+            ..self.change("liveness", format!("token {token} changed"), vec![token])
+        }
+    }
+
+    /// [`ROWS`] tokens from `first` on, each in its row: outputs that may not depend on it stay, those that read it move.
+    fn one_by_one(&self, first: usize) -> [Change; 2] {
+        let tokens: Vec<usize> = (first..first + ROWS).map(|token| token % self.length).collect();
+        let (low, high) = (tokens.iter().min().copied().unwrap_or(0), tokens.iter().max().copied().unwrap_or(0));
+        [false, true].map(|moves| {
+            let wanted = |q: usize, k: usize| if moves { (self.direct)(q, k) } else { !(self.reach)(q, k) };
+            let rows = tokens.iter().enumerate();
+            let compared = rows.flat_map(|(row, k)| (0..self.length).map(move |q| (row, q, *k)));
+            let compared = compared.filter(|(_, q, k)| q != k && wanted(*q, *k)).map(|(row, q, _)| (row, q)).collect();
+            let check = &CHECKS[1];
+            let broken = check.sentence(usize::from(moves), &[if moves { "a " } else { "" }]);
+            let what = format!("tokens {low}..{} changed one by one", high + 1);
+            Change { compared, broken, moves, one_by_one: true, ..self.change(check.name, what, tokens.clone()) }
+        })
+    }
+
+    /// Tokens are masked out and changed; all others stay.
+    fn masked(&self, tokens: [usize; 2]) -> Change {
+        let compared = (0..self.length).filter(|at| !tokens.contains(at)).map(|at| (0, at)).collect();
+        let what = format!("masked tokens {}, {} changed", tokens[0], tokens[1]);
+        Change { compared, ..self.change("redaction", what, tokens.into()) }
+    }
+}
+
+/// What an audit looked at, of which follows what it leaves open.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Scope<'a> {
+    /// Tokens of the longest sequence, padding included.
+    pub longest: usize,
+    /// Rows of the largest batch.
+    pub rows: usize,
+    /// Whether the model was tested in training mode, where it has modes.
+    pub training: Option<bool>,
+    /// Heads that the declared masks tell apart.
+    pub heads: usize,
+    /// Whether each layer was looked at by itself.
+    pub layers: bool,
+    /// Whether the model was compiled, and ran as written.
+    pub compiled: bool,
+    /// Whether the model takes a mask of padding.
+    pub padding: bool,
+    /// The checks that ran.
+    pub checks: &'a [&'a str],
+}
+
+impl Scope<'_> {
+    /// Returns what the audit leaves open, in words.
+    pub fn not_tested(&self) -> Vec<String> {
+        let mut found = vec![
+            format!("sequences longer than {}", self.longest),
+            format!("batches of more than {} rows", self.rows),
+            "masks that depend on content".to_owned(),
+            "gradients".to_owned(),
+        ];
+        let mut open = |applies: bool, what: &str| found.extend(applies.then(|| what.to_owned()));
+        open(self.training == Some(true), "evaluation mode");
+        open(self.training == Some(false), "training mode");
+        open(self.training == Some(true), "dropout");
+        open(self.training.is_some(), "single heads that read too little");
+        open(self.heads > 1, "single heads that read what another head may");
+        open(!self.layers, "what each layer reads by itself");
+        open(self.compiled, "what torch.compile made of the model (it ran as written)");
+        open(!self.padding, "padding (the model takes no mask)");
+        let missing: Vec<&str> =
+            CHECKS.iter().map(|check| check.name).filter(|name| !self.checks.contains(name)).collect();
+        open(!missing.is_empty(), &format!("the checks {}", missing.join(", ")));
+        found
+    }
+}
+
+/// No difference of half the largest output is called rounding.
+pub const MOST: f64 = 0.5;
+/// Results of a layer that are rounded to its type one after another: norms, projections, rotation, scores, weights, sums.
+const ROUNDED: f64 = 16.0;
+/// Long sums of a layer, one after another: projections in, attention, projection out, the feed-forward block.
+const SUMS: f64 = 4.0;
+/// How many standard deviations of the error count as rounding.
+const DEVIATIONS: f64 = 4.0;
+
+/// Returns the largest difference between two passes that is called rounding, as a part of the largest output:
+/// `4 sqrt(2 (depth + 1) (16 u^2 + 4 width s^2))`, at most [`MOST`].
+///
+/// `unit` is the unit roundoff `u` of the type. `s` is that of the type in which sums are taken: `f32` for narrower types, else the
+/// type itself. `depth` is the number of layers, `width` the number of terms of the longest sum. Errors of different operations are
+/// independent, so their squares add up: over the operations of a layer, over the layers and the output head, and over both passes.
+pub fn rounding(unit: f64, depth: usize, width: usize) -> f64 {
+    let summed = unit.min(f64::from(f32::EPSILON) / 2.0);
+    let variance = ROUNDED * unit * unit + SUMS * width as f64 * summed * summed;
+    (DEVIATIONS * (2.0 * (depth as f64 + 1.0) * variance).sqrt()).min(MOST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_documentation_has_every_check() {
+        let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/audit.md")).unwrap();
+        for check in CHECKS {
+            let row = format!("| `{}` | {} | {} |", check.name, check.does, check.holds);
+            assert!(page.contains(&row), "docs/audit.md lacks the row\n{row}");
+        }
+    }
+
+    #[test]
+    fn changes_of_a_causal_mask() {
+        let causal = |q: usize, k: usize| k <= q;
+        let reads = Reads { length: 12, reach: &causal, direct: &causal };
+        let prefix = reads.changes("prefix").unwrap();
+        assert_eq!((prefix.len(), &prefix[1].what), (2, &"tokens 6.. changed".to_owned()));
+        assert_eq!(prefix[1].compared, (0..6).map(|q| (0, q)).collect::<Vec<_>>());
+        assert_eq!(reads.changes("window"), Err("through all layers every output reaches the beginning"));
+        let live = reads.changes("liveness").unwrap();
+        assert_eq!(live.iter().map(|change| change.tokens[0]).collect::<Vec<_>>(), [0, 6]);
+        assert!(live.iter().all(|change| change.moves && change.compared.iter().all(|(_, q)| *q > change.tokens[0])));
+        let reach = reads.changes("reach").unwrap();
+        let cells: usize = reach.iter().map(|change| change.compared.len()).sum();
+        // 16 columns, of which four are tried twice, without the token itself
+        assert_eq!((reach.len(), cells), (4, 16 * 11));
+        let all = |_: usize, _: usize| true;
+        assert_eq!(
+            Reads { length: 12, reach: &all, direct: &all }.changes("prefix").map(|_| ()),
+            Err("every output may read every token")
+        );
+    }
+
+    #[test]
+    fn the_bound_of_rounding_grows_with_depth_and_ends() {
+        assert!(rounding(2f64.powi(-24), 2, 81) < rounding(2f64.powi(-24), 12, 81));
+        assert_eq!(rounding(2f64.powi(-3), 100, 81), MOST);
+    }
+}

@@ -1,0 +1,48 @@
+//! The catalogue of the audit, `noren_flow::audit`, for `noren.battery`.
+
+use crate::error::Error;
+use noren_flow::audit::{CHECKS, LENGTHS, MOST, PADS, ROWS, Reads, Scope, rounding};
+use pyo3::prelude::*;
+
+/// All checks and the sizes of what is tried, as JSON.
+#[pyfunction]
+pub(crate) fn audit_catalogue() -> String {
+    serde_json::json!({ "checks": CHECKS, "lengths": LENGTHS, "most": MOST, "pads": PADS, "rows": ROWS }).to_string()
+}
+
+/// What was done, what a failure means, changed tokens, whether one by one, compared outputs, whether they must move.
+type Change = (String, String, Vec<usize>, bool, Vec<(usize, usize)>, bool);
+
+/// The changes of a check, of a sequence whose `[length, length]` cells are given as bytes; an error says why there are none.
+#[pyfunction]
+pub(crate) fn audit_changes(check: &str, length: usize, reach: &[u8], direct: &[u8]) -> PyResult<Vec<Change>> {
+    if length == 0 || [reach, direct].iter().any(|cells| cells.len() != length * length) {
+        return Err(Error::new_err(format!("{length} x {length} cells are needed")));
+    }
+    let [reach, direct] = [reach, direct].map(|cells| move |q: usize, k: usize| cells[q * length + k] != 0);
+    let changes = Reads { length, reach: &reach, direct: &direct }.changes(check).map_err(Error::new_err)?;
+    Ok(changes.into_iter().map(|c| (c.what, c.broken, c.tokens, c.one_by_one, c.compared, c.moves)).collect())
+}
+
+/// What an audit leaves open, in words.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)] // called by this package alone
+pub(crate) fn audit_not_tested(
+    longest: usize,
+    rows: usize,
+    training: Option<bool>,
+    heads: usize,
+    layers: bool,
+    compiled: bool,
+    padding: bool,
+    checks: Vec<String>,
+) -> Vec<String> {
+    let checks: Vec<&str> = checks.iter().map(String::as_str).collect();
+    Scope { longest, rows, training, heads, layers, compiled, padding, checks: &checks }.not_tested()
+}
+
+/// The largest difference that is called rounding, as a part of the largest output.
+#[pyfunction]
+pub(crate) fn audit_rounding(unit: f64, depth: usize, width: usize) -> f64 {
+    rounding(unit, depth, width)
+}

@@ -1,0 +1,382 @@
+//! Attention over a process group: `noren-ranks` over a link whose messages Python's group carries.
+
+use crate::attention::{by_dtype, compute, threads_allowed};
+use crate::bound::PyPlan;
+use crate::distributed::{PyPartition, raise_dist, travel_of};
+use crate::dlpack::{Kind, Tensor};
+use crate::error::{Error, raise};
+use noren::noren_mask::text::first_line;
+use noren::{Dtype, Element, bf16, f16};
+use noren_ranks::{Arrivals, Attended, Job, Link, Local, Messages, Options, Shards, Sizes, Split};
+use pyo3::exceptions::{PyIndexError, PyRuntimeError};
+use pyo3::prelude::*;
+use pyo3::types::PyByteArray;
+use pyo3::{create_exception, intern};
+use std::cell::RefCell;
+use std::ops::Range;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+create_exception!(
+    noren.distributed,
+    GroupError,
+    PyRuntimeError,
+    "A rank died, stalled or left: nothing that was computed together can be trusted, and every rank stops."
+);
+create_exception!(noren.distributed, Disagreement, GroupError, "The ranks were about to compute different things.");
+
+// --- the link -----------------------------------------------------------------------------------------------------------------
+
+/// A rank's place in its group, and the Python object that carries messages.
+#[pyclass(name = "Link", module = "noren.distributed", frozen)]
+pub(crate) struct PyLink {
+    job: Mutex<Job>,
+    carrier: Py<PyAny>,
+}
+
+#[pymethods]
+impl PyLink {
+    /// `carrier.exchange(outgoing, expected)` begins an exchange and returns an object with `take(rank)` and `finish()`.
+    #[new]
+    fn new(carrier: Py<PyAny>, rank: usize, ranks: usize, timeout: f64) -> PyResult<Self> {
+        let seconds = Duration::try_from_secs_f64(timeout).map_err(|error| Error::new_err(error.to_string()))?;
+        Ok(PyLink { job: Mutex::new(Job::new(rank, ranks, seconds)), carrier })
+    }
+
+    /// Bytes of arrays sent and received, and bytes sent for agreements.
+    #[getter]
+    fn traffic(&self) -> (u64, u64, u64) {
+        let traffic = self.job().traffic();
+        (traffic.sent, traffic.received, traffic.agreements)
+    }
+
+    /// Raises `Disagreement` on every rank unless all ranks give the same.
+    fn agree(&self, py: Python<'_>, what: &str, said: Vec<(String, String)>) -> PyResult<()> {
+        let said: Vec<(&str, String)> = said.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
+        self.run(py, |link, _| noren_ranks::agree(link, what, &said))
+    }
+
+    /// Tells the others, who are about to make a call, that this rank refuses its input.
+    fn refuse(&self, py: Python<'_>) -> PyResult<()> {
+        self.run(py, |link, _| {
+            noren_ranks::refuse(link);
+            Ok(())
+        })
+    }
+
+    /// The bytes of all ranks, in their order.
+    fn gather(&self, py: Python<'_>, mine: Vec<u8>) -> PyResult<Vec<Py<PyByteArray>>> {
+        let all = self.run(py, |link, _| noren_ranks::gather(link, mine))?;
+        Ok(all.iter().map(|bytes| PyByteArray::new(py, bytes).unbind()).collect())
+    }
+
+    /// The message of a `GroupError` on this rank.
+    fn lost(&self, what: &str) -> String {
+        self.job().lost(what).to_string()
+    }
+}
+
+impl PyLink {
+    /// A call on another thread may have panicked; the link is then broken and says so.
+    fn job(&self) -> MutexGuard<'_, Job> {
+        self.job.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs a call over the link without the interpreter's lock, and listens for Ctrl-C.
+    fn run<R: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&dyn Link, &Arc<AtomicBool>) -> Result<R, noren_ranks::Error> + Send,
+    ) -> PyResult<R> {
+        compute(py, true, |cancel| {
+            let link = GroupLink { job: self.job(), carrier: &self.carrier, raised: RefCell::default() };
+            work(&link, cancel).map_err(|error| raise_ranks(error, link.raised.take()))
+        })
+    }
+}
+
+fn raise_ranks(error: noren_ranks::Error, raised: Option<PyErr>) -> PyErr {
+    match error {
+        noren_ranks::Error::Disagreement(text) => Disagreement::new_err(text),
+        noren_ranks::Error::Lost(text) => Python::attach(|py| match raised {
+            Some(error) if !error.is_instance_of::<PyRuntimeError>(py) => error,
+            cause => {
+                let error = GroupError::new_err(text);
+                error.set_cause(py, cause);
+                error
+            }
+        }),
+        noren_ranks::Error::Attention(error) => raise(error),
+        noren_ranks::Error::Mask(error) => raise(error),
+        noren_ranks::Error::Partition(error) => raise_dist(error),
+        error => Error::new_err(error.to_string()),
+    }
+}
+
+/// The link during a call.
+struct GroupLink<'a> {
+    job: MutexGuard<'a, Job>,
+    carrier: &'a Py<PyAny>,
+    /// The exception that Python's group raised.
+    raised: RefCell<Option<PyErr>>,
+}
+
+impl GroupLink<'_> {
+    /// Calls Python; an exception there is a lost rank here.
+    fn call<R>(&self, what: &str, call: impl FnOnce(Python<'_>) -> PyResult<R>) -> Result<R, noren_ranks::Error> {
+        Python::attach(|py| {
+            call(py).map_err(|error| {
+                let reason: String = first_line(&error.value(py).to_string()).chars().take(300).collect();
+                self.raised.replace(Some(error));
+                self.job.lost(&format!("{what} failed ({reason})"))
+            })
+        })
+    }
+}
+
+impl Link for GroupLink<'_> {
+    fn job(&self) -> &Job {
+        &self.job
+    }
+
+    fn carry(
+        &self,
+        outgoing: Messages,
+        expected: &Sizes,
+        work: &mut dyn FnMut(&mut dyn Arrivals) -> Result<(), noren_ranks::Error>,
+    ) -> Result<(), noren_ranks::Error> {
+        let exchange = self.call("sending", |py| {
+            let bytes = |(rank, message): &(usize, Vec<u8>)| (*rank, PyByteArray::new(py, message));
+            let outgoing: Vec<_> = outgoing.iter().map(bytes).collect();
+            self.carrier.call_method1(py, intern!(py, "exchange"), (outgoing, expected.clone()))
+        })?;
+        drop(outgoing);
+        work(&mut Arriving { link: self, exchange: &exchange })?;
+        self.call("waiting for the other ranks", |py| exchange.call_method0(py, intern!(py, "finish"))).map(drop)
+    }
+}
+
+struct Arriving<'a> {
+    link: &'a GroupLink<'a>,
+    exchange: &'a Py<PyAny>,
+}
+
+impl Arrivals for Arriving<'_> {
+    fn take(&mut self, rank: usize) -> Result<Vec<u8>, noren_ranks::Error> {
+        self.link.call(&format!("waiting for rank {rank}"), |py| {
+            let message = self.exchange.call_method1(py, intern!(py, "take"), (rank,))?;
+            Ok(message.bind(py).cast::<PyByteArray>()?.to_vec())
+        })
+    }
+}
+
+// --- attention ----------------------------------------------------------------------------------------------------------------
+
+/// What is done to scores: scale, softcap, slopes of ALiBi.
+type Scores = (Option<f32>, Option<f32>, Option<Vec<f32>>);
+
+fn options(scores: Scores, gradients: bool, cancel: &Arc<AtomicBool>) -> Options {
+    let (scale, softcap, alibi) = scores;
+    Options { scale, softcap, alibi, threads: threads_allowed(None), gradients, cancel: Some(cancel.clone()) }
+}
+
+fn local<'a, T: Element>([q, k, v]: [&'a Tensor; 3]) -> PyResult<Local<'a, T>> {
+    let width = |tensor: &Tensor| tensor.shape.last().copied().unwrap_or_default();
+    let (head_dim, v_dim) = (width(q), width(v));
+    Ok(Local { q: q.floats("q")?, k: k.floats("k")?, v: v.floats("v")?, head_dim, v_dim })
+}
+
+/// Writes numbers into a contiguous `float32` tensor.
+fn write(values: &[f32], name: &str, into: &mut Tensor) -> PyResult<()> {
+    let into: &mut [f32] = into.slice_mut(name, &[Kind::Float(Dtype::F32)])?;
+    if into.len() != values.len() {
+        return Err(Error::new_err(format!("{name} has {} values, but {} are written", into.len(), values.len())));
+    }
+    into.copy_from_slice(values);
+    Ok(())
+}
+
+/// The results of a forward pass on this rank.
+#[pyclass(name = "Attended", module = "noren.distributed", frozen)]
+pub(crate) struct PyAttended(Attended);
+
+#[pymethods]
+impl PyAttended {
+    /// Writes the output and the log-sum-exps into contiguous `float32` tensors.
+    fn write(&self, mut out: Tensor, mut lse: Tensor) -> PyResult<()> {
+        write(&self.0.out, "out", &mut out)?;
+        write(&self.0.lse, "lse", &mut lse)
+    }
+}
+
+/// A mask over the ranks of a link, as one of them sees it.
+#[pyclass(name = "RankSplit", module = "noren.distributed", frozen)]
+pub(crate) struct PySplit {
+    split: Split,
+    link: Py<PyLink>,
+}
+
+type Runs = Vec<[u32; 2]>;
+
+#[pymethods]
+impl PySplit {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        plan: &PyPlan,
+        partition: Option<&PyPartition>,
+        travel: &str,
+        link: Py<PyLink>,
+    ) -> PyResult<Self> {
+        let travel = travel_of(travel)?;
+        let split = link.get().run(py, |link, _| match partition {
+            Some(partition) => Split::with(&plan.plan, partition.0.clone(), link),
+            None => Split::travelling(&plan.plan, travel, link),
+        })?;
+        Ok(PySplit { split, link })
+    }
+
+    #[getter]
+    fn partition(&self) -> PyPartition {
+        PyPartition(self.split.partition().clone())
+    }
+
+    /// The query rows and keys of a batch row that a rank owns, as ranges.
+    fn owned(&self, batch: usize, rank: usize) -> PyResult<(Runs, Runs)> {
+        let partition = self.split.partition();
+        if batch >= partition.row_of.len() || rank >= partition.ranks {
+            let (rows, ranks) = (partition.row_of.len(), partition.ranks);
+            let problem = format!("batch row {batch}, rank {rank}: there are {rows} batch rows and {ranks} ranks");
+            return Err(PyIndexError::new_err(problem));
+        }
+        let share = &partition.row(batch).shares[rank];
+        Ok((share.queries.clone(), share.keys.clone()))
+    }
+
+    #[getter]
+    fn lengths(&self) -> (usize, usize) {
+        self.split.lengths().into()
+    }
+
+    /// Whether batch rows are split alike.
+    #[getter]
+    fn uniform(&self) -> bool {
+        self.split.partition().rows.len() == 1
+    }
+
+    #[getter]
+    fn queries_travel(&self) -> bool {
+        self.split.queries_travel()
+    }
+
+    /// Bytes sent and received in a forward, and in a backward pass.
+    fn predicted(&self, head_dim: usize, v_dim: usize, element_bytes: usize) -> [(u64, u64); 2] {
+        self.split.predicted([head_dim, v_dim], element_bytes).map(|traffic| (traffic.sent, traffic.received))
+    }
+
+    fn attention(
+        &self,
+        py: Python<'_>,
+        arrays: (Tensor, Tensor, Tensor),
+        scores: Scores,
+        gradients: bool,
+    ) -> PyResult<PyAttended> {
+        let arrays = [&arrays.0, &arrays.1, &arrays.2];
+        by_dtype!(arrays[0].dtype("q")?, forward_of(self, py, arrays, scores, gradients))
+    }
+
+    /// Writes the gradients of q, k and v into contiguous `float32` tensors.
+    fn gradients(
+        &self,
+        py: Python<'_>,
+        arrays: (Tensor, Tensor, Tensor),
+        attended: &PyAttended,
+        dout: Tensor,
+        scores: Scores,
+        mut into: (Tensor, Tensor, Tensor),
+    ) -> PyResult<()> {
+        let arrays = [&arrays.0, &arrays.1, &arrays.2];
+        let found = by_dtype!(arrays[0].dtype("q")?, backward_of(self, py, arrays, (&attended.0, &dout), scores))?;
+        write(&found.dq, "dq", &mut into.0)?;
+        write(&found.dk, "dk", &mut into.1)?;
+        write(&found.dv, "dv", &mut into.2)
+    }
+}
+
+fn forward_of<T: Element>(
+    split: &PySplit,
+    py: Python<'_>,
+    arrays: [&Tensor; 3],
+    scores: Scores,
+    gradients: bool,
+) -> PyResult<PyAttended> {
+    let local = local::<T>(arrays)?;
+    let run = |link: &dyn Link, cancel: &Arc<AtomicBool>| {
+        noren_ranks::attention(&split.split, link, &local, &options(scores, gradients, cancel))
+    };
+    split.link.get().run(py, run).map(PyAttended)
+}
+
+fn backward_of<T: Element>(
+    split: &PySplit,
+    py: Python<'_>,
+    arrays: [&Tensor; 3],
+    (attended, dout): (&Attended, &Tensor),
+    scores: Scores,
+) -> PyResult<noren_ranks::Gradients> {
+    let (local, dout) = (local::<T>(arrays)?, dout.floats::<T>("dout")?);
+    split.link.get().run(py, |link, cancel| {
+        noren_ranks::attention_backward(&split.split, link, &local, (attended, dout), &options(scores, true, cancel))
+    })
+}
+
+// --- decoding -----------------------------------------------------------------------------------------------------------------
+
+/// A cache whose keys are shared out over the ranks of a link.
+#[pyclass(name = "RankShards", module = "noren.distributed", frozen)]
+pub(crate) struct PyShards {
+    shards: Shards,
+    link: Py<PyLink>,
+}
+
+#[pymethods]
+impl PyShards {
+    /// `keys` gives for each rank the ranges of keys that it holds; equal runs unless given.
+    #[new]
+    fn new(py: Python<'_>, plan: &PyPlan, keys: Option<Vec<Vec<(usize, usize)>>>, link: Py<PyLink>) -> PyResult<Self> {
+        let shards = link.get().run(py, |link, _| match keys {
+            Some(keys) => {
+                let ranges = |runs: Vec<(usize, usize)>| runs.into_iter().map(|(start, end)| start..end).collect();
+                Shards::with(&plan.plan, keys.into_iter().map(ranges).collect(), link)
+            }
+            None => Shards::new(&plan.plan, link),
+        })?;
+        Ok(PyShards { shards, link })
+    }
+
+    /// The ranges of keys that a rank holds.
+    fn held(&self, rank: usize) -> PyResult<Vec<(usize, usize)>> {
+        let held = self.shards.held().get(rank);
+        let problem = || PyIndexError::new_err(format!("rank {rank}: there are {}", self.shards.held().len()));
+        Ok(held.ok_or_else(problem)?.iter().map(|&Range { start, end }| (start, end)).collect())
+    }
+
+    fn decode(&self, py: Python<'_>, arrays: (Tensor, Tensor, Tensor), scores: Scores) -> PyResult<PyAttended> {
+        let arrays = [&arrays.0, &arrays.1, &arrays.2];
+        by_dtype!(arrays[0].dtype("q")?, decode_of(self, py, arrays, scores))
+    }
+}
+
+fn decode_of<T: Element>(
+    shards: &PyShards,
+    py: Python<'_>,
+    arrays: [&Tensor; 3],
+    scores: Scores,
+) -> PyResult<PyAttended> {
+    let local = local::<T>(arrays)?;
+    let run = |link: &dyn Link, cancel: &Arc<AtomicBool>| {
+        noren_ranks::decode(&shards.shards, link, &local, &options(scores, false, cancel))
+    };
+    shards.link.get().run(py, run).map(PyAttended)
+}
