@@ -69,8 +69,9 @@ pub struct DynamicCall<'a> {
 }
 
 impl DynamicCall<'_> {
-    /// The largest score of each block of queries and keys, `[batch, heads, q_len / block_q, kv_len / block_kv]` rounded up,
-    /// before masks. Blocks of queries are computed one after the other, so memory goes with `block_q * kv_len`.
+    /// Returns the largest score of each block of queries and keys, `[batch, heads, q_len / block_q, kv_len /
+    /// block_kv]` rounded up, before masks. Blocks of queries are computed one after the other, so memory goes with
+    /// `block_q * kv_len`.
     ///
     /// # Errors
     /// Blocks of 0, and types other than floats.
@@ -96,7 +97,7 @@ impl DynamicCall<'_> {
         Ok(Tensor::stack(&rows, 2)?)
     }
 
-    /// The keys with one head for each query head, in `f32`.
+    /// Returns the keys with one head for each query head, in `f32`.
     pub(crate) fn spread_keys(&self) -> Result<Tensor> {
         let k = self.keys.detach().to_dtype(DType::F32)?;
         let (batch, kv_heads, kv_len, head_dim) = k.dims4()?;

@@ -54,12 +54,12 @@ impl Embedder {
         Ok(Embedder { most_tokens: said.unwrap_or(most).min(most), model, tokenizer, pooling, normalize })
     }
 
-    /// The model.
+    /// Returns the model.
     pub fn model(&self) -> &Model {
         &self.model
     }
 
-    /// The length of a vector.
+    /// Returns the length of a vector.
     pub fn width(&self) -> usize {
         match &self.model {
             Model::Decoder(model) => model.config().hidden,
@@ -73,7 +73,7 @@ impl Embedder {
         (self.pooling, self.normalize, self.most_tokens)
     }
 
-    /// The tokens of a text with the special ones around it, cut to what the model takes.
+    /// Returns the tokens of a text with the special ones around it, cut to what the model takes.
     ///
     /// # Errors
     /// A text without tokens, and what the tokenizer refuses.
@@ -103,7 +103,8 @@ impl Embedder {
         Ok((ids, too_many))
     }
 
-    /// The vectors of texts given as tokens, in their order: packed into passes of about `budget` tokens, several at once.
+    /// Returns the vectors of texts given as tokens, in their order: packed into passes of about `budget` tokens,
+    /// several at once.
     ///
     /// # Errors
     /// Texts without tokens, tokens outside of the vocabulary, texts longer than the positions, vectors that are not finite.
@@ -131,7 +132,7 @@ impl Embedder {
         Ok(all)
     }
 
-    /// The vectors of a batch, padded or packed.
+    /// Returns the vectors of a batch, padded or packed.
     ///
     /// # Errors
     /// Tokens outside of the vocabulary, texts longer than the positions, vectors that are not finite.
@@ -168,7 +169,7 @@ impl Embedder {
         }
     }
 
-    /// The vector of a text's states. Token by token, so that it depends on nothing else.
+    /// Returns the vector of a text's states. Token by token, so that it depends on nothing else.
     fn vector(&self, states: &[&[f32]], width: usize) -> Vec<f32> {
         let fold = |first: f32, f: fn(f32, f32) -> f32| {
             let mut all = vec![first; width];

@@ -77,23 +77,23 @@ impl From<noren::noren_mask::Error> for Error {
 }
 
 impl Error {
-    /// A tensor that does not fit, with its shape and type.
+    /// Returns a tensor that does not fit, with its shape and type.
     pub(crate) fn tensor(name: &str, given: &candle_core::Tensor, expected: impl Into<String>) -> Self {
         let given = format!("{:?} of {:?}", given.dims(), given.dtype());
         Error::Tensor { name: name.to_owned(), given, expected: expected.into() }
     }
 
-    /// An input that a model cannot take.
+    /// Returns an input that a model cannot take.
     pub(crate) fn input(name: &str, given: impl ToString, expected: impl Into<String>) -> Self {
         Error::Input { name: name.to_owned(), given: given.to_string(), expected: expected.into() }
     }
 
-    /// A file that cannot be used.
+    /// Returns a file that cannot be used.
     pub(crate) fn file(path: impl Into<PathBuf>, problem: impl Into<String>) -> Self {
         Error::File { path: path.into(), problem: problem.into() }
     }
 
-    /// A configuration that makes no sense.
+    /// Returns a configuration that makes no sense.
     pub(crate) fn config(key: &str, given: impl ToString, expected: impl Into<String>) -> Self {
         Error::Config { key: key.to_owned(), given: given.to_string(), expected: expected.into() }
     }

@@ -186,7 +186,7 @@ fn check_logits(row: usize, logits: &[f32]) -> Result<()> {
     }
 }
 
-/// The loop of a causal language model; returns the bytes of its caches.
+/// Returns the loop of a causal language model; returns the bytes of its caches.
 fn decoder_loop(model: &Decoder, prompts: &[Vec<u32>], loops: &mut Loop<'_>) -> Result<usize> {
     let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
     let shape = stack_shape(model, prompts.len(), longest, loops.options);
@@ -233,7 +233,7 @@ fn decoder_loop(model: &Decoder, prompts: &[Vec<u32>], loops: &mut Loop<'_>) -> 
     Ok(cache.bytes())
 }
 
-/// The sizes of a decoder's caches.
+/// Returns the sizes of a decoder's caches.
 fn stack_shape(model: &Decoder, sequences: usize, longest: usize, options: &GenerateOptions) -> StackShape {
     let config = model.config();
     StackShape {
@@ -269,7 +269,8 @@ impl Packed {
     }
 }
 
-/// The loop of an encoder with a decoder, which reads `begins` first; returns the bytes of the decoder's caches.
+/// Returns the loop of an encoder with a decoder, which reads `begins` first; returns the bytes of the decoder's
+/// caches.
 fn t5_loop(model: &T5, prompts: &[Vec<u32>], begins: &[Vec<u32>], loops: &mut Loop<'_>) -> Result<usize> {
     let config = model.config();
     let (rows, heads) = (prompts.len(), config.heads);

@@ -18,14 +18,14 @@ pub struct Proof {
 }
 
 impl Proof {
-    /// Whether no bit that is released changed, and something was swapped at all.
+    /// Returns whether no bit that is released changed, and something was swapped at all.
     pub fn holds(&self) -> bool {
         self.leaks.is_empty() && self.secret_changed > 0
     }
 }
 
-/// The mean of the states of tokens that `policy` releases, `[hidden]` from one row for each token: a text's representation that
-/// holds nothing of its secrets. `None` where no token is released.
+/// Returns the mean of the states of tokens that `policy` releases, `[hidden]` from one row for each token: a text's
+/// representation that holds nothing of its secrets. `None` where no token is released.
 ///
 /// ```
 /// use noren_candle::pool_released;
@@ -107,7 +107,7 @@ fn rows(run: &mut impl FnMut(&[u32]) -> Result<Vec<Vec<f32>>>, ids: &[u32]) -> R
     }
 }
 
-/// A token of `choices` that is not `own`.
+/// Returns a token of `choices` that is not `own`.
 fn another(own: u32, choices: &[u32], at: usize, trial: usize) -> u32 {
     let word = philox([at as u32, trial as u32, 0x5EC7, 0], 0)[0] as usize;
     let chosen = choices[word % choices.len()];

@@ -56,7 +56,7 @@ impl EntityRecognizer {
         Ok(EntityRecognizer { model, tokenizer, positions, tags, kinds })
     }
 
-    /// The class of each token of a window: the one with the largest score, of equal ones the first.
+    /// Returns the class of each token of a window: the one with the largest score, of equal ones the first.
     ///
     /// # Errors
     /// Tokens outside of the vocabulary, and scores that are not finite.
@@ -76,7 +76,7 @@ impl EntityRecognizer {
         Ok(logits.iter().map(best).collect())
     }
 
-    /// The words of a text that are an entity's, in their order.
+    /// Returns the words of a text that are an entity's, in their order.
     fn words(&self, text: &str) -> Result<Vec<Word>> {
         let mut words: Vec<Word> = Vec::new();
         for window in self.tokenizer.windows(text, self.positions)? {
@@ -98,7 +98,7 @@ impl EntityRecognizer {
         Ok(words)
     }
 
-    /// The entities of a text: the kind's index, and bytes of the text.
+    /// Returns the entities of a text: the kind's index, and bytes of the text.
     ///
     /// # Errors
     /// Texts that the tokenizer or the model refuses.
@@ -141,7 +141,7 @@ struct Word {
     tag: Option<Tag>,
 }
 
-/// The tags of the classes, and the kinds that they name.
+/// Returns the tags of the classes, and the kinds that they name.
 fn read_labels(labels: &[String]) -> Result<(Vec<Tag>, Vec<String>)> {
     let mut kinds: Vec<String> = Vec::new();
     let mut tags = Vec::new();

@@ -1,4 +1,4 @@
-//! The check of a certificate: every count, set, path and verdict made again from the definition.
+//! The check of a certificate: every count, set, path and verdict is computed again from the definition.
 
 use crate::certificate::{Certificate, Claim, Entry, Witness, no_twins, small_enough};
 use crate::frame::Frame;
@@ -10,7 +10,7 @@ use crate::report::{Report, RuleReport};
 use crate::runs::{Runs, count, holds, meet, minus};
 use crate::work::Work;
 
-/// Checks a certificate that was read.
+/// Checks a certificate after it was read.
 pub(crate) fn check(certificate: &Certificate) -> Result<Report> {
     small_enough(&certificate.reach)?;
     no_twins(&certificate.reach)?;
@@ -40,7 +40,7 @@ pub(crate) fn check(certificate: &Certificate) -> Result<Report> {
     Ok(report(certificate))
 }
 
-/// Checks that there is one claim for each deny rule and batch row, in this order.
+/// Checks that there is one claim for each `deny` rule and batch row, in this order.
 fn order(certificate: &Certificate) -> Result<()> {
     let denies: Vec<&Rule> = certificate.policy.iter().filter(|rule| !rule.allow).collect();
     let batch = certificate.shape.batch;
@@ -70,7 +70,7 @@ struct Row<'a> {
     certificate: &'a Certificate,
     world: &'a World<'a>,
     frame: Frame,
-    /// One for each distinct mask.
+    /// The layers, one for each distinct mask.
     layers: Vec<Layer>,
     entries: Vec<&'a Entry>,
 }
@@ -141,7 +141,8 @@ impl<'a> Row<'a> {
     /// Checks every step of a stored closure.
     fn closure(&mut self, entry: &Entry) -> Result<()> {
         let nothing = Runs::new();
-        // For each distinct mask the set that rows outside later sets are known not to read.
+        // For each distinct mask: the tokens that rows outside the later sets do not read, as earlier layers have
+        // shown.
         let mut done: Vec<Option<&Runs>> = vec![None; self.layers.len()];
         let mut runs = entry.after.iter();
         let (mut left, mut from) = match runs.next() {
@@ -172,7 +173,8 @@ impl<'a> Row<'a> {
         Ok(())
     }
 
-    /// Checks that no denied pair is connected: for each some closure holds its source and not its target.
+    /// Checks that no denied pair is connected: for each pair, the last set of some closure has the source and not the
+    /// target.
     fn kept(&self, claim: &Claim, classes: &[Class], field: &dyn Fn(&str) -> String) -> Result<()> {
         if claim.reached_pairs != 0 || !claim.exact {
             return Err(wrong(
@@ -248,7 +250,7 @@ impl<'a> Row<'a> {
         Ok(())
     }
 
-    /// Number of violated pairs, from the closures of single tokens.
+    /// Returns the number of violated pairs, from the closures of single tokens.
     fn reached(&self, classes: &[Class], field: &dyn Fn(&str) -> String) -> Result<i128> {
         let mut reached = 0;
         for class in classes {
@@ -270,7 +272,7 @@ impl<'a> Row<'a> {
         Ok(reached)
     }
 
-    /// Checks every step of a path.
+    /// Checks every step of a witness.
     fn walk(&self, witness: &Witness, field: &dyn Fn(&str) -> String) -> Result<()> {
         let (mut token, mut next) = (witness.source as i64, 0);
         for &(layer, reader) in &witness.steps {
@@ -297,7 +299,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// A source and another token of `open`.
+/// Returns a token of `sources` and a different token of `open`.
 fn open_pair(sources: &Runs, open: &Runs) -> (i64, i64) {
     let target = open[0].0;
     let other = sources.iter().flat_map(|run| [run.0, run.1 - 1]).find(|&source| source != target);

@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use candle_core::{DType, Device, Tensor};
 use noren::{Array, BoundMask, Facts};
 
-/// The mask as a dense tensor `[batch, heads, q_len, kv_len]` of `u8`: 1 = may attend.
+/// Returns the mask as a dense tensor `[batch, heads, q_len, kv_len]` of `u8`: 1 = may attend.
 ///
 /// # Errors
 /// A tensor that does not fit into memory.
@@ -12,7 +12,7 @@ pub fn to_keep(mask: &BoundMask, device: &Device) -> Result<Tensor> {
     cells(mask, device, u8::from)
 }
 
-/// The mask as a dense tensor `[batch, heads, q_len, kv_len]` of `u8`: 1 = ignored.
+/// Returns the mask as a dense tensor `[batch, heads, q_len, kv_len]` of `u8`: 1 = ignored.
 ///
 /// # Errors
 /// A tensor that does not fit into memory.
@@ -20,7 +20,8 @@ pub fn to_drop(mask: &BoundMask, device: &Device) -> Result<Tensor> {
     cells(mask, device, |allowed| u8::from(!allowed))
 }
 
-/// The mask as a dense tensor `[batch, heads, q_len, kv_len]` of `dtype`, to be added to scores: 0 or minus infinity.
+/// Returns the mask as a dense tensor `[batch, heads, q_len, kv_len]` of `dtype`, to be added to scores: 0 or minus
+/// infinity.
 ///
 /// # Errors
 /// A tensor that does not fit into memory, and types that know no infinity.
@@ -52,9 +53,9 @@ fn cells<T: candle_core::WithDType>(mask: &BoundMask, device: &Device, value: im
     Ok(Tensor::from_vec(all, (batch, heads, q_len, kv_len), device)?)
 }
 
-/// The cells of the atom `dense(name)` from a tensor in which anything but 0 = may attend: `[q_len, kv_len]`,
-/// `[batch, heads, q_len, kv_len]`, or, with batch rows and heads in one dimension and batch rows first,
-/// `[batch * heads, q_len, kv_len]`.
+/// Returns the cells of the atom `dense(name)` from a tensor in which anything but 0 = may attend: `[q_len, kv_len]`,
+/// `[batch, heads, q_len, kv_len]`, or, with batch rows and heads in one dimension and batch rows first, `[batch *
+/// heads, q_len, kv_len]`.
 ///
 /// ```
 /// use candle_core::{Device, Tensor};
@@ -99,7 +100,7 @@ pub fn facts_from_keep(tensor: &Tensor) -> Result<Facts> {
     Ok(Facts::padding_from_keep(&keep_rows(tensor)?)?)
 }
 
-/// The rows of a padding tensor in which anything but 0 = a real token.
+/// Returns the rows of a padding tensor in which anything but 0 = a real token.
 pub(crate) fn keep_rows(tensor: &Tensor) -> Result<Vec<Vec<bool>>> {
     if tensor.rank() != 2 {
         return Err(Error::tensor("the padding mask", tensor, "give [batch, length]"));

@@ -59,7 +59,8 @@ pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, plan: &Arc<Plan>, options: 
     Ok(q.apply_op3(k, &v, op)?.transpose(1, 2)?)
 }
 
-/// The probabilities of all rows of all heads, `[batch, heads, q_len, kv_len]` of `f32`: 0 where the plan allows nothing.
+/// Returns the probabilities of all rows of all heads, `[batch, heads, q_len, kv_len]` of `f32`: 0 where the plan
+/// allows nothing.
 ///
 /// For looking at: row by row in `f64`, in time and memory that go with `q_len * kv_len`, and without gradients.
 ///

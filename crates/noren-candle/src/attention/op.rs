@@ -23,7 +23,7 @@ pub(crate) struct AttentionOp {
 }
 
 impl AttentionOp {
-    /// The operation on `q`, `k` and `v`, and `v` as it must be given to it.
+    /// Returns the operation on `q`, `k` and `v`, and `v` as it must be given to it.
     pub(crate) fn new([q, k, v]: [&Tensor; 3], plan: &Arc<Plan>, options: &Options) -> Result<(Tensor, Self)> {
         let owned = options.own()?;
         let mut v = v.clone();
@@ -58,7 +58,7 @@ impl AttentionOp {
     }
 }
 
-/// A view of `[batch, heads, length, width]` over memory that lies as `[batch, length, heads, width]`.
+/// Returns a view of `[batch, heads, length, width]` over memory that lies as `[batch, length, heads, width]`.
 fn by_token<T: Stored>(memory: &mut [T], shape: [usize; 4]) -> Result<ViewMut<'_, T>> {
     let [_, heads, len, width] = shape.map(|n| n as isize);
     Ok(ViewMut::strided(memory, shape, [len * heads * width, width, heads * width, 1], 0)?)

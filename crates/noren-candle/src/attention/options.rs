@@ -41,7 +41,7 @@ pub enum Bias {
 }
 
 impl Options {
-    /// The values of all tensors, for the time of a call and its backward.
+    /// Returns the values of all tensors, for the time of a call and its backward.
     pub(crate) fn own(&self) -> Result<Owned> {
         let bias = self.bias.iter().map(|bias| match bias {
             Bias::Dense(tensor) => Ok(OwnedBias::Dense(Values::of("bias", tensor, 4)?)),
@@ -72,7 +72,7 @@ pub(crate) enum OwnedBias {
 }
 
 impl OwnedBias {
-    /// The array, if it has one.
+    /// Returns the array, if it has one.
     pub(crate) fn values(&self) -> Option<&Values> {
         match self {
             OwnedBias::Dense(values) | OwnedBias::Relative(values) => Some(values),

@@ -7,9 +7,9 @@ use noren::{Element, View, bf16, f16};
 
 /// A type of noren's as candle stores it.
 pub(crate) trait Stored: Element + candle_core::WithDType {
-    /// The values of a storage, if they are of this type.
+    /// Returns the values of a storage, if they are of this type.
     fn values(storage: &CpuStorage) -> Option<&[Self]>;
-    /// A storage of these values.
+    /// Returns a storage of these values.
     fn store(values: Vec<Self>) -> CpuStorage;
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn with_views<K: Kind>(tensors: [&Tensor; 3], kind: K) -> Result<K::R
     })
 }
 
-/// The storage of a tensor that lies in the processor's memory.
+/// Returns the storage of a tensor that lies in the processor's memory.
 pub(crate) fn cpu(storage: &Storage) -> Result<&CpuStorage> {
     match storage {
         Storage::Cpu(storage) => Ok(storage),

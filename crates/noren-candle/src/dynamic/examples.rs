@@ -108,8 +108,8 @@ impl MaskGenerator for TopBlocks {
 }
 
 impl TopBlocks {
-    /// The `count` best key blocks of a row of bounds up to `own`, which is among them; later ones lie in the future of every
-    /// causal mask, and are chosen from only where fewer stand before.
+    /// Returns the `count` best key blocks of a row of bounds up to `own`, which is among them; later ones lie in the
+    /// future of every causal mask, and are chosen from only where fewer stand before.
     fn best(&self, row: &[f32], own: usize) -> Vec<u32> {
         let mut order: Vec<usize> = (0..row.len()).filter(|k| *k != own).collect();
         order.sort_by(|a, b| (a > &own).cmp(&(b > &own)).then(row[*b].total_cmp(&row[*a])).then(a.cmp(b)));
@@ -117,7 +117,7 @@ impl TopBlocks {
         own.into_iter().chain(order).take(self.count).map(|k| k as u32).collect()
     }
 
-    /// The largest bound of each query block and key block, by batch row and head.
+    /// Returns the largest bound of each query block and key block, by batch row and head.
     fn bounds(&self, call: &DynamicCall<'_>) -> Result<Vec<Vec<Vec<Vec<f32>>>>> {
         let (q, k) = (call.queries.detach().to_dtype(candle_core::DType::F32)?, call.spread_keys()?);
         let q_rows = q.flatten(0, 1)?.to_vec3::<f32>()?;
@@ -137,7 +137,7 @@ impl TopBlocks {
     }
 }
 
-/// The smallest and largest value of each dimension.
+/// Returns the smallest and largest value of each dimension.
 fn extent(keys: &[Vec<f32>]) -> Vec<(f32, f32)> {
     let width = keys.first().map_or(0, Vec::len);
     let of = |d: usize| {

@@ -19,7 +19,7 @@ pub struct Sampling {
 }
 
 impl Default for Sampling {
-    /// The most probable token.
+    /// Returns the most probable token.
     fn default() -> Self {
         Sampling { temperature: 0.0, top_k: None, top_p: None, seed: 0 }
     }
@@ -46,7 +46,7 @@ impl Sampler {
         Ok(Sampler { sampling: sampling.clone(), counts: vec![0; prompts.len()] })
     }
 
-    /// The next token of a row.
+    /// Returns the next token of a row.
     pub(super) fn choose(&mut self, row: usize, logits: &[f32]) -> u32 {
         let count = self.counts[row];
         self.counts[row] += 1;
@@ -80,7 +80,7 @@ impl Sampler {
     }
 }
 
-/// The largest logit; of equal ones the first.
+/// Returns the largest logit; of equal ones the first.
 fn best(logits: &[f32]) -> u32 {
     let larger = |a: usize, b: usize| if logits[b] > logits[a] || logits[a].is_nan() { b } else { a };
     (1..logits.len()).fold(0, larger) as u32

@@ -75,7 +75,7 @@ impl MultiHeadAttention {
         })
     }
 
-    /// The sizes.
+    /// Returns the sizes.
     pub fn config(&self) -> &MhaConfig {
         &self.config
     }

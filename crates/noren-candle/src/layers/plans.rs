@@ -40,22 +40,22 @@ impl LayerPlans {
         LayerPlans { plans: vec![plan.clone(); layers] }
     }
 
-    /// The plan of a layer.
+    /// Returns the plan of a layer.
     pub fn get(&self, layer: usize) -> Option<&Arc<Plan>> {
         self.plans.get(layer)
     }
 
-    /// Number of layers.
+    /// Returns the number of layers.
     pub fn len(&self) -> usize {
         self.plans.len()
     }
 
-    /// Whether there is no layer.
+    /// Returns whether there is no layer.
     pub fn is_empty(&self) -> bool {
         self.plans.is_empty()
     }
 
-    /// The plans of `layers` layers.
+    /// Returns the plans of `layers` layers.
     pub(crate) fn of(&self, layers: usize) -> Result<&[Arc<Plan>]> {
         if self.plans.len() != layers {
             let expected = format!("the stack has {layers} layers: make plans for as many");

@@ -26,7 +26,7 @@ pub struct LayerConfig {
 }
 
 impl LayerConfig {
-    /// A feed-forward part four times as wide, ReLU, norms after each part, no dropout.
+    /// Returns a feed-forward part four times as wide, ReLU, norms after each part, no dropout.
     pub fn new(embed_dim: usize, heads: usize) -> Self {
         LayerConfig {
             attention: MhaConfig::new(embed_dim, heads),

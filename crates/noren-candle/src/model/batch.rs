@@ -196,7 +196,7 @@ impl Batch {
         self.documents.as_deref()
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.ids.len()
     }
@@ -207,12 +207,12 @@ impl Batch {
         self.ids[0].len()
     }
 
-    /// Whether there is padding.
+    /// Returns whether there is padding.
     pub fn is_padded(&self) -> bool {
         self.keep.iter().flatten().any(|keep| !keep)
     }
 
-    /// The real tokens of each row.
+    /// Returns the real tokens of each row.
     pub fn real_ids(&self) -> Vec<Vec<u32>> {
         let real = |(ids, keep): (&Vec<u32>, &Vec<bool>)| {
             ids.iter().zip(keep).filter(|(_, keep)| **keep).map(|(id, _)| *id).collect()
@@ -235,7 +235,7 @@ impl Batch {
         Mask::all(parts.into_iter().flatten())
     }
 
-    /// The caller's mask, if there is one.
+    /// Returns the caller's mask, if there is one.
     pub fn own_mask(&self) -> Option<&Mask> {
         self.mask.as_ref()
     }
@@ -270,7 +270,7 @@ impl Batch {
         Ok(self.facts.clone().real_keys(keys.collect()))
     }
 
-    /// The ids as a tensor `[batch, length]`.
+    /// Returns the ids as a tensor `[batch, length]`.
     pub(crate) fn ids_tensor(&self, device: &Device) -> Result<Tensor> {
         rows_tensor(&self.ids, device)
     }

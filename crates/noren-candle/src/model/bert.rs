@@ -63,7 +63,7 @@ pub enum BertHead {
 }
 
 impl BertConfig {
-    /// The mask: every token reads every token.
+    /// Returns the mask: every token reads every token.
     pub(crate) fn mask() -> Spec {
         atoms::full().into()
     }
@@ -131,13 +131,13 @@ impl BertConfig {
     }
 }
 
-/// The number of classes of a head.
+/// Returns the number of classes of a head.
 fn classes(raw: &Raw<'_>) -> Result<usize> {
     let labels = raw.object("id2label")?.map_or(2, |labels| labels.0.len());
     raw.count_or("num_labels", labels)
 }
 
-/// The names of classes, where `id2label` names each of them; else none.
+/// Returns the names of classes, where `id2label` names each of them; else none.
 fn labels(raw: &Raw<'_>, classes: usize) -> Result<Vec<String>> {
     let Some(named) = raw.object("id2label")? else { return Ok(Vec::new()) };
     let name = |class: usize| named.get(&class.to_string())?.as_str().map(str::to_owned);
@@ -244,7 +244,7 @@ impl Bert {
         Ok(())
     }
 
-    /// The states after the last layer, `[batch, length, hidden]`.
+    /// Returns the states after the last layer, `[batch, length, hidden]`.
     pub(crate) fn hidden(&self, batch: &Batch, pass: &mut Pass<'_>) -> Result<Tensor> {
         let [words, positions, types] = &self.embeddings;
         let device = words.device();
@@ -280,13 +280,13 @@ impl Bert {
         Ok(x)
     }
 
-    /// The pooled state of each text, `[texts, hidden]`, where the model has a pooler.
+    /// Returns the pooled state of each text, `[texts, hidden]`, where the model has a pooler.
     pub(crate) fn pooled(&self, hidden: &Tensor, batch: &Batch) -> Result<Option<Tensor>> {
         let Some(pooler) = &self.pooler else { return Ok(None) };
         Ok(Some(pooler.forward(&rows_at(hidden, &batch.first_tokens())?)?.tanh()?))
     }
 
-    /// The logits of the head, if there is one.
+    /// Returns the logits of the head, if there is one.
     pub(crate) fn logits(&self, hidden: &Tensor, pooled: Option<&Tensor>) -> Result<Option<Tensor>> {
         match &self.head {
             Head::None => Ok(None),

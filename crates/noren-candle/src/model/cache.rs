@@ -91,7 +91,8 @@ impl StackCache {
     }
 }
 
-/// The window and the sink tokens of a mask that is a sliding window, with the first few keys for good or without.
+/// Returns the window and the sink tokens of a mask that is a sliding window, with the first few keys for good or
+/// without.
 fn window_of(mask: &Mask) -> Option<(usize, usize)> {
     let sliding = |mask: &Mask| mask.atom_as::<Sliding>().map(|sliding| sliding.window as usize);
     if let Some(window) = sliding(mask) {
@@ -174,7 +175,7 @@ impl AnyCache {
         })?)
     }
 
-    /// The attention of the step's queries, a view of memory that lies by token.
+    /// Returns the attention of the step's queries, a view of memory that lies by token.
     fn attention(&self, q: &Tensor, plan: &StepPlan, options: &Owned) -> Result<Tensor> {
         fn attention<T: Stored>(cache: &KvCache<T>, q: &Tensor, plan: &StepPlan, options: &Owned) -> Result<Tensor> {
             let (batch, heads, len, width) = q.dims4()?;

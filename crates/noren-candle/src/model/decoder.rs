@@ -128,12 +128,12 @@ impl Decoder {
         self.embeddings.device()
     }
 
-    /// The type of its parameters.
+    /// Returns the type of its parameters.
     pub(crate) fn dtype(&self) -> candle_core::DType {
         self.embeddings.dtype()
     }
 
-    /// The states after the last norm: `ids` `[batch, length]` to `[batch, length, hidden]`.
+    /// Returns the states after the last norm: `ids` `[batch, length]` to `[batch, length, hidden]`.
     pub(crate) fn hidden(&self, ids: &Tensor, positions: &[Vec<u32>], pass: &mut Pass<'_>) -> Result<Tensor> {
         let config = &self.config;
         let mut x = embed(&self.embeddings, ids)?;
@@ -155,7 +155,7 @@ impl Decoder {
         self.norm.forward(&x)
     }
 
-    /// The logits of the next token for states of any leading shape.
+    /// Returns the logits of the next token for states of any leading shape.
     ///
     /// # Errors
     /// A model without an output layer, states of another width.
@@ -195,7 +195,7 @@ impl Block {
     }
 }
 
-/// The last real token's state of each row.
+/// Returns the last real token's state of each row.
 pub(crate) fn rows_at(hidden: &Tensor, at: &[(usize, usize)]) -> Result<Tensor> {
     let (_, len, width) = hidden.dims3()?;
     let index: Vec<u32> = at.iter().map(|(row, i)| (row * len + i) as u32).collect();

@@ -96,7 +96,7 @@ pub struct Experts {
 }
 
 impl DecoderConfig {
-    /// A small GPT-2: learned positions, layer norms, GELU. Everything can be changed before the model is made.
+    /// Returns a small GPT-2: learned positions, layer norms, GELU. Everything can be changed before the model is made.
     pub fn gpt2(vocab: usize, hidden: usize, layers: usize, heads: usize, positions: usize) -> Self {
         DecoderConfig {
             names: Names::Gpt2,
@@ -133,7 +133,7 @@ impl DecoderConfig {
         }
     }
 
-    /// A small Llama: rotary positions, RMS norms, a gated feed-forward part, an output layer of its own.
+    /// Returns a small Llama: rotary positions, RMS norms, a gated feed-forward part, an output layer of its own.
     pub fn llama(vocab: usize, hidden: usize, layers: usize, heads: usize, positions: usize) -> Self {
         DecoderConfig {
             names: Names::Llama,
@@ -275,7 +275,7 @@ impl DecoderConfig {
         spec
     }
 
-    /// The layers of a kind: as "every n" where they are, else as a list.
+    /// Returns the layers of a kind: as "every n" where they are, else as a list.
     fn layers_of(&self, kind: Option<usize>) -> Selector {
         let at: Vec<u64> = (0..).zip(&self.windows).filter(|(_, window)| **window == kind).map(|(i, _)| i).collect();
         let step = if at.len() > 1 { at[1] - at[0] } else { self.layers as u64 };
@@ -339,7 +339,7 @@ fn layers(raw: &Raw<'_>, key: &str) -> Result<usize> {
     }
 }
 
-/// The frequencies of layers that read everything, and of those with a window where they are others.
+/// Returns the frequencies of layers that read everything, and of those with a window where they are others.
 fn ropes(raw: &Raw<'_>, family: &str, habits: &Habits, positions: usize) -> Result<(Rope, Option<Rope>)> {
     let by_kind = raw.object("rope_parameters")?;
     let kind = |name: &str| by_kind.as_ref().and_then(|kinds| kinds.object(name).transpose()).transpose();
@@ -354,7 +354,7 @@ fn ropes(raw: &Raw<'_>, family: &str, habits: &Habits, positions: usize) -> Resu
     Ok((rope, window))
 }
 
-/// The window of each layer: as listed, or by the family's habit.
+/// Returns the window of each layer: as listed, or by the family's habit.
 fn windows(raw: &Raw<'_>, family: &str, habits: &Habits, layers: usize) -> Result<Vec<Option<usize>>> {
     let used = family != "qwen3" || raw.flag_or("use_sliding_window", false)?;
     let given = if raw.left_out("sliding_window") { habits.window } else { raw.count_if("sliding_window")? };

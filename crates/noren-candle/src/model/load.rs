@@ -100,7 +100,7 @@ impl Model {
         })
     }
 
-    /// A model from a configuration; parameters come from `vb`, read or made anew.
+    /// Returns a model from a configuration; parameters come from `vb`, read or made anew.
     ///
     /// # Errors
     /// Tensors that are missing or of other shapes.
@@ -155,7 +155,7 @@ fn read_tensors(folder: &Path, dtype: DType) -> Result<HashMap<String, Tensor>> 
     Ok(all)
 }
 
-/// The first value that is NaN or infinite, with its index: one whose exponent has all bits set.
+/// Returns the first value that is NaN or infinite, with its index: one whose exponent has all bits set.
 fn first_non_finite(dtype: Dtype, bytes: &[u8]) -> Option<(usize, f64)> {
     let sixteen = |mask: u16| {
         let values = bytes.as_chunks::<2>().0.iter().map(|bytes| u16::from_le_bytes(*bytes));
@@ -186,7 +186,7 @@ fn current_name(name: &str) -> String {
     name.to_owned()
 }
 
-/// The files of a checkpoint, each with the names that the index places in it, sorted.
+/// Returns the files of a checkpoint, each with the names that the index places in it, sorted.
 fn files(folder: &Path) -> Result<Vec<(PathBuf, Option<Vec<String>>)>> {
     let single = folder.join("model.safetensors");
     if single.exists() {

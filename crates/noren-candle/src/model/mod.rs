@@ -62,7 +62,7 @@ pub enum Config {
 }
 
 impl Config {
-    /// The masks that a model of this configuration declares; none is made for it.
+    /// Returns the masks that a model of this configuration declares; none is made for it.
     pub fn masks(&self) -> Vec<Declared> {
         let declared = |stack, layers, heads, spec| Declared { stack, layers, heads, spec };
         match self {
@@ -157,7 +157,7 @@ impl Model {
         }
     }
 
-    /// The masks that it declares.
+    /// Returns the masks that it declares.
     pub fn masks(&self) -> Vec<Declared> {
         let specs = match self {
             Model::Decoder(model) => std::slice::from_ref(&model.declared),
@@ -183,7 +183,7 @@ impl Model {
         Ok(())
     }
 
-    /// The model's output for a batch; a T5's decoder begins with its start token.
+    /// Returns the model's output for a batch; a T5's decoder begins with its start token.
     ///
     /// # Errors
     /// Tokens outside of the vocabulary, texts longer than the positions, masks and facts that do not fit.
@@ -224,7 +224,7 @@ impl Model {
         }
     }
 
-    /// The states after the last layer alone, without head and pooler; of T5 the encoder's.
+    /// Returns the states after the last layer alone, without head and pooler; of T5 the encoder's.
     ///
     /// # Errors
     /// As [`forward`](Self::forward).

@@ -11,7 +11,7 @@ use crate::stack::Stack;
 use candle_core::{D, DType, Tensor};
 use candle_nn::{Init, VarBuilder};
 
-/// The rows of a table at `ids` `[batch, length]`: `[batch, length, width]`.
+/// Returns the rows of a table at `ids` `[batch, length]`: `[batch, length, width]`.
 pub(crate) fn embed(table: &Tensor, ids: &Tensor) -> Result<Tensor> {
     let (batch, len) = ids.dims2()?;
     let width = table.dim(1)?;
@@ -186,7 +186,7 @@ impl Mixture {
         Ok(sum.reshape(shape)?)
     }
 
-    /// The experts of each row, ascending.
+    /// Returns the experts of each row, ascending.
     fn choose(&self, logits: &Tensor) -> Result<Vec<Vec<u32>>> {
         let rows = logits.detach().to_dtype(DType::F32)?.to_vec2::<f32>()?;
         let best = |row: Vec<f32>| {
@@ -199,7 +199,7 @@ impl Mixture {
         Ok(rows.into_iter().map(best).collect())
     }
 
-    /// The softmax over the chosen logits of each row, 0 for the others.
+    /// Returns the softmax over the chosen logits of each row, 0 for the others.
     fn weights(&self, logits: &Tensor, chosen: &[Vec<u32>]) -> Result<Tensor> {
         let count = self.settings.count;
         let hidden = chosen

@@ -48,7 +48,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// The probabilities of all heads, `[batch, heads, q_len, kv_len]`.
+    /// Returns the probabilities of all heads, `[batch, heads, q_len, kv_len]`.
     ///
     /// # Errors
     /// None that a record of a call can have; what noren refuses is passed on.

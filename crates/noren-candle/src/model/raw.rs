@@ -25,12 +25,12 @@ impl<'a> Raw<'a> {
         self.0.get(key).filter(|value| !value.is_null())
     }
 
-    /// Whether a key is not there at all, which a `null` is not.
+    /// Returns whether a key is not there at all, which a `null` is not.
     pub(crate) fn left_out(&self, key: &str) -> bool {
         !self.0.contains_key(key)
     }
 
-    /// A whole number of at least 1.
+    /// Returns a whole number of at least 1.
     pub(crate) fn count(&self, key: &str) -> Result<usize> {
         self.count_if(key)?.ok_or_else(|| Error::config(key, "missing", "a whole number from 1 is needed"))
     }
@@ -59,7 +59,7 @@ impl<'a> Raw<'a> {
         }
     }
 
-    /// A number; `default` where the key is left out, none where it is `null`.
+    /// Returns a number; `default` where the key is left out, none where it is `null`.
     pub(crate) fn real_unless_left_out(&self, key: &str, default: Option<f64>) -> Result<Option<f64>> {
         if self.left_out(key) { Ok(default) } else { self.real_if(key) }
     }

@@ -112,7 +112,7 @@ impl Rope {
         Ok(Rope { theta, scaling })
     }
 
-    /// The angle by which one position turns each pair of dimensions, `head_dim / 2` of them.
+    /// Returns the angle by which one position turns each pair of dimensions, `head_dim / 2` of them.
     pub fn frequencies(&self, head_dim: usize) -> Vec<f32> {
         let exponent = |i: usize| (2 * i) as f64 / head_dim as f64;
         let plain = (0..head_dim / 2).map(|i| self.theta.powf(exponent(i)).recip());

@@ -98,7 +98,7 @@ impl T5Config {
 }
 
 impl T5Config {
-    /// The masks of the encoder, the decoder, and the decoder over the encoder.
+    /// Returns the masks of the encoder, the decoder, and the decoder over the encoder.
     pub(crate) fn masks() -> [Spec; 3] {
         let relative = |mask: noren::Mask| Spec::from(mask) + Score::relative("relative_attention_bias");
         [relative(atoms::full()), relative(atoms::causal()), atoms::full().into()]
@@ -173,7 +173,7 @@ impl T5 {
         &self.config
     }
 
-    /// The encoder's output, `[batch, length, hidden]`.
+    /// Returns the encoder's output, `[batch, length, hidden]`.
     pub(crate) fn encode(&self, batch: &Batch, pass: &mut Pass<'_>) -> Result<Tensor> {
         let x = embed(&self.embeddings, &batch.ids_tensor(self.embeddings.device())?)?;
         self.encoder.forward(&x, &self.config, Stack::Encoder, None, pass)
@@ -190,13 +190,13 @@ impl T5 {
         all.collect()
     }
 
-    /// The decoder's states after the last norm, `[batch, length, hidden]`.
+    /// Returns the decoder's states after the last norm, `[batch, length, hidden]`.
     pub(crate) fn decode(&self, ids: &Tensor, cross: &CrossKeys, pass: &mut Pass<'_>) -> Result<Tensor> {
         let x = embed(&self.embeddings, ids)?;
         self.decoder.forward(&x, &self.config, Stack::Decoder, Some(cross), pass)
     }
 
-    /// The logits of the next token for states of any leading shape.
+    /// Returns the logits of the next token for states of any leading shape.
     pub(crate) fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
         match self.config.scaled_output {
             true => self.head.forward(&(hidden * (self.config.hidden as f64).sqrt().recip())?),
@@ -276,7 +276,7 @@ impl T5Stack {
         mode.at(u64::MAX).dropout(&self.norm.forward(&x)?, dropout)
     }
 
-    /// The biases by distance, `[heads, 2 * most_distance + 1]`, as noren takes them.
+    /// Returns the biases by distance, `[heads, 2 * most_distance + 1]`, as noren takes them.
     fn relative(&self, config: &T5Config, both_sides: bool, device: &Device) -> Result<Tensor> {
         let reach = config.most_distance as i64;
         let buckets: Vec<u32> = (-reach..=reach)
@@ -286,8 +286,8 @@ impl T5Stack {
     }
 }
 
-/// The bucket of a distance from query to key: each near distance has its own, far ones share, by their logarithm (Raffel et
-/// al. 2020).
+/// Returns the bucket of a distance from query to key: each near distance has its own, far ones share, by their
+/// logarithm (Raffel et al. 2020).
 fn bucket(distance: i64, both_sides: bool, buckets: usize, most: usize) -> u32 {
     let (buckets, first, distance) = match both_sides {
         true => (buckets / 2, if distance > 0 { buckets / 2 } else { 0 }, distance.unsigned_abs() as usize),

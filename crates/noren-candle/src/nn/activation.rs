@@ -43,7 +43,7 @@ impl FromStr for Activation {
 }
 
 impl Activation {
-    /// The function of every element.
+    /// Returns the function of every element.
     ///
     /// # Errors
     /// Types other than floats.

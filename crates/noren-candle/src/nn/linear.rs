@@ -34,7 +34,7 @@ struct Then<'a> {
 }
 
 impl Linear {
-    /// A layer from `weight` `[out, in]` and, where there is one, `bias` `[out]`.
+    /// Returns a layer from `weight` `[out, in]` and, where there is one, `bias` `[out]`.
     pub fn new(weight: Tensor, bias: Option<Tensor>) -> Self {
         Linear { weight, bias, packed: None }
     }
@@ -85,7 +85,7 @@ impl Linear {
         Ok(())
     }
 
-    /// The weight, `[out, in]`.
+    /// Returns the weight, `[out, in]`.
     pub fn weight(&self) -> &Tensor {
         &self.weight
     }
@@ -215,7 +215,7 @@ impl Linear {
     }
 }
 
-/// The fewest rows for which `gemm` takes its general path with the same depth of blocks as for any more rows.
+/// Returns the fewest rows for which `gemm` takes its general path with the same depth of blocks as for any more rows.
 fn least_rows(outputs: usize, inputs: usize) -> usize {
     /// Products of at most so many elements have a kernel of their own, and so has a single row.
     const SMALL: usize = 256;

@@ -20,9 +20,9 @@ pub use linear::Linear;
 pub use mode::Mode;
 pub use norm::{Norm, NormKind};
 
-/// The processor path of these operations: that of attention, so `NOREN_ISA` holds for both. A name in it that is unknown or not
-/// available is refused by attention and means the portable path here. Products of gradients and of few rows are gemm's, which
-/// chooses for itself.
+/// Returns the processor path of these operations: that of attention, so `NOREN_ISA` holds for both. A name in it that
+/// is unknown or not available is refused by attention and means the portable path here. Products of gradients and of
+/// few rows are gemm's, which chooses for itself.
 fn isa() -> noren::Isa {
     noren::Isa::choose(None).unwrap_or(noren::Isa::Portable)
 }

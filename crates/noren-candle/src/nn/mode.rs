@@ -28,7 +28,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// The mode at place `site` of a model: every place drops by a seed of its own.
+    /// Returns the mode at place `site` of a model: every place drops by a seed of its own.
     pub fn at(self, site: u64) -> Mode {
         match self {
             Mode::Inference => Mode::Inference,

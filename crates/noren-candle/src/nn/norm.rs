@@ -37,7 +37,7 @@ pub(super) struct Parameters<'a> {
 }
 
 impl Parameters<'_> {
-    /// The norm of rows.
+    /// Returns the norm of rows.
     pub(super) fn op(&self) -> NormOp<'_> {
         let bias = self.bias.as_deref().unwrap_or(&[]);
         NormOp { kind: self.kind, weight: &self.weight, bias, eps: self.eps }
@@ -60,21 +60,21 @@ impl Norm {
         Ok(Norm { kind, weight, bias, eps })
     }
 
-    /// The parameters, read where they are.
+    /// Returns the parameters, read where they are.
     pub(super) fn read(&self) -> Result<Parameters<'_>> {
         let Norm { kind, weight, bias, eps } = self;
         let (weight, bias) = (Values::of(weight)?, bias.as_ref().map(Values::of).transpose()?);
         Ok(Parameters { kind: *kind, weight, bias, eps: *eps as f32 })
     }
 
-    /// Whether rows of `x` can be finished by [`Parameters::op`], and no gradient is asked for.
+    /// Returns whether rows of `x` can be finished by [`Parameters::op`], and no gradient is asked for.
     pub(super) fn takes(&self, x: &Tensor) -> bool {
         let all = [Some(x), Some(&self.weight), self.bias.as_ref()];
         takes(&all.into_iter().flatten().collect::<Vec<_>>())
             && x.dims().last().is_some_and(|width| self.weight.dims() == [*width])
     }
 
-    /// The norm of every row of `x`.
+    /// Returns the norm of every row of `x`.
     ///
     /// # Errors
     /// Another last dimension than the weight's.

@@ -44,8 +44,8 @@ impl Packed {
         self.by_blocks(x, self.inputs, |first, x, out| self.block(x, out, then, first))
     }
 
-    /// An array `[rows, outputs]` whose blocks `work` makes of the same rows of `x`, `width` numbers each: it is called with the
-    /// number of the first row, with the rows, and with the block, which it gives back written.
+    /// Returns an array `[rows, outputs]` whose blocks `work` makes of the same rows of `x`, `width` numbers each: it
+    /// is called with the number of the first row, with the rows, and with the block, which it gives back written.
     pub(super) fn by_blocks(
         &self,
         x: &[f32],

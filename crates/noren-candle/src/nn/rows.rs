@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use candle_core::{DType, Device, Tensor};
 
-/// Whether these operations take a tensor, and no gradient is asked of it.
+/// Returns whether these operations take a tensor, and no gradient is asked of it.
 pub(super) fn takes(tensors: &[&Tensor]) -> bool {
     tensors.iter().all(|t| t.dtype() == DType::F32 && matches!(t.device(), Device::Cpu) && !t.track_op())
 }

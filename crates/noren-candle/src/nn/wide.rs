@@ -38,7 +38,7 @@ macro_rules! wide {
 const LANES: usize = 8;
 const GROUPS: usize = 4;
 
-/// The sum of `f` over a row.
+/// Returns the sum of `f` over a row.
 #[inline(always)]
 fn sum(row: &[f32], f: impl Fn(f32) -> f32) -> f32 {
     let mut sums = [0f32; LANES * GROUPS];

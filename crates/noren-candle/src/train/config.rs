@@ -131,7 +131,7 @@ impl TrainConfig {
         Self::from_json(&text).map_err(|e| Error::file(path, e.to_string()))
     }
 
-    /// The learning rate of step `step`, counted from 0.
+    /// Returns the learning rate of step `step`, counted from 0.
     pub fn rate(&self, step: u64) -> f64 {
         let warmup = self.warmup.unwrap_or(USUAL_WARMUP.min(self.steps));
         if step < warmup {

@@ -33,13 +33,14 @@ const FRAME: [f64; 4] = [56.0, 40.0, 616.0, 312.0];
 const COLORS: [(Objective, &str); 2] = [(Objective::Clm, "#2563eb"), (Objective::Mlm, "#c2410c")];
 
 impl History {
-    /// The last loss on what was held out.
+    /// Returns the last loss on what was held out.
     pub fn last_validation(&self, objective: Objective) -> Option<f64> {
         let name = objective.to_string();
         self.validation.iter().rev().find(|point| point.objective == name).map(|point| point.loss)
     }
 
-    /// The losses by step as a picture: thin for training, thick for validation, dashed for the unigram entropy.
+    /// Returns the losses by step as a picture: thin for training, thick for validation, dashed for the unigram
+    /// entropy.
     pub fn to_svg(&self) -> String {
         let all = || self.training.iter().chain(&self.validation);
         let last = all().map(|p| p.step).max().unwrap_or(1).max(1) as f64;

@@ -74,7 +74,7 @@ impl Learner {
         &self.config
     }
 
-    /// The type in which its weights are stored.
+    /// Returns the type in which its weights are stored.
     pub(super) fn stored_type(&self) -> DType {
         self.dtype
     }
@@ -89,7 +89,7 @@ impl Learner {
         self.model.masks().iter().map(|declared| declared.layers).sum()
     }
 
-    /// The standard deviation of fresh weights.
+    /// Returns the standard deviation of fresh weights.
     pub(super) fn initializer_range(&self) -> f64 {
         self.config.get("initializer_range").and_then(Value::as_f64).unwrap_or(0.02)
     }

@@ -4,7 +4,7 @@ use crate::error::Result;
 use candle_core::{D, Tensor};
 use noren_text::data::Batch;
 
-/// The sum of `-ln p(target)` over the places at which a token is asked for, from logits `[rows, len, vocab]`.
+/// Returns the sum of `-ln p(target)` over the places at which a token is predicted for, from logits `[rows, len, vocab]`.
 ///
 /// Other places (padding, ends of documents, tokens that were not masked) are not read, so that their gradients are exactly 0.
 pub(super) fn sum_of_losses(logits: &Tensor, batch: &Batch) -> Result<Tensor> {
@@ -12,9 +12,9 @@ pub(super) fn sum_of_losses(logits: &Tensor, batch: &Batch) -> Result<Tensor> {
     let (places, tokens): (Vec<u32>, Vec<u32>) = targets.filter_map(|(at, token)| Some((at as u32, (*token)?))).unzip();
     let count = places.len();
     let device = logits.device();
-    let asked = logits.flatten_to(1)?.index_select(&Tensor::from_vec(places, count, device)?, 0)?;
-    let largest = asked.detach().max_keepdim(D::Minus1)?;
-    let shifted = asked.broadcast_sub(&largest)?;
+    let predicted = logits.flatten_to(1)?.index_select(&Tensor::from_vec(places, count, device)?, 0)?;
+    let largest = predicted.detach().max_keepdim(D::Minus1)?;
+    let shifted = predicted.broadcast_sub(&largest)?;
     let chosen = shifted.gather(&Tensor::from_vec(tokens, (count, 1), device)?, 1)?;
     Ok((shifted.exp()?.sum_keepdim(D::Minus1)?.log()? - chosen)?.sum_all()?)
 }

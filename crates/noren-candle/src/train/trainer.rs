@@ -21,7 +21,7 @@ use std::time::Instant;
 pub struct Progress {
     /// Steps done, and to do in all.
     pub steps: [u64; 2],
-    /// Loss of this step in nats by token asked for.
+    /// Loss of this step in nats by token predicted for.
     pub loss: f64,
     /// The last loss on what was held out, if there was one.
     pub validation: Option<f64>,
@@ -103,7 +103,7 @@ impl<'a> Trainer<'a> {
         })
     }
 
-    /// Number of parameters.
+    /// Returns the number of parameters.
     pub fn parameters(&self) -> usize {
         self.weights.count()
     }
@@ -170,16 +170,16 @@ impl<'a> Trainer<'a> {
         let batches: Vec<Batch> =
             (first..first + config.accumulate as u64).map(|number| self.train.batch(number, config.rows)).collect();
         // Each token counts the same, in whichever of the batches it stands.
-        let asked: usize = batches.iter().map(Batch::asked).sum();
+        let predicted: usize = batches.iter().map(Batch::predicted).sum();
         let mut loss = 0.0;
-        for (number, batch) in (first..).zip(&batches).filter(|(_, batch)| batch.asked() > 0) {
+        for (number, batch) in (first..).zip(&batches).filter(|(_, batch)| batch.predicted() > 0) {
             let mode = Mode::Training { seed: config.seed }.at(number);
             let sum = sum_of_losses(&self.model.logits(batch, mode)?, batch)?;
-            let mean = (&sum / asked as f64)?;
+            let mean = (&sum / predicted as f64)?;
             self.weights.accumulate(&mean.backward()?)?;
             let sum = f64::from(sum.to_scalar::<f32>()?);
-            sums.add(batch.objective, sum, batch.asked());
-            loss += sum / asked as f64;
+            sums.add(batch.objective, sum, batch.predicted());
+            loss += sum / predicted as f64;
         }
         let (rate, weight_decay, betas, clip) = (config.rate(step), config.weight_decay, config.betas, config.clip);
         self.weights.step(&Step { number: step + 1, rate, weight_decay, betas, clip })?;
@@ -195,17 +195,19 @@ impl<'a> Trainer<'a> {
         let mut sums = Sums::default();
         for objective in objectives {
             let batches = self.held.in_order(*objective, self.config.rows);
-            for batch in batches.take(self.config.validate_rows.div_ceil(self.config.rows)).filter(|b| b.asked() > 0) {
+            for batch in
+                batches.take(self.config.validate_rows.div_ceil(self.config.rows)).filter(|b| b.predicted() > 0)
+            {
                 let sum = sum_of_losses(&self.model.logits(&batch, Mode::Inference)?.detach(), &batch)?
                     .to_dtype(DType::F64)?;
-                sums.add(*objective, sum.to_scalar::<f64>()?, batch.asked());
+                sums.add(*objective, sum.to_scalar::<f64>()?, batch.predicted());
             }
         }
         Ok(sums.points(step))
     }
 }
 
-/// The folder, locked while the file is open; nothing where the system locks no folders.
+/// Returns the folder, locked while the file is open; nothing where the system locks no folders.
 fn lock(folder: &Path) -> Result<Option<File>> {
     let Ok(file) = File::open(folder) else { return Ok(None) };
     match file.try_lock() {
@@ -217,15 +219,15 @@ fn lock(folder: &Path) -> Result<Option<File>> {
     }
 }
 
-/// Sums of losses and of tokens asked for, by objective.
+/// Sums of losses and of tokens predicted for, by objective.
 #[derive(Default)]
 struct Sums([(f64, usize); 2]);
 
 impl Sums {
-    fn add(&mut self, objective: Objective, loss: f64, asked: usize) {
+    fn add(&mut self, objective: Objective, loss: f64, predicted: usize) {
         let (sum, count) = &mut self.0[usize::from(objective == Objective::Mlm)];
         *sum += loss;
-        *count += asked;
+        *count += predicted;
     }
 
     fn points(self, step: u64) -> Vec<Point> {
@@ -236,7 +238,7 @@ impl Sums {
     }
 }
 
-/// A loss to nine decimals, which a checkpoint's text gives back to the bit.
+/// Returns a loss to nine decimals, which a checkpoint's text gives back to the bit.
 fn shown(loss: f64) -> f64 {
     (loss * 1e9).round() / 1e9
 }

@@ -44,7 +44,7 @@ impl Weights {
         Ok(Weights { parts: vars.into_iter().map(part).collect::<Result<_>>()? })
     }
 
-    /// Number of parameters.
+    /// Returns the number of parameters.
     pub(super) fn count(&self) -> usize {
         self.parts.values().map(|part| part.values.len()).sum()
     }
@@ -104,7 +104,7 @@ impl Weights {
         Ok(all)
     }
 
-    /// The parameters alone, as `dtype`.
+    /// Returns the parameters alone, as `dtype`.
     pub(super) fn parameters(&self, dtype: DType) -> Result<Vec<(String, Tensor)>> {
         self.parts.iter().map(|(name, part)| Ok((name.clone(), part.var.as_tensor().to_dtype(dtype)?))).collect()
     }

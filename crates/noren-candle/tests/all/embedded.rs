@@ -32,7 +32,7 @@ fn loss(logits: &[f32], token: u32) -> f64 {
     sum.ln() - f64::from(logits[token as usize] - most)
 }
 
-/// The entropy of single bytes of the text itself: no guess by frequency alone has a lower loss.
+/// Returns the entropy of single bytes of the text itself: no guess by frequency alone has a lower loss.
 fn entropy(ids: &[u32]) -> f64 {
     let mut counts = BTreeMap::new();
     ids.iter().for_each(|id| *counts.entry(id).or_insert(0.0) += 1.0);

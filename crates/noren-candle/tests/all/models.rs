@@ -52,7 +52,7 @@ impl Case {
     }
 }
 
-/// The values of row `row`, those of real tokens only where there is one for each token.
+/// Returns the values of row `row`, those of real tokens only where there is one for each token.
 fn row(tensor: &Tensor, row: usize, keep: &[bool]) -> Vec<f32> {
     let tensor = tensor.get(row).unwrap().to_dtype(DType::F32).unwrap();
     if tensor.rank() < 2 || tensor.dim(0).unwrap() != keep.len() {

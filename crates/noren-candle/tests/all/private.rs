@@ -40,7 +40,7 @@ fn model(name: &str) -> Model {
     Model::load(folder).unwrap()
 }
 
-/// A token for each byte; small vocabularies have the begin token after ASCII.
+/// Returns a token for each byte; small vocabularies have the begin token after ASCII.
 fn encode(text: &str, vocab: usize) -> Encoding {
     let mut tokens = ByteTokenizer.encode(text).unwrap();
     if vocab < ByteTokenizer::VOCAB_SIZE {
@@ -57,7 +57,7 @@ fn stack(model: &Model) -> Stack {
     model.masks()[0].stack
 }
 
-/// The model under `policy`.
+/// Returns the model under `policy`.
 fn under(model: &Model, policy: &Policy) -> Model {
     let mut model = model.clone();
     let own = model.masks()[0].spec.mask.clone();

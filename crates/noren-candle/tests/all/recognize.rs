@@ -32,7 +32,7 @@ const WORDS: [(&str, usize); 14] = [
 /// Pieces that go on a word.
 const PIECES: [(&str, usize); 3] = [("##ina", 0), ("##x", 6), ("##ish", 0)];
 
-/// A folder of this test's own.
+/// Returns a folder of this test's own.
 fn folder(name: &str) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("recognize-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&path).unwrap();
@@ -107,7 +107,7 @@ fn tokenizer() -> Value {
     })
 }
 
-/// The entities as `kind: text`.
+/// Returns the entities as `kind: text`.
 fn entities(recognizer: &EntityRecognizer, text: &str) -> Vec<String> {
     let kinds = recognizer.kinds();
     let found = recognizer.entities(text).unwrap();

@@ -24,7 +24,7 @@ fn config(more: &str) -> TrainConfig {
         .unwrap()
 }
 
-/// An empty folder of this name.
+/// Returns an empty folder of this name.
 fn folder(name: &str) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("train").join(name);
     let _ = fs::remove_dir_all(&folder);

@@ -150,7 +150,7 @@ fn rows_of_a_batch_keep_their_own_labels() {
     );
 }
 
-/// A tokenizer of bytes with another template.
+/// Returns a tokenizer of bytes with another template.
 fn with_template(change: impl Fn(&mut serde_json::Value)) -> String {
     let mut form: serde_json::Value = serde_json::from_str(&ByteTokenizer.to_json()).unwrap();
     change(&mut form["post_processor"]);

@@ -1,4 +1,4 @@
-//! Sizes: large certificates are verified, and those that would take too long or too much memory are refused soon.
+//! Large certificates are verified. Certificates that would take too much time or memory are refused quickly.
 
 use crate::brute::hashed;
 use noren_flow::{Certificate, Fill, Flow, Policy};
