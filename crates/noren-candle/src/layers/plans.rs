@@ -12,10 +12,10 @@ pub struct LayerPlans {
 }
 
 impl LayerPlans {
-    /// Binds `mask`, which may say `layers(...)`, for `layers` layers.
+    /// Binds `mask`, which may contain `layers(...)`, for `layers` layers.
     ///
     /// # Errors
-    /// Whatever [`Mask::bind`] refuses.
+    /// Returns the errors of [`Mask::bind`].
     pub fn new(mask: &Mask, layers: usize, shape: &Shape, facts: &Facts) -> Result<Self> {
         let mut known: Vec<(Mask, Arc<Plan>)> = Vec::new();
         let mut plans = Vec::with_capacity(layers);
@@ -35,7 +35,7 @@ impl LayerPlans {
         Ok(LayerPlans { plans })
     }
 
-    /// The same plan for every layer.
+    /// Uses the same plan for every layer.
     pub fn same(plan: &Arc<Plan>, layers: usize) -> Self {
         LayerPlans { plans: vec![plan.clone(); layers] }
     }

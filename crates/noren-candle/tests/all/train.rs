@@ -155,12 +155,12 @@ fn checkpoints_that_do_not_fit_are_refused() {
     let whole = fs::read(&checkpoint).unwrap();
     for cut in [0, 7, 8, 100, whole.len() / 2, whole.len() - 1] {
         fs::write(&checkpoint, &whole[..cut]).unwrap();
-        assert!(message(Objective::Clm, config_of(6)).contains("it is no checkpoint"), "cut at {cut}");
+        assert!(message(Objective::Clm, config_of(6)).contains("it is not a checkpoint"), "cut at {cut}");
     }
     let mut hostile = whole.clone();
     hostile[..8].copy_from_slice(&u64::MAX.to_le_bytes());
     fs::write(&checkpoint, &hostile).unwrap();
-    assert!(message(Objective::Clm, config_of(6)).contains("it is no checkpoint"));
+    assert!(message(Objective::Clm, config_of(6)).contains("it is not a checkpoint"));
 }
 
 #[cfg(target_os = "linux")]
