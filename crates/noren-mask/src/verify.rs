@@ -16,12 +16,10 @@ use crate::atoms::foreign;
 use crate::basis::Input;
 use crate::bind::{BoundMask, Resolved};
 use crate::bits::{bit, count, row_words, runs, set_bit, set_range};
-use crate::budget::Meter;
-use crate::export::Runs;
 use crate::interval::Interval;
 use crate::mask::Mask;
 use crate::order::Order;
-use crate::plan::{Kind, PatternPlan, Plan, PlanOptions, Reorder, Tile};
+use crate::plan::{Kind, PatternPlan, Plan, Tile};
 use std::ops::Range;
 
 /// Cells that the guard of a reordered plan compares in whole rows.
@@ -259,7 +257,7 @@ impl PatternPlan {
 
     /// The invariants of a reordered plan: every row is in one tile, spans are disjoint, and in sampled rows the executed keys are those that the pattern gives for the same
     /// row without an order. Gathered keys are looked at in a row of every tile.
-    fn agrees_with_rows(&self) -> bool {
+    pub(crate) fn agrees_with_rows(&self) -> bool {
         if self.check_tiles().is_err() {
             return false;
         }
@@ -327,77 +325,8 @@ fn holds_each(order: &Order, len: u32) -> bool {
     fresh && held == len
 }
 
-/// One plan for each distinct pattern, guarded.
-///
-/// # Errors
-/// The budget is spent, or its function cancels.
-pub(crate) fn plans(
-    bound: &BoundMask,
-    options: &PlanOptions,
-    meter: &mut Meter<'_>,
-) -> Result<Vec<PatternPlan>, Error> {
-    let callers_bounds = has_bounded_closure(bound, bound.mask());
-    let plan = |resolved: &Resolved| {
-        let plan = PatternPlan::within(resolved, options, meter)?;
-        meter.spans(plan.span_count() as u64)?;
-        meter.done(u64::from(plan.q_len()));
-        match callers_bounds {
-            true => Ok(plan),
-            false => guarded(plan, bound.mask(), options, cfg!(debug_assertions), meter),
-        }
-    };
-    bound.resolved().iter().map(plan).collect()
-}
-
-/// The plan, or the plan in place where a reordered plan fails its invariants: such a plan is never executed.
-///
-/// # Panics
-/// When it fails and `strict` is set.
-fn guarded(
-    plan: PatternPlan,
-    mask: &Mask,
-    options: &PlanOptions,
-    strict: bool,
-    meter: &mut Meter<'_>,
-) -> Result<PatternPlan, Error> {
-    if plan.reordered().is_none() || plan.agrees_with_rows() {
-        return Ok(plan);
-    }
-    assert!(!strict, "the reordered plan of `{mask}` differs from its rows: {options:?}");
-    PatternPlan::within(plan.resolved(), &PlanOptions { reorder: Reorder::Never, ..*options }, meter)
-}
-
-/// Panics in debug builds when a plan differs from the definition.
-pub(crate) fn debug_check(plan: &Plan) {
-    if cfg!(debug_assertions)
-        && !has_bounded_closure(plan.bound(), plan.bound().mask())
-        && let Err(error) = plan.verify(Plan::CHECKED_CELLS)
-    {
-        panic!("{error}, planned by {:?}", plan.options());
-    }
-}
-
-/// Panics in debug builds when runs of rows, from which other systems' formats are made, differ from the definition.
-pub(crate) fn debug_check_rows(plan: &Plan, pattern: usize, runs: &Runs) {
-    let bound = plan.bound();
-    let shape = bound.shape();
-    let small = shape.q_len() as u64 * shape.kv_len() as u64 <= Plan::CHECKED_CELLS;
-    if !cfg!(debug_assertions) || !small || has_bounded_closure(bound, bound.mask()) {
-        return;
-    }
-    let pairs = (0..shape.batch_len()).flat_map(|b| (0..shape.head_count()).map(move |h| (b, h)));
-    let Some((batch, head)) = pairs.into_iter().find(|&(b, h)| plan.pattern_of(b, h) == pattern) else { return };
-    for (row, list) in runs.lists().enumerate() {
-        for key in 0..shape.kv_len() {
-            let given = list.iter().any(|run| (run[0]..run[1]).contains(&(key as u32)));
-            let cell = [batch, head, row, key];
-            assert_eq!(given, bound.allowed(batch, head, row, key), "cell {cell:?} of the rows of `{}`", bound.mask());
-        }
-    }
-}
-
 /// Whether a closure or an atom of the user brings bounds of its own. Where those are wrong, so is the plan.
-fn has_bounded_closure(bound: &BoundMask, mask: &Mask) -> bool {
+pub(crate) fn has_bounded_closure(bound: &BoundMask, mask: &Mask) -> bool {
     mask.atoms().into_iter().any(|atom| {
         let closures = &bound.facts().closures;
         let bounded = |name| closures.get(name).is_none_or(|closure| closure.bounds.is_some());
@@ -412,17 +341,12 @@ fn scatter(a: u32, b: u32) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
-    use crate::budget::{Budget, Stage};
-    use crate::{Facts, Shape, TileSpan};
-
-    fn meter() -> Meter<'static> {
-        Meter::new(&Budget::unlimited(), Stage::Planning, 0)
-    }
+    use crate::{Facts, PlanOptions, Reorder, Shape, TileSpan};
 
     /// A plan with gathered keys and residue classes, and a planted error in a span that holds a gathered key.
-    fn planted() -> (BoundMask, PlanOptions, PatternPlan) {
+    pub(crate) fn planted() -> (BoundMask, PlanOptions, PatternPlan) {
         let mask: Mask =
             "neighborhood(grid=[96], size=[7], dilation=[4]) | global([5, 8, 12, 30, 38])".parse().unwrap();
         let bound = mask.bind(&Shape::square(96), &Facts::new()).unwrap();
@@ -430,22 +354,6 @@ mod tests {
         let mut plan = PatternPlan::new(&bound.resolved()[0], &options);
         plan.plant(|span: &mut TileSpan| span.kind = Kind::Full);
         (bound, options, plan)
-    }
-
-    #[test]
-    fn a_planted_error_is_discarded_in_release_builds() {
-        let (bound, options, plan) = planted();
-        assert!(plan.reordered().is_some() && !plan.agrees_with_rows());
-        let kept = guarded(plan, bound.mask(), &options, false, &mut meter()).unwrap();
-        assert_eq!(kept.reordered(), None);
-        assert!(kept.compare(&|row, key| bound.allowed(0, 0, row as usize, key as usize)).is_ok());
-    }
-
-    #[test]
-    #[should_panic(expected = "the reordered plan of `neighborhood(grid=[96], size=[7], dilation=[4]) | global([5, 8")]
-    fn a_planted_error_panics_in_debug_builds() {
-        let (bound, options, plan) = planted();
-        guarded(plan, bound.mask(), &options, true, &mut meter()).unwrap();
     }
 
     #[test]

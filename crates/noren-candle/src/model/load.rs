@@ -115,8 +115,7 @@ impl Model {
 
 /// Returns the text of candle's error without its backtrace.
 fn first_line(error: &candle_core::Error) -> String {
-    let text = error.to_string();
-    text.lines().next().unwrap_or_default().trim_end_matches(':').to_owned()
+    noren::noren_mask::text::first_line(&error.to_string()).trim_end_matches(':').to_owned()
 }
 
 /// Returns all tensors of a checkpoint, those of float types as `dtype`.

@@ -91,7 +91,7 @@ impl Learner {
         self.config.get("initializer_range").and_then(Value::as_f64).unwrap_or(0.02)
     }
 
-    /// Scores of each token of the vocabulary, `[rows, len, vocab]`.
+    /// Returns the logits of each token of the vocabulary, `[rows, len, vocab]`.
     pub(super) fn logits(&self, batch: &Batch, mode: Mode) -> Result<Tensor> {
         let (rows, len) = (batch.ids.len(), batch.ids.first().map_or(0, Vec::len));
         let real = batch.documents.iter().map(|documents| documents.iter().sum::<usize>());
@@ -116,7 +116,8 @@ impl Learner {
     }
 }
 
-/// Refuses models that no memory holds, before anything is made; counts matrices by what configurations call their sides.
+/// Refuses models that do not fit into memory, before anything is made. Sizes of matrices are computed from the keys of
+/// the configuration.
 fn check_size(object: &Map<String, Value>) -> Result<()> {
     let number = |names: [&str; 2], usual: f64| {
         names.iter().find_map(|name| object.get(*name)).and_then(Value::as_f64).unwrap_or(usual)

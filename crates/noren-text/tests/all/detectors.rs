@@ -189,7 +189,7 @@ fn what_cannot_be_is_refused_by_name() {
         unknown("emial"),
         "there is no detector `emial` (did you mean `email`?): known are email, phone, card, iban, ip, ssn, mac, url, \
          key, private_key, password, birth_date, address, all; \
-         own words, patterns and spans get a name of their own"
+         give words, patterns and spans of your own another name"
     );
     for (name, meant) in
         [("creditcard", "`card`"), ("IBAN", "`iban`"), ("phones", "`phone`"), ("email, telephone", "`phone`")]
@@ -208,7 +208,7 @@ fn what_cannot_be_is_refused_by_name() {
         (Detector::words("private", ["a"]), "this name is taken"),
         (Detector::pattern("p", "(a"), "malformed"),
         (Detector::pattern("p", "((a{1000}){1000}){1000}"), "needs more than"),
-        (Detector::spans("s", [Range { start: 3, end: 3 }]), "span 3..3 of `s`: it holds no character"),
+        (Detector::spans("s", [Range { start: 3, end: 3 }]), "span 3..3 of `s`: the span is empty"),
     ] {
         let text = problem(made);
         assert!(text.contains(told), "{text}");
