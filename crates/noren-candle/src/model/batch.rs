@@ -11,9 +11,6 @@ use noren::{Facts, Mask, Side, atoms};
 /// Positions are counted from the first non-padding token of a row (or of a text, if texts are packed), so a text has
 /// the same positions with any padding.
 ///
-/// Positions count from the first real token of a row (of a text, where they are packed), so a text has the same positions
-/// however it is padded.
-///
 /// ```
 /// use noren_candle::model::Batch;
 /// use noren::{Facts, Side, atoms};
