@@ -9,7 +9,7 @@ use noren::{Attend, IntoMasking, Masking, Score, Shape};
 ///
 /// `q` is `[batch, heads, q_len, head_dim]`, `k` `[batch, kv_heads, kv_len, head_dim]` and `v`
 /// `[batch, kv_heads, kv_len, v_dim]`. `mask` is a text, a [`Mask`](noren::Mask), a [`Spec`](noren::Spec) or a
-/// [`Plan`](noren::Plan) (`&Arc<Plan>` is not copied). ALiBi and softcap may stand in the text.
+/// [`Plan`](noren::Plan) (`&Arc<Plan>` is not copied). ALiBi and softcap may be in the text.
 ///
 /// ```
 /// use candle_core::{Device, Tensor, Var};

@@ -115,13 +115,13 @@ impl Embedder {
         // Long texts come first, so that no thread is left with a long one at the end.
         order.sort_by_key(|i| std::cmp::Reverse(texts[*i].len()));
         let mut packs: Vec<Vec<usize>> = Vec::new();
-        let mut room = 0;
+        let mut space = 0;
         for i in order {
-            if texts[i].len() > room {
+            if texts[i].len() > space {
                 packs.push(Vec::new());
-                room = budget.max(texts[i].len());
+                space = budget.max(texts[i].len());
             }
-            room -= texts[i].len();
+            space -= texts[i].len();
             packs.last_mut().expect("a pack was begun").push(i);
         }
         let vectors = packs.par_iter().map(|pack| {

@@ -23,7 +23,7 @@ pub enum Error {
     Tensor {
         /// The name of the tensor.
         name: String,
-        /// Its shape and type.
+        /// The shape and type of the tensor.
         given: String,
         /// The expected shape or type, and how to fix it.
         expected: String,
@@ -43,7 +43,7 @@ pub enum Error {
     Config {
         /// The key.
         key: String,
-        /// Its value.
+        /// The value of the key.
         given: String,
         /// The expected value.
         expected: String,

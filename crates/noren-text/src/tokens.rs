@@ -240,7 +240,7 @@ impl HfTokenizer {
     /// window repeats the last quarter of the window before it.
     ///
     /// # Errors
-    /// [`Error::Tokenizer`] where the text has no tokens, or `most` leaves no room for text.
+    /// [`Error::Tokenizer`] where the text has no tokens, or `most` leaves no space for text.
     pub fn windows(&self, text: &str, most: usize) -> Result<Vec<Window>, Error> {
         let encoding = self.inner.encode(text, true).map_err(Error::tokenizer)?;
         let words = encoding.get_word_ids().to_vec();
@@ -248,19 +248,19 @@ impl HfTokenizer {
         let before = whole.special.iter().take_while(|special| **special).count();
         let after = whole.special[before..].iter().rev().take_while(|special| **special).count();
         let body = before..whole.len() - after;
-        let room = most.saturating_sub(before + after);
-        if room == 0 {
+        let space = most.saturating_sub(before + after);
+        if space == 0 {
             let problem = format!(
-                "{} special tokens stand around a text, and the model reads {most}: there is no room for text",
+                "{} special tokens surround a text, and the model reads {most}: there is no space for text",
                 before + after
             );
             return Err(Error::tokenizer(problem));
         }
-        let step = room - room / 4;
-        let count = body.len().saturating_sub(room).div_ceil(step) + 1;
+        let step = space - space / 4;
+        let count = body.len().saturating_sub(space).div_ceil(step) + 1;
         let window = |number: usize| {
             let start = body.start + number * step;
-            let places = || (0..before).chain(start..(start + room).min(body.end)).chain(body.end..whole.len());
+            let places = || (0..before).chain(start..(start + space).min(body.end)).chain(body.end..whole.len());
             Window {
                 encoding: Encoding {
                     ids: places().map(|at| whole.ids[at]).collect(),

@@ -166,10 +166,10 @@ impl Node {
 
     /// Returns the keys that query row `i` may read. The memory for `other` stays counted meanwhile.
     fn row_beside(&self, other: &Runs, frame: &Frame, i: i64, work: &Work) -> Result<Runs> {
-        let room = work.room();
+        let space = work.space();
         work.keep(other.len())?;
         let out = self.row(frame, i, work);
-        work.reset(room);
+        work.reset(space);
         out
     }
 

@@ -18,9 +18,9 @@ pub(crate) fn check(certificate: &Certificate) -> Result<Report> {
     let work = Work::new();
     let world = World::new(&certificate.facts, &certificate.shape, &work, true)?;
     for row in 0..certificate.shape.batch {
-        let room = work.room();
+        let space = work.space();
         Row::new(certificate, &world, row)?.check()?;
-        work.reset(room);
+        work.reset(space);
     }
     let total: i128 = certificate.claims.iter().map(|claim| i128::from(claim.pairs)).sum();
     if i128::from(certificate.pairs) != total {
@@ -96,12 +96,12 @@ impl<'a> Row<'a> {
     }
 
     fn check(mut self) -> Result<()> {
-        let room = self.world.work.room();
+        let space = self.world.work.space();
         for entry in self.entries.clone() {
             self.closure(entry)?;
         }
         self.layers.iter_mut().for_each(Layer::forget);
-        self.world.work.reset(room);
+        self.world.work.reset(space);
         let mut groups = Groups::new(self.world, &self.frame);
         let mut allows = Vec::new();
         for (number, rule) in self.certificate.policy.iter().enumerate().filter(|rule| rule.1.allow) {
@@ -113,7 +113,7 @@ impl<'a> Row<'a> {
         for (nth, (number, rule)) in denies.enumerate() {
             let at = nth * batch + self.frame.row;
             let claim = &self.certificate.claims[at];
-            let room = self.world.work.room();
+            let space = self.world.work.space();
             let covered = groups.covered(rule, &format!("policy[{number}]"))?;
             let field = |name: &str| format!("rules[{at}].{name}");
             for (name, given, set) in
@@ -133,7 +133,7 @@ impl<'a> Row<'a> {
             } else {
                 self.kept(claim, &classes, &field)?
             }
-            self.world.work.reset(room);
+            self.world.work.reset(space);
         }
         Ok(())
     }

@@ -47,9 +47,9 @@ impl Work {
     pub(crate) fn list(&self, runs: i64) -> Result<()> {
         let runs = usize::try_from(runs).unwrap_or(0);
         self.spend(runs)?;
-        let room = self.room();
+        let space = self.space();
         self.keep(runs)?;
-        self.reset(room);
+        self.reset(space);
         Ok(())
     }
 
@@ -75,12 +75,12 @@ impl Work {
     }
 
     /// Returns the number of runs that may still be stored.
-    pub(crate) fn room(&self) -> u64 {
+    pub(crate) fn space(&self) -> u64 {
         self.stored.get()
     }
 
-    /// Releases all memory that was reserved since `room` runs remained.
-    pub(crate) fn reset(&self, room: u64) {
-        self.stored.set(room);
+    /// Releases all memory that was reserved since `space` runs remained.
+    pub(crate) fn reset(&self, space: u64) {
+        self.stored.set(space);
     }
 }

@@ -16,9 +16,9 @@ pub struct ByToken {
 impl MaskGenerator for ByToken {
     fn mask(&self, call: &DynamicCall<'_>) -> Result<DynamicMask> {
         let facts = call.facts.clone().label_rows("hidden-by-token", spans(call, |id| self.hidden.contains(&id)));
-        let nobody = !atoms::keys(Set::label("hidden-by-token"));
+        let visible = !atoms::keys(Set::label("hidden-by-token"));
         // A token without any key would have no state of its own, so it reads itself.
-        Ok(DynamicMask { mask: nobody | atoms::window(0, 0), facts })
+        Ok(DynamicMask { mask: visible | atoms::window(0, 0), facts })
     }
 }
 

@@ -31,7 +31,7 @@ struct Layer {
 /// The layout of the tokens of a step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
-    /// The same number for each sequence, `[sequences, heads, new, head_dim]`.
+    /// An equal number for each sequence, `[sequences, heads, new, head_dim]`.
     Each(usize),
     /// The numbers for each sequence; sequence after sequence, `[1, heads, total, head_dim]`.
     Ragged(Vec<usize>),

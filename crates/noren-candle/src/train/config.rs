@@ -58,7 +58,7 @@ pub struct TrainConfig {
     /// The text between documents [default: a blank line].
     #[serde(default = "default_separator")]
     pub separator: String,
-    /// One of this number of rows is held out for validation.
+    /// The interval at which rows are held out for validation: one row of this number of rows.
     #[serde(default = "default_held_out")]
     pub held_out: usize,
     /// Number of steps between validations. A checkpoint is written with each.

@@ -22,8 +22,8 @@ pub(super) struct Learner {
     dtype: DType,
     /// The model with its own mask.
     model: Model,
-    /// The same parameters under only the objective's mask: a masked token is predicted from both sides, whatever mask
-    /// the model declares.
+    /// A second model with these parameters and only the objective's mask: a masked token is predicted from both sides,
+    /// whatever mask the model declares.
     both_ways: Model,
 }
 

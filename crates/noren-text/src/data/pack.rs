@@ -143,11 +143,11 @@ impl Packer {
                 self.close();
             }
             let signs = usize::from(self.begin.is_some()) + usize::from(self.end.is_some());
-            let room = self.len - self.open.ids.len();
-            let last = text.len() + signs <= room;
+            let space = self.len - self.open.ids.len();
+            let last = text.len() + signs <= space;
             // A part that continues in the next row needs no end token, so a document without space for it is split.
             let most = if self.end.is_some() { text.len() - 1 } else { text.len() };
-            let taken = if last { text.len() } else { (room - usize::from(self.begin.is_some())).min(most) };
+            let taken = if last { text.len() } else { (space - usize::from(self.begin.is_some())).min(most) };
             let before = self.open.ids.len();
             self.open.ids.extend(self.begin);
             self.open.ids.extend(&text[..taken]);

@@ -327,7 +327,7 @@ impl Detectors {
                         return Err(Error::detector(
                             "model",
                             format!(
-                                "it gave span {range:?} of kind {kind}: spans lie between characters, kinds are counted from 0"
+                                "it gave span {range:?} of kind {kind}: spans must begin and end between characters, kinds are counted from 0"
                             ),
                         ));
                     }

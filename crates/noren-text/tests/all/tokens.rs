@@ -74,7 +74,7 @@ fn a_special_token_written_in_the_text_is_text() {
 }
 
 #[test]
-fn missing_and_malformed_tokenizers_are_told() {
+fn missing_and_malformed_tokenizers_are_refused() {
     let error = HfTokenizer::from_file("/nowhere/tokenizer.json").unwrap_err().to_string();
     assert!(error.starts_with("tokenizer /nowhere/tokenizer.json: it cannot be read"), "{error}");
     let error = HfTokenizer::from_bytes(b"{").unwrap_err().to_string();
@@ -87,7 +87,7 @@ fn two_kinds() -> (Detectors, &'static str) {
 }
 
 #[test]
-fn hidden_tokens_are_read_by_nobody() {
+fn no_token_reads_hidden_tokens() {
     let (detectors, text) = two_kinds();
     let tokens = ByteTokenizer.encode(text).unwrap();
     let private = PrivateTokens::locate(&detectors.find(text).unwrap(), text, &tokens);

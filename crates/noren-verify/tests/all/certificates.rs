@@ -327,7 +327,7 @@ fn somewhere<'a>(draw: &mut Draw, value: &'a mut Value, depth: i64) -> &'a mut V
 /// A certificate with changed text or values is accepted or refused, without a panic.
 #[test]
 fn hostile_certificates_end_in_an_answer() {
-    let wild = [
+    let hostile = [
         "-1",
         "0",
         "99999999999",
@@ -358,7 +358,7 @@ fn hostile_certificates_end_in_an_answer() {
             let mut value: Value = serde_json::from_str(&text).expect("JSON");
             let depth = draw.int(1, 6);
             let at = somewhere(&mut draw, &mut value, depth);
-            *at = serde_json::from_str(draw.pick(&wild)).expect("JSON");
+            *at = serde_json::from_str(draw.pick(&hostile)).expect("JSON");
             text = hashed(value).to_string();
         }
         answers += 1;
