@@ -1,12 +1,13 @@
 //! The rules of other systems, from their published descriptions, measured as this crate's own splits are. Only keys
 //! travel, and only keys that are read.
 //!
-//! * `contiguous`: equal runs of tokens (ring attention without reordering). * `zigzag`: `2 * ranks` equal pieces, the
-//! first with the last and so on (Llama 3; PyTorch's `_HeadTailLoadBalancer`). * `striped`: token `i` to rank `i %
-//! ranks` (striped attention, Brandon et al. 2023). * `ptrr`: blocks of 128 rows, sorted by the number of key blocks
-//! that they read, dealt out forth and back (PyTorch's `_PTRRLoadBalancer`). * `min-heap`: eight chunks for each rank,
-//! the largest first, each to the rank with the smallest area so far that is not full (MagiAttention's
-//! `MinHeapDispatchAlg`, `MAGI_ATTENTION_MIN_CHUNKS_PER_RANK` 8).
+//! * `contiguous`: equal runs of tokens (ring attention without reordering).
+//! * `zigzag`: `2 * ranks` equal pieces, the first with the last and so on (Llama 3; PyTorch's `_HeadTailLoadBalancer`).
+//! * `striped`: token `i` to rank `i % ranks` (striped attention, Brandon et al. 2023).
+//! * `ptrr`: blocks of 128 rows, sorted by the number of key blocks that they read, dealt out forth and back
+//!   (PyTorch's `_PTRRLoadBalancer`).
+//! * `min-heap`: eight chunks for each rank, the largest first, each to the rank with the smallest area so far that is not
+//!   full (MagiAttention's `MinHeapDispatchAlg`, `MAGI_ATTENTION_MIN_CHUNKS_PER_RANK` 8).
 
 use crate::contiguous::equal;
 use crate::layout::Tie;

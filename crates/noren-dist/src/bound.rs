@@ -19,10 +19,10 @@ pub struct Bound {
 /// Returns the largest known bound for ranks that own at most `most` tokens, or `None` if no argument here gives a
 /// bound.
 ///
-/// * Only keys travel: the owner of the row with the most keys receives the keys that it does not own. * Masks in which
-/// no query reads later keys: the i-th row that a rank owns reads at most `i` of the rank's own keys. To read `L` keys,
-/// it receives `L - i` keys, or another rank computes a part of it, which costs its query and a result. Rows that read
-/// fewer than `L` keys need neither; there are few of them if every row reads a long window.
+/// * Only keys travel: the owner of the row with the most keys receives the keys that it does not own.
+/// * Masks in which no query reads later keys: the i-th row that a rank owns reads at most `i` of the rank's own keys. To
+///   read `L` keys, it receives `L - i` keys, or another rank computes a part of it, which costs its query and a result.
+///   Rows that read fewer than `L` keys need neither; there are few of them if every row reads a long window.
 pub(crate) fn bound(
     strips: &Strips,
     tie: Tie,

@@ -1,5 +1,17 @@
-//! . sends the data listed in `sends`: keys and values of `keys`, queries of `rows`; receives the data listed in
-//! `receives`;
+//! [`Partition`]: the owners of tokens, the ranks that compute cells, and the data that travels for it.
+//!
+//! A partition moves no data. An executor reads its own [`Share`] and, for every batch row:
+//!
+//! 1. sends the data listed in `sends`: keys and values of `keys`, queries of `rows`; receives the data listed in `receives`;
+//! 2. computes `steps` in order, each the allowed cells of `rows` x `keys`, and merges the results of a row by log-sum-exp
+//!    in that order, from the first step on; a rank holds one result for each row it computes, its own or another rank's;
+//! 3. sends the result (output and log-sum-exp) of each row of another rank to its owner: the `rows` of `receives`;
+//! 4. merges the results that come back into its own rows, after its own steps, with peers in ascending order of ranks.
+//!
+//! The backward pass uses the same paths. Keys and values travel as before; queries travel with the gradients of their
+//! outputs, their log-sum-exps and row sums. The partial gradients of keys and queries travel back to their owners. An
+//! owner adds them to its own in ascending order of ranks. Every sum therefore has a fixed order, whichever message
+//! arrives first.
 
 use crate::Error;
 use crate::runs::{Runs, count};

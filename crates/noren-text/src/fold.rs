@@ -42,10 +42,11 @@ pub(crate) struct Folded {
 impl Folded {
     /// Folds a text for patterns:
     ///
-    /// * Compatibility forms are decomposed and marks are sorted (NFKD). Marks on characters other than letters are
-    /// removed. * Decimal digits (`Nd`) become ASCII digits, dashes (`Dash`, `Pd`) become `-`. * A run of white space
-    /// and control characters becomes one character: ` ` without a line break, a line feed with one, and [`PARAGRAPH`]
-    /// with more. * Characters without width are read as `invisible` specifies.
+    /// * Compatibility forms are decomposed and marks are sorted (NFKD). Marks on characters other than letters are removed.
+    /// * Decimal digits (`Nd`) become ASCII digits, dashes (`Dash`, `Pd`) become `-`.
+    /// * A run of white space and control characters becomes one character: ` ` without a line break, a line feed with one,
+    ///   and [`PARAGRAPH`] with more.
+    /// * Characters without width are read as `invisible` specifies.
     pub(crate) fn new(text: &str, invisible: Invisible) -> Self {
         Folder::new(text.len(), None).fold(text, invisible)
     }

@@ -15,10 +15,11 @@ pub struct PrivateTokens {
 impl PrivateTokens {
     /// Finds the tokens of `encoding` that hold any part of `findings` in `text`.
     ///
-    /// * A token is private if it holds any byte of a finding. * A byte-level token counts as its whole character: if
-    /// the character is private, all of its tokens are. * Special tokens hold no text and are never private. * If a
-    /// character of a finding is in no token (a tokenizer may drop or change it), the tokens on both sides are private,
-    /// because either may hold a trace of it. This does not apply to white space.
+    /// * A token is private if it holds any byte of a finding.
+    /// * A byte-level token counts as its whole character: if the character is private, all of its tokens are.
+    /// * Special tokens hold no text and are never private.
+    /// * If a character of a finding is in no token (a tokenizer may drop or change it), the tokens on both sides are
+    ///   private, because either may hold a trace of it. This does not apply to white space.
     pub fn locate(findings: &[Finding], text: &str, encoding: &Encoding) -> Self {
         let mut by_kind: BTreeMap<Kind, Vec<bool>> = BTreeMap::new();
         for finding in findings {
