@@ -95,9 +95,9 @@ pub enum ValuesMut<'a> {
 /// Turns the type of values into a variant. No type outside can implement it.
 pub trait Erase: Sized {
     /// The same values.
-    fn values(values: &[Self]) -> Values<'_>;
+    fn erased(values: &[Self]) -> Values<'_>;
     /// The same values, to be written.
-    fn values_mut(values: &mut [Self]) -> ValuesMut<'_>;
+    fn erased_mut(values: &mut [Self]) -> ValuesMut<'_>;
     /// Whether the number is neither infinite nor NaN.
     fn finite(self) -> bool;
 }
@@ -106,11 +106,11 @@ macro_rules! erase {
     ($($element:ty, $variant:ident;)*) => {
         $(impl Erase for $element {
             #[inline(always)]
-            fn values(values: &[Self]) -> Values<'_> {
+            fn erased(values: &[Self]) -> Values<'_> {
                 Values::$variant(values)
             }
             #[inline(always)]
-            fn values_mut(values: &mut [Self]) -> ValuesMut<'_> {
+            fn erased_mut(values: &mut [Self]) -> ValuesMut<'_> {
                 ValuesMut::$variant(values)
             }
             #[inline(always)]

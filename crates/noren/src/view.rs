@@ -217,7 +217,7 @@ impl<'a, T: Element> View<'a, T> {
 /// The values themselves, where they are `f32`.
 #[inline(always)]
 fn as_f32<T: Element>(values: &[T]) -> Option<&[f32]> {
-    match T::values(values) {
+    match T::erased(values) {
         Values::F32(values) => Some(values),
         _ => None,
     }

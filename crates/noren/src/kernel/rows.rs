@@ -40,7 +40,7 @@ macro_rules! by_type {
             /// The view, to be read by rows.
             pub(crate) fn of<T: Element>(view: View<'a, T>) -> Self {
                 let (data, layout) = view.into_parts();
-                match T::values(data) {
+                match T::erased(data) {
                     $(Values::$variant(data) => Rows::$variant(View::from_parts((data, layout))),)*
                 }
             }
@@ -73,7 +73,7 @@ macro_rules! by_type {
             /// The output, to be written by rows.
             pub(crate) fn of<T: Element>(out: ViewMut<'a, T>) -> Self {
                 let (data, layout) = out.into_parts();
-                let data = match T::values_mut(data) {
+                let data = match T::erased_mut(data) {
                     $(ValuesMut::$variant(data) => Data::$variant(data.as_mut_ptr()),)*
                 };
                 SharedRows { data, layout, borrow: PhantomData }
