@@ -145,7 +145,7 @@ fn long_texts_are_read_in_windows() {
         assert_eq!(entities(&recognizer, &text), ["name: Ann Lee", "name: Bo", "place: New York"], "{gap}");
     }
     let none = EntityRecognizer::load(checkpoint("no-room", 2)).unwrap();
-    assert!(none.find("ann").unwrap_err().contains("no room for text"));
+    assert!(none.find("ann").unwrap_err().contains("no space for text"));
 }
 
 #[test]

@@ -85,5 +85,5 @@ fn what_torch_cannot_say_is_refused() {
          split for equal tokens, over a number of ranks that divides the length"
     );
     let both = Options { ranks: 8, ..Options::default() };
-    assert!(refused(causal(), 1 << 14, &both).contains("computes rows of others"));
+    assert!(refused(causal(), 1 << 14, &both).contains("computes rows of other ranks"));
 }

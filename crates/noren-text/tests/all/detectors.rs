@@ -202,7 +202,7 @@ fn what_cannot_be_is_refused_by_name() {
     let problem = |made: Result<Detector, Error>| made.unwrap_err().to_string();
     for (made, shown) in [
         (Detector::words("name", Vec::<String>::new()), "no words"),
-        (Detector::words("name", ["a", " \u{200b}"]), "is no word"),
+        (Detector::words("name", ["a", " \u{200b}"]), "is not a word"),
         (Detector::words("a b", ["a"]), "ASCII letters"),
         (Detector::words("email", ["a"]), "this name is taken"),
         (Detector::words("private", ["a"]), "this name is taken"),
