@@ -102,7 +102,7 @@ fn words(what: &str, said: &[(&str, String)]) -> Vec<Word> {
     words
 }
 
-/// The words of all ranks, in their order.
+/// Returns the words of all ranks, in their order.
 fn exchanged(link: &dyn Link, mine: Vec<Word>) -> Result<Vec<Vec<Word>>, Error> {
     let mine = mine.concat();
     let (outgoing, expected) = to_all(link, &mine);
@@ -116,7 +116,7 @@ fn digest(bytes: impl AsRef<[u8]>) -> Word {
     std::array::from_fn(|i| hash[i])
 }
 
-/// A digest as text.
+/// Returns a digest as text.
 pub(crate) fn hex(bytes: impl AsRef<[u8]>) -> String {
     noren_mask::text::hex(&digest(bytes))
 }

@@ -63,7 +63,7 @@ impl Shards {
         &self.held
     }
 
-    /// The keys that this rank holds, ascending.
+    /// Returns the keys that this rank holds, ascending.
     pub fn keys(&self) -> Vec<usize> {
         self.held[self.rank].iter().cloned().flatten().collect()
     }
