@@ -41,7 +41,10 @@
 //! * [`BoundMask`]: cells, explanations, comparisons; crate `noren-picture` draws it
 //! * [`Plan`], [`PatternPlan`], [`Transposed`], [`Stats`]: what to compute and what it costs
 //! * [`Spec`] and [`Score`]: a mask with what is done to the scores
-//! * [`resolve`], [`frame`], [`bits`], [`interval`]: what other crates that read masks are built on
+//! * [`resolve`], [`frame`], [`bits`], [`interval`], [`text`]: what other crates that read masks are built on
+//!
+//! The feature `serde` gives masks, shapes, facts, arrays, plans and answers their serial forms (`to_json`, `from_json`, serde's traits).
+//! It is off unless selected.
 //!
 //! The crate has no `unsafe`, no threads and no tensor type.
 #![forbid(unsafe_code)]
@@ -68,7 +71,9 @@ mod export;
 mod facts;
 pub mod frame;
 mod grid;
+mod guard;
 pub mod interval;
+#[cfg(feature = "serde")]
 mod json;
 mod keep;
 pub mod language;
@@ -85,7 +90,6 @@ mod philox;
 #[doc(hidden)] // for the dropout of crate `noren`, which draws from the same generator
 pub use philox::philox;
 mod plan;
-mod plan_serde;
 mod print;
 mod reorder;
 mod resolution;
@@ -95,12 +99,15 @@ mod scalar;
 mod schedule;
 mod score;
 mod select;
+#[cfg(feature = "serde")]
+mod serial;
 mod set;
 mod shape;
 mod simplify;
 mod split;
 mod stats;
 mod syntax;
+pub mod text;
 mod transpose;
 mod verify;
 
@@ -113,14 +120,14 @@ pub use equivalent::Equivalence;
 pub use error::Error;
 pub use explain::{Explanation, Part};
 pub use export::{Blocks, Runs, Slice, SliceKind};
-pub use facts::{Facts, RealTokens, Rows};
+pub use facts::{Facts, RealTokens};
 pub use grid::{Cover, Grid, GridOptions, checked_range};
 pub use keep::Keep;
 pub use mask::{Arm, Mask, Node};
 pub use order::Order;
 
 pub use plan::{Kind, PatternPlan, Plan, PlanOptions, Reorder, Tile, TileSpan};
-pub use scalar::{PerRow, Real, Side};
+pub use scalar::{Real, Rows, Side};
 pub use schedule::WorkItem;
 pub use score::{Score, Spec};
 pub use set::{Selector, Set, Span};

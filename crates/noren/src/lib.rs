@@ -129,6 +129,7 @@ mod cache;
 mod dropout;
 mod dtype;
 mod error;
+mod isa;
 mod kernel;
 pub mod machine;
 mod options;
@@ -144,7 +145,7 @@ pub use dropout::Dropout;
 pub use dtype::{Dtype, Element};
 pub use error::Error;
 pub use half::{bf16, f16};
-pub use kernel::isa::Isa;
+pub use isa::Isa;
 pub use noren_mask;
 pub use noren_mask::{
     Array, BoundMask, Budget, Facts, Kind, Mask, ParseError, Plan, PlanOptions, Reorder, Score, Set, Shape, Side, Span,
