@@ -9,7 +9,7 @@ use noren_mask::atoms::{
 };
 use noren_mask::interval::IntervalSet;
 use noren_mask::resolve::{RowFacts, frame};
-use noren_mask::{BoundMask, Facts, Mask, Node, Padding, PerRow, Shape, Side, Span};
+use noren_mask::{BoundMask, Facts, Mask, Node, Padding, Rows, Shape, Side, Span};
 
 /// Parts are dropped and inverted one by one in expressions of at most this many atoms.
 const MOST_ATOMS: usize = 48;
@@ -364,11 +364,11 @@ fn with_row<T>(meant: &BoundMask, b: usize, ask: impl FnOnce(RowFacts<'_>) -> T)
     ask(RowFacts { facts: meant.facts(), frame: &frame, row: b })
 }
 
-fn longer(lengths: &PerRow, by: i64) -> Option<PerRow> {
+fn longer(lengths: &Rows<u64>, by: i64) -> Option<Rows<u64>> {
     let each = |n: &u64| n.checked_add_signed(by);
     match lengths {
-        PerRow::All(n) => each(n).map(PerRow::All),
-        PerRow::Each(list) => list.iter().map(each).collect::<Option<_>>().map(PerRow::Each),
+        Rows::All(n) => each(n).map(Rows::All),
+        Rows::Each(list) => list.iter().map(each).collect::<Option<_>>().map(Rows::Each),
     }
 }
 
