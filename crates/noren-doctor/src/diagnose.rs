@@ -41,8 +41,8 @@ pub(crate) fn diagnose(patient: &Patient) -> Result<Report, Error> {
     report.unknown = companions::unread(&beside);
     let alignment = align(mask, &beside, &patient.context)?;
     check_sizes(mask, &alignment, &patient.context)?;
-    if let Some((meant, text)) = &patient.meant {
-        against_expression(mask, patient, &alignment, meant, text, &mut report)?;
+    if let Some(meant) = &patient.meant {
+        against_expression(mask, patient, &alignment, meant, &mut report)?;
         return Ok(report);
     }
     let case = Case::new(mask, &beside, &patient.context, alignment);

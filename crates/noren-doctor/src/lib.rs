@@ -39,6 +39,7 @@ mod readings;
 mod recognise;
 mod report;
 mod resemble;
+mod rewrites;
 mod scope;
 mod search;
 mod stated;

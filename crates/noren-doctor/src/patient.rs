@@ -2,7 +2,7 @@
 
 use super::context::Context;
 use super::values::Values;
-use noren_mask::{BoundMask, Keep};
+use noren_mask::BoundMask;
 use std::collections::BTreeMap;
 
 /// A mask with all that is known about it, ready to be diagnosed.
@@ -11,7 +11,7 @@ pub struct Patient {
     pub(crate) mask: Option<Values>,
     pub(crate) companions: BTreeMap<String, Values>,
     pub(crate) context: Context,
-    pub(crate) meant: Option<(Keep, String)>,
+    pub(crate) meant: Option<BoundMask>,
 }
 
 impl Patient {
@@ -48,7 +48,7 @@ impl Patient {
 
     /// The mask that was meant, said in full: then nothing is guessed.
     pub fn meant(mut self, bound: &BoundMask) -> Self {
-        self.meant = Some((Keep::of(bound), bound.mask().to_string()));
+        self.meant = Some(bound.clone());
         self
     }
 }

@@ -124,6 +124,11 @@ impl Finding {
         }
     }
 
+    /// The same as a note.
+    pub(crate) fn note(self) -> Self {
+        self.severity(Severity::Note)
+    }
+
     pub(crate) fn severity(mut self, severity: Severity) -> Self {
         self.severity = severity;
         self

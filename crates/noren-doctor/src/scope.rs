@@ -45,7 +45,7 @@ impl Target<'_> {
     }
 
     /// Batch rows and heads in words.
-    fn place(&self, slices: &BTreeSet<(usize, usize)>) -> String {
+    pub(super) fn place(&self, slices: &BTreeSet<(usize, usize)>) -> String {
         let rows: BTreeSet<usize> = slices.iter().map(|s| s.0).collect();
         let heads: BTreeSet<usize> = slices.iter().map(|s| s.1).collect();
         let listed = |numbers: &BTreeSet<usize>| {

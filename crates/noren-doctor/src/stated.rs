@@ -1,27 +1,41 @@
-//! A mask against an expression that says all: nothing is guessed.
+//! A mask against an expression that says all: nothing is guessed about what was meant, and every mistake that can apply to the
+//! expression is looked for.
 
 use super::align::Alignment;
 use super::decode::decode;
+use super::edits::Post;
 use super::patient::Patient;
+use super::planes::Plane;
 use super::report::{Certainty, Finding, Report, SHOWN};
+use super::rewrites::{Rewrite, real_keys, rewrites, terms, without_padding};
+use super::target::{Mistake, Target, rolled};
 use super::values::Values;
 use super::verdict::{Outcome, decide};
 use crate::recognise::recognise;
-use noren_mask::Error;
-use noren_mask::Keep;
-use noren_mask::bits::count;
+use noren_mask::bits::{count, ends, row_of};
+use noren_mask::{BoundMask, Error, Keep};
+use std::collections::BTreeSet;
+
+/// What it costs more to believe that only some batch rows or heads have a mistake.
+const PART: f64 = 0.15;
+
+/// At most this many pairs of mistakes are tried.
+const MOST_PAIRS: usize = 4096;
+
+/// Mistakes whose costs differ by less than this are named beside each other.
+const CLOSE: f64 = 0.25;
 
 /// Holds the mask against an expression that says all.
 pub(super) fn against_expression(
     mask: &Values,
     patient: &Patient,
     alignment: &Alignment,
-    meant: &Keep,
-    text: &str,
+    bound: &BoundMask,
     report: &mut Report,
 ) -> Result<(), Error> {
     let decoded = decode(mask, alignment.dims, &patient.context, alignment.keys_only);
     report.findings.extend(decoded.findings.iter().cloned());
+    let (meant, text) = (Keep::of(bound), bound.mask().to_string());
     let [batch, heads, q_len, kv_len] = meant.dims();
     let own = alignment.dims;
     let fits = |axis: usize, n: usize| own[axis] == 1 || n == 1 && axis < 2 || own[axis] == n;
@@ -33,53 +47,300 @@ pub(super) fn against_expression(
     }
     let dims = [batch.max(own[0]), heads.max(own[1]), q_len, kv_len];
     let (given, meant) = (decoded.keep.expand(dims), meant.expand(dims));
-    let mut wrong = 0;
-    let mut first = Vec::new();
-    for b in 0..dims[0] {
-        for h in 0..dims[1] {
-            for i in 0..q_len {
-                let row: Vec<u64> = given.row(b, h, i).iter().zip(meant.row(b, h, i)).map(|(g, m)| g ^ m).collect();
-                wrong += count(&row);
-                let room = SHOWN - first.len();
-                first.extend(noren_mask::bits::ones(&row).take(room).map(|k| [b, h, i, k]));
-            }
-        }
-    }
-    let class = nearest_class(&given, &meant);
-    if wrong > 0 {
-        let mut finding = Finding::of(class, Certainty::Likely, format!("{wrong} cells differ from `{text}`"));
-        (finding.wrong_cells, finding.first_cells) = (wrong, first);
-        finding.repair = (class != "unexplained_difference").then(|| text.to_string());
-        report.findings.push(finding);
+    let difference = Difference::of(&given, &meant);
+    let found = match difference.wrong {
+        0 => Vec::new(),
+        _ => Search::new(&given, &meant, bound).mistakes(&difference.slices),
+    };
+    if difference.wrong > 0 {
+        report.findings.extend(findings(&found, &difference, &text));
     }
     report.description =
         format!("{} {:?}, {}: {}", mask.dtype().name(), mask.shape(), decoded.reading, recognise(&given).expression());
-    report.intended = Some(text.to_string());
     // A repair only where a named mistake explains every wrong cell; the declared mask itself is `expected`.
-    report.fixed = (wrong == 0 || class != "unexplained_difference").then(|| meant.clone());
+    report.fixed = (difference.wrong == 0 || !found.is_empty()).then(|| meant.clone());
     report.expected = Some(meant);
     report.given = Some(given);
     report.rank();
     report.compared = dims.iter().map(|&n| n as u64).product();
     report.unknown.extend(patient.context.left_out.iter().cloned());
-    let outcome = Outcome { fits: wrong == 0, ..Outcome::default() };
+    let outcome = Outcome { fits: difference.wrong == 0, ..Outcome::default() };
     decide(report, &outcome, Some(&format!("`{text}`, {}", decoded.reading)));
+    report.intended = Some(text);
     Ok(())
 }
 
-/// The mistake made on a whole array that turns one into the other, if any.
-fn nearest_class(given: &Keep, meant: &Keep) -> &'static str {
-    let [batch, heads, q_len, kv_len] = meant.dims();
-    let inverted = || {
-        given.count() + meant.count() == (batch * heads * q_len * kv_len) as u64
-            && given.cells().zip(meant.cells()).all(|(g, m)| g != m)
+/// The mistakes of the likeliest explanation, and notes on others that give the same cells.
+fn findings(found: &[Explanation], difference: &Difference, text: &str) -> Vec<Finding> {
+    let Some(best) = found.first() else {
+        let says = format!("{} cells differ from `{text}`", difference.wrong);
+        return vec![difference.marked(Finding::of("unexplained_difference", Certainty::Likely, says))];
     };
-    let first_row =
-        || (0..batch).all(|b| (0..heads).all(|h| (0..q_len).all(|i| given.row(b, h, i) == meant.row(0, h, i))));
-    match () {
-        () if inverted() => "inverted_polarity",
-        () if q_len == kv_len && *given == meant.transposed() => "broadcast_wrong_axis",
-        () if batch > 1 && first_row() => "batch_row_wrong",
-        () => "unexplained_difference",
+    let mut others: Vec<&'static str> = Vec::new();
+    for other in found.iter().filter(|e| e.cost < best.cost + CLOSE && e.mistakes.len() == best.mistakes.len()) {
+        let class = other.mistakes[0].0;
+        if class != best.mistakes[0].0 && !others.contains(&class) {
+            others.push(class);
+        }
     }
+    let certainty = match (best.mistakes.len(), others.is_empty()) {
+        (1, true) => Certainty::Certain,
+        _ => Certainty::Likely,
+    };
+    let named = best.mistakes.iter().map(|(class, says)| {
+        let mut finding = difference.marked(Finding::of(class, certainty, says.clone()));
+        finding.repair = Some(text.to_string());
+        finding
+    });
+    let same = "the same cells would come from this mistake";
+    let notes = others.iter().take(2).map(|class| Finding::of(class, Certainty::Possible, same).note());
+    named.chain(notes).collect()
+}
+
+/// The cells in which a mask differs from the declared one.
+struct Difference {
+    wrong: u64,
+    first: Vec<[usize; 4]>,
+    /// The batch rows and heads that have them.
+    slices: BTreeSet<(usize, usize)>,
+}
+
+impl Difference {
+    fn of(given: &Keep, meant: &Keep) -> Self {
+        let mut out = Difference { wrong: 0, first: Vec::new(), slices: BTreeSet::new() };
+        let [batch, heads, q_len, _] = given.dims();
+        for b in 0..batch {
+            for h in 0..heads {
+                for i in 0..q_len {
+                    let words = given.row(b, h, i).iter().zip(meant.row(b, h, i));
+                    let row: Vec<u64> = words.map(|(g, m)| g ^ m).collect();
+                    let wrong = count(&row);
+                    if wrong > 0 {
+                        out.wrong += wrong;
+                        out.slices.insert((b, h));
+                        let room = SHOWN - out.first.len();
+                        out.first.extend(noren_mask::bits::ones(&row).take(room).map(|k| [b, h, i, k]));
+                    }
+                }
+            }
+        }
+        out
+    }
+
+    /// The finding with the number and the first of these cells.
+    fn marked(&self, mut finding: Finding) -> Finding {
+        (finding.wrong_cells, finding.first_cells) = (self.wrong, self.first.clone());
+        finding
+    }
+}
+
+/// Mistakes that together give every cell.
+struct Explanation {
+    mistakes: Vec<Mistake>,
+    cost: f64,
+}
+
+/// The search for mistakes that turn the declared mask into the given one.
+struct Search<'a> {
+    given: &'a Keep,
+    meant: &'a Keep,
+    bound: &'a BoundMask,
+    target: Target<'a>,
+}
+
+impl<'a> Search<'a> {
+    fn new(given: &'a Keep, meant: &'a Keep, bound: &'a BoundMask) -> Self {
+        Search { given, meant, bound, target: Target::new(given) }
+    }
+
+    /// Explanations of all cells, the likeliest first: one mistake, one mistake of the batch rows and heads that are wrong (`slices`),
+    /// or two mistakes.
+    fn mistakes(&self, slices: &BTreeSet<(usize, usize)>) -> Vec<Explanation> {
+        let rewrites = rewrites(self.bound, self.left(), self.given.count() > self.meant.count());
+        let everywhere = |_: usize, _: usize| true;
+        let mut found = self.singles(&rewrites, &everywhere);
+        found.extend(self.rows_changed());
+        found.extend(self.padding());
+        let [batch, heads, ..] = self.given.dims();
+        if found.is_empty() && slices.len() < batch * heads {
+            let place = self.target.place(slices);
+            found = self.singles(&rewrites, &|b, h| slices.contains(&(b, h)));
+            for explanation in &mut found {
+                explanation.cost += PART;
+                explanation.mistakes.iter_mut().for_each(|(_, says)| *says = format!("{place} only: {says}"));
+            }
+        }
+        if found.is_empty() {
+            found = self.pairs(&rewrites);
+        }
+        found.sort_by(|a, b| a.cost.total_cmp(&b.cost));
+        found
+    }
+
+    /// One mistake in the batch rows and heads of `part`.
+    fn singles(&self, rewrites: &[Rewrite], part: &dyn Fn(usize, usize) -> bool) -> Vec<Explanation> {
+        let mut found = Vec::new();
+        let turned = self.turned();
+        let after = |post: Post, b: usize, h: usize, i: usize| -> Vec<u64> {
+            match post {
+                Post::Complement => self.complement(self.meant.row(b, h, i)),
+                _ => turned.as_ref().unwrap_or(self.meant).row(b, h, i).to_vec(),
+            }
+        };
+        for post in [Post::Complement, Post::Transpose] {
+            if (post != Post::Transpose || turned.is_some())
+                && self.all(part, |b, h, i| self.given.row(b, h, i) == after(post, b, h, i))
+            {
+                found.push(by_post(post));
+            }
+        }
+        for rewrite in rewrites.iter().filter(|rewrite| self.is(&rewrite.bound, part)) {
+            found.push(Explanation { mistakes: vec![(rewrite.class, rewrite.says.clone())], cost: rewrite.cost });
+        }
+        found
+    }
+
+    /// Batch rows that have others' masks, and keys that are moved around the end of a ring.
+    fn rows_changed(&self) -> Vec<Explanation> {
+        let [batch, _, q_len, kv_len] = self.given.dims();
+        let rows = [Post::RowZero].into_iter().filter(|_| batch > 1);
+        let shifts = (1..batch.min(64)).map(Post::BatchShift);
+        let ring = kv_len <= 2048 && (self.bound.facts().place_keys() || kv_len > q_len);
+        let rolls = (1..if ring { kv_len } else { 1 }).map(Post::Roll);
+        let is = |post: &Post| {
+            self.all(&|_, _| true, |b, h, i| {
+                let given = self.given.row(b, h, i);
+                match *post {
+                    Post::BatchShift(n) => given == self.meant.row((b + n) % batch, h, i),
+                    Post::Roll(n) => given == rolled(self.meant.row(b, h, i), kv_len, n),
+                    _ => given == self.meant.row(0, h, i),
+                }
+            })
+        };
+        rows.chain(shifts).chain(rolls).filter(is).map(by_post).collect()
+    }
+
+    /// Padding that is not the declared one, where the rest of the mask is as declared.
+    fn padding(&self) -> Option<Explanation> {
+        let (real, open) = (real_keys(self.bound)?, without_padding(self.bound)?);
+        let [batch, heads, q_len, kv_len] = self.given.dims();
+        let open = Keep::of(&open).expand(self.given.dims());
+        let none = vec![0u64; kv_len.div_ceil(64)];
+        let (mut seen, mut hidden) = (vec![none.clone(); batch], vec![none; batch]);
+        for b in 0..batch {
+            for h in 0..heads {
+                for i in 0..q_len {
+                    for (w, (given, open)) in self.given.row(b, h, i).iter().zip(open.row(b, h, i)).enumerate() {
+                        if given & !open != 0 {
+                            return None;
+                        }
+                        seen[b][w] |= given;
+                        hidden[b][w] |= open & !given;
+                    }
+                }
+            }
+            if seen[b].iter().zip(&hidden[b]).any(|(s, h)| s & h != 0) {
+                return None;
+            }
+        }
+        let valid: Vec<Vec<u64>> = (0..batch)
+            .map(|b| {
+                let mut row = row_of(kv_len, 0, 0);
+                let keys = &real[b.min(real.len() - 1)];
+                keys.iter().for_each(|run| noren_mask::bits::set_range(&mut row, run.start as usize, run.end as usize));
+                row
+            })
+            .collect();
+        let mut right = terms(self.bound);
+        right.batch = batch;
+        let plane = Plane { seen, hidden, rows: (0..batch).collect() };
+        let (mistake, cost) = plane.judge(&right, &valid, &self.target)?;
+        Some(Explanation { mistakes: vec![mistake], cost })
+    }
+
+    /// Two mistakes: two rewrites, or a rewrite of a mask that is inverted then.
+    fn pairs(&self, rewrites: &[Rewrite]) -> Vec<Explanation> {
+        let mut found = Vec::new();
+        let mut tried = 0;
+        let everywhere = |_: usize, _: usize| true;
+        for first in rewrites {
+            let mut pair = |class: &'static str, says: String, cost: f64| {
+                let mistakes = vec![(first.class, first.says.clone()), (class, says)];
+                found.push(Explanation { mistakes, cost: first.cost + cost });
+            };
+            if self.rows_are(&first.bound, &everywhere, |row| self.complement(row)) {
+                let Explanation { mistakes, cost } = by_post(Post::Complement);
+                mistakes.into_iter().for_each(|(class, says)| pair(class, says, cost));
+            }
+            let width = terms(&first.bound).left;
+            let resized = width != terms(self.bound).left;
+            for second in self::rewrites(&first.bound, None, true) {
+                tried += 1;
+                if tried > MOST_PAIRS {
+                    return found;
+                }
+                // A width that changes twice is another width, which the array shows.
+                let twice = resized && terms(&second.bound).left != width;
+                if !twice && self.is(&second.bound, &everywhere) {
+                    pair(second.class, second.says, second.cost);
+                }
+            }
+        }
+        found
+    }
+
+    /// Whether the given cells of `part` are those of `bound`.
+    fn is(&self, bound: &BoundMask, part: &dyn Fn(usize, usize) -> bool) -> bool {
+        self.rows_are(bound, part, <[u64]>::to_vec)
+    }
+
+    /// Whether the given rows of `part` are those of `bound` after `change`.
+    fn rows_are(
+        &self,
+        bound: &BoundMask,
+        part: &dyn Fn(usize, usize) -> bool,
+        change: impl Fn(&[u64]) -> Vec<u64>,
+    ) -> bool {
+        let (shape, kv_len) = (bound.shape(), self.given.dims()[3]);
+        let mut words = vec![0; kv_len.div_ceil(64)];
+        self.all(part, |b, h, i| {
+            let pattern = bound.pattern_of(b.min(shape.batch_len() - 1), h.min(shape.head_count() - 1));
+            let (row, keys) = (i as u32, noren_mask::interval::Interval::new(0, kv_len as u32));
+            bound.fill_bits(pattern, row..row + 1, keys, &mut words);
+            self.given.row(b, h, i) == change(&words)
+        })
+    }
+
+    /// Whether `test` holds for every row of the batch rows and heads of `part`, those that tell most first.
+    fn all(&self, part: &dyn Fn(usize, usize) -> bool, mut test: impl FnMut(usize, usize, usize) -> bool) -> bool {
+        let heads = self.given.dims()[1];
+        self.target.order.iter().all(|&(b, i)| (0..heads).all(|h| !part(b, h) || test(b, h, i)))
+    }
+
+    fn complement(&self, row: &[u64]) -> Vec<u64> {
+        let kv_len = self.given.dims()[3];
+        row.iter().zip(&row_of(kv_len, 0, kv_len)).map(|(word, all)| !word & all).collect()
+    }
+
+    /// The declared mask with queries and keys in each other's place.
+    fn turned(&self) -> Option<Keep> {
+        let [.., q_len, kv_len] = self.meant.dims();
+        (q_len == kv_len).then(|| self.meant.transposed())
+    }
+
+    /// The width of the window that the first batch row and head show: the most keys from the first one that a query reads to the
+    /// query, where keys stand before that one.
+    fn left(&self) -> Option<i64> {
+        let width = |i: usize| {
+            let first = ends(self.given.row(0, 0, i)).map(|ends| ends.0).filter(|first| *first > 0)?;
+            Some(self.bound.query_position(0, i) - self.bound.key_position(0, first))
+        };
+        (0..self.given.dims()[2]).filter_map(width).max().filter(|left| *left >= 0)
+    }
+}
+
+/// A mistake made on the finished array.
+fn by_post(post: Post) -> Explanation {
+    let class = post.class().unwrap_or("unexplained_difference");
+    Explanation { mistakes: vec![(class, post.says())], cost: post.cost() }
 }

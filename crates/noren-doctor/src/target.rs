@@ -167,7 +167,8 @@ fn tail_mask(len: usize) -> u64 {
     }
 }
 
-fn rolled(row: &[u64], len: usize, by: usize) -> Vec<u64> {
+/// A row of `len` keys that are moved on by `by` slots around the end.
+pub(super) fn rolled(row: &[u64], len: usize, by: usize) -> Vec<u64> {
     let mut out = vec![0; row.len()];
     (0..len).filter(|&k| bit(row, k)).for_each(|k| set_bit(&mut out, (k + by) % len));
     out

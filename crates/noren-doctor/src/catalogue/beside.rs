@@ -228,6 +228,17 @@ pub(super) const CLASSES: &[Class] = &[
         example: None,
     },
     Class {
+        code: "C52",
+        name: "term_missing",
+        tier: "T1",
+        title: "A term of the mask left out",
+        shows: "depends on the term",
+        found: "the declared expression without one of its terms gives exactly the cells of the array",
+        cause: "a condition forgotten where several masks are joined",
+        repair: "all terms of the declaration",
+        example: Some(Example { wrong: "causal", right: "causal & stride(2)", shape: (6, 6, 0) }),
+    },
+    Class {
         code: "-",
         name: "unexplained_difference",
         tier: "T1",

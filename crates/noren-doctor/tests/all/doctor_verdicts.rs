@@ -4,7 +4,7 @@
 //! `NOREN_DOCTOR=n` takes n times as many random masks.
 
 use crate::doctor::Dice;
-use noren_doctor::{Context, Patient, Report, Values, Verdict};
+use noren_doctor::{Certainty, Context, Patient, Report, Values, Verdict};
 use noren_mask::{Facts, Mask, Shape};
 
 const SDPA: &str = r#""api": "sdpa", "convention": "keep_bool""#;
@@ -144,9 +144,13 @@ fn what_was_meant_is_a_repair_only_of_a_named_mistake() {
         let mask = bools(&[6, 6], |_, i, j| cell(i, j));
         Patient::new(mask).context(context).meant(&bound).diagnose().expect("a usable mask")
     };
+    let scattered = against(|i, j| j <= i && (i * 7 + j * 5) % 11 != 3);
+    named(&scattered, "unexplained_difference");
+    assert!(scattered.fixed.is_none() && scattered.expected.is_some(), "{scattered}");
     let leak = against(|i, j| j <= i + 1);
-    named(&leak, "unexplained_difference");
-    assert!(leak.fixed.is_none() && leak.expected.is_some(), "{leak}");
+    named(&leak, "causal_leak");
+    assert!(leak.fixed == leak.expected && leak.findings.len() == 1, "{leak}");
+    assert_eq!(leak.findings[0].certainty, Certainty::Certain);
     let inverted = against(|i, j| j > i);
     named(&inverted, "inverted_polarity");
     assert!(inverted.fixed.is_some() && inverted.fixed == inverted.expected, "{inverted}");

@@ -8,4 +8,5 @@ mod doctor_page;
 mod doctor_readings;
 mod doctor_scale;
 mod doctor_verdicts;
+mod meant;
 mod recognised;

@@ -1,0 +1,440 @@
+//! The named edits as rewrites of a declared mask: each gives another expression, other facts or another shape, whose cells the
+//! mask itself computes.
+
+use super::edits::Edit;
+use super::intent::Intent;
+use noren_mask::atoms::{
+    Causal, Chunk, Documents, Keys, Prefix, Queries, Sliding, Spans, Tree, Window, batch, causal, causal_offset, chunk,
+    documents_of, full, keys, none, padding_with, prefix, queries, sliding, spans, window,
+};
+use noren_mask::interval::IntervalSet;
+use noren_mask::resolve::{RowFacts, frame};
+use noren_mask::{BoundMask, Facts, Mask, Node, Padding, Rows, Shape, Side, Span};
+
+/// Parts are dropped and inverted one by one in expressions of at most this many atoms.
+const MOST_ATOMS: usize = 48;
+
+/// A mask that a known mistake makes of the declared one.
+pub(super) struct Rewrite {
+    pub(super) class: &'static str,
+    pub(super) says: String,
+    pub(super) cost: f64,
+    pub(super) bound: BoundMask,
+}
+
+/// The masks that known mistakes make of `meant`. `left` is the width of the window that the array shows, in keys before the
+/// query; `shows` is whether the array allows more cells than `meant`.
+pub(super) fn rewrites(meant: &BoundMask, left: Option<i64>, shows: bool) -> Vec<Rewrite> {
+    let terms = terms(meant);
+    let widths = left.map(|left| match terms.left {
+        Some(declared) => Edit::Window(left - declared),
+        None => Edit::AddWindow(left),
+    });
+    let edits = Edit::ALL.iter().copied().chain(widths);
+    let named = edits.filter_map(|edit| {
+        let (class, says, cost) = (edit.class(&terms), edit.says(&terms), edit.cost());
+        Some(Rewrite { class, says, cost, bound: rewritten(edit, meant)? })
+    });
+    named.chain(parts(meant, shows, terms.left.is_some())).chain(other_sides(meant)).chain(row_0(meant)).collect()
+}
+
+/// The sizes of `meant` that sentences name, and its padding.
+pub(super) fn terms(meant: &BoundMask) -> Intent {
+    let shape = meant.shape();
+    let offsets = (0..shape.batch_len()).map(|b| shape.query_offset(b)).collect();
+    let mut terms = Intent::new(shape.batch_len(), shape.q_len(), shape.kv_len(), offsets);
+    terms.left = atoms(meant.mask()).find_map(|atom| match (atom.atom_as::<Sliding>(), atom.atom_as::<Window>()) {
+        (Some(sliding), _) => Some(sliding.window as i64 - 1),
+        (_, Some(window)) => window.left,
+        _ => None,
+    });
+    terms
+}
+
+/// The real keys of each batch row by the first padding of `meant`.
+pub(super) fn real_keys(meant: &BoundMask) -> Option<Vec<IntervalSet>> {
+    let padding = first::<Padding>(meant.mask())?;
+    let of = |b: usize| with_row(meant, b, |row| row.real_keys(padding.side, padding.lengths.as_deref()));
+    Some((0..meant.shape().batch_len()).map(of).collect())
+}
+
+/// `meant` without its padding.
+pub(super) fn without_padding(meant: &BoundMask) -> Option<BoundMask> {
+    rewritten(Edit::DropPadding, meant)
+}
+
+/// `meant` after the mistake; `None` where it does not apply.
+fn rewritten(edit: Edit, meant: &BoundMask) -> Option<BoundMask> {
+    let (shape, facts) = (meant.shape(), meant.facts());
+    if let Some(shape) = placed(edit, shape, facts) {
+        return meant.mask().bind(&shape, facts).ok();
+    }
+    if let Edit::SlotOrder { queries } = edit {
+        return slot_order(meant, queries);
+    }
+    let mask = atom_by_atom(edit, meant).or_else(|| around(edit, meant)).or_else(|| regrouped(edit, meant.mask()))?;
+    mask.bind(shape, facts).ok()
+}
+
+/// Queries counted from the wrong end.
+fn placed(edit: Edit, shape: &Shape, facts: &Facts) -> Option<Shape> {
+    let offset = match edit {
+        Edit::TopLeft => 0,
+        Edit::BottomRight => shape.kv_len() as i64 - shape.q_len() as i64,
+        _ => return None,
+    };
+    let moved = (0..shape.batch_len()).any(|b| shape.query_offset(b) != offset);
+    (moved && !facts.place_keys()).then(|| shape.clone().query_offsets([offset]))
+}
+
+/// Keys judged by their slots, and queries as the last of them where `queries` is set.
+fn slot_order(meant: &BoundMask, queries: bool) -> Option<BoundMask> {
+    let (shape, facts) = (meant.shape(), meant.facts());
+    let (q_len, kv_len) = (shape.q_len() as i64, shape.kv_len() as i64);
+    let slots = facts.clone().positions((0..kv_len).collect::<Vec<i64>>());
+    let shape = if queries { shape.clone().query_offsets([kv_len - q_len]) } else { shape.clone() };
+    facts.place_keys().then(|| meant.mask().bind(&shape, &slots).ok())?
+}
+
+/// Edits that change the parameters of every atom of a kind, or put another mask in its place.
+fn atom_by_atom(edit: Edit, meant: &BoundMask) -> Option<Mask> {
+    let kv_len = meant.shape().kv_len() as u64;
+    let one = |atom: &Mask| match edit {
+        Edit::Causal(_) | Edit::DropCausal => Border::of(atom)?.moved(edit),
+        Edit::Window(_) | Edit::DropWindow => resized(atom, edit),
+        Edit::ChunkSize(by) => atom.atom_as::<Chunk>()?.size.checked_add_signed(by).filter(|n| *n > 0).map(chunk),
+        Edit::ChunkShift(by) => shifted(atom.atom_as::<Chunk>()?.size, by, last_position(meant)),
+        Edit::DropChunk => atom.atom_as::<Chunk>().map(|_| full()),
+        Edit::DropDocuments => atom.atom_as::<Documents>().map(|_| full()),
+        Edit::Borders { by, alone } => borders(meant, atom.atom_as()?, by, alone),
+        Edit::DropPadding => atom.atom_as::<Padding>().map(|_| full()),
+        Edit::PaddingOnQueries => on_queries(meant, atom.atom_as()?),
+        Edit::DropPrefix => atom.atom_as::<Prefix>().map(|_| none()),
+        Edit::WholePrefix => atom.atom_as::<Prefix>().map(|_| prefix(kv_len)),
+        Edit::Prefix(by) => longer(&atom.atom_as::<Prefix>()?.lengths, by).map(prefix),
+        Edit::DropBlocks => atom.atom_as::<Spans>().map(|_| none()),
+        Edit::TreeAsChain => atom.atom_as::<Tree>().map(|_| causal()),
+        _ => None,
+    };
+    replaced(meant.mask(), &one)
+}
+
+/// Edits that add a term to the whole.
+fn around(edit: Edit, meant: &BoundMask) -> Option<Mask> {
+    let (mask, shape) = (meant.mask(), meant.shape());
+    let is_causal = atoms(mask).any(|atom| Border::of(atom).is_some());
+    let from = |slot: &dyn Fn(i64) -> i64| keys_from(meant, slot);
+    let written = |past: i64| past + shape.q_len() as i64;
+    match edit {
+        Edit::AddCausal if !is_causal && first::<Tree>(mask).is_none() => Some(mask.clone() & causal()),
+        Edit::TimesTriangle if is_causal => Some(mask.clone() | window(-1, None)),
+        Edit::AddWindow(left) if first::<Window>(mask).is_none() && first::<Sliding>(mask).is_none() => {
+            Some(mask.clone() & window(left, (!is_causal).then_some(left)))
+        }
+        Edit::Unwritten => Some(mask.clone() | from(&written)?),
+        Edit::Stale if (0..shape.batch_len()).any(|b| shape.query_offset(b) > 0) => {
+            Some(mask.clone() - from(&|past| past)?)
+        }
+        Edit::DropCausalWritten => Some(atom_by_atom(Edit::DropCausal, meant)? - from(&written)?),
+        Edit::CausalWritten(by) => Some(atom_by_atom(Edit::Causal(by), meant)? - from(&written)?),
+        _ => None,
+    }
+}
+
+/// Edits that take a term into a union, or out of one: `(a | b) & c` is `a & c | b`, and the reverse.
+fn regrouped(edit: Edit, mask: &Mask) -> Option<Mask> {
+    match (edit, mask.node()) {
+        (Edit::PaddingFirst { within: false }, Node::And(parts)) => {
+            let pad = parts.iter().find(|part| part.atom_as::<Padding>().is_some())?;
+            let union = parts.iter().find_map(|part| match part.node() {
+                Node::Or(options) => Some((part, options)),
+                _ => None,
+            });
+            let (union, options) = union?;
+            let rest = || parts.iter().filter(|part| *part != pad && *part != union).cloned();
+            let (first, later) = options.split_first()?;
+            let early = Mask::all(rest().chain([first.clone(), pad.clone()]));
+            Some(Mask::any([early].into_iter().chain(later.iter().map(|b| Mask::all(rest().chain([b.clone()]))))))
+        }
+        (Edit::WindowLast, Node::Or(options)) => options.iter().find_map(|option| {
+            let Node::And(parts) = option.node() else { return None };
+            let width = parts.iter().find(|part| resized(part, Edit::DropWindow).is_some())?;
+            Some(mask.clone() & width.clone())
+        }),
+        (Edit::WindowLast, Node::And(parts)) => {
+            let inner = parts.iter().enumerate().find_map(|(n, part)| Some((n, regrouped(edit, part)?)));
+            let (at, inner) = inner?;
+            Some(Mask::all(
+                parts.iter().enumerate().map(|(n, part)| if n == at { inner.clone() } else { part.clone() }),
+            ))
+        }
+        _ => None,
+    }
+}
+
+/// Every part of the expression left out, and every part inverted.
+fn parts(meant: &BoundMask, shows: bool, windowed: bool) -> Vec<Rewrite> {
+    let mask = meant.mask();
+    if atoms(mask).count() > MOST_ATOMS {
+        return Vec::new();
+    }
+    let bind = |mask: Mask| mask.bind(meant.shape(), meant.facts()).ok();
+    let dropped = changed_parts(mask, &without).into_iter().filter_map(|(part, mask)| {
+        let (class, says) = (class_of(&part, shows, windowed), format!("the term `{part}` is missing"));
+        Some(Rewrite { class, says, cost: 1.08, bound: bind(mask)? })
+    });
+    let inverted = changed_parts(mask, &with_inverted).into_iter().filter_map(|(part, mask)| {
+        let says = format!("the term `{part}` is the other way round");
+        Some(Rewrite { class: "inverted_polarity", says, cost: 1.12, bound: bind(mask)? })
+    });
+    dropped.chain(inverted).collect()
+}
+
+/// The class of a term that is missing.
+fn class_of(term: &Mask, shows: bool, windowed: bool) -> &'static str {
+    let has = |test: &dyn Fn(&Mask) -> bool| atoms(term).any(test);
+    match () {
+        () if first::<Documents>(term).is_some() => "cross_document",
+        () if first::<Padding>(term).is_some() && shows => "padding_keys_visible",
+        () if first::<Chunk>(term).is_some() => "chunk_boundary",
+        () if first::<Tree>(term).is_some() => "tree_mask",
+        () if (first::<Prefix>(term).is_some() || first::<Spans>(term).is_some()) && !shows => {
+            "prefix_lm_or_block_wrong"
+        }
+        () if has(&|atom| resized(atom, Edit::DropWindow).is_some()) => "window_missing_or_wrong_layer",
+        () if has(&|atom| Border::of(atom).is_some()) && shows => "causal_dropped",
+        () if first::<Keys>(term).is_none() && first::<Queries>(term).is_none() => "term_missing",
+        () if shows => "multi_hop_leak",
+        () if windowed => "window_missing_or_wrong_layer",
+        () => "term_missing",
+    }
+}
+
+/// Padding at the other end, and windows whose sides have changed places.
+fn other_sides(meant: &BoundMask) -> Vec<Rewrite> {
+    let padded = |atom: &Mask| {
+        let padding = atom.atom_as::<Padding>()?;
+        let side = match padding.side.unwrap_or(meant.facts().padding_side()) {
+            Side::Left => Side::Right,
+            Side::Right => Side::Left,
+        };
+        Some(padding_with(Padding { side: Some(side), ..padding.clone() }))
+    };
+    let turned = |atom: &Mask| {
+        let &Window { left, right } = atom.atom_as()?;
+        Some(window(right, left))
+    };
+    let padding = ("padding_side", "padding is hidden at the wrong end of the rows", replaced(meant.mask(), &padded));
+    let sides = (
+        "window_missing_or_wrong_layer",
+        "the sides of the window have changed places: it has the keys after the query that should be before it",
+        replaced(meant.mask(), &turned),
+    );
+    let made = [padding, sides].into_iter().filter_map(|(class, says, mask)| {
+        let bound = mask?.bind(meant.shape(), meant.facts()).ok()?;
+        Some(Rewrite { class, says: says.to_string(), cost: 1.0, bound })
+    });
+    made.collect()
+}
+
+/// The documents of row 0 in every batch row.
+fn row_0(meant: &BoundMask) -> Option<Rewrite> {
+    let lengths = lengths_of(meant, first::<Documents>(meant.mask())?, 0)?;
+    let documents = |atom: &Mask| atom.atom_as::<Documents>().map(|_| documents_of(lengths.clone()));
+    let bound = replaced(meant.mask(), &documents)?.bind(meant.shape(), meant.facts()).ok()?;
+    let says = "every batch row has the documents of row 0".to_string();
+    Some(Rewrite { class: "batch_row_wrong", says, cost: 1.02, bound })
+}
+
+/// The border of an atom that is causal: `k <= q + right`, and `q - left <= k` where it has a left side.
+struct Border {
+    left: Option<i64>,
+    right: i64,
+}
+
+impl Border {
+    fn of(atom: &Mask) -> Option<Border> {
+        if let Some(causal) = atom.atom_as::<Causal>() {
+            return Some(Border { left: None, right: causal.offset });
+        }
+        if let Some(sliding) = atom.atom_as::<Sliding>() {
+            return Some(Border { left: Some(sliding.window as i64 - 1), right: 0 });
+        }
+        let window = atom.atom_as::<Window>()?;
+        window.right.filter(|right| *right <= 0).map(|right| Border { left: window.left, right })
+    }
+
+    fn moved(self, edit: Edit) -> Option<Mask> {
+        Some(match (edit, self.left) {
+            (Edit::Causal(by), None) => causal_offset(self.right.checked_add(by)?),
+            (Edit::Causal(by), left) => window(left, self.right.checked_add(by)?),
+            (_, None) => full(),
+            (_, left) => window(left, None),
+        })
+    }
+}
+
+/// A window of another width, or none.
+fn resized(atom: &Mask, edit: Edit) -> Option<Mask> {
+    if let Some(of_size) = atom.atom_as::<Sliding>() {
+        return match edit {
+            Edit::Window(by) => of_size.window.checked_add_signed(by).filter(|n| *n > 0).map(sliding),
+            _ => Some(causal()),
+        };
+    }
+    let &Window { left, right } = atom.atom_as()?;
+    let by = match edit {
+        Edit::Window(by) => by,
+        _ => return left.map(|_| right.filter(|right| *right <= 0).map_or_else(full, causal_offset)),
+    };
+    let left = left?.checked_add(by)?;
+    let right = right.map(|right| if right > 0 { right + by } else { right });
+    Some(window(left, right))
+}
+
+/// Chunks of `size` positions whose borders are shifted, up to the position `last`.
+fn shifted(size: u64, by: i64, last: u64) -> Option<Mask> {
+    let first = by.rem_euclid(i64::try_from(size).ok()?) as u64;
+    let starts = (first..=last).step_by(usize::try_from(size).ok()?);
+    let chunks = starts.map(|start| Span::from(start..start.saturating_add(size)));
+    Some(spans((first > 0).then(|| Span::from(0..first)).into_iter().chain(chunks).collect::<Vec<_>>()))
+}
+
+/// The largest position of a query or key.
+fn last_position(meant: &BoundMask) -> u64 {
+    let shape = meant.shape();
+    let of_row = |b: usize| meant.query_position(b, shape.q_len() - 1).max(shape.kv_len() as i64 - 1);
+    (0..shape.batch_len()).map(of_row).max().and_then(|last| u64::try_from(last).ok()).unwrap_or(0)
+}
+
+/// Documents whose borders are `by` positions further; `alone` makes the last token of all a document.
+fn borders(meant: &BoundMask, documents: &Documents, by: i64, alone: bool) -> Option<Mask> {
+    by_row(meant, |b| {
+        let mut lengths = lengths_of(meant, documents, b)?;
+        let (last, first) = (lengths.len().checked_sub(1)?, lengths[0].checked_add_signed(by)?);
+        lengths[0] = first;
+        match alone {
+            true => lengths.push(by.unsigned_abs()),
+            false => lengths[last] = lengths[last].checked_add_signed(-by)?,
+        }
+        Some(documents_of(lengths))
+    })
+}
+
+/// The lengths of the documents of batch row `b`.
+fn lengths_of(meant: &BoundMask, documents: &Documents, b: usize) -> Option<Vec<u64>> {
+    let length = |range: std::ops::Range<i64>| (range.end - range.start) as u64;
+    with_row(meant, b, |row| Some(row.documents(documents.lengths.as_deref())?.ranges().map(length).collect()))
+}
+
+/// Padding that empties queries in place of hiding keys.
+fn on_queries(meant: &BoundMask, padding: &Padding) -> Option<Mask> {
+    by_row(meant, |b| {
+        let real = with_row(meant, b, |row| row.real_queries(padding.side, padding.lengths.as_deref()));
+        let position = |row: u32| u64::try_from(meant.query_position(b, row as usize)).ok();
+        let span =
+            |rows: noren_mask::interval::Interval| Some(Span::from(position(rows.start)?..position(rows.end - 1)? + 1));
+        real.iter().map(span).collect::<Option<Vec<Span>>>().map(queries)
+    })
+}
+
+/// Keys from a slot on that depends on the number of cached tokens.
+fn keys_from(meant: &BoundMask, slot: &dyn Fn(i64) -> i64) -> Option<Mask> {
+    if meant.facts().place_keys() {
+        return None;
+    }
+    let kv_len = meant.shape().kv_len() as i64;
+    let from = |b: usize| slot(meant.shape().query_offset(b)).clamp(0, kv_len);
+    let some = (0..meant.shape().batch_len()).any(|b| from(b) < kv_len);
+    some.then(|| by_row(meant, |b| Some(keys(from(b) as u64..))))?
+}
+
+/// One mask where it is the same for every batch row, else an arm for each.
+fn by_row(meant: &BoundMask, of: impl Fn(usize) -> Option<Mask>) -> Option<Mask> {
+    let rows: Vec<Mask> = (0..meant.shape().batch_len()).map(of).collect::<Option<_>>()?;
+    match rows.iter().all(|row| *row == rows[0]) {
+        true => rows.into_iter().next(),
+        false => Some(batch((0u64..).zip(rows))),
+    }
+}
+
+/// What the facts mean in batch row `b`.
+fn with_row<T>(meant: &BoundMask, b: usize, ask: impl FnOnce(RowFacts<'_>) -> T) -> T {
+    let frame = frame(meant.shape(), meant.facts(), b);
+    ask(RowFacts { facts: meant.facts(), frame: &frame, row: b })
+}
+
+fn longer(lengths: &Rows<u64>, by: i64) -> Option<Rows<u64>> {
+    let each = |n: &u64| n.checked_add_signed(by);
+    match lengths {
+        Rows::All(n) => each(n).map(Rows::All),
+        Rows::Each(list) => list.iter().map(each).collect::<Option<_>>().map(Rows::Each),
+    }
+}
+
+/// The atoms of a mask, each as a mask.
+fn atoms(mask: &Mask) -> impl Iterator<Item = &Mask> {
+    let mut left = vec![mask];
+    std::iter::from_fn(move || {
+        loop {
+            let mask = left.pop()?;
+            match mask.atom() {
+                Some(_) => return Some(mask),
+                None => left.extend(mask.children().into_iter().rev()),
+            }
+        }
+    })
+}
+
+/// The first atom of a type.
+fn first<A: noren_mask::atom::Atom>(mask: &Mask) -> Option<&A> {
+    atoms(mask).find_map(Mask::atom_as)
+}
+
+/// `mask` with other masks in place of the atoms for which `change` has one; `None` where it changes nothing.
+fn replaced(mask: &Mask, change: &dyn Fn(&Mask) -> Option<Mask>) -> Option<Mask> {
+    fn walk(mask: &Mask, change: &dyn Fn(&Mask) -> Option<Mask>) -> Mask {
+        match mask.atom() {
+            Some(_) => change(mask).unwrap_or_else(|| mask.clone()),
+            None => mask.map_children(|part| walk(part, change)),
+        }
+    }
+    let changed = walk(mask, change);
+    (changed != *mask).then_some(changed)
+}
+
+/// Every mask in which `change` has altered one part, with that part. `change` is given the combination and the part's index.
+fn changed_parts(mask: &Mask, change: &dyn Fn(&Mask, usize) -> Option<Mask>) -> Vec<(Mask, Mask)> {
+    let mut out = Vec::new();
+    for (n, part) in mask.children().into_iter().enumerate() {
+        out.extend(change(mask, n).map(|changed| (part.clone(), changed)));
+        out.extend(changed_parts(part, change).into_iter().map(|(inner, changed)| (inner, with(mask, n, &changed))));
+    }
+    out
+}
+
+/// `mask` with another mask in place of part `n`.
+fn with(mask: &Mask, n: usize, other: &Mask) -> Mask {
+    let mut at = 0..;
+    mask.map_children(|part| if at.next() == Some(n) { other.clone() } else { part.clone() })
+}
+
+/// A combination without its part `n`.
+fn without(mask: &Mask, n: usize) -> Option<Mask> {
+    let others = |parts: &[Mask]| {
+        parts.iter().enumerate().filter(|(at, _)| *at != n).map(|(_, part)| part.clone()).collect::<Vec<_>>()
+    };
+    match mask.node() {
+        Node::And(parts) => Some(Mask::all(others(parts))),
+        Node::Or(parts) => Some(Mask::any(others(parts))),
+        Node::Minus(all, _) if n == 1 => Some(all.clone()),
+        Node::Minus(_, hidden) => Some(!hidden.clone()),
+        _ => None,
+    }
+}
+
+/// A combination whose part `n` is inverted.
+fn with_inverted(mask: &Mask, n: usize) -> Option<Mask> {
+    matches!(mask.node(), Node::And(_) | Node::Or(_) | Node::Minus(..))
+        .then(|| with(mask, n, &!mask.children()[n].clone()))
+}
