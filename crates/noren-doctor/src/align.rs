@@ -1,6 +1,7 @@
 //! Which dimension of a stored array is what.
 
-use super::context::{Context, Role};
+use super::context::Context;
+use super::kinds::Role;
 use super::known::{Companions, ENCODER_IDS, ENCODER_PADDING, KV_POSITIONS, LENGTHS, POSITIONS, Sizes, declared};
 use super::values::Values;
 use noren_mask::Error;

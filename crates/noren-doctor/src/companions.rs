@@ -1,9 +1,9 @@
 //! What is wrong beside the mask: positions, labels, pooled states, probabilities, packed lengths.
 
 use super::context::Context;
-use super::diagnose::Held;
+use super::held::Held;
 use super::intent::{Intent, row};
-use super::known::{Companions, IDS, POSITIONS};
+use super::known::{self, Companions, IDS, POSITIONS};
 use super::report::{Certainty, Finding, Severity};
 use super::tensors;
 use noren_mask::bits::bit;
@@ -18,6 +18,19 @@ const COMPLETIONS: &[&str] = &["completion_mask", "response_mask", "loss_mask", 
 
 /// Names of the arrays that are read here.
 pub(super) const NAMES: &[&[&str]] = &[LABELS, ENDS, LONGEST, KEY_OWNERS, QUERY_OWNERS, COMPLETION_IDS, COMPLETIONS];
+
+/// Arrays whose names no check reads, in words.
+pub(super) fn unread(beside: &Companions<'_>) -> Vec<String> {
+    let known = || [known::NAMES, NAMES, tensors::NAMES].concat().into_iter().flatten().copied();
+    let unread = beside.0.keys().filter(|name| !known().any(|k| k == name.as_str()));
+    let says = |name: &String| match noren_mask::nearest(name, known()) {
+        Some(near) => {
+            format!("the array `{name}` has no name known here (did you mean `{near}`?): it is not looked at")
+        }
+        None => format!("the array `{name}` has no name known here: it is not looked at"),
+    };
+    unread.map(says).collect()
+}
 
 /// Looks at every array beside the mask.
 pub(crate) fn look(beside: &Companions<'_>, context: &Context, verdict: Option<&Held>) -> Vec<Finding> {
@@ -43,10 +56,6 @@ pub(crate) fn look(beside: &Companions<'_>, context: &Context, verdict: Option<&
     findings
 }
 
-pub(super) fn error(class: &'static str, certainty: Certainty, says: impl Into<String>) -> Finding {
-    Finding::of(class, certainty, says)
-}
-
 /// Padding at the end that generation continues from, or at another end than declared.
 fn padding_side(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>) -> Option<Finding> {
     let valid = intent?.valid.as_ref()?;
@@ -64,7 +73,7 @@ fn padding_side(beside: &Companions<'_>, context: &Context, intent: Option<&Inte
         }
         () => return None,
     };
-    Some(error("padding_side", Certainty::Likely, text))
+    Some(Finding::of("padding_side", Certainty::Likely, text))
 }
 
 /// Positions must count the real tokens of each document from 0, up to a shift that relative encodings do not see.
@@ -115,7 +124,7 @@ fn positions(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>
     // Every text counted from the same number, whatever slot it begins in, is a convention (some models begin with 2).
     let convention = starts.iter().all(|s| s.0 == starts[0].0) && starts.iter().any(|(by, slot)| by != slot);
     match (wrong, shifted) {
-        (Some(place), _) => Some(error(
+        (Some(place), _) => Some(Finding::of(
             "position_ids",
             Certainty::Certain,
             format!("positions do not count the real tokens: {}", at(place)),
@@ -123,7 +132,7 @@ fn positions(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>
         (None, Some(place)) => {
             let severity = if relative || convention { Severity::Note } else { Severity::Error };
             let text = format!("positions are shifted: {} (arange where cumsum(mask) - 1 was meant)", at(place));
-            Some(error("position_ids", Certainty::Likely, text).severity(severity))
+            Some(Finding::of("position_ids", Certainty::Likely, text).severity(severity))
         }
         (None, None) => None,
     }
@@ -147,12 +156,12 @@ fn packed_lengths(beside: &Companions<'_>, context: &Context, verdict: Option<&H
         }
         () => return borders(beside, &ends),
     };
-    Some(error("document_boundary_off_by_one", Certainty::Certain, format!("cu_seqlens is malformed: {problem}")))
+    Some(Finding::of("document_boundary_off_by_one", Certainty::Certain, format!("cu_seqlens is malformed: {problem}")))
 }
 
 /// `cu_seqlens` beside segment numbers: both must change at the same tokens.
 fn borders(beside: &Companions<'_>, ends: &[i64]) -> Option<Finding> {
-    let segments = beside.list(super::known::SEGMENTS)?;
+    let segments = beside.list(known::SEGMENTS)?;
     let changes: Vec<i64> = (1..segments.len()).filter(|&k| segments[k] != segments[k - 1]).map(|k| k as i64).collect();
     let inner = ends.get(1..ends.len().saturating_sub(1))?;
     let wrong = changes.iter().find(|k| !inner.contains(k)).or_else(|| inner.iter().find(|k| !changes.contains(k)))?;
@@ -160,7 +169,7 @@ fn borders(beside: &Companions<'_>, ends: &[i64]) -> Option<Finding> {
         let text = format!(
             "cu_seqlens and the segment numbers disagree at token {wrong}: only one of them has a border there"
         );
-        error("document_boundary_off_by_one", Certainty::Certain, text)
+        Finding::of("document_boundary_off_by_one", Certainty::Certain, text)
     })
 }
 
@@ -169,7 +178,7 @@ fn flag(context: &Context) -> Option<Finding> {
     let both_ways = context.kind.is_some_and(|k| !k.causal) || context.role == super::Role::Cross;
     (context.is_causal == Some(true) && both_ways).then(|| {
         let text = "is_causal is set beside a mask that should be read both ways: causality is added to it";
-        error("implicit_causal", Certainty::Certain, text)
+        Finding::of("implicit_causal", Certainty::Certain, text)
     })
 }
 
@@ -195,7 +204,7 @@ fn owners(beside: &Companions<'_>, verdict: &Held) -> Option<Finding> {
         "query {} of sequence {} reads slot {} of sequence {}",
         first[2], queries[first[2]], first[3], keys[first[3]]
     );
-    let mut finding = error("cross_request_contamination", Certainty::Certain, text);
+    let mut finding = Finding::of("cross_request_contamination", Certainty::Certain, text);
     finding.wrong_cells = wrong.len() as u64;
     wrong.truncate(8);
     finding.first_cells = wrong;
@@ -250,7 +259,7 @@ impl<'a> Scene<'a> {
         let on_padding = self.cells(labels).filter(|&(b, k, label)| label != self.ignore && of_padding(b, k)).count();
         if on_padding > 0 {
             let class = if masked_lm { "MLM_masks_padding_or_special" } else { "loss_mask_missing" };
-            findings.push(error(
+            findings.push(Finding::of(
                 class,
                 Certainty::Certain,
                 format!("{on_padding} padding token(s) have a label: the loss counts padding"),
@@ -275,7 +284,7 @@ impl<'a> Scene<'a> {
     fn nothing_learned(&self, labels: &[Vec<i64>]) -> Option<Finding> {
         let b = labels.iter().position(|r| r.iter().all(|l| *l == self.ignore))?;
         let text = format!("batch row {b} has no label at all: nothing is learned from it, and a mean over it is NaN");
-        Some(error("loss_mask_missing", Certainty::Certain, text))
+        Some(Finding::of("loss_mask_missing", Certainty::Certain, text))
     }
 
     fn special_labels(&self, labels: &[Vec<i64>]) -> Option<Finding> {
@@ -285,7 +294,7 @@ impl<'a> Scene<'a> {
         let is = |b: usize, k: usize, label: i64| label != self.ignore && self.real(b, k) && special.contains(&label);
         let count = self.cells(labels).filter(|&(b, k, label)| is(b, k, label)).count();
         (count > 0).then(|| {
-            error(
+            Finding::of(
                 "MLM_masks_padding_or_special",
                 Certainty::Likely,
                 format!("{count} special token(s) are to be predicted"),
@@ -341,7 +350,7 @@ impl<'a> Scene<'a> {
             crossing.len(),
             self.ignore
         );
-        Some(error("boundary_label", Certainty::Certain, text))
+        Some(Finding::of("boundary_label", Certainty::Certain, text))
     }
 
     /// Where the model shifts labels, that of a document's first token is what the token before it learns.
@@ -360,7 +369,7 @@ impl<'a> Scene<'a> {
             self.ignore
         );
         let severity = if self.context.shifts_labels == Some(true) { Severity::Warning } else { Severity::Note };
-        Some(error("boundary_label", Certainty::Likely, text).severity(severity))
+        Some(Finding::of("boundary_label", Certainty::Likely, text).severity(severity))
     }
 
     fn wrong_shift(&self, shift: Option<i64>, explained: bool) -> Option<Finding> {
@@ -377,7 +386,7 @@ impl<'a> Scene<'a> {
             (-1, _) => "labels are shifted the wrong way: the model learns the token it has just read",
             _ => "labels are shifted by more than one token",
         };
-        Some(error(
+        Some(Finding::of(
             "label_shift",
             if self.context.shifts_labels.is_some() { Certainty::Certain } else { Certainty::Likely },
             text,
@@ -395,7 +404,7 @@ impl<'a> Scene<'a> {
         };
         let count = self.cells(labels).filter(in_prompt).count();
         let text = format!("{count} token(s) of the prompt have a label although only the answer is to be learned");
-        (count > 0).then(|| error("loss_mask_missing", Certainty::Certain, text))
+        (count > 0).then(|| Finding::of("loss_mask_missing", Certainty::Certain, text))
     }
 
     /// Texts that end with eos while no label says so.
@@ -406,7 +415,7 @@ impl<'a> Scene<'a> {
         let learned = self.cells(labels).any(|(_, _, l)| l == eos);
         (real_eos && supervised && !learned).then(|| {
             let text = format!("texts end with id {eos}, but no label is {eos}: the model never learns to stop (a mask on ids == pad with pad = eos)");
-            error("EOS_never_learned", Certainty::Certain, text)
+            Finding::of("EOS_never_learned", Certainty::Certain, text)
         })
     }
 
@@ -434,6 +443,6 @@ impl<'a> Scene<'a> {
             "token {k} of batch row {b} is {} the completion: it should hold what stands up to and with the first {eos} after the prompt",
             if m != 0 { "in" } else { "left out of" }
         );
-        Some(error("RL_completion_mask", Certainty::Certain, text))
+        Some(Finding::of("RL_completion_mask", Certainty::Certain, text))
     }
 }

@@ -1,57 +1,12 @@
 //! [`Context`]: what the owner of a mask declares about it.
 
+use super::kinds::{Convention, MaskKind, Redaction, Role};
 use super::reader::Reader;
 use super::values::Dtype;
 use super::words::{self, Api, Pooling, WindowMeans};
 use noren_mask::Error;
 use noren_mask::Side;
 use serde_json::{Map, Value};
-
-/// Which stored value means "may attend".
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Convention {
-    /// True or 1 may attend.
-    Keep,
-    /// True or 1 is ignored.
-    Drop,
-    /// Added to scores: 0 may attend, a very negative number is ignored.
-    Additive,
-}
-
-/// What the array is for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Role {
-    /// Queries by keys.
-    #[default]
-    Attention,
-    /// One row of keys for each batch row.
-    KeyPadding,
-    /// Decoder queries by encoder keys.
-    Cross,
-}
-
-/// What a declared kind of mask is made of.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct MaskKind {
-    /// Queries read no later key.
-    pub causal: bool,
-    /// Tokens read their own document only.
-    pub packed: bool,
-    /// A window around or before each query.
-    pub sliding: bool,
-    /// Chunks of equal length.
-    pub chunked: bool,
-    /// A prefix that is read from everywhere.
-    pub prefix: bool,
-    /// Blocks inside which everybody reads everybody (images among text).
-    pub blocks: bool,
-    /// A tree of drafts.
-    pub tree: bool,
-    /// Encoder keys.
-    pub cross: bool,
-    /// The name leaves open whether queries read later keys: documents are packed for decoders and for encoders.
-    pub either_way: bool,
-}
 
 impl MaskKind {
     /// From a name such as `causal`, `causal_packed`, `sliding` or `prefix_lm`; `not_causal` is `bidirectional`.
@@ -152,17 +107,6 @@ pub struct Context {
     pub prompt: Vec<i64>,
 }
 
-/// Keys that some queries must not read.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Redaction {
-    /// Batch rows in which they are hidden; all when empty.
-    pub batch: Vec<usize>,
-    /// Hidden keys.
-    pub keys: Vec<usize>,
-    /// Queries that must not read them; all when empty.
-    pub queries: Vec<usize>,
-}
-
 impl Context {
     /// From a JSON object in the vocabulary of the conformance cases: `api`, `convention`, `role`, `kind`, `past_len`,
     /// `window`, `pad_token_id`, ... Keys may be spelled with or without `_len`, `_id` and underscores.
@@ -206,6 +150,17 @@ impl Context {
         Ok(context)
     }
 
+    /// The kind of a layer by the name that models give it: beside windows and chunks, "full" is a decoder's causal.
+    ///
+    /// # Errors
+    /// A word that is not known.
+    pub(super) fn kind_of_layer(&self, name: &str) -> Result<Option<MaskKind>, Error> {
+        let Some(kind) = words::layer_kind(name)? else { return Ok(None) };
+        let both_ways = self.kind.is_some_and(|k| !k.causal);
+        let plain = kind == MaskKind::default();
+        Ok(Some(MaskKind { causal: kind.causal || plain && !both_ways, ..kind }))
+    }
+
     /// Kind, role and what belongs to a kind.
     fn read_intent(&mut self, read: &Reader<'_>) -> Result<(), Error> {
         self.kind_name = read.text(&["kind", "mask_kind", "intent", "attention_type"])?;
@@ -213,7 +168,7 @@ impl Context {
         let layer_kinds = read.texts(&["layer_kinds", "layer_types", "kinds", "layer_kind"])?;
         let layer = read.size(&["layer", "layer_idx", "layer_index"], 0)?;
         let of_layer = match layer.and_then(|l| layer_kinds.get(l)) {
-            Some(name) => super::layers::kind_of(name, &Context { kind: named, ..Context::default() })?,
+            Some(name) => Context { kind: named, ..Context::default() }.kind_of_layer(name)?,
             None => None,
         };
         if let (Some(_), Some(name)) = (of_layer, layer.and_then(|l| layer_kinds.get(l))) {

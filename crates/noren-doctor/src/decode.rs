@@ -1,6 +1,7 @@
 //! From stored numbers to allowed cells: the convention, and what the values alone give away.
 
-use super::context::{Context, Convention};
+use super::context::Context;
+use super::kinds::Convention;
 use super::report::{Certainty, Finding, Severity};
 use super::values::{Dtype, Numbers, Values};
 use noren_mask::Keep;
@@ -32,6 +33,29 @@ pub(crate) struct Decoded {
     pub(crate) drop: bool,
     /// Which reading was taken, in words.
     pub(crate) reading: String,
+}
+
+impl Decoded {
+    /// No cells yet, with how they are read in words.
+    fn new(fill: Fill, reading: &str) -> Self {
+        Decoded {
+            keep: Keep::empty([0; 4]),
+            other: None,
+            effective: None,
+            findings: Vec::new(),
+            fill,
+            segments: None,
+            weakest: None,
+            bias: false,
+            drop: false,
+            reading: reading.to_string(),
+        }
+    }
+
+    /// Adds a finding that the values alone establish.
+    fn say(&mut self, class: &'static str, says: impl Into<String>) {
+        self.findings.push(Finding::of(class, Certainty::Certain, says));
+    }
 }
 
 /// What stands in a hidden cell: it decides what an empty row becomes.
@@ -194,32 +218,21 @@ impl Reading<'_> {
 }
 
 fn logical(cells: &Reading<'_>, seen: &Seen, drop: bool, keys_only: bool) -> Decoded {
-    let mut decoded = Decoded {
-        keep: Keep::empty([0; 4]),
-        other: None,
-        effective: None,
-        findings: Vec::new(),
-        fill: Fill::Logical,
-        segments: None,
-        weakest: None,
-        bias: false,
-        drop,
-        reading: if drop { "true = ignored" } else { "true = may attend" }.to_string(),
-    };
+    let mut decoded = Decoded::new(Fill::Logical, if drop { "true = ignored" } else { "true = may attend" });
+    decoded.drop = drop;
     let two = |a: f64, b: f64| seen.within(&[a, b]) && (seen.has(a) || seen.has(b));
     // `~` on whole numbers: ~1 = -2 (254), ~0 = -1 (255), both of which are "true".
     let inverted = [(-2.0, -1.0), (254.0, 255.0)].into_iter().find(|&(a, b)| two(a, b));
     if let Some((was_one, was_zero)) = inverted {
         decoded.keep = cells.keep(|x| (x == was_zero) != drop);
         decoded.effective = Some(cells.keep(|_| !drop));
-        decoded.findings.push(Finding::of(
+        decoded.say(
             "mask_built_with_NaN_or_int_ops",
-            Certainty::Certain,
             format!(
                 "the mask holds {was_one} and {was_zero}: `~` was applied to a 0/1 array of integers, which flips every bit instead of \
                  the truth value, so every cell counts as true"
             ),
-        ));
+        );
         return decoded;
     }
     let segments = seen.finite() || seen.many;
@@ -231,12 +244,11 @@ fn logical(cells: &Reading<'_>, seen: &Seen, drop: bool, keys_only: bool) -> Dec
     };
     if numbered.is_some() {
         decoded.segments = numbered;
-        decoded.findings.push(Finding::of(
+        decoded.say(
             "segment_ids_cast_to_bool",
-            Certainty::Certain,
             "the mask holds segment numbers (0, 1, 2, ...) where a 0/1 mask is expected: cast to bool, every document is simply \
              \"real\" and all of them read each other",
-        ));
+        );
     } else if seen.low() < 0.0 || seen.nan {
         let low = if seen.nan { f64::NAN } else { seen.low() };
         decoded.findings.push(Finding::of(
@@ -251,106 +263,40 @@ fn logical(cells: &Reading<'_>, seen: &Seen, drop: bool, keys_only: bool) -> Dec
 
 fn additive(cells: &Reading<'_>, seen: &Seen, context: &Context) -> Decoded {
     let values = cells.values;
-    let mut decoded = Decoded {
-        keep: Keep::empty([0; 4]),
-        other: None,
-        effective: None,
-        findings: Vec::new(),
-        fill: if seen.minus { Fill::Infinite } else { Fill::Finite },
-        segments: None,
-        weakest: None,
-        bias: false,
-        drop: false,
-        reading: "added to scores".to_string(),
-    };
-    let mut say = |class, certainty, text: String| decoded.findings.push(Finding::of(class, certainty, text));
+    let mut decoded = Decoded::new(if seen.minus { Fill::Infinite } else { Fill::Finite }, "added to scores");
     if context.bias.is_none()
         && seen.within(&[0.0, 1.0])
         && seen.has(1.0)
         && (seen.has(0.0) || values.dtype() == Dtype::Bool)
     {
-        if seen.has(0.0) && !(values.dtype() == Dtype::Bool && context.slot.sdpa()) {
-            say(
-                "float01_added",
-                Certainty::Certain,
-                format!(
-                    "a 0/1 mask of type {} is added to the scores: a hidden cell only loses a factor e = 2.718 against a visible one",
-                    values.dtype().name()
-                ),
-            );
-            decoded.effective = Some(cells.keep(|_| true));
-            decoded.other = Some(cells.keep(|x| x == 0.0));
-        }
-        decoded.keep = cells.keep(|x| x != 0.0);
-        return decoded;
+        return truth_values_added(cells, seen, context, decoded);
     }
     if seen.nan {
-        say(
+        decoded.say(
             "mask_built_with_NaN_or_int_ops",
-            Certainty::Certain,
-            "the mask holds NaN, as `(1 - mask) * -inf` makes from 0 * inf: every row that meets one is NaN"
-                .to_string(),
+            "the mask holds NaN, as `(1 - mask) * -inf` makes from 0 * inf: every row that meets one is NaN",
         );
         decoded.keep = cells.keep(|x| x.is_nan() || x > SOFT && x != f64::INFINITY);
         decoded.other = Some(cells.keep(|x| !x.is_nan() && x > SOFT && x != f64::INFINITY));
         return decoded;
     }
     let compute = context.compute_dtype.unwrap_or(values.dtype());
-    let lowest = compute.largest().or(values.dtype().largest()).map(|x| -x);
-    // A sum of two planes, or a number that the scores' type cannot hold.
-    let beyond = |lowest: f64| seen.few.iter().copied().find(|&x| x < lowest * 1.000_001);
-    let at_lowest = |lowest: f64| seen.few.iter().any(|&x| x <= lowest * 0.98);
-    if let Some(lowest) = lowest {
-        if let Some(x) = beyond(lowest) {
-            say(
-                "double_mask_overflow",
-                Certainty::Certain,
-                format!(
-                    "the fill {x:e} does not fit {}, whose lowest number is {lowest:e}: it becomes -inf there",
-                    compute.name()
-                ),
-            );
-        } else if seen.minus && at_lowest(lowest) {
-            say(
-                "double_mask_overflow",
-                Certainty::Certain,
-                format!(
-                    "the mask holds both -inf and {lowest:e}, the lowest number of {}: two masks with that fill were added, and \
-                     {lowest:e} + {lowest:e} overflows to -inf",
-                    compute.name()
-                ),
-            );
-        }
-    }
-    let nonzero: Vec<f64> = seen.few.iter().copied().filter(|&x| x != 0.0).collect();
+    overflow(seen, compute, values.dtype(), &mut decoded);
     if seen.plus {
-        say(
+        decoded.say(
             "fill_value_wrong",
-            Certainty::Certain,
-            "the mask holds +inf: the hidden cells win every softmax, or make it NaN (a minus too many, as in -float('-inf'))".to_string(),
+            "the mask holds +inf: the hidden cells win every softmax, or make it NaN (a minus too many, as in -float('-inf'))",
         );
         decoded.keep = cells.keep(|x| x > SOFT && x != f64::INFINITY);
         decoded.effective = Some(cells.keep(|x| x == f64::INFINITY));
         return decoded;
     }
-    if let ([v], false, None) = (&nonzero[..], seen.minus || seen.many, &context.bias)
-        && *v > SOFT
+    let nonzero: Vec<f64> = seen.few.iter().copied().filter(|&x| x != 0.0).collect();
+    if let ([fill], false, None) = (&nonzero[..], seen.minus || seen.many, &context.bias)
+        && *fill > SOFT
         && seen.has(0.0)
     {
-        let text = match *v {
-            v if v > 0.0 => {
-                format!("hidden cells hold {v:e}, which is not negative: nothing is hidden (was {:e} meant?)", -1e9)
-            }
-            v if v.abs() < 1.0 => {
-                format!("hidden cells hold {v:e}, which is next to nothing: nothing is hidden (was -1e9 meant?)")
-            }
-            v => format!(
-                "hidden cells hold {v}: a score that is {:.0} larger than its neighbours is enough to see them; -inf or the type's lowest \
-                 number hides for good",
-                -v
-            ),
-        };
-        say("fill_value_wrong", Certainty::Certain, text);
+        decoded.say("fill_value_wrong", hides_nothing(*fill));
         decoded.keep = cells.keep(|x| x == 0.0);
         decoded.effective = Some(cells.keep(|_| true));
         return decoded;
@@ -379,4 +325,59 @@ fn additive(cells: &Reading<'_>, seen: &Seen, context: &Context) -> Decoded {
     }
     decoded.keep = cells.keep(|x| x > threshold);
     decoded
+}
+
+/// Reads 0 and 1 that are added to the scores: 1 may attend, as in a 0/1 mask.
+fn truth_values_added(cells: &Reading<'_>, seen: &Seen, context: &Context, mut decoded: Decoded) -> Decoded {
+    let dtype = cells.values.dtype();
+    if seen.has(0.0) && !(dtype == Dtype::Bool && context.slot.sdpa()) {
+        decoded.say(
+            "float01_added",
+            format!(
+                "a 0/1 mask of type {} is added to the scores: a hidden cell only loses a factor e = 2.718 against a visible one",
+                dtype.name()
+            ),
+        );
+        decoded.effective = Some(cells.keep(|_| true));
+        decoded.other = Some(cells.keep(|x| x == 0.0));
+    }
+    decoded.keep = cells.keep(|x| x != 0.0);
+    decoded
+}
+
+/// Reports fills that overflow: a sum of two planes, or a number that the type of the scores cannot hold.
+fn overflow(seen: &Seen, compute: Dtype, stored: Dtype, decoded: &mut Decoded) {
+    let Some(lowest) = compute.largest().or(stored.largest()).map(|x| -x) else { return };
+    let text = if let Some(x) = seen.few.iter().find(|&&x| x < lowest * 1.000_001) {
+        format!(
+            "the fill {x:e} does not fit {}, whose lowest number is {lowest:e}: it becomes -inf there",
+            compute.name()
+        )
+    } else if seen.minus && seen.few.iter().any(|&x| x <= lowest * 0.98) {
+        format!(
+            "the mask holds both -inf and {lowest:e}, the lowest number of {}: two masks with that fill were added, and \
+             {lowest:e} + {lowest:e} overflows to -inf",
+            compute.name()
+        )
+    } else {
+        return;
+    };
+    decoded.say("double_mask_overflow", text);
+}
+
+/// The sentence on a fill of hidden cells that hides nothing.
+fn hides_nothing(fill: f64) -> String {
+    match fill {
+        v if v > 0.0 => {
+            format!("hidden cells hold {v:e}, which is not negative: nothing is hidden (was {:e} meant?)", -1e9)
+        }
+        v if v.abs() < 1.0 => {
+            format!("hidden cells hold {v:e}, which is next to nothing: nothing is hidden (was -1e9 meant?)")
+        }
+        v => format!(
+            "hidden cells hold {v}: a score that is {:.0} larger than its neighbours is enough to see them; -inf or the type's lowest \
+             number hides for good",
+            -v
+        ),
+    }
 }

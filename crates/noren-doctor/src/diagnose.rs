@@ -2,27 +2,27 @@
 
 use super::align::{Alignment, align};
 use super::companions;
-use super::context::{Context, Role};
+use super::context::Context;
 use super::decode::{Decoded, decode};
 use super::expect::{Hypothesis, assumed_padding, hypotheses};
-use super::intent::{Intent, PerRow, row};
+use super::held::Held;
+use super::intent::Intent;
+use super::kinds::Role;
 use super::known::{Companions, Known};
 use super::leaks::Leaks;
 use super::limits::{MOST_BUILT, check_pairs, check_sizes};
-use super::report::{Certainty, Finding, Report, Severity};
+use super::patient::Patient;
+use super::report::{Certainty, Finding, Open, Report, SHOWN, Severity, Verdict};
 use super::resemble::in_words;
-use super::search::{Explanation, Target};
+use super::search::Explanation;
 use super::stated::against_expression;
-use super::values::Numbers;
-use super::verdict::{Open, Outcome, Verdict, compared, decide};
-use super::{Patient, Values};
+use super::target::Target;
+use super::values::{Numbers, Values};
+use super::verdict::{Outcome, compared, decide};
 use crate::recognise::recognise;
 use noren_mask::Error;
 use noren_mask::Keep;
 use std::rc::Rc;
-
-/// Cells listed in a finding.
-pub(super) const SHOWN: usize = 8;
 
 pub(crate) fn diagnose(patient: &Patient) -> Result<Report, Error> {
     let beside = Companions(&patient.companions);
@@ -38,7 +38,7 @@ pub(crate) fn diagnose(patient: &Patient) -> Result<Report, Error> {
         }
         return Ok(report);
     };
-    report.unknown = beside.unread();
+    report.unknown = companions::unread(&beside);
     let alignment = align(mask, &beside, &patient.context)?;
     check_sizes(mask, &alignment, &patient.context)?;
     if let Some((meant, text)) = &patient.meant {
@@ -63,31 +63,10 @@ pub(crate) fn diagnose(patient: &Patient) -> Result<Report, Error> {
         report.near = case.neighbours(&held.keep);
     }
     case.describe(&mut report, held.intent.as_ref());
-    rank(&mut report.findings);
+    report.rank();
     let against = case.declared(held.intent.as_ref());
     decide(&mut report, &outcome, against.as_deref());
     Ok(report)
-}
-
-/// What later checks need of the comparison.
-pub(crate) struct Held {
-    /// The cells as they were meant, of all queries and keys.
-    pub(crate) keep: Keep,
-    /// The intent that the mask was held against.
-    pub(crate) intent: Option<Intent>,
-    /// Which queries are real, where no intent says so.
-    pub(crate) real: Option<PerRow<bool>>,
-}
-
-impl Held {
-    /// Whether query `i` of batch row `b` is a real token.
-    pub(crate) fn cares(&self, b: usize, i: usize) -> bool {
-        match (&self.intent, &self.real) {
-            (Some(intent), _) => intent.cares(b, i),
-            (None, Some(rows)) => row(rows, b).get(i).copied().unwrap_or(true),
-            (None, None) => true,
-        }
-    }
 }
 
 /// A mask with everything that is known, decoded.
@@ -493,9 +472,4 @@ impl<'a> Case<'a> {
             ));
         }
     }
-}
-
-/// Errors before warnings before notes; among them as they were found: values, then cells, then what follows from them.
-pub(super) fn rank(findings: &mut [Finding]) {
-    findings.sort_by_key(|f| std::cmp::Reverse(f.severity));
 }

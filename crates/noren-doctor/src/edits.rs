@@ -129,27 +129,36 @@ impl Edit {
 
     /// The mask after the mistake; `None` where it does not apply.
     pub(crate) fn apply(self, intent: &Intent) -> Option<Intent> {
+        let terms =
+            [Edit::in_causality, Edit::in_window, Edit::in_chunks, Edit::in_groups, Edit::in_padding, Edit::in_cache];
+        terms.into_iter().find_map(|edit| edit(self, intent))
+    }
+
+    fn in_causality(self, intent: &Intent) -> Option<Intent> {
         let mut out = intent.clone();
-        let no_offsets = intent.past.iter().all(|p| *p == 0);
+        let last = intent.kv_len as i64 - intent.q_len as i64;
         match self {
             Edit::Causal(by) => out.causal = Some(intent.causal? + by),
             Edit::TopLeft | Edit::BottomRight if intent.k_positions.is_some() => return None,
-            Edit::TopLeft if !no_offsets => out.past = Rc::new(vec![0]),
-            Edit::BottomRight => {
-                let last = intent.kv_len as i64 - intent.q_len as i64;
-                if intent.past.iter().all(|p| *p == last) {
-                    return None;
-                }
-                out.past = Rc::new(vec![last]);
-            }
-            Edit::DropCausal if intent.causal.is_some() => {
-                out.causal = None;
-                out.tail = None;
-            }
+            Edit::TopLeft if intent.has_past() => out.past = Rc::new(vec![0]),
+            Edit::BottomRight if intent.past.iter().any(|p| *p != last) => out.past = Rc::new(vec![last]),
+            Edit::DropCausal if intent.causal.is_some() => (out.causal, out.tail) = (None, None),
             Edit::TimesTriangle if intent.causal.is_some() && intent.k_positions.is_none() && intent.tree.is_none() => {
                 out.future = true
             }
             Edit::AddCausal if intent.causal.is_none() && intent.tree.is_none() => out.causal = Some(0),
+            Edit::TreeAsChain => {
+                intent.tree.as_ref()?;
+                (out.tree, out.causal, out.past) = (None, Some(0), Rc::new(vec![last]));
+            }
+            _ => return None,
+        }
+        Some(out)
+    }
+
+    fn in_window(self, intent: &Intent) -> Option<Intent> {
+        let mut out = intent.clone();
+        match self {
             Edit::Window(by) => {
                 out.left = Some(intent.left? + by);
                 out.right = intent.right.map(|r| r + by);
@@ -164,112 +173,96 @@ impl Edit {
                     out.right = Some(left);
                 }
             }
-            Edit::ChunkFromSlot => {
-                let (size, origins) = intent.chunk.clone()?;
-                if origins.iter().all(|o| o % size == 0) {
-                    return None;
-                }
-                out.chunk = Some((size, Rc::new(vec![0])));
+            Edit::WindowLast if intent.left.is_some() && (intent.prefix.is_some() || intent.blocks.is_some()) => {
+                out.window_last = true
             }
-            Edit::ChunkSize(by) => {
-                let (size, origins) = intent.chunk.clone()?;
-                out.chunk = (size + by > 0).then_some((size + by, origins));
-            }
-            Edit::ChunkShift(by) => {
-                let (size, origins) = intent.chunk.clone()?;
-                out.chunk = Some((size, Rc::new(origins.iter().map(|o| o + by).collect())));
-            }
-            Edit::DropChunk => {
-                intent.chunk.as_ref()?;
-                out.chunk = None;
-            }
-            Edit::DropDocuments => {
-                intent.segments.as_ref()?;
-                out.segments = None;
-            }
+            Edit::DropSinks if intent.sinks > 0 => out.sinks = 0,
+            _ => return None,
+        }
+        Some(out)
+    }
+
+    fn in_chunks(self, intent: &Intent) -> Option<Intent> {
+        let (size, origins) = intent.chunk.clone()?;
+        let chunk = match self {
+            Edit::ChunkFromSlot if origins.iter().any(|o| o % size != 0) => Some((size, Rc::new(vec![0]))),
+            Edit::ChunkSize(by) => (size + by > 0).then_some((size + by, origins)),
+            Edit::ChunkShift(by) => Some((size, Rc::new(origins.iter().map(|o| o + by).collect()))),
+            Edit::DropChunk => None,
+            _ => return None,
+        };
+        Some(Intent { chunk, ..intent.clone() })
+    }
+
+    /// In documents, prefixes and blocks.
+    fn in_groups(self, intent: &Intent) -> Option<Intent> {
+        let mut out = intent.clone();
+        match self {
+            Edit::DropDocuments if intent.segments.is_some() => out.segments = None,
             Edit::Borders { by, alone } => {
                 let rows = intent.segments.as_ref()?;
                 out.segments = Some(Rc::new(Groups::new(rows.ids.iter().map(|r| moved(r, by, alone)).collect())));
             }
-            Edit::DropPadding => {
-                intent.valid.as_ref()?;
-                out.valid = None;
-            }
-            Edit::PaddingOnQueries => {
-                intent.valid.as_ref()?;
-                out.padding_on_queries = true;
-            }
-            Edit::PaddingFirst { within } => {
-                intent.valid.as_ref()?;
-                if intent.prefix.is_none() && (within || intent.blocks.is_none()) {
-                    return None;
-                }
+            Edit::DropPrefix if intent.prefix.is_some() => out.prefix = None,
+            Edit::WholePrefix if intent.prefix.is_some() => out.prefix = Some(Rc::new(vec![intent.kv_len as i64])),
+            Edit::Prefix(by) => out.prefix = Some(Rc::new(intent.prefix.as_ref()?.iter().map(|n| n + by).collect())),
+            Edit::DropBlocks if intent.blocks.is_some() => out.blocks = None,
+            _ => return None,
+        }
+        Some(out)
+    }
+
+    /// In padding and redactions.
+    fn in_padding(self, intent: &Intent) -> Option<Intent> {
+        let mut out = intent.clone();
+        match self {
+            Edit::DropRedactions if !intent.redactions.is_empty() => out.redactions = Rc::new(Vec::new()),
+            _ if intent.valid.is_none() => return None,
+            Edit::DropPadding => out.valid = None,
+            Edit::PaddingOnQueries => out.padding_on_queries = true,
+            Edit::PaddingFirst { within } if intent.prefix.is_some() || !within && intent.blocks.is_some() => {
                 (out.padding_first, out.prefix_within) = (true, within);
             }
-            Edit::WindowLast if intent.left.is_some() && (intent.prefix.is_some() || intent.blocks.is_some()) => {
-                out.window_last = true
-            }
-            Edit::DropPrefix => {
-                intent.prefix.as_ref()?;
-                out.prefix = None;
-            }
-            Edit::WholePrefix => {
-                intent.prefix.as_ref()?;
-                out.prefix = Some(Rc::new(vec![intent.kv_len as i64]));
-            }
-            Edit::Prefix(by) => out.prefix = Some(Rc::new(intent.prefix.as_ref()?.iter().map(|n| n + by).collect())),
-            Edit::DropBlocks => {
-                intent.blocks.as_ref()?;
-                out.blocks = None;
-            }
-            Edit::TreeAsChain => {
-                intent.tree.as_ref()?;
-                out.tree = None;
-                out.causal = Some(0);
-                out.past = Rc::new(vec![intent.kv_len as i64 - intent.q_len as i64]);
-            }
+            _ => return None,
+        }
+        Some(out)
+    }
+
+    /// In the order and the end of what a cache holds.
+    fn in_cache(self, intent: &Intent) -> Option<Intent> {
+        let mut out = intent.clone();
+        let written = |b: usize| number(&intent.past, b) + intent.q_len as i64;
+        match self {
             Edit::SlotOrder { queries } => {
                 intent.k_positions.as_ref()?;
-                out.k_positions = None;
-                out.valid = None;
+                (out.k_positions, out.valid) = (None, None);
                 if queries {
                     out.q_positions = None;
                     out.past = Rc::new(vec![intent.kv_len as i64 - intent.q_len as i64]);
                 }
             }
-            Edit::Unwritten => {
-                if intent.causal.is_none() && no_offsets {
-                    return None;
-                }
-                let written =
-                    (0..intent.batch).map(|b| number(&intent.past, b)).max().unwrap_or(0) + intent.q_len as i64;
-                let written = usize::try_from(written).ok().filter(|w| *w < intent.kv_len)?;
-                out.tail = Some(written);
+            Edit::Unwritten if intent.causal.is_some() || intent.has_past() => {
+                let last = (0..intent.batch).map(written).max().unwrap_or(intent.q_len as i64);
+                let last = usize::try_from(last).ok().filter(|w| *w < intent.kv_len)?;
+                out.tail = Some(last);
                 // A plane of padding that says nothing of the text itself says what has been written.
-                let padded = |rows: &PerRow<u64>| rows.iter().any(|r| (0..written).any(|k| !bit(r, k)));
+                let padded = |rows: &PerRow<u64>| rows.iter().any(|r| (0..last).any(|k| !bit(r, k)));
                 out.valid = intent.valid.clone().filter(padded);
             }
-            Edit::Stale => {
-                if intent.k_positions.is_some() || intent.tree.is_some() || no_offsets {
-                    return None;
-                }
+            Edit::Stale if intent.k_positions.is_none() && intent.tree.is_none() && intent.has_past() => {
                 out.redactions = hidden_from(intent, |b| number(&intent.past, b));
             }
             Edit::DropCausalWritten | Edit::CausalWritten(_)
-                if intent.causal.is_some() && intent.k_positions.is_none() =>
+                if intent.causal.is_some()
+                    && intent.k_positions.is_none()
+                    && (0..intent.batch).any(|b| written(b) < intent.kv_len as i64) =>
             {
-                let written = |b: usize| number(&intent.past, b) + intent.q_len as i64;
-                if (0..intent.batch).all(|b| written(b) >= intent.kv_len as i64) {
-                    return None;
-                }
                 out.causal = match self {
                     Edit::CausalWritten(by) => intent.causal.map(|offset| offset + by),
                     _ => None,
                 };
                 out.redactions = hidden_from(intent, written);
             }
-            Edit::DropRedactions if !intent.redactions.is_empty() => out.redactions = Rc::new(Vec::new()),
-            Edit::DropSinks if intent.sinks > 0 => out.sinks = 0,
             _ => return None,
         }
         Some(out)

@@ -1,9 +1,10 @@
 //! From declarations to intents: every mask that the declared words may mean.
 
-use super::context::{Context, MaskKind, Role};
+use super::context::Context;
 use super::intent::{Groups, Hidden, Intent, PerRow, number, row, tree_rows};
+use super::kinds::{MaskKind, Role};
 use super::known::Known;
-use super::verdict::Open;
+use super::report::Open;
 use super::words::WindowMeans;
 use noren_mask::Keep;
 use noren_mask::Side;
@@ -192,8 +193,11 @@ fn intents(kind: MaskKind, known: &Known, context: &Context, given: Option<&Keep
         row
     };
     base.q_valid = without_redacted(&base, context);
-    let one =
-        |r: &super::Redaction| Hidden { batch: r.batch.clone(), keys: hidden(&r.keys), queries: r.queries.clone() };
+    let one = |r: &super::kinds::Redaction| Hidden {
+        batch: r.batch.clone(),
+        keys: hidden(&r.keys),
+        queries: r.queries.clone(),
+    };
     base.redactions = Rc::new(context.redactions.iter().map(one).collect());
     if kind.packed && !kind.cross {
         base.segments = known.segments.as_ref().map(|rows| Rc::new(Groups::new(rows.to_vec())));
@@ -233,7 +237,7 @@ fn intents(kind: MaskKind, known: &Known, context: &Context, given: Option<&Keep
 
 /// Real queries less those at keys that nobody reads: what stands there reaches no output, so it may read itself.
 fn without_redacted(intent: &Intent, context: &Context) -> Option<PerRow<bool>> {
-    let everywhere = |r: &&super::Redaction| r.queries.is_empty();
+    let everywhere = |r: &&super::kinds::Redaction| r.queries.is_empty();
     if !context.redactions.iter().any(|r| everywhere(&r)) {
         return intent.q_valid.clone();
     }

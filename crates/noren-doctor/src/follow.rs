@@ -2,12 +2,12 @@
 //! several layers, fills that scores can reach, memory, and which known masks are one mistake away.
 
 use super::decode::Fill;
-use super::diagnose::{Case, SHOWN};
+use super::diagnose::Case;
 use super::expect::{Hypothesis, assumed_padding};
 use super::intent::{Intent, row};
 use super::known::Companions;
-use super::report::{Certainty, Finding, Report, Severity};
-use super::search::Target;
+use super::report::{Certainty, Finding, Report, SHOWN, Severity};
+use super::target::Target;
 use crate::recognise::recognise;
 use noren_mask::Keep;
 use noren_mask::bits::bit;

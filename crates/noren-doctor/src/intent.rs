@@ -116,6 +116,11 @@ impl Intent {
         self.kv_len.div_ceil(64)
     }
 
+    /// Whether some query stands after cached keys.
+    pub(crate) fn has_past(&self) -> bool {
+        self.past.iter().any(|past| *past != 0)
+    }
+
     /// The slot in which query `i` of batch row `b` lies among the keys.
     pub(crate) fn slot(&self, b: usize, i: usize) -> i64 {
         number(&self.past, b) + i as i64

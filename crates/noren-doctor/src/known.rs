@@ -1,7 +1,8 @@
 //! [`Known`]: what the companions of a mask say: sizes, real tokens, documents, positions.
 
-use super::context::{Context, Role};
+use super::context::Context;
 use super::intent::{PerRow, number, row};
+use super::kinds::Role;
 use super::values::Values;
 use noren_mask::Side;
 use noren_mask::bits::{row_of, set_bit};
@@ -12,7 +13,7 @@ use std::rc::Rc;
 pub(crate) struct Companions<'a>(pub(crate) &'a BTreeMap<String, Values>);
 
 /// Every name of an array beside the mask that some check reads.
-const NAMES: &[&[&str]] = &[
+pub(super) const NAMES: &[&[&str]] = &[
     IDS,
     SEGMENTS,
     POSITIONS,
@@ -34,20 +35,6 @@ const NAMES: &[&[&str]] = &[
 ];
 
 impl Companions<'_> {
-    /// Names that no check reads, in words.
-    pub(crate) fn unread(&self) -> Vec<String> {
-        let lists = || NAMES.iter().chain(super::companions::NAMES).chain(super::tensors::NAMES);
-        let known = || lists().flat_map(|names| names.iter().copied());
-        let unread = self.0.keys().filter(|name| !known().any(|k| k == name.as_str()));
-        let says = |name: &String| match noren_mask::nearest(name, known()) {
-            Some(near) => {
-                format!("the array `{name}` has no name known here (did you mean `{near}`?): it is not looked at")
-            }
-            None => format!("the array `{name}` has no name known here: it is not looked at"),
-        };
-        unread.map(says).collect()
-    }
-
     /// The first array under one of these names.
     pub(crate) fn get(&self, names: &[&str]) -> Option<&Values> {
         names.iter().find_map(|name| self.0.get(*name))

@@ -1,22 +1,10 @@
 //! One mask for each layer in one array: each is held against its own layer's kind.
 
-use super::Patient;
-use super::context::{Context, MaskKind};
-use super::report::{Certainty, Finding, Report};
-use super::verdict::Verdict;
+use super::context::Context;
+use super::patient::Patient;
+use super::report::{Certainty, Finding, Report, Verdict};
 use noren_mask::Error;
 use noren_mask::Keep;
-
-/// The kind of a layer by the name that models give it: beside windows and chunks, "full" is a decoder's causal.
-///
-/// # Errors
-/// A word that is not known.
-pub(crate) fn kind_of(name: &str, context: &Context) -> Result<Option<MaskKind>, Error> {
-    let Some(kind) = super::words::layer_kind(name)? else { return Ok(None) };
-    let both_ways = context.kind.is_some_and(|k| !k.causal);
-    let plain = kind == MaskKind::default();
-    Ok(Some(MaskKind { causal: kind.causal || plain && !both_ways, ..kind }))
-}
 
 /// The report on a stack of masks; `None` when the patient is no such stack.
 pub(crate) fn diagnose(patient: &Patient) -> Option<Result<Report, Error>> {
@@ -92,7 +80,7 @@ fn judge(all: &mut Report, reports: &[Report]) {
 
 fn of_layer(patient: &Patient, mask: &super::Values, layer: usize, kind: &str) -> Result<Report, Error> {
     let context = Context {
-        kind: kind_of(kind, &patient.context)?,
+        kind: patient.context.kind_of_layer(kind)?,
         kind_name: Some(kind.to_string()),
         layer_kinds: Vec::new(),
         layers: None,

@@ -25,11 +25,14 @@ mod edits;
 mod expect;
 mod families;
 mod follow;
+mod held;
 mod intent;
+mod kinds;
 mod known;
 mod layers;
 mod leaks;
 mod limits;
+mod patient;
 mod planes;
 mod reader;
 mod readings;
@@ -39,6 +42,7 @@ mod resemble;
 mod scope;
 mod search;
 mod stated;
+mod target;
 mod tensors;
 mod trees;
 mod unexplained;
@@ -47,63 +51,17 @@ mod verdict;
 mod words;
 
 pub use catalogue::{Class, Example, classes};
-pub use context::{Context, Convention, MaskKind, Redaction, Role};
+pub use context::Context;
+pub use kinds::{Convention, MaskKind, Redaction, Role};
+pub use patient::Patient;
 pub use recognise::{Recognised, recognise};
-pub use report::{Certainty, Finding, Report, Severity};
+pub use report::{Certainty, Finding, Open, Report, Severity, Verdict};
 pub use values::{Dtype, Numbers, Values};
-pub use verdict::{Open, Verdict};
 pub use words::{Pooling, WindowMeans};
 
-use noren_mask::{BoundMask, Error, Keep};
-use std::collections::BTreeMap;
-
-/// A mask with all that is known about it, ready to be diagnosed.
-#[derive(Clone, Debug, Default)]
-pub struct Patient {
-    mask: Option<Values>,
-    companions: BTreeMap<String, Values>,
-    context: Context,
-    meant: Option<(Keep, String)>,
-}
+use noren_mask::Error;
 
 impl Patient {
-    /// A mask as it is stored.
-    pub fn new(mask: Values) -> Self {
-        Patient { mask: Some(mask), ..Patient::default() }
-    }
-
-    /// Companions only: labels, positions, pooled states.
-    pub fn without_mask() -> Self {
-        Patient::default()
-    }
-
-    /// The arrays of a file: the mask is the only one, or the one called `mask`; the others are its companions.
-    pub fn of_arrays(arrays: Vec<(String, Values)>) -> Self {
-        let only = arrays.len() == 1;
-        let (masks, beside): (Vec<_>, Vec<_>) = arrays.into_iter().partition(|(name, _)| only || name == "mask");
-        let patient = masks.into_iter().next_back().map_or_else(Patient::without_mask, |(_, mask)| Patient::new(mask));
-        beside.into_iter().fold(patient, |patient, (name, values)| patient.companion(name, values))
-    }
-
-    /// What its owner declares.
-    pub fn context(mut self, context: Context) -> Self {
-        self.context = context;
-        self
-    }
-
-    /// An array beside the mask: `input_ids`, `position_ids`, `segment_ids`, `lengths`, `labels`, `kv_positions`, `parents`,
-    /// `hidden`, `pooled`, `probabilities`, ...
-    pub fn companion(mut self, name: impl Into<String>, values: Values) -> Self {
-        self.companions.insert(name.into(), values);
-        self
-    }
-
-    /// The mask that was meant, said in full: then nothing is guessed.
-    pub fn meant(mut self, bound: &BoundMask) -> Self {
-        self.meant = Some((Keep::of(bound), bound.mask().to_string()));
-        self
-    }
-
     /// Looks at everything.
     ///
     /// # Errors

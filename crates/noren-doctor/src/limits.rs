@@ -1,7 +1,8 @@
 //! Bounds on declared sizes, checked before anything is allocated.
 
 use super::align::Alignment;
-use super::context::{Context, Redaction};
+use super::context::Context;
+use super::kinds::Redaction;
 use super::values::Values;
 use noren_mask::Error;
 

@@ -2,7 +2,7 @@
 
 use super::edits::{other_side, shifted_rows};
 use super::intent::{Intent, number, row};
-use super::search::{Mistake, Target};
+use super::target::{Mistake, Target};
 use noren_mask::Keep;
 use noren_mask::bits::{bit, count, ends, ones, row_of};
 
@@ -163,6 +163,45 @@ impl Plane {
             }
             () => (("stale_or_bucketed_mask", text("the padding in the mask is not that of these texts")), 1.4),
         }
+    }
+}
+
+impl Target<'_> {
+    /// The keys that are hidden from every query that could read them: padding as the given mask has it. `None` where a key
+    /// is hidden from some and visible to others, or where something is visible that `wrong` forbids.
+    pub(super) fn plane(&self, right: &Intent, wrong: &Intent) -> Option<Plane> {
+        if let Some(plane) = self.plane {
+            return Some(Plane::stored(plane, right.batch));
+        }
+        let mut open = wrong.clone();
+        open.valid = None;
+        let mut words = vec![0; open.words()];
+        let kv_len = open.kv_len;
+        let none = vec![0u64; open.words()];
+        let mut seen = vec![none.clone(); open.batch];
+        let mut hidden = vec![none; open.batch];
+        for &(b, i) in self.order.iter().filter(|&&(b, i)| right.cares(b, i)) {
+            open.fill(b, i, &mut words);
+            for &h in &self.heads[b] {
+                // Where the author took a query for padding it may read itself all the same.
+                let own = usize::try_from(open.slot(b, i)).unwrap_or(usize::MAX);
+                for (w, given) in self.given.row(b, h, i).iter().enumerate() {
+                    let others = if own / 64 == w { !(1 << (own % 64)) } else { u64::MAX };
+                    if given & !words[w] & others != 0 {
+                        return None;
+                    }
+                    let others = if kv_len == 1 || open.q_len == 1 { u64::MAX } else { others };
+                    seen[b][w] |= given & others;
+                    // A query that does not read itself tells as much as one that does not read another key.
+                    hidden[b][w] |= words[w] & !given;
+                }
+            }
+            if seen[b].iter().zip(&hidden[b]).any(|(s, h)| s & h != 0) {
+                return None;
+            }
+        }
+        let rows = (0..open.batch).filter(|&b| !self.heads[b].is_empty()).collect();
+        Some(Plane { seen, hidden, rows })
     }
 }
 

@@ -1,6 +1,6 @@
 //! [`Reader`]: values of a declaration under any of several names, with their types and ranges checked.
 
-use super::context::Redaction;
+use super::kinds::Redaction;
 use noren_mask::{Error, Shape};
 use serde_json::{Map, Value};
 use std::cell::RefCell;

@@ -1,13 +1,12 @@
 //! The legal readings of an array: which dimension is what, and which stored value means "may attend".
 
-use super::context::Role;
 use super::diagnose::Case;
 use super::expect::Hypothesis;
 use super::intent::Intent;
-use super::report::{Certainty, Finding};
+use super::kinds::Role;
+use super::report::{Certainty, Finding, Open};
 use super::resemble;
 use super::values::Numbers;
-use super::verdict::Open;
 use noren_mask::Keep;
 use noren_mask::bits::row_of;
 

@@ -1,13 +1,69 @@
-//! [`Report`] and [`Finding`]: what the doctor says.
+//! [`Report`], [`Verdict`] and [`Finding`]: what the doctor says.
 
 use super::catalogue;
-use super::verdict::{Open, Verdict};
 use noren_mask::Keep;
 use noren_mask::{Array, BoundMask, Error, Facts, Shape, atoms};
 use noren_picture::{Draw, TerminalOptions};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::fmt;
+
+/// Cells listed in a finding.
+pub(super) const SHOWN: usize = 8;
+
+/// What the doctor says of a mask as a whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Every compared cell equals what is declared, and nothing else is wrong.
+    Correct,
+    /// Something is wrong: a finding is a warning or an error.
+    Faulty,
+    /// Nothing is declared that the mask could be held against: the report says what it resembles.
+    LooksLike,
+    /// The declarations or the array allow several readings, or the mask resembles nothing known.
+    #[default]
+    CannotTell,
+}
+
+impl Verdict {
+    /// The verdict in words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Verdict::Correct => "correct",
+            Verdict::Faulty => "faulty",
+            Verdict::LooksLike => "looks like",
+            Verdict::CannotTell => "cannot tell",
+        }
+    }
+}
+
+/// A question that the declarations leave open.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Open {
+    /// The readings that are possible, and what each makes of the mask.
+    pub readings: Vec<String>,
+    /// What to answer, and how.
+    pub question: String,
+    /// True when the question does not matter where all readings give the same cells.
+    #[serde(skip)]
+    pub(crate) between: bool,
+}
+
+impl Open {
+    pub(crate) fn new(readings: &[&str], question: impl Into<String>) -> Self {
+        Open {
+            readings: readings.iter().map(|r| (*r).to_string()).collect(),
+            question: question.into(),
+            between: false,
+        }
+    }
+
+    /// A question that only matters where the readings give different cells.
+    pub(crate) fn between(self) -> Self {
+        Open { between: true, ..self }
+    }
+}
 
 /// How sure a finding is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
@@ -124,6 +180,11 @@ impl Report {
             }
         }
         classes
+    }
+
+    /// Sorts the findings: errors before warnings before notes, those of one severity in the order in which they were found.
+    pub(crate) fn rank(&mut self) {
+        self.findings.sort_by_key(|f| std::cmp::Reverse(f.severity));
     }
 
     /// The report as a JSON object, without the cells.

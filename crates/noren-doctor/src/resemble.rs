@@ -3,7 +3,7 @@
 use super::expect::{Hypothesis, assumed_padding};
 use super::families::{families, with_documents};
 use super::intent::Intent;
-use super::search::Target;
+use super::target::Target;
 use noren_mask::Keep;
 
 /// Families that a search for mistakes begins from, and what it costs to believe in one beside the plain kinds.

@@ -2,7 +2,7 @@
 
 use super::edits::Post;
 use super::intent::Intent;
-use super::search::{Mistake, Target};
+use super::target::{Mistake, Target};
 use noren_mask::bits::ones;
 use std::collections::BTreeSet;
 

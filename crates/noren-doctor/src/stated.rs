@@ -2,10 +2,10 @@
 
 use super::align::Alignment;
 use super::decode::decode;
-use super::diagnose::{SHOWN, rank};
-use super::report::{Certainty, Finding, Report};
+use super::patient::Patient;
+use super::report::{Certainty, Finding, Report, SHOWN};
+use super::values::Values;
 use super::verdict::{Outcome, decide};
-use super::{Patient, Values};
 use crate::recognise::recognise;
 use noren_mask::Error;
 use noren_mask::Keep;
@@ -59,7 +59,7 @@ pub(super) fn against_expression(
     report.fixed = (wrong == 0 || class != "unexplained_difference").then(|| meant.clone());
     report.expected = Some(meant);
     report.given = Some(given);
-    rank(&mut report.findings);
+    report.rank();
     report.compared = dims.iter().map(|&n| n as u64).product();
     report.unknown.extend(patient.context.left_out.iter().cloned());
     let outcome = Outcome { fits: wrong == 0, ..Outcome::default() };

@@ -1,8 +1,7 @@
 //! Intermediate tensors beside the mask: pooled states, probabilities, values.
 
-use super::companions::error;
 use super::context::Context;
-use super::diagnose::Held;
+use super::held::Held;
 use super::known::Companions;
 use super::report::{Certainty, Finding, Severity};
 use super::values::Values;
@@ -39,35 +38,11 @@ pub(super) fn pooling(
         let largest = b.iter().fold(1e-6f64, |m, x| m.max(x.abs()));
         a.iter().zip(b).all(|(x, y)| (x - y).abs() <= 2e-3 * largest)
     };
-    // Each formula, and whether it is right for padded rows.
-    let formula = |name: &str, b: usize| -> Vec<f64> {
-        let real: Vec<usize> = (0..len).filter(|&k| is_real(b, k)).collect();
-        let pick = |k: usize| (0..width).map(|d| at(b, k, d)).collect();
-        let mean = |keys: &[usize]| {
-            (0..width).map(|d| keys.iter().map(|&k| at(b, k, d)).sum::<f64>() / keys.len().max(1) as f64).collect()
-        };
-        let max = |keys: &[usize]| {
-            (0..width).map(|d| keys.iter().map(|&k| at(b, k, d)).fold(f64::NEG_INFINITY, f64::max)).collect()
-        };
-        let all: Vec<usize> = (0..len).collect();
-        match name {
-            "mean of real tokens" => mean(&real),
-            "mean of all tokens, padding included" => mean(&all),
-            "sum of real tokens over the padded length" => {
-                (0..width).map(|d| real.iter().map(|&k| at(b, k, d)).sum::<f64>() / len as f64).collect()
-            }
-            "first real token" => pick(real.first().copied().unwrap_or(0)),
-            "token 0" => pick(0),
-            "last real token" => pick(real.last().copied().unwrap_or(len - 1)),
-            "token -1" => pick(len - 1),
-            "maximum of real tokens" => max(&real),
-            _ => max(&all),
-        }
-    };
     let fits = |name: &str| {
         (0..batch).all(|b| {
             let found: Vec<f64> = (0..width).map(|d| pooled.at(b * width + d)).collect();
-            let made = formula(name, b);
+            let real: Vec<usize> = (0..len).filter(|&k| is_real(b, k)).collect();
+            let made = pooled_by(name, width, (&real, len), |k, d| at(b, k, d));
             close(&made, &found) || close(&normal(made), &found)
         })
     };
@@ -96,16 +71,38 @@ pub(super) fn pooling(
     match wrong.iter().find(|name| fits(name)) {
         Some(name) => {
             let text = format!("the pooled state is the {name}; it should be the {}", right[0]);
-            Some(error("pooling_includes_padding", Certainty::Certain, text))
+            Some(Finding::of("pooling_includes_padding", Certainty::Certain, text))
         }
         None => Some(
-            error(
+            Finding::of(
                 "pooling_includes_padding",
                 Certainty::Possible,
                 "no known formula makes the pooled state from the hidden ones",
             )
             .severity(Severity::Note),
         ),
+    }
+}
+
+/// The pooled state of one row of hidden states by the formula `name`; `len` tokens, of which `real` are no padding.
+fn pooled_by(name: &str, width: usize, (real, len): (&[usize], usize), at: impl Fn(usize, usize) -> f64) -> Vec<f64> {
+    let all: Vec<usize> = (0..len).collect();
+    let pick = |k: usize| (0..width).map(|d| at(k, d)).collect();
+    let sum = |keys: &[usize], over: usize| {
+        (0..width).map(|d| keys.iter().map(|&k| at(k, d)).sum::<f64>() / over.max(1) as f64).collect()
+    };
+    let max =
+        |keys: &[usize]| (0..width).map(|d| keys.iter().map(|&k| at(k, d)).fold(f64::NEG_INFINITY, f64::max)).collect();
+    match name {
+        "mean of real tokens" => sum(real, real.len()),
+        "mean of all tokens, padding included" => sum(&all, len),
+        "sum of real tokens over the padded length" => sum(real, len),
+        "first real token" => pick(real.first().copied().unwrap_or(0)),
+        "token 0" => pick(0),
+        "last real token" => pick(real.last().copied().unwrap_or(len - 1)),
+        "token -1" => pick(len - 1),
+        "maximum of real tokens" => max(real),
+        _ => max(&all),
     }
 }
 
@@ -153,17 +150,17 @@ pub(super) fn probabilities(beside: &Companions<'_>, context: &Context, verdict:
     }
     let sinks = context.sinks > 0 || context.slot.has_sinks();
     match () {
-        () if leaking > 0 && uneven == 0 && several && full_rows == rows && leaking == rows => Some(error(
+        () if leaking > 0 && uneven == 0 && several && full_rows == rows && leaking == rows => Some(Finding::of(
             "multiplied_before_softmax",
             Certainty::Likely,
             "all hidden cells of a row have the same probability, that of a score of 0: scores were multiplied by the mask before the softmax",
         )),
-        () if leaking > 0 => Some(error(
+        () if leaking > 0 => Some(Finding::of(
             "mask_ignored_by_backend",
             Certainty::Certain,
             format!("{leaking} of {rows} rows give probability to hidden cells: this backend did not take the mask"),
         )),
-        () if short > 0 && !sinks => Some(error(
+        () if short > 0 && !sinks => Some(Finding::of(
             "mask_after_softmax",
             Certainty::Likely,
             format!(
@@ -197,7 +194,9 @@ pub(super) fn poisoned_values(beside: &Companions<'_>, verdict: &Held) -> Option
                 let text = format!(
                     "the value of key {k} is NaN and no real query may read it: a dense softmax times V still makes NaN of it (0 * NaN)"
                 );
-                return Some(error("NaN_through_masked_KV", Certainty::Certain, text).severity(Severity::Warning));
+                return Some(
+                    Finding::of("NaN_through_masked_KV", Certainty::Certain, text).severity(Severity::Warning),
+                );
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Mistakes in the mask of a tree of drafts that no single term explains: rows of other nodes, parents without ancestors.
 
 use super::intent::Intent;
-use super::search::Target;
+use super::target::Target;
 use noren_mask::bits::{bit, count, ones, set_bit};
 
 impl Target<'_> {

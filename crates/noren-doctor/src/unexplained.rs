@@ -1,13 +1,14 @@
 //! Masks that are neither as declared nor one or two known mistakes away from it.
 
-use super::context::Role;
-use super::diagnose::{Case, Held, SHOWN};
+use super::diagnose::Case;
 use super::expect::Hypothesis;
+use super::held::Held;
 use super::intent::{Intent, number};
+use super::kinds::Role;
 use super::leaks::Leaks;
-use super::report::{Certainty, Finding, Report};
+use super::report::{Certainty, Finding, Report, SHOWN};
 use super::resemble;
-use super::search::Target;
+use super::target::Target;
 use super::verdict::{Outcome, compared};
 use noren_mask::Keep;
 use noren_mask::bits::ends;

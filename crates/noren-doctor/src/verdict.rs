@@ -1,63 +1,8 @@
-//! [`Verdict`]: what the doctor says of a mask as a whole, and what it would need to know to say more.
+//! The verdict on a mask as a whole, from what was found and what is open.
 
 use super::intent::Intent;
-use super::report::Report;
-use serde::Serialize;
+use super::report::{Open, Report, Severity, Verdict};
 use std::rc::Rc;
-
-/// What the doctor says of a mask as a whole.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    /// Every compared cell equals what is declared, and nothing else is wrong.
-    Correct,
-    /// Something is wrong: a finding is a warning or an error.
-    Faulty,
-    /// Nothing is declared that the mask could be held against: the report says what it resembles.
-    LooksLike,
-    /// The declarations or the array allow several readings, or the mask resembles nothing known.
-    #[default]
-    CannotTell,
-}
-
-impl Verdict {
-    /// The verdict in words.
-    pub fn words(self) -> &'static str {
-        match self {
-            Verdict::Correct => "correct",
-            Verdict::Faulty => "faulty",
-            Verdict::LooksLike => "looks like",
-            Verdict::CannotTell => "cannot tell",
-        }
-    }
-}
-
-/// A question that the declarations leave open.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Open {
-    /// The readings that are possible, and what each makes of the mask.
-    pub readings: Vec<String>,
-    /// What to answer, and how.
-    pub question: String,
-    /// True when the question does not matter where all readings give the same cells.
-    #[serde(skip)]
-    pub(crate) between: bool,
-}
-
-impl Open {
-    pub(crate) fn new(readings: &[&str], question: impl Into<String>) -> Self {
-        Open {
-            readings: readings.iter().map(|r| (*r).to_string()).collect(),
-            question: question.into(),
-            between: false,
-        }
-    }
-
-    /// A question that only matters where the readings give different cells.
-    pub(crate) fn between(self) -> Self {
-        Open { between: true, ..self }
-    }
-}
 
 /// How the search for what was meant ended.
 #[derive(Default)]
@@ -85,7 +30,7 @@ pub(super) fn decide(report: &mut Report, outcome: &Outcome, declared: Option<&s
     report.open = outcome.open.iter().map(|open| (**open).clone()).collect();
     let (verdict, sentence) = match (report.sick(), declared) {
         (true, _) => {
-            let worst = report.findings.iter().find(|f| f.severity > super::report::Severity::Note);
+            let worst = report.findings.iter().find(|f| f.severity > Severity::Note);
             (Verdict::Faulty, worst.map(|f| f.says.clone()).unwrap_or_default())
         }
         (false, Some(against)) if outcome.fits && outcome.open.is_empty() && report.compared == 0 => {

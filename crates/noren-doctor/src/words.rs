@@ -1,6 +1,6 @@
 //! The words that a declaration may hold. Each vocabulary is closed: another word is an error that names the nearest known one.
 
-use super::context::{Convention, MaskKind, Role};
+use super::kinds::{Convention, MaskKind, Role};
 use noren_mask::Error;
 use noren_mask::Side;
 

@@ -1,0 +1,174 @@
+//! [`Target`]: the given cells, and what is compared with them row by row.
+
+use super::edits::Post;
+use super::intent::{Groups, Intent};
+use noren_mask::Keep;
+use noren_mask::bits::{bit, count, ends, ones, set_bit};
+use std::rc::Rc;
+
+/// The given cells, and in which order rows are best compared: few rows tell most masks apart.
+#[derive(Clone)]
+pub(crate) struct Target<'a> {
+    pub(crate) given: &'a Keep,
+    /// The heads that are looked at, by batch row: one where all heads are equal.
+    pub(super) heads: Vec<Vec<usize>>,
+    pub(super) order: Vec<(usize, usize)>,
+    /// True when some batch rows or heads are left out.
+    pub(super) part: bool,
+    /// Ids of the keys, where known, and the id that ends a text.
+    pub(crate) ids: Option<&'a [Vec<i64>]>,
+    pub(crate) eos: Option<i64>,
+    pub(crate) pad: Option<i64>,
+    /// A mask of keys alone cannot get causality or windows wrong.
+    pub(crate) keys_only: bool,
+    /// The stored row of keys of each batch row, where the mask is one.
+    pub(crate) plane: Option<&'a Keep>,
+}
+
+/// A class of mistakes with its sentence.
+pub(super) type Mistake = (&'static str, String);
+
+impl<'a> Target<'a> {
+    pub(crate) fn new(given: &'a Keep) -> Self {
+        let [batch, heads, q_len, _] = given.dims();
+        let mut order = Vec::with_capacity(batch * q_len);
+        let telling = [q_len - 1, 0, q_len / 2, 1.min(q_len - 1), q_len / 3, q_len * 2 / 3, q_len * 3 / 4];
+        for i in telling {
+            order.extend((0..batch).map(|b| (b, i)));
+        }
+        for i in (0..q_len).filter(|i| !telling.contains(i)) {
+            order.extend((0..batch).map(|b| (b, i)));
+        }
+        let heads = if given.heads_equal() { 1 } else { heads };
+        Target {
+            given,
+            heads: vec![(0..heads).collect(); batch],
+            order,
+            part: false,
+            ids: None,
+            eos: None,
+            pad: None,
+            keys_only: false,
+            plane: None,
+        }
+    }
+
+    /// Whether `wrong` after `post` allows the given cells in every row of a real query of `right`.
+    pub(crate) fn same(&self, right: &Intent, wrong: &Intent, post: Post) -> bool {
+        self.same_rows(right, wrong, post, |b, i| right.cares(b, i))
+    }
+
+    /// What an explanation costs less when it fits the rows of padding too.
+    pub(super) fn bonus(&self, right: &Intent, wrong: &Intent, post: Post) -> f64 {
+        match right.q_valid.is_some() && self.same_rows(right, wrong, post, |b, i| !right.cares(b, i)) {
+            true => 0.12,
+            false => 0.0,
+        }
+    }
+
+    pub(super) fn same_rows(
+        &self,
+        right: &Intent,
+        wrong: &Intent,
+        post: Post,
+        looks: impl Fn(usize, usize) -> bool,
+    ) -> bool {
+        if post == Post::Transpose {
+            return self.same_transposed(right, wrong);
+        }
+        let mut words = vec![0; wrong.words()];
+        let tail = tail_mask(wrong.kv_len);
+        self.order.iter().filter(|&&(b, i)| looks(b, i)).all(|&(b, i)| {
+            match post {
+                // How row 0 leaves its own padding is nobody's business: it is taken as it stands.
+                Post::RowZero if b > 0 && !right.cares(0, i) => words.copy_from_slice(self.given.row(0, 0, i)),
+                Post::RowZero => wrong.fill(0, i, &mut words),
+                Post::BatchShift(n) => wrong.fill((b + n) % wrong.batch, i, &mut words),
+                _ => wrong.fill(b, i, &mut words),
+            }
+            match post {
+                Post::Complement => {
+                    words.iter_mut().for_each(|w| *w = !*w);
+                    if let Some(last) = words.last_mut() {
+                        *last &= tail;
+                    }
+                }
+                Post::Roll(n) => words = rolled(&words, wrong.kv_len, n),
+                _ => {}
+            }
+            self.heads[b].iter().all(|&h| self.given.row(b, h, i) == words)
+        })
+    }
+
+    fn same_transposed(&self, right: &Intent, wrong: &Intent) -> bool {
+        if wrong.q_len != wrong.kv_len {
+            return false;
+        }
+        let turned = wrong.build().transposed();
+        let cares = self.order.iter().filter(|&&(b, i)| right.cares(b, i));
+        cares.into_iter().all(|&(b, i)| self.heads[b].iter().all(|&h| self.given.row(b, h, i) == turned.row(b, 0, i)))
+    }
+
+    /// Number of cells that differ from `right` in rows of real queries, and the first few of them.
+    pub(crate) fn wrong_cells(&self, right: &Intent, first: usize) -> (u64, Vec<[usize; 4]>) {
+        let mut words = vec![0; right.words()];
+        let (mut total, mut cells) = (0, Vec::new());
+        let [batch, heads, q_len, _] = self.given.dims();
+        for b in 0..batch {
+            for h in 0..heads {
+                for i in (0..q_len).filter(|&i| right.cares(b, i)) {
+                    right.fill(b, i, &mut words);
+                    let wrong: Vec<u64> = words.iter().zip(self.given.row(b, h, i)).map(|(a, g)| a ^ g).collect();
+                    total += count(&wrong);
+                    if cells.len() < first {
+                        let room = first - cells.len();
+                        cells.extend(ones(&wrong).take(room).map(|k| [b, h, i, k]));
+                    }
+                }
+            }
+        }
+        (total, cells)
+    }
+
+    /// Documents as the given mask has them: each query's first visible key names its document.
+    pub(super) fn documents(&self, right: &Intent, wrong: &Intent) -> Option<Intent> {
+        let mut ids = vec![vec![-1i64; wrong.kv_len]; wrong.batch];
+        for &(b, i) in self.order.iter().filter(|&&(b, i)| right.cares(b, i)) {
+            let slot = usize::try_from(wrong.slot(b, i)).ok().filter(|s| *s < wrong.kv_len)?;
+            ids[b][slot] = ends(self.given.row(b, self.heads[b][0], i))?.0 as i64 + 1;
+        }
+        for list in &mut ids {
+            // Keys that no query stands at belong where the next one does.
+            for k in (0..list.len().saturating_sub(1)).rev().filter(|_| wrong.q_len < wrong.kv_len) {
+                if list[k] == -1 && list[k + 1] > 0 && list[k + 1] <= k as i64 + 1 {
+                    list[k] = list[k + 1];
+                }
+            }
+        }
+        Some(Intent { segments: Some(Rc::new(Groups::new(ids))), ..wrong.clone() })
+    }
+
+    /// True when the mask is the intended one.
+    pub(crate) fn is(&self, intent: &Intent) -> bool {
+        self.same(intent, intent, Post::None)
+    }
+
+    /// The same where documents are packed but nobody said where they end.
+    pub(crate) fn is_with_some_documents(&self, intent: &Intent) -> Option<Intent> {
+        let found = self.documents(intent, intent)?;
+        self.same(intent, &found, Post::None).then_some(found)
+    }
+}
+
+fn tail_mask(len: usize) -> u64 {
+    match len % 64 {
+        0 => u64::MAX,
+        n => u64::MAX >> (64 - n),
+    }
+}
+
+fn rolled(row: &[u64], len: usize, by: usize) -> Vec<u64> {
+    let mut out = vec![0; row.len()];
+    (0..len).filter(|&k| bit(row, k)).for_each(|k| set_bit(&mut out, (k + by) % len));
+    out
+}
