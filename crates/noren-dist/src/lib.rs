@@ -1,17 +1,26 @@
-//! Attention over many ranks: who owns which tokens, who computes which cells of a mask, and what travels for it.
+//! Partitions of attention over many ranks (processes): the tokens and cells of each rank, and the data that ranks exchange.
 //!
-//! A sequence too long for one machine is split over several. noren knows the mask exactly, so it can plan the split exactly:
-//! [`partition`] says who owns which tokens, which keys (or queries and results) travel to whom, and in which order partial
-//! results are merged. The crate moves no data: executors read a [`Partition`], `noren.distributed` in Python and the crate `noren-ranks`.
+//! A sequence too long for one machine is split over several. [`partition`] plans the split from the exact mask: the owner of each
+//! token, the rank that computes each cell, the keys (or queries and results) that ranks send to each other, and the order in which
+//! partial results are merged. The crate moves no data: the crate `noren-ranks` and `noren.distributed` in Python execute a
+//! [`Partition`].
 //!
 //! ```
 //! use noren_dist::{Options, partition};
 //! use noren_mask::{Facts, Shape, atoms::*};
 //! let bound = (causal() & documents_of([48, 16])).bind(&Shape::square(64), &Facts::new())?;
 //! let split = partition(&bound.plan(), &Options { ranks: 4, ..Options::default() })?;
-//! split.check(&bound)?;
+//! split.check(&bound)?; // every allowed cell is computed exactly once
 //! # Ok::<(), noren_dist::Error>(())
 //! ```
+//!
+//! # Where to go next
+//!
+//! * [`Partition`]: the contract of executors; [`Options`] and [`Objective`]: the choice of a split
+//! * [`search()`], [`Candidate`]: all splits that were tried; [`Measures`], [`Bound`]: their costs and lower bounds
+//! * [`Baseline`]: the splits of other systems; [`simulate()`]: the time of a pass on other machines
+//! * [`RankSlices`]: export to MagiAttention
+//! * `docs/scale.md`: measurements, and the files of this crate
 #![forbid(unsafe_code)]
 
 mod affinity;

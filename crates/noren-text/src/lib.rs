@@ -1,6 +1,6 @@
-//! Text for masked transformers: what in it is private, which tokens that is, and what a model is trained on.
+//! Text for masked transformers: private text and its tokens, masks that hide it, tokenizers, and training data.
 //!
-//! Private text goes three steps. [`Detectors`] find it, in bytes of the text:
+//! Private text is hidden in three steps. First, [`Detectors`] find it as ranges of bytes:
 //!
 //! ```
 //! use noren_text::Detectors;
@@ -11,19 +11,19 @@
 //! # Ok::<(), noren_text::Error>(())
 //! ```
 //!
-//! a [`Tokenizer`]'s offsets say which tokens hold it ([`PrivateTokens`]):
+//! Second, [`PrivateTokens`] are the tokens that contain any of these bytes, by the offsets of a [`Tokenizer`]:
 //!
 //! ```
 //! use noren_text::{ByteTokenizer, Detectors, PrivateTokens, Tokenizer};
 //! let text = "Mail jane@example.org!";
 //! let tokens = ByteTokenizer.encode(text)?;
 //! let private = PrivateTokens::locate(&"email".parse::<Detectors>()?.find(text)?, text, &tokens);
-//! assert_eq!(private.count(), 16); // of the 23 tokens: one for each byte, and the one that begins a text
+//! assert_eq!(private.count(), 16); // of 23 tokens: one for each byte, and one for the beginning of the text
 //! # Ok::<(), noren_text::Error>(())
 //! ```
 //!
-//! and a [`Policy`] says who may read them: it turns the mask of a model into one that keeps the secret, and says which
-//! outputs may be released. The facts (labels, levels) come from the same place.
+//! Third, a [`Policy`] turns the mask of a model into one that hides these tokens, makes the facts for it, and lists the outputs that may
+//! be released:
 //!
 //! ```
 //! # use noren_text::{ByteTokenizer, Detectors, PrivateTokens, Tokenizer};
@@ -39,10 +39,17 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What stays visible is the number of private tokens and where they stand.
+//! The number of private tokens and their positions stay visible. `docs/text.md` lists the forms that are found. The crate
+//! `noren-candle` runs models with these masks and proves that private tokens change no released number.
 //!
-//! Training data is [`data`]: documents packed into rows, the corruption of masked-LM, the targets of causal-LM, all fixed by
-//! a seed and a step so that a run that goes on after a kill reads what it would have read.
+//! [`data`] prepares training data: documents packed into rows, and the objectives of masked and causal language models. A seed and a
+//! step determine every row, so a run that is continued reads the same data as one that was not interrupted.
+//!
+//! | modules | contents |
+//! |---|---|
+//! | `fold`, `detect/*` | the text in one normal form for all spellings; one file for each kind of private text |
+//! | `tokens`, `private`, `policy` | tokenizers, tokens of private text, masks that hide them |
+//! | `data/*` | packed documents and the objectives of training |
 #![forbid(unsafe_code)]
 
 pub mod data;
