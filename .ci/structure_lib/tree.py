@@ -73,4 +73,4 @@ def of_revision(root: Path, revision: str) -> Tree:
 def is_test(path: str) -> bool:
     """Returns whether a file belongs to tests as a whole."""
     parts = path.split("/")
-    return "tests" in parts[:-1] or parts[-1] == "tests.rs" or parts[0] == "fuzz"
+    return not {"tests", "noren-testing"}.isdisjoint(parts[:-1]) or parts[-1] == "tests.rs" or parts[0] == "fuzz"

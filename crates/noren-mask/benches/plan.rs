@@ -2,10 +2,8 @@
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use noren_mask::{Facts, Mask, Shape};
+use noren_testing::long;
 use std::hint::black_box;
-
-#[path = "../tests/long/mod.rs"]
-mod long;
 
 fn plan(c: &mut Criterion) {
     let mut group = c.benchmark_group("plan");

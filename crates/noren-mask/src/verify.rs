@@ -43,7 +43,7 @@ pub struct Verified {
 }
 
 impl Plan {
-    /// Patterns of at most this many cells are compared whole when a plan is made in a debug build or a test.
+    /// Patterns of at most this many cells are compared whole when a plan is made in a debug build.
     pub const CHECKED_CELLS: u64 = 1 << 16;
 
     /// Compares the cells that a kernel computes from this plan with the definition, [`BoundMask::allowed`].

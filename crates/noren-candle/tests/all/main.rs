@@ -1,0 +1,11 @@
+//! All tests of the crate, in one program: a file is a module, `cargo test -p noren-candle --test all MODULE::` runs one.
+
+mod attention;
+mod audit;
+mod embedded;
+mod minilm;
+mod models;
+mod modules;
+mod private;
+mod recognize;
+mod train;

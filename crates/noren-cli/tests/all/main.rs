@@ -1,0 +1,16 @@
+//! All tests of the crate, in one program: a file is a module, `cargo test -p noren-cli --test all MODULE::` runs one.
+
+mod attend;
+mod bench;
+mod check;
+mod common;
+mod embed;
+mod generate;
+mod hostile;
+mod hub;
+mod run;
+mod serve;
+mod text;
+mod train;
+mod transcripts;
+mod words;

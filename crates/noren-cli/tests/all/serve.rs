@@ -1,0 +1,549 @@
+//! `noren serve` as a browser asks it, and as nobody should: every answer against the library, and hostile clients.
+
+#![cfg(all(feature = "models", feature = "serve"))]
+
+use noren_mask::{Facts, Mask, Plan, PlanOptions, Reorder, Shape};
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A running explorer, which ends with the test.
+struct Explorer {
+    process: Child,
+    port: u16,
+}
+
+impl Drop for Explorer {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// What came back.
+struct Answer {
+    status: u16,
+    head: String,
+    body: Vec<u8>,
+}
+
+impl Answer {
+    fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&self.body)))
+    }
+
+    fn error(&self) -> String {
+        self.json()["error"]["message"].as_str().unwrap_or_default().to_string()
+    }
+}
+
+impl Explorer {
+    fn start() -> Self {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_noren"))
+            .args(["serve", "--port", "0"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().expect("a pipe")).read_line(&mut line).expect("a first line");
+        let port = line.trim().trim_start_matches("http://127.0.0.1:").trim_end_matches('/').parse().expect("a port");
+        Explorer { process, port }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(("127.0.0.1", self.port)).expect("the server listens");
+        stream.set_read_timeout(Some(Duration::from_secs(90))).expect("a time-out");
+        stream
+    }
+
+    /// Sends bytes as they are, and reads until the server closes.
+    fn raw(&self, request: &[u8]) -> Answer {
+        let mut stream = self.connect();
+        // A server that has seen enough may close before it has read all.
+        let _ = stream.write_all(request);
+        let mut bytes = Vec::new();
+        let _ = stream.read_to_end(&mut bytes);
+        let end = bytes.windows(4).position(|w| w == b"\r\n\r\n").unwrap_or(bytes.len());
+        let head = String::from_utf8_lossy(&bytes[..end]).to_lowercase();
+        let status = head.split(' ').nth(1).and_then(|n| n.parse().ok()).unwrap_or(0);
+        Answer { status, head, body: bytes.get(end + 4..).unwrap_or_default().to_vec() }
+    }
+
+    fn ask(&self, method: &str, path: &str, headers: &str, body: &[u8]) -> Answer {
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nConnection: close\r\nContent-Length: {}\r\n{headers}\r\n",
+            self.port,
+            body.len()
+        );
+        self.raw(&[head.as_bytes(), body].concat())
+    }
+
+    fn get(&self, path: &str) -> Answer {
+        self.ask("GET", path, "", b"")
+    }
+
+    fn post(&self, path: &str, body: &Value) -> Answer {
+        self.ask("POST", path, "Content-Type: application/json\r\n", body.to_string().as_bytes())
+    }
+
+    /// The identity of a scene.
+    fn mask(&self, scene: &Value) -> String {
+        let answer = self.post("/api/masks", scene);
+        answer.json()["id"].as_str().unwrap_or_else(|| panic!("{scene}: {}", answer.error())).to_string()
+    }
+
+    /// Still there, and quick.
+    fn lives(&self) {
+        let start = Instant::now();
+        let answer = self.post("/api/masks", &json!({ "mask": "causal" }));
+        assert_eq!(answer.status, 200, "{}", answer.error());
+        assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    }
+}
+
+#[test]
+fn the_page_and_what_it_may_do() {
+    let explorer = Explorer::start();
+    let page = explorer.get("/");
+    assert_eq!(page.status, 200);
+    assert!(page.head.contains("text/html") && page.head.contains("default-src 'self'"), "{}", page.head);
+    let text = String::from_utf8(page.body).expect("UTF-8");
+    assert!(!text.contains("http://") && !text.contains("https://"), "the page asks for something elsewhere");
+    let tag = page.head.lines().find_map(|line| line.strip_prefix("etag: ")).expect("a tag").to_string();
+    assert_eq!(explorer.ask("GET", "/", &format!("If-None-Match: {tag}\r\n"), b"").status, 304);
+    for path in
+        ["/../Cargo.toml", "/%2e%2e/Cargo.toml", "/js/../../Cargo.toml", "/etc/passwd", "/README.md", "//", "/js/"]
+    {
+        assert_eq!(explorer.get(path).status, 404, "{path}");
+    }
+}
+
+#[test]
+fn the_description_has_every_route() {
+    let explorer = Explorer::start();
+    let description = explorer.get("/openapi.json").json();
+    let described: Vec<(String, String)> = description["paths"]
+        .as_object()
+        .expect("paths")
+        .iter()
+        .flat_map(|(path, ways)| ways.as_object().expect("ways").keys().map(|way| (path.clone(), way.clone())))
+        .collect();
+    let source = include_str!("../../../noren-explorer/src/routes.rs");
+    let routed: Vec<(String, String)> = source
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("(\"")?.split_once("\", \""))
+        .filter_map(|(path, rest)| Some((path.to_string(), rest.split_once('"')?.0.to_string())))
+        .filter(|(path, _)| path.starts_with('/'))
+        .collect();
+    assert!(routed.len() > 10);
+    for route in &routed {
+        assert!(described.contains(route), "{route:?} is not described");
+    }
+    assert_eq!(described.len(), routed.len());
+    for path in ["/api/language", "/api/presets", "/api/doctor/classes", "/api/about", "/api/model"] {
+        assert_eq!(explorer.get(path).status, 200, "{path}");
+    }
+}
+
+/// Every key of an answer is in its schema, and what it holds is of a type that the schema names.
+fn is_described(schemas: &Value, schema: &Value, answer: &Value, at: &str) {
+    let schema = schema["$ref"].as_str().map_or(schema, |name| {
+        let name = name.rsplit('/').next().expect("a name");
+        schemas.get(name).unwrap_or_else(|| panic!("{at}: there is no schema {name}"))
+    });
+    let kind = match answer {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(n) if n.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    };
+    let kinds: Vec<&str> = match &schema["type"] {
+        Value::String(one) => vec![one],
+        several => several.as_array().into_iter().flatten().filter_map(Value::as_str).collect(),
+    };
+    let number = kind == "integer" && kinds.contains(&"number");
+    assert!(kinds.contains(&kind) || number, "{at}: {answer} is said to be {kinds:?}");
+    for (i, item) in answer.as_array().into_iter().flatten().enumerate() {
+        schema.get("items").inspect(|schema| is_described(schemas, schema, item, &format!("{at}[{i}]")));
+    }
+    let Some(properties) = schema.get("properties") else { return };
+    for (key, value) in answer.as_object().into_iter().flatten() {
+        let at = format!("{at}.{key}");
+        is_described(schemas, properties.get(key).unwrap_or_else(|| panic!("{at} is not described")), value, &at);
+    }
+}
+
+#[test]
+fn answers_are_as_described() {
+    let explorer = Explorer::start();
+    let description = explorer.get("/openapi.json").json();
+    let scene = json!({
+        "mask": "heads(0: causal, else: sliding(3)) & documents + softcap(30)",
+        "shape": { "len": 8, "heads": 2 },
+        "facts": { "documents": [5, 3], "labels": { "pii": [2] } },
+    });
+    let id = explorer.mask(&scene);
+    let other = explorer.mask(&json!({ "mask": "causal", "shape": { "len": 8, "heads": 2 } }));
+    let stack = json!({ "layers": ["causal"], "depth": 2, "shape": { "len": 8 }, "policy": "deny: nonsense" });
+    let curve = json!({ "mask": "causal", "shape": { "len": 64 }, "lengths": [64, 128] });
+    let text = json!({ "text": "Mail ann@x.example today", "hide": ["email"] });
+    let mut file = b"\x93NUMPY\x01\x00".to_vec();
+    let header = "{'descr': '|b1', 'fortran_order': False, 'shape': (6, 6), }\n";
+    file.extend((header.len() as u16).to_le_bytes());
+    file.extend(header.as_bytes());
+    file.extend((0..36).map(|i| u8::from(i % 6 <= i / 6 + 1)));
+    let of = "/api/masks/{id}";
+    let about = "?name=mask.npy&context=%7B%22kind%22%3A%22causal%22%7D";
+    let asked = [
+        ("post", "/api/masks".to_string(), String::new(), scene.to_string().into_bytes()),
+        ("get", format!("{of}/explain"), format!("?q=5&k=3&other={other}"), vec![]),
+        ("get", format!("{of}/difference"), format!("?other={other}"), vec![]),
+        ("get", format!("{of}/cost"), String::new(), vec![]),
+        ("post", "/api/curve".to_string(), String::new(), curve.to_string().into_bytes()),
+        ("post", "/api/flow".to_string(), String::new(), stack.to_string().into_bytes()),
+        ("get", "/api/model".to_string(), String::new(), vec![]),
+        ("post", "/api/text".to_string(), String::new(), text.to_string().into_bytes()),
+        ("post", "/api/doctor".to_string(), about.to_string(), file),
+        ("get", "/api/doctor/classes".to_string(), String::new(), vec![]),
+        ("get", "/api/language".to_string(), String::new(), vec![]),
+        ("get", "/api/presets".to_string(), String::new(), vec![]),
+        ("get", "/api/about".to_string(), String::new(), vec![]),
+    ];
+    for (way, path, query, body) in asked {
+        let place = format!("{}{query}", path.replace("{id}", &id));
+        let answer = explorer.ask(&way.to_uppercase(), &place, "", &body);
+        assert_eq!(answer.status, 200, "{place}: {}", answer.error());
+        let schema = &description["paths"][&path][way]["responses"]["200"]["content"]["application/json"]["schema"];
+        is_described(&description["components"]["schemas"], schema, &answer.json(), &path);
+    }
+    let error = explorer.post("/api/masks", &json!({ "mask": "cuasal" }));
+    let schema = json!({ "$ref": "#/components/schemas/Error" });
+    is_described(&description["components"]["schemas"], &schema, &error.json(), "an error");
+}
+
+/// Rows, columns, and the cells of a tile.
+fn tile(bytes: &[u8]) -> (usize, usize, &[u8]) {
+    let number = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes")) as usize;
+    (number(0), number(4), &bytes[16..])
+}
+
+#[test]
+fn tiles_are_what_the_mask_says() {
+    let explorer = Explorer::start();
+    let cases = [
+        ("causal & documents", r#"{"documents": [[100, 70, 130], [300]]}"#, "sliding(40)"),
+        ("heads(0: sliding(70), else: causal & stride(3)) & padding", r#"{"lengths": [300, 177]}"#, "causal"),
+        ("random(0.4, 3) | neighborhood(grid=[20, 15], size=[5, 3])", "{}", "!causal"),
+        (r#"causal - keys(label="pii")"#, r#"{"labels": {"pii": [[5, "100..140"], [7]]}}"#, "causal"),
+    ];
+    for (mask, facts, other) in cases {
+        let shape = json!({ "len": 300, "batch": 2, "heads": 2 });
+        let facts: Value = serde_json::from_str(facts).expect("JSON");
+        let id = explorer.mask(&json!({ "mask": mask, "shape": shape, "facts": facts }));
+        let second = explorer.mask(&json!({ "mask": other, "shape": shape, "facts": facts }));
+        let facts = Facts::from_json(&facts.to_string()).expect("facts");
+        let bind = |text: &str| {
+            let mask: Mask = text.parse().expect("a mask");
+            mask.bind(&Shape::square(300).batch(2).heads(2), &facts).expect("bound")
+        };
+        let (a, b) = (bind(mask), bind(other));
+        let plan: Plan = a.plan_with(&PlanOptions { reorder: Reorder::Never, ..PlanOptions::default() });
+        for level in [0, 1, 3] {
+            let step = 1usize << level;
+            for (batch, head, row, col) in [(0, 0, 0, 0), (1, 1, 0, 0), (1, 0, if level == 0 { 1 } else { 0 }, 0)] {
+                let at = format!("{level}/{row}/{col}?batch={batch}&head={head}");
+                let answer = explorer.get(&format!("/api/masks/{id}/tiles/{at}&plan=1&other={second}"));
+                assert_eq!(answer.status, 200, "{}", answer.error());
+                let (rows, cols, cells) = tile(&answer.body);
+                assert_eq!(cells.len(), rows * cols);
+                let spans = &plan.patterns()[plan.pattern_of(batch, head)];
+                for (i, cell) in cells.iter().enumerate() {
+                    let start = [(row * 256 + i / cols) * step, (col * 256 + i % cols) * step];
+                    let places = || {
+                        let end = start.map(|at| (at + step).min(300));
+                        (start[0]..end[0]).flat_map(move |q| (start[1]..end[1]).map(move |k| (q, k)))
+                    };
+                    let cover = |of: &dyn Fn(usize, usize) -> bool| {
+                        let (all, none) = (places().all(|(q, k)| of(q, k)), !places().any(|(q, k)| of(q, k)));
+                        if none { 0 } else { 1 + u8::from(all) }
+                    };
+                    let (in_a, in_b) = (|q, k| a.allowed(batch, head, q, k), |q, k| b.allowed(batch, head, q, k));
+                    let computed =
+                        spans.tiles().flat_map(|tile| tile.spans.iter().map(move |s| (tile.start..tile.end, s)));
+                    let kind = computed
+                        .filter(|(rows, span)| {
+                            let meets =
+                                |a: u32, b: u32, at: usize| (a as usize) < (at + step).min(300) && at < b as usize;
+                            meets(rows.start, rows.end, start[0]) && meets(span.start, span.end, start[1])
+                        })
+                        .map(|(_, span)| if span.kind == noren_mask::Kind::Mixed { 2 } else { 1 })
+                        .max();
+                    let expected = cover(&in_a)
+                        | kind.map_or(0, |kind| 3 - kind) << 2
+                        | u8::from(places().any(|(q, k)| in_a(q, k) && !in_b(q, k))) << 4
+                        | u8::from(places().any(|(q, k)| in_b(q, k) && !in_a(q, k))) << 5
+                        | cover(&in_b) << 6;
+                    assert_eq!(*cell, expected, "{mask} at {at}: cell {i}, {start:?}");
+                }
+            }
+        }
+        let first = a.first_difference(&b).expect("comparable").expect("a difference");
+        let said = explorer.get(&format!("/api/masks/{id}/difference?other={second}")).json();
+        assert_eq!([&said["first"]["q"], &said["first"]["k"]], [&json!(first.q), &json!(first.k)]);
+        let told = explorer.get(&format!("/api/masks/{id}/explain?q=9&k=7&batch=1&other={second}")).json();
+        assert_eq!(told["text"], json!(a.explain(1, 0, 9, 7).expect("inside").to_string()));
+        assert_eq!(told["other_allowed"], json!(b.allowed(1, 0, 9, 7)));
+        let stats = explorer.get(&format!("/api/masks/{id}/cost")).json();
+        assert_eq!(stats["allowed"], json!(a.plan().stats().allowed.to_string()));
+    }
+}
+
+#[test]
+fn masks_are_taken_away_in_every_form() {
+    let explorer = Explorer::start();
+    let id = explorer.mask(
+        &json!({ "mask": "causal & padding + softcap(30)", "shape": { "batch": 2 }, "facts": { "lengths": [5, 3] } }),
+    );
+    let get = |form: &str| {
+        let answer = explorer.get(&format!("/api/masks/{id}/export?as={form}"));
+        assert_eq!(answer.status, 200, "{form}: {}", answer.error());
+        assert!(answer.head.contains("attachment; filename=\"mask."), "{}", answer.head);
+        answer.body
+    };
+    assert!(get("svg").starts_with(b"<svg"));
+    assert!(get("png").starts_with(b"\x89PNG"));
+    assert_eq!(get("expression"), b"causal & padding + softcap(30)\n");
+    assert_eq!(String::from_utf8_lossy(&get("rust")), include_str!("../../../../testdata/explorer/mask.rs"));
+    assert_eq!(String::from_utf8_lossy(&get("python")), include_str!("../../../../testdata/explorer/mask.py"));
+    let scene: Value = serde_json::from_slice(&get("json")).expect("JSON");
+    assert_eq!(scene["facts"]["lengths"], json!([5, 3]));
+    let cells = get("npy");
+    let second_row: Vec<u8> = (0..25).map(|i| u8::from(i % 5 <= i / 5 && i % 5 < 3)).collect();
+    assert_eq!(cells[cells.len() - 25..], second_row);
+    let answer = explorer.get(&format!("/api/masks/{id}/export?as=gif"));
+    assert!(answer.status == 400 && answer.error().contains("expected svg"), "{}", answer.error());
+}
+
+/// The snippet in Rust that the explorer gives away.
+#[path = "../../../../testdata/explorer/mask.rs"]
+#[allow(dead_code, unreachable_pub)] // it is a program of its own
+mod taken_away;
+
+#[test]
+fn the_snippet_in_rust_runs() {
+    taken_away::main().expect("a sound program");
+}
+
+#[test]
+fn a_sick_mask_is_repaired() {
+    let explorer = Explorer::start();
+    let mut file = b"\x93NUMPY\x01\x00".to_vec();
+    let header = "{'descr': '|b1', 'fortran_order': False, 'shape': (6, 6), }\n";
+    file.extend((header.len() as u16).to_le_bytes());
+    file.extend(header.as_bytes());
+    file.extend((0..36).map(|i| u8::from(i % 6 <= i / 6 + 1)));
+    let path = "/api/doctor?name=mask.npy&context=%7B%22kind%22%3A%22causal%22%2C%22convention%22%3A%22keep_bool%22%7D";
+    let report = explorer.ask("POST", path, "", &file).json();
+    assert_eq!(report["classes"], json!(["causal_leak"]), "{report}");
+    let fixed = report["fixed"].as_str().expect("a repair");
+    let cells = explorer.get(&format!("/api/masks/{fixed}/export?as=npy")).body;
+    let expected: Vec<u8> = (0..36).map(|i| u8::from(i % 6 <= i / 6)).collect();
+    assert_eq!(cells[cells.len() - 36..], expected);
+    let given = report["given"].as_str().expect("what was given");
+    let difference = explorer.get(&format!("/api/masks/{given}/difference?other={fixed}")).json();
+    assert_eq!([&difference["only_this"], &difference["only_other"]], [&json!(5), &json!(0)]);
+
+    for (file, name) in [(&b"\x80\x04pickle"[..], "mask.pt"), (b"", "mask.npy"), (b"PK\x03\x04nothing", "mask.npz")] {
+        let answer = explorer.ask("POST", &format!("/api/doctor?name={name}"), "", file);
+        assert!(answer.status == 400 && answer.error().contains(name), "{}: {}", answer.status, answer.error());
+    }
+    explorer.lives();
+}
+
+#[test]
+fn leaks_are_followed() {
+    let explorer = Explorer::start();
+    let stack = json!({
+        "layers": ["documents | global(0)"], "depth": 3, "shape": { "len": 24 }, "facts": { "documents": [8, 8, 8] },
+        "policy": "deny: document(i) -> document(j)", "token": 20,
+    });
+    let flow = explorer.post("/api/flow", &stack).json();
+    assert_eq!((&flow["verdict"], &flow["pairs"]), (&json!("broken"), &json!(3 * 8 * 16)));
+    assert_eq!(flow["back"].as_array().map(Vec::len), Some(4));
+    assert_eq!(flow["back"][1], json!([[0, 1], [16, 24]]));
+    assert!(flow["violations"][0]["witness"]["steps"].as_array().is_some_and(|steps| !steps.is_empty()));
+    let answer = explorer.post("/api/flow", &json!({ "layers": ["causal", "cuasal"] }));
+    assert_eq!(answer.json()["error"]["layer"], json!(1));
+    let wrong =
+        explorer.post("/api/flow", &json!({ "layers": ["causal"], "policy": "# first\ndeny: nonsense" })).json();
+    assert_eq!(wrong["policy_error"]["line"], json!(2), "{wrong}");
+}
+
+#[test]
+fn a_text_keeps_its_secret() {
+    let explorer = Explorer::start();
+    let asked =
+        json!({ "text": "Mail ann@x.example today, please, before the ball begins", "hide": ["email"], "layer": 1 });
+    let told = explorer.post("/api/text", &asked).json();
+    assert_eq!((&told["proof"]["holds"], &told["proof"]["leaks"]), (&json!(true), &json!([])), "{told}");
+    let units = told["units"].as_array().expect("units");
+    assert!(units.iter().any(|unit| unit["private"] == "email" && unit["hidden"] == true), "{units:?}");
+    assert_eq!(told["attention"].as_array().map(Vec::len), Some(units.len()));
+    let id = told["id"].as_str().expect("a mask");
+    assert_eq!(explorer.get(&format!("/api/masks/{id}/tiles/0/0/0?head=3")).status, 200);
+    for wrong in [
+        json!({ "text": " " }),
+        json!({ "text": "x", "layer": 99 }),
+        json!({ "text": "x", "hide": ["nobody"] }),
+        json!({}),
+    ] {
+        assert_eq!(explorer.post("/api/text", &wrong).status, 400, "{wrong}");
+    }
+}
+
+#[test]
+fn only_its_own_page_is_answered() {
+    let explorer = Explorer::start();
+    let body = br#"{"mask": "causal"}"#;
+    for headers in [
+        "Origin: http://evil.example\r\n",
+        "Origin: null\r\n",
+        "Sec-Fetch-Site: cross-site\r\n",
+        "Host: evil.example\r\n",
+    ] {
+        assert_eq!(explorer.ask("POST", "/api/masks", headers, body).status, 403, "{headers}");
+    }
+    assert_eq!(explorer.raw(b"GET / HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n").status, 403);
+    let own = format!("Origin: http://127.0.0.1:{}\r\nSec-Fetch-Site: same-origin\r\n", explorer.port);
+    let answer = explorer.ask("POST", "/api/masks", &own, body);
+    assert_eq!(answer.status, 200);
+    assert!(!answer.head.contains("access-control-allow"), "{}", answer.head);
+}
+
+#[test]
+fn malformed_questions_have_clear_answers() {
+    let explorer = Explorer::start();
+    let deep = format!("{}causal{}", "!(".repeat(4000), ")".repeat(4000));
+    for (scene, says) in [
+        (json!({ "mask": "cuasal" }), "unknown name"),
+        (json!({ "mask": deep }), "nested more than"),
+        (json!({ "mask": "causal | ".repeat(4000) }), "bytes"),
+        (json!({ "mask": "causal", "shape": { "len": 4_000_000_000u64 } }), "shows up to"),
+        (json!({ "mask": "causal", "shape": { "len": -1 } }), "not what is expected"),
+        (json!({ "mask": "causal", "shape": { "len": 8, "batch": 100_000, "heads": 100 } }), "too large"),
+        (json!({ "mask": "causal", "shape": { "len": 8, "batch": 100_000 } }), "pairs"),
+        (json!({ "mask": "documents" }), "documents"),
+        (json!({ "mask": "causal", "facts": { "lenghts": [3] } }), "lenghts"),
+        (json!([1, 2]), "not what is expected"),
+    ] {
+        let answer = explorer.post("/api/masks", &scene);
+        assert!(answer.status == 400 && answer.error().contains(says), "{says}: {} {}", answer.status, answer.error());
+    }
+    let id = explorer.mask(&json!({ "mask": "causal" }));
+    for (path, status) in [
+        ("tiles/0/0/0?head=9".to_string(), 400),
+        ("tiles/23/0/0".into(), 404),
+        ("tiles/0/18446744073709551615/0".into(), 404),
+        ("tiles/0/1/0".into(), 404),
+        ("tiles/0/-1/0".into(), 400),
+        ("explain?q=99&k=0".into(), 400),
+        ("explain?q=1".into(), 400),
+        ("explain?q=1&k=1&nonsense=1".into(), 400),
+        ("difference?other=00".into(), 410),
+        ("export?as=svg&rows=9..3".into(), 400),
+    ] {
+        let answer = explorer.get(&format!("/api/masks/{id}/{path}"));
+        assert_eq!(answer.status, status, "{path}: {}", answer.error());
+        assert!(!answer.error().is_empty(), "{path}");
+    }
+    assert_eq!(explorer.get("/api/masks/unknown/cost").status, 410);
+    assert_eq!(explorer.get("/api/nothing").status, 404);
+    assert_eq!(explorer.ask("DELETE", "/api/masks", "", b"").status, 405);
+    assert_eq!(explorer.ask("POST", "/api/masks", "", b"\xff\xfe{").status, 400);
+    // The status goes beside the answer where a page asks for that.
+    let quiet = explorer.ask("POST", "/api/masks", "X-Noren-Errors: 200\r\n", br#"{"mask": "cuasal"}"#);
+    assert!(quiet.status == 200 && quiet.head.contains("x-noren-status: 400"), "{}", quiet.head);
+    assert_eq!(quiet.json()["error"]["start"], json!(0));
+    explorer.lives();
+}
+
+#[test]
+fn the_server_outlives_what_is_asked_of_it() {
+    let explorer = Explorer::start();
+    // More than is read, announced and not.
+    let head = |rest: &str| {
+        format!("POST /api/masks HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nConnection: close\r\n{rest}\r\n", explorer.port)
+    };
+    assert_eq!(explorer.raw(head("Content-Length: 99999999999\r\n").as_bytes()).status, 413);
+    let mut flood = head("Transfer-Encoding: chunked\r\n").into_bytes();
+    let piece = [&b"100000\r\n"[..], &[b' '; 0x100000], b"\r\n"].concat();
+    (0..12).for_each(|_| flood.extend(&piece));
+    assert!(matches!(explorer.raw(&flood).status, 413 | 0));
+    assert!(matches!(explorer.raw(b"\x16\x03\x01 no HTTP at all\r\n\r\n").status, 400 | 0));
+    assert!(matches!(
+        explorer.raw(&[b"GET / HTTP/1.1\r\nX: ", &[b'a'; 300_000][..], b"\r\n\r\n"].concat()).status,
+        400 | 431 | 0
+    ));
+
+    // Clients that send one byte and wait do not keep others from being served.
+    let slow: Vec<TcpStream> = (0..100)
+        .map(|_| {
+            let mut stream = explorer.connect();
+            stream.write_all(b"P").expect("a byte");
+            stream
+        })
+        .collect();
+    explorer.lives();
+
+    // What takes too long ends, for whoever asked; what takes too much memory, too.
+    let long = explorer.mask(&json!({ "mask": "random(0.000000001, 1)", "shape": { "len": 4_194_304 } }));
+    let answer = explorer.get(&format!("/api/masks/{long}/tiles/14/0/0"));
+    assert_eq!(answer.status, 408, "{}", answer.error());
+    assert!(answer.error().contains("longer than 5 s"), "{}", answer.error());
+    explorer.lives();
+
+    // Many at once.
+    let (explorer, id) =
+        (&explorer, &explorer.mask(&json!({ "mask": "causal & stride(3)", "shape": { "len": 65_536 } })));
+    std::thread::scope(|scope| {
+        for worker in 0..32 {
+            scope.spawn(move || {
+                for i in 0..6 {
+                    let answer = explorer.get(&format!("/api/masks/{id}/tiles/0/{worker}/{i}"));
+                    assert!(matches!(answer.status, 200 | 503), "{}", answer.status);
+                }
+            });
+        }
+    });
+    drop(slow);
+    explorer.lives();
+}
+
+/// Ends the processes that the server has started.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_worker_that_ends_is_replaced() {
+    let explorer = Explorer::start();
+    let id = explorer.mask(&json!({ "mask": "causal & chunk(4)" }));
+    let children =
+        std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", explorer.process.id())).unwrap_or_default();
+    let threads = std::fs::read_dir(format!("/proc/{}/task", explorer.process.id())).expect("threads");
+    let mut ended = 0;
+    for thread in threads.flatten() {
+        let list = std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+        for child in list.split_whitespace() {
+            ended +=
+                usize::from(Command::new("kill").args(["-9", child]).status().is_ok_and(|status| status.success()));
+        }
+    }
+    assert!(ended > 0, "no worker found, {children:?}");
+    // The answer in which it is noticed may be lost, and no other.
+    let statuses: Vec<u16> = (0..4).map(|_| explorer.get(&format!("/api/masks/{id}/tiles/0/0/0")).status).collect();
+    assert_eq!(statuses[3], 200, "{statuses:?}");
+    assert!(statuses.iter().all(|status| matches!(status, 200 | 507)), "{statuses:?}");
+}

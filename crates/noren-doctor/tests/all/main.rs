@@ -1,0 +1,11 @@
+//! All tests of the crate, in one program: a file is a module, `cargo test -p noren-doctor --test all MODULE::` runs one.
+
+mod declared_sizes;
+mod doctor;
+mod doctor_cases;
+mod doctor_outsider;
+mod doctor_page;
+mod doctor_readings;
+mod doctor_scale;
+mod doctor_verdicts;
+mod recognised;

@@ -1,0 +1,79 @@
+//! The laws of the algebra, of the text and of questions about two masks, on random masks.
+
+use noren_mask::{BoundMask, Cell, Mask};
+use noren_testing::cases::{World, masks, options, worlds};
+use noren_testing::cells::Cells;
+use noren_testing::check;
+use proptest::prelude::*;
+
+fn pairs() -> impl Strategy<Value = (World, Mask, Mask)> {
+    worlds(40, 1_500).prop_flat_map(|world| {
+        let (a, b) = (masks(&world), masks(&world));
+        (Just(world), a, b)
+    })
+}
+
+#[test]
+fn operators_act_cell_by_cell() {
+    check(3_000, (pairs(), options()), |((world, a, b), options)| {
+        let (in_a, in_b) = (Cells::of(&world.bind(&a)), Cells::of(&world.bind(&b)));
+        let planned = |mask: Mask| Cells::of_plan(&world.bind(&mask).plan_with(&options));
+        assert_eq!(planned(a.clone() & b.clone()), in_a.zip(&in_b, |a, b| a & b), "and");
+        assert_eq!(planned(a.clone() | b.clone()), in_a.zip(&in_b, |a, b| a | b), "or");
+        assert_eq!(planned(a.clone() - b.clone()), in_a.zip(&in_b, |a, b| a & !b), "minus");
+        let live = Cells::of(&world.bind(&noren_mask::atoms::full()));
+        assert_eq!(planned(!a), live.zip(&in_a, |live, a| live & !a), "not");
+    });
+}
+
+#[test]
+fn simplify_changes_no_cell_and_is_done_at_once() {
+    check(4_000, (pairs(), options()), |((world, a, b), options)| {
+        for mask in [a.clone(), a - b] {
+            let simple = mask.simplify();
+            assert_eq!(simple.simplify(), simple, "simplified twice");
+            let expected = Cells::of(&world.bind(&mask));
+            let bound = world.bind(&simple);
+            assert_eq!(Cells::of(&bound), expected, "{simple} by definition");
+            assert_eq!(Cells::of_plan(&bound.plan_with(&options)), expected, "{simple} by plan");
+        }
+    });
+}
+
+#[test]
+fn printed_masks_parse_to_themselves() {
+    check(4_000, pairs(), |(_, a, b)| {
+        for mask in [a.clone(), a - b] {
+            let text = mask.to_string();
+            assert_eq!(text.parse::<Mask>().expect("what prints parses"), mask, "{text}");
+        }
+    });
+}
+
+#[test]
+fn comparisons_find_the_cells_that_counting_finds() {
+    check(3_000, pairs(), |(world, a, b)| {
+        let (bound_a, bound_b) = (world.bind(&a), world.bind(&b));
+        let (in_a, in_b) = (Cells::of(&bound_a), Cells::of(&bound_b));
+        compare(&bound_a, &bound_b, &in_a, &in_b);
+        compare(&bound_a, &bound_a, &in_a, &in_a);
+        let either = world.bind(&(a & b.clone()));
+        compare(&either, &bound_b, &in_a.zip(&in_b, |a, b| a & b), &in_b);
+    });
+}
+
+fn compare(a: &BoundMask, b: &BoundMask, in_a: &Cells, in_b: &Cells) {
+    let cell = |[batch, head, q, k]: [usize; 4]| Cell { batch, head, q, k };
+    let differ = in_a.zip(in_b, |a, b| a != b);
+    let outside = in_a.zip(in_b, |a, b| a && !b);
+    let both = in_a.zip(in_b, |a, b| a && b);
+    assert_eq!(a.first_difference(b).unwrap(), differ.first().map(cell));
+    assert_eq!(a.same_cells(b).unwrap(), differ.count() == 0);
+    assert_eq!(a.first_outside(b).unwrap(), outside.first().map(cell));
+    assert_eq!(a.is_subset_of(b).unwrap(), outside.count() == 0);
+    assert_eq!(a.first_common(b).unwrap(), both.first().map(cell));
+    assert_eq!(a.is_disjoint_from(b).unwrap(), both.count() == 0);
+    assert_eq!(a.count_outside(b).unwrap(), outside.count() as u128);
+    assert_eq!(a.differences(b, usize::MAX).unwrap(), differ.all().map(cell).collect::<Vec<_>>());
+    assert_eq!(a.differences(b, 3).unwrap(), differ.all().take(3).map(cell).collect::<Vec<_>>());
+}

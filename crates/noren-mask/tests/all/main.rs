@@ -1,0 +1,25 @@
+//! All tests of the crate, in one program: a file is a module, `cargo test -p noren-mask --test all MODULE::` runs one.
+
+mod atoms;
+mod common;
+mod conformance;
+mod corpus;
+mod count;
+mod equivalent;
+mod exact;
+mod export;
+mod facts_import;
+mod facts_json;
+mod language;
+mod laws;
+mod million;
+mod near_and_far;
+mod orders;
+mod own_atoms;
+mod parse_errors;
+mod plan_is_eval;
+mod plan_json;
+mod scale;
+mod seeds;
+mod select;
+mod simplify;

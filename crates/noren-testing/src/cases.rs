@@ -1,0 +1,418 @@
+//! Random cases that bind: a shape, facts that fit it, and masks over all atoms whose parameters fit both.
+
+use noren_mask::interval::IntervalSet;
+use noren_mask::{
+    Arm, Array, BoundMask, Facts, Mask, Node, Padding, PlanOptions, Reorder, Rows, Selector, Shape, Side, Span, atoms,
+};
+use proptest::prelude::*;
+use std::fmt;
+use std::ops::Range;
+
+/// Everything of a case but its masks.
+#[derive(Clone)]
+pub struct World {
+    /// The shape of every mask of the case.
+    pub shape: Shape,
+    /// Facts that fit the shape.
+    pub facts: Facts,
+    /// Positions that keys or queries take lie below this.
+    pub extent: u64,
+}
+
+/// On one line: a counterexample is read from its end, the mask.
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} with {:?}", self.shape, self.facts)
+    }
+}
+
+impl World {
+    /// Binds a mask of this world. Panics where it does not bind.
+    pub fn bind(&self, mask: &Mask) -> BoundMask {
+        mask.bind(&self.shape, &self.facts).unwrap_or_else(|error| panic!("{mask} in {self:?}: {error}"))
+    }
+}
+
+/// A small generator for facts: what it gives depends on the seed alone.
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        mix(self.0)
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n.max(1)
+    }
+
+    fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    /// Parts of `0..total` in order, perhaps empty ones among them.
+    fn parts(&mut self, total: u64) -> Vec<usize> {
+        let mut parts = Vec::new();
+        let mut rest = total;
+        while rest > 0 {
+            let part = self.below(1 + rest.min(1 + total / 2)).min(rest);
+            rest -= part;
+            if part > 0 || self.chance(20) {
+                parts.push(part as usize);
+            }
+        }
+        parts
+    }
+
+    fn runs(&mut self, len: u64) -> Vec<Range<u64>> {
+        let count = self.below(4);
+        let run = |_| {
+            let start = self.below(len);
+            start..start + 1 + self.below(len - start)
+        };
+        (0..count).map(run).collect()
+    }
+}
+
+/// A well-mixed function of `x`.
+fn mix(x: u64) -> u64 {
+    let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ (x >> 31)
+}
+
+fn cell_hash(seed: u64, cell: [usize; 4]) -> u64 {
+    cell.iter().fold(seed, |h, &i| mix(h ^ i as u64))
+}
+
+/// Shapes of at most about `cells` cells with lengths below `longest`: square, cached, cross and uneven ones.
+pub fn shapes(longest: usize, cells: usize) -> impl Strategy<Value = Shape> {
+    let lengths =
+        (1..=longest, 1..=longest).prop_map(move |(q, k)| if q * k > cells { (q.min(cells / k), k) } else { (q, k) });
+    (lengths, 0..5u8, -20i64..60, 1..4usize, (0..4usize, 0..3usize), any::<u64>()).prop_map(
+        move |((q, k), kind, offset, batch, (heads, groups), seed)| {
+            let (heads, kv_heads) =
+                [[(1, 1), (2, 1), (3, 3)], [(2, 2), (4, 1), (4, 2)], [(1, 1); 3], [(3, 1); 3]][heads][groups];
+            let (batch, heads, kv_heads) =
+                if batch * heads * q * k > cells { (1, 1, 1) } else { (batch, heads, kv_heads) };
+            let shape = match kind {
+                0 => Shape::square(q.min(k)),
+                1 => Shape::cached(k - q.min(k), q.min(k)),
+                2 => Shape::cross(q, k),
+                3 => Shape::new(q, k, offset),
+                _ => {
+                    let mut dice = Dice(seed);
+                    let offsets: Vec<i64> = (0..batch).map(|_| dice.below(60) as i64 - 15).collect();
+                    Shape::new(q, k, 0).query_offsets(offsets)
+                }
+            };
+            shape.batch(batch).heads(heads).kv_heads(kv_heads)
+        },
+    )
+}
+
+/// A shape with facts that fit it.
+pub fn worlds(longest: usize, cells: usize) -> impl Strategy<Value = World> {
+    (shapes(longest, cells), any::<u64>()).prop_map(|(shape, seed)| world(shape, seed, false))
+}
+
+/// Worlds whose queries are tokens of the keys' own sequence and whose facts have a serial form: no closures. Keys may be placed
+/// in any order, with empty slots, beyond the number of keys.
+pub fn sequences(longest: usize) -> impl Strategy<Value = World> {
+    (1..=longest, 1..=longest, 1..4usize, 1..4usize, any::<u64>()).prop_map(|(q, k, batch, heads, seed)| {
+        let (q, mut dice) = (q.min(k), Dice(seed));
+        let (same, far) = (dice.chance(50), dice.chance(15));
+        let most = if far { 3 * k } else { k - q } as u64;
+        let first = dice.below(most + 1) as i64;
+        let offsets: Vec<i64> = (0..batch).map(|_| if same { first } else { dice.below(most + 1) as i64 }).collect();
+        let offsets = if same && dice.chance(50) { vec![first] } else { offsets };
+        world(Shape::new(q, k, 0).query_offsets(offsets).batch(batch).heads(heads), dice.next(), true)
+    })
+}
+
+fn world(shape: Shape, seed: u64, sequence: bool) -> World {
+    let mut dice = Dice(seed);
+    let (batch, kv_len) = (shape.batch_len(), shape.kv_len() as u64);
+    let queries_end = (0..batch).map(|b| shape.query_offset(b) + shape.q_len() as i64).max().unwrap_or(0).max(0) as u64;
+    let mut facts = Facts::new();
+    let mut keys_end = kv_len;
+    let placed = dice.chance(25) || sequence && queries_end > kv_len;
+    if placed {
+        let positions = (0..batch).map(|row| match sequence {
+            true => sequence_positions(&mut dice, &shape, row),
+            false => key_positions(&mut dice, kv_len as usize),
+        });
+        let positions: Vec<_> = positions.collect();
+        keys_end = positions.iter().flatten().max().map_or(0, |&p| (p + 1).max(0) as u64);
+        facts = facts.positions(positions);
+    }
+    let extent = keys_end.max(queries_end);
+    let lengths: Vec<usize> = (0..batch).map(|_| dice.below(kv_len + 1) as usize).collect();
+    let real_keys = dice.chance(20);
+    let side = if dice.chance(50) { Side::Left } else { Side::Right };
+    let of_real_tokens = !real_keys && !placed && side == Side::Left && queries_end <= kv_len && dice.chance(30);
+    let documents = |dice: &mut Dice| match of_real_tokens {
+        true => Rows::Each(lengths.iter().map(|&n| dice.parts(n as u64)).collect()),
+        false if dice.chance(50) => Rows::All(dice.parts(extent)),
+        false => Rows::Each((0..batch).map(|_| dice.parts(extent)).collect()),
+    };
+    facts = facts.documents(documents(&mut dice));
+    facts = match real_keys {
+        true => facts.real_keys((0..batch).map(|_| key_set(&mut dice, kv_len)).collect()),
+        false => facts.lengths(lengths).side(side),
+    };
+    facts = facts.query_lengths((0..batch).map(|_| dice.below(1 + shape.q_len() as u64) as usize).collect::<Vec<_>>());
+    facts = facts.label("a", dice.runs(extent));
+    let rows = (0..batch).map(|_| dice.runs(extent).into_iter().map(Span::from).collect()).collect();
+    facts = facts.label_rows("b", rows);
+    let levels = |dice: &mut Dice| -> Vec<i64> {
+        let spread = dice.below(5) + 1;
+        let run = dice.below(9) + 1;
+        (0..extent).map(|i| mix(seed ^ (i / run)) % spread).map(|l| l as i64 - 2).collect()
+    };
+    facts = match dice.chance(50) {
+        true => facts.levels(levels(&mut dice)),
+        false => facts.levels((0..batch).map(|_| levels(&mut dice)).collect::<Vec<_>>()),
+    };
+    let seed = dice.next();
+    facts = arrays(facts, &shape, &mut dice);
+    if sequence {
+        return World { shape, facts, extent };
+    }
+    facts = facts.closure("odd", move |b, h, q, k| cell_hash(seed, [b, h, q, k]).is_multiple_of(3));
+    facts = facts.closure_with_bounds(
+        "near",
+        |_, h, q, k| k + 2 + h > q && k < q + 9,
+        |_, h, rows| {
+            let key = |row: usize, shift: i64| (row as i64 + shift).max(0) as u32;
+            let back = -1 - h as i64;
+            let upper = key(rows.start, back)..key(rows.end - 1, 9);
+            let lower = key(rows.end - 1, back)..key(rows.start, 9);
+            (vec![upper], if lower.start < lower.end { vec![lower] } else { vec![] })
+        },
+    );
+    World { shape, facts, extent }
+}
+
+fn key_set(dice: &mut Dice, kv_len: u64) -> IntervalSet {
+    dice.runs(kv_len).into_iter().map(|r| r.start as u32..r.end as u32).collect()
+}
+
+/// A ring buffer, perhaps not yet full, or keys in any order with empty slots.
+fn key_positions(dice: &mut Dice, slots: usize) -> Vec<i64> {
+    if dice.chance(60) {
+        let written = dice.below(3 * slots as u64 + 1) as i64;
+        let slots = slots as i64;
+        return (0..slots).map(|slot| written - 1 - (written - 1 - slot).rem_euclid(slots)).collect();
+    }
+    let mut positions: Vec<i64> = (0..slots as i64).map(|p| p + p / 7).collect();
+    for i in (1..slots).rev() {
+        if dice.chance(30) {
+            positions.swap(i, dice.below(i as u64 + 1) as usize);
+        }
+    }
+    positions.iter_mut().filter(|_| dice.chance(10)).for_each(|p| *p = -1);
+    positions
+}
+
+/// The positions of all queries of a row, other ones and empty slots, in any order.
+fn sequence_positions(dice: &mut Dice, shape: &Shape, row: usize) -> Vec<i64> {
+    let (first, slots) = (shape.query_offset(row), shape.kv_len());
+    let mut positions: Vec<i64> = (first..first + shape.q_len() as i64).collect();
+    let mut others = (0..).filter(|p| !(first..first + shape.q_len() as i64).contains(p));
+    while positions.len() < slots {
+        let skipped = dice.below(3) as usize;
+        let next = others.nth(skipped);
+        positions.push(next.filter(|_| !dice.chance(20)).unwrap_or(-1));
+    }
+    match dice.below(3) {
+        0 => positions.rotate_left(dice.below(slots as u64) as usize),
+        1 => positions.sort_unstable(),
+        _ => (1..slots).for_each(|i| positions.swap(i, dice.below(i as u64 + 1) as usize)),
+    }
+    positions
+}
+
+fn arrays(facts: Facts, shape: &Shape, dice: &mut Dice) -> Facts {
+    let (q_len, kv_len) = (shape.q_len(), shape.kv_len());
+    let b = if dice.chance(50) { 1 } else { shape.batch_len() };
+    let h = if dice.chance(50) { 1 } else { shape.head_count() };
+    let (seed, density) = (dice.next(), dice.below(5));
+    let bits: Vec<bool> = (0..b * h * q_len * kv_len).map(|i| mix(seed ^ i as u64) % 4 < density).collect();
+    let cells: Vec<(u32, u32)> =
+        (0..dice.below(60)).map(|_| (dice.below(q_len as u64) as u32, dice.below(kv_len as u64) as u32)).collect();
+    let block = (dice.below(20) as u32 + 1, dice.below(20) as u32 + 1);
+    let blocks = (q_len.div_ceil(block.0 as usize) as u64, kv_len.div_ceil(block.1 as usize) as u64);
+    let pairs: Vec<(u32, u32)> =
+        (0..dice.below(20)).map(|_| (dice.below(blocks.0) as u32, dice.below(blocks.1) as u32)).collect();
+    facts
+        .array("bits", Array::keep(&[b, h, q_len, kv_len], &bits).expect("as many cells as the shape says"))
+        .array("cells", Array::cells(q_len, kv_len, &cells).expect("cells in range"))
+        .array("blocks", Array::blocks(q_len, kv_len, block, &pairs).expect("blocks in range"))
+}
+
+/// Masks up to depth 5 over all atoms that bind in `world`.
+pub fn masks(world: &World) -> BoxedStrategy<Mask> {
+    let (batch, heads) = (world.shape.batch_len() as u64, world.shape.head_count() as u64);
+    leaves(world)
+        .prop_recursive(5, 20, 3, move |part| {
+            prop_oneof![
+                4 => proptest::collection::vec(part.clone(), 2..4).prop_map(Mask::all),
+                4 => proptest::collection::vec(part.clone(), 2..4).prop_map(Mask::any),
+                3 => (part.clone(), part.clone()).prop_map(|(a, b)| a - b),
+                2 => part.clone().prop_map(|a| !a),
+                1 => arms(part.clone(), heads).prop_map(atoms::heads),
+                1 => arms(part, batch).prop_map(atoms::batch),
+            ]
+        })
+        .boxed()
+}
+
+/// [`masks`] without closures where the world has none, and without arms that no head or batch row takes, which flow refuses.
+pub fn stack_masks(world: &World) -> BoxedStrategy<Mask> {
+    let (heads, batch) = (world.shape.head_count(), world.shape.batch_len());
+    let serial = world.facts.to_json().is_ok();
+    masks(world).prop_map(move |mask| for_stack(&mask, heads, batch, serial)).boxed()
+}
+
+fn for_stack(mask: &Mask, heads: usize, batch: usize, serial: bool) -> Mask {
+    match mask.node() {
+        _ if serial && mask.atom_as::<atoms::Closure>().is_some() => atoms::causal(),
+        Node::Heads(arms) if heads == 1 => for_stack(&arms[0].mask, heads, batch, serial),
+        Node::Batch(arms) if batch == 1 => for_stack(&arms[0].mask, heads, batch, serial),
+        Node::Heads(arms) => {
+            atoms::heads(taken(arms, heads).map(|(s, part)| (s, for_stack(&part, heads, batch, serial))))
+        }
+        Node::Batch(arms) => {
+            atoms::batch(taken(arms, batch).map(|(s, part)| (s, for_stack(&part, heads, batch, serial))))
+        }
+        _ => mask.map_children(|part| for_stack(part, heads, batch, serial)),
+    }
+}
+
+/// The arms that one of `count` indices takes.
+fn taken(arms: &[Arm], count: usize) -> impl Iterator<Item = (Selector, Mask)> {
+    let named = |index: u64| arms.iter().any(|arm| arm.selector.names(index));
+    let takes = move |arm: &&Arm| {
+        (0..count as u64).any(|index| arm.selector.names(index) || (arm.selector == Selector::Else && !named(index)))
+    };
+    arms.iter().filter(takes).map(|arm| (arm.selector.clone(), arm.mask.clone()))
+}
+
+/// Arms over `0..count` that do not overlap.
+fn arms(part: impl Strategy<Value = Mask> + Clone, count: u64) -> impl Strategy<Value = Vec<(Selector, Mask)>> {
+    (part.clone(), part, 0..7u8, 0..count).prop_map(move |(a, b, kind, at)| {
+        let first = Selector::from(..at + 1);
+        match kind {
+            0 => vec![(first, a)],
+            1 => vec![(first, a), (Selector::Else, b)],
+            2 if at + 1 < count => vec![(Selector::from(at + 1..), a), (first, b)],
+            3 => vec![(Selector::every(2), a), (Selector::Else, b)],
+            4 => vec![(Selector::Every { step: 2, from: 1 }, a), (Selector::every(2), b)],
+            5 => vec![(Selector::Every { step: 1, from: at + 1 }, a), (first, b)],
+            _ => vec![(Selector::from([at]), a), (Selector::Else, b)],
+        }
+    })
+}
+
+fn spans(extent: u64) -> impl Strategy<Value = Vec<Span>> + Clone {
+    let span = (0..extent + 3, 0..extent / 2 + 2, 0..8u8).prop_map(|(start, len, kind)| match kind {
+        0 => Span::from(start..),
+        1 => Span::from(start),
+        2 => Span::from(..start),
+        _ => Span::from(start..start + len),
+    });
+    proptest::collection::vec(span, 0..4)
+}
+
+fn leaves(world: &World) -> BoxedStrategy<Mask> {
+    let extent = world.extent;
+    let n = extent as i64;
+    let (batch, kv_len) = (world.shape.batch_len(), world.shape.kv_len() as u64);
+    let seed = 0..u64::MAX;
+    let side = prop_oneof![Just(None), Just(Some(Side::Left)), Just(Some(Side::Right))];
+    let lengths = proptest::collection::vec(0..=kv_len, batch);
+    let positional = prop_oneof![
+        1 => Just(atoms::full()),
+        1 => Just(atoms::none()),
+        3 => (-3..4i64).prop_map(atoms::causal_offset),
+        1 => (-n..=n).prop_map(atoms::causal_offset),
+        3 => (-9..n, -9..9i64).prop_map(|(l, r)| atoms::window(l, r)),
+        1 => (-9..n).prop_map(|l| atoms::window(l, None)),
+        1 => (-9..n).prop_map(|r| atoms::window(None, r)),
+        3 => (1..extent + 2).prop_map(atoms::sliding),
+        2 => (1..extent + 2).prop_map(atoms::chunk),
+        2 => (1..13u64).prop_map(atoms::stride),
+        1 => (0..extent + 2).prop_map(atoms::prefix),
+        1 => proptest::collection::vec(0..extent + 2, batch).prop_map(atoms::prefix),
+        1 => spans(extent).prop_map(atoms::keys),
+        1 => spans(extent).prop_map(atoms::queries),
+        1 => spans(extent).prop_map(atoms::global),
+        2 => spans(extent).prop_map(atoms::spans),
+        1 => (0..=4u32, seed.clone()).prop_map(|(p, seed)| atoms::random(f64::from(p) / 4.0, seed)),
+        1 => (1..20u64, 0..5u64, seed.clone()).prop_map(|(block, count, seed)| atoms::random_blocks(block, count + 1, seed)),
+    ];
+    let named = prop_oneof![
+        1 => Just(atoms::keys(noren_mask::Set::label("a"))),
+        1 => Just(atoms::queries(noren_mask::Set::label("b"))),
+        1 => Just(atoms::global(noren_mask::Set::label("b"))),
+        2 => Just(atoms::padding()),
+        1 => (side, lengths, any::<bool>())
+            .prop_map(|(side, lengths, both)| atoms::padding_with(Padding { side, lengths: Some(lengths), both })),
+        1 => Just(atoms::padding_with(Padding { both: true, ..Padding::default() })),
+        3 => Just(atoms::documents()),
+        1 => seed.clone().prop_map(move |s| {
+            let parts = Dice(s).parts(extent);
+            atoms::documents_of(parts.into_iter().map(|n| n as u64).collect::<Vec<_>>())
+        }),
+        2 => Just(atoms::clearance()),
+        2 => (seed.clone(), 1..40usize, 0..=extent).prop_map(|(s, nodes, start)| tree(&mut Dice(s), nodes, start)),
+        2 => seed.prop_map(move |s| neighborhood(&mut Dice(s), extent)),
+        1 => Just(atoms::dense("bits")),
+        1 => Just(atoms::dense("cells")),
+        1 => Just(atoms::dense("blocks")),
+        1 => Just(atoms::closure("odd")),
+        1 => Just(atoms::closure("near")),
+    ];
+    prop_oneof![positional, named].boxed()
+}
+
+/// A chain, a depth-first tree, a breadth-first tree or one whose parents come after their children.
+fn tree(dice: &mut Dice, nodes: usize, start: u64) -> Mask {
+    let kind = dice.below(3);
+    let parents = (0..nodes as i64).map(|i| match kind {
+        _ if i == 0 => -1,
+        0 if dice.chance(80) => i - 1,
+        1 => (i - 1) / 2,
+        _ => dice.below(i as u64 + 1) as i64 - 1,
+    });
+    let mut parents: Vec<i64> = parents.collect();
+    if dice.chance(20) {
+        let last = nodes as i64 - 1;
+        parents = parents.iter().rev().map(|&p| if p < 0 { -1 } else { last - p }).collect();
+    }
+    atoms::tree(parents, start)
+}
+
+fn neighborhood(dice: &mut Dice, extent: u64) -> Mask {
+    let dimensions = dice.below(3) as usize + 1;
+    let mut grid: Vec<u64> = (1..dimensions).map(|_| dice.below(6) + 1).collect();
+    let cells: u64 = grid.iter().product();
+    grid.insert(dice.below(dimensions as u64) as usize, extent.max(1).div_ceil(cells) + dice.below(2));
+    let dilation: Vec<u64> = grid.iter().map(|_| dice.below(3) + 1).collect();
+    let size: Vec<u64> = grid.iter().zip(&dilation).map(|(g, d)| dice.below(((g - 1) / d + 1).min(9)) + 1).collect();
+    atoms::neighborhood_dilated(grid, size, dilation)
+}
+
+/// Tile sizes from 1 to 64.
+pub fn options() -> impl Strategy<Value = PlanOptions> {
+    let block = || prop_oneof![1..=64u32, Just(1), Just(16), Just(64)];
+    let reorder = prop_oneof![
+        3 => Just(Reorder::Auto),
+        1 => Just(Reorder::Never),
+        2 => Just(Reorder::Always),
+        2 => (0u32..=9).prop_map(Reorder::Residues),
+        1 => any::<u32>().prop_map(Reorder::Residues),
+    ];
+    (block(), block(), reorder).prop_map(|(block_q, block_kv, reorder)| PlanOptions { block_q, block_kv, reorder })
+}

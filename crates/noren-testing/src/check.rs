@@ -1,0 +1,24 @@
+//! How property tests run: a fixed seed, so that a run can be repeated; `PROPTEST_RNG_SEED=n` takes another one and
+//! `PROPTEST_CASES_FACTOR=n` runs `n` times as many cases.
+
+use proptest::prelude::*;
+use proptest::test_runner::{RngSeed, TestRunner};
+
+/// Runs `law` on `cases` values and panics with the smallest counterexample.
+pub fn check<S: Strategy>(cases: u32, strategy: S, law: impl Fn(S::Value)) {
+    let number = |name: &str| std::env::var(name).ok().map(|n| n.parse::<u64>().expect("a number"));
+    let config = ProptestConfig {
+        cases: cases * number("PROPTEST_CASES_FACTOR").unwrap_or(1) as u32,
+        rng_seed: RngSeed::Fixed(number("PROPTEST_RNG_SEED").unwrap_or(7)),
+        failure_persistence: None,
+        max_shrink_iters: 3000,
+        ..ProptestConfig::default()
+    };
+    let outcome = TestRunner::new(config).run(&strategy, |value| {
+        law(value);
+        Ok(())
+    });
+    if let Err(failure) = outcome {
+        panic!("{failure}");
+    }
+}

@@ -1,0 +1,13 @@
+//! What the tests of several crates share. No crate depends on it outside tests and benchmarks.
+
+pub mod awkward;
+pub mod cases;
+pub mod cells;
+mod check;
+pub mod drawn;
+pub mod long;
+mod seeds;
+pub mod structured;
+
+pub use check::check;
+pub use seeds::replay;

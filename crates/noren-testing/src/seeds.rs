@@ -1,0 +1,15 @@
+//! The inputs in `fuzz/seeds`.
+
+use std::path::Path;
+
+/// Calls `check`, what the fuzz target `target` checks, on each of its seeds.
+pub fn replay(target: &str, check: impl Fn(&[u8])) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds").join(target);
+    let mut seeds: Vec<_> = std::fs::read_dir(folder).expect("seeds").map(|e| e.expect("a seed").path()).collect();
+    seeds.sort();
+    assert!(seeds.len() > 10, "{} seeds", seeds.len());
+    for seed in seeds {
+        eprintln!("{}", seed.display());
+        check(&std::fs::read(&seed).expect("a seed"));
+    }
+}

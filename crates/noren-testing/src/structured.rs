@@ -1,0 +1,54 @@
+//! Masks whose plans are reordered: strides, dilated grids and gathered tokens together, with complements and with everything
+//! else that [`masks`](crate::cases::masks) makes.
+
+use crate::cases::{World, masks};
+use noren_mask::{Mask, Set, atoms};
+use proptest::prelude::*;
+
+/// Single positions, far apart more often than not.
+fn tokens(extent: u64) -> impl Strategy<Value = Vec<u64>> + Clone {
+    proptest::collection::vec(0..extent.max(1), 1..6)
+}
+
+/// One line or two dimensions, dilated by `step` along a line.
+fn grid(extent: u64, step: u64) -> impl Strategy<Value = Mask> + Clone {
+    (1..10u64, 1..4u64, 1..4u64, any::<bool>()).prop_map(move |(size, rows, window, plane)| {
+        let extent = extent.max(1);
+        if !plane {
+            let most = extent.div_ceil(step);
+            return atoms::neighborhood_dilated(vec![extent], vec![size.min(most)], vec![step]);
+        }
+        let width = extent.div_ceil(rows);
+        let most = width.div_ceil(step);
+        let down = if rows > step { step } else { 1 };
+        let window = window.min(rows.div_ceil(down));
+        atoms::neighborhood_dilated(vec![rows, width], vec![window, size.min(most)], vec![down, step])
+    })
+}
+
+/// Masks in which residue classes, gathered queries and gathered keys meet.
+pub fn structured(world: &World) -> BoxedStrategy<Mask> {
+    let (extent, any_mask) = (world.extent, masks(world));
+    (2..9u64)
+        .prop_flat_map(move |step| {
+            let part = prop_oneof![
+                4 => grid(extent, step),
+                2 => (1..4u64).prop_map(move |times| atoms::stride(step * times)),
+                2 => tokens(extent).prop_map(|at| atoms::global(Set::from(at))),
+                2 => tokens(extent).prop_map(|at| atoms::keys(Set::from(at))),
+                1 => tokens(extent).prop_map(|at| atoms::queries(Set::from(at))),
+                1 => Just(atoms::causal()),
+                1 => (0..20i64, 0..20i64).prop_map(|(left, right)| atoms::window(left, right)),
+                1 => any_mask.clone(),
+            ];
+            part.prop_recursive(3, 8, 3, |part| {
+                prop_oneof![
+                    3 => proptest::collection::vec(part.clone(), 2..4).prop_map(Mask::any),
+                    2 => proptest::collection::vec(part.clone(), 2..4).prop_map(Mask::all),
+                    3 => (part.clone(), part.clone()).prop_map(|(a, b)| a - b),
+                    1 => part.prop_map(|a| !a),
+                ]
+            })
+        })
+        .boxed()
+}

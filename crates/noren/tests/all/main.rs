@@ -1,0 +1,20 @@
+//! All tests of the crate, in one program: a file is a module, `cargo test -p noren --test all MODULE::` runs one.
+
+mod backward;
+mod bits;
+mod cache;
+mod common;
+mod conformance;
+mod corpus;
+mod dropout;
+mod dtypes;
+mod errors;
+mod hidden_keys;
+mod ndarray;
+mod one_call;
+mod partial;
+mod random_masks;
+mod scene;
+mod shapes;
+mod soak;
+mod stored;
