@@ -303,7 +303,7 @@ fn ragged_steps_read_documents_and_levels() {
 
 /// A rotating cache shows each query its own window, whatever the mask and however many come at once.
 #[test]
-fn a_window_is_each_querys_own() {
+fn a_rotating_cache_shows_each_query_its_own_window() {
     let (len, d) = (40, 8);
     let x = random::<f32>([1, 2, len, d], 1);
     for (window, sinks) in [(4, 0), (5, 3), (1, 2)] {
