@@ -8,7 +8,7 @@ import crates
 import javascript
 import python
 from graph import Arrow, circles
-from rules import EXEMPT, FILE_LINES, FUNCTION_LINES, LONG_FUNCTIONS, SINGLES
+from rules import EXEMPT, FILE_LINES, FUNCTION_LINES, LONG_FUNCTIONS, SECOND_PLACES, SINGLES
 from rust import Function, read
 from rust_graph import Crate
 from tree import Tree, is_test
@@ -86,6 +86,8 @@ def singles(tree: Tree) -> Findings:
             continue
         source = read(text)
         for rule in SINGLES:
+            if (rule.name, path) in SECOND_PLACES:
+                continue
             if first := rule.pattern.search(source.text if rule.raw else source.code):
                 places.setdefault(rule.name, {})[path] = source.line(first.start())
     found: Findings = {}

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from outsider_alternatives import alternatives
 from outsider_beside import (
     sick_bias,
     sick_completion,
@@ -42,7 +43,6 @@ from outsider_healthy import (
     ok_unpadded_plane,
 )
 from outsider_mistakes import (
-    alternatives,
     same_care,
     sick_flip,
     sick_invert,

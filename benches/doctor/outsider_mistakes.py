@@ -1,7 +1,7 @@
 """Structural mistakes of the second generator, and how an array stores a mask.
 
-`alternatives` lists every wrong mask that a scene can have, by class; `sick_structure` puts one of them into all batch rows
-and heads, into one of them, or into the last rows only.
+`sick_structure` puts a wrong mask (`outsider_alternatives.py`) into all batch rows and heads, into one of them, or into the last
+rows only.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from outsider_alternatives import alternatives
 from outsider_scenes import (
     sc_bipacked,
     sc_bisliding,
@@ -29,123 +30,6 @@ from outsider_scenes import (
     sc_tree,
     with_redactions,
 )
-
-
-def alternatives(s):
-    """Every structural mistake this scene can have: name -> list of keep arrays [B,Q,K] (or 4-D)."""
-    o = {}
-
-    def add(name, m):
-        o.setdefault(name, []).append(m)
-
-    rng, B = s.rng, s.build
-    f = s.fam
-    hasf = f in ("causal", "sliding", "chunked", "prefix", "blocks")
-    if hasf and s.qpos is None and s.Q > 0:
-        add("causal_leak", B(off=1))
-        add("causal_leak", B(off=2))
-        if f in ("causal", "sliding"):
-            add("causal_self_excluded", B(off=-1))
-        add("causal_dropped", B(causal=False))
-        if s.written is not None:
-            add("causal_dropped", B(causal=False, written=False))
-    if s.past and hasf:
-        add("causal_alignment", B(align=0))
-    if f == "full" and s.segs is None:
-        q = np.arange(s.Q)[:, None]
-        tri = np.arange(s.K)[None] <= q
-        if s.role == "cross":
-            add("cross_attention_mask", np.broadcast_to(tri, (s.B, s.Q, s.K)) & True)
-            add("cross_attention_mask", tri & B())
-            add("cross_attention_mask", B(pad=False))
-            add("padding_keys_visible", B(pad=False))
-        else:
-            add("implicit_causal", tri & B())
-    if not s.V.all():
-        add("padding_keys_visible", B(pad=False))
-    if s.Q == s.K and s.selfatt and not s.V.all() and f in ("full", "causal"):
-        add("broadcast_wrong_axis", B(pad=False) & s.V[:, :, None])
-    if s.B > 1 and s.selfatt and not s.V.all() and s.segs is None:
-        add("batch_row_wrong", np.repeat(B()[:1], s.B, 0))
-        add("batch_row_wrong", np.roll(B(), 1, 0))
-        add("batch_row_wrong", B()[rng.permutation(s.B)])
-    if s.selfatt and not s.V.all() and s.side in ("left", "right") and s.segs is None:
-        add("padding_side", B(V=s.V[:, ::-1]))
-        ls = rng.integers(1, s.K + 1, s.B)
-        j = np.arange(s.K)[None]
-        V2 = (j < ls[:, None]) if s.side == "right" else (j >= s.K - ls[:, None])
-        m = B(V=V2)
-        add("stale_or_bucketed_mask", m)
-    if f == "sliding":
-        add("sliding_window_off_by_one", B(window=s.window + 1))
-        if s.window > 1:
-            add("sliding_window_off_by_one", B(window=s.window - 1))
-        add("window_missing_or_wrong_layer", B(window=s.K + 200))
-        if s.kvpos is not None and s.kvpos.max() >= s.K:
-            add("ring_buffer_misaligned", B(slots=True))
-    if f == "bisliding":
-        add("sliding_window_off_by_one", B(window=s.window + 1))
-        add("sliding_window_off_by_one", B(window=s.window - 1) if s.window > 1 else B())
-        add("window_missing_or_wrong_layer", B(window=s.K + 200))
-    if f == "causal" and s.segs is None and s.K > 4 and s.Q > 3:
-        q, k = s.grid()
-        w = int(rng.integers(2, s.K - 1))
-        add("window_missing_or_wrong_layer", B() & (k > q - w))
-    if f == "chunked":
-        add("chunk_boundary", B(chunk_from="slot" if s.chunk_from == "text" else "text"))
-        add("chunk_boundary", B(chunk=1))
-        add("chunk_boundary", B(chunk=s.chunk - 1))
-    if f == "prefix":
-        add("prefix_lm_or_block_wrong", B(prefix=None))
-        add("prefix_lm_or_block_wrong", B(prefix=s.K + 1))
-        add("prefix_lm_or_block_wrong", B(prefix=s.prefix + 1))
-        if not s.V.all():
-            p = s.prefix + (s.first()[:, None, None] if s.prefix_from == "text" else 0)
-            add("padding_unmasked_by_later_op", B(prefix=None) | (np.arange(s.K)[None, None] < p))
-    if f == "blocks":
-        add("prefix_lm_or_block_wrong", B(blocks=False))
-    if s.segs is not None:
-        add("cross_document", B(docs=False))
-        g = s.segs.copy()
-        for b in range(s.B):  # one border is lost
-            d = len(s.docs[b])
-            if d > 1:
-                x = int(rng.integers(1, d))
-                g[b][s.segs[b] > x] -= 1
-        add("cross_document", B(segs=g))
-        for r in (1, -1):
-            ok = all((x[:-1] > 1).all() and x[-1] > 1 if r == 1 else (x > 1).all() for x in s.docs)
-            if not ok:
-                continue
-            g = np.zeros_like(s.segs)
-            for b in range(s.B):
-                t = int(s.docs[b].sum())
-                ends = np.cumsum(s.docs[b])
-                ends[:-1] += r
-                d = np.diff(np.concatenate([[0], ends]))
-                g[b, :t] = np.repeat(np.arange(1, len(d) + 1), d)
-            add("document_boundary_off_by_one", B(segs=g))
-    if s.fam == "tree":
-        add("tree_mask", B(tree=False))
-        n = len(s.parents)
-        sib = [(i, j) for i in range(n) for j in range(i) if s.parents[i] == s.parents[j]]
-        if sib:
-            i, j = sib[int(rng.integers(len(sib)))]
-            m = B()
-            m[:, i, s.past + j] = True
-            add("tree_mask", m)
-            m = B()
-            for i, j in sib:
-                m[:, i, s.past + j] = True
-            add("tree_mask", m)
-    if s.written is not None:
-        add("unwritten_cache_visible", B(written=False) | ~s.written[:, None, :])
-        add("unwritten_cache_visible", B(causal=False, written=False))
-    if s.past and s.selfatt and s.written is None and f in ("causal", "sliding"):
-        m = B()
-        m[:, :, s.past :] = False
-        add("stale_decode_mask", m)
-    return o
 
 
 SCENES = {
@@ -300,7 +184,7 @@ def sick_structure(rng):
     n, s = draw_scene(rng)
     alts = alternatives(s)
     good = s.build()
-    names = [k for k in alts]
+    names = list(alts)
     if not names:
         return None
     cls = names[int(rng.integers(len(names)))]
@@ -309,84 +193,83 @@ def sick_structure(rng):
         return None
     acc = [k for k in names if k != cls and any(same_care(s, m, bad) for m in alts[k])]
     how = rng.random()
+    square = s.Q == s.K
+    of_rows = cls in ("batch_row_wrong", "stale_or_bucketed_mask")
     scope = "all"
-    rep = True
-    if s.B > 1 and how < 0.15 and cls not in ("batch_row_wrong", "stale_or_bucketed_mask"):
-        b = int(rng.integers(s.B))
-        m = good.copy()
-        m[b] = bad[b]
-        bad, scope = m, "row"
-        if same_care(s, good, bad):
-            return None
-        acc = sorted(
-            {
-                k
-                for k in names
-                if k != cls
-                and any(same_care(s, np.where((np.arange(s.B) == b)[:, None, None], m2, good), bad) for m2 in alts[k])
-            }
-        )
-        if b > 0:
-            acc.append("batch_row_wrong")  # C30: "row 0 fits the family and some b > 0 does not"
-        if cls in ("padding_keys_visible", "broadcast_wrong_axis", "padding_side"):
-            acc += [
-                "stale_or_bucketed_mask",
-                "padding_keys_visible",
-            ]  # one row with other lengths: C50 and C16 hold by their rules
-    elif (
-        how < 0.22
-        and s.Q == s.K
-        and cls not in ("batch_row_wrong", "stale_or_bucketed_mask", "padding_side")
-        and s.segs is None
-    ):
-        # one head only
-        s.H = int(rng.integers(2, 5))
-        s.heads = s.H
-        s.obvious["heads"] = s.H
-        h = int(rng.integers(s.H))
-        g4 = heads4(s, good).copy()
-        b4 = g4.copy()
-        b4[:, h] = bad
-        style, (_,) = rowstyle(s, rng, good)
-        if style == "self":
-            g4 = np.stack([s.padrows(g4[:, i], style) for i in range(s.H)], 1)
-            b4 = np.stack([s.padrows(b4[:, i], style) for i in range(s.H)], 1)
-        return finish(s, rng, f"{cls}/{n}/head", g4, b4, [cls], acc)
-    elif how < 0.27 and s.Q == s.K and s.Q > 8:
+    if s.B > 1 and how < 0.15 and not of_rows:
+        scope = "row"
+        bad, acc = in_row(s, alts, cls, good, bad, int(rng.integers(s.B)))
+    elif how < 0.22 and square and not of_rows and cls != "padding_side" and s.segs is None:
+        return in_head(s, rng, f"{cls}/{n}/head", good, bad, [cls], acc)
+    elif how < 0.27 and square and s.Q > 8:
+        scope = "late"
         t = int(rng.integers(s.Q // 2, s.Q - 1))
-        m = good.copy()
-        m[:, t:] = bad[:, t:]
-        bad, scope = m, "late"
+        bad = np.concatenate([good[:, :t], bad[:, t:]], 1)
         if cls in ("padding_side", "padding_keys_visible", "broadcast_wrong_axis"):
             return None
-        if cls == "causal_dropped":
-            acc.append("causal_leak")
-        if same_care(s, good, bad):
-            return None
-        acc = acc + ["unexplained_difference"]
-        rep = False
+        acc = acc + ["causal_leak"] * (cls == "causal_dropped") + ["unexplained_difference"]
+    if same_care(s, good, bad):
+        return None
+    gg, bb, also = with_padding_rows(s, rng, cls, good, bad)
+    if cls == "batch_row_wrong" and same_care(s, gg, bb):
+        return None
+    late = scope == "late"
+    acc = acc + also + also_right(s, cls, bb)
+    return finish(s, rng, f"{cls}/{n}/{scope}", gg, bb, [cls], acc, repair=not late, blind=not late)
+
+
+def in_row(s, alts, cls, good, bad, b):
+    """A mistake in batch row `b` only: the mask, and the other classes that are right answers."""
+    chosen = (np.arange(s.B) == b)[:, None, None]
+    bad = np.where(chosen, bad, good)
+    acc = sorted(
+        k for k in alts if k != cls and any(same_care(s, np.where(chosen, m, good), bad) for m in alts[k])
+    )
+    if b > 0:
+        acc.append("batch_row_wrong")  # C30: "row 0 fits the family and some b > 0 does not"
+    if cls in ("padding_keys_visible", "broadcast_wrong_axis", "padding_side"):
+        # one row with other lengths: C50 and C16 hold by their rules
+        acc += ["stale_or_bucketed_mask", "padding_keys_visible"]
+    return bad, acc
+
+
+def in_head(s, rng, name, good, bad, classes, accept):
+    """A case with the mistake in one of several heads."""
+    s.H = s.heads = s.obvious["heads"] = int(rng.integers(2, 5))
+    h = int(rng.integers(s.H))
+    g4 = heads4(s, good).copy()
+    b4 = g4.copy()
+    b4[:, h] = bad
+    style, _ = rowstyle(s, rng, good)
+    if style == "self":
+        g4, b4 = (np.stack([s.padrows(m[:, i], style) for i in range(s.H)], 1) for m in (g4, b4))
+    return finish(s, rng, name, g4, b4, classes, accept)
+
+
+def with_padding_rows(s, rng, cls, good, bad):
+    """The right and the faulty mask with their padding rows, and other classes that are right answers."""
     if cls == "broadcast_wrong_axis":
-        gg, bb = good, bad
-    elif cls == "batch_row_wrong":
-        _, (gg,) = rowstyle(s, rng, good)
-        r = rng.random()
-        bb = np.repeat(gg[:1], s.B, 0) if r < 0.5 else np.roll(gg, 1, 0)
-        if same_care(s, gg, bb):
-            return None
-        if r >= 0.5:
-            acc.append("stale_or_bucketed_mask")
-    else:
-        style, (gg, bb) = rowstyle(s, rng, good, bad)
+        return good, bad, []
+    if cls != "batch_row_wrong":
+        _, (gg, bb) = rowstyle(s, rng, good, bad)
+        return gg, bb, []
+    _, (gg,) = rowstyle(s, rng, good)
+    if rng.random() < 0.5:
+        return gg, np.repeat(gg[:1], s.B, 0), []
+    return gg, np.roll(gg, 1, 0), ["stale_or_bucketed_mask"]
+
+
+def also_right(s, cls, bad):
+    """Classes that are true of the faulty mask as well."""
+    acc = []
     if cls == "cross_document" and any((d == 1).any() for d in s.docs):
-        acc.append(
-            "document_boundary_off_by_one"
-        )  # a border lost beside a document of one token is a border shifted by one
+        # a border lost beside a document of one token is a border shifted by one
+        acc.append("document_boundary_off_by_one")
     if cls == "causal_self_excluded" and s.Q == 1:
         acc.append("stale_decode_mask")
-    c = s.care()
-    if (bb.sum(-1) == 0)[c].any():
-        acc.append("fully_masked_row")  # a real row without keys: catalogue C07 is true of it as well
-    return finish(s, rng, f"{cls}/{n}/{scope}", gg, bb, [cls], acc, repair=rep, blind=scope != "late")
+    if (bad.sum(-1) == 0)[s.care()].any():
+        acc.append("fully_masked_row")  # a real row without keys: catalogue C07
+    return acc
 
 
 def sick_pair(rng):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from outsider_alternatives import alternatives
 from outsider_mistakes import (
     Case,
-    alternatives,
     draw_scene,
     encode,
     finish,

@@ -1,10 +1,10 @@
 //! `noren check`: what is wrong with a mask that somebody else made.
 
-use crate::Verdict;
 use crate::args::{FactArgs, ShapeArgs, bind};
 use crate::failure::{Failure, Result};
 use crate::output::{BAD, DIM, GOOD, STRONG, Screen, paint};
 use crate::target::Target;
+use crate::verdict::Verdict;
 use clap::Args;
 use noren_doctor::{Context, Patient, Report, Severity};
 use noren_input::Sizes;

@@ -1,10 +1,10 @@
 //! `noren diff`: where two masks differ.
 
-use crate::Verdict;
 use crate::args::{FactArgs, ShapeArgs, bind, parse};
 use crate::failure::{Failure, Result};
 use crate::output::{BAD, DIM, GOOD, STRONG, Screen, paint};
 use crate::show::LookArgs;
+use crate::verdict::Verdict;
 use clap::Args;
 use noren_mask::{BoundMask, Equivalence, Score, short_count};
 use noren_picture::Draw;

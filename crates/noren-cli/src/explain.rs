@@ -1,9 +1,9 @@
 //! `noren explain`: why a query may or may not read a key.
 
-use crate::Verdict;
 use crate::args::{FactArgs, ShapeArgs, bind};
 use crate::failure::Result;
 use crate::output::{BAD, DIM, GOOD, Screen, paint};
+use crate::verdict::Verdict;
 use clap::Args;
 use noren_input::Sizes;
 use noren_mask::Cell;

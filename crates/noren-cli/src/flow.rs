@@ -1,10 +1,10 @@
 //! `noren flow`: which tokens can reach which outputs over several layers.
 
-use crate::Verdict;
 use crate::args::{FactArgs, ShapeArgs, bind_stack, parse};
 use crate::failure::{Failure, Result};
 use crate::output::{BAD, DIM, GOOD, STRONG, Screen, paint, with_note};
 use crate::target::Target;
+use crate::verdict::Verdict;
 use clap::Args;
 use noren_doctor::Patient;
 use noren_flow::{CHANNELS, Certificate, Fill, Flow, Policy, RuleVerdict, Ruling, Verdict as Found};

@@ -15,6 +15,8 @@ mod output;
 mod partition;
 mod plan;
 mod progress;
+#[cfg(feature = "models")]
+mod run;
 #[cfg(feature = "serve")]
 mod serve;
 mod show;
@@ -23,10 +25,12 @@ mod target;
 mod text;
 #[cfg(feature = "models")]
 mod train;
+mod verdict;
 mod verify;
 
 use crate::failure::{Failure, Result};
 use crate::output::{BAD, Color, DIM, Screen, paint};
+use crate::verdict::Verdict;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -99,7 +103,7 @@ enum Command {
     Attend(attend::AttendArgs),
     #[cfg(feature = "models")]
     /// Run a model over a text, the whole way from tokens to what comes out and what is hidden; or over tokens in a file
-    Run(model::run::RunArgs),
+    Run(run::RunArgs),
     #[cfg(feature = "models")]
     /// One vector for each line of a text
     Embed(model::embed::EmbedArgs),
@@ -126,16 +130,6 @@ enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
-}
-
-/// What a command that ran to its end has to say to the shell.
-pub(crate) enum Verdict {
-    /// Exit code 0.
-    Yes,
-    /// Exit code 1: the masks differ, or a check failed.
-    No,
-    /// Exit code 3: too little is declared for a verdict.
-    Open,
 }
 
 fn main() -> ExitCode {
@@ -170,7 +164,7 @@ fn run(cli: &Cli) -> Result<Verdict> {
         Command::Verify(args) => verify::run(args, &mut screen),
         Command::Attend(args) => attend::run(args, &mut screen),
         #[cfg(feature = "models")]
-        Command::Run(args) => model::run::run(args, &mut screen),
+        Command::Run(args) => run::run(args, &mut screen),
         #[cfg(feature = "models")]
         Command::Embed(args) => model::embed::run(args, &mut screen),
         #[cfg(feature = "models")]

@@ -101,6 +101,14 @@ pub(crate) fn paint(style: Style, text: impl std::fmt::Display) -> String {
     format!("{style}{text}{style:#}")
 }
 
+/// At most `most` characters, the last one an ellipsis where something was cut.
+pub(crate) fn cut(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        None => text.to_string(),
+        Some(_) => text.chars().take(most.saturating_sub(1)).chain(['…']).collect(),
+    }
+}
+
 /// Runs `work`; when standard error is a terminal and the work lasts, `note` appears there meanwhile.
 pub(crate) fn with_note<T>(note: &str, work: impl FnOnce() -> T) -> T {
     match std::io::stderr().is_terminal() {

@@ -1,9 +1,9 @@
 //! `noren plan`: what a mask costs.
 
-use crate::Verdict;
 use crate::args::{FactArgs, ShapeArgs, bind};
 use crate::failure::{Failure, Result};
 use crate::output::{DIM, Screen, paint};
+use crate::verdict::Verdict;
 use clap::Args;
 use noren_mask::{Budget, PlanOptions, Progress, Stats, short_count};
 use std::cell::Cell;

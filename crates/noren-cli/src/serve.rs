@@ -1,10 +1,10 @@
 //! `noren serve`: the explorer of noren-explorer, with the model of the text view.
 
-use crate::Verdict;
 use crate::failure::{Failure, Result};
 #[cfg(feature = "models")]
 use crate::model::hub;
 use crate::output::{DIM, STRONG, Screen, paint};
+use crate::verdict::Verdict;
 use clap::Args;
 use noren_explorer::{Options, Texts};
 use std::net::TcpListener;

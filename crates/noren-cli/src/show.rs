@@ -1,11 +1,11 @@
 //! `noren show`: a mask to look at.
 
-use crate::Verdict;
 use crate::args::{FactArgs, ShapeArgs, bind};
 use crate::failure::{Failure, Result};
 use crate::output::{DIM, STRONG, Screen, paint};
 use crate::plan::BlockArgs;
 use crate::target::Target;
+use crate::verdict::Verdict;
 use clap::Args;
 use noren_input::Bound;
 use noren_input::Sizes;

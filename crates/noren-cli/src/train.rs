@@ -1,9 +1,9 @@
 //! `noren train`: a model from a text.
 
-use crate::Verdict;
 use crate::failure::{Failure, Result};
 use crate::output::{DIM, STRONG, Screen, paint};
 use crate::progress::Progress;
+use crate::verdict::Verdict;
 use clap::Args;
 use noren_candle::train::{Progress as Step, TrainConfig, Trained, Trainer};
 use noren_text::data::Objective;

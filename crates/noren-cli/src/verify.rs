@@ -1,9 +1,9 @@
 //! `noren verify`: a certificate of `noren flow`, checked by an implementation of its own.
 
-use crate::Verdict;
 use crate::failure::{Failure, Result};
 use crate::flow::{StackArgs, tell_channels};
 use crate::output::{BAD, DIM, GOOD, STRONG, Screen, paint, with_note};
+use crate::verdict::Verdict;
 use clap::Args;
 use noren_verify::{MOST_BYTES, Report, RuleReport, Witness, verify_for};
 use std::path::PathBuf;

@@ -15,6 +15,7 @@
 use crate::Error;
 use crate::runs::{Runs, count};
 use hmac_sha256::Hash;
+use noren_mask::text::hex;
 use noren_mask::{BoundMask, Shape};
 use serde::{Deserialize, Serialize};
 
@@ -200,7 +201,7 @@ impl Partition {
             let bytes: Vec<u8> = words.drain(..).flat_map(u32::to_le_bytes).collect();
             hash.update(bytes);
         }
-        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+        hex(&hash.finalize())
     }
 }
 

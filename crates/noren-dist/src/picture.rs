@@ -7,6 +7,7 @@ use crate::runs::{count, within};
 use crate::simulate::{cells, grain};
 use crate::strips::Strips;
 use crate::wire::Wire;
+use noren_mask::text::escape;
 use noren_mask::{BoundMask, Cover, Grid, GridOptions, Plan, short_bytes, short_count};
 use std::fmt::Write;
 
@@ -270,11 +271,4 @@ fn traffic(out: &mut String, split: &Partition, row: &RowPartition, wire: &Wire,
         rect(out, [x as f64 + (i % side) as f64 * cell, top + (i / side) as f64 * cell], [cell, cell], &look);
     }
     y + 36 + TRAFFIC
-}
-
-/// Text that XML reads back as it is.
-fn escape(text: &str) -> String {
-    let clean = |c: char| if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') { '\u{fffd}' } else { c };
-    let text: String = text.chars().map(clean).collect();
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -3,14 +3,17 @@
 //! A thread serves a connection, request after request. Nothing is read into memory before its limit is known.
 
 use crate::budget::Share;
+use crate::date::date;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
-/// How long a client may take to send the head of a request, and its body, and to take a piece of an answer.
+/// How long a client may take to send the head of a request, and its body.
 const HEAD: Duration = Duration::from_secs(20);
 pub(crate) const BODY: Duration = Duration::from_secs(60);
+/// Time in which a client receives the next bytes of a response, and all of it.
 const PIECE: Duration = Duration::from_secs(30);
+const RESPONSE: Duration = Duration::from_secs(120);
 /// How long, and for how many bytes, a refused body is read on, so that the client sees the answer.
 const LINGER: Duration = Duration::from_secs(1);
 const MOST_LINGER: usize = 1 << 20;
@@ -167,7 +170,7 @@ impl<'a> Body<'a> {
             return Err(BodyError::Large);
         }
         if std::mem::take(&mut self.waits) && !self.is_read {
-            self.connection.stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
+            self.connection.write(b"HTTP/1.1 100 Continue\r\n\r\n", until)?;
         }
         let mut body = Vec::new();
         match self.length {
@@ -188,8 +191,7 @@ struct Connection {
 impl Connection {
     /// Receives more bytes; 0 at the end.
     fn receive(&mut self, until: Instant) -> io::Result<usize> {
-        let left = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero());
-        self.stream.set_read_timeout(Some(left.ok_or(ErrorKind::TimedOut)?))?;
+        self.stream.set_read_timeout(Some(left(until)?))?;
         let old = self.received.len();
         self.received.resize(old + PIECE_BYTES, 0);
         let read = self.stream.read(&mut self.received[old..]);
@@ -293,8 +295,9 @@ impl Connection {
     }
 
     /// Sends a response, without its body where the method is HEAD.
-    fn send(&mut self, method: &str, response: &Response, stays: bool) -> io::Result<()> {
+    fn send(&mut self, method: &str, response: &Response, stays: bool, until: Instant) -> io::Result<()> {
         let mut head = format!("HTTP/1.1 {} {}\r\n", response.status, reason(response.status));
+        head.push_str(&format!("date: {}\r\n", date(SystemTime::now())));
         for (name, value) in &response.headers {
             head.push_str(&format!("{name}: {value}\r\n"));
         }
@@ -302,11 +305,25 @@ impl Connection {
             head.push_str(&format!("content-length: {}\r\n", response.body.len()));
         }
         head.push_str(if stays { "\r\n" } else { "connection: close\r\n\r\n" });
-        self.stream.write_all(head.as_bytes())?;
+        self.write(head.as_bytes(), until)?;
         if method != "HEAD" && response.status != 304 {
-            self.stream.write_all(&response.body)?;
+            self.write(&response.body, until)?;
         }
-        self.stream.flush()
+        Ok(())
+    }
+
+    /// Sends bytes; an error where the client takes none of them for [`PIECE`], or not all by `until`.
+    fn write(&mut self, mut bytes: &[u8], until: Instant) -> io::Result<()> {
+        while !bytes.is_empty() {
+            self.stream.set_write_timeout(Some(left(until)?.min(PIECE)))?;
+            match self.stream.write(bytes) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(count) => bytes = &bytes[count..],
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// Closes the connection; bytes that the client still sends are read for a moment, so that it sees the answer.
@@ -323,6 +340,12 @@ impl Connection {
         }
         Ok(())
     }
+}
+
+/// The time until a deadline; an error once it has passed.
+fn left(until: Instant) -> io::Result<Duration> {
+    let left = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero());
+    Ok(left.ok_or(ErrorKind::TimedOut)?)
 }
 
 /// The words of a status.
@@ -356,7 +379,6 @@ pub(crate) fn converse(
     refuse: impl Fn(u16) -> Response,
 ) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    stream.set_write_timeout(Some(PIECE))?;
     let mut connection = Connection { stream, received: Vec::new() };
     while let Some(head) = connection.head()? {
         let (response, stays, method) = match head {
@@ -369,13 +391,24 @@ pub(crate) fn converse(
                 }
             },
         };
-        connection.send(&method, &response, stays)?;
+        connection.send(&method, &response, stays, Instant::now() + RESPONSE)?;
         drop(response);
         if !stays {
             return connection.close();
         }
     }
     Ok(())
+}
+
+/// Sends a response to the first request, and closes the connection.
+///
+/// # Errors
+/// Returns the error of a client that goes away or is too slow.
+pub(crate) fn turn_away(stream: TcpStream, response: &Response) -> io::Result<()> {
+    let mut connection = Connection { stream, received: Vec::new() };
+    connection.receive(Instant::now() + LINGER)?;
+    connection.send("GET", response, false, Instant::now() + LINGER)?;
+    connection.close()
 }
 
 #[cfg(test)]
@@ -424,6 +457,27 @@ mod tests {
         assert!(said.starts_with("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK"), "{said}");
         let said = talk(b"POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 17\r\n\r\n");
         assert!(said.starts_with("HTTP/1.1 413 "), "{said}");
+    }
+
+    #[test]
+    fn a_response_has_a_deadline_however_many_pieces_are_taken() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut client = TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
+        let (stream, _) = listener.accept().expect("the connection");
+        let mut connection = Connection { stream, received: Vec::new() };
+        let reader = std::thread::spawn(move || {
+            let mut piece = vec![0; 1 << 16];
+            while client.read(&mut piece).is_ok_and(|count| count > 0) {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let response = Response::new(200, "text/plain", vec![b' '; 64 << 20]);
+        let start = Instant::now();
+        let error = connection.send("GET", &response, false, start + Duration::from_millis(300)).expect_err("too slow");
+        assert!(matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock), "{error}");
+        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+        drop(connection);
+        reader.join().expect("no panic");
     }
 
     #[test]

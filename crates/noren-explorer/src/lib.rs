@@ -16,7 +16,7 @@
 //!
 //! | modules | contents |
 //! |---|---|
-//! | `http`, `guard`, `routes`, `page`, `server` | HTTP, checks of the origin of requests, routes, the embedded page |
+//! | `http`, `date`, `guard`, `routes`, `page`, `server` | HTTP, checks of the origin of requests, routes, the embedded page |
 //! | `pool`, `call`, `message`, `wire` | worker processes and the messages to them |
 //! | `worker`, `state`, `store`, `answer/*` | the worker: masks by the hash of their definition, and the answers |
 //! | `query`, `scene`, `texts`, `budget`, `problem` | parameters of requests, pictures, the text view, limits, error responses |
@@ -24,6 +24,7 @@
 mod answer;
 mod budget;
 mod call;
+mod date;
 mod guard;
 mod http;
 mod message;
@@ -53,8 +54,9 @@ use std::time::Duration;
 
 /// Workers for masks, whatever the machine has.
 const WORKERS: std::ops::RangeInclusive<usize> = 2..=8;
-/// Connections at a time.
+/// Connections at a time, and those beyond that get a status at a time.
 const MOST_CONNECTIONS: usize = 256;
+const MOST_REFUSALS: usize = 16;
 
 /// The settings of the server.
 #[derive(Clone, Debug, Default)]
@@ -82,14 +84,23 @@ pub fn serve(listener: &TcpListener, options: &Options) -> Result<()> {
     let workers = std::thread::available_parallelism().map_or(2, usize::from).clamp(*WORKERS.start(), *WORKERS.end());
     let server = Arc::new(Server::new(&options.mask_worker, &options.text_worker, workers));
     let connections = Budget::new(MOST_CONNECTIONS);
+    let refusals = Budget::new(MOST_REFUSALS);
     loop {
         let Ok((stream, _)) = listener.accept() else {
             // Out of files, for example: open connections go on, and free some.
             std::thread::sleep(Duration::from_millis(50));
             continue;
         };
-        // Beyond the limit a connection is closed, so that those which are open go on.
-        let Some(slot) = connections.take(1, Duration::ZERO) else { continue };
+        let Some(slot) = connections.take(1, Duration::ZERO) else {
+            // Beyond this limit too a connection is closed without a word, so that those which are open go on.
+            let Some(slot) = refusals.take(1, Duration::ZERO) else { continue };
+            let _ = std::thread::Builder::new().spawn(move || {
+                let _slot = slot;
+                let problem = Problem::status(503, "too many connections are open: try again in a moment");
+                http::turn_away(stream, &guard::protect(routes::refusal(&problem)))
+            });
+            continue;
+        };
         let (own, server) = (own.clone(), server.clone());
         let answer = move |head: &http::Head, body: &mut http::Body<'_>| {
             let response = match guard::refused(&own, head) {

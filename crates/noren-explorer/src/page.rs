@@ -26,10 +26,17 @@ pub(crate) fn file(head: &Head) -> Response {
         return Response::new(404, "text/plain; charset=utf-8", "there is no such page\n");
     };
     let tag = format!("\"{}\"", identity(&bytes));
-    if head.header("if-none-match").is_some_and(|known| known == tag.as_bytes()) {
-        return Response { status: 304, ..Response::default() };
-    }
-    Response::new(200, content_type(path), bytes).header("etag", tag).header("cache-control", "no-cache")
+    let response = match head.all("if-none-match").any(|known| is_among(&tag, known)) {
+        true => Response { status: 304, ..Response::default() },
+        false => Response::new(200, content_type(path), bytes),
+    };
+    response.header("etag", tag).header("cache-control", "no-cache")
+}
+
+/// Whether a list of entity tags has this one (RFC 9110, section 13.1.2: weak tags are compared like others).
+fn is_among(tag: &str, list: &[u8]) -> bool {
+    let mut tags = list.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+    tags.any(|known| known == b"*" || known.strip_prefix(b"W/").unwrap_or(known) == tag.as_bytes())
 }
 
 fn content_type(path: &str) -> &'static str {

@@ -1,6 +1,6 @@
 //! [`Pool`]: worker processes, one call each at a time, ended when they take too long.
 
-use crate::budget::Budget;
+use crate::budget::{Budget, Share};
 use crate::call::Call;
 use crate::message::{Reply, Request};
 use crate::problem::{Problem, Result};
@@ -45,6 +45,13 @@ impl Drop for Worker {
     }
 }
 
+/// A place among the calls that run: a worker is free, or can be started.
+pub(crate) struct Turn<'a> {
+    pool: &'a Pool,
+    #[expect(dead_code, reason = "given back when the call ends")]
+    slot: Share,
+}
+
 /// Counts a call that waits, until it is dropped.
 struct Waiting<'a>(&'a AtomicUsize);
 
@@ -69,21 +76,34 @@ impl Pool {
         limit: Duration,
         gone: &dyn Fn() -> bool,
     ) -> Result<Frame<Reply>> {
+        self.turn(gone)?.call(call, body, limit)
+    }
+
+    /// Waits until a worker is free; ends when `gone` returns true.
+    pub(crate) fn turn(&self, gone: &dyn Fn() -> bool) -> Result<Turn<'_>> {
         let before = self.waiting.fetch_add(1, Ordering::Relaxed);
         let waiting = Waiting(&self.waiting);
         let busy = || Problem::status(503, "too many requests wait already: try again in a moment");
         if before >= MOST_WAITING {
             return Err(busy());
         }
-        let _slot = self.slots.take_unless(1, PATIENCE, gone).ok_or_else(busy)?;
+        let slot = self.slots.take_unless(1, PATIENCE, gone).ok_or_else(busy)?;
         drop(waiting);
-        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(Turn { pool: self, slot })
+    }
+}
+
+impl Turn<'_> {
+    /// Has a worker answer `call` within `limit`.
+    pub(crate) fn call(self, call: Call, body: Vec<u8>, limit: Duration) -> Result<Frame<Reply>> {
+        let Pool { arguments, store, idle, .. } = self.pool;
+        let idle = || idle.lock().unwrap_or_else(PoisonError::into_inner);
         let known = idle().pop();
         // One that has ended since its last answer says nothing about this call.
         let known =
             known.and_then(|mut worker| worker.child.try_wait().is_ok_and(|end| end.is_none()).then_some(worker));
-        let mut worker = known.map_or_else(|| Worker::start(&self.arguments), Ok)?;
-        match worker.ask_within(limit, call, body, &self.store) {
+        let mut worker = known.map_or_else(|| Worker::start(arguments), Ok)?;
+        match worker.ask_within(limit, call, body, store) {
             (Ok(answer), ended) => {
                 if !ended {
                     idle().push(worker);

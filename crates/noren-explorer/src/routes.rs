@@ -62,21 +62,26 @@ const ROUTES: &[(&str, &str, Handler)] = &[
 /// Answers a request: a question, or a file of the page.
 pub(crate) fn answer(server: &Server, head: &Head, body: &mut Body<'_>) -> Response {
     let method = if head.method == "HEAD" { "GET" } else { head.method.as_str() };
-    let mut known = false;
+    let mut allowed = Vec::new();
     for (pattern, way, handler) in ROUTES {
         let Some(places) = places(pattern, &head.path) else { continue };
         if way.eq_ignore_ascii_case(method) {
             let answer = places.and_then(|places| handler(server, Request { places, head, body }));
             return answer.unwrap_or_else(|problem| refusal(&problem));
         }
-        known = true;
+        allowed.push(if *way == "get" { "GET, HEAD" } else { "POST" });
     }
-    refusal(&match method {
-        _ if known => Problem::status(405, "this path is asked in another way: /openapi.json lists how"),
-        "GET" if !head.path.starts_with("/api/") => return page::file(head),
-        "GET" => Problem::status(404, "there is no such question: /openapi.json lists them"),
-        _ => Problem::status(405, "nothing is sent here: /openapi.json lists what can be asked"),
-    })
+    let elsewhere = |says: &str, allowed: String| refusal(&Problem::status(405, says)).header("allow", allowed);
+    match method {
+        _ if !allowed.is_empty() => {
+            elsewhere("this path is asked in another way: /openapi.json lists how", allowed.join(", "))
+        }
+        _ if head.path.starts_with("/api/") => {
+            refusal(&Problem::status(404, "there is no such question: /openapi.json lists them"))
+        }
+        "GET" => page::file(head),
+        _ => elsewhere("nothing is sent here: /openapi.json lists what can be asked", "GET, HEAD".into()),
+    }
 }
 
 /// A problem as a response.
@@ -182,8 +187,11 @@ fn export(server: &Server, request: Request<'_, '_>) -> Result<Response> {
         rows: query.text("rows"),
         keys: query.text("keys"),
     };
-    let share = server.memory(if export.form == "npy" { MOST_EXPORT } else { MOST_BODY })?;
-    let answer = server.masks.call(Call::Export { id, export }, Vec::new(), QUESTION, &|| request.body.gone())?;
+    let most = if export.form == "npy" { MOST_EXPORT } else { MOST_BODY };
+    let turn = server.masks.turn(&|| request.body.gone())?;
+    // The memory of an answer is taken when a worker can make it: requests that wait hold none.
+    let share = server.memory(most)?;
+    let answer = turn.call(Call::Export { id, export }, Vec::new(), QUESTION)?;
     Ok(respond(answer, Some(share)))
 }
 
@@ -257,6 +265,10 @@ fn respond_cached(answer: Frame<Reply>, share: Option<Share>, cache: &str) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http;
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::Arc;
 
     #[test]
     fn paths_are_told_apart() {
@@ -267,5 +279,25 @@ mod tests {
             assert!(places(tile, path).is_none(), "{path}");
         }
         assert!(places(tile, "/api/masks/%ff/tiles/0/1/2").expect("its path").is_err());
+    }
+
+    #[test]
+    fn a_request_that_waits_for_a_worker_holds_no_memory_for_its_answer() {
+        // A worker is this test program with `--list`, which ends at once.
+        let server = Arc::new(Server::new(&["--list".to_string()], &[], 1));
+        let only_worker = server.masks.turn(&|| false).expect("a free worker");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut client = TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
+        let (stream, _) = listener.accept().expect("the connection");
+        let asked = server.clone();
+        let thread = std::thread::spawn(move || {
+            http::converse(stream, |head, body| answer(&asked, head, body), |_| Response::default())
+        });
+        client.write_all(b"GET /api/masks/x/export?as=npy HTTP/1.1\r\n\r\n").expect("an open connection");
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(server.memory(1 << 30).is_ok(), "the request holds memory");
+        drop(client);
+        let _ = thread.join().expect("no panic");
+        drop(only_worker);
     }
 }

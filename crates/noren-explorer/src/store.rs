@@ -1,10 +1,12 @@
 //! [`Store`]: definitions of masks by their identity, the last used ones.
 
 use hmac_sha256::Hash;
+use noren_mask::text::hex;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Bytes of all definitions together.
+/// Definitions that are kept, and bytes of all together.
+const MOST: usize = 4096;
 const MOST_BYTES: usize = 256 << 20;
 
 /// Definitions, the last used first.
@@ -13,7 +15,7 @@ pub(crate) struct Store(Mutex<VecDeque<(String, Arc<[u8]>)>>);
 
 /// The identity of a definition: equal ones have the same.
 pub(crate) fn identity(definition: &[u8]) -> String {
-    Hash::hash(definition).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    hex(&Hash::hash(definition)[..16])
 }
 
 impl Store {
@@ -24,7 +26,7 @@ impl Store {
         kept.retain(|(known, _)| *known != id);
         kept.push_front((id, definition.into()));
         let mut bytes = 0;
-        let fits = kept.iter().take_while(|(_, definition)| {
+        let fits = kept.iter().take(MOST).take_while(|(_, definition)| {
             bytes += definition.len();
             bytes <= MOST_BYTES
         });
@@ -56,5 +58,14 @@ mod tests {
         store.insert(large(3));
         assert!(store.get(&identity(&large(2))).is_none());
         assert!(store.get(&identity(&large(1))).is_some());
+    }
+
+    #[test]
+    fn small_definitions_are_counted_too() {
+        let store = Store::default();
+        (0..=MOST).for_each(|i| store.insert(i.to_string().into_bytes()));
+        assert!(store.get(&identity(b"0")).is_none());
+        assert!(store.get(&identity(b"1")).is_some());
+        assert_eq!(store.0.lock().expect("no panic").len(), MOST);
     }
 }

@@ -4,6 +4,7 @@ use super::check::{Followed, check};
 use super::{Counted, Fill, Flow, Path, Policy, RuleVerdict, Ruling};
 use hmac_sha256::Hash;
 use noren_mask::interval::IntervalSet;
+use noren_mask::text::hex;
 use noren_mask::{Error, Facts, Mask, Shape, Spec};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -296,7 +297,7 @@ fn entries(proof: &[Followed]) -> Result<Vec<ReachEntry>, Error> {
 /// SHA-256 of a value's compact JSON, in hexadecimal.
 fn hash(value: &impl Serialize) -> Result<String, Error> {
     let text = serde_json::to_string(value).map_err(|e| Error::fact("certificate", e.to_string()))?;
-    Ok(Hash::hash(text.as_bytes()).iter().map(|b| format!("{b:02x}")).collect())
+    Ok(hex(&Hash::hash(text.as_bytes())))
 }
 
 /// The lines of a text as a list.

@@ -28,6 +28,17 @@ pub(super) struct Followed {
     pub(super) runs: Rc<ReachRuns>,
 }
 
+impl Policy {
+    /// Holds every denied pair of tokens against the stack.
+    ///
+    /// # Errors
+    /// Labels, documents or levels that the facts do not have, a group without tokens in a line that does not say `maybe`, and
+    /// more work than is done for one check.
+    pub fn check(&self, flow: &Flow) -> Result<Ruling, Error> {
+        Ok(check(self, flow)?.0)
+    }
+}
+
 /// What `policy` says of `flow`, and the reaches that prove it.
 pub(super) fn check(policy: &Policy, flow: &Flow) -> Result<(Ruling, Vec<Followed>), Error> {
     check_facts(policy, flow)?;

@@ -43,6 +43,7 @@ mod step;
 pub use certificate::{CHANNELS, Certificate, ReachEntry};
 pub use policy::{Group, Policy, Rule};
 pub use ruling::{Counted, EmptyGroup, RuleVerdict, Ruling, Verdict};
+pub use step::Fill;
 
 use noren_mask::Keep;
 use noren_mask::bits::ones;
@@ -53,18 +54,6 @@ use noren_mask::{Error, Facts, Mask, Shape};
 use queries::QueryRows;
 use std::fmt;
 use step::Layer;
-
-/// What a query that may read nothing reads after all.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Fill {
-    /// Nothing: noren, and every kernel that gives such rows 0.
-    #[default]
-    Nothing,
-    /// Everything: hidden scores hold one finite number, so a row of them is an even average over all keys, padding and
-    /// future included.
-    Finite,
-}
 
 /// A stack of layers, each with its mask, over one sequence of tokens by batch row.
 #[derive(Clone, Debug)]

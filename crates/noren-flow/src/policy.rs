@@ -1,7 +1,5 @@
 //! [`Policy`]: who must not reach whom, line by line.
 
-use super::check::check;
-use super::{Flow, Ruling};
 use noren_mask::Error;
 use std::fmt;
 use std::str::FromStr;
@@ -58,17 +56,6 @@ pub struct Rule {
 pub struct Policy {
     /// In the order of the lines.
     pub rules: Vec<Rule>,
-}
-
-impl Policy {
-    /// Holds every denied pair of tokens against the stack.
-    ///
-    /// # Errors
-    /// Labels, documents or levels that the facts do not have, a group without tokens in a line that does not say `maybe`, and
-    /// more work than is done for one check.
-    pub fn check(&self, flow: &Flow) -> Result<Ruling, Error> {
-        Ok(check(self, flow)?.0)
-    }
 }
 
 impl fmt::Display for Group {

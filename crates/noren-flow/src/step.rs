@@ -1,6 +1,5 @@
 //! One layer: who reads a set, and whom a set reads, tile by tile.
 
-use super::Fill;
 use super::queries::QueryRows;
 use noren_mask::bits::{count, set_bit, set_range};
 use noren_mask::interval::IntervalSet;
@@ -11,6 +10,18 @@ use std::ops::Range;
 const MOST_TILES: u64 = 1 << 26;
 /// Spans of one layer at most.
 const MOST_SPANS: u64 = 1 << 27;
+
+/// What a query that may read nothing reads after all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Fill {
+    /// Nothing: noren, and every kernel that gives such rows 0.
+    #[default]
+    Nothing,
+    /// Everything: hidden scores hold one finite number, so a row of them is an even average over all keys, padding and
+    /// future included.
+    Finite,
+}
 
 /// A layer's plan, and the rows that read everything because they may read nothing.
 #[derive(Clone, Debug)]

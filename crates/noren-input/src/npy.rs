@@ -217,17 +217,21 @@ impl<'a> Literal<'a> {
     }
 }
 
+/// Writes the header of an npy array in row-major order with values of type `descr`, such as `<f4`; the values follow it.
+pub fn write_npy_header(out: &mut dyn Write, descr: &str, shape: &[usize]) -> std::io::Result<()> {
+    let sizes: String = shape.iter().map(|size| format!("{size}, ")).collect();
+    let sizes = if shape.len() == 1 { sizes.trim_end() } else { sizes.trim_end_matches(", ") };
+    let dict = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({sizes}), }}");
+    // Data begin at a multiple of 64.
+    let len = (10 + dict.len() + 1).next_multiple_of(64) - 10;
+    out.write_all(b"\x93NUMPY\x01\x00")?;
+    out.write_all(&(len as u16).to_le_bytes())?;
+    out.write_all(format!("{dict:<fill$}\n", fill = len - 1).as_bytes())
+}
+
 /// Writes cells as an npy array of truth values, `[batch, heads, q_len, kv_len]`.
 pub fn write_npy(out: &mut dyn Write, keep: &Keep) -> std::io::Result<()> {
-    let [b, h, q, k] = keep.dims();
-    let mut header = format!("{{'descr': '|b1', 'fortran_order': False, 'shape': ({b}, {h}, {q}, {k}), }}");
-    // Data begin at a multiple of 64.
-    let padded = (10 + header.len() + 1).next_multiple_of(64) - 11 - header.len();
-    header.extend(std::iter::repeat_n(' ', padded));
-    header.push('\n');
-    out.write_all(b"\x93NUMPY\x01\x00")?;
-    out.write_all(&(header.len() as u16).to_le_bytes())?;
-    out.write_all(header.as_bytes())?;
+    write_npy_header(out, "|b1", &keep.dims())?;
     let mut bytes = Vec::with_capacity(PIECE);
     for cell in keep.cells() {
         bytes.push(u8::from(cell));

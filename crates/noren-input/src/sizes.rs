@@ -2,7 +2,7 @@
 
 use noren_mask::atom::AtomRef;
 use noren_mask::atoms::{Dense, Documents, Global, Keys, Neighborhood, Prefix, Queries, Spans, Tree};
-use noren_mask::{Arm, Mask, Node, Padding, PerRow, Score, Selector, Set, Span, Spec};
+use noren_mask::{Arm, Mask, Node, Padding, Rows, Score, Selector, Set, Span, Spec};
 use serde_json::Value;
 
 /// Tokens where nothing says how many.
@@ -81,7 +81,7 @@ fn sizes_of_atom(atom: &AtomRef) -> Sizes {
     if let Some(Padding { lengths: Some(lengths), .. }) = atom.downcast() {
         return Sizes::len(lengths.iter().copied().max().unwrap_or(0)).or(rows(lengths.len()));
     }
-    if let Some(Prefix { lengths: PerRow::Each(lengths) }) = atom.downcast() {
+    if let Some(Prefix { lengths: Rows::Each(lengths) }) = atom.downcast() {
         return rows(lengths.len());
     }
     let set = atom.downcast().map(|Keys(set)| set);

@@ -1,5 +1,6 @@
 //! [`Array`]: a mask given cell by cell, dense, sparse or by blocks.
 
+#[cfg(feature = "serde")]
 mod json;
 
 use crate::Error;
@@ -82,11 +83,6 @@ impl Compressed {
             Ok(i) => &self.indices[self.indptr[i]..self.indptr[i + 1]],
             Err(_) => &[],
         }
-    }
-
-    fn pairs(&self) -> impl Iterator<Item = (u32, u32)> {
-        let lists = self.rows.iter().zip(self.indptr.windows(2));
-        lists.flat_map(|(row, w)| self.indices[w[0]..w[1]].iter().map(|index| (*row, *index)))
     }
 }
 

@@ -9,9 +9,8 @@ use crate::facts::Facts;
 use crate::frame::Frame;
 use crate::interval::Interval;
 use crate::mask::{Mask, Node};
-use crate::pattern::Pattern;
+use crate::pattern::{Chosen, Pattern};
 use crate::resolve::{RowFacts, frame};
-use crate::select::Whole;
 use crate::shape::Shape;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -41,6 +40,24 @@ pub struct BoundMask {
 pub(crate) struct Resolved {
     pub(crate) frame: Frame,
     pub(crate) pattern: Pattern,
+}
+
+/// The mask that another was selected from, and what was selected.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Whole {
+    pub(crate) bound: BoundMask,
+    /// Its batch rows, where some were left out.
+    pub(crate) batch: Option<Vec<usize>>,
+    pub(crate) rows: Arc<Chosen>,
+    pub(crate) keys: Arc<Chosen>,
+}
+
+impl Whole {
+    /// The mask, with the indices that a cell of the selection has there.
+    pub(crate) fn cell(&self, batch: usize, row: usize, key: usize) -> (&BoundMask, usize, usize, usize) {
+        let batch = self.batch.as_ref().map_or(batch, |rows| rows[batch]);
+        (&self.bound, batch, self.rows.origin(row as u32) as usize, self.keys.origin(key as u32) as usize)
+    }
 }
 
 impl Mask {

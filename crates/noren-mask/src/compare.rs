@@ -9,7 +9,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 /// One cell of a mask, by indices.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, serde::Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Cell {
     /// Batch row.
     pub batch: usize,

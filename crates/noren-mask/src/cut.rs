@@ -8,7 +8,7 @@ use crate::frame::Frame;
 use crate::interval::IntervalSet;
 use crate::order::{Group, MOST_CLASSES};
 use crate::patch::Patches;
-use crate::pattern::Pattern;
+use crate::pattern::{MAX_RUNS, Pattern};
 use crate::plan::{Kind, PatternPlan, PlanOptions, Reorder, Tile, TileSpan};
 use crate::reorder::Reordering;
 use crate::split::Split;
@@ -425,8 +425,9 @@ fn merge_short(spans: &mut Vec<TileSpan>, from: usize, shortest: u32) {
 /// Bounds of a stride among `keys`: the keys at the residues of the rows, as runs of one key for each row, where these are few.
 fn stride_bounds(step: i64, frame: &Frame, rows: &Range<u32>, keys: (u32, u32)) -> Bounds {
     let reach = i64::from(rows.end - rows.start) - 1;
+    let runs = i64::from(keys.1.saturating_sub(keys.0)) / step;
     // more runs than a tile may have would be merged again
-    if reach > 0 && (step <= 4 * (reach + 1) || i64::from(keys.1.saturating_sub(keys.0)) / step >= MAX_SPANS as i64) {
+    if runs > MAX_RUNS || reach > 0 && (step <= 4 * (reach + 1) || runs >= MAX_SPANS as i64) {
         return Bounds::unknown(frame.kv_len);
     }
     let last = frame.query(rows.end - 1);

@@ -5,11 +5,11 @@ use crate::basis::Pair;
 use crate::bind::BoundMask;
 use crate::compare::Cell;
 use crate::mask::{Arm, Mask, Node};
-use serde::Serialize;
 use std::fmt;
 
 /// The truth of one cell and of every part of the mask there; made by [`BoundMask::explain`].
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Explanation {
     /// The cell.
     pub cell: Cell,
@@ -24,7 +24,8 @@ pub struct Explanation {
 }
 
 /// One part of a mask and its truth at a cell.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Part {
     /// The part as text.
     pub mask: String,

@@ -11,7 +11,7 @@ pub use slices::{Slice, SliceKind};
 
 use crate::bits::runs;
 use crate::plan::{Kind, Plan};
-use crate::verify;
+use crate::verify::has_bounded_closure;
 
 /// Runs `[start, end)` in lists, one list for each row (or key): list `i` is `runs[indptr[i]..indptr[i + 1]]`, ascending, disjoint
 /// and with a gap between any two.
@@ -80,7 +80,7 @@ impl Plan {
                 out.indptr.push(out.runs.len() as u32);
             }
         }
-        verify::debug_check_rows(&plan, number, &out);
+        debug_check_rows(&plan, number, &out);
         out
     }
 
@@ -129,6 +129,25 @@ impl Plan {
             out.indptr.push(out.runs.len() as u32);
         }
         Some(out)
+    }
+}
+
+/// Panics in debug builds when runs of rows, from which other systems' formats are made, differ from the definition.
+fn debug_check_rows(plan: &Plan, pattern: usize, runs: &Runs) {
+    let bound = plan.bound();
+    let shape = bound.shape();
+    let small = shape.q_len() as u64 * shape.kv_len() as u64 <= Plan::CHECKED_CELLS;
+    if !cfg!(debug_assertions) || !small || has_bounded_closure(bound, bound.mask()) {
+        return;
+    }
+    let pairs = (0..shape.batch_len()).flat_map(|b| (0..shape.head_count()).map(move |h| (b, h)));
+    let Some((batch, head)) = pairs.into_iter().find(|&(b, h)| plan.pattern_of(b, h) == pattern) else { return };
+    for (row, list) in runs.lists().enumerate() {
+        for key in 0..shape.kv_len() {
+            let given = list.iter().any(|run| (run[0]..run[1]).contains(&(key as u32)));
+            let cell = [batch, head, row, key];
+            assert_eq!(given, bound.allowed(batch, head, row, key), "cell {cell:?} of the rows of `{}`", bound.mask());
+        }
     }
 }
 

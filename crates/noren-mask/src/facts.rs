@@ -1,72 +1,22 @@
 //! [`Facts`]: what a mask must know about the data of one call.
 
+#[cfg(feature = "serde")]
 mod agree;
 mod import;
+#[cfg(feature = "serde")]
 mod read;
+#[cfg(feature = "serde")]
 mod write;
 
 use crate::array::Array;
-use crate::frame::Run;
+use crate::frame::PlacedKeys;
 use crate::interval::{Interval, IntervalSet};
-use crate::scalar::Side;
+use crate::scalar::{Rows, Side};
 use crate::set::Span;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
-
-/// One value for all batch rows, or one for each.
-#[derive(Clone, PartialEq, Debug)]
-pub enum Rows<T> {
-    /// The same for every batch row.
-    All(T),
-    /// One for each batch row, in order.
-    Each(Vec<T>),
-}
-
-impl<T> Rows<T> {
-    /// The value of batch row `row`; `None` beyond the list.
-    pub fn get(&self, row: usize) -> Option<&T> {
-        match self {
-            Rows::All(value) => Some(value),
-            Rows::Each(list) => list.get(row),
-        }
-    }
-
-    /// The same with every value replaced by `f(value)`.
-    pub(crate) fn map<U>(self, mut f: impl FnMut(T) -> U) -> Rows<U> {
-        match self {
-            Rows::All(value) => Rows::All(f(value)),
-            Rows::Each(list) => Rows::Each(list.into_iter().map(f).collect()),
-        }
-    }
-
-    /// Number of entries, `None` for "all".
-    pub fn rows(&self) -> Option<usize> {
-        match self {
-            Rows::All(_) => None,
-            Rows::Each(list) => Some(list.len()),
-        }
-    }
-}
-
-impl<T, const N: usize> From<[T; N]> for Rows<Vec<T>> {
-    fn from(list: [T; N]) -> Self {
-        Rows::All(list.into())
-    }
-}
-
-impl<T> From<Vec<T>> for Rows<Vec<T>> {
-    fn from(list: Vec<T>) -> Self {
-        Rows::All(list)
-    }
-}
-
-impl<T> From<Vec<Vec<T>>> for Rows<Vec<T>> {
-    fn from(lists: Vec<Vec<T>>) -> Self {
-        Rows::Each(lists)
-    }
-}
 
 /// Which keys are real tokens, by batch row.
 #[derive(Clone, PartialEq, Debug)]
@@ -128,7 +78,7 @@ impl PartialEq for Closure {
 /// # Ok::<(), noren_mask::Error>(())
 /// ```
 ///
-/// The same as JSON, for [`Facts::from_json`]: `{"lengths": [5, 3], "documents": [[2, 3], [3]]}`.
+/// The same as JSON, for `Facts::from_json` (feature `serde`): `{"lengths": [5, 3], "documents": [[2, 3], [3]]}`.
 ///
 /// Facts come as well from what a data pipeline has: token ids with a pad id ([`from_token_ids`](Facts::from_token_ids)),
 /// padding masks of either polarity ([`padding_from_keep`](Facts::padding_from_keep),
@@ -145,7 +95,7 @@ pub struct Facts {
     pub(crate) levels: Option<Rows<Vec<i64>>>,
     pub(crate) positions: Option<Rows<Vec<i64>>>,
     /// The same by runs, for each batch row.
-    pub(crate) runs: Option<Vec<Arc<[Run]>>>,
+    pub(crate) runs: Option<Vec<Arc<[PlacedKeys]>>>,
     pub(crate) arrays: BTreeMap<String, Arc<Array>>,
     pub(crate) closures: BTreeMap<String, Closure>,
 }
@@ -233,10 +183,9 @@ impl Facts {
     /// # Ok::<(), noren_mask::Error>(())
     /// ```
     pub fn position_runs(mut self, rows: Vec<Vec<(Range<u32>, i64)>>) -> Self {
-        let run = |(keys, position): (Range<u32>, i64)| Run {
-            index: keys.start,
-            len: keys.end.saturating_sub(keys.start),
-            position,
+        let run = |(keys, position): (Range<u32>, i64)| {
+            let keys = Interval::new(keys.start, keys.end);
+            PlacedKeys { keys, position }
         };
         self.runs = Some(rows.into_iter().map(|row| row.into_iter().map(run).collect()).collect());
         self.positions = None;
@@ -309,7 +258,7 @@ impl Facts {
         let listed = self.positions.as_ref().and_then(|p| p.get(row));
         let listed = listed.map(|list| list.iter().max().map_or(0, |p| p + 1));
         let runs = self.runs.as_ref().and_then(|runs| runs.get(row));
-        listed.or_else(|| runs.map(|runs| runs.iter().map(|r| r.position + i64::from(r.len)).max().unwrap_or(0)))
+        listed.or_else(|| runs.map(|runs| runs.iter().map(|run| run.end()).max().unwrap_or(0)))
     }
 
     /// Where padding stands, right unless they say otherwise.

@@ -3,7 +3,7 @@
 //! Atoms speak of positions, kernels of indices. Query rows map by an offset; keys map one to one, or by runs when the facts
 //! place them (a ring buffer is two runs).
 
-use crate::interval::IntervalSet;
+use crate::interval::{Interval, IntervalSet};
 use std::sync::Arc;
 
 /// The map between indices and positions for one batch row.
@@ -16,30 +16,40 @@ pub struct Frame {
     /// Position of query row 0.
     pub offset: i64,
     /// `None`: key `j` stands at position `j`.
-    pub runs: Option<Arc<[Run]>>,
+    pub runs: Option<Arc<[PlacedKeys]>>,
 }
 
-/// Keys `index..index + len` stand at positions `position..position + len`.
+/// Adjacent keys that stand at adjacent positions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Run {
-    /// Index of the first key.
-    pub index: u32,
-    /// Number of keys.
-    pub len: u32,
+pub struct PlacedKeys {
+    /// The keys, by index.
+    pub keys: Interval,
     /// Position of the first key.
     pub position: i64,
 }
 
+impl PlacedKeys {
+    /// Position after that of the last key.
+    pub(crate) fn end(self) -> i64 {
+        self.position + i64::from(self.keys.len())
+    }
+
+    /// Position minus index, which all its keys share.
+    fn shift(self) -> i64 {
+        self.position - i64::from(self.keys.start)
+    }
+}
+
 impl Frame {
     /// Cuts a list of key positions into runs; negative positions are left out.
-    pub fn runs_of(positions: &[i64]) -> Arc<[Run]> {
-        let mut runs: Vec<Run> = Vec::new();
+    pub fn runs_of(positions: &[i64]) -> Arc<[PlacedKeys]> {
+        let mut runs: Vec<PlacedKeys> = Vec::new();
         for (index, &position) in positions.iter().enumerate() {
             match runs.last_mut() {
-                Some(r) if r.position + i64::from(r.len) == position && (r.index + r.len) as usize == index => {
-                    r.len += 1
+                Some(run) if run.end() == position && run.keys.end as usize == index => run.keys.end += 1,
+                _ if position >= 0 => {
+                    runs.push(PlacedKeys { keys: Interval::new(index as u32, index as u32 + 1), position })
                 }
-                _ if position >= 0 => runs.push(Run { index: index as u32, len: 1, position }),
                 _ => {}
             }
         }
@@ -54,21 +64,21 @@ impl Frame {
     /// Position of key `index`; -1 for an empty slot.
     pub fn key(&self, index: u32) -> i64 {
         let Some(runs) = &self.runs else { return i64::from(index) };
-        let i = runs.partition_point(|r| r.index + r.len <= index);
-        runs.get(i).filter(|r| r.index <= index).map_or(-1, |r| r.position + i64::from(index - r.index))
+        let i = runs.partition_point(|run| run.keys.end <= index);
+        runs.get(i).filter(|run| run.keys.start <= index).map_or(-1, |run| run.shift() + i64::from(index))
     }
 
     /// Position after that of the last key.
     pub fn end(&self) -> i64 {
         match &self.runs {
             None => self.kv_len.into(),
-            Some(runs) => runs.iter().map(|r| r.position + i64::from(r.len)).max().unwrap_or(0),
+            Some(runs) => runs.iter().map(|run| run.end()).max().unwrap_or(0),
         }
     }
 
     /// The slots that hold a key, when some do not.
     pub fn live(&self) -> Option<IntervalSet> {
-        let live: IntervalSet = self.runs.as_ref()?.iter().map(|r| r.index..r.index + r.len).collect();
+        let live: IntervalSet = self.runs.as_ref()?.iter().map(|run| run.keys.start..run.keys.end).collect();
         (live.count() < u64::from(self.kv_len)).then_some(live)
     }
 
@@ -78,10 +88,9 @@ impl Frame {
         match &self.runs {
             None => piece(keys.0, keys.1, 0),
             Some(runs) => {
-                let first = runs.partition_point(|r| r.index + r.len <= keys.0);
-                for r in runs[first..].iter().take_while(|r| r.index < keys.1) {
-                    let shift = r.position - i64::from(r.index);
-                    piece(r.index.max(keys.0), (r.index + r.len).min(keys.1), shift);
+                let first = runs.partition_point(|run| run.keys.end <= keys.0);
+                for run in runs[first..].iter().take_while(|run| run.keys.start < keys.1) {
+                    piece(run.keys.start.max(keys.0), run.keys.end.min(keys.1), run.shift());
                 }
             }
         }

@@ -16,7 +16,8 @@ use crate::syntax::{Entry, Picture};
 const PAGE: &str = include_str!("../docs/masks.md");
 
 /// An atom or a score.
-#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Word {
     /// As it is written.
     pub name: &'static str,
@@ -29,12 +30,13 @@ pub struct Word {
     /// What it allows, or does to scores: a paragraph of Markdown.
     pub doc: &'static str,
     /// Masks that show it.
-    #[serde(skip)]
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub pictures: &'static [Picture],
 }
 
 /// A parameter of a word.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Param {
     /// As it is written before `=`.
     pub name: &'static str,

@@ -41,7 +41,7 @@
 //! * [`BoundMask`]: cells, explanations, comparisons; the crate `noren-picture` draws it
 //! * [`Plan`], [`PatternPlan`], [`Transposed`], [`Stats`]: tiles, keys by query, queries by key, and costs
 //! * [`Spec`] and [`Score`]: a mask with score modifiers
-//! * [`resolve`], [`frame`], [`bits`], [`interval`]: parts for other crates that read masks
+//! * [`resolve`], [`frame`], [`bits`], [`interval`], [`text`]: parts for other crates that read masks
 //! * The crate `noren` computes attention over plans
 //!
 //! # Modules
@@ -52,13 +52,17 @@
 //! | `atoms/*`, `basis/*`, `definition`, `language` | one file for each atom; the parts that atoms share; the list of words for help and editors |
 //! | `atom`, `agree`, `member`, `resolved`, `resolution` | the trait of atoms, and the forms in which planning reads an atom |
 //! | `syntax/*`, `parse/*`, `print`, `check`, `simplify` | text to mask and back, checks of parameters, the canonical form |
-//! | `shape`, `facts/*`, `array/*`, `json`, `resolve` | sizes and facts; `resolve` is the one place that finds the tokens that a fact refers to |
+//! | `shape/*`, `facts/*`, `array/*`, `resolve` | sizes and facts; `resolve` is the one place that finds the tokens that a fact refers to |
 //! | `bind`, `lower`, `select`, `eval` | binding; one pattern for each distinct set of cells; `eval` is the definition |
 //! | `interval`, `bounds`, `frame`, `pattern`, `leaf` | the parts of planning: ranges of keys that some or all queries read |
-//! | `cut`, `plan`, `schedule`, `transpose`, `stats`, `count/*`, `budget` | tiles and spans, work items, the plan by key, exact counts, limits |
+//! | `cut`, `plan`, `guard`, `schedule`, `transpose`, `stats`, `count/*`, `budget` | tiles and spans, work items, the plan by key, exact counts, limits |
 //! | `order`, `reorder`, `split`, `patch`, `verify` | plans with queries and keys in another order, and their verification |
 //! | `compare`, `equivalent/*`, `explain`, `grid`, `export/*` | differences, equality at every length, reasons, pictures, forms for other systems |
-//! | `keep`, `bits`, `philox` | cells as bits; the random generator |
+//! | `serial`, `json` | serial forms, with the feature `serde` |
+//! | `keep`, `bits`, `philox`, `text` | cells as bits; the random generator; forms of text that several crates write |
+//!
+//! The feature `serde` [default: off] adds the serial forms of masks, shapes, facts, arrays and plans (`to_json`, `from_json`, the traits
+//! of serde).
 //!
 //! The crate has no `unsafe`, no threads and no tensor type.
 #![forbid(unsafe_code)]
@@ -85,7 +89,9 @@ mod export;
 mod facts;
 pub mod frame;
 mod grid;
+mod guard;
 pub mod interval;
+#[cfg(feature = "serde")]
 mod json;
 mod keep;
 pub mod language;
@@ -102,7 +108,6 @@ mod philox;
 #[doc(hidden)] // for the dropout of crate `noren`, which draws from the same generator
 pub use philox::philox;
 mod plan;
-mod plan_serde;
 mod print;
 mod reorder;
 mod resolution;
@@ -112,12 +117,15 @@ mod scalar;
 mod schedule;
 mod score;
 mod select;
+#[cfg(feature = "serde")]
+mod serial;
 mod set;
 mod shape;
 mod simplify;
 mod split;
 mod stats;
 mod syntax;
+pub mod text;
 mod transpose;
 mod verify;
 
@@ -130,14 +138,14 @@ pub use equivalent::Equivalence;
 pub use error::Error;
 pub use explain::{Explanation, Part};
 pub use export::{Blocks, Runs, Slice, SliceKind};
-pub use facts::{Facts, RealTokens, Rows};
+pub use facts::{Facts, RealTokens};
 pub use grid::{Cover, Grid, GridOptions, checked_range};
 pub use keep::Keep;
 pub use mask::{Arm, Mask, Node};
 pub use order::Order;
 
 pub use plan::{Kind, PatternPlan, Plan, PlanOptions, Reorder, Tile, TileSpan};
-pub use scalar::{PerRow, Real, Side};
+pub use scalar::{Real, Rows, Side};
 pub use schedule::WorkItem;
 pub use score::{Score, Spec};
 pub use set::{Selector, Set, Span};

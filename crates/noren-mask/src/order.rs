@@ -23,19 +23,23 @@ pub(crate) const MOST_CLASSES: u32 = 4096;
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Order {
-    runs: Vec<Run>,
+    runs: Vec<Placed>,
     groups: Vec<Group>,
     /// Groups are residue classes of positions by this modulus; 1 when they are not.
     modulus: u32,
 }
 
-/// Places `at..at + len` hold the indices `start, start + step, ...`.
+/// Indices at adjacent places, the first at place `at`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct Run {
+struct Placed {
     at: u32,
-    start: u32,
-    step: u32,
-    len: u32,
+    indices: Indices,
+}
+
+impl Placed {
+    fn end(self) -> u32 {
+        self.at + self.indices.len
+    }
 }
 
 /// Ascending, disjoint runs at places `start..end`.
@@ -49,7 +53,7 @@ pub(crate) struct Group {
 }
 
 /// Indices `start, start + step, ...`, ascending.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Indices {
     pub(crate) start: u32,
     pub(crate) step: u32,
@@ -159,9 +163,9 @@ impl Order {
     fn group(&mut self, class: Option<u32>, runs: impl Iterator<Item = Indices>) {
         let (first, start) = (self.runs.len(), self.len());
         let mut at = start;
-        for Indices { start, step, len } in runs {
-            self.runs.push(Run { at, start, step, len });
-            at += len;
+        for indices in runs {
+            self.runs.push(Placed { at, indices });
+            at += indices.len;
         }
         if at > start {
             self.groups.push(Group { runs: first..self.runs.len(), start, end: at, class });
@@ -183,18 +187,18 @@ impl Order {
     /// # Panics
     /// When `place` is not below [`len`](Self::len).
     pub fn origin(&self, place: u32) -> u32 {
-        let run = &self.runs[self.runs.partition_point(|r| r.at + r.len <= place)];
-        run.start + (place - run.at) * run.step
+        let run = &self.runs[self.runs.partition_point(|run| run.end() <= place)];
+        run.indices.at(place - run.at)
     }
 
     /// The order as runs `(first index, step, number of indices)`, place after place.
     pub fn runs(&self) -> impl ExactSizeIterator<Item = (u32, u32, u32)> + '_ {
-        self.runs.iter().map(|r| (r.start, r.step, r.len))
+        self.runs.iter().map(|run| (run.indices.start, run.indices.step, run.indices.len))
     }
 
     /// True when every index is at its own place.
     pub(crate) fn is_identity(&self) -> bool {
-        self.runs.iter().all(|r| r.at == r.start && (r.step == 1 || r.len == 1))
+        self.runs.iter().all(|run| run.at == run.indices.start && run.indices.adjacent())
     }
 
     pub(crate) fn modulus(&self) -> u32 {
@@ -213,17 +217,16 @@ impl Order {
     /// The first place of `group` whose index is at least `index`, its end when there is none.
     pub(crate) fn place(&self, group: &Group, index: u32) -> u32 {
         let runs = &self.runs[group.runs.clone()];
-        let Some(before) = runs.partition_point(|r| r.start < index).checked_sub(1) else { return group.start };
-        let Run { at, start, step, len } = runs[before];
-        at + Indices { start, step, len }.below(index)
+        let before = runs.partition_point(|run| run.indices.start < index).checked_sub(1);
+        before.map_or(group.start, |before| runs[before].at + runs[before].indices.below(index))
     }
 
     /// The indices at `places`, run by run.
     pub(crate) fn indices(&self, places: Range<u32>) -> impl Iterator<Item = Indices> + '_ {
-        let first = self.runs.partition_point(|r| r.at + r.len <= places.start);
-        self.runs[first..].iter().take_while(move |r| r.at < places.end).map(move |r| {
-            let (from, to) = (places.start.max(r.at) - r.at, places.end.min(r.at + r.len) - r.at);
-            Indices { start: r.start + from * r.step, step: r.step, len: to - from }
+        let first = self.runs.partition_point(|run| run.end() <= places.start);
+        self.runs[first..].iter().take_while(move |run| run.at < places.end).map(move |run| {
+            let (from, to) = (places.start.max(run.at) - run.at, places.end.min(run.end()) - run.at);
+            Indices { start: run.indices.at(from), len: to - from, ..run.indices }
         })
     }
 
@@ -239,7 +242,7 @@ impl Order {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        size_of::<Run>() * self.runs.len() + size_of::<Group>() * self.groups.len()
+        size_of::<Placed>() * self.runs.len() + size_of::<Group>() * self.groups.len()
     }
 }
 

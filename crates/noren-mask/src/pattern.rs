@@ -15,6 +15,9 @@ use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 use std::sync::Arc;
 
+/// Most runs of keys that the bounds of a stride list; beyond, its bounds are unknown.
+pub(crate) const MAX_RUNS: i64 = 1 << 18;
+
 /// A resolved mask of one (batch, head). Two that are equal, over equal frames, share one plan.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Pattern {
@@ -189,6 +192,8 @@ impl Pattern {
             }
             Pattern::Keys(set) => Bounds::exact((**set).clone()),
             Pattern::Neighborhood(grid) => grid.bounds(frame, rows),
+            // a list of this many keys costs more than it saves
+            Pattern::Stride(step) if i64::from(kv_len) / step > MAX_RUNS => Bounds::unknown(kv_len),
             Pattern::Stride(step) if *step > 4 * i64::from(rows.end - rows.start) => {
                 // the keys at the rows' own residues, as runs of one key for each row
                 let mut runs = Vec::new();

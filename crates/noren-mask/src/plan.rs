@@ -1,22 +1,19 @@
 //! [`Plan`]: for each distinct pattern, query tiles and the keys they read, full or mixed.
 
-use crate::Error;
 use crate::bind::{BoundMask, Resolved};
 use crate::bits::row_words;
-use crate::budget::{Budget, Meter, Stage};
 use crate::interval::Interval;
 use crate::order::{Group, Order};
 use crate::reorder::Reordering;
 use crate::shape::Shape;
-use crate::verify;
-use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Whether every query of a tile may read the keys of a span, or only some cells are allowed.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 pub enum Kind {
     /// Every cell is allowed.
     Full,
@@ -66,19 +63,21 @@ impl Tile<'_> {
 }
 
 /// How a plan is cut into tiles.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct PlanOptions {
     /// Most query rows in a tile.
     pub block_q: u32,
     /// Width of the key tiles in which statistics and the transposed view count.
     pub block_kv: u32,
     /// Whether queries and keys may be put in another order.
-    #[serde(default = "never")]
+    #[cfg_attr(feature = "serde", serde(default = "never"))]
     pub reorder: Reorder,
 }
 
 /// Plans written before there were orders have none.
+#[cfg(feature = "serde")]
 fn never() -> Reorder {
     Reorder::Never
 }
@@ -88,8 +87,9 @@ fn never() -> Reorder {
 /// `causal & stride(8)` allows an eighth of the causal cells, but no tile of it is empty. By residue classes of the positions
 /// modulo 8, it is a causal mask for each class. In `window(left=256, right=256) | global([5, 900])` two rows read
 /// everything; put in a tile of their own they cost two rows, not two tiles.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 #[non_exhaustive]
 pub enum Reorder {
     /// By residue classes where every distance is a multiple of one number, whatever the sizes: all keys of a row are then in
@@ -278,10 +278,10 @@ impl PatternPlan {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Plan {
-    bound: BoundMask,
-    options: PlanOptions,
-    patterns: Vec<PatternPlan>,
-    planning_time: Duration,
+    pub(super) bound: BoundMask,
+    pub(super) options: PlanOptions,
+    pub(super) patterns: Vec<PatternPlan>,
+    pub(super) planning_time: Duration,
 }
 
 /// Two plans are equal when they are of equal masks, shapes and facts, and have the same tiles. The time that planning took does
@@ -289,40 +289,6 @@ pub struct Plan {
 impl PartialEq for Plan {
     fn eq(&self, other: &Self) -> bool {
         self.options == other.options && self.bound == other.bound && self.patterns == other.patterns
-    }
-}
-
-impl BoundMask {
-    /// The plan with tiles of 96 query rows, which suits the kernels.
-    pub fn plan(&self) -> Plan {
-        self.plan_with(&PlanOptions::default())
-    }
-
-    /// Returns the plan of the pattern with this index alone, unverified: for pictures.
-    ///
-    /// # Panics
-    /// If the mask has no such pattern; see [`pattern_of`](Self::pattern_of).
-    pub fn plan_of_pattern(&self, pattern: usize, options: &PlanOptions) -> PatternPlan {
-        PatternPlan::new(&self.resolved()[pattern], options)
-    }
-
-    /// The plan cut as `options` says; block sizes of 0 count as 1.
-    pub fn plan_with(&self, options: &PlanOptions) -> Plan {
-        self.plan_within(options, &Budget::unlimited()).expect("a budget without limits is never spent")
-    }
-
-    /// [`plan_with`](Self::plan_with) within a budget, with progress, and cancelled where the budget's function says so.
-    ///
-    /// # Errors
-    /// [`Error::Budget`] when the budget is spent, [`Error::Cancelled`] when its function cancels.
-    pub fn plan_within(&self, options: &PlanOptions, budget: &Budget<'_>) -> Result<Plan, Error> {
-        let start = Instant::now();
-        let options = PlanOptions { block_q: options.block_q.max(1), block_kv: options.block_kv.max(1), ..*options };
-        let rows = self.resolved().iter().map(|resolved| u64::from(resolved.frame.q_len)).sum();
-        let patterns = verify::plans(self, &options, &mut Meter::new(budget, Stage::Planning, rows))?;
-        let plan = Plan { bound: self.clone(), options, patterns, planning_time: start.elapsed() };
-        verify::debug_check(&plan);
-        Ok(plan)
     }
 }
 

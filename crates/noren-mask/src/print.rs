@@ -4,7 +4,6 @@ use crate::mask::{Arm, Mask, Node};
 use crate::score::{Score, Spec};
 use crate::set::Selector;
 use crate::syntax::{List, MAX_DEPTH, MAX_TEXT, Name, write_spans};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
 use std::fmt::{self, Display, Formatter, Write};
 
 /// How tightly an expression binds; a part that binds less than its place asks for stands in parentheses.
@@ -175,37 +174,3 @@ impl AsRef<Mask> for Spec {
         &self.mask
     }
 }
-
-macro_rules! serde_as_text {
-    ($kind:ty, $what:literal) => {
-        impl Serialize for $kind {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                let mask: &Mask = self.as_ref();
-                match crate::atoms::foreign(mask) {
-                    None => serializer.collect_str(self),
-                    Some(atom) => Err(ser::Error::custom(format!(
-                        "`{atom}` is defined outside of noren and has no serial form: give its cells as an array"
-                    ))),
-                }
-            }
-        }
-
-        impl<'de> Deserialize<'de> for $kind {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                struct Text;
-                impl de::Visitor<'_> for Text {
-                    type Value = $kind;
-                    fn expecting(&self, f: &mut Formatter<'_>) -> fmt::Result {
-                        f.write_str($what)
-                    }
-                    fn visit_str<E: de::Error>(self, text: &str) -> Result<$kind, E> {
-                        text.parse().map_err(E::custom)
-                    }
-                }
-                deserializer.deserialize_str(Text)
-            }
-        }
-    };
-}
-serde_as_text!(Mask, "a mask as text, such as \"causal & padding\"");
-serde_as_text!(Spec, "a mask with scores as text, such as \"causal + alibi\"");

@@ -1,45 +1,80 @@
-//! Parameters of atoms and scores: numbers for each batch row, sides, real numbers.
+//! Parameters of atoms and scores: values for each batch row, sides, real numbers.
 
-/// One number for all batch rows, or one for each.
+/// One value for all batch rows, or one for each.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub enum PerRow {
+pub enum Rows<T> {
     /// The same for every batch row.
-    All(u64),
+    All(T),
     /// One for each batch row, in order.
-    Each(Vec<u64>),
+    Each(Vec<T>),
 }
 
-impl PerRow {
-    /// The number that holds for batch row `row`, `None` when the list is too short.
-    pub fn get(&self, row: usize) -> Option<u64> {
+impl<T> Rows<T> {
+    /// The value of batch row `row`; `None` beyond the list.
+    pub fn get(&self, row: usize) -> Option<&T> {
         match self {
-            PerRow::All(n) => Some(*n),
-            PerRow::Each(list) => list.get(row).copied(),
+            Rows::All(value) => Some(value),
+            Rows::Each(list) => list.get(row),
+        }
+    }
+
+    /// The same with every value replaced by `f(value)`.
+    pub(crate) fn map<U>(self, mut f: impl FnMut(T) -> U) -> Rows<U> {
+        match self {
+            Rows::All(value) => Rows::All(f(value)),
+            Rows::Each(list) => Rows::Each(list.into_iter().map(f).collect()),
+        }
+    }
+
+    /// Number of entries, `None` for "all".
+    pub fn rows(&self) -> Option<usize> {
+        match self {
+            Rows::All(_) => None,
+            Rows::Each(list) => Some(list.len()),
         }
     }
 }
 
-impl From<u64> for PerRow {
+impl<T, const N: usize> From<[T; N]> for Rows<Vec<T>> {
+    fn from(list: [T; N]) -> Self {
+        Rows::All(list.into())
+    }
+}
+
+impl<T> From<Vec<T>> for Rows<Vec<T>> {
+    fn from(list: Vec<T>) -> Self {
+        Rows::All(list)
+    }
+}
+
+impl<T> From<Vec<Vec<T>>> for Rows<Vec<T>> {
+    fn from(lists: Vec<Vec<T>>) -> Self {
+        Rows::Each(lists)
+    }
+}
+
+impl From<u64> for Rows<u64> {
     fn from(n: u64) -> Self {
-        PerRow::All(n)
+        Rows::All(n)
     }
 }
 
-impl From<Vec<u64>> for PerRow {
+impl From<Vec<u64>> for Rows<u64> {
     fn from(list: Vec<u64>) -> Self {
-        PerRow::Each(list)
+        Rows::Each(list)
     }
 }
 
-impl<const N: usize> From<[u64; N]> for PerRow {
+impl<const N: usize> From<[u64; N]> for Rows<u64> {
     fn from(list: [u64; N]) -> Self {
-        PerRow::Each(list.into())
+        Rows::Each(list.into())
     }
 }
 
 /// The end of a sequence at which padding stands.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 pub enum Side {
     /// Real tokens last.
     Left,

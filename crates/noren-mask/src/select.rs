@@ -5,31 +5,13 @@
 //! chosen keys.
 
 use crate::Error;
-use crate::bind::{BoundMask, Resolved};
+use crate::bind::{BoundMask, Resolved, Whole};
 use crate::frame::Frame;
 use crate::interval::IntervalSet;
 use crate::pattern::{Chosen, Selection};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
-
-/// The mask that another was selected from, and what was selected.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Whole {
-    bound: BoundMask,
-    /// Its batch rows, where some were left out.
-    batch: Option<Vec<usize>>,
-    rows: Arc<Chosen>,
-    keys: Arc<Chosen>,
-}
-
-impl Whole {
-    /// The mask, with the indices that a cell of the selection has there.
-    pub(crate) fn cell(&self, batch: usize, row: usize, key: usize) -> (&BoundMask, usize, usize, usize) {
-        let batch = self.batch.as_ref().map_or(batch, |rows| rows[batch]);
-        (&self.bound, batch, self.rows.origin(row as u32) as usize, self.keys.origin(key as u32) as usize)
-    }
-}
 
 impl BoundMask {
     /// The same mask on some of its query rows and keys: place `i` of the result is the `i`-th of the rows (keys) given,

@@ -63,22 +63,26 @@ impl Set {
     }
 }
 
-macro_rules! set_from {
-    ($($kind:ty),*) => {$(
-        impl From<$kind> for Set {
-            fn from(value: $kind) -> Self {
-                Set::Spans(vec![value.into()])
+/// A set or selector from a span, and from a list of spans.
+macro_rules! from_spans {
+    ($target:ident: $($kind:ty),*) => {
+        $(
+            impl From<$kind> for $target {
+                fn from(value: $kind) -> Self {
+                    $target::Spans(vec![value.into()])
+                }
+            }
+        )*
+
+        impl<S: Into<Span>, const N: usize> From<[S; N]> for $target {
+            fn from(spans: [S; N]) -> Self {
+                $target::Spans(spans.into_iter().map(Into::into).collect())
             }
         }
-    )*};
+    };
 }
-set_from!(u64, std::ops::Range<u64>, std::ops::RangeFrom<u64>, std::ops::RangeTo<u64>, Span);
-
-impl<S: Into<Span>, const N: usize> From<[S; N]> for Set {
-    fn from(spans: [S; N]) -> Self {
-        Set::Spans(spans.into_iter().map(Into::into).collect())
-    }
-}
+from_spans!(Set: u64, std::ops::Range<u64>, std::ops::RangeFrom<u64>, std::ops::RangeTo<u64>, Span);
+from_spans!(Selector: u64, std::ops::Range<u64>, std::ops::RangeFrom<u64>, std::ops::RangeTo<u64>, Span);
 
 impl<S: Into<Span>> From<Vec<S>> for Set {
     fn from(spans: Vec<S>) -> Self {
@@ -115,22 +119,5 @@ impl Selector {
             Selector::Every { step, from } => index >= *from && (index - from).is_multiple_of((*step).max(1)),
             Selector::Else => false,
         }
-    }
-}
-
-macro_rules! selector_from {
-    ($($kind:ty),*) => {$(
-        impl From<$kind> for Selector {
-            fn from(value: $kind) -> Self {
-                Selector::Spans(vec![value.into()])
-            }
-        }
-    )*};
-}
-selector_from!(u64, std::ops::Range<u64>, std::ops::RangeFrom<u64>, std::ops::RangeTo<u64>, Span);
-
-impl<S: Into<Span>, const N: usize> From<[S; N]> for Selector {
-    fn from(spans: [S; N]) -> Self {
-        Selector::Spans(spans.into_iter().map(Into::into).collect())
     }
 }

@@ -6,11 +6,11 @@ use crate::budget::{Budget, Meter, Stage};
 use crate::count::{Cells, Listed, listed};
 use crate::mask::Mask;
 use crate::plan::{Kind, PatternPlan, Plan, PlanOptions};
-use serde::Serialize;
 use std::fmt;
 
 /// Exact counts over all batch rows and heads of a plan; see [`Plan::stats`].
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Stats {
     /// The mask's text.
     pub mask: String,
@@ -29,7 +29,7 @@ pub struct Stats {
     /// `computed / allowed`; 1 is the best, 0 when nothing is allowed.
     pub computed_per_allowed: f64,
     /// What [`Reorder`](crate::Reorder) did; absent when all queries and keys are at their own places.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub reordered: Option<Reordered>,
     /// Query rows (of all batch rows and heads) that may read nothing.
     pub empty_rows: u128,
@@ -48,7 +48,8 @@ pub struct Stats {
 }
 
 /// What putting queries and keys in another order gains.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Reordered {
     /// How, for each of the distinct patterns that are reordered: `8 residue classes`; equal ones once.
     pub how: Vec<String>,

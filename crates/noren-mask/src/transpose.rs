@@ -1,5 +1,6 @@
 //! The plan read by key: for each key tile, which queries read it. The backward pass walks it for dK and dV.
 
+use crate::interval::Interval;
 use crate::plan::{Kind, PatternPlan, TileSpan};
 
 /// Key tiles of a fixed width and the query rows that read them.
@@ -42,11 +43,10 @@ impl Transposed {
     }
 }
 
-/// How a query tile reads a run of key tiles `first..last`.
+/// Adjacent key tiles, and how a query tile reads them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Run {
-    first: u32,
-    last: u32,
+struct Covered {
+    tiles: Interval,
     kind: Option<Kind>,
 }
 
@@ -60,7 +60,7 @@ impl PatternPlan {
         let key_tiles = self.key_places().div_ceil(block_kv);
         let mut open: Vec<(Option<Kind>, u32)> = vec![(None, 0); key_tiles as usize];
         let mut closed: Vec<(u32, TileSpan)> = Vec::new();
-        let mut before = vec![Run { first: 0, last: key_tiles, kind: None }];
+        let mut before = vec![Covered { tiles: Interval::new(0, key_tiles), kind: None }];
         for tile in self.tiles() {
             let now = runs(tile.spans, block_kv, self.key_places());
             changes(&before, &now, |key_tile, kind| {
@@ -83,29 +83,31 @@ impl PatternPlan {
 }
 
 /// A tile's spans as runs of key tiles that cover all of them: a key tile is full when one full span holds all of it.
-fn runs(spans: &[TileSpan], block: u32, kv_len: u32) -> Vec<Run> {
+fn runs(spans: &[TileSpan], block: u32, kv_len: u32) -> Vec<Covered> {
     let tiles = kv_len.div_ceil(block);
-    let mut out: Vec<Run> = Vec::new();
+    let mut out: Vec<Covered> = Vec::new();
     let mut push = |first: u32, last: u32, kind: Option<Kind>| {
         if first >= last {
             return;
         }
+        let covered = |first, last, kind| Covered { tiles: Interval::new(first, last), kind };
         match out.last_mut() {
             // two spans that share a key tile make it mixed
-            Some(run) if first < run.last => {
-                run.last -= 1;
-                let shared = Run { first: run.last, last: run.last + 1, kind: Some(Kind::Mixed) };
-                if run.first == run.last {
+            Some(run) if first < run.tiles.end => {
+                let end = run.tiles.end;
+                let shared = covered(end - 1, end, Some(Kind::Mixed));
+                if run.tiles.len() == 1 {
                     *run = shared;
                 } else {
+                    run.tiles.end -= 1;
                     out.push(shared);
                 }
-                if shared.last < last {
-                    out.push(Run { first: shared.last, last, kind });
+                if end < last {
+                    out.push(covered(end, last, kind));
                 }
             }
-            Some(run) if run.kind == kind && run.last == first => run.last = last,
-            _ => out.push(Run { first, last, kind }),
+            Some(run) if run.kind == kind && run.tiles.end == first => run.tiles.end = last,
+            _ => out.push(covered(first, last, kind)),
         }
     };
     let mut at = 0;
@@ -132,15 +134,15 @@ fn runs(spans: &[TileSpan], block: u32, kv_len: u32) -> Vec<Run> {
 }
 
 /// Calls `changed(key tile, new kind)` where two covers differ.
-fn changes(before: &[Run], now: &[Run], mut changed: impl FnMut(u32, Option<Kind>)) {
+fn changes(before: &[Covered], now: &[Covered], mut changed: impl FnMut(u32, Option<Kind>)) {
     let (mut b, mut n, mut at) = (0, 0, 0);
     while b < before.len() && n < now.len() {
-        let end = before[b].last.min(now[n].last);
+        let end = before[b].tiles.end.min(now[n].tiles.end);
         if before[b].kind != now[n].kind {
             (at..end).for_each(|t| changed(t, now[n].kind));
         }
         at = end;
-        b += usize::from(before[b].last == end);
-        n += usize::from(now[n].last == end);
+        b += usize::from(before[b].tiles.end == end);
+        n += usize::from(now[n].tiles.end == end);
     }
 }

@@ -7,8 +7,8 @@
 //! * **Release builds** compare reordered plans with the plan in place: the executed keys of a row are those that the pattern
 //!   gives for the same row without an order. Every row must be in exactly one tile, and the spans of a tile must be
 //!   ascending and disjoint, as in the other two levels. All rows are compared up to 2,097,152 cells, above that rows of evenly chosen
-//!   tiles, and gathered keys in a row of each tile as far as 8,192 cells go. A plan that fails is discarded for the plan in
-//!   place, which is slower and exact.
+//!   tiles, and gathered keys in a row of each tile as far as 8,192 cells go. Rows of more than 2,097,152 keys are compared in sampled
+//!   cells. A plan that fails is discarded for the plan in place, which is slower and exact.
 //! * **[`Plan::verify`]** is the comparison with the definition on request, for a number of cells that the caller chooses.
 
 use crate::Error;
@@ -16,12 +16,10 @@ use crate::atoms::foreign;
 use crate::basis::Input;
 use crate::bind::{BoundMask, Resolved};
 use crate::bits::{bit, count, row_words, runs, set_bit, set_range};
-use crate::budget::Meter;
-use crate::export::Runs;
 use crate::interval::Interval;
 use crate::mask::Mask;
 use crate::order::Order;
-use crate::plan::{Kind, PatternPlan, Plan, PlanOptions, Reorder, Tile};
+use crate::plan::{Kind, PatternPlan, Plan, Tile};
 use std::ops::Range;
 
 /// Cells that the guard of a reordered plan compares in whole rows.
@@ -258,13 +256,21 @@ impl PatternPlan {
     }
 
     /// The invariants of a reordered plan: every row is in one tile, spans are disjoint, and in sampled rows the executed keys are those that the pattern gives for the same
-    /// row without an order. Gathered keys are looked at in a row of every tile.
-    fn agrees_with_rows(&self) -> bool {
+    /// row without an order, in sampled cells of the row where it is longer than [`GUARDED_CELLS`]. Gathered keys are looked at in a row of every tile.
+    pub(crate) fn agrees_with_rows(&self) -> bool {
         if self.check_tiles().is_err() {
             return false;
         }
         let Resolved { frame, pattern } = self.resolved();
         let kv_len = self.kv_len();
+        if kv_len as usize > GUARDED_CELLS {
+            let allowed = |row: u32, key: u32| {
+                let mut word = [0];
+                pattern.fill(frame, row..row + 1, Interval::new(key, key + 1), &mut word);
+                word[0] == 1
+            };
+            return self.compare_samples(&allowed).is_ok();
+        }
         let (mut read, mut meant) = (vec![0; row_words(kv_len)], vec![0; row_words(kv_len)]);
         let rows = (GUARDED_CELLS / kv_len.max(1) as usize).max(2);
         let same_keys = self.sampled_rows(rows).all(|(tile, place)| {
@@ -327,77 +333,8 @@ fn holds_each(order: &Order, len: u32) -> bool {
     fresh && held == len
 }
 
-/// One plan for each distinct pattern, guarded.
-///
-/// # Errors
-/// The budget is spent, or its function cancels.
-pub(crate) fn plans(
-    bound: &BoundMask,
-    options: &PlanOptions,
-    meter: &mut Meter<'_>,
-) -> Result<Vec<PatternPlan>, Error> {
-    let callers_bounds = has_bounded_closure(bound, bound.mask());
-    let plan = |resolved: &Resolved| {
-        let plan = PatternPlan::within(resolved, options, meter)?;
-        meter.spans(plan.span_count() as u64)?;
-        meter.done(u64::from(plan.q_len()));
-        match callers_bounds {
-            true => Ok(plan),
-            false => guarded(plan, bound.mask(), options, cfg!(debug_assertions), meter),
-        }
-    };
-    bound.resolved().iter().map(plan).collect()
-}
-
-/// The plan, or the plan in place where a reordered plan fails its invariants: such a plan is never executed.
-///
-/// # Panics
-/// When it fails and `strict` is set.
-fn guarded(
-    plan: PatternPlan,
-    mask: &Mask,
-    options: &PlanOptions,
-    strict: bool,
-    meter: &mut Meter<'_>,
-) -> Result<PatternPlan, Error> {
-    if plan.reordered().is_none() || plan.agrees_with_rows() {
-        return Ok(plan);
-    }
-    assert!(!strict, "the reordered plan of `{mask}` differs from its rows: {options:?}");
-    PatternPlan::within(plan.resolved(), &PlanOptions { reorder: Reorder::Never, ..*options }, meter)
-}
-
-/// Panics in debug builds when a plan differs from the definition.
-pub(crate) fn debug_check(plan: &Plan) {
-    if cfg!(debug_assertions)
-        && !has_bounded_closure(plan.bound(), plan.bound().mask())
-        && let Err(error) = plan.verify(Plan::CHECKED_CELLS)
-    {
-        panic!("{error}, planned by {:?}", plan.options());
-    }
-}
-
-/// Panics in debug builds when runs of rows, from which other systems' formats are made, differ from the definition.
-pub(crate) fn debug_check_rows(plan: &Plan, pattern: usize, runs: &Runs) {
-    let bound = plan.bound();
-    let shape = bound.shape();
-    let small = shape.q_len() as u64 * shape.kv_len() as u64 <= Plan::CHECKED_CELLS;
-    if !cfg!(debug_assertions) || !small || has_bounded_closure(bound, bound.mask()) {
-        return;
-    }
-    let pairs = (0..shape.batch_len()).flat_map(|b| (0..shape.head_count()).map(move |h| (b, h)));
-    let Some((batch, head)) = pairs.into_iter().find(|&(b, h)| plan.pattern_of(b, h) == pattern) else { return };
-    for (row, list) in runs.lists().enumerate() {
-        for key in 0..shape.kv_len() {
-            let given = list.iter().any(|run| (run[0]..run[1]).contains(&(key as u32)));
-            let cell = [batch, head, row, key];
-            assert_eq!(given, bound.allowed(batch, head, row, key), "cell {cell:?} of the rows of `{}`", bound.mask());
-        }
-    }
-}
-
 /// Whether a closure or an atom of the user brings bounds of its own. Where those are wrong, so is the plan.
-fn has_bounded_closure(bound: &BoundMask, mask: &Mask) -> bool {
+pub(crate) fn has_bounded_closure(bound: &BoundMask, mask: &Mask) -> bool {
     mask.atoms().into_iter().any(|atom| {
         let closures = &bound.facts().closures;
         let bounded = |name| closures.get(name).is_none_or(|closure| closure.bounds.is_some());
@@ -412,17 +349,12 @@ fn scatter(a: u32, b: u32) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
-    use crate::budget::{Budget, Stage};
-    use crate::{Facts, Shape, TileSpan};
-
-    fn meter() -> Meter<'static> {
-        Meter::new(&Budget::unlimited(), Stage::Planning, 0)
-    }
+    use crate::{Facts, PlanOptions, Reorder, Shape, TileSpan};
 
     /// A plan with gathered keys and residue classes, and a planted error in a span that holds a gathered key.
-    fn planted() -> (BoundMask, PlanOptions, PatternPlan) {
+    pub(crate) fn planted() -> (BoundMask, PlanOptions, PatternPlan) {
         let mask: Mask =
             "neighborhood(grid=[96], size=[7], dilation=[4]) | global([5, 8, 12, 30, 38])".parse().unwrap();
         let bound = mask.bind(&Shape::square(96), &Facts::new()).unwrap();
@@ -430,22 +362,6 @@ mod tests {
         let mut plan = PatternPlan::new(&bound.resolved()[0], &options);
         plan.plant(|span: &mut TileSpan| span.kind = Kind::Full);
         (bound, options, plan)
-    }
-
-    #[test]
-    fn a_planted_error_is_discarded_in_release_builds() {
-        let (bound, options, plan) = planted();
-        assert!(plan.reordered().is_some() && !plan.agrees_with_rows());
-        let kept = guarded(plan, bound.mask(), &options, false, &mut meter()).unwrap();
-        assert_eq!(kept.reordered(), None);
-        assert!(kept.compare(&|row, key| bound.allowed(0, 0, row as usize, key as usize)).is_ok());
-    }
-
-    #[test]
-    #[should_panic(expected = "the reordered plan of `neighborhood(grid=[96], size=[7], dilation=[4]) | global([5, 8")]
-    fn a_planted_error_panics_in_debug_builds() {
-        let (bound, options, plan) = planted();
-        guarded(plan, bound.mask(), &options, true, &mut meter()).unwrap();
     }
 
     #[test]
@@ -484,6 +400,17 @@ mod tests {
             plan.plant(|span: &mut TileSpan| span.end = span.start);
             assert!(text(&plan).contains("is empty"), "{}", text(&plan));
         }
+    }
+
+    #[test]
+    fn rows_of_many_keys_are_compared_in_samples() {
+        let mask: Mask = "stride(3) | window(left=1, right=5)".parse().unwrap();
+        let bound = mask.bind(&Shape::new(11, 777_777_112, 0), &Facts::new()).unwrap();
+        let options = PlanOptions { block_q: 4, reorder: Reorder::Residues(7), ..PlanOptions::default() };
+        let mut plan = PatternPlan::new(&bound.resolved()[0], &options);
+        assert!(plan.reordered().is_some() && plan.agrees_with_rows());
+        plan.plant(|span: &mut TileSpan| span.kind = Kind::Full);
+        assert!(!plan.agrees_with_rows());
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! [`Scene`]: what a picture shows, before any medium draws it.
 
-use super::Picture;
+use super::picture::Picture;
 use super::text::{clean, grouped, index_list};
 use noren_mask::interval::IntervalSet;
-use noren_mask::{Cover, Error, Grid, GridOptions, Kind, PatternPlan, PlanOptions, Reorder, checked_range};
+use noren_mask::{Cover, Error, Grid, GridOptions, Kind, PatternPlan, checked_range};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -374,10 +374,4 @@ impl Scene {
             (Ink::CommonMixed, ..) => "the same, some allowed",
         }
     }
-}
-
-/// Tiles of one size, as a picture asks for them.
-pub(super) fn tile_options(options: PlanOptions) -> PlanOptions {
-    // a picture shows indices, so its tiles are those of the plan that has every row and key at its own place
-    PlanOptions { block_q: options.block_q.max(1), block_kv: options.block_kv.max(1), reorder: Reorder::Never }
 }

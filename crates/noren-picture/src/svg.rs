@@ -1,8 +1,9 @@
 //! Pictures as SVG: one file without references, in the reader's light or dark colour scheme.
 
-use super::Picture;
+use super::picture::Picture;
 use super::scene::{Ink, Panel, Scene};
 use super::text::{fit, ticks, width, wrap};
+use noren_mask::text::escape;
 use std::fmt::Write;
 use std::ops::Range;
 
@@ -96,25 +97,6 @@ fn class(ink: Ink) -> &'static str {
 /// Width of `text` in a fixed-width font of `size` pixels.
 fn pixels(text: &str, size: f64) -> usize {
     (width(text) as f64 * size * 0.605).ceil() as usize
-}
-
-/// Text that XML reads back as it is.
-fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            // no XML document may hold these
-            '\u{fffe}' | '\u{ffff}' => out.push('\u{fffd}'),
-            c if c.is_control() => out.push('\u{fffd}'),
-            c => out.push(c),
-        }
-    }
-    out
 }
 
 /// Appends `<text>` with these classes and further attributes.

@@ -1,6 +1,6 @@
 //! Pictures as text.
 
-use super::Picture;
+use super::picture::Picture;
 use super::scene::{Ink, Layout, Panel, Scene};
 use super::text::{fit, ticks, width, wrap};
 use noren_mask::Error;

@@ -1,6 +1,6 @@
 //! The atoms: thin functions over `noren_mask::atoms`, where each is drawn.
 
-use crate::mask::{PyMask, PyScore};
+use crate::classes::{PyMask, PyScore};
 use crate::values::{arms, count, counts, per_row, set, spans as spans_of, wholes};
 use noren::noren_mask::{Padding, Selector, Set};
 use noren::{Mask, Score, Side, atoms};

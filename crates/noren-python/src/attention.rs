@@ -1,9 +1,9 @@
 //! Attention over borrowed arrays: forward, backward, probabilities.
 
 use crate::bound::PyPlan;
+use crate::classes::PySpec;
 use crate::dlpack::{Kind, Tensor, check_disjoint};
-use crate::error::{Error, raise};
-use crate::mask::PySpec;
+use crate::error::{Error, raise, repr};
 use noren::{
     Bias, Dropout, Dtype, Element, GradientsMut, Inputs, Isa, Options, Outputs, Saved, Score, ViewMut,
     attention_backward_into, attention_into, attention_weights, bf16, f16,
@@ -94,7 +94,7 @@ impl Modifiers {
 /// A whole number of a type that holds `range`.
 fn whole<'py, T: FromPyObjectOwned<'py>>(given: &Bound<'py, PyAny>, name: &str, range: &str) -> PyResult<T> {
     given.extract().map_err(|_| {
-        let given = crate::values::repr(given);
+        let given = repr(given);
         Error::new_err(format!("{name} is {given}: give a whole number from {range}"))
     })
 }

@@ -1,9 +1,9 @@
 //! `BoundMask` and `Plan`: questions, pictures, statistics, cells.
 
+use crate::classes::{PyMask, no_attribute, view};
 use crate::dlpack::{Kind, Tensor};
 use crate::error::{Error, raise};
 use crate::facts::{PyFacts, PyShape, facts_of, shape_of};
-use crate::mask::{PyMask, no_attribute, view};
 use noren::noren_mask::{self, Budget, Cell, Progress};
 use noren::{BoundMask, Mask, Plan, PlanOptions, Reorder};
 use noren_picture::{Draw, Picture, TerminalOptions};

@@ -10,6 +10,7 @@
 //! addresses are copied and checked when the capsule is taken. What can be checked is checked: arrays that are written must
 //! not be read-only, must not overlap themselves, and must not overlap any other array of the call ([`check_disjoint`]).
 
+use noren::noren_mask::text::first_line;
 use noren::{Dtype, Element, View, ViewMut, bf16, f16};
 use pyo3::exceptions::{PyBufferError, PyException, PyTypeError, PyValueError};
 use pyo3::ffi::{PyCapsule_GetPointer, PyCapsule_IsValid, PyCapsule_SetName};
@@ -161,7 +162,7 @@ fn refused(object: &Bound<'_, PyAny>, error: &PyErr) -> PyErr {
     let py = object.py();
     let kind = object.get_type().name().map_or_else(|_| "array".to_owned(), |name| name.to_string());
     let reason = error.value(py).to_string();
-    let reason = reason.lines().next().unwrap_or_default();
+    let reason = first_line(&reason);
     PyTypeError::new_err(format!(
         "`{kind}` cannot be read ({reason}): give a dense array on the CPU of bool, integers, float16, bfloat16, float32 or \
          float64"

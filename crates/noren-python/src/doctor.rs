@@ -1,10 +1,10 @@
 //! The doctor and `recognise`: arrays that somebody else made.
 
 use crate::bound::PyBound;
+use crate::classes::PyMask;
 use crate::dlpack::{Kind, MOST_VALUES, Tensor};
 use crate::error::{Error, raise};
 use crate::facts::PyShape;
-use crate::mask::PyMask;
 use crate::masks::MOST_CELLS;
 use noren::Dtype;
 use noren::noren_mask::Keep;

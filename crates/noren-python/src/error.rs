@@ -1,6 +1,7 @@
 //! Rust's errors as Python's exceptions, with the same words.
 
 use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
 use pyo3::{PyErr, create_exception};
 
 create_exception!(noren, Error, PyValueError, "What is wrong with a mask, its facts, arrays or options.");
@@ -13,4 +14,9 @@ pub(crate) fn raise(error: impl Into<noren::Error>) -> PyErr {
         noren::Error::Parse(error) => ParseError::new_err(error.to_string()),
         error => Error::new_err(error.to_string()),
     }
+}
+
+/// A value as error messages show it.
+pub(crate) fn repr(object: &Bound<'_, PyAny>) -> String {
+    object.repr().map_or_else(|_| "it".to_owned(), |text| text.to_string())
 }

@@ -1,7 +1,7 @@
 //! `Shape`, `Facts` and `Array`.
 
 use crate::dlpack::{Kind, MOST_VALUES, Tensor};
-use crate::error::{Error, raise};
+use crate::error::{Error, raise, repr};
 use noren::{Array, Facts, Shape};
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
@@ -30,7 +30,7 @@ impl FromPyObject<'_, '_> for Count {
         object.extract().map(Count).map_err(|error: PyErr| match error.is_instance_of::<PyOverflowError>(object.py()) {
             true => Error::new_err(format!(
                 "shape: {} is no size: give a whole number from 1 to {}",
-                crate::values::repr(&object),
+                repr(&object),
                 Shape::MAX_LEN
             )),
             false => error,
@@ -49,7 +49,7 @@ impl FromPyObject<'_, '_> for Offsets {
     fn extract(object: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
         let one = object.extract().map(Offsets::One);
         one.or_else(|_| object.extract().map(Offsets::Each)).map_err(|_: PyErr| {
-            let given = crate::values::repr(&object);
+            let given = repr(&object);
             Error::new_err(format!(
                 "query_offset is {given}: give the position of the first query, a whole number, or one for each batch row"
             ))
@@ -175,7 +175,7 @@ pub(crate) fn shape_of(object: &Bound<'_, PyAny>) -> PyResult<Shape> {
         return Ok(shape.get().0.clone());
     }
     let len = crate::values::count(object, "shape").map_err(|_| {
-        let given = crate::values::repr(object);
+        let given = repr(object);
         PyTypeError::new_err(format!("{given} is no shape: give a length, or Shape(q_len, kv_len, batch=, heads=)"))
     })?;
     Ok(Shape::square(len as usize))

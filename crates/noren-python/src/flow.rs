@@ -1,8 +1,8 @@
 //! Flow over layers, policies and certificates.
 
-use crate::error::{Error, raise};
+use crate::classes::mask_of;
+use crate::error::{Error, raise, repr};
 use crate::facts::{PyShape, facts_of, shape_of};
-use crate::mask::mask_of;
 use noren::noren_mask::interval::IntervalSet;
 use noren::noren_mask::{Mask, Node};
 use noren_flow::{Certificate, Fill, Flow, Policy, Ruling};
@@ -49,7 +49,7 @@ impl PyFlow {
         for span in crate::values::spans(given, what)? {
             let end = span.end.unwrap_or(u64::from(n));
             if end > u64::from(n) || span.start > end {
-                let words = crate::values::repr(given);
+                let words = repr(given);
                 return Err(Error::new_err(format!("{what}: {words} is outside of the {n} tokens")));
             }
             out = out.union(&IntervalSet::from(span.start as u32..end as u32));

@@ -14,6 +14,7 @@
 mod atoms;
 mod attention;
 mod bound;
+mod classes;
 mod distributed;
 mod dlpack;
 mod doctor;
@@ -35,10 +36,10 @@ fn _noren(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("ParseError", py.get_type::<error::ParseError>())?;
     module.add("ExportError", py.get_type::<error::ExportError>())?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-    module.add_class::<mask::PyMask>()?;
-    module.add_class::<mask::PyScore>()?;
+    module.add_class::<classes::PyMask>()?;
+    module.add_class::<classes::PyScore>()?;
     module.add_class::<equivalence::PyEquivalence>()?;
-    module.add_class::<mask::PySpec>()?;
+    module.add_class::<classes::PySpec>()?;
     module.add_class::<facts::PyShape>()?;
     module.add_class::<facts::PyFacts>()?;
     module.add_class::<facts::PyArray>()?;

@@ -1,57 +1,16 @@
-//! `Mask`, `Score` and `Spec`.
+//! Methods of `Mask`, `Score` and `Spec`.
 
 use crate::bound::{Order, PyBound, PyPlan};
+use crate::classes::{PyMask, PyScore, PySpec, mask_of, no_attribute, view};
 use crate::equivalence::PyEquivalence;
 use crate::error::raise;
 use noren::noren_mask::Error;
 use noren::{Mask, Score, Spec};
-use pyo3::exceptions::{PyAttributeError, PyTypeError};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-
-/// A set of allowed (query, key) cells, said without sizes; see `noren.parse` and the atoms.
-#[pyclass(name = "Mask", module = "noren", frozen, eq, hash, weakref, from_py_object)]
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub(crate) struct PyMask(pub(crate) Mask);
-
-/// Something that is done to the scores beside the mask.
-#[pyclass(name = "Score", module = "noren", frozen, eq, hash, from_py_object)]
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub(crate) struct PyScore(pub(crate) Score);
-
-/// A mask with what is done to the scores: `mask + score + ...`.
-#[pyclass(name = "Spec", module = "noren", frozen, eq, hash, weakref, from_py_object)]
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub(crate) struct PySpec(pub(crate) Spec);
-
-/// Names that libraries look up on tensors: asking a mask for one means that it was given in the place of a tensor.
-const OF_TENSORS: [&str; 9] = ["ndim", "shape", "dtype", "device", "dim", "size", "to", "bool", "expand"];
-
-/// The error for an attribute that a mask does not have.
-pub(crate) fn no_attribute(kind: &str, text: &str, name: &str) -> PyErr {
-    let advice = match OF_TENSORS.contains(&name) {
-        true => {
-            ": a mask is no tensor. Where a tensor is expected (attention_mask of a Hugging Face model), give \
-             torch.from_numpy(nr.to_keep(mask, shape)), booleans [batch, 1 or heads, q_len, kv_len], to a model with \
-             attn_implementation=\"noren\" or \"sdpa\""
-        }
-        false => "",
-    };
-    PyAttributeError::new_err(format!("noren.{kind} `{text}` has no attribute {name:?}{advice}"))
-}
 
 const NO_TRUTH: &str = "a mask is no truth value: combine masks with & (and), | (or), ~ (not) and -; compare cells with \
                         mask.diff(other, shape)";
-
-/// A mask, or the text of one.
-pub(crate) fn mask_of(object: &Bound<'_, PyAny>) -> PyResult<Mask> {
-    if let Ok(mask) = object.cast::<PyMask>() {
-        return Ok(mask.get().0.clone());
-    }
-    match object.extract::<String>() {
-        Ok(text) => text.parse().map_err(Error::from).map_err(raise),
-        Err(_) => Err(PyTypeError::new_err(format!("{} is no mask", crate::values::repr(object)))),
-    }
-}
 
 /// Reads a mask or a mask with scores from its text; a `Spec` only where the text has scores.
 #[pyfunction]
@@ -228,15 +187,6 @@ impl PyMask {
         let numbers = text.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse::<usize>().ok());
         numbers.max().map_or(16, |n| n.saturating_mul(2).clamp(16, 1 << 16))
     }
-}
-
-/// Calls what `python/noren/_views.py` has of this name.
-pub(crate) fn view<'py>(
-    py: Python<'py>,
-    name: &str,
-    arguments: impl pyo3::call::PyCallArgs<'py>,
-) -> PyResult<Bound<'py, PyAny>> {
-    py.import("noren._views")?.getattr(name)?.call1(arguments)
 }
 
 fn combine(py: Python<'_>, other: &Bound<'_, PyAny>, with: impl FnOnce(Mask) -> Mask) -> PyResult<Py<PyAny>> {

@@ -1,9 +1,10 @@
 //! Python's values as the mask language's: counts, sets, selectors.
 
-use crate::error::raise;
+use crate::classes::mask_of;
+use crate::error::{raise, repr};
 use noren::Mask;
 use noren::noren_mask::atoms::Keys;
-use noren::noren_mask::{Arm, Node, PerRow, Selector, Set, Span};
+use noren::noren_mask::{Arm, Node, Rows, Selector, Set, Span};
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -68,8 +69,8 @@ fn listed<'py>(object: &Bound<'py, PyAny>, what: &str) -> PyResult<Vec<Bound<'py
 }
 
 /// One number, or one for each batch row.
-pub(crate) fn per_row(object: &Bound<'_, PyAny>, what: &str) -> PyResult<PerRow> {
-    if object.try_iter().is_ok() { Ok(PerRow::Each(counts(object, what)?)) } else { Ok(count(object, what)?.into()) }
+pub(crate) fn per_row(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Rows<u64>> {
+    if object.try_iter().is_ok() { Ok(Rows::Each(counts(object, what)?)) } else { Ok(count(object, what)?.into()) }
 }
 
 /// `3`, `range(4)`, `slice(2, None)`, `"3.."`, or a list of these.
@@ -131,7 +132,7 @@ pub(crate) fn arms(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<Arm>> 
             .cast::<PyTuple>()
             .map_err(|_| PyTypeError::new_err(format!("{what}: {} is no pair of indices and mask", repr(&pair))))?;
         let (indices, mask): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair.extract()?;
-        Ok(Arm { selector: selector(&indices, what)?, mask: crate::mask::mask_of(&mask)? })
+        Ok(Arm { selector: selector(&indices, what)?, mask: mask_of(&mask)? })
     };
     pairs.try_iter()?.map(arm).collect()
 }
@@ -147,8 +148,4 @@ fn selector(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Selector> {
         Node::Heads(arms) | Node::Batch(arms) | Node::Layers(arms) if arms.len() == 1 => Ok(arms[0].selector.clone()),
         _ => Err(PyValueError::new_err(format!("{what}: {} names no indices", repr(object)))),
     }
-}
-
-pub(crate) fn repr(object: &Bound<'_, PyAny>) -> String {
-    object.repr().map_or_else(|_| "it".to_owned(), |text| text.to_string())
 }

@@ -115,7 +115,7 @@ fn digest(bytes: impl AsRef<[u8]>) -> Word {
 
 /// A digest as text.
 pub(crate) fn hex(bytes: impl AsRef<[u8]>) -> String {
-    digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    noren_mask::text::hex(&digest(bytes))
 }
 
 fn names(ranks: &[usize]) -> String {

@@ -1,6 +1,7 @@
 //! [`Tokenizer`]: text to tokens with the bytes that each stands for, and back; by bytes, or by a Hugging Face tokenizer.json.
 
 use crate::Error;
+use noren_mask::text::hex;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::path::Path;
@@ -127,7 +128,7 @@ impl Tokenizer for ByteTokenizer {
             Ok(byte @ b'!'..=b'~') => Some(char::from(byte).to_string()),
             Ok(b' ') => Some("␣".to_string()),
             Ok(b'\n') => Some("⏎".to_string()),
-            Ok(byte) => Some(format!("{byte:02x}")),
+            Ok(byte) => Some(hex(&[byte])),
             Err(_) => Self::SPECIAL.get(id as usize - 256).map(|(_, name)| name.to_string()),
         }
     }
@@ -302,8 +303,7 @@ impl Tokenizer for HfTokenizer {
         let byte_level = matches!(self.inner.get_decoder(), Some(tokenizers::DecoderWrapper::ByteLevel(_)));
         if let Some(bytes) = piece_bytes(&piece).filter(|_| byte_level) {
             let seen = |text: &String| !text.chars().any(|c| c.is_control() && c != '\n');
-            let hex = || bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-            piece = String::from_utf8(bytes.clone()).ok().filter(seen).unwrap_or_else(hex);
+            piece = String::from_utf8(bytes.clone()).ok().filter(seen).unwrap_or_else(|| hex(&bytes));
         }
         Some(piece.replace(['Ġ', '▁', ' '], "␣").replace(['Ċ', '\n'], "⏎"))
     }

@@ -15,7 +15,7 @@ use noren::{
     Dtype, Element, GradientsMut, Inputs, Isa, KvCache, KvShape, Options, Outputs, Saved, View, ViewMut,
     attention_backward_into, attention_into, bf16, f16,
 };
-use noren_mask::{Facts, PlanOptions, Reorder, Shape, Spec};
+use noren_mask::{Facts, PlanOptions, Reorder, Shape, Spec, Stats};
 use std::time::Instant;
 
 type Failure = Box<dyn std::error::Error>;
@@ -71,7 +71,7 @@ fn measure<T: Element>() -> Result<(), Failure> {
     let mut lse = vec![0.0; batch * h * n];
     let [mut dq, mut dk, mut dv] =
         [h * n, kv_heads * m, kv_heads * m].map(|rows| vec![T::from_f32(0.0); batch * rows * d]);
-    let mut once = || -> Result<f64, Failure> {
+    let once = || -> Result<f64, Failure> {
         if let Some(cache) = &mut cache {
             cache.truncate(0, m - n)?;
             let start = Instant::now();
@@ -97,6 +97,18 @@ fn measure<T: Element>() -> Result<(), Failure> {
         Ok(start.elapsed().as_secs_f64() * 1e3)
     };
 
+    let (ms, cpu) = repeat(once)?;
+    let memory = [base, peak_rss_mb()];
+    // Two products forward, five backward.
+    let flop = if both { 14.0 } else { 4.0 } * d as f64;
+    // Every key and value once.
+    let bytes = (2 * kv_heads * m * d * T::DTYPE.size()) as f64;
+    report(&ms, cpu, memory, &plan.stats(), [flop, bytes]);
+    Ok(())
+}
+
+/// The milliseconds of each run after some that warm up, and the mean of all threads' processor time.
+fn repeat(mut once: impl FnMut() -> Result<f64, Failure>) -> Result<(Vec<f64>, f64), Failure> {
     let mut warm = 0.0;
     while warm < 300.0 {
         warm += once()?;
@@ -108,21 +120,20 @@ fn measure<T: Element>() -> Result<(), Failure> {
         ms.push(once()?);
     }
     let cpu = (cpu_ms() - cpu) / ms.len() as f64;
-    let peak = peak_rss_mb();
-    let stats = plan.stats();
-    // Two products forward, five backward.
-    let flop = if both { 14.0 } else { 4.0 } * d as f64 * stats.allowed as f64;
+    Ok((ms, cpu))
+}
+
+/// Prints the last line, of operations for each allowed pair and bytes for each run.
+fn report(ms: &[f64], cpu: f64, [base, peak]: [f64; 2], stats: &Stats, [flop, bytes]: [f64; 2]) {
+    let flop = flop * stats.allowed as f64;
     let (computed, planning) = (stats.computed_per_allowed, stats.planning_seconds * 1e3);
-    let mut sorted = ms.clone();
+    let mut sorted = ms.to_vec();
     sorted.sort_by(f64::total_cmp);
     let [best, median] = [sorted[0], sorted[sorted.len() / 2]].map(|ms| flop / ms / 1e6);
-    // Every key and value once.
-    let bytes = (2 * kv_heads * m * d * T::DTYPE.size()) as f64;
     let [gbs_best, gbs] = [sorted[0], sorted[sorted.len() / 2]].map(|ms| bytes / ms / 1e6);
     println!(
         r#"{{"cpu_ms": {cpu:.2}, "gb_s_median": {gbs:.1}, "gb_s_best": {gbs_best:.1}, "base_rss_mb": {base:.1}, "peak_rss_mb": {peak:.1}, "ms": {ms:.3?}, "gflops_median": {median:.1}, "gflops_best": {best:.1}, "computed_per_allowed": {computed:.3}, "planning_ms": {planning:.3}}}"#
     );
-    Ok(())
 }
 
 /// A cache that holds all keys and values.

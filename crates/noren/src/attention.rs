@@ -1,6 +1,6 @@
 //! [`attention`] and [`attention_into`]: the public entry to the forward pass.
 
-use crate::kernel::rows::Erase;
+use crate::kernel::rows::{Rows, SharedRows};
 use crate::kernel::{forward::Forward, forward::Jobs, forward::Keys, scores::Modifiers, tile::Context};
 use crate::options::{Cancel, MOST_DIM};
 use crate::{Element, Error, Isa, Options, View, ViewMut};
@@ -116,15 +116,15 @@ fn compute<T: Element>(
     let pass = Forward {
         context: Context {
             plan,
-            q: T::rows(inputs.q),
+            q: Rows::of(inputs.q),
             starts: None,
             bits: (0..jobs.shared_bits).map(|_| Default::default()).collect(),
             modifiers: Modifiers::new(plan, inputs.q.shape()[3], options),
-            out: T::shared(outputs.out),
-            lse: lse.map(f32::shared),
+            out: SharedRows::of(outputs.out),
+            lse: lse.map(SharedRows::of),
         },
         jobs,
-        keys: Keys::Given { k: T::rows(inputs.k), v: T::rows(inputs.v) },
+        keys: Keys::Given { k: Rows::of(inputs.k), v: Rows::of(inputs.v) },
         threads: options.threads.unwrap_or(threads).min(threads),
         cancel: &cancel,
     };

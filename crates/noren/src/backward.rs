@@ -1,8 +1,8 @@
 //! [`attention_backward`] and [`attention_backward_into`]: the public entry to the backward pass.
 
 use crate::attention::{check, mismatch};
-use crate::kernel::backward::{Backward, Context, Gradient, Wanted};
-use crate::kernel::{rows::Erase, scores::Modifiers};
+use crate::kernel::backward::{Backward, Context, Gradient, Sums, Wanted};
+use crate::kernel::{rows::Rows, rows::SharedRows, scores::Modifiers};
 use crate::options::Cancel;
 use crate::{Bias, Dtype, Element, Error, Inputs, Isa, Options, View, ViewMut};
 use noren_mask::Plan;
@@ -144,24 +144,28 @@ pub fn attention_backward_into<T: Element>(
     let threads = rayon::current_num_threads();
     let GradientsMut { dq, dk, dv, bias, soft, sinks } = gradients;
     let of_bias = |bias: &Bias<'_>| if let Bias::Relative { .. } = bias { Gradient::Relative } else { Gradient::Bias };
-    let mut arrays: Vec<_> =
-        options.bias.iter().zip(bias).filter_map(|(term, array)| Some((of_bias(term), f32::shared(array?)))).collect();
-    arrays.extend(soft.map(|array| (Gradient::Soft, f32::shared(array))));
+    let mut arrays: Vec<_> = options
+        .bias
+        .iter()
+        .zip(bias)
+        .filter_map(|(term, array)| Some((of_bias(term), SharedRows::of(array?))))
+        .collect();
+    arrays.extend(soft.map(|array| (Gradient::Soft, SharedRows::of(array))));
 
     let shape = dq.shape();
     // Sums in progress keep their digits.
     let mut sums = if T::DTYPE == Dtype::F32 { Vec::new() } else { vec![0.0f32; shape.iter().product()] };
-    let dq_sums = if sums.is_empty() { None } else { Some(f32::shared(ViewMut::new(&mut sums, shape)?)) };
+    let dq_sums = if sums.is_empty() { None } else { Some(SharedRows::of(ViewMut::new(&mut sums, shape)?)) };
     let head_dim = inputs.q.shape()[3];
     let cancel = Cancel::new(options);
     let pass = Backward {
         context: Context {
             plan,
-            q: T::rows(inputs.q),
-            k: T::rows(inputs.k),
-            v: T::rows(inputs.v),
-            out: T::rows(saved.out),
-            dout: T::rows(saved.dout),
+            q: Rows::of(inputs.q),
+            k: Rows::of(inputs.k),
+            v: Rows::of(inputs.v),
+            out: Rows::of(saved.out),
+            dout: Rows::of(saved.dout),
             lse: saved.lse,
             modifiers: Modifiers::new(plan, head_dim, options),
             scale: options.scale_for(head_dim),
@@ -169,10 +173,7 @@ pub fn attention_backward_into<T: Element>(
             partial: options.partial,
             stats: Vec::new(),
         },
-        dq: T::shared(dq),
-        dq_sums,
-        dk: T::shared(dk),
-        dv: T::shared(dv),
+        sums: Sums { dq: SharedRows::of(dq), dq_sums, dk: SharedRows::of(dk), dv: SharedRows::of(dv) },
         wanted: Wanted { arrays, sinks },
         threads: options.threads.unwrap_or(threads).min(threads),
         cancel: &cancel,

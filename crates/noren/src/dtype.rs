@@ -1,7 +1,6 @@
 //! [`Element`] and [`Dtype`]: the numbers that arrays may hold.
 
 use crate::Error;
-use crate::kernel::rows::Erase;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use std::fmt;
@@ -77,14 +76,55 @@ pub trait Element: Erase + Copy + Send + Sync + fmt::Debug + PartialEq + 'static
 
     /// [`from_f32`](Self::from_f32) for a slice; panics where the lengths differ.
     fn narrow(from: &[f32], into: &mut [Self]);
+}
 
-    /// The values themselves, where they are `f32`.
-    #[doc(hidden)]
-    #[inline(always)]
-    fn as_f32(values: &[Self]) -> Option<&[f32]> {
-        let _ = values;
-        None
-    }
+/// Values with their type.
+pub enum Values<'a> {
+    F32(&'a [f32]),
+    Bf16(&'a [bf16]),
+    F16(&'a [f16]),
+}
+
+/// Values that can be written, with their type.
+pub enum ValuesMut<'a> {
+    F32(&'a mut [f32]),
+    Bf16(&'a mut [bf16]),
+    F16(&'a mut [f16]),
+}
+
+/// Turns the type of values into a variant. No type outside can implement it.
+pub trait Erase: Sized {
+    /// The same values.
+    fn erased(values: &[Self]) -> Values<'_>;
+    /// The same values, to be written.
+    fn erased_mut(values: &mut [Self]) -> ValuesMut<'_>;
+    /// Whether the number is neither infinite nor NaN.
+    fn finite(self) -> bool;
+}
+
+macro_rules! erase {
+    ($($element:ty, $variant:ident;)*) => {
+        $(impl Erase for $element {
+            #[inline(always)]
+            fn erased(values: &[Self]) -> Values<'_> {
+                Values::$variant(values)
+            }
+            #[inline(always)]
+            fn erased_mut(values: &mut [Self]) -> ValuesMut<'_> {
+                ValuesMut::$variant(values)
+            }
+            #[inline(always)]
+            fn finite(self) -> bool {
+                self.is_finite()
+            }
+        })*
+    };
+}
+
+erase! {
+    f32, F32;
+    bf16, Bf16;
+    f16, F16;
 }
 
 impl Element for f32 {
@@ -108,11 +148,6 @@ impl Element for f32 {
     #[inline(always)]
     fn narrow(from: &[f32], into: &mut [Self]) {
         into.copy_from_slice(from);
-    }
-
-    #[inline(always)]
-    fn as_f32(values: &[Self]) -> Option<&[f32]> {
-        Some(values)
     }
 }
 

@@ -129,7 +129,7 @@
 //! | `cache/*` | keys and values of earlier tokens: contiguous, rotating and paged |
 //! | `weights`, `dropout` | probabilities as an array; the weights that dropout removes |
 //! | `kernel/tile`, `kernel/forward`, `kernel/backward/*` | the algorithm: a tile of queries against blocks of keys; `tile.rs` explains the guarantees |
-//! | `kernel/isa`, `kernel/simd/*` | processor paths, selected at run time, and their vector operations |
+//! | `isa`, `kernel/dispatch`, `kernel/simd/*` | processor paths, their detection and selection at run time, and their vector operations |
 //! | [`machine`] | measured limits of the processor |
 //!
 //! `docs/kernels.md` has the measurements behind the kernels. The crate `noren-mask` documents masks and plans.
@@ -141,6 +141,7 @@ mod cache;
 mod dropout;
 mod dtype;
 mod error;
+mod isa;
 mod kernel;
 pub mod machine;
 mod options;
@@ -156,7 +157,7 @@ pub use dropout::Dropout;
 pub use dtype::{Dtype, Element};
 pub use error::Error;
 pub use half::{bf16, f16};
-pub use kernel::isa::Isa;
+pub use isa::Isa;
 pub use noren_mask;
 pub use noren_mask::{
     Array, BoundMask, Budget, Facts, Kind, Mask, ParseError, Plan, PlanOptions, Reorder, Score, Set, Shape, Side, Span,

@@ -22,6 +22,7 @@ mod work;
 
 use crate::Isa;
 pub use memory::{Memory, memory};
+pub use stage::Rate;
 use std::fmt;
 use std::time::Duration;
 
@@ -55,15 +56,6 @@ pub enum Unit {
     Value,
     /// Bytes.
     Byte,
-}
-
-/// How often something was done each second, by all threads together.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Rate {
-    /// The median of the rounds.
-    pub median: f64,
-    /// The best round.
-    pub best: f64,
 }
 
 impl Probe {

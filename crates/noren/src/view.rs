@@ -1,5 +1,6 @@
 //! [`View`] and [`ViewMut`]: four-dimensional strided arrays in somebody else's memory.
 
+use crate::dtype::Values;
 use crate::{Element, Error};
 
 /// A strided view of values, `[batch, heads, length, head_dim]`: `f32` unless said, [`bf16`](crate::bf16) or
@@ -179,7 +180,7 @@ impl<'a, T: Element> View<'a, T> {
     pub(crate) fn row(&self, [b, h, i]: [usize; 3]) -> Option<&'a [f32]> {
         let start = self.layout.index([b, h, i, 0]);
         let adjacent = self.layout.strides[3] == 1;
-        adjacent.then(|| T::as_f32(&self.data[start..start + self.layout.shape[3]])).flatten()
+        adjacent.then(|| as_f32(&self.data[start..start + self.layout.shape[3]])).flatten()
     }
 
     /// Some value for which `wanted` holds.
@@ -199,7 +200,26 @@ impl<'a, T: Element> View<'a, T> {
         let [.., rows, width] = self.layout.shape;
         let dense = self.layout.strides[3] == 1 && (rows == 1 || self.layout.strides[2] == width as isize);
         let start = self.layout.index([b, h, first, 0]);
-        dense.then(|| T::as_f32(&self.data[start..start + (rows - first) * width])).flatten()
+        dense.then(|| as_f32(&self.data[start..start + (rows - first) * width])).flatten()
+    }
+
+    /// The memory and where the elements lie in it.
+    pub(crate) fn into_parts(self) -> (&'a [T], Layout) {
+        (self.data, self.layout)
+    }
+
+    /// What [`into_parts`](Self::into_parts) gave.
+    pub(crate) fn from_parts((data, layout): (&'a [T], Layout)) -> Self {
+        View { data, layout }
+    }
+}
+
+/// The values themselves, where they are `f32`.
+#[inline(always)]
+fn as_f32<T: Element>(values: &[T]) -> Option<&[f32]> {
+    match T::erased(values) {
+        Values::F32(values) => Some(values),
+        _ => None,
     }
 }
 

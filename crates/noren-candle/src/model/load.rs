@@ -115,8 +115,7 @@ impl Model {
 
 /// What an error of candle says, without the backtrace that it may carry.
 fn first_line(error: &candle_core::Error) -> String {
-    let text = error.to_string();
-    text.lines().next().unwrap_or_default().trim_end_matches(':').to_owned()
+    noren::noren_mask::text::first_line(&error.to_string()).trim_end_matches(':').to_owned()
 }
 
 /// All tensors of a checkpoint, those of float types as `dtype`.

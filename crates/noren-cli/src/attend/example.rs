@@ -1,16 +1,16 @@
 //! `noren attend` without a file: a layer of a real encoder over real sentences, embedded in the program.
 
+use super::args::AttendArgs;
 use super::heat::Heat;
 use super::inputs::Inputs;
 use super::job::Job;
 use super::minimap::{beside, minimap};
 use super::report::{Report, line, print_check};
 use super::verify::{Check, against, against_reference};
-use super::{AttendArgs, save};
-use crate::Verdict;
 use crate::failure::{Failure, Result};
 use crate::output::{DIM, STRONG, Screen, paint};
 use crate::target::Target;
+use crate::verdict::Verdict;
 use anstyle::Style;
 use noren::View;
 use noren_input::tensors::TensorFile;
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &AttendArgs, target: Option<&Target>, screen: &mut Scree
     let own_mask = spec == Spec::from(atoms::padding()) && !own_facts && args.scale.is_none();
     let own_mask = own_mask && args.query_offset.iter().all(|o| *o == 0);
     let stored = if own_mask { Some(against(&done.output.out, &file.read("out")?.data)) } else { None };
-    save(target, &done)?;
+    done.save(target)?;
     let holds = reference.holds && stored.as_ref().is_none_or(|c| c.holds);
     let report = Report::new(&job, &done, Some(reference.clone()), args);
     if args.json {

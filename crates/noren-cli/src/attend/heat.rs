@@ -1,6 +1,6 @@
 //! Who reads whom: the probabilities of one sentence and head as a heat map.
 
-use crate::output::{DIM, STRONG, paint};
+use crate::output::{DIM, STRONG, cut, paint};
 use anstyle::{Ansi256Color, Style};
 
 /// Colours from nothing to everything.
@@ -92,13 +92,5 @@ impl Heat<'_> {
             paint(style, format!("{} {:.0} %", cut(&self.tokens[k], 12), 100.0 * row[k]))
         });
         format!("reads {}", words.collect::<Vec<_>>().join(", "))
-    }
-}
-
-/// At most `most` characters, the last one an ellipsis where something was cut.
-fn cut(text: &str, most: usize) -> String {
-    match text.char_indices().nth(most) {
-        None => text.to_string(),
-        Some(_) => text.chars().take(most.saturating_sub(1)).chain(['…']).collect(),
     }
 }

@@ -1,10 +1,12 @@
 //! One job: arrays, a bound mask, its plan and the options of the kernels.
 
-use super::AttendArgs;
+use super::args::AttendArgs;
 use super::inputs::{Dims, Inputs};
 use crate::failure::{Failure, Result};
+use crate::target::Target;
 use noren::{Attention, Isa, Options};
 use noren_input::request::alignment;
+use noren_input::tensors;
 use noren_mask::{Facts, Plan, PlanOptions, Shape, Spec};
 use std::time::{Duration, Instant};
 
@@ -26,6 +28,15 @@ pub(crate) struct Done {
     pub(crate) time: Duration,
     pub(crate) isa: Isa,
     pub(crate) threads: usize,
+}
+
+impl Done {
+    /// Writes `out` and `lse` where they are wanted.
+    pub(super) fn save(&self, target: Option<&Target>) -> Result<()> {
+        let Some(target) = target else { return Ok(()) };
+        let (output, shape) = (&self.output, self.output.shape);
+        target.write(|out| tensors::write(out, &[("out", &shape, &output.out), ("lse", &shape[..3], &output.lse)]))
+    }
 }
 
 impl<'a> Job<'a> {

@@ -1,6 +1,6 @@
 //! What a job did, for people and as JSON.
 
-use super::AttendArgs;
+use super::args::AttendArgs;
 use super::job::{Done, Job};
 use super::verify::Check;
 use crate::failure::Result;

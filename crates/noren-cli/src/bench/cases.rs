@@ -1,7 +1,7 @@
 //! Which cases are measured: every combination of what was asked for.
 
-use super::BenchArgs;
-use super::ops::Op;
+use super::args::BenchArgs;
+use super::op::Op;
 use crate::failure::{Failure, Result};
 use noren::{Dtype, Options};
 use noren_mask::{BoundMask, Facts, Shape, Spec};

@@ -2,45 +2,19 @@
 
 use super::cases::Case;
 use super::limits::Work;
+use super::op::Op;
 use crate::failure::{Failure, Result};
 use noren::{
     Dtype, Element, GradientsMut, Inputs, KvCache, KvShape, Options, Outputs, Saved, View, ViewMut, attention,
     attention_backward_into, attention_into, bf16, f16,
 };
 use noren_mask::{Plan, PlanOptions, Stats};
-use std::fmt;
 use std::time::{Duration, Instant};
 
 /// Query rows in a tile: what the kernels take at once.
 const BLOCK_Q: u32 = 96;
 const LEAST_RUNS: usize = 3;
 const MOST_RUNS: usize = 1000;
-
-/// An operation.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-pub(super) enum Op {
-    /// All queries of a sequence
-    Forward,
-    /// The gradients of all queries, keys and values, from what the forward pass gave
-    Backward,
-    /// One new token over a cache: appended, planned, computed
-    Decode,
-}
-
-impl Op {
-    /// All of them.
-    pub(super) const ALL: [Op; 3] = [Op::Forward, Op::Backward, Op::Decode];
-}
-
-impl fmt::Display for Op {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Op::Forward => "forward",
-            Op::Backward => "backward",
-            Op::Decode => "decode",
-        })
-    }
-}
 
 /// What was measured.
 pub(super) struct Measured {

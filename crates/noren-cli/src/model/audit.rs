@@ -1,8 +1,8 @@
 //! `noren audit`: what a model lets through, tested by running it.
 
-use crate::Verdict;
 use crate::failure::Result;
 use crate::output::{BAD, DIM, GOOD, STRONG, Screen, paint, with_note};
+use crate::verdict::Verdict;
 use clap::Args;
 use noren_candle::audit::{Check, Subject, Verdict as Found, audit};
 use std::path::PathBuf;

@@ -3,11 +3,11 @@
 use super::hub;
 use super::part::{Part, mark};
 use super::vectors::{Form, write_json};
-use crate::Verdict;
 use crate::failure::{Failure, Result};
 use crate::output::{DIM, Screen, paint, with_note};
 use crate::progress::Progress;
 use crate::target::Target;
+use crate::verdict::Verdict;
 use clap::Args;
 use noren_candle::embed::Embedder;
 use rayon::prelude::*;

@@ -1,9 +1,9 @@
 //! `noren generate`: a model continues prompts.
 
 use super::{ends, hub, load};
-use crate::Verdict;
 use crate::failure::{Failure, Result};
 use crate::output::{DIM, Screen, paint, with_note};
+use crate::verdict::Verdict;
 use clap::Args;
 use noren_candle::embed::load_tokenizer;
 use noren_candle::generate::{GenerateOptions, Sampling, generate};

@@ -1,8 +1,8 @@
 //! `noren inspect`: the masks of a model, layer by layer.
 
-use crate::Verdict;
 use crate::failure::{Failure, Result};
 use crate::output::{DIM, STRONG, Screen, paint};
+use crate::verdict::Verdict;
 use clap::Args;
 use noren_candle::model::{Config, Declared};
 use noren_mask::{Facts, Mask, Shape};

@@ -1,4 +1,4 @@
-//! Commands that run a model: `run`, `embed`, `generate`, `inspect`, `audit`.
+//! Commands that run a model, besides `run`: `embed`, `generate`, `inspect`, `audit`; and where models come from.
 
 pub(crate) mod audit;
 pub(crate) mod embed;
@@ -6,12 +6,12 @@ pub(crate) mod generate;
 pub(crate) mod hub;
 pub(crate) mod inspect;
 mod part;
-pub(crate) mod run;
-mod tokens;
+pub(crate) mod tokens;
 mod vectors;
 
 use crate::failure::{Failure, Result};
 use noren_candle::model::Model;
+use noren_mask::text::first_line;
 use noren_text::{Role, Tokenizer};
 use std::path::Path;
 
@@ -19,14 +19,10 @@ impl From<noren_candle::Error> for Failure {
     fn from(error: noren_candle::Error) -> Self {
         match error {
             noren_candle::Error::Noren(error) => error.into(),
+            // errors of the tensor library may carry a backtrace
             other => Failure::new(first_line(&other.to_string())),
         }
     }
-}
-
-/// Errors of the tensor library may carry a backtrace, which helps nobody here.
-fn first_line(text: &str) -> String {
-    text.lines().next().unwrap_or_default().to_owned()
 }
 
 /// The tokens that end a text: those of the configuration, and what the tokenizer calls its end.

@@ -2,6 +2,7 @@
 
 use super::part::Part;
 use crate::failure::{Failure, Result};
+use noren_input::npy::write_npy_header;
 use std::io::{Result as IoResult, Write};
 use std::path::Path;
 
@@ -35,12 +36,7 @@ impl Form {
         let rows = part.marks().len();
         match self {
             Form::Npy => {
-                let dict = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {width}), }}");
-                // The data begin at a multiple of 64.
-                let len = (10 + dict.len() + 1).next_multiple_of(64) - 10;
-                out.write_all(b"\x93NUMPY\x01\x00")?;
-                out.write_all(&(len as u16).to_le_bytes())?;
-                out.write_all(format!("{dict:<fill$}\n", fill = len - 1).as_bytes())?;
+                write_npy_header(out, "<f4", &[rows, width])?;
                 part.copy(|bytes| out.write_all(bytes))
             }
             Form::Safetensors => {

@@ -2,11 +2,11 @@
 
 mod report;
 
-use crate::Verdict;
 use crate::args::{FactArgs, ShapeArgs, bind};
 use crate::failure::{Failure, Result};
 use crate::output::{DIM, Screen, paint, with_note};
 use crate::target::Target;
+use crate::verdict::Verdict;
 use clap::Args;
 use noren_dist::{Costs, Machine, Objective, Options, Travel, Wire, compare, picture, search, simulate};
 use std::path::PathBuf;

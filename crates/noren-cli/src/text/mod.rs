@@ -9,11 +9,11 @@ mod units;
 #[cfg(feature = "serve")]
 mod view;
 
-use crate::Verdict;
 use crate::failure::{Failure, Result};
 use crate::model::hub;
 use crate::output::{Screen, with_note};
 use crate::target::Target;
+use crate::verdict::Verdict;
 use clap::Args;
 pub(crate) use job::{Job, Ran};
 pub(crate) use outline::Outline;

@@ -2,6 +2,8 @@
 
 use super::job::Ran;
 use super::units::Unit;
+use crate::output::cut;
+use noren_mask::text::escape;
 use std::fmt::Write;
 
 /// Width of the page, and the space around everything.
@@ -186,19 +188,4 @@ impl Page {
 
 fn pixels(text: &str) -> usize {
     (text.chars().count() as f64 * CHARACTER).ceil() as usize
-}
-
-/// At most `most` characters, the last one an ellipsis where something was cut.
-fn cut(text: &str, most: usize) -> String {
-    match text.char_indices().nth(most) {
-        None => text.to_string(),
-        Some(_) => text.chars().take(most.saturating_sub(1)).chain(['…']).collect(),
-    }
-}
-
-/// Text that XML reads back as it is.
-fn escape(text: &str) -> String {
-    let plain = |c: char| if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') { '\u{fffd}' } else { c };
-    let text: String = text.chars().map(plain).collect();
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

@@ -34,6 +34,11 @@ impl Answer {
         serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&self.body)))
     }
 
+    /// The value of a header, in small letters.
+    fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+    }
+
     fn error(&self) -> String {
         self.json()["error"]["message"].as_str().unwrap_or_default().to_string()
     }
@@ -109,10 +114,19 @@ fn the_page_and_what_it_may_do() {
     let page = explorer.get("/");
     assert_eq!(page.status, 200);
     assert!(page.head.contains("text/html") && page.head.contains("default-src 'self'"), "{}", page.head);
+    let tag = page.header("etag").expect("a tag").to_string();
     let text = String::from_utf8(page.body).expect("UTF-8");
     assert!(!text.contains("http://") && !text.contains("https://"), "the page asks for something elsewhere");
-    let tag = page.head.lines().find_map(|line| line.strip_prefix("etag: ")).expect("a tag").to_string();
-    assert_eq!(explorer.ask("GET", "/", &format!("If-None-Match: {tag}\r\n"), b"").status, 304);
+    for known in [tag.clone(), format!("\"other\", W/{tag}"), "*".into()] {
+        let same = explorer.ask("GET", "/", &format!("If-None-Match: {known}\r\n"), b"");
+        assert_eq!((same.status, same.body.len()), (304, 0), "{known}");
+        assert_eq!((same.header("etag"), same.header("cache-control")), (Some(&tag[..]), Some("no-cache")), "{known}");
+    }
+    assert_eq!(explorer.ask("GET", "/", "If-None-Match: \"other\"\r\n", b"").status, 200);
+    for answer in [explorer.get("/"), explorer.get("/api/about"), explorer.get("/nothing")] {
+        let date = answer.header("date").expect("a date");
+        assert!(date.len() == 29 && date.ends_with(" gmt"), "{date}");
+    }
     for path in
         ["/../Cargo.toml", "/%2e%2e/Cargo.toml", "/js/../../Cargo.toml", "/etc/passwd", "/README.md", "//", "/js/"]
     {
@@ -463,7 +477,13 @@ fn malformed_questions_have_clear_answers() {
     }
     assert_eq!(explorer.get("/api/masks/unknown/cost").status, 410);
     assert_eq!(explorer.get("/api/nothing").status, 404);
-    assert_eq!(explorer.ask("DELETE", "/api/masks", "", b"").status, 405);
+    assert_eq!(explorer.ask("POST", "/api/nothing", "", b"").status, 404);
+    for (method, path, allowed) in
+        [("DELETE", "/api/masks", "post"), ("POST", "/api/about", "get, head"), ("PUT", "/js/main.js", "get, head")]
+    {
+        let answer = explorer.ask(method, path, "", b"");
+        assert_eq!((answer.status, answer.header("allow")), (405, Some(allowed)), "{method} {path}");
+    }
     assert_eq!(explorer.ask("POST", "/api/masks", "", b"\xff\xfe{").status, 400);
     // The status goes beside the answer where a page asks for that.
     let quiet = explorer.ask("POST", "/api/masks", "X-Noren-Errors: 200\r\n", br#"{"mask": "cuasal"}"#);
@@ -522,6 +542,22 @@ fn the_server_outlives_what_is_asked_of_it() {
     });
     drop(slow);
     explorer.lives();
+}
+
+#[test]
+fn connections_beyond_the_limit_get_a_status() {
+    let explorer = Explorer::start();
+    let open: Vec<TcpStream> = (0..256).map(|_| explorer.connect()).collect();
+    let answer = explorer.get("/");
+    assert!(answer.status == 503 && answer.error().contains("connections"), "{}: {}", answer.status, answer.head);
+    assert_eq!(answer.header("connection"), Some("close"));
+    drop(open);
+    // The server sees one after another that they have gone.
+    let freed = (0..100).any(|_| {
+        std::thread::sleep(Duration::from_millis(20));
+        explorer.get("/").status == 200
+    });
+    assert!(freed);
 }
 
 /// Ends the processes that the server has started.

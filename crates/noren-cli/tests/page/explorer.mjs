@@ -119,9 +119,9 @@ export const cover = (page, q, k) =>
 export async function drawn(page) {
   await settled(page);
   return page.evaluate(() => {
-    const { camera, cell } = document.querySelector(".picture").picture;
-    return Array.from({ length: camera.qLen }, (_, q) =>
-      Array.from({ length: camera.kvLen }, (_, k) => ".+#?"[cell(q, k).byte & 3]).join(""),
+    const { picture } = document.querySelector(".picture");
+    return Array.from({ length: picture.camera.qLen }, (_, q) =>
+      Array.from({ length: picture.camera.kvLen }, (_, k) => ".+#?"[picture.cell(q, k).byte & 3]).join(""),
     );
   });
 }

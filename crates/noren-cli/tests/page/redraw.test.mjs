@@ -127,8 +127,8 @@ for (const len of [24, 1 << 20, 4_000_000]) {
     const page = await site.open({ shape: { len }, mask: "causal" });
     await settled(page);
     const cut = await page.evaluate(async (last) => {
-      const { element, jump } = document.querySelector(".picture").picture;
-      const canvas = element.querySelector("canvas");
+      const { picture } = document.querySelector(".picture");
+      const canvas = picture.element.querySelector("canvas");
       const context = canvas.getContext("2d");
       const draw = context.fillText.bind(context);
       const told = [];
@@ -138,9 +138,9 @@ for (const len of [24, 1 << 20, 4_000_000]) {
         draw(words, x, y);
       };
       const frames = () => new Promise((next) => requestAnimationFrame(() => requestAnimationFrame(next)));
-      element.picture.redraw();
+      picture.redraw();
       await frames();
-      jump({ q: last, k: last });
+      picture.jump({ q: last, k: last });
       await frames();
       const width = canvas.clientWidth;
       return { count: told.length, wrong: told.filter(({ words, left, right }) => left < 0 || right > width || words.includes("…")) };

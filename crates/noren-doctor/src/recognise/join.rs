@@ -3,7 +3,7 @@
 use noren_mask::Selector;
 use noren_mask::atoms;
 use noren_mask::atoms::{Causal, Padding, Prefix};
-use noren_mask::{Arm, Mask, Node, PerRow, Side};
+use noren_mask::{Arm, Mask, Node, Rows, Side};
 
 /// One (batch, head): its expression.
 pub(super) struct Fit {
@@ -68,7 +68,7 @@ pub(super) fn by_arms(fits: &[Fit], which: &[usize], [batch, heads, ..]: [usize;
 fn prefix_of(mask: &Mask) -> Option<u64> {
     let Node::Or(parts) = mask.node() else { return None };
     match (parts[0].atom_as()?, parts.get(1)?.atom_as()?) {
-        (Causal { offset: 0 }, Prefix { lengths: PerRow::All(n) }) if parts.len() == 2 => Some(*n),
+        (Causal { offset: 0 }, Prefix { lengths: Rows::All(n) }) if parts.len() == 2 => Some(*n),
         _ => None,
     }
 }

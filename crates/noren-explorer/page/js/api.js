@@ -12,6 +12,9 @@ export class ApiError extends Error {
 /** Whether a request ended because its caller asked for that. */
 export const aborted = (error) => error?.name === "AbortError";
 
+/** An error with its hint, as a sentence or two; empty where there is none. */
+export const errorWords = (error) => [error?.message, error?.hint].filter(Boolean).join(" ");
+
 // A mask's id is a name for its content. The server forgets the oldest; the page then sends the scene again.
 const scenes = new Map();
 const REMEMBERED = 256;

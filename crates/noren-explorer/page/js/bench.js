@@ -3,8 +3,8 @@
 import { aborted } from "./api.js";
 import { command, commandFold, quoted, shapeOptions } from "./command.js";
 import { debounce, el } from "./dom.js";
-import { createEditor } from "./editor.js";
-import { createFacts } from "./facts.js";
+import { Editor } from "./editor.js";
+import { Facts } from "./facts.js";
 import { state } from "./state.js";
 
 const REST = 30; // ms without a keystroke, for all but the first of several
@@ -68,7 +68,7 @@ export function createBench(ctx, { onBound, onBroken, asCommand }) {
   let bound = null;
   let last = {};
   const docs = el("section", { class: "docs", "aria-label": "What this part means", hidden: true });
-  const editor = createEditor({
+  const editor = new Editor({
     label: "Mask",
     language: ctx.language,
     docs,
@@ -76,7 +76,7 @@ export function createBench(ctx, { onBound, onBroken, asCommand }) {
     labels: () => Object.keys(bound?.labels ?? state.get().facts.labels ?? {}),
     onInput: (mask) => state.set({ mask }, { replace: true }),
   });
-  const facts = createFacts({ onChange: (patch) => state.set({ ...patch, camera: null, cell: null }, { replace: true }) });
+  const facts = new Facts({ onChange: (patch) => state.set({ ...patch, camera: null, cell: null }, { replace: true }) });
   const line = commandFold(ctx.toast);
   const binder = createBinder(ctx.api, {
     onBound(next, scene) {

@@ -1,7 +1,9 @@
 // The picture of a mask: any length, from everything down to single cells, by mouse, touch or keyboard.
 
-import { Camera } from "./camera.js";
-import { el, number, plural, uid } from "./dom.js";
+import { Camera, clamp } from "./camera.js";
+import { el, number, uid } from "./dom.js";
+import { Glide, pointers } from "./gestures.js";
+import { Notices } from "./notices.js";
 import { drawBands, drawCells, drawCross, drawMap, drawMarks, drawRulers, levelFor, tilesSeen } from "./paint.js";
 import { onTheme } from "./theme.js";
 import { Tiles } from "./tiles.js";
@@ -9,401 +11,304 @@ import { Tiles } from "./tiles.js";
 const GUTTER = { left: 62, top: 34, right: 14, bottom: 14 };
 const GUTTER_TOKENS = { ...GUTTER, left: 84, top: 66 };
 const DIGIT = 7.3; // pixels that a character beside the picture takes
-const PATIENCE = 120; // ms that the picture of the mask before stays while the new one is fetched
-const CLICK = 4; // pixels that a pointer may move and still have clicked
 const FRAMES = 1200;
-
-const still = () => window.matchMedia("(prefers-reduced-motion: reduce)").matches;
+const PAN = 80; // pixels that an arrow key pans
+const NEARER = 1.6; // what the key of a zoom multiplies by
 
 /**
- * Makes the picture. `onHover(cell or null)` as the pointer moves, `onCursor(cell)` as the keyboard moves the cursor, `onPick(cell)` on a
- * click or Enter, `onCamera(place or null)` after panning and zooming, `onError(error)` where a tile does not come for the first time; a
- * line over the picture says it as long as it lasts. A cell is `{q, k}`.
+ * A mask that can be panned, zoomed and read cell by cell. `onHover(cell or null)` is called as the pointer moves, `onCursor(cell)` as the
+ * keyboard moves the cursor, `onPick(cell)` on a click or Enter, `onCamera(place or null)` after panning and zooming, `onError(error)` where
+ * a tile does not come for the first time; a line over the picture says it as long as it lasts. A cell is `{q, k}`.
  *
  * `show(source)` takes `{id, qLen, kvLen, batch, head, plan, other, tokens: {queries, keys}, bands, marks}`; what is left out is absent.
  * The element has `data-settled` with the mask's id once everything in the window is drawn as fine as it should be.
  */
-export function createCanvas({ api, label, onHover, onCursor, onPick, onCamera, onError }) {
-  const canvas = el("canvas", { "aria-hidden": "true" });
-  const status = el("p", { class: "picture-status", role: "status", hidden: true });
-  const veil = el("p", { class: "picture-veil", role: "status", hidden: true });
-  const describedBy = uid("keys");
-  const element = el(
-    "div",
-    {
-      class: "picture",
-      tabindex: "0",
-      role: "application",
-      "aria-roledescription": "mask",
-      "aria-label": label,
-      "aria-describedby": describedBy,
-    },
-    canvas,
-    veil,
-    status,
-    el(
-      "span",
-      { class: "hidden-text", id: describedBy },
-      "Arrow keys move the cell cursor, Shift and arrows pan, plus and minus zoom, 0 shows everything, Enter pins the explanation.",
-    ),
-  );
-  const context = canvas.getContext("2d", { alpha: false });
-  const camera = new Camera();
-  const frames = [];
-  let source = null;
-  let tiles = null;
-  let before = null; // what was shown until the tiles of the new mask are here
-  let cursor = null;
-  let hovered = null;
-  let pinned = null;
-  let due = 0;
-  let ratio = 1;
-  let place = null; // asked for before there was a mask
-  let gone = false;
-  let outdated = ""; // why what is shown is not what is asked for
-  let late = false; // whether pieces are missing for longer than anybody waits without a word
-  let patience = 0;
+export class MaskCanvas {
+  #api;
+  #label;
+  #on;
+  #canvas = el("canvas", { "aria-hidden": "true" });
+  #context = this.#canvas.getContext("2d", { alpha: false });
+  #notices = new Notices(() => this.redraw());
+  #source = null;
+  #tiles = null;
+  #before = null; // the tiles of the mask before, shown until those of the new one are here
+  #cursor = null;
+  #hovered = null;
+  #pinned = null;
+  #place = null; // requested before there was a mask
+  #outdated = ""; // why the picture is not the requested one
+  #due = 0;
+  #ratio = 1;
+  #gone = false;
+  #resized = new ResizeObserver(() => this.#measure());
+  #untheme = onTheme(() => this.redraw());
 
-  function redraw() {
-    if (!due && !gone) due = requestAnimationFrame(draw);
+  camera = new Camera();
+  #glide = new Glide(this.camera, () => this.#moved());
+  /** Milliseconds that each of the last frames took to draw. */
+  frames = [];
+
+  constructor({ api, label, ...on }) {
+    this.#api = api;
+    this.#label = label;
+    this.#on = on;
+    this.element = this.#build();
+    this.element.picture = this; // for the console, and for tests
+    pointers(this.element, this.camera, {
+      hover: (cell) => this.#hover(cell),
+      moved: () => this.#moved(),
+      cell: (x, y) => (this.#source ? this.camera.cellAt(x, y) : null),
+      pick: (cell) => this.#pick(cell),
+    });
+    this.element.addEventListener("keydown", (event) => this.#key(event));
+    this.element.addEventListener("focus", () => this.redraw());
+    this.element.addEventListener("blur", () => this.redraw());
+    this.#resized.observe(this.element);
   }
 
-  function draw() {
-    cancelAnimationFrame(due);
-    due = 0;
+  #build() {
+    const describedBy = uid("keys");
+    return el(
+      "div",
+      {
+        class: "picture",
+        tabindex: "0",
+        role: "application",
+        "aria-roledescription": "mask",
+        "aria-label": this.#label,
+        "aria-describedby": describedBy,
+      },
+      this.#canvas,
+      this.#notices.elements,
+      el(
+        "span",
+        { class: "hidden-text", id: describedBy },
+        "Arrow keys move the cell cursor, Shift and arrows pan, plus and minus zoom, 0 shows everything, Enter pins the explanation.",
+      ),
+    );
+  }
+
+  redraw() {
+    if (!this.#due && !this.#gone) this.#due = requestAnimationFrame(() => this.#draw());
+  }
+
+  #draw() {
+    cancelAnimationFrame(this.#due);
+    this.#due = 0;
     const start = performance.now();
-    context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    context.fillStyle = getComputedStyle(element).backgroundColor;
-    context.fillRect(0, 0, canvas.width, canvas.height);
-    if (tiles) {
-      const level = levelFor(camera, tiles.top, ratio);
-      const seen = tilesSeen(camera, level);
-      tiles.want([[tiles.top, 0, 0], ...seen], camera.place);
-      const complete = seen.every((at) => tiles.get(...at));
-      if (complete || late) before = null; // another mask's cells do not stay
-      awaitPieces(complete);
-      const failures = tiles.failures(seen);
-      tell(failures);
-      veiled(outdated || (late && !complete && !failures ? "Drawing …" : ""));
-      drawCells(context, camera, tiles, before, level);
-      if (source.bands) drawBands(context, camera, source.bands);
-      drawRulers(context, camera, source.tokens);
-      if (source.marks) drawMarks(context, camera, source.marks);
-      drawMap(context, camera, tiles);
-      const cell = hovered ?? (document.activeElement === element ? cursor : null);
-      if (pinned && !(cell && cell.q === pinned.q && cell.k === pinned.k))
-        drawCross(context, camera, pinned, { pinned: true, label: names(pinned) });
-      drawCross(context, camera, cell, { label: names(cell) });
-      element.dataset.settled = complete ? source.id : "";
+    this.#context.setTransform(this.#ratio, 0, 0, this.#ratio, 0, 0);
+    this.#context.fillStyle = getComputedStyle(this.element).backgroundColor;
+    this.#context.fillRect(0, 0, this.#canvas.width, this.#canvas.height);
+    if (this.#tiles) {
+      const level = levelFor(this.camera, this.#tiles.top, this.#ratio);
+      const complete = this.#fetch(level);
+      this.#paint(level);
+      this.element.dataset.settled = complete ? this.#source.id : "";
       // A finger scrolls the page while there is nothing to pan.
-      element.style.setProperty("touch-action", camera.fitted ? "pan-y" : "none");
+      this.element.style.setProperty("touch-action", this.camera.fitted ? "pan-y" : "none");
     }
-    frames.push(performance.now() - start);
-    if (frames.length > FRAMES) frames.shift();
+    this.frames.push(performance.now() - start);
+    if (this.frames.length > FRAMES) this.frames.shift();
   }
 
-  // Counts the time since pieces began to be missing.
-  function awaitPieces(complete) {
-    if (!complete && patience) return;
-    clearTimeout(patience);
-    patience = 0;
-    if (complete) late = false;
-    else
-      patience = setTimeout(() => {
-        late = true;
-        redraw();
-      }, PATIENCE);
+  /** Requests the tiles in the window; returns whether all are here. What is missing is told over the picture. */
+  #fetch(level) {
+    const seen = tilesSeen(this.camera, level);
+    this.#tiles.want([[this.#tiles.top, 0, 0], ...seen], this.camera.place);
+    const complete = seen.every((at) => this.#tiles.get(...at));
+    if (complete || this.#notices.late) this.#before = null; // another mask's cells do not stay
+    this.#notices.wait(complete);
+    this.#notices.show(this.#outdated, complete, this.#tiles.failures(seen));
+    this.element.toggleAttribute("data-outdated", this.#outdated !== "");
+    return complete;
   }
 
-  // Says over the picture that it is not, or not yet, the picture of what is asked for.
-  function veiled(words) {
-    if (veil.textContent === words) return;
-    veil.textContent = words;
-    veil.hidden = words === "";
-    if (outdated) element.dataset.outdated = "";
-    else delete element.dataset.outdated;
+  #paint(level) {
+    const { bands, tokens, marks } = this.#source;
+    const [context, camera, pinned] = [this.#context, this.camera, this.#pinned];
+    drawCells(context, camera, this.#tiles, this.#before, level);
+    if (bands) drawBands(context, camera, bands);
+    drawRulers(context, camera, tokens);
+    if (marks) drawMarks(context, camera, marks);
+    drawMap(context, camera, this.#tiles);
+    const names = (cell) => cell && tokens && { q: tokens.queries?.[cell.q], k: tokens.keys?.[cell.k] };
+    const cell = this.#hovered ?? (document.activeElement === this.element ? this.#cursor : null);
+    if (pinned && !(cell && cell.q === pinned.q && cell.k === pinned.k))
+      drawCross(context, camera, pinned, { pinned: true, label: names(pinned) });
+    drawCross(context, camera, cell, { label: names(cell) });
   }
 
-  // What cannot be drawn, and whether it is asked for again.
-  function tell(failures) {
-    const said = failures
-      ? `${plural(failures.count, "piece")} of this picture cannot be drawn: ${failures.error.message.replace(/\.$/, "")}. ${
-          failures.over ? "Not asked for again until you look elsewhere." : "Asked for again soon."
-        }`
-      : "";
-    if (status.textContent === said) return;
-    status.textContent = said;
-    status.hidden = said === "";
+  #measure() {
+    const { width, height } = this.element.getBoundingClientRect();
+    this.#ratio = window.devicePixelRatio || 1;
+    const [w, h] = [Math.round(width * this.#ratio), Math.round(height * this.#ratio)];
+    if (this.#canvas.width !== w || this.#canvas.height !== h) Object.assign(this.#canvas, { width: w, height: h });
+    const gutter = this.#source?.tokens ? GUTTER_TOKENS : GUTTER;
+    const left = Math.max(gutter.left, 14 + DIGIT * number((this.#source?.qLen ?? 1) - 1).length);
+    this.camera.window(left, gutter.top, width - left - gutter.right, height - gutter.top - gutter.bottom);
+    this.redraw();
   }
 
-  const names = (cell) =>
-    cell && source.tokens ? { q: source.tokens.queries?.[cell.q], k: source.tokens.keys?.[cell.k] } : null;
-
-  function measure() {
-    const { width, height } = element.getBoundingClientRect();
-    ratio = window.devicePixelRatio || 1;
-    const [w, h] = [Math.round(width * ratio), Math.round(height * ratio)];
-    if (canvas.width !== w || canvas.height !== h) Object.assign(canvas, { width: w, height: h });
-    const gutter = source?.tokens ? GUTTER_TOKENS : GUTTER;
-    const left = Math.max(gutter.left, 14 + DIGIT * number((source?.qLen ?? 1) - 1).length);
-    camera.window(left, gutter.top, width - left - gutter.right, height - gutter.top - gutter.bottom);
-    redraw();
+  #moved() {
+    this.redraw();
+    this.#on.onCamera?.(this.camera.place);
   }
 
-  const moved = () => {
-    redraw();
-    onCamera?.(camera.place);
+  #hover(cell) {
+    if (cell?.q === this.#hovered?.q && cell?.k === this.#hovered?.k) return;
+    this.#hovered = cell;
+    this.redraw();
+    this.#on.onHover?.(cell);
+  }
+
+  #pick(cell) {
+    this.#cursor = cell;
+    this.redraw();
+    this.#on.onPick?.(cell);
+  }
+
+  #keys = {
+    ArrowUp: (event) => this.#arrow(event, -1, 0),
+    ArrowDown: (event) => this.#arrow(event, 1, 0),
+    ArrowLeft: (event) => this.#arrow(event, 0, -1),
+    ArrowRight: (event) => this.#arrow(event, 0, 1),
+    Home: () => this.#moveCursor(0, -this.camera.kvLen),
+    End: () => this.#moveCursor(0, this.camera.kvLen),
+    "+": () => this.zoom(NEARER),
+    "=": () => this.zoom(NEARER),
+    "-": () => this.zoom(1 / NEARER),
+    0: () => this.fit(),
+    Enter: () => this.#cursor && this.#on.onPick?.(this.#cursor),
   };
 
-  // A zoom by keyboard glides, unless motion is unwanted; `to` is what remains of the factor.
-  let gliding = 0;
-  function glide(factor, x, y) {
-    cancelAnimationFrame(gliding);
-    if (still()) {
-      camera.zoom(factor, x, y);
-      return moved();
-    }
-    let left = Math.log(factor);
-    const next = () => {
-      const part = Math.abs(left) < 0.02 ? left : left * 0.3;
-      left -= part;
-      camera.zoom(Math.exp(part), x, y);
-      moved();
-      if (left) gliding = requestAnimationFrame(next);
-    };
-    next();
-  }
-
-  function hover(cell) {
-    if (cell?.q === hovered?.q && cell?.k === hovered?.k) return;
-    hovered = cell;
-    redraw();
-    onHover?.(cell);
-  }
-
-  pointers(element, camera, {
-    hover,
-    moved,
-    cell: (x, y) => (source ? camera.cellAt(x, y) : null),
-    pick(cell) {
-      cursor = cell;
-      redraw();
-      onPick?.(cell);
-    },
-  });
-
-  function moveCursor(dq, dk) {
-    const step = Math.max(1, 2 ** levelFor(camera, tiles.top, ratio));
-    const from = cursor ?? hovered ?? { q: Math.floor(camera.q), k: Math.floor(camera.k) };
-    const clamp = (value, length) => Math.min(Math.max(value, 0), length - 1);
-    cursor = cursor ? { q: clamp(from.q + dq * step, camera.qLen), k: clamp(from.k + dk * step, camera.kvLen) } : from;
-    hovered = null;
-    camera.reveal(cursor.q, cursor.k);
-    moved();
-    onCursor?.(cursor);
-  }
-
-  const middle = () => (cursor ? [camera.x(cursor.k + 0.5), camera.y(cursor.q + 0.5)] : []);
-  const keys = {
-    ArrowUp: (event) => (event.shiftKey ? (camera.pan(0, 80), moved()) : moveCursor(-1, 0)),
-    ArrowDown: (event) => (event.shiftKey ? (camera.pan(0, -80), moved()) : moveCursor(1, 0)),
-    ArrowLeft: (event) => (event.shiftKey ? (camera.pan(80, 0), moved()) : moveCursor(0, -1)),
-    ArrowRight: (event) => (event.shiftKey ? (camera.pan(-80, 0), moved()) : moveCursor(0, 1)),
-    Home: () => moveCursor(0, -camera.kvLen),
-    End: () => moveCursor(0, camera.kvLen),
-    "+": () => glide(1.6, ...middle()),
-    "=": () => glide(1.6, ...middle()),
-    "-": () => glide(1 / 1.6, ...middle()),
-    0: () => fit(),
-    Enter: () => cursor && onPick?.(cursor),
-  };
-  element.addEventListener("keydown", (event) => {
-    const act = !event.ctrlKey && !event.metaKey && !event.altKey && source && keys[event.key];
+  #key(event) {
+    const act = !event.ctrlKey && !event.metaKey && !event.altKey && this.#source && this.#keys[event.key];
     if (!act) return;
     event.preventDefault();
     act(event);
-  });
-  element.addEventListener("focus", redraw);
-  element.addEventListener("blur", redraw);
-
-  function fit() {
-    camera.fit();
-    moved();
   }
 
-  const resized = new ResizeObserver(measure);
-  resized.observe(element);
-  const untheme = onTheme(redraw);
+  #arrow({ shiftKey }, down, across) {
+    if (!shiftKey) return this.#moveCursor(down, across);
+    this.camera.pan(-PAN * across, -PAN * down);
+    return this.#moved();
+  }
 
-  const picture = {
-    element,
-    redraw,
-    fit,
+  #moveCursor(dq, dk) {
+    const { camera } = this;
+    const step = Math.max(1, 2 ** levelFor(camera, this.#tiles.top, this.#ratio));
+    const from = this.#cursor;
+    this.#cursor = from
+      ? { q: clamp(from.q + dq * step, 0, camera.qLen - 1), k: clamp(from.k + dk * step, 0, camera.kvLen - 1) }
+      : (this.#hovered ?? { q: Math.floor(camera.q), k: Math.floor(camera.k) });
+    this.#hovered = null;
+    camera.reveal(this.#cursor.q, this.#cursor.k);
+    this.#moved();
+    this.#on.onCursor?.(this.#cursor);
+  }
 
-    /** Shows a mask; where its sizes are those of the one shown, the camera stays. */
-    show(next) {
-      let changed = false;
-      const resizing =
-        !source || source.qLen !== next.qLen || source.kvLen !== next.kvLen || Boolean(source.tokens) !== Boolean(next.tokens);
-      source = { batch: 0, head: 0, plan: false, other: null, ...next };
-      const now = new Tiles(api, source, (error) => {
-        if (error) onError?.(error);
-        redraw();
-      });
-      if (!tiles?.same(now)) {
-        tiles?.stop();
-        before = resizing ? null : (before ?? tiles);
-        tiles = now;
-        clearTimeout(patience);
-        patience = 0;
-        late = false;
-        element.dataset.settled = "";
-        changed = true;
-      }
-      if (resizing) {
-        camera.size(source.qLen, source.kvLen);
-        camera.fitted = true;
-        cursor = null;
-        hovered = null;
-        measure();
-        if (place) camera.place = place;
-      }
-      element.setAttribute("aria-label", `${label}: ${number(source.qLen)} queries by ${number(source.kvLen)} keys`);
-      if (changed)
-        draw(); // at once: its tiles are asked for a frame earlier
-      else redraw();
-    },
+  /** Shows everything. */
+  fit() {
+    this.camera.fit();
+    this.#moved();
+  }
 
-    /** Says why what is shown is not the picture of what is asked for; an empty text: it is. */
-    outdate(words) {
-      if (outdated === words) return;
-      outdated = words;
-      redraw();
-    },
+  /** Goes nearer by `factor`, to the cursor where there is one. */
+  zoom(factor) {
+    const middle = this.#cursor ? [this.camera.x(this.#cursor.k + 0.5), this.camera.y(this.#cursor.q + 0.5)] : [];
+    this.#glide.zoom(factor, ...middle);
+  }
 
-    /** The cell whose explanation stays. */
-    pin(cell) {
-      pinned = cell;
-      if (cell && !cursor) cursor = cell;
-      redraw();
-    },
+  /** Shows a mask; where its sizes are those of the one shown, the camera stays. */
+  show(next) {
+    const old = this.#source;
+    const resizing = !old || old.qLen !== next.qLen || old.kvLen !== next.kvLen || Boolean(old.tokens) !== Boolean(next.tokens);
+    this.#source = { batch: 0, head: 0, plan: false, other: null, ...next };
+    const changed = this.#replaceTiles(resizing);
+    if (resizing) this.#resize();
+    const { qLen, kvLen } = this.#source;
+    this.element.setAttribute("aria-label", `${this.#label}: ${number(qLen)} queries by ${number(kvLen)} keys`);
+    if (changed)
+      this.#draw(); // at once: its tiles are asked for a frame earlier
+    else this.redraw();
+  }
 
-    /** Goes to a place `[query, key, keys across]`; null shows everything. */
-    go(to) {
-      place = to;
-      if (source && JSON.stringify(camera.place) !== JSON.stringify(to)) {
-        camera.place = to;
-        redraw();
-      }
-    },
+  /** Takes the tiles of the source; returns whether they are others than before. */
+  #replaceTiles(resizing) {
+    const tiles = new Tiles(this.#api, this.#source, (error) => {
+      if (error) this.#on.onError?.(error);
+      this.redraw();
+    });
+    if (this.#tiles?.same(tiles)) return false;
+    this.#tiles?.stop();
+    this.#before = resizing ? null : (this.#before ?? this.#tiles);
+    this.#tiles = tiles;
+    this.#notices.reset();
+    this.element.dataset.settled = "";
+    return true;
+  }
 
-    /** Shows a cell large. */
-    jump({ q, k }) {
-      camera.place = [q + 0.5, k + 0.5, camera.width / 28];
-      cursor = { q, k };
-      moved();
-      onCursor?.(cursor);
-    },
+  #resize() {
+    this.camera.size(this.#source.qLen, this.#source.kvLen);
+    this.camera.fitted = true;
+    this.#cursor = null;
+    this.#hovered = null;
+    this.#measure();
+    if (this.#place) this.camera.place = this.#place;
+  }
 
-    zoom: (factor) => glide(factor, ...middle()),
-    cursor: () => cursor,
-    camera,
+  /** Says why the picture is not the requested one; an empty text: it is. */
+  outdate(words) {
+    if (this.#outdated === words) return;
+    this.#outdated = words;
+    this.redraw();
+  }
 
-    /** The byte of a cell as the finest tile here has it: `{level, byte}`; null where no tile is here. */
-    cell(q, k) {
-      for (let level = 0; tiles && level <= tiles.top; level += 1) {
-        const span = 256 * 2 ** level;
-        const tile = tiles.get(level, Math.floor(q / span), Math.floor(k / span));
-        if (tile)
-          return {
-            level,
-            byte: tile.cells[
-              Math.floor((q - tile.firstQuery) / 2 ** level) * tile.cols + Math.floor((k - tile.firstKey) / 2 ** level)
-            ],
-          };
-      }
-      return null;
-    },
+  /** The cell whose explanation stays. */
+  pin(cell) {
+    this.#pinned = cell;
+    if (cell && !this.#cursor) this.#cursor = cell;
+    this.redraw();
+  }
 
-    /** Milliseconds that each of the last frames took to draw. */
-    frames,
-
-    destroy() {
-      gone = true;
-      clearTimeout(patience);
-      cancelAnimationFrame(due);
-      cancelAnimationFrame(gliding);
-      resized.disconnect();
-      untheme();
-      tiles?.stop();
-    },
-  };
-  element.picture = picture; // for the console, and for tests
-  return picture;
-}
-
-/** Mouse, pen and fingers: hover, click, drag, wheel, pinch. */
-function pointers(element, camera, { hover, moved, pick, cell }) {
-  const down = new Map(); // pointer -> {x, y}
-  let start = null; // where the only pointer went down, while it may still be a click
-
-  const at = (event) => {
-    const box = element.getBoundingClientRect();
-    return { x: event.clientX - box.left, y: event.clientY - box.top };
-  };
-  const spread = () => {
-    const [a, b] = [...down.values()];
-    return { size: Math.hypot(a.x - b.x, a.y - b.y), x: (a.x + b.x) / 2, y: (a.y + b.y) / 2 };
-  };
-
-  element.addEventListener("pointerdown", (event) => {
-    if (event.button !== 0) return;
-    element.setPointerCapture(event.pointerId);
-    down.set(event.pointerId, at(event));
-    start = down.size === 1 ? at(event) : null;
-  });
-  element.addEventListener("pointermove", (event) => {
-    const now = at(event);
-    const last = down.get(event.pointerId);
-    if (!last) return hover(cell(now.x, now.y));
-    if (start && Math.hypot(now.x - start.x, now.y - start.y) < CLICK) return undefined;
-    start = null;
-    if (down.size === 2) {
-      const from = spread();
-      down.set(event.pointerId, now);
-      const to = spread();
-      camera.zoom(to.size / Math.max(1, from.size), from.x, from.y);
-      camera.pan(to.x - from.x, to.y - from.y);
-    } else {
-      down.set(event.pointerId, now);
-      camera.pan(now.x - last.x, now.y - last.y);
+  /** Goes to a place `[query, key, keys across]`; null shows everything. */
+  go(to) {
+    this.#place = to;
+    if (this.#source && JSON.stringify(this.camera.place) !== JSON.stringify(to)) {
+      this.camera.place = to;
+      this.redraw();
     }
-    element.classList.add("dragged");
-    hover(null);
-    return moved();
-  });
-  const up = (event) => {
-    if (!down.delete(event.pointerId)) return;
-    element.classList.remove("dragged");
-    const found = start && event.type === "pointerup" ? cell(start.x, start.y) : null;
-    start = null;
-    if (found) pick(found);
-  };
-  element.addEventListener("pointerup", up);
-  element.addEventListener("pointercancel", up);
-  element.addEventListener("pointerleave", () => hover(null));
-  element.addEventListener(
-    "wheel",
-    (event) => {
-      event.preventDefault();
-      const unit = event.deltaMode === 1 ? 20 : event.deltaMode === 2 ? 400 : 1;
-      const { x, y } = at(event);
-      if (event.shiftKey) camera.pan(-(event.deltaX || event.deltaY) * unit, 0);
-      else if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) camera.pan(-event.deltaX * unit, -event.deltaY * unit);
-      else camera.zoom(Math.exp(-event.deltaY * unit * (event.ctrlKey ? 0.01 : 0.002)), x, y);
-      moved();
-      hover(cell(x, y));
-    },
-    { passive: false },
-  );
+  }
+
+  /** Shows a cell large. */
+  jump({ q, k }) {
+    this.camera.place = [q + 0.5, k + 0.5, this.camera.width / 28];
+    this.#cursor = { q, k };
+    this.#moved();
+    this.#on.onCursor?.(this.#cursor);
+  }
+
+  cursor() {
+    return this.#cursor;
+  }
+
+  /** The byte of a cell as the finest tile here has it: `{level, byte}`; null where no tile is here. */
+  cell(q, k) {
+    for (let level = 0; this.#tiles && level <= this.#tiles.top; level += 1) {
+      const byte = this.#tiles.byte(level, q, k);
+      if (byte !== undefined) return { level, byte };
+    }
+    return null;
+  }
+
+  destroy() {
+    this.#gone = true;
+    this.#notices.reset();
+    cancelAnimationFrame(this.#due);
+    this.#glide.stop();
+    this.#resized.disconnect();
+    this.#untheme();
+    this.#tiles?.stop();
+  }
 }

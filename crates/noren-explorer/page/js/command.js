@@ -1,5 +1,6 @@
 // The same at a command line: what a view shows, as the `noren` command that says it.
 
+import { copyButton } from "./dialog.js";
 import { el } from "./dom.js";
 
 /** A word as a shell takes it. */
@@ -55,11 +56,8 @@ export function doctorCommand(name, context, meant, dims) {
 /** A part that folds open: `{root, show(line)}`. */
 export function commandFold(toast) {
   const code = el("code", {});
-  const copy = () => navigator.clipboard.writeText(code.textContent).then(
-    () => toast("Copied."),
-    () => toast("The clipboard is not to be had: select the text.", { kind: "error" }));
   const root = el("details", { class: "fold" }, el("summary", {}, "The same at a command line"),
     el("pre", { class: "command", tabindex: 0, role: "region", "aria-label": "Command" }, code),
-    el("button", { type: "button", class: "button", onclick: copy }, "Copy"));
+    copyButton(() => code.textContent, toast));
   return { root, show: (line) => (code.textContent = line) };
 }

@@ -2,9 +2,23 @@
 
 import { el, svg, uid } from "./dom.js";
 
-/** A button; a `plain` one has no frame. */
-export const button = (title, onclick, { plain = false, ...props } = {}) =>
-  el("button", { type: "button", class: plain ? "button plain" : "button", onclick, ...props }, title);
+/** A button; one of the class `plain` has no frame. */
+export const button = (title, onclick, { class: more, ...props } = {}) =>
+  el("button", { type: "button", class: more ? `button ${more}` : "button", onclick, ...props }, title);
+
+/** A button that shows a sign instead of its title. */
+export const iconButton = (title, sign, onclick) =>
+  el("button", { type: "button", class: "icon-button", "aria-label": title, title, onclick }, sign);
+
+/** A button that copies `text()`. */
+export function copyButton(text, toast) {
+  const copy = () =>
+    navigator.clipboard.writeText(text()).then(
+      () => toast("Copied."),
+      () => toast("The clipboard is not to be had: select the text.", { kind: "error" }),
+    );
+  return button("Copy", copy);
+}
 
 /** Shows a dialog with a title; `head` stands beside it. Gives `close`. */
 export function openDialog(title, body, { head = null, className = "" } = {}) {
@@ -13,17 +27,7 @@ export function openDialog(title, body, { head = null, className = "" } = {}) {
   const dialog = el(
     "dialog",
     { "aria-labelledby": id, class: className },
-    el(
-      "div",
-      { class: "dialog-head" },
-      el("h2", { id }, title),
-      head,
-      el(
-        "button",
-        { type: "button", class: "icon-button", "aria-label": "Close", onclick: close },
-        svg("svg", { viewBox: "0 0 24 24", class: "icon", "aria-hidden": "true" }, svg("path", { d: "M5 5l14 14M19 5L5 19" })),
-      ),
-    ),
+    el("div", { class: "dialog-head" }, el("h2", { id }, title), head, iconButton("Close", icon("M5 5l14 14M19 5L5 19"), close)),
     el("div", { class: "dialog-body" }, body),
   );
   dialog.addEventListener("close", () => dialog.remove());

@@ -1,5 +1,6 @@
 // The catalogue: every known way to get a mask wrong, with its picture.
 
+import { button } from "./dialog.js";
 import { el, fill, plural, prose, uid } from "./dom.js";
 import { thumbnail } from "./tiles.js";
 
@@ -62,7 +63,7 @@ export class Catalogue {
     const context = declaredBy(one);
     return el("div", { class: "doctor-example" },
       picture("wrong", wrong), picture("right", right),
-      context && el("button", { type: "button", class: "button", onclick: () => this.onTry(one, context) }, "Show it to the doctor"));
+      context && button("Show it to the doctor", () => this.onTry(one, context)));
   }
 
   async draw(place, mask, shape) {

@@ -1,5 +1,6 @@
 // What the owner of a mask declares about it, as a form. Everything may be left out; what is missing is not guessed where it matters.
 
+import { button, iconButton } from "./dialog.js";
 import { el, fill, uid } from "./dom.js";
 
 /** Keys that have a field of their own: `[key, label, choices or type, for which kinds]`. */
@@ -56,7 +57,7 @@ export class Declaration {
       el("details", { class: "fold", ontoggle: (event) => event.target.open && this.rows.children.length === 0 && this.addRow() },
         el("summary", {}, "Further keys"),
         this.rows,
-        el("button", { type: "button", class: "button", onclick: () => this.addRow().querySelector("input").focus() }, "Add a key")),
+        button("Add a key", () => this.addRow().querySelector("input").focus())),
       el("div", { class: "field" },
         el("span", {}, "The mask that was meant, in full: then nothing is guessed"), editor));
   }
@@ -81,7 +82,7 @@ export class Declaration {
     const name = el("input", { type: "text", list: this.names, value: key, placeholder: "key", "aria-label": "Key", oninput: tell });
     const to = el("input", { type: "text", value, placeholder: "value", "aria-label": "Value", oninput: tell });
     const row = el("div", { class: "doctor-row field" }, name, to,
-      el("button", { type: "button", class: "icon-button", "aria-label": "Remove this key", onclick: () => (row.remove(), tell()) }, "×"));
+      iconButton("Remove this key", "×", () => (row.remove(), tell())));
     this.rows.append(row);
     return row;
   }

@@ -1,9 +1,11 @@
 // The picture of a diagnosis: the given mask, the repaired one, or what differs between them; and what can be taken away.
 
-import { createCanvas } from "./canvas.js";
+import { MaskCanvas } from "./canvas.js";
 import { commandFold, doctorCommand } from "./command.js";
+import { button, copyButton } from "./dialog.js";
 import { cellInWords } from "./doctor-report.js";
 import { el, fill, uid } from "./dom.js";
+import { segments } from "./fields.js";
 
 const SIDES = { difference: "Difference", given: "Given", fixed: "Repaired" };
 const LEGENDS = {
@@ -31,21 +33,19 @@ export class DoctorPicture {
 
   build() {
     const tell = (cell) => this.tellCell(cell);
-    this.canvas = createCanvas({
+    this.canvas = new MaskCanvas({
       api: this.ctx.api, label: "The mask as it was given", onHover: tell, onCursor: tell,
       onPick: ({ q, k }) => this.pick([...this.at, q, k]),
       onError: (error) => this.lost(error),
     });
-    const side = ([value, name]) =>
-      el("button", { type: "button", "aria-pressed": "false", dataset: { value }, onclick: () => this.change({ side: value }) }, name);
-    this.sides = el("div", { class: "segments", role: "group", "aria-label": "Picture" }, Object.entries(SIDES).map(side));
+    this.sides = segments(SIDES, "Picture", (side) => this.change({ side }));
     this.patterns = el("div", { class: "doctor-patterns" });
     this.legend = el("div", { class: "doctor-legend small" });
     this.cell = el("p", { class: "doctor-at small soft", role: "status" });
     this.offered = el("div", { class: "doctor-take" });
     this.command = commandFold(this.ctx.toast);
     this.root = el("section", { class: "panel doctor-picture", "aria-label": "Picture", hidden: true },
-      el("div", { class: "doctor-bar" }, this.sides, this.patterns), this.canvas.element, this.legend, this.cell,
+      el("div", { class: "doctor-bar" }, this.sides.element, this.patterns), this.canvas.element, this.legend, this.cell,
       this.offered, this.command.root);
   }
 
@@ -72,8 +72,8 @@ export class DoctorPicture {
     const [batch, head] = this.at;
     const compared = Boolean(fixed && fixed !== given && !this.unlike);
     const side = compared ? set.side : "given";
-    this.sides.hidden = !compared;
-    for (const button of this.sides.children) button.setAttribute("aria-pressed", button.dataset.value === side ? "true" : "false");
+    this.sides.element.hidden = !compared;
+    this.sides.choose(side);
     for (const select of this.patterns.querySelectorAll("select")) select.value = this.at[Number(select.dataset.axis)];
     const here = findings.flatMap((finding) => finding.first_cells).filter(([b, h]) => b === batch && h === head);
     const marks = side === "given" ? here.map(([, , q, k]) => ({ q, k })) : [];
@@ -112,19 +112,13 @@ export class DoctorPicture {
   offer() {
     const { fixed, expression, findings, intended, sick } = this.report;
     const shown = sick ? findings.find((finding) => finding.repair)?.repair ?? intended : expression;
-    const { toast } = this.ctx;
-    const copy = () => navigator.clipboard.writeText(shown).then(
-      () => toast("Copied."),
-      () => toast("The clipboard is not to be had: select the text.", { kind: "error" }));
     fill(this.offered,
       shown && el("div", { class: "doctor-expression" },
         el("span", { class: "soft small" }, sick ? "Repaired, it is" : "It is"), el("code", {}, shown),
-        el("button", { type: "button", class: "button", onclick: copy }, "Copy"),
-        el("button", { type: "button", class: "button", onclick: () => this.openAsMask(shown) }, "Open as a mask")),
-      fixed && sick && el("button", {
-        type: "button", class: "button primary",
-        onclick: () => this.ctx.api.download(fixed, { as: "npy" }).catch((error) => this.fail(error)),
-      }, "Take the repair (.npy)"));
+        copyButton(() => shown, this.ctx.toast),
+        button("Open as a mask", () => this.openAsMask(shown))),
+      fixed && sick && button("Take the repair (.npy)",
+        () => this.ctx.api.download(fixed, { as: "npy" }).catch((error) => this.fail(error)), { class: "primary" }));
   }
 
   openAsMask(mask) {

@@ -1,5 +1,6 @@
 // What the doctor says: the verdict, each finding, what else it knows.
 
+import { button } from "./dialog.js";
 import { el, number, plural, prose } from "./dom.js";
 
 const SEVERITIES = { error: "Error", warning: "Warning", note: "Note" };
@@ -53,7 +54,7 @@ export function reportOf(report, titles, { onCell, onClass }) {
 function finding(f, report, titles, onCell, onClass) {
   const cells = f.first_cells.map((cell) => {
     const onclick = () => onCell(cell);
-    return el("li", {}, el("button", { type: "button", class: "button doctor-cell", onclick }, cellInWords(cell, report.dims ?? undefined)));
+    return el("li", {}, button(cellInWords(cell, report.dims ?? undefined), onclick, { class: "doctor-cell" }));
   });
   const left = f.wrong_cells - f.first_cells.length;
   const line = (name, value) => value && [el("dt", {}, name), el("dd", {}, value)];
@@ -66,7 +67,7 @@ function finding(f, report, titles, onCell, onClass) {
       line("how sure", CERTAINTIES[f.certainty] ?? f.certainty),
       line("repair", f.repair && el("code", {}, f.repair)),
       line("usual cause", f.cause && prose(f.cause)),
-      line("class", el("button", { type: "button", class: "button plain doctor-link", onclick: () => onClass(f.class) }, f.class)),
+      line("class", button(f.class, () => onClass(f.class), { class: "plain doctor-link" })),
       f.wrong_cells > 0 && line("wrong cells", [
         el("span", {}, plural(f.wrong_cells, "cell")),
         cells.length > 0 && el("ul", { class: "doctor-cells", "aria-label": "the first wrong cells" },

@@ -1,229 +1,170 @@
 // An editor for the mask language: a textarea over a coloured mirror of its text, with completion, errors where they are, and the
 // documentation of what the caret stands in.
 
+import { Completions } from "./completions.js";
 import { el, fill, inline, prose, uid } from "./dom.js";
 import { atomAt, coloured, complete } from "./language.js";
 
-const MOST = 8; // completions shown at once
 const COLOURED = 32_768; // characters up to which a text is coloured and completed: twice what the server reads
 const REST = 450; // ms without a keystroke after which an error is told; what is half typed is wrong anyhow
 
 /**
- * Makes an editor. `labels()` gives the labels that a mask may name; `onInput(text)` is called as somebody types; `docs` (an element, or
- * left out) is kept filled with the documentation at the caret; `placeholder` stands in an empty one.
- *
- * Gives `{element, input, value(), setValue(text), setError(error or null), insert(text), focus()}`; an error has `message`, `hint`, `start`, `end`.
+ * `labels()` gives the labels that a mask may name; `onInput(text)` is called as the user types; `docs` (an element, or left out) is kept
+ * filled with the documentation at the caret; `placeholder` stands in an empty editor.
  */
-export function createEditor({ label, language, labels = () => [], onInput, docs, placeholder = "" }) {
-  const [listId, errorId] = [uid("list"), uid("error")];
-  const mirror = el("pre", { class: "mirror", "aria-hidden": "true" });
-  const input = el("textarea", {
-    class: "code",
-    rows: "1",
-    spellcheck: "false",
-    autocomplete: "off",
-    autocapitalize: "off",
-    autocorrect: "off",
-    placeholder,
-    "aria-label": label,
-    "aria-autocomplete": "list",
-    "aria-controls": listId,
-    "aria-describedby": errorId,
-  });
-  const list = el("ul", { class: "completions", id: listId, role: "listbox", "aria-label": "Completions", hidden: true });
-  const wrong = el("div", { class: "editor-error", id: errorId, hidden: true });
-  const element = el("div", { class: "editor" }, el("div", { class: "editor-box" }, mirror, input, list), wrong);
-  let error = null;
-  let offered = null; // what complete() gave
-  let chosen = 0;
-  let documented;
-  let typed = -REST;
-  let telling = 0;
+export class Editor {
+  #language;
+  #labels;
+  #onInput;
+  #docs;
+  #mirror = el("pre", { class: "mirror", "aria-hidden": "true" });
+  #wrong = el("div", { class: "editor-error", id: uid("error"), hidden: true });
+  #completions;
+  #error = null;
+  #documented;
+  #visited = false; // the documentation is shown from the first visit on: before that its place belongs to the controls beneath
+  #typed = -REST;
+  #telling = 0;
 
-  function paint() {
-    const text = input.value;
+  constructor({ label, language, labels = () => [], onInput, docs, placeholder = "" }) {
+    this.#language = language;
+    this.#labels = labels;
+    this.#onInput = onInput;
+    this.#docs = docs;
+    this.input = el("textarea", {
+      class: "code",
+      rows: "1",
+      spellcheck: "false",
+      autocomplete: "off",
+      autocapitalize: "off",
+      autocorrect: "off",
+      placeholder,
+      "aria-label": label,
+      "aria-describedby": this.#wrong.id,
+      oninput: (event) => this.#changed(event),
+      onkeydown: (event) => this.#key(event),
+      onkeyup: () => this.#document(),
+      onpointerup: () => this.#document(),
+      onblur: () => this.#completions.offer(null),
+      onfocus: () => {
+        this.#visited = true;
+        this.#document();
+      },
+    });
+    this.#completions = new Completions(this.input, this.#mirror, (item, { from, to }) =>
+      this.#replace(from, to, item.insert, item.caret),
+    );
+    const box = el("div", { class: "editor-box" }, this.#mirror, this.input, this.#completions.element);
+    this.element = el("div", { class: "editor" }, box, this.#wrong);
+    this.#paint();
+  }
+
+  value() {
+    return this.input.value;
+  }
+
+  setValue(text) {
+    if (this.input.value === text) return;
+    this.input.value = text;
+    this.#error = null;
+    this.#showError();
+    this.#paint();
+    this.#document();
+  }
+
+  /** Shows an error `{message, hint, start, end}`, or that there is none. */
+  setError(error) {
+    this.#error = error;
+    clearTimeout(this.#telling);
+    const wait = this.#typed + REST - performance.now();
+    if (error && wait > 0) this.#telling = setTimeout(() => this.#showError(), wait);
+    else this.#showError();
+    this.#paint();
+  }
+
+  /** Puts a text in where the caret is. */
+  insert(text) {
+    this.input.focus();
+    this.#replace(this.input.selectionStart, this.input.selectionEnd, text);
+  }
+
+  focus() {
+    this.input.focus();
+  }
+
+  get #long() {
+    return this.input.value.length > COLOURED;
+  }
+
+  #paint() {
+    const text = this.input.value;
+    const error = this.#error;
     const spans = [];
     const bad = error && error.start !== null ? [error.start, Math.max(error.end ?? 0, error.start + 1)] : null;
-    const long = text.length > COLOURED;
-    for (const token of long ? [{ kind: "sign", start: 0, end: text.length }] : coloured(text, language)) {
+    for (const token of this.#long ? [{ kind: "sign", start: 0, end: text.length }] : coloured(text, this.#language)) {
       for (const [from, to] of cuts(token, bad)) {
         const squiggled = bad && from >= bad[0] && from < bad[1];
         spans.push(el("span", { class: `t-${token.kind}${squiggled ? " t-bad" : ""}` }, text.slice(from, to)));
       }
     }
     if (bad && bad[0] >= text.length) spans.push(el("span", { class: "t-bad" }, " "));
-    fill(mirror, spans, "\n");
+    fill(this.#mirror, spans, "\n");
   }
 
-  // Shown from the first visit on: before that the room belongs to the controls beneath.
-  let visited = false;
-  function document() {
-    if (!docs || !visited) return;
-    const atom = input.value.length > COLOURED ? null : atomAt(input.value, input.selectionStart, language);
-    if (atom === documented) return;
-    documented = atom;
-    fill(
-      docs,
-      atom
-        ? documentation(atom, (example) => {
-            input.focus();
-            insert(input.selectionStart, input.selectionEnd, example);
-          })
-        : null,
-    );
-    docs.hidden = !atom;
+  #document() {
+    if (!this.#docs || !this.#visited) return;
+    const atom = this.#long ? null : atomAt(this.input.value, this.input.selectionStart, this.#language);
+    if (atom === this.#documented) return;
+    this.#documented = atom;
+    fill(this.#docs, atom ? documentation(atom, (example) => this.insert(example)) : null);
+    this.#docs.hidden = !atom;
   }
 
-  function offer(found) {
-    offered = found && found.items.length ? found : null;
-    chosen = 0;
-    list.hidden = !offered;
-    if (!offered) {
-      input.removeAttribute("aria-activedescendant");
-      return;
+  #replace(from, to, text, caret = text.length) {
+    this.input.setRangeText(text, from, to, "end");
+    this.input.setSelectionRange(from + caret, from + caret);
+    this.input.dispatchEvent(new Event("input"));
+  }
+
+  #offer(all) {
+    const { value, selectionStart } = this.input;
+    this.#completions.offer(this.#long ? null : complete(value, selectionStart, this.#language, this.#labels(), { all }));
+  }
+
+  #changed(event) {
+    if (this.#error) {
+      this.#error = null;
+      this.#showError();
     }
-    paintList();
-    locate();
+    this.#typed = performance.now();
+    this.#paint();
+    this.#document();
+    this.#onInput?.(this.input.value);
+    if (event.isTrusted) this.#offer(false);
   }
 
-  function paintList() {
-    const from = Math.max(0, Math.min(chosen - MOST + 2, offered.items.length - MOST));
-    const shown = offered.items.slice(from, from + MOST);
-    fill(
-      list,
-      shown.map((item, i) =>
-        el(
-          "li",
-          {
-            role: "option",
-            id: `${listId}-${from + i}`,
-            "aria-selected": String(from + i === chosen),
-            class: from + i === chosen ? "chosen" : null,
-            onpointerdown: (event) => {
-              event.preventDefault();
-              chosen = from + i;
-              accept();
-            },
-          },
-          el("code", {}, item.name),
-          el("small", {}, item.says ?? ""),
-        ),
-      ),
-    );
-    input.setAttribute("aria-activedescendant", `${listId}-${chosen}`);
-  }
-
-  // Beneath the word that is completed: a range over the mirror knows where that is.
-  function locate() {
-    const range = window.document.createRange();
-    let left = offered.from;
-    const walker = window.document.createTreeWalker(mirror, NodeFilter.SHOW_TEXT);
-    for (let node = walker.nextNode(); node; node = walker.nextNode()) {
-      if (left <= node.length) {
-        range.setStart(node, left);
-        break;
-      }
-      left -= node.length;
-    }
-    const at = range.getBoundingClientRect();
-    const box = element.getBoundingClientRect();
-    list.style.left = `${Math.max(0, Math.min(at.left - box.left - 8, box.width - 300))}px`;
-    list.style.top = `${(at.bottom || box.bottom) - box.top + 6}px`;
-  }
-
-  function insert(from, to, text, caret = text.length) {
-    input.setRangeText(text, from, to, "end");
-    input.setSelectionRange(from + caret, from + caret);
-    input.dispatchEvent(new Event("input"));
-  }
-
-  function accept() {
-    const item = offered.items[chosen];
-    const { from, to } = offered;
-    insert(from, to, item.insert, item.caret);
-    offer(null);
-  }
-
-  const offerHere = (all) =>
-    offer(
-      input.value.length > COLOURED ? null : complete(input.value, input.selectionStart, language, labels(), { all }),
-    );
-
-  input.addEventListener("input", (event) => {
-    if (error) {
-      error = null;
-      showError();
-    }
-    typed = performance.now();
-    paint();
-    document();
-    onInput?.(input.value);
-    if (event.isTrusted) offerHere(false);
-  });
-  input.addEventListener("keydown", (event) => {
+  #key(event) {
     if (event.key === " " && event.ctrlKey) {
       event.preventDefault();
-      offerHere(true);
-    } else if (event.key === "Enter" && !offered) {
-      event.preventDefault(); // a mask is one line, however long
-    } else if (offered) {
-      const act = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-      if (act) {
-        chosen = (chosen + act + offered.items.length) % offered.items.length;
-        paintList();
-      } else if (event.key === "Enter" || event.key === "Tab") accept();
-      else if (event.key === "Escape") offer(null);
-      else return;
+      this.#offer(true);
+    } else if (this.#completions.key(event.key)) {
       event.preventDefault();
       event.stopPropagation();
+    } else if (event.key === "Enter") {
+      event.preventDefault(); // a mask is one line, however long
     }
-  });
-  input.addEventListener("focus", () => {
-    visited = true;
-    document();
-  });
-  input.addEventListener("keyup", document);
-  input.addEventListener("pointerup", document);
-  input.addEventListener("blur", () => offer(null));
+  }
 
-  function showError() {
-    clearTimeout(telling);
-    wrong.hidden = !error;
-    input.setAttribute("aria-invalid", String(Boolean(error)));
+  #showError() {
+    const error = this.#error;
+    clearTimeout(this.#telling);
+    this.#wrong.hidden = !error;
+    this.input.setAttribute("aria-invalid", String(Boolean(error)));
     fill(
-      wrong,
+      this.#wrong,
       error && [el("p", { class: "says" }, inline(error.message)), error.hint && el("p", { class: "hint" }, inline(error.hint))],
     );
   }
-
-  paint();
-  return {
-    element,
-    input,
-    value: () => input.value,
-    setValue(text) {
-      if (input.value === text) return;
-      input.value = text;
-      error = null;
-      showError();
-      paint();
-      document();
-    },
-    setError(next) {
-      error = next;
-      clearTimeout(telling);
-      const wait = typed + REST - performance.now();
-      if (error && wait > 0) telling = setTimeout(showError, wait);
-      else showError();
-      paint();
-    },
-    /** Puts a text in where the caret is. */
-    insert(text) {
-      input.focus();
-      insert(input.selectionStart, input.selectionEnd, text);
-    },
-    focus: () => input.focus(),
-  };
 }
 
 /** A token cut where an error begins and ends. */

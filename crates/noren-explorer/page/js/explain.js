@@ -1,5 +1,6 @@
 // Why a query may or may not read a key: the cell in words, the expression with its parts marked, and the tree of reasons.
 
+import { button } from "./dialog.js";
 import { el, fill, inline, number } from "./dom.js";
 
 /**
@@ -76,7 +77,7 @@ export function paintExplanation(panel, { cell, answer, pinned, onUnpin, names }
       "div",
       { class: "why-head" },
       el("h2", { class: allowed ? "yes" : "no" }, sign(allowed), `${allowed ? "May read" : "May not read"}`),
-      pinned && el("button", { type: "button", class: "button plain", onclick: onUnpin }, "Unpin"),
+      pinned && button("Unpin", onUnpin, { class: "plain" }),
     ),
     el(
       "p",

@@ -1,240 +1,215 @@
 // Shape and facts as controls: what a mask is asked about. Everything that has no control of its own is there as JSON.
 
-import { el, fill, number, uid } from "./dom.js";
+import { el, fill, number } from "./dom.js";
+import { field, labelFields, segments } from "./fields.js";
+import { readCount, readOffsets, readRows, writeRows } from "./lists.js";
 
 const LONGEST = 1 << 20; // of the slider; the field takes more
 const OWN = ["lengths", "side", "documents", "labels", "levels"];
 
-/** Lists of numbers as people type them: rows by `;`, numbers by commas or spaces. One row is a plain list. */
-export function readRows(text) {
-  const rows = text.split(";").map((row) =>
-    row
-      .split(/[\s,]+/)
-      .filter(Boolean)
-      .map(readCount),
-  );
-  const kept = rows.filter((row) => row.length > 0);
-  if (kept.length === 0) return null;
-  return kept.length === 1 ? kept[0] : kept;
-}
-
-/** And back. */
-export function writeRows(rows) {
-  if (!Array.isArray(rows)) return "";
-  return rows.some(Array.isArray) ? rows.map((row) => [row].flat().join(", ")).join("; ") : rows.join(", ");
-}
-
-function readCount(word) {
-  if (word.startsWith("-")) throw new Error(`\`${word}\` is no whole number from 0 on`);
-  return readWhole(word);
-}
-
-function readWhole(word) {
-  const by = { k: 1024, m: 1024 ** 2 }[word.slice(-1).toLowerCase()];
-  const value = by ? Number(word.slice(0, -1)) * by : Number(word);
-  if (!/^-?[\d.]+[kKmM]?$/.test(word) || !Number.isSafeInteger(value)) throw new Error(`\`${word}\` is no whole number`);
-  return value;
-}
-
-/** Positions: `3, 10..14`; by `;` those of each batch row, of which one may have none. One row is a plain list. */
-function readPositions(text) {
-  const rows = text.split(";").map((row) =>
-    row
-      .split(/[\s,]+/)
-      .filter(Boolean)
-      .map((word) => (/^(\d+\.\.\d*|\.\.\d+)$/.test(word) ? word : readCount(word))),
-  );
-  return rows.length === 1 ? rows[0] : rows;
-}
-
-/** Where queries begin, for each batch row: negative numbers too. */
-const readOffsets = (text) =>
-  text
-    .split(/[\s,;]+/)
-    .filter(Boolean)
-    .map(readWhole);
-
 const KINDS = { self: "Self", cross: "Cross", decode: "Decode" };
 const kindOf = (shape) => ("q" in shape || "kv" in shape ? "cross" : "past" in shape || "new" in shape ? "decode" : "self");
 
-/**
- * Makes the controls. `onChange({shape} or {facts} or {layer})` is called as somebody changes one. `update({shape, facts, layer}, bound)`
- * shows values; `bound` (what POST /api/masks answered, or null) says what was assumed.
- */
-export function createFacts({ onChange }) {
-  let now = { shape: {}, facts: {}, layer: null };
-  const element = el("div", { class: "facts" });
-  const controls = [];
+/** The controls. `onChange({shape} or {facts} or {layer})` is called as the user changes one. */
+export class Facts {
+  #onChange;
+  #now = { shape: {}, facts: {}, layer: null };
+  #controls = []; // functions that show values in a control, of what is shown and what was bound
 
-  const shape = (patch) => onChange({ shape: tidy({ ...now.shape, ...patch }) });
-  const facts = (patch) => onChange({ facts: tidy({ ...now.facts, ...patch }) });
-
-  /** A field whose text is read by `read` and written by `write`; what cannot be read is told beneath it. */
-  function field(label, { read, write, set, hint, ...props }) {
-    const id = uid("field");
-    const input = el("input", {
-      type: "text",
-      id,
-      autocomplete: "off",
-      spellcheck: "false",
-      "aria-describedby": `${id}-says`,
-      ...props,
-    });
-    const says = el("span", { class: "says", id: `${id}-says` }, hint);
-    input.addEventListener("input", () => {
-      try {
-        set(read(input.value.trim()));
-        input.setAttribute("aria-invalid", "false");
-        fill(says, hint);
-      } catch (error) {
-        input.setAttribute("aria-invalid", "true");
-        fill(says, el("span", { class: "wrong" }, error.message));
-      }
-    });
-    controls.push(() => {
-      if (document.activeElement !== input) input.value = write(now) ?? "";
-    });
-    return el("div", { class: "field" }, el("label", { for: id }, label), input, says);
+  constructor({ onChange }) {
+    this.#onChange = onChange;
+    this.element = el(
+      "div",
+      { class: "facts" },
+      this.#shape(),
+      this.#padding(),
+      this.#documents(),
+      this.#labels(),
+      this.#others(),
+    );
   }
 
-  const count = (label, key, from = (value) => value, hint) =>
-    field(label, {
-      inputmode: "numeric",
-      hint,
-      read: (text) => (text === "" ? undefined : readCount(text.replace(/,/g, ""))),
-      write: ({ shape: given }) => (given[key] === undefined ? "" : from(given[key])),
-      set: (value) => shape({ [key]: value }),
-    });
+  /** Shows values; `bound` (what POST /api/masks answered, or null) says what was assumed. */
+  update({ shape, facts, layer }, bound = null) {
+    this.#now = { shape: shape ?? {}, facts: facts ?? {}, layer: layer ?? null };
+    for (const show of this.#controls) show(this.#now, bound);
+  }
 
-  const list = (label, key, hint) =>
-    field(label, {
+  #setShape(patch) {
+    this.#onChange({ shape: tidy({ ...this.#now.shape, ...patch }) });
+  }
+
+  #setFacts(patch) {
+    this.#onChange({ facts: tidy({ ...this.#now.facts, ...patch }) });
+  }
+
+  /** Part of the controls that can be folded away; its line says what is set. */
+  #fold(title, says, children, open = false) {
+    const told = el("span", { class: "told" });
+    this.#controls.push((now) => {
+      told.textContent = says(now) ?? "";
+    });
+    return el("details", { class: "fold", open }, el("summary", {}, title, told), children);
+  }
+
+  /** A field whose text is written by `write` unless the user types in it. */
+  #field(label, { write, read, set, hint, tag = "input", ...props }) {
+    const input = el(tag, { type: tag === "input" && "text", autocomplete: "off", spellcheck: "false", ...props });
+    this.#controls.push((now) => {
+      if (document.activeElement !== input) input.value = write(now) ?? "";
+    });
+    return field(label, input, { read, set, hint });
+  }
+
+  #count(label, key) {
+    return this.#field(label, {
+      inputmode: "numeric",
+      read: (text) => (text === "" ? undefined : readCount(text.replace(/,/g, ""))),
+      write: ({ shape }) => shape[key],
+      set: (value) => this.#setShape({ [key]: value }),
+    });
+  }
+
+  #list(label, key, hint) {
+    return this.#field(label, {
       hint,
       read: (text) => readRows(text) ?? undefined,
-      write: (given) => writeRows(given.facts[key]),
-      set: (value) => facts({ [key]: value }),
+      write: ({ facts }) => writeRows(facts[key]),
+      set: (value) => this.#setFacts({ [key]: value }),
       class: "code",
     });
+  }
 
-  // Length: a slider over powers of two, with a field for any number.
-  const slider = el("input", {
-    type: "range",
-    min: "0",
-    max: "20",
-    step: "0.25",
-    "aria-label": "Length, on a logarithmic slider",
-  });
-  slider.addEventListener("input", () => {
-    const length = Math.min(LONGEST, nice(2 ** Number(slider.value)));
-    shape({ len: length });
-  });
-  controls.push(() => {
-    const length = now.shape.len ?? 16;
-    slider.value = String(Math.log2(Math.max(1, Number(length) || 1)));
-    slider.setAttribute("aria-valuetext", `${number(length)} tokens`);
-  });
+  #shape() {
+    const byKind = {
+      self: el("div", { class: "length" }, this.#count("Length", "len"), this.#slider()),
+      cross: el("div", { class: "fields" }, this.#count("Queries", "q"), this.#count("Keys", "kv"), this.#offset()),
+      decode: el("div", { class: "fields" }, this.#count("Cached keys", "past"), this.#count("New queries", "new")),
+    };
+    const kinds = segments(KINDS, "What kind of attention", (kind) => this.#setKind(kind));
+    this.#controls.push(({ shape }) => {
+      const kind = kindOf(shape);
+      kinds.choose(kind);
+      for (const [name, group] of Object.entries(byKind)) group.hidden = name !== kind;
+    });
+    const counts = [this.#count("Batch", "batch"), this.#count("Heads", "heads"), this.#count("KV heads", "kv_heads")];
+    return this.#fold(
+      "Shape",
+      ({ shape }) => summary(shape),
+      [kinds.element, Object.values(byKind), el("div", { class: "fields three" }, counts), this.#assumed()],
+      true,
+    );
+  }
 
-  const kinds = segments(KINDS, "What kind of attention", (kind) => {
-    const length = now.shape.len ?? now.shape.kv ?? 64;
-    const { batch, heads, kv_heads } = now.shape;
+  #setKind(kind) {
+    const { len, kv, batch, heads, kv_heads } = this.#now.shape;
+    const length = len ?? kv ?? 64;
     const sizes = {
-      self: { len: length === undefined ? 64 : length },
+      self: { len: length },
       cross: { q: Math.max(1, Math.round(length / 2)), kv: length },
       decode: { past: Math.max(0, length - 4), new: Math.min(4, length) },
     }[kind];
-    onChange({ shape: tidy({ ...sizes, batch, heads, kv_heads }) });
-  });
-  const byKind = {
-    self: el("div", { class: "length" }, count("Length", "len", undefined, ""), slider),
-    cross: el(
-      "div",
-      { class: "fields" },
-      count("Queries", "q"),
-      count("Keys", "kv"),
-      field("Query offset", {
-        hint: "where the first query stands",
-        read: (text) =>
-          text === "" ? undefined : (([only, ...more]) => (more.length ? [only, ...more] : only))(readOffsets(text)),
-        write: ({ shape: given }) => [given.query_offset ?? ""].flat().join(", "),
-        set: (value) => shape({ query_offset: value }),
-      }),
-    ),
-    decode: el("div", { class: "fields" }, count("Cached keys", "past"), count("New queries", "new")),
-  };
-  controls.push(() => {
-    const kind = kindOf(now.shape);
-    kinds.choose(kind);
-    for (const [name, group] of Object.entries(byKind)) group.hidden = name !== kind;
-  });
+    this.#onChange({ shape: tidy({ ...sizes, batch, heads, kv_heads }) });
+  }
 
-  const sides = segments({ right: "Right", left: "Left" }, "Padding stands at the", (side) =>
-    facts({ side: side === "right" ? undefined : side }),
-  );
-  controls.push(() => sides.choose(now.facts.side === "left" ? "left" : "right"));
+  /** Lengths over powers of two; the field beside it takes any number. */
+  #slider() {
+    const slider = el("input", {
+      type: "range",
+      min: "0",
+      max: "20",
+      step: "0.25",
+      "aria-label": "Length, on a logarithmic slider",
+      oninput: () => this.#setShape({ len: Math.min(LONGEST, nice(2 ** Number(slider.value))) }),
+    });
+    this.#controls.push(({ shape: { len = 16 } }) => {
+      slider.value = String(Math.log2(Math.max(1, Number(len) || 1)));
+      slider.setAttribute("aria-valuetext", `${number(len)} tokens`);
+    });
+    return slider;
+  }
 
-  const assumed = el("p", { class: "small soft assumed", hidden: true });
-  controls.push((bound) => {
-    const told = bound?.assumed ?? [];
-    assumed.hidden = told.length === 0;
-    fill(
-      assumed,
-      "Nobody said, so assumed: ",
-      told.map((said, i) => [i ? ", " : "", el("code", {}, said)]),
-    );
-  });
+  #offset() {
+    const read = (text) => {
+      const offsets = readOffsets(text);
+      return offsets.length > 1 ? offsets : offsets[0];
+    };
+    return this.#field("Query offset", {
+      hint: "where the first query stands",
+      read,
+      write: ({ shape }) => [shape.query_offset ?? ""].flat().join(", "),
+      set: (value) => this.#setShape({ query_offset: value }),
+    });
+  }
 
-  fill(
-    element,
-    fold(
-      "Shape",
-      ({ shape: given }) => summary(given),
-      controls,
-      [
-        kinds.element,
-        Object.values(byKind),
-        el("div", { class: "fields three" }, count("Batch", "batch"), count("Heads", "heads"), count("KV heads", "kv_heads")),
+  #assumed() {
+    const assumed = el("p", { class: "small soft assumed", hidden: true });
+    this.#controls.push((_, bound) => {
+      const told = bound?.assumed ?? [];
+      assumed.hidden = told.length === 0;
+      fill(
         assumed,
-      ],
-      true,
-    ),
-    fold("Lengths and padding", ({ facts: given }) => writeRows(given.lengths), controls, [
-      list("Real tokens of each batch row", "lengths", "for example 5, 3"),
+        "Nobody said, so assumed: ",
+        told.map((said, i) => [i ? ", " : "", el("code", {}, said)]),
+      );
+    });
+    return assumed;
+  }
+
+  #padding() {
+    const sides = segments({ right: "Right", left: "Left" }, "Padding stands at the", (side) =>
+      this.#setFacts({ side: side === "right" ? undefined : side }),
+    );
+    this.#controls.push(({ facts }) => sides.choose(facts.side === "left" ? "left" : "right"));
+    return this.#fold("Lengths and padding", ({ facts }) => writeRows(facts.lengths), [
+      this.#list("Real tokens of each batch row", "lengths", "for example 5, 3"),
       el("div", { class: "field row" }, el("span", {}, "Padding stands"), sides.element),
-    ]),
-    fold("Documents", ({ facts: given }) => writeRows(given.documents), controls, [
-      list("Lengths of packed documents", "documents", "for example 33, 31, or by row 33, 31; 64"),
-    ]),
-    fold("Labels and levels", ({ facts: given }) => Object.keys(labelsOf(given)).join(", "), controls, [
-      labelFields(
-        controls,
-        () => labelsOf(now.facts),
-        (labels) => facts({ labels: Object.keys(labels).length ? labels : undefined }),
-      ),
-      list("Levels of the positions", "levels", "for clearance, for example 0, 0, 2"),
-    ]),
-    fold("Everything else", ({ facts: given }) => Object.keys(others(given)).join(", "), controls, [
-      json(
-        controls,
-        () => others(now.facts),
-        (rest) => onChange({ facts: tidy({ ...pick(now.facts, OWN), ...rest }) }),
-      ),
-      field("Layer", {
+    ]);
+  }
+
+  #documents() {
+    return this.#fold(
+      "Documents",
+      ({ facts }) => writeRows(facts.documents),
+      this.#list("Lengths of packed documents", "documents", "for example 33, 31, or by row 33, 31; 64"),
+    );
+  }
+
+  #labels() {
+    const fields = labelFields((labels) => this.#setFacts({ labels: Object.keys(labels).length ? labels : undefined }));
+    this.#controls.push(({ facts }) => fields.show(labelsOf(facts)));
+    return this.#fold("Labels and levels", ({ facts }) => Object.keys(labelsOf(facts)).join(", "), [
+      fields.element,
+      this.#list("Levels of the positions", "levels", "for clearance, for example 0, 0, 2"),
+    ]);
+  }
+
+  #others() {
+    return this.#fold("Everything else", ({ facts }) => Object.keys(others(facts)).join(", "), [
+      this.#field("Facts as JSON", {
+        tag: "textarea",
+        class: "code",
+        rows: "3",
+        hint: "arrays, positions, real_keys, …",
+        read: readObject,
+        write: ({ facts }) => (Object.keys(others(facts)).length ? JSON.stringify(others(facts)) : ""),
+        set: (rest) => this.#onChange({ facts: tidy({ ...pick(this.#now.facts, OWN), ...rest }) }),
+      }),
+      this.#field("Layer", {
         inputmode: "numeric",
         hint: "the one that layers(...) is asked about",
         read: (text) => (text === "" ? null : readCount(text)),
-        write: ({ layer }) => layer ?? "",
-        set: (layer) => onChange({ layer }),
+        write: ({ layer }) => layer,
+        set: (layer) => this.#onChange({ layer }),
       }),
-    ]),
-  );
+    ]);
+  }
+}
 
-  return {
-    element,
-    update(next, bound = null) {
-      now = { shape: next.shape ?? {}, facts: next.facts ?? {}, layer: next.layer ?? null };
-      for (const control of controls) control(bound);
-      for (const told of element.querySelectorAll("details")) told.tell?.(now);
-    },
-  };
+function readObject(text) {
+  const value = text ? JSON.parse(text) : {};
+  if (value === null || typeof value !== "object" || Array.isArray(value)) throw new Error("an object is wanted: {…}");
+  return value;
 }
 
 const tidy = (given) => Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined));
@@ -257,124 +232,4 @@ function summary(shape) {
   };
   const rest = [shape.batch > 1 && `batch ${shape.batch}`, shape.heads > 1 && `${shape.heads} heads`].filter(Boolean);
   return [sizes[kindOf(shape)](), ...rest].join(", ");
-}
-
-/** Part of the controls that can be folded away; its line says what is set. */
-function fold(title, says, controls, children, open = false) {
-  const told = el("span", { class: "told" });
-  const element = el("details", { class: "fold", open }, el("summary", {}, title, told), children);
-  element.tell = (now) => {
-    told.textContent = says(now) ?? "";
-  };
-  return element;
-}
-
-/** Buttons of which one is on: `{element, choose(name)}`. */
-export function segments(names, label, onChoose) {
-  const buttons = Object.entries(names).map(([name, title]) =>
-    el("button", { type: "button", "aria-pressed": "false", dataset: { name }, onclick: () => onChoose(name) }, title),
-  );
-  return {
-    element: el("div", { class: "segments", role: "group", "aria-label": label }, buttons),
-    choose: (chosen) => buttons.forEach((button) => button.setAttribute("aria-pressed", String(button.dataset.name === chosen))),
-  };
-}
-
-/** Labels: a name and its positions a line. */
-function labelFields(controls, get, set) {
-  const lines = el("div", { class: "label-lines" });
-  const collect = () => {
-    const labels = {};
-    for (const line of lines.children) {
-      const [name, positions] = [...line.querySelectorAll("input")];
-      try {
-        if (name.value.trim()) labels[name.value.trim()] = readPositions(positions.value);
-        positions.setAttribute("aria-invalid", "false");
-      } catch {
-        positions.setAttribute("aria-invalid", "true");
-        return;
-      }
-    }
-    set(labels);
-  };
-  const line = (name = "", positions = "") => {
-    const element = el(
-      "div",
-      { class: "label-line field" },
-      el("input", { type: "text", value: name, placeholder: "name", "aria-label": "Name of a label", oninput: collect }),
-      el("input", {
-        type: "text",
-        class: "code",
-        value: positions,
-        placeholder: "3, 10..14; 5",
-        title: "Positions and ranges; after a ; those of the next batch row",
-        "aria-label": `Positions of ${name || "the label"}`,
-        oninput: collect,
-      }),
-      el(
-        "button",
-        {
-          type: "button",
-          class: "icon-button",
-          "aria-label": `Take out ${name || "the label"}`,
-          onclick: () => {
-            element.remove();
-            collect();
-          },
-        },
-        "×",
-      ),
-    );
-    return element;
-  };
-  controls.push(() => {
-    if (lines.contains(document.activeElement)) return;
-    fill(
-      lines,
-      Object.entries(get()).map(([name, positions]) => line(name, writeRows([positions].flat()))),
-    );
-  });
-  return el(
-    "div",
-    { class: "labels" },
-    lines,
-    el(
-      "button",
-      {
-        type: "button",
-        class: "button plain",
-        onclick: () => {
-          const added = line();
-          lines.append(added);
-          added.querySelector("input").focus();
-        },
-      },
-      "Add a label",
-    ),
-  );
-}
-
-/** Facts without a control, as JSON. */
-function json(controls, get, set) {
-  const id = uid("json");
-  const says = el("span", { class: "says" }, "arrays, positions, real_keys, …");
-  const input = el("textarea", { id, class: "code", rows: "3", spellcheck: "false" });
-  input.addEventListener("input", () => {
-    try {
-      const value = input.value.trim() ? JSON.parse(input.value) : {};
-      if (value === null || typeof value !== "object" || Array.isArray(value)) throw new Error("an object is wanted: {…}");
-      input.setAttribute("aria-invalid", "false");
-      fill(says, "arrays, positions, real_keys, …");
-      set(value);
-    } catch (error) {
-      input.setAttribute("aria-invalid", "true");
-      fill(says, el("span", { class: "wrong" }, error.message));
-    }
-  });
-  controls.push(() => {
-    if (document.activeElement === input) return;
-    const rest = get();
-    input.value = Object.keys(rest).length ? JSON.stringify(rest) : "";
-  });
-  return el("div", { class: "field" }, el("label", { for: id }, "Facts as JSON"), input, says);
 }

@@ -1,7 +1,8 @@
 // The masks of a stack: one row each, which take turns up to the depth.
 
-import { el, fill, svg, uid } from "./dom.js";
-import { createEditor } from "./editor.js";
+import { button, icon } from "./dialog.js";
+import { el, fill, uid } from "./dom.js";
+import { Editor } from "./editor.js";
 import { MOST_LAYERS } from "./flow-settings.js";
 
 const ICONS = {
@@ -26,7 +27,7 @@ export class LayersPanel {
       el("option", { value: "nothing" }, "nothing (noren)"),
       el("option", { value: "finite" }, "everything (finite fill)"));
     this.turns = el("p", { class: "soft small" });
-    this.more = el("button", { type: "button", class: "button", onclick: () => this.add() }, "Add a mask");
+    this.more = button("Add a mask", () => this.add());
     this.root = el("section", { class: "panel flow-stack", "aria-label": "Layers" },
       el("h2", {}, "Layers"),
       this.list,
@@ -68,20 +69,20 @@ export class LayersPanel {
   }
 
   row() {
-    const editor = createEditor({
+    const editor = new Editor({
       label: "Mask of the layer",
       language: this.language,
       labels: this.labels,
       onInput: () => this.onLayers(this.texts()),
     });
-    const button = (what, act) =>
+    const tool = (what, act) =>
       el("button", { type: "button", class: "icon-button", onclick: act },
-        svg("svg", { viewBox: "0 0 24 24", class: "icon", "aria-hidden": "true" }, svg("path", { d: ICONS[what][0] })));
+        icon(ICONS[what][0]));
     const at = () => this.rows.findIndex((row) => row.editor === editor);
     const buttons = {
-      up: button("up", () => this.move(at(), -1)),
-      down: button("down", () => this.move(at(), 1)),
-      remove: button("remove", () => this.remove(at())),
+      up: tool("up", () => this.move(at(), -1)),
+      down: tool("down", () => this.move(at(), 1)),
+      remove: tool("remove", () => this.remove(at())),
     };
     const tag = el("span", { class: "flow-tag", "aria-hidden": "true" });
     const tools = el("span", { class: "flow-tools" }, Object.values(buttons));
@@ -125,25 +126,18 @@ export function presetsPanel(presets, onPick) {
   const says = el("p", { class: "soft", "aria-live": "polite" },
     "A stack of layers carries what no single layer shows. Begin with one of these, or say your own.");
   const list = el("div", { class: "flow-presets" });
-  const button = (preset) =>
-    el("button", {
-      type: "button",
-      class: "button",
-      title: preset.says,
-      onclick: () => {
-        says.textContent = preset.says;
-        onPick(preset.patch);
-      },
-    }, preset.name);
-  fill(list, presets.map(button));
+  const pick = (preset) => {
+    says.textContent = preset.says;
+    onPick(preset.patch);
+  };
+  fill(list, presets.map((preset) => button(preset.name, () => pick(preset), { title: preset.says })));
   const more = (others) => {
     const choice = el("select", {
       "aria-label": "Stacks of models",
       onchange: () => {
         const preset = others[choice.selectedIndex - 1];
         choice.selectedIndex = 0;
-        says.textContent = preset.says;
-        onPick(preset.patch);
+        pick(preset);
       },
     }, el("option", {}, "Stacks of models …"), others.map(({ name }) => el("option", {}, name)));
     if (others.length) list.append(choice);

@@ -1,5 +1,6 @@
 // The policy of a stack: rules to type, the verdict while they are typed, each violation with its way and its cheapest cut.
 
+import { button } from "./dialog.js";
 import { debounce, el, fill, number, plural, uid } from "./dom.js";
 import { RULES } from "./flow-settings.js";
 
@@ -31,7 +32,7 @@ export class PolicyPanel {
       onText(this.input.value);
     };
     const rules = RULES.map(([rule, says]) =>
-      el("button", { type: "button", class: "button flow-rule", title: says, onclick: () => add(rule) }, rule));
+      button(rule, () => add(rule), { class: "flow-rule", title: says }));
     this.root = el("section", { class: "panel flow-policy", "aria-labelledby": `${id}-title` },
       el("h2", { id: `${id}-title` }, "Policy"),
       el("label", { class: "soft small", for: id }, "Who must not reach whom, one rule a line"),

@@ -132,6 +132,15 @@ export class Tiles {
     return tile;
   }
 
+  /** The byte of a query and a key at a level, where its tile is here. */
+  byte(level, q, k) {
+    const at = (place) => Math.floor(place / (SIDE * 2 ** level));
+    const tile = this.get(level, at(q), at(k));
+    if (!tile) return undefined;
+    const within = (place, first) => Math.floor((place - first) / 2 ** level);
+    return tile.cells[within(q, tile.firstQuery) * tile.cols + within(k, tile.firstKey)];
+  }
+
   /** Fetches these tiles (`[level, row, col]`), the first ones first, and stops fetching others; `place` is where one looks from. */
   want(tiles, place = null) {
     const now = performance.now();

@@ -147,7 +147,9 @@ function paintTiles(root, cost, bound) {
   ];
   fill(
     root,
-    counted ? bar() : el("p", { class: "soft" }, "The cells of mixed tiles are too many to look at here, so tiles were not counted."),
+    counted
+      ? bar()
+      : el("p", { class: "soft" }, "The cells of mixed tiles are too many to look at here, so tiles were not counted."),
     el(
       "p",
       { class: "soft small" },
@@ -160,35 +162,9 @@ function paintTiles(root, cost, bound) {
 
 function paintCurves(root, { points, notes, machine, head_dim: dim }, here) {
   if (points.length === 0) return clear(root);
-  const of = (key) => points.map((point) => [point.len, Number(point[key])]);
-  const x = { label: "tokens", format: short2, base: 2 };
   return fill(
     root,
-    el(
-      "div",
-      { class: "plots" },
-      plot({
-        title: "Time",
-        x,
-        mark: here,
-        y: { format: seconds, tick: secondsTick, base: 10 },
-        series: [
-          { name: "noren", tone: "--accent", points: of("seconds") },
-          { name: "dense", tone: "--only-this", dashed: true, points: of("dense_seconds") },
-          { name: "planning", tone: "--only-other", points: of("planning_seconds") },
-        ],
-      }),
-      plot({
-        title: "Memory of the mask",
-        x,
-        mark: here,
-        y: { format: bytes, base: 1024 },
-        series: [
-          { name: "plan", tone: "--accent", points: of("plan_bytes") },
-          { name: "dense", tone: "--only-this", dashed: true, points: of("dense_bytes") },
-        ],
-      }),
-    ),
+    plots(points, here),
     el(
       "p",
       { class: "soft small" },
@@ -199,47 +175,77 @@ function paintCurves(root, { points, notes, machine, head_dim: dim }, here) {
       "details",
       { class: "fold" },
       el("summary", {}, "The numbers"),
+      el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "The numbers by length" }, table(points)),
+    ),
+  );
+}
+
+/** Time and memory by length, with a mark at the length `here`. */
+function plots(points, here) {
+  const of = (key) => points.map((point) => [point.len, Number(point[key])]);
+  const x = { label: "tokens", format: short2, base: 2 };
+  return el(
+    "div",
+    { class: "plots" },
+    plot({
+      title: "Time",
+      x,
+      mark: here,
+      y: { format: seconds, tick: secondsTick, base: 10 },
+      series: [
+        { name: "noren", tone: "--accent", points: of("seconds") },
+        { name: "dense", tone: "--only-this", dashed: true, points: of("dense_seconds") },
+        { name: "planning", tone: "--only-other", points: of("planning_seconds") },
+      ],
+    }),
+    plot({
+      title: "Memory of the mask",
+      x,
+      mark: here,
+      y: { format: bytes, base: 1024 },
+      series: [
+        { name: "plan", tone: "--accent", points: of("plan_bytes") },
+        { name: "dense", tone: "--only-this", dashed: true, points: of("dense_bytes") },
+      ],
+    }),
+  );
+}
+
+const cells = (count) => told(short, count);
+/** Columns of the table: title, key and form. */
+const COLUMNS = [
+  ["Tokens", "len", number],
+  ["Allowed", "allowed", cells],
+  ["Computed", "computed", cells],
+  ["Time", "seconds", seconds],
+  ["Dense time", "dense_seconds", seconds],
+  ["Plan", "plan_bytes", bytes],
+  ["Dense mask", "dense_bytes", bytes],
+  ["Planning", "planning_seconds", seconds],
+];
+
+function table(points) {
+  const cell = (text, i) => (i === 0 ? el("th", { scope: "row" }, text) : el("td", {}, text));
+  const row = (point) =>
+    el(
+      "tr",
+      {},
+      COLUMNS.map(([, key, format], i) => cell(format(point[key]), i)),
+    );
+  return el(
+    "table",
+    { class: "figures" },
+    el("caption", { class: "hidden-text" }, "Cost by length"),
+    el(
+      "thead",
+      {},
       el(
-        "div",
-        { class: "scroll", tabindex: "0", role: "region", "aria-label": "The numbers by length" },
-        el(
-          "table",
-          { class: "figures" },
-          el("caption", { class: "hidden-text" }, "Cost by length"),
-          el(
-            "thead",
-            {},
-            el(
-              "tr",
-              {},
-              ["Tokens", "Allowed", "Computed", "Time", "Dense time", "Plan", "Dense mask", "Planning"].map((name) =>
-                el("th", { scope: "col" }, name),
-              ),
-            ),
-          ),
-          el(
-            "tbody",
-            {},
-            points.map((point) =>
-              el(
-                "tr",
-                {},
-                el("th", { scope: "row" }, number(point.len)),
-                [
-                  told(short, point.allowed),
-                  told(short, point.computed),
-                  seconds(point.seconds),
-                  seconds(point.dense_seconds),
-                  bytes(point.plan_bytes),
-                  bytes(point.dense_bytes),
-                  seconds(point.planning_seconds),
-                ].map((cell) => el("td", {}, cell)),
-              ),
-            ),
-          ),
-        ),
+        "tr",
+        {},
+        COLUMNS.map(([name]) => el("th", { scope: "col" }, name)),
       ),
     ),
+    el("tbody", {}, points.map(row)),
   );
 }
 

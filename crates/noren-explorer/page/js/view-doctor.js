@@ -1,13 +1,15 @@
 // The doctor view: drop a mask that somebody else made, read what is wrong with it, take the repair.
 
-import { aborted } from "./api.js";
+import { errorWords } from "./api.js";
+import { AskingView } from "./asking-view.js";
 import { Catalogue } from "./doctor-classes.js";
 import { Declaration } from "./doctor-declare.js";
 import { EXAMPLES } from "./doctor-examples.js";
 import { DoctorPicture, sides } from "./doctor-picture.js";
 import { reportOf, verdictInWords } from "./doctor-report.js";
+import { button } from "./dialog.js";
 import { bytes as inBytes, debounce, el, fill, plural, uid } from "./dom.js";
-import { createEditor } from "./editor.js";
+import { Editor } from "./editor.js";
 
 export const id = "doctor";
 export const title = "Doctor";
@@ -53,20 +55,19 @@ function settings({ doctor: own }) {
   };
 }
 
-class DoctorView {
+class DoctorView extends AskingView {
   constructor(ctx) {
-    this.ctx = ctx;
+    super(ctx, id);
     this.file = null; // {name, bytes}, with `example` or `made` where the page made it
     this.report = null;
     this.asked = null;
-    this.waiting = null;
     this.titles = new Map();
     this.ask = debounce(() => this.send(), 150);
     this.build();
   }
 
   build() {
-    this.editor = createEditor({
+    this.editor = new Editor({
       label: "The mask that was meant", language: this.ctx.language, onInput: (meant) => this.change({ meant: meant || undefined }),
     });
     this.declared = new Declaration({ onContext: (context) => this.change({ context }), editor: this.editor.element });
@@ -108,7 +109,7 @@ class DoctorView {
     },
     el("p", { class: "doctor-invite" }, "Drop a mask here"),
     el("p", { class: "soft small" }, ".npy, .npz or .safetensors, at most 64 MiB. It stays on this machine; nothing is ever unpickled."),
-    el("button", { type: "button", class: "button primary", onclick: () => this.input.click() }, "Choose a file"),
+    button("Choose a file", () => this.input.click(), { class: "primary" }),
     el("label", { for: id, class: "hidden-text" }, "A mask in a file"), this.input, this.dropped);
     return this.zone;
   }
@@ -203,12 +204,6 @@ class DoctorView {
     if (this.report) this.tell();
   }
 
-  change(patch, { replace = true } = {}) {
-    const doctor = { ...this.ctx.state.get().doctor, ...patch };
-    for (const [key, value] of Object.entries(doctor)) if (value === undefined) delete doctor[key];
-    this.ctx.state.set({ doctor }, { replace });
-  }
-
   update(state) {
     this.set = settings(state);
     const { example, context, meant, file } = this.set;
@@ -225,7 +220,7 @@ class DoctorView {
     if (!this.file) {
       this.asked = null;
       this.report = null;
-      this.waiting?.abort();
+      this.giveUp();
       this.fail(null);
       this.tell();
     } else if (asked !== this.asked) {
@@ -248,30 +243,26 @@ class DoctorView {
   }
 
   async send() {
-    this.waiting?.abort();
-    const waiting = new AbortController();
-    this.waiting = waiting;
     const { context, meant } = this.set;
     const { name, bytes } = this.file;
-    this.root.setAttribute("aria-busy", "true");
-    try {
-      this.report = await this.ctx.api.doctor(bytes, { name, context, meant: meant || undefined, signal: waiting.signal });
+    const ask = async (signal) => {
+      this.report = await this.ctx.api.doctor(bytes, { name, context, meant: meant || undefined, signal });
       this.fail(null);
       this.tell();
-    } catch (error) {
-      if (aborted(error)) return;
+    };
+    const refused = (error) => {
       this.report = null;
       this.tell();
       this.fail(error);
-    }
-    if (this.waiting === waiting) this.root.removeAttribute("aria-busy");
+    };
+    await this.askAlone(this.root, ask, refused);
   }
 
   fail(error) {
     const inMeant = error?.start !== null && error?.start !== undefined;
     this.editor.setError(inMeant ? error : null);
     this.problem.hidden = !error;
-    this.problem.textContent = error ? [error.message, error.hint].filter(Boolean).join(" ") : "";
+    this.problem.textContent = errorWords(error);
   }
 
   // --- what is seen -----------------------------------------------------------------------------------------------------------
@@ -297,7 +288,7 @@ class DoctorView {
 
   close() {
     this.ask.cancel();
-    this.waiting?.abort();
+    this.giveUp();
     this.picture.close();
   }
 }

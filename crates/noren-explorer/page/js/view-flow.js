@@ -1,9 +1,12 @@
 // The flow view: layers stacked, whom a token reaches and what reaches it, and whether a policy holds.
 
-import { aborted } from "./api.js";
+import { errorWords } from "./api.js";
+import { AskingView } from "./asking-view.js";
 import { commandFold, flowCommand } from "./command.js";
+import { button, iconButton } from "./dialog.js";
 import { debounce, el, fill, number, plural } from "./dom.js";
-import { createFacts } from "./facts.js";
+import { Facts } from "./facts.js";
+import { segments } from "./fields.js";
 import { LayersPanel, presetsPanel } from "./flow-layers.js";
 import { FlowPicture } from "./flow-picture.js";
 import { PolicyPanel } from "./flow-policy.js";
@@ -28,12 +31,11 @@ const INKS = {
 /** Rows of the table of levels. */
 const MOST_ROWS = 64;
 
-class FlowView {
+class FlowView extends AskingView {
   constructor(ctx) {
-    this.ctx = ctx;
+    super(ctx, id);
     this.asked = null; // the request that was last sent, as text
     this.answer = null;
-    this.waiting = null;
     this.window = "null"; // the tokens in sight, as the state was last told
     this.layers = new LayersPanel({
       language: ctx.language,
@@ -42,7 +44,7 @@ class FlowView {
       onDepth: (depth) => this.change({ depth, violation: undefined }),
       onFill: (word) => this.change({ fill: word }),
     });
-    this.facts = createFacts({ onChange: (patch) => ctx.state.set(patch, { replace: true }) });
+    this.facts = new Facts({ onChange: (patch) => ctx.state.set(patch, { replace: true }) });
     this.policy = new PolicyPanel({
       onText: (policy) => this.change({ policy, violation: undefined }),
       onViolation: (index) => this.choose(index),
@@ -110,20 +112,15 @@ class FlowView {
       id: "flow-batch", onchange: () => this.ctx.state.set({ at: [Number(this.batch.value), this.state.at[1]] }),
     });
     this.rows = el("div", { class: "field row", hidden: true }, el("label", { for: "flow-batch" }, "Batch row"), this.batch);
-    const direction = (value, name) => el("button", {
-      type: "button", "aria-pressed": "false", dataset: { value }, onclick: () => this.change({ directions: value }),
-    }, name);
-    this.directions = el("div", { class: "segments", role: "group", "aria-label": "Directions" },
-      direction("both", "Both"), direction("back", "What reaches it"), direction("reach", "Whom it reaches"));
-    const zoom = (sign, says, act) =>
-      el("button", { type: "button", class: "icon-button", "aria-label": says, title: says, onclick: act }, sign);
+    const directions = { both: "Both", back: "What reaches it", reach: "Whom it reaches" };
+    this.directions = segments(directions, "Directions", (name) => this.change({ directions: name }));
     return el("div", { class: "flow-bar" },
       el("div", { class: "field row" }, el("label", { for: "flow-token" }, "Token"), this.token),
-      this.rows, this.directions,
+      this.rows, this.directions.element,
       el("span", { class: "flow-zoom" },
-        zoom("−", "Zoom out", () => this.picture.zoom(1.6)), zoom("+", "Zoom in", () => this.picture.zoom(1 / 1.6)),
-        zoom("⤢", "Whole picture", () => this.picture.fit()),
-        el("button", { type: "button", class: "button", onclick: () => this.save() }, "Save PNG")));
+        iconButton("Zoom out", "−", () => this.picture.zoom(1.6)), iconButton("Zoom in", "+", () => this.picture.zoom(1 / 1.6)),
+        iconButton("Whole picture", "⤢", () => this.picture.fit()),
+        button("Save PNG", () => this.save())));
   }
 
   /** The same as a table, what is not covered, the command. */
@@ -143,13 +140,6 @@ class FlowView {
 
   // --- state ------------------------------------------------------------------------------------------------------------------
 
-  /** Changes some of this view's settings; undefined takes one out. */
-  change(patch, { replace = true } = {}) {
-    const flow = { ...this.ctx.state.get().flow, ...patch };
-    for (const [key, value] of Object.entries(flow)) if (value === undefined) delete flow[key];
-    this.ctx.state.set({ flow }, { replace });
-  }
-
   update(state) {
     this.state = state;
     this.set = settings(state);
@@ -157,9 +147,7 @@ class FlowView {
     this.facts.update({ shape: state.shape, facts: state.facts, layer: state.layer }, null);
     this.policy.text(this.set.policy);
     this.command.show(flowCommand(this.set, state));
-    for (const button of this.directions.children) {
-      button.setAttribute("aria-pressed", button.dataset.value === this.set.directions ? "true" : "false");
-    }
+    this.directions.choose(this.set.directions);
     const body = JSON.stringify(request(state, this.set));
     if (body !== this.asked) {
       this.asked = body;
@@ -169,19 +157,12 @@ class FlowView {
   }
 
   async send() {
-    this.waiting?.abort();
-    const waiting = new AbortController();
-    this.waiting = waiting;
-    this.stage.setAttribute("aria-busy", "true");
-    try {
-      this.answer = await this.answerTo(request(this.state, this.set), waiting.signal);
+    const ask = async (signal) => {
+      this.answer = await this.answerTo(request(this.state, this.set), signal);
       this.fail(null);
       this.show();
-    } catch (error) {
-      if (aborted(error)) return;
-      this.fail(error);
-    }
-    if (this.waiting === waiting) this.stage.removeAttribute("aria-busy");
+    };
+    await this.askAlone(this.stage, ask, (error) => this.fail(error));
   }
 
   /** The answer to a request, for the first batch row where there is none such: a row of another mask may be left over. */
@@ -204,7 +185,7 @@ class FlowView {
     this.root.classList.toggle("stale", error !== null);
     const atMask = Boolean(error) && error.layer !== null && error.start !== null; // it stands in the row of that mask
     this.problem.hidden = error === null || atMask;
-    this.problem.textContent = error ? [error.message, error.hint].filter(Boolean).join(" ") : "";
+    this.problem.textContent = errorWords(error);
   }
 
   async offerModels() {
@@ -357,7 +338,7 @@ class FlowView {
   close() {
     this.ask.cancel();
     this.keepWindow.cancel();
-    this.waiting?.abort();
+    this.giveUp();
     this.picture.close();
     this.offTheme();
   }

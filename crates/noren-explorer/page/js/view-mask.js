@@ -1,24 +1,23 @@
 // The mask: said, drawn, explained cell by cell, compared with another.
 
-import { aborted } from "./api.js";
+import { aborted, errorWords } from "./api.js";
 import { createBench, createBinder, showError } from "./bench.js";
-import { createCanvas } from "./canvas.js";
-import { button, icon, menuButton, openDialog } from "./dialog.js";
-import { debounce, el, fill, number, plural, uid } from "./dom.js";
-import { createEditor } from "./editor.js";
+import { MaskCanvas } from "./canvas.js";
+import { button, icon, iconButton, menuButton, openDialog } from "./dialog.js";
+import { debounce, el, fill, number, plural } from "./dom.js";
+import { Editor } from "./editor.js";
 import { paintExplanation, paintHint, sentence } from "./explain.js";
-import { segments } from "./facts.js";
+import { segments } from "./fields.js";
+import { Patterns } from "./mask-patterns.js";
 import { bandsOf, EXPORTS, ICONS, LEGENDS, PICTURES, SHORTCUTS } from "./mask-parts.js";
 import { openPresets } from "./presets.js";
 import { state } from "./state.js";
-import { thumbnail } from "./tiles.js";
 import { allowedOf } from "./view-cost.js";
 import { openWords } from "./words.js";
 
 export const id = "mask";
 export const title = "Mask";
 
-const MOST_PATTERNS = 64; // small pictures
 const PATIENCE = 150; // ms until a picture says that it is not yet the new one
 
 const SCENE = ["mask", "shape", "facts", "layer"];
@@ -40,7 +39,6 @@ class MaskView {
   #otherScene = {};
   #explaining = null;
   #broken = { first: false, second: false }; // whether a text says no mask, so that what is shown is of the last one that did
-  #drawn = null; // whose patterns are painted
 
   constructor(ctx) {
     this.#ctx = ctx;
@@ -50,7 +48,7 @@ class MaskView {
       onBroken: () => this.#breaks({ first: true }),
       asCommand: ({ mask, other }) => (other === null ? ["show", mask] : ["diff", mask, other]),
     });
-    this.second = createEditor({
+    this.second = new Editor({
       label: "Mask compared with",
       language: ctx.language,
       placeholder: "causal",
@@ -81,7 +79,7 @@ class MaskView {
   }
 
   #canvas(label, follow) {
-    return createCanvas({
+    return new MaskCanvas({
       api: this.#ctx.api,
       label,
       onHover: (cell) => this.explainSoon(cell ?? this.#pinned(), false),
@@ -96,79 +94,30 @@ class MaskView {
   }
 
   #build() {
-    const tool = (label, d, act) =>
-      el("button", { type: "button", class: "icon-button", "aria-label": label, title: label, onclick: act }, icon(d));
-    this.figures = el("p", { class: "figures-line" });
-    this.tilesButton = button("Tiles", () => state.set({ plan: !this.#now.plan }), { "aria-pressed": "false" });
-    this.compareButton = button("Compare with another mask", () => this.#toggleCompare(), { plain: true });
-    this.modes = segments({ overlay: "Difference", sides: "Side by side" }, "How to compare", (mode) =>
-      state.set({ sides: mode === "sides" }),
-    );
-    this.difference = el("p", { class: "difference", role: "status" });
-    this.old = el("p", { class: "soft small", role: "status", hidden: true });
-    this.exports = menuButton(
-      "Export",
-      EXPORTS.map(([as, name, note]) => [name, note, () => this.#export(as)]),
-    );
-    this.comparison = el(
-      "section",
-      { class: "comparison", "aria-label": "Comparison", hidden: true },
-      el(
-        "div",
-        { class: "say-head" },
-        el("h2", {}, "Compared with"),
-        button("Swap", () => state.set({ mask: this.#now.other, other: this.#now.mask }), { plain: true }),
-        button("End", () => this.#toggleCompare(), { plain: true }),
-      ),
-      this.second.element,
-      this.modes.element,
-      this.old,
-      this.difference,
-    );
-    this.legend = el("ul", { class: "legend", "aria-label": "Colours" });
-    this.patterns = el("section", { class: "patterns", "aria-label": "Distinct patterns of batch rows and heads", hidden: true });
     this.why = el("div", { class: "why-body" });
-    this.stage = el(
-      "section",
-      { class: "stage", "aria-label": "Picture" },
-      el(
-        "div",
-        { class: "toolbar", role: "toolbar", "aria-label": "Picture" },
-        this.figures,
-        el(
-          "div",
-          { class: "tools" },
-          this.tilesButton,
-          el(
-            "span",
-            { class: "tool-group" },
-            tool("Zoom out", ICONS.farther, () => this.picture.zoom(1 / 2)),
-            tool("Zoom in", ICONS.nearer, () => this.picture.zoom(2)),
-            tool("Show everything", ICONS.fit, () => this.picture.fit()),
-          ),
-          this.exports,
-          tool("Copy link", ICONS.link, () => this.#copyLink()),
-          tool("Keyboard shortcuts", ICONS.keys, () => this.#shortcuts()),
-        ),
-      ),
-      el(
-        "div",
-        { class: "pictures" },
-        this.names.map((name, i) => el("div", { class: "picture-frame" }, name, [this.picture, this.beside][i].element)),
-      ),
-      this.legend,
-      this.patterns,
+    return el(
+      "div",
+      { class: "workbench" },
+      this.#say(),
+      this.#stage(),
+      el("aside", { class: "why", "aria-label": "Explanation" }, this.why),
+      el("section", { class: "ask", "aria-label": "Shape and facts" }, this.bench.facts),
+      this.live,
     );
-    this.beside.element.parentElement.hidden = true;
-    this.stage.addEventListener("keydown", (event) => this.#key(event));
-    const say = el(
+  }
+
+  /** The texts of the masks. */
+  #say() {
+    this.compareButton = button("Compare with another mask", () => this.#toggleCompare(), { class: "plain" });
+    this.comparison = this.#compared();
+    return el(
       "section",
       { class: "say", "aria-label": "Mask" },
       el(
         "div",
         { class: "say-head" },
         el("h1", {}, "Say a mask"),
-        button("Language", () => openWords(this.#ctx, this.bench.editor.insert), { plain: true }),
+        button("Language", () => openWords(this.#ctx, (text) => this.bench.editor.insert(text)), { class: "plain" }),
         button("Presets", () => openPresets(this.#ctx)),
       ),
       this.bench.editor.element,
@@ -176,14 +125,76 @@ class MaskView {
       this.comparison,
       this.bench.docs,
     );
+  }
+
+  #compared() {
+    this.modes = segments({ overlay: "Difference", sides: "Side by side" }, "How to compare", (mode) =>
+      state.set({ sides: mode === "sides" }),
+    );
+    this.old = el("p", { class: "soft small", role: "status", hidden: true });
+    this.difference = el("p", { class: "difference", role: "status" });
+    return el(
+      "section",
+      { class: "comparison", "aria-label": "Comparison", hidden: true },
+      el(
+        "div",
+        { class: "say-head" },
+        el("h2", {}, "Compared with"),
+        button("Swap", () => state.set({ mask: this.#now.other, other: this.#now.mask }), { class: "plain" }),
+        button("End", () => this.#toggleCompare(), { class: "plain" }),
+      ),
+      this.second.element,
+      this.modes.element,
+      this.old,
+      this.difference,
+    );
+  }
+
+  /** The pictures with their tools. */
+  #stage() {
+    this.legend = el("ul", { class: "legend", "aria-label": "Colours" });
+    this.patterns = new Patterns(this.#ctx.api, (at, options) => state.set({ at }, options));
+    const frames = this.names.map((name, i) =>
+      el("div", { class: "picture-frame" }, name, [this.picture, this.beside][i].element),
+    );
+    frames[1].hidden = true;
+    return el(
+      "section",
+      { class: "stage", "aria-label": "Picture", onkeydown: (event) => this.#key(event) },
+      this.#toolbar(),
+      el("div", { class: "pictures" }, frames),
+      this.legend,
+      this.patterns.element,
+    );
+  }
+
+  #toolbar() {
+    const tool = (label, d, act) => iconButton(label, icon(d), act);
+    this.figures = el("p", { class: "figures-line" });
+    this.tilesButton = button("Tiles", () => state.set({ plan: !this.#now.plan }), { "aria-pressed": "false" });
+    this.exports = menuButton(
+      "Export",
+      EXPORTS.map(([as, name, note]) => [name, note, () => this.#export(as)]),
+    );
     return el(
       "div",
-      { class: "workbench" },
-      say,
-      this.stage,
-      el("aside", { class: "why", "aria-label": "Explanation" }, this.why),
-      el("section", { class: "ask", "aria-label": "Shape and facts" }, this.bench.facts),
-      this.live,
+      { class: "toolbar", role: "toolbar", "aria-label": "Picture" },
+      this.figures,
+      el(
+        "div",
+        { class: "tools" },
+        this.tilesButton,
+        el(
+          "span",
+          { class: "tool-group" },
+          tool("Zoom out", ICONS.farther, () => this.picture.zoom(1 / 2)),
+          tool("Zoom in", ICONS.nearer, () => this.picture.zoom(2)),
+          tool("Show everything", ICONS.fit, () => this.picture.fit()),
+        ),
+        this.exports,
+        tool("Copy link", ICONS.link, () => this.#copyLink()),
+        tool("Keyboard shortcuts", ICONS.keys, () => this.#shortcuts()),
+      ),
     );
   }
 
@@ -219,7 +230,8 @@ class MaskView {
   /** Why what is shown is not of the texts, shape and facts as they are; empty where it is. */
   #outdated() {
     const { first, second } = this.#broken;
-    if (first || second) return `The ${second ? "second" : "first"} text has an error. This is the picture of the last text without one.`;
+    if (first || second)
+      return `The ${second ? "second" : "first"} text has an error. This is the picture of the last text without one.`;
     const { mask, other } = this.#now;
     const is = (scene, mask) => sameScene(scene, state.scene({ ...this.#now, mask }));
     const waits = !is(this.#scene, mask) || (other !== null && !is(this.#otherScene, other));
@@ -247,7 +259,6 @@ class MaskView {
     this.#breaks({ first: false });
     if (first) this.picture.go(this.#now.camera);
     this.#show();
-    this.#paintPatterns();
     this.#compare();
     this.countSoon();
     this.#explainAgain();
@@ -310,14 +321,7 @@ class MaskView {
         ),
       );
     }
-    const chosen = this.#patternOf(batch, head);
-    for (const button of this.patterns.querySelectorAll("button"))
-      button.setAttribute("aria-pressed", String(button.dataset.at === String(chosen)));
-    for (const [input, value] of [
-      [this.batchField, batch],
-      [this.headField, head],
-    ])
-      if (input && input !== document.activeElement) input.value = String(value);
+    this.patterns.show(this.#bound, [batch, head]);
   }
 
   /** The mask compared with, where it has the sizes of this one: a mask may bring its own. */
@@ -333,82 +337,6 @@ class MaskView {
   }
 
   #inside = (cell) => (cell && cell.q < this.#bound.q_len && cell.k < this.#bound.kv_len ? cell : null);
-
-  /** The listed pattern of a batch row and head; null where it is not known. */
-  #patternOf(batch, head) {
-    const { patterns, pattern_of: of, heads } = this.#bound;
-    if (of) return of[batch * heads + head] ?? null;
-    const found = patterns.findIndex(({ pairs }) => pairs.some(([b, h]) => b === batch && h === head));
-    return found < 0 ? null : found;
-  }
-
-  #paintPatterns() {
-    const { id, patterns, pattern_count: count = patterns.length, batch: rows, heads } = this.#bound;
-    if (this.#drawn === id) return undefined;
-    this.#drawn = id;
-    this.patterns.hidden = rows * heads < 2;
-    this.batchField = this.headField = null;
-    if (this.patterns.hidden) return fill(this.patterns);
-    const at = this.#seen();
-    const chosen = this.#patternOf(...at);
-    const listed = Math.min(patterns.length, MOST_PATTERNS);
-    const field = (name, axis, most) => {
-      const input = el("input", {
-        type: "number",
-        id: uid("pair"),
-        min: "0",
-        max: String(most - 1),
-        value: String(at[axis]),
-        oninput: () => {
-          const value = Number(input.value);
-          const fits = input.value !== "" && Number.isInteger(value) && value >= 0 && value < most;
-          input.setAttribute("aria-invalid", String(!fits));
-          if (!fits) return;
-          const next = this.#seen();
-          next[axis] = value;
-          state.set({ at: next }, { replace: true });
-        },
-        onblur: () => {
-          input.setAttribute("aria-invalid", "false");
-          input.value = String(this.#seen()[axis]);
-        },
-      });
-      return [input, el("span", { class: "pair-field" }, el("label", { for: input.id }, name), input, `0 to ${number(most - 1)}`)];
-    };
-    const [[batchField, ofBatch], [headField, ofHead]] = [field("Batch row", 0, rows), field("Head", 1, heads)];
-    Object.assign(this, { batchField, headField });
-    const all = count === 1 ? "One pattern" : `${number(count)} distinct patterns`;
-    return fill(
-      this.patterns,
-      el(
-        "div",
-        { class: "pattern-head" },
-        el("h2", { class: "eyebrow" }, listed < count ? `${all}, the first ${listed} shown` : all),
-        rows > 1 && ofBatch,
-        heads > 1 && ofHead,
-      ),
-      listed > 1 &&
-        el(
-          "div",
-          { class: "pattern-list" },
-          patterns.slice(0, MOST_PATTERNS).map((pattern, i) => {
-            const [batch, head] = pattern.pairs[0];
-            return el(
-              "button",
-              {
-                type: "button",
-                class: "pattern",
-                "aria-pressed": String(i === chosen),
-                dataset: { at: String(i) },
-                onclick: () => state.set({ at: [batch, head] }),
-              },
-              thumbnail(this.#ctx.api, this.#bound, { batch, head, size: 64, label: "" }),
-              el("span", {}, pattern.caption ?? `batch ${batch}, head ${head}`),
-            );
-          }),
-        ),
-    );
-  }
 
   async #count() {
     const { id, q_len: qLen, kv_len: kvLen, batch, heads, scores } = this.#bound;
@@ -536,7 +464,7 @@ class MaskView {
     try {
       await this.#ctx.api.download(this.#bound.id, { as, batch, head, plan: this.#now.plan, other, ...part });
     } catch (error) {
-      this.#ctx.toast([error.message, error.hint].filter(Boolean).join(" "), { kind: "error" });
+      this.#ctx.toast(errorWords(error), { kind: "error" });
     }
   }
 

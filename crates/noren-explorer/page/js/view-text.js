@@ -1,11 +1,12 @@
 // The text view: what a model reads of a text, what is private in it, what is hidden, and the proof.
 
-import { aborted } from "./api.js";
-import { createCanvas } from "./canvas.js";
+import { errorWords } from "./api.js";
+import { AskingView } from "./asking-view.js";
+import { MaskCanvas } from "./canvas.js";
 import { commandFold, textCommand } from "./command.js";
 import { button } from "./dialog.js";
 import { debounce, el, fill, plural } from "./dom.js";
-import { createEditor } from "./editor.js";
+import { Editor } from "./editor.js";
 import { HeatMap } from "./text-heat.js";
 import { openLink } from "./text-link.js";
 import { guessesOf, privateOf, proofOf } from "./text-outcome.js";
@@ -28,13 +29,12 @@ const INKS = { strong: "--allowed", none: "--denied", ground: "--raised", label:
 /** Before a model has said what it is. */
 const NOBODY = { layers: 1, heads: 1, kinds: [], example: "" };
 
-class TextView {
+class TextView extends AskingView {
   constructor(ctx) {
-    this.ctx = ctx;
+    super(ctx, id);
     this.model = NOBODY;
     this.answer = null;
     this.asked = null;
-    this.waiting = null;
     this.ask = debounce(() => this.send(), 250);
     this.paint();
     this.build();
@@ -62,7 +62,7 @@ class TextView {
       id: "text-secret", type: "text", autocomplete: "off", placeholder: "Bingley, Netherfield",
       oninput: () => change({ words: wordsOf(this.own.value) }),
     });
-    this.editor = createEditor({
+    this.editor = new Editor({
       label: "Mask", language: this.ctx.language, placeholder: "the model’s own",
       labels: () => [...this.model.kinds, "word", "private"], onInput: (mask) => change({ mask }),
     });
@@ -97,7 +97,7 @@ class TextView {
       onPick: (row) => this.look(row, null, true),
     });
     this.maskText = el("code", { class: "text-mask" });
-    this.mask = createCanvas({ api, label: "The mask over the tokens" });
+    this.mask = new MaskCanvas({ api, label: "The mask over the tokens" });
     this.strip = new Strip({ api, inks: () => this.inks, onPlace: (layer, head) => this.change({ layer, head }, { replace: false }) });
     this.tokens = el("ol", { class: "text-tokens" });
     this.tokenCount = el("span", { class: "told" });
@@ -133,12 +133,6 @@ class TextView {
     return [...this.kinds.querySelectorAll("input:checked")].map((box) => box.value);
   }
 
-  change(patch, { replace = true } = {}) {
-    const text = { ...this.ctx.state.get().text, ...patch };
-    for (const [key, value] of Object.entries(text)) if (value === undefined) delete text[key];
-    this.ctx.state.set({ text }, { replace });
-  }
-
   update(state) {
     if (this.model === NOBODY) return;
     this.set = settings(state, this.model);
@@ -164,22 +158,16 @@ class TextView {
   }
 
   async send() {
-    this.waiting?.abort();
-    const waiting = new AbortController();
-    this.waiting = waiting;
-    this.root.setAttribute("aria-busy", "true");
-    try {
-      const answer = await this.ctx.api.text(request(this.set), { signal: waiting.signal });
+    const ask = async (signal) => {
+      const answer = await this.ctx.api.text(request(this.set), { signal });
       this.fail(null);
       this.show(answer);
-    } catch (error) {
-      if (aborted(error)) return;
+    };
+    const refused = (error) => {
       this.fail(error);
       this.prove("Nothing was checked: the question was refused.");
-    }
-    if (this.waiting !== waiting) return;
-    this.root.removeAttribute("aria-busy");
-    this.root.classList.remove("waiting");
+    };
+    if (await this.askAlone(this.root, ask, refused)) this.root.classList.remove("waiting");
   }
 
   fail(error) {
@@ -187,7 +175,7 @@ class TextView {
     this.editor.setError(inMask ? error : null);
     this.root.classList.toggle("stale", error !== null);
     this.problem.hidden = error === null || inMask;
-    this.problem.textContent = error ? [error.message, error.hint].filter(Boolean).join(" ") : "";
+    this.problem.textContent = errorWords(error);
   }
 
   /** Takes the last proof away: it is of another question. */
@@ -258,7 +246,7 @@ class TextView {
 
   close() {
     this.ask.cancel();
-    this.waiting?.abort();
+    this.giveUp();
     this.heat.close();
     this.strip.close();
     this.mask.destroy();

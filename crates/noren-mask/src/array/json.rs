@@ -1,6 +1,6 @@
 //! The serial form of an [`Array`]: an object with one field that says what its cells mean.
 
-use super::{ADDITIVE, Array, Slice, additive_keep};
+use super::{ADDITIVE, Array, Compressed, Slice, additive_keep};
 use crate::Error;
 use crate::json::{At, Json};
 use crate::shape::Shape;
@@ -139,6 +139,13 @@ impl Serialize for Array {
             _ => map.serialize_entry("keep", &Nested { array: self, at: [0; 3], depth: 0 })?,
         }
         map.end()
+    }
+}
+
+impl Compressed {
+    fn pairs(&self) -> impl Iterator<Item = (u32, u32)> {
+        let lists = self.rows.iter().zip(self.indptr.windows(2));
+        lists.flat_map(|(row, w)| self.indices[w[0]..w[1]].iter().map(|index| (*row, *index)))
     }
 }
 

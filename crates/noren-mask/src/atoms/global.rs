@@ -1,14 +1,12 @@
 //! `global`: tokens that read everything and are read by everything.
 
-use super::shared::{SET, in_set, inputs_of, label_fits, read_set, set_words};
-use crate::Error;
-use crate::basis::{Axis, Binding, Case, Family, Input, Pair, Places, Rank, Runs, Site, check_set};
+use super::shared::{SET, atom_of_a_set, in_set, read_set, set_words};
+use crate::basis::{Axis, Case, Family, Pair, Places, Rank, Runs, Site};
 use crate::definition::{Builtin, Word};
 use crate::mask::{Atom, EveryLength, Mask, Simplified};
 use crate::resolution::Resolution;
 use crate::syntax::{Arguments, Entry, Parsed, Picture};
 use crate::set::Set;
-use std::fmt;
 
 /// Query or key in a set.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,25 +21,7 @@ pub fn global(set: impl Into<Set>) -> Mask {
 }
 
 impl Atom for Global {
-    fn name(&self) -> &'static str {
-        "global"
-    }
-
-    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "global({})", self.0)
-    }
-
-    fn check(&self) -> Result<(), String> {
-        check_set(&self.0)
-    }
-
-    fn inputs(&self) -> Vec<Input<'_>> {
-        inputs_of(&self.0)
-    }
-
-    fn fits(&self, binding: &Binding<'_>) -> Result<(), Error> {
-        label_fits(&self.0, binding)
-    }
+    atom_of_a_set!("global");
 
     fn allows(&self, pair: &Pair<'_>) -> bool {
         in_set(&self.0, pair, pair.q) || in_set(&self.0, pair, pair.k)

@@ -6,7 +6,7 @@ use crate::definition::{Builtin, Word};
 use crate::mask::{Atom, EveryLength, Mask, Simplified};
 use crate::resolution::Resolution;
 use crate::syntax::{Arguments, Entry, List, Parsed, Picture, need};
-use crate::scalar::PerRow;
+use crate::scalar::Rows;
 use crate::set::{Set, Span};
 use std::fmt;
 
@@ -14,17 +14,17 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix {
     /// Number of keys.
-    pub lengths: PerRow,
+    pub lengths: Rows<u64>,
 }
 
 /// The first `n` keys: `k < n`, one number or one for each batch row. Text: `prefix(n)`, `prefix([n0, n1, ...])`.
-pub fn prefix(lengths: impl Into<PerRow>) -> Mask {
+pub fn prefix(lengths: impl Into<Rows<u64>>) -> Mask {
     Mask::of(Prefix { lengths: lengths.into() })
 }
 
 impl Prefix {
     fn len(&self, batch: usize) -> u64 {
-        self.lengths.get(batch).unwrap_or(0)
+        self.lengths.get(batch).copied().unwrap_or(0)
     }
 }
 
@@ -35,29 +35,29 @@ impl Atom for Prefix {
 
     fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.lengths {
-            PerRow::All(n) => write!(f, "prefix({n})"),
-            PerRow::Each(list) => write!(f, "prefix({})", List(list)),
+            Rows::All(n) => write!(f, "prefix({n})"),
+            Rows::Each(list) => write!(f, "prefix({})", List(list)),
         }
     }
 
     fn check(&self) -> Result<(), String> {
         match &self.lengths {
-            PerRow::All(n) => within("lengths", *n),
-            PerRow::Each(list) => list.iter().try_for_each(|n| within("lengths", *n)),
+            Rows::All(n) => within("lengths", *n),
+            Rows::Each(list) => list.iter().try_for_each(|n| within("lengths", *n)),
         }
     }
 
     fn inputs(&self) -> Vec<Input<'_>> {
         match &self.lengths {
-            PerRow::All(_) => Vec::new(),
-            PerRow::Each(_) => vec![Input::Batch],
+            Rows::All(_) => Vec::new(),
+            Rows::Each(_) => vec![Input::Batch],
         }
     }
 
     fn fits(&self, binding: &Binding<'_>) -> Result<(), Error> {
         match &self.lengths {
-            PerRow::All(_) => Ok(()),
-            PerRow::Each(list) => binding.per_row("lengths", list.len()),
+            Rows::All(_) => Ok(()),
+            Rows::Each(list) => binding.per_row("lengths", list.len()),
         }
     }
 
@@ -76,8 +76,8 @@ impl Atom for Prefix {
 
     fn simplify(&self) -> Simplified {
         match self.lengths {
-            PerRow::All(n) => Simplified::line(Line::keys(&[Span { start: 0, end: Some(n) }])),
-            PerRow::Each(_) => Simplified::Same,
+            Rows::All(n) => Simplified::line(Line::keys(&[Span { start: 0, end: Some(n) }])),
+            Rows::Each(_) => Simplified::Same,
         }
     }
 
@@ -91,8 +91,8 @@ impl Atom for Prefix {
 
     fn sizes(&self, _: Case) -> Sizes {
         match &self.lengths {
-            PerRow::All(_) => Sizes::default(),
-            PerRow::Each(list) => Sizes::default().batch(list.len()),
+            Rows::All(_) => Sizes::default(),
+            Rows::Each(list) => Sizes::default().batch(list.len()),
         }
     }
 }

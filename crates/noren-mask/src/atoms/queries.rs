@@ -1,14 +1,12 @@
 //! `queries`: queries in a set.
 
-use super::shared::{SET, in_set, inputs_of, label_fits, read_set, set_words};
-use crate::Error;
-use crate::basis::{Binding, Case, Family, Input, Line, Pair, Places, Rank, Site, check_set};
+use super::shared::{SET, atom_of_a_set, in_set, read_set, set_words};
+use crate::basis::{Case, Family, Line, Pair, Places, Rank, Site};
 use crate::definition::{Builtin, Word};
 use crate::mask::{Atom, EveryLength, Mask, Simplified};
 use crate::resolution::Resolution;
 use crate::syntax::{Arguments, Entry, Parsed, Picture};
 use crate::set::Set;
-use std::fmt;
 
 /// Queries in a set.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,25 +21,7 @@ pub fn queries(set: impl Into<Set>) -> Mask {
 }
 
 impl Atom for Queries {
-    fn name(&self) -> &'static str {
-        "queries"
-    }
-
-    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "queries({})", self.0)
-    }
-
-    fn check(&self) -> Result<(), String> {
-        check_set(&self.0)
-    }
-
-    fn inputs(&self) -> Vec<Input<'_>> {
-        inputs_of(&self.0)
-    }
-
-    fn fits(&self, binding: &Binding<'_>) -> Result<(), Error> {
-        label_fits(&self.0, binding)
-    }
+    atom_of_a_set!("queries");
 
     fn allows(&self, pair: &Pair<'_>) -> bool {
         in_set(&self.0, pair, pair.q)

@@ -1,7 +1,6 @@
 //! What several atoms share: sentences on bands, sets as parameters.
 
-use crate::Error;
-use crate::basis::{Binding, Input, Pair};
+use crate::basis::Pair;
 use crate::set::Set;
 use crate::syntax::{Arguments, Param, ParseError, Parsed, may};
 
@@ -39,21 +38,37 @@ pub(super) fn read_set(arguments: &Arguments) -> Parsed<Set> {
     }
 }
 
-/// The label that a set reads.
-pub(super) fn inputs_of(set: &Set) -> Vec<Input<'_>> {
-    match set {
-        Set::Spans(_) => Vec::new(),
-        Set::Label(label) => vec![Input::Label(label)],
-    }
-}
+/// The part of `impl Atom` that atoms of a set have in common: the name, text, checks and label of the type's field 0.
+macro_rules! atom_of_a_set {
+    ($name:literal) => {
+        fn name(&self) -> &'static str {
+            $name
+        }
 
-/// Refuses a label that the facts do not declare.
-pub(super) fn label_fits(set: &Set, binding: &Binding<'_>) -> Result<(), Error> {
-    match set {
-        Set::Spans(_) => Ok(()),
-        Set::Label(label) => binding.label(label),
-    }
+        fn write(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            write!(f, "{}({})", $name, self.0)
+        }
+
+        fn check(&self) -> Result<(), String> {
+            crate::basis::check_set(&self.0)
+        }
+
+        fn inputs(&self) -> Vec<crate::basis::Input<'_>> {
+            match &self.0 {
+                Set::Spans(_) => Vec::new(),
+                Set::Label(label) => vec![crate::basis::Input::Label(label)],
+            }
+        }
+
+        fn fits(&self, binding: &crate::basis::Binding<'_>) -> Result<(), crate::Error> {
+            match &self.0 {
+                Set::Spans(_) => Ok(()),
+                Set::Label(label) => binding.label(label),
+            }
+        }
+    };
 }
+pub(super) use atom_of_a_set;
 
 /// Whether `position` is in the set, by the facts of the pair's batch row.
 pub(super) fn in_set(set: &Set, pair: &Pair<'_>, position: i64) -> bool {

@@ -2,8 +2,9 @@
 
 use crate::Error;
 use crate::basis::{check_lengths, queries_end};
-use crate::facts::{Facts, RealTokens, Rows};
-use crate::frame::Run;
+use crate::facts::{Facts, RealTokens};
+use crate::frame::PlacedKeys;
+use crate::scalar::Rows;
 use crate::shape::Shape;
 
 /// What every fact must fulfil by itself and against the shape.
@@ -84,23 +85,22 @@ fn check_labels(facts: &Facts, shape: &Shape) -> Result<(), Error> {
     Ok(())
 }
 
-fn check_runs(row: usize, runs: &[Run], kv_len: usize) -> Result<(), Error> {
+fn check_runs(row: usize, runs: &[PlacedKeys], kv_len: usize) -> Result<(), Error> {
     let refuse = |problem: String| Err(Error::fact("position_runs", format!("batch row {row} {problem}")));
     let mut next = 0;
     for run in runs {
-        let end = u64::from(run.index) + u64::from(run.len);
-        if run.len == 0 || run.index < next || end > kv_len as u64 {
-            let keys = run.index..end as u32;
+        let keys = run.keys;
+        if keys.is_empty() || keys.start < next || keys.end as usize > kv_len {
             return refuse(format!(
                 "has keys {keys:?} of {kv_len}: runs hold keys that there are, in ascending order, and are not empty"
             ));
         }
-        next = end as u32;
-        if !(0..=Shape::MAX_LEN as i64 - i64::from(run.len)).contains(&run.position) {
+        next = keys.end;
+        if !(0..=Shape::MAX_LEN as i64 - i64::from(keys.len())).contains(&run.position) {
             return refuse(format!("has a run from position {}: positions are 0 to {}", run.position, Shape::MAX_LEN));
         }
     }
-    let mut held: Vec<_> = runs.iter().map(|run| (run.position, run.position + i64::from(run.len))).collect();
+    let mut held: Vec<_> = runs.iter().map(|run| (run.position, run.end())).collect();
     held.sort_unstable();
     match held.windows(2).find(|w| w[0].1 > w[1].0) {
         Some(w) => refuse(format!("has two keys at position {}", w[1].0)),

@@ -1,7 +1,7 @@
 //! A difference, shown: a shape and facts under which one mask allows a cell and the other does not.
 
+use super::answer::{Class, Equivalence};
 use super::columns::Candidate;
-use super::{Class, Equivalence};
 use crate::Error;
 use crate::basis::Input;
 use crate::compare::Cell;

@@ -1,9 +1,9 @@
 //! Facts said more than once: what must agree, and the message when it does not.
 
 use super::import::real_sets;
-use super::{Facts, RealTokens, Rows, Table};
+use super::{Facts, RealTokens, Table};
 use crate::Error;
-use crate::scalar::Side;
+use crate::scalar::{Rows, Side};
 
 /// Who says which tokens are real, for rows of known length.
 pub(super) struct Claims {

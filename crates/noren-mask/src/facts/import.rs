@@ -2,11 +2,11 @@
 //!
 //! Each of these says less than [`Facts`] do. What cannot be known from them is refused with advice, never guessed.
 
-use super::{Facts, RealTokens, Rows, Table, real_run};
+use super::{Facts, RealTokens, Table, real_run};
 use crate::Error;
 use crate::array::{ADDITIVE, additive_keep};
 use crate::interval::IntervalSet;
-use crate::scalar::Side;
+use crate::scalar::{Rows, Side};
 use crate::shape::Shape;
 use std::collections::HashSet;
 

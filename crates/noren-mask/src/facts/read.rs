@@ -2,12 +2,12 @@
 
 use super::agree::{Claims, same_documents};
 use super::import::{check_rows, real_sets};
-use super::{Facts, RealTokens, Rows, Table};
+use super::{Facts, RealTokens, Table};
 use crate::Error;
 use crate::array::Array;
 use crate::interval::IntervalSet;
 use crate::json::{At, Json};
-use crate::scalar::Side;
+use crate::scalar::{Rows, Side};
 use crate::set::Span;
 use crate::shape::Shape;
 use serde::de::{Deserialize, Deserializer, Error as _};

@@ -1,10 +1,10 @@
 //! The serial form of [`Facts`]: what [`Facts::from_json`] reads.
 
-use super::{Facts, RealTokens, Rows};
+use super::{Facts, RealTokens};
 use crate::Error;
 use crate::array::Array;
 use crate::interval::IntervalSet;
-use crate::scalar::Side;
+use crate::scalar::{Rows, Side};
 use crate::set::Span;
 use serde::ser::{Error as _, Serialize, Serializer};
 use std::collections::BTreeMap;

@@ -2,7 +2,7 @@
 
 use super::entry::{Entry, Param};
 use super::error::{ParseError, Parsed, or_list};
-use crate::scalar::PerRow;
+use crate::scalar::Rows;
 use crate::set::Span;
 use std::ops::Range;
 
@@ -236,10 +236,10 @@ impl Given<'_> {
     }
 
     /// One number, or a list with one for each batch row.
-    pub(crate) fn per_row(&self) -> Parsed<PerRow> {
+    pub(crate) fn per_row(&self) -> Parsed<Rows<u64>> {
         match self.written.value {
-            Value::List(_) => Ok(PerRow::Each(self.wholes()?)),
-            _ => Ok(PerRow::All(self.whole()?)),
+            Value::List(_) => Ok(Rows::Each(self.wholes()?)),
+            _ => Ok(Rows::All(self.whole()?)),
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::common::{Universe, expressions, masks, position_atoms, settings};
 use noren_mask::atom::AtomRef;
 use noren_mask::atoms::{Causal, Chunk, Distances, Global, Keys, Prefix, Queries, Sliding, Spans, Stride, Window};
-use noren_mask::{BoundMask, Facts, Mask, Node, PerRow, Set, Shape, Span};
+use noren_mask::{BoundMask, Facts, Mask, Node, Rows, Set, Shape, Span};
 use proptest::prelude::*;
 
 const UNIVERSE: Universe = Universe { batch: 2, heads: 3, len: 8 };
@@ -176,7 +176,7 @@ fn by_position(atom: &AtomRef, q: i64, k: i64) -> Option<bool> {
     if let Some(Distances { distances }) = atom.downcast() {
         return Some(distances.contains(&(q - k)));
     }
-    if let Some(Prefix { lengths: PerRow::All(n) }) = atom.downcast() {
+    if let Some(Prefix { lengths: Rows::All(n) }) = atom.downcast() {
         return Some(k < *n as i64);
     }
     if let Some(Keys(Set::Spans(spans))) = atom.downcast() {

@@ -2,7 +2,7 @@
 
 use super::{Form, KvCache, refuse};
 use crate::kernel::forward::{Forward, Jobs, Keys};
-use crate::kernel::rows::Erase;
+use crate::kernel::rows::{Rows, SharedRows};
 use crate::kernel::store::{Ring, StoredHead};
 use crate::kernel::{scores::Modifiers, tile::Context};
 use crate::options::Cancel;
@@ -297,15 +297,15 @@ impl<T: Element> KvCache<T> {
         let pass = Forward {
             context: Context {
                 plan,
-                q: T::rows(q),
+                q: Rows::of(q),
                 starts: match &step.new {
                     New::Each(_) => None,
                     New::Ragged(starts) => Some(starts),
                 },
                 bits: (0..jobs.shared_bits).map(|_| Default::default()).collect(),
                 modifiers: Modifiers::new(plan, self.shape.head_dim, options),
-                out: T::shared(outputs.out),
-                lse: lse.map(f32::shared),
+                out: SharedRows::of(outputs.out),
+                lse: lse.map(SharedRows::of),
             },
             jobs,
             keys: Keys::Stored(stored.collect()),

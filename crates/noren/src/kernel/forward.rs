@@ -4,11 +4,10 @@
 //! group. Threads take the next one from the list. Keys are packed by whoever comes first to a *pack* entry or, should it
 //! come too late, by the first job that needs them; they are dropped with the last job of their head.
 
-use super::isa::Task;
-use super::micro::Product;
+use super::dispatch::Task;
 use super::pack::{Head, Packed, Refill, Source};
 use super::rows::Rows;
-use super::simd::Simd;
+use super::simd::{Product, Simd};
 use super::store::StoredHead;
 use super::tile::split::{self, Part, SplitKernel};
 use super::tile::{Context, Job, ROWS, Scratch, TileKernel};

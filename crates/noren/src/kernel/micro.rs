@@ -4,55 +4,24 @@
 //! bits whichever tile, row block or neighbour it is computed with. What a word is, a [`Product`] says: an `f32`, or a pair
 //! of `bf16`.
 
-use super::simd::{Kernel, Simd, floats, floats_mut};
+use super::simd::{Kernel, Product, Simd, floats, floats_mut};
 use std::marker::PhantomData;
 use std::ops::Range;
-
-/// What operands are stored as. Arrays of words are arrays of `f32`, whose bits may be those of pairs.
-pub(crate) trait Product: Copy + Send + Sync + 'static {
-    /// Numbers in a word: terms of a sum that one instruction adds to a lane.
-    const TERMS: usize;
-
-    /// `c` plus the products of the words of `a` and `b`, lane by lane.
-    fn dot<S: Simd>(s: S, a: S::V, b: S::V, c: S::V) -> S::V;
-
-    /// Words that hold `numbers`.
-    fn words(numbers: usize) -> usize {
-        numbers.div_ceil(Self::TERMS)
-    }
-}
-
-/// Words are `f32`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Single;
-
-/// Words are pairs of `bf16`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Pairs;
-
-impl Product for Single {
-    const TERMS: usize = 1;
-
-    #[inline(always)]
-    fn dot<S: Simd>(s: S, a: S::V, b: S::V, c: S::V) -> S::V {
-        s.fma(a, b, c)
-    }
-}
-
-impl Product for Pairs {
-    const TERMS: usize = 2;
-
-    #[inline(always)]
-    fn dot<S: Simd>(s: S, a: S::V, b: S::V, c: S::V) -> S::V {
-        s.dot_pairs(a, b, c)
-    }
-}
 
 /// Keys in a block: a word of mask bits.
 pub(crate) const BLOCK: usize = 64;
 
 /// Most keys in a block in which every cell is allowed: longer runs of the products, fewer visits to the accumulators.
 pub(crate) const WIDE: usize = 2 * BLOCK;
+
+/// Vectors of the next register tile where `left` are left. Three are two and one: a tile of its own would be no faster.
+#[inline(always)]
+pub(super) fn tile_vectors<S: Simd>(left: usize) -> usize {
+    match S::VECTORS.min(left) {
+        3 => 2,
+        vectors => vectors,
+    }
+}
 
 /// Calls `$f::<S, P, R, N>` for the run-time numbers of rows and vectors, leaving out tiles larger than the path's own.
 macro_rules! by_tile {
@@ -70,12 +39,6 @@ macro_rules! by_tile {
             (4, 2) if <$s>::VECTORS >= 2 => $f::<$s, $p, 4, 2>($($arg),*),
             (5, 2) if <$s>::VECTORS >= 2 && <$s>::ROWS >= 5 => $f::<$s, $p, 5, 2>($($arg),*),
             (6, 2) if <$s>::VECTORS >= 2 && <$s>::ROWS >= 6 => $f::<$s, $p, 6, 2>($($arg),*),
-            (1, 3) if <$s>::VECTORS >= 3 => $f::<$s, $p, 1, 3>($($arg),*),
-            (2, 3) if <$s>::VECTORS >= 3 => $f::<$s, $p, 2, 3>($($arg),*),
-            (3, 3) if <$s>::VECTORS >= 3 => $f::<$s, $p, 3, 3>($($arg),*),
-            (4, 3) if <$s>::VECTORS >= 3 => $f::<$s, $p, 4, 3>($($arg),*),
-            (5, 3) if <$s>::VECTORS >= 3 && <$s>::ROWS >= 5 => $f::<$s, $p, 5, 3>($($arg),*),
-            (6, 3) if <$s>::VECTORS >= 3 && <$s>::ROWS >= 6 => $f::<$s, $p, 6, 3>($($arg),*),
             (1, 4) if <$s>::VECTORS >= 4 => $f::<$s, $p, 1, 4>($($arg),*),
             (2, 4) if <$s>::VECTORS >= 4 => $f::<$s, $p, 2, 4>($($arg),*),
             (3, 4) if <$s>::VECTORS >= 4 => $f::<$s, $p, 3, 4>($($arg),*),
@@ -123,7 +86,7 @@ impl<S: Simd, P: Product> Kernel<S> for Scores<'_, S, P> {
         let Scores { rows, q, k, words, groups, scores, .. } = self;
         let mut group = 0;
         while group < groups {
-            let vectors = S::VECTORS.min(groups - group);
+            let vectors = tile_vectors::<S>(groups - group);
             by_tile!(S, P, rows, vectors, score_tile(s, q, &k[group * words..], words, &mut scores[group..]));
             group += vectors;
         }
@@ -247,7 +210,7 @@ impl<S: Simd, P: Product> Kernel<S> for Accumulate<'_, S, P> {
         let width = v_width / S::LANES;
         let mut column = columns.start;
         while column < columns.end {
-            let vectors = S::VECTORS.min(columns.end - column);
+            let vectors = tile_vectors::<S>(columns.end - column);
             let values = &values[column * S::LANES..];
             by_tile!(
                 S,
@@ -340,17 +303,37 @@ pub(crate) fn far_scores<S: Simd, P: Product>(
     groups: usize,
     into: &mut [S::V],
 ) {
-    let whole = groups - groups % S::VECTORS;
-    for group in (0..whole).step_by(S::VECTORS) {
-        let keys = &k[group * words..];
-        let follow = &keys[S::VECTORS * words..];
-        let ahead = if group + 2 * S::VECTORS <= whole { follow } else { next };
-        // where nothing comes, it is fetched what is there
-        let ahead = if ahead.len() < S::VECTORS * words { keys } else { ahead };
-        by_rows!(S, P, rows, far_score_tile(s, q, keys, ahead, words, &mut into[group..]));
-    }
-    if whole < groups {
-        scores::<S, P>(s, rows, q, &k[whole * words..], words, groups - whole, &mut into[whole..]);
+    s.run(FarScores::<S, P> { rows, q, k, next, words, groups, into, product: PhantomData });
+}
+
+/// [`far_scores`], to be compiled once for a path and a product, not wherever it is called.
+struct FarScores<'a, S: Simd, P> {
+    rows: usize,
+    q: &'a [f32],
+    k: &'a [S::V],
+    next: &'a [S::V],
+    words: usize,
+    groups: usize,
+    into: &'a mut [S::V],
+    product: PhantomData<P>,
+}
+
+impl<S: Simd, P: Product> Kernel<S> for FarScores<'_, S, P> {
+    #[inline(always)]
+    fn run(self, s: S) {
+        let FarScores { rows, q, k, next, words, groups, into, .. } = self;
+        let whole = groups - groups % S::VECTORS;
+        for group in (0..whole).step_by(S::VECTORS) {
+            let keys = &k[group * words..];
+            let follow = &keys[S::VECTORS * words..];
+            let ahead = if group + 2 * S::VECTORS <= whole { follow } else { next };
+            // where nothing comes, it is fetched what is there
+            let ahead = if ahead.len() < S::VECTORS * words { keys } else { ahead };
+            by_rows!(S, P, rows, far_score_tile(s, q, keys, ahead, words, &mut into[group..]));
+        }
+        if whole < groups {
+            scores::<S, P>(s, rows, q, &k[whole * words..], words, groups - whole, &mut into[whole..]);
+        }
     }
 }
 
@@ -403,26 +386,53 @@ pub(crate) fn far_accumulate<S: Simd, P: Product>(
     columns: Range<usize>,
     acc: &mut [S::V],
 ) {
-    let near = (NEAR / v_width).clamp(4, BLOCK);
-    let all = columns.len() * S::LANES == v_width;
-    let width = v_width / S::LANES;
-    let whole = columns.end - columns.len() % S::VECTORS;
-    for start in words.clone().step_by(near) {
-        let now = start..words.end.min(start + near);
-        let ahead = if now.end + now.len() <= words.end { &values[now.end * v_width..] } else { next };
-        let ahead = if ahead.len() < now.len() * v_width { &values[now.start * v_width..] } else { ahead };
-        for column in (columns.start..whole).step_by(S::VECTORS) {
-            let from = column * S::LANES;
-            // Where all columns are read, what is next is fetched in the order of memory.
-            let (first, step) = if all { (from * now.len(), S::VECTORS * S::LANES) } else { (from, v_width) };
-            let (values, ahead) = (&values[from..], &ahead[first..]);
-            let tile = floats(weights).as_chunks::<WIDE>().0;
-            let tile = &tile[..rows];
-            let (start, end) = (now.start, now.end);
-            let acc = &mut acc[column..];
-            by_rows!(S, P, rows, far_value_tile(s, tile, start, end, values, v_width, ahead, step, acc, width));
+    let weights = &floats(weights).as_chunks::<WIDE>().0[..rows];
+    s.run(FarAccumulate::<S, P> { weights, words, values, next, v_width, columns, acc, product: PhantomData });
+}
+
+/// [`far_accumulate`], to be compiled once for a path and a product, not wherever it is called.
+struct FarAccumulate<'a, S: Simd, P> {
+    weights: &'a [[f32; WIDE]],
+    words: Range<usize>,
+    values: &'a [f32],
+    next: &'a [f32],
+    v_width: usize,
+    columns: Range<usize>,
+    acc: &'a mut [S::V],
+    product: PhantomData<P>,
+}
+
+impl<S: Simd, P: Product> Kernel<S> for FarAccumulate<'_, S, P> {
+    #[inline(always)]
+    fn run(self, s: S) {
+        let FarAccumulate { weights, words, values, next, v_width, columns, acc, .. } = self;
+        let near = (NEAR / v_width).clamp(4, BLOCK);
+        let all = columns.len() * S::LANES == v_width;
+        let width = v_width / S::LANES;
+        let whole = columns.end - columns.len() % S::VECTORS;
+        for start in words.clone().step_by(near) {
+            let now = start..words.end.min(start + near);
+            let ahead = if now.end + now.len() <= words.end { &values[now.end * v_width..] } else { next };
+            let ahead = if ahead.len() < now.len() * v_width { &values[now.start * v_width..] } else { ahead };
+            for column in (columns.start..whole).step_by(S::VECTORS) {
+                let from = column * S::LANES;
+                // Where all columns are read, what is next is fetched in the order of memory.
+                let (first, step) = if all { (from * now.len(), S::VECTORS * S::LANES) } else { (from, v_width) };
+                let (values, ahead) = (&values[from..], &ahead[first..]);
+                let (start, end) = (now.start, now.end);
+                let acc = &mut acc[column..];
+                by_rows!(
+                    S,
+                    P,
+                    weights.len(),
+                    far_value_tile(s, weights, start, end, values, v_width, ahead, step, acc, width)
+                );
+            }
+            if whole < columns.end {
+                let (words, columns) = (now, whole..columns.end);
+                s.run(Accumulate::<S, P> { weights, words, values, v_width, columns, acc, product: PhantomData });
+            }
         }
-        accumulate_columns::<S, P>(s, rows, weights, now, values, v_width, whole..columns.end, acc);
     }
 }
 

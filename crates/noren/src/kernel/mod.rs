@@ -3,10 +3,10 @@
 
 pub(crate) mod backward;
 pub(crate) mod blocks;
+pub(crate) mod dispatch;
 pub(crate) mod dropout;
 pub(crate) mod exp;
 pub(crate) mod forward;
-pub(crate) mod isa;
 pub(crate) mod lines;
 pub(crate) mod micro;
 pub(crate) mod pack;

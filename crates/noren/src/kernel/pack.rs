@@ -8,9 +8,9 @@
 //!
 //! Where a plan has keys in another order, a key here is a place in it: packing is where they are put in order.
 
-use super::micro::{BLOCK, Product, WIDE};
+use super::micro::{BLOCK, WIDE};
 use super::rows::Rows;
-use super::simd::{Kernel, Lanes, Simd, floats, floats_mut, pair_up, zeroed};
+use super::simd::{Kernel, Lanes, Product, Simd, all_finite, floats, floats_mut, group, pair_up, zeroed};
 use super::store::StoredHead;
 use noren_mask::Order;
 use std::marker::PhantomData;
@@ -27,11 +27,6 @@ pub(crate) struct Head<'a> {
     pub(crate) order: Option<&'a Order>,
     /// Whether values are read so often that copying ones that are not aligned to vectors pays.
     pub(crate) align_values: bool,
-}
-
-/// Keys in a lane group: as many as fill vectors of weights, whose words are pairs of neighbours where words are pairs.
-pub(crate) const fn group<S: Simd, P: Product>() -> usize {
-    S::LANES * P::TERMS
 }
 
 /// Where a tile finds keys and values.
@@ -238,18 +233,15 @@ impl<S: Simd> BlockScratch<S> {
     #[inline(always)]
     pub(crate) fn block<'a, P: Product>(&'a mut self, s: S, head: &Head<'a>, groups: Range<usize>) -> Block<'a, S> {
         let keys = head.keys_of::<S, P>(&groups);
-        let packed = &mut self.keys[..groups.len() * P::TERMS * head.words::<P>()];
-        head.pack_keys::<S, P>(s, groups, packed);
+        let packed = groups.len() * P::TERMS * head.words::<P>();
+        let mut wild = false;
+        s.run(PackBlock::<S, P> { scratch: self, head, groups, wild: &mut wild, product: PhantomData });
         let width = head.v_width::<S>();
         let values = match head.values_in_place::<S, P>(keys.start) {
             Some(values) => &values[..keys.len() * width],
-            None => {
-                let rows = keys.len().div_ceil(P::TERMS);
-                head.pack_values::<S, P>(keys, &mut self.values);
-                &floats(&self.values)[..rows * width]
-            }
+            None => &floats(&self.values)[..keys.len().div_ceil(P::TERMS) * width],
         };
-        Block { keys: packed, values, wild: !all_finite::<P>(values), far: None }
+        Block { keys: &self.keys[..packed], values, wild, far: None }
     }
 }
 
@@ -353,6 +345,36 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
     }
 }
 
+/// What [`BlockScratch::block`] packs, compiled once for a path and a product, not wherever it is called.
+struct PackBlock<'a, 'b, S: Simd, P> {
+    scratch: &'a mut BlockScratch<S>,
+    head: &'a Head<'b>,
+    groups: Range<usize>,
+    /// Set where a value is infinite or NaN.
+    wild: &'a mut bool,
+    product: PhantomData<P>,
+}
+
+impl<S: Simd, P: Product> Kernel<S> for PackBlock<'_, '_, S, P> {
+    #[inline(always)]
+    fn run(self, s: S) {
+        let PackBlock { scratch, head, groups, wild, .. } = self;
+        let keys = head.keys_of::<S, P>(&groups);
+        let packed = groups.len() * P::TERMS * head.words::<P>();
+        head.pack_keys::<S, P>(s, groups, &mut scratch.keys[..packed]);
+        let width = head.v_width::<S>();
+        let values = match head.values_in_place::<S, P>(keys.start) {
+            Some(values) => &values[..keys.len() * width],
+            None => {
+                let rows = keys.len().div_ceil(P::TERMS);
+                head.pack_values::<S, P>(keys, &mut scratch.values);
+                &floats(&scratch.values)[..rows * width]
+            }
+        };
+        *wild = !all_finite::<P>(values);
+    }
+}
+
 /// Packs a head: [`Packed::refill`] as work for a processor path.
 pub(crate) struct Refill<'a, S: Simd, P> {
     pub(crate) packed: &'a mut Packed<S, P>,
@@ -380,13 +402,4 @@ fn resize<V: Lanes>(vectors: &mut Vec<V>, len: usize) {
 /// For each block of `BLOCK` keys, in rows of `width` words, whether a value is infinite or NaN.
 fn wild_blocks<P: Product>(values: &[f32], width: usize) -> Vec<bool> {
     values.chunks(BLOCK / P::TERMS * width).map(|block| !all_finite::<P>(block)).collect()
-}
-
-/// Whether no number in the words is infinite or NaN.
-#[inline(always)]
-pub(crate) fn all_finite<P: Product>(values: &[f32]) -> bool {
-    // An exponent of all ones: adding one to it carries into the sign bit, so a plain OR of sums finds it.
-    let carry = |bits: u32| (bits & 0x7fff_ffff) + 0x0080_0000;
-    let both = |x: &f32| carry(x.to_bits()) | if P::TERMS == 2 { carry(x.to_bits() << 16) } else { 0 };
-    values.chunks(256).all(|chunk| chunk.iter().fold(0, |or, x| or | both(x)) & 0x8000_0000 == 0)
 }

@@ -2,6 +2,7 @@
 //!
 //! The type is looked at once for each row, so kernels are compiled once for all of them.
 
+use crate::dtype::{Values, ValuesMut};
 use crate::view::Layout;
 use crate::{Dtype, Element, View, ViewMut};
 use half::{bf16, f16};
@@ -9,7 +10,7 @@ use std::marker::PhantomData;
 
 /// A view whose rows are read as `f32`.
 #[derive(Clone, Copy, Debug)]
-pub enum Rows<'a> {
+pub(crate) enum Rows<'a> {
     /// Rows that may be used in place.
     F32(View<'a, f32>),
     /// Rows to be widened.
@@ -19,7 +20,7 @@ pub enum Rows<'a> {
 }
 
 /// The rows of an output, rounded to its type when they are written, and shared among threads.
-pub struct SharedRows<'a> {
+pub(crate) struct SharedRows<'a> {
     data: Data,
     layout: Layout,
     borrow: PhantomData<&'a mut [u8]>,
@@ -33,33 +34,17 @@ enum Data {
     F16(*mut f16),
 }
 
-/// Forgets the element type. No type outside can implement it.
-pub trait Erase: Sized {
-    /// The view, to be read by rows.
-    fn rows(view: View<'_, Self>) -> Rows<'_>;
-    /// The output, to be written by rows.
-    fn shared(out: ViewMut<'_, Self>) -> SharedRows<'_>;
-    /// Whether the number is neither infinite nor NaN.
-    fn finite(self) -> bool;
-}
-
-macro_rules! erase {
+macro_rules! by_type {
     ($($element:ty, $variant:ident;)*) => {
-        $(impl Erase for $element {
-            fn rows(view: View<'_, Self>) -> Rows<'_> {
-                Rows::$variant(view)
-            }
-            fn shared(out: ViewMut<'_, Self>) -> SharedRows<'_> {
-                let (data, layout) = out.into_parts();
-                SharedRows { data: Data::$variant(data.as_mut_ptr()), layout, borrow: PhantomData }
-            }
-            #[inline(always)]
-            fn finite(self) -> bool {
-                self.is_finite()
-            }
-        })*
-
         impl<'a> Rows<'a> {
+            /// The view, to be read by rows.
+            pub(crate) fn of<T: Element>(view: View<'a, T>) -> Self {
+                let (data, layout) = view.into_parts();
+                match T::erased(data) {
+                    $(Values::$variant(data) => Rows::$variant(View::from_parts((data, layout))),)*
+                }
+            }
+
             /// The shape.
             #[inline(always)]
             pub(crate) fn shape(&self) -> [usize; 4] {
@@ -84,7 +69,16 @@ macro_rules! erase {
             }
         }
 
-        impl SharedRows<'_> {
+        impl<'a> SharedRows<'a> {
+            /// The output, to be written by rows.
+            pub(crate) fn of<T: Element>(out: ViewMut<'a, T>) -> Self {
+                let (data, layout) = out.into_parts();
+                let data = match T::erased_mut(data) {
+                    $(ValuesMut::$variant(data) => Data::$variant(data.as_mut_ptr()),)*
+                };
+                SharedRows { data, layout, borrow: PhantomData }
+            }
+
             /// The shape.
             pub(crate) fn shape(&self) -> [usize; 4] {
                 self.layout.shape
@@ -117,7 +111,7 @@ macro_rules! erase {
     };
 }
 
-erase! {
+by_type! {
     f32, F32;
     bf16, Bf16;
     f16, F16;

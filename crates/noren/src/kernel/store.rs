@@ -8,11 +8,10 @@
 //! `f32` and, on paths that multiply pairs, `bf16` are read where they lie. Other values of 16 bits stay so in memory and
 //! are widened block by block into memory that stays in the nearest cache, so each byte comes from far memory once.
 
-use super::isa::Task;
+use super::dispatch::Task;
 use super::lines::Lines;
-use super::micro::{BLOCK, Pairs, Product};
-use super::pack::{all_finite, group};
-use super::simd::{Simd, floats_mut, pair_up, vectors};
+use super::micro::BLOCK;
+use super::simd::{Kernel, Pairs, Product, Simd, all_finite, floats_mut, group, pair_up, vectors};
 use crate::{Dtype, Element, Error, Isa, View, bf16, f16};
 use half::slice::HalfFloatSliceExt;
 use std::ops::Range;
@@ -180,12 +179,7 @@ impl Store {
     /// Copies words from word `first` of the memory on, widened where they are not of 4 bytes.
     #[inline(always)]
     fn widen<S: Simd>(&self, s: S, first: usize, into: &mut [f32]) {
-        let words = first..first + into.len();
-        match self.dtype {
-            Dtype::Bf16 if self.packing.word_bytes == 2 => bf16::widen(&self.lines.values()[words], into),
-            Dtype::F16 => s.widen_f16(self.lines.values::<f16>()[words].reinterpret_cast(), into),
-            _ => into.copy_from_slice(&self.lines.values()[words]),
-        }
+        s.run(Widen { store: self, first, into });
     }
 
     /// Writes the keys and values of `tokens`, rows of `k` and `v` in batch row `batch`, at positions from `position` on.
@@ -260,6 +254,26 @@ impl Store {
                 2 => !all_finite::<Pairs>(&self.lines.values::<f32>()[rows]),
                 _ => !self.lines.values::<T>()[rows].iter().all(|x| x.finite()),
             };
+        }
+    }
+}
+
+/// [`Store::widen`], compiled once for a path, not wherever it is called.
+struct Widen<'a> {
+    store: &'a Store,
+    first: usize,
+    into: &'a mut [f32],
+}
+
+impl<S: Simd> Kernel<S> for Widen<'_> {
+    #[inline(always)]
+    fn run(self, s: S) {
+        let Widen { store, first, into } = self;
+        let words = first..first + into.len();
+        match store.dtype {
+            Dtype::Bf16 if store.packing.word_bytes == 2 => bf16::widen(&store.lines.values()[words], into),
+            Dtype::F16 => s.widen_f16(store.lines.values::<f16>()[words].reinterpret_cast(), into),
+            _ => into.copy_from_slice(&store.lines.values()[words]),
         }
     }
 }

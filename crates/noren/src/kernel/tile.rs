@@ -17,11 +17,11 @@ pub(crate) mod split;
 
 use super::blocks::{Cells, KeyBlock, KeyBlocks, fill_words};
 use super::exp::{NOTHING, exp2_minus};
-use super::micro::{self, BLOCK, Product, WIDE};
-use super::pack::{Block, BlockScratch, Source, group};
+use super::micro::{self, BLOCK, WIDE};
+use super::pack::{Block, BlockScratch, Source};
 use super::rows::{Rows, SharedRows};
 use super::scores::{Modifiers, Place, total};
-use super::simd::{Kernel, Simd, floats, pair_up, zeroed};
+use super::simd::{Kernel, Product, Simd, floats, group, pair_up, zeroed};
 use noren_mask::Plan;
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -203,6 +203,26 @@ impl<S: Simd, P: Product> Kernel<S> for TileKernel<'_, '_, S, P> {
     }
 }
 
+/// [`TileKernel::start`], compiled once for a path and a product, not wherever it is called.
+struct Start<'t, 'a, 'b, S: Simd, P>(&'t mut TileKernel<'a, 'b, S, P>);
+
+impl<S: Simd, P: Product> Kernel<S> for Start<'_, '_, '_, S, P> {
+    #[inline(always)]
+    fn run(self, s: S) {
+        self.0.take_queries(s);
+    }
+}
+
+/// [`TileKernel::finish`], compiled once for a path and a product, not wherever it is called.
+struct Finish<'t, 'a, 'b, S: Simd, P>(&'t mut TileKernel<'a, 'b, S, P>);
+
+impl<S: Simd, P: Product> Kernel<S> for Finish<'_, '_, '_, S, P> {
+    #[inline(always)]
+    fn run(self, s: S) {
+        self.0.write_rows(s);
+    }
+}
+
 impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
     /// The blocks of keys that the tile reads.
     fn blocks(&self) -> KeyBlocks<'a> {
@@ -228,6 +248,17 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
     /// Empties the sums and scales the queries.
     #[inline(always)]
     fn start(&mut self, s: S) {
+        s.run(Start(self));
+    }
+
+    /// Divides by the denominators and writes outputs and log-sum-exps.
+    #[inline(always)]
+    fn finish(&mut self, s: S) {
+        s.run(Finish(self));
+    }
+
+    #[inline(always)]
+    fn take_queries(&mut self, s: S) {
         let plan = &self.context.plan.patterns()[self.job.pattern];
         self.scratch.rows.clear();
         self.scratch.rows.extend(self.job.rows.clone().map(|place| plan.query_at(place as u32) as usize));
@@ -442,20 +473,19 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
             modifiers.multiply_weights(s, place, keys, bits, &mut scratch.scores[at..][..per_row]);
             let weights = &scratch.scores[vectors.clone()];
             *row.sum = weights.iter().fold(*row.sum, |sum, p| s.add(sum, *p));
-        } else if let Ok(scores) = <&mut [S::V; 1]>::try_from(&mut *scores) {
-            row.weigh(s, word, scores);
-        } else if let Ok(scores) = <&mut [S::V; 2]>::try_from(&mut *scores) {
-            row.weigh(s, word, scores);
-        } else if let Ok(scores) = <&mut [S::V; 3]>::try_from(&mut *scores) {
-            row.weigh(s, word, scores);
-        } else if let Ok(scores) = <&mut [S::V; 4]>::try_from(&mut *scores) {
-            row.weigh(s, word, scores);
-        } else if let Ok(scores) = <&mut [S::V; 8]>::try_from(&mut *scores) {
-            row.weigh(s, word, scores);
-        } else if let Ok(scores) = <&mut [S::V; 16]>::try_from(&mut *scores) {
-            row.weigh(s, word, scores);
         } else {
-            row.weigh(s, word, scores);
+            // Inlined once for each usual number of vectors that a path and a product have.
+            macro_rules! weigh {
+                ($($len:literal)*) => {
+                    match scores.len() {
+                        $($len if const { $len * S::LANES <= WIDE && $len % P::TERMS == 0 } => {
+                            row.weigh(s, word, <&mut [S::V; $len]>::try_from(scores).expect("so many"));
+                        })*
+                        _ => row.weigh(s, word, scores),
+                    }
+                };
+            }
+            weigh!(1 2 3 4 8 16);
         }
         if P::TERMS == 2 {
             let weights = &scratch.scores[at..][..per_row];
@@ -476,9 +506,8 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         }
     }
 
-    /// Divides by the denominators and writes outputs and log-sum-exps.
     #[inline(always)]
-    fn finish(&mut self, s: S) {
+    fn write_rows(&mut self, s: S) {
         let v_dim = self.source.v_dim();
         let width = self.source.v_width() / S::LANES;
         for r in 0..self.row_count() {

@@ -1,6 +1,5 @@
 //! Several threads doing the same at the same time, timed round by round.
 
-use super::Rate;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,6 +7,15 @@ use std::time::{Duration, Instant};
 /// Rounds that a measurement is cut into; fewer where one repetition takes longer than its share, never below the least.
 const ROUNDS: usize = 12;
 const LEAST_ROUNDS: usize = 3;
+
+/// How often something was done each second, by all threads together.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Rate {
+    /// The median of the rounds.
+    pub median: f64,
+    /// The best round.
+    pub best: f64,
+}
 
 /// Where the threads of one measurement meet.
 pub(super) struct Stage {

@@ -1,8 +1,8 @@
 //! What the probes do, written once over [`Simd`] as the kernels are.
 
 use super::stage::Stage;
+use crate::kernel::dispatch::Task;
 use crate::kernel::exp::exp2_minus;
-use crate::kernel::isa::Task;
 use crate::kernel::simd::{Kernel, Simd, floats_mut, zeroed};
 use std::hint::black_box;
 

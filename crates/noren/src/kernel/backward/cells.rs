@@ -1,13 +1,13 @@
 //! From queries and keys to weights and gradients of scores, a phase of rows against a block of keys at a time.
 
-use super::super::blocks::{Cells, KeyBlock, fill_words};
-use super::super::exp::{exp2_minus, tanh};
-use super::super::micro::{self, BLOCK, Product, Single, WIDE};
-use super::super::scores::Place;
-use super::super::simd::{Simd, floats, floats_mut, zeroed};
+use super::context::{Context, Widths, of_pairs, pieces};
 use super::keys::{Keys, words};
 use super::queries::Queries;
-use super::{Context, Widths, of_pairs, pieces};
+use crate::kernel::blocks::{Cells, KeyBlock, fill_words};
+use crate::kernel::exp::{exp2_minus, tanh};
+use crate::kernel::micro::{self, BLOCK, WIDE};
+use crate::kernel::scores::Place;
+use crate::kernel::simd::{Kernel, Product, Simd, Single, floats, floats_mut, zeroed};
 use crate::options::LOWEST_SCORE;
 use std::f64::consts::LOG2_E;
 use std::ops::Range;
@@ -143,10 +143,15 @@ impl<S: Simd> Operands<'_, S> {
 }
 
 impl<S: Simd> Maker<'_, '_, S> {
-    /// Makes the cells of rows `rows`, counted in the part.
+    /// Makes the cells of rows `rows`, counted in the part; for `None` the products alone.
     #[inline(always)]
-    pub(super) fn make(&mut self, s: S, block: &Block, rows: Range<usize>, of: Of) {
-        self.products(s, block, rows.clone());
+    pub(super) fn make(self, s: S, block: &Block, rows: Range<usize>, of: Option<Of>) {
+        s.run(Make { maker: self, block, rows, of });
+    }
+
+    /// Turns the products of rows `rows` into weights and gradients.
+    #[inline(always)]
+    fn weigh_rows(&mut self, s: S, block: &Block, rows: Range<usize>, of: Of) {
         for tile in rows.clone().step_by(S::ROWS).map(|from| from..rows.end.min(from + S::ROWS)) {
             let needed = needed(&self.queries.words[tile.clone()], block.masked, block.groups.len() * S::LANES);
             let groups = needed.start / S::LANES..needed.end.div_ceil(S::LANES);
@@ -171,7 +176,7 @@ impl<S: Simd> Maker<'_, '_, S> {
 
     /// The products of queries and keys, and of `dout` and values.
     #[inline(always)]
-    pub(super) fn products(&mut self, s: S, block: &Block, rows: Range<usize>) {
+    fn products(&mut self, s: S, block: &Block, rows: Range<usize>) {
         let Widths { k, v } = self.context.widths::<S>();
         let first = block.groups.start - self.keys.first / S::LANES;
         let (queries, keys, tables) = (self.queries, self.keys, &mut *self.tables);
@@ -285,6 +290,24 @@ impl<S: Simd> Maker<'_, '_, S> {
         };
         if !others(0, key) && !others(key + 1, pattern.kv_len()) {
             floats_mut(&mut self.tables.grads[slot..])[at] = 0.0;
+        }
+    }
+}
+
+/// [`Maker::make`], compiled once for a path, not wherever it is called.
+struct Make<'a, 'b, 'c, S: Simd> {
+    maker: Maker<'a, 'b, S>,
+    block: &'c Block,
+    rows: Range<usize>,
+    of: Option<Of>,
+}
+
+impl<S: Simd> Kernel<S> for Make<'_, '_, '_, S> {
+    #[inline(always)]
+    fn run(mut self, s: S) {
+        self.maker.products(s, self.block, self.rows.clone());
+        if let Some(of) = self.of {
+            self.maker.weigh_rows(s, self.block, self.rows, of);
         }
     }
 }

@@ -5,25 +5,28 @@
 //! and an item waits until all before it are. Items are begun in order, so whom one waits for is always at work; and
 //! items of several heads are begun alternately, so waiting is rare.
 
-use super::super::blocks::KeyBlocks;
-use super::super::micro::{self, BLOCK, Single, WIDE};
-use super::super::simd::{Kernel, Simd, floats, floats_mut, zeroed};
 use super::cells::{Block, Maker, Of, PHASE, Tables, needed, prepare};
-use super::keys::{Keys, pair_rows};
+use super::context::{Context, Widths, even_pieces, of_pairs, pieces};
+use super::keys::{Keys, item_keys, pair_rows};
 use super::micro::{add_cell, add_pair, gather};
 use super::queries::{Queries, ROWS};
-use super::{Backward, Widths, even_pieces, of_pairs, on_threads, pieces};
+use super::threads::on_threads;
+use crate::kernel::blocks::KeyBlocks;
+use crate::kernel::micro::{self, BLOCK, WIDE};
+use crate::kernel::rows::SharedRows;
+use crate::kernel::simd::{Kernel, Simd, Single, floats, floats_mut, zeroed};
+use crate::options::Cancel;
 use noren_mask::{PatternPlan, TileSpan};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
-/// Memory that the keys of an item may take, with all that is kept for them: a part of the second-level cache.
-const ITEM_BYTES: usize = 320 << 10;
-
-/// Keys in an item, a multiple of `WIDE`. No result depends on it.
-pub(super) fn item_keys(widths: Widths) -> usize {
-    let bytes = 4 * (3 * widths.k + 2 * widths.v);
-    (ITEM_BYTES / bytes / WIDE * WIDE).clamp(WIDE, 4 * WIDE)
+/// The gradients of queries, keys and values.
+pub(crate) struct Sums<'a> {
+    pub(crate) dq: SharedRows<'a>,
+    /// Sums of `dq` on their way, where its type cannot hold them.
+    pub(crate) dq_sums: Option<SharedRows<'a>>,
+    pub(crate) dk: SharedRows<'a>,
+    pub(crate) dv: SharedRows<'a>,
 }
 
 /// Rows that an item takes in at once, all of one tile of the plan.
@@ -104,8 +107,7 @@ struct Queue {
 }
 
 /// Computes `dq`, `dk` and `dv`.
-pub(super) fn run<S: Simd>(s: S, work: &Backward<'_>, threads: usize) {
-    let context = &work.context;
+pub(super) fn run<S: Simd>(s: S, context: &Context<'_>, outputs: &Sums<'_>, threads: usize, cancel: &Cancel<'_>) {
     let shape = context.plan.shape();
     let (batch, heads, kv_heads) = (shape.batch_len(), shape.head_count(), shape.kv_head_count());
     let pairs = batch * kv_heads;
@@ -138,8 +140,8 @@ pub(super) fn run<S: Simd>(s: S, work: &Backward<'_>, threads: usize) {
         let _give_up = GiveUp(&queue.given_up);
         let mut scratch = Scratch::<S>::new(keys.min(shape.kv_len().next_multiple_of(S::LANES)), context.widths::<S>());
         while let Some(item) = queue.items.get(queue.next.fetch_add(1, Ordering::Relaxed)) {
-            s.run(Item { work, queue: &queue, item: *item, scratch: &mut scratch });
-            if work.cancel.now() {
+            s.run(Item { context, outputs, queue: &queue, item: *item, scratch: &mut scratch });
+            if cancel.now() {
                 queue.given_up.store(true, Ordering::Relaxed);
             }
             if queue.given_up.load(Ordering::Relaxed) {
@@ -185,7 +187,8 @@ impl<S: Simd> Scratch<S> {
 
 /// An item with everything it needs.
 struct Item<'a, 'b, S: Simd> {
-    work: &'a Backward<'b>,
+    context: &'a Context<'b>,
+    outputs: &'a Sums<'b>,
     queue: &'a Queue,
     item: [usize; 3],
     scratch: &'a mut Scratch<S>,
@@ -194,7 +197,7 @@ struct Item<'a, 'b, S: Simd> {
 impl<S: Simd> Kernel<S> for Item<'_, '_, S> {
     #[inline(always)]
     fn run(mut self, s: S) {
-        let context = &self.work.context;
+        let context = self.context;
         let plan = context.plan;
         let [batch, kv_head, item] = self.item;
         let keys = item * self.queue.keys..context.k.shape()[2].min((item + 1) * self.queue.keys);
@@ -255,19 +258,19 @@ impl<S: Simd> Item<'_, '_, S> {
 
     /// Rows that read nothing have no turn: their gradients are 0.
     fn clear_empty(&self, tiles: &PatternPlan, [batch, head]: [usize; 2]) {
-        let zeros = vec![0.0; self.work.context.q.shape()[3]];
+        let zeros = vec![0.0; self.context.q.shape()[3]];
         for tile in tiles.tiles().filter(|tile| tile.spans.is_empty()) {
             for row in tile.start..tile.end {
                 // SAFETY: only item 0 of the head writes rows that read nothing.
-                unsafe { self.work.dq.write([batch, head, row as usize], &zeros) };
+                unsafe { self.outputs.dq.write([batch, head, row as usize], &zeros) };
             }
         }
     }
 
     /// Fetches the gradients of the part's queries.
     fn load(&mut self, first: bool) {
-        let Widths { k, .. } = self.work.context.widths::<S>();
-        let head_dim = self.work.context.q.shape()[3];
+        let Widths { k, .. } = self.context.widths::<S>();
+        let head_dim = self.context.q.shape()[3];
         let Queries { batch, head, ref rows, ref mut sums, .. } = self.scratch.queries;
         let sums = &mut floats_mut(sums)[..rows.len() * k];
         sums.fill(0.0);
@@ -276,7 +279,7 @@ impl<S: Simd> Item<'_, '_, S> {
         }
         for (row, sum) in rows.clone().zip(sums.chunks_exact_mut(k)) {
             let (at, sum) = ([batch, head, row], &mut sum[..head_dim]);
-            let from = self.work.dq_sums.as_ref().unwrap_or(&self.work.dq);
+            let from = self.outputs.dq_sums.as_ref().unwrap_or(&self.outputs.dq);
             // SAFETY: it is this item's turn at the row, and `through` made visible what others wrote.
             unsafe { from.read(at, sum) };
         }
@@ -284,32 +287,39 @@ impl<S: Simd> Item<'_, '_, S> {
 
     /// Brings them back.
     fn store(&mut self, last: bool) {
-        let Widths { k, .. } = self.work.context.widths::<S>();
-        let head_dim = self.work.context.q.shape()[3];
+        let Widths { k, .. } = self.context.widths::<S>();
+        let head_dim = self.context.q.shape()[3];
         let Queries { batch, head, ref rows, ref mut sums, .. } = self.scratch.queries;
-        let scale = self.work.context.scale as f32;
+        let scale = self.context.scale as f32;
         for (row, sum) in rows.clone().zip(floats_mut(sums).chunks_exact_mut(k)) {
             let (at, sum) = ([batch, head, row], &mut sum[..head_dim]);
             if last {
                 // Adding 0 makes a 0 positive: whether products of 0 were added or left out before cannot be seen.
                 sum.iter_mut().for_each(|x| *x = *x * scale + 0.0);
             }
-            let to = match &self.work.dq_sums {
+            let to = match &self.outputs.dq_sums {
                 Some(sums) if !last => sums,
-                _ => &self.work.dq,
+                _ => &self.outputs.dq,
             };
             // SAFETY: it is this item's turn at the row: turns of different items differ, since spans ascend.
             unsafe { to.write(at, sum) };
         }
     }
 
-    /// Makes the cells of some rows of the part against a block, and adds them to all gradients.
+    /// Makes the cells of rows `rows` of the part against a block, and adds them to all gradients.
     #[inline(always)]
     fn phase(&mut self, s: S, block: &Block, rows: Range<usize>) {
-        let context = &self.work.context;
+        let Scratch { keys, queries, tables, .. } = &mut *self.scratch;
+        Maker { context: self.context, queries, keys, tables }.make(s, block, rows.clone(), Some(Of::Products));
+        self.add_to_keys(s, block, rows.clone());
+        self.add_to_queries(s, block, rows);
+    }
+
+    /// Adds the cells of rows `rows` to the gradients of the block's keys and values.
+    #[inline(always)]
+    fn add_to_keys(&mut self, s: S, block: &Block, rows: Range<usize>) {
         let Scratch { keys, queries, tables, dk, dv } = &mut *self.scratch;
-        Maker { context, queries, keys, tables }.make(s, block, rows.clone(), Of::Products);
-        let Widths { k, v } = context.widths::<S>();
+        let Widths { k, v } = self.context.widths::<S>();
         let start = block.key - keys.first;
         let all = block.groups.len() * S::LANES;
         let words = &queries.words[rows.clone()];
@@ -355,7 +365,17 @@ impl<S: Simd> Item<'_, '_, S> {
                 }
             }
         }
+    }
 
+    /// Adds the cells of rows `rows` to the gradients of their queries; where products are of pairs, those of neighbouring keys
+    /// become pairs first.
+    #[inline(always)]
+    fn add_to_queries(&mut self, s: S, block: &Block, rows: Range<usize>) {
+        let Scratch { keys, queries, tables, .. } = &mut *self.scratch;
+        let k = self.context.widths::<S>().k;
+        let start = block.key - keys.first;
+        let words = &queries.words[rows.clone()];
+        let per_row = WIDE / S::LANES;
         let vectors = k / S::LANES;
         let sums = &mut queries.sums[rows.start * vectors..];
         if block.masked && keys.wild(&block.groups) {
@@ -374,7 +394,7 @@ impl<S: Simd> Item<'_, '_, S> {
             tables.pair_keys(s, rows.len(), block.groups.len());
         }
         for tile in pieces(0..rows.len(), S::ROWS) {
-            let needed = needed(&words[tile.clone()], block.masked, all);
+            let needed = needed(&words[tile.clone()], block.masked, block.groups.len() * S::LANES);
             if needed.is_empty() {
                 continue;
             }
@@ -393,7 +413,7 @@ impl<S: Simd> Item<'_, '_, S> {
     /// Scales and writes the gradients of the item's keys and values.
     #[inline(always)]
     fn finish(&mut self, s: S, keys: Range<usize>) {
-        let context = &self.work.context;
+        let context = self.context;
         let Widths { k, v } = context.widths::<S>();
         let [batch, kv_head, _] = self.item;
         // Queries were multiplied by their factor before they were added up.
@@ -403,7 +423,7 @@ impl<S: Simd> Item<'_, '_, S> {
         let (head_dim, v_dim) = (context.k.shape()[3], context.v.shape()[3]);
         let Scratch { dk, dv, .. } = &mut *self.scratch;
         for (sums, width, dim, scale, out) in
-            [(dk, k, head_dim, scale, &self.work.dk), (dv, v, v_dim, 1.0, &self.work.dv)]
+            [(dk, k, head_dim, scale, &self.outputs.dk), (dv, v, v_dim, 1.0, &self.outputs.dv)]
         {
             for x in sums.iter_mut() {
                 *x = s.add(s.mul(*x, s.splat(scale)), s.splat(0.0));

@@ -1,11 +1,19 @@
 //! The keys of an item, laid out for the five products.
 
-use super::super::micro::Single;
-use super::super::pack::all_finite;
-use super::super::rows::Rows;
-use super::super::simd::{Simd, floats, floats_mut, zeroed};
-use super::{Context, Widths, of_pairs};
+use super::context::{Context, Widths, of_pairs};
+use crate::kernel::micro::WIDE;
+use crate::kernel::rows::Rows;
+use crate::kernel::simd::{Kernel, Simd, Single, all_finite, floats, floats_mut, zeroed};
 use std::ops::Range;
+
+/// Memory that the keys of an item may take, with all that is kept for them: a part of the second-level cache.
+const ITEM_BYTES: usize = 320 << 10;
+
+/// Keys in an item, a multiple of `WIDE`. No result depends on it.
+pub(super) fn item_keys(widths: Widths) -> usize {
+    let bytes = 4 * (3 * widths.k + 2 * widths.v);
+    (ITEM_BYTES / bytes / WIDE * WIDE).clamp(WIDE, 4 * WIDE)
+}
 
 /// Keys and values of a run of keys of one key-value head, padded to whole lane groups with zeros.
 pub(super) struct Keys<S: Simd> {
@@ -97,9 +105,14 @@ impl<S: Simd> Keys<S> {
         }
     }
 
-    /// Lays out keys `keys`, which begin at a lane group.
+    /// Lays out keys `keys` of a batch row and key-value head, which begin at a lane group.
     #[inline(always)]
-    pub(super) fn fill(&mut self, s: S, context: &Context<'_>, [batch, kv_head]: [usize; 2], keys: Range<usize>) {
+    pub(super) fn fill(&mut self, s: S, context: &Context<'_>, head: [usize; 2], keys: Range<usize>) {
+        s.run(Fill { into: self, context, head, keys });
+    }
+
+    #[inline(always)]
+    fn lay_out(&mut self, s: S, context: &Context<'_>, [batch, kv_head]: [usize; 2], keys: Range<usize>) {
         let Widths { k, v } = context.widths::<S>();
         self.first = keys.start;
         for (group, from) in keys.clone().step_by(S::LANES).enumerate() {
@@ -124,6 +137,21 @@ impl<S: Simd> Keys<S> {
     pub(super) fn wild(&self, groups: &Range<usize>) -> bool {
         let first = self.first / S::LANES;
         self.wild[groups.start - first..groups.end - first].contains(&true)
+    }
+}
+
+/// [`Keys::fill`], compiled once for a path, not wherever it is called.
+struct Fill<'a, 'b, S: Simd> {
+    into: &'a mut Keys<S>,
+    context: &'a Context<'b>,
+    head: [usize; 2],
+    keys: Range<usize>,
+}
+
+impl<S: Simd> Kernel<S> for Fill<'_, '_, S> {
+    #[inline(always)]
+    fn run(self, s: S) {
+        self.into.lay_out(s, self.context, self.head, self.keys);
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! As there, one term at a time is added in ascending order, so sums have the same bits in every tile.
 
-use super::super::micro::{Product, WIDE, by_tile};
-use super::super::simd::{Simd, floats, pair_up};
+use crate::kernel::micro::{WIDE, by_tile, tile_vectors};
+use crate::kernel::simd::{Product, Simd, floats, pair_up};
 use std::ops::Range;
 
 /// Adds rows `rows` of `values`, weighted, to the accumulators of `keys` keys, at most `S::ROWS`.
@@ -27,7 +27,7 @@ pub(super) fn gather<S: Simd, P: Product>(
     let vectors = width / S::LANES;
     let mut column = 0;
     while column < vectors {
-        let wide = S::VECTORS.min(vectors - column);
+        let wide = tile_vectors::<S>(vectors - column);
         let values = &values[column * S::LANES..];
         by_tile!(S, P, keys, wide, gather_tile(s, weights, first, values, width, &mut acc[column..]));
         column += wide;

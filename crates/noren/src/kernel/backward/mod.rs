@@ -21,76 +21,28 @@
 //!   along neighbouring query rows, of which the first is an even one. The factor is then multiplied into the weights.
 
 mod cells;
+mod context;
 mod items;
 mod keys;
 mod micro;
 mod queries;
+mod threads;
 mod walk;
 
+pub(crate) use context::Context;
+pub(crate) use items::Sums;
 pub(crate) use walk::{Gradient, Wanted};
 
-use super::isa::{Isa, Task};
-use super::micro::Product;
-use super::rows::{Rows, SharedRows};
-use super::scores::Modifiers;
+use super::dispatch::Task;
 use super::simd::Simd;
 use super::worth_threads;
-use crate::Dtype;
 use crate::options::Cancel;
-use noren_mask::Plan;
-use std::cell::Cell;
-use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// Rows with a larger log-sum-exp are careful: at half of it an `f32` has 2e-6.
-const CAREFUL: f32 = 64.0;
-
-/// What all work of a call reads.
-pub(crate) struct Context<'a> {
-    pub(crate) plan: &'a Plan,
-    pub(crate) q: Rows<'a>,
-    pub(crate) k: Rows<'a>,
-    pub(crate) v: Rows<'a>,
-    pub(crate) out: Rows<'a>,
-    pub(crate) dout: Rows<'a>,
-    /// `[batch, heads, q_len]`.
-    pub(crate) lse: &'a [f32],
-    pub(crate) modifiers: Modifiers<'a>,
-    pub(crate) scale: f64,
-    pub(crate) softcap: Option<f64>,
-    /// Whether rows read keys that the plan does not know.
-    pub(crate) partial: bool,
-    /// `[batch, heads, q_len]`, empty before they are made.
-    pub(crate) stats: Vec<RowStats>,
-}
-
-/// What the backward pass must know of a row.
-#[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct RowStats {
-    /// Weights are `2^(score - base) * factor`; an integer.
-    base: f64,
-    /// 0 for rows that read nothing.
-    factor: f32,
-    /// The sum of `dout * out`, times the factor.
-    delta: f32,
-    careful: bool,
-}
-
-/// Head dimensions, rounded up to whole vectors.
-#[derive(Clone, Copy, Debug)]
-struct Widths {
-    k: usize,
-    v: usize,
-}
+use crate::{Dtype, Isa};
 
 /// The backward pass of arguments that were checked.
 pub(crate) struct Backward<'a> {
     pub(crate) context: Context<'a>,
-    pub(crate) dq: SharedRows<'a>,
-    /// Sums of `dq` on their way, where its type cannot hold them.
-    pub(crate) dq_sums: Option<SharedRows<'a>>,
-    pub(crate) dk: SharedRows<'a>,
-    pub(crate) dv: SharedRows<'a>,
+    pub(crate) sums: Sums<'a>,
     pub(crate) wanted: Wanted<'a>,
     pub(crate) threads: usize,
     /// Set when nobody wants the result any more.
@@ -103,19 +55,10 @@ impl Task for Backward<'_> {
     }
 
     fn run<S: Simd>(mut self, s: S) {
-        let shape = self.context.plan.shape();
-        let cells = (self.context.plan.patterns().iter().enumerate())
-            .map(|(i, pattern)| {
-                let pairs = (0..shape.batch_len()).flat_map(|b| (0..shape.head_count()).map(move |h| (b, h)));
-                let uses = pairs.filter(|(b, h)| self.context.plan.pattern_of(*b, *h) == i).count() as u64;
-                uses * pattern.tiles().map(|tile| tile.computed()).sum::<u64>()
-            })
-            .sum::<u64>();
-        let work = cells.saturating_mul(self.context.q.shape()[3] as u64);
-        let threads = worth_threads(self.threads, work);
+        let threads = worth_threads(self.threads, self.context.multiplications());
         self.context.stats = walk::stats(&self.context, threads);
         walk::refine(s, &mut self.context, threads);
-        items::run(s, &self, threads);
+        items::run(s, &self.context, &self.sums, threads, self.cancel);
         if self.cancel.now() {
             return;
         }
@@ -128,74 +71,4 @@ impl Backward<'_> {
     pub(crate) fn compute_on(self, isa: Isa) {
         isa.run(self);
     }
-}
-
-impl Context<'_> {
-    fn widths<S: Simd>(&self) -> Widths {
-        let width = |view: &Rows<'_>| view.shape()[3].next_multiple_of(S::LANES);
-        Widths { k: width(&self.k), v: width(&self.v) }
-    }
-
-    /// Where a row `[batch, head, row]` is in arrays of all rows.
-    fn row(&self, [batch, head, row]: [usize; 3]) -> usize {
-        let [_, heads, q_len, _] = self.q.shape();
-        (batch * heads + head) * q_len + row
-    }
-}
-
-/// Calls `work` on up to `threads` threads, this one included.
-///
-/// Work may wait for work that another thread has begun, so a thread that is in the midst of some must not begin more: it
-/// might while a user's closure waits for the pool.
-fn on_threads(threads: usize, work: impl Fn() + Sync) {
-    thread_local!(static INSIDE: Cell<bool> = const { Cell::new(false) });
-    struct Leave(bool);
-    impl Drop for Leave {
-        fn drop(&mut self) {
-            INSIDE.set(self.0);
-        }
-    }
-    let inside = || {
-        let _leave = Leave(INSIDE.replace(true));
-        work();
-    };
-    if threads <= 1 {
-        return inside();
-    }
-    let unless_inside = || {
-        if !INSIDE.get() {
-            inside();
-        }
-    };
-    rayon::in_place_scope(|scope| {
-        (1..threads).for_each(|_| scope.spawn(|_| unless_inside()));
-        inside();
-    });
-}
-
-/// Calls `work` with each of `0..count`, on up to `threads` threads.
-fn for_each(threads: usize, count: usize, work: impl Fn(usize) + Sync) {
-    let next = AtomicUsize::new(0);
-    on_threads(threads.min(count), || {
-        let numbers = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|i| *i < count);
-        std::iter::from_fn(numbers).for_each(&work);
-    });
-}
-
-/// Whether products are of pairs of `bf16`.
-const fn of_pairs<S: Simd>() -> bool {
-    S::Product::TERMS == 2
-}
-
-/// `range` in pieces of `most`, an even number, or one more: all but the last end before an even number, so that no pair is cut.
-fn even_pieces(range: Range<usize>, most: usize) -> impl Iterator<Item = Range<usize>> {
-    let end = move |from: usize| range.end.min((from + most).next_multiple_of(2));
-    let first = Some(range.start..end(range.start));
-    let next = move |piece: &Range<usize>| Some(piece.end..end(piece.end));
-    std::iter::successors(first, next).take_while(|piece| !piece.is_empty())
-}
-
-/// `range` in pieces of at most `most`.
-fn pieces(range: Range<usize>, most: usize) -> impl Iterator<Item = Range<usize>> {
-    range.clone().step_by(most).map(move |from| from..range.end.min(from + most))
 }

@@ -1,10 +1,8 @@
 //! A part of the query rows of one head, laid out for the five products.
 
-use super::super::micro::Single;
-use super::super::pack::all_finite;
-use super::super::simd::{Simd, floats, floats_mut, zeroed};
+use super::context::{Context, Widths, of_pairs};
 use super::keys::{pair_along, pair_rows, words};
-use super::{Context, Widths, of_pairs};
+use crate::kernel::simd::{Kernel, Simd, Single, all_finite, floats, floats_mut, zeroed};
 use std::ops::Range;
 
 /// Rows in a part, at most one more: what keys gather from them stays in registers as long.
@@ -100,9 +98,14 @@ impl<S: Simd> Queries<S> {
         }
     }
 
-    /// Takes in rows `rows`, at most `MOST`.
+    /// Takes in rows `rows` of a batch row and head, at most `MOST`.
     #[inline(always)]
-    pub(super) fn fill(&mut self, s: S, context: &Context<'_>, [batch, head]: [usize; 2], rows: Range<usize>) {
+    pub(super) fn fill(&mut self, s: S, context: &Context<'_>, head: [usize; 2], rows: Range<usize>) {
+        s.run(Fill { into: self, context, head, rows });
+    }
+
+    #[inline(always)]
+    fn lay_out(&mut self, s: S, context: &Context<'_>, [batch, head]: [usize; 2], rows: Range<usize>) {
         let Widths { k, v } = context.widths::<S>();
         (self.batch, self.head, self.rows) = (batch, head, rows.clone());
         (self.dead, self.careful) = (false, false);
@@ -133,5 +136,20 @@ impl<S: Simd> Queries<S> {
         if of_pairs::<S>() {
             self.pairs.fill(s, [&self.q, &self.dout], Widths { k, v }, rows.len(), rows.start % 2);
         }
+    }
+}
+
+/// [`Queries::fill`], compiled once for a path, not wherever it is called.
+struct Fill<'a, 'b, S: Simd> {
+    into: &'a mut Queries<S>,
+    context: &'a Context<'b>,
+    head: [usize; 2],
+    rows: Range<usize>,
+}
+
+impl<S: Simd> Kernel<S> for Fill<'_, '_, S> {
+    #[inline(always)]
+    fn run(self, s: S) {
+        self.into.lay_out(s, self.context, self.head, self.rows);
     }
 }

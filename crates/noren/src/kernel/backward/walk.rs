@@ -1,15 +1,15 @@
 //! What is found row by row: statistics before the traversal, gradients of score modifiers after it.
 
-use super::super::blocks::KeyBlocks;
-use super::super::micro::{BLOCK, WIDE};
-use super::super::rows::SharedRows;
-use super::super::scores::Place;
-use super::super::simd::{Kernel, Simd, floats};
 use super::cells::{Block, Maker, Of, PHASE, Tables, careful_scores, prepare};
-use super::items::item_keys;
-use super::keys::Keys;
+use super::context::{CAREFUL, Context, RowStats, pieces};
+use super::keys::{Keys, item_keys};
 use super::queries::{Queries, ROWS};
-use super::{CAREFUL, Context, RowStats, for_each, pieces};
+use super::threads::for_each;
+use crate::kernel::blocks::KeyBlocks;
+use crate::kernel::micro::{BLOCK, WIDE};
+use crate::kernel::rows::SharedRows;
+use crate::kernel::scores::Place;
+use crate::kernel::simd::{Kernel, Simd, floats};
 use std::f64::consts::LOG2_E;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
@@ -86,7 +86,7 @@ impl<S: Simd> Scratch<S> {
 }
 
 /// Visits the cells of rows of one head: keys by item, in each the rows in order, and for each row blocks of keys.
-struct Walk<'a, 'b, S: Simd, F> {
+struct Walk<'a, 'b, S: Simd> {
     context: &'a Context<'b>,
     scratch: &'a mut Scratch<S>,
     /// Batch row and head.
@@ -94,7 +94,7 @@ struct Walk<'a, 'b, S: Simd, F> {
     rows: Range<usize>,
     /// What gradients are wanted; for `None` the products alone.
     of: Option<Of>,
-    visit: F,
+    visit: &'a mut dyn FnMut(RowCells<'_, S>),
 }
 
 /// A row's cells in a block.
@@ -115,7 +115,7 @@ impl<S: Simd> RowCells<'_, S> {
     }
 }
 
-impl<S: Simd, F: FnMut(RowCells<'_, S>)> Kernel<S> for Walk<'_, '_, S, F> {
+impl<S: Simd> Kernel<S> for Walk<'_, '_, S> {
     #[inline(always)]
     fn run(mut self, s: S) {
         let context = self.context;
@@ -153,15 +153,12 @@ impl<S: Simd, F: FnMut(RowCells<'_, S>)> Kernel<S> for Walk<'_, '_, S, F> {
     }
 }
 
-impl<S: Simd, F: FnMut(RowCells<'_, S>)> Walk<'_, '_, S, F> {
+impl<S: Simd> Walk<'_, '_, S> {
     #[inline(always)]
     fn phase(&mut self, s: S, block: &Block, rows: Range<usize>, kv_len: usize) {
         let Scratch { keys, queries, tables } = &mut *self.scratch;
-        let mut maker = Maker { context: self.context, queries, keys, tables };
-        match self.of {
-            Some(of) => maker.make(s, block, rows.clone(), of),
-            None => maker.products(s, block, rows.clone()),
-        }
+        let maker = Maker { context: self.context, queries, keys, tables };
+        maker.make(s, block, rows.clone(), self.of);
         let [batch, head] = self.head;
         let count = (block.groups.len() * S::LANES).min(kv_len - block.key);
         for (slot, r) in rows.enumerate() {
@@ -210,7 +207,7 @@ pub(super) fn refine<S: Simd>(s: S, context: &mut Context<'_>, threads: usize) {
             head,
             rows: 0..q_len,
             of: None,
-            visit: |cells: RowCells<'_, S>| {
+            visit: &mut |cells| {
                 if careful(cells.at.row) {
                     softmax[cells.at.row].add(context, &cells);
                 }
@@ -293,7 +290,7 @@ fn dense<S: Simd>(s: S, context: &Context<'_>, of: Of, array: SharedRows<'_>, th
         let mut scratch = Scratch::<S>::new(context);
         for b in summed(dims[0], at[0], batch) {
             for h in summed(dims[1], at[1], heads) {
-                let visit = |cells: RowCells<'_, S>| {
+                let visit = &mut |cells: RowCells<'_, S>| {
                     let row = if dims[2] == 1 { 0 } else { cells.at.row - rows.start };
                     let sums = &mut sums[row * dims[3]..][..dims[3]];
                     for i in cells.places() {
@@ -323,7 +320,7 @@ fn relative<S: Simd>(s: S, context: &Context<'_>, table: SharedRows<'_>, threads
         let mut sums = of_heads[h].lock().unwrap_or_else(PoisonError::into_inner);
         let mut scratch = Scratch::<S>::new(context);
         for b in 0..batch {
-            let visit = |cells: RowCells<'_, S>| {
+            let visit = &mut |cells: RowCells<'_, S>| {
                 let query = context.plan.query_position(b, cells.at.row);
                 for i in cells.places() {
                     let distance = context.plan.key_position(b, cells.at.key + i) - query;

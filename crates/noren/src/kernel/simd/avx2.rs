@@ -1,7 +1,7 @@
 //! AVX2 with FMA: 8 lanes, 16 registers.
 
-use super::{Kernel, Lanes, Simd};
-use crate::kernel::micro::Single;
+use super::{Kernel, Lanes, Simd, Single};
+use crate::Isa;
 use std::arch::x86_64::*;
 
 /// Proof that the processor has AVX2 and FMA.
@@ -11,7 +11,7 @@ pub(crate) struct Avx2(());
 impl Avx2 {
     /// The token, if the processor has the instructions.
     pub(crate) fn detect() -> Option<Self> {
-        (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")).then_some(Avx2(()))
+        Isa::Avx2.detected().then_some(Avx2(()))
     }
 }
 

@@ -3,8 +3,8 @@
 //! Two paths: the one that every such processor has, and the same with AVX512-BF16, whose product of pairs is one
 //! instruction. They differ in nothing else, so `f32` results of both have the same bits.
 
-use super::{Kernel, Lanes, Simd, f16_value};
-use crate::kernel::micro::{Pairs, Single};
+use super::{Kernel, Lanes, Pairs, Simd, Single, f16_value};
+use crate::Isa;
 use std::arch::x86_64::*;
 
 /// Proof that the processor has AVX-512 F, VL, BW and DQ.
@@ -18,19 +18,14 @@ pub(crate) struct Avx512Bf16(());
 impl Avx512 {
     /// The token, if the processor has the instructions.
     pub(crate) fn detect() -> Option<Self> {
-        let has = is_x86_feature_detected!("avx512f")
-            && is_x86_feature_detected!("avx512vl")
-            && is_x86_feature_detected!("avx512bw")
-            && is_x86_feature_detected!("avx512dq")
-            && is_x86_feature_detected!("fma");
-        has.then_some(Avx512(()))
+        Isa::Avx512.detected().then_some(Avx512(()))
     }
 }
 
 impl Avx512Bf16 {
     /// The token, if the processor has the instructions.
     pub(crate) fn detect() -> Option<Self> {
-        (Avx512::detect().is_some() && is_x86_feature_detected!("avx512bf16")).then_some(Avx512Bf16(()))
+        Isa::Avx512Bf16.detected().then_some(Avx512Bf16(()))
     }
 }
 

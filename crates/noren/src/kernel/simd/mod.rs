@@ -11,8 +11,6 @@ pub(crate) mod avx2;
 pub(crate) mod avx512;
 pub(crate) mod portable;
 
-use super::micro::Product;
-
 /// A vector type that is nothing but `f32` values.
 ///
 /// # Safety
@@ -139,6 +137,51 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     }
 }
 
+/// What operands are stored as. Arrays of words are arrays of `f32`, whose bits may be those of pairs.
+pub(crate) trait Product: Copy + Send + Sync + 'static {
+    /// Numbers in a word: terms of a sum that one instruction adds to a lane.
+    const TERMS: usize;
+
+    /// `c` plus the products of the words of `a` and `b`, lane by lane.
+    fn dot<S: Simd>(s: S, a: S::V, b: S::V, c: S::V) -> S::V;
+
+    /// Words that hold `numbers`.
+    fn words(numbers: usize) -> usize {
+        numbers.div_ceil(Self::TERMS)
+    }
+}
+
+/// Words are `f32`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Single;
+
+/// Words are pairs of `bf16`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pairs;
+
+impl Product for Single {
+    const TERMS: usize = 1;
+
+    #[inline(always)]
+    fn dot<S: Simd>(s: S, a: S::V, b: S::V, c: S::V) -> S::V {
+        s.fma(a, b, c)
+    }
+}
+
+impl Product for Pairs {
+    const TERMS: usize = 2;
+
+    #[inline(always)]
+    fn dot<S: Simd>(s: S, a: S::V, b: S::V, c: S::V) -> S::V {
+        s.dot_pairs(a, b, c)
+    }
+}
+
+/// Keys in a lane group: as many as fill vectors of weights, whose words are pairs of neighbours where words are pairs.
+pub(crate) const fn group<S: Simd, P: Product>() -> usize {
+    S::LANES * P::TERMS
+}
+
 /// The number whose `f16` bits are given, without a branch.
 #[inline(always)]
 pub(crate) fn f16_value(bits: u16) -> f32 {
@@ -160,6 +203,15 @@ pub(crate) fn pair_up(low: f32, high: f32) -> f32 {
 fn bf16_bits(value: f32) -> u32 {
     let bits = value.to_bits();
     if value.is_nan() { bits | 0x0040_0000 } else { bits.wrapping_add(0x7fff + (bits >> 16 & 1)) }
+}
+
+/// Whether no number in the words is infinite or NaN.
+#[inline(always)]
+pub(crate) fn all_finite<P: Product>(values: &[f32]) -> bool {
+    // An exponent of all ones: adding one to it carries into the sign bit, so a plain OR of sums finds it.
+    let carry = |bits: u32| (bits & 0x7fff_ffff) + 0x0080_0000;
+    let both = |x: &f32| carry(x.to_bits()) | if P::TERMS == 2 { carry(x.to_bits() << 16) } else { 0 };
+    values.chunks(256).all(|chunk| chunk.iter().fold(0, |or, x| or | both(x)) & 0x8000_0000 == 0)
 }
 
 /// The values of some vectors.

@@ -1,7 +1,6 @@
 //! Plain Rust: arrays of 8 values, which compilers turn into whatever vectors the target has.
 
-use super::{Kernel, Lanes, Simd};
-use crate::kernel::micro::Single;
+use super::{Kernel, Lanes, Simd, Single};
 
 /// Needs no proof: every processor runs it.
 #[derive(Clone, Copy)]
@@ -35,6 +34,12 @@ fn power(e: i32) -> f32 {
     f32::from_bits(((e + 127) as u32) << 23)
 }
 
+/// A function of its own, as on the other paths, so that kernels that others call are compiled once.
+#[inline(never)]
+fn enter<K: Kernel<Portable>>(kernel: K) {
+    kernel.run(Portable);
+}
+
 impl Simd for Portable {
     type V = Eight;
     type Product = Single;
@@ -44,7 +49,7 @@ impl Simd for Portable {
 
     #[inline(always)]
     fn run<K: Kernel<Self>>(self, kernel: K) {
-        kernel.run(self);
+        enter(kernel);
     }
     #[inline(always)]
     fn splat(self, value: f32) -> Eight {

@@ -5,12 +5,12 @@
 //! as by one thread, and since the maximum is an integer, weights made with the last one are those made with earlier ones
 //! times a power of two: the bits are the same.
 
-use super::{Product, TileKernel};
+use super::TileKernel;
 use crate::kernel::blocks::KeyBlock;
 use crate::kernel::exp::{NOTHING, exp2_minus};
 use crate::kernel::micro::{self, BLOCK, WIDE};
-use crate::kernel::pack::{BlockScratch, group};
-use crate::kernel::simd::{Kernel, Simd, zeroed};
+use crate::kernel::pack::BlockScratch;
+use crate::kernel::simd::{Kernel, Product, Simd, group, zeroed};
 use std::ops::Range;
 
 /// The most rows of a tile that is shared: all its scores are held at once.

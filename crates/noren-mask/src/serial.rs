@@ -1,6 +1,6 @@
-//! The serial form of bound masks and plans.
+//! The serial forms of masks, bound masks and plans.
 //!
-//! A bound mask is its mask as text, its shape and its facts. A plan is the same with its options and, so that others can
+//! A mask is its text. A bound mask is its mask as text, its shape and its facts. A plan is the same with its options and, so that others can
 //! read it, its tiles:
 //!
 //! ```json
@@ -22,9 +22,11 @@ use crate::json::{At, Json};
 use crate::mask::Mask;
 use crate::order::{MOST_CLASSES, Order};
 use crate::plan::{Kind, PatternPlan, Plan, PlanOptions, Reorder, TileSpan};
+use crate::score::Spec;
 use crate::shape::Shape;
-use serde::de::{Deserialize, Deserializer, Error as _};
+use serde::de::{Deserialize, Deserializer, Error as _, Visitor};
 use serde::ser::{Error as _, Serialize, SerializeStruct, Serializer};
+use std::fmt;
 
 /// The version of the form described above.
 const VERSION: i64 = 1;
@@ -345,3 +347,37 @@ impl Serialize for TileSpan {
         (self.start, self.end, name(self.kind)).serialize(serializer)
     }
 }
+
+macro_rules! serde_as_text {
+    ($kind:ty, $what:literal) => {
+        impl Serialize for $kind {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                let mask: &Mask = self.as_ref();
+                match crate::atoms::foreign(mask) {
+                    None => serializer.collect_str(self),
+                    Some(atom) => Err(S::Error::custom(format!(
+                        "`{atom}` is defined outside of noren and has no serial form: give its cells as an array"
+                    ))),
+                }
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $kind {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct Text;
+                impl Visitor<'_> for Text {
+                    type Value = $kind;
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        f.write_str($what)
+                    }
+                    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<$kind, E> {
+                        text.parse().map_err(E::custom)
+                    }
+                }
+                deserializer.deserialize_str(Text)
+            }
+        }
+    };
+}
+serde_as_text!(Mask, "a mask as text, such as \"causal & padding\"");
+serde_as_text!(Spec, "a mask with scores as text, such as \"causal + alibi\"");

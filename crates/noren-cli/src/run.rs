@@ -1,15 +1,14 @@
 //! `noren run`: a model over tokens in a file.
 //!
 //! The command has two forms. This file is the one for programs, `--input`. The one for people, over a text, lives in
-//! `crate::text`.
+//! [`text`].
 
-use super::load;
-use super::tokens::Tokens;
-use crate::Verdict;
 use crate::failure::{Failure, Result};
+use crate::model::{load, tokens::Tokens};
 use crate::output::{Screen, with_note};
 use crate::target::Target;
 use crate::text::{self, TextArgs};
+use crate::verdict::Verdict;
 use clap::Args;
 use noren_candle::candle_core::{DType, Device, Tensor};
 use noren_candle::generate::{GenerateOptions, generate};

@@ -1,6 +1,5 @@
-//! [`Isa`]: which processor path computes, and the one place where that is decided.
+//! [`Isa`]: which processor path computes, and the one place where that is chosen.
 
-use super::simd::{Simd, portable::Portable};
 use crate::Error;
 use std::{fmt, str::FromStr, sync::OnceLock};
 
@@ -24,15 +23,6 @@ pub enum Isa {
     /// AVX-512 with AVX512-BF16, where products of `bf16` take half the time of `f32`: AMD since 2022. Intel's processors
     /// have the instructions and run them at half speed, so there this is only chosen by name.
     Avx512Bf16,
-}
-
-/// Work that is generic over the processor path.
-pub(crate) trait Task {
-    /// Whether the work has products of `bf16`, for which there are paths of their own.
-    fn pairs(&self) -> bool;
-
-    /// Runs on the path whose token is given.
-    fn run<S: Simd>(self, simd: S);
 }
 
 impl Isa {
@@ -86,15 +76,22 @@ impl Isa {
         })
     }
 
-    fn detected(self) -> bool {
+    /// Whether this processor has the instructions of the path: what the tokens of `kernel/simd` prove.
+    pub(crate) fn detected(self) -> bool {
         match self {
             Isa::Portable => true,
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => super::simd::avx2::Avx2::detect().is_some(),
+            Isa::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => super::simd::avx512::Avx512::detect().is_some(),
+            Isa::Avx512 => {
+                is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512vl")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512dq")
+                    && is_x86_feature_detected!("fma")
+            }
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512Bf16 => super::simd::avx512::Avx512Bf16::detect().is_some(),
+            Isa::Avx512Bf16 => Isa::Avx512.detected() && is_x86_feature_detected!("avx512bf16"),
             #[cfg(not(target_arch = "x86_64"))]
             _ => false,
         }
@@ -102,34 +99,6 @@ impl Isa {
 
     fn names(isas: &[Isa]) -> String {
         isas.iter().map(Isa::to_string).collect::<Vec<_>>().join(", ")
-    }
-
-    /// The one dispatch point: runs `task` on this ISA, or on the portable one where the processor lacks it.
-    pub(crate) fn run<T: Task>(self, task: T) {
-        #[cfg(target_arch = "x86_64")]
-        {
-            use super::simd::{avx2::Avx2, avx512::Avx512, avx512::Avx512Bf16};
-            match self {
-                Isa::Avx512Bf16 if task.pairs() => {
-                    if let Some(simd) = Avx512Bf16::detect() {
-                        return task.run(simd);
-                    }
-                }
-                // without pairs both are the same
-                Isa::Avx512 | Isa::Avx512Bf16 => {
-                    if let Some(simd) = Avx512::detect() {
-                        return task.run(simd);
-                    }
-                }
-                Isa::Avx2 => {
-                    if let Some(simd) = Avx2::detect() {
-                        return task.run(simd);
-                    }
-                }
-                Isa::Portable => {}
-            }
-        }
-        task.run(Portable);
     }
 }
 

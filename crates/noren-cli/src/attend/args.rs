@@ -1,0 +1,75 @@
+//! The command line of `noren attend`.
+
+use crate::args::{FactArgs, SideArg};
+use clap::Args;
+use std::path::PathBuf;
+
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct AttendArgs {
+    /// Safetensors file with q, k, v and what the mask's scores name; without it an example runs
+    pub(super) input: Option<PathBuf>,
+    /// Mask and scores, for example 'causal & padding + softcap(5)' [default: full; padding in the example]
+    #[arg(long, short, value_name = "SPEC")]
+    pub(super) mask: Option<String>,
+    /// JSON: {"lengths": [5, 3], "documents": [[2, 3], [3]], "levels": [0, 2], "labels": {"pii": [3, 4]}}
+    #[arg(long, value_name = "FILE")]
+    pub(super) facts: Option<PathBuf>,
+    /// Real tokens by batch row: 5,3
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',')]
+    pub(super) lengths: Vec<usize>,
+    /// Where padding stands [default: right]
+    #[arg(long, value_enum, requires = "lengths", hide_possible_values = true, value_name = "left|right")]
+    pub(super) side: Option<SideArg>,
+    /// The layer that layers(...) is asked about
+    #[arg(long, value_name = "L")]
+    pub(super) layer: Option<u64>,
+    /// Position of the first query, one number or one per batch row; needed when q and k differ in length
+    #[arg(long, value_name = "N", value_delimiter = ',', allow_negative_numbers = true)]
+    pub(super) query_offset: Vec<i64>,
+    /// Multiplies q . k [default: 1 / sqrt(head_dim)]
+    #[arg(long, value_name = "S", allow_negative_numbers = true)]
+    pub(super) scale: Option<f32>,
+    /// Write out [batch, heads, q_len, v_dim] and lse [batch, heads, q_len] to this safetensors file
+    #[arg(long, short, value_name = "FILE")]
+    pub(super) output: Option<PathBuf>,
+    /// Compare with the 64-bit reference, which is slow; exit code 1 when they disagree
+    #[arg(long)]
+    pub(super) verify: bool,
+    /// Threads that compute [default: one per processor]
+    #[arg(long, value_name = "N")]
+    pub(super) threads: Option<usize>,
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
+    /// In the example: whose attention to show
+    #[arg(long, value_name = "H", default_value_t = 1, conflicts_with = "input", help_heading = "Example")]
+    pub(super) head: usize,
+    /// In the example: the sentence to show
+    #[arg(long, value_name = "B", default_value_t = 0, conflicts_with = "input", help_heading = "Example")]
+    pub(super) batch_row: usize,
+}
+
+const EXAMPLES: &str = "\
+Tensors are 32-bit floats:
+  q         [batch, heads, q_len, head_dim]
+  k, v      [batch, kv_heads, kv_len, head_dim], the last of v may differ
+  bias      broadcasts to [batch, heads, q_len, kv_len]; so does soft
+  sinks     [heads]
+  relative  [heads, 2 * reach + 1]
+A score reads the tensor that it names: '+ bias' reads bias, '+ bias(b0)' reads b0.
+NOREN_ISA=portable, avx2, avx512 or avx512bf16 forces a processor path.
+
+Examples:
+  noren attend
+  noren attend --batch-row 5 --head 2 --mask 'padding & sliding(6)'
+  noren attend qkv.safetensors --mask causal -o out.safetensors
+  noren attend qkv.safetensors --mask 'causal & padding + softcap(5)' --facts facts.json --verify
+  noren attend step.safetensors --mask causal --query-offset 100 --json";
+
+impl AttendArgs {
+    /// Where the facts come from.
+    pub(super) fn facts(&self) -> FactArgs {
+        FactArgs { lengths: self.lengths.clone(), side: self.side, facts: self.facts.clone(), layer: self.layer }
+    }
+}

@@ -1,0 +1,83 @@
+//! The command line of `noren bench`.
+
+use super::op::Op;
+use crate::failure::{Failure, Result};
+use clap::Args;
+use noren::Dtype;
+use noren::machine::{self, Memory};
+use std::time::Duration;
+
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct BenchArgs {
+    /// Masks, with commas between them [default: full, causal, sliding(256), causal & documents, padding]
+    #[arg(long, value_name = "LIST")]
+    pub(super) masks: Option<String>,
+    /// Lengths: queries and keys, or keys in the cache of decode [default: 1024,4096]
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',')]
+    pub(super) lens: Vec<usize>,
+    /// Values of head_dim [default: 64,128]
+    #[arg(long, value_name = "D,D,...", value_delimiter = ',')]
+    pub(super) dims: Vec<usize>,
+    /// f32, bf16, f16 [default: f32,bf16]
+    #[arg(long, value_name = "T,T,...", value_delimiter = ',')]
+    pub(super) dtypes: Vec<Dtype>,
+    /// forward, backward, decode [default: all]
+    #[arg(long, value_name = "OP,OP,...", value_delimiter = ',', hide_possible_values = true)]
+    pub(super) ops: Vec<Op>,
+    /// Query heads [default: 16, and 32 for decode]
+    #[arg(long, value_name = "H")]
+    pub(super) heads: Option<usize>,
+    /// Key-value heads [default: as many as heads, and 8 for decode]
+    #[arg(long, value_name = "H")]
+    pub(super) kv_heads: Option<usize>,
+    /// Numbers of threads [default: one per processor]
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',')]
+    pub(super) threads: Vec<usize>,
+    /// Seconds of timed runs aimed at for each row; at least three runs are made [default: 1, or 0.05 with --quick]
+    #[arg(long, value_name = "SECONDS")]
+    pub(super) budget: Option<f64>,
+    /// A few seconds in all: full, causal and sliding(256), 1024 tokens, head_dim 64, short probes
+    #[arg(long)]
+    pub(super) quick: bool,
+    /// Print one JSON document, once everything is measured
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+const EXAMPLES: &str = "\
+First the limits, for one thread and all: multiply-add, exp2, softmax, reading memory by size.
+Then a row for each case:
+  GFLOP/s    operations of allowed pairs: 4 * head_dim each, backward 10 * head_dim
+  computed   pairs computed / pairs allowed
+  GB/s       decode: bytes that have to be read and written, each once; a step appends a token
+             to a cache, plans, and computes
+  of limit   the least time that the limits leave / the time taken: products at the
+             multiply-add peak (bf16: of dot products, where faster) and one softmax row
+             for each pair, or every array read or written once, whichever is longer
+Masks may use 'documents' (eight: 1 2 1 3 4 2 2 1 sixteenths of the length) and 'padding' (half).
+Other programs that run meanwhile make everything worse: compare figures of one run.
+
+Examples:
+  noren bench --quick
+  noren bench --masks 'full,causal,sliding(256) | keys(0..4)' --lens 4096,16384 --dims 128
+  noren bench --ops decode --lens 32768 --dims 128 --dtypes f32,bf16
+  noren bench --threads 1,2 --budget 3 --json > bench.json";
+
+impl BenchArgs {
+    /// The memory to read. All of a gigabyte has to be written before; a quarter is beyond most caches too.
+    pub(super) fn memory(&self) -> Memory {
+        let memory = machine::memory();
+        Memory { available: memory.available.min(if self.quick { 1 << 30 } else { usize::MAX }), ..memory }
+    }
+
+    /// How long a probe runs, and how long a row.
+    pub(super) fn times(&self) -> Result<(Duration, Duration)> {
+        let (probe, row) = if self.quick { (0.01, 0.05) } else { (0.15, 1.0) };
+        let row = self.budget.unwrap_or(row);
+        if !(0.0..=86_400.0).contains(&row) {
+            return Err(Failure::new(format!("--budget is {row}: give seconds, from 0 to 86400")));
+        }
+        Ok((Duration::from_secs_f64(probe), Duration::from_secs_f64(row)))
+    }
+}

@@ -1,0 +1,101 @@
+// The list of what could come next in a text, beneath the word that is completed.
+
+import { el, fill, uid } from "./dom.js";
+
+const MOST = 8; // completions shown at once
+
+export class Completions {
+  #input;
+  #mirror;
+  #onAccept;
+  #offered = null; // what `complete` of language.js gave
+  #chosen = 0;
+  element = el("ul", { class: "completions", id: uid("list"), role: "listbox", "aria-label": "Completions", hidden: true });
+
+  /** Completes the text of `input`, which `mirror` repeats; `onAccept(item, {from, to})` puts an item in. */
+  constructor(input, mirror, onAccept) {
+    this.#input = input;
+    this.#mirror = mirror;
+    this.#onAccept = onAccept;
+    input.setAttribute("aria-autocomplete", "list");
+    input.setAttribute("aria-controls", this.element.id);
+  }
+
+  /** Shows what was found; null or nothing hides the list. */
+  offer(found) {
+    this.#offered = found && found.items.length ? found : null;
+    this.#chosen = 0;
+    this.element.hidden = !this.#offered;
+    if (!this.#offered) {
+      this.#input.removeAttribute("aria-activedescendant");
+      return;
+    }
+    this.#paint();
+    this.#locate();
+  }
+
+  /** Does what a key does to the list; false where it does nothing. */
+  key(name) {
+    if (!this.#offered) return false;
+    const { length } = this.#offered.items;
+    const by = { ArrowDown: 1, ArrowUp: -1 }[name];
+    if (by) {
+      this.#chosen = (this.#chosen + by + length) % length;
+      this.#paint();
+    } else if (name === "Enter" || name === "Tab") this.#accept();
+    else if (name === "Escape") this.offer(null);
+    else return false;
+    return true;
+  }
+
+  #accept() {
+    this.#onAccept(this.#offered.items[this.#chosen], this.#offered);
+    this.offer(null);
+  }
+
+  #paint() {
+    const { items } = this.#offered;
+    const from = Math.max(0, Math.min(this.#chosen - MOST + 2, items.length - MOST));
+    const id = (index) => `${this.element.id}-${index}`;
+    const option = (item, index) =>
+      el(
+        "li",
+        {
+          role: "option",
+          id: id(index),
+          "aria-selected": String(index === this.#chosen),
+          class: index === this.#chosen ? "chosen" : null,
+          onpointerdown: (event) => {
+            event.preventDefault();
+            this.#chosen = index;
+            this.#accept();
+          },
+        },
+        el("code", {}, item.name),
+        el("small", {}, item.says ?? ""),
+      );
+    fill(
+      this.element,
+      items.slice(from, from + MOST).map((item, i) => option(item, from + i)),
+    );
+    this.#input.setAttribute("aria-activedescendant", id(this.#chosen));
+  }
+
+  /** Beneath the word that is completed: a range over the mirror knows where that is. */
+  #locate() {
+    const range = document.createRange();
+    let left = this.#offered.from;
+    const walker = document.createTreeWalker(this.#mirror, NodeFilter.SHOW_TEXT);
+    for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+      if (left <= node.length) {
+        range.setStart(node, left);
+        break;
+      }
+      left -= node.length;
+    }
+    const at = range.getBoundingClientRect();
+    const box = this.element.closest(".editor").getBoundingClientRect();
+    this.element.style.left = `${Math.max(0, Math.min(at.left - box.left - 8, box.width - 300))}px`;
+    this.element.style.top = `${(at.bottom || box.bottom) - box.top + 6}px`;
+  }
+}

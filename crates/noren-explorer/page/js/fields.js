@@ -1,0 +1,101 @@
+// Fields of forms: text that is read as it is typed, buttons of which one is on, labels with their positions.
+
+import { button, iconButton } from "./dialog.js";
+import { el, fill, uid } from "./dom.js";
+import { readPositions, writeRows } from "./lists.js";
+
+/** `input` with its label. Its text is read by `read`, which may throw, and goes to `set`; beneath it is `hint` or the error. */
+export function field(label, input, { read, set, hint }) {
+  input.id = uid("field");
+  const says = el("span", { class: "says", id: `${input.id}-says` }, hint);
+  input.setAttribute("aria-describedby", says.id);
+  const tell = (invalid, words) => {
+    input.setAttribute("aria-invalid", String(invalid));
+    fill(says, words);
+  };
+  input.addEventListener("input", () => {
+    try {
+      set(read(input.value.trim()));
+      tell(false, hint);
+    } catch (error) {
+      tell(true, el("span", { class: "wrong" }, error.message));
+    }
+  });
+  return el("div", { class: "field" }, el("label", { for: input.id }, label), input, says);
+}
+
+/** Buttons of which one is on: `{element, choose(name)}`. */
+export function segments(names, label, onChoose) {
+  const buttons = Object.entries(names).map(([name, title]) =>
+    el("button", { type: "button", "aria-pressed": "false", dataset: { name }, onclick: () => onChoose(name) }, title),
+  );
+  return {
+    element: el("div", { class: "segments", role: "group", "aria-label": label }, buttons),
+    choose: (chosen) => buttons.forEach((one) => one.setAttribute("aria-pressed", String(one.dataset.name === chosen))),
+  };
+}
+
+/**
+ * Labels: a name and its positions a line. `set(labels)` is called as the user changes them, `show(labels)` shows them:
+ * `{element, show}`.
+ */
+export function labelFields(set) {
+  const lines = el("div", { class: "label-lines" });
+  const collect = () => {
+    const labels = {};
+    for (const line of lines.children) {
+      const [name, positions] = [...line.querySelectorAll("input")];
+      try {
+        if (name.value.trim()) labels[name.value.trim()] = readPositions(positions.value);
+        positions.setAttribute("aria-invalid", "false");
+      } catch {
+        positions.setAttribute("aria-invalid", "true");
+        return;
+      }
+    }
+    set(labels);
+  };
+  const line = (name = "", positions = "") => {
+    const element = el(
+      "div",
+      { class: "label-line field" },
+      el("input", { type: "text", value: name, placeholder: "name", "aria-label": "Name of a label", oninput: collect }),
+      el("input", {
+        type: "text",
+        class: "code",
+        value: positions,
+        placeholder: "3, 10..14; 5",
+        title: "Positions and ranges; after a ; those of the next batch row",
+        "aria-label": `Positions of ${name || "the label"}`,
+        oninput: collect,
+      }),
+      iconButton(`Take out ${name || "the label"}`, "×", () => {
+        element.remove();
+        collect();
+      }),
+    );
+    return element;
+  };
+  const root = el(
+    "div",
+    { class: "labels" },
+    lines,
+    button(
+      "Add a label",
+      () => {
+        const added = line();
+        lines.append(added);
+        added.querySelector("input").focus();
+      },
+      { class: "plain" },
+    ),
+  );
+  const show = (labels) => {
+    if (lines.contains(document.activeElement)) return;
+    fill(
+      lines,
+      Object.entries(labels).map(([name, positions]) => line(name, writeRows([positions].flat()))),
+    );
+  };
+  return { element: root, show };
+}

@@ -1,0 +1,108 @@
+// How a picture is moved: by mouse, pen, fingers and wheel, and by a zoom that glides.
+
+const CLICK = 4; // pixels that a pointer may move and still have clicked
+
+const still = () => window.matchMedia("(prefers-reduced-motion: reduce)").matches;
+
+/** Zooms a camera in small steps, or at once where motion is unwanted; `moved()` is called after each step. */
+export class Glide {
+  #camera;
+  #moved;
+  #frame = 0;
+
+  constructor(camera, moved) {
+    this.#camera = camera;
+    this.#moved = moved;
+  }
+
+  zoom(factor, x, y) {
+    this.stop();
+    if (still()) this.#step(factor, x, y);
+    else this.#next(Math.log(factor), x, y);
+  }
+
+  /** Zooms by a part of what is `left` of the factor, as a logarithm. */
+  #next(left, x, y) {
+    const part = Math.abs(left) < 0.02 ? left : left * 0.3;
+    this.#step(Math.exp(part), x, y);
+    if (left !== part) this.#frame = requestAnimationFrame(() => this.#next(left - part, x, y));
+  }
+
+  #step(factor, x, y) {
+    this.#camera.zoom(factor, x, y);
+    this.#moved();
+  }
+
+  stop() {
+    cancelAnimationFrame(this.#frame);
+  }
+}
+
+/**
+ * Moves a camera by mouse, pen and fingers on `element`: drag, wheel, pinch. `moved()` is called after each change of the camera,
+ * `hover(cell or null)` as the pointer moves, `pick(cell)` on a click; `cell(x, y)` gives the cell under a pixel, or null.
+ */
+export function pointers(element, camera, { hover, moved, pick, cell }) {
+  const down = new Map(); // pointer -> {x, y}
+  let start = null; // where the only pointer went down, while it may still be a click
+
+  const at = (event) => {
+    const box = element.getBoundingClientRect();
+    return { x: event.clientX - box.left, y: event.clientY - box.top };
+  };
+  const spread = () => {
+    const [a, b] = [...down.values()];
+    return { size: Math.hypot(a.x - b.x, a.y - b.y), x: (a.x + b.x) / 2, y: (a.y + b.y) / 2 };
+  };
+
+  element.addEventListener("pointerdown", (event) => {
+    if (event.button !== 0) return;
+    element.setPointerCapture(event.pointerId);
+    down.set(event.pointerId, at(event));
+    start = down.size === 1 ? at(event) : null;
+  });
+  element.addEventListener("pointermove", (event) => {
+    const now = at(event);
+    const last = down.get(event.pointerId);
+    if (!last) return hover(cell(now.x, now.y));
+    if (start && Math.hypot(now.x - start.x, now.y - start.y) < CLICK) return undefined;
+    start = null;
+    if (down.size === 2) {
+      const from = spread();
+      down.set(event.pointerId, now);
+      const to = spread();
+      camera.zoom(to.size / Math.max(1, from.size), from.x, from.y);
+      camera.pan(to.x - from.x, to.y - from.y);
+    } else {
+      down.set(event.pointerId, now);
+      camera.pan(now.x - last.x, now.y - last.y);
+    }
+    element.classList.add("dragged");
+    hover(null);
+    return moved();
+  });
+  const up = (event) => {
+    if (!down.delete(event.pointerId)) return;
+    element.classList.remove("dragged");
+    const found = start && event.type === "pointerup" ? cell(start.x, start.y) : null;
+    start = null;
+    if (found) pick(found);
+  };
+  element.addEventListener("pointerup", up);
+  element.addEventListener("pointercancel", up);
+  element.addEventListener("pointerleave", () => hover(null));
+  element.addEventListener(
+    "wheel",
+    (event) => {
+      event.preventDefault();
+      const unit = event.deltaMode === 1 ? 20 : event.deltaMode === 2 ? 400 : 1;
+      const { x, y } = at(event);
+      if (event.shiftKey) camera.pan(-(event.deltaX || event.deltaY) * unit, 0);
+      else if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) camera.pan(-event.deltaX * unit, -event.deltaY * unit);
+      else camera.zoom(Math.exp(-event.deltaY * unit * (event.ctrlKey ? 0.01 : 0.002)), x, y);
+      moved();
+      hover(cell(x, y));
+    },
+    { passive: false },
+  );
+}

@@ -1,0 +1,90 @@
+//! [`Equivalence`]: the answer of a comparison, and where it differs.
+
+use crate::compare::Cell;
+use crate::facts::Facts;
+use crate::shape::Shape;
+use std::fmt;
+
+/// What [`Mask::equivalent`](crate::Mask::equivalent) established.
+#[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
+pub enum Equivalence {
+    /// Both masks allow the same cells at every length at which both bind.
+    Equal {
+        /// The shortest and the longest length at which both masks bind. [`Shape::MAX_LEN`] is the longest length of all.
+        lengths: (usize, usize),
+        /// Number of cells that were compared; every other cell is in the class of one of them.
+        compared: u64,
+    },
+    /// The masks differ in `cell` under `shape` and `facts`.
+    Differ {
+        /// The layer in which they differ: 0 unless a mask has `layers(...)`.
+        layer: u64,
+        /// A square shape.
+        shape: Shape,
+        /// True when the masks are equal at every shorter length. It is established for masks without unknowns only.
+        shortest: bool,
+        /// Facts under which they differ; empty when no mask reads facts there.
+        facts: Box<Facts>,
+        /// A cell that exactly one of them allows.
+        cell: Cell,
+        /// True when the first mask allows the cell and the second does not.
+        only_first: bool,
+    },
+    /// Neither was established.
+    Undecided {
+        /// The atoms that no finite comparison decides, as text.
+        atoms: Vec<String>,
+        /// Why, in a sentence.
+        reason: String,
+    },
+}
+
+/// One sentence with what was established.
+impl fmt::Display for Equivalence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Equivalence::Equal { lengths: (1, Shape::MAX_LEN), compared } => {
+                write!(f, "equal at every length ({compared} cells compared, which stand for all others)")
+            }
+            Equivalence::Equal { lengths: (first, last), compared } => write!(
+                f,
+                "equal at every length from {first} to {last}, where both masks bind ({compared} cells compared, which stand for all others)"
+            ),
+            Equivalence::Differ { layer, shape, shortest, facts, cell, only_first } => {
+                let side = if *only_first { "first" } else { "second" };
+                let (n, chosen) = (shape.q_len(), **facts != Facts::new());
+                match (chosen, shortest) {
+                    (true, _) => write!(f, "differ at length {n} with facts {}", in_words(facts))?,
+                    (false, true) => write!(f, "differ from length {n} on")?,
+                    (false, false) => write!(f, "differ at length {n}")?,
+                }
+                write!(f, ": query {} -> key {}, only in the {side}", cell.q, cell.k)?;
+                for (what, index) in [("layer", *layer), ("batch row", cell.batch as u64), ("head", cell.head as u64)] {
+                    if index > 0 {
+                        write!(f, ", {what} {index}")?;
+                    }
+                }
+                Ok(())
+            }
+            Equivalence::Undecided { atoms, reason } if atoms.is_empty() => write!(f, "not established: {reason}"),
+            Equivalence::Undecided { atoms, reason } => write!(f, "not established: {reason}: {}", atoms.join(", ")),
+        }
+    }
+}
+
+/// The facts as JSON, where masks have a serial form.
+fn in_words(facts: &Facts) -> String {
+    #[cfg(feature = "serde")]
+    return facts.to_json().unwrap_or_default();
+    #[cfg(not(feature = "serde"))]
+    format!("{facts:?}")
+}
+
+/// One layer, batch row and head.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Class {
+    pub(super) layer: u64,
+    pub(super) batch: u64,
+    pub(super) head: u64,
+}

@@ -1,0 +1,58 @@
+//! `Mask`, `Score` and `Spec` as values, and what the methods of several classes need; their own methods are in `mask`.
+
+use crate::error::{raise, repr};
+use noren::noren_mask::Error;
+use noren::{Mask, Score, Spec};
+use pyo3::exceptions::{PyAttributeError, PyTypeError};
+use pyo3::prelude::*;
+
+/// A set of allowed (query, key) cells, said without sizes; see `noren.parse` and the atoms.
+#[pyclass(name = "Mask", module = "noren", frozen, eq, hash, weakref, from_py_object)]
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct PyMask(pub(crate) Mask);
+
+/// Something that is done to the scores beside the mask.
+#[pyclass(name = "Score", module = "noren", frozen, eq, hash, from_py_object)]
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct PyScore(pub(crate) Score);
+
+/// A mask with what is done to the scores: `mask + score + ...`.
+#[pyclass(name = "Spec", module = "noren", frozen, eq, hash, weakref, from_py_object)]
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct PySpec(pub(crate) Spec);
+
+/// Names that libraries look up on tensors: asking a mask for one means that it was given in the place of a tensor.
+const OF_TENSORS: [&str; 9] = ["ndim", "shape", "dtype", "device", "dim", "size", "to", "bool", "expand"];
+
+/// The error for an attribute that a mask does not have.
+pub(crate) fn no_attribute(kind: &str, text: &str, name: &str) -> PyErr {
+    let advice = match OF_TENSORS.contains(&name) {
+        true => {
+            ": a mask is no tensor. Where a tensor is expected (attention_mask of a Hugging Face model), give \
+             torch.from_numpy(nr.to_keep(mask, shape)), booleans [batch, 1 or heads, q_len, kv_len], to a model with \
+             attn_implementation=\"noren\" or \"sdpa\""
+        }
+        false => "",
+    };
+    PyAttributeError::new_err(format!("noren.{kind} `{text}` has no attribute {name:?}{advice}"))
+}
+
+/// A mask, or the text of one.
+pub(crate) fn mask_of(object: &Bound<'_, PyAny>) -> PyResult<Mask> {
+    if let Ok(mask) = object.cast::<PyMask>() {
+        return Ok(mask.get().0.clone());
+    }
+    match object.extract::<String>() {
+        Ok(text) => text.parse().map_err(Error::from).map_err(raise),
+        Err(_) => Err(PyTypeError::new_err(format!("{} is no mask", repr(object)))),
+    }
+}
+
+/// Calls what `python/noren/_views.py` has of this name.
+pub(crate) fn view<'py>(
+    py: Python<'py>,
+    name: &str,
+    arguments: impl pyo3::call::PyCallArgs<'py>,
+) -> PyResult<Bound<'py, PyAny>> {
+    py.import("noren._views")?.getattr(name)?.call1(arguments)
+}

@@ -1,0 +1,93 @@
+//! What all work of a call reads, and how ranges are cut.
+
+use crate::kernel::rows::Rows;
+use crate::kernel::scores::Modifiers;
+use crate::kernel::simd::{Product, Simd};
+use noren_mask::Plan;
+use std::ops::Range;
+
+/// Rows with a larger log-sum-exp are careful: at half of it an `f32` has 2e-6.
+pub(super) const CAREFUL: f32 = 64.0;
+
+/// What all work of a call reads.
+pub(crate) struct Context<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) q: Rows<'a>,
+    pub(crate) k: Rows<'a>,
+    pub(crate) v: Rows<'a>,
+    pub(crate) out: Rows<'a>,
+    pub(crate) dout: Rows<'a>,
+    /// `[batch, heads, q_len]`.
+    pub(crate) lse: &'a [f32],
+    pub(crate) modifiers: Modifiers<'a>,
+    pub(crate) scale: f64,
+    pub(crate) softcap: Option<f64>,
+    /// Whether rows read keys that the plan does not know.
+    pub(crate) partial: bool,
+    /// `[batch, heads, q_len]`, empty before they are made.
+    pub(crate) stats: Vec<RowStats>,
+}
+
+/// What the backward pass must know of a row.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct RowStats {
+    /// Weights are `2^(score - base) * factor`; an integer.
+    pub(super) base: f64,
+    /// 0 for rows that read nothing.
+    pub(super) factor: f32,
+    /// The sum of `dout * out`, times the factor.
+    pub(super) delta: f32,
+    pub(super) careful: bool,
+}
+
+/// Head dimensions, rounded up to whole vectors.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Widths {
+    pub(super) k: usize,
+    pub(super) v: usize,
+}
+
+impl Context<'_> {
+    /// Widths of rows on a path.
+    pub(super) fn widths<S: Simd>(&self) -> Widths {
+        let width = |view: &Rows<'_>| view.shape()[3].next_multiple_of(S::LANES);
+        Widths { k: width(&self.k), v: width(&self.v) }
+    }
+
+    /// Multiplications of one of the products.
+    pub(super) fn multiplications(&self) -> u64 {
+        let shape = self.plan.shape();
+        let cells = (self.plan.patterns().iter().enumerate())
+            .map(|(i, pattern)| {
+                let pairs = (0..shape.batch_len()).flat_map(|b| (0..shape.head_count()).map(move |h| (b, h)));
+                let uses = pairs.filter(|(b, h)| self.plan.pattern_of(*b, *h) == i).count() as u64;
+                uses * pattern.tiles().map(|tile| tile.computed()).sum::<u64>()
+            })
+            .sum::<u64>();
+        cells.saturating_mul(self.q.shape()[3] as u64)
+    }
+
+    /// Where a row `[batch, head, row]` is in arrays of all rows.
+    pub(super) fn row(&self, [batch, head, row]: [usize; 3]) -> usize {
+        let [_, heads, q_len, _] = self.q.shape();
+        (batch * heads + head) * q_len + row
+    }
+}
+
+/// Whether products are of pairs of `bf16`.
+pub(super) const fn of_pairs<S: Simd>() -> bool {
+    S::Product::TERMS == 2
+}
+
+/// `range` in pieces of `most`, an even number, or one more: all but the last end before an even number, so that no pair is cut.
+pub(super) fn even_pieces(range: Range<usize>, most: usize) -> impl Iterator<Item = Range<usize>> {
+    let end = move |from: usize| range.end.min((from + most).next_multiple_of(2));
+    let first = Some(range.start..end(range.start));
+    let next = move |piece: &Range<usize>| Some(piece.end..end(piece.end));
+    std::iter::successors(first, next).take_while(|piece| !piece.is_empty())
+}
+
+/// `range` in pieces of at most `most`.
+pub(super) fn pieces(range: Range<usize>, most: usize) -> impl Iterator<Item = Range<usize>> {
+    range.clone().step_by(most).map(move |from| from..range.end.min(from + most))
+}

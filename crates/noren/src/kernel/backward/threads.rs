@@ -1,0 +1,43 @@
+//! Work for several threads, some of which waits for other threads' work.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Calls `work` on up to `threads` threads, this one included.
+///
+/// Work may wait for work that another thread has begun, so a thread that is in the midst of some must not begin more: it
+/// might while a user's closure waits for the pool.
+pub(super) fn on_threads(threads: usize, work: impl Fn() + Sync) {
+    thread_local!(static INSIDE: Cell<bool> = const { Cell::new(false) });
+    struct Leave(bool);
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            INSIDE.set(self.0);
+        }
+    }
+    let inside = || {
+        let _leave = Leave(INSIDE.replace(true));
+        work();
+    };
+    if threads <= 1 {
+        return inside();
+    }
+    let unless_inside = || {
+        if !INSIDE.get() {
+            inside();
+        }
+    };
+    rayon::in_place_scope(|scope| {
+        (1..threads).for_each(|_| scope.spawn(|_| unless_inside()));
+        inside();
+    });
+}
+
+/// Calls `work` with each of `0..count`, on up to `threads` threads.
+pub(super) fn for_each(threads: usize, count: usize, work: impl Fn(usize) + Sync) {
+    let next = AtomicUsize::new(0);
+    on_threads(threads.min(count), || {
+        let numbers = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|i| *i < count);
+        std::iter::from_fn(numbers).for_each(&work);
+    });
+}
