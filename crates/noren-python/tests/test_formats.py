@@ -143,7 +143,7 @@ REFUSED: list[tuple[Any, tuple[Any, Any], dict[str, Any], str]] = [
     (nr.to_flashmask, HOLES, {}, "FlashMask cannot express a key that is masked for more than three runs"),
     (nr.to_flashmask, ("full - (keys(0..1) & queries([1, 3, 5]))", 8), {}, "FlashMask cannot express key 0"),
     (nr.to_flashmask, ("causal", nr.Shape.cached(2, 3)), {}, "FlashMask cannot express 3 queries of 5 keys"),
-    (nr.to_flashmask, (BY_HEAD[0], nr.Shape.square(4, heads=2, kv_heads=1)), {}, "differs among query heads of one key head"),
+    (nr.to_flashmask, (BY_HEAD[0], nr.Shape.square(4, heads=2, kv_heads=1)), {}, "differs between query heads of one key-value head"),
     (nr.to_flashmask, SCORES, {}, "FlashMask cannot express the score"),
     (nr.to_magi, BY_HEAD, {}, "MagiAttention's slices cannot express a mask that differs between heads"),
     (nr.to_magi, SCORES, {}, "MagiAttention's slices cannot express the score"),
