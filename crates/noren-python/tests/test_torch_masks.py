@@ -272,7 +272,7 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (lambda: mha()(Y, Y, Y, attn_mask=CAUSAL[:, :5]), RuntimeError, "expected [length, keys] = (8, 8) or [batch * heads, length, keys]"),
     (lambda: mha()(Y, Y[:1], Y[:1]), RuntimeError, "the query has 2 batch rows and the key 1"),
     (lambda: mha()(Y, Y[..., :4], Y), RuntimeError, "key is 4 wide, expected 16"),
-    (lambda: mha()(Y, Y, Y, attn_mask=nr.causal().plan(8), key_padding_mask=PADDING), nr.Error, "a plan has its padding"),
+    (lambda: mha()(Y, Y, Y, attn_mask=nr.causal().plan(8), key_padding_mask=PADDING), nr.Error, "a plan contains its padding"),
     (lambda: mha()(Y, Y, Y, attn_mask="causal + alibi"), nr.Error, "has score modifiers"),
     (lambda: mha(dropout=NAN)(Y, Y, Y), ValueError, "nan"),
     (lambda: nt.sdpa(X, X, X, dropout_p=NAN), nr.Error, "dropout_p is nan: give a probability from 0.0 to less than 1.0"),
