@@ -1,6 +1,27 @@
-//! Masked transformers on candle: attention as an operation with its backward, layers, models, generation, dynamic masks.
+//! Masked transformers on candle: attention with gradients, layers, models, generation, training, and audits of models.
 //!
-//! Tensors, gradients, optimisers and files come from candle; attention and its masks come from noren.
+//! candle provides tensors, gradients, optimisers and files; this crate adds noren's attention and masks to them.
+//!
+//! ```
+//! use noren_candle::attend;
+//! use noren_candle::candle_core::{Device, Tensor};
+//!
+//! let x = Tensor::randn(0f32, 1., (1, 2, 8, 16), &Device::Cpu)?; // [batch, heads, length, head_dim]
+//! let out = attend(&x, &x, &x, "causal & documents([5, 3])")?;
+//! assert_eq!(out.dims(), [1, 2, 8, 16]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Where to go next
+//!
+//! * [`attend`](attend()), [`attention`](attention()): attention as an operation with a backward pass
+//! * [`layers`]: PyTorch's attention layers under the same names; [`nn`]: layers whose rows have the same bits in every batch
+//! * [`model`]: BERT, GPT-2, Llama, Mistral, Qwen3, Gemma 2 and 3, gpt-oss and T5 from Hugging Face folders; [`generate`]: generation
+//! * [`embed`]: one vector for each text; [`train`]: training with checkpoints
+//! * [`dynamic`]: masks that are made from the queries and keys of a call
+//! * [`prove`]: the proof that private tokens change no released number; [`EntityRecognizer`]: names and places
+//! * [`audit`]: tests of a running model
+//! * `docs/models.md`: supported models, their exactness, and the files of this crate
 
 mod attend;
 mod attention;

@@ -1,8 +1,8 @@
-//! Attention over many ranks: the owner of each token, the rank that computes each cell of a mask, and the data that travels.
+//! Partitions of attention over many ranks (processes): the tokens and cells of each rank, and the data that ranks exchange.
 //!
-//! A sequence too long for one machine is split over several. noren knows the mask exactly, so it can plan the split exactly:
-//! [`partition`] fixes which rank owns which tokens, which keys (or queries and results) travel to whom, and in which order partial
-//! results are merged. The crate moves no data: the crate `noren-ranks` executes a [`Partition`], for Rust and for
+//! A sequence too long for one machine is split over several. [`partition`] plans the split from the exact mask: the owner of each
+//! token, the rank that computes each cell, the keys (or queries and results) that ranks send to each other, and the order in which
+//! partial results are merged. The crate moves no data: the crate `noren-ranks` executes a [`Partition`], for Rust and for
 //! `noren.distributed` in Python.
 //!
 //! ```
@@ -10,9 +10,17 @@
 //! use noren_mask::{Facts, Shape, atoms::*};
 //! let bound = (causal() & documents_of([48, 16])).bind(&Shape::square(64), &Facts::new())?;
 //! let split = partition(&bound.plan(), &Options { ranks: 4, ..Options::default() })?;
-//! split.check(&bound)?;
+//! split.check(&bound)?; // every allowed cell is computed exactly once
 //! # Ok::<(), noren_dist::Error>(())
 //! ```
+//!
+//! # Where to go next
+//!
+//! * [`Partition`]: the contract of executors; [`Options`] and [`Objective`]: the choice of a split
+//! * [`search()`], [`Candidate`]: all splits that were tried; [`Measures`], [`Bound`]: their costs and lower bounds
+//! * [`Baseline`]: the splits of other systems; [`simulate()`]: the time of a pass on other machines
+//! * [`RankSlices`]: export to MagiAttention
+//! * `docs/scale.md`: measurements, and the files of this crate
 #![forbid(unsafe_code)]
 
 mod affinity;

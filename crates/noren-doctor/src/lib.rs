@@ -1,11 +1,12 @@
-//! The doctor: what is wrong with a mask that somebody else made.
+//! The doctor: finds mistakes in attention masks that other programs made, and expressions for mask arrays.
 //!
-//! It reads an array as it is stored, decodes the convention, compares with what was declared, and where they differ searches
-//! for the mistake that turns the declared mask into the given one exactly. The catalogue of mistakes is [`classes`].
+//! The doctor reads an array as it is stored, decodes its convention (keep, drop, additive) and compares its cells with the declared
+//! mask. If they differ, it searches for the mistake that turns the declared mask into the given one exactly. The catalogue of mistakes
+//! is [`classes`].
 //!
 //! ```
 //! use noren_doctor::{Context, Patient, Values};
-//! // A triangle one key too wide.
+//! // A causal mask that allows one key too many: the one after each query.
 //! let mask = Values::bools(&[3, 3], vec![true, true, false, true, true, true, true, true, true])?;
 //! let context = Context::from_json(r#"{"api": "sdpa", "convention": "keep_bool", "kind": "causal"}"#)?;
 //! let report = Patient::new(mask).context(context).diagnose()?;
@@ -13,6 +14,25 @@
 //! assert!(!report.fixed.unwrap().get([0, 0, 0, 1]));
 //! # Ok::<(), noren_mask::Error>(())
 //! ```
+//!
+//! # Where to go next
+//!
+//! * [`Patient`]: an array with its declarations, ready to be diagnosed; [`Context`]: the declarations
+//! * [`Report`], [`Verdict`], [`Finding`]: the results
+//! * [`recognise`](recognise()): the smallest expression for the cells of an array
+//! * `docs/doctor.md`: every mistake with its picture, usual cause and repair; `noren check` is the command
+//!
+//! # Modules
+//!
+//! | modules | contents |
+//! |---|---|
+//! | `patient`, `values`, `context`, `reader`, `words`, `limits` | the given array; declarations, their values and words; limits of declared sizes |
+//! | `align`, `decode`, `readings`, `layers`, `bias` | the dimensions of the array, its visible cells, its possible readings, one mask for each layer, numbers that are biases |
+//! | `intent`, `kinds`, `expect`, `families`, `trees`, `planes`, `target` | the declared mask as terms, or with sizes that are read from the array |
+//! | `edits`, `scope`, `search`, `held` | mistakes as edits of the declared mask, in all or some batch rows and heads, and the search for the exact one |
+//! | `recognise/*`, `known`, `resemble` | expressions for cells; known masks; the mask that an undeclared array resembles |
+//! | `diagnose`, `stated`, `leaks`, `follow`, `unexplained`, `verdict`, `report`, `catalogue` | the steps of a diagnosis, its verdict and findings, the classes of mistakes |
+//! | `companions`, `tensors` | mistakes in the arrays given with a mask |
 
 mod align;
 mod bias;

@@ -1,10 +1,25 @@
-//! The explorer: a page on this machine that shows masks, costs, flows, texts and diagnoses.
+//! The explorer: a local web page that shows masks, their costs, flow over layers, texts in a model, and diagnoses.
 //!
-//! The server (`http`, `guard`, `routes`, `page`) speaks to the browser and computes nothing. Workers (`worker`, `answer/*`) are
-//! processes of the same program that answer one call at a time with a limit on memory; `pool` ends those that take too long. So
-//! whatever is asked, the server goes on. A mask is known by the hash of its definition (`store`), and tiles of it never change.
+//! The server answers the browser and computes nothing. Worker processes of the same program compute the answers, one at a time, with
+//! limits on memory and time; a worker beyond a limit is ended, and the server continues.
 //!
-//! A program calls [`serve`], and [`worker`] when it was started with the arguments that [`Options`] names.
+//! ```no_run
+//! // Started with the argument `worker`, the program calls `noren_explorer::worker` instead.
+//! let options = noren_explorer::Options::new(vec!["worker".to_owned()], Vec::new());
+//! let listener = std::net::TcpListener::bind("127.0.0.1:8347")?;
+//! noren_explorer::serve(&listener, &options)?;
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! A program calls [`serve`], and calls [`worker`] when it is started with the arguments in [`Options`]. [`Texts`] is the model of the
+//! text view. `docs/explorer.md` describes the page, its limits, and who may send requests.
+//!
+//! | modules | contents |
+//! |---|---|
+//! | `http`, `date`, `guard`, `routes`, `page`, `server` | HTTP, checks of the origin of requests, routes, the embedded page |
+//! | `pool`, `call`, `message`, `wire` | worker processes and the messages to them |
+//! | `worker`, `state`, `store`, `answer/*` | the worker: masks by the hash of their definition, and the answers |
+//! | `query`, `scene`, `texts`, `budget`, `problem` | parameters of requests, pictures, the text view, limits, error responses |
 
 mod answer;
 mod budget;

@@ -1,19 +1,34 @@
-//! [`Flow`]: which tokens can influence which outputs over several layers of attention.
+//! The flow of information through a transformer: the tokens that can influence an output over several layers of attention.
 //!
-//! One layer lets a query read the keys of its mask, and a residual connection keeps what it had. Over layers that is the
-//! closure `R <- (I | M_l) R`: exactly the support of the Jacobian of a stack whose weights are in no special position. It is
-//! computed for sets of tokens, by the spans of plans, so a million tokens of a structured mask cost what their tiles cost.
+//! In one layer, a query reads the keys that its mask allows, and a residual connection keeps the query's own value. Over layers, the
+//! influence is the closure `R <- (I | M_l) R`, where `M_l` is the mask of layer `l`: exactly the support of the Jacobian of a stack with
+//! generic weights. [`Flow`] computes it for sets of tokens from the spans of plans, so a million tokens cost as much as their tiles.
 //!
 //! ```
 //! use noren_flow::{Flow, Fill};
 //! use noren_mask::{Facts, Shape, atoms::*, interval::IntervalSet};
 //! let flow = Flow::of_stack(&vec![sliding(3); 4], &Shape::square(20), &Facts::new(), Fill::Nothing)?;
-//! // Two keys further back with each layer.
+//! // Each layer adds two keys to the left.
 //! assert_eq!(flow.receptive_field(0, 19).last(), Some(&IntervalSet::from(11..20)));
 //! let path = flow.witness(0, &IntervalSet::from(12..13), &IntervalSet::from(19..20)).unwrap();
 //! assert_eq!(path.to_string(), "token 12 -> token 13 in layer 0 -> token 15 in layer 1 -> token 17 in layer 2 -> token 19 in layer 3");
 //! # Ok::<(), noren_mask::Error>(())
 //! ```
+//!
+//! # Where to go next
+//!
+//! * [`Flow`]: reach, receptive fields, paths and cuts
+//! * [`Policy`] and [`Ruling`]: denied pairs of tokens, and whether any is reached
+//! * [`Certificate`]: the verdict with its proof; the crate `noren-verify` checks it with other code
+//! * `docs/flow.md`: what flow covers, [`CHANNELS`] that it does not cover, and the format of certificates
+//!
+//! # Modules
+//!
+//! | modules | contents |
+//! |---|---|
+//! | `step`, `queries`, `arms` | one layer as a plan; the token of each query row; arms of `heads(...)` and `batch(...)` without heads or rows |
+//! | `policy`, `groups`, `pairs` | the text of a policy, the tokens of its groups, the pairs that it denies |
+//! | `check`, `ruling`, `certificate` | the proof, the verdict, the certificate |
 
 mod arms;
 pub mod audit;

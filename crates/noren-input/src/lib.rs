@@ -1,13 +1,20 @@
-//! Readers of input from programs and users: arrays in files, and shapes with omitted sizes.
+//! Readers of input from users and programs: arrays in files, and shapes with sizes left out.
 //!
-//! Files are not trusted. Sizes are checked against the file before memory is allocated, nothing is unpickled, and each refusal has
-//! a message that names the file. The fuzz targets `npy`, `npz` and `safetensors` run these readers.
+//! Files are not trusted: sizes are compared with the file before memory is allocated, nothing is unpickled, and each error names the
+//! file. The fuzz targets `npy`, `npz` and `safetensors` run these readers.
 //!
-//! - [`arrays`] reads all arrays of a file of any of the three formats
+//! ```
+//! let path = std::env::temp_dir().join("noren-input-crate-page.npy");
+//! std::fs::write(&path, b"not an array")?;
+//! assert!(noren_input::arrays::read_all(&path).is_err());
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! - [`arrays`] reads all arrays of an npy, npz or safetensors file
 //! - [`npy`] reads and writes NumPy's npy format
 //! - [`tensors`] reads and writes safetensors files
-//! - [`sizes`] derives sizes from masks and facts where none are given
-//! - [`request`] resolves a shape with sizes left out, and binds masks to it
+//! - [`sizes`] derives sizes from masks and facts if they are not given
+//! - [`request`] completes a shape with sizes left out, and binds masks to it
 
 pub mod arrays;
 mod error;

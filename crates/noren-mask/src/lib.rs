@@ -1,7 +1,7 @@
-//! Attention masks: define any mask, plan it exactly, ask about its cells.
+//! Attention masks as expressions: exact cells, block-sparse plans, and questions about them.
 //!
-//! A transformer's *mask* decides which token may read which. Here a mask is a value: an expression over atoms such as
-//! [`causal`](atoms::causal) or [`documents`](atoms::documents), written in Rust or as text.
+//! A mask defines which query may read which key. It is a value: an expression over atoms such as [`causal`](atoms::causal) or
+//! [`documents`](atoms::documents), written in Rust or as text. A mask holds no lengths.
 //!
 //! ```
 //! use noren_mask::{Mask, atoms::*};
@@ -10,21 +10,21 @@
 //! # Ok::<(), noren_mask::ParseError>(())
 //! ```
 //!
-//! It knows no lengths. [`Mask::bind`] gives it a [`Shape`] and [`Facts`] (lengths, documents, labels, levels, arrays) and
-//! checks everything; a [`BoundMask`] knows each cell.
+//! [`Mask::bind`] adds a [`Shape`] (batch rows, heads, queries, keys) and [`Facts`] (lengths, documents, labels, levels, arrays), and
+//! returns an error if they do not fit. In the resulting [`BoundMask`] every cell is known.
 //!
 //! ```
 //! use noren_mask::{Facts, Shape, atoms::*};
 //! let facts = Facts::new().lengths([5, 3]);
 //! let bound = (causal() & padding()).bind(&Shape::square(5).batch(2), &facts)?;
-//! assert!(bound.allowed(0, 0, 4, 3));
+//! assert!(bound.allowed(0, 0, 4, 3)); // batch row, head, query, key
 //! assert!(!bound.allowed(1, 0, 4, 3));
 //! assert_eq!(bound.explain(1, 0, 4, 3)?.root.why, "denied by `padding`: key 3 is padding in batch row 1, which holds 3 tokens");
 //! # Ok::<(), noren_mask::Error>(())
 //! ```
 //!
-//! A [`Plan`] is what kernels and other systems read: query tiles with the keys they read, full or mixed, in memory that
-//! goes with the tiles and not with `q_len * kv_len`.
+//! Kernels and other systems read a [`Plan`]: tiles of queries with the ranges of keys that they read, full or mixed. Its memory
+//! grows with the number of tiles, not with `q_len * kv_len`.
 //!
 //! ```
 //! use noren_mask::{Facts, Shape, atoms::*};
@@ -34,17 +34,35 @@
 //! # Ok::<(), noren_mask::Error>(())
 //! ```
 //!
-//! Where to go on:
+//! # Where to go next
 //!
-//! * [`atoms`]: everything a mask can say, each with its picture
-//! * [`Facts`]: what masks need to know of the data, and how to make it from what you have
-//! * [`BoundMask`]: cells, explanations, comparisons; crate `noren-picture` draws it
-//! * [`Plan`], [`PatternPlan`], [`Transposed`], [`Stats`]: what to compute and what it costs
-//! * [`Spec`] and [`Score`]: a mask with what is done to the scores
-//! * [`resolve`], [`frame`], [`bits`], [`interval`], [`text`]: what other crates that read masks are built on
+//! * [`atoms`]: every atom with its picture; [`atom`]: an atom of your own
+//! * [`Facts`]: the data that masks need, and their conversion from tensors that you already have
+//! * [`BoundMask`]: cells, explanations, comparisons; the crate `noren-picture` draws it
+//! * [`Plan`], [`PatternPlan`], [`Transposed`], [`Stats`]: tiles, keys by query, queries by key, and costs
+//! * [`Spec`] and [`Score`]: a mask with score modifiers
+//! * [`resolve`], [`frame`], [`bits`], [`interval`], [`text`]: parts for other crates that read masks
+//! * The crate `noren` computes attention over plans
 //!
-//! The feature `serde` gives masks, shapes, facts, arrays, plans and answers their serial forms (`to_json`, `from_json`, serde's traits).
-//! It is off unless selected.
+//! # Modules
+//!
+//! | modules | contents |
+//! |---|---|
+//! | `mask`, `ops`, `set`, `scalar`, `score` | expressions as values: operators, sets of positions, parameters, score modifiers |
+//! | `atoms/*`, `basis/*`, `definition`, `language` | one file for each atom; the parts that atoms share; the list of words for help and editors |
+//! | `atom`, `agree`, `member`, `resolved`, `resolution` | the trait of atoms, and the forms in which planning reads an atom |
+//! | `syntax/*`, `parse/*`, `print`, `check`, `simplify` | text to mask and back, checks of parameters, the canonical form |
+//! | `shape/*`, `facts/*`, `array/*`, `resolve` | sizes and facts; `resolve` is the one place that finds the tokens that a fact refers to |
+//! | `bind`, `lower`, `select`, `eval` | binding; one pattern for each distinct set of cells; `eval` is the definition |
+//! | `interval`, `bounds`, `frame`, `pattern`, `leaf` | the parts of planning: ranges of keys that some or all queries read |
+//! | `cut`, `plan`, `guard`, `schedule`, `transpose`, `stats`, `count/*`, `budget` | tiles and spans, work items, the plan by key, exact counts, limits |
+//! | `order`, `reorder`, `split`, `patch`, `verify` | plans with queries and keys in another order, and their verification |
+//! | `compare`, `equivalent/*`, `explain`, `grid`, `export/*` | differences, equality at every length, reasons, pictures, forms for other systems |
+//! | `serial`, `json` | serial forms, with the feature `serde` |
+//! | `keep`, `bits`, `philox`, `text` | cells as bits; the random generator; forms of text that several crates write |
+//!
+//! The feature `serde` [default: off] adds the serial forms of masks, shapes, facts, arrays and plans (`to_json`, `from_json`, the traits
+//! of serde).
 //!
 //! The crate has no `unsafe`, no threads and no tensor type.
 #![forbid(unsafe_code)]

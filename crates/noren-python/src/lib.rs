@@ -1,7 +1,15 @@
-//! The extension module `noren._noren`: Rust's masks, plans and kernels as Python sees them.
+//! The extension module `noren._noren`: masks, plans and kernels for Python.
 //!
-//! Everything here is thin: values in, values out, errors as exceptions with the same words. What Python users read is in
-//! `python/noren`.
+//! The functions here only convert values and errors. The public documentation is in `python/noren` (`_noren.pyi` has the signatures), and
+//! the guide is `docs/python.md`.
+//!
+//! | modules | contents |
+//! |---|---|
+//! | `mask`, `atoms`, `equivalence`, `values` | masks, functions for atoms, equality at every length, Python's values as sets and numbers |
+//! | `facts`, `masks`, `bound` | shapes, facts and arrays; masks in tensors; bound masks and plans |
+//! | `dlpack`, `attention` | arrays of any library without copies; forward, backward and weights |
+//! | `doctor`, `flow`, `export`, `distributed` | diagnosis, flow and certificates, plans for other formats, partitions |
+//! | `error` | exceptions |
 
 mod atoms;
 mod attention;

@@ -155,7 +155,7 @@ Q = np.ones((1, 2, 4, 8), np.float32)
 @pytest.mark.parametrize(
     ("given", "kind", "words"),
     [
-        (lambda: nr.attention(Q, Q, Q, 3), TypeError, "int is no mask"),
+        (lambda: nr.attention(Q, Q, Q, 3), TypeError, "int is not a mask"),
         (lambda: nr.attention(Q, Q, Q, np.ones((4, 4), bool)), TypeError, "a dense array is a mask by"),
         (lambda: nr.attention(Q, Q[:, :, :3], Q[:, :, :3], "causal"), nr.Error, "say where the first query stands"),
         (lambda: nr.attention(Q, Q, Q[:, :, :3], "causal"), nr.Error, "v has shape [1, 2, 3, 8]"),
@@ -169,7 +169,7 @@ Q = np.ones((1, 2, 4, 8), np.float32)
         (lambda: nr.attention(Q[..., :0], Q[..., :0], Q, "causal"), nr.Error, "every dimension must hold at least 1"),
         (lambda: nr.attention(Q[0, 0, 0], Q, Q, "causal"), TypeError, "q has shape (8,)"),
         (lambda: nr.attention(Q[None], Q[None], Q[None], "causal"), TypeError, "q has shape"),
-        (lambda: nr.attention([[1.0]], Q, Q, "causal"), TypeError, "is no array"),
+        (lambda: nr.attention([[1.0]], Q, Q, "causal"), TypeError, "is not an array"),
         (lambda: nr.attention(Q, Q, Q, "causal", scale=float("nan")), nr.Error, "scale is NaN"),
         (lambda: nr.attention(Q, Q, Q, "causal", softcap=-1.0), nr.Error, "softcap is -1"),
         (lambda: nr.attention(Q, Q, Q, "causal", dropout=1.5), nr.Error, "dropout is 1.5"),

@@ -1,10 +1,11 @@
-"""Examples of the guide, of docstrings, and the notebook: they run, and print what they say."""
+"""The examples of the README, the guide, the docstrings and the notebook run and print the output that they show."""
 
 from __future__ import annotations
 
 import doctest
 import importlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,15 @@ import pytest
 
 DOCS = Path(__file__).parents[3] / "docs"
 FLAGS = doctest.ELLIPSIS
+
+
+def test_the_readme() -> None:
+    torch = pytest.importorskip("torch")
+    [code] = re.findall(r"^```python\n(.*?)^```", (DOCS.parent / "README.md").read_text(encoding="utf-8"), re.M | re.S)
+    q, k, v = torch.randn(3, 1, 2, 1024, 16)
+    scope: dict[str, Any] = {"q": q, "k": k, "v": v, "array": torch.ones(4, 4, dtype=torch.bool).tril(1).numpy()}
+    exec(code, scope)
+    assert scope["out"].shape == q.shape and q.grad is not None and scope["block_mask"].shape[-2:] == (1024, 1024)
 
 
 def test_the_guide() -> None:

@@ -117,13 +117,13 @@ def test_scores(text: str) -> None:
 
 
 def test_refusals() -> None:
-    with pytest.raises(nr.ExportError, match="FlexAttention's BlockMask cannot say the score `alibi`"):
+    with pytest.raises(nr.ExportError, match="FlexAttention's BlockMask cannot express the score modifier `alibi`"):
         nr.to_flex("causal + alibi", 4)
-    with pytest.raises(nr.ExportError, match="score_mod cannot say `sinks`"):
+    with pytest.raises(nr.ExportError, match="score_mod cannot express `sinks`"):
         nr.to_score_mod("causal + sinks", 4)
     with pytest.raises(nr.ExportError, match="positions of their own"):
         nr.to_score_mod("causal + alibi", 4, nr.Facts(positions=[3, 0, 1, 2]))
-    with pytest.raises(nr.Error, match="has no scores"):
+    with pytest.raises(nr.Error, match="has no score modifiers"):
         nr.to_score_mod("causal", 4)
     with pytest.raises(nr.Error, match="form is"):
         nr.to_flex("causal", 4, form="words")  # type: ignore[arg-type]
@@ -133,5 +133,5 @@ def test_refusals() -> None:
     lying = BlockMask.from_kv_blocks(
         causal.kv_num_blocks, causal.kv_indices, BLOCK_SIZE=4, mask_mod=causal.mask_mod, seq_lengths=(8, 8)
     )
-    with pytest.raises(nr.ExportError, match="says two things of cell"):
+    with pytest.raises(nr.ExportError, match="contradicts itself in cell"):
         nr.from_flex(lying)

@@ -399,7 +399,7 @@ def test_llama_cpp_has_slopes_of_its_own() -> None:
     for heads in (1, 2, 4, 8, 16):
         assert nr.to_llama_cpp("causal + alibi", nr.Shape.square(4, heads=heads)).max_bias == 8
     for heads in (3, 6, 12, 20):
-        with pytest.raises(nr.ExportError, match=f"cannot say `alibi` of {heads} heads"):
+        with pytest.raises(nr.ExportError, match=f"cannot express `alibi` of {heads} heads"):
             nr.to_llama_cpp("causal + alibi", nr.Shape.square(4, heads=heads))
         slopes = [ggml_slope(head, heads) for head in range(heads)]
         assert nr.to_llama_cpp(f"causal + alibi(slopes={slopes})", nr.Shape.square(4, heads=heads)).max_bias == 8
@@ -423,7 +423,7 @@ def test_scores_that_do_not_fit_are_refused() -> None:
         nr.to_additive("causal + alibi(slopes=[0.5])", shape)
     with pytest.raises(nr.Error, match="does not broadcast"):
         nr.to_additive("causal + bias", shape, arrays={"bias": np.zeros((3, 4, 4), np.float32)})
-    with pytest.raises(nr.Error, match="2 times: leave one"):
+    with pytest.raises(nr.Error, match="2 times: give it once"):
         nr.to_llama_cpp("causal + alibi + alibi", shape)
     with pytest.raises(TypeError, match="bias holds bool"):
         nr.to_additive("causal + bias", shape, arrays={"bias": np.ones((4, 4), bool)})

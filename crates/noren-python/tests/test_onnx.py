@@ -77,7 +77,7 @@ def arrays(**changed: Any) -> dict[str, Any]:
         ({"softcap": float("nan")}, "softcap=nan: give a finite number"),
         ({"scale": float("inf")}, "scale=inf: give a finite number"),
         ({"is_causal": 0.5}, "is_causal=0.5: give an integer"),
-        ({"windows": 3}, "no attribute 'windows'"),
+        ({"windows": 3}, "unknown attribute 'windows'"),
     ],
 )
 def test_attributes_out_of_range_are_refused(attributes: dict[str, Any], said: str) -> None:
@@ -95,8 +95,8 @@ def test_attributes_out_of_range_are_refused(attributes: dict[str, Any], said: s
         ({"Q": np.ones((2, 3, 32), np.float32)}, "give all with 3 or all with 4 dimensions"),
         ({"Q": np.ones((2, 4, 3, 8), np.int64)}, "Q has dtype int64: give floats"),
         ({"K": np.ones((1, 4, 3, 8), np.float32)}, "the batch is 2 in Q, 1 in K"),
-        ({"K": np.ones((2, 3, 3, 8), np.float32)}, "4 heads of Q, 3 of K"),
-        ({"K": np.ones((2, 4, 3, 6), np.float32)}, "8 wide and those of K 6"),
+        ({"K": np.ones((2, 3, 3, 8), np.float32)}, "Q has 4 heads, K 3"),
+        ({"K": np.ones((2, 4, 3, 6), np.float32)}, "8 numbers and heads of K 6"),
         ({"V": np.ones((2, 4, 5, 8), np.float32)}, "K has 3 keys and V 5 values"),
         ({"attn_mask": np.ones((2, 3), np.int64)}, "attn_mask has dtype int64"),
         ({"attn_mask": np.bool_(True)}, r"attn_mask has shape \(\)"),

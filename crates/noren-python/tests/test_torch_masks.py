@@ -211,8 +211,8 @@ def compiled(function: Any) -> Any:
 def test_compile_takes_the_text_of_a_mask() -> None:
     for text in ("causal", "sliding(3) | keys(0..2)"):
         assert torch.equal(compiled(lambda x, t=text: nt.attention(x, x, x, t))(X), nt.attention(X, X, X, text))
-    for text, words in (("sliding(3) + alibi", "has scores: give them as arguments"), ("slidin(3)", "did you mean `sliding`")):
-        with pytest.raises(Exception, match="has scores|did you mean") as refused:
+    for text, words in (("sliding(3) + alibi", "has score modifiers: give them as arguments"), ("slidin(3)", "did you mean `sliding`")):
+        with pytest.raises(Exception, match="has score modifiers|did you mean") as refused:
             compiled(lambda x, t=text: nt.attention(x, x, x, t))(X)
         assert words in str(refused.value)
 
@@ -272,8 +272,8 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (lambda: mha()(Y, Y, Y, attn_mask=CAUSAL[:, :5]), RuntimeError, "expected [length, keys] = (8, 8) or [batch * heads, length, keys]"),
     (lambda: mha()(Y, Y[:1], Y[:1]), RuntimeError, "the query has 2 batch rows and the key 1"),
     (lambda: mha()(Y, Y[..., :4], Y), RuntimeError, "key is 4 wide, expected 16"),
-    (lambda: mha()(Y, Y, Y, attn_mask=nr.causal().plan(8), key_padding_mask=PADDING), nr.Error, "a plan has its padding"),
-    (lambda: mha()(Y, Y, Y, attn_mask="causal + alibi"), nr.Error, "has scores"),
+    (lambda: mha()(Y, Y, Y, attn_mask=nr.causal().plan(8), key_padding_mask=PADDING), nr.Error, "a plan contains its padding"),
+    (lambda: mha()(Y, Y, Y, attn_mask="causal + alibi"), nr.Error, "has score modifiers"),
     (lambda: mha(dropout=NAN)(Y, Y, Y), ValueError, "nan"),
     (lambda: nt.sdpa(X, X, X, dropout_p=NAN), nr.Error, "dropout_p is nan: give a probability from 0.0 to less than 1.0"),
     (lambda: nt.sdpa(X, X, X, dropout_p=-0.1), nr.Error, "dropout_p is -0.1"),
@@ -323,7 +323,7 @@ def test_masks_by_batch_row_where_they_cannot_be_mistaken() -> None:
     assert torch.equal(layer(Y, Y, Y, attn_mask=CAUSAL[None])[0], layer(Y, Y, Y, attn_mask=CAUSAL)[0])
     assert torch.equal(layer(Y, Y, Y, attn_mask=by_row[:, None])[0], layer(Y, Y, Y, attn_mask=whole)[0])
     four = Y.repeat(2, 1, 1)
-    with pytest.raises(RuntimeError, match="4 counts batch rows as well as heads"):
+    with pytest.raises(RuntimeError, match="4 is the number of batch rows and of heads"):
         layer(four, four, four, attn_mask=by_row.repeat(2, 1, 1))
 
 

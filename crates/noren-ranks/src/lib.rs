@@ -1,12 +1,11 @@
-//! Exact masked attention over many ranks, from Rust.
+//! Exact masked attention over many ranks (processes or threads).
 //!
-//! [`noren_dist`] plans who owns which tokens of a sequence, who computes which cells of a mask, and what travels; this crate
-//! carries that out. Each rank holds its own queries, keys and values and gets its own outputs and gradients, the rows of what
-//! one process computes. Only what is read travels, while what is here is computed, and everything is added in an order that the
-//! partition fixes: the same bits each time.
+//! The crate executes the partitions of [`noren_dist`]. Each rank holds its own queries, keys and values, and gets its own outputs and
+//! gradients: the same rows that one process would compute. Ranks send only the data that others read, and compute with their own data
+//! meanwhile. The partition fixes the order of all additions, so repeated runs give the same bits.
 //!
-//! What carries the bytes is a [`Link`]: [`threads`] of this process, to try it, or `Mpi`, processes under `mpirun` (feature `mpi`;
-//! it needs an MPI and libclang, on Debian `libopenmpi-dev openmpi-bin libclang-dev`).
+//! A [`Link`] transports the bytes: [`threads`] within one process, or `Mpi` between processes under `mpirun` (feature `mpi`; it needs an
+//! MPI and libclang, on Debian `libopenmpi-dev openmpi-bin libclang-dev`).
 //!
 //! ```
 //! use noren_mask::{Facts, Shape, atoms::*};
@@ -14,7 +13,7 @@
 //! use std::time::Duration;
 //!
 //! let plan = (causal() & documents_of([6, 2])).bind(&Shape::square(8), &Facts::new())?.plan();
-//! let x: Vec<f32> = (0..8 * 4).map(|i| (i as f32).sin()).collect(); // [1, 1, 8, 4], queries, keys and values alike
+//! let x: Vec<f32> = (0..8 * 4).map(|i| (i as f32).sin()).collect(); // [1, 1, 8, 4]: the queries, keys and values
 //! let results = threads(2, Duration::from_secs(10), |link| {
 //!     let split = Split::new(&plan, link)?;
 //!     let (q, k) = (split.take_rows(&x, 4, 0.0), split.take_keys(&x, 4, 0.0));
@@ -27,12 +26,22 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Ranks that are about to compute different things are told so before any array is sent. A rank that dies or stalls is an error
-//! within the link's time-out on every rank that waits for it, on the others in their next call, and after an error a link carries
-//! nothing any more: the job ends, and starts again from its last checkpoint.
+//! # Errors and exactness
 //!
-//! Partial results are merged by log-sum-exps in `f32`, so results are as far from one process's as those are rounded: relatively
-//! `2^-23` times the size of a row's log-sum-exp.
+//! If ranks are about to compute different things, every rank returns an error before any array is sent. If a rank dies or stalls, every
+//! rank that waits for it returns an error within the time-out of the link, and the others return one in their next call. After an error
+//! a link transports nothing more: the job ends, and starts again from its last checkpoint.
+//!
+//! Partial results are merged by their log-sum-exps in `f32`. Results differ from those of one process by the rounding of the
+//! log-sum-exps: relatively `2^-23` times the size of a row's log-sum-exp.
+//!
+//! # Modules
+//!
+//! | modules | contents |
+//! |---|---|
+//! | `inputs`, `array`, `split` | the arrays and options of one rank; indices of the whole sequence as places in a rank's arrays |
+//! | `link`, `threads`, `mpi`, `agree` | transport of bytes, and the comparison of the ranks' calls before data is sent |
+//! | `attention`, `decode`, `merge` | forward and backward passes, steps over a cache that is split, the merge of partial results |
 #![deny(unsafe_code)]
 
 mod agree;

@@ -1,6 +1,6 @@
-//! Text for masked transformers: private text, the tokens that hold it, and training data.
+//! Text for masked transformers: private text and its tokens, masks that hide it, tokenizers, and training data.
 //!
-//! Private text is handled in three steps. [`Detectors`] find the bytes that are private:
+//! Private text is hidden in three steps. First, [`Detectors`] find it as ranges of bytes:
 //!
 //! ```
 //! use noren_text::Detectors;
@@ -11,19 +11,19 @@
 //! # Ok::<(), noren_text::Error>(())
 //! ```
 //!
-//! the offsets of a [`Tokenizer`] give the tokens that hold them ([`PrivateTokens`]):
+//! Second, [`PrivateTokens`] are the tokens that contain any of these bytes, by the offsets of a [`Tokenizer`]:
 //!
 //! ```
 //! use noren_text::{ByteTokenizer, Detectors, PrivateTokens, Tokenizer};
 //! let text = "Mail jane@example.org!";
 //! let tokens = ByteTokenizer.encode(text)?;
 //! let private = PrivateTokens::locate(&"email".parse::<Detectors>()?.find(text)?, text, &tokens);
-//! assert_eq!(private.count(), 16); // of the 23 tokens: one for each byte, and the one that begins a text
+//! assert_eq!(private.count(), 16); // of 23 tokens: one for each byte, and one for the beginning of the text
 //! # Ok::<(), noren_text::Error>(())
 //! ```
 //!
-//! and a [`Policy`] defines which tokens may read them. It changes the mask of a model, and determines which
-//! outputs may be released. It also gives the facts (labels, levels).
+//! Third, a [`Policy`] turns the mask of a model into one that hides these tokens, makes the facts for it, and lists the outputs that may
+//! be released:
 //!
 //! ```
 //! # use noren_text::{ByteTokenizer, Detectors, PrivateTokens, Tokenizer};
@@ -39,10 +39,17 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The number of private tokens and their positions stay visible.
+//! The number of private tokens and their positions stay visible. `docs/text.md` lists the forms that are found. The crate
+//! `noren-candle` runs models with these masks and proves that private tokens change no released number.
 //!
-//! [`data`] makes training data: documents packed into rows, corrupted tokens of masked-LM, targets of causal-LM. A seed
-//! and a step fix them, so that a training run that was stopped continues with the same data.
+//! [`data`] prepares training data: documents packed into rows, and the objectives of masked and causal language models. A seed and a
+//! step determine every row, so a run that is continued reads the same data as one that was not interrupted.
+//!
+//! | modules | contents |
+//! |---|---|
+//! | `fold`, `detect/*` | the text in one normal form for all spellings; one file for each kind of private text |
+//! | `tokens`, `private`, `policy` | tokenizers, tokens of private text, masks that hide them |
+//! | `data/*` | packed documents and the objectives of training |
 #![forbid(unsafe_code)]
 
 pub mod data;

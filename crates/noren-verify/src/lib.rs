@@ -1,14 +1,24 @@
-//! An independent checker of the certificates that `noren flow` issues.
+//! An independent verifier of the certificates that `noren flow` issues.
 //!
-//! The crate shares no code with the library that issues them. It reads masks, facts and policies by itself, from their
-//! written definition (`crates/noren-mask/docs/masks.md`, `docs/flow.md`), and derives every count, set and verdict
-//! again. The check of a long stack takes seconds, because a certificate stores the influenced tokens after each layer,
-//! and only the step between two layers is checked.
+//! The crate shares no code with the library that issues certificates. It reads masks, facts and policies from their written definition
+//! (`crates/noren-mask/docs/masks.md`, `docs/flow.md`) and derives every count, set and verdict again. A certificate stores the tokens
+//! that are reached after each layer, and the verifier checks each step instead of searching, so long stacks take seconds.
 //!
 //! ```
 //! let refusal = noren_verify::verify("{}").unwrap_err();
 //! assert_eq!(refusal.to_string(), "certificate: format: got nothing, expected the field");
 //! ```
+//!
+//! [`verify`] checks a certificate, and [`verify_for`] also that it is about the given masks, sizes and facts. `noren verify FILE` is the
+//! command.
+//!
+//! | modules | contents |
+//! |---|---|
+//! | `text`, `lex`, `expr`, `vocabulary` | masks from their text |
+//! | `json`, `shape`, `facts`, `array`, `frame`, `given` | the rest of the input: JSON, sizes, facts, positions |
+//! | `node`, `leaf`, `philox`, `cells`, `runs` | the cells of a mask, one by one and by row |
+//! | `layer`, `policy`, `certificate`, `check`, `work` | one step of a closure, groups and denied pairs, the verification, the limit of steps |
+//! | `refusal`, `report` | the two results |
 #![forbid(unsafe_code)]
 
 mod array;

@@ -1,11 +1,11 @@
-//! Exact masked attention on CPUs.
+//! Exact masked attention on CPUs: forward, backward and decoding, in `f32`, `bf16` and `f16`.
 //!
-//! A mask defines which query may read which key, in the language of [`noren_mask`]. This crate plans it exactly and computes
-//! attention with it at the processor's speed, on strided arrays that are read in place.
+//! A mask defines which query may read which key, in the language of [`noren_mask`]. This crate makes a block-sparse plan of the
+//! mask and computes attention only where cells are allowed, on strided arrays that it reads in place.
 //!
 //! # In one call
 //!
-//! [`attend`](attend()) takes queries, keys, values and a mask. Sizes, batch and grouped heads come from the arrays:
+//! [`attend`](attend()) takes queries, keys, values and a mask. The sizes come from the arrays:
 //!
 //! ```
 //! let q = vec![0.5f32; 4 * 8 * 64]; // 4 heads, 8 tokens, 64 numbers each
@@ -16,13 +16,13 @@
 //! # Ok::<(), noren::Error>(())
 //! ```
 //!
-//! Arrays are slices with a shape, [`View`]s with any strides, or arrays of the crate `ndarray` (feature `ndarray`). They hold
-//! `f32`, [`bf16`] or [`f16`](struct@f16) ([`Element`]), all of a call the same. Tensors of candle, with gradients, are taken
-//! by the function of the same name in the crate `noren-candle`.
+//! Arrays are slices with a shape, [`View`]s with any strides, or arrays of the crate `ndarray` (feature `ndarray`). All arrays of a
+//! call hold the same [`Element`]: `f32`, [`bf16`] or [`f16`](struct@f16). `noren_candle::attend` takes tensors of candle, with
+//! gradients.
 //!
 //! # Masks
 //!
-//! A mask is a text or a value, an expression over [`atoms`] with `&`, `|`, `!` and `-`:
+//! A mask is an expression over [`atoms`] with `&`, `|`, `!` and `-`, as a value or as text:
 //!
 //! ```
 //! use noren::{Mask, atoms::*};
@@ -31,12 +31,12 @@
 //! # Ok::<(), noren::Error>(())
 //! ```
 //!
-//! An atom of your own is a type that implements the trait of [`noren_mask::atom`]; [`Mask::of`] makes a mask of it.
+//! A type that implements the trait of [`noren_mask::atom`] is an atom of your own; [`Mask::of`] makes a mask of it.
 //!
 //! # Facts, scores and options
 //!
-//! [`Attend`] is the builder for everything else. What a mask must know of the data comes as [`Facts`]; score modifiers are
-//! part of the text or set by methods:
+//! [`Attend`] is the builder for all other settings. [`Facts`] are the data that a mask needs. Score modifiers are part of the text
+//! or set by methods:
 //!
 //! ```
 //! use noren::{Attend, Facts};
@@ -53,13 +53,13 @@
 //! # Ok::<(), noren::Error>(())
 //! ```
 //!
-//! Where there are not as many queries as keys, [`Attend::query_offset`] gives the position of the first query.
-//! [`Attend::forward_into`] writes to a given array.
+//! If the numbers of queries and keys differ, [`Attend::query_offset`] sets the position of the first query.
+//! [`Attend::forward_into`] writes the output to a given array.
 //!
 //! # Plans
 //!
-//! A mask bound to sizes and facts becomes a [`Plan`], which is small whatever the length. `attend` plans in each call and
-//! [`Attend`] keeps the plan of the last shape. A plan of your own serves many layers, threads and calls:
+//! A mask with sizes and facts becomes a [`Plan`], which is small at any length. `attend` makes a plan in each call, and [`Attend`]
+//! keeps the plan of the last shape. A plan that you make can be used by many layers, threads and calls:
 //!
 //! ```
 //! use noren::{Facts, Inputs, Options, Shape, View, attend, attention, atoms::causal};
@@ -76,7 +76,7 @@
 //!
 //! # Decoding
 //!
-//! A [`KvCache`] holds keys and values packed for the kernels. A step appends new tokens and attends:
+//! A [`KvCache`] holds keys and values in the form that the kernels read. A step appends new tokens and computes their attention:
 //!
 //! ```
 //! use noren::{Attend, KvCache, KvShape};
@@ -93,8 +93,8 @@
 //!
 //! # Errors
 //!
-//! [`Error`] is the one error type: `?` turns those of parsing and binding into it. Each message has the given values, what
-//! was expected and how to fix it, and each variant can be matched on:
+//! [`Error`] is the only error type: `?` converts errors of parsing and binding. Each message has the given values, what was
+//! expected and how to fix it. Each variant can be matched:
 //!
 //! ```
 //! use noren::{Error, attend};
@@ -102,25 +102,37 @@
 //! let (new, all) = ([0f32; 8], [0f32; 3 * 8]);
 //! let (new, all) = ((&new, [1, 1, 1, 8]), (&all, [1, 1, 3, 8]));
 //! match attend(new, all, all, "causal") {
-//!     Err(Error::Alignment { q_len: 1, kv_len: 3 }) => {} // is the query the last token? Attend::query_offset says so
+//!     Err(Error::Alignment { q_len: 1, kv_len: 3 }) => {} // set the position of the query by Attend::query_offset
 //!     other => panic!("{other:?}"),
 //! }
 //! ```
 //!
-//! # What is promised
+//! # Guarantees
 //!
-//! For every type of values, on each [`Isa`] (processor path):
+//! For every element type, on each [`Isa`] (processor path):
 //!
-//! * *Nothing hidden leaks.* The content of keys, values and biases that a query may not read, NaN and infinities included,
-//!   changes no bit of its result.
-//! * *Same content, same bits.* A query's result does not depend on threads, batch mates, padding on either side, or
-//!   whether its document was packed with others; decoding token by token gives the bits of one pass.
-//!   [`Reorder`] lists which long plans of scattered global keys trade the last bits for speed, and how to prevent it.
-//! * *A query that may read nothing* gets an output of 0 and a log-sum-exp of minus infinity.
-//! * *Cost follows what is allowed*: time goes with the allowed cells, memory with the length.
+//! * *No leak.* The content of keys, values and biases that a query may not read, NaN and infinities included, changes no bit of
+//!   its result.
+//! * *Reproducible bits.* The result of a query does not depend on threads, other batch rows, padding on either side, or whether
+//!   its document was packed with others. Decoding token by token gives the bits of one pass. [`Reorder`] lists the plans for
+//!   which the last bits may differ, and how to prevent it.
+//! * *A query that may read no key* gets the output 0 and the log-sum-exp minus infinity.
+//! * *Cost by allowed cells.* Time grows with the allowed cells, memory with the length.
 //!
-//! The definition of attention is [`reference`](mod@reference), in `f64`; every path is tested against it. `kernel/tile.rs`
-//! explains how the kernel keeps these promises.
+//! # Modules
+//!
+//! | modules | contents |
+//! |---|---|
+//! | [`reference`](mod@reference) | the definition: naive attention in `f64`, with which every processor path is compared |
+//! | `attend/*`, `attention`, `backward`, `options`, `error` | attention in one call, its builder, checks of inputs |
+//! | `view`, `dtype` | strided arrays of four dimensions, element types |
+//! | `cache/*` | keys and values of earlier tokens: contiguous, rotating and paged |
+//! | `weights`, `dropout` | probabilities as an array; the weights that dropout removes |
+//! | `kernel/tile`, `kernel/forward`, `kernel/backward/*` | the algorithm: a tile of queries against blocks of keys; `tile.rs` explains the guarantees |
+//! | `isa`, `kernel/dispatch`, `kernel/simd/*` | processor paths, their detection and selection at run time, and their vector operations |
+//! | [`machine`] | measured limits of the processor |
+//!
+//! `docs/kernels.md` has the measurements behind the kernels. The crate `noren-mask` documents masks and plans.
 
 mod attend;
 mod attention;

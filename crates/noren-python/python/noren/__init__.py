@@ -1,4 +1,4 @@
-"""Attention masking: say any mask, plan it exactly, compute attention with it, hand it to every other system.
+"""Attention masks for transformers: expressions for masks, exact block-sparse plans, attention on CPUs, and other systems' formats.
 
 >>> import noren as nr
 >>> mask = nr.causal() & nr.sliding(1024) | nr.keys(range(4))
@@ -8,8 +8,8 @@ causal & sliding(1024) | keys(0..4)
 causal & documents([3, 2])
 ...
 
-`noren.torch`, `noren.hf` and `noren.onnx` are for PyTorch, transformers and ONNX; they are imported by name, so that
-`import noren` needs nothing but itself.
+`noren.torch`, `noren.hf`, `noren.onnx` and `noren.distributed` serve PyTorch, transformers, ONNX and process groups. They are
+imported by name: `import noren` alone needs none of these packages.
 """
 
 import os as _os
@@ -84,7 +84,7 @@ from ._noren import (
 )
 from ._views import Difference as Difference, Explanation as Explanation, Stats as Stats
 
-if hasattr(_os, "register_at_fork"):  # worker threads do not come along into a forked process
+if hasattr(_os, "register_at_fork"):  # a forked process has no worker threads
     _os.register_at_fork(after_in_child=_after_fork)
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ _WHERE |= {"audit": "battery", "guard": "_guard", "MaskFault": "_guard"}
 
 
 def __getattr__(name: str) -> _Any:
-    """The formats of other systems, the tests of models, and what they need, are imported when they are first used."""
+    """Imports the formats of other systems and the tests of models when they are first used."""
     if name in _WHERE:
         from importlib import import_module
 

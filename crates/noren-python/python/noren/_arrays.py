@@ -1,7 +1,6 @@
-"""Arrays of any library: lent to the kernels without a copy, and made anew of the same kind.
+"""Arrays of several libraries: passed to the kernels without a copy; results are arrays of the same library.
 
-A library is a small object with the same five functions; PyTorch and others are looked up only when an array of theirs
-is given.
+Each library is a class with the same methods. PyTorch and others are imported only if one of their arrays is given.
 """
 
 from __future__ import annotations
@@ -10,11 +9,11 @@ import sys
 from typing import Any
 
 Array = Any
-"""A NumPy array, a tensor, anything with `__dlpack__`."""
+"""A NumPy array, a PyTorch tensor on the CPU, or another array with `__dlpack__`."""
 
 
 def _refuse_kind(name: str, kind: str, fix: str) -> None:
-    """Arrays that change scores hold floats: booleans are a mask, and integers may be one."""
+    """Raises a TypeError for an array that changes scores and does not hold floats: it may be meant as a mask."""
     if kind == "bool":
         raise TypeError(
             f"{name} holds bool, but its numbers change scores: an array that says which cells are allowed is a mask, "
@@ -24,12 +23,13 @@ def _refuse_kind(name: str, kind: str, fix: str) -> None:
 
 
 class NumPy:
-    """NumPy arrays; `ml_dtypes.bfloat16` is lent as its bits, because NumPy exports no type of other packages."""
+    """NumPy arrays. `ml_dtypes.bfloat16` is passed as its bits (uint16), because NumPy exports no types of other packages."""
 
     def check(self, name: str, array: Array) -> None:
-        """Refuses what holds no plain numbers on the CPU, where that is seen before the memory is asked for."""
+        """Raises an error if the array, called `name`, cannot be computed with. NumPy arrays are checked by `lend`."""
 
     def lend(self, array: Array) -> Any:
+        """Returns the array in a form that exports DLPack, without a copy."""
         import numpy as np
 
         if array.dtype.name == "bfloat16":
@@ -41,17 +41,19 @@ class NumPy:
         return array
 
     def empty(self, shape: tuple[int, ...], like: Array) -> Array:
+        """Returns an array for results, of the type of `like`."""
         import numpy as np
 
         return np.empty(shape, like.dtype)
 
     def zeros(self, shape: tuple[int, ...]) -> Array:
+        """Returns an array of zeros in float32."""
         import numpy as np
 
         return np.zeros(shape, np.float32)
 
     def floats(self, name: str, array: Array) -> Array:
-        """The same as `float32`; only lists may hold whole numbers."""
+        """Returns the numbers as `float32`. Raises a TypeError for arrays of booleans or integers; lists may hold integers."""
         import numpy as np
 
         given = np.asarray(array)
@@ -60,6 +62,7 @@ class NumPy:
         return given.astype(np.float32, copy=False)
 
     def finish(self, array: Array, like: Array) -> Array:
+        """Returns a result as an array of the library of `like`."""
         return array
 
 
@@ -106,7 +109,7 @@ class Torch:
 
 
 class Others(NumPy):
-    """Whatever exports DLPack: results are made by NumPy and taken over by the library of the inputs."""
+    """Arrays of other libraries with `__dlpack__`. Results are made by NumPy and imported by the library of the inputs."""
 
     def lend(self, array: Array) -> Any:
         return array
@@ -131,7 +134,7 @@ _NUMPY, _TORCH, _OTHERS = NumPy(), Torch(), Others()
 
 
 def library(array: Array) -> NumPy | Torch | Others:
-    """Whose array it is."""
+    """Returns the library of an array."""
     root = type(array).__module__.split(".", 1)[0]
     if root == "numpy":
         return _NUMPY

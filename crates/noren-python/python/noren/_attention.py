@@ -1,4 +1,4 @@
-"""`noren.attention`: masked attention over arrays of any library."""
+"""`noren.attention`: masked attention over arrays of NumPy, PyTorch and other libraries with `__dlpack__`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ._arrays import Array, NumPy, Others, Torch, library
 from ._noren import Error, Facts, Mask, Modifiers, Plan, Shape, Spec
 
 Masking = Mask | Spec | Plan | str
-"""What may be given as a mask: a mask, its text, a mask with scores, or a plan."""
+"""The types of a mask argument: a mask, a mask with score modifiers, a plan, or the text of a mask."""
 
 
 def attention(
@@ -37,27 +37,34 @@ def attention(
     threads: int | None = None,
     isa: str | None = None,
 ) -> Any:
-    """Masked attention, `softmax(scale * q k^T + ..., over the keys that the mask allows) v`.
+    """Returns masked attention: `softmax(scale * q k^T + ..., over the keys that the mask allows) v`.
 
-    `q` is `[batch, heads, q_len, head_dim]`, `k` and `v` are `[batch, kv_heads, kv_len, head_dim or v_dim]`, of NumPy,
-    PyTorch on the CPU or anything else with `__dlpack__`; `float32`, `bfloat16` or `float16`, any strides, read in place.
-    Leading dimensions may be left out. The result is of the same kind and type: the output, and after it, where asked
-    for, the log-sum-exps (`return_lse`) and the probabilities (`return_weights`, all of them: for small inputs).
+    `q` is `[batch, heads, q_len, head_dim]`, `k` is `[batch, kv_heads, kv_len, head_dim]`, `v` is `[batch, kv_heads, kv_len,
+    v_dim]`. They are arrays of NumPy, PyTorch (on the CPU) or any other library with `__dlpack__`, of type `float32`, `bfloat16`
+    or `float16`, with any strides; they are read in place. Batch and heads may be left out.
 
-    `mask` is a mask, its text, a mask with scores (`arrays` holds what they name) or a plan. Where there are not as many
-    queries as keys, a mask needs `query_offset`, the position of the first query; `facts` are what `Mask.bind` takes.
-    Everything after it is as in PyTorch and FlexAttention: scores are scaled (1 / sqrt(head_dim) unless given), capped,
-    biased (`bias`, broadcast; `relative`, a table by distance; `alibi`, slopes by head), weighted (`soft`), masked and
-    normalised (`sinks`: a logit by head). A query that may read nothing gets 0 and a log-sum-exp of -inf.
+    The output `[batch, heads, q_len, v_dim]` has the library and type of `q`. `return_lse` adds the log-sum-exps `[batch, heads,
+    q_len]` in float32, `return_weights` the probabilities `[batch, heads, q_len, kv_len]`; the result is then a tuple.
 
-    Raises `noren.Error` (a ValueError) and TypeError with what was given, what was expected and how to fix it. Arrays must
-    not change during the call, which does not hold the interpreter's lock; Ctrl-C ends a long one.
+    `mask` is a mask, a mask with score modifiers (`arrays` holds the arrays that it names), a plan, or a text. If `q_len` and
+    `kv_len` differ, a mask needs `query_offset`, the position of the first query. `facts` are those of `Mask.bind`.
+
+    Scores are changed in this order: `scale` [default: 1 / sqrt(head_dim)]; `softcap`; the biases `bias` (arrays that broadcast
+    to `[batch, heads, q_len, kv_len]`), `relative` (a table `[heads, 2 * reach + 1]` by distance) and `alibi` (one slope for
+    each head); the weights `soft` from 0 to 1; the mask; the softmax with `sinks` (one logit for each head). `dropout` is the
+    probability to drop a weight, and `seed` selects which weights are dropped. `threads` is the number of threads [default:
+    all cores], `isa` a name from `noren.isas()` [default: the fastest].
+
+    A query that may read no key gets the output 0 and the log-sum-exp -inf.
+
+    Raises `noren.Error` (a ValueError) for values and TypeError for types. Arrays must not change during the call, because it
+    releases the interpreter's lock. Ctrl-C cancels a call.
     """
     lib = library(q)
     for name, array in (("q", q), ("k", k), ("v", v)):
         if not hasattr(array, "__dlpack__"):
             raise TypeError(
-                f"`{type(array).__name__}` is no array: give a NumPy array, a PyTorch tensor on the CPU or anything else "
+                f"`{type(array).__name__}` is not an array: give a NumPy array, a PyTorch tensor on the CPU or another array "
                 "with __dlpack__"
             )
         library(array).check(name, array)
@@ -87,7 +94,7 @@ def plan_of(
     facts: Facts | Mapping[str, Any] | None = None,
     query_offset: int | Sequence[int] | None = None,
 ) -> tuple[Plan, Spec | None]:
-    """The plan for these arrays, and the scores that the mask came with."""
+    """Returns the plan for these arrays, and the mask with its score modifiers if it was given as a `Spec`."""
     if isinstance(mask, Plan):
         if facts is not None or query_offset is not None:
             raise Error("a plan has its facts and offsets already: leave out facts= and query_offset=, or give the mask")
@@ -99,7 +106,7 @@ def plan_of(
         spec, mask = mask, mask.mask
     if not isinstance(mask, Mask):
         raise TypeError(
-            f"{type(mask).__name__} is no mask: give a Mask, its text, or a Plan; a dense array is a mask by "
+            f"{type(mask).__name__} is not a mask: give a Mask, its text, or a Plan; for a dense array give "
             'nr.dense("name") with facts={"arrays": {"name": nr.Array.keep(array)}}'
         )
     shape = shape_of(q, k, tuple(query_offset) if isinstance(query_offset, Sequence) else query_offset)
@@ -107,7 +114,7 @@ def plan_of(
 
 
 def shape_of(q: Array, k: Array, query_offset: int | tuple[int, ...] | None = None) -> Shape:
-    """The shape that the arrays have."""
+    """Returns the shape of a call from the sizes of `q` and `k`."""
     sizes = []
     for name, array in (("q", q), ("k", k)):
         dims = tuple(getattr(array, "shape", ()))
@@ -151,7 +158,7 @@ def modifiers_of(
     arrays: Mapping[str, Array] | None = None,
     **rest: Any,
 ) -> Modifiers:
-    """What is done to the scores, with arrays lent as `float32`."""
+    """Returns the score modifiers of a call, with their arrays as `float32`."""
     plain = {"dropout": 0.0, "seed": 0}
     rest = {name: value for name, value in rest.items() if value is not None and plain.get(name) != value}
     given = (bias, relative, soft, sinks, arrays)
@@ -177,7 +184,7 @@ def modifiers_of(
 
 
 def spec_score(spec: Spec | None, name: str) -> str:
-    """The kind of the score that names an array."""
+    """Returns the kind of the score modifier whose array has this name, or an empty text."""
     return next((score.kind for score in spec.scores if score.name == name), "") if spec is not None else ""
 
 
@@ -188,7 +195,7 @@ def _named(kind: str, array: Array) -> Array:
 
 
 def _table(array: Array | None) -> Array | None:
-    """`[heads, distances]` as `[1, heads, 1, distances]`."""
+    """Returns a table `[heads, distances]` as `[1, heads, 1, distances]`."""
     if array is None or len(array.shape) != 2:
         return array
     return array.reshape(1, array.shape[0], 1, array.shape[1])

@@ -1,4 +1,4 @@
-"""`noren.check` and `noren.recognise`: arrays that somebody else made, diagnosed and said as expressions."""
+"""`noren.check` and `noren.recognise`: the diagnosis of mask arrays from other programs, and expressions for them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ._noren import BoundMask, Error, Facts, Mask, Plan, Shape
 from ._views import Cell, Difference
 
 Convention = Literal["keep", "drop", "additive"]
-"""What an array's values mean: true may attend, true is ignored, 0 and -inf are added to scores."""
+"""The meaning of an array's values. "keep": true may attend. "drop": true is ignored. "additive": added to scores."""
 
 _DECLARED = frozenset({
     "layerkinds", "layertypes", "kinds", "layerkind", "prefix", "prefixlen", "prefixlens", "prefixlength", "prefixlengths",
@@ -25,85 +25,91 @@ _DECLARED = frozenset({
     "past", "pastlen", "pastlens", "pastlength", "pastlengths", "cachelen", "cachedlen", "queryoffset", "pastkeyvalueslength",
     "promptlen", "promptlens", "promptlength", "promptlengths",
 })  # fmt: skip
-"""Names, in small letters without marks, whose lists are declarations; lists of other names are arrays beside the mask."""
+"""Argument names (lower case, letters only) whose lists are declarations; a list with another name is an array beside the mask."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong with a mask, or worth knowing."""
+    """One statement of the report about a mask: a mistake, or a note."""
 
     cls: str
-    """The class in `noren.check_classes()`."""
+    """The name of its class of mistakes, a key of `noren.check_classes()`."""
     certainty: Literal["possible", "likely", "certain"]
+    """How certain the finding is."""
     severity: Literal["note", "warning", "error"]
+    """How serious the finding is; a note does not make the mask faulty."""
     says: str
-    """A sentence for a tired engineer."""
+    """The finding in one sentence."""
     wrong_cells: int
-    """Number of wrong cells in rows of real queries."""
+    """Number of wrong cells in rows of non-padding queries."""
     first_cells: tuple[Cell, ...]
+    """The first wrong cells."""
     repair: str | None
-    """What repairs it, as a mask of noren, where there is one."""
+    """The repaired mask as an expression, or the change that repairs it; None if no repair is known."""
     cause: str
-    """The line of code that usually causes it."""
+    """The line of code that usually causes the mistake."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question that the declarations leave open."""
+    """A question whose answer decides the verdict; a further declaration answers it."""
 
     question: str
-    """What to answer, and how."""
+    """The question, and the declaration that answers it."""
     readings: tuple[str, ...]
-    """The readings that are possible, and what each makes of the mask."""
+    """The possible readings of the array, and the mask that each gives."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Report:
-    """What `noren.check` found; printing it says it all."""
+    """The result of `noren.check`; `print` shows all of it."""
 
     verdict: Literal["correct", "faulty", "looks_like", "cannot_tell"]
-    """`correct`: every compared cell equals what is declared. `faulty`: a finding is a warning or an error. `looks_like`: no
-    kind is declared, the sentence names what the mask resembles. `cannot_tell`: several readings, see `questions`."""
+    """`correct`: every compared cell equals the declared mask. `faulty`: at least one finding is a warning or an error.
+    `looks_like`: no kind is declared; `sentence` names the mask that the array resembles. `cannot_tell`: several readings are
+    possible; see `questions`."""
     sentence: str
-    """The verdict's reason: against what the mask was held, what it resembles and how many cells it is off, what to declare."""
+    """The reason for the verdict: the mask it was compared with, the number of differing cells, and what to declare."""
     compared: int
     """Number of cells compared."""
     questions: tuple[Question, ...]
-    """What the declarations leave open."""
+    """The questions that the declarations leave open."""
     description: str
-    """What the mask is, in words."""
+    """A description of the mask in words."""
     expression: str | None
     """The smallest expression found for the cells, exact or with exceptions."""
     findings: tuple[Finding, ...]
-    """What is wrong, the worst first; notes last."""
+    """The findings: errors first, then warnings, then notes."""
     classes: tuple[str, ...]
-    """The classes of what is wrong, the likeliest first, no class twice."""
+    """The classes of the findings without notes, the likeliest first, each once."""
     unknown: tuple[str, ...]
-    """What could not be decided, and what to declare so that it can."""
+    """The properties that could not be decided, and the declarations that would decide them."""
     given: Array | None
-    """The cells as the mask's consumer reads them: booleans, true may attend, `[batch, heads, q_len, kv_len]`."""
+    """The cells as the declared API reads them: booleans, true may attend, `[batch, heads, q_len, kv_len]`."""
     fixed: Array | None
-    """The repaired cells, likewise, where a named mistake explains every wrong cell; equal to `given` where the verdict is
-    `correct`; none without a verdict, and where no named mistake explains every wrong cell."""
+    """The repaired cells, in the form of `given`. Equal to `given` if the verdict is `correct`. None if there is no verdict, or
+    if no named mistake explains every wrong cell."""
     expected: Array | None
-    """The declared cells, likewise: always with `meant`, else where the given ones differ from them without a known reason."""
+    """The declared cells, in the form of `given`: always with `meant`, else only if the given cells differ from them without a
+    known reason."""
     intended: str | None
-    """The mask that was meant, as an expression, where it has one."""
+    """The declared mask as an expression, if it has one."""
     text: str = field(repr=False)
+    """The printed report."""
 
     @property
     def correct(self) -> bool:
-        """Whether every compared cell equals what is declared, and nothing else is wrong."""
+        """Whether every compared cell equals the declared mask and nothing else is wrong."""
         return self.verdict == "correct"
 
     @property
     def faulty(self) -> bool:
-        """Whether something is wrong: a warning or an error. A mask without faults need not be correct: see `verdict`."""
+        """Whether a finding is a warning or an error. If False, the mask may still not be verified as correct: see `verdict`."""
         return any(finding.severity != "note" for finding in self.findings)
 
     @property
     def difference(self) -> Difference | None:
-        """The repaired cells, or else the declared ones, beside those given; none where nothing can be compared."""
+        """The cells that differ between the repaired mask (or else the declared one) and the given mask; None without either."""
         name, right = ("fixed", self.fixed) if self.fixed is not None else ("expected", self.expected)
         if self.given is None or right is None or tuple(self.given.shape) != tuple(right.shape):
             return None
@@ -125,18 +131,18 @@ class Report:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Recognised:
-    """What `noren.recognise` found."""
+    """The result of `noren.recognise`."""
 
     nearest: Mask
-    """The nearest expression found: exact where `wrong` is 0."""
+    """The nearest expression found; exact if `wrong` is 0."""
     shape: Shape
-    """What the expression speaks of: with fewer queries than keys, the queries are the last of them."""
+    """The shape for which the expression was found. With fewer queries than keys, the queries are the last of the keys."""
     exceptions: tuple[Cell, ...]
-    """The cells that differ from `nearest`, where they are few."""
+    """The cells that differ from `nearest`, if they are few."""
     wrong: int
     """Number of cells that differ from `nearest`."""
     expression: str
-    """The nearest expression in words, with what it leaves out."""
+    """The nearest expression with its exceptions, as a text."""
     _cells: Array | None = field(default=None, repr=False)
 
     @property
@@ -146,7 +152,7 @@ class Recognised:
 
     @property
     def mask(self) -> Mask:
-        """The expression that allows exactly the array's cells; an `Error` where none was found.
+        """The expression that allows exactly the array's cells. Raises `Error` if none was found.
 
         >>> import numpy as np, noren as nr
         >>> nr.recognise(np.tri(9, dtype=bool), "keep").mask
@@ -168,13 +174,13 @@ class Recognised:
         )
 
     def bind(self) -> BoundMask:
-        """Exactly the array's cells: the expression, or where it has exceptions the cells themselves."""
+        """Returns a bound mask of exactly the array's cells: the expression if it is exact, else the array itself."""
         if self._cells is None:
             return self.nearest.bind(self.shape)
         return _noren.dense("array").bind(self.shape, Facts(arrays={"array": _noren.Array.keep(self._cells)}))
 
     def plan(self) -> Plan:
-        """The plan of `bind()`."""
+        """Returns the plan of `bind()`."""
         return self.bind().plan()
 
     def __repr__(self) -> str:
@@ -188,21 +194,26 @@ def check(
     facts: Facts | Mapping[str, Any] | None = None,
     **context: Any,
 ) -> Report:
-    """Says what a mask is, what is wrong with it, and repairs it.
+    """Diagnoses a mask array: names the mask, finds mistakes, and repairs them.
 
-    `mask` is the array as it is stored, of NumPy, PyTorch or anything else with `__dlpack__`. What is known about it is
-    declared by name: `api="sdpa"`, `convention="keep"` (or `"drop"`, `"additive"`), `kind="causal"` (`"sliding"`,
-    `"causal_packed"`, `"prefix_lm"`, ...), `window=`, `past_len=`, `pad_token_id=`, `padding_side=`, `compute_dtype=`, ...
-    Arrays given by name stand beside the mask: `input_ids`, `position_ids`, `segment_ids`, `labels`, `hidden`, ...
-    `Report.verdict` is `"correct"` only where `kind` or `meant` is given and every compared cell equals it. Without a kind
-    the report says what the mask looks like; where several readings are possible, `Report.questions` lists them. Without a
-    mask only the arrays beside it are looked at.
+    `mask` is the array as it is stored, of NumPy, PyTorch or another library with `__dlpack__`; `[length, length]`,
+    `[batch, q_len, kv_len]`, `[batch, heads, q_len, kv_len]` or a padding mask `[batch, length]`. Keyword arguments declare its
+    properties: `api="sdpa"`, `convention="keep"` (or `"drop"`, `"additive"`), `kind="causal"` (`"sliding"`, `"causal_packed"`,
+    `"prefix_lm"`, ...), `window=`, `past_len=`, `pad_token_id=`, `padding_side=`, `compute_dtype=`, ... Arrays that belong to
+    the mask are keyword arguments too: `input_ids`, `position_ids`, `segment_ids`, `labels`, `hidden`, ... Without a mask, only
+    these arrays are checked.
 
-    `redactions=[{"batch": 1, "keys": [7], "queries": [8, 9]}]` declares keys that are hidden on purpose; without `batch` in
-    all rows, without `queries` from all queries.
+    `Report.verdict` is `"correct"` only if `kind` or `meant` is given and every compared cell equals it. Without a kind, the
+    report names the mask that the array resembles. If several readings are possible, `Report.questions` lists them.
 
-    `meant`, the mask that was meant (with `facts`, or bound), leaves nothing to guess. A length x length mask and its mask
-    as text are enough: `nr.check(array, meant="causal & sliding(4)", convention="keep")`.
+    `redactions=[{"batch": 1, "keys": [7], "queries": [8, 9]}]` declares keys that are hidden on purpose [default: in all batch
+    rows, from all queries].
+
+    `meant` is the intended mask, with `facts`, or bound. For a `[length, length]` array, the text of a mask is enough:
+    `nr.check(array, meant="causal & sliding(4)", convention="keep")`.
+
+    Raises `noren.Error` for a declaration with an unknown word, and for shapes that contradict the declarations. A faulty mask
+    is not an error.
 
     >>> import numpy as np, noren as nr
     >>> nr.check(np.tril(np.ones((4, 4), bool), 1), api="sdpa", convention="keep", kind="causal").classes
@@ -243,17 +254,21 @@ def check(
 
 
 def check_classes() -> dict[str, tuple[str, str]]:
-    """Every class of mistakes that `check` knows: what it is, and what usually causes it."""
+    """Returns every class of mistakes that `check` knows, by name: its description and its usual cause."""
     return {name: (says, cause) for name, says, cause in _noren.classes()}
 
 
 def recognise(array: Array, convention: Convention | None = None) -> Recognised:
-    """The smallest expression for the cells of a dense mask.
+    """Finds the smallest expression for the cells of a dense mask.
 
     The array is `[q_len, kv_len]`, `[batch, q_len, kv_len]` or `[batch, heads, q_len, kv_len]`. `convention` gives the
-    meaning of booleans: `"keep"` (true may attend) or `"drop"` (true is ignored); floats are `"additive"`. `Recognised.mask`
-    is the expression, compared with every cell; where none is exact it raises an `Error`, `Recognised.nearest` is the nearest
-    with the number of differing cells, and `Recognised.bind()` and `plan()` hold exactly the array's cells.
+    meaning of booleans: `"keep"` (true may attend) or `"drop"` (true is ignored); floats are `"additive"`.
+
+    `Recognised.mask` is the expression; it was compared with every cell. If no expression is exact, `Recognised.mask` raises
+    `Error`, `Recognised.nearest` is the nearest expression, and `Recognised.wrong` is the number of cells in which it differs.
+    `Recognised.bind()` and `plan()` always hold exactly the array's cells.
+
+    Raises TypeError without a convention for an array that does not hold floats.
 
     >>> import numpy as np, noren as nr
     >>> nr.recognise(np.tri(6, dtype=bool) & ~np.tri(6, k=-3, dtype=bool), "keep").mask
@@ -263,7 +278,7 @@ def recognise(array: Array, convention: Convention | None = None) -> Recognised:
     if convention is None:
         if "float" not in str(array.dtype):
             raise TypeError(
-                f"an array of {array.dtype} does not say what its values mean: give convention=\"keep\" (true may attend) or "
+                f"the meaning of an array of {array.dtype} is not given: give convention=\"keep\" (true may attend) or "
                 '"drop" (true is ignored)'
             )
         convention = "additive"
@@ -292,7 +307,7 @@ def _lent(array: Array) -> Any:
 
 
 def _array(cells: tuple[list[int], bytearray] | None, like: Array | None) -> Array | None:
-    """Booleans of the same library."""
+    """Returns cells as booleans of the library of `like`."""
     if cells is None:
         return None
     import numpy as np
@@ -313,7 +328,7 @@ def _bound(
     dims = tuple(getattr(mask, "shape", ()))
     if len(dims) not in (2, 4) or dims[-1] != dims[-2]:
         raise Error(
-            f"the mask that was meant cannot be bound to an array of shape {dims}: where the queries stand is not known; give "
+            f"the intended mask cannot be bound to an array of shape {dims}: the positions of the queries are not known; give "
             "meant=mask.bind(Shape(q_len, kv_len, query_offset=...))"
         )
     batch, heads = dims[:2] if len(dims) == 4 else (1, 1)
@@ -321,7 +336,7 @@ def _bound(
 
 
 def _plain(value: Any) -> Any:
-    """What JSON can hold of a declaration."""
+    """Converts a declaration to a value that JSON can hold."""
     if isinstance(value, (str, bool, int, float)):
         return value
     if isinstance(value, Mapping):

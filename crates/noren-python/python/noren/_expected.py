@@ -1,4 +1,4 @@
-"""What a mask that goes by must allow, cell by cell, from the intent of a model and its batch; `noren.guard` compares."""
+"""The cells that a mask must allow, from the intent of a model and its batch; `noren.guard` compares them with the mask."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ IDS = ("input_ids", "src", "tokens", "ids", "x")
 
 @dataclass
 class Batch:
-    """What the model was called with in this step."""
+    """The arguments of the model in this step."""
 
     given: dict[str, Any]
+    """The arguments by name."""
     pad: int | None = None
-    """The padding id, where it is known."""
+    """The padding id, if it is known."""
     spare: int = 0
-    """How many tokens with the padding id next to the padding can be text: one where the id has another meaning too."""
+    """Number of tokens next to the padding that have the padding id and can be text: 1 if the id has another meaning too, else 0."""
     _real: dict[bool, Tensor | None] = field(default_factory=dict, repr=False)
 
     @staticmethod
     def of(arguments: Mapping[str, Any], pad: int | None, spare: int) -> Batch:
-        """A batch may be given as one mapping among the arguments."""
+        """Makes a batch from the arguments of a call; a mapping with tensors among them counts as the batch itself."""
         given = dict(arguments)
         for value in arguments.values():
             if isinstance(value, Mapping) and any(isinstance(v, Tensor) for v in value.values()):
@@ -38,21 +39,23 @@ class Batch:
         return Batch(given, pad, spare)
 
     def tensor(self, *names: str) -> Tensor | None:
+        """Returns the first tensor with one of these names."""
         found = (self.given.get(name) for name in names)
         return next((value.detach() for value in found if isinstance(value, Tensor)), None)
 
     @property
     def past(self) -> int:
-        """Tokens in the cache."""
+        """Number of tokens in the cache."""
         cache: Any = self.given.get("past_key_values")
         return int(cache.get_seq_length()) if hasattr(cache, "get_seq_length") else 0
 
     def ids(self, decoder: bool = False) -> Tensor | None:
+        """Returns the token ids `[batch, length]`, of the decoder or of the main stream."""
         ids = self.tensor("decoder_input_ids", "tgt") if decoder else self.tensor(*IDS)
         return ids.cpu() if ids is not None and ids.dim() == 2 and not ids.is_floating_point() else None
 
     def given_real(self, decoder: bool = False) -> Tensor | None:
-        """`[batch, length]`, true where the batch's own mask says that a token is real."""
+        """Returns the padding mask of the batch `[batch, length]`; true for a non-padding token."""
         keep = self.tensor("decoder_attention_mask") if decoder else self.tensor(*KEEP)
         drop = self.tensor("tgt_key_padding_mask") if decoder else self.tensor(*DROP)
         if keep is not None and keep.dim() == 2:
@@ -62,7 +65,7 @@ class Batch:
         return None
 
     def real(self, decoder: bool = False) -> Tensor | None:
-        """The same; where the batch has no mask, what its padding ids show."""
+        """Returns the padding mask as `given_real`; without one, a mask from the padding ids at the ends of rows."""
         if decoder not in self._real:
             found = self.given_real(decoder)
             ids = self.ids(decoder)
@@ -73,19 +76,19 @@ class Batch:
         return self._real[decoder]
 
     def shown_padding(self) -> bool:
-        """Whether the batch's own mask calls padding at the ends of rows real."""
+        """Returns whether the padding mask of the batch marks padding ids at the ends of rows as non-padding."""
         ids, real = self.ids(), self.given_real()
         if ids is None or real is None or self.pad is None or real.shape != ids.shape:
             return False
         return bool((ends(ids, self.pad, 0) & real).sum(1).gt(self.spare).any())
 
     def segments(self) -> Tensor | None:
-        """The number of each token's document, where the batch has it."""
+        """Returns the document number of each token `[batch, length]`, if the batch has it."""
         found = self.tensor("segment_ids", "document_ids", "seq_idx")
         return found.cpu() if found is not None and found.dim() == 2 else None
 
     def restarts(self) -> Tensor | None:
-        """Documents by positions that begin anew; None where positions only count."""
+        """Returns document numbers `[batch, length]` from positions that begin again; None if no position begins again."""
         positions = self.tensor("position_ids")
         if positions is None or positions.dim() != 2 or positions.shape[1] < 2 or self.past:
             return None
@@ -98,7 +101,7 @@ class Batch:
 
 
 def ends(ids: Tensor, pad: int, spare: int) -> Tensor:
-    """True at the padding at the beginning and the end of each row, but for `spare` tokens beside the text."""
+    """Returns the padding ids at the beginning and end of each row `[batch, length]`, without `spare` tokens next to the text."""
     here = (ids == pad).long()
     left, right = here.cumprod(1).bool(), here.flip(1).cumprod(1).flip(1).bool()
     for _ in range(spare):
@@ -110,25 +113,25 @@ def ends(ids: Tensor, pad: int, spare: int) -> Tensor:
 
 @dataclass
 class Expected:
-    """Cells that a mask must allow, and the rows in which it matters."""
+    """The cells that a mask must allow, and the rows in which they are compared."""
 
     cells: list[Tensor]
-    """`[batch, heads, q_len, kv_len]`, one for each reading that is right; an axis may be 1."""
+    """One array `[batch, heads, q_len, kv_len]` for each correct reading; an axis may be 1."""
     rows: Tensor
-    """`[batch, q_len]`: true for real queries."""
+    """`[batch, q_len]`: true for non-padding queries."""
 
     def wrong(self, keep: Tensor) -> int:
-        """Cells in rows of real queries that differ, for the reading that fits best."""
+        """Returns the number of cells, in rows of non-padding queries, that differ from the reading that fits best."""
         rows = self.rows[:, None, :, None]
         return min(int(((keep != cells) & rows).sum()) for cells in self.cells)
 
     def bound(self) -> BoundMask:
-        """The first reading as a mask."""
+        """Returns the first reading as a mask."""
         return as_bound(self.cells[0])
 
 
 def expected(meant: Mask, batch: Batch, q_len: int, kv_len: int, past: int, heads: int, stream: str, packed: bool) -> Expected | None:
-    """The cells of a self-attention; None where the batch's own mask has another length."""
+    """Returns the cells of a self-attention; None if the padding mask of the batch has another length."""
     decoder = stream == "decoder"
     real = batch.real(decoder)
     if real is not None and real.shape[1] != kv_len:
@@ -136,7 +139,7 @@ def expected(meant: Mask, batch: Batch, q_len: int, kv_len: int, past: int, head
     everywhere = torch.ones(1, kv_len, dtype=torch.bool) if real is None else real
     square = meant.bind(Shape.square(kv_len, heads=heads)).dense()[0]
     base = torch.from_numpy(square.copy())
-    # Masks of transformers count from the first real token of a row.
+    # Masks of transformers count positions from the first non-padding token of a row.
     first = everywhere.long().argmax(1)
     shifts = sorted(set(first.tolist()))
     if shifts == [0]:
@@ -155,7 +158,7 @@ def expected(meant: Mask, batch: Batch, q_len: int, kv_len: int, past: int, head
 
 
 def expected_cross(batch: Batch, q_len: int, kv_len: int) -> Expected | None:
-    """The cells of an attention over the encoder: all real tokens there."""
+    """Returns the cells of cross-attention: all non-padding tokens of the encoder."""
     real, queries = batch.real(), batch.real(decoder=True)
     if real is not None and real.shape[1] != kv_len:
         return None
@@ -165,10 +168,10 @@ def expected_cross(batch: Batch, q_len: int, kv_len: int) -> Expected | None:
 
 
 def kept(mask: Tensor) -> list[Tensor]:
-    """The cells that a mask of booleans or of added values allows, `[batch, heads, q_len, kv_len]`.
+    """Returns the cells `[batch, heads, q_len, kv_len]` that a boolean or additive mask allows, one array for each reading.
 
-    Added values have two readings where they differ: only the lowest numbers of the type hide a cell (a bias such as ALiBi may
-    be far below 0), or every value below `HIDDEN` does (`-1e4`, `-1e9`). Whether a value is low enough is the doctor's question.
+    An additive mask has two readings if they differ: only the lowest numbers of the type hide a cell (a bias such as ALiBi can
+    be far below 0), or every value below `HIDDEN` does (`-1e4`, `-1e9`). The doctor checks whether a value is low enough.
     """
     mask = mask.detach().cpu()
     mask = mask.reshape((1,) * (4 - mask.dim()) + tuple(mask.shape))
@@ -179,11 +182,11 @@ def kept(mask: Tensor) -> list[Tensor]:
 
 
 HIDDEN = -1e3
-"""Values below are read as a mask where no bias explains them."""
+"""A value below this one hides a cell in the second reading of `kept`."""
 
 
 def as_bound(cells: Tensor) -> BoundMask:
-    """Cells as a mask."""
+    """Returns cells `[batch, heads, q_len, kv_len]` as a bound mask; with a cache, the queries are the last keys."""
     batch, heads, q_len, kv_len = cells.shape
     array = Array.keep(cells.contiguous().numpy())
     shape = Shape(q_len, kv_len, query_offset=kv_len - q_len if kv_len > q_len else 0, batch=batch, heads=heads)

@@ -1,4 +1,4 @@
-"""Facts given in Python: lists, ranges, NumPy arrays, tensors."""
+"""Conversion of facts given in Python (lists, ranges, NumPy arrays, tensors) to JSON and arrays."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ._noren import Array
 
 
 def read(facts: Mapping[str, Any]) -> tuple[str, dict[str, Array]]:
-    """The JSON form of facts, and the arrays that go beside it."""
+    """Returns facts as JSON, and their arrays separately. Raises TypeError and ValueError for values that are not facts."""
     if not isinstance(facts, Mapping):
-        raise TypeError(f"{facts!r} is no facts: give Facts(lengths=...), a dict of facts, or None")
+        raise TypeError(f"facts are {facts!r}: give Facts(lengths=...), a dict of facts, or None")
     arrays: dict[str, Array] = {}
     rest: dict[str, Any] = {}
     for name, array in (facts.get("arrays") or {}).items():
@@ -22,7 +22,7 @@ def read(facts: Mapping[str, Any]) -> tuple[str, dict[str, Array]]:
             rest[name] = array
         else:
             raise TypeError(
-                f"arrays[{name!r}] does not say what its cells mean: give Array.keep(...) (true = may attend), "
+                f"the meaning of the cells of arrays[{name!r}] is not given: give Array.keep(...) (true = may attend), "
                 "Array.drop(...) (true = ignored) or Array.additive(...) (0 and -inf)"
             )
     plain = {key: value for key, value in facts.items() if value is not None and key != "arrays"}
@@ -35,7 +35,7 @@ def read(facts: Mapping[str, Any]) -> tuple[str, dict[str, Array]]:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON can hold of `value`."""
+    """Converts a value of Python to a value that JSON can hold."""
     if isinstance(value, range) and value.step == 1:
         return f"{value.start}..{value.stop}"
     if isinstance(value, (range, set, frozenset)):

@@ -1,4 +1,4 @@
-"""`noren.flow`: which tokens can influence which outputs over several layers, policies about it, and certificates."""
+"""`noren.flow`: the tokens that can influence an output over several layers of attention, policies about them, and certificates."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Tokens = Any
-"""A token, a range, or a list of these."""
+"""A token index, a range, or a list of these."""
 Ranges = list[tuple[int, int]]
-"""Tokens as `[(start, end), ...]`."""
+"""Tokens as ranges (first token, token after the last)."""
 
 
 @dataclass(frozen=True, repr=False)
 class Path:
-    """How something gets from a source to an output."""
+    """A path of information from a source token to an output, over layers."""
 
     source: int
+    """The first token of the path."""
     steps: tuple[tuple[int, int], ...]
-    """Layer, and the token that reads the one before in it."""
+    """(layer, token): in this layer, this token reads the previous token of the path."""
     text: str
+    """The path as a sentence."""
 
     def __repr__(self) -> str:
         return self.text
@@ -34,41 +36,47 @@ class Path:
 
 @dataclass(frozen=True)
 class Cut:
-    """What it takes to cut sources from targets in one layer."""
+    """The cells of one layer through which sources influence targets."""
 
     layer: int
+    """The layer, counted from 0."""
     cells: int
-    """Cells of its mask that carry something on the way."""
+    """Number of cells of the layer's mask on such a path."""
     enough: bool
-    """Whether hiding them is enough: not where tokens that already know keep it until a later layer."""
+    """Whether hiding these cells separates sources from targets. False if the information also passes by in other layers."""
 
 
 @dataclass(frozen=True, repr=False)
 class RuleVerdict:
-    """What one `deny` line says of one batch row."""
+    """The verdict about one `deny` line in one batch row."""
 
     rule: str
+    """The line of the policy."""
     batch: int
+    """The batch row."""
     sources: int
     """Number of tokens of the first group."""
     targets: int
     """Number of tokens of the second group."""
     pairs: int
-    """Number of denied pairs of a source and another token, a target, after the `allow` lines."""
+    """Number of denied pairs (a source and another token as its target), without those of `allow` lines."""
     reached_pairs: int
-    """Number of denied pairs whose target is reached; a lower bound unless `counted` is `"exact"`."""
+    """Number of denied pairs whose source influences the target; a lower bound unless `counted` is `"exact"`."""
     counted: Literal["exact", "at least"]
+    """Whether `reached_pairs` is exact or a lower bound."""
     witness: Path | None
-    """How one of the targets is reached."""
+    """The path to one of the reached targets."""
     cut: tuple[int, int] | None
-    """The layer where cutting is cheapest, and its cells, where one layer is enough."""
+    """(layer, number of cells): the cheapest layer in which hiding cells separates sources from targets; None if no single
+    layer is enough."""
     cut_computed: bool
-    """Whether `cut` was looked for."""
+    """Whether `cut` was computed."""
     text: str
+    """The verdict as a sentence."""
 
     @property
     def violated(self) -> bool:
-        """Whether a denied pair is reached."""
+        """Whether at least one denied pair is reached."""
         return self.reached_pairs > 0
 
     def __repr__(self) -> str:
@@ -77,83 +85,100 @@ class RuleVerdict:
 
 @dataclass(frozen=True)
 class EmptyGroup:
-    """A group that has no tokens in a batch row, of a line that says `maybe`."""
+    """A group without tokens in a batch row, on a line with the word `maybe`, which permits empty groups."""
 
     rule: str
+    """The line of the policy."""
     group: str
+    """The group, such as `label(pii)`."""
     batch: int
+    """The batch row."""
 
 
 @dataclass(frozen=True, repr=False)
 class Ruling:
-    """What a policy says of a stack; it has no truth value by itself, ask `holds` or `verdict`."""
+    """The verdict of a policy about a stack of masks. A ruling has no truth value: use `holds` or `verdict`."""
 
     verdict: Literal["holds", "broken", "nothing established"]
+    """`holds`: pairs are denied and none is reached. `broken`: a denied pair is reached. `nothing established`: no pair is denied."""
     rules: tuple[RuleVerdict, ...]
-    """One for each `deny` line and batch row."""
+    """One verdict for each `deny` line and batch row."""
     pairs: int
-    """Denied pairs of all of them together."""
+    """Number of denied pairs over all lines and batch rows."""
     batch_rows: int
+    """Number of batch rows."""
     heads: int
+    """Number of heads."""
     layers: int
+    """Number of layers."""
     empty: tuple[EmptyGroup, ...]
+    """The groups without tokens."""
     text: str
+    """The verdict as a sentence."""
 
     @property
     def holds(self) -> bool:
-        """Whether at least one pair is denied and none of them is reached."""
+        """Whether at least one pair is denied and no denied pair is reached."""
         return self.verdict == "holds"
 
     @property
     def violations(self) -> tuple[RuleVerdict, ...]:
-        """The lines and batch rows of which a denied pair is reached."""
+        """The verdicts of the lines and batch rows that are broken."""
         return tuple(rule for rule in self.rules if rule.violated)
 
     def __bool__(self) -> bool:
-        raise TypeError("a ruling holds, is broken or establishes nothing: ask ruling.holds or ruling.verdict")
+        raise TypeError("a ruling has no truth value, because it can also establish nothing: use ruling.holds or ruling.verdict")
 
     def __repr__(self) -> str:
         return "\n".join([self.text, *(violation.text for violation in self.violations)])
 
 
 class Flow(_Flow):
-    """Which tokens can influence which outputs over a stack of masks, exactly; see `noren.flow`."""
+    """The flow of information between tokens over a stack of masks, exactly; made by `noren.flow`."""
 
     def witness(self, sources: Tokens, targets: Tokens, *, batch: int = 0) -> Path | None:
-        """A way from one of `sources` to one of `targets` over the fewest layers, or none."""
+        """Returns a path from one of `sources` to one of `targets` over the fewest layers, or None if there is none."""
         found = self._witness(sources, targets, batch=batch)
         return None if found is None else _path(json.loads(found[0]), found[1])
 
     def cuts(self, sources: Tokens, targets: Tokens, *, batch: int = 0) -> list[Cut]:
-        """For each layer the cells that carry something from `sources` to `targets`, and whether hiding them is enough."""
+        """Returns, for each layer, the cells through which `sources` influence `targets`, and whether hiding them is enough."""
         return [Cut(**cut) for cut in json.loads(self._cuts(sources, targets, batch=batch))]
 
     def closure(self, *, batch: int = 0) -> NDArray[np.bool_]:
-        """Who knows of whom after all layers: `[output, source]`, for small inputs."""
+        """Returns the influence over all layers as booleans `[tokens, tokens]`: row, the output; column, the source token.
+
+        Memory grows with the square of the number of tokens.
+        """
         import numpy as np
 
         return np.frombuffer(self._closure(batch=batch), np.bool_).reshape(self.tokens, self.tokens)
 
     def check(self, policy: str) -> Ruling:
-        """Holds every denied pair of tokens against the stack: lines `deny: label(pii) -> output`,
-        `deny: document(i) -> document(j)`, `deny maybe: ...` where a group may be empty, `allow: ...` for exceptions; groups
-        are `label(NAME)`, `document(N)`, `level(N)`, `token(N)`, `tokens(A..B)`, `output` (a target only), `all`."""
+        """Checks every pair of tokens that a policy denies.
+
+        A policy is a text of lines: `deny: label(pii) -> output` or `deny: document(i) -> document(j)`; `deny maybe: ...` if a
+        group may be empty; `allow: ...` for exceptions. Groups are `label(NAME)`, `document(N)`, `level(N)`, `token(N)`,
+        `tokens(A..B)`, `output` (a target only) and `all`. Raises `noren.Error` for other text.
+        """
         return _ruling(*self._check(policy))
 
     def certify(self, policy: str) -> Certificate:
-        """The same as a certificate that somebody else can check again."""
+        """Checks a policy like `check` and returns a certificate: a JSON document from which the verdict can be verified."""
         return Certificate(self._certify(policy))
 
 
 class Certificate(_Certificate):
-    """A policy's verdict over a stack of masks, with everything needed to reach it again; made of its JSON.
+    """A certificate: the verdict of a policy with the masks, facts and proof that are needed to verify it.
 
-    `not_covered` names the ways of influence that no attention mask shows.
+    `Certificate(json)` reads one; `Flow.certify` makes one. `not_covered` lists the channels of influence outside of attention.
     """
 
     def verify(self) -> Ruling:
-        """Has a second implementation, which shares no code with the one that issues certificates, make every count, set, path and
-        verdict again; raises `noren.Error` where the certificate is not right or cannot be checked."""
+        """Verifies every count, set, path and verdict with a second implementation, which shares no code with the first.
+
+        Raises `noren.Error` if the certificate is wrong or cannot be verified.
+        """
         return _ruling(*self._verify())
 
 
@@ -165,10 +190,10 @@ def flow(
     layers: int | None = None,
     fill: Literal["nothing", "finite"] = "nothing",
 ) -> Flow:
-    """The flow of information over layers: one mask for each, or one mask for all `layers`.
+    """Computes which tokens can influence which outputs over layers of attention with residual connections.
 
-    `fill="finite"` is for models whose hidden scores are one finite number, where a row that may read nothing reads the mean
-    of everything.
+    `masks` is a list with one mask for each layer, or one mask for all `layers`. `fill="nothing"` [default]: a query that may
+    read no key reads nothing. `fill="finite"`: it reads the mean of all keys, as in models that hide scores by one finite number.
 
     >>> import noren as nr
     >>> flow = nr.flow("sliding(3)", 20, layers=4)
@@ -179,11 +204,12 @@ def flow(
     >>> flow.check("deny: token(3) -> token(19)")
     holds: none of the 1 denied pairs is reached over 4 layer(s), 1 head(s) and 1 batch row(s)
 
-    A number of tokens as `shape` means one batch row and one head: a mask with `heads(...)` or `batch(...)` needs a `Shape`.
+    An integer as `shape` is the number of tokens, with one batch row and one head: a mask with `heads(...)` or `batch(...)` needs
+    a `Shape`. Raises TypeError for a wrong number of layers and `noren.Error` for masks that do not fit the shape and facts.
     """
     if isinstance(masks, (Mask, str)):
         if layers is None:
-            raise TypeError("one mask is for all layers: say how many, layers=...; or give a list of masks")
+            raise TypeError("one mask was given for all layers: give their number as layers=..., or a list of masks")
         masks = [masks] * layers
     elif layers is not None and layers != len(masks):
         raise TypeError(f"{len(masks)} masks for {layers} layers: leave out layers=")

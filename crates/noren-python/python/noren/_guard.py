@@ -1,4 +1,4 @@
-"""`noren.guard`: looks at the masks of a model while it trains or generates, for a few steps, and says what is wrong."""
+"""`noren.guard`: checks the masks of a model while it trains or generates, for a few steps, and reports mistakes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .battery.wrappers import bound_arguments, eagerly, inside, parameters
 
 
 class MaskFault(Error):  # type: ignore[misc]
-    """A faulty mask; `report` is what the doctor found, `place` the module, `step` counts from 1."""
+    """A faulty mask: `report` is the doctor's report, `place` the name of the module, `step` the forward pass, counted from 1."""
 
     def __init__(self, place: str, step: int, report: Report) -> None:
         super().__init__(f"step {step}, {place}:\n{report}")
@@ -32,29 +32,38 @@ class MaskFault(Error):  # type: ignore[misc]
 
 @dataclass
 class Seen:
-    """A mask that went by, or the batch."""
+    """A mask, or a batch, that the guard checked."""
 
     step: int
+    """The forward pass, counted from 1."""
     place: str
+    """The name of the module, or "the batch"."""
     shape: tuple[int, ...]
+    """The shape of the mask."""
     report: Report
+    """The doctor's report."""
     wrong: int | None = None
-    """Cells in rows of real queries that are not as the model's configuration or `intent` has them; None where neither says."""
+    """Number of cells, in rows of non-padding queries, that differ from the intent; None if the intent is not known."""
 
 
 @dataclass
 class Guard:
-    """A context manager; made by `noren.guard`."""
+    """A context manager that checks masks; made by `noren.guard`."""
 
     model: nn.Module
+    """The model that is checked."""
     intent: Intent | None
+    """The masks that the model should have; None if they are not known."""
     steps: int
+    """Number of forward passes to check."""
     raises: bool
+    """Whether an error raises `MaskFault`; otherwise it warns."""
     declared: dict[str, Any]
+    """The declarations for `noren.check`."""
     step: int = 0
-    """Forward passes seen."""
+    """Number of forward passes so far."""
     seen: list[Seen] = field(default_factory=list)
-    """Every distinct mask of every step, with its report."""
+    """Every different mask of every step, with its report."""
 
     _hooks: ExitStack = field(default_factory=ExitStack, repr=False)
     _watching: ExitStack | None = field(default=None, repr=False)
@@ -64,12 +73,12 @@ class Guard:
 
     @property
     def findings(self) -> list[Seen]:
-        """The masks that are faulty."""
+        """The faulty masks."""
         return [seen for seen in self.seen if seen.report.faulty or seen.wrong]
 
     @property
     def established(self) -> list[Seen]:
-        """The masks whose cells were compared with the intent, each of them."""
+        """The masks of which every cell was compared with the intent."""
         return [seen for seen in self.seen if seen.wrong is not None]
 
     def __enter__(self) -> Guard:
@@ -86,10 +95,10 @@ class Guard:
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         self._disarm()
         if kind is None and self.step and not self.established:
-            why = "no mask of a known intent went by" if self.intent is not None else "no intent is known: give intent="
-            said = f"nr.guard established nothing in {self.step} steps: {why}. Attention that calls neither"
-            said += " scaled_dot_product_attention nor a module of transformers or PyTorch is not seen; nr.audit tests any model"
-            warnings.warn(said, stacklevel=2)
+            why = "it saw no mask that it could compare" if self.intent is not None else "the intent is not known: give intent="
+            message = f"nr.guard established nothing in {self.step} steps: {why}. It sees attention only in calls of"
+            message += " scaled_dot_product_attention and in modules of transformers and PyTorch; nr.audit tests any model"
+            warnings.warn(message, stacklevel=2)
 
     def _disarm(self) -> None:
         self._end()
@@ -140,16 +149,16 @@ class Guard:
 
     @property
     def _eager(self) -> bool:
-        """Attention is written out, so that a layer without a mask calls nothing that would show it."""
+        """Whether the model computes attention without `scaled_dot_product_attention`, so that a missing mask causes no call."""
         return getattr(getattr(self.core, "config", None), "_attn_implementation", None) == "eager"
 
     @property
     def core(self) -> nn.Module:
-        """The module inside wrappers."""
+        """The model inside its wrappers."""
         return inside(self.model)
 
     def _padding_id(self) -> tuple[int | None, int]:
-        """The padding id that is declared or configured, and how many tokens with this id next to the padding can be text."""
+        """Returns the declared or configured padding id, and the number of tokens next to the padding with this id that can be text."""
         config: Any = getattr(self.core, "config", None)
         ids = {name: getattr(config, f"{name}_token_id", None) for name in ("pad", "eos", "bos")}
         ids |= {name: self.declared[f"{name}_token_id"] for name in ids if self.declared.get(f"{name}_token_id") is not None}
@@ -162,7 +171,7 @@ class Guard:
     # --- masks ----------------------------------------------------------------------------------------------------
 
     def _on_call(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool) -> None:
-        """A call of scaled_dot_product_attention."""
+        """Checks the mask of a call of `scaled_dot_product_attention`."""
         q_len, kv_len = query.shape[-2], key.shape[-2]
         if mask is None:
             mask = torch.ones(1, 1, q_len, kv_len, dtype=torch.bool)
@@ -172,7 +181,7 @@ class Guard:
             self._look(mask, q_len, kv_len, query.dtype, (mask,))
 
     def _on_multihead(self, module: nn.MultiheadAttention, given: dict[str, Any]) -> None:
-        """PyTorch's module: true means ignored there, and padding is given apart."""
+        """Checks the masks of a call of `nn.MultiheadAttention`, in which true means ignored."""
         mask, keys = given.get("attn_mask"), given.get("key_padding_mask")
         made_of = tuple(given_mask for given_mask in (mask, keys) if given_mask is not None)
         query, key = given["query"], given["key"]
@@ -197,9 +206,9 @@ class Guard:
     def _look(
         self, mask: Tensor, q_len: int, kv_len: int, dtype: torch.dtype, made_of: tuple[Tensor, ...] = (), key: tuple[Any, ...] = ()
     ) -> None:
-        """Compares a mask with the intent and shows it to the doctor, once for each that a step has and each kind of layer.
+        """Compares a mask with the intent and has the doctor check it, once in a step for each mask and kind of layer.
 
-        `made_of` are the tensors that the mask was made of, by which it is known again; `key` is what else tells masks apart.
+        `made_of` are the tensors from which the mask was made, and `key` the other arguments: both identify the mask in later calls.
         """
         name, module, kwargs = self._inside[-1] if self._inside else ("the model", self.model, {})
         stream, cross = self._stream(name, module, kwargs)
@@ -209,11 +218,11 @@ class Guard:
         looked_at = self._looked_at.get(key)
         if looked_at is not None and all(copy is None or torch.equal(tensor, copy) for tensor, copy in looked_at):
             return
-        # The tensors are kept, so that no other gets their ids while the step lasts; those without a version with their content.
+        # The tensors are kept, so that no other tensor gets their id during the step; a tensor without a version is copied.
         self._looked_at[key] = tuple((tensor, tensor.clone() if tensor.is_inference() else None) for tensor in made_of)
         past = 0 if cross or stream == "source" else self._batch.past
         if not cross and kv_len != past + q_len:
-            return  # slots of a ring or of a cache made in advance: where keys stand is not known from here
+            return  # a ring buffer or a preallocated cache: the positions of its keys are not known
         right = self._expected(meant, stream, cross, (q_len, kv_len, past))
         context = self._context(stream, cross, dtype, past)
         if right is None:
@@ -221,7 +230,7 @@ class Guard:
             return
         wrong, keep = min(((right.wrong(keep), keep) for keep in kept(mask)), key=lambda found: found[0])
         values: dict[str, Any] = {"api": "sdpa", "compute_dtype": context["compute_dtype"]}
-        if not wrong:  # only the values by which cells are hidden are left to be looked at
+        if not wrong:  # the cells are right: only the values that hide cells are still to be checked
             self._judge(name, mask, check(_four(mask), meant=as_bound(keep), **values), 0)
             return
         report = check(mask.detach().cpu(), **(context | self._said(meant) | self._known()))
@@ -230,7 +239,7 @@ class Guard:
         self._judge(name, mask, report, wrong)
 
     def _expected(self, meant: Mask | None, stream: str, cross: bool, sizes: tuple[int, int, int]) -> Expected | None:
-        """The cells that must be allowed, where an intent and the batch say them."""
+        """Returns the cells that must be allowed, or None if the intent and the batch do not define them."""
         if self.intent is None:
             return None
         q_len, kv_len, past = sizes
@@ -242,14 +251,14 @@ class Guard:
         return expected(meant, self._batch, q_len, kv_len, past, self.intent.heads, of, bool(self.intent.documents))
 
     def _known(self) -> dict[str, Any]:
-        """What the caller declared; what padding is, the batch's own mask says better than ids that may be text."""
+        """Returns the caller's declarations, without the padding id if the batch has a padding mask, which is more reliable."""
         known = dict(self.declared)
         if self._batch.given_real() is not None and not self._batch.shown_padding():
             known.pop("pad_token_id", None)
         return known
 
     def _stream(self, name: str, module: nn.Module, kwargs: dict[str, Any]) -> tuple[str, bool]:
-        """Whose tokens the queries are, and whether the keys are the encoder's."""
+        """Returns the stream of the queries ("source" for an encoder, else "main") and whether the keys are the encoder's."""
         cross = bool(getattr(module, "is_cross_attention", False)) or any(
             kwargs.get(given) is not None for given in ("encoder_hidden_states", "key_value_states")
         )
@@ -267,7 +276,7 @@ class Guard:
         return masks[layer if layer < len(masks) else 0].at_layer(layer)
 
     def _said(self, meant: Mask | None) -> dict[str, Any]:
-        """A mask in the doctor's words, where it has some, for it then knows which mistakes are usual."""
+        """Returns the declaration of a mask by its kind if it has one, because the doctor then knows the usual mistakes."""
         packed = "_packed" if self.intent is not None and self.intent.documents else ""
         if meant is None:
             return {}
@@ -281,7 +290,7 @@ class Guard:
         return {"meant": meant}
 
     def _context(self, stream: str, cross: bool, dtype: torch.dtype, past: int) -> dict[str, Any]:
-        """What the batch says of the keys of a mask."""
+        """Returns the declarations about a mask that follow from the batch."""
         batch = self._batch
         decoder = self.intent is not None and self.intent.source is not None and stream == "main" and not cross
         ids, real = batch.ids(decoder), batch.real(decoder)
@@ -298,7 +307,7 @@ class Guard:
         return context
 
     def _check_batch(self) -> None:
-        """Ids, positions and labels, which no mask shows."""
+        """Checks token ids, positions and labels, which are not part of a mask."""
         batch, config = self._batch, getattr(self.core, "config", None)
         beside = {name: batch.tensor(name) for name in ("input_ids", "attention_mask", "position_ids", "labels")}
         given = {name: value.cpu() for name, value in beside.items() if value is not None and value.dim() == 2}
@@ -324,7 +333,7 @@ class Guard:
             self._judge("the batch", given["input_ids"], check(real, **(context | given | known)), None)
 
     def _check_length(self, given: dict[str, Tensor]) -> None:
-        """With tokens in the cache, the mask of the batch must reach over them and the new ones."""
+        """Checks that the padding mask covers the tokens in the cache and the new tokens."""
         real, new, past = given.get("attention_mask"), given["input_ids"].shape[1], self._batch.past
         if real is not None and real.shape[1] != past + new:
             sizes: dict[str, Any] = {"past_len": past, "q_len": new, "kv_len": past + new}
@@ -341,29 +350,29 @@ class Guard:
 
 
 def _identity(tensor: Tensor) -> tuple[int, int]:
-    """By which a tensor that is kept is known again; tensors of inference mode count no versions."""
+    """Returns a key that identifies a tensor and its version; tensors of inference mode have no version."""
     return id(tensor), 0 if tensor.is_inference() else tensor._version
 
 
 def _other_keys(name: str, given: dict[str, Any]) -> bool:
-    """Whether a module by the name that PyTorch gives cross-attention has keys that may be of another sequence."""
+    """Returns whether a module has PyTorch's name of cross-attention and keys that may be of another sequence."""
     return name.rpartition(".")[2] == "multihead_attn" and given.get("query") is not given.get("key")
 
 
 def _four(mask: Tensor) -> Tensor:
-    """`[batch, heads, q_len, kv_len]`."""
+    """Returns a mask as `[batch, heads, q_len, kv_len]` on the CPU."""
     mask = mask.detach().cpu()
     return mask.reshape((1,) * (4 - mask.dim()) + tuple(mask.shape))
 
 
 def _hidden(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
-    """What an attention module is given to work on, `[batch, length, width]`."""
+    """Returns the hidden states `[batch, length, width]` among the arguments of an attention module, or None."""
     hidden = args[0] if args else kwargs.get("hidden_states")
     return hidden if isinstance(hidden, Tensor) and hidden.dim() == 3 else None
 
 
 class _Calls(TorchFunctionMode):
-    """Sees calls of scaled_dot_product_attention."""
+    """Reports the arguments of each call of `scaled_dot_product_attention`."""
 
     def __init__(self, see: Callable[[Tensor, Tensor, Tensor, Tensor | None, bool], None]) -> None:
         super().__init__()
@@ -388,19 +397,19 @@ def guard(
     on_fault: Literal["raise", "warn"] = "raise",
     **declared: Any,
 ) -> Guard:
-    """Checks masks as they go by in the first `steps` forward passes, then takes itself out.
+    """Returns a context manager that checks the masks of a model in its first `steps` forward passes, then removes its hooks.
 
-    Every distinct mask that reaches `scaled_dot_product_attention`, an attention module of transformers or
-    `nn.MultiheadAttention` is shown to `noren.check`, with the batch it belongs to; so are positions and labels. A call
-    without a mask is shown as a mask of all keys, or as a triangle where `is_causal` is true. An error raises `MaskFault` (or
-    warns), a warning warns.
+    `noren.check` examines every different mask that reaches `scaled_dot_product_attention`, an attention module of transformers or
+    `nn.MultiheadAttention`, together with its batch, positions and labels. A call without a mask counts as a mask of all keys, or
+    as a causal mask if `is_causal` is true.
 
-    `intent` is as in `noren.audit`, and read off transformers models; without one only what needs none is checked. What else
-    is known is declared by name as for `noren.check`: `pad_token_id=0`, `padding_side="left"`, ...
+    `intent` is the mask that the model should have, as in `noren.audit` [default: read from the configuration of a transformers
+    model]. If it is known, every cell in rows of non-padding queries is compared with it; otherwise only checks without an intent
+    run. Keyword arguments are declarations as for `noren.check`: `pad_token_id=0`, `padding_side="left"`, ...
 
-    Where an intent is known every cell in rows of real queries is compared with it. Wrappers that pass on what they are given
-    (DistributedDataParallel, DataParallel, `forward(**batch)`) are looked through. What torch.compile made runs as written
-    while it is guarded. A guard that saw no mask of a known intent warns.
+    A mask with an error raises `MaskFault`; with `on_fault="warn"` it warns. A doubtful mask warns, and so does a guard that
+    compared no mask. Wrappers (DistributedDataParallel, DataParallel, `forward(**batch)`) are supported. Models of torch.compile
+    run uncompiled while they are checked. Raises `noren.Error` for an argument that is not a module.
 
     >>> with nr.guard(model, pad_token_id=0) as watch:  # doctest: +SKIP
     ...     for batch in loader:

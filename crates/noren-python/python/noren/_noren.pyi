@@ -1,4 +1,4 @@
-"""The extension module: masks, plans and kernels as Rust makes them."""
+"""The extension module, written in Rust: masks, facts, plans, attention, diagnosis, flow and partitions."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, final
@@ -16,17 +16,21 @@ Known = Facts | Mapping[str, Any] | None
 Order = Literal["auto", "never", "always", "copies"] | int | None
 
 class Error(ValueError):
-    """What is wrong with a mask, its facts, arrays or options."""
+    """An invalid mask, fact, array or option. The message has the given value, what was expected and how to fix it."""
 
 class ParseError(Error):
-    """The text is no mask; the message points into it."""
+    """A text that is not a mask. The message shows the text with a mark at the error."""
 
 class ExportError(Error):
-    """What another system's format cannot say, by name."""
+    """A mask that the format of another system cannot express. The message names the part that it cannot hold."""
 
 @final
 class Mask:
-    """A set of allowed (query, key) cells, said without sizes."""
+    """A set of allowed (query, key) cells as an expression, without sizes. Masks compare, hash, print and pickle as values.
+
+    `a & b` allows the cells of both, `a | b` the cells of either, `a - b` the cells of `a` without those of `b`, `~a` all others.
+    `mask + score` is a `Spec`. `Mask(text)` parses a text and raises `ParseError` if it is not a mask.
+    """
 
     def __new__(cls, text: Mask | str) -> Mask: ...
     def __and__(self, other: Mask) -> Mask: ...
@@ -36,21 +40,31 @@ class Mask:
     def __invert__(self) -> Mask: ...
     def __hash__(self) -> int: ...
     def bind(self, shape: Shape | int, facts: Known = None) -> BoundMask:
-        """The mask with its shape (or length) and facts, everything checked."""
+        """Returns the mask with a shape and facts, after checking that they fit each other.
+
+        `shape` is a `Shape`, or one integer: the number of queries and of keys, with one batch row and one head. Raises `Error`
+        if a fact is missing or does not fit the shape.
+        """
     def plan(
         self, shape: Shape | int, facts: Known = None, *, block_q: int = 96, block_kv: int = 64, reorder: Order = None
     ) -> Plan:
-        """The tiles that kernels and exports read."""
+        """Returns the block-sparse plan that attention and exports read; arguments and errors as in `bind`.
+
+        `block_q` is the maximum number of query rows in a tile, `block_kv` the width in keys of the tiles that statistics count.
+        `reorder`: `"auto"` [default] plans queries and keys in another order where that is clearly cheaper, `"never"` keeps
+        their order, `"always"` reorders where possible, `"copies"` reads keys in two orders, an integer sorts positions by
+        their residue modulo this number.
+        """
     def dense(self, shape: Shape | int, facts: Known = None) -> NDArray[np.bool_]:
-        """The cells as booleans, true may attend, `[batch, heads, q_len, kv_len]`."""
+        """Returns the cells `[batch, heads, q_len, kv_len]` as booleans; true: the query may read the key."""
     def explain(
         self, q: int, k: int, shape: Shape | int, facts: Known = None, *, batch: int = 0, head: int = 0
     ) -> Explanation:
-        """Why a query may or may not read a key."""
+        """Returns the reason why query row `q` may or may not read key `k` (indices from 0), part by part."""
     def diff(self, other: Mask | str, shape: Shape | int, facts: Known = None) -> Difference:
-        """Where two masks differ."""
+        """Returns the cells that only this mask or only `other` allows."""
     def stats(self, shape: Shape | int, facts: Known = None) -> Stats:
-        """What the mask costs, and what dense masking would."""
+        """Returns exact counts of allowed and computed cells, tiles and bytes."""
     def picture(
         self,
         shape: Shape | int | None = None,
@@ -61,79 +75,92 @@ class Mask:
         height: int = 48,
         color: bool = False,
     ) -> str:
-        """A picture as text."""
+        """Returns a picture as text; queries run down, keys across.
+
+        `labels` are names of tokens, one for each position. `width` and `height` are the maximum number of characters and lines;
+        a larger mask is down-sampled. `color` adds ANSI colours.
+        """
     def _repr_svg_(self) -> str | None: ...
     def simplify(self) -> Mask:
-        """A canonical form that allows the same cells."""
+        """Returns a canonical form that allows the same cells."""
     def equivalent(self, other: Mask | str) -> Equivalence:
-        """Whether both masks allow the same cells at every length: proved, refuted by a cell, or not established."""
+        """Compares the cells of two masks at every length: proves equality, finds a cell that differs, or establishes neither."""
     def at_layer(self, layer: int) -> Mask:
-        """The mask of one layer, where it has `layers(...)`."""
+        """Returns the mask of one layer, counted from 0; a mask without `layers(...)` is the same in all layers."""
     @property
-    def has_layers(self) -> bool: ...
+    def has_layers(self) -> bool:
+        """Whether the mask contains `layers(...)`."""
 
 @final
 class Equivalence:
-    """What `Mask.equivalent` established; `str` gives it as a sentence."""
+    """The result of `Mask.equivalent`; `str` gives it as a sentence."""
 
     @property
     def equal(self) -> bool | None:
-        """True when equality was proved, False when a difference was found, None when neither was established."""
+        """True: equality was proved. False: a difference was found. None: neither was established."""
     @property
     def lengths(self) -> tuple[int, int] | None:
-        """The shortest and the longest length at which both masks bind, where equality was proved."""
+        """The shortest and the longest length at which both masks can be bound, if equality was proved."""
     @property
     def shape(self) -> Shape | None:
-        """The shape in which a difference was found: the shortest one, unless `facts` matter."""
+        """The shape in which a difference was found: the shortest such shape, unless the difference depends on `facts`."""
     @property
     def facts(self) -> Facts | None:
-        """The facts under which a difference was found; empty where none matter."""
+        """The facts under which a difference was found; empty if the difference does not depend on facts."""
     @property
     def cell(self) -> tuple[int, int, int, int] | None:
         """The cell (batch row, head, query row, key) that exactly one mask allows."""
     @property
     def layer(self) -> int | None:
-        """The layer in which a difference was found."""
+        """The layer, counted from 0, in which a difference was found."""
     @property
     def only_first(self) -> bool | None:
-        """Whether the first mask allows the cell."""
+        """Whether the first mask, and not the second, allows `cell`."""
     @property
     def atoms(self) -> list[str]:
-        """The atoms because of which nothing was established."""
+        """The atoms that prevented a proof, if nothing was established."""
 
 @final
 class Score:
-    """Something that is done to the scores beside the mask."""
+    """A score modifier: a change of attention scores beside the mask, such as `alibi` or `softcap(30)`."""
 
     def __new__(cls, text: str) -> Score: ...
     def __hash__(self) -> int: ...
     @property
-    def kind(self) -> Literal["bias", "relative", "alibi", "softcap", "soft", "sinks"]: ...
+    def kind(self) -> Literal["bias", "relative", "alibi", "softcap", "soft", "sinks"]:
+        """The kind of modifier: the name of the function that makes it."""
     @property
     def name(self) -> str | None:
-        """The array that it names; `None` for `alibi` and `softcap`."""
+        """The name of the modifier's array; `None` for `alibi` and `softcap`."""
     @property
     def slopes(self) -> list[float] | None:
-        """The slopes of `alibi`, where they are given."""
+        """The slopes of `alibi`, one for each head, if they are given."""
     @property
     def cap(self) -> float | None:
-        """The cap of `softcap`."""
+        """The limit of `softcap`."""
 
 @final
 class Spec:
-    """A mask with what is done to the scores: `mask + score + ...`."""
+    """A mask with score modifiers: `mask + score + ...`."""
 
     def __new__(cls, text: str) -> Spec: ...
     def __add__(self, score: Score) -> Spec: ...
     def __hash__(self) -> int: ...
     @property
-    def mask(self) -> Mask: ...
+    def mask(self) -> Mask:
+        """The mask without the score modifiers."""
     @property
-    def scores(self) -> list[Score]: ...
+    def scores(self) -> list[Score]:
+        """The score modifiers in the order in which they were written."""
 
 @final
 class Shape:
-    """The sizes a mask is bound to, and where the first query stands."""
+    """The numbers of batch rows, heads, queries and keys to which a mask is bound, and the position of the first query.
+
+    `query_offset` is that position: one number, or one for each batch row. It must be given if `q_len` and `kv_len` differ.
+    `kv_heads` is the number of key-value heads [default: `heads`] and divides `heads`. Raises `Error` for sizes that contradict
+    each other.
+    """
 
     def __new__(
         cls,
@@ -147,139 +174,182 @@ class Shape:
     ) -> Shape: ...
     @staticmethod
     def square(len: int, *, batch: int = 1, heads: int = 1, kv_heads: int | None = None) -> Shape:
-        """As many queries as keys."""
+        """Returns a shape with as many queries as keys, `len` of each."""
     @staticmethod
     def cached(past: int, new: int, *, batch: int = 1, heads: int = 1, kv_heads: int | None = None) -> Shape:
-        """The queries are the last `new` of the keys."""
+        """Returns a shape of `past + new` keys, of which the last `new` are also the queries: a step with a key-value cache."""
     @staticmethod
     def cross(q_len: int, kv_len: int, *, batch: int = 1, heads: int = 1, kv_heads: int | None = None) -> Shape:
-        """Queries and keys are different sequences; query 0 stands at position 0."""
+        """Returns a shape in which queries and keys are different sequences; the first query has position 0."""
     @staticmethod
-    def from_json(text: str) -> Shape: ...
-    def to_json(self) -> str: ...
+    def from_json(text: str) -> Shape:
+        """Reads a shape from the JSON of `to_json`. Raises `Error` for other text."""
+    def to_json(self) -> str:
+        """Returns the shape as JSON."""
     def __hash__(self) -> int: ...
     @property
-    def batch(self) -> int: ...
+    def batch(self) -> int:
+        """Number of batch rows."""
     @property
-    def heads(self) -> int: ...
+    def heads(self) -> int:
+        """Number of query heads."""
     @property
-    def kv_heads(self) -> int: ...
+    def kv_heads(self) -> int:
+        """Number of key-value heads; `heads / kv_heads` query heads share each."""
     @property
-    def q_len(self) -> int: ...
+    def q_len(self) -> int:
+        """Number of queries in a batch row."""
     @property
-    def kv_len(self) -> int: ...
+    def kv_len(self) -> int:
+        """Number of keys in a batch row."""
     @property
     def query_offsets(self) -> list[int]:
         """The position of the first query of each batch row."""
 
 @final
 class Facts:
-    """What a mask must know of the data of a call: `lengths`, `documents`, `labels`, `levels`, `positions`, `arrays`, ..."""
+    """The data that a mask needs: `lengths`, `documents`, `labels`, `levels`, `positions`, `arrays`, ... (docs/facts.md).
+
+    The keys are keyword arguments. Values are numbers, lists, ranges or arrays. Raises `Error` if facts contradict each other.
+    """
 
     def __new__(cls, **facts: Any) -> Facts: ...
     @staticmethod
-    def from_json(text: str, arrays: Mapping[str, Array] | None = None) -> Facts: ...
-    def to_json(self) -> str: ...
+    def from_json(text: str, arrays: Mapping[str, Array] | None = None) -> Facts:
+        """Reads facts from a JSON object; `arrays` adds named masks. Raises `Error` for unknown keys and invalid values."""
+    def to_json(self) -> str:
+        """Returns the facts as JSON."""
     @property
     def place_keys(self) -> bool:
-        """Whether the facts give the position of each key."""
+        """Whether the facts give the position of each key (`positions`)."""
 
 @final
 class Array:
-    """A mask given cell by cell, for `Facts(arrays={name: ...})`."""
+    """A mask given cell by cell, for `Facts(arrays={name: ...})` and the atom `dense(name)`."""
 
     @staticmethod
     def keep(array: Any) -> Array:
-        """True = may attend; `[q_len, kv_len]` or `[batch, heads, q_len, kv_len]`."""
+        """Reads an array in which true (or 1) may attend; `[q_len, kv_len]` or `[batch, heads, q_len, kv_len]`."""
     @staticmethod
     def drop(array: Any) -> Array:
-        """True = ignored."""
+        """Reads an array in which true (or 1) is ignored; shapes as in `keep`."""
     @staticmethod
     def additive(array: Any) -> Array:
-        """0 = may attend, -inf or the type's lowest number = ignored."""
+        """Reads floats that are added to scores: 0 may attend, -inf or the type's lowest number is ignored; shapes as in `keep`."""
     @staticmethod
     def csr(q_len: int, kv_len: int, indptr: Sequence[int], indices: Sequence[int]) -> Array:
-        """The allowed keys of each query row: compressed sparse rows."""
+        """Makes a mask in compressed sparse rows: row `q` may read the keys `indices[indptr[q]:indptr[q + 1]]`."""
     @staticmethod
     def cells(q_len: int, kv_len: int, cells: Sequence[tuple[int, int]]) -> Array:
-        """The allowed (query, key) cells."""
+        """Makes a mask of its allowed (query, key) cells."""
     @staticmethod
     def blocks(q_len: int, kv_len: int, block: tuple[int, int], blocks: Sequence[tuple[int, int]]) -> Array:
-        """The allowed (query block, key block) pairs."""
+        """Makes a mask of its allowed (query block, key block) pairs; `block` is the size of a block in queries and keys."""
     def __hash__(self) -> int: ...
     @property
-    def shape(self) -> list[int]: ...
+    def shape(self) -> list[int]:
+        """The dimensions, `[batch, heads, q_len, kv_len]`; 1 where the array is the same for all batch rows or heads."""
     def first_row(self, batch: int, head: int) -> list[tuple[int, int]]:
-        """The allowed keys of query row 0 of a batch row and head, as ranges `(first, after)`."""
+        """Returns the allowed keys of query row 0 of a batch row and head as ranges (first key, key after the last)."""
 
 @final
 class BoundMask:
-    """A mask with its shape and facts, everything checked."""
+    """A mask with a shape and facts that fit it: every cell is known."""
 
     @property
-    def mask(self) -> Mask: ...
+    def mask(self) -> Mask:
+        """The mask."""
     @property
-    def shape(self) -> Shape: ...
+    def shape(self) -> Shape:
+        """The shape."""
     @property
-    def facts(self) -> Facts: ...
+    def facts(self) -> Facts:
+        """The facts."""
     @property
     def pattern_count(self) -> int:
-        """Number of distinct (batch, head) patterns."""
+        """Number of different sets of cells among all pairs of batch row and head."""
     @property
     def varies(self) -> tuple[bool, bool]:
-        """Whether batch rows, and heads, differ."""
-    def plan(self, *, block_q: int = 96, block_kv: int = 64, reorder: Order = None) -> Plan: ...
-    def allowed(self, batch: int, head: int, q: int, k: int) -> bool: ...
-    def explain(self, q: int, k: int, *, batch: int = 0, head: int = 0) -> Explanation: ...
+        """Whether the cells differ between batch rows, and whether they differ between heads."""
+    def plan(self, *, block_q: int = 96, block_kv: int = 64, reorder: Order = None) -> Plan:
+        """Returns the block-sparse plan; arguments as in `Mask.plan`."""
+    def allowed(self, batch: int, head: int, q: int, k: int) -> bool:
+        """Returns whether query row `q` may read key `k`. Raises `Error` for an index outside the shape."""
+    def explain(self, q: int, k: int, *, batch: int = 0, head: int = 0) -> Explanation:
+        """Returns the reason why query row `q` may or may not read key `k`, part by part."""
     def select(self, rows: Sequence[tuple[int, int]], keys: Sequence[tuple[int, int]]) -> BoundMask:
-        """The same mask on some of its query rows and keys, each a list of ranges `(first, after)`."""
+        """Returns the mask on some of its query rows and keys; both are lists of ranges (first, after the last)."""
     def select_batch(self, batch: Sequence[int]) -> BoundMask:
-        """The same mask on some of its batch rows."""
-    def dense(self) -> NDArray[np.bool_]: ...
-    def diff(self, other: BoundMask) -> Difference: ...
-    def first_difference(self, other: BoundMask) -> Cell | None: ...
-    def differences(self, other: BoundMask, limit: int) -> list[Cell]: ...
-    def count_outside(self, other: BoundMask) -> int: ...
-    def difference_text(self, other: BoundMask, *, width: int = 100, height: int = 48, color: bool = False) -> str: ...
-    def difference_svg(self, other: BoundMask) -> str: ...
-    def fill(self, out: Any) -> None: ...
-    def picture(
-        self, *, labels: Sequence[str] | None = None, width: int = 100, height: int = 48, color: bool = False
-    ) -> str: ...
-    def svg(self, *, labels: Sequence[str] | None = None) -> str: ...
+        """Returns the mask on some of its batch rows."""
+    def dense(self) -> NDArray[np.bool_]:
+        """Returns the cells `[batch, heads, q_len, kv_len]` as booleans; true: the query may read the key."""
+    def diff(self, other: BoundMask) -> Difference:
+        """Returns the cells that only this mask or only `other` allows. Raises `Error` if their shapes differ."""
+    def first_difference(self, other: BoundMask) -> Cell | None:
+        """Returns the first cell that exactly one of the two masks allows, or `None` if they allow the same cells."""
+    def differences(self, other: BoundMask, limit: int) -> list[Cell]:
+        """Returns up to `limit` cells that exactly one of the two masks allows, in ascending order."""
+    def count_outside(self, other: BoundMask) -> int:
+        """Returns the number of cells that this mask allows and `other` does not."""
+    def difference_text(self, other: BoundMask, *, width: int = 100, height: int = 48, color: bool = False) -> str:
+        """Returns a picture of the differing cells as text; arguments as in `Mask.picture`."""
+    def difference_svg(self, other: BoundMask) -> str:
+        """Returns a picture of the differing cells as SVG."""
+    def fill(self, out: Any) -> None:
+        """Writes the cells to `out`, a contiguous array of booleans `[batch, heads, q_len, kv_len]`."""
+    def picture(self, *, labels: Sequence[str] | None = None, width: int = 100, height: int = 48, color: bool = False) -> str:
+        """Returns a picture as text; arguments as in `Mask.picture`."""
+    def svg(self, *, labels: Sequence[str] | None = None) -> str:
+        """Returns a picture as SVG; `labels` are names of tokens, one for each position."""
     def _repr_svg_(self) -> str: ...
     @staticmethod
-    def from_json(text: str) -> BoundMask: ...
-    def to_json(self) -> str: ...
+    def from_json(text: str) -> BoundMask:
+        """Reads a bound mask from the JSON of `to_json`. Raises `Error` for other text."""
+    def to_json(self) -> str:
+        """Returns mask, shape and facts as JSON."""
 
 @final
 class Plan:
-    """Query tiles with the keys they read: what kernels and exports read."""
+    """A block-sparse plan: tiles of query rows with the ranges of keys that they read."""
 
     @property
-    def bound(self) -> BoundMask: ...
+    def bound(self) -> BoundMask:
+        """The bound mask from which the plan was made."""
     @property
-    def mask(self) -> Mask: ...
+    def mask(self) -> Mask:
+        """The mask."""
     @property
-    def shape(self) -> Shape: ...
+    def shape(self) -> Shape:
+        """The shape."""
     @property
     def computed(self) -> int:
-        """Cells that kernels compute, over all batch rows and heads."""
+        """Number of cells that kernels compute, over all batch rows and heads; at least the number of allowed cells."""
     @property
     def bytes(self) -> int:
-        """Memory that tiles and spans take."""
-    def stats(self) -> Stats: ...
+        """Memory of the tiles and spans in bytes."""
+    def stats(self) -> Stats:
+        """Returns exact counts of allowed and computed cells, tiles and bytes."""
     def tiles(self, batch: int, head: int) -> list[tuple[int, int, list[tuple[int, int, bool]]]]:
-        """`(first row, row after, [(first key, key after, full), ...])`, at their own places."""
-    def picture(self, *, width: int = 100, height: int = 48, color: bool = False) -> str: ...
-    def svg(self) -> str: ...
+        """Returns the tiles of a batch row and head as (first row, row after the last, spans).
+
+        A span is (first key, key after the last, full); `full` means that every cell is allowed. Rows and keys are indices of the
+        sequence, also where the plan is reordered.
+        """
+    def picture(self, *, width: int = 100, height: int = 48, color: bool = False) -> str:
+        """Returns a picture of the mask with its tiles as text; arguments as in `Mask.picture`."""
+    def svg(self) -> str:
+        """Returns a picture of the mask with its tiles as SVG."""
     def _repr_svg_(self) -> str: ...
     @staticmethod
-    def from_json(text: str) -> Plan: ...
-    def to_json(self) -> str: ...
+    def from_json(text: str) -> Plan:
+        """Reads a plan from the JSON of `to_json`. Raises `Error` for other text and for a plan that does not fit its mask."""
+    def to_json(self) -> str:
+        """Returns the plan as JSON."""
 
 @final
 class Modifiers:
+    """Score modifiers and options of one call of `forward`, `backward` or `weights`; arguments as in `noren.attention`."""
+
     def __new__(
         cls,
         *,
@@ -310,11 +380,18 @@ class _Flow:
     def depth(self) -> int:
         """Number of layers."""
     @property
-    def tokens(self) -> int: ...
+    def tokens(self) -> int:
+        """Number of tokens in a batch row."""
     def reach(self, sources: Any, *, batch: int = 0) -> list[list[tuple[int, int]]]:
-        """Who knows something of `sources` before the first layer, after it, and so on, as ranges."""
+        """Returns the tokens that `sources` can influence: before the first layer, after it, after the second, and so on.
+
+        Each entry is a list of ranges (first token, token after the last).
+        """
     def receptive_field(self, targets: Any, *, batch: int = 0) -> list[list[tuple[int, int]]]:
-        """Whose content `targets` depend on, looking back over no layer, the last one, the last two, ..., as ranges."""
+        """Returns the tokens on which `targets` depend: over no layer, over the last one, over the last two, and so on.
+
+        Each entry is a list of ranges (first token, token after the last).
+        """
     def _witness(self, sources: Any, targets: Any, *, batch: int = 0) -> tuple[str, str] | None: ...
     def _cuts(self, sources: Any, targets: Any, *, batch: int = 0) -> str: ...
     def _closure(self, *, batch: int = 0) -> bytearray: ...
@@ -326,20 +403,24 @@ class _Certificate:
     def __init__(self, text: str) -> None: ...
     @property
     def holds(self) -> bool:
-        """Whether the policy holds, as written down."""
+        """Whether the certificate states that the policy holds; `verify` checks the statement."""
     @property
-    def policy(self) -> str: ...
+    def policy(self) -> str:
+        """The text of the policy."""
     @property
-    def not_covered(self) -> list[str]: ...
+    def not_covered(self) -> list[str]:
+        """The channels of influence that the certificate does not cover, such as pooling."""
     @property
-    def sha256(self) -> str: ...
+    def sha256(self) -> str:
+        """The hash of the certificate, in hexadecimal digits."""
     def matches(self, flow: _Flow) -> None:
-        """Raises `Error` where it speaks of another stack."""
-    def to_json(self) -> str: ...
+        """Raises `Error` if the certificate is about other masks, sizes or facts than `flow`."""
+    def to_json(self) -> str:
+        """Returns the certificate as JSON."""
     def _verify(self) -> tuple[str, tuple[str, str, list[str]]]: ...
 
 def parse(text: str) -> Any:
-    """A mask from its text; a `Spec` where the text has scores."""
+    """Parses a text to a `Mask`, or to a `Spec` if the text has score modifiers. Raises `ParseError` if it is neither."""
 
 def forward(q: Any, k: Any, v: Any, plan: Plan, modifiers: Modifiers, out: Any, lse: Any = None) -> None: ...
 def backward(
@@ -356,11 +437,11 @@ def backward(
 ) -> None: ...
 def weights(q: Any, k: Any, v: Any, plan: Plan, modifiers: Modifiers, out: Any) -> None: ...
 def isas() -> list[str]:
-    """The processor paths this machine has, slowest first."""
+    """Returns the names of the processor paths that this machine supports, the slowest first; a value for `isa=`."""
 
 def after_fork() -> None: ...
 def read_mask(mask: Any, drop: bool, kv_len: int) -> tuple[Array, bool, bool]:
-    """The allowed cells of a mask tensor, whether it adds other numbers than 0 to them, and whether finite numbers forbid."""
+    """Reads a mask tensor: its allowed cells, whether they hold numbers other than 0, and whether finite numbers hide cells."""
 
 def patterns(plan: Plan) -> tuple[int, list[int]]: ...
 def row_runs(plan: Plan, pattern: int) -> tuple[bytes, bytes]: ...
@@ -379,121 +460,139 @@ def classes() -> list[tuple[str, str, str]]: ...
 def recognise(array: Any, convention: str) -> tuple[Mask, Shape, list[list[int]], int, str, _Cells]: ...
 
 def full() -> Mask:
-    """Every query reads every key."""
+    """Allows every query to read every key."""
 
 def none() -> Mask:
-    """Nobody reads anything."""
+    """Allows no cell."""
 
 def causal(offset: int = 0) -> Mask:
-    """`k <= q + offset`: no later key."""
+    """Allows keys up to the query (look-ahead mask): `k <= q + offset`, where `q` and `k` are positions."""
 
 def window(left: int | None = None, right: int | None = None) -> Mask:
-    """`q - left <= k <= q + right`, both ends included; a side left out is open, negative values shift it."""
+    """Allows `q - left <= k <= q + right`, both ends included. A side left out is unbounded; a negative value moves it."""
 
 def sliding(window: int) -> Mask:
-    """`q - window < k <= q`: so many keys with itself, as Mistral and transformers count."""
+    """Allows `q - window < k <= q`: `window` keys, the query's own included, as Mistral and transformers count."""
 
 def chunk(size: int) -> Mask:
-    """Query and key lie in the same chunk of `size` positions."""
+    """Allows keys in the query's own chunk of `size` positions: `q // size == k // size`."""
 
 def stride(step: int) -> Mask:
-    """`(q - k) mod step == 0`."""
+    """Allows keys at a multiple of `step` positions from the query: `(q - k) mod step == 0`."""
 
 def distances(distances: Iterable[int]) -> Mask:
-    """The distance `q - k` is in the list: 0 is the query's own key, positive distances are keys before it (LogSparse)."""
+    """Allows keys whose distance `q - k` is in the list: 0 is the query's own key, positive ones are earlier keys (LogSparse)."""
 
 def prefix(lengths: int | Iterable[int]) -> Mask:
-    """`k < n`, one number or one for each batch row."""
+    """Allows the first `n` keys: `k < n`, with one number for all batch rows or one for each."""
 
 def keys(positions: Positions | None = None, *, label: str | None = None) -> Mask:
-    """These keys: a position, a range, a list of them, or a label of the facts."""
+    """Allows these keys to every query: a position, a range, a list of them, or the positions of a label in the facts."""
 
 def queries(positions: Positions | None = None, *, label: str | None = None) -> Mask:
-    """These queries; as `keys`."""
+    """Allows these queries to read every key; arguments as in `keys`."""
 
 def global_(positions: Positions | None = None, *, label: str | None = None) -> Mask:
-    """These positions read everything and are read by everybody; as `keys`."""
+    """Allows cells whose query or key is at one of these positions (global tokens); arguments as in `keys`."""
 
 def padding(
     *, side: Literal["left", "right"] | None = None, lengths: Iterable[int] | None = None, on: Literal["keys", "both"] = "keys"
 ) -> Mask:
-    """Real tokens only, as the facts or `lengths` say; with `on="both"` padding queries read nothing."""
+    """Allows keys that are not padding (padding mask).
+
+    `lengths` are the numbers of non-padding tokens of the batch rows and `side` the side of the padding [default: both from the
+    facts]. With `on="both"`, queries that are padding read nothing.
+    """
 
 def documents(lengths: Iterable[int] | None = None) -> Mask:
-    """Query and key lie in the same document, of these lengths or those of the facts."""
+    """Allows keys in the query's own document (packed sequences); `lengths` of the documents [default: from the facts]."""
 
 def spans(spans: Positions) -> Mask:
-    """Query and key lie in the same span (an image among text)."""
+    """Allows keys in the same span as the query, such as an image among text; `spans` is a list of ranges of positions."""
 
 def tree(parents: Iterable[int], start: int = 0) -> Mask:
-    """Node `i` stands at `start + i` and reads itself and its ancestors; a parent of -1 is a root."""
+    """Allows each node of a tree to read itself and its ancestors (draft trees of speculative decoding).
+
+    Node `i` is at position `start + i`; `parents[i]` is the index of its parent, or -1 for a root.
+    """
 
 def clearance() -> Mask:
-    """`level(q) >= level(k)`, by the levels of the facts."""
+    """Allows keys of the query's level and of lower levels: `level(q) >= level(k)`, with the levels of the facts."""
 
 def neighborhood(grid: Iterable[int], size: Iterable[int], dilation: Iterable[int] | None = None) -> Mask:
-    """Keys in the window of grid cells around the query, shifted inward at edges (NATTEN)."""
+    """Allows the keys in a window of grid cells around the query, moved inward at the edges (NATTEN).
+
+    `grid` gives the sizes of the grid (1 to 3 dimensions, row by row), `size` those of the window, `dilation` the steps.
+    """
 
 def random(p: float, seed: int) -> Mask:
-    """A fixed random pattern: each cell with probability `p`, the same on every machine."""
+    """Allows each cell with probability `p`; the cells depend on `seed` only and are the same on every machine."""
 
 def random_blocks(block: int, count: int, seed: int) -> Mask:
-    """`count` random blocks of keys for each block of queries, the same on every machine."""
+    """Allows `count` random blocks of `block` keys to each block of `block` queries, the same on every machine."""
 
 def dense(name: str) -> Mask:
-    """What the named array of the facts says."""
+    """Allows the cells of the array with this name in the facts."""
 
 def heads(arms: Arms) -> Mask:
-    """By query head: a dict (or pairs) of heads and masks."""
+    """Selects a mask by query head: a dict (or pairs) of a head, a range of heads, or "else", and a mask."""
 
 def batch(arms: Arms) -> Mask:
-    """By batch row: a dict (or pairs) of rows and masks."""
+    """Selects a mask by batch row: a dict (or pairs) of a row, a range of rows, or "else", and a mask."""
 
 def layers(arms: Arms) -> Mask:
-    """By layer: a dict (or pairs) such as `{"every 2": ..., "else": ...}`."""
+    """Selects a mask by layer: a dict (or pairs) such as `{"every 2": ..., "else": ...}`."""
 
 def bias(name: str = "bias") -> Score:
-    """Adds the named array to scores, broadcast over `[batch, heads, q_len, kv_len]`."""
+    """Adds the named array to the scores; it broadcasts to `[batch, heads, q_len, kv_len]`."""
 
 def relative(name: str = "relative") -> Score:
-    """Adds the named table `[heads, 2 * reach + 1]` by distance."""
+    """Adds the named table `[heads, 2 * reach + 1]` to the scores by distance from query to key, limited to `reach`."""
 
 def alibi(slopes: Sequence[float] | None = None) -> Score:
-    """Adds `-slope * distance`; slopes are `2^(-8 (h + 1) / heads)` unless given."""
+    """Adds `-slope * distance` to the scores; one slope for each head [default: `2^(-8 (h + 1) / heads)` for head `h`]."""
 
 def softcap(cap: float) -> Score:
-    """`cap * tanh(score / cap)` replaces the score."""
+    """Replaces each score by `cap * tanh(score / cap)`."""
 
 def soft(name: str = "soft") -> Score:
-    """The named weights in [0, 1] multiply `exp(score)`; 0 is not allowed."""
+    """Multiplies `exp(score)` by the named weights from 0 to 1 (a continuous mask); a weight of 0 hides the key."""
 
 def sinks(name: str = "sinks") -> Score:
-    """The named logits, one for each head, join the softmax's denominator only."""
+    """Adds the named logits, one for each head, to the denominator of the softmax only."""
 
 # --- distributed --------------------------------------------------------------------------------------------------
 
 @final
 class Partition:
-    """Who owns, computes, sends and receives what of a mask split over ranks."""
+    """The split of a mask over ranks (processes): which rank owns, computes, sends and receives what."""
 
     @property
     def hash(self) -> str:
-        """What ranks compare before they exchange anything."""
+        """The hash that ranks compare before they exchange data."""
     @property
-    def method(self) -> str: ...
+    def method(self) -> str:
+        """The name of the method that made the partition, such as "contiguous"."""
     @property
-    def ranks(self) -> int: ...
+    def ranks(self) -> int:
+        """Number of ranks."""
     @property
-    def nodes(self) -> int: ...
+    def nodes(self) -> int:
+        """Number of machines over which the ranks are placed."""
     def traffic(self, rank: int, head_dim: int, element_bytes: int) -> list[int]:
-        """Bytes that a rank receives and sends in the forward pass, and in the backward pass, where `v_dim` is `head_dim`."""
+        """Returns the bytes that a rank receives and sends in the forward pass, then in the backward pass.
+
+        `element_bytes` is the number of bytes of one value; values of `v` have `head_dim` numbers too.
+        """
     def check(self, bound: BoundMask) -> None:
-        """Refuses a partition that does not compute each allowed cell once, by who holds what that needs."""
+        """Raises `Error` unless each allowed cell is computed exactly once, by a rank that holds or receives its data."""
     def is_of(self, bound: BoundMask) -> bool:
-        """Whether it was made for this mask with its shape and facts."""
-    def to_json(self) -> str: ...
+        """Returns whether the partition was made for this mask, shape and facts."""
+    def to_json(self) -> str:
+        """Returns the partition as JSON."""
     @staticmethod
-    def from_json(text: str, bound: BoundMask) -> Partition: ...
+    def from_json(text: str, bound: BoundMask) -> Partition:
+        """Reads a partition from JSON. Raises `Error` if it is invalid or not a partition of `bound`."""
 
 class GroupError(RuntimeError):
     """A rank died, stalled or left: nothing that was computed together can be trusted, and every rank stops."""
@@ -566,11 +665,12 @@ def partition(
     head_dim: int = 128,
     element_bytes: int = 2,
 ) -> Partition:
-    """Splits a planned mask over ranks: who owns which tokens, who computes what, what travels.
+    """Splits a planned mask over `ranks` processes on `nodes` machines.
 
-    With `travel="keys"` each query is computed by its owner; otherwise queries may travel to keys. The `objective` says what the
-    least traffic is sought within: balanced cells and tokens, looser limits for both, or equal tokens. `head_dim` and
-    `element_bytes` weigh keys against queries and results.
+    `travel="keys"`: each query is computed by the rank that owns it, and keys are sent. `travel="both"`: queries may also be sent
+    to the keys, and results back. `objective` selects the limits within which the bytes sent are minimised: `"balanced"`
+    (1.05 times the mean number of cells, 1.25 of tokens), `"traffic"` (1.25 and 1.5) or `"tokens"` (1.05 and 1.01). `head_dim`
+    and `element_bytes` give the sizes of queries, keys and results.
     """
 
 def audit_catalogue() -> str:

@@ -1,4 +1,4 @@
-"""What the ONNX operator Attention allows: ranges of attributes, types and shapes of inputs."""
+"""Checks of the ONNX operator Attention: ranges of attributes, types and shapes of inputs."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _FLOATS = ("scale", "softcap")
 
 
 def attributes(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes of a node, checked; those that are None are not given."""
+    """Returns the attributes of a node after checking them; None stands for an attribute that is not given."""
     for name, value in given.items():
         if name not in (*_CHOICES, *_LEAST, *_FLOATS):
-            raise Error(f"Attention: it has no attribute {name!r}: give some of {', '.join((*_CHOICES, *_LEAST, *_FLOATS))}")
+            raise Error(f"Attention: unknown attribute {name!r}: the attributes are {', '.join((*_CHOICES, *_LEAST, *_FLOATS))}")
         if value is None and name not in ("is_causal", "qk_matmul_output_mode", "softcap", "left_window_size", "right_window_size"):
             continue
         if name in _FLOATS:
@@ -47,10 +47,10 @@ def _float(name: str, value: Any) -> None:
 
 
 def inputs_of(given: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    """The inputs as arrays; each must be known, those that go together must be given together."""
+    """Returns the inputs as arrays. Raises `Error` for unknown, missing and contradictory inputs."""
     unknown = [name for name in given if name not in INPUTS]
     if unknown:
-        raise Error(f"Attention: it has no input {unknown[0]!r}: it takes {', '.join(INPUTS)}")
+        raise Error(f"Attention: unknown input {unknown[0]!r}: the inputs are {', '.join(INPUTS)}")
     found = {name: np.asarray(value) for name, value in given.items() if value is not None}
     missing = [name for name in ("Q", "K", "V") if name not in found]
     if missing:
@@ -59,7 +59,7 @@ def inputs_of(given: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
         one, other = ("past_key", "past_value") if "past_key" in found else ("past_value", "past_key")
         raise Error(f"Attention: {one} is given and {other} is not: give both or none")
     if "past_key" in found and "nonpad_kv_seqlen" in found:
-        raise Error("Attention: past_key and nonpad_kv_seqlen are given: a cache is inside or outside, so give one of them")
+        raise Error("Attention: past_key and nonpad_kv_seqlen are both given: give the one for your kind of cache")
     for name in ("Q", "K", "V", "past_key", "past_value"):
         if name in found and not _floating(found[name]):
             raise Error(f"Attention: {name} has dtype {found[name].dtype}: give floats")
@@ -82,11 +82,11 @@ def shapes(q: NDArray[Any], k: NDArray[Any], v: NDArray[Any], inputs: Mapping[st
     if k.shape[0] != batch or v.shape[0] != batch:
         raise Error(f"Attention: the batch is {batch} in Q, {k.shape[0]} in K and {v.shape[0]} in V: give one size")
     if k.shape[1] != v.shape[1] or not k.shape[1] or heads % k.shape[1]:
-        raise Error(f"Attention: {heads} heads of Q, {k.shape[1]} of K, {v.shape[1]} of V: Q's must be a multiple of K's, which are V's")
+        raise Error(f"Attention: Q has {heads} heads, K {k.shape[1]}, V {v.shape[1]}: K and V need equal numbers that divide Q's")
     if k.shape[3] != width:
-        raise Error(f"Attention: heads of Q are {width} wide and those of K {k.shape[3]}: give one width")
+        raise Error(f"Attention: heads of Q have {width} numbers and heads of K {k.shape[3]}: give equal sizes")
     if v.shape[2] != kv_len:
-        raise Error(f"Attention: K has {kv_len} keys and V {v.shape[2]} values: give as many")
+        raise Error(f"Attention: K has {kv_len} keys and V {v.shape[2]} values: give equal numbers")
     past = 0
     if "past_key" in inputs:
         key, value = inputs["past_key"], inputs["past_value"]

@@ -1,4 +1,4 @@
-"""What tensors of a call must be, before the kernels see them: errors that name the argument and the fix."""
+"""Checks of the tensors of a call; their errors name the argument and the fix."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def check_dense(name: str, x: Any) -> None:
-    """Refuses what holds no plain numbers on the CPU: other devices, sparse and nested tensors, no tensors at all."""
+    """Raises an error unless `x` is a dense tensor on the CPU."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{name} is a {type(x).__name__}: give a tensor")
     if x.is_nested:
@@ -26,14 +26,14 @@ def check_dense(name: str, x: Any) -> None:
 
 
 def check_floats(name: str, x: Tensor) -> None:
-    """Refuses all types but those that the kernels compute."""
+    """Raises an error unless `x` is a dense tensor on the CPU of type float32, bfloat16 or float16."""
     check_dense(name, x)
     if x.dtype not in FLOATS:
         raise TypeError(f"{name} holds {x.dtype}: noren computes float32, bfloat16 and float16, so convert it first")
 
 
 def check_added(name: str, x: Tensor) -> None:
-    """Refuses an array that is added to scores, or multiplies them, and holds no floats."""
+    """Raises an error unless `x`, whose numbers are added to scores or multiply them, is a dense tensor of floats."""
     check_dense(name, x)
     if x.dtype == torch.bool:
         raise TypeError(
@@ -45,8 +45,10 @@ def check_added(name: str, x: Tensor) -> None:
 
 
 def check_mask(name: str, x: Any, meaning: str, query: torch.dtype, beside: Any = None) -> None:
-    """Refuses a mask tensor that is neither boolean nor of a float type that PyTorch adds to scores of type `query`, after it
-    has added the mask `beside`."""
+    """Raises an error unless a mask tensor is boolean, or of a float type that PyTorch can add to scores of type `query`.
+
+    `meaning` is the meaning of true, for the message. `beside` is the other mask of the call; PyTorch adds both masks first.
+    """
     check_dense(name, x)
     if x.dtype == torch.bool:
         return
@@ -64,13 +66,13 @@ def check_mask(name: str, x: Any, meaning: str, query: torch.dtype, beside: Any 
 
 
 def check_dropout(name: str, p: float) -> float:
-    """A probability from 0 to less than 1."""
+    """Returns the dropout probability; raises an error unless it is at least 0 and less than 1."""
     if not 0.0 <= p < 1.0:  # false for NaN too
         raise Error(f"{name} is {p}: give a probability from 0.0 to less than 1.0")
     return p
 
 
 def lend(x: Tensor) -> Any:
-    """The tensor's memory for a call, signs applied: DLPack has no negative bit."""
+    """Exports the tensor by DLPack. A tensor with PyTorch's negative bit is copied first, because DLPack has no such bit."""
     x = x.detach()
     return to_dlpack(x.resolve_neg() if x.is_neg() else x)

@@ -1,4 +1,4 @@
-"""What questions about masks are answered with: called by the extension module, made for reading."""
+"""The results of questions about masks, printed as text; the extension module makes them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from ._noren import BoundMask
 
 Cell = tuple[int, int, int, int]
-"""Batch row, head, query row, key."""
+"""A cell: (batch row, head, query row, key), indices from 0."""
 
 
 def dense(bound: BoundMask) -> NDArray[np.bool_]:
-    """The cells, `[batch, heads, q_len, kv_len]`, true where a query may read a key."""
+    """Returns the cells `[batch, heads, q_len, kv_len]` as booleans; true: the query may read the key."""
     import numpy as np
 
     shape = bound.shape
@@ -28,23 +28,26 @@ def dense(bound: BoundMask) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """The truth of one cell and of every part of the mask there."""
+    """The reason why one cell is allowed or denied, for the mask and each of its parts. True if the cell is allowed."""
 
     text: str
+    """The explanation as lines of text."""
     _json: str = field(repr=False)
 
     @property
     def parts(self) -> dict[str, Any]:
-        """The mask and its parts as nested dicts of `mask`, `allowed`, `why` and `parts`."""
+        """The mask and its parts as nested dicts with the keys `mask`, `allowed`, `why` and `parts`."""
         root: dict[str, Any] = json.loads(self._json)["root"]
         return root
 
     @property
     def allowed(self) -> bool:
+        """Whether the query may read the key."""
         return bool(json.loads(self._json)["allowed"])
 
     @property
     def why(self) -> str:
+        """The reason in one sentence."""
         return str(self.parts["why"])
 
     def __bool__(self) -> bool:
@@ -55,7 +58,7 @@ class Explanation:
 
 
 class Difference:
-    """Where two masks differ; false when they allow the same cells."""
+    """The cells in which two masks differ. False if they allow the same cells."""
 
     def __init__(self, first: BoundMask, second: BoundMask) -> None:
         self._first, self._second = first, second
@@ -66,19 +69,20 @@ class Difference:
 
     @property
     def only_first(self) -> int:
-        """Number of cells that the first allows and the second does not."""
+        """Number of cells that only the first mask allows."""
         return self._first.count_outside(self._second)
 
     @property
     def only_second(self) -> int:
-        """Number of cells that the second allows and the first does not."""
+        """Number of cells that only the second mask allows."""
         return self._second.count_outside(self._first)
 
     def cells(self, limit: int = 100) -> list[Cell]:
-        """Up to `limit` cells that exactly one of the two allows, in order."""
+        """Returns up to `limit` cells that exactly one of the two masks allows, in ascending order."""
         return self._first.differences(self._second, limit)
 
     def picture(self, *, width: int = 100, height: int = 48, color: bool = False) -> str:
+        """Returns a picture of the differing cells as text of at most `width` characters and `height` lines."""
         return self._first.difference_text(self._second, width=width, height=height, color=color)
 
     def _repr_svg_(self) -> str:
@@ -96,31 +100,48 @@ class Difference:
 
 @dataclass(frozen=True, repr=False)
 class Stats:
-    """Exact counts over all batch rows and heads of a plan."""
+    """Exact counts of a plan over all batch rows and heads."""
 
     mask: str
+    """The mask as text."""
     shape: tuple[int, int, int, int]
+    """(batch rows, heads, queries, keys)."""
     patterns: int
+    """Number of different sets of cells among all pairs of batch row and head."""
     cells: int
+    """Number of cells: batch rows x heads x queries x keys."""
     allowed: int
+    """Number of allowed cells."""
     density: float
+    """`allowed / cells`."""
     computed: int
+    """Number of cells that kernels compute."""
     computed_per_allowed: float
+    """`computed / allowed`."""
     empty_rows: int
+    """Number of query rows without an allowed key."""
     full_tiles: int
+    """Number of tiles in which every cell is allowed."""
     mixed_tiles: int
+    """Number of tiles with allowed and denied cells."""
     empty_tiles: int
+    """Number of tiles without an allowed cell."""
     plan_bytes: int
+    """Memory of the plan in bytes."""
     dense_bytes: int
+    """Memory of a dense mask with one byte for each cell."""
     planning_seconds: float
+    """Time that planning took, in seconds."""
     text: str
+    """The counts as lines of text."""
     reordered: dict[str, Any] | None = None
+    """The order of queries and keys, and the cost without it; None if the plan keeps their order."""
 
     def __repr__(self) -> str:
         return self.text
 
 
 def stats(text: str, values: str) -> Stats:
-    """Of the extension module's words and JSON."""
+    """Makes statistics from the text and the JSON of the extension module."""
     fields = json.loads(values)
     return Stats(**{**fields, "shape": tuple(fields["shape"]), "text": text})

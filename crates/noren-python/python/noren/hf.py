@@ -1,10 +1,10 @@
-"""noren as an attention implementation of Hugging Face transformers.
+"""An attention implementation for Hugging Face transformers.
 
 >>> import noren.hf
 >>> noren.hf.register()
 >>> model.set_attn_implementation("noren")  # doctest: +SKIP
 
-Masks are read from transformers' mask functions as the expressions that they are, so nothing of length x length is made.
+Mask functions of transformers are converted to expressions of noren, so that no array of length x length is made.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from .torch._function import Call, Extras, lower, new_seed, run
 from .torch._masks import Given, planned, simple, sizes_of
 
 TILE = 256
-"""Query rows in which a mask function that is not known is evaluated."""
+"""Number of query rows for which an unknown mask function is evaluated in one call."""
 
 
 def register(name: str = "noren") -> None:
-    """Makes `attn_implementation=name` known to transformers, attention and masks together.
+    """Registers the attention and its masks in transformers as `attn_implementation=name`.
 
-    Both are needed: where only the attention is known, transformers silently drops every mask, padding included.
+    Both are needed: with the attention alone, transformers silently drops every mask, padding included.
     """
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface
@@ -47,10 +47,10 @@ def register(name: str = "noren") -> None:
 
 @dataclass(repr=False, eq=False)
 class Masked(BlockMask):
-    """What transformers hands from its mask builders to every layer: a mask with what it must know, and its plans.
+    """A mask with its sizes, facts and plans, which transformers passes from its mask builders to every layer.
 
-    Models of several parts hand masks on to models that build masks themselves; of these, transformers leaves only tensors and
-    FlexAttention's `BlockMask` of four dimensions alone. Nothing else of a `BlockMask` is here.
+    Models of several parts pass masks to models that build masks again. transformers leaves only tensors and FlexAttention's
+    `BlockMask` of four dimensions unchanged, so this is a subclass of `BlockMask`; it uses nothing else of it.
     """
 
     mask: Mask
@@ -60,7 +60,7 @@ class Masked(BlockMask):
     query_offset: int
     facts: Facts
     real: NDArray[np.bool_] | None = None
-    """Which keys are real tokens."""
+    """`[batch, kv_len]`: true for a key that is not padding; None if no key is padding."""
     packed: bool = False
     _plans: dict[tuple[int, int], Plan] = field(default_factory=dict)
     _looked: bool = False
@@ -79,14 +79,15 @@ class Masked(BlockMask):
     __str__ = __repr__
 
     def contiguous(self, *_: Any, **__: Any) -> Masked:
-        """Itself, as static caches call this on every mask that is made for them."""
+        """Returns itself; static caches call this on every mask."""
         return self
 
     def to(self, *_: Any, **__: Any) -> Masked:
-        """Itself: a mask is on no device."""
+        """Returns itself: a mask has no device."""
         return self
 
     def plan(self, heads: int, kv_heads: int) -> Plan:
+        """Returns the plan for a layer with these numbers of query heads and key-value heads."""
         plan = self._plans.get((heads, kv_heads))
         if plan is None:
             shape = Shape(
@@ -96,7 +97,7 @@ class Masked(BlockMask):
         return plan
 
     def look_for_packing(self, position_ids: Tensor | None) -> None:
-        """Warns, once, where positions begin anew among real tokens and the mask does not keep sequences apart."""
+        """Warns once if positions begin again among non-padding tokens and the mask does not separate the sequences."""
         if self._looked or self.packed or position_ids is None or position_ids.dim() != 2 or self.q_len == 1:
             return
         self._looked = True
@@ -108,8 +109,8 @@ class Masked(BlockMask):
                 restarts = restarts & real[:, 1:] & real[:, :-1]
         if restarts.any():
             warnings.warn(
-                "position_ids begin anew inside a row, as packed sequences do, but transformers keeps such sequences apart only "
-                "without an attention_mask and with use_cache=False: as it is, they read each other. Leave out attention_mask "
+                "position_ids begin again inside a row, as in packed sequences, but transformers separates such sequences only "
+                "without an attention_mask and with use_cache=False: in this call they read each other. Leave out attention_mask "
                 "and give use_cache=False",
                 stacklevel=2,
             )
@@ -126,7 +127,7 @@ def make_mask(
     config: Any = None,
     **_: Any,
 ) -> Masked:
-    """What `AttentionMaskInterface` calls: the expression of a mask function on these sizes."""
+    """Converts a mask function of transformers, with sizes and padding, to a mask; called by `AttentionMaskInterface`."""
     from transformers.masking_utils import causal_mask_function
 
     heads = getattr(config, "num_attention_heads", None)
@@ -136,7 +137,7 @@ def make_mask(
     real = reader.real
     if attention_mask is not None:
         if attention_mask.dim() != 2:
-            raise Error(f"attention_mask has shape {tuple(attention_mask.shape)}: give [batch, length] of 1 (real) and 0")
+            raise Error(f"attention_mask has shape {tuple(attention_mask.shape)}: give [batch, length] of 1 (token) and 0 (padding)")
         given = _known_keys(attention_mask, kv_length, reader.kv_offset)
         real = given if real is None else real & given
     if real is not None and not real.all():
@@ -149,23 +150,23 @@ def make_mask(
 
 
 def _known_keys(padding_mask: Tensor, kv_length: int, kv_offset: int) -> NDArray[np.bool_]:
-    """Which of the keys `kv_offset..` are real; those that the mask does not reach are not."""
+    """Returns which of the keys from `kv_offset` on are not padding; keys beyond the end of the mask are padding."""
     found: NDArray[np.bool_] = padding_mask.detach().bool().cpu().numpy()[:, kv_offset : kv_offset + kv_length]
     missing = kv_length - found.shape[1]
     return np.pad(found, ((0, 0), (0, missing))) if missing > 0 else found
 
 
 def _runs(row: NDArray[np.bool_]) -> list[str]:
-    """Ranges of true entries, as facts say them."""
+    """Returns the ranges of true entries as texts such as "0..3", the form of facts."""
     edges = np.flatnonzero(np.diff(np.concatenate(([0], row.astype(np.int8), [0]))))
     return [f"{start}..{end}" for start, end in zip(edges[::2], edges[1::2], strict=True)]
 
 
 class Reader:
-    """Reads a tree of mask functions as one expression over key indices.
+    """Converts a tree of mask functions to one expression.
 
-    Positions are counted from the first key that is there, so that key `j` stands at `j`: what transformers calls
-    `kv_idx` is `j + kv_offset`.
+    Positions count from the first key of the call, so key `j` has position `j`; in transformers, its `kv_idx` is
+    `j + kv_offset`.
     """
 
     def __init__(self, batch_size: int, q_len: int, kv_len: int, q_offset: int, kv_offset: int, heads: int | None = None) -> None:
@@ -177,7 +178,7 @@ class Reader:
         self._remap: NDArray[np.int64] | None = None
 
     def read(self, function: Callable[..., Any], top: bool = True) -> Mask:
-        """The expression of a function; `top` while everything around it is an intersection."""
+        """Returns the expression of a function. `top`: all functions around this one are intersections."""
         name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}"
         inside = _closure(function)
         match name.removeprefix("transformers.masking_utils."):
@@ -210,7 +211,7 @@ class Reader:
                 self.real = given if self.real is None else self.real & given
                 return full()
             case "add_offsets_to_mask_function.<locals>.inner_mask":
-                raise Error("the mask function adds offsets itself, which transformers does for FlexAttention alone")
+                raise Error("the mask function adds offsets itself, which transformers does for FlexAttention only")
             case _:
                 return self._evaluated(function)
 
@@ -218,12 +219,12 @@ class Reader:
         return _fold(full(), [self.read(part, top) for part in functions], lambda a, b: a & b)
 
     def _positions(self) -> NDArray[np.int64]:
-        """The indices by which transformers counts, of all positions that queries and keys stand at."""
+        """Returns transformers' index of every position of a query or key."""
         length = max(self.kv_len, self.q_len + self.q_offset - self.kv_offset)
         return np.arange(length, dtype=np.int64) + self.kv_offset
 
     def _by_position(self, table: Tensor) -> NDArray[np.int64]:
-        """Rows of a table of transformers by position: -1 (no group) where it does not reach."""
+        """Returns the entry of a table `[batch, length]` for each position; -1 (no group) beyond the table."""
         rows = table.detach().cpu().numpy().astype(np.int64)
         at = self._positions() if self._remap is None else self._remap
         at = np.broadcast_to(at, (self.batch, at.shape[-1]))
@@ -237,7 +238,7 @@ class Reader:
         return self._same((np.broadcast_to(at, (self.batch, at.shape[-1])) - start) // size)
 
     def _remapped(self, function: Callable[..., Any], inside: dict[str, Any]) -> Mask:
-        """Inside a packed sequence, whose positions count on by one, distances are those of indices."""
+        """Reads a function over positions that count from the beginning of each packed sequence."""
         ids = inside["position_ids"].detach().cpu().numpy().astype(np.int64)
         if not self.packed or self._remap is not None or ids.shape[1] != self.kv_len or self.q_len != self.kv_len:
             return self._evaluated(function)
@@ -248,7 +249,7 @@ class Reader:
             self._remap = None
 
     def _same(self, groups: NDArray[np.int64], wanted: NDArray[np.bool_] | None = None) -> Mask:
-        """Query and key are in one group; groups of a row are mostly runs, which are spans."""
+        """Returns the mask of cells whose query and key have the same group number; `wanted` selects positions."""
         rows = [_row_groups(row, None if wanted is None else wanted[b]) for b, row in enumerate(groups)]
         if all(row == rows[0] for row in rows):
             return rows[0]
@@ -258,11 +259,11 @@ class Reader:
         return batch([(members, row) for row, members in distinct.items()])
 
     def _evaluated(self, function: Callable[..., Any]) -> Mask:
-        """A function that is not known: its cells, by tiles of queries, checked against single calls."""
+        """Evaluates an unknown function in tiles of queries, and compares some cells with single calls."""
         if self._remap is not None:
             raise Error(
-                f"the mask function {getattr(function, '__qualname__', function)} is not known, and packed sequences change what "
-                "it is asked for: give a prepared 4-D boolean mask"
+                f"the mask function {getattr(function, '__qualname__', function)} is unknown and is evaluated with the positions of "
+                "packed sequences: give a prepared 4-D boolean mask"
             )
         rows = torch.arange(self.batch)[:, None, None, None]
         at = torch.arange(self.kv_len)[None, None, None, :] + self.kv_offset
@@ -281,7 +282,7 @@ class Reader:
         return dense(name)
 
     def _heads_of(self, function: Callable[..., Any]) -> int:
-        """For how many heads a function must be evaluated: one where it does not look at the number of the head."""
+        """Returns the number of heads for which a function must be evaluated: one if it does not use the head's index."""
         head = torch.zeros(1, 1, 1, 1, dtype=torch.long)
         zero = torch.zeros(1, 1, 1, 1, dtype=torch.long)
         with _Uses(head) as looked:
@@ -290,8 +291,8 @@ class Reader:
             return 1
         if self.heads is None:
             raise Error(
-                f"the mask function {getattr(function, '__qualname__', function)} depends on the head, and how many there are is "
-                "not known from the configuration: give a prepared 4-D boolean mask"
+                f"the mask function {getattr(function, '__qualname__', function)} depends on the head, and the configuration does "
+                "not give the number of heads: give a prepared 4-D boolean mask"
             )
         return self.heads
 
@@ -304,13 +305,13 @@ class Reader:
                 index = (torch.tensor(i) for i in (b, head, q + self.q_offset, k + self.kv_offset))
                 if bool(function(*index)) != cells[b, head, q, k]:
                     raise Error(
-                        f"the mask function {getattr(function, '__qualname__', function)} says another thing of head {head}, query "
-                        f"{q}, key {k} than of all cells together: give a prepared 4-D boolean mask"
+                        f"the mask function {getattr(function, '__qualname__', function)} gives different results for head {head}, "
+                        f"query {q}, key {k} alone and among all cells: give a prepared 4-D boolean mask"
                     )
 
 
 class _Uses(TorchFunctionMode):
-    """Notices operations on a tensor."""
+    """Records in `met` whether an operation uses a tensor."""
 
     def __init__(self, tensor: Tensor) -> None:
         super().__init__()
@@ -329,7 +330,7 @@ class _Uses(TorchFunctionMode):
 
 
 def _closure(function: Callable[..., Any]) -> dict[str, Any]:
-    """The variables that a function closes over."""
+    """Returns the variables that a function closes over, by name."""
     names = getattr(getattr(function, "__code__", None), "co_freevars", ())
     return {name: cell.cell_contents for name, cell in zip(names, function.__closure__ or (), strict=True)}
 
@@ -345,7 +346,7 @@ def _fold(empty: Mask, parts: list[Mask], combine: Callable[[Mask, Mask], Mask])
 
 
 def _row_groups(row: NDArray[np.int64], wanted: NDArray[np.bool_] | None) -> Mask:
-    """Positions of equal numbers: spans where each number is one run, sets of queries and keys where it is several."""
+    """Returns the mask of positions with equal numbers: a span for a number in one run, sets of positions for several runs."""
     edges = np.flatnonzero(np.diff(row)) + 1
     runs: dict[int, list[range]] = {}
     for start, end in zip([0, *edges.tolist()], [*edges.tolist(), len(row)], strict=True):
@@ -376,7 +377,11 @@ def attention_forward(
     output_attentions: bool = False,
     **__: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """What `AttentionInterface` calls: `[batch, length, heads, head_dim]`, and probabilities where they are asked for."""
+    """Computes attention for a layer of transformers; called by `AttentionInterface`.
+
+    `query` is `[batch, heads, q_len, head_dim]`, `key` and `value` are `[batch, kv_heads, kv_len, head_dim]`. Returns the output
+    `[batch, q_len, heads, head_dim]`, and the probabilities if `output_attentions` is true.
+    """
     query, key, value = lower(query, key, value)
     extras = Extras([] if position_bias is None else [position_bias], sinks=s_aux)
     if isinstance(attention_mask, Masked):
@@ -384,7 +389,7 @@ def attention_forward(
         if attention_mask.shape[2:] != (query.shape[2], key.shape[2]):
             raise Error(
                 f"the mask is for {attention_mask.q_len} queries and {attention_mask.kv_len} keys, but the layer has "
-                f"{query.shape[2]} and {key.shape[2]}: its model cuts masks in a way that is not known"
+                f"{query.shape[2]} and {key.shape[2]}: the model cuts masks in a manner that noren does not support"
             )
         plan = attention_mask.plan(query.shape[1], key.shape[1])
     else:
@@ -400,7 +405,7 @@ def attention_forward(
 def _given(
     module: torch.nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, is_causal: bool | None
 ) -> tuple[Plan, list[Tensor]]:
-    """The plan of a mask that somebody prepared, or of none, and what is added to scores."""
+    """Returns the plan of a prepared mask tensor, or of a layer without a mask, and the biases that are added to scores."""
     sizes = sizes_of(query, key)
     if mask is None:
         causal_layer = getattr(module, "is_causal", False) if is_causal is None else is_causal
@@ -408,7 +413,8 @@ def _given(
             return simple(False, *sizes), []
         if query.shape[2] != key.shape[2]:
             raise Error(
-                f"a causal layer has {query.shape[2]} queries, {key.shape[2]} keys and no mask: where the queries stand is not known"
+                f"a causal layer has {query.shape[2]} queries, {key.shape[2]} keys and no mask: the positions of the queries are "
+                "not known; give a mask"
             )
         return simple(True, *sizes), []
     if not isinstance(mask, Tensor) or mask.dim() != 4:
@@ -420,7 +426,7 @@ def _given(
         raise Error(f"the attention mask has shape {tuple(mask.shape)}, which does not broadcast to {list(full_shape)}")
     if mask.is_floating_point() and (mask == 1).any() and ((mask == 0) | (mask == 1)).all():
         raise Error(
-            "the 4-D attention mask holds the floats 0 and 1: transformers would add them to the scores and mask nothing; give "
+            "the 4-D attention mask holds the floats 0 and 1: transformers would add them to the scores and hide no key; give "
             "mask.bool() (true = attend), or 0 and -inf"
         )
     return planned(full(), [Given("attention_mask", mask)], sizes, lowest="zero")

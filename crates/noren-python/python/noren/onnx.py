@@ -24,7 +24,7 @@ OPSETS = (23, 24, 25)
 OUTPUTS = ("Y", "present_key", "present_value", "qk_matmul_output")
 @dataclass
 class Attention:
-    """A node's attributes, by their names in the standard."""
+    """The operator Attention with the attributes of a node, under their names in the ONNX standard."""
 
     is_causal: int = 0
     scale: float | None = None
@@ -33,7 +33,7 @@ class Attention:
     kv_num_heads: int | None = None
     qk_matmul_output_mode: int = 0
     softmax_precision: int | None = None
-    """Sums are taken in float32 or wider whatever it says."""
+    """Accepted and checked; sums are always taken in float32 or wider."""
     left_window_size: int = -1
     right_window_size: int = -1
 
@@ -41,9 +41,10 @@ class Attention:
         attributes(self.__dict__)
 
     def __call__(self, inputs: Mapping[str, NDArray[Any]], outputs: int = 4) -> list[NDArray[Any]]:
-        """Y, present_key, present_value and, where four outputs are wanted, qk_matmul_output.
+        """Returns Y, present_key, present_value and, if `outputs` is 4, qk_matmul_output.
 
-        Raises `noren.Error` for missing inputs and for shapes and values that the standard does not allow.
+        `inputs` are NumPy arrays by name. Raises `noren.Error` for missing inputs, and for shapes and values that the standard
+        does not allow.
         """
         inputs = inputs_of(inputs)
         q, k, v = (self._four(inputs[name], heads) for name, heads in self._heads())
@@ -81,7 +82,7 @@ class Attention:
         return [("Q", self.q_num_heads), ("K", self.kv_num_heads), ("V", self.kv_num_heads)]
 
     def _four(self, x: NDArray[Any], heads: int | None) -> NDArray[Any]:
-        """`[batch, heads, length, width]`."""
+        """Returns an input as `[batch, heads, length, width]`."""
         if x.ndim == 4:
             return x
         if x.ndim != 3 or not heads:
@@ -93,7 +94,7 @@ class Attention:
     def _mask(
         self, given: NDArray[Any] | None, nonpad: NDArray[Any] | None, sizes: tuple[int, int]
     ) -> tuple[Mask, NDArray[Any] | None, Facts]:
-        """What may be attended, what is added, and the facts of both."""
+        """Returns the mask, the bias, and the facts of the mask."""
         mask, facts, bias = full(), {}, None
         if self.is_causal:
             mask = mask & causal()
@@ -117,7 +118,7 @@ class Attention:
     def _scores(
         self, q: NDArray[Any], k: NDArray[Any], bias: NDArray[Any] | None, keep: NDArray[np.bool_] | None
     ) -> NDArray[Any]:
-        """The scores that the mode asks for: somebody wants to look at them, so they are made in full."""
+        """Returns the scores `[batch, heads, q_len, kv_len]` that `qk_matmul_output_mode` selects."""
         k = np.repeat(k, q.shape[1] // k.shape[1], axis=1).astype(np.float32)
         scores = q.astype(np.float32) @ k.swapaxes(-1, -2) * (q.shape[-1] ** -0.5 if self.scale is None else self.scale)
         if self.softcap and self.qk_matmul_output_mode > 0:
@@ -136,7 +137,7 @@ def _shape(sizes: tuple[int, int, int, int], offset: Any) -> Any:
 
 
 def _padded(mask: NDArray[Any], kv_len: int, value: Any) -> NDArray[Any]:
-    """A mask may be shorter than the keys: what is missing is masked."""
+    """Returns a mask extended to `kv_len` keys by `value`, which hides the keys that the mask does not reach."""
     missing = kv_len - mask.shape[-1]
     if missing <= 0 or mask.shape[-1] == 1:
         return mask
@@ -144,7 +145,7 @@ def _padded(mask: NDArray[Any], kv_len: int, value: Any) -> NDArray[Any]:
 
 
 class Prepared(BackendRep):  # type: ignore[misc]
-    """A model that is ready to run."""
+    """A model that is ready to run; made by `prepare`."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
@@ -156,7 +157,10 @@ class Prepared(BackendRep):  # type: ignore[misc]
             _node(node)
 
     def run(self, inputs: Any, **_: Any) -> tuple[Any, ...]:
-        """The outputs of the graph; inputs by position or by name, NumPy arrays."""
+        """Returns the outputs of the graph. Inputs are NumPy arrays, in a sequence or by name.
+
+        Raises `noren.Error` for missing inputs and for operators other than Attention.
+        """
         values = dict(self._constants)
         names = [entry.name for entry in self._graph.input if entry.name not in self._constants]
         if isinstance(inputs, Mapping):
@@ -184,9 +188,9 @@ class Prepared(BackendRep):  # type: ignore[misc]
 
 
 def _node(node: onnx.NodeProto) -> Attention:
-    """The operator of a node; other operators are refused by name."""
+    """Returns the operator of a node. Raises `Error` for operators other than Attention."""
     if node.op_type != "Attention" or node.domain not in ("", "ai.onnx"):
-        raise Error(f"the graph has the operator {node.op_type}: this backend runs Attention alone")
+        raise Error(f"the graph has the operator {node.op_type}: this backend runs Attention only")
     if len(node.input) > len(INPUTS) or len(node.output) > len(OUTPUTS):
         said = f"a node has {len(node.input)} inputs and {len(node.output)} outputs"
         raise Error(f"Attention: {said}: it takes at most {len(INPUTS)} and gives at most {len(OUTPUTS)}")
@@ -194,7 +198,7 @@ def _node(node: onnx.NodeProto) -> Attention:
 
 
 class NorenBackend(Backend):  # type: ignore[misc]
-    """What `onnx.backend.test` runs."""
+    """The backend in the form of `onnx.backend.base.Backend`."""
 
     @classmethod
     def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **_: Any) -> bool:

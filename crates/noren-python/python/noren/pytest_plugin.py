@@ -1,13 +1,12 @@
-"""The pytest plugin `noren_masks`: `nr.audit` as assertions. Installed with noren, it needs nothing in conftest.py.
+"""The pytest plugin `noren_masks`: fixtures that run `nr.audit` in unit tests. It is installed with noren and needs no conftest.py.
 
     def test_my_model(assert_no_future_leak, assert_padding_invariant):
         model = make_model()
         assert_no_future_leak(model)
         assert_padding_invariant(model)
 
-Each fixture is a function of the arguments of `nr.audit` and returns its report. It fails where a check fails, where it cannot
-be decided, and where none of its checks applies: an assertion about nothing is no assertion. `--noren-reports=DIR` keeps every
-report as a page.
+Each fixture is a function with the arguments of `nr.audit`; it returns the report. The test fails if a check fails, if a check
+cannot be decided, or if no check applies to the model. `--noren-reports=DIR` saves every report as an HTML page.
 """
 
 from __future__ import annotations
@@ -27,61 +26,61 @@ Assertion = Callable[..., "Report"]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("noren", "masks of models")
-    group.addoption("--noren-reports", metavar="DIR", help="keep the report of every audit in this folder, as a page")
+    group.addoption("--noren-reports", metavar="DIR", help="save the report of every audit in this folder as an HTML page")
 
 
 @pytest.fixture
 def audit_masks(request: pytest.FixtureRequest) -> Assertion:
-    """The whole battery; fails where a check fails or cannot be decided."""
+    """Runs all checks; fails if a check fails or cannot be decided."""
     return _assertion(request, None)
 
 
 @pytest.fixture
 def assert_no_future_leak(request: pytest.FixtureRequest) -> Assertion:
-    """No output depends on a token that it may not read, through all layers and in each."""
+    """Asserts that no output depends on a token that it may not read, through all layers and within each layer."""
     return _assertion(request, ("prefix", "reach", "layers"), needed=("prefix",))
 
 
 @pytest.fixture
 def assert_reads_what_it_should(request: pytest.FixtureRequest) -> Assertion:
-    """Every output depends on the tokens that it should read: nothing is hidden by mistake."""
+    """Asserts that every output depends on the tokens that it should read: no token is hidden by mistake."""
     return _assertion(request, ("liveness", "reach", "layers"), needed=("liveness",))
 
 
 @pytest.fixture
 def assert_window_holds(request: pytest.FixtureRequest) -> Assertion:
-    """Each layer reads its window, no key less or more, and outputs depend on nothing beyond all windows."""
+    """Asserts that each layer reads exactly its window, and that outputs depend on no token beyond all windows together."""
     return _assertion(request, ("layers", "window", "reach"), needed=("layers", "window"))
 
 
 @pytest.fixture
 def assert_padding_invariant(request: pytest.FixtureRequest) -> Assertion:
-    """Padding on either side, of any id, changes no output of a real token."""
+    """Asserts that padding on either side, with any token id, changes no output of a non-padding token."""
     checks = ("padding_right", "padding_left", "redaction", "lengths")
     return _assertion(request, checks, needed=checks[:3])
 
 
 @pytest.fixture
 def assert_mask_is_live(request: pytest.FixtureRequest) -> Assertion:
-    """The attention mask has an effect."""
+    """Asserts that the attention mask has an effect."""
     return _assertion(request, ("mask_liveness",))
 
 
 @pytest.fixture
 def assert_mask_is_strong(request: pytest.FixtureRequest) -> Assertion:
-    """Masked keys stay hidden whatever their scores are."""
+    """Asserts that masked keys stay hidden even with very large scores."""
     return _assertion(request, ("weak_fill",))
 
 
 @pytest.fixture
 def assert_batch_invariant(request: pytest.FixtureRequest) -> Assertion:
-    """A sequence gives the same alone and among others."""
+    """Asserts that a sequence has the same outputs alone and in a batch with others."""
     return _assertion(request, ("batch",))
 
 
 @pytest.fixture
 def assert_documents_isolated(request: pytest.FixtureRequest) -> Assertion:
-    """Documents packed into one row do not know of each other, in each way of saying them that the model takes."""
+    """Asserts that documents packed into one row do not influence each other, for each argument that can define documents."""
     run = _assertion(request, ("documents",))
 
     def assertion(model: Any, *args: Any, documents: bool | str = True, **options: Any) -> Report:
@@ -92,18 +91,18 @@ def assert_documents_isolated(request: pytest.FixtureRequest) -> Assertion:
 
 @pytest.fixture
 def assert_cache_equals_full(request: pytest.FixtureRequest) -> Assertion:
-    """Token by token and in chunks through the cache, outputs are those of one pass."""
+    """Asserts that decoding with a cache, token by token and in chunks, has the outputs of one pass."""
     return _assertion(request, ("cache", "chunks"))
 
 
 @pytest.fixture
 def assert_backends_agree(request: pytest.FixtureRequest) -> Assertion:
-    """All attention implementations compute the same."""
+    """Asserts that all attention implementations have the same outputs."""
     return _assertion(request, ("backends",))
 
 
 def _assertion(request: pytest.FixtureRequest, checks: tuple[str, ...] | None, needed: tuple[str, ...] | None = None) -> Assertion:
-    """A function that audits and asserts; of `needed` checks (all, unless given) at least one must apply."""
+    """Returns a function that runs `checks` and asserts that they pass; at least one of `needed` [default: all] must apply."""
 
     def assertion(model: Any, *args: Any, **options: Any) -> Report:
         __tracebackhide__ = True
@@ -115,7 +114,7 @@ def _assertion(request: pytest.FixtureRequest, checks: tuple[str, ...] | None, n
             pytest.fail(str(report), pytrace=False)
         applied = {check.name for check in report.with_verdict(Verdict.PASS)}
         if not applied & set(needed or [check.name for check in report.checks]):
-            pytest.fail(f"nothing was checked:\n{report}", pytrace=False)
+            pytest.fail(f"no check applies to this model:\n{report}", pytrace=False)
         return report
 
     return assertion

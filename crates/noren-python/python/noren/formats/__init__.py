@@ -1,4 +1,4 @@
-"""Masks in the formats of other systems: exact, or refused with the reason.
+"""Conversion of masks to and from the formats of other systems: exact, or an `ExportError` with the reason.
 
-Everything here is also a name of `noren` itself (`nr.to_flex`, `nr.from_keep`, ...), looked up when it is first used.
+Every function is also a name of `noren` (`nr.to_flex`, `nr.from_keep`, ...), imported when it is first used.
 """

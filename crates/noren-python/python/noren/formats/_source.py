@@ -1,4 +1,4 @@
-"""What exporters read: the plan of a mask, its patterns, the runs of keys of each row."""
+"""The input of exporters: the plan of a mask, its patterns, and the runs of keys of each query row."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ from .._doctor import Recognised, recognise
 from .._noren import BoundMask, Error, ExportError, Facts, Mask, Plan, Score, Shape, Spec
 
 Exported = Mask | Spec | BoundMask | Plan | Recognised | str
-"""What may be exported: a mask, its text or a mask with scores (with a shape), or a bound mask, a plan, what was recognised."""
+"""The types that can be exported: a mask, its text or a mask with score modifiers (with a shape); or a bound mask, a plan, or the
+result of `nr.recognise`."""
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int32]
 MOST_CELLS = 1 << 30
-"""Cells that a format is spread out to when it is read back."""
+"""Maximum number of cells of a mask that is read from a format."""
 
 
 def refuse(target: str, part: str, advice: str) -> NoReturn:
-    """What all exporters say of what their target cannot."""
-    raise ExportError(f"{target} cannot say {part}: {advice}")
+    """Raises the error of all exporters for a part of a mask that the target format cannot express."""
+    raise ExportError(f"{target} cannot express {part}: {advice}")
 
 
 @dataclass(frozen=True)
 class Runs:
-    """Runs `[start, end)` in lists: list `i` is `runs[indptr[i]:indptr[i + 1]]`, ascending, with a gap between any two."""
+    """Lists of runs `[start, end)`: list `i` is `runs[indptr[i]:indptr[i + 1]]`, ascending, with gaps between the runs."""
 
     indptr: NDArray[np.int64]
     runs: NDArray[np.int64]
@@ -48,23 +49,23 @@ class Runs:
 
     @property
     def most(self) -> int:
-        """The most runs that a list has."""
+        """Maximum number of runs in a list."""
         return int(self.counts.max(initial=0))
 
     @property
     def owners(self) -> NDArray[np.int64]:
-        """The list of each run."""
+        """The index of the list to which each run belongs."""
         return np.repeat(np.arange(len(self.indptr) - 1), self.counts)
 
     def cells(self, width: int) -> Bools:
-        """The lists as rows of booleans."""
+        """Returns the lists as rows of `width` booleans."""
         steps = np.zeros((len(self.indptr) - 1, width + 1), np.int8)
         steps[self.owners, self.runs[:, 0]] = 1
         steps[self.owners, self.runs[:, 1]] = -1
         return np.cumsum(steps[:, :width], axis=1, dtype=np.int8).astype(np.bool_)
 
     def table(self, most: int, fill: int) -> NDArray[np.int64]:
-        """The lists as rows of `most` runs, `[lists, most, 2]`, filled up with empty ones."""
+        """Returns the lists as an array `[lists, most, 2]`; missing runs hold `fill` twice."""
         out = np.full((len(self.indptr) - 1, most, 2), fill, np.int64)
         out[self.owners, np.arange(len(self.runs)) - self.indptr[self.owners]] = self.runs
         return out
@@ -72,7 +73,7 @@ class Runs:
 
 @dataclass(frozen=True)
 class Source:
-    """A mask on its way out."""
+    """A mask to be exported: its plan, the name of the target format, and score modifiers."""
 
     plan: Plan
     target: str
@@ -84,7 +85,7 @@ class Source:
 
     @cached_property
     def patterns(self) -> NDArray[np.int64]:
-        """Which pattern each (batch, head) has, `[batch, heads]`; a dimension in which all are alike is 1."""
+        """The pattern of each batch row and head, `[batch, heads]`; a dimension is 1 if all its entries are equal."""
         _, of = _noren.patterns(self.plan)
         all_of = np.array(of, np.int64).reshape(self.shape.batch, self.shape.heads)
         if (all_of == all_of[:, :1]).all():
@@ -97,19 +98,19 @@ class Source:
         return _noren.patterns(self.plan)[0]
 
     def rows(self, pattern: int) -> Runs:
-        """The keys of each query row."""
+        """Returns the runs of keys of each query row of a pattern."""
         return Runs.of(_noren.row_runs(self.plan, pattern))
 
     def all_rows(self) -> list[Runs]:
         return [self.rows(pattern) for pattern in range(self.count)]
 
     def cells(self) -> Bools:
-        """True may attend, `[batch or 1, heads or 1, q_len, kv_len]`."""
+        """Returns the cells `[batch or 1, heads or 1, q_len, kv_len]` as booleans; true may attend."""
         planes = np.stack([rows.cells(self.shape.kv_len) for rows in self.all_rows()])
         return planes[self.patterns]
 
     def empty_rows(self) -> NDArray[np.int64]:
-        """`[batch or 1, head or 1, query]` of the first row that reads nothing, or nothing."""
+        """Returns `[batch row, head, query]` of the first query row without an allowed key, or an empty array."""
         for (batch, head), pattern in np.ndenumerate(self.patterns):
             empty = np.flatnonzero(self.rows(int(pattern)).counts == 0)
             if len(empty):
@@ -121,7 +122,7 @@ class Source:
 
     def refuse_heads(self) -> None:
         if self.patterns.shape[1] > 1:
-            self.refuse("a mask that differs by head", "export each kind of head by itself, or use a dense or FlexAttention mask")
+            self.refuse("a mask that differs between heads", "export each group of equal heads, or use a dense or FlexAttention mask")
 
     def refuse_empty_rows(self, meaning: str) -> None:
         row = self.empty_rows()
@@ -129,7 +130,7 @@ class Source:
             batch, head, query = row.tolist()
             self.refuse(
                 f"that query {query} (batch row {batch}, head {head}) reads nothing",
-                f"it gives {meaning} there, where noren gives 0; let the row read itself and drop its output",
+                f"it would return {meaning}, noren returns 0; let the row read its own key and ignore its output",
             )
 
 
@@ -140,7 +141,7 @@ def read(
     target: str,
     scores: Sequence[str] = (),
 ) -> Source:
-    """The plan of what is exported. Scores that are not among `scores` (by kind) are refused by name."""
+    """Returns the plan of an exported mask. Score modifiers of other kinds than `scores` raise `ExportError`."""
     found: tuple[Score, ...] = ()
     spec = Spec(mask) if isinstance(mask, str) else mask
     if isinstance(spec, Spec):
@@ -148,27 +149,27 @@ def read(
     kinds = [score.kind for score in found]
     for score in found:
         if kinds.count(score.kind) > 1 and score.kind not in ("bias", "relative"):
-            raise Error(f"`{spec}` has the score `{score.kind}` {kinds.count(score.kind)} times: leave one")
+            raise Error(f"`{spec}` has the score modifier `{score.kind}` {kinds.count(score.kind)} times: give it once")
         if score.kind not in scores:
-            refuse(target, f"the score `{score}`", "give spec.mask, and the score to the target's own argument if it has one")
+            refuse(target, f"the score modifier `{score}`", "give spec.mask, and the modifier to an argument of the target if it has one")
     if isinstance(mask, Mask):
         if shape is None:
-            raise Error(f"`{mask}` knows no sizes: give shape=, a length or Shape(q_len, kv_len, batch=, heads=)")
+            raise Error(f"`{mask}` has no sizes: give shape=, a length or Shape(q_len, kv_len, batch=, heads=)")
         return Source(mask.bind(shape, facts).plan(reorder="never"), target, found)
     if shape is not None or facts is not None:
-        raise Error(f"{type(mask).__name__} has its shape and facts already: leave out shape= and facts=, or give the mask")
+        raise Error(f"{type(mask).__name__} already has a shape and facts: leave out shape= and facts=, or give the mask")
     if isinstance(mask, Recognised):
         mask = mask.bind()
     if isinstance(mask, BoundMask):
         mask = mask.plan(reorder="never")
     if not isinstance(mask, Plan):
-        raise TypeError(f"{type(mask).__name__} is no mask: give a Mask, its text, a BoundMask or a Plan")
+        raise TypeError(f"{type(mask).__name__} is not a mask: give a Mask, its text, a BoundMask or a Plan")
     return Source(mask, target, found)
 
 
 def found(cells: Array, source: str) -> BoundMask:
-    """The cells of a format that is read, `[batch, heads, q_len, kv_len]`, as the smallest mask that says them."""
+    """Returns the smallest mask with exactly these cells `[batch, heads, q_len, kv_len]`."""
     count = math.prod(cells.shape)
     if count > MOST_CELLS:
-        raise Error(f"{source} has {count} cells, and cells are recognised up to {MOST_CELLS}: give it in parts")
+        raise Error(f"{source} has {count} cells, more than {MOST_CELLS}: give it in parts")
     return recognise(np.ascontiguousarray(cells), "keep").bind()

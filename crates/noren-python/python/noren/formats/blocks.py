@@ -17,7 +17,7 @@ EMPTY, FULL = -1, -2
 
 
 def _tiles(source: Source, pattern: int, block: tuple[int, int]) -> tuple[Ints, Bools]:
-    """The slots of all tiles, and the cells of mixed ones."""
+    """Returns a number for each tile (`EMPTY`, `FULL`, or the index of its cells) and the cells of mixed tiles."""
     (rows, columns), slot, bits = _noren.blocks(source.plan, pattern, block, True)
     words = -(-block[1] // 32)
     octets = np.frombuffer(bits, np.uint8).reshape(-1, block[0], 4 * words)
@@ -38,18 +38,19 @@ def _whole(source: Source, block: tuple[int, int]) -> None:
 
 @dataclass(frozen=True)
 class FlashInferMask:
-    """The custom mask of FlashInfer's ragged and paged prefill, one request for each batch row."""
+    """The custom mask of FlashInfer's ragged and paged prefill; each batch row is one request."""
 
     packed_custom_mask: NDArray[np.uint8]
-    """Bits of `[q_len, kv_len]`, true may attend, the lowest first; each request begins with a byte of its own."""
+    """The cells `[q_len, kv_len]` of each request as bits, the lowest bit first; 1 may attend. Each request begins at a new byte."""
     mask_indptr: Ints
-    """Bytes before each request."""
+    """Number of bytes before each request, and in all."""
     qo_indptr: Ints
+    """Number of queries before each request, and in all."""
     kv_indptr: Ints
-    """Tokens before each request."""
+    """Number of keys before each request, and in all."""
 
     def dense(self) -> Bools:
-        """The cells of requests of equal lengths, `[requests, 1, q_len, kv_len]`."""
+        """Returns the cells `[requests, 1, q_len, kv_len]` as booleans. Raises `Error` for requests of different lengths."""
         out = []
         for i in range(len(self.mask_indptr) - 1):
             sizes = [int(part[i + 1] - part[i]) for part in (self.qo_indptr, self.kv_indptr)]
@@ -62,7 +63,10 @@ class FlashInferMask:
 
 
 def to_flashinfer(mask: Exported, shape: Sizes = None, facts: Known = None) -> FlashInferMask:
-    """FlashInfer's packed custom mask, which overrides its `causal` and holds for all heads."""
+    """Converts a mask to FlashInfer's packed custom mask, which overrides FlashInfer's `causal`.
+
+    Raises `ExportError` for a mask that differs between heads.
+    """
     source = read(mask, shape, facts, "FlashInfer's custom mask")
     source.refuse_heads()
     batch, q_len, kv_len = source.shape.batch, source.shape.q_len, source.shape.kv_len
@@ -73,24 +77,31 @@ def to_flashinfer(mask: Exported, shape: Sizes = None, facts: Known = None) -> F
 
 
 def from_flashinfer(mask: FlashInferMask) -> BoundMask:
-    """The mask of packed bits."""
+    """Returns the mask of FlashInfer's packed bits."""
     return found(mask.dense(), "the custom mask")
 
 
 @dataclass(frozen=True)
 class BsrMask:
-    """Arguments of the plan of FlashInfer's `BlockSparseAttentionWrapper`, as SciPy's BSR: `(indptr, indices, M, N, R, C)`."""
+    """The arguments of `plan` of FlashInfer's `BlockSparseAttentionWrapper`: blocks in the BSR form of SciPy."""
 
     indptr: Ints
+    """Number of blocks before each row of blocks, and in all."""
     indices: Ints
+    """The column of each block."""
     M: int
+    """Number of queries."""
     N: int
+    """Number of keys."""
     R: int
+    """Number of queries in a block."""
     C: int
+    """Number of keys in a block."""
     mask: Bools | None
-    """Cells of each block, `[blocks, R, C]`; `None` where all blocks are full."""
+    """The cells of each block, `[blocks, R, C]`; `None` if all blocks are full."""
 
     def dense(self) -> Bools:
+        """Returns the cells `[M, N]` as booleans."""
         out = np.zeros((self.M // self.R, self.N // self.C, self.R, self.C), np.bool_)
         rows = np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
         out[rows, self.indices] = True if self.mask is None else self.mask
@@ -98,11 +109,14 @@ class BsrMask:
 
 
 def to_flashinfer_bsr(mask: Exported, shape: Sizes = None, facts: Known = None, *, block: tuple[int, int] = (16, 16)) -> BsrMask:
-    """Blocks of one sequence for all heads; lengths must be multiples of the blocks."""
+    """Converts a mask to blocks of `block` = (queries, keys) cells in FlashInfer's BSR form.
+
+    Raises `ExportError` for a mask that differs between heads or batch rows, and for lengths that are not multiples of the block.
+    """
     source = read(mask, shape, facts, "FlashInfer's block-sparse mask")
     source.refuse_heads()
     if source.patterns.shape[0] > 1:
-        source.refuse("a mask that differs by batch row", "its blocks are those of one sequence; export the rows by themselves")
+        source.refuse("a mask that differs between batch rows", "its blocks are those of one sequence; export each row separately")
     _whole(source, block)
     slots, cells = _tiles(source, 0, block)
     indptr = np.concatenate([[0], np.cumsum((slots != EMPTY).sum(1))]).astype(np.int32)
@@ -114,7 +128,7 @@ def to_flashinfer_bsr(mask: Exported, shape: Sizes = None, facts: Known = None, 
 
 
 def from_flashinfer_bsr(mask: BsrMask) -> BoundMask:
-    """The mask of blocks."""
+    """Returns the mask of FlashInfer's blocks."""
     return found(mask.dense()[None, None], "the blocks")
 
 
@@ -123,25 +137,27 @@ def from_flashinfer_bsr(mask: BsrMask) -> BoundMask:
 
 @dataclass(frozen=True)
 class SplashMaskInfo:
-    """The fields of Splash attention's `MaskInfo` before its grid is shrunk, for one shard."""
+    """The fields of Splash attention's `MaskInfo` for one shard, before its grid is reduced."""
 
     data_next: NDArray[Any]
+    """The key block to load for each pair of blocks, as in `MaskInfo`."""
     mask_next: NDArray[Any] | None
+    """The index in `partial_mask_blocks` for each pair of blocks, as in `MaskInfo`."""
     block_mask: NDArray[Any]
     """`[1 or heads, query blocks, key blocks]`: 0 empty, 1 partial, 2 full."""
     partial_mask_blocks: Bools | None
-    """`[distinct, block_q, block_kv]`, keys first for the backward pass of keys and values."""
+    """The different partial blocks, `[blocks, block_q, block_kv]`; `[blocks, block_kv, block_q]` with `dkv=True`."""
 
     def jax(self) -> Any:
-        """As JAX's own `MaskInfo`."""
+        """Returns JAX's own `MaskInfo`."""
         from jax.experimental.pallas.ops.tpu.splash_attention.splash_attention_mask_info import MaskInfo
 
         return MaskInfo(self.data_next, self.mask_next, self.block_mask, self.partial_mask_blocks, None)
 
     def dense(self, *, dkv: bool = False) -> Bools:
-        """The cells, `[1, heads or 1, q_len, kv_len]`."""
+        """Returns the cells `[1, heads or 1, q_len, kv_len]` as booleans. Raises `Error` if no block is partial."""
         if self.partial_mask_blocks is None or self.mask_next is None:
-            raise Error("no block is partial, so that blocks have no size: give the mask as it was")
+            raise Error("no block is partial, so that the size of blocks is unknown: use the mask that was exported")
         blocks = self.partial_mask_blocks.swapaxes(1, 2) if dkv else self.partial_mask_blocks
         shown = np.concatenate([blocks, np.zeros_like(blocks[:1]), np.ones_like(blocks[:1])])
         which = np.where(self.block_mask == 1, self.mask_next, len(blocks) + (self.block_mask == 2))
@@ -153,13 +169,14 @@ class SplashMaskInfo:
 def to_splash(
     mask: Exported, shape: Sizes = None, facts: Known = None, *, block: tuple[int, int] = (128, 128), dkv: bool = False
 ) -> SplashMaskInfo:
-    """What Splash attention's `process_mask` makes of the mask (`process_mask_dkv` with `dkv=True`), without its N x N walk.
+    """Converts a mask to the result of Splash attention's `process_mask` (`process_mask_dkv` with `dkv=True`).
 
-    One mask for all batch rows; rows that read nothing are undefined there and refused; lengths are multiples of blocks.
+    The N x N cells are not visited. Raises `ExportError` for a mask that differs between batch rows, for rows without an allowed
+    key (their result is undefined in Splash), and for lengths that are not multiples of the block.
     """
     source = read(mask, shape, facts, "Splash attention")
     if source.patterns.shape[0] > 1:
-        source.refuse("a mask that differs by batch row", "use segment ids, or export the rows by themselves")
+        source.refuse("a mask that differs between batch rows", "use segment ids, or export each row separately")
     source.refuse_empty_rows("undefined numbers")
     _whole(source, block)
     numbers: dict[bytes, int] = {}

@@ -1,4 +1,4 @@
-"""Dense masks: true may attend (`keep`), true is ignored (`drop`), added to scores (`additive`), and who reads such arrays."""
+"""Dense masks: true may attend (`keep`), true is ignored (`drop`), added to scores (`additive`); JAX, Keras, ONNX and llama.cpp."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ Known = Facts | Mapping[str, Any] | None
 
 
 def to_keep(mask: Exported, shape: Sizes = None, facts: Known = None) -> Bools:
-    """Booleans, true may attend: what SDPA, transformers, JAX, Keras and ONNX read.
+    """Returns the cells as booleans, true may attend: the convention of SDPA, transformers, JAX, Keras and ONNX.
 
-    `[batch or 1, heads or 1, q_len, kv_len]`, 1 where all are alike.
+    The array is `[batch or 1, heads or 1, q_len, kv_len]`; a dimension is 1 if all batch rows or heads are equal. `shape` (a
+    `Shape` or a length) and `facts` are needed for a mask or its text. Raises `ExportError` for score modifiers.
 
     >>> import noren as nr
     >>> nr.to_keep("causal", 3)[0, 0].astype(int).tolist()
@@ -34,7 +35,7 @@ def to_keep(mask: Exported, shape: Sizes = None, facts: Known = None) -> Bools:
 
 
 def to_drop(mask: Exported, shape: Sizes = None, facts: Known = None) -> Bools:
-    """Booleans, true is ignored: what `nn.MultiheadAttention` and burn read. Else as `to_keep`."""
+    """Returns the cells as booleans, true is ignored: the convention of `nn.MultiheadAttention` and burn. Otherwise as `to_keep`."""
     return ~read(mask, shape, facts, "an array of booleans").cells()
 
 
@@ -47,11 +48,12 @@ def to_additive(
     fill: Literal["-inf", "lowest"] = "-inf",
     arrays: Mapping[str, Array] | None = None,
 ) -> Array:
-    """What is added to scores: 0 where a query may attend, else -inf, or with `fill="lowest"` the lowest number of `dtype`.
+    """Returns the array that is added to scores: 0 where a query may attend, elsewhere -inf, or the lowest number of `dtype`.
 
-    `dtype` is NumPy's, or PyTorch's for a tensor. Biases of the mask (`+ bias`, `+ alibi`, `+ relative`) are in it; forbidden
-    cells are filled and never summed, so nothing overflows. With the lowest number a row that reads nothing would be the
-    mean of all values and is refused.
+    Its shape is that of `to_keep`. `dtype` is a float type of NumPy, or of PyTorch for a tensor. `fill="-inf"` [default] or
+    `"lowest"` is the value of denied cells. The biases of the mask (`+ bias`, `+ alibi`, `+ relative`, with `arrays` by name) are
+    included. Raises `ExportError` for other score modifiers; with `"lowest"` also for a row without an allowed key, because such
+    a row would be the mean of all values.
     """
     source = read(mask, shape, facts, "an additive array", ("bias", "alibi", "relative"))
     if fill == "lowest":
@@ -68,23 +70,26 @@ def to_additive(
         return torch.where(keep, values, torch.tensor(lowest, dtype=dtype))
     real = np.dtype(dtype)
     if real.kind != "f":
-        raise TypeError(f"dtype is {real}: scores are floats")
+        raise TypeError(f"dtype is {real}: give a float type")
     values = np.zeros((), real) if bias is None else bias.astype(real)
     return np.where(cells, values, real.type(np.finfo(real).min if fill == "lowest" else -np.inf))
 
 
 def from_keep(array: Array) -> BoundMask:
-    """The mask that an array of booleans says, true may attend: the smallest expression found, exact."""
+    """Returns the mask of an array of booleans, true may attend, with the smallest expression found; it is always exact."""
     return recognise(array, "keep").bind()
 
 
 def from_drop(array: Array) -> BoundMask:
-    """The same of booleans where true is ignored."""
+    """Returns the mask of an array of booleans, true is ignored; otherwise as `from_keep`."""
     return recognise(array, "drop").bind()
 
 
 def from_additive(array: Array) -> BoundMask:
-    """The same of floats that are added: 0, and -inf or the type's lowest number. Other numbers are refused."""
+    """Returns the mask of floats that are added to scores: 0, and -inf or the type's lowest number; otherwise as `from_keep`.
+
+    Raises `Error` for other numbers.
+    """
     return recognise(array, "additive").bind()
 
 
@@ -94,9 +99,9 @@ def from_additive(array: Array) -> BoundMask:
 def to_jax(
     mask: Exported, shape: Sizes = None, facts: Known = None, *, arrays: Mapping[str, Array] | None = None
 ) -> dict[str, Any]:
-    """Keyword arguments for `jax.nn.dot_product_attention`: flags where they say it exactly, else `mask`, and `bias`.
+    """Returns keyword arguments for `jax.nn.dot_product_attention`: its flags if they express the mask exactly, else `mask`.
 
-    A row that reads nothing would be the mean of all values there and is refused.
+    Biases become `bias`. Raises `ExportError` for a row without an allowed key, which would be the mean of all values in JAX.
     """
     source = read(mask, shape, facts, "jax.nn.dot_product_attention", ("bias", "alibi", "relative"))
     source.refuse_empty_rows("the mean of all values")
@@ -106,7 +111,7 @@ def to_jax(
 
 
 def _flags(source: Source) -> dict[str, Any] | None:
-    """`is_causal` (aligned at the top left) and `local_window_size`, where they say the mask; nothing for a full one."""
+    """Returns `is_causal` (aligned at the top left) and `local_window_size` if they express the mask, else None."""
     if source.count > 1:
         return None
     rows, q_len, kv_len = source.rows(0), source.shape.q_len, source.shape.kv_len
@@ -128,7 +133,7 @@ def _flags(source: Source) -> dict[str, Any] | None:
     causal = reach[1] == 0
     if reach[0] is None and causal:
         return {"is_causal": True}
-    window = tuple(max(q_len, kv_len) if side is None else side for side in reach)  # an open side reaches everything
+    window = tuple(max(q_len, kv_len) if side is None else side for side in reach)  # an unbounded side reaches every key
     return {"is_causal": causal, "local_window_size": window}
 
 
@@ -142,7 +147,7 @@ def from_jax(
     query_seq_lengths: Array | None = None,
     key_value_seq_lengths: Array | None = None,
 ) -> BoundMask:
-    """The mask that these arguments of `jax.nn.dot_product_attention` say together."""
+    """Returns the mask of these arguments of `jax.nn.dot_product_attention` together."""
     parts = _noren.full()
     if is_causal:
         parts = parts & _noren.causal()
@@ -166,8 +171,11 @@ def from_jax(
 
 
 def to_keras(mask: Exported, shape: Sizes = None, facts: Known = None) -> dict[str, Any]:
-    """Keyword arguments of a call of `keras.layers.MultiHeadAttention`: `use_causal_mask`, or `attention_mask` as booleans
-    `[batch or 1, q_len, kv_len]`, with heads after the batch where they differ. Rows that read nothing are refused."""
+    """Returns keyword arguments for a call of `keras.layers.MultiHeadAttention`: `use_causal_mask` or `attention_mask`.
+
+    `attention_mask` holds booleans `[batch or 1, q_len, kv_len]`, or `[batch or 1, heads, q_len, kv_len]` if heads differ. Raises
+    `ExportError` for score modifiers and for a row without an allowed key.
+    """
     source = read(mask, shape, facts, "keras.layers.MultiHeadAttention")
     source.refuse_empty_rows("the mean of all values")
     flags = _flags(source)
@@ -178,7 +186,7 @@ def to_keras(mask: Exported, shape: Sizes = None, facts: Known = None) -> dict[s
 
 
 def from_keras(q_len: int, kv_len: int, *, attention_mask: Array | None = None, use_causal_mask: bool = False) -> BoundMask:
-    """The mask that these arguments of `keras.layers.MultiHeadAttention` say together."""
+    """Returns the mask of these arguments of `keras.layers.MultiHeadAttention` together."""
     cells = (_noren.causal() if use_causal_mask else _noren.full()).dense(Shape.cross(q_len, kv_len))
     if attention_mask is not None:
         given = np.asarray(attention_mask, np.bool_)
@@ -192,9 +200,10 @@ def from_keras(q_len: int, kv_len: int, *, attention_mask: Array | None = None, 
 def to_onnx(
     mask: Exported, shape: Sizes = None, facts: Known = None, *, arrays: Mapping[str, Array] | None = None
 ) -> dict[str, Any]:
-    """The `attn_mask` input and the attributes `is_causal` and `softcap` of ONNX's Attention (opset 23 and later).
+    """Returns the input `attn_mask` and the attributes `is_causal` and `softcap` of ONNX's Attention (opset 23 and later).
 
-    `attn_mask` is boolean, or float where the mask has biases. A window is an array; opsets to come may say it.
+    `attn_mask` is `[batch or 1, heads or 1, q_len, kv_len]`, boolean (true may attend), or float if the mask has biases. Raises
+    `ExportError` for soft weights and sinks.
     """
     source = read(mask, shape, facts, "ONNX Attention", ("bias", "alibi", "relative", "softcap"))
     bias, softcap = bias_of(source, arrays), softcap_of(source)
@@ -211,7 +220,7 @@ def to_onnx(
 
 
 def from_onnx(q_len: int, kv_len: int, *, attn_mask: Array | None = None, is_causal: int = 0) -> BoundMask:
-    """The mask that these say together; a shorter last dimension of `attn_mask` is forbidden beyond it."""
+    """Returns the mask of these inputs of ONNX's Attention together; keys beyond the last dimension of `attn_mask` are denied."""
     cells = (_noren.causal() if is_causal else _noren.full()).dense(Shape.cross(q_len, kv_len))
     if attn_mask is not None:
         given = np.asarray(attn_mask)
@@ -232,14 +241,14 @@ class LlamaCppMask:
     mask: NDArray[np.float16]
     """`[batch or 1, heads or 1, padded q_len, kv_len]`; ggml counts dimensions from the last one."""
     max_bias: float = 0.0
-    """8 where the mask holds distances for ALiBi's usual slopes."""
+    """8 if the mask holds the distances for ALiBi with its usual slopes, else 0."""
 
 
 def to_llama_cpp(mask: Exported, shape: Sizes = None, facts: Known = None, *, pad: int = 1) -> LlamaCppMask:
-    """llama.cpp's additive mask in half precision; query rows are padded to a multiple of `pad` with rows of -inf.
+    """Converts a mask to llama.cpp's additive mask in half precision, with rows of -inf up to a multiple of `pad` queries.
 
-    `+ alibi` with the slopes that ggml makes of `max_bias` = 8 (the usual ones where the head count is a power of two) becomes
-    distances and `max_bias`; other slopes, and distances that half precision cannot hold, are refused.
+    `+ alibi` becomes distances and `max_bias` = 8, if its slopes are those that ggml derives (the usual slopes for a power of two
+    of heads). Raises `ExportError` for other slopes, and for distances that half precision cannot hold.
     """
     source = read(mask, shape, facts, "llama.cpp's f16 mask", ("alibi",))
     cells = source.cells()
@@ -249,7 +258,7 @@ def to_llama_cpp(mask: Exported, shape: Sizes = None, facts: Known = None, *, pa
         _refuse_slopes(source, score)
         refuse_positions(source.target, score, source.plan.bound.facts)
         if len(set(source.shape.query_offsets)) > 1:
-            source.refuse("alibi with queries that stand at other positions in each batch row", "export the rows by themselves")
+            source.refuse("alibi with query positions that differ between batch rows", "export each row separately")
         at = np.arange(source.shape.q_len)[:, None] + source.shape.query_offsets[0]
         distance = np.abs(np.arange(source.shape.kv_len) - at)
         values = -np.minimum(distance, 65504).astype(np.float16)
@@ -263,8 +272,11 @@ def to_llama_cpp(mask: Exported, shape: Sizes = None, facts: Known = None, *, pa
 
 
 def _refuse_slopes(source: Source, score: Score) -> None:
-    """Refuses slopes other than those that ggml makes of `max_bias` = 8: the usual ones for a power of two of heads, and for
-    other head counts those of the power of two below, then every other one of twice as many heads."""
+    """Raises `ExportError` for slopes other than those that ggml derives from `max_bias` = 8.
+
+    For a power of two of heads, these are the usual slopes. For other numbers of heads, they are the slopes of the next lower
+    power of two, followed by every second slope of twice that power.
+    """
     heads = source.shape.heads
     power = 1 << (heads.bit_length() - 1)
     usual = [2.0 ** (-8 * (head + 1) / power) for head in range(power)]
@@ -277,7 +289,7 @@ def _refuse_slopes(source: Source, score: Score) -> None:
 
 
 def from_llama_cpp(mask: LlamaCppMask | Array, q_len: int) -> BoundMask:
-    """The mask of the first `q_len` rows; distances (`max_bias`) are may-attend."""
+    """Returns the mask of the first `q_len` rows; a distance (if `max_bias` is not 0) counts as allowed."""
     given, max_bias = (mask.mask, mask.max_bias) if isinstance(mask, LlamaCppMask) else (np.asarray(mask), 0.0)
     rows = given[(None,) * (4 - given.ndim)][:, :, :q_len]
     if max_bias > 0:

@@ -1,4 +1,4 @@
-"""FlexAttention: a `BlockMask` with an exact `mask_mod`, and back."""
+"""Conversion to and from FlexAttention's `BlockMask`, with an exact `mask_mod`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MaskMod = Callable[[Any, Any, Any, Any], Any]
 
 EMPTY, FULL = -1, -2
 MOST_RUNS = 4
-"""Runs of keys in a row up to which `form="auto"` says them by their ends."""
+"""Maximum number of runs of keys in a row for which `form="auto"` selects endpoints."""
 
 
 def to_flex(
@@ -32,12 +32,13 @@ def to_flex(
     form: Literal["auto", "bits", "endpoints"] = "auto",
     device: Any = "cpu",
 ) -> BlockMask:
-    """A `BlockMask` for `torch.nn.attention.flex_attention.flex_attention`, with the block lists of `create_block_mask`.
+    """Converts a mask to a `BlockMask` for `torch.nn.attention.flex_attention.flex_attention`.
 
-    Its `mask_mod` is exact for every cell, in one of two forms: `"bits"` keeps the cells of mixed tiles as words (32 keys
-    each), for any mask; `"endpoints"` keeps where the runs of keys of each row begin and end, which FlexAttention's GPU
-    backends turn into word masks. `"auto"` takes endpoints where no row has more than four runs. Nothing of length x length
-    is made. `block` is `(queries, keys)` of a tile: (128, 128) on Hopper and CPUs, (256, 128) on Blackwell's FLASH backend.
+    The block lists are those of `create_block_mask`, and no array of length x length is made. `mask_mod` is exact for every
+    cell. `form="bits"` stores the cells of mixed tiles as words of 32 keys, for any mask. `form="endpoints"` stores the first key
+    and the end of each run of keys of each row. `form="auto"` [default] selects endpoints if no row has more than four runs.
+    `block` is the size of a tile, one integer or (queries, keys): 128 on Hopper and CPUs, (256, 128) for the FLASH backend on
+    Blackwell. Raises `ExportError` for score modifiers: export these by `to_score_mod`.
     """
     source = read(mask, shape, facts, "FlexAttention's BlockMask")
     sizes = (block, block) if isinstance(block, int) else block
@@ -62,14 +63,14 @@ def to_flex(
 
 
 def _lists(which: NDArray[np.bool_], device: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Number and indices of true entries of each row, those first and ascending, at full width."""
+    """Returns the number of true entries of each row, and a permutation of its indices with the true entries first."""
     counts = which.sum(-1, dtype=np.int32)
     indices = np.argsort(~which, axis=-1, kind="stable").astype(np.int32)
     return torch.from_numpy(counts).to(device), torch.from_numpy(indices).to(device)
 
 
 def _pattern(source: Source, device: Any) -> Callable[[Any, Any], Any]:
-    """The pattern of a batch row and head."""
+    """Returns a function from batch row and head to the index of their pattern."""
     which = torch.from_numpy(source.patterns.astype(np.int32)).to(device)
     by_row, by_head = (n > 1 for n in which.shape)
     return lambda b, h: which[b if by_row else b * 0, h if by_head else h * 0]
@@ -114,10 +115,10 @@ def _endpoints(source: Source, padded: int, device: Any) -> MaskMod:
 
 
 def from_flex(block_mask: BlockMask) -> BoundMask:
-    """The mask that a `BlockMask` says: full tiles, and what `mask_mod` says in partial ones.
+    """Returns the mask of a `BlockMask`: its full tiles, and the cells that `mask_mod` allows in partial tiles.
 
-    Eager FlexAttention evaluates `mask_mod` and looks at no list, compiled FlexAttention skips by the lists. Where the two
-    differ there is no one mask, and it is refused.
+    Raises `ExportError` if the block lists and `mask_mod` differ: eager FlexAttention evaluates `mask_mod` only, and compiled
+    FlexAttention skips tiles by the lists, so they would compute different results.
     """
     q_len, kv_len = block_mask.seq_lengths
     batch, heads = block_mask.kv_num_blocks.shape[:2]
@@ -130,14 +131,14 @@ def from_flex(block_mask: BlockMask) -> BoundMask:
     if len(differ):
         cell = tuple(differ[0].tolist())
         raise ExportError(
-            f"the BlockMask says two things of cell {cell} (batch, head, query, key): its lists {listed[cell]}, its mask_mod "
+            f"the BlockMask contradicts itself in cell {cell} (batch, head, query, key): its lists give {listed[cell]}, its mask_mod "
             f"{said[cell]}; eager and compiled FlexAttention would differ"
         )
     return found(listed, "the BlockMask")
 
 
 def _spread(counts: torch.Tensor, indices: torch.Tensor, block_mask: BlockMask) -> NDArray[np.bool_]:
-    """Which cells lie in listed tiles."""
+    """Returns the cells that are in listed tiles, `[batch, heads, q_len, kv_len]` as booleans."""
     q_len, kv_len = block_mask.seq_lengths
     block_q, block_kv = block_mask.BLOCK_SIZE
     lists, numbers = indices.cpu().numpy(), counts.cpu().numpy()

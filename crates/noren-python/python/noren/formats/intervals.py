@@ -1,4 +1,4 @@
-"""Formats of runs: cuDNN's endpoints by query, FlashMask's masked rows by key, MagiAttention's slices."""
+"""Formats of intervals: cuDNN's endpoints by query, FlashMask's masked rows by key, MagiAttention's slices."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from .dense import Known, Sizes
 
 
 def to_cudnn(mask: Exported, shape: Sizes = None, facts: Known = None, *, nfunc: int | None = None) -> Ints:
-    """`mask_func` of cuDNN-Frontend's `create_mask_plan`: int32 `[1 or heads, nfunc, batch * q_len]`.
+    """Converts a mask to the `mask_func` of cuDNN-Frontend's `create_mask_plan`: int32 `[1 or heads, nfunc, batch * q_len]`.
 
-    A query reads the keys `[0, F0)`, `[F1, F2)`, `[F3, F4)`, ... of its own sample; `nfunc` is odd, as many as the mask needs
-    unless given. Move it to the GPU with `torch.from_numpy(...).cuda()`.
+    A query reads the keys `[0, F0)`, `[F1, F2)`, `[F3, F4)`, ... of its own batch row. `nfunc` is an odd number of endpoints
+    [default: as many as the mask needs]. `torch.from_numpy(...).cuda()` moves the array to the GPU. Raises `ExportError` if the
+    mask needs more endpoints than `nfunc`.
     """
     source = read(mask, shape, facts, "cuDNN's endpoints")
     runs = source.all_rows()
@@ -37,7 +38,7 @@ def to_cudnn(mask: Exported, shape: Sizes = None, facts: Known = None, *, nfunc:
 
 
 def _endpoints(rows: Runs, kv_len: int) -> Ints:
-    """`[q_len, odd]`: the end of a run from key 0 on, then starts and ends; the last one repeats."""
+    """Returns the endpoints `[q_len, odd number]`: the end of the run from key 0, then starts and ends; the last one repeats."""
     begins = np.zeros(len(rows.counts), np.bool_)
     begins[rows.owners[rows.runs[:, 0] == 0]] = True
     most = int((rows.counts - begins).max(initial=0))
@@ -52,7 +53,7 @@ def _endpoints(rows: Runs, kv_len: int) -> Ints:
 
 
 def from_cudnn(mask_func: Array, q_len: int, kv_len: int) -> BoundMask:
-    """The mask that endpoints say."""
+    """Returns the mask of cuDNN's endpoints."""
     ends = np.asarray(mask_func)
     heads, nfunc, total = ends.shape
     if total % q_len or nfunc % 2 == 0:
@@ -73,11 +74,12 @@ class FlashMask:
     """Arguments of PaddlePaddle's `flashmask_attention`."""
 
     startend_row_indices: Ints
-    """`[batch or 1, kv_heads or 1, kv_len, 1, 2 or 4]`: rows that are *masked*, by key."""
+    """`[batch or 1, kv_heads or 1, kv_len, 1, 2 or 4]`: for each key, the bounds of the query rows that are *masked*."""
     causal: bool
+    """Whether keys after the query are masked too."""
 
     def dense(self) -> Bools:
-        """The cells, `[batch or 1, kv_heads or 1, length, length]`, by FlashMask's written definition."""
+        """Returns the cells `[batch or 1, kv_heads or 1, length, length]` as booleans, by FlashMask's written definition."""
         given = self.startend_row_indices
         length, count = given.shape[2:]
         row = np.arange(length)[:, None]
@@ -96,19 +98,20 @@ class FlashMask:
 
 
 def to_flashmask(mask: Exported, shape: Sizes = None, facts: Known = None) -> FlashMask:
-    """FlashMask's masked rows by key, in the smallest of its four forms.
+    """Converts a mask to FlashMask's masked rows by key, in the smallest of its four forms.
 
-    Each key may be masked for at most two runs of rows (one, beside the causal triangle); more, and lengths that differ, are refused.
+    Raises `ExportError` if a key is masked for more than two runs of rows (with `causal`, one run below the diagonal), if query
+    heads that share a key-value head differ, or if the numbers of queries and keys differ.
     """
     source = read(mask, shape, facts, "FlashMask")
     q_len, kv_len, group = source.shape.q_len, source.shape.kv_len, source.shape.heads // source.shape.kv_heads
     if q_len != kv_len:
-        source.refuse(f"{q_len} queries of {kv_len} keys", "it is defined for as many queries as keys")
+        source.refuse(f"{q_len} queries of {kv_len} keys", "it needs equal numbers of queries and keys")
     patterns = source.patterns
     if patterns.shape[1] > 1:
         groups = patterns.reshape(patterns.shape[0], source.shape.kv_heads, group)
         if (groups != groups[:, :, :1]).any():
-            source.refuse("a mask that differs among query heads of one key head", "export each by itself")
+            source.refuse("a mask that differs between query heads of one key-value head", "export each head separately")
         patterns = groups[:, :, 0]
     masked = [_masked(source, pattern) for pattern in range(source.count)]
     for causal, width in ((True, 1), (False, 2), (True, 2), (False, 4)):
@@ -117,18 +120,18 @@ def to_flashmask(mask: Exported, shape: Sizes = None, facts: Known = None) -> Fl
             stacked = np.stack([column for column in columns if column is not None])
             return FlashMask(np.ascontiguousarray(stacked[patterns], np.int32), causal)
     key = int(max(masked, key=lambda runs: runs.most).counts.argmax())
-    return source.refuse(f"key {key}, whose masked rows are no two runs", "use a FlexAttention mask, which says any")
+    return source.refuse(f"key {key}, whose masked rows are more than two runs", "use FlexAttention, which expresses any mask")
 
 
 def _masked(source: Source, pattern: int) -> Runs:
     given = _noren.masked_rows(source.plan, pattern, 3)
     if given is None:
-        source.refuse("a key that is masked for more than three runs of rows", "use a FlexAttention mask, which says any")
+        source.refuse("a key that is masked for more than three runs of rows", "use FlexAttention, which expresses any mask")
     return Runs.of(given)
 
 
 def _columns(masked: Runs, length: int, causal: bool, width: int) -> Ints | None:
-    """One form of one pattern, or `None` where it cannot say it."""
+    """Returns one form of one pattern, or `None` if the form cannot express the pattern."""
     table = np.full((length, 4), length, np.int64)
     table[:, 2:] = 0  # an empty upper run
     for key in range(length):
@@ -155,7 +158,7 @@ def _columns(masked: Runs, length: int, causal: bool, width: int) -> Ints | None
 
 
 def from_flashmask(mask: FlashMask) -> BoundMask:
-    """The mask that FlashMask's rows say."""
+    """Returns the mask of FlashMask's arguments."""
     return found(mask.dense(), "startend_row_indices")
 
 
@@ -164,16 +167,16 @@ def from_flashmask(mask: FlashMask) -> BoundMask:
 
 @dataclass(frozen=True)
 class MagiSlices:
-    """Arguments of MagiAttention's `flex_flash_attn_func`; batch rows follow each other."""
+    """Arguments of MagiAttention's `flex_flash_attn_func`, in which the batch rows are one sequence."""
 
     q_ranges: Ints
     k_ranges: Ints
-    """`[slices, 2]`: `[start, end)`."""
+    """`[slices, 2]`: start and end of each slice."""
     attn_type_map: Ints
-    """0 full, 1 causal (aligned at the bottom right of its slice), 2 inverse causal (at the top left), 3 both."""
+    """The kind of each slice: 0 full, 1 causal (aligned at the bottom right), 2 inverse causal (aligned at the top left), 3 both."""
 
     def dense(self, q_len: int, kv_len: int) -> Bools:
-        """The cells, and each in one slice only: that is what the kernel's sum of slices needs."""
+        """Returns the cells as booleans. Raises `Error` for a cell in two slices, which the kernel would count twice."""
         times = np.zeros((q_len, kv_len), np.int64)
         for (q0, q1), (k0, k1), kind in zip(self.q_ranges, self.k_ranges, self.attn_type_map, strict=True):
             row, key = np.arange(q0, q1)[:, None], np.arange(k0, k1)
@@ -190,7 +193,10 @@ class MagiSlices:
 
 
 def to_magi(mask: Exported, shape: Sizes = None, facts: Known = None) -> MagiSlices:
-    """The mask as slices, each cell in exactly one; batch rows as parts of one sequence."""
+    """Converts a mask to slices, with each allowed cell in exactly one; the batch rows become one sequence.
+
+    Raises `ExportError` for a mask that differs between heads.
+    """
     source = read(mask, shape, facts, "MagiAttention's slices")
     source.refuse_heads()
     parts = []
@@ -205,7 +211,7 @@ def to_magi(mask: Exported, shape: Sizes = None, facts: Known = None) -> MagiSli
 
 
 def from_magi(slices: MagiSlices, q_len: int, kv_len: int) -> BoundMask:
-    """The mask of slices over one sequence of `q_len` queries and `kv_len` keys."""
+    """Returns the mask of slices over one sequence of `q_len` queries and `kv_len` keys."""
     return found(slices.dense(q_len, kv_len)[None, None], "the slices")
 
 

@@ -1,4 +1,4 @@
-"""Score terms for other systems: arrays that are added, and FlexAttention's `score_mod`."""
+"""Score modifiers for other systems: arrays that are added to scores, and FlexAttention's `score_mod`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ._source import Source, refuse
 
 
 def softcap_of(source: Source) -> float | None:
-    """The cap of `softcap(c)`."""
+    """Returns the limit of `softcap`, or None without one."""
     return next((score.cap for score in source.scores if score.kind == "softcap"), None)
 
 
 def slopes_of(score: Score, heads: int) -> NDArray[np.float32]:
-    """ALiBi's slopes, one for each query head."""
+    """Returns the slopes of `alibi`, one for each query head."""
     slopes = score.slopes
     if slopes is None:
         slopes = [2 ** (-8 * (head + 1) / heads) for head in range(heads)]
@@ -29,10 +29,10 @@ def slopes_of(score: Score, heads: int) -> NDArray[np.float32]:
 
 
 def array_of(arrays: Mapping[str, Array] | None, score: Score) -> NDArray[np.float32]:
-    """The array of a score in four dimensions; tables and sinks by head."""
+    """Returns the array of a score modifier as float32. Raises `Error` if `arrays` lacks it."""
     name = score.name or score.kind
     if not arrays or name not in arrays:
-        raise Error(f'the score `{score}` needs the array `{name}`: give it in arrays={{"{name}": ...}}')
+        raise Error(f'the score modifier `{score}` needs the array `{name}`: give it in arrays={{"{name}": ...}}')
     given = arrays[name]
     if hasattr(given, "detach"):
         given = given.detach().cpu()
@@ -44,7 +44,7 @@ def array_of(arrays: Mapping[str, Array] | None, score: Score) -> NDArray[np.flo
 
 
 def bias_of(source: Source, arrays: Mapping[str, Array] | None) -> NDArray[np.float32] | None:
-    """The sum of `bias`, `relative` and `alibi`, broadcastable to `[batch, heads, q_len, kv_len]`."""
+    """Returns the sum of `bias`, `relative` and `alibi`, which broadcasts to `[batch, heads, q_len, kv_len]`; None without them."""
     shape = source.shape
     total: NDArray[np.float32] | None = None
     for score in source.scores:
@@ -65,7 +65,7 @@ def bias_of(source: Source, arrays: Mapping[str, Array] | None) -> NDArray[np.fl
 
 
 def _fitting(array: NDArray[np.float32], score: Score, shape: Shape) -> NDArray[np.float32]:
-    """The array, which must broadcast to `[batch, heads, q_len, kv_len]`."""
+    """Returns the array. Raises `Error` unless it broadcasts to `[batch, heads, q_len, kv_len]`."""
     full = (shape.batch, shape.heads, shape.q_len, shape.kv_len)
     if array.ndim != 4 or any(n not in (1, size) for n, size in zip(array.shape, full, strict=True)):
         raise Error(f"the array of `{score}` has shape {array.shape}, which does not broadcast to {list(full)}")
@@ -73,14 +73,14 @@ def _fitting(array: NDArray[np.float32], score: Score, shape: Shape) -> NDArray[
 
 
 def _table(table: NDArray[np.float32], score: Score, shape: Shape) -> NDArray[np.float32]:
-    """The table `[heads or 1, 2 * reach + 1]`."""
+    """Returns the table `[heads or 1, 2 * reach + 1]` of `relative`. Raises `Error` for other shapes."""
     if table.ndim != 2 or table.shape[0] not in (1, shape.heads) or table.shape[1] % 2 == 0:
         raise Error(f"the table of `{score}` has shape {table.shape}: give [{shape.heads} heads, 2 * reach + 1]")
     return table
 
 
 def _distances(source: Source, score: Score) -> NDArray[np.int64]:
-    """Key position less query position, `[batch or 1, 1, q_len, kv_len]`."""
+    """Returns key position minus query position, `[batch or 1, 1, q_len, kv_len]`."""
     refuse_positions(source.target, score, source.plan.bound.facts)
     offsets = np.array(source.shape.query_offsets, np.int64)
     offsets = offsets[:1] if (offsets == offsets[0]).all() else offsets
@@ -90,7 +90,7 @@ def _distances(source: Source, score: Score) -> NDArray[np.int64]:
 
 
 def refuse_positions(target: str, score: Score, facts: Facts) -> None:
-    """Scores by distance are exported for keys that stand at their indices."""
+    """Raises `ExportError` for a score modifier by distance if the facts give positions of keys."""
     if facts.place_keys:
         refuse(target, f"`{score}` of keys that stand at positions of their own", "put the keys in order first")
 
@@ -107,17 +107,17 @@ def to_score_mod(
     arrays: Mapping[str, Array] | None = None,
     device: Any = "cpu",
 ) -> ScoreMod:
-    """The scores of a mask as FlexAttention's `score_mod`, in noren's order: cap, biases, soft weights.
+    """Returns the score modifiers of a mask as FlexAttention's `score_mod`, in noren's order: softcap, biases, soft weights.
 
-    Its mask is exported by `to_flex(spec.mask, ...)`; give the same facts to both. `sinks` are refused: they are no term of a
-    score.
+    `arrays` holds the arrays that the modifiers name. `to_flex(spec.mask, ...)` exports the mask; give the same facts to both.
+    Raises `ExportError` for `sinks`, which are no term of a score, and `Error` for a mask without score modifiers.
     """
     import torch
 
     target = "FlexAttention's score_mod"
     spec = parse(spec) if isinstance(spec, str) else spec
     if not isinstance(spec, Spec):
-        raise Error(f"`{spec}` has no scores: FlexAttention needs no score_mod")
+        raise Error(f"`{spec}` has no score modifiers: FlexAttention needs no score_mod")
     sizes = Shape.square(shape) if isinstance(shape, int) else shape
     known = facts if isinstance(facts, Facts) else Facts(**(facts or {}))
     offsets = torch.tensor(sizes.query_offsets, device=device)
@@ -140,7 +140,7 @@ def to_score_mod(
                 table = _table(array_of(arrays, score), score, sizes)
                 steps["bias"].append(_relative(torch.from_numpy(table).to(device), offsets))
             case other:
-                refuse(target, f"`{other}`", "a sink joins the denominator only; multiply the output by sigmoid(lse - sink)")
+                refuse(target, f"`{other}`", "a sink is added to the denominator only; multiply the output by sigmoid(lse - sink)")
     ordered = [step for group in steps.values() for step in group]
 
     def score_mod(score: Any, b: Any, h: Any, q: Any, kv: Any) -> Any:
@@ -152,7 +152,7 @@ def to_score_mod(
 
 
 def _cap(cap: Any) -> ScoreMod:
-    """The cap is a tensor: numbers that change would be recompiled for, or refused."""
+    """Returns the step of `softcap`. The limit is a tensor, because torch.compile would compile again for another number."""
     return lambda score, b, h, q, kv: cap * (score / cap).tanh()
 
 

@@ -1,4 +1,4 @@
-"""Formats of sequences one after another: flash-attention's varlen arguments, xFormers' bias classes."""
+"""Formats of concatenated sequences: flash-attention's varlen arguments and xFormers' bias classes."""
 
 from __future__ import annotations
 
@@ -18,18 +18,21 @@ from .scores import refuse_positions, slopes_of, softcap_of
 
 @dataclass(frozen=True)
 class Varlen:
-    """Arguments of `flash_attn_varlen_func`; causality and windows are aligned at the bottom right of each sequence."""
+    """Arguments of `flash_attn_varlen_func`; `causal` and `window_size` are aligned at the bottom right of each sequence."""
 
     cu_seqlens_q: Ints
+    """Number of queries before each sequence, and in all."""
     cu_seqlens_k: Ints
-    """Tokens before each sequence."""
+    """Number of keys before each sequence, and in all."""
     causal: bool
+    """Whether a query reads no key after itself."""
     window_size: tuple[int, int]
-    """Keys before and after a query; -1 is all of them."""
+    """Number of keys before and after a query; -1 is unbounded."""
     q_indices: NDArray[np.int64]
+    """The tokens of the flattened batch (`batch * q_len`) that are queries of sequences: gather these, and scatter the output to
+    them. All other queries read nothing."""
     k_indices: NDArray[np.int64]
-    """Which tokens of the flattened batch (`batch * q_len`, `batch * kv_len`) are in sequences: gather these, and scatter the
-    output; tokens that are in none read nothing, or are read by nobody."""
+    """The tokens of the flattened batch (`batch * kv_len`) that are keys of sequences. No query reads other keys."""
     softcap: float = 0.0
     alibi_slopes: NDArray[np.float32] | None = None
 
@@ -42,7 +45,7 @@ class Varlen:
         return int(np.diff(self.cu_seqlens_k).max(initial=0))
 
     def dense(self, total_q: int | None = None, total_k: int | None = None) -> Bools:
-        """The cells of all tokens (or as many as there are) by flash-attention's written definition."""
+        """Returns the cells as booleans `[total_q, total_k]` [default: all tokens in sequences], by flash-attention's definition."""
         total_q = int(self.cu_seqlens_q[-1]) if total_q is None else total_q
         total_k = int(self.cu_seqlens_k[-1]) if total_k is None else total_k
         out = np.zeros((total_q, total_k), np.bool_)
@@ -61,10 +64,10 @@ class Varlen:
 
 
 def to_varlen(mask: Exported, shape: Sizes = None, facts: Known = None) -> Varlen:
-    """flash-attention's arguments for a mask of sequences that each have one causality and window.
+    """Converts a mask to flash-attention's varlen arguments.
 
-    Batch rows, documents and padding become sequences; a mask that is no block diagonal of one shape is refused with the
-    first query that does not fit.
+    Batch rows and documents become sequences, without padding. Raises `ExportError`, with the first query that does not fit,
+    unless the mask is block-diagonal with the same `causal` and window in all sequences.
     """
     source = read(mask, shape, facts, "flash-attention's varlen interface", ("softcap", "alibi"))
     source.refuse_heads()
@@ -93,7 +96,7 @@ def to_varlen(mask: Exported, shape: Sizes = None, facts: Known = None) -> Varle
 
 @dataclass(frozen=True)
 class _Segment:
-    """Rows and keys that read each other and nobody else, with the runs of its rows counted from its own first key."""
+    """Query rows and keys that are one sequence. `start` and `end` are the keys of each row, counted from the first key."""
 
     row: int
     first_row: int
@@ -105,12 +108,12 @@ class _Segment:
 
     @property
     def aligned(self) -> NDArray[np.int64]:
-        """The key at which each row stands when the last ones stand together."""
+        """The key of each row when the last row is aligned with the last key."""
         return np.arange(self.rows) + self.keys - self.rows
 
 
 def _segments(source: Source, runs: Runs, row: int) -> list[_Segment]:
-    """Rows are in one segment where their keys overlap."""
+    """Splits a batch row into segments; rows with overlapping keys are in one segment."""
     several = np.flatnonzero(runs.counts > 1)
     if len(several):
         source.refuse(f"query {several[0]} of batch row {row}, which reads {runs.counts[several[0]]} runs of keys", "use FlexAttention")
@@ -133,7 +136,7 @@ def _segments(source: Source, runs: Runs, row: int) -> list[_Segment]:
 
 
 def _one_reach(source: Source, segments: list[_Segment]) -> tuple[int, int]:
-    """How far rows read to the left and to the right, the same in all segments; -1 is all keys."""
+    """Returns the numbers of keys that rows read to the left and to the right, equal in all segments; -1 is unbounded."""
     left = {int(x) for s in segments for x in np.unique((s.aligned - s.start)[s.start > 0])}
     right = {int(x) for s in segments for x in np.unique((s.end - 1 - s.aligned)[s.end < s.keys])}
     reach = (max(left, default=-1), max(right, default=-1))
@@ -144,20 +147,20 @@ def _one_reach(source: Source, segments: list[_Segment]) -> tuple[int, int]:
         if len(wrong) or min(left | right, default=0) < 0:
             query = segment.first_row + int(wrong[0] if len(wrong) else 0)
             source.refuse(
-                f"query {query} of batch row {segment.row}, which reads otherwise than one causality and window for all "
-                "sequences, aligned at their ends",
+                f"query {query} of batch row {segment.row}, whose keys do not fit one `causal` and window for all sequences, "
+                "aligned at their ends",
                 "use FlexAttention",
             )
     return reach
 
 
 def _refuse_bent_alibi(source: Source, segments: list[_Segment]) -> None:
-    """ALiBi counts from where queries stand, flash-attention from the ends of sequences."""
+    """Raises `ExportError` where ALiBi's positions differ from flash-attention's, which are aligned at the ends of sequences."""
     for s in segments:
         stands = s.first_row + source.shape.query_offsets[s.row]
         if stands - s.first_key != s.keys - s.rows:
             source.refuse(
-                f"alibi for query {s.first_row} of batch row {s.row}, which stands at position {stands}, not at the end of its keys",
+                f"alibi for query {s.first_row} of batch row {s.row}, whose position is {stands}, not at the end of its keys",
                 "leave alibi out",
             )
 
@@ -174,7 +177,7 @@ def _indices(starts: list[int], sizes: list[int]) -> NDArray[np.int64]:
 def from_varlen(
     cu_seqlens_q: Array, cu_seqlens_k: Array | None = None, *, causal: bool = False, window_size: tuple[int, int] = (-1, -1)
 ) -> BoundMask:
-    """The mask over all tokens, one batch row, that these arguments of `flash_attn_varlen_func` say."""
+    """Returns the mask over all tokens, as one batch row, of these arguments of `flash_attn_varlen_func`."""
     q = np.asarray(cu_seqlens_q)
     k = q if cu_seqlens_k is None else np.asarray(cu_seqlens_k)
     if q.dtype.kind not in "iu" or k.dtype.kind not in "iu":
@@ -190,14 +193,14 @@ def from_varlen(
 
 @dataclass(frozen=True)
 class XformersBias:
-    """A class of `xformers.ops.fmha.attn_bias` and how it is made; `build()` makes it."""
+    """A class of `xformers.ops.fmha.attn_bias` with its arguments; `build()` makes the object."""
 
     name: str
     arguments: Mapping[str, Any]
-    """Of its constructor, or of `from_seqlens` (and `window_size` of what is made local)."""
+    """The arguments of its constructor, or of `from_seqlens` (with `window_size` for a local bias)."""
 
     def build(self) -> Any:
-        """The bias itself, of the package xformers."""
+        """Returns the bias object of the package xformers, which must be installed."""
         from xformers.ops.fmha import attn_bias
 
         if not self.name.startswith("BlockDiagonal"):
@@ -212,7 +215,7 @@ class XformersBias:
         return bias.make_local_attention_from_bottomright(window)
 
     def dense(self, q_len: int, kv_len: int) -> Bools:
-        """The cells by xFormers' written definition."""
+        """Returns the cells as booleans, by xFormers' written definition."""
         given = self.arguments
         q_sizes, k_sizes = given.get("q_seqlen", [q_len]), given.get("kv_seqlen", [kv_len])
         window = {
@@ -226,9 +229,10 @@ class XformersBias:
 
 
 def to_xformers(mask: Exported, shape: Sizes = None, facts: Known = None) -> XformersBias | None:
-    """The xFormers bias class of a mask (`None` for a full one); tokens of all batch rows are one sequence for block diagonals.
+    """Converts a mask to an xFormers bias class, or to `None` for a full mask.
 
-    Tokens outside of all sequences (padding) are refused: leave them out first.
+    For block-diagonal masks, the tokens of all batch rows become one sequence. Raises `ExportError` for tokens outside of all
+    sequences: remove padding first.
     """
     given = to_varlen(mask, shape, facts)
     target = "xFormers"
@@ -263,11 +267,11 @@ def to_xformers(mask: Exported, shape: Sizes = None, facts: Known = None) -> Xfo
 
 
 def from_xformers(bias: XformersBias | Any, q_len: int, kv_len: int) -> BoundMask:
-    """The mask of an xFormers bias: one of ours, or one of the package, by its own `materialize`."""
+    """Returns the mask of an xFormers bias: an `XformersBias`, or an object of the package, read by its `materialize`."""
     if isinstance(bias, XformersBias):
         return found(bias.dense(q_len, kv_len)[None, None], bias.name)
     if not hasattr(bias, "materialize"):
-        raise TypeError(f"{type(bias).__name__} is no xFormers bias")
+        raise TypeError(f"{type(bias).__name__} is not an xFormers bias: give an XformersBias or an object of xformers")
     cells = bias.materialize((q_len, kv_len)).cpu().numpy() == 0
     return found(cells[(None,) * (4 - cells.ndim)], type(bias).__name__)
 

@@ -1,4 +1,4 @@
-"""noren for PyTorch: differentiable masked attention, a drop-in for SDPA, attention modules.
+"""Masked attention for PyTorch: a differentiable function, a replacement for SDPA, and attention modules.
 
 >>> import torch, noren as nr, noren.torch as nt
 >>> q = torch.randn(1, 8, 256, 64, requires_grad=True)

@@ -1,7 +1,7 @@
-"""Attention as PyTorch differentiates and compiles it.
+"""Attention as an operation of PyTorch with gradients, also under `torch.compile`.
 
-Eagerly a call goes straight to the kernels, through `torch.autograd.Function` where gradients are wanted. Under
-`torch.compile` it is one opaque operator, `noren::attention`, that names its plan by a number.
+An eager call goes directly to the kernels, through `torch.autograd.Function` if gradients are needed. Under `torch.compile`
+the call is one opaque operator, `noren::attention`, which refers to its mask by a number.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from .._noren import Error, Facts, Mask, Modifiers, Plan, Spec
 from .._tensors import check_added, check_dropout, check_floats, lend
 from ._masks import Given, Lowest, planned, sizes_of
 
-torch.utils._pytree.register_constant(Mask)  # what torch.compile sees of a mask is that it is equal to another or not
+torch.utils._pytree.register_constant(Mask)  # torch.compile only compares masks for equality
 
 SCORES = (
-    "`{}` has scores: give them as arguments (softcap=, bias=, alibi=, soft=, sinks=), which shows which of them have gradients"
+    "`{}` has score modifiers: give them as arguments (softcap=, bias=, alibi=, soft=, sinks=), so that tensors can have gradients"
 )
 NO_SECOND = (
-    "noren's attention has no second derivative: differentiate once, or compute it with PyTorch's math backend "
-    "(torch.nn.attention.sdpa_kernel(SDPBackend.MATH)) where gradients of gradients are needed"
+    "noren's attention has no second derivative: differentiate once, or use PyTorch's math backend "
+    "(torch.nn.attention.sdpa_kernel(SDPBackend.MATH)) for gradients of gradients"
 )
 
 
 @dataclass(frozen=True)
 class Call:
-    """All of a call that is no tensor."""
+    """The arguments of a call that are not tensors."""
 
     plan: Plan
     scale: float | None = None
@@ -40,12 +40,12 @@ class Call:
     alibi: tuple[float, ...] | None = None
     dropout: float = 0.0
     partial: bool = False
-    """Whether gradients are those of some of the keys that the rows read."""
+    """Whether the call has only a part of the keys that its rows read, so that its gradients are partial sums."""
 
 
 @dataclass
 class Extras:
-    """The tensors of a call beside q, k and v, as the caller gave them."""
+    """The tensors of a call other than q, k and v, as given by the caller."""
 
     bias: list[Tensor]
     relative: Tensor | None = None
@@ -83,7 +83,7 @@ def _modifiers(call: Call, extras: Extras) -> Modifiers:
 
 
 def forward(call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras, lse: bool) -> tuple[Tensor, Tensor | None]:
-    """The output, and the log-sum-exps where they are wanted."""
+    """Returns the output and, if requested, the log-sum-exps."""
     out = torch.empty((*q.shape[:-1], v.shape[-1]), dtype=q.dtype)
     sums = torch.empty(q.shape[:-1], dtype=torch.float32) if lse else None
     _noren.forward(
@@ -96,7 +96,7 @@ def forward(call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras, lse: bo
 def gradients(
     call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras, saved: tuple[Tensor, Tensor, Tensor], wanted: Sequence[bool]
 ) -> list[Tensor | None]:
-    """The gradients of q, k, v and of `extras.differentiable()`, where they are wanted."""
+    """Returns the requested gradients of q, k, v and of `extras.differentiable()`."""
     grads = [torch.empty(t.shape, dtype=t.dtype) for t in (q, k, v)]
     rest = [
         torch.empty(t.shape, dtype=torch.float32) if t is not None and want else None
@@ -150,7 +150,7 @@ class _Gradients(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class Source:
-    """All of a compiled call that is no tensor; the plan is made for the sizes that come."""
+    """The arguments of a compiled call that are not tensors. The plan is made for the sizes of each call."""
 
     mask: Mask | Plan
     query_offset: int | tuple[int, ...] | None = None
@@ -159,11 +159,11 @@ class Source:
     alibi: tuple[float, ...] | None = None
     dropout: float = 0.0
     extra: int = 0
-    """Last keys that every query reads whatever the mask says."""
+    """Number of keys at the end that every query reads, whatever the mask allows."""
     lowest: Lowest = "refuse"
 
     def call(self, q: Tensor, k: Tensor, masks: Sequence[Tensor]) -> tuple[Call, list[Tensor]]:
-        """The call with its plan, and what float masks add to the allowed cells."""
+        """Returns the call with its plan, and the values that float masks add to the allowed cells."""
         biases: list[Tensor] = []
         if isinstance(self.mask, Mask) and (masks or self.extra):
             given = [Given("attn_mask", mask) for mask in masks]
@@ -181,7 +181,7 @@ _NUMBERS: dict[Source, int] = {}
 def number_of(
     mask: Mask | Plan | str, offset: Any, scale: Any, softcap: Any, alibi: Any, dropout: Any, extra: int = 0, lowest: Lowest = "refuse"
 ) -> int:
-    """The number by which compiled graphs name a source; it is theirs for good, as a compiled graph is."""
+    """Returns the number by which compiled graphs refer to a source. Sources are never removed, because graphs are kept too."""
     found = parsed(mask) if isinstance(mask, str) else mask
     if isinstance(found, Spec):
         raise Error(SCORES.format(mask))
@@ -256,7 +256,7 @@ def _refuse(ctx: Any, *_: Any) -> Any:
 
 @torch.library.custom_op("noren::cells", mutates_args=(), device_types="cpu")
 def cells_operator(q: Tensor, k: Tensor, masks: list[Tensor], source: int) -> Tensor:
-    """The allowed cells, `[batch, heads, q_len, kv_len]`."""
+    """Returns the allowed cells `[batch, heads, q_len, kv_len]` as booleans."""
     return torch.from_numpy(_SOURCES[source].call(q, k, masks)[0].plan.bound.dense())
 
 
@@ -270,7 +270,7 @@ _backward_operator.register_autograd(_refuse)
 
 
 def run(call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras, lse: bool = False) -> tuple[Tensor, Tensor | None]:
-    """The output and perhaps the log-sum-exps, differentiable where PyTorch wants it."""
+    """Returns the output, and the log-sum-exps if requested; with gradients if PyTorch records them."""
     if torch.is_grad_enabled():
         others = extras.differentiable()
         if any(t is not None and t.requires_grad for t in (q, k, v, *others)):
@@ -280,7 +280,7 @@ def run(call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras, lse: bool =
 
 
 def lower(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """In the type that `torch.autocast` asks for, as SDPA's own inputs are."""
+    """Converts tensors to the type of `torch.autocast`, as PyTorch does for the inputs of SDPA."""
     if not torch.is_autocast_enabled("cpu"):
         return q, k, v
     kind = torch.get_autocast_dtype("cpu")
@@ -288,7 +288,7 @@ def lower(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def new_seed() -> Tensor:
-    """From PyTorch's generator, so that seeds, forks and checkpoints reproduce it."""
+    """Draws a seed from PyTorch's generator, so that `torch.manual_seed`, forks and checkpoints reproduce it."""
     return torch.randint(1 << 62, (), dtype=torch.int64)
 
 
@@ -310,9 +310,10 @@ def attention(
     query_offset: int | Sequence[int] | None = None,
     return_lse: bool = False,
 ) -> Any:
-    """`noren.attention` with gradients of q, k, v, biases, soft weights and sinks; see there.
+    """Returns masked attention with gradients of q, k, v, biases, soft weights and sinks.
 
-    Forward and backward are noren's. `dropout` draws its seed from PyTorch's generator. The log-sum-exps have no gradient.
+    Shapes, arguments and errors are those of `noren.attention`, for tensors. noren computes both passes. The seed of `dropout`
+    comes from PyTorch's generator. The log-sum-exps have no gradient, and a second derivative raises RuntimeError.
     """
     biases = [] if bias is None else [bias] if isinstance(bias, Tensor) else list(bias)
     for name, tensor in (("q", q), ("k", k), ("v", v)):
@@ -326,7 +327,10 @@ def attention(
     q, k, v = lower(q, k, v)
     if torch.compiler.is_compiling():
         if facts is not None or isinstance(mask, Spec):
-            raise Error("under torch.compile give a mask or its text, or, where it needs facts, its plan, made outside")
+            raise Error(
+                "under torch.compile, facts= and score modifiers in the mask are not supported: give a mask or its text, or a plan "
+                "that was made outside of the compiled function"
+            )
         source = number_of(mask, query_offset, scale, softcap, slopes, dropout)
         out, lse = operator(q, k, v, biases, relative, soft, sinks, seed, [], source)
     else:

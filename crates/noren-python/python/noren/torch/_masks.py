@@ -1,8 +1,8 @@
-"""Masks given as tensors: what they forbid is planned and skipped, what they add stays a bias.
+"""Masks given as tensors: hidden cells are planned and skipped, other float values are added to scores as a bias.
 
-PyTorch's modules turn boolean masks into floats of 0 and -inf before a layer sees them, so floats are read cell by cell:
-numbers below `LOW` forbid (in float16 -65504 and -inf), other numbers are added. Plans are kept by the content of the masks,
-compared bit by bit: the layers of a model share one, and a mask that changed, in whatever way, is another mask.
+PyTorch's modules convert boolean masks to floats of 0 and -inf before a layer receives them, so floats are read cell by cell:
+a number below `LOW` (in float16: -65504 and -inf) hides the cell, other numbers are added. Plans are cached by the content of
+the masks, compared bit by bit: the layers of a model share one plan, and a changed mask gets a new plan.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from .._noren import Array, Error, Facts, Mask, Plan, Shape
 from .._tensors import lend
 
 Sizes = tuple[int, int, int, int, int]
-"""Batch rows, heads, key heads, queries, keys."""
+"""(batch rows, query heads, key-value heads, queries, keys)."""
 
 Lowest = Literal["refuse", "padding", "zero"]
-"""What becomes of rows in which only the lowest number of a type is left."""
+"""The treatment of rows whose cells all hold the lowest number of the type: see `planned`."""
 MOST_BYTES = 1 << 28
-"""Memory of masks whose plans are kept."""
+"""Maximum memory of masks with cached plans, in bytes."""
 LOW = -6.9e37
-"""Numbers below it forbid: -inf and the lowest of float32 and bfloat16, also after some were added or divided."""
+"""Numbers below this one hide a cell: -inf and the lowest numbers of float32 and bfloat16, also halved or with a bias added."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Given:
     name: str
     tensor: Tensor
     drop: bool = False
-    """Whether true means ignored."""
+    """The meaning of true: ignored (True) or may attend (False)."""
 
 
 @dataclass
@@ -49,11 +49,11 @@ class _Kept:
     plan: Plan
     bytes: int
     empty: NDArray[np.bool_] | None = None
-    """Rows `[batch, q_len]` that read nothing in some head, once that was asked for."""
+    """Rows `[batch, q_len]` that read no key in at least one head; None until it is computed."""
 
 
 class _Plans:
-    """Plans by what they are made of; the least recently used ones are forgotten."""
+    """A cache of plans by the masks and sizes from which they were made; the least recently used ones are removed."""
 
     def __init__(self, most_bytes: int) -> None:
         self.most_bytes, self.bytes = most_bytes, 0
@@ -87,13 +87,13 @@ def sizes_of(q: Tensor, k: Tensor) -> Sizes:
 
 @lru_cache(maxsize=256)
 def simple(is_causal: bool, batch: int, heads: int, kv_heads: int, q_len: int, kv_len: int) -> Plan:
-    """The plan of a call without masks."""
+    """Returns the plan of a call without mask tensors."""
     shape = Shape.cross(q_len, kv_len, batch=batch, heads=heads, kv_heads=kv_heads)
     return (_noren.causal() if is_causal else _noren.full()).plan(shape)
 
 
 def ignored(mask: Tensor) -> Tensor:
-    """Which cells of a float mask forbid."""
+    """Returns the cells that a float mask hides, as booleans of its shape."""
     return mask <= torch.finfo(mask.dtype).min if mask.dtype == torch.float16 else mask < LOW
 
 
@@ -105,11 +105,11 @@ def planned(
     extra: int = 0,
     lowest: Lowest = "refuse",
 ) -> tuple[Plan, list[Tensor]]:
-    """The plan of what `base` and all masks allow, and what float masks add to the allowed cells.
+    """Returns the plan of the cells that `base` and all masks allow, and the values that float masks add to the allowed cells.
 
-    The last `extra` keys are read by every query whatever `base` says (the bias keys of `nn.MultiheadAttention`). Rows in which
-    only the lowest number of a type is left are the mean of all values in PyTorch, and refused unless `lowest` is "zero", or
-    "padding" and the row is padding itself: the mask of keys hides the key of its own index.
+    Every query reads the last `extra` keys, whatever `base` allows (the bias keys of `nn.MultiheadAttention`). A row whose cells
+    all hold the lowest number of the type is the mean of all values in PyTorch. Such a row raises `Error`, unless `lowest` is
+    "zero", or `lowest` is "padding" and the key mask hides the key with the index of the row: the row is padding itself.
     """
     kv_len = sizes[4]
     arrays, biases, finite = [], [], []
@@ -136,7 +136,7 @@ def planned(
 
 
 def _by_key(mask: Tensor) -> bool:
-    """Whether a mask is of keys alone, the same for all heads and queries."""
+    """Returns whether a mask depends on batch row and key only."""
     return mask.shape[1] == 1 and mask.shape[2] == 1
 
 
@@ -179,7 +179,7 @@ def _refuse_lowest(kept: _Kept, name: str, padding: Array | None) -> None:
 
 
 def _empty_rows(plan: Plan) -> NDArray[np.bool_]:
-    """Rows `[batch, q_len]` that read nothing in some head."""
+    """Returns the rows `[batch, q_len]` that read no key in at least one head."""
     shape = plan.shape
     out = np.zeros((shape.batch, shape.q_len), np.bool_)
     if plan.stats().empty_rows == 0:

@@ -27,7 +27,7 @@ FIRST = (
 
 @dataclass
 class _Masks:
-    """The masks of a call: an expression, and tensors in four dimensions where true means ignored."""
+    """The masks of a call: an expression, and tensors of four dimensions in which true means ignored."""
 
     base: Mask | Plan | str
     given: list[Given] = field(default_factory=list)
@@ -36,15 +36,14 @@ class _Masks:
 
 
 class MultiheadAttention(nn.MultiheadAttention):
-    """`torch.nn.MultiheadAttention` with its parameters, arguments and meaning, computed by noren.
+    """`torch.nn.MultiheadAttention` with the same parameters and arguments, computed by noren.
 
-    `attn_mask` may also be a noren mask, its text or a plan, or an array `[batch, length, keys]` where that cannot be mistaken
-    for PyTorch's `[batch * heads, length, keys]`. In PyTorch's arrays true means *ignored*, in `attn_mask` and in
-    `key_padding_mask`; floats are added, and those of 0 and -inf (or the type's lowest number) are masks as good as boolean
-    ones: what they forbid is skipped. `is_causal` is a hint that changes nothing. A query that may read nothing gets 0
-    (PyTorch: NaN or 0, by mode).
+    In `attn_mask` and `key_padding_mask`, true means *ignored*. Floats are added to the scores; cells with -inf or the type's
+    lowest number are skipped like cells of a boolean mask. `attn_mask` is `[length, keys]` or `[batch * heads, length, keys]` as
+    in PyTorch, or `[batch, length, keys]` if the first dimension is not ambiguous, or a noren mask, its text, or a plan.
+    `is_causal` is a hint and changes nothing. A query that may read no key gets 0 (in PyTorch NaN or 0, depending on the mode).
 
-    Raises `noren.Error`, TypeError and RuntimeError with the argument, what was expected and the fix.
+    Raises `noren.Error`, TypeError and RuntimeError; the message names the argument, what was expected and the fix.
     """
 
     def forward(  # type: ignore[override]
@@ -96,7 +95,7 @@ class MultiheadAttention(nn.MultiheadAttention):
                 raise RuntimeError(f"{name} is {x.shape[2]} wide, expected {width}")
 
     def _project(self, query: Tensor, key: Tensor, value: Tensor) -> list[Tensor]:
-        """Queries, keys and values as `[batch, heads, length, head_dim]`, and the learned key and value after them."""
+        """Returns queries, keys and values as `[batch, heads, length, head_dim]`."""
         if self._qkv_same_embed_dim:
             weights = self.in_proj_weight.chunk(3)
         else:
@@ -106,7 +105,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         return [x.reshape(*x.shape[:2], self.num_heads, self.head_dim).transpose(1, 2) for x in projected]
 
     def _with_extra(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values with `bias_k`, `bias_v` and a zero appended, where the module has them."""
+        """Returns keys and values with the module's `bias_k`, `bias_v` and zero key appended, if it has them."""
         extra_k, extra_v = [k], [v]
         if self.bias_k is not None and self.bias_v is not None:
             for parts, bias in ((extra_k, self.bias_k), (extra_v, self.bias_v)):
@@ -124,9 +123,9 @@ class MultiheadAttention(nn.MultiheadAttention):
     ) -> _Masks:
         extra = (self.bias_k is not None) + bool(self.add_zero_attn)
         if isinstance(pairs, Plan) and (padding is not None or extra):
-            raise Error("a plan has its padding and keys already: leave out key_padding_mask, add_bias_kv and add_zero_attn, or give a mask")
+            raise Error("a plan contains its padding and keys: leave out key_padding_mask, add_bias_kv and add_zero_attn, or give a mask")
         if isinstance(pairs, Spec):
-            raise Error(SCORES.format(pairs).partition(":")[0] + ": nt.MultiheadAttention takes masks alone; use nt.attention")
+            raise Error(SCORES.format(pairs).partition(":")[0] + ": nt.MultiheadAttention takes masks only; use nt.attention")
         masks = _Masks("full", extra=extra)
         if isinstance(pairs, (Mask, Plan, str)):
             masks.base = pairs
@@ -142,11 +141,11 @@ class MultiheadAttention(nn.MultiheadAttention):
         return masks
 
     def _given(self, name: str, mask: Tensor, extra: int) -> Given:
-        """The mask with columns of "may attend" for the keys that the module appends."""
+        """Returns the mask with columns of "may attend" for the keys that the module appends."""
         return Given(name, pad(mask, (0, extra)) if extra else mask, drop=mask.dtype == torch.bool)
 
     def _four(self, mask: Tensor, q: Tensor, k: Tensor, batched: bool) -> Tensor:
-        """`attn_mask` as `[batch or 1, heads or 1, length, keys]`."""
+        """Returns `attn_mask` as `[batch or 1, heads or 1, length, keys]`."""
         batch, heads, pairs = q.shape[0], self.num_heads, (q.shape[2], k.shape[2])
         shape = tuple(mask.shape)
         if shape == pairs:
@@ -160,8 +159,8 @@ class MultiheadAttention(nn.MultiheadAttention):
                 return mask[:, None]
             if shape[0] == batch:
                 raise RuntimeError(
-                    f"{PAIRS} has shape {shape}, and {batch} counts batch rows as well as heads: give [batch, 1, length, keys] = "
-                    "mask[:, None] for a mask by batch row, or [1, heads, length, keys] = mask[None] for one by head"
+                    f"{PAIRS} has shape {shape}, and {batch} is the number of batch rows and of heads: give [batch, 1, length, keys] = "
+                    "mask[:, None] for one mask per batch row, or [1, heads, length, keys] = mask[None] for one per head"
                 )
         if shape[2:] == pairs and len(shape) == 4 and shape[0] in (1, batch) and shape[1] in (1, heads):
             return mask
@@ -202,9 +201,9 @@ class MultiheadAttention(nn.MultiheadAttention):
         return out, self._weights(q, k, masks, torch.from_numpy(plan.bound.dense())) if need_weights else None
 
     def _weights(self, q: Tensor, k: Tensor, masks: _Masks, cells: Tensor) -> Tensor:
-        """The probabilities, by PyTorch: they are asked for to be looked at, and have gradients as its own do."""
+        """Computes the probabilities `[batch, heads, length, keys]` in PyTorch, so that they have gradients as PyTorch's do."""
         unread, empty = ~cells.any(-2), ~cells.any(-1, keepdim=True)
-        k = k.masked_fill(unread[..., None], 0.0)  # whatever they hold, in forward and backward
+        k = k.masked_fill(unread[..., None], 0.0)  # NaN in unread keys must reach neither outputs nor gradients
         scores = _scores(q.float(), k.float()) / math.sqrt(self.head_dim)
         for mask in masks.given:
             if not mask.drop:
@@ -214,7 +213,7 @@ class MultiheadAttention(nn.MultiheadAttention):
 
 
 def _scores(q: Tensor, k: Tensor) -> Tensor:
-    """`q @ k^T`. Rows with NaN or infinity have their values, but no gradients: those of hidden cells would be 0 * NaN."""
+    """Returns `q @ k^T`. Rows with NaN or infinity have no gradients, because the gradient of a hidden cell would be 0 * NaN."""
     odd_q, odd_k = (~x.isfinite().all(-1, keepdim=True) for x in (q, k))
     finite = q.masked_fill(odd_q, 0.0) @ k.masked_fill(odd_k, 0.0).transpose(-1, -2)
     return torch.where(odd_q | odd_k.transpose(-1, -2), q.detach() @ k.detach().transpose(-1, -2), finite)
@@ -223,14 +222,14 @@ def _scores(q: Tensor, k: Tensor) -> Tensor:
 def _mask_of(mask: Mask | str) -> Mask:
     found = parsed(mask) if isinstance(mask, str) else mask
     if isinstance(found, Spec):
-        raise Error(f"`{mask}` has scores: nt.MultiheadAttention takes masks alone; use nt.attention")
+        raise Error(f"`{mask}` has score modifiers: nt.MultiheadAttention takes masks only; use nt.attention")
     return found
 
 
 def convert(module: nn.Module) -> nn.Module:
-    """Swaps every `nn.MultiheadAttention` inside for noren's, in place, parameters and hooks kept; returns the module.
+    """Converts every `nn.MultiheadAttention` inside `module` to noren's, in place, and returns `module`.
 
-    `nn.TransformerEncoderLayer`s leave their fast path, which would go around it.
+    Parameters and hooks are kept. The fast path of `nn.TransformerEncoderLayer` is disabled, because it would bypass noren.
     """
     for child in module.modules():
         if type(child) is nn.MultiheadAttention:
@@ -239,5 +238,5 @@ def convert(module: nn.Module) -> nn.Module:
             child.enable_nested_tensor = False
             child.use_nested_tensor = False
         if isinstance(child, nn.TransformerEncoderLayer):
-            child.activation_relu_or_gelu = 0  # the fast path is for relu and gelu, 1 and 2
+            child.activation_relu_or_gelu = 0  # the fast path needs 1 (relu) or 2 (gelu)
     return module

@@ -1,4 +1,4 @@
-"""`torch.nn.functional.scaled_dot_product_attention` on noren's kernels, with its exact meaning."""
+"""A replacement for `torch.nn.functional.scaled_dot_product_attention` (SDPA), computed by noren."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ def sdpa(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """A drop-in for `torch.nn.functional.scaled_dot_product_attention`, argument for argument.
+    """Replaces `torch.nn.functional.scaled_dot_product_attention`, with the same arguments and results.
 
-    `is_causal` is aligned at the top left, a boolean `attn_mask` is true where a query may attend, a float one is added, rows
-    without any key give 0, and dropout is scaled by 1 / (1 - p). Cells that a mask forbids (false, -inf or the type's lowest
-    number) are skipped, and nothing stored there reaches the output. The plan of a mask is kept by its content.
+    `query` is `[..., heads, q_len, head_dim]`, `key` `[..., heads, kv_len, head_dim]`, `value` `[..., heads, kv_len, v_dim]`.
+    `attn_mask` broadcasts to `[..., heads, q_len, kv_len]`; in a boolean mask true means may attend, a float mask is added to
+    the scores. `is_causal` lets query `i` read the keys up to `i`. A row that may read no key gets 0. Dropout scales the kept
+    weights by `1 / (1 - dropout_p)`. Hidden cells (false, -inf or the type's lowest number) are skipped: their content does not
+    reach the output. Plans are cached by the content of the mask.
 
-    Raises `noren.Error`, TypeError and RuntimeError for what PyTorch refuses, and for integer masks.
+    Raises `noren.Error`, TypeError and RuntimeError for inputs that PyTorch rejects, and for integer masks.
     """
     if attn_mask is not None and is_causal:
         raise RuntimeError("sdpa: attn_mask and is_causal exclude each other: put the causal part into attn_mask")
@@ -72,7 +74,7 @@ def sdpa(
 
 
 def _broadcast(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """With equal leading dimensions, as PyTorch broadcasts them; heads are shared or repeated as it does."""
+    """Returns the tensors with equal leading dimensions, broadcast as in PyTorch; heads are shared or repeated likewise."""
     if query.dim() == 2:
         return query, key, value
     heads = {x.shape[-3] for x in (query, key, value)}
@@ -89,12 +91,12 @@ def _broadcast(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> t
 
 
 def _four(x: Tensor) -> Tensor:
-    """`[batch, heads, length, width]` of any number of leading dimensions."""
+    """Returns a tensor with any number of leading dimensions as `[batch, heads, length, width]`."""
     return x[None, None] if x.dim() == 2 else x.reshape(-1, *x.shape[-3:])
 
 
 def _fit(mask: Tensor, query: Tensor, key: Tensor, lead: torch.Size) -> Tensor:
-    """The mask in four dimensions, each of the call's size or 1."""
+    """Returns the mask with four dimensions, each of the call's size or 1."""
     given = mask.shape
     if len(lead) > 1 and mask.dim() > 3:
         mask = mask.expand(*lead, *mask.shape[-3:]).reshape(-1, *mask.shape[-3:])
@@ -111,14 +113,14 @@ def _check(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> None:
     for name, x in (("query", query), ("key", key), ("value", value)):
         check_floats(name, x)
         if x.dim() < 2 or x.dim() != query.dim():
-            raise Error(f"{name} has shape {tuple(x.shape)}, the query {tuple(query.shape)}: give as many dimensions, 2 or more")
+            raise Error(f"{name} has shape {tuple(x.shape)}, the query {tuple(query.shape)}: give equally many dimensions, at least 2")
     if query.dtype != key.dtype or query.dtype != value.dtype:
         if not torch.is_autocast_enabled("cpu"):
             raise RuntimeError(f"query, key and value hold {query.dtype}, {key.dtype}, {value.dtype}: give one type")
     if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
         raise RuntimeError(
-            f"query {tuple(query.shape)}, key {tuple(key.shape)} and value {tuple(value.shape)} do not fit: widths of query and "
-            "key are equal, and lengths of key and value"
+            f"query {tuple(query.shape)}, key {tuple(key.shape)} and value {tuple(value.shape)} do not fit: query and key must have "
+            "the same last dimension, key and value the same length"
         )
     if enable_gqa and query.dim() == 2:
         raise RuntimeError("enable_gqa shares heads, but query, key and value have no dimension of heads: leave it out")
@@ -129,11 +131,11 @@ def _check(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> None:
 def _check_lead(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> None:
     heads = [x.shape[-3] for x in (query, key, value)]
     if enable_gqa and any(n == 0 or heads[0] % n for n in heads[1:]):
-        raise RuntimeError(f"the query has {heads[0]} heads, key and value {heads[1]} and {heads[2]}: their numbers must divide it")
+        raise RuntimeError(f"the query has {heads[0]} heads, key and value {heads[1]} and {heads[2]}: these must divide {heads[0]}")
     if not enable_gqa and any(n not in (1, max(heads)) for n in heads):
         raise RuntimeError(
-            f"the query has {heads[0]} heads, key and value {heads[1]} and {heads[2]}: give enable_gqa=True where heads are shared"
+            f"the query has {heads[0]} heads, key and value {heads[1]} and {heads[2]}: give enable_gqa=True to share heads"
         )
     leads = [x.shape[:-3] for x in (query, key, value)]
     if any(n not in (1, max(sizes)) for sizes in zip(*leads, strict=True) for n in sizes):
-        raise RuntimeError(f"query, key and value have {[list(lead) for lead in leads]} batch rows: give as many, or 1")
+        raise RuntimeError(f"query, key and value have leading dimensions {[list(lead) for lead in leads]}: give equal ones, or 1")
