@@ -81,7 +81,6 @@ NAMES = {
     "nobody": "unused",
     "whoever": "caller",
     "room": "limit, space",
-    "letter": "message",
 }
 
 RULES = WORDS + BEGINNINGS

@@ -20,6 +20,7 @@ MARK = re.compile(r"^[ \t]*(?://[/!]?|/\*[*!]?|\*/|\*(?!\*)|#)[ \t]?|[ \t]*\*/[ 
 FENCE = re.compile(r"^[ \t>]*(```+|~~~+).*?(?:^[ \t>]*\1|\Z)", re.S | re.M)
 INLINE = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)", re.S)
 LINK_TARGET = re.compile(r"(?<=\])\([^)\n]*\)")
+PLACEHOLDER = re.compile(r"\$?\{[^{}]*\}")
 WORDS = re.compile(r"[A-Za-z]{2,}(?:[,.:;]? [\w`'({]+){2,}")
 STRING_BODY = re.compile(r'^[a-z]*\#*"|"\#*$')
 ESCAPED_NEWLINE = re.compile(r"\\\n[ \t]*|\\n")
@@ -44,6 +45,8 @@ class Text:
         """Returns the text without code; every character keeps its place."""
         text = FENCE.sub(lambda found: rust.blank(found[0]), self.text)
         text = INLINE.sub(lambda found: "`" + rust.blank(found[0])[1:-1] + "`", text)
+        if self.kind == "message":
+            text = PLACEHOLDER.sub(lambda found: rust.blank(found[0]), text)
         return LINK_TARGET.sub(lambda found: rust.blank(found[0]), text)
 
 

@@ -31,7 +31,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let ids: Vec<u32> = NOTE.iter().map(|word| id(word)).collect();
     let words = Words { model: random_model()?, ids };
 
-    println!("1. By token: nobody reads `patient` and `her`\n");
+    println!("1. By token: no other token reads `patient` and `her`\n");
     words.show(&ByToken { hidden: [id("patient"), id("her")].into() }, "patient")?;
 
     println!(
@@ -60,7 +60,7 @@ struct Words {
 }
 
 impl Words {
-    /// Draws what the first layer could read, and tells which outputs change with the word.
+    /// Draws the cells of the first layer, and prints which outputs change with the word.
     fn show(&self, generator: &dyn MaskGenerator, word: &str) -> std::result::Result<(), Box<dyn std::error::Error>> {
         let mut trace = Trace::layers([0]);
         let own = self.run(&self.ids, generator, Some(&mut trace))?;
@@ -69,7 +69,7 @@ impl Words {
         println!("{picture}");
 
         let at = NOTE.iter().position(|known| *known == word).unwrap_or_default();
-        // The mask belongs to the token, so it is not the token that is another one but what it stands for.
+        // The mask depends on the token, so its embedding is changed and not the token.
         let other = Words { model: self.with_another(self.ids[at])?, ids: self.ids.clone() };
         let other = other.run(&self.ids, generator, None)?;
         let changed: Vec<&str> = (0..NOTE.len()).filter(|i| own[*i] != other[*i]).map(|i| NOTE[i]).collect();
@@ -87,7 +87,7 @@ impl Words {
             .to_vec2()?)
     }
 
-    /// The same model in which one token has another embedding.
+    /// Returns a copy of the model in which one token has another embedding.
     fn with_another(&self, token: u32) -> Result<Model> {
         let vars = weights()?;
         if let Some(table) =
@@ -104,7 +104,7 @@ fn config() -> Config {
     Config::Decoder(DecoderConfig::llama(NOTE.len(), 32, 2, 2, 64))
 }
 
-/// Random weights, the same each time they are asked for in this program.
+/// Returns random weights, which are the same for each call.
 fn weights() -> Result<VarMap> {
     static FIRST: std::sync::OnceLock<VarMap> = std::sync::OnceLock::new();
     let first = FIRST.get_or_init(VarMap::new);
@@ -125,7 +125,7 @@ fn random_model() -> Result<Model> {
     model_of(&weights()?)
 }
 
-/// How much of the attention the best key blocks hold, and how near the output is to that of all keys.
+/// Prints the share of attention that the best key blocks have, and the difference of the output from that of all keys.
 fn top_blocks() -> std::result::Result<(), Box<dyn std::error::Error>> {
     const BLOCK: usize = 16;
     let model = Model::load(Path::new(env!("CARGO_MANIFEST_DIR")).join("../noren-cli/assets/model"))?;

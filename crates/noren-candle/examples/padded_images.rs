@@ -1,7 +1,7 @@
 //! Images of different sizes in one batch: patches attend only to the valid region of their own image.
 //!
-//! A batch holds all images in one grid, so that smaller ones are padded on the right and below. Whatever stands in the padding,
-//! NaN here, changes no bit of what comes out for the patches of the image; and that is what comes out for the image alone.
+//! A batch holds all images in one grid, so that smaller ones are padded on the right and below. The content of the padding,
+//! NaN here, changes no bit of the outputs for the patches of the image, which equal those for the image alone.
 //!
 //!     cargo run -p noren-candle --example padded_images
 
@@ -14,10 +14,10 @@ use noren_candle::nn::Mode;
 use noren_picture::Draw;
 use noren_picture::TerminalOptions;
 
-/// Patches across and down the grid, and numbers of each patch.
+/// Numbers of patches across and down the grid, and of values in each patch.
 const GRID: [usize; 2] = [5, 4];
 const WIDTH: usize = 32;
-/// Patches across and down each image.
+/// Numbers of patches across and down each image.
 const IMAGES: [[usize; 2]; 2] = [[5, 4], [3, 2]];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -50,7 +50,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for (row, image) in IMAGES.into_iter().enumerate() {
         let own: Vec<usize> = valid(image).enumerate().filter(|(_, valid)| *valid).map(|(at, _)| at).collect();
         let same = own.iter().filter(|at| padded[row][**at] == hostile[row][**at]).count();
-        // Without padding: its own patches in a sequence of their own.
+        // Without padding: the patches of one image as a sequence.
         let places = Tensor::from_iter(own.iter().map(|at| *at as u32), &Device::Cpu)?;
         let alone = patches.get(row)?.index_select(&places, 0)?.unsqueeze(0)?;
         let plans = LayerPlans::new(&atoms::full(), 2, &Shape::square(own.len()).heads(4), &Facts::new())?;

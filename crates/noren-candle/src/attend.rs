@@ -5,11 +5,11 @@ use crate::error::{Error, Result};
 use candle_core::Tensor;
 use noren::{Attend, IntoMasking, Masking, Score, Shape};
 
-/// Masked attention over tensors in one call, with gradients: [`noren::attend`](noren::attend()) for candle.
+/// Computes masked attention over tensors in one call, with gradients: [`noren::attend`](noren::attend()) for candle.
 ///
 /// `q` is `[batch, heads, q_len, head_dim]`, `k` `[batch, kv_heads, kv_len, head_dim]` and `v`
 /// `[batch, kv_heads, kv_len, v_dim]`. `mask` is a text, a [`Mask`](noren::Mask), a [`Spec`](noren::Spec) or a
-/// [`Plan`](noren::Plan) (`&Arc<Plan>` is not copied). ALiBi and softcap may stand in the text.
+/// [`Plan`](noren::Plan) (`&Arc<Plan>` is not copied). ALiBi and softcap may be in the text.
 ///
 /// ```
 /// use candle_core::{Device, Tensor, Var};
@@ -52,12 +52,12 @@ pub fn attend<'a>(q: &Tensor, k: &Tensor, v: &Tensor, mask: impl IntoMasking<'a>
     attention(q, k, v, &plan, &options)
 }
 
-/// Adds what a score of the text sets; a score that names an array needs a tensor.
+/// Adds a score of the text to the options. A score that names an array needs a tensor, which the text does not have.
 fn add(options: &mut Options, score: &Score, heads: usize) -> Result<()> {
     match score {
         Score::Softcap { cap } if options.softcap.is_none() => options.softcap = Some(cap.get() as f32),
         Score::Softcap { .. } => {
-            return Err(Error::input("score", format!("`{score}`"), "a mask takes one softcap: leave one out"));
+            return Err(Error::input("score", format!("`{score}`"), "a mask takes at most one softcap: remove one"));
         }
         Score::Alibi { slopes } => {
             let given = slopes.as_ref().map(|slopes| slopes.iter().map(|slope| slope.get()).collect());

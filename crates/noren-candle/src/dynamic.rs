@@ -1,7 +1,7 @@
-//! Masks that are made during a call: a [`MaskGenerator`] sees the tokens, and where it asks the queries and keys, of an
-//! attention and says what may be read.
+//! Masks that are made during a call. A [`MaskGenerator`] is given the tokens, and on request the queries and keys, of
+//! an attention and returns a mask.
 //!
-//! What it returns is joined to the model's own mask by "and": it can hide, never reveal. Four examples come with it:
+//! This mask is intersected with the model's own mask: it can hide keys, never reveal them. There are four examples:
 //! [`ByToken`], [`DomainVocabulary`], [`Sensitivity`] and [`TopBlocks`].
 
 mod examples;
@@ -13,7 +13,7 @@ use crate::stack::Stack;
 use candle_core::{D, DType, Tensor};
 use noren::{Facts, Mask, Shape};
 
-/// Makes a mask for one attention of a call.
+/// A generator of masks, called for each attention of a call.
 ///
 /// ```
 /// use noren::{Mask, atoms};
@@ -30,47 +30,48 @@ use noren::{Facts, Mask, Shape};
 /// }
 /// ```
 pub trait MaskGenerator {
-    /// What may be read in this attention, together with the facts that it is bound to: those of the call and more.
+    /// Returns the mask of this attention, with the facts to which it is bound: those of the call and additional ones.
     ///
     /// # Errors
-    /// Whatever hinders it.
+    /// Returns any error of the generator; the call then ends with it.
     fn mask(&self, call: &DynamicCall<'_>) -> Result<DynamicMask>;
 }
 
-/// A mask and what it must know.
+/// A mask with its facts.
 #[derive(Clone, Debug)]
 pub struct DynamicMask {
-    /// Joined to the model's mask by "and".
+    /// The mask that is intersected with the model's mask.
     pub mask: Mask,
-    /// [`DynamicCall::facts`] and whatever the mask needs besides: both masks are bound to these.
+    /// [`DynamicCall::facts`] with the additional facts of the mask. Both masks are bound to them.
     pub facts: Facts,
 }
 
-/// What a generator sees.
+/// The data that a generator is given.
 pub struct DynamicCall<'a> {
-    /// Which attention.
+    /// The stack of the attention.
     pub stack: Stack,
-    /// Which layer.
+    /// The index of the layer.
     pub layer: usize,
-    /// The tokens of each batch row, padding included.
+    /// The tokens of each batch row, with padding.
     pub tokens: &'a [Vec<u32>],
-    /// The sizes.
+    /// The shape of the attention.
     pub shape: &'a Shape,
-    /// What is known: padding, labels, levels, documents.
+    /// The known facts: padding, labels, levels, documents.
     pub facts: &'a Facts,
-    /// What the model itself allows in this layer.
+    /// The model's own mask in this layer.
     pub mask: &'a Mask,
     /// The queries, `[batch, heads, q_len, head_dim]`.
     pub queries: &'a Tensor,
     /// The keys, `[batch, kv_heads, kv_len, head_dim]`.
     pub keys: &'a Tensor,
-    /// What scores are multiplied by, unless `1 / sqrt(head_dim)`.
+    /// The factor of scores; `None` stands for `1 / sqrt(head_dim)`.
     pub scale: Option<f32>,
 }
 
 impl DynamicCall<'_> {
-    /// The largest score of each block of queries and keys, `[batch, heads, q_len / block_q, kv_len / block_kv]` rounded up,
-    /// before masks. Blocks of queries are computed one after the other, so memory goes with `block_q * kv_len`.
+    /// Returns the largest score of each block of queries and keys, `[batch, heads, q_len / block_q, kv_len /
+    /// block_kv]` rounded up, before masks. Blocks of queries are computed one after the other, so memory goes with
+    /// `block_q * kv_len`.
     ///
     /// # Errors
     /// Blocks of 0, and types other than floats.
@@ -96,7 +97,7 @@ impl DynamicCall<'_> {
         Ok(Tensor::stack(&rows, 2)?)
     }
 
-    /// The keys with one head for each query head, in `f32`.
+    /// Returns the keys with one head for each query head, in `f32`.
     pub(crate) fn spread_keys(&self) -> Result<Tensor> {
         let k = self.keys.detach().to_dtype(DType::F32)?;
         let (batch, kv_heads, kv_len, head_dim) = k.dims4()?;

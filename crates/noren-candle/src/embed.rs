@@ -1,4 +1,4 @@
-//! [`Embedder`]: one vector for each text, as sentence-transformers' folders say.
+//! [`Embedder`]: one vector for each text, as the configuration of a sentence-transformers folder defines it.
 
 use crate::error::{Error, Result};
 use crate::model::raw::{Raw, read_object};
@@ -8,23 +8,23 @@ use noren_text::HfTokenizer;
 use rayon::prelude::*;
 use std::path::Path;
 
-/// How the states of a text's tokens become one vector.
+/// The pooling of the states of a text's tokens into one vector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pooling {
-    /// Their mean.
+    /// The mean of the states.
     Mean,
-    /// The first token's.
+    /// The state of the first token.
     First,
-    /// The last token's.
+    /// The state of the last token.
     Last,
-    /// The largest value of each dimension.
+    /// The maximum of each dimension.
     Max,
 }
 
-/// A model, its tokenizer, and how its states are pooled.
+/// A model with its tokenizer and its pooling.
 ///
-/// Texts are packed one after the other, without padding, under the mask `documents`; a text's vector has the same bits
-/// packed, padded and alone.
+/// Texts are packed one after another, without padding, under the mask `documents`. The vector of a text has the same
+/// bits packed, padded and alone.
 #[derive(Debug)]
 pub struct Embedder {
     model: Model,
@@ -35,11 +35,12 @@ pub struct Embedder {
 }
 
 impl Embedder {
-    /// Loads a folder with a model and `tokenizer.json`. `modules.json` and the pooling's `config.json` say how states are
-    /// pooled and whether vectors are scaled to length 1; without them it is the mean, scaled.
+    /// Loads a folder with a model and `tokenizer.json`. `modules.json` and the pooling's `config.json` define the
+    /// pooling and whether vectors are scaled to length 1 [default: mean, scaled].
     ///
     /// # Errors
-    /// What [`Model::load`] refuses, a tokenizer that is missing or makes no sense, a way of pooling that is not known.
+    /// Returns the errors of [`Model::load`], and an error for a tokenizer that is missing or invalid, or for an
+    /// unknown pooling.
     pub fn load(folder: impl AsRef<Path>) -> Result<Self> {
         let folder = folder.as_ref();
         let mut model = Model::load(folder)?;
@@ -54,12 +55,12 @@ impl Embedder {
         Ok(Embedder { most_tokens: said.unwrap_or(most).min(most), model, tokenizer, pooling, normalize })
     }
 
-    /// The model.
+    /// Returns the model.
     pub fn model(&self) -> &Model {
         &self.model
     }
 
-    /// The length of a vector.
+    /// Returns the number of components of a vector.
     pub fn width(&self) -> usize {
         match &self.model {
             Model::Decoder(model) => model.config().hidden,
@@ -68,23 +69,23 @@ impl Embedder {
         }
     }
 
-    /// How states become a vector, whether it is scaled to length 1, and the tokens after which a text is cut.
+    /// Returns the pooling, whether vectors are scaled to length 1, and the number of tokens after which a text is cut.
     pub fn ways(&self) -> (Pooling, bool, usize) {
         (self.pooling, self.normalize, self.most_tokens)
     }
 
-    /// The tokens of a text with the special ones around it, cut to what the model takes.
+    /// Returns the tokens of a text with the special ones before and after it, cut to the model's maximum.
     ///
     /// # Errors
-    /// A text without tokens, and what the tokenizer refuses.
+    /// Returns an error for a text without tokens, and the errors of the tokenizer.
     pub fn tokens(&self, text: &str) -> Result<Vec<u32>> {
         Ok(self.encode(text)?.0)
     }
 
-    /// [`tokens`](Self::tokens), and how many there were too many.
+    /// Returns [`tokens`](Self::tokens), and the number of tokens that were cut.
     ///
     /// # Errors
-    /// As [`tokens`](Self::tokens).
+    /// Returns the errors of [`tokens`](Self::tokens).
     pub fn encode(&self, text: &str) -> Result<(Vec<u32>, usize)> {
         let refuse = |problem: String| Error::input("the text", format!("{} bytes", text.len()), problem);
         let encoded =
@@ -92,7 +93,7 @@ impl Embedder {
         let mut ids = encoded.get_ids().to_vec();
         let too_many = ids.len().saturating_sub(self.most_tokens);
         if too_many > 0 {
-            // The last special tokens close a text that was cut too.
+            // A text that was cut ends with the last special tokens too.
             let special = encoded.get_special_tokens_mask().iter().rev().take_while(|special| **special == 1).count();
             let special = special.min(self.most_tokens);
             ids.drain(self.most_tokens - special..ids.len() - special);
@@ -103,22 +104,24 @@ impl Embedder {
         Ok((ids, too_many))
     }
 
-    /// The vectors of texts given as tokens, in their order: packed into passes of about `budget` tokens, several at once.
+    /// Returns the vectors of texts that are given as tokens, in their order. Texts are packed into passes of about
+    /// `budget` tokens, and several passes run at once.
     ///
     /// # Errors
-    /// Texts without tokens, tokens outside of the vocabulary, texts longer than the positions, vectors that are not finite.
+    /// Returns an error for texts without tokens, tokens outside the vocabulary, texts longer than the positions, and
+    /// vectors that are not finite.
     pub fn embed(&self, texts: &[Vec<u32>], budget: usize) -> Result<Vec<Vec<f32>>> {
         let mut order: Vec<usize> = (0..texts.len()).collect();
-        // Long ones first, so that no thread is left alone with one at the end.
+        // Long texts come first, so that no thread is left with a long one at the end.
         order.sort_by_key(|i| std::cmp::Reverse(texts[*i].len()));
         let mut packs: Vec<Vec<usize>> = Vec::new();
-        let mut room = 0;
+        let mut space = 0;
         for i in order {
-            if texts[i].len() > room {
+            if texts[i].len() > space {
                 packs.push(Vec::new());
-                room = budget.max(texts[i].len());
+                space = budget.max(texts[i].len());
             }
-            room -= texts[i].len();
+            space -= texts[i].len();
             packs.last_mut().expect("a pack was begun").push(i);
         }
         let vectors = packs.par_iter().map(|pack| {
@@ -131,10 +134,11 @@ impl Embedder {
         Ok(all)
     }
 
-    /// The vectors of a batch, padded or packed.
+    /// Returns the vectors of a batch, padded or packed.
     ///
     /// # Errors
-    /// Tokens outside of the vocabulary, texts longer than the positions, vectors that are not finite.
+    /// Returns an error for tokens outside the vocabulary, texts longer than the positions, and vectors that are not
+    /// finite.
     pub fn embed_batch(&self, batch: &Batch) -> Result<Vec<Vec<f32>>> {
         let hidden = self.model.encode(batch, Call::default())?;
         self.pool(&hidden, batch)
@@ -168,7 +172,8 @@ impl Embedder {
         }
     }
 
-    /// The vector of a text's states. Token by token, so that it depends on nothing else.
+    /// Returns the vector of a text's states. The states are added token by token, so that the result depends on
+    /// nothing else.
     fn vector(&self, states: &[&[f32]], width: usize) -> Vec<f32> {
         let fold = |first: f32, f: fn(f32, f32) -> f32| {
             let mut all = vec![first; width];
@@ -194,10 +199,10 @@ impl Embedder {
     }
 }
 
-/// Reads `tokenizer.json` of a model's folder, without its own padding and cutting.
+/// Reads `tokenizer.json` of a model's folder, without its own padding and truncation.
 ///
 /// # Errors
-/// No such file, and one that makes no sense.
+/// Returns an error if the file is missing or invalid.
 pub fn load_tokenizer(folder: &Path) -> Result<HfTokenizer> {
     let path = folder.join("tokenizer.json");
     if !path.exists() {
@@ -206,7 +211,7 @@ pub fn load_tokenizer(folder: &Path) -> Result<HfTokenizer> {
     Ok(HfTokenizer::from_file(path)?)
 }
 
-/// How a folder of sentence-transformers pools, and whether it normalises.
+/// Returns the pooling of a sentence-transformers folder, and whether vectors are scaled to length 1.
 fn read_modules(folder: &Path) -> Result<(Pooling, bool)> {
     let path = folder.join("modules.json");
     if !path.exists() {
@@ -214,7 +219,7 @@ fn read_modules(folder: &Path) -> Result<(Pooling, bool)> {
     }
     let text = std::fs::read(&path).map_err(|e| Error::file(&path, format!("cannot be read: {e}")))?;
     let modules: Vec<serde_json::Value> =
-        serde_json::from_slice(&text).map_err(|e| Error::file(&path, format!("is no list of modules: {e}")))?;
+        serde_json::from_slice(&text).map_err(|e| Error::file(&path, format!("is not a list of modules: {e}")))?;
     let (mut pooling, mut normalize) = (Pooling::Mean, false);
     for module in &modules {
         let of = |key: &str| module.get(key).and_then(|value| value.as_str()).unwrap_or_default();
@@ -223,7 +228,7 @@ fn read_modules(folder: &Path) -> Result<(Pooling, bool)> {
             "Normalize" => normalize = true,
             "Pooling" => pooling = read_pooling(&folder.join(of("path")).join("config.json"))?,
             other => {
-                let problem = format!("module {other:?} is not known: known are Transformer, Pooling and Normalize");
+                let problem = format!("module {other:?} is not known: give Transformer, Pooling or Normalize");
                 return Err(Error::file(path, problem));
             }
         }
@@ -244,6 +249,6 @@ fn read_pooling(path: &Path) -> Result<Pooling> {
     let found = known.iter().find(|(key, _)| ways.iter().any(|way| way == key));
     match (ways.len(), found) {
         (1, Some((_, pooling))) => Ok(*pooling),
-        _ => Err(Error::file(path, format!("asks for {ways:?}: one of mean, cls, lasttoken and max is known"))),
+        _ => Err(Error::file(path, format!("has the pooling {ways:?}: give one of mean, cls, lasttoken and max"))),
     }
 }

@@ -1,67 +1,67 @@
-//! Everything that can be wrong with what a caller gives to this crate.
+//! The errors of this crate.
 
 use std::path::PathBuf;
 
-/// What is wrong, with the values given, what was expected, and how to mend it.
+/// An error, with the given values, the expected ones, and how to fix it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A mask, its facts, or attention's own inputs are wrong.
+    /// An error of a mask, its facts, or the inputs of attention.
     #[error(transparent)]
     Noren(#[from] noren::Error),
 
-    /// A tokenizer or training data.
+    /// An error of a tokenizer or of training data.
     #[error(transparent)]
     Text(#[from] noren_text::Error),
 
-    /// The tensor library refuses: shapes, types, memory.
+    /// An error of the tensor library: shapes, types, memory.
     #[error(transparent)]
     Candle(#[from] candle_core::Error),
 
-    /// A tensor has the wrong shape or type for what it is to be.
+    /// A tensor with a wrong shape or type.
     #[error("{name} is {given}: {expected}")]
     Tensor {
-        /// Which tensor.
+        /// The name of the tensor.
         name: String,
-        /// Its shape and type.
+        /// The shape and type of the tensor.
         given: String,
-        /// What was expected, and how to mend it.
+        /// The expected shape or type, and how to fix it.
         expected: String,
     },
 
-    /// A file of a model cannot be read or does not make sense.
+    /// A file of a model cannot be read or is invalid.
     #[error("{}: {problem}", path.display())]
     File {
         /// The file or folder.
         path: PathBuf,
-        /// What is wrong and how to mend it.
+        /// The fault, and how to fix it.
         problem: String,
     },
 
-    /// The configuration of a model does not make sense, or describes what this crate does not compute.
+    /// The configuration of a model is invalid, or describes a model that this crate cannot compute.
     #[error("config.json: {key} is {given}: {expected}")]
     Config {
         /// The key.
         key: String,
-        /// Its value.
+        /// The value of the key.
         given: String,
-        /// What was expected.
+        /// The expected value.
         expected: String,
     },
 
     /// Tokens, lengths or settings that a model cannot take.
     #[error("{name} is {given}: {expected}")]
     Input {
-        /// Which input.
+        /// The name of the input.
         name: String,
-        /// What was given.
+        /// The given value.
         given: String,
-        /// What was expected, and how to mend it.
+        /// The expected value, and how to fix it.
         expected: String,
     },
 }
 
-/// What functions of this crate return.
+/// Results of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl From<noren::noren_mask::ParseError> for Error {
@@ -77,29 +77,29 @@ impl From<noren::noren_mask::Error> for Error {
 }
 
 impl Error {
-    /// A tensor that does not fit, with its shape and type.
+    /// Returns an error about a tensor, with its shape and type.
     pub(crate) fn tensor(name: &str, given: &candle_core::Tensor, expected: impl Into<String>) -> Self {
         let given = format!("{:?} of {:?}", given.dims(), given.dtype());
         Error::Tensor { name: name.to_owned(), given, expected: expected.into() }
     }
 
-    /// An input that a model cannot take.
+    /// Returns an error about an input of a model.
     pub(crate) fn input(name: &str, given: impl ToString, expected: impl Into<String>) -> Self {
         Error::Input { name: name.to_owned(), given: given.to_string(), expected: expected.into() }
     }
 
-    /// A file that cannot be used.
+    /// Returns an error about a file.
     pub(crate) fn file(path: impl Into<PathBuf>, problem: impl Into<String>) -> Self {
         Error::File { path: path.into(), problem: problem.into() }
     }
 
-    /// A configuration that makes no sense.
+    /// Returns an error about a configuration.
     pub(crate) fn config(key: &str, given: impl ToString, expected: impl Into<String>) -> Self {
         Error::Config { key: key.to_owned(), given: given.to_string(), expected: expected.into() }
     }
 }
 
-/// Inside candle's own traits an error has to be one of candle's.
+/// Converts an error to one of candle's, as candle's traits require.
 pub(crate) fn into_candle(error: impl Into<Error>) -> candle_core::Error {
     match error.into() {
         Error::Candle(error) => error,

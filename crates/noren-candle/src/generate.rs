@@ -1,4 +1,4 @@
-//! [`generate`]: texts token by token, with caches.
+//! [`generate`]: continues texts token by token, with caches.
 
 mod sample;
 
@@ -11,20 +11,21 @@ use candle_core::Tensor;
 use noren::{Facts, Shape};
 use sample::Sampler;
 
-/// How texts go on.
+/// The options of [`generate`].
 #[derive(Clone, Debug)]
 pub struct GenerateOptions {
-    /// Tokens for each prompt, at most.
+    /// Maximum number of new tokens for each prompt.
     pub new_tokens: usize,
-    /// How a token is chosen; the most probable one unless said.
+    /// The choice of tokens [default: the most probable one].
     pub sampling: Sampling,
     /// Tokens that end a text; they are not part of it.
     pub stop: Vec<u32>,
-    /// Tokens of a prompt that are computed at a time: memory goes with them, results do not depend on it.
+    /// Number of tokens of a prompt that are computed at a time. Memory is proportional to it; results do not depend on
+    /// it.
     pub prefill_chunk: usize,
-    /// What the model's masks must know: labels of a prompt's tokens, say. Each of the prompts is a batch row.
+    /// The facts of the model's masks, such as labels of a prompt's tokens. Each prompt is a batch row.
     pub facts: Facts,
-    /// What a T5's decoder begins with, for each prompt; its start token unless given.
+    /// The first tokens of a T5's decoder, for each prompt [default: its start token].
     pub begins: Option<Vec<Vec<u32>>>,
 }
 
@@ -41,36 +42,36 @@ impl Default for GenerateOptions {
     }
 }
 
-/// A token that was chosen.
+/// A chosen token.
 #[derive(Clone, Copy, Debug)]
 pub struct Step<'a> {
-    /// Of which prompt.
+    /// The index of the prompt.
     pub row: usize,
     /// The token.
     pub token: u32,
-    /// What it was chosen by.
+    /// The logits from which it was chosen.
     pub logits: &'a [f32],
 }
 
-/// What was made.
+/// The result of [`generate`].
 #[derive(Clone, PartialEq, Debug)]
 pub struct Generated {
     /// The new tokens of each prompt.
     pub tokens: Vec<Vec<u32>>,
-    /// Bytes of the caches.
+    /// Size of the caches in bytes.
     pub cache_bytes: usize,
 }
 
-/// Continues `prompts`, texts of any lengths without padding, all at once; `each` sees every token as it is chosen, and ends
-/// its text by returning `false`.
+/// Continues `prompts`, texts of any lengths without padding, all at once. `each` is called with every chosen token, and ends
+/// the text by returning `false`.
 ///
-/// Sequences lie in the caches without padding, each with its own length; a layer whose mask is a sliding window keeps the
-/// window only. Of a T5 the prompts are the encoder's texts.
+/// Caches hold sequences without padding, each with its own length. A layer whose mask is a sliding window keeps the
+/// window only. The prompts of a T5 are the texts of its encoder.
 ///
-/// Attention has the bits of the full pass over the same tokens, and so have linear layers and norms of this crate, which
-/// treat rows one by one. So in `f32` the logits of every step are, to the bit, those that the full pass gives for the same
-/// text, whatever the chunks, and whatever other prompts are continued beside. In `bf16` and `f16` this holds where no
-/// layer's cache rotates with an odd number of sink tokens, which attention leaves open.
+/// Attention has the same bits as a full pass over the same tokens. So do linear layers and norms of this crate, which
+/// treat rows one by one. In `f32`, the logits of every step are therefore, to the bit, those of a full pass over the same
+/// text, for any chunks and any other prompts in the batch. In `bf16` and `f16` this holds unless a
+/// layer's cache rotates with an odd number of sink tokens.
 ///
 /// ```
 /// use candle_core::{DType, Device};
@@ -88,7 +89,7 @@ pub struct Generated {
 /// ```
 ///
 /// # Errors
-/// An encoder, prompts without tokens or outside of the vocabulary, more tokens than positions, settings that make no sense,
+/// Returns an error for an encoder, prompts without tokens or outside the vocabulary, more tokens than positions, invalid settings, and
 /// logits that are NaN or infinite.
 pub fn generate(
     model: &Model,
@@ -114,7 +115,7 @@ pub fn generate(
     };
     let cache_bytes = match model {
         Model::Decoder(_) if options.begins.is_some() => {
-            let expected = "the model has no decoder that reads an encoder: leave it out";
+            let expected = "the model has no decoder that reads an encoder: omit it";
             return Err(Error::input("what the decoder begins with", "given", expected));
         }
         Model::Decoder(decoder) => {
@@ -140,7 +141,7 @@ pub fn generate(
     Ok(Generated { tokens: loops.tokens, cache_bytes })
 }
 
-/// What is the same for every family: choosing tokens, until all texts have ended.
+/// The state that all families share: tokens are chosen until all texts have ended.
 struct Loop<'a> {
     options: &'a GenerateOptions,
     sampler: Sampler,
@@ -172,7 +173,7 @@ impl Loop<'_> {
     }
 }
 
-/// Refuses logits of which no token follows: NaN, infinity, or no finite number.
+/// Refuses logits from which no token can be chosen: NaN, infinity, or no finite number.
 fn check_logits(row: usize, logits: &[f32]) -> Result<()> {
     let bad = logits.iter().position(|x| x.is_nan() || *x == f32::INFINITY);
     let bad = bad.or_else(|| logits.iter().all(|x| *x == f32::NEG_INFINITY).then_some(0));
@@ -186,12 +187,12 @@ fn check_logits(row: usize, logits: &[f32]) -> Result<()> {
     }
 }
 
-/// The loop of a causal language model; returns the bytes of its caches.
+/// Runs the loop of a causal language model. Returns the bytes of its caches.
 fn decoder_loop(model: &Decoder, prompts: &[Vec<u32>], loops: &mut Loop<'_>) -> Result<usize> {
     let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
     let shape = stack_shape(model, prompts.len(), longest, loops.options);
     let mut cache = StackCache::new(&model.declared.mask, loops.options.facts.clone(), &shape)?;
-    // What each sequence is still to read, and how much it has read.
+    // The tokens that each sequence has still to read, and the number of those read.
     let mut waiting: Vec<&[u32]> = prompts.iter().map(Vec::as_slice).collect();
     let mut held = vec![0usize; prompts.len()];
     while !loops.is_done() {
@@ -233,7 +234,7 @@ fn decoder_loop(model: &Decoder, prompts: &[Vec<u32>], loops: &mut Loop<'_>) -> 
     Ok(cache.bytes())
 }
 
-/// The sizes of a decoder's caches.
+/// Returns the sizes of a decoder's caches.
 fn stack_shape(model: &Decoder, sequences: usize, longest: usize, options: &GenerateOptions) -> StackShape {
     let config = model.config();
     StackShape {
@@ -248,7 +249,7 @@ fn stack_shape(model: &Decoder, sequences: usize, longest: usize, options: &Gene
     }
 }
 
-/// The new tokens of a step, one sequence's after the other's.
+/// The new tokens of a step, sequence after sequence.
 struct Packed {
     ids: Vec<u32>,
     positions: Vec<u32>,
@@ -269,7 +270,7 @@ impl Packed {
     }
 }
 
-/// The loop of an encoder with a decoder, which reads `begins` first; returns the bytes of the decoder's caches.
+/// Runs the loop of an encoder with a decoder, which reads `begins` first. Returns the bytes of the decoder's caches.
 fn t5_loop(model: &T5, prompts: &[Vec<u32>], begins: &[Vec<u32>], loops: &mut Loop<'_>) -> Result<usize> {
     let config = model.config();
     let (rows, heads) = (prompts.len(), config.heads);
@@ -295,7 +296,7 @@ fn t5_loop(model: &T5, prompts: &[Vec<u32>], begins: &[Vec<u32>], loops: &mut Lo
         if loops.is_done() {
             break;
         }
-        // All sequences go one token further, those whose beginning is over by the token that was chosen.
+        // All sequences advance by one token. Those that have read their first tokens read the chosen token.
         let next = |row: usize| begins[row].get(step).or(loops.tokens[row].last()).copied().unwrap_or(config.start);
         let ids = Tensor::from_iter((0..rows).map(next), encoded.device())?.unsqueeze(1)?;
         cache.begin(CacheStep::Each(1));

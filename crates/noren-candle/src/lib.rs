@@ -1,6 +1,6 @@
 //! Masked transformers on candle: attention as an operation with its backward, layers, models, generation, dynamic masks.
 //!
-//! Tensors, gradients, optimisers and files come from candle; what is noren's is the attention and its masks.
+//! Tensors, gradients, optimisers and files come from candle; attention and its masks come from noren.
 
 mod attend;
 mod attention;

@@ -1,31 +1,31 @@
-//! [`prove`]: that what a model says does not depend on what private tokens say.
+//! [`prove`]: a test that released outputs of a model do not depend on private tokens.
 
 use crate::error::{Error, Result};
 use noren::noren_mask::philox;
 use noren_text::{Policy, PrivateTokens};
 
-/// What was run to find out whether secrets show.
+/// The result of a test for leaks of private tokens.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Proof {
-    /// Runs in which other secrets took the place of the text's own.
+    /// Number of runs in which other secrets replaced those of the text.
     pub trials: usize,
-    /// Numbers that were compared in each of them: all that are released.
+    /// Number of values compared in each run, which are all released ones.
     pub compared: usize,
-    /// Outputs, by token, of which a bit changed in any of the runs although the reader has them.
+    /// Indices of tokens whose released output changed in any bit in any of the runs.
     pub leaks: Vec<usize>,
-    /// Outputs at secret tokens that changed: what a secret holds of itself. 0 of them would mean that nothing was swapped.
+    /// Number of outputs at secret tokens that changed. 0 would mean that no secret was replaced.
     pub secret_changed: usize,
 }
 
 impl Proof {
-    /// Whether no bit that is released changed, and something was swapped at all.
+    /// Returns true if no bit of a released output changed, and at least one secret was replaced.
     pub fn holds(&self) -> bool {
         self.leaks.is_empty() && self.secret_changed > 0
     }
 }
 
-/// The mean of the states of tokens that `policy` releases, `[hidden]` from one row for each token: a text's representation that
-/// holds nothing of its secrets. `None` where no token is released.
+/// Returns the mean of the states of tokens that `policy` releases, `[hidden]` from one row for each token: a
+/// representation of the text without its secrets. Returns `None` if no token is released.
 ///
 /// ```
 /// use noren_candle::pool_released;
@@ -48,15 +48,15 @@ pub fn pool_released(states: &[Vec<f32>], private: &PrivateTokens, policy: &Poli
     Some(sum.into_iter().map(|x| x / count).collect())
 }
 
-/// Runs the model with its own text and with `trials` others, in which each secret token is another token drawn from `choices`,
-/// and compares what is released, bit by bit.
+/// Runs the model with the given text and with `trials` variants, in which each secret token is replaced by another
+/// token drawn from `choices`. Compares the released outputs bit by bit.
 ///
-/// `run` takes tokens and gives one row of numbers for each of them (a representation, logits). The number of tokens and where
-/// the secrets stand stay as they are: that is what remains visible. A model in which a token reads what it may not is
-/// caught with near certainty, because any change of the secret changes what was read in some bit.
+/// `run` takes tokens and returns one row of numbers for each of them (a representation, logits). The number of tokens
+/// and the positions of secrets do not change: they stay visible. A model in which a token reads a hidden one is found
+/// with near certainty, because a change of the secret changes some bit of the values that were read.
 ///
 /// # Errors
-/// No token to take the place of a secret, rows of another number than tokens, and what `run` returns.
+/// Returns an error if no token can replace a secret, if the numbers of rows and tokens differ, and any error of `run`.
 pub fn prove(
     ids: &[u32],
     private: &PrivateTokens,
@@ -107,7 +107,7 @@ fn rows(run: &mut impl FnMut(&[u32]) -> Result<Vec<Vec<f32>>>, ids: &[u32]) -> R
     }
 }
 
-/// A token of `choices` that is not `own`.
+/// Returns a token of `choices` that is not `own`.
 fn another(own: u32, choices: &[u32], at: usize, trial: usize) -> u32 {
     let word = philox([at as u32, trial as u32, 0x5EC7, 0], 0)[0] as usize;
     let chosen = choices[word % choices.len()];

@@ -1,4 +1,4 @@
-//! [`EntityRecognizer`]: names, places and other kinds of private text, found by a model that classifies tokens.
+//! [`EntityRecognizer`]: detects names, places and other kinds of private text with a model that classifies tokens.
 
 use crate::embed::load_tokenizer;
 use crate::error::{Error, Result};
@@ -7,23 +7,23 @@ use noren_text::{HfTokenizer, PRIVATE, Recognizer, Window};
 use std::ops::Range;
 use std::path::Path;
 
-/// What a class of a token classifier says.
+/// The meaning of a class of a token classifier.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Tag {
     /// The index of the kind; `None` outside of entities.
     kind: Option<usize>,
-    /// Whether an entity begins here, whatever stands before it (`B`, `U`, `S`).
+    /// Whether an entity begins here in any case (`B`, `U`, `S`).
     begins: bool,
-    /// Whether an entity ends here, whatever follows (`L`, `E`, `U`, `S`).
+    /// Whether an entity ends here in any case (`L`, `E`, `U`, `S`).
     ends: bool,
 }
 
 /// A BERT that classifies tokens (`BertForTokenClassification`), with its tokenizer.
 ///
-/// Classes are named by `id2label` as BIO, BILOU or BIOES: `O`, `B-PER`, `I-PER`. A word is an entity's when any of its pieces is.
-/// `PER` and `PERSON` are called `name`, `LOC`, `LOCATION` and `GPE` `place`, `ORG` `organization`; others keep their name in
-/// lower case. Texts longer than the model's positions are read in windows that overlap by a quarter; what any of them finds
-/// counts.
+/// `id2label` gives the names of classes as BIO, BILOU or BIOES: `O`, `B-PER`, `I-PER`. A word belongs to an entity if
+/// any of its pieces does. `PER` and `PERSON` become the kind `name`; `LOC`, `LOCATION` and `GPE` become `place`; `ORG`
+/// becomes `organization`; others keep their name in lower case. Texts longer than the model's positions are read in
+/// windows that overlap by a quarter, and the findings of all windows are joined.
 #[derive(Debug)]
 pub struct EntityRecognizer {
     model: Model,
@@ -37,8 +37,8 @@ impl EntityRecognizer {
     /// Loads a folder with `config.json`, `model.safetensors` and `tokenizer.json`.
     ///
     /// # Errors
-    /// What [`Model::load`] refuses, another architecture than `BertForTokenClassification`, `id2label` without `O` or without
-    /// any kind, a tokenizer that is missing, malformed or of another model.
+    /// Returns the errors of [`Model::load`], and an error for an architecture other than `BertForTokenClassification`,
+    /// an `id2label` without `O` or without any kind, and a tokenizer that is missing, malformed or of another model.
     pub fn load(folder: impl AsRef<Path>) -> Result<Self> {
         let folder = folder.as_ref();
         let model = Model::load(folder)?;
@@ -47,7 +47,7 @@ impl EntityRecognizer {
                 (config.labels, config.positions)
             }
             _ => {
-                let problem = "the model classifies no tokens: a detector is a BertForTokenClassification, as config.json's architectures says";
+                let problem = "the model does not classify tokens: architectures in config.json must be BertForTokenClassification";
                 return Err(Error::file(folder, problem));
             }
         };
@@ -56,10 +56,10 @@ impl EntityRecognizer {
         Ok(EntityRecognizer { model, tokenizer, positions, tags, kinds })
     }
 
-    /// The class of each token of a window: the one with the largest score, of equal ones the first.
+    /// Returns the class of each token of a window: the one with the largest score, of equal ones the first.
     ///
     /// # Errors
-    /// Tokens outside of the vocabulary, and scores that are not finite.
+    /// Returns an error for tokens outside the vocabulary, and for scores that are not finite.
     fn classes(&self, window: &Window) -> Result<Vec<usize>> {
         let output = self.model.forward(&Batch::new(vec![window.encoding.ids.clone()])?)?;
         let logits = output.logits.map(|logits| logits.get(0)).transpose()?.map(|logits| logits.to_vec2::<f32>());
@@ -76,7 +76,7 @@ impl EntityRecognizer {
         Ok(logits.iter().map(best).collect())
     }
 
-    /// The words of a text that are an entity's, in their order.
+    /// Returns the words of a text that belong to entities, in order.
     fn words(&self, text: &str) -> Result<Vec<Word>> {
         let mut words: Vec<Word> = Vec::new();
         for window in self.tokenizer.windows(text, self.positions)? {
@@ -98,10 +98,10 @@ impl EntityRecognizer {
         Ok(words)
     }
 
-    /// The entities of a text: the kind's index, and bytes of the text.
+    /// Returns the entities of a text, as (index of the kind, range of bytes).
     ///
     /// # Errors
-    /// Texts that the tokenizer or the model refuses.
+    /// Returns an error for a text that the tokenizer or the model refuses.
     pub fn entities(&self, text: &str) -> Result<Vec<(usize, Range<usize>)>> {
         let mut found: Vec<(usize, Range<usize>)> = Vec::new();
         let mut goes_on = false;
@@ -137,11 +137,11 @@ impl Recognizer for EntityRecognizer {
 struct Word {
     number: u32,
     range: Range<usize>,
-    /// What the first of its pieces that is an entity's says.
+    /// The tag of the first piece that belongs to an entity.
     tag: Option<Tag>,
 }
 
-/// The tags of the classes, and the kinds that they name.
+/// Returns the tags of the classes, and the names of the kinds.
 fn read_labels(labels: &[String]) -> Result<(Vec<Tag>, Vec<String>)> {
     let mut kinds: Vec<String> = Vec::new();
     let mut tags = Vec::new();
@@ -178,7 +178,7 @@ fn read_labels(labels: &[String]) -> Result<(Vec<Tag>, Vec<String>)> {
     Ok((tags, kinds))
 }
 
-/// What a kind is called in masks and reports.
+/// Returns the name of a kind in masks and reports.
 fn kind_name(name: &str) -> String {
     let fits = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c.to_ascii_lowercase() } else { '_' };
     let plain: String = name.chars().take(64).map(fits).collect();

@@ -1,4 +1,5 @@
-//! How long splitting 1,048,576 tokens over 256 ranks takes: `cargo run --release -p noren-dist --example million`.
+//! Measures how long it takes to split 1,048,576 tokens over 256 ranks: `cargo run --release -p noren-dist --example
+//! million`.
 
 use noren_dist::masks::cases;
 use noren_dist::{Options, search};
@@ -17,7 +18,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Time that this process was on a processor (Linux; 0 elsewhere), which other work on the machine does not lengthen.
+/// Returns the processor time of this process in seconds (Linux; 0 elsewhere). Other work on the machine does not
+/// lengthen it.
 fn processor_seconds() -> f64 {
     let text = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
     text.split(' ').next().and_then(|n| n.parse::<f64>().ok()).unwrap_or(0.0) * 1e-9

@@ -1,6 +1,6 @@
-//! Splits of seven masks of long contexts beside what other systems do, with fixed seeds:
-//! `cargo run --release -p noren-dist --example table`. `-- --all` shows every candidate; `-- --heads 32 --kv-heads 8` counts
-//! bytes for other heads; `-- --keys` lets only keys travel.
+//! Compares splits of seven masks of long contexts with the rules of other systems, with fixed seeds: `cargo run
+//! --release -p noren-dist --example table`. `-- --all` shows every candidate; `-- --heads 32 --kv-heads 8` counts
+//! bytes for other numbers of heads; `-- --keys` lets only keys travel.
 
 use noren_dist::masks::cases;
 use noren_dist::{Measures, Objective, Options, Travel, compare, search};
@@ -51,7 +51,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             );
             if let Some(bound) = row.bound.as_ref().filter(|_| ratio > 0.5) {
                 let half = best.measures.received as f64 / 2.0;
-                let verdict = if bound.bytes as f64 > half { "half is out of reach" } else { "half is not ruled out" };
+                let verdict = if bound.bytes as f64 > half { "half is impossible" } else { "half may be possible" };
                 let lower = mib(bound.bytes);
                 notes.push(format!("{}: {verdict}: no split is below {lower:.2} MiB: {}", case.name, bound.why));
             }

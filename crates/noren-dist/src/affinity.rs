@@ -1,22 +1,23 @@
-//! Who owns which tokens when blocks say who computes which cells: whoever needs a token most, as far as there is room.
+//! Assigns tokens to ranks when blocks fix which rank computes which cells. Each token goes to the rank that reads it
+//! most and has space for it.
 //!
-//! What a rank receives is a sum over tokens once the blocks are fixed: a token that it does not own costs what it reads of it,
-//! one that it owns costs the results that come back from others. So moving a token changes two ranks and nothing else,
-//! and the busiest rank can be relieved move by move.
+//! Once the blocks are fixed, the bytes that a rank receives are a sum over tokens. A token that the rank does not own
+//! costs the parts that the rank reads. A token that it owns costs the results that come back from other ranks. A move
+//! of a token therefore changes two ranks only, and the busiest rank is relieved by one move after another.
 
 use crate::layout::Block;
 use crate::runs::{Owners, Runs, merged, within};
 use crate::strips::Strips;
 use crate::wire::Sizes;
 
-/// Positions of one axis that move together.
+/// Positions of one axis that are moved together.
 #[derive(Clone, Debug)]
 struct Grain {
     start: u32,
     end: u32,
-    /// Ranks that read it, ascending.
+    /// Ranks that read these positions, ascending.
     readers: Vec<Reader>,
-    /// How many of them compute its query rows.
+    /// Number of the ranks that compute the query rows of these positions.
     computing: u64,
 }
 
@@ -27,21 +28,21 @@ struct Reader {
     reads_keys: bool,
 }
 
-/// Which of a token's parts stand on an axis.
+/// The parts of a token that an axis holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Axis {
-    /// Queries only.
+    /// Query rows only.
     Queries,
     /// Keys only.
     Keys,
-    /// Tokens: query row `i` is key `i + shift`.
+    /// A token with both parts: query row `i` is key `i + shift`.
     Tokens(u32),
 }
 
-/// Moves of the local search, at most: so many, and so many for each rank.
+/// The maximum number of moves of the local search: a constant, plus a number for each rank.
 const MOVES: [usize; 2] = [2000, 2];
 
-/// Owners of `0..len` by what the blocks read; nobody owns more than `most` positions.
+/// Returns owners of `0..len` for the given blocks. No rank owns more than `most` positions.
 pub(crate) fn owners(strips: &Strips, blocks: &[Block], axis: Axis, grain: u32, most: f64, sizes: &Sizes) -> Owners {
     let ranks = blocks.len();
     let grains = grains(strips, blocks, axis, grain);
@@ -65,7 +66,7 @@ pub(crate) fn owners(strips: &Strips, blocks: &[Block], axis: Axis, grain: u32, 
     Owners::from_parts(parts.collect())
 }
 
-/// What each block reads: rows that read anything, and keys.
+/// Returns the rows of a block that read any key, and the keys that they read.
 fn reading(strips: &Strips, block: &Block) -> (Runs, Runs) {
     let (mut rows, mut keys) = (Runs::new(), Runs::new());
     for strip in strips.within(block.rows[0], block.rows[1]) {
@@ -78,7 +79,7 @@ fn reading(strips: &Strips, block: &Block) -> (Runs, Runs) {
     (merged(rows), merged(keys))
 }
 
-/// The axis cut where readers change, in grains of at most `most` positions.
+/// Splits the axis into grains of at most `most` positions. A grain ends where the set of readers changes.
 fn grains(strips: &Strips, blocks: &[Block], axis: Axis, most: u32) -> Vec<Grain> {
     let (len, shift) = match axis {
         Axis::Queries => (strips.q_len(), 0),
@@ -126,14 +127,14 @@ fn grains(strips: &Strips, blocks: &[Block], axis: Axis, most: u32) -> Vec<Grain
 
 struct State<'a> {
     owner: Vec<u32>,
-    /// Grains by their owners.
+    /// The grains of each rank.
     owned: Vec<Vec<usize>>,
-    /// Positions by rank.
+    /// The number of positions that each rank owns.
     held: Vec<f64>,
-    /// Bytes by rank.
+    /// The number of bytes that each rank receives.
     received: Vec<u64>,
     grains: &'a [Grain],
-    /// Grains by the ranks that read them.
+    /// The grains that each rank reads.
     reads: Vec<Vec<usize>>,
     sizes: &'a Sizes,
     most: f64,
@@ -149,13 +150,13 @@ impl State<'_> {
         u64::from(self.grains[grain].end - self.grains[grain].start)
     }
 
-    /// What `rank` receives for a grain that it owns.
+    /// Returns the bytes that `rank` receives for a grain if it owns the grain.
     fn owning(&self, grain: usize, rank: u32) -> u64 {
         let own = self.reader(grain, rank).is_some_and(|r| r.computes);
         self.len(grain) * self.sizes.result * (self.grains[grain].computing - u64::from(own))
     }
 
-    /// What `rank` receives for a grain of somebody else.
+    /// Returns the bytes that `rank` receives for a grain if another rank owns it.
     fn reading(&self, grain: usize, rank: u32) -> u64 {
         let Some(reader) = self.reader(grain, rank) else { return 0 };
         let query = if reader.computes { self.sizes.query } else { 0 };
@@ -166,7 +167,8 @@ impl State<'_> {
         self.held[rank as usize] + self.len(grain) as f64 <= self.most
     }
 
-    /// Grains to those who save most by owning them, where there is room; the rest, run by run, to whoever has the most room.
+    /// Assigns each grain to the rank that saves most bytes by owning it and has space. The remaining grains go, run by
+    /// run, to the rank with the most space.
     fn assign(&mut self) {
         for (grain, about) in self.grains.iter().enumerate() {
             for reader in &about.readers {
@@ -177,7 +179,7 @@ impl State<'_> {
         for (grain, about) in self.grains.iter().enumerate() {
             for reader in &about.readers {
                 let saved = self.reading(grain, reader.rank) as i64 - self.owning(grain, reader.rank) as i64;
-                // what a token saves, not what a grain does
+                // the bytes saved per token, not per grain
                 wishes.push((-saved / self.len(grain) as i64, reader.rank, grain));
             }
         }
@@ -193,9 +195,9 @@ impl State<'_> {
                 continue;
             }
             if last == u32::MAX || !self.fits(grain, last) {
-                let room = |r: &u32| (self.held[*r as usize], self.received[*r as usize], *r);
+                let space = |r: &u32| (self.held[*r as usize], self.received[*r as usize], *r);
                 let all = 0..self.held.len() as u32;
-                last = all.min_by(|a, b| room(a).partial_cmp(&room(b)).expect("finite")).expect("a rank");
+                last = all.min_by(|a, b| space(a).partial_cmp(&space(b)).expect("finite")).expect("a rank");
             }
             self.give(grain, last);
         }
@@ -217,7 +219,8 @@ impl State<'_> {
         self.received[rank as usize] = received;
     }
 
-    /// Moves grains to or from the busiest rank as long as that makes it less busy and nobody as busy as it was.
+    /// Moves grains to or from the busiest rank. A move must reduce its bytes, and no other rank may then receive as
+    /// many bytes as it did.
     fn relieve(&mut self) {
         for _ in 0..MOVES[0] + MOVES[1] * self.held.len() {
             let busiest = (0..self.received.len()).max_by_key(|r| (self.received[*r], usize::MAX - r)).expect("a rank");

@@ -1,12 +1,13 @@
-//! What others do, from their published descriptions, measured the same way: only keys travel, and only those that are read.
+//! The rules of other systems, from their published descriptions, measured as this crate's own splits are. Only keys
+//! travel, and only keys that are read.
 //!
 //! * `contiguous`: equal runs of tokens (ring attention without reordering).
 //! * `zigzag`: `2 * ranks` equal pieces, the first with the last and so on (Llama 3; PyTorch's `_HeadTailLoadBalancer`).
 //! * `striped`: token `i` to rank `i % ranks` (striped attention, Brandon et al. 2023).
 //! * `ptrr`: blocks of 128 rows, sorted by the number of key blocks that they read, dealt out forth and back
 //!   (PyTorch's `_PTRRLoadBalancer`).
-//! * `min-heap`: eight chunks for each rank, the largest first, each to the rank with the least so far that is not full
-//!   (MagiAttention's `MinHeapDispatchAlg`, `MAGI_ATTENTION_MIN_CHUNKS_PER_RANK` 8).
+//! * `min-heap`: eight chunks for each rank, the largest first, each to the rank with the smallest area so far that is not
+//!   full (MagiAttention's `MinHeapDispatchAlg`, `MAGI_ATTENTION_MIN_CHUNKS_PER_RANK` 8).
 
 use crate::contiguous::equal;
 use crate::layout::Tie;
@@ -16,22 +17,22 @@ use crate::runs::{Owners, merged};
 use crate::strips::Strips;
 use crate::zigzag;
 
-/// The block of PyTorch's `BlockMask`.
+/// The block size of PyTorch's `BlockMask`, in tokens.
 const BLOCK: u32 = 128;
-/// MagiAttention's chunks for each rank.
+/// The number of MagiAttention's chunks for each rank.
 const CHUNKS: u32 = 8;
-/// Longer sequences are striped by as many tokens as keep the stripes to this number; what is read is the same but for masks
-/// that tell one token from the next.
+/// The maximum number of stripes. In a longer sequence, a stripe has several tokens. The keys that are read stay the
+/// same, except for masks that distinguish neighbouring tokens.
 const MOST_STRIPES: u32 = 1 << 13;
 
-/// What another system's rule comes to on a mask.
+/// The result of another system's rule for a mask.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Baseline {
     /// `contiguous`, `zigzag`, `striped`, `ptrr` or `min-heap`.
     pub name: &'static str,
-    /// What it costs.
+    /// The measures of its split.
     pub measures: Measures,
-    /// The split itself, of the form of this crate's own.
+    /// The split, as a partition of this crate.
     pub partition: Partition,
 }
 
@@ -45,7 +46,7 @@ pub(crate) enum Rule {
     MinHeap,
 }
 
-/// All of them.
+/// All rules.
 pub(crate) const RULES: [Rule; 5] = [Rule::Contiguous, Rule::Zigzag, Rule::Striped, Rule::Ptrr, Rule::MinHeap];
 
 impl Rule {
@@ -59,8 +60,8 @@ impl Rule {
         }
     }
 
-    /// Owners of query rows; `None` where the rule does not apply: to other than self-attention, and where it needs a length
-    /// that its blocks or chunks divide.
+    /// Returns the owners of query rows. Returns `None` if the rule does not apply: without self-attention, or if its
+    /// blocks or chunks do not divide the length.
     pub(crate) fn owners(self, strips: &Strips, tie: Tie, ranks: usize) -> Option<Owners> {
         let len = strips.q_len();
         if tie != Tie::Shifted(0) {

@@ -1,4 +1,4 @@
-//! What no split can do without: bytes that the busiest rank receives at least.
+//! Lower bounds on the bytes that the busiest rank receives, for any split.
 
 use crate::layout::Tie;
 use crate::partition::Travel;
@@ -6,21 +6,23 @@ use crate::strips::Strips;
 use crate::wire::Sizes;
 use serde::Serialize;
 
-/// A number of bytes that some rank receives at least, whoever owns and computes what, and why.
+/// A lower bound on the bytes that the busiest rank receives, for any owners and any distribution of the work, with its
+/// reason.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Bound {
-    /// Forward bytes.
+    /// Bytes in the forward pass.
     pub bytes: u64,
-    /// The argument.
+    /// The reason why no split receives less.
     pub why: String,
 }
 
-/// The largest bound known, for ranks that own at most `most` tokens; `None` when no argument here gives any.
+/// Returns the largest known bound for ranks that own at most `most` tokens, or `None` if no argument here gives a
+/// bound.
 ///
-/// * Only keys travel: the owner of the row that reads the most receives what it does not own.
-/// * Masks that look back only: of the rows that a rank owns, the i-th reads at most `i` of the rank's own keys. To read `L`
-///   keys it needs `L - i` from elsewhere, or part of it is computed elsewhere and costs its query and a result. Rows that
-///   read fewer than `L` keys need neither; there are few of them where every row reads a long window.
+/// * Only keys travel: the owner of the row with the most keys receives the keys that it does not own.
+/// * Masks in which no query reads later keys: the i-th row that a rank owns reads at most `i` of the rank's own keys. To
+///   read `L` keys, it receives `L - i` keys, or another rank computes a part of it, which costs its query and a result.
+///   Rows that read fewer than `L` keys need neither; there are few of them if every row reads a long window.
 pub(crate) fn bound(
     strips: &Strips,
     tie: Tie,
@@ -47,9 +49,9 @@ pub(crate) fn bound(
 }
 
 fn looking_back(strips: &Strips, ranks: f64, most: f64, travel: Travel, sizes: &Sizes) -> Option<Bound> {
-    // keys after a row's own, within its strip, at most
+    // the maximum number of keys after a row's own, within its strip
     let mut ahead = 0;
-    // keys that every row of a strip reads, with the strip's rows
+    // the number of keys that every row of a strip reads, with the strip's rows
     let mut read: Vec<(u32, u32)> = Vec::new();
     for strip in strips.iter() {
         ahead = ahead.max(strip.pieces.iter().map(|p| p.end.saturating_sub(strip.start)).max().unwrap_or(0));
@@ -65,9 +67,9 @@ fn looking_back(strips: &Strips, ranks: f64, most: f64, travel: Travel, sizes: &
     let (mut shorter, mut best) = (0.0, (0.0, 0.0));
     for (keys, rows) in read {
         let needed = f64::from(keys) - f64::from(widest);
-        let holders = all / most; // at least so many ranks own anything
+        let holders = all / most; // the minimum number of ranks that own anything
         for price in [key, foreign] {
-            // each rank pays for the keys it lacks, or for the rows that lack them
+            // each rank receives bytes for the keys that it lacks, or for the rows that lack them
             let each = (key * needed).min(price * needed.min(most));
             let bytes = match travel {
                 Travel::Keys if most >= needed => key * (needed * holders - shorter) / ranks,

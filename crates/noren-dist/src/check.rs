@@ -1,4 +1,5 @@
-//! Whether a partition is sound: every allowed cell in exactly one step, by a rank that holds what the step needs.
+//! Checks that a partition is correct: each allowed cell is in exactly one step, of a rank that has the data for the
+//! step.
 
 use crate::Error;
 use crate::layout::{common, without};
@@ -7,11 +8,17 @@ use crate::runs::{Runs, count, merged};
 use noren_mask::{BoundMask, Plan, Runs as RowRuns};
 
 impl Partition {
-    /// Holds the partition against the mask, cell by cell (by runs of cells): exact, and as dear as listing every row's runs.
+    /// Compares the cells of the partition with the mask, by runs of cells. The comparison is exact; it takes as long
+    /// as listing the runs of every row.
     ///
     /// # Errors
-    /// Another shape, owners that overlap or leave something out, cells that nobody or several compute, steps over what a rank
-    /// neither owns nor receives, exchanges that do not mirror each other; the message names the place.
+    /// Returns an error, which names the place, in these cases:
+    ///
+    /// - The shape differs from that of the mask.
+    /// - Owners overlap or leave out a position.
+    /// - No rank or several ranks compute a cell.
+    /// - A step uses data that its rank neither owns nor receives.
+    /// - Two ranks disagree about an exchange.
     pub fn check(&self, bound: &BoundMask) -> Result<(), Error> {
         let wrong = |problem: String| Err(Error::Partition(problem));
         if self.shape != sizes(bound.shape()) {
@@ -54,8 +61,8 @@ impl Partition {
 }
 
 impl RowPartition {
-    /// What an executor takes for granted: runs ascend inside their axis, peers ascend, and only where queries travel are there
-    /// rows of others.
+    /// Checks the form that executors rely on: runs ascend inside their axis, peers ascend, and a rank has rows of
+    /// other ranks only if queries travel.
     fn check_forms(&self, [q_len, kv_len]: [usize; 2], travel: Travel) -> Result<(), String> {
         let sound = |runs: &Runs, len: usize| {
             runs.iter().all(|[start, end]| start < end && *end as usize <= len)
@@ -114,7 +121,7 @@ impl RowPartition {
         }
     }
 
-    /// The peer owns what comes from it.
+    /// Checks that the peer owns the data that the rank receives from it.
     fn check_exchange(&self, rank: u32, exchange: &Exchange) -> Result<(), String> {
         let Some(peer) = self.shares.get(exchange.peer as usize).filter(|_| exchange.peer != rank) else {
             return Err(format!("receives from rank {}", exchange.peer));
@@ -125,7 +132,7 @@ impl RowPartition {
 }
 
 impl Share {
-    /// Steps use only what is owned or received.
+    /// Checks that steps use only data that the rank owns or receives.
     fn check_steps(&self, rank: u32) -> Result<(), String> {
         let received: Runs = merged(self.receives.iter().flat_map(|e| e.rows.iter().copied()).collect());
         for (i, step) in self.steps.iter().enumerate() {
@@ -145,7 +152,7 @@ impl Share {
     }
 }
 
-/// Every allowed cell of a pattern is in exactly one step.
+/// Checks that every allowed cell of a pattern is in exactly one step.
 fn check_cells(row: &RowPartition, plan: &Plan, pattern: usize) -> Result<(), String> {
     let runs: RowRuns = plan.row_runs(pattern);
     // for each row, the steps that compute it

@@ -1,12 +1,13 @@
-//! The optimal contiguous cut: chains on chains.
+//! The optimal contiguous split (chains-on-chains partitioning).
 
 use crate::runs::Owners;
 
-/// Cuts a chain of items into at most `parts` runs, so that the largest area is as small as it can be while no run has more
-/// than `most` tokens. Returns the first item after each run, or `None` when no cut keeps to `most`.
+/// Splits a chain of items into at most `parts` runs with the smallest possible maximum area, where no run has more
+/// than `most` tokens. Returns the first item after each run, or `None` if no split keeps to `most`.
 ///
-/// Exact for given items, to one part in 2^40 of the whole: filling each run as far as it goes is optimal for a given bound,
-/// and the bound is found by halving (chains-on-chains partitioning, Bokhari 1988; Pinar and Aykanat 2004).
+/// The result is optimal for the given items, to one part in 2^40 of the whole. For a given bound, it is optimal to
+/// fill each run as far as the bound allows; the bound is found by bisection (chains-on-chains partitioning, Bokhari
+/// 1988; Pinar and Aykanat 2004).
 pub(crate) fn chains(areas: &[f64], tokens: &[f64], parts: usize, most: f64) -> Option<Vec<usize>> {
     let total: f64 = areas.iter().sum();
     let (mut low, mut high) = (total / parts as f64, total * (1.0 + 1e-9) + 1e-9);
@@ -21,7 +22,7 @@ pub(crate) fn chains(areas: &[f64], tokens: &[f64], parts: usize, most: f64) -> 
     Some(best)
 }
 
-/// Fills each run as far as the bounds allow; `None` when items are left over.
+/// Fills each run as far as the bounds allow. Returns `None` if items are left over.
 fn fill(areas: &[f64], tokens: &[f64], parts: usize, area: f64, most: f64) -> Option<Vec<usize>> {
     let mut ends = Vec::with_capacity(parts);
     let mut at = 0;
@@ -36,7 +37,7 @@ fn fill(areas: &[f64], tokens: &[f64], parts: usize, area: f64, most: f64) -> Op
     (at == areas.len()).then_some(ends)
 }
 
-/// Owners of positions: run `i` of items goes to rank `i`; `ends[j]` is the position after item `j`.
+/// Returns the owners of positions: run `i` of items belongs to rank `i`; `ends[j]` is the position after item `j`.
 pub(crate) fn owners(cut: &[usize], ends: &[u32]) -> Owners {
     let mut out = Owners::default();
     for (rank, items) in cut.iter().enumerate().filter(|(_, items)| **items > 0) {
@@ -45,7 +46,7 @@ pub(crate) fn owners(cut: &[usize], ends: &[u32]) -> Owners {
     out
 }
 
-/// `0..len` in runs of equal length.
+/// Returns owners of `0..len` in runs of equal length.
 pub(crate) fn equal(len: u32, ranks: usize) -> Owners {
     let mut out = Owners::default();
     for rank in 0..ranks as u64 {

@@ -1,22 +1,23 @@
-//! [`Machine`]: how fast ranks compute and how fast the wires between them are.
+//! [`Machine`]: the speed of ranks and of the connections between them.
 
 use serde::{Deserialize, Serialize};
 
-/// Seconds that a rank takes for one allowed cell of one head, by numbers of the head.
+/// Seconds per allowed cell of one head and per number of the head, on one rank.
 ///
-/// The defaults come from this project's README (two cores of an AMD EPYC, f32, head_dim 64, 4096 tokens, 2026-11-21): 375
-/// GFLOP/s forward without a mask and 223 under `sliding(256)`, where 3 of 8 cells are in mixed tiles; forward and backward
-/// together 351 and 218. A mixed cell so takes 2.8 times a full one forward and 2.6 times backward, its denied neighbours counted.
+/// The defaults come from this project's README (two cores of an AMD EPYC, f32, head_dim 64, 4096 tokens, 2026-11-21):
+/// 375 GFLOP/s forward without a mask and 223 under `sliding(256)`, where 3 of 8 cells are in mixed tiles; forward and
+/// backward together 351 and 218. From this follows that a mixed cell takes 2.8 times as long as a full one forward and
+/// 2.6 times backward, with the time for its denied neighbours.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Costs {
-    /// Forward, in a tile in which everything is allowed.
+    /// Forward seconds of a cell in a full tile.
     pub full: f64,
-    /// Forward, in a tile in which some cells are denied.
+    /// Forward seconds of a cell in a mixed tile.
     pub mixed: f64,
-    /// Backward, full.
+    /// Backward seconds of a cell in a full tile.
     pub full_backward: f64,
-    /// Backward, mixed.
+    /// Backward seconds of a cell in a mixed tile.
     pub mixed_backward: f64,
 }
 
@@ -27,7 +28,8 @@ impl Default for Costs {
 }
 
 impl Costs {
-    /// The same proportions at another speed: `gflops` forward without a mask, as `noren bench` measures it.
+    /// Returns the default proportions at another speed: `gflops` GFLOP/s forward without a mask, as `noren bench`
+    /// measures it.
     pub fn at(gflops: f64) -> Self {
         let Costs { full, mixed, full_backward, mixed_backward } = Costs::default();
         let times = 4.0 / (gflops * 1e9) / full;
@@ -39,33 +41,34 @@ impl Costs {
         }
     }
 
-    /// Forward seconds for `[all, mixed]` allowed cells over all heads.
+    /// Returns the forward seconds for `[all, mixed]` allowed cells over all heads.
     pub fn forward(&self, [all, mixed]: [f64; 2], head_dim: usize) -> f64 {
         (self.full * (all - mixed) + self.mixed * mixed) * head_dim as f64
     }
 
-    /// Backward seconds.
+    /// Returns the backward seconds for `[all, mixed]` allowed cells over all heads.
     pub fn backward(&self, [all, mixed]: [f64; 2], head_dim: usize) -> f64 {
         (self.full_backward * (all - mixed) + self.mixed_backward * mixed) * head_dim as f64
     }
 }
 
-/// Ranks that are alike, and two kinds of wires: between ranks of one node, and between nodes.
+/// A machine of equal ranks with two kinds of connections: within a node, and between nodes.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
-    /// What a rank takes for a cell.
+    /// The seconds of a rank per cell.
     pub costs: Costs,
-    /// Bytes a second that a rank receives from its own node.
+    /// Bytes per second that a rank receives from ranks of its own node.
     pub near: f64,
-    /// Bytes a second that a rank receives from other nodes.
+    /// Bytes per second that a rank receives from other nodes.
     pub far: f64,
-    /// Seconds until the first byte of a message is there.
+    /// Seconds until the first byte of a message arrives.
     pub latency: f64,
 }
 
 impl Default for Machine {
-    /// Two cores for each rank, 10 GB/s within a node, 1.25 GB/s (10 Gbit/s) between nodes, 30 microseconds.
+    /// Returns the default machine: two cores for each rank, 10 GB/s within a node, 1.25 GB/s (10 Gbit/s) between
+    /// nodes, 30 microseconds latency.
     fn default() -> Self {
         Machine { costs: Costs::default(), near: 10e9, far: 1.25e9, latency: 30e-6 }
     }

@@ -1,13 +1,13 @@
-//! Documents first: whole ones to few ranks, large ones by head and tail over groups of them.
+//! A split by documents: small documents go whole to one rank, large ones by head and tail to a group of ranks.
 
 use crate::runs::Owners;
 use crate::strips::Strips;
 use crate::zigzag;
 
-/// A document that costs less than this part of a rank's share is not split.
+/// A document that costs less than this fraction of a rank's share is not split.
 const SMALL: f64 = 0.02;
 
-/// Tokens that read each other and nobody near them: a run of query rows.
+/// A run of query rows whose tokens read each other and no other tokens near them.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Document {
     pub(crate) start: u32,
@@ -15,11 +15,11 @@ pub(crate) struct Document {
     pub(crate) area: f64,
 }
 
-/// Runs of rows that are not tied together by the keys around their own: what a plan shows of documents, whatever the mask
-/// calls them. `shift` is the key that stands at query row 0.
+/// Returns runs of rows that no keys connect with the rows around them. These are the documents that a plan shows,
+/// however the mask defines them. `shift` is the index of the key at query row 0.
 pub(crate) fn documents(strips: &Strips, shift: u32) -> Vec<Document> {
     let mut out: Vec<Document> = Vec::new();
-    let mut reach = 0; // the furthest row that a row so far is tied to
+    let mut reach = 0; // the last row that a row so far is connected with
     for strip in strips.iter() {
         let (mut near, mut far) = (strip.start, strip.end);
         let pieces = strip.pieces.iter().map(|p| (p.start.saturating_sub(shift), p.end.saturating_sub(shift)));
@@ -48,8 +48,9 @@ pub(crate) fn documents(strips: &Strips, shift: u32) -> Vec<Document> {
     out
 }
 
-/// Documents over groups of `group` ranks: each goes to the group with the least to do, or to as many groups as its area
-/// needs, and is cut by head and tail over their ranks; small ones stay whole. `limit` is the most tokens over the mean.
+/// Distributes documents over groups of `group` ranks. Each document goes to the group with the least work, or to as
+/// many groups as its area needs, and is split by head and tail over their ranks. Small documents stay whole. `limit`
+/// is the maximum number of tokens of a rank, divided by the mean.
 pub(crate) fn owners(documents: &[Document], ranks: usize, group: usize, limit: f64) -> Owners {
     let area: f64 = documents.iter().map(|d| d.area).sum::<f64>() / ranks as f64;
     let tokens = documents.iter().map(|d| f64::from(d.end - d.start)).sum::<f64>() / ranks as f64;

@@ -1,10 +1,10 @@
-//! Everything that can be wrong with what a caller gives to this crate.
+//! The errors of this crate.
 
-/// What is wrong, with the values given, what was expected, and how to mend it.
+/// An error, with the given values, the expected ones, and how to fix it.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A number of ranks or nodes that makes no sense.
+    /// An invalid number of ranks or nodes.
     #[error("ranks: {0}")]
     Ranks(String),
 
@@ -12,20 +12,20 @@ pub enum Error {
     #[error("owners: {0}")]
     Owners(String),
 
-    /// A partition that was edited, written by another version or made for another mask.
+    /// A partition that was edited, was written by another version, or belongs to another mask.
     #[error("partition: {0}")]
     Partition(String),
 
-    /// Another system has no way to say this partition.
-    #[error("{target} cannot say this partition: {problem}")]
+    /// A partition that another system cannot express.
+    #[error("{target} cannot express this partition: {problem}")]
     Export {
-        /// The other system.
+        /// Name of the target system.
         target: &'static str,
-        /// Which part it cannot say, and what to do.
+        /// The part that the system cannot express, and how to fix it.
         problem: String,
     },
 
-    /// Something wrong with the mask itself.
+    /// An error about the mask itself.
     #[error(transparent)]
     Mask(#[from] noren_mask::Error),
 }

@@ -1,15 +1,16 @@
-//! Every split there is, where there are few: small instances are solved, not guessed.
+//! All possible splits of small instances.
 
 use crate::layout::{Block, Layout, Work};
 use crate::partition::Travel;
 use crate::runs::Owners;
 use crate::strips::Strips;
 
-/// More splits than this are not tried.
+/// The maximum number of splits that are tried.
 const MOST: usize = 1024;
 
-/// All owners of strips, each query computed by its owner; and where queries may travel, all ranks for every square of two
-/// strips too. Ranks are alike, so the first strip is the first rank's. Empty when there are more than a thousand.
+/// Returns all assignments of strips to ranks, with each query computed by its owner. If queries may travel, also
+/// returns all assignments of ranks to the squares of two strips. Ranks are equal, so the first strip always belongs to
+/// the first rank. Returns nothing if there are more than a thousand.
 pub(crate) fn layouts(strips: &Strips, ranks: usize, travel: Travel) -> Vec<Layout> {
     if ranks < 2 || number(ranks, strips.iter().count()).is_none() {
         return Vec::new();
@@ -42,7 +43,7 @@ pub(crate) fn layouts(strips: &Strips, ranks: usize, travel: Travel) -> Vec<Layo
     out
 }
 
-/// Choices of a rank for each of `items`, the first fixed, when they are few.
+/// Returns the number of ways to choose a rank for each of `items`, with the first one fixed, if it is small enough.
 fn number(ranks: usize, items: usize) -> Option<usize> {
     let all = ranks.checked_pow(items.saturating_sub(1) as u32)?;
     (items > 0 && all <= MOST).then_some(all)
@@ -52,7 +53,7 @@ fn each(ranks: usize, items: usize, mut f: impl FnMut(&[u32])) {
     let mut choice = vec![0; items];
     loop {
         f(&choice);
-        // count on, the last item fastest; the first stays
+        // the next choice: the last item changes fastest, the first one never
         let Some(at) = (1..items).rev().find(|i| choice[*i] + 1 < ranks as u32) else { return };
         choice[at] += 1;
         choice[at + 1..].fill(0);

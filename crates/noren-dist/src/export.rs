@@ -1,4 +1,4 @@
-//! Partitions in the terms of other systems, exactly or refused.
+//! Partitions in the formats of other systems. The conversion is exact or refused.
 
 use crate::Error;
 use crate::layout::common;
@@ -6,22 +6,23 @@ use crate::partition::{Partition, Share};
 use crate::runs::{Runs, count, merged};
 use noren_mask::{Plan, Runs as RowRuns, Slice};
 
-/// More slices than this for one rank are refused: a kernel that takes one after the other would not end.
+/// The maximum number of slices of one rank. A kernel that executes the slices one after another would not end with
+/// more.
 const MOST_SLICES: usize = 1 << 20;
 
-/// What one rank computes, as MagiAttention's attention slices over its own buffers.
+/// The work of one rank as MagiAttention's attention slices over the rank's buffers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RankSlices {
-    /// The query rows of the buffer, one run after the other: its own, then those of others.
+    /// The query rows of the buffer, run after run: the rank's own rows, then rows of other ranks.
     pub rows: Vec<[u32; 2]>,
-    /// The keys of the buffer: its own, then those received, peers in the order of its steps.
+    /// The keys of the buffer: the rank's own, then those received, with peers in the order of the steps.
     pub keys: Vec<[u32; 2]>,
-    /// Slices by places in these buffers: every allowed cell that the rank computes, in exactly one.
+    /// Slices of indices into these buffers. Every allowed cell that the rank computes is in exactly one slice.
     pub slices: Vec<Slice>,
 }
 
 impl Partition {
-    /// Attention slices by rank (`q_ranges`, `k_ranges` and `attn_type_map` of MagiAttention's `flex_flash_attn_func`) for batch
+    /// Returns attention slices by rank (`q_ranges`, `k_ranges` and `attn_type_map` of MagiAttention's `flex_flash_attn_func`) for batch
     /// row `batch`.
     ///
     /// ```
@@ -35,11 +36,11 @@ impl Partition {
     /// ```
     ///
     /// # Errors
-    /// Heads with different masks, which share one list of slices there; a mask in so small pieces that it needs more than a
+    /// Returns an error if heads have different masks, because they share one list of slices there, or if the mask needs more than a
     /// million slices.
     ///
     /// # Panics
-    /// When there is no such batch row, or the plan is of another mask.
+    /// Panics if `batch` is outside the batch, or if the plan belongs to another mask.
     pub fn magi_slices(&self, plan: &Plan, batch: usize) -> Result<Vec<RankSlices>, Error> {
         let refuse = |problem: String| Err(Error::Export { target: "MagiAttention", problem });
         let pattern = plan.pattern_of(batch, 0);
@@ -57,14 +58,15 @@ impl Partition {
         match out.iter().position(|r| r.slices.len() > MOST_SLICES) {
             None => Ok(out),
             Some(rank) => refuse(format!(
-                "rank {rank} would need {} slices: the mask lies in too small pieces",
+                "rank {rank} would need {} slices: its mask has too many small pieces",
                 out[rank].slices.len()
             )),
         }
     }
 
-    /// The indices that a load balancer of PyTorch's context parallelism returns from `_generate_indices(restore=False)`, one list
-    /// for each distinct batch row: rank after rank, the tokens that it owns.
+    /// Returns the indices that a load balancer of PyTorch's context parallelism returns from
+    /// `_generate_indices(restore=False)`, one list for each distinct batch row: rank after rank, the tokens that it
+    /// owns.
     ///
     /// ```
     /// use noren_dist::{Objective, Options, Travel, partition};
@@ -76,7 +78,7 @@ impl Partition {
     /// ```
     ///
     /// # Errors
-    /// Rows that others compute, ranks that own different numbers of tokens, and queries that are other tokens than the keys:
+    /// Returns an error if a rank computes rows of other ranks, if ranks own different numbers of tokens, or if queries and keys are different tokens:
     /// PyTorch cuts the reordered sequence into equal runs and each rank computes its own rows.
     pub fn torch_indices(&self) -> Result<Vec<Vec<u32>>, Error> {
         let refuse = |problem: String| Err(Error::Export { target: "PyTorch's context parallelism", problem });
@@ -84,16 +86,20 @@ impl Partition {
         for row in &self.rows {
             let shares = || row.shares.iter().enumerate();
             if let Some((rank, _)) = shares().find(|(_, s)| s.steps.iter().any(|step| step.foreign)) {
-                return refuse(format!("rank {rank} computes rows of others: split again with keys alone travelling"));
+                return refuse(format!(
+                    "rank {rank} computes rows of other ranks: split again so that only keys travel"
+                ));
             }
             if let Some((rank, _)) = shares().find(|(_, s)| s.queries != s.keys) {
-                return refuse(format!("rank {rank} owns other queries than keys: it is for self-attention"));
+                return refuse(format!(
+                    "rank {rank} owns queries of other tokens than its keys: give a partition of self-attention"
+                ));
             }
             let equal = self.shape[3] as u64 / self.ranks as u64;
             let odd = |s: &Share| count(&s.queries) != equal || !self.shape[3].is_multiple_of(self.ranks);
             if let Some((rank, share)) = shares().find(|(_, s)| odd(s)) {
                 return refuse(format!(
-                    "rank {rank} owns {} of {} tokens, and all {} must own the same: split for equal tokens, over a number of \
+                    "rank {rank} owns {} of {} tokens, and all {} ranks must own equally many: split for equal tokens, over a number of \
                      ranks that divides the length",
                     count(&share.queries),
                     self.shape[3],
@@ -106,7 +112,7 @@ impl Partition {
     }
 }
 
-/// The cells of a rank's steps over its buffers.
+/// Returns the cells of a rank's steps over its buffers.
 fn slices(rank: u32, share: &Share, allowed: &RowRuns) -> RankSlices {
     let foreign = share.receives.iter().flat_map(|e| e.rows.iter().copied()).collect();
     let rows: Runs = share.queries.iter().copied().chain(merged(foreign)).collect();
@@ -115,7 +121,7 @@ fn slices(rank: u32, share: &Share, allowed: &RowRuns) -> RankSlices {
     let mut peers: Vec<_> = share.receives.iter().filter(|e| e.peer != rank).collect();
     peers.sort_by_key(|e| turn(e.peer));
     keys.extend(peers.iter().flat_map(|e| e.keys.iter().copied()));
-    // the place of each run in the buffer, ascending by key
+    // the index of each run in the buffer, ascending by key
     let mut places: Vec<([u32; 2], u32)> = Vec::with_capacity(keys.len());
     let mut at = 0;
     for run in &keys {

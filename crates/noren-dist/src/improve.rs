@@ -1,17 +1,18 @@
-//! Local improvement: work moves from the rank with the most to the one with the least.
+//! Local improvement of a split: work moves from the rank with the most area to the rank with the least.
 
 use crate::runs::Owners;
 use crate::strips::Strips;
 
-/// Moves at most this many strips for each rank, and in all.
+/// The maximum number of strips that are moved: for each rank, and in all.
 const MOVES: [usize; 2] = [16, 1024];
-/// So many ranks with little to do are asked whether they have room.
+/// The number of ranks with little work that are considered as receivers.
 const TAKERS: usize = 8;
 
-/// Moves strips at the ends of the largest rank's runs to the rank with the least area and room for their tokens, until no rank
-/// exceeds `area` times the mean or nothing helps. Queries are computed by their owners; nobody owns more than `most` rows.
+/// Moves strips from the ends of the largest rank's runs to the rank with the least area that has space for their
+/// tokens. Stops when no rank exceeds `area` times the mean, or when no move helps. Queries are computed by their
+/// owners. No rank owns more than `most` rows.
 pub(crate) fn improve(queries: &Owners, strips: &Strips, ranks: usize, area: f64, most: f64) -> Owners {
-    // strips cut where the owner changes
+    // strips, split where the owner changes
     let mut parts: Vec<([u32; 2], u32, f64)> = Vec::new();
     for (run, rank) in queries.parts() {
         parts.extend(strips.within(run[0], run[1]).map(|s| ([s.start, s.end], rank, s.area())));
@@ -41,10 +42,10 @@ pub(crate) fn improve(queries: &Owners, strips: &Strips, ranks: usize, area: f64
         };
         let movable: Vec<usize> = (0..parts.len()).filter(|i| parts[*i].1 == largest as u32 && at_end(*i)).collect();
         let found = takers.iter().find_map(|taker| {
-            let room = (mean - load[*taker][0]).min(excess) * 1.5;
+            let space = (mean - load[*taker][0]).min(excess) * 1.5;
             let fits = movable.iter().filter(|i| {
                 let rows = f64::from(parts[**i].0[1] - parts[**i].0[0]);
-                parts[**i].2 > 0.0 && parts[**i].2 <= room && load[*taker][1] + rows <= most
+                parts[**i].2 > 0.0 && parts[**i].2 <= space && load[*taker][1] + rows <= most
             });
             let beside = |i: usize| {
                 let of = |j: Option<usize>| j.and_then(|j| parts.get(j)).is_some_and(|p| p.1 == *taker as u32);

@@ -1,4 +1,4 @@
-//! [`Layout`]: who owns what and who computes what, before it is written out as shares.
+//! [`Layout`]: the owners of tokens and the ranks that compute cells, from which shares are made.
 
 use crate::partition::{Exchange, RowPartition, Share, Step};
 use crate::runs::{Owners, Runs, count, merged, within};
@@ -6,7 +6,7 @@ use crate::strips::Strips;
 use noren_mask::Shape;
 use std::collections::BTreeMap;
 
-/// Owners of queries and keys, and the work by rank.
+/// The owners of queries and keys, and the work of each rank.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Layout {
     pub(crate) queries: Owners,
@@ -14,15 +14,15 @@ pub(crate) struct Layout {
     pub(crate) work: Work,
 }
 
-/// Query rows x keys that one rank computes; the rows need not be one run.
+/// Query rows x keys that one rank computes. The rows need not be consecutive.
 type Part = (Runs, [u32; 2]);
 
-/// Who computes a cell.
+/// The rank that computes a cell.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Work {
     /// The owner of its query.
     Owner,
-    /// Whoever's block it lies in. Blocks are disjoint and hold all allowed cells.
+    /// The rank of the block that holds the cell. Blocks are disjoint and hold all allowed cells.
     Blocks(Vec<Block>),
 }
 
@@ -34,10 +34,10 @@ pub(crate) struct Block {
     pub(crate) keys: [u32; 2],
 }
 
-/// Which query is the same token as which key, if they are tokens of one sequence.
+/// The relation between queries and keys as tokens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Tie {
-    /// Query row `i` is the token of key `i + shift`; the last query is that of the last key.
+    /// Query row `i` is the token of key `i + shift`; the last query is the token of the last key.
     Shifted(u32),
     /// Queries and keys are of different sequences.
     Apart,
@@ -54,7 +54,7 @@ impl Tie {
 }
 
 impl Layout {
-    /// Each query is computed by its owner.
+    /// Makes a layout in which each query is computed by its owner.
     pub(crate) fn by_owner(queries: Owners, keys: Owners) -> Self {
         Layout { queries, keys, work: Work::Owner }
     }
@@ -66,7 +66,8 @@ impl Layout {
         RowPartition { shares }
     }
 
-    /// What each rank owns, computes and receives; what it sends is for the caller to mirror.
+    /// Returns the share of each rank: the tokens it owns, its steps, and the data it receives. The caller fills in the
+    /// data that it sends, with [`mirror`].
     pub(crate) fn shares(&self, strips: &Strips, ranks: usize) -> Vec<Share> {
         let queries = self.queries.by_rank(ranks);
         let keys = self.keys.by_rank(ranks);
@@ -98,8 +99,8 @@ impl Layout {
         parts.map(share).collect()
     }
 
-    /// The steps of `rows` x `keys`: keys of the rank itself first, then those of its peers from the next rank on, round to
-    /// the one before.
+    /// Returns the steps of `rows` x `keys`: keys of the rank itself first, then those of its peers from the next rank
+    /// on, round to the one before.
     fn steps(
         &self,
         strips: &Strips,
@@ -119,7 +120,7 @@ impl Layout {
                     reading.push([strip.start, strip.end]);
                 }
             }
-            // neighbouring strips read much the same: lists stay short
+            // neighbouring strips read nearly the same keys, so lists stay short
             if read.len() > 2 * shortest {
                 read = merged(read);
                 shortest = read.len().max(64);
@@ -141,7 +142,7 @@ impl Layout {
         by_peer.into_iter().map(step).collect()
     }
 
-    /// What steps need that the rank does not own.
+    /// Returns the data that steps need and that the rank does not own, by peer.
     fn receives(&self, rank: u32, steps: &[Step]) -> Vec<Exchange> {
         let mut from: BTreeMap<u32, (Runs, Runs)> = BTreeMap::new();
         for step in steps.iter().filter(|s| s.peer != rank) {
@@ -158,7 +159,7 @@ impl Layout {
     }
 }
 
-/// Fills in what each rank sends from what the others receive.
+/// Fills in the data that each rank sends, from the data that the others receive.
 pub(crate) fn mirror(shares: &mut [Share]) {
     let mut sends: Vec<Vec<Exchange>> = vec![Vec::new(); shares.len()];
     for (rank, share) in shares.iter().enumerate() {
@@ -169,12 +170,12 @@ pub(crate) fn mirror(shares: &mut [Share]) {
     shares.iter_mut().zip(sends).for_each(|(share, sends)| share.sends = sends);
 }
 
-/// Positions in both lists.
+/// Returns the positions in both lists.
 pub(crate) fn common(a: &[[u32; 2]], b: &[[u32; 2]]) -> Runs {
     a.iter().flat_map(|[start, end]| within(b, *start, *end)).collect()
 }
 
-/// Positions of the first list that are not in the second.
+/// Returns the positions of the first list that are not in the second.
 pub(crate) fn without(a: &[[u32; 2]], b: &[[u32; 2]]) -> Runs {
     let mut out = Runs::new();
     for &[start, end] in a {

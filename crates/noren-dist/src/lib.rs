@@ -1,7 +1,7 @@
-//! Attention over many ranks: who owns which tokens, who computes which cells of a mask, and what travels for it.
+//! Attention over many ranks: the owner of each token, the rank that computes each cell of a mask, and the data that travels.
 //!
 //! A sequence too long for one machine is split over several. noren knows the mask exactly, so it can plan the split exactly:
-//! [`partition`] says who owns which tokens, which keys (or queries and results) travel to whom, and in which order partial
+//! [`partition`] fixes which rank owns which tokens, which keys (or queries and results) travel to whom, and in which order partial
 //! results are merged. The crate moves no data: executors read a [`Partition`], `noren.distributed` in Python and the crate `noren-ranks`.
 //!
 //! ```

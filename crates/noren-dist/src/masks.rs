@@ -1,22 +1,22 @@
-//! The masks of long contexts that partitions are compared on, with fixed seeds.
+//! Masks of long contexts with fixed seeds, on which partitions are compared.
 
 use noren_mask::atoms::*;
 use noren_mask::{BoundMask, Error, Facts, Mask, Shape};
 
-/// A named mask for any length.
+/// A named mask.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// What it is.
+    /// The name of the case.
     pub name: &'static str,
-    /// The mask, bound.
+    /// The bound mask.
     pub bound: BoundMask,
 }
 
-/// Packed documents, skewed documents, a window, a shared prefix, block-causal documents without and with global rows, and
-/// plain causal, over `len` tokens.
+/// Returns the cases over `len` tokens: packed documents, skewed documents, a window, a shared prefix, block-causal
+/// documents without and with global rows, and plain causal.
 ///
 /// # Errors
-/// A length that no shape has.
+/// Returns an error if a shape cannot have the length `len`.
 pub fn cases(len: usize) -> Result<Vec<Case>, Error> {
     let packed = || lengths(len as u64, 7, |dice| 4096 + dice % 12289);
     let skewed = || lengths(len as u64, 3, skew);
@@ -41,13 +41,14 @@ pub fn cases(len: usize) -> Result<Vec<Case>, Error> {
     masks.into_iter().map(bind).collect()
 }
 
-/// Most documents are short, few are long: 0.2 to 60 thousand tokens, evenly on a logarithmic scale, with the longest there is.
+/// Draws a length from 0.2 to 60 thousand tokens, evenly on a logarithmic scale: most documents are short, few are
+/// long.
 fn skew(dice: u64) -> u64 {
     let share = (dice % 10_000) as f64 / 10_000.0;
     if dice.is_multiple_of(16) { 60_000 } else { (200.0 * 300f64.powf(share)) as u64 }
 }
 
-/// Lengths drawn one by one until they fill `len`; the last is cut.
+/// Returns lengths drawn one by one until they sum to `len`; the last one is shortened to fit.
 fn lengths(len: u64, seed: u64, draw: impl Fn(u64) -> u64) -> Vec<u64> {
     let mut out = Vec::new();
     let mut left = len;
@@ -62,7 +63,7 @@ fn lengths(len: u64, seed: u64, draw: impl Fn(u64) -> u64) -> Vec<u64> {
     out
 }
 
-/// SplitMix64.
+/// Returns the SplitMix64 hash of a number.
 fn mix(mut x: u64) -> u64 {
     x = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

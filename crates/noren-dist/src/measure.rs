@@ -1,4 +1,4 @@
-//! [`Measures`]: what partitions are judged by.
+//! [`Measures`]: the numbers by which partitions are compared.
 
 use crate::layout::{Layout, Work};
 use crate::partition::Share;
@@ -7,24 +7,24 @@ use crate::strips::Strips;
 use crate::wire::Sizes;
 use serde::Serialize;
 
-/// What a split costs, over all ranks.
+/// The costs of a split over all ranks.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct Measures {
-    /// Allowed cells of the rank with the most, over the mean.
+    /// Maximum number of allowed cells of a rank, divided by the mean.
     pub area: f64,
-    /// Tokens that a rank owns at most, over the mean.
+    /// Maximum number of tokens that a rank owns, divided by the mean.
     pub tokens: f64,
     /// Forward bytes that the busiest rank receives.
     pub received: u64,
-    /// Forward bytes that a rank receives from other nodes, at most.
+    /// Maximum forward bytes that a rank receives from other nodes.
     pub far: u64,
-    /// Forward bytes that a rank receives on average.
+    /// Mean forward bytes that a rank receives.
     pub mean_received: f64,
-    /// Ranks with which a rank exchanges something, at most.
+    /// Maximum number of ranks with which a rank exchanges data.
     pub peers: u32,
 }
 
-/// Allowed cells by rank: all of them, and those in mixed tiles.
+/// Returns the allowed cells of each rank: `[all, those in mixed tiles]`.
 pub(crate) fn areas(layout: &Layout, strips: &Strips, ranks: usize) -> Vec<[f64; 2]> {
     let mut out = vec![[0.0; 2]; ranks];
     let mut add = |rank: u32, [all, mixed]: [f64; 2]| {
@@ -40,14 +40,14 @@ pub(crate) fn areas(layout: &Layout, strips: &Strips, ranks: usize) -> Vec<[f64;
     out
 }
 
-/// The largest over the mean; 1 when all are zero.
+/// Returns the maximum divided by the mean; 1 if all values are zero.
 pub(crate) fn over_mean(values: impl Iterator<Item = f64> + Clone) -> f64 {
     let (sum, number) = values.clone().fold((0.0, 0.0), |(sum, number), v| (sum + v, number + 1.0));
     if sum > 0.0 { values.fold(0.0, f64::max) * number / sum } else { 1.0 }
 }
 
 impl Measures {
-    /// Of shares whose areas are known; `node` says where a rank lives.
+    /// Measures shares with known areas. `node` returns the node of a rank.
     pub(crate) fn new(shares: &[Share], areas: &[[f64; 2]], sizes: &Sizes, node: impl Fn(usize) -> usize) -> Self {
         let traffic: Vec<_> = shares.iter().map(|s| sizes.traffic(s)).collect();
         let far = |(rank, share): (usize, &Share)| -> u64 {
@@ -58,7 +58,7 @@ impl Measures {
         };
         let sum = |of: fn(&Share) -> &crate::Runs| shares.iter().map(|s| count(of(s))).sum::<u64>();
         let both = [sum(|s| &s.queries), sum(|s| &s.keys)];
-        // of two sequences the longer counts, so that a single query of decoding is no imbalance
+        // The longer of two sequences counts, so that a single query of decoding is no imbalance.
         let owned = |s: &Share| count(if both[0] > both[1] { &s.queries } else { &s.keys }) as f64;
         Measures {
             area: over_mean(areas.iter().map(|a| a[0])),
@@ -70,7 +70,7 @@ impl Measures {
         }
     }
 
-    /// Whether it is nowhere worse than `other` and somewhere better.
+    /// Returns whether `self` is worse than `other` in no measure and better in at least one.
     pub(crate) fn dominates(&self, other: &Self) -> bool {
         let pairs = |a: &Self| [a.area, a.tokens, a.received as f64, f64::from(a.peers)];
         let (mine, theirs) = (pairs(self), pairs(other));

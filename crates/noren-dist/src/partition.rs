@@ -1,16 +1,17 @@
-//! [`Partition`]: who owns which tokens, who computes which cells, and what travels for it.
+//! [`Partition`]: the owners of tokens, the ranks that compute cells, and the data that travels for it.
 //!
-//! Nothing here moves data. An executor reads its own [`Share`] and does, for every batch row:
+//! A partition moves no data. An executor reads its own [`Share`] and, for every batch row:
 //!
-//! 1. send what `sends` says: keys and values of `keys`, queries of `rows`; receive what `receives` says;
-//! 2. compute `steps` in order, each the allowed cells of `rows` x `keys`, and merge the results of a row by log-sum-exp in
-//!    that order, from the first step on; a rank holds one result for each row it computes, its own or foreign;
-//! 3. send back the result (output and log-sum-exp) of every foreign row to its owner: what `receives` lists as `rows`;
-//! 4. merge what comes back into its own rows: peers ascending by rank, after its own steps.
+//! 1. sends the data listed in `sends`: keys and values of `keys`, queries of `rows`; receives the data listed in `receives`;
+//! 2. computes `steps` in order, each the allowed cells of `rows` x `keys`, and merges the results of a row by log-sum-exp
+//!    in that order, from the first step on; a rank holds one result for each row it computes, its own or another rank's;
+//! 3. sends the result (output and log-sum-exp) of each row of another rank to its owner: the `rows` of `receives`;
+//! 4. merges the results that come back into its own rows, after its own steps, with peers in ascending order of ranks.
 //!
-//! Backward goes the same ways: keys and values travel as before, and beside the queries go the gradients of their outputs,
-//! log-sum-exps and row sums; the partial gradients of keys travel back to their owners, those of queries too, and an owner
-//! adds them to its own in ascending order of ranks. So every sum has one order, whatever arrives first.
+//! The backward pass uses the same paths. Keys and values travel as before; queries travel with the gradients of their
+//! outputs, their log-sum-exps and row sums. The partial gradients of keys and queries travel back to their owners. An
+//! owner adds them to its own in ascending order of ranks. Every sum therefore has a fixed order, whichever message
+//! arrives first.
 
 use crate::Error;
 use crate::runs::{Runs, count};
@@ -19,7 +20,7 @@ use noren_mask::text::hex;
 use noren_mask::{BoundMask, Shape};
 use serde::{Deserialize, Serialize};
 
-/// The version of the form that partitions are written in.
+/// The version of the format of partitions.
 pub const VERSION: u32 = 1;
 
 /// A split of one bound mask over ranks.
@@ -38,67 +39,67 @@ pub const VERSION: u32 = 1;
 pub struct Partition {
     /// The version of this form, [`VERSION`].
     pub version: u32,
-    /// SHA-256 of the mask with its shape and facts, of everything below, and of the versions of this form and of this crate:
-    /// ranks that compare it before the first exchange agree on all of it.
+    /// SHA-256 of the mask with its shape and facts, of all fields below, and of the versions of this format and of
+    /// this crate. Ranks compare it before the first exchange.
     pub hash: String,
-    /// How it was made: `zigzag`, `documents`, ...
+    /// The name of the method that made it: `zigzag`, `documents`, ...
     pub method: String,
-    /// What travels beside results and gradients.
+    /// The data that travels besides results and gradients.
     pub travel: Travel,
     /// Number of ranks.
     pub ranks: usize,
-    /// Number of nodes; ranks `(n * ranks).div_ceil(nodes)..` live on node `n`.
+    /// Number of nodes. Ranks `(n * ranks).div_ceil(nodes)..` belong to node `n`.
     pub nodes: usize,
     /// `[batch, heads, kv_heads, q_len, kv_len]`.
     pub shape: [usize; 5],
-    /// For each batch row, which of `rows` holds for it. Rows that are alike share one.
+    /// For each batch row, the index into `rows`. Equal batch rows share one entry.
     pub row_of: Vec<usize>,
     /// The distinct batch rows.
     pub rows: Vec<RowPartition>,
 }
 
-/// What travels between ranks besides results and gradients.
+/// The data that travels between ranks besides results and gradients.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Travel {
     /// Keys only: each query row is computed by its owner.
     Keys,
-    /// Keys and queries: a rank may compute rows of others, whose results go back to the owners.
+    /// Keys and queries: a rank may compute rows of other ranks. The results go back to the owners.
     #[default]
     Both,
 }
 
-/// The split of one batch row; all its heads are computed alike, each by its own mask.
+/// The split of one batch row. The split is the same for all heads; each head is computed with its own mask.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RowPartition {
-    /// By rank.
+    /// The share of each rank.
     pub shares: Vec<Share>,
 }
 
-/// What one rank owns, computes, sends and receives.
+/// The data that one rank owns, its steps, and the data that it receives and sends.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Share {
-    /// Query rows that it owns.
+    /// Query rows that the rank owns.
     pub queries: Runs,
-    /// Keys that it owns; in self-attention those of the same tokens.
+    /// Keys that the rank owns; in self-attention those of the same tokens.
     pub keys: Runs,
-    /// What it computes, in the order in which results are merged.
+    /// The steps, in the order in which results are merged.
     pub steps: Vec<Step>,
-    /// What it receives before it computes, by peer, ascending.
+    /// The data that the rank receives before it computes, by peer, ascending.
     pub receives: Vec<Exchange>,
-    /// What it sends, by peer, ascending.
+    /// The data that the rank sends, by peer, ascending.
     pub sends: Vec<Exchange>,
 }
 
-/// The allowed cells of `rows` x `keys`: all rows are the rank's own, or all are of others.
+/// The allowed cells of `rows` x `keys`. Either the rank owns all rows, or other ranks own all of them.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Step {
     /// The owner of the keys.
     pub peer: u32,
-    /// Whether the rows belong to others (and their queries were received).
+    /// Whether other ranks own the rows, whose queries were then received.
     pub foreign: bool,
     /// Query rows.
     pub rows: Runs,
@@ -106,27 +107,27 @@ pub struct Step {
     pub keys: Runs,
 }
 
-/// What goes one way between two ranks.
+/// The data that goes from one rank to another.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Exchange {
-    /// The other rank.
+    /// The rank at the other end.
     pub peer: u32,
     /// Keys and values of these keys.
     pub keys: Runs,
-    /// Queries of these rows; their results go back the other way.
+    /// Queries of these rows; their results go back in the other direction.
     pub rows: Runs,
 }
 
 impl Share {
-    /// Tokens that it owns: the larger of query rows and keys.
+    /// Returns the number of tokens that the rank owns: the larger of the numbers of query rows and keys.
     pub fn tokens(&self) -> u64 {
         count(&self.queries).max(count(&self.keys))
     }
 }
 
 impl Partition {
-    /// The parts put together, with their hash.
+    /// Makes a partition of these parts, with its hash.
     pub(crate) fn new(bound: &BoundMask, head: Head, row_of: Vec<usize>, rows: Vec<RowPartition>) -> Self {
         let shape = bound.shape();
         let mut out = Partition {
@@ -144,33 +145,36 @@ impl Partition {
         out
     }
 
-    /// The split of batch row `batch`.
+    /// Returns the split of batch row `batch`.
     ///
     /// # Panics
-    /// When there is no such batch row.
+    /// Panics if `batch` is outside the batch.
     pub fn row(&self, batch: usize) -> &RowPartition {
         &self.rows[self.row_of[batch]]
     }
 
-    /// The node on which a rank lives.
+    /// Returns the node of a rank.
     pub fn node_of(&self, rank: u32) -> usize {
         rank as usize * self.nodes / self.ranks
     }
 
-    /// As one line of JSON, which [`from_json`](Self::from_json) reads.
+    /// Returns the partition as one line of JSON, which [`from_json`](Self::from_json) reads.
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).expect("numbers and text have a JSON form")
     }
 
-    /// Reads a partition and holds it against the mask it is for: the hash, the cover, and that everything is there.
+    /// Reads a partition and compares it with its mask: the hash, the covered cells, and the completeness of the data.
     ///
     /// # Errors
-    /// Text that is no partition, another version, another mask, and what [`check`](Self::check) refuses.
+    /// Returns an error for text that is no partition, for another version, for another mask, and whenever
+    /// [`check`](Self::check) returns one.
     pub fn from_json(text: &str, bound: &BoundMask) -> Result<Self, Error> {
         let out: Partition = serde_json::from_str(text).map_err(|e| Error::Partition(e.to_string()))?;
         if out.version != VERSION {
-            let problem =
-                format!("version {} is given, but {VERSION} is read here: partition the mask again", out.version);
+            let problem = format!(
+                "version {} is given, but version {VERSION} is expected: partition the mask again",
+                out.version
+            );
             return Err(Error::Partition(problem));
         }
         out.check(bound)?;
@@ -184,10 +188,10 @@ impl Partition {
         }
     }
 
-    /// The hash that this partition of `bound` has.
+    /// Returns the hash that this partition of `bound` has.
     pub fn hash_for(&self, bound: &BoundMask) -> String {
         let mut hash = Hash::new();
-        // a closure has no serial form: the mask's text must do
+        // A closure has no serial form, so its text in the mask is used.
         let mask = bound.to_json().unwrap_or_else(|_| format!("{} {:?}", bound.mask(), bound.shape()));
         let head =
             (env!("CARGO_PKG_VERSION"), VERSION, &self.method, self.travel, [self.ranks, self.nodes], self.shape);
@@ -205,7 +209,7 @@ impl Partition {
     }
 }
 
-/// What a partition says of itself.
+/// The fields of a partition besides its rows.
 #[derive(Clone, Debug)]
 pub(crate) struct Head {
     pub(crate) method: String,
@@ -219,7 +223,7 @@ pub(crate) fn sizes(shape: &Shape) -> [usize; 5] {
 }
 
 impl Share {
-    /// Everything in it as numbers, every list after its length.
+    /// Appends all fields as numbers, each list after its length.
     fn words(&self, out: &mut Vec<u32>) {
         let list = |out: &mut Vec<u32>, runs: &Runs| {
             out.push(runs.len() as u32);

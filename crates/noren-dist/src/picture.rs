@@ -1,4 +1,4 @@
-//! [`picture`]: who owns and computes what, and what travels for it, as SVG.
+//! [`picture`]: the owners, the work and the traffic of a partition as SVG.
 
 use crate::Error;
 use crate::measure::over_mean;
@@ -12,20 +12,20 @@ use noren_mask::{BoundMask, Cover, Grid, GridOptions, Plan, short_bytes, short_c
 use std::fmt::Write;
 
 const MARGIN: usize = 28;
-/// Width and height of the mask.
+/// Width and height of the mask, in pixels.
 const SIDE: usize = 560;
-/// Most cells of the mask along a side.
+/// Maximum number of cells of the mask along a side.
 const CELLS: usize = 112;
-/// The bars that say who owns queries and keys.
+/// Width of the bars that show the owners of queries and keys, in pixels.
 const BAR: usize = 12;
-/// Width of the charts beside the mask, and the height of one.
+/// Width of the charts beside the mask, and the height of one, in pixels.
 const CHART: [usize; 2] = [400, 96];
-/// Most rows and columns of the traffic matrix.
+/// Maximum number of rows and columns of the traffic matrix.
 const PEERS: usize = 64;
-/// Width of the traffic matrix.
+/// Width of the traffic matrix, in pixels.
 const TRAFFIC: usize = 200;
 
-/// The same look as masks have; ranks bring their own colours.
+/// The style of pictures of masks; ranks have colours of their own.
 const STYLE: &str = "\
 .nrd{font:12px ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace}\
 .nrd-page{fill:#fcfbf8}.nrd-text{fill:#22263a}.nrd-soft{fill:#6f7287}.nrd-title{font-size:15px;font-weight:600}\
@@ -80,7 +80,8 @@ pub fn picture(plan: &Plan, split: &Partition, batch: usize, head: usize, wire: 
     ))
 }
 
-/// Colours go round once over all ranks, so that neighbours are alike, and alternate in lightness, so that they differ.
+/// Returns the colour of a rank. Hues go once round the circle over all ranks, so that neighbours are similar;
+/// lightness alternates, so that they differ.
 fn color(rank: u32, ranks: usize) -> String {
     let hue = 222.0 + 360.0 * f64::from(rank) / ranks as f64;
     let light = if rank.is_multiple_of(2) { 46 } else { 60 };
@@ -95,7 +96,7 @@ fn rect(out: &mut String, [x, y]: [f64; 2], [w, h]: [f64; 2], look: &str) {
     let _ = writeln!(out, "<rect x=\"{x:.2}\" y=\"{y:.2}\" width=\"{w:.2}\" height=\"{h:.2}\" {look}/>");
 }
 
-/// Title and what was split; returns the y below it.
+/// Writes the title and the sizes of the split. Returns the y coordinate below them.
 fn heading(out: &mut String, bound: &BoundMask, split: &Partition, batch: usize, head: usize) -> usize {
     let mask = bound.mask().to_string();
     let cut: String = mask.chars().take(110).collect();
@@ -114,7 +115,7 @@ fn heading(out: &mut String, bound: &BoundMask, split: &Partition, batch: usize,
     MARGIN + 44
 }
 
-/// The mask, each cell in the colour of the rank that computes most of it, and the owners along its edges.
+/// Draws the mask, with each cell in the colour of the rank that computes most of it, and the owners along the edges.
 fn mask(out: &mut String, grid: &Grid, row: &RowPartition, ranks: usize, [x, y]: [usize; 2]) {
     let (rows, cols) = (grid.row_count(), grid.col_count());
     let [w, h] = [SIDE as f64 / cols as f64, SIDE as f64 / rows as f64];
@@ -155,7 +156,7 @@ fn mask(out: &mut String, grid: &Grid, row: &RowPartition, ranks: usize, [x, y]:
     }
 }
 
-/// For each cell of the grid, the rank whose steps cover most of it.
+/// Returns for each cell of the grid the rank whose steps cover most of it.
 fn computing(grid: &Grid, row: &RowPartition) -> Vec<Option<u32>> {
     let (rows, cols) = (grid.row_count(), grid.col_count());
     let mut best: Vec<(u64, Option<u32>)> = vec![(0, None); rows * cols];
@@ -176,7 +177,7 @@ fn computing(grid: &Grid, row: &RowPartition) -> Vec<Option<u32>> {
     best.into_iter().map(|(_, rank)| rank).collect()
 }
 
-/// Rows and columns of the grid that a step meets, with the number of queries and keys.
+/// The rows and columns of the grid that a step covers, each with its number of queries or keys.
 type Meets = Vec<(usize, u64)>;
 
 fn overlaps(grid: &Grid, step: &Step) -> (Meets, Meets) {
@@ -192,10 +193,10 @@ fn overlaps(grid: &Grid, step: &Step) -> (Meets, Meets) {
     (down, meets(&step.keys, grid.col_count(), &|i| grid.keys(i)))
 }
 
-/// How a number is written.
+/// The format of a number.
 type Show = fn(f64) -> String;
 
-/// What each rank computes, owns and receives; returns the y below.
+/// Draws the cells, tokens and bytes of each rank. Returns the y coordinate below them.
 fn charts(
     out: &mut String,
     split: &Partition,
@@ -245,7 +246,7 @@ fn bars(out: &mut String, values: &[f64], most: f64, [x, y]: [usize; 2]) {
     let _ = writeln!(out, "<path class=\"nrd-base\" d=\"M{x} {}h{width}\"/>", y + CHART[1]);
 }
 
-/// Who receives how much from whom; returns the y below.
+/// Draws the bytes that each rank receives from each other rank. Returns the y coordinate below them.
 fn traffic(out: &mut String, split: &Partition, row: &RowPartition, wire: &Wire, [x, y]: [usize; 2]) -> usize {
     let sizes = wire.sizes(split.shape[1], split.shape[2]);
     let side = split.ranks.min(PEERS);

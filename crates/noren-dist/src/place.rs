@@ -1,4 +1,4 @@
-//! Which rank lives on which node: those that exchange most, together.
+//! The assignment of ranks to nodes: ranks that exchange much are on the same node.
 
 use crate::layout::{Layout, Work};
 use crate::partition::Share;
@@ -6,8 +6,8 @@ use crate::runs::Owners;
 use crate::wire::Sizes;
 use std::collections::BTreeMap;
 
-/// New numbers for all ranks, so that ranks of one node (consecutive numbers) exchange much: each node begins
-/// with the rank that exchanges most, and takes whoever exchanges most with those it has.
+/// Returns new numbers for all ranks, so that the ranks of a node (consecutive numbers) exchange much with each other.
+/// Each node begins with the rank that exchanges most, and then takes the rank that exchanges most with its ranks.
 pub(crate) fn order(shares: &[Share], nodes: usize, sizes: &Sizes) -> Vec<u32> {
     let ranks = shares.len();
     let mut between: Vec<BTreeMap<u32, u64>> = vec![BTreeMap::new(); ranks];
@@ -23,7 +23,7 @@ pub(crate) fn order(shares: &[Share], nodes: usize, sizes: &Sizes) -> Vec<u32> {
     let mut next = 0;
     for node in 0..nodes {
         let end = ((node + 1) * ranks).div_ceil(nodes);
-        // what each free rank exchanges with the node so far
+        // the bytes that each free rank exchanges with the node so far
         let mut tied = vec![0u64; ranks];
         for place in 0..end - next as usize {
             let free = (0..ranks).filter(|r| number[*r] == u32::MAX);
@@ -38,7 +38,7 @@ pub(crate) fn order(shares: &[Share], nodes: usize, sizes: &Sizes) -> Vec<u32> {
 }
 
 impl Layout {
-    /// The same layout with other numbers for its ranks.
+    /// Returns the layout with other numbers for its ranks.
     pub(crate) fn renumbered(&self, number: &[u32]) -> Layout {
         let owners = |owners: &Owners| {
             Owners::from_parts(owners.parts().map(|(run, rank)| (run, number[rank as usize])).collect())

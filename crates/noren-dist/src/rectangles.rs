@@ -1,24 +1,26 @@
-//! Two-dimensional tiles: the cells of a mask halved again and again, by rows or by keys, until each rank has one rectangle.
+//! Two-dimensional tiles: the cells of a mask are bisected repeatedly, by rows or by keys, until each rank has one
+//! rectangle.
 //!
-//! Recursive bisection (Berger and Bokhari 1987) with the cut that duplicates less: a cut between rows lets the keys that both
-//! halves read travel twice, a cut between keys the rows. A large document's triangle comes out in squares, so what a rank
-//! receives falls with the square root of the ranks; rows that read everything are cut by keys; local masks by rows.
+//! Recursive bisection (Berger and Bokhari 1987) chooses the cut that duplicates less data: after a cut between rows,
+//! the keys that both halves read travel twice; after a cut between keys, the rows do. A large document's triangle is
+//! split into squares, so the data that a rank receives is inversely proportional to the square root of the number of
+//! ranks. Rows that read all keys are cut by keys, local masks by rows.
 
 use crate::layout::Block;
 use crate::runs::{Runs, count, merged};
 use crate::strips::Strips;
 use crate::wire::Sizes;
 
-/// How regions may be cut.
+/// The directions in which regions may be cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cuts {
     /// Between rows only.
     Rows,
-    /// Between rows or between keys, whichever lets less travel twice.
+    /// Between rows or between keys, whichever duplicates less data.
     Cheaper,
 }
 
-/// Query rows x keys, and the ranks that share them.
+/// Query rows x keys, with the ranks that share them.
 #[derive(Clone, Copy, Debug)]
 struct Region {
     rows: [u32; 2],
@@ -27,7 +29,8 @@ struct Region {
     ranks: u32,
 }
 
-/// One block for each rank; `per_node` ranks live on a node, and nodes are not divided before they have to be.
+/// Returns one block for each rank. A node has `per_node` ranks, and ranks of one node are separated as late as
+/// possible.
 pub(crate) fn blocks(strips: &Strips, ranks: usize, per_node: usize, cuts: Cuts, sizes: &Sizes) -> Vec<Block> {
     let all = Region { rows: [0, strips.q_len()], keys: [0, strips.kv_len()], first: 0, ranks: ranks as u32 };
     let mut open = vec![all];
@@ -65,7 +68,7 @@ fn halves(strips: &Strips, region: &Region, per_node: u32, cuts: Cuts, sizes: &S
     }
 }
 
-/// The row before which about `part` of the region's cells lie.
+/// Returns the row before which about the fraction `part` of the region's cells is.
 fn row_cut(strips: &Strips, region: &Region, part: f64) -> u32 {
     let [k0, k1] = region.keys;
     let strips = || strips.within(region.rows[0], region.rows[1]);
@@ -74,7 +77,7 @@ fn row_cut(strips: &Strips, region: &Region, part: f64) -> u32 {
     for strip in strips() {
         let area = strip.area_within(k0, k1);
         if area >= left && area > 0.0 {
-            // borders of strips are borders of the content: a strip is cut only where it is large
+            // Strips end at borders of the content, so a strip is cut only if it is large.
             return match area * f64::from(region.ranks) > 0.01 * total {
                 true => strip.start + (f64::from(strip.rows()) * left / area).round() as u32,
                 false => {
@@ -91,10 +94,10 @@ fn row_cut(strips: &Strips, region: &Region, part: f64) -> u32 {
     region.rows[0] + (f64::from(region.rows[1] - region.rows[0]) * part) as u32
 }
 
-/// The key before which about `part` of the region's cells lie.
+/// Returns the key before which about the fraction `part` of the region's cells is.
 fn key_cut(strips: &Strips, region: &Region, part: f64) -> u32 {
     let [k0, k1] = region.keys;
-    // where the number of cells at a key rises and falls
+    // the keys at which the number of cells rises and falls
     let mut changes: Vec<(u32, f64)> = Vec::new();
     let mut total = 0.0;
     for strip in strips.within(region.rows[0], region.rows[1]) {
@@ -117,7 +120,7 @@ fn key_cut(strips: &Strips, region: &Region, part: f64) -> u32 {
     k0 + (f64::from(k1 - k0) * part) as u32
 }
 
-/// Keys of the region that rows on both sides of `cut` read.
+/// Returns the number of keys of the region that rows on both sides of `cut` read.
 fn shared_keys(strips: &Strips, region: &Region, cut: u32) -> u64 {
     let [k0, k1] = region.keys;
     let read = |from: u32, to: u32| -> Runs {
@@ -131,7 +134,7 @@ fn shared_keys(strips: &Strips, region: &Region, cut: u32) -> u64 {
     count(&crate::layout::common(&before, &after))
 }
 
-/// Rows of the region that read keys on both sides of `cut`.
+/// Returns the number of rows of the region that read keys on both sides of `cut`.
 fn shared_rows(strips: &Strips, region: &Region, cut: u32) -> u64 {
     let [k0, k1] = region.keys;
     let reads = |s: &crate::strips::Strip<'_>, from, to| s.pieces_within(from, to).next().is_some();

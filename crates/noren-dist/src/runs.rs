@@ -1,14 +1,14 @@
-//! Lists of ranges as partitions write them, and who owns which part of an axis.
+//! Lists of ranges as partitions hold them, and the owners of the positions of an axis.
 
 /// Ranges `[start, end)`, ascending, disjoint and with a gap between any two.
 pub type Runs = Vec<[u32; 2]>;
 
-/// Number of positions in `runs`.
+/// Returns the number of positions in `runs`.
 pub fn count(runs: &[[u32; 2]]) -> u64 {
     runs.iter().map(|[start, end]| u64::from(end - start)).sum()
 }
 
-/// Ranges in any order, which may overlap, as runs.
+/// Sorts ranges in any order and joins those that overlap or touch.
 pub(crate) fn merged(mut ranges: Runs) -> Runs {
     ranges.sort_unstable();
     let mut out: Runs = Vec::new();
@@ -22,13 +22,13 @@ pub(crate) fn merged(mut ranges: Runs) -> Runs {
     out
 }
 
-/// What of `runs` lies in `start..end`, ascending.
+/// Returns the parts of `runs` within `start..end`, ascending.
 pub(crate) fn within(runs: &[[u32; 2]], start: u32, end: u32) -> impl Iterator<Item = [u32; 2]> + '_ {
     let first = runs.partition_point(|r| r[1] <= start);
     runs[first..].iter().take_while(move |r| r[0] < end).map(move |r| [r[0].max(start), r[1].min(end)])
 }
 
-/// Who owns each position of an axis: runs that follow each other, each with its rank.
+/// The owner of each position of an axis: consecutive runs, each with its rank.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Owners {
     ends: Vec<u32>,
@@ -36,7 +36,7 @@ pub(crate) struct Owners {
 }
 
 impl Owners {
-    /// Appends positions up to `end`.
+    /// Appends the positions up to `end`, with their owner.
     pub(crate) fn push(&mut self, end: u32, rank: u32) {
         if end <= self.len() {
             return;
@@ -49,7 +49,7 @@ impl Owners {
         }
     }
 
-    /// Runs in any order that cover `0..len` once.
+    /// Makes owners from runs in any order that cover `0..len` once.
     pub(crate) fn from_parts(mut parts: Vec<([u32; 2], u32)>) -> Self {
         parts.sort_unstable();
         let mut out = Owners::default();
@@ -59,12 +59,12 @@ impl Owners {
         out
     }
 
-    /// Number of positions.
+    /// Returns the number of positions.
     pub(crate) fn len(&self) -> u32 {
         self.ends.last().copied().unwrap_or(0)
     }
 
-    /// The parts of `start..end` with their owners, ascending.
+    /// Returns the parts of `start..end` with their owners, ascending.
     pub(crate) fn within(&self, start: u32, end: u32) -> impl Iterator<Item = ([u32; 2], u32)> + '_ {
         let first = self.ends.partition_point(|e| *e <= start);
         (first..self.ends.len())
@@ -73,19 +73,19 @@ impl Owners {
             .map(move |([from, to], rank)| ([from.max(start), to.min(end)], rank))
     }
 
-    /// All runs with their owners.
+    /// Returns all runs with their owners.
     pub(crate) fn parts(&self) -> impl Iterator<Item = ([u32; 2], u32)> + '_ {
         self.within(0, self.len())
     }
 
-    /// Runs by rank.
+    /// Returns the runs of each rank.
     pub(crate) fn by_rank(&self, ranks: usize) -> Vec<Runs> {
         let mut out = vec![Runs::new(); ranks];
         self.parts().for_each(|(run, rank)| out[rank as usize].push(run));
         out
     }
 
-    /// The same owners of positions `from..from + len`, counted from 0.
+    /// Returns the owners of positions `from..from + len`, counted from 0.
     pub(crate) fn part(&self, from: u32, len: u32) -> Self {
         let mut out = Owners::default();
         self.within(from, from + len).for_each(|([_, end], rank)| out.push(end - from, rank));

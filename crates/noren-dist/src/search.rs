@@ -1,4 +1,4 @@
-//! [`partition`]: the split that a stated objective asks for, out of all that are tried.
+//! [`partition`]: the best split for an objective among all candidates.
 
 use crate::Error;
 use crate::affinity::{self, Axis};
@@ -21,24 +21,26 @@ use noren_mask::Plan;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 
-/// Documents are not spread over larger groups of ranks: each would get next to nothing of each.
+/// The maximum number of ranks over which documents are spread. In a larger group, each rank would get very little of
+/// each document.
 const MOST_GROUP: usize = 256;
 
-/// What a split is chosen for.
+/// The objective by which a split is chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Objective {
-    /// The least traffic where no rank has more than 1.05 times the mean of allowed cells and 1.25 times that of tokens.
+    /// The least traffic with at most 1.05 times the mean of allowed cells and 1.25 times the mean of tokens on each
+    /// rank.
     #[default]
     Balanced,
-    /// The least traffic with limits of 1.25 and 1.5: where the wire is slow.
+    /// The least traffic with limits of 1.25 and 1.5 times the mean, for slow connections.
     Traffic,
-    /// The least traffic with equal tokens (to 1 %) and 1.05 times the mean of cells: where memory is short.
+    /// The least traffic with equal tokens (to 1 %) and 1.05 times the mean of cells, for little memory.
     Tokens,
 }
 
 impl Objective {
-    /// The most of allowed cells and of tokens, over the mean.
+    /// Returns the maximum of allowed cells and of tokens of a rank, each divided by the mean.
     pub fn limits(self) -> [f64; 2] {
         match self {
             Objective::Balanced => [1.05, 1.25],
@@ -48,22 +50,22 @@ impl Objective {
     }
 }
 
-/// How a mask is split.
+/// The options of a split.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Options {
     /// Number of ranks.
     pub ranks: usize,
-    /// Number of nodes on which they live, consecutive ranks together.
+    /// Number of nodes; consecutive ranks are on the same node.
     pub nodes: usize,
-    /// What may travel.
+    /// The data that may travel.
     pub travel: Travel,
-    /// What the split is chosen for.
+    /// The objective by which the split is chosen.
     pub objective: Objective,
-    /// What things weigh on the wire.
+    /// The sizes of the data that travels.
     pub wire: Wire,
-    /// How many bytes within a node a byte between nodes counts for.
+    /// The weight of a byte between nodes; a byte within a node has the weight 1.
     pub far: f64,
-    /// Query rows that are looked at together; `None` chooses by the rows of a rank.
+    /// Number of query rows that are treated together; `None` chooses it by the rows of a rank.
     pub grain: Option<u32>,
 }
 
@@ -77,22 +79,23 @@ impl Default for Options {
 /// A split that was tried.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Candidate {
-    /// Its name: `contiguous`, `zigzag`, `documents/4`, `rectangles`, ...
+    /// Name of the method: `contiguous`, `zigzag`, `documents/4`, `rectangles`, ...
     pub method: String,
-    /// What travels in it.
+    /// The data that travels in it.
     pub travel: Travel,
-    /// What it costs.
+    /// Measures of the split.
     pub measures: Measures,
-    /// Whether no other candidate is better in area, tokens, bytes received or peers without being worse in another.
+    /// Whether no other candidate is better in area, tokens, bytes received or peers without being worse in another of
+    /// them.
     pub on_front: bool,
 }
 
-/// A partition and what it was chosen from.
+/// A partition with the candidates from which it was chosen.
 #[derive(Clone, Debug)]
 pub struct Search {
-    /// What was chosen.
+    /// The chosen partition.
     pub partition: Partition,
-    /// By distinct batch row: what was tried, what others would do, and what nobody can do without.
+    /// For each distinct batch row: the candidates, the rules of other systems, and the lower bound.
     pub rows: Vec<RowSearch>,
 }
 
@@ -101,28 +104,29 @@ pub struct Search {
 pub struct RowSearch {
     /// In the order in which they were tried.
     pub candidates: Vec<Candidate>,
-    /// Which of them was chosen.
+    /// The index of the chosen candidate.
     pub chosen: usize,
-    /// Allowed cells by rank, over all heads, in full and in mixed tiles.
+    /// The allowed cells of each rank over all heads: `[all, those in mixed tiles]`.
     pub areas: Vec<[f64; 2]>,
-    /// Whether areas were counted cell by cell, or estimated from some rows because mixed tiles are too many.
+    /// Whether areas were counted exactly. Otherwise they were estimated from some rows, because there are too many
+    /// mixed tiles.
     pub exact: bool,
-    /// Bytes that the busiest rank receives at least within the limits.
+    /// A lower bound on the bytes that the busiest rank receives within the limits.
     pub bound: Option<Bound>,
 }
 
 /// Splits a planned mask over ranks.
 ///
 /// # Errors
-/// A number of ranks or nodes that makes no sense.
+/// Returns an error for an invalid number of ranks or nodes.
 pub fn partition(plan: &Plan, options: &Options) -> Result<Partition, Error> {
     Ok(search(plan, options)?.partition)
 }
 
-/// As [`partition`], with everything that was tried.
+/// Splits a planned mask over ranks as [`partition`] does, and returns all candidates.
 ///
 /// # Errors
-/// A number of ranks or nodes that makes no sense.
+/// Returns an error for an invalid number of ranks or nodes.
 pub fn search(plan: &Plan, options: &Options) -> Result<Search, Error> {
     search_with(plan, options, None)
 }
@@ -152,8 +156,8 @@ fn search_with(plan: &Plan, options: &Options, before: Option<&Partition>) -> Re
     Ok(Search { partition: Partition::new(plan.bound(), head, row_of, rows), rows: searches })
 }
 
-/// Splits another mask over the same tokens with the owners of `before`: models whose layers have different masks keep their
-/// tokens where they are, and each mask gets its own steps and exchanges.
+/// Splits another mask over the same tokens, with the owners of `before`. In a model whose layers have different masks, tokens stay
+/// on their ranks, and each mask has its own steps and exchanges.
 ///
 /// ```
 /// use noren_dist::{Options, follow, partition};
@@ -167,11 +171,11 @@ fn search_with(plan: &Plan, options: &Options, before: Option<&Partition>) -> Re
 /// ```
 ///
 /// # Errors
-/// Another number of ranks or nodes, or another shape.
+/// Returns an error for another number of ranks or nodes, or another shape.
 pub fn follow(plan: &Plan, before: &Partition, options: &Options) -> Result<Search, Error> {
     if before.shape != sizes(plan.shape()) || [before.ranks, before.nodes] != [options.ranks, options.nodes] {
         return Err(Error::Owners(format!(
-            "they are for shape {:?} over {} ranks on {} nodes, but shape {:?} over {} ranks on {} nodes is asked for",
+            "they are for shape {:?} over {} ranks on {} nodes, but shape {:?} over {} ranks on {} nodes is given",
             before.shape,
             before.ranks,
             before.nodes,
@@ -183,10 +187,11 @@ pub fn follow(plan: &Plan, before: &Partition, options: &Options) -> Result<Sear
     search_with(plan, options, Some(before))
 }
 
-/// What other systems' rules come to, measured as this crate's own splits are. Their measures are those of the first batch row.
+/// Returns the results of other systems' rules, with the measures of the first batch row, as this crate's own splits
+/// are measured.
 ///
 /// # Errors
-/// A number of ranks or nodes that makes no sense.
+/// Returns an error for an invalid number of ranks or nodes.
 pub fn compare(plan: &Plan, options: &Options) -> Result<Vec<Baseline>, Error> {
     let (row_of, distinct) = distinct_rows(plan, options, None)?;
     let mut out: Vec<Baseline> = Vec::new();
@@ -210,7 +215,7 @@ pub fn compare(plan: &Plan, options: &Options) -> Result<Vec<Baseline>, Error> {
     Ok(out)
 }
 
-/// For each batch row, which distinct one it is like; and the first row of each.
+/// Returns for each batch row the index of its distinct batch row, and the first batch row of each distinct one.
 fn distinct_rows(
     plan: &Plan,
     options: &Options,
@@ -253,14 +258,14 @@ fn distinct_rows(
     Ok((row_of, known.into_iter().map(|(_, batch)| batch).collect()))
 }
 
-/// A candidate with what it consists of.
+/// A candidate with its parts.
 struct Tried {
     candidate: Candidate,
     layout: Layout,
     areas: Vec<[f64; 2]>,
 }
 
-/// Owners of queries and keys as a partition has them.
+/// Returns the owners of queries and keys of a partition.
 fn owners_of(row: &RowPartition) -> (Owners, Owners) {
     let parts = |of: fn(&Share) -> &Runs| {
         let parts =
@@ -270,13 +275,13 @@ fn owners_of(row: &RowPartition) -> (Owners, Owners) {
     (parts(|s| &s.queries), parts(|s| &s.keys))
 }
 
-/// One batch row and everything its candidates are made from.
+/// One batch row, with all data from which its candidates are made.
 struct Row<'a> {
     strips: Strips,
     tie: Tie,
     sizes: Sizes,
     options: &'a Options,
-    /// Owners of queries and keys, when they are given.
+    /// The given owners of queries and keys; `None` if there are none.
     owners: Option<(Owners, Owners)>,
 }
 
@@ -302,7 +307,7 @@ impl<'a> Row<'a> {
             tried.extend(self.by_blocks().into_iter().map(|(name, layout)| self.measured(name, layout)));
         }
         if self.options.nodes > 1 {
-            // measuring is most of the work, so only what may be chosen is placed
+            // Most time goes into measuring, so only splits that may be chosen are placed on nodes.
             let mut best: Vec<&Tried> = tried.iter().collect();
             best.sort_by(|a, b| self.order(a, b));
             let placed: Vec<Tried> = best.into_iter().take(2).filter_map(|t| self.placed(t)).collect();
@@ -336,7 +341,8 @@ impl<'a> Row<'a> {
         Tried { layout, areas, candidate: Candidate { method, travel, measures, on_front: true } }
     }
 
-    /// The same split with ranks placed on nodes by what they exchange, if that lets less travel between nodes.
+    /// Returns the same split with ranks placed on nodes by the data that they exchange, if less travels between nodes
+    /// then.
     fn placed(&self, tried: &Tried) -> Option<Tried> {
         if self.owners.is_some() || tried.candidate.measures.far == 0 {
             return None;
@@ -349,11 +355,11 @@ impl<'a> Row<'a> {
         (placed.candidate.measures.far < tried.candidate.measures.far).then_some(placed)
     }
 
-    /// First by how much a split exceeds the limits, then by what it sends.
+    /// Compares two candidates: first by the excess over the limits, then by the bytes that travel.
     fn order(&self, a: &Tried, b: &Tried) -> Ordering {
         let [area, tokens] = self.options.objective.limits();
         let key = |m: Measures| {
-            // what rounding makes of a limit does not count
+            // an excess by rounding does not count
             let over = (m.area / area).max(m.tokens / tokens).max(1.0 + 1e-6);
             [over, m.received as f64 + (self.options.far - 1.0) * m.far as f64, m.mean_received]
         };
@@ -361,7 +367,7 @@ impl<'a> Row<'a> {
         a.partial_cmp(&b).expect("measures are finite")
     }
 
-    /// Candidates in which only keys travel.
+    /// Returns the candidates in which only keys travel.
     fn by_keys(&self) -> Vec<(String, Layout)> {
         if let Some((queries, keys)) = self.owners.clone() {
             return vec![("owners".into(), Layout::by_owner(queries, keys))];
@@ -381,7 +387,7 @@ impl<'a> Row<'a> {
         add("zigzag".into(), zigzag::owners(self.strips.q_len(), ranks));
         let shift = if let Tie::Shifted(shift) = self.tie { shift } else { 0 };
         let documents = documents(&self.strips, shift);
-        // where blocks are tried too, they do better than large groups, which are dear to measure
+        // Blocks, where they are tried too, are better than large groups, and large groups are expensive to measure.
         let largest = if self.options.travel == Travel::Both { (ranks / 8).max(8) } else { ranks };
         let mut group = 1;
         while documents.len() > 1 && group <= ranks.min(largest).min(MOST_GROUP) {
@@ -392,7 +398,7 @@ impl<'a> Row<'a> {
         out
     }
 
-    /// Candidates in which keys and queries travel.
+    /// Returns the candidates in which keys and queries travel.
     fn by_blocks(&self) -> Vec<(String, Layout)> {
         let Options { ranks, nodes, objective, .. } = *self.options;
         let tokens = objective.limits()[1];
@@ -400,7 +406,7 @@ impl<'a> Row<'a> {
         for (name, cuts) in [("rows", Cuts::Rows), ("rectangles", Cuts::Cheaper)] {
             let blocks = blocks(&self.strips, ranks, ranks.div_ceil(nodes), cuts, &self.sizes);
             let owners = |axis: Axis, len: u32| {
-                // whole grains must fit in beside each other
+                // Whole grains must fit into the space.
                 let mean = f64::from(len) / ranks as f64;
                 let grain = (mean * ((tokens - 1.0) / 2.0).min(1.0 / 32.0)).max(1.0) as u32;
                 affinity::owners(&self.strips, &blocks, axis, grain, (mean * tokens).max(1.0), &self.sizes)
@@ -419,13 +425,13 @@ impl<'a> Row<'a> {
         out
     }
 
-    /// The layout in which each query is computed by its owner, and keys lie where their tokens do.
+    /// Returns the layout in which each query is computed by its owner, and each key is owned with its token.
     fn owned(&self, queries: Owners) -> Layout {
         let keys = match self.tie {
             Tie::Shifted(0) => queries.clone(),
             Tie::Apart => equal(self.strips.kv_len(), self.options.ranks),
             Tie::Shifted(shift) => {
-                // what was there before lies in equal parts
+                // keys before the first query are split into equal parts
                 let mut parts: Vec<_> = equal(shift, self.options.ranks).parts().collect();
                 parts.extend(queries.parts().map(|([start, end], rank)| ([start + shift, end + shift], rank)));
                 Owners::from_parts(parts)

@@ -1,4 +1,4 @@
-//! [`simulate`]: what a partition would take on machines that are not here. Nothing it says is measured.
+//! [`simulate`]: estimates the time of a partition on other machines. Nothing in it is measured.
 
 use crate::Error;
 use crate::costs::Machine;
@@ -11,14 +11,14 @@ use noren_mask::{Plan, short_bytes};
 use serde::Serialize;
 use std::fmt;
 
-/// One forward and one backward pass of one attention layer, simulated.
+/// One simulated forward and backward pass of one attention layer.
 ///
-/// The model: a rank computes what needs nothing from others while messages arrive, each after the latency, at the bandwidth of
-/// its kind of wire; then the rest, as far as it has not been computed beside the messages; then results of foreign rows
-/// go back. The slowest rank ends the pass. Contention and the time to merge are not in it.
+/// In the model, a rank first computes the steps that need no data of other ranks, while messages arrive, each after
+/// the latency and at the bandwidth of its connection. Then it computes the remaining steps, and sends back the results
+/// of rows of other ranks. The pass ends with the slowest rank. Contention and the time to merge are not modelled.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Simulation {
-    /// Always true: no machine of this kind was measured.
+    /// Always true: nothing was measured on such a machine.
     pub simulated: bool,
     /// Number of ranks.
     pub ranks: usize,
@@ -26,19 +26,20 @@ pub struct Simulation {
     pub forward: f64,
     /// Seconds of the backward pass.
     pub backward: f64,
-    /// Seconds of the forward pass if work were shared out evenly and nothing had to travel.
+    /// Seconds of the forward pass if work were distributed evenly and no data travelled.
     pub forward_ideal: f64,
-    /// Most allowed cells of a rank, over the mean.
+    /// Maximum number of allowed cells of a rank, divided by the mean.
     pub area: f64,
-    /// Most tokens of a rank, over the mean.
+    /// Maximum number of tokens of a rank, divided by the mean.
     pub tokens: f64,
-    /// Most forward bytes that a rank receives from its own node.
+    /// Maximum forward bytes that a rank receives from its own node.
     pub near: u64,
-    /// Most forward bytes that a rank receives from other nodes.
+    /// Maximum forward bytes that a rank receives from other nodes.
     pub far: u64,
-    /// Most steps of a rank.
+    /// Maximum number of steps of a rank.
     pub steps: usize,
-    /// Most bytes that a rank holds in the forward pass: its own queries, keys, values and outputs, and what it receives.
+    /// Maximum bytes that a rank holds in the forward pass: its own queries, keys, values and outputs, and the data
+    /// that it receives.
     pub memory: u64,
 }
 
@@ -55,7 +56,7 @@ pub struct Simulation {
 /// ```
 ///
 /// # Errors
-/// A partition of another shape.
+/// Returns an error if the partition has another shape.
 pub fn simulate(plan: &Plan, partition: &Partition, wire: &Wire, machine: &Machine) -> Result<Simulation, Error> {
     let shape = plan.shape();
     if partition.shape != sizes(shape) {
@@ -94,12 +95,12 @@ pub fn simulate(plan: &Plan, partition: &Partition, wire: &Wire, machine: &Machi
     })
 }
 
-/// Rows looked at together where cells are estimated.
+/// Returns the number of rows that are treated together where cells are estimated.
 pub(crate) fn grain(q_len: usize, ranks: usize) -> u32 {
     (q_len / ranks / 16).clamp(1, 128).max(q_len >> 15) as u32
 }
 
-/// What one rank does. Bytes come in four kinds: forward before and after computing, backward before and after.
+/// The work of one rank. Bytes have four kinds: forward before and after the computation, backward before and after it.
 #[derive(Clone, Copy, Default)]
 struct Rank {
     local: [f64; 2],
@@ -123,7 +124,8 @@ impl Rank {
         for (exchange, comes) in share.receives.iter().map(|e| (e, true)).chain(share.sends.iter().map(|e| (e, false)))
         {
             let [there, back, again, gradients] = sizes.of(exchange);
-            // what comes before computing comes from those it receives from, what comes after from those it sends to
+            // Data before the computation comes from the ranks it receives from, data after it from the ranks it sends
+            // to.
             let kinds = if comes { [there, 0, again, 0] } else { [0, back, 0, gradients] };
             let same = partition.node_of(rank) == partition.node_of(exchange.peer);
             let wires = if same { &mut self.near } else { &mut self.far };
@@ -144,7 +146,7 @@ impl Rank {
         let latency = |kind: usize| if wire(kind) > 0.0 { machine.latency } else { 0.0 };
         let arrive = wire(before) + f64::from(self.messages) * latency(before);
         let (local, rest) = (compute(self.local), compute(self.rest));
-        // steps begin as their keys arrive, so the two overlap but for the last message
+        // Steps begin as their keys arrive, so computing and receiving overlap except for the last message.
         let last = arrive / f64::from(self.messages.max(1));
         (local + rest).max(arrive + rest / f64::from(self.messages.max(1))).max(local.max(last) + rest)
             + wire(after)
@@ -152,7 +154,7 @@ impl Rank {
     }
 }
 
-/// Allowed cells of a step, over all heads: all, and in mixed tiles.
+/// Returns the allowed cells of a step over all heads: `[all, those in mixed tiles]`.
 pub(crate) fn cells(step: &Step, strips: &Strips) -> [f64; 2] {
     let mut sum = [0.0; 2];
     for rows in &step.rows {
@@ -164,14 +166,14 @@ pub(crate) fn cells(step: &Step, strips: &Strips) -> [f64; 2] {
     sum
 }
 
-/// A table for people.
+/// Prints a table.
 impl fmt::Display for Simulation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut line = |name: &str, value: String| writeln!(f, "{name:<22} {value}");
         line(
             "simulated forward",
             format!(
-                "{}  ({} with even work and no wires)",
+                "{}  ({} with even work and no traffic)",
                 short_seconds(self.forward),
                 short_seconds(self.forward_ideal)
             ),
@@ -179,14 +181,14 @@ impl fmt::Display for Simulation {
         line("simulated backward", short_seconds(self.backward))?;
         line(
             "simulated wires",
-            format!("{} in a node, {} between nodes, most of a rank", bytes(self.near), bytes(self.far)),
+            format!("{} in a node, {} between nodes, maximum over ranks", bytes(self.near), bytes(self.far)),
         )?;
-        line("simulated memory", format!("{}, most of a rank", bytes(self.memory)))?;
-        line("simulated steps", format!("{}, most of a rank", self.steps))
+        line("simulated memory", format!("{}, maximum over ranks", bytes(self.memory)))?;
+        line("simulated steps", format!("{}, maximum over ranks", self.steps))
     }
 }
 
-/// A time for people: `31.4 ms`.
+/// Returns a time with its unit, such as `31.4 ms`.
 pub fn short_seconds(seconds: f64) -> String {
     match seconds {
         s if s >= 99.5 => format!("{s:.0} s"),

@@ -1,13 +1,14 @@
-//! [`Strips`]: how much of a batch row's work lies where, by strips of query rows.
+//! [`Strips`]: the distribution of a batch row's work, by strips of query rows.
 
 use crate::runs::{Runs, count, merged};
 use noren_mask::{Kind, PatternPlan, Plan, PlanOptions, Reorder, TileSpan};
 
-/// Beyond this many words of mask bits, cells of mixed pieces are counted on some rows only.
+/// The maximum number of words of mask bits that are counted. Beyond it, cells of mixed pieces are counted on some rows
+/// only.
 const MOST_WORDS: u64 = 1 << 28;
-/// And then on this many rows of each piece.
+/// The number of rows of each piece that are counted then.
 const SAMPLED_ROWS: u32 = 4;
-/// A mixed piece so many times wider than the strip is high is looked at row by row.
+/// A mixed piece is treated row by row if its width is more than this number times the height of the strip.
 const WIDE: u32 = 16;
 
 /// A run of keys that the rows of one strip read.
@@ -16,19 +17,19 @@ pub(crate) struct Piece {
     pub(crate) start: u32,
     pub(crate) end: u32,
     pub(crate) mixed: bool,
-    /// Which of the strips' planes reads them.
+    /// The index of the strip's plane that reads the keys.
     plane: u32,
-    /// Allowed cells, times the heads that share them.
+    /// The number of allowed cells, times the number of heads that share them.
     pub(crate) area: f64,
 }
 
-/// Query rows `start..end` and the pieces that they read; pieces of several planes overlap.
+/// Query rows `start..end` with the pieces that they read. Pieces of different planes may overlap.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Strip<'a> {
     pub(crate) start: u32,
     pub(crate) end: u32,
     pub(crate) pieces: &'a [Piece],
-    /// The part of the strip's rows that is meant; 1 unless the strip was cut.
+    /// The fraction of the strip's rows that is used; 1 unless the strip was cut.
     share: f64,
 }
 
@@ -41,12 +42,12 @@ impl Strip<'_> {
         self.pieces.iter().map(|p| p.area).sum::<f64>() * self.share
     }
 
-    /// Allowed cells with keys in `start..end`, as if the cells of a piece lay evenly in it.
+    /// Returns the number of allowed cells with keys in `start..end`, as if the cells of a piece were spread evenly.
     pub(crate) fn area_within(&self, start: u32, end: u32) -> f64 {
         self.pieces.iter().map(|p| p.area_within(start, end)).sum::<f64>() * self.share
     }
 
-    /// The parts of its pieces with keys in `start..end`, each with its area.
+    /// Returns the parts of the strip's pieces with keys in `start..end`, each with its area.
     pub(crate) fn pieces_within(&self, start: u32, end: u32) -> impl Iterator<Item = ([u32; 2], f64)> + '_ {
         let part = move |p: &Piece| [p.start.max(start), p.end.min(end)];
         let share = self.share;
@@ -68,22 +69,23 @@ pub(crate) struct Strips {
     plan: Plan,
     /// Patterns of the batch row, each with the number of its heads.
     planes: Vec<(usize, u32)>,
-    /// Query rows of a strip, about.
+    /// Approximate number of query rows of a strip.
     grain: u32,
     starts: Vec<u32>,
     first: Vec<u32>,
     pieces: Vec<Piece>,
-    /// Whether areas were counted cell by cell.
+    /// Whether areas were counted exactly.
     pub(crate) exact: bool,
 }
 
 impl Strips {
-    /// The strips of batch row `batch`, of about `grain` rows: they end at borders of the content where there are any.
+    /// Makes the strips of batch row `batch`, of about `grain` rows each. Strips end at borders of the content if there
+    /// are any.
     pub(crate) fn new(plan: &Plan, batch: usize, grain: u32) -> Self {
         Self::counting(plan, batch, grain, MOST_WORDS)
     }
 
-    /// The same, with cells counted one by one where there are at most so many words of mask bits.
+    /// Makes the strips, and counts cells exactly if there are at most `most_words` words of mask bits.
     fn counting(plan: &Plan, batch: usize, grain: u32, most_words: u64) -> Self {
         let options = PlanOptions { block_q: grain, block_kv: grain, reorder: Reorder::Never };
         let plan = plan.bound().plan_with(&options);
@@ -132,7 +134,7 @@ impl Strips {
                     if span.kind == Kind::Full {
                         add(keys, all(keys), false);
                     } else if !self.exact {
-                        // rows that were not looked at may read these
+                        // rows that were not counted may read these keys
                         add(keys, sampled(pattern, rows, keys, &mut bits).max(1.0), true);
                     } else if wide(span, self.grain) {
                         let lists = row_runs(pattern, rows, keys, self.grain, &mut bits);
@@ -149,7 +151,8 @@ impl Strips {
         }
     }
 
-    /// Cuts strips in which few rows read much more than the others, so that those rows stand alone.
+    /// Splits strips in which few rows read many more keys than the others, so that those rows form strips of their
+    /// own.
     fn cut_wide(&mut self) {
         let mut borders = Vec::new();
         let mut bits = Vec::new();
@@ -171,7 +174,7 @@ impl Strips {
         self.starts.dedup();
     }
 
-    /// Number of strips.
+    /// Returns the number of strips.
     pub(crate) fn len(&self) -> usize {
         self.starts.len() - 1
     }
@@ -193,7 +196,7 @@ impl Strips {
         (0..self.len()).map(|i| self.get(i))
     }
 
-    /// Whether all heads are masked alike.
+    /// Returns whether all heads have the same mask.
     pub(crate) fn single(&self) -> bool {
         self.planes.len() == 1
     }
@@ -202,12 +205,12 @@ impl Strips {
         self.planes.iter().map(|(_, heads)| f64::from(*heads)).sum()
     }
 
-    /// Number of the strip that holds query row `row`.
+    /// Returns the index of the strip that holds query row `row`.
     pub(crate) fn at(&self, row: u32) -> usize {
         self.starts.partition_point(|s| *s <= row) - 1
     }
 
-    /// The strips that meet rows `start..end`, cut to them.
+    /// Returns the strips that overlap rows `start..end`, cut to these rows.
     pub(crate) fn within(&self, start: u32, end: u32) -> impl Iterator<Item = Strip<'_>> {
         let first = if start < end { self.at(start) } else { self.len() };
         (first..self.len()).map(|i| self.get(i)).take_while(move |s| s.start < end).map(move |s| {
@@ -216,7 +219,8 @@ impl Strips {
         })
     }
 
-    /// Cells of `rows` x `keys` over all heads, as if those of a piece lay evenly in it: in all pieces, and in mixed ones.
+    /// Returns the estimated cells of `rows` x `keys` over all heads, as if the cells of a piece were spread evenly:
+    /// `[all, those in mixed pieces]`.
     pub(crate) fn estimate(&self, rows: [u32; 2], keys: [u32; 2]) -> [f64; 2] {
         let mut sum = [0.0; 2];
         for strip in self.within(rows[0], rows[1]) {
@@ -229,7 +233,8 @@ impl Strips {
         sum
     }
 
-    /// Cells of `rows` x `keys` over all heads, counted (where [`exact`](Self::exact)): in all pieces, and in mixed ones.
+    /// Returns the cells of `rows` x `keys` over all heads, counted if [`exact`](Self::exact): `[all, those in mixed
+    /// pieces]`.
     pub(crate) fn count(&self, rows: [u32; 2], keys: [u32; 2]) -> [f64; 2] {
         let mut sum = [0.0; 2];
         let mut bits = Vec::new();
@@ -269,12 +274,12 @@ fn mixed_words(pattern: &PatternPlan) -> u64 {
     pattern.tiles().map(words).sum()
 }
 
-/// Whether a mixed span is so much wider than its tile is high that its rows may well differ.
+/// Returns whether a mixed span is so much wider than its tile is high that its rows may differ.
 fn wide(span: &TileSpan, grain: u32) -> bool {
     span.kind == Kind::Mixed && span.keys() / WIDE >= grain
 }
 
-/// The keys that each row reads, as runs; gaps shorter than `gap` are closed.
+/// Returns the keys that each row reads, as runs. Gaps shorter than `gap` are closed.
 fn row_runs(pattern: &PatternPlan, rows: [u32; 2], keys: [u32; 2], gap: u32, bits: &mut Vec<u64>) -> Vec<Runs> {
     let read = |row: u32| {
         let words = fill(pattern, [row, row + 1], keys, bits);
@@ -293,7 +298,7 @@ fn row_runs(pattern: &PatternPlan, rows: [u32; 2], keys: [u32; 2], gap: u32, bit
     (rows[0]..rows[1]).map(read).collect()
 }
 
-/// The first bit from `at` on that differs from those of `flip`.
+/// Returns the index of the first bit from `at` on that differs from the bits of `flip`.
 fn next(words: &[u64], at: u32, flip: u64) -> Option<u32> {
     let mut word = (at / 64) as usize;
     let mut left = (words.get(word)? ^ flip) & (u64::MAX << (at % 64));
@@ -311,12 +316,12 @@ fn fill<'a>(pattern: &PatternPlan, rows: [u32; 2], keys: [u32; 2], bits: &'a mut
     bits
 }
 
-/// Allowed cells of a rectangle.
+/// Returns the number of allowed cells of a rectangle.
 fn counted(pattern: &PatternPlan, rows: [u32; 2], keys: [u32; 2], bits: &mut Vec<u64>) -> u64 {
     fill(pattern, rows, keys, bits).iter().map(|w| u64::from(w.count_ones())).sum()
 }
 
-/// About as many, from some of the rows.
+/// Returns an estimate of the number of allowed cells of a rectangle, from some of its rows.
 fn sampled(pattern: &PatternPlan, rows: [u32; 2], keys: [u32; 2], bits: &mut Vec<u64>) -> f64 {
     let lines = rows[1] - rows[0];
     let taken = lines.min(SAMPLED_ROWS);
@@ -332,7 +337,7 @@ mod tests {
 
     #[test]
     fn no_cell_is_lost_where_cells_are_not_counted() {
-        // Query 128 alone reads beyond its chunk, and none of the rows that are looked at does.
+        // Query 128 alone reads beyond its chunk, and it is not among the rows that are counted.
         let mask = atoms::causal() & (atoms::chunk(32) | atoms::queries(128..129));
         let bound = mask.bind(&Shape::square(512), &Facts::new()).expect("a sound mask");
         let strips = Strips::counting(&bound.plan(), 0, 128, 0);

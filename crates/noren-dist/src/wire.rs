@@ -1,38 +1,38 @@
-//! [`Wire`]: how many bytes a key, a query and a result take on their way, and [`Traffic`]: what a partition sends in all.
+//! [`Wire`]: the bytes of a key, a query and a result in a message; [`Traffic`]: the bytes that a partition sends in all.
 
 use crate::partition::{Exchange, Partition, Share};
 use crate::runs::count;
 use serde::{Deserialize, Serialize};
 
-/// Sizes of what travels.
+/// Sizes of the data that travels.
 ///
 /// | what | bytes |
 /// |---|---|
 /// | a key with its value | `2 * kv_heads * head_dim * element` |
 /// | a query row | `heads * head_dim * element` |
 /// | a result row: output and log-sum-exp | `heads * (head_dim * partial + 4)` |
-/// | backward: the key with its value again, and its gradients on their way back | `2 * kv_heads * head_dim * (element + partial)` |
+/// | backward: the key with its value again, and its gradients when they are sent back | `2 * kv_heads * head_dim * (element + partial)` |
 /// | backward: a query row with its output's gradient, log-sum-exp and row sum | `heads * (2 * head_dim * element + 8)` |
-/// | backward: a query's gradient on its way back | `heads * head_dim * partial` |
+/// | backward: a query's gradient when it is sent back | `heads * head_dim * partial` |
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Wire {
-    /// Numbers in a key or query of one head.
+    /// Number of components of a key or query of one head.
     pub head_dim: usize,
-    /// Bytes of a number in queries, keys and values.
+    /// Bytes of a component of queries, keys and values.
     pub element: usize,
-    /// Bytes of a number in partial results and partial gradients.
+    /// Bytes of a component of partial results and partial gradients.
     pub partial: usize,
 }
 
 impl Default for Wire {
-    /// Heads of 128 numbers in bf16, partial results in f32.
+    /// Returns the sizes for heads of 128 components in bf16, with partial results in f32.
     fn default() -> Self {
         Wire { head_dim: 128, element: 2, partial: 4 }
     }
 }
 
-/// Bytes of each thing that travels, over all heads.
+/// Bytes of each kind of data that travels, over all heads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Sizes {
     pub(crate) key: u64,
@@ -45,7 +45,7 @@ pub(crate) struct Sizes {
 }
 
 impl Wire {
-    /// For `heads` query heads over `kv_heads` key-value heads.
+    /// Returns the sizes for `heads` query heads over `kv_heads` key-value heads.
     pub(crate) fn sizes(&self, heads: usize, kv_heads: usize) -> Sizes {
         let (h, kv, d) = (heads as u64, kv_heads as u64, self.head_dim as u64);
         let (e, p) = (self.element as u64, self.partial as u64);
@@ -61,23 +61,23 @@ impl Wire {
     }
 }
 
-/// Bytes that one rank receives and sends, in one forward and one backward pass of one layer.
+/// Bytes that one rank receives and sends in one forward and one backward pass of one layer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Traffic {
-    /// Received in the forward pass: keys, queries of others, results of its own rows.
+    /// Bytes received in the forward pass: keys, queries of other ranks, results of the rank's own rows.
     pub received: u64,
-    /// Sent in the forward pass.
+    /// Bytes sent in the forward pass.
     pub sent: u64,
-    /// Received in the backward pass.
+    /// Bytes received in the backward pass.
     pub backward_received: u64,
-    /// Sent in the backward pass.
+    /// Bytes sent in the backward pass.
     pub backward_sent: u64,
-    /// Ranks with which it exchanges anything.
+    /// Number of ranks with which the rank exchanges data.
     pub peers: u32,
 }
 
 impl Sizes {
-    /// Forward and backward bytes on the way of an exchange, and those that go back.
+    /// Returns the bytes of an exchange: `[forward, forward sent back, backward, backward sent back]`.
     pub(crate) fn of(&self, exchange: &Exchange) -> [u64; 4] {
         let (keys, rows) = (count(&exchange.keys), count(&exchange.rows));
         [
@@ -88,7 +88,7 @@ impl Sizes {
         ]
     }
 
-    /// What a rank's exchanges come to.
+    /// Returns the sums over a rank's exchanges.
     pub(crate) fn traffic(&self, share: &Share) -> Traffic {
         let mut out = Traffic::default();
         for exchange in &share.receives {
@@ -114,8 +114,8 @@ impl Sizes {
 }
 
 impl Partition {
-    /// The exact bytes by rank that an executor puts on the wire, over all batch rows. Peers are those of the batch row that has
-    /// the most.
+    /// Returns the exact bytes that an executor sends and receives, by rank, over all batch rows. Peers are those of the
+    /// batch row that has the most.
     ///
     /// ```
     /// use noren_dist::{Options, Wire, partition};

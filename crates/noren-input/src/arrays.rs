@@ -1,5 +1,5 @@
-//! Arrays of any type from npy, npz and safetensors files, safely: sizes are checked against the file before anything is
-//! allocated, and nothing is ever unpickled.
+//! Arrays of any type from npy, npz and safetensors files. Sizes are compared with the file before memory is allocated,
+//! and pickled data is refused.
 
 use crate::error::{Error, Result};
 use crate::npy::read_npy;
@@ -10,14 +10,14 @@ use std::fs::File;
 use std::io::{BufReader, Read, Seek};
 use std::path::Path;
 
-/// A small file may unpack to anything: the numbers of compressed arrays take at most this many bytes of memory together.
+/// The maximum number of bytes of memory for all arrays of a compressed file. A small file may unpack to any size.
 const MOST_UNPACKED: u64 = 2 << 30;
-/// Arrays in a file.
+/// The maximum number of arrays in a file.
 const MOST_ARRAYS: usize = 1024;
 
 const FORMS: &str = "give an npy, npz or safetensors file";
 
-/// All arrays of a file by name; an npy file's only one is called `mask`.
+/// Reads all arrays of a file, with their names. The only array of an npy file is called `mask`.
 pub fn read_all(path: &Path) -> Result<Vec<(String, Values)>> {
     let name = path.display().to_string();
     let failed = |e: std::io::Error| Error::new(format!("{name}: cannot be read: {e}")).hint(FORMS);
@@ -29,7 +29,7 @@ pub fn read_all(path: &Path) -> Result<Vec<(String, Values)>> {
     read_from(file, about.len(), &name)
 }
 
-/// All arrays in `len` bytes of a file called `name`.
+/// Reads all arrays in the `len` bytes of a file called `name`.
 pub fn read_from(mut file: impl Read + Seek, len: u64, name: &str) -> Result<Vec<(String, Values)>> {
     let failed = |e: std::io::Error| Error::new(format!("{name}: cannot be read: {e}")).hint(FORMS);
     let mut first = Vec::new();
@@ -52,7 +52,7 @@ pub fn read_from(mut file: impl Read + Seek, len: u64, name: &str) -> Result<Vec
     }
 }
 
-/// The only array of a file, or the one called `mask`.
+/// Returns the only array of a file, or the one called `mask`.
 pub fn read_one(path: &Path) -> Result<Values> {
     let mut all = read_all(path)?;
     let at = if all.len() == 1 { Some(0) } else { all.iter().position(|(name, _)| name == "mask") };
@@ -71,7 +71,7 @@ pub fn read_one(path: &Path) -> Result<Values> {
 }
 
 fn read_npz(file: impl Read + Seek, name: &str) -> Result<Vec<(String, Values)>> {
-    let wrong = |e: zip::result::ZipError| Error::new(format!("{name}: not a sound npz file: {e}"));
+    let wrong = |e: zip::result::ZipError| Error::new(format!("{name}: not a valid npz file: {e}"));
     let mut archive = zip::ZipArchive::new(BufReader::new(file)).map_err(wrong)?;
     if archive.len() > MOST_ARRAYS {
         return Err(Error::new(format!("{name}: {} arrays: at most {MOST_ARRAYS} are read", archive.len())));
@@ -92,7 +92,7 @@ fn read_npz(file: impl Read + Seek, name: &str) -> Result<Vec<(String, Values)>>
         if out.iter().any(|(known, _)| *known == key) {
             return Err(Error::new(format!("{name}: two arrays are called {key:?}: give each a name of its own")));
         }
-        // What an entry announces is all that is read of it, whatever it unpacks to.
+        // The entry is read only up to the length that it announces, whatever it unpacks to.
         let array = read_npy(entry.take(size), Some(size), left, &of)?;
         left = left.saturating_sub(memory(&array));
         out.push((key, array));
@@ -100,7 +100,7 @@ fn read_npz(file: impl Read + Seek, name: &str) -> Result<Vec<(String, Values)>>
     Ok(out)
 }
 
-/// Bytes of memory that the numbers of an array take.
+/// Returns the bytes of memory for the numbers of an array.
 fn memory(array: &Values) -> u64 {
     let each = match array.numbers() {
         Numbers::Bool(_) => 1,

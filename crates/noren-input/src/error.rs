@@ -1,14 +1,14 @@
-//! [`Error`]: why input is refused, and what to try.
+//! [`Error`]: the reason why input is refused, and a hint.
 
 use noren_mask::Error as MaskError;
 use std::fmt;
 
-/// Why input is refused.
+/// The reason why input is refused.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Error {
     /// The problem, with the values given and what was expected.
     pub message: String,
-    /// What to try, as a line of its own.
+    /// A hint on how to fix the input, on a line of its own.
     pub hint: Option<String>,
 }
 
@@ -16,12 +16,12 @@ pub struct Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// An error without a hint.
+    /// Returns an error without a hint.
     pub fn new(message: impl Into<String>) -> Self {
         Error { message: message.into(), hint: None }
     }
 
-    /// The same error with a hint, in place of any that it had.
+    /// Sets the hint, which replaces any earlier one.
     pub fn hint(self, hint: impl Into<String>) -> Self {
         Error { hint: Some(hint.into()), ..self }
     }
@@ -42,7 +42,7 @@ impl From<MaskError> for Error {
     }
 }
 
-/// How to give, on the command line, a fact that a mask needs.
+/// Returns how to give, on the command line, a fact that a mask needs.
 fn hint_for(error: &MaskError) -> Option<&'static str> {
     let MaskError::Missing { what, .. } = error else { return None };
     let starts = |word: &str| what.starts_with(word);

@@ -1,4 +1,4 @@
-//! Readers of input that programs and users hand to noren: arrays in files, and shapes whose sizes are partly left out.
+//! Readers of input from programs and users: arrays in files, and shapes with omitted sizes.
 //!
 //! Files are not trusted. Sizes are checked against the file before memory is allocated, nothing is unpickled, and each refusal has
 //! a message that names the file. The fuzz targets `npy`, `npz` and `safetensors` run these readers.

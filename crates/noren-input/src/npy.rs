@@ -9,14 +9,15 @@ use noren_doctor::Values;
 use noren_mask::Keep;
 use std::io::{Read, Write};
 
-/// Bytes of the longest header that is read; those of real files take some hundred.
+/// The length of the longest header that is read, in bytes. Headers of real files have a few hundred bytes.
 const MOST_HEADER: usize = 1 << 16;
-/// Dimensions of an array, as in NumPy.
+/// The maximum number of dimensions of an array, as in NumPy.
 const MOST_DIMENSIONS: usize = 64;
-/// Bytes that are written at a time.
+/// Number of bytes that are written at a time.
 const PIECE: usize = 1 << 18;
 
-/// Reads one npy array of at most `most` bytes of memory: `len` is the number of bytes there are, where that is known.
+/// Reads one npy array that takes at most `most` bytes of memory. `len` is the number of bytes of the file, if it is
+/// known.
 pub fn read_npy(mut reader: impl Read, len: Option<u64>, most: u64, name: &str) -> Result<Values> {
     let refuse = |problem: String| Err(Error::new(format!("{name}: {problem}")));
     let short = |e: std::io::Error| Error::new(format!("{name}: truncated npy header: {e}"));
@@ -30,7 +31,7 @@ pub fn read_npy(mut reader: impl Read, len: Option<u64>, most: u64, name: &str) 
     let size_bytes = match version {
         1 => 2,
         2 | 3 => 4,
-        version => return refuse(format!("npy version {version} is not known: 1, 2 and 3 are")),
+        version => return refuse(format!("npy version {version} is not supported: give version 1, 2 or 3")),
     };
     reader.read_exact(&mut size[..size_bytes]).map_err(short)?;
     let header_len = u32::from_le_bytes(size) as usize;
@@ -40,7 +41,7 @@ pub fn read_npy(mut reader: impl Read, len: Option<u64>, most: u64, name: &str) 
     let mut header = vec![0; header_len];
     reader.read_exact(&mut header).map_err(short)?;
     let text = match version {
-        // Latin-1: a byte is a character.
+        // The header is Latin-1: each byte is a character.
         1 | 2 => header.iter().map(|b| char::from(*b)).collect(),
         _ => match String::from_utf8(header) {
             Ok(text) => text,
@@ -103,7 +104,8 @@ fn parse_header(header: &str) -> std::result::Result<(Stored, Vec<usize>), Strin
 
 /// Reads NumPy's name of a type, such as `<f4`, `|b1` or `>i8`.
 fn parse_descr(descr: &str) -> std::result::Result<Stored, String> {
-    let unread = || format!("numbers of type {descr:?} are not read: bool, integers and floats of up to 64 bits are");
+    let unread =
+        || format!("numbers of type {descr:?} are not supported: give bool, integers or floats of up to 64 bits");
     let plain = descr.trim_start_matches(['<', '>', '|', '=']);
     let order = &descr[..descr.len() - plain.len()];
     if order.len() > 1 {
@@ -128,13 +130,13 @@ struct Literal<'a> {
 }
 
 impl<'a> Literal<'a> {
-    /// The next character.
+    /// Returns the next character.
     fn peek(&mut self) -> Option<char> {
         self.rest = self.rest.trim_ascii_start();
         self.rest.chars().next()
     }
 
-    /// Whether the next character is `wanted`, which is then read.
+    /// Reads the next character if it is `wanted`, and returns whether it was.
     fn take(&mut self, wanted: char) -> bool {
         let found = self.peek() == Some(wanted);
         if found {
@@ -157,7 +159,7 @@ impl<'a> Literal<'a> {
         }
     }
 
-    /// Reads text between quotes. Names of types need no escapes.
+    /// Reads text between quotes. Names of types contain no escapes.
     fn text(&mut self) -> std::result::Result<&'a str, String> {
         let quote = match self.peek() {
             Some(quote @ ('\'' | '"')) => quote,
@@ -204,7 +206,7 @@ impl<'a> Literal<'a> {
         Ok(sizes)
     }
 
-    /// Reads one size; files written by Python 2 have an `L` after it.
+    /// Reads one size. Files written by Python 2 have an `L` after it.
     fn size(&mut self) -> std::result::Result<usize, String> {
         self.peek();
         let digits = self.rest.len() - self.rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
@@ -222,14 +224,14 @@ pub fn write_npy_header(out: &mut dyn Write, descr: &str, shape: &[usize]) -> st
     let sizes: String = shape.iter().map(|size| format!("{size}, ")).collect();
     let sizes = if shape.len() == 1 { sizes.trim_end() } else { sizes.trim_end_matches(", ") };
     let dict = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({sizes}), }}");
-    // Data begin at a multiple of 64.
+    // Data begin at a multiple of 64 bytes.
     let len = (10 + dict.len() + 1).next_multiple_of(64) - 10;
     out.write_all(b"\x93NUMPY\x01\x00")?;
     out.write_all(&(len as u16).to_le_bytes())?;
     out.write_all(format!("{dict:<fill$}\n", fill = len - 1).as_bytes())
 }
 
-/// Writes cells as an npy array of truth values, `[batch, heads, q_len, kv_len]`.
+/// Writes the cells of `keep` as an npy array of Booleans `[batch, heads, q_len, kv_len]`.
 pub fn write_npy(out: &mut dyn Write, keep: &Keep) -> std::io::Result<()> {
     write_npy_header(out, "|b1", &keep.dims())?;
     let mut bytes = Vec::with_capacity(PIECE);
@@ -303,7 +305,7 @@ mod tests {
         assert!(message(&npy(&good.replace("(2, 2)", "(2, x)"), &[0; 16])).contains("'x' where a size is expected"));
         assert!(message(b"\x93NUMPY\x02\x00\xff\xff\xff\xff").contains("announces"));
         assert!(message(b"\x93NUMPY\x01").contains("truncated"));
-        // Without a known length nothing is allocated for what is not there either.
+        // If the length is not known, no memory is allocated for missing data either.
         let endless = npy(&good.replace("(2, 2)", "(4000000000, 1)"), &[0; 16]);
         assert!(read_npy(&endless[..], None, MOST_MEMORY, "x").is_err());
     }
@@ -314,17 +316,17 @@ mod tests {
         for descr in ["é4", "€", "<é", "", "<", "<<f4", "<f", "<f16", "<f+4", "<c8", "|S4", "<M8[ns]", "f4 ", "<?1"]
         {
             let said = message(&npy(&header(descr), &[0; 8]));
-            assert!(said.contains("are not read"), "{descr:?}: {said}");
+            assert!(said.contains("are not supported"), "{descr:?}: {said}");
             let mut third = npy(&header(descr), &[0; 8]);
             third[6] = 3;
             third.splice(10..10, [0, 0]);
             let said = message(&third);
-            assert!(said.contains("are not read"), "{descr:?} in version 3: {said}");
+            assert!(said.contains("are not supported"), "{descr:?} in version 3: {said}");
         }
         let mut latin = npy(&header("x"), &[0; 8]);
         let at = latin.iter().position(|b| *b == b'x').expect("a type");
         latin[at] = 0xE9;
-        assert!(message(&latin).contains("\"é\" are not read"), "{}", message(&latin));
+        assert!(message(&latin).contains("\"é\" are not supported"), "{}", message(&latin));
         latin[6] = 3;
         latin.splice(10..10, [0, 0]);
         assert!(message(&latin).contains("not UTF-8"));

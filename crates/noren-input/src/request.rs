@@ -1,48 +1,48 @@
-//! [`ShapeRequest`]: a shape whose sizes may be left out, and the masks that are bound to it.
+//! [`ShapeRequest`]: a shape with omitted sizes, and the masks that are bound to it.
 
 use crate::error::{Error, Result};
 use crate::sizes::{DEFAULT_LEN, Sizes};
 use noren_mask::{BoundMask, Facts, Shape, Spec};
 
-/// More (batch row, head) pairs than this are refused: each takes memory.
+/// The maximum number of (batch row, head) pairs, each of which takes memory.
 const MOST_PAIRS: usize = 1 << 20;
 
-/// The sizes of a shape, as far as they are given.
+/// The given sizes of a shape.
 #[derive(Clone, Debug, Default)]
 pub struct ShapeRequest {
-    /// Queries and keys of self-attention; not together with `q`, `kv`, `past` and `new`.
+    /// Number of queries and keys in self-attention; cannot be combined with `q`, `kv`, `past` and `new`.
     pub len: Option<usize>,
-    /// Queries, together with `kv`.
+    /// Number of queries; requires `kv`.
     pub q: Option<usize>,
-    /// Keys, together with `q`.
+    /// Number of keys; requires `q`.
     pub kv: Option<usize>,
-    /// Tokens in the cache, before the new ones.
+    /// Number of tokens in the cache, before the new ones.
     pub past: Option<usize>,
-    /// New tokens, which are the queries; 1 where only `past` is given.
+    /// Number of new tokens, which are the queries [default: 1 if `past` is given].
     pub new: Option<usize>,
-    /// Position of the first query: one number, or one for each batch row; empty where it is not given.
+    /// Position of the first query: one number, or one number for each batch row; empty if not given.
     pub query_offset: Vec<i64>,
-    /// Batch rows.
+    /// Number of batch rows.
     pub batch: Option<usize>,
-    /// Query heads.
+    /// Number of query heads.
     pub heads: Option<usize>,
-    /// Key-value heads.
+    /// Number of key-value heads.
     pub kv_heads: Option<usize>,
 }
 
-/// Masks bound to one shape, and the sizes that were assumed.
+/// Masks bound to one shape, with the sizes that were assumed.
 #[derive(Debug)]
 pub struct Bound {
-    /// The specs as they were given, at their layer.
+    /// The given specs, each with its part for the layer.
     pub specs: Vec<Spec>,
-    /// Their masks, bound.
+    /// The masks of the specs, bound to the shape.
     pub masks: Vec<BoundMask>,
     /// Sizes that were not given, as options of the command: `--len 16`, `--batch 2`.
     pub assumed: Vec<String>,
 }
 
 impl Bound {
-    /// The assumed sizes as a remark, if there are any.
+    /// Returns the assumed sizes as a remark, if there are any.
     pub fn remark(&self) -> Option<String> {
         (!self.assumed.is_empty()).then(|| format!("assumed: {}", self.assumed.join(", ")))
     }
@@ -129,7 +129,8 @@ impl ShapeRequest {
     }
 }
 
-/// The error for queries and keys that differ in number: their alignment is never guessed.
+/// Returns the error for different numbers of queries and keys without the position of the first query. noren never
+/// guesses the alignment.
 pub fn alignment(q_len: usize, kv_len: usize) -> Error {
     let error = Error::new(format!(
         "{q_len} queries over {kv_len} keys: the position of the first query must be given by --query-offset"

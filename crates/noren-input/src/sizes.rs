@@ -1,28 +1,28 @@
-//! Sizes that a mask and its facts imply, for commands that were not told any.
+//! Sizes that a mask and its facts imply, for commands without given sizes.
 
 use noren_mask::atom::AtomRef;
 use noren_mask::atoms::{Dense, Documents, Global, Keys, Neighborhood, Prefix, Queries, Spans, Tree};
 use noren_mask::{Arm, Mask, Node, Padding, Rows, Score, Selector, Set, Span, Spec};
 use serde_json::Value;
 
-/// Tokens where nothing says how many.
+/// The default number of tokens.
 pub const DEFAULT_LEN: usize = 16;
 
-/// Sizes as far as they are known.
+/// The known sizes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sizes {
-    /// Tokens.
+    /// Number of tokens.
     pub len: Option<usize>,
-    /// Batch rows.
+    /// Number of batch rows.
     pub batch: Option<usize>,
-    /// Query heads.
+    /// Number of query heads.
     pub heads: Option<usize>,
-    /// Queries and keys where they differ in number.
+    /// Numbers of queries and of keys, if they differ.
     pub cross: Option<(usize, usize)>,
 }
 
 impl Sizes {
-    /// The larger of both where both know, what one knows where only one does.
+    /// Returns for each size the larger of the two known values, or the only known value.
     pub fn or(self, other: Sizes) -> Sizes {
         Sizes {
             len: self.len.max(other.len),
@@ -32,7 +32,8 @@ impl Sizes {
         }
     }
 
-    /// What `self` knows, and `least` where it does not: lengths only where they exceed the usual.
+    /// Returns the sizes of `self`, with those of `least` for unknown sizes. A length of `least` is used only if it
+    /// exceeds [`DEFAULT_LEN`].
     pub fn or_else(self, least: &Sizes) -> Sizes {
         Sizes {
             len: self.len.or(least.len.filter(|n| *n > DEFAULT_LEN)),
@@ -47,7 +48,8 @@ impl Sizes {
     }
 }
 
-/// What the lists inside a mask imply: documents sum, levels, grids and trees have a size, arms name heads.
+/// Returns the sizes that the lists inside a mask imply: documents have a sum; levels, grids and trees a length; arms a
+/// number of heads.
 pub fn mask_sizes(spec: &Spec) -> Sizes {
     let slopes = spec.scores.iter().filter_map(|score| match score {
         Score::Alibi { slopes: Some(slopes) } => Some(slopes.len()),
@@ -66,7 +68,7 @@ fn sizes_of(mask: &Mask) -> Sizes {
     mask.children().into_iter().fold(own, |sizes, part| sizes.or(sizes_of(part)))
 }
 
-/// What the lists of one atom imply.
+/// Returns the sizes that the lists of one atom imply.
 fn sizes_of_atom(atom: &AtomRef) -> Sizes {
     let rows = |n: usize| Sizes { batch: Some(n), ..Sizes::default() };
     if let Some(Documents { lengths: Some(lengths) }) = atom.downcast() {
@@ -92,7 +94,7 @@ fn sizes_of_atom(atom: &AtomRef) -> Sizes {
     }
 }
 
-/// Spans say how far a sequence reaches only when that is beyond the usual: `keys(0..4)` is a beginning, not an end.
+/// Returns the length that spans imply, if it exceeds [`DEFAULT_LEN`]: `keys(0..4)` describes a beginning, not an end.
 fn at_least(spans: &[Span]) -> Sizes {
     match spans.iter().map(|s| s.end.unwrap_or(s.start + 1)).max() {
         Some(end) if (16..=4096).contains(&end) => Sizes::len(end),
@@ -100,8 +102,9 @@ fn at_least(spans: &[Span]) -> Sizes {
     }
 }
 
-/// As many heads as the arms need so that each is taken: an open arm `4..` needs one more than its start, and heads mostly come in
-/// powers of two; arms `every` need their largest start and a common multiple of their steps; `else` needs one that no other names.
+/// Returns the smallest number of heads with which every arm applies to a head. An open arm `4..` needs one head more
+/// than its start, rounded up to a power of two. Arms `every` need their largest start and a common multiple of their
+/// steps. `else` needs one head that no other arm names.
 fn arms_end(arms: &[Arm]) -> Option<usize> {
     let (mut end, mut open, mut period, mut start) = (0u64, false, 1u64, None);
     for arm in arms {
@@ -141,12 +144,13 @@ fn sum(lengths: &[u64]) -> u64 {
     lengths.iter().fold(0, |n, l| n.saturating_add(*l))
 }
 
-/// The arrays that a mask names.
+/// Returns the arrays that a mask names.
 pub fn array_names(mask: &Mask) -> Vec<String> {
     mask.atoms().into_iter().filter_map(|atom| Some(atom.downcast::<Dense>()?.name.clone())).collect()
 }
 
-/// What facts imply, from the JSON that was already accepted as facts. Of its arrays only those in `named` say anything.
+/// Returns the sizes that facts imply, from JSON that was already accepted as facts. Only the arrays in `named` are
+/// used.
 pub fn facts_sizes(text: &str, named: &[String]) -> Sizes {
     let Ok(Value::Object(facts)) = serde_json::from_str(text) else { return Sizes::default() };
     let total = |list: &[Value]| list.iter().fold(0u64, |n, v| n.saturating_add(v.as_u64().unwrap_or(0)));
@@ -174,7 +178,7 @@ pub fn facts_sizes(text: &str, named: &[String]) -> Sizes {
     sizes
 }
 
-/// The shape of an array: that of its nested lists, or the one that it states.
+/// Returns the shape of an array: the shape of its nested lists, or the shape in its field.
 fn array_sizes(array: &Value) -> Option<Sizes> {
     let form = array.as_object()?.values().next()?;
     let mut shape = Vec::new();
@@ -198,7 +202,7 @@ fn array_sizes(array: &Value) -> Option<Sizes> {
     Some(Sizes { len, batch, heads, cross })
 }
 
-/// One list for all batch rows, or one for each.
+/// Returns the sizes of one list for all batch rows, or of one list for each batch row.
 fn by_row(list: &[Value], len: impl Fn(&[Value]) -> u64) -> Sizes {
     let rows: Vec<&[Value]> = list.iter().filter_map(|row| row.as_array().map(Vec::as_slice)).collect();
     match rows.len() {

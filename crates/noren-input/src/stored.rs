@@ -1,24 +1,24 @@
-//! [`Stored`]: numbers as a file stores them, read piece by piece.
+//! [`Stored`]: numbers as a file stores them, read in pieces.
 
 use crate::error::{Error, Result};
 use noren_doctor::{Dtype, Numbers, Values};
 use std::io::Read;
 
-/// Bytes of memory that the numbers of one array take at most. A larger array is no mask that is diagnosed in memory.
+/// The maximum bytes of memory for the numbers of one array. A larger mask is not diagnosed in memory.
 pub const MOST_MEMORY: u64 = 16 << 30;
-/// Bytes that are converted at a time.
+/// Number of bytes that are converted at a time.
 const PIECE: usize = 1 << 18;
 
-/// How one number is stored.
+/// The type of a stored number.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Stored {
     pub(crate) kind: Kind,
-    /// Bytes of one number.
+    /// Number of bytes of one number.
     pub(crate) width: usize,
     pub(crate) big_endian: bool,
 }
 
-/// What the bytes of a number mean.
+/// The meaning of the bytes of a number.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Kind {
     Bool,
@@ -42,7 +42,7 @@ impl Stored {
         }
     }
 
-    /// Bytes of memory of one number that was read.
+    /// Returns the bytes of memory of one number after it was read.
     fn memory(self) -> u64 {
         match (self.kind, self.width) {
             (Kind::Bool, _) => 1,
@@ -51,12 +51,12 @@ impl Stored {
         }
     }
 
-    /// Bytes of memory of an array of this kind; `None` where that is no 64-bit number.
+    /// Returns the bytes of memory of an array of this type; `None` if they exceed 64 bits.
     pub(crate) fn memory_of(self, shape: &[usize]) -> Option<u64> {
         shape.iter().try_fold(self.memory(), |n, &size| n.checked_mul(size as u64))
     }
 
-    /// Reads numbers of this kind, as many as `shape` says.
+    /// Reads the numbers of an array of the shape `shape`.
     pub(crate) fn read(self, shape: &[usize], reader: &mut impl Read, most: u64, name: &str) -> Result<Values> {
         let count = shape.iter().try_fold(1usize, |n, &size| n.checked_mul(size));
         let bytes = count.and_then(|n| n.checked_mul(self.width));

@@ -1,7 +1,8 @@
-//! Safetensors in and out: the header is checked before anything else is read, and only what is asked for is read.
+//! Safetensors files: reading and writing. The header is checked before other data is read, and only requested tensors
+//! are read.
 //!
-//! The format: 8 bytes, the length of a JSON header, little endian; the header, `name -> dtype, shape, data_offsets`; the
-//! data. Tensors must follow one another without gaps or overlaps, up to the end of the file.
+//! The format: 8 bytes, the length of a JSON header, little endian; the header, `name -> dtype, shape, data_offsets`;
+//! the data. Tensors must follow one another without gaps or overlaps, up to the end of the file.
 
 use crate::error::{Error, Result};
 use crate::stored::{Kind, MOST_MEMORY, Stored};
@@ -12,26 +13,26 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use std::collections::HashSet;
 use std::io::{Read, Seek, SeekFrom, Write};
 
-/// The crate that reads headers refuses longer ones; so does every other reader.
+/// The length of the longest header that is read, in bytes. The crate that parses headers refuses longer ones too.
 const MOST_HEADER: u64 = 100_000_000;
-/// Bytes that are converted at a time.
+/// Number of bytes that are converted at a time.
 const PIECE: usize = 1 << 18;
 
-/// Values of one tensor and its shape.
+/// The values of one tensor, with its shape.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Tensor {
-    /// As in the file.
+    /// The shape, as in the file.
     pub shape: Vec<usize>,
-    /// Contiguous, the last dimension fastest.
+    /// The values, contiguous, with the last dimension fastest.
     pub data: Vec<f32>,
 }
 
-/// An open safetensors file whose header is known to be right.
+/// An open safetensors file with a checked header.
 pub struct TensorFile<R> {
     reader: R,
     name: String,
     header: Metadata,
-    /// Where the data begin.
+    /// The position in the file at which the data begin, in bytes.
     start: u64,
 }
 
@@ -54,7 +55,7 @@ impl TensorFile<std::fs::File> {
 }
 
 impl<R: Read + Seek> TensorFile<R> {
-    /// Checks the header of what `reader` holds: `len` bytes, called `name` in errors.
+    /// Checks the header of the `len` bytes in `reader`. Errors call the file `name`.
     pub fn new(mut reader: R, len: u64, name: impl Into<String>) -> Result<Self> {
         let name = name.into();
         let refuse = |problem: String| Err(Error::new(format!("{name}: {problem}")));
@@ -75,7 +76,7 @@ impl<R: Read + Seek> TensorFile<R> {
         }
         let mut text = vec![0; header_len as usize];
         reader.read_exact(&mut text).map_err(|e| Error::new(format!("{name}: cannot be read: {e}")))?;
-        // The crate that reads headers keeps one of several tensors of the same name.
+        // The crate that parses headers keeps only one of several tensors with the same name.
         if let Ok(Names { twice: Some(twice) }) = serde_json::from_slice(&text) {
             return refuse(format!("wrong safetensors header: the name {twice:?} appears twice"));
         }
@@ -102,7 +103,7 @@ impl<R: Read + Seek> TensorFile<R> {
         Ok(TensorFile { reader, name, header, start: 8 + header_len })
     }
 
-    /// The names of all tensors, sorted.
+    /// Returns the names of all tensors, sorted.
     pub fn names(&self) -> Vec<String> {
         let mut names = self.header.offset_keys();
         names.sort();
@@ -138,7 +139,7 @@ impl<R: Read + Seek> TensorFile<R> {
 }
 
 impl<R: Read + Seek> TensorFile<R> {
-    /// Reads one tensor of any type of numbers.
+    /// Reads one tensor of any numeric type.
     pub fn read_values(&mut self, tensor: &str) -> Result<Values> {
         let Some(info) = self.header.info(tensor) else {
             return Err(Error::new(format!("{}: there is no tensor {tensor:?}", self.name)));
@@ -158,7 +159,10 @@ impl<R: Read + Seek> TensorFile<R> {
             Dtype::F32 => (Kind::Real, 4),
             Dtype::F64 => (Kind::Real, 8),
             other => {
-                return Err(Error::new(format!("{}: tensor {tensor:?} is {other:?}, which is not read", self.name)));
+                return Err(Error::new(format!(
+                    "{}: tensor {tensor:?} is {other:?}, which is not supported",
+                    self.name
+                )));
             }
         };
         let (shape, from) = (info.shape.clone(), info.data_offsets.0 as u64);
@@ -169,7 +173,8 @@ impl<R: Read + Seek> TensorFile<R> {
     }
 }
 
-/// The names in a header: whether one appears twice. They are no more than the header's bytes, which are bounded.
+/// The names in a header, and whether one appears twice. They take no more memory than the header, whose length is
+/// bounded.
 struct Names {
     twice: Option<String>,
 }
@@ -200,7 +205,7 @@ impl<'de> Deserialize<'de> for Names {
     }
 }
 
-/// `"a", "b" and 3 more`.
+/// Returns a list of names as text: `"a", "b" and 3 more`.
 fn list(names: &[String]) -> String {
     let shown: Vec<String> = names.iter().take(8).map(|n| format!("{n:?}")).collect();
     match names.len() - shown.len() {
@@ -220,7 +225,7 @@ pub fn write(out: &mut dyn Write, tensors: &[(&str, &[usize], &[f32])]) -> std::
         at = end;
     }
     let mut text = serde_json::Value::Object(header).to_string();
-    // Readers map the file: data begin at a multiple of 8.
+    // Readers map the file into memory, so data begin at a multiple of 8 bytes.
     text.extend(std::iter::repeat_n(' ', text.len().next_multiple_of(8) - text.len()));
     out.write_all(&(text.len() as u64).to_le_bytes())?;
     out.write_all(text.as_bytes())?;

@@ -93,7 +93,7 @@ fn words(what: &str, said: &[(&'static str, String)]) -> Vec<Word> {
     words
 }
 
-/// The words of all ranks, in their order.
+/// Returns the words of all ranks, in their order.
 fn gather(link: &dyn Link, mine: Vec<Word>) -> Result<Vec<Vec<Word>>, Error> {
     let others = || (0..link.ranks()).filter(|rank| *rank != link.rank());
     let outgoing = others().map(|rank| (rank, mine.concat())).collect();
@@ -113,7 +113,7 @@ fn digest(bytes: impl AsRef<[u8]>) -> Word {
     std::array::from_fn(|i| hash[i])
 }
 
-/// A digest as text.
+/// Returns a digest as text.
 pub(crate) fn hex(bytes: impl AsRef<[u8]>) -> String {
     noren_mask::text::hex(&digest(bytes))
 }

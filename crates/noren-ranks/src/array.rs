@@ -30,7 +30,7 @@ impl Array {
         out
     }
 
-    /// The shape with another number of rows.
+    /// Returns the shape with another number of rows.
     pub(crate) fn with_rows(&self, rows: usize) -> [usize; 4] {
         let [batch, heads, _, width] = self.shape;
         [batch, heads, rows, width]
@@ -40,7 +40,7 @@ impl Array {
         Ok(View::new(&self.data, self.shape)?)
     }
 
-    /// The first `rows` rows of the batch rows `batch`.
+    /// Returns the first `rows` rows of the batch rows `batch`.
     pub(crate) fn of_batch(&self, batch: &[usize], rows: usize) -> Self {
         let [_, heads, all, width] = self.shape;
         let mut data = Vec::with_capacity(batch.len() * heads * rows * width);
@@ -104,7 +104,7 @@ impl Array {
         Array { data, shape: [batch, heads, rows, a + b] }
     }
 
-    /// The first `width` columns.
+    /// Returns the first `width` columns.
     pub(crate) fn columns(&self, width: usize) -> Self {
         let data = self.data.chunks(self.shape[3]).flat_map(|row| &row[..width]).copied().collect();
         let [batch, heads, rows, _] = self.shape;
@@ -125,7 +125,7 @@ impl Array {
 pub(crate) struct Message<'a>(pub(crate) &'a [u8]);
 
 impl Message<'_> {
-    /// The next array; the message was measured before and is as long as what is read from it.
+    /// Returns the next array; the message was measured before and is as long as what is read from it.
     pub(crate) fn array(&mut self, dtype: Dtype, shape: [usize; 4]) -> Array {
         let (bytes, rest) = self.0.split_at(shape.iter().product::<usize>() * dtype.size());
         self.0 = rest;

@@ -86,7 +86,7 @@ pub fn attention<T: Element>(split: &Split<'_>, local: &Local<'_, T>, options: &
     Ok(Attended { out: whole.out.data, lse: whole.lse.data, call })
 }
 
-/// The gradients of [`attention`]: of the sum over all ranks of `out * dout`.
+/// Returns the gradients of [`attention`]: of the sum over all ranks of `out * dout`.
 ///
 /// `attended` is what the forward pass gave, `dout` the gradient of its output, of the type of `local`. Keys travel again, so that
 /// nothing of another rank is held between. Gradients of keys come back to the ranks that own them.
@@ -312,7 +312,7 @@ impl Received<'_> {
         Ok(&self.opened[&peer])
     }
 
-    /// The arrays of keys that a step reads.
+    /// Returns the arrays of keys that a step reads.
     fn keys(&mut self, family: usize, step: &Step) -> Result<Vec<Array>, Error> {
         let held = match step.peer == self.split.link.rank() {
             true => &self.packed[family].by_key,
@@ -321,7 +321,7 @@ impl Received<'_> {
         Ok(held.iter().map(|x| x.select(&step.keys).into_owned()).collect())
     }
 
-    /// The arrays of all foreign rows of a family, ascending.
+    /// Returns the arrays of all foreign rows of a family, ascending.
     fn foreign(&mut self, family: usize) -> Result<&[Array], Error> {
         if !self.foreign.contains_key(&family) {
             let form = &self.split.families[family];

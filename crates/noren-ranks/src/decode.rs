@@ -60,7 +60,7 @@ impl<'a> Shards<'a> {
         Ok(Shards { link, plan, held, part, said, traffic: Cell::default() })
     }
 
-    /// The keys that this rank holds, ascending.
+    /// Returns the keys that this rank holds, ascending.
     pub fn keys(&self) -> Vec<usize> {
         self.held[self.link.rank()].iter().cloned().flatten().collect()
     }

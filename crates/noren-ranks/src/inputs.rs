@@ -38,7 +38,7 @@ impl<T: Element> Local<'_, T> {
         Ok(())
     }
 
-    /// The arrays, widened.
+    /// Returns the arrays, widened.
     pub(crate) fn widened(&self, [q, k, v]: [[usize; 4]; 3]) -> [Array; 3] {
         [Array::widened(self.q, q), Array::widened(self.k, k), Array::widened(self.v, v)]
     }

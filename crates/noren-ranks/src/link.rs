@@ -100,7 +100,7 @@ impl Job {
         self.calls.get()
     }
 
-    /// Whether an exchange failed.
+    /// Returns whether an exchange failed.
     pub fn broken(&self) -> bool {
         self.broken.get()
     }

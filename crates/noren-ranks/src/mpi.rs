@@ -189,7 +189,7 @@ impl Letter {
         Ok(())
     }
 
-    /// Whether nothing is under way any more; an error is found again each time.
+    /// Returns whether nothing is under way any more; an error is found again each time.
     fn done(&mut self, link: &Mpi) -> Result<bool, Error> {
         while self.failed.is_none() {
             let Some((request, receives)) = self.requests.last_mut() else { return Ok(true) };

@@ -140,17 +140,17 @@ impl<'a> Split<'a> {
         &self.partition.row(batch).shares[self.link.rank()]
     }
 
-    /// The query rows of a batch row that this rank owns, ascending.
+    /// Returns the query rows of a batch row that this rank owns, ascending.
     pub fn rows(&self, batch: usize) -> Vec<usize> {
         indices(&self.share(batch).queries)
     }
 
-    /// The keys of a batch row that this rank owns, ascending.
+    /// Returns the keys of a batch row that this rank owns, ascending.
     pub fn keys(&self, batch: usize) -> Vec<usize> {
         indices(&self.share(batch).keys)
     }
 
-    /// The most query rows, and keys, that one batch row has here: the lengths of this rank's arrays.
+    /// Returns the most query rows, and keys, that one batch row has here: the lengths of this rank's arrays.
     pub fn lengths(&self) -> [usize; 2] {
         let most = |of: fn(&Family) -> usize| self.families.iter().map(of).max().unwrap_or(0);
         [most(|f| f.queries), most(|f| f.keys)]
@@ -203,7 +203,8 @@ impl<'a> Split<'a> {
         self.said.iter().cloned().chain(local.said(options)).collect()
     }
 
-    /// The steps of all families: own rows before foreign ones, so that these have time to arrive; each family in its order.
+    /// Returns the steps of all families: own rows before foreign ones, so that these have time to arrive; each family
+    /// in its order.
     pub(crate) fn steps(&self) -> Vec<(usize, &Step)> {
         let all = self.families.iter().enumerate();
         let mut steps: Vec<_> =
@@ -281,7 +282,7 @@ fn places(wanted: &Runs, held: &[usize]) -> Places {
     if wanted == held { Places::All } else { Places::At(at(&wanted, held)) }
 }
 
-/// A mask as ranks compare it.
+/// Returns a mask as ranks compare it.
 ///
 /// # Errors
 /// Masks of closures and parts of masks, which have no serial form.

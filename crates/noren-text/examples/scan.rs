@@ -10,7 +10,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Bytes of a text that are printed of a finding.
+/// Maximum number of bytes of a finding that are printed.
 const SHOWN: usize = 60;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -55,7 +55,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// All files below a path, sorted, without those of folders whose names begin with a dot, and build outputs.
+/// Returns all files below a path, sorted. Leaves out folders whose names begin with a dot, and build outputs.
 fn list(path: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
     if !path.is_dir() {
         files.push(path.to_owned());
@@ -66,7 +66,7 @@ fn list(path: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
     for entry in entries {
         let name = entry.file_name();
         let skipped = name.to_string_lossy().starts_with('.') || name == "target" || name == "node_modules";
-        // Links may lead round in a circle.
+        // Links may form a circle.
         if !skipped && !entry.file_type()?.is_symlink() {
             list(&entry.path(), files)?;
         }

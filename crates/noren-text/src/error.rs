@@ -1,54 +1,54 @@
-//! Everything that can be wrong with what a caller gives to this crate.
+//! The errors of this crate.
 
 use std::path::PathBuf;
 
-/// What is wrong, with the values given, what was expected, and how to mend it.
+/// An error, with the given values, the expected ones, and how to fix it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Nobody knows a detector of this name.
-    #[error("there is no detector `{name}`{}: known are {known}; own words, patterns and spans get a name of their own", hint(.nearest))]
+    /// There is no detector of this name.
+    #[error("there is no detector `{name}`{}: known are {known}; give words, patterns and spans of your own another name", hint(.nearest))]
     UnknownDetector {
-        /// The name as given.
+        /// The given name.
         name: String,
-        /// The nearest known name, when one is near.
+        /// The nearest known name, if there is a similar one.
         nearest: Option<String>,
         /// All known names.
         known: String,
     },
 
-    /// A detector cannot be made of what was given.
+    /// The data for a detector are invalid.
     #[error("detector `{name}`: {problem}")]
     Detector {
-        /// Its name.
+        /// The name of the detector.
         name: String,
-        /// What is wrong and how to mend it.
+        /// The fault, and how to fix it.
         problem: String,
     },
 
-    /// A span lies outside of the text, or is none.
+    /// A span is outside the text or empty.
     #[error("span {start}..{end} of `{name}`: {problem}")]
     Span {
-        /// The detector's name.
+        /// The name of the detector.
         name: String,
-        /// First character.
+        /// The first character.
         start: usize,
         /// The character after the last.
         end: usize,
-        /// What is wrong and how to mend it.
+        /// The fault, and how to fix it.
         problem: String,
     },
 
-    /// A tokenizer's file is missing or malformed, or it cannot read a text.
+    /// A tokenizer's file is missing or malformed, or the tokenizer cannot read a text.
     #[error("tokenizer{}: {problem}", place(.path))]
     Tokenizer {
-        /// The file, when there is one.
+        /// The path of the file, if there is one.
         path: Option<PathBuf>,
-        /// What is wrong and how to mend it.
+        /// The fault, and how to fix it.
         problem: String,
     },
 
-    /// Training data that cannot be made into rows.
+    /// Training data that cannot be packed into rows.
     #[error("training data: {0}")]
     Data(String),
 }

@@ -1,7 +1,8 @@
-//! [`Folded`]: a text in the form that detectors read, and the way back to the bytes it came from.
+//! [`Folded`]: a text in the form that detectors read, with the bytes of the text from which each part came.
 //!
-//! One secret is written in many ways: with digits of many scripts, dashes of several lengths, tabs, line breaks, characters of
-//! no width between. Folding brings these to one form, by Unicode's properties, so that a detector is one plain pattern.
+//! The same secret can be written in many forms: with digits of different scripts, dashes of different lengths, tabs,
+//! line breaks, or characters without width. Folding converts them to one form, by Unicode's properties, so that a
+//! detector is one plain pattern.
 
 use icu_casemap::{CaseMapper, CaseMapperBorrowed};
 use icu_properties::props::{Dash, DefaultIgnorableCodePoint, GeneralCategory};
@@ -10,15 +11,15 @@ use std::ops::{Range, RangeInclusive};
 use std::sync::LazyLock;
 use unicode_normalization::char::{canonical_combining_class, decompose_compatible, is_combining_mark};
 
-/// Stands for white space with two line breaks or more.
+/// Represents white space with two line breaks or more.
 pub(crate) const PARAGRAPH: char = '\u{2029}';
 
-/// How a character without width (Unicode's `Default_Ignorable_Code_Point`) is read.
+/// The reading of a character without width (Unicode's `Default_Ignorable_Code_Point`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Invisible {
-    /// As nothing: its neighbours touch.
+    /// The character is ignored, so its neighbours touch.
     Joins,
-    /// As a space.
+    /// The character is read as a space.
     Parts,
 }
 
@@ -41,17 +42,18 @@ pub(crate) struct Folded {
 impl Folded {
     /// Folds a text for patterns:
     ///
-    /// * compatibility forms are decomposed and marks are sorted (NFKD); marks on other characters than letters are dropped,
-    /// * decimal digits (`Nd`) are ASCII, dashes (`Dash`, `Pd`) are `-`,
-    /// * a run of white space and control characters is one character: ` `, a line feed where it has one line break, and
-    ///   [`PARAGRAPH`] where it has more,
-    /// * characters without width are read as `invisible` says.
+    /// * Compatibility forms are decomposed and marks are sorted (NFKD). Marks on characters other than letters are removed.
+    /// * Decimal digits (`Nd`) become ASCII digits, dashes (`Dash`, `Pd`) become `-`.
+    /// * A run of white space and control characters becomes one character: ` ` without a line break, a line feed with one,
+    ///   and [`PARAGRAPH`] with more.
+    /// * Characters without width are read as `invisible` specifies.
     pub(crate) fn new(text: &str, invisible: Invisible) -> Self {
         Folder::new(text.len(), None).fold(text, invisible)
     }
 
-    /// The same for words: with full case folding, and one space for any run of white space. Greek accents and the dots of a
-    /// small i are dropped, because upper case has none in Greek and others in Turkish.
+    /// Folds a text for words: as [`new`](Self::new), with full case folding, and one space for any run of white space.
+    /// Greek accents and the dots of a small i are removed, because upper case has no accents in Greek and keeps the
+    /// dot in Turkish.
     pub(crate) fn words(text: &str, invisible: Invisible) -> Self {
         Folder::new(text.len(), Some(CaseMapper::new())).fold(text, invisible)
     }
@@ -62,25 +64,25 @@ impl Folded {
         self.end.resize(self.text.len(), from.end);
     }
 
-    /// The bytes of the text that `range` of the folded text came from, which is not empty.
+    /// Returns the bytes of the text from which `range` of the folded text came. They are never empty.
     pub(crate) fn origin(&self, range: Range<usize>) -> Range<usize> {
         self.start[range.start]..self.end[range.end - 1]
     }
 
-    /// The characters before and after `range`.
+    /// Returns the characters before and after `range`.
     pub(crate) fn around(&self, range: &Range<usize>) -> (Option<char>, Option<char>) {
         (self.text[..range.start].chars().next_back(), self.text[range.end..].chars().next())
     }
 }
 
-/// Makes a [`Folded`].
+/// A builder of [`Folded`].
 struct Folder {
     out: Folded,
     /// Case folding, for words.
     cases: Option<CaseMapperBorrowed<'static>>,
     /// Combining marks after the last character, not yet sorted.
     marks: Vec<(char, Range<usize>)>,
-    /// White space after the last character: line breaks and bytes.
+    /// White space after the last character, as (number of line breaks, bytes).
     blank: Option<(u32, Range<usize>)>,
 }
 
@@ -105,7 +107,7 @@ impl Folder {
             } else {
                 decompose_compatible(c, |c| self.add(c, &from));
             }
-            // A character without width parts no line break of two characters.
+            // A character without width does not split a line break of two characters.
             last = if unseen { last } else { Some(c) };
         }
         self.flush();
@@ -136,7 +138,7 @@ impl Folder {
 
     fn put(&mut self, c: char, from: &Range<usize>) {
         if is_combining_mark(c) {
-            // A mark after white space stands on nothing.
+            // A mark after white space belongs to no character.
             if self.blank.is_none() {
                 self.marks.push((c, from.clone()));
             }
@@ -169,7 +171,7 @@ impl Folder {
         }
     }
 
-    /// Writes the marks on the last character, in the canonical order. Each of several is all of them.
+    /// Writes the marks of the last character, in the canonical order. Several marks share the bytes of all of them.
     fn flush_marks(&mut self) {
         let (Some((_, first)), Some((_, last))) = (self.marks.first(), self.marks.last()) else { return };
         let from = first.start..last.end;
@@ -181,14 +183,14 @@ impl Folder {
             let kept: Vec<char> = marks.into_iter().map(|(c, _)| c).filter(|c| !dropped(c)).collect();
             kept.into_iter().for_each(|c| self.out.push(c, from.clone()));
         } else if let Some(base) = base {
-            // A digit with a mark is the digit.
+            // A digit with a mark becomes the digit.
             let len = self.out.end.len();
             self.out.end[len - base.len_utf8()..].fill(from.end);
         }
         self.marks.clear();
     }
 
-    /// The ASCII form of a digit or a dash.
+    /// Returns the ASCII form of a digit or a dash.
     fn plain(&self, c: char) -> char {
         if c.is_ascii() {
             return c;
@@ -205,14 +207,14 @@ impl Folder {
     }
 }
 
-/// Sorts marks by their classes; those of class 0 stay where they are.
+/// Sorts marks by their classes. Those of class 0 keep their places.
 fn sort_marks(marks: &mut [(char, Range<usize>)]) {
     for run in marks.split_mut(|(c, _)| canonical_combining_class(*c) == 0) {
         run.sort_by_key(|(c, _)| canonical_combining_class(*c));
     }
 }
 
-/// Whether a form of the same word in the other case may lack the mark.
+/// Returns whether the other case of the same word may lack the mark.
 fn is_dropped_in_words(base: char, mark: char) -> bool {
     match mark {
         '\u{307}' => base == 'i',
@@ -225,7 +227,7 @@ fn is_break(c: char) -> bool {
     matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | PARAGRAPH)
 }
 
-/// The ASCII digit of a decimal digit of any script: Unicode keeps them in runs of ten, from zero on.
+/// Returns the ASCII digit for a decimal digit of any script. Unicode has them in runs of ten, beginning with zero.
 fn digit(c: char) -> Option<char> {
     static RUNS: LazyLock<Vec<RangeInclusive<u32>>> = LazyLock::new(|| {
         CodePointMapData::<GeneralCategory>::new().iter_ranges_for_value(GeneralCategory::DecimalNumber).collect()
@@ -307,7 +309,7 @@ mod tests {
         ] {
             assert_eq!(words(a), words(b), "{a} {b}");
         }
-        // Letters of all scripts: both cases are one word.
+        // Letters of all scripts: both cases are the same word.
         for c in (0..=0x10ffff).filter_map(char::from_u32).filter(|c| c.is_alphabetic()) {
             let forms = [c.to_string(), c.to_uppercase().collect(), c.to_lowercase().collect(), c.nfc().collect()];
             for form in &forms[1..] {
@@ -321,7 +323,7 @@ mod tests {
         let text = "x４\u{200b}１ é";
         let folded = Folded::new(text, Invisible::Joins);
         assert_eq!(&text[folded.origin(1..3)], "４\u{200b}１");
-        assert_eq!(&text[folded.origin(4..5)], "é"); // a part of a character is the character
+        assert_eq!(&text[folded.origin(4..5)], "é"); // a part of a character stands for the whole character
         let text = "a  \n b";
         assert_eq!(Folded::words(text, Invisible::Joins).origin(1..2), 1..5);
         let text = "4\u{fe0f}\u{20e3}!";

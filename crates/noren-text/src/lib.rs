@@ -1,6 +1,6 @@
-//! Text for masked transformers: what in it is private, which tokens that is, and what a model is trained on.
+//! Text for masked transformers: private text, the tokens that hold it, and training data.
 //!
-//! Private text goes three steps. [`Detectors`] find it, in bytes of the text:
+//! Private text is handled in three steps. [`Detectors`] find the bytes that are private:
 //!
 //! ```
 //! use noren_text::Detectors;
@@ -11,7 +11,7 @@
 //! # Ok::<(), noren_text::Error>(())
 //! ```
 //!
-//! a [`Tokenizer`]'s offsets say which tokens hold it ([`PrivateTokens`]):
+//! the offsets of a [`Tokenizer`] give the tokens that hold them ([`PrivateTokens`]):
 //!
 //! ```
 //! use noren_text::{ByteTokenizer, Detectors, PrivateTokens, Tokenizer};
@@ -22,8 +22,8 @@
 //! # Ok::<(), noren_text::Error>(())
 //! ```
 //!
-//! and a [`Policy`] says who may read them: it turns the mask of a model into one that keeps the secret, and says which
-//! outputs may be released. The facts (labels, levels) come from the same place.
+//! and a [`Policy`] defines which tokens may read them. It changes the mask of a model, and determines which
+//! outputs may be released. It also gives the facts (labels, levels).
 //!
 //! ```
 //! # use noren_text::{ByteTokenizer, Detectors, PrivateTokens, Tokenizer};
@@ -39,10 +39,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What stays visible is the number of private tokens and where they stand.
+//! The number of private tokens and their positions stay visible.
 //!
-//! Training data is [`data`]: documents packed into rows, the corruption of masked-LM, the targets of causal-LM, all fixed by
-//! a seed and a step so that a run that goes on after a kill reads what it would have read.
+//! [`data`] makes training data: documents packed into rows, corrupted tokens of masked-LM, targets of causal-LM. A seed
+//! and a step fix them, so that a training run that was stopped continues with the same data.
 #![forbid(unsafe_code)]
 
 pub mod data;

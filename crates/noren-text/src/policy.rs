@@ -1,37 +1,37 @@
-//! [`Policy`]: who may read private tokens, as a mask, its facts, and the outputs that may be released.
+//! [`Policy`]: which tokens may read private tokens, as a mask with its facts, and the outputs that may be released.
 
 use crate::detect::{Kind, PRIVATE};
 use crate::private::PrivateTokens;
 use noren_mask::{Facts, Mask, Selector, Set, Span, atoms};
 use std::collections::BTreeMap;
 
-/// Who may read private tokens.
+/// The rule for which tokens may read private tokens.
 ///
-/// A policy changes the mask of every layer, so that what may not be read does not come in by way of a token that read it one
-/// layer earlier. A private token still holds itself, whatever the mask: outputs at private positions are not
-/// [`released`](Policy::released), and whoever pools, classifies or decodes leaves them out.
+/// A policy changes the mask of every layer, so that hidden content cannot pass through a token that read it one layer
+/// earlier. A private token still holds its own content, whatever the mask. Outputs at private positions are therefore
+/// not [`released`](Policy::released), and pooling, classification and decoding must leave them out.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Policy {
-    /// Nobody reads them: `mask - keys(label="private")`.
+    /// No other token reads them: `mask - keys(label="private")`.
     Hide,
-    /// Each token reads what its own level allows: `mask & clearance`. A kind of private text has the level that is given
-    /// here, or 1; a token of several kinds the highest of theirs; other text has level 0.
+    /// Each token reads tokens up to its own level: `mask & clearance`. The level of a kind of private text is given
+    /// here [default: 1]. A token of several kinds has the highest of their levels. Other text has level 0.
     Clearance {
-        /// Levels by kind, above 0.
+        /// The level of each kind, above 0.
         levels: BTreeMap<Kind, i64>,
-        /// The highest level whose outputs the reader may have.
+        /// The highest level whose outputs the reader may see.
         reader: i64,
     },
-    /// These query heads do not read them, others do: for seeing what attention changes. Other heads carry what they read
-    /// on, so that no output is safe from private text and none is promised to be.
+    /// These query heads do not read them, other heads do; used to see what attention changes. Other heads pass on
+    /// their content, so no output is free of private text and none is released.
     Heads(
-        /// The heads that do not.
+        /// The query heads that do not read private tokens.
         Vec<Span>,
     ),
 }
 
 impl Policy {
-    /// `base` with what the policy denies taken out. Facts come from [`facts`](Self::facts).
+    /// Returns `base` without the cells that the policy denies. The facts come from [`facts`](Self::facts).
     ///
     /// ```
     /// use noren_mask::{Span, atoms::causal};
@@ -53,8 +53,8 @@ impl Policy {
         }
     }
 
-    /// `facts` with the labels and levels of the private tokens of each batch row. Rows may be shorter than the batch: what
-    /// comes after their tokens (padding on the right) is public.
+    /// Adds the labels and levels of the private tokens of each batch row to `facts`. Rows may be shorter than the
+    /// batch; padding on the right is public.
     pub fn facts(&self, rows: &[&PrivateTokens], facts: Facts) -> Facts {
         let mut facts = facts.label_rows(PRIVATE, rows.iter().map(|row| to_spans(&row.positions())).collect());
         let kinds: std::collections::BTreeSet<&Kind> =
@@ -73,7 +73,7 @@ impl Policy {
         facts
     }
 
-    /// The level of token `at`: that of its highest kind, 0 for what is public.
+    /// Returns the level of token `at`, which is that of its highest kind, or 0 if it is public.
     pub fn level(&self, tokens: &PrivateTokens, at: usize) -> i64 {
         let of = |kind: &Kind| match self {
             Policy::Clearance { levels, .. } => levels.get(kind).copied().unwrap_or(1),
@@ -82,7 +82,8 @@ impl Policy {
         tokens.kinds_at(at).map(of).max().unwrap_or(0)
     }
 
-    /// Whether the output at token `at` may be released to the reader: whether it can hold nothing that the policy keeps.
+    /// Returns whether the output at token `at` may be released to the reader. Such an output cannot depend on text
+    /// that the policy hides.
     pub fn released(&self, tokens: &PrivateTokens, at: usize) -> bool {
         match self {
             Policy::Hide => !tokens.is_private(at),
@@ -91,7 +92,7 @@ impl Policy {
         }
     }
 
-    /// Whether token `at` is a secret to the reader: whether nothing that is released may depend on what it says.
+    /// Returns whether token `at` is hidden from the reader. No released output may depend on its content.
     pub fn secret(&self, tokens: &PrivateTokens, at: usize) -> bool {
         match self {
             Policy::Clearance { .. } => !self.released(tokens, at),
@@ -100,7 +101,7 @@ impl Policy {
     }
 }
 
-/// Ascending positions as runs.
+/// Returns ascending positions as spans.
 fn to_spans(positions: &[usize]) -> Vec<Span> {
     let mut spans: Vec<std::ops::Range<u64>> = Vec::new();
     for at in positions.iter().map(|at| *at as u64) {

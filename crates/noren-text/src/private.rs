@@ -1,11 +1,11 @@
-//! [`PrivateTokens`]: which tokens hold private text.
+//! [`PrivateTokens`]: the tokens that hold private text.
 
 use crate::detect::{Finding, Kind};
 use crate::tokens::Encoding;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Which tokens of one text hold private text, by kind.
+/// The tokens of one text that hold private text, by kind.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PrivateTokens {
     len: usize,
@@ -13,13 +13,13 @@ pub struct PrivateTokens {
 }
 
 impl PrivateTokens {
-    /// The tokens of `encoding` that hold any part of `findings` in `text`.
+    /// Finds the tokens of `encoding` that hold any part of `findings` in `text`.
     ///
-    /// * A token is private when it stands for any byte of a finding, wholly or in part.
-    /// * Byte-level tokens stand for the whole character that they are a piece of: if the character is private, so is each.
-    /// * Special tokens stand for no text and are never private.
-    /// * A character of a finding that no token claims (a tokenizer may drop or change it) makes the tokens on both sides
-    ///   private, because either may hold its trace; white space that no token claims does not.
+    /// * A token is private if it holds any byte of a finding.
+    /// * A byte-level token counts as its whole character: if the character is private, all of its tokens are.
+    /// * Special tokens hold no text and are never private.
+    /// * If a character of a finding is in no token (a tokenizer may drop or change it), the tokens on both sides are
+    ///   private, because either may hold a trace of it. This does not apply to white space.
     pub fn locate(findings: &[Finding], text: &str, encoding: &Encoding) -> Self {
         let mut by_kind: BTreeMap<Kind, Vec<bool>> = BTreeMap::new();
         for finding in findings {
@@ -29,37 +29,37 @@ impl PrivateTokens {
         PrivateTokens { len: encoding.len(), by_kind }
     }
 
-    /// Number of tokens, private or not.
+    /// Returns the number of tokens, private or not.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the text has no token.
+    /// Returns whether the text has no token.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Number of private tokens.
+    /// Returns the number of private tokens.
     pub fn count(&self) -> usize {
         (0..self.len).filter(|at| self.is_private(*at)).count()
     }
 
-    /// Whether token `at` is private, of any kind.
+    /// Returns whether token `at` is private, of any kind.
     pub fn is_private(&self, at: usize) -> bool {
         self.by_kind.values().any(|marks| marks[at])
     }
 
-    /// The private tokens, ascending.
+    /// Returns the private tokens, ascending.
     pub fn positions(&self) -> Vec<usize> {
         (0..self.len).filter(|at| self.is_private(*at)).collect()
     }
 
-    /// Each kind with its tokens, ascending.
+    /// Returns each kind with its tokens, ascending.
     pub fn kinds(&self) -> impl Iterator<Item = (&Kind, Vec<usize>)> {
         self.by_kind.iter().map(|(kind, marks)| (kind, (0..self.len).filter(|at| marks[*at]).collect()))
     }
 
-    /// The kinds of token `at`.
+    /// Returns the kinds of token `at`.
     pub fn kinds_at(&self, at: usize) -> impl Iterator<Item = &Kind> {
         self.by_kind.iter().filter(move |(_, marks)| marks.get(at) == Some(&true)).map(|(kind, _)| kind)
     }

@@ -1,4 +1,4 @@
-//! [`Tokenizer`]: text to tokens with the bytes that each stands for, and back; by bytes, or by a Hugging Face tokenizer.json.
+//! [`Tokenizer`]: text to tokens, with the bytes of each token, and back. By bytes, or with a Hugging Face tokenizer.json.
 
 use crate::Error;
 use noren_mask::text::hex;
@@ -7,84 +7,84 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::LazyLock;
 
-/// What a special token is for.
+/// The use of a special token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
-    /// Fills rows up to the longest.
+    /// Fills rows up to the length of the longest one.
     Padding,
-    /// Stands before a text.
+    /// Precedes a text.
     Begin,
-    /// Stands after a text.
+    /// Follows a text.
     End,
-    /// Stands where a token is to be guessed.
+    /// Replaces a token that the model predicts.
     Mask,
 }
 
 /// The tokens of one text.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Encoding {
-    /// Their numbers in the vocabulary.
+    /// Indices of the tokens in the vocabulary.
     pub ids: Vec<u32>,
-    /// The bytes of the text that each token stands for. Tokens that share a character all have the whole character; a
-    /// token that stands for no text (a special one) has an empty range.
+    /// The bytes of the text for each token. Tokens that share a character all have the whole character. A special
+    /// token has an empty range.
     pub ranges: Vec<Range<usize>>,
-    /// Which of them the tokenizer added: they stand for no text.
+    /// True for each token that the tokenizer added and that has no text.
     pub special: Vec<bool>,
 }
 
 impl Encoding {
-    /// Number of tokens, special ones included.
+    /// Returns the number of tokens, special ones included.
     pub fn len(&self) -> usize {
         self.ids.len()
     }
 
-    /// Whether there is no token.
+    /// Returns whether there is no token.
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }
 }
 
-/// A part of a text's tokens that a model can read at once.
+/// A part of a text's tokens, as long as a model can read at once.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Window {
-    /// The tokens, with the special tokens that belong around a text.
+    /// The tokens, with the special tokens before and after a text.
     pub encoding: Encoding,
-    /// The word that each token is a piece of, counted from the start of the text; `None` for special tokens.
+    /// For each token the index of its word, counted from the start of the text; `None` for special tokens.
     pub words: Vec<Option<u32>>,
 }
 
-/// Text to tokens and back.
+/// A conversion of text to tokens and back.
 pub trait Tokenizer: Send + Sync {
-    /// The tokens of `text` as a model reads it, with the special tokens that belong around a text.
+    /// Returns the tokens of `text` as a model reads it, with the special tokens before and after it.
     ///
     /// # Errors
-    /// [`Error::Tokenizer`] where the vocabulary has no token for a part of the text.
+    /// Returns [`Error::Tokenizer`] if the vocabulary has no token for a part of the text.
     fn encode(&self, text: &str) -> Result<Encoding, Error>;
 
-    /// The text of `ids`, special tokens left out. What is no UTF-8 (the end of a text that was cut within a character) becomes
-    /// U+FFFD.
+    /// Returns the text of `ids` without special tokens. Bytes that are not UTF-8 (the end of a text that was cut
+    /// within a character) become U+FFFD.
     ///
     /// # Errors
-    /// [`Error::Tokenizer`] where the tokenizer cannot put tokens together.
+    /// Returns [`Error::Tokenizer`] if the tokenizer cannot join the tokens.
     fn decode(&self, ids: &[u32]) -> Result<String, Error>;
 
-    /// A token as people may read it; `None` for a number outside of the vocabulary.
+    /// Returns a token in readable form; `None` for an index outside the vocabulary.
     fn token(&self, id: u32) -> Option<String>;
 
-    /// Number of tokens in the vocabulary, special ones included.
+    /// Returns the number of tokens in the vocabulary, special ones included.
     fn vocab_size(&self) -> usize;
 
-    /// The special token for `role`, where there is one.
+    /// Returns the special token for `role`, if there is one.
     fn special(&self, role: Role) -> Option<u32>;
 
-    /// Whether a token stands for no text.
+    /// Returns whether a token is special, so that it has no text.
     fn is_special(&self, id: u32) -> bool;
 
-    /// The same tokenizer as a tokenizer.json of Hugging Face, for a model's folder.
+    /// Returns the tokenizer as a tokenizer.json of Hugging Face, for a model's folder.
     fn to_json(&self) -> String;
 }
 
-/// One token for each byte, and four special ones: padding 256, begin 257, end 258, mask 259.
+/// A tokenizer with one token for each byte, and four special ones: padding 256, begin 257, end 258, mask 259.
 ///
 /// ```
 /// use noren_text::{ByteTokenizer, Tokenizer};
@@ -98,7 +98,7 @@ pub trait Tokenizer: Send + Sync {
 pub struct ByteTokenizer;
 
 impl ByteTokenizer {
-    /// Tokens in its vocabulary.
+    /// Number of tokens in the vocabulary.
     pub const VOCAB_SIZE: usize = 260;
     const SPECIAL: [(Role, &'static str); 4] =
         [(Role::Padding, "<pad>"), (Role::Begin, "<s>"), (Role::End, "</s>"), (Role::Mask, "<mask>")];
@@ -145,7 +145,7 @@ impl Tokenizer for ByteTokenizer {
         id >= 256
     }
 
-    /// Byte-level BPE without merges.
+    /// Writes byte-level BPE without merges.
     fn to_json(&self) -> String {
         let mut vocab = serde_json::Map::new();
         for byte in 0..=255u8 {
@@ -176,8 +176,8 @@ impl Tokenizer for ByteTokenizer {
     }
 }
 
-/// The character that byte-level tokenizers of Hugging Face write for a byte: itself where it can be seen, otherwise one from
-/// U+0100 on.
+/// Returns the character that byte-level tokenizers of Hugging Face write for a byte: the byte itself if it is
+/// printable, otherwise a character from U+0100 on.
 fn byte_char(byte: u8) -> char {
     let seen = |b: u8| matches!(b, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     match seen(byte) {
@@ -189,7 +189,7 @@ fn byte_char(byte: u8) -> char {
     }
 }
 
-/// The bytes that a piece of a byte-level tokenizer stands for.
+/// Returns the bytes of a piece of a byte-level tokenizer.
 fn piece_bytes(piece: &str) -> Option<Vec<u8>> {
     static BYTES: LazyLock<HashMap<char, u8>> = LazyLock::new(|| (0..=255).map(|b| (byte_char(b), b)).collect());
     piece.chars().map(|c| BYTES.get(&c).copied()).collect()
@@ -206,7 +206,7 @@ impl HfTokenizer {
     /// Reads a tokenizer.json.
     ///
     /// # Errors
-    /// [`Error::Tokenizer`] with the path, where the file is missing or malformed.
+    /// Returns [`Error::Tokenizer`] with the path if the file is missing or malformed.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let at = |problem: String| Error::Tokenizer { path: Some(path.to_path_buf()), problem };
@@ -217,13 +217,14 @@ impl HfTokenizer {
         })
     }
 
-    /// Reads the contents of a tokenizer.json. Truncation and padding that it asks for are left to the caller.
+    /// Reads the contents of a tokenizer.json. Its settings for truncation and padding are ignored.
     ///
     /// # Errors
-    /// [`Error::Tokenizer`] where it is malformed, or its template names a special token that it does not define.
+    /// Returns [`Error::Tokenizer`] if the contents are malformed, or if the template names a special token that is not
+    /// defined.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
         let mut inner = tokenizers::Tokenizer::from_bytes(bytes)
-            .map_err(|e| Error::tokenizer(format!("it is no tokenizer.json of Hugging Face: {e}")))?;
+            .map_err(|e| Error::tokenizer(format!("it is not a tokenizer.json of Hugging Face: {e}")))?;
         if let Some(processor) = inner.get_post_processor() {
             let form = serde_json::to_value(processor).map_err(Error::tokenizer)?;
             check_processor(&form).map_err(Error::tokenizer)?;
@@ -235,11 +236,11 @@ impl HfTokenizer {
         Ok(HfTokenizer { inner, special })
     }
 
-    /// The tokens of `text` in windows of at most `most` tokens, each with the special tokens around it. A window repeats the
-    /// last quarter of the window before it.
+    /// Returns the tokens of `text` in windows of at most `most` tokens, each with the special tokens around it. A
+    /// window repeats the last quarter of the window before it.
     ///
     /// # Errors
-    /// [`Error::Tokenizer`] where the text has no tokens, or `most` leaves no room for text.
+    /// [`Error::Tokenizer`] where the text has no tokens, or `most` leaves no space for text.
     pub fn windows(&self, text: &str, most: usize) -> Result<Vec<Window>, Error> {
         let encoding = self.inner.encode(text, true).map_err(Error::tokenizer)?;
         let words = encoding.get_word_ids().to_vec();
@@ -247,19 +248,19 @@ impl HfTokenizer {
         let before = whole.special.iter().take_while(|special| **special).count();
         let after = whole.special[before..].iter().rev().take_while(|special| **special).count();
         let body = before..whole.len() - after;
-        let room = most.saturating_sub(before + after);
-        if room == 0 {
+        let space = most.saturating_sub(before + after);
+        if space == 0 {
             let problem = format!(
-                "{} special tokens stand around a text, and the model reads {most}: there is no room for text",
+                "{} special tokens surround a text, and the model reads {most}: there is no space for text",
                 before + after
             );
             return Err(Error::tokenizer(problem));
         }
-        let step = room - room / 4;
-        let count = body.len().saturating_sub(room).div_ceil(step) + 1;
+        let step = space - space / 4;
+        let count = body.len().saturating_sub(space).div_ceil(step) + 1;
         let window = |number: usize| {
             let start = body.start + number * step;
-            let places = || (0..before).chain(start..(start + room).min(body.end)).chain(body.end..whole.len());
+            let places = || (0..before).chain(start..(start + space).min(body.end)).chain(body.end..whole.len());
             Window {
                 encoding: Encoding {
                     ids: places().map(|at| whole.ids[at]).collect(),
@@ -282,7 +283,8 @@ impl HfTokenizer {
         Encoding { ids: encoding.get_ids().to_vec(), ranges, special }
     }
 
-    /// The library's own tokenizer, for what it does besides: decoding token by token, encoding without offsets.
+    /// Returns the library's own tokenizer, for what it does besides: decoding token by token, encoding without
+    /// offsets.
     pub fn inner(&self) -> &tokenizers::Tokenizer {
         &self.inner
     }

@@ -1,18 +1,19 @@
-//! Named arrays: the allowed keys of each query row, dense or listed.
+//! Named arrays: the allowed keys of each query row, read from a dense array or from a list.
 
 use crate::json::{At, Value};
 use crate::refusal::{Result, wrong};
 use crate::runs::{Runs, normal};
 use crate::shape::{MOST, Shape};
 
-/// The allowed keys of each row that has any.
+/// The allowed keys of each query row that has any.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Array {
-    /// `[batch, heads, q_len, kv_len]`, the first two 1 for "all".
+    /// The shape `[batch, heads, q_len, kv_len]`; a batch or heads of 1 applies to all of them.
     dims: [i64; 4],
-    /// Query rows that share one list.
+    /// Number of query rows that share one list of keys.
     block_q: i64,
-    /// `(list number, keys)`, ascending: list `((b * heads) + h) * lists + q / block_q`.
+    /// Pairs `(list number, keys)` in ascending order. The list of query `q` is number `(b * heads + h) * lists + q /
+    /// block_q`.
     rows: Vec<(i64, Runs)>,
 }
 
@@ -33,25 +34,25 @@ impl Array {
             return Err(wrong(
                 at.path.clone(),
                 format!("shape {:?}", array.dims),
-                "the shape of the mask, 1 for all batch rows or heads",
+                "the shape of the mask, where 1 stands for all batch rows or heads",
             ));
         }
         Ok(array)
     }
 
-    /// Which slice holds for a batch row and head.
+    /// Returns the number of the slice for a batch row and a head.
     pub(crate) fn slice(&self, batch: usize, head: usize) -> i64 {
         let b = if self.dims[0] == 1 { 0 } else { batch as i64 };
         let h = if self.dims[1] == 1 { 0 } else { head as i64 };
         b * self.dims[1] + h
     }
 
-    /// True when heads may differ.
+    /// Returns true if heads may differ.
     pub(crate) fn by_head(&self) -> bool {
         self.dims[1] > 1
     }
 
-    /// The allowed keys of query row `q` of a slice.
+    /// Returns the allowed keys of query row `q` of a slice.
     pub(crate) fn row(&self, slice: i64, q: i64) -> &[(i64, i64)] {
         let list = slice * ((self.dims[2] - 1) / self.block_q + 1) + q / self.block_q;
         match self.rows.binary_search_by_key(&list, |row| row.0) {
@@ -60,7 +61,7 @@ impl Array {
         }
     }
 
-    /// From (list, keys) pairs in any order.
+    /// Makes an array from pairs `(list number, range of keys)` in any order.
     fn from_pairs(dims: [i64; 4], block_q: i64, mut pairs: Vec<(i64, (i64, i64))>) -> Self {
         pairs.sort_unstable();
         let mut rows: Vec<(i64, Runs)> = Vec::new();
@@ -75,7 +76,7 @@ impl Array {
     }
 }
 
-/// The allowed cells of nested lists `[q_len][kv_len]` or `[batch][heads][q_len][kv_len]`.
+/// Reads the allowed cells of nested lists `[q_len][kv_len]` or `[batch][heads][q_len][kv_len]`.
 fn dense(at: &At<'_>, kind: &str) -> Result<Array> {
     let mut slices = Vec::new();
     let nested = at.list(|slice| Ok(slice.is_nested()))?.into_iter().any(|deep| deep);
@@ -104,7 +105,7 @@ fn dense(at: &At<'_>, kind: &str) -> Result<Array> {
     })
 }
 
-/// `(q_len, kv_len, allowed keys by row)`.
+/// `(q_len, kv_len, allowed keys of each query row)`.
 type Slice = (i64, i64, Vec<(i64, Runs)>);
 
 fn rows(at: &At<'_>, kind: &str, slices: &mut Vec<Slice>) -> Result<()> {
@@ -140,7 +141,7 @@ fn keeps(at: &At<'_>, kind: &str) -> Result<bool> {
     }
 }
 
-/// The field `shape`: `[q_len, kv_len]`.
+/// Reads the field `shape`: `[q_len, kv_len]`.
 fn dims(at: &At<'_>) -> Result<[i64; 4]> {
     match at.ints(1, MOST)?[..] {
         [q, k] => Ok([1, 1, q, k]),
@@ -166,7 +167,7 @@ fn csr(at: &At<'_>) -> Result<Array> {
     Ok(Array::from_pairs(dims, 1, indptr.windows(2).enumerate().flat_map(row).collect()))
 }
 
-/// Pairs of numbers, the first below `rows`, the second below `columns`.
+/// Reads pairs of numbers, the first below `rows`, the second below `columns`.
 fn pairs(at: &At<'_>, rows: i64, columns: i64) -> Result<Vec<(i64, i64)>> {
     at.list(|at| match at.ints(0, MOST)?[..] {
         [i, j] if i < rows && j < columns => Ok((i, j)),

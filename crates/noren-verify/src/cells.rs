@@ -1,4 +1,4 @@
-//! The definition of every atom, twice: cell by cell, and as the keys of a query row.
+//! The definition of every atom in two forms: for one cell, and as the keys of a query row.
 
 use crate::frame::Frame;
 use crate::node::Node;
@@ -7,16 +7,16 @@ use crate::refusal::Result;
 use crate::runs::{Runs, holds, meet, minus, union};
 use crate::work::Work;
 
-/// Positions for each key from which on keys are looked at one by one.
+/// Where positions per key exceed this number, each key is tested by itself.
 const SPARSE: i64 = 4;
 
 impl Node {
-    /// True when query row `i` may read key `j`.
+    /// Returns true if query row `i` may read key `j`.
     pub(crate) fn allowed(&self, frame: &Frame, i: i64, j: i64) -> bool {
         frame.key(j).is_some_and(|k| self.cell((i, frame.query(i)), (j, k)))
     }
 
-    /// The cell of a query `(row, position)` and a key `(index, position)`.
+    /// Returns whether a query `(row, position)` may read a key `(index, position)`.
     fn cell(&self, query: (i64, i64), key: (i64, i64)) -> bool {
         let (q, k) = (query.1, key.1);
         let part = |node: &Node| node.cell(query, key);
@@ -50,7 +50,7 @@ impl Node {
         }
     }
 
-    /// The keys that query row `i` may read.
+    /// Returns the keys that query row `i` may read.
     pub(crate) fn row(&self, frame: &Frame, i: i64, work: &Work) -> Result<Runs> {
         work.spend(frame.pieces() + 4)?;
         let out = match self {
@@ -86,7 +86,7 @@ impl Node {
         Ok(out)
     }
 
-    /// The keys that query row `i` may read by an atom; of a combination, key by key.
+    /// Returns the keys that query row `i` may read by an atom. For a combination, tests each key.
     fn row_of_atom(&self, frame: &Frame, i: i64, work: &Work) -> Result<Runs> {
         let q = frame.query(i);
         let positions = |runs: &[(i64, i64)]| frame.keys(runs);
@@ -164,16 +164,16 @@ impl Node {
         })
     }
 
-    /// The same while `other` is held.
+    /// Returns the keys that query row `i` may read. The memory for `other` stays counted meanwhile.
     fn row_beside(&self, other: &Runs, frame: &Frame, i: i64, work: &Work) -> Result<Runs> {
-        let room = work.room();
+        let space = work.space();
         work.keep(other.len())?;
         let out = self.row(frame, i, work);
-        work.reset(room);
+        work.reset(space);
         out
     }
 
-    /// The same, key by key.
+    /// Returns the keys that query row `i` may read, from a test of each key.
     fn row_by_cells(&self, frame: &Frame, i: i64, work: &Work) -> Result<Runs> {
         work.list(frame.kv_len)?;
         let mut out = Runs::new();
@@ -187,7 +187,7 @@ impl Node {
     }
 }
 
-/// The positions below `end` that `random` allows the query at `q`.
+/// Returns the positions below `end` that `random` allows for the query at position `q`.
 fn random_row(q: i64, end: i64, threshold: u64, seed: u64) -> Runs {
     let mut out = Runs::new();
     for group in 0..(end + 3) / 4 {

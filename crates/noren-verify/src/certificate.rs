@@ -1,4 +1,4 @@
-//! A certificate as it is written, before anything of it is believed.
+//! A certificate as it is written. Nothing in it is trusted before the check.
 
 use crate::expr::Expr;
 use crate::facts::{Facts, ranges};
@@ -25,10 +25,10 @@ const FIELDS: &[&str] = &[
     "sha256",
 ];
 
-/// Deeper stacks are refused.
+/// The largest number of layers; certificates of deeper stacks are refused.
 const MOST_LAYERS: usize = 4_096;
 
-/// The ways in which tokens influence each other that no mask shows: a certificate must list them all.
+/// The paths between tokens that no mask shows. A certificate must list all of them.
 pub(crate) const NOT_COVERED: &[&str] = &[
     "position ids: a count of hidden tokens tells how many there are",
     "lengths: padding and truncation tell how long a hidden text is",
@@ -55,28 +55,29 @@ pub(crate) struct Claim {
     pub(crate) witness: Option<Witness>,
 }
 
-/// A path by which a token reaches another one: in each layer of `steps` the token reads the one before.
+/// A path by which a source token influences a target token: in each layer of `steps`, the token reads the token of the
+/// step before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Witness {
-    /// The first token.
+    /// The token at which the path begins.
     pub source: usize,
-    /// `(layer, token)`, layers ascending; the last token is the target.
+    /// Pairs `(layer, token)` with ascending layers; the last token is the target.
     pub steps: Vec<(usize, usize)>,
 }
 
-/// Who knows something of `sources` after each layer.
+/// The tokens that are influenced by `sources` after each layer.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    /// Its number in the certificate.
+    /// The index of this entry in the certificate.
     pub(crate) number: usize,
     pub(crate) row: usize,
     pub(crate) sources: Runs,
-    /// `(number of consecutive layers, set)`; all numbers sum to one more than there are layers.
+    /// Pairs `(number of consecutive layers, set of tokens)`. The numbers sum to the number of layers plus one.
     pub(crate) after: Vec<(usize, Runs)>,
 }
 
 impl Entry {
-    /// The set after the last layer.
+    /// Returns the set after the last layer.
     pub(crate) fn last(&self) -> &Runs {
         self.after.last().map_or(&self.sources, |run| &run.1)
     }
@@ -85,7 +86,7 @@ impl Entry {
 /// A certificate.
 pub(crate) struct Certificate {
     pub(crate) layers: Vec<String>,
-    /// The distinct masks, and which of them each layer is.
+    /// The distinct masks; `layer_of` holds the index of the mask of each layer.
     pub(crate) masks: Vec<Expr>,
     pub(crate) layer_of: Vec<usize>,
     pub(crate) shape: Shape,
@@ -100,7 +101,7 @@ pub(crate) struct Certificate {
 }
 
 impl Certificate {
-    /// Reads a certificate and checks its fields, its hash and its list of what is not covered.
+    /// Reads a certificate. Checks its fields, its hash and its list of paths that are not covered.
     pub(crate) fn read(json: &str) -> Result<Self> {
         let value = Value::read(json)?;
         let fields = At::new(&value, "").object(FIELDS)?;
@@ -143,7 +144,7 @@ impl Certificate {
     }
 }
 
-/// The lower-case hexadecimal SHA-256 of a certificate without its field `sha256`.
+/// Returns the lower-case hexadecimal SHA-256 of a certificate without its field `sha256`.
 fn hash(value: &Value) -> String {
     let mut text = String::new();
     if let Value::Object(fields) = value {
@@ -259,7 +260,7 @@ fn entry(at: &At<'_>, number: usize, shape: &Shape, layers: usize) -> Result<Ent
     Ok(Entry { number, row, sources, after })
 }
 
-/// Refuses two entries for the same sources.
+/// Refuses a certificate with two entries for the same sources.
 pub(crate) fn no_twins(reach: &[Entry]) -> Result<()> {
     let mut order: Vec<&Entry> = reach.iter().collect();
     order.sort_unstable_by(|a, b| (a.row, &a.sources).cmp(&(b.row, &b.sources)));
@@ -273,7 +274,7 @@ pub(crate) fn no_twins(reach: &[Entry]) -> Result<()> {
     }
 }
 
-/// More stored ranges are refused.
+/// Refuses a certificate with too many stored ranges.
 pub(crate) fn small_enough(reach: &[Entry]) -> Result<()> {
     let ranges: usize = reach.iter().flat_map(|entry| &entry.after).map(|run| run.1.len()).sum();
     if ranges > 4_000_000 {

@@ -1,4 +1,4 @@
-//! The check of a certificate: every count, set, path and verdict made again from the definition.
+//! The check of a certificate: every count, set, path and verdict is computed again from the definition.
 
 use crate::certificate::{Certificate, Claim, Entry, Witness, no_twins, small_enough};
 use crate::frame::Frame;
@@ -10,7 +10,7 @@ use crate::report::{Report, RuleReport};
 use crate::runs::{Runs, count, holds, meet, minus};
 use crate::work::Work;
 
-/// Checks a certificate that was read.
+/// Checks a certificate after it was read.
 pub(crate) fn check(certificate: &Certificate) -> Result<Report> {
     small_enough(&certificate.reach)?;
     no_twins(&certificate.reach)?;
@@ -18,9 +18,9 @@ pub(crate) fn check(certificate: &Certificate) -> Result<Report> {
     let work = Work::new();
     let world = World::new(&certificate.facts, &certificate.shape, &work, true)?;
     for row in 0..certificate.shape.batch {
-        let room = work.room();
+        let space = work.space();
         Row::new(certificate, &world, row)?.check()?;
-        work.reset(room);
+        work.reset(space);
     }
     let total: i128 = certificate.claims.iter().map(|claim| i128::from(claim.pairs)).sum();
     if i128::from(certificate.pairs) != total {
@@ -40,7 +40,7 @@ pub(crate) fn check(certificate: &Certificate) -> Result<Report> {
     Ok(report(certificate))
 }
 
-/// Checks that there is one claim for each deny rule and batch row, in this order.
+/// Checks that there is one claim for each `deny` rule and batch row, in this order.
 fn order(certificate: &Certificate) -> Result<()> {
     let denies: Vec<&Rule> = certificate.policy.iter().filter(|rule| !rule.allow).collect();
     let batch = certificate.shape.batch;
@@ -70,7 +70,7 @@ struct Row<'a> {
     certificate: &'a Certificate,
     world: &'a World<'a>,
     frame: Frame,
-    /// One for each distinct mask.
+    /// The layers, one for each distinct mask.
     layers: Vec<Layer>,
     entries: Vec<&'a Entry>,
 }
@@ -96,12 +96,12 @@ impl<'a> Row<'a> {
     }
 
     fn check(mut self) -> Result<()> {
-        let room = self.world.work.room();
+        let space = self.world.work.space();
         for entry in self.entries.clone() {
             self.closure(entry)?;
         }
         self.layers.iter_mut().for_each(Layer::forget);
-        self.world.work.reset(room);
+        self.world.work.reset(space);
         let mut groups = Groups::new(self.world, &self.frame);
         let mut allows = Vec::new();
         for (number, rule) in self.certificate.policy.iter().enumerate().filter(|rule| rule.1.allow) {
@@ -113,7 +113,7 @@ impl<'a> Row<'a> {
         for (nth, (number, rule)) in denies.enumerate() {
             let at = nth * batch + self.frame.row;
             let claim = &self.certificate.claims[at];
-            let room = self.world.work.room();
+            let space = self.world.work.space();
             let covered = groups.covered(rule, &format!("policy[{number}]"))?;
             let field = |name: &str| format!("rules[{at}].{name}");
             for (name, given, set) in
@@ -133,7 +133,7 @@ impl<'a> Row<'a> {
             } else {
                 self.kept(claim, &classes, &field)?
             }
-            self.world.work.reset(room);
+            self.world.work.reset(space);
         }
         Ok(())
     }
@@ -141,7 +141,8 @@ impl<'a> Row<'a> {
     /// Checks every step of a stored closure.
     fn closure(&mut self, entry: &Entry) -> Result<()> {
         let nothing = Runs::new();
-        // For each distinct mask the set that rows outside later sets are known not to read.
+        // For each distinct mask: the tokens that rows outside the later sets do not read, as earlier layers have
+        // shown.
         let mut done: Vec<Option<&Runs>> = vec![None; self.layers.len()];
         let mut runs = entry.after.iter();
         let (mut left, mut from) = match runs.next() {
@@ -172,7 +173,8 @@ impl<'a> Row<'a> {
         Ok(())
     }
 
-    /// Checks that no denied pair is connected: for each some closure holds its source and not its target.
+    /// Checks that no denied pair is connected: for each pair, the last set of some closure has the source and not the
+    /// target.
     fn kept(&self, claim: &Claim, classes: &[Class], field: &dyn Fn(&str) -> String) -> Result<()> {
         if claim.reached_pairs != 0 || !claim.exact {
             return Err(wrong(
@@ -248,7 +250,7 @@ impl<'a> Row<'a> {
         Ok(())
     }
 
-    /// Number of violated pairs, from the closures of single tokens.
+    /// Returns the number of violated pairs, from the closures of single tokens.
     fn reached(&self, classes: &[Class], field: &dyn Fn(&str) -> String) -> Result<i128> {
         let mut reached = 0;
         for class in classes {
@@ -270,7 +272,7 @@ impl<'a> Row<'a> {
         Ok(reached)
     }
 
-    /// Checks every step of a path.
+    /// Checks every step of a witness.
     fn walk(&self, witness: &Witness, field: &dyn Fn(&str) -> String) -> Result<()> {
         let (mut token, mut next) = (witness.source as i64, 0);
         for &(layer, reader) in &witness.steps {
@@ -297,7 +299,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// A source and another token of `open`.
+/// Returns a token of `sources` and a different token of `open`.
 fn open_pair(sources: &Runs, open: &Runs) -> (i64, i64) {
     let target = open[0].0;
     let other = sources.iter().flat_map(|run| [run.0, run.1 - 1]).find(|&source| source != target);

@@ -1,15 +1,15 @@
-//! [`Expr`]: a mask as it is written, and the values of its arguments.
+//! [`Expr`]: a mask as it is written, with the values of its arguments.
 
-/// A mask.
+/// A mask expression.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Expr {
     Full,
     None,
-    /// `q - left <= k <= q + right`; a side without a number is open.
+    /// `q - left <= k <= q + right`; a side without a number has no limit.
     Window(Option<i128>, Option<i128>),
     Chunk(i128),
     Stride(i128),
-    /// Numbers that `q - k` may be.
+    /// The allowed values of `q - k`.
     Distances(Vec<i128>),
     Prefix(Vec<i128>, bool),
     Keys(Set),
@@ -43,11 +43,11 @@ pub(crate) enum Expr {
     Not(Box<Expr>),
     And(Vec<Expr>),
     Or(Vec<Expr>),
-    /// The first without all others.
+    /// The cells of the first mask that no other mask allows.
     Minus(Vec<Expr>),
 }
 
-/// What the arms of `heads(...)`, `batch(...)`, `layers(...)` name.
+/// The index by which `heads(...)`, `batch(...)` and `layers(...)` select their arms.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum By {
     Head,
@@ -55,17 +55,17 @@ pub(crate) enum By {
     Layer,
 }
 
-/// A half-open range; an end that is left out is open.
+/// A half-open range; a range without an end has no upper limit.
 pub(crate) type Span = (i128, Option<i128>);
 
-/// Positions, by number or by label.
+/// A set of positions, by number or by label.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Set {
     Spans(Vec<Span>),
     Label(String),
 }
 
-/// Which indices an arm names.
+/// The indices of an arm.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Selector {
     Spans(Vec<Span>),
@@ -74,7 +74,7 @@ pub(crate) enum Selector {
 }
 
 impl Selector {
-    /// True when the selector itself names `index`; `else` names none.
+    /// Returns true if the selector lists `index`; `else` lists none.
     pub(crate) fn names(&self, index: i128) -> bool {
         match self {
             Selector::Spans(spans) => spans.iter().any(|s| s.0 <= index && s.1.is_none_or(|end| index < end)),
@@ -83,7 +83,7 @@ impl Selector {
         }
     }
 
-    /// The index after the last one, where it is written.
+    /// Returns the index after the last listed one; `None` for a range without an end.
     pub(crate) fn end(&self) -> Option<i128> {
         match self {
             Selector::Spans(spans) => {
@@ -94,7 +94,7 @@ impl Selector {
     }
 }
 
-/// A value between parentheses.
+/// The value of an argument.
 #[derive(Debug, Clone)]
 pub(crate) enum Arg {
     Int(i128),

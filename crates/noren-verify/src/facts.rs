@@ -1,4 +1,4 @@
-//! The facts: lengths, documents, labels, levels, positions and arrays, as a certificate writes them.
+//! The facts of a certificate: lengths, documents, labels, levels, positions and arrays.
 
 use crate::array::Array;
 use crate::json::{At, Value};
@@ -7,7 +7,7 @@ use crate::runs::{Runs, is_normal, normal};
 use crate::shape::{MOST, Shape};
 use std::sync::Arc;
 
-/// One value for all batch rows, or one for each.
+/// One value for all batch rows, or one value for each.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ByRow<T> {
     All(T),
@@ -15,7 +15,7 @@ pub(crate) enum ByRow<T> {
 }
 
 impl<T> ByRow<T> {
-    /// The value of batch row `row`; lists are as long as the batch.
+    /// Returns the value of batch row `row`. Lists must be as long as the batch.
     pub(crate) fn of(&self, row: usize) -> &T {
         match self {
             ByRow::All(value) => value,
@@ -24,10 +24,10 @@ impl<T> ByRow<T> {
     }
 }
 
-/// A position range by its ends; an end that is left out is open.
+/// A range of positions `(start, end)`; without an end it has no upper limit.
 pub(crate) type Span = (i64, Option<i64>);
 
-/// What is known of the data.
+/// The facts about the data that a mask uses.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Facts {
     pub(crate) lengths: Option<Vec<i64>>,
@@ -64,7 +64,7 @@ impl Facts {
         }
         if let Some(at) = fields.get("side") {
             if facts.lengths.is_none() {
-                return Err(at.refuse("lengths beside it"));
+                return Err(at.refuse("lengths beside `side`"));
             }
             facts.left = match at.text()? {
                 "left" => true,
@@ -74,7 +74,7 @@ impl Facts {
         }
         if let Some(at) = fields.get("real_keys") {
             if facts.lengths.is_some() {
-                return Err(at.refuse("nothing beside lengths"));
+                return Err(at.refuse("lengths or real_keys, not both"));
             }
             let rows = at.list(|row| real_keys(&row, shape.kv_len))?;
             if rows.len() != shape.batch {
@@ -115,7 +115,7 @@ impl Facts {
         Ok(facts)
     }
 
-    /// The real tokens of batch row `row` as key indices, where the facts give them.
+    /// Returns the indices of the non-padding keys of batch row `row`; `None` if the facts do not give them.
     pub(crate) fn real(&self, row: usize, kv_len: i64) -> Option<Runs> {
         match (&self.lengths, &self.real_keys) {
             (Some(lengths), _) => Some(at_end(self.left, lengths[row], kv_len)),
@@ -124,8 +124,8 @@ impl Facts {
         }
     }
 
-    /// The position at which the documents `list` of batch row `row` begin: the first real token where padding is on the left and the
-    /// list sums to the real tokens, else 0.
+    /// Returns the position at which the documents `list` of batch row `row` begin. This is the first non-padding token
+    /// if padding is on the left and the list sums to the number of non-padding tokens, else 0.
     pub(crate) fn documents_begin(&self, list: &[i64], row: usize, kv_len: i64) -> i64 {
         match &self.lengths {
             Some(lengths) if self.left && self.positions.is_none() && list.iter().sum::<i64>() == lengths[row] => {
@@ -136,7 +136,7 @@ impl Facts {
     }
 }
 
-/// `length` of `len` indices, at the end where real tokens stand.
+/// Returns `length` of `len` indices: the last ones if padding is on the left, else the first ones.
 pub(crate) fn at_end(left: bool, length: i64, len: i64) -> Runs {
     normal(vec![if left { (len - length, len) } else { (0, length) }])
 }
@@ -153,7 +153,7 @@ fn by_row<T>(at: &At<'_>, batch: usize, nested: bool, mut read: impl FnMut(At<'_
     }
 }
 
-/// `3`, `"3..9"`, `"3.."`, `"..9"`.
+/// Reads a position or a range of positions: `3`, `"3..9"`, `"3.."`, `"..9"`.
 fn span(at: &At<'_>) -> Result<Span> {
     let expected = "a position or a range such as \"3..9\"";
     match at.value {
@@ -194,7 +194,8 @@ fn positions(at: &At<'_>, kv_len: i64) -> Result<Vec<i64>> {
     }
 }
 
-/// Reads `[[start, end], ...]`, which must be sorted, disjoint, not touching and not empty, within `0..len`.
+/// Reads `[[start, end], ...]`. The ranges must be within `0..len`, sorted, not empty, and must neither overlap nor
+/// touch.
 pub(crate) fn ranges(at: &At<'_>, len: i64) -> Result<Runs> {
     let runs = at.list(|at| match at.ints(0, len)?[..] {
         [start, end] => Ok((start, end)),

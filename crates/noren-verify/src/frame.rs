@@ -1,10 +1,10 @@
-//! Where the queries and keys of one batch row stand.
+//! The positions of the queries and keys of one batch row.
 
 use crate::facts::{Facts, at_end};
 use crate::runs::{Runs, holds, normal};
 use crate::shape::Shape;
 
-/// Keys `index..index + len` stand at positions `position..position + len`.
+/// A run of keys: keys `index..index + len` have the positions `position..position + len`.
 #[derive(Debug, Clone, PartialEq)]
 struct Piece {
     index: i64,
@@ -12,23 +12,23 @@ struct Piece {
     len: i64,
 }
 
-/// One batch row: positions of queries and keys, and which of them are real.
+/// One batch row: positions of queries and keys, and which of them are non-padding tokens.
 #[derive(Debug, Clone)]
 pub(crate) struct Frame {
     pub(crate) row: usize,
     pub(crate) q_len: i64,
     pub(crate) kv_len: i64,
     pub(crate) offset: i64,
-    /// Without explicit positions one piece; empty slots are in none. Sorted by index.
+    /// The runs of keys, sorted by index. Without explicit positions there is one run. Empty slots are in none.
     pieces: Vec<Piece>,
-    /// The same, sorted by position.
+    /// The runs of keys, sorted by position.
     by_position: Vec<Piece>,
     placed: bool,
-    /// Real keys by index, where the facts give them.
+    /// The indices of non-padding keys; `None` if the facts do not give them.
     pub(crate) real: Option<Runs>,
     query_length: Option<i64>,
     left: bool,
-    /// The fewest and the most positions that a list of positions may cover.
+    /// The smallest and the largest number of positions that a list of positions may cover.
     pub(crate) extent: (i64, i64),
 }
 
@@ -68,25 +68,25 @@ impl Frame {
         frame
     }
 
-    /// The position of query row `i`.
+    /// Returns the position of query row `i`.
     pub(crate) fn query(&self, i: i64) -> i64 {
         i + self.offset
     }
 
-    /// The position of key `j`; `None` for an empty slot.
+    /// Returns the position of key `j`; `None` if `j` is an empty slot.
     pub(crate) fn key(&self, j: i64) -> Option<i64> {
         let at = self.pieces.partition_point(|piece| piece.index + piece.len <= j);
         self.pieces.get(at).filter(|piece| piece.index <= j).map(|piece| j - piece.index + piece.position)
     }
 
-    /// The key that stands at `position`.
+    /// Returns the key at `position`.
     pub(crate) fn key_at(&self, position: i64) -> Option<i64> {
         let at = self.by_position.partition_point(|piece| piece.position + piece.len <= position);
         let piece = self.by_position.get(at).filter(|piece| piece.position <= position)?;
         Some(position - piece.position + piece.index)
     }
 
-    /// The keys whose positions lie in `positions`.
+    /// Returns the keys whose positions are in `positions`.
     pub(crate) fn keys(&self, positions: &[(i64, i64)]) -> Runs {
         if !self.placed {
             let cut = positions.iter().map(|run| (run.0.max(0), run.1.min(self.kv_len)));
@@ -104,27 +104,27 @@ impl Frame {
         normal(out)
     }
 
-    /// All keys that are no empty slots.
+    /// Returns all keys except empty slots.
     pub(crate) fn slots(&self) -> Runs {
         normal(self.pieces.iter().map(|piece| (piece.index, piece.index + piece.len)).collect())
     }
 
-    /// Number of pieces that a search for keys goes through.
+    /// Returns the number of runs of keys, which a search for keys goes through.
     pub(crate) fn pieces(&self) -> usize {
         self.pieces.len()
     }
 
-    /// The position after that of the last key.
+    /// Returns the position after the last key's position.
     pub(crate) fn key_end(&self) -> i64 {
         self.by_position.last().map_or(0, |piece| piece.position + piece.len)
     }
 
-    /// The query row that is token `t`.
+    /// Returns the query row that is token `t`.
     pub(crate) fn row_of(&self, t: i64) -> Option<i64> {
         self.key(t).map(|position| position - self.offset).filter(|i| (0..self.q_len).contains(i))
     }
 
-    /// The first query row that is no token.
+    /// Returns the first query row that is not a token of the sequence.
     pub(crate) fn no_token(&self) -> Option<i64> {
         if !self.placed {
             let fits = self.offset >= 0 && self.query(self.q_len) <= self.kv_len;
@@ -133,19 +133,20 @@ impl Frame {
         (0..self.q_len).find(|&i| self.key_at(self.query(i)).is_none())
     }
 
-    /// True when the tokens of query rows `first..end` are known to lie in `set`.
+    /// Returns true if the tokens of query rows `first..end` are known to be in `set`.
     pub(crate) fn all_within(&self, first: i64, end: i64, set: &[(i64, i64)]) -> bool {
         let (first, end) = (self.query(first), self.query(end));
         let at = set.partition_point(|run| run.1 <= first);
         !self.placed && set.get(at).is_some_and(|run| run.0 <= first && end <= run.1)
     }
 
-    /// True when the queries are the last tokens of the keys' own sequence.
+    /// Returns true if the queries are the last tokens of the keys' own sequence.
     fn aligned(&self) -> bool {
         self.offset + self.q_len == self.kv_len
     }
 
-    /// The real query rows for `padding(on=both)` with the real keys `real`; `None` when the facts do not give them.
+    /// Returns the non-padding query rows for `padding(on=both)` with the non-padding keys `real`; `None` if the facts
+    /// do not give them.
     pub(crate) fn real_queries(&self, real: &Runs, left: bool) -> Option<Runs> {
         if let Some(length) = self.query_length {
             return Some(at_end(left, length, self.q_len));
@@ -163,12 +164,12 @@ impl Frame {
         if self.left {
             return (full, full);
         }
-        // Padding of keys that are placed one by one does not stand on the right.
+        // Keys with explicit positions have no padding on the right.
         let real_end = match &self.real {
             Some(real) if !self.placed => real.last().map_or(0, |run| run.1),
             _ => self.key_end(),
         };
-        // A query at the position of a padding key is padding itself.
+        // A query at the position of a padding key is padding too.
         let last_query = self.query_length.map_or(query_end, |length| self.query(length).max(0));
         let queries = if last_query <= self.key_end() { 0 } else { last_query };
         (real_end.max(queries), full)

@@ -1,4 +1,4 @@
-//! What a caller knows of a stack: what a certificate must be about, and the verifier's own reading of a mask.
+//! The stack that the caller expects a certificate to describe, and the verifier's own reading of a mask.
 
 use crate::certificate::Certificate;
 use crate::facts::Facts;
@@ -11,7 +11,7 @@ use crate::shape::Shape;
 use crate::text::parse;
 use crate::work::Work;
 
-/// What a certificate must be about; a field that is `None` is not compared.
+/// The stack that a certificate must describe. A field that is `None` is not compared.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Given {
     /// The texts of the masks, one for each layer.
@@ -34,7 +34,7 @@ pub struct Given {
     pub query_offsets: Option<Vec<i64>>,
     /// The facts as JSON.
     pub facts: Option<String>,
-    /// True when rows that may read nothing read everything (`"fill": "finite"`).
+    /// True if a row without allowed keys reads all keys (`"fill": "finite"`).
     pub finite: Option<bool>,
 }
 
@@ -123,17 +123,17 @@ impl Given {
     }
 }
 
-/// The verifier's own reading of one mask over a shape and facts.
+/// One mask over a shape and facts, as the verifier reads it.
 #[derive(Debug)]
 pub struct Masks {
     frames: Vec<Frame>,
-    /// By batch row, then head.
+    /// The resolved masks, by batch row, then by head.
     nodes: Vec<Vec<Node>>,
     work: Work,
 }
 
 impl Masks {
-    /// Reads a mask's text, and the shape and the facts as JSON.
+    /// Reads the text of a mask, and the shape and the facts as JSON.
     ///
     /// ```
     /// let mask = noren_verify::Masks::read("causal & padding", r#"{"q_len": 3, "kv_len": 3}"#, r#"{"lengths": [2]}"#)?;
@@ -142,7 +142,8 @@ impl Masks {
     /// ```
     ///
     /// # Errors
-    /// Texts that do not read, facts that are missing or do not fit, atoms without a written definition.
+    /// Returns an error if a text cannot be read, if facts are missing or do not fit the shape, or if the mask has an
+    /// atom without a written definition.
     pub fn read(mask: &str, shape: &str, facts: &str) -> Result<Self> {
         let shape = Shape::read(&At::new(&Value::read(shape)?, "shape"))?;
         let facts = Facts::read(&At::new(&Value::read(facts)?, "facts"), &shape)?;
@@ -155,7 +156,7 @@ impl Masks {
         Ok(Self { frames, nodes, work })
     }
 
-    /// True when the mask allows the cell; false outside the shape.
+    /// Returns true if the mask allows the cell, and false outside the shape.
     pub fn allowed(&self, batch: usize, head: usize, query: usize, key: usize) -> bool {
         let (Some(frame), Some(node)) = (self.frames.get(batch), self.nodes.get(batch).and_then(|row| row.get(head)))
         else {
@@ -165,10 +166,12 @@ impl Masks {
         i < frame.q_len && j < frame.kv_len && node.allowed(frame, i, j)
     }
 
-    /// The allowed keys of a query row as half-open ranges, derived by row and not by cell.
+    /// Returns the allowed keys of a query row as half-open ranges. They are derived for the row as a whole, not from
+    /// single cells.
     ///
     /// # Errors
-    /// A row outside the shape, and more work than is done.
+    /// Returns an error if the row is outside the shape, or if the check exceeds its limit of steps or of stored
+    /// ranges.
     pub fn row(&self, batch: usize, head: usize, query: usize) -> Result<Vec<(usize, usize)>> {
         let outside = || wrong("row", format!("batch row {batch}, head {head}, query {query}"), "a row of the shape");
         let frame = self.frames.get(batch).filter(|frame| (query as i64) < frame.q_len).ok_or_else(outside)?;

@@ -1,13 +1,15 @@
-//! JSON as certificates use it: whole numbers only, no key twice; a place in it whose refusals name their path.
+//! JSON as certificates use it: whole numbers only, and no key twice in an object. [`At`] is a value with its path,
+//! which errors name.
 
 use crate::refusal::{Result, wrong};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use std::fmt::Write;
 
-/// Certificates of more bytes are refused before they are read: their values take up to 16 times the space of their text.
+/// The largest certificate in bytes. A larger one is refused before it is read, because its values take up to 16 times
+/// the memory of its text.
 pub const MOST_BYTES: usize = 64 << 20;
 
-/// A value.
+/// A JSON value.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Value {
     Null,
@@ -15,9 +17,9 @@ pub(crate) enum Value {
     Int(i64),
     Text(String),
     List(Vec<Value>),
-    /// A list of whole numbers, at least one.
+    /// A list of at least one number, all of them whole.
     Ints(Vec<i64>),
-    /// In the order of the text.
+    /// Keys and values, in the order of the text.
     Object(Vec<(String, Value)>),
 }
 
@@ -81,7 +83,7 @@ impl<'de> Visitor<'de> for Reader {
 }
 
 impl Value {
-    /// Reads a text.
+    /// Reads the text of a JSON value.
     pub(crate) fn read(text: &str) -> Result<Self> {
         if text.len() > MOST_BYTES {
             return Err(wrong("the text", format!("{} bytes", text.len()), format!("at most {MOST_BYTES}")));
@@ -90,7 +92,7 @@ impl Value {
             .map_err(|e| wrong("the text", e.to_string(), "JSON with whole numbers and no key twice"))
     }
 
-    /// Writes the value without white space, fields in their order.
+    /// Writes the value without white space. Fields keep their order.
     pub(crate) fn write(&self, out: &mut String) {
         match self {
             Value::Null => out.push_str("null"),
@@ -111,7 +113,7 @@ impl Value {
         }
     }
 
-    /// The value as a refusal shows it.
+    /// Returns the value as text for an error message.
     pub(crate) fn show(&self) -> String {
         match self {
             Value::List(list) => format!("a list of {}", list.len()),
@@ -138,7 +140,7 @@ fn write_list<T>(list: &[T], out: &mut String, write: impl Fn(&T, &mut String)) 
     out.push_str(if list.is_empty() { "[]" } else { "]" });
 }
 
-/// A value and its path.
+/// A value with its path.
 #[derive(Clone)]
 pub(crate) struct At<'a> {
     pub(crate) value: &'a Value,
@@ -150,12 +152,12 @@ impl<'a> At<'a> {
         Self { value, path: path.into() }
     }
 
-    /// A refusal of this value.
+    /// Returns an error about this value.
     pub(crate) fn refuse(&self, expected: impl Into<String>) -> crate::Refusal {
         wrong(self.path.clone(), self.value.show(), expected)
     }
 
-    /// The fields of an object, which are `known` ones.
+    /// Returns the fields of an object, all of whose keys must be in `known`.
     pub(crate) fn object(&self, known: &[&str]) -> Result<Fields<'a>> {
         let Value::Object(fields) = self.value else { return Err(self.refuse("an object")) };
         match fields.iter().find(|(key, _)| !known.contains(&key.as_str())) {
@@ -166,13 +168,14 @@ impl<'a> At<'a> {
         }
     }
 
-    /// The entries of an object of any keys.
+    /// Returns the entries of an object with any keys.
     pub(crate) fn entries(&self) -> Result<Vec<(&'a str, At<'a>)>> {
         let Value::Object(fields) = self.value else { return Err(self.refuse("an object")) };
         Ok(fields.iter().map(|(key, value)| (key.as_str(), At::new(value, format!("{}.{key}", self.path)))).collect())
     }
 
-    /// What `read` makes of each entry of a list. Entries have an empty path, which a refusal is given when there is one.
+    /// Returns the results of `read` for the entries of a list. Entries have an empty path, which is added when `read`
+    /// fails.
     pub(crate) fn list<T>(&self, mut read: impl FnMut(At<'_>) -> Result<T>) -> Result<Vec<T>> {
         let mut entry = |(at, value): (usize, &Value)| {
             read(At::new(value, "")).map_err(|refusal| refusal.within(&format!("{}[{at}]", self.path)))
@@ -184,7 +187,7 @@ impl<'a> At<'a> {
         }
     }
 
-    /// Whole numbers from `min` to `max`.
+    /// Reads a list of whole numbers from `min` to `max`.
     pub(crate) fn ints(&self, min: i64, max: i64) -> Result<Vec<i64>> {
         match self.value {
             Value::List(list) if list.is_empty() => Ok(Vec::new()),
@@ -196,7 +199,7 @@ impl<'a> At<'a> {
         }
     }
 
-    /// A whole number from `min` to `max`.
+    /// Reads a whole number from `min` to `max`.
     pub(crate) fn int(&self, min: i64, max: i64) -> Result<i64> {
         match self.value {
             Value::Int(value) if (min..=max).contains(value) => Ok(*value),
@@ -218,7 +221,7 @@ impl<'a> At<'a> {
         }
     }
 
-    /// True when the value is a list whose first entry is a list.
+    /// Returns true if the value is a list whose first entry is a list.
     pub(crate) fn is_nested(&self) -> bool {
         matches!(self.value, Value::List(list) if matches!(list.first(), Some(Value::List(_) | Value::Ints(_))))
     }
@@ -235,13 +238,13 @@ pub(crate) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// The field `key`, if it is there.
+    /// Returns the field `key`, if the object has it.
     pub(crate) fn get(&self, key: &str) -> Option<At<'a>> {
         let found = self.fields.iter().find(|field| field.0 == key)?;
         Some(At::new(&found.1, if self.path.is_empty() { key.to_string() } else { format!("{}.{key}", self.path) }))
     }
 
-    /// The field `key`.
+    /// Returns the field `key`, or an error if the object does not have it.
     pub(crate) fn need(&self, key: &str) -> Result<At<'a>> {
         let missing = || {
             wrong(

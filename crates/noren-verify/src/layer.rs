@@ -1,4 +1,4 @@
-//! [`Layer`]: who reads whom in one layer of one batch row, in any head; and the check of one step of a closure.
+//! [`Layer`]: which tokens read which in one layer of one batch row, in any head. Checks one step of a closure.
 
 use crate::expr::{By, Expr};
 use crate::frame::Frame;
@@ -7,13 +7,13 @@ use crate::refusal::Result;
 use crate::runs::{Runs, coarse, first_common, holds, minus, union};
 use crate::work::Work;
 
-/// Query rows whose keys are summed up together.
+/// Number of query rows whose keys are joined to one set.
 const BLOCK: i64 = 32;
 
-/// Ranges of a sum; more are joined over the narrowest gaps.
+/// The largest number of ranges of such a set; beyond it, ranges with the narrowest gaps are joined.
 const COARSE: usize = 16;
 
-/// A head's mask is compared with this many others, to be looked at once.
+/// The largest number of other masks with which the mask of a head is compared, to find equal ones.
 const MOST_COMPARED: usize = 64;
 
 /// The mask of one layer in one batch row.
@@ -21,22 +21,22 @@ const MOST_COMPARED: usize = 64;
 pub(crate) struct Layer {
     /// The distinct masks of the heads.
     heads: Vec<Node>,
-    /// Query rows that may read nothing read everything.
+    /// True if a query row without allowed keys reads all keys.
     finite: bool,
     index: Option<Index>,
 }
 
-/// The keys of rows, and for blocks of rows a superset of their keys.
+/// The keys of rows, and for each block of rows a superset of their keys.
 #[derive(Debug)]
 struct Index {
-    /// The keys of each row, where all of them are few.
+    /// The keys of each row; `None` if rows have many keys.
     rows: Option<Vec<Runs>>,
-    /// `sums[0]` holds one set for each block, `sums[n + 1]` one for each two sets of `sums[n]`.
+    /// `sums[0]` holds one set for each block of rows, `sums[n + 1]` one set for each two sets of `sums[n]`.
     sums: Vec<Vec<Runs>>,
 }
 
 impl Layer {
-    /// Resolves `expr` for the batch row of `frame`; heads with equal masks are one.
+    /// Resolves `expr` for the batch row of `frame`. Heads with equal masks are stored once.
     pub(crate) fn new(world: &World<'_>, expr: &Expr, frame: &Frame, finite: bool, field: &str) -> Result<Self> {
         let alone = !by_head(expr) && !world.facts.arrays.iter().any(|array| array.1.by_head());
         let mut heads: Vec<Node> = Vec::new();
@@ -50,12 +50,12 @@ impl Layer {
         Ok(Self { heads, finite, index: None })
     }
 
-    /// Steps that following a set through the layer takes at least.
+    /// Returns the smallest number of steps that a check of a set through this layer takes.
     pub(crate) fn least_steps(&self, frame: &Frame) -> u128 {
         frame.q_len as u128 * self.heads.len() as u128
     }
 
-    /// True when query row `i` reads key `j` in some head.
+    /// Returns true if query row `i` reads key `j` in some head.
     pub(crate) fn reads(&self, frame: &Frame, i: i64, j: i64, work: &Work) -> Result<bool> {
         for head in &self.heads {
             let row = head.row(frame, i, work)?;
@@ -66,7 +66,7 @@ impl Layer {
         Ok(false)
     }
 
-    /// The keys that query row `i` reads in any head.
+    /// Returns the keys that query row `i` reads in any head.
     fn row(&self, frame: &Frame, i: i64, work: &Work) -> Result<Runs> {
         let mut out = Runs::new();
         for head in &self.heads {
@@ -79,7 +79,7 @@ impl Layer {
         Ok(out)
     }
 
-    /// The first key of `set` that query row `i` reads.
+    /// Returns the first key of `set` that query row `i` reads.
     fn first_read(&self, frame: &Frame, i: i64, set: &Runs, work: &Work) -> Result<Option<i64>> {
         let stored = self.index.as_ref().and_then(|index| index.rows.as_ref());
         let made;
@@ -94,7 +94,7 @@ impl Layer {
         Ok(first_common(row, set))
     }
 
-    /// Sums the rows up, once.
+    /// Builds the index of the rows, once.
     fn prepare(&mut self, frame: &Frame, work: &Work) -> Result<()> {
         if self.index.is_some() {
             return Ok(());
@@ -133,8 +133,8 @@ impl Layer {
         self.index = None;
     }
 
-    /// Checks that `to` is `from` with exactly the tokens that read a token of `from`. Query rows outside a set are known not to read
-    /// `done`. The error is a sentence.
+    /// Checks that `to` holds `from` and exactly the tokens that read a token of `from`. Query rows outside `to` are
+    /// known not to read tokens of `done`. The error is a sentence.
     pub(crate) fn step(
         &mut self,
         frame: &Frame,
@@ -170,7 +170,8 @@ impl Layer {
         })
     }
 
-    /// A token outside `to` that reads a token of `fresh`, and that token, among the rows below one sum.
+    /// Returns a token outside `to` that reads a token of `fresh`, and that token of `fresh`, among the rows of one set
+    /// of the index.
     fn missed(
         &self,
         frame: &Frame,
@@ -208,7 +209,7 @@ impl Layer {
     }
 }
 
-/// True when the heads of a mask may differ.
+/// Returns true if the heads of a mask may differ.
 fn by_head(expr: &Expr) -> bool {
     match expr {
         Expr::Arms(By::Head, _) => true,

@@ -1,26 +1,26 @@
-//! The atoms that carry tables: trees, levels, grids.
+//! The atoms that have tables: trees, levels and grids.
 
 use crate::runs::{Runs, normal};
 use std::collections::BTreeMap;
 
-/// Node `i` stands at position `start + i`.
+/// A tree of tokens; node `i` has the position `start + i`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Tree {
     parents: Vec<i64>,
-    /// The first node of the run of nodes up to this one in which each is the parent of the next.
+    /// For each node, the first node of the run that ends here and in which each node is the parent of the next.
     chain: Vec<usize>,
     start: i64,
 }
 
 impl Tree {
-    /// Refuses parents that are no nodes, and circles.
+    /// Makes a tree. Refuses a parent that is not a node, and circles.
     pub(crate) fn new(parents: &[i128], start: i64) -> Result<Self, String> {
         let count = parents.len();
         if let Some(at) = parents.iter().position(|&parent| parent >= count as i128) {
             return Err(format!("`tree`: node {at} with the parent {}", parents[at]));
         }
         let parents: Vec<i64> = parents.iter().map(|&parent| parent as i64).collect();
-        // 0: not visited, otherwise the number of the walk that came by.
+        // 0: not visited; otherwise the number of the traversal that visited the node.
         let mut seen = vec![0; count];
         for first in 0..count {
             let mut node = first as i64;
@@ -58,7 +58,7 @@ impl Tree {
         }
     }
 
-    /// The positions that the query at `q` reads, and the steps it took.
+    /// Returns the positions that the query at position `q` reads, and the number of steps taken.
     pub(crate) fn row(&self, q: i64) -> (Runs, usize) {
         let mut out = Runs::new();
         let mut next = self.node(q);
@@ -72,11 +72,11 @@ impl Tree {
     }
 }
 
-/// Levels by position from 0.
+/// Levels of positions, from position 0 on.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Levels {
     levels: Vec<i64>,
-    /// For each level the positions whose level is at most it; empty where there are many levels.
+    /// For each level, the positions whose level is not higher; empty if there are many levels.
     below: BTreeMap<i64, Runs>,
 }
 
@@ -92,7 +92,7 @@ impl Levels {
         out
     }
 
-    /// Number of stored numbers.
+    /// Returns the number of stored numbers.
     pub(crate) fn stored(&self) -> usize {
         self.levels.len() + self.below.values().map(Vec::len).sum::<usize>()
     }
@@ -110,7 +110,7 @@ impl Levels {
         normal(within.map(|(at, _)| (at as i64, at as i64 + 1)).collect())
     }
 
-    /// The positions that the query at `q` reads, and the steps it took.
+    /// Returns the positions that the query at position `q` reads, and the number of steps taken.
     pub(crate) fn row(&self, q: i64) -> (Runs, usize) {
         let Some(level) = self.level(q) else { return (Runs::new(), 1) };
         match self.below.get(&level) {
@@ -120,10 +120,10 @@ impl Levels {
     }
 }
 
-/// Windows over a row-major grid of three dimensions, the first ones 1 where there are fewer.
+/// Windows over a row-major grid of three dimensions. Missing leading dimensions have the length 1.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Grid {
-    /// `(length, window, dilation)`.
+    /// `(length, window, dilation)` for each dimension, in cells.
     dims: [(i64, i64, i64); 3],
 }
 
@@ -137,12 +137,12 @@ impl Grid {
         Self { dims }
     }
 
-    /// Number of cells, at most 2^62.
+    /// Returns the number of cells, at most 2^62.
     pub(crate) fn cells(&self) -> i64 {
         self.dims.iter().fold(1_i64, |cells, dim| cells.saturating_mul(dim.0).min(1 << 62))
     }
 
-    /// The coordinates of a position; `None` outside the grid.
+    /// Returns the coordinates of a position; `None` outside the grid.
     fn cell(&self, position: i64) -> Option<[i64; 3]> {
         let [(depth, ..), (height, ..), (width, ..)] = self.dims;
         let line = position.div_euclid(width);
@@ -150,8 +150,9 @@ impl Grid {
         (position >= 0 && layer < depth).then(|| [layer, line.rem_euclid(height), position.rem_euclid(width)])
     }
 
-    /// The first coordinate of the window around `x` in dimension `dim` and the number of coordinates: among the cells at distances
-    /// that are multiples of the dilation it begins `size / 2` cells before `x`, moved inward.
+    /// Returns the first coordinate of the window around `x` in dimension `dim`, and the number of coordinates. Among
+    /// the cells at distances that are multiples of the dilation, the window begins `size / 2` cells before `x`; at the
+    /// edges it is moved inward.
     fn window(&self, dim: usize, x: i64) -> (i64, i64) {
         let (len, size, dilation) = self.dims[dim];
         let residue = x % dilation;
@@ -169,13 +170,13 @@ impl Grid {
         })
     }
 
-    /// The most ranges that [`row`](Self::row) makes below `end`.
+    /// Returns the maximum number of ranges that [`row`](Self::row) returns for `end`.
     pub(crate) fn most_runs(&self, end: i64) -> i64 {
         let [(_, z, _), (_, y, _), (_, x, dx)] = self.dims;
         z.saturating_mul(y).saturating_mul(if dx == 1 { 1 } else { x }).min(end)
     }
 
-    /// The positions below `end` that the query at `q` reads, and the steps it took.
+    /// Returns the positions below `end` that the query at position `q` reads, and the number of steps taken.
     pub(crate) fn row(&self, q: i64, end: i64) -> (Runs, usize) {
         let Some(query) = self.cell(q) else { return (Runs::new(), 1) };
         let [_, (height, _, dy), (width, _, dx)] = self.dims;

@@ -1,6 +1,6 @@
-//! Words, numbers, strings and signs of the text language.
+//! Tokens of the text language: names, numbers, strings and signs.
 
-/// A piece of text.
+/// A token of the text language.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Token {
     Name(String),
@@ -26,7 +26,7 @@ impl std::fmt::Display for Token {
     }
 }
 
-/// Cuts a text into tokens, the last one [`Token::End`]; the error is a sentence.
+/// Splits a text into tokens, the last of which is [`Token::End`]. The error is a sentence.
 pub(crate) fn tokens(text: &str) -> Result<Vec<Token>, String> {
     let chars: Vec<char> = text.chars().collect();
     let mut out = Vec::new();
@@ -108,7 +108,7 @@ fn string(chars: &[char], at: &mut usize) -> Result<Token, String> {
     }
 }
 
-/// The character after a backslash.
+/// Reads the character after a backslash.
 fn escape(chars: &[char], at: &mut usize) -> Result<char, String> {
     let c = *chars.get(*at).ok_or("a string without its closing quote")?;
     *at += 1;

@@ -1,8 +1,9 @@
 //! An independent checker of the certificates that `noren flow` issues.
 //!
-//! The crate shares no code with the library that issues them: it reads masks, facts and policies by itself, from their written
-//! definition (`crates/noren-mask/docs/masks.md`, `docs/flow.md`), and derives every count, set and verdict again. Long stacks take
-//! seconds, because a certificate stores who knows what after each layer, and each step of that is checked instead of searched for.
+//! The crate shares no code with the library that issues them. It reads masks, facts and policies by itself, from their
+//! written definition (`crates/noren-mask/docs/masks.md`, `docs/flow.md`), and derives every count, set and verdict
+//! again. The check of a long stack takes seconds, because a certificate stores the influenced tokens after each layer,
+//! and only the step between two layers is checked.
 //!
 //! ```
 //! let refusal = noren_verify::verify("{}").unwrap_err();
@@ -39,19 +40,19 @@ pub use json::MOST_BYTES;
 pub use refusal::Refusal;
 pub use report::{Report, RuleReport};
 
-/// Checks a certificate of format 2 (`docs/flow.md`): its hash, its fields, every step of its closures, every count and path, and the
-/// verdict.
+/// Checks a certificate of format 2 (`docs/flow.md`): its hash, its fields, every step of its closures, every count and
+/// path, and the verdict.
 ///
 /// # Errors
-/// The first thing that is not as it must be, or that cannot be established.
+/// Returns the first fault, or the first part that cannot be established.
 pub fn verify(json: &str) -> Result<Report, Refusal> {
     verify_for(json, &Given::default())
 }
 
-/// [`verify`], and refuses a certificate about other masks, sizes or facts than `given`.
+/// Checks a certificate as [`verify`] does, and refuses one about masks, sizes or facts other than `given`.
 ///
 /// # Errors
-/// As [`verify`], and the first thing in which the certificate differs from `given`.
+/// Returns the errors of [`verify`], and an error for the first difference from `given`.
 pub fn verify_for(json: &str, given: &Given) -> Result<Report, Refusal> {
     let certificate = certificate::Certificate::read(json)?;
     given.compare(&certificate)?;

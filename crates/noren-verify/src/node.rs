@@ -1,4 +1,4 @@
-//! [`Node`]: a mask with the facts and arms of one batch row, head and layer put in.
+//! [`Node`]: a mask with the facts and arms of one batch row, head and layer filled in.
 
 use crate::array::Array;
 use crate::expr::{By, Expr, Selector, Set, Span};
@@ -11,7 +11,7 @@ use crate::shape::Shape;
 use crate::work::Work;
 use std::sync::Arc;
 
-/// A mask of one batch row, head and layer. Positions unless stated otherwise.
+/// A mask of one batch row, head and layer. Numbers are positions unless stated otherwise.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Node {
     Full,
@@ -19,17 +19,17 @@ pub(crate) enum Node {
     Window(Option<i64>, Option<i64>),
     Chunk(i64),
     Stride(i64),
-    /// Numbers that `q - k` may be, ascending, each once.
+    /// The allowed values of `q - k`, ascending, each once.
     Distances(Arc<Vec<i64>>),
     Keys(Arc<Runs>),
     Queries(Arc<Runs>),
-    /// Key indices.
+    /// Indices of keys.
     RealKeys(Arc<Runs>),
-    /// Query rows.
+    /// Indices of query rows.
     RealQueries(Arc<Runs>),
-    /// Disjoint position ranges, ascending.
+    /// Disjoint ranges of positions, ascending.
     Documents(Arc<Runs>),
-    /// Position ranges, perhaps overlapping, sorted by start.
+    /// Ranges of positions, sorted by start. They may overlap.
     Spans(Arc<Runs>),
     Tree(Arc<Tree>),
     Levels(Arc<Levels>),
@@ -38,7 +38,7 @@ pub(crate) enum Node {
         threshold: u64,
         seed: u64,
     },
-    /// The array, and which of its slices.
+    /// The array and the number of its slice.
     Dense(Arc<Array>, i64),
     Not(Box<Node>),
     And(Vec<Node>),
@@ -46,21 +46,21 @@ pub(crate) enum Node {
     Minus(Vec<Node>),
 }
 
-/// No two positions are further apart than this, so larger numbers of a mask mean the same as this one.
+/// A limit on the numbers of a mask. No two positions are further apart, so a larger number has the same meaning.
 const FAR: i128 = 1 << 40;
 
 pub(crate) fn near(value: i128) -> i64 {
     value.clamp(-FAR, FAR) as i64
 }
 
-/// What all batch rows share.
+/// The facts and limits that all batch rows share.
 pub(crate) struct World<'a> {
     pub(crate) facts: &'a Facts,
     pub(crate) shape: &'a Shape,
     pub(crate) work: &'a Work,
-    /// The most positions that a list may cover.
+    /// The maximum number of positions that a list may cover.
     longest: i64,
-    /// True when every arm by head or batch row must be taken by one of the shape.
+    /// True if each arm by head or batch row must apply to at least one head or batch row of the shape.
     counted: bool,
 }
 
@@ -71,7 +71,8 @@ impl<'a> World<'a> {
             work.spend(facts.positions.as_ref().map_or(0, |positions| positions.of(row).len()))?;
             longest = longest.max(Frame::new(shape, facts, row).extent.1);
         }
-        // A label may name any position that a key or a query has, or that a key without explicit positions would have.
+        // A label may use any position of a key or a query, or the position that a key would have without explicit
+        // positions.
         let known = longest.max(shape.kv_len);
         for (name, spans) in &facts.labels {
             let beyond = |spans: &Vec<_>| {
@@ -86,7 +87,7 @@ impl<'a> World<'a> {
         Ok(Self { facts, shape, work, longest, counted })
     }
 
-    /// Puts the facts of `frame`'s batch row and the arms of `head` into `expr`; `field` is named in refusals.
+    /// Resolves `expr` with the facts of `frame`'s batch row and the arms for `head`. Errors name `field`.
     pub(crate) fn resolve(&self, expr: &Expr, frame: &Frame, head: usize, field: &str) -> Result<Node> {
         self.work.keep(1)?;
         let all = |parts: &[Expr]| {
@@ -138,11 +139,11 @@ impl<'a> World<'a> {
                 Node::Dense(array.1.clone(), array.1.slice(frame.row, head))
             }
             Expr::Closure(name) => {
-                return Err(beyond(format!("closure({name})"), "a program has no form in a certificate"));
+                return Err(beyond(format!("closure({name})"), "a certificate cannot hold a mask that is a program"));
             }
             Expr::Arms(by, arms) => {
                 let own = self.arm(*by, arms, frame.row, head, field)?;
-                // Arms that do not hold here must fit the facts too.
+                // Arms for other heads and batch rows must fit the facts too.
                 let resolved = arms.iter().map(|arm| self.resolve(&arm.1, frame, head, field));
                 let resolved = resolved.collect::<Result<Vec<_>>>()?;
                 own.and_then(|own| resolved.into_iter().nth(own)).unwrap_or(Node::None)
@@ -154,7 +155,7 @@ impl<'a> World<'a> {
         })
     }
 
-    /// The keys below a length: one for all batch rows, or one for each.
+    /// Resolves `prefix`: the keys below a length, one length for all batch rows or one for each.
     fn prefix(&self, list: &[i128], one: bool, row: usize, field: &str) -> Result<Node> {
         if !one && list.len() != self.shape.batch {
             return Err(wrong(field, format!("prefix of {} lengths", list.len()), "one, or one for each batch row"));
@@ -162,7 +163,7 @@ impl<'a> World<'a> {
         Ok(Node::Keys(Arc::new(normal(vec![(0, near(list[if one { 0 } else { row }]))]))))
     }
 
-    /// A tree of positions.
+    /// Resolves `tree`.
     fn tree(&self, parents: &[i128], start: i128, field: &str) -> Result<Node> {
         self.work.keep(2 * parents.len())?;
         let tree = Tree::new(parents, near(start));
@@ -170,7 +171,7 @@ impl<'a> World<'a> {
         Ok(Node::Tree(Arc::new(tree.map_err(|given| wrong(field, given, expected))?)))
     }
 
-    /// The levels of the facts.
+    /// Resolves `clearance` with the levels of the facts.
     fn clearance(&self, frame: &Frame, field: &str) -> Result<Node> {
         let levels =
             self.levels(frame)?.ok_or_else(|| wrong(field, "`clearance` without levels", "levels in the facts"))?;
@@ -179,7 +180,8 @@ impl<'a> World<'a> {
         Ok(Node::Levels(Arc::new(levels)))
     }
 
-    /// The number of the arm that holds for this batch row or head; arms that overlap, that hold for none or that name one too many are refused.
+    /// Returns the number of the arm for this batch row or head. Refuses arms that overlap, arms that apply to none,
+    /// and arms with an index outside the shape.
     fn arm(&self, by: By, arms: &[(Selector, Expr)], row: usize, head: usize, field: &str) -> Result<Option<usize>> {
         let (index, total, what) = match by {
             By::Head => (head, self.shape.heads, "heads"),
@@ -189,7 +191,7 @@ impl<'a> World<'a> {
         let (index, total) = (index as i128, total as i128);
         self.work.spend(arms.len())?;
         if arms.iter().any(|arm| arm.0.end().is_some_and(|end| end > total)) {
-            return Err(wrong(field, format!("an arm beyond the {total} {what}"), "arms for what the shape has"));
+            return Err(wrong(field, format!("an arm beyond the {total} {what}"), "arms for indices of the shape"));
         }
         let mut own = (0..arms.len()).filter(|&at| arms[at].0.names(index));
         let mut other = (0..arms.len()).filter(|&at| arms[at].0 == Selector::Else);
@@ -197,14 +199,14 @@ impl<'a> World<'a> {
         if second.is_some() || other.next().is_some() {
             return Err(wrong(field, format!("two arms for number {index} of the {what}"), "arms that do not overlap"));
         }
-        // Arms are the same for all indices: the first one asks.
+        // The arms are the same for all indices, so the check at index 0 is enough.
         if self.counted && row == 0 && head == 0 {
             self.all_taken(arms, total, what, field)?;
         }
         Ok(first.or(left_over))
     }
 
-    /// Refuses an arm that no index below `total` takes, unless one takes an equal mask.
+    /// Refuses an arm that applies to no index below `total`, unless an arm that applies to one has an equal mask.
     fn all_taken(&self, arms: &[(Selector, Expr)], total: i128, what: &str, field: &str) -> Result<()> {
         let other = arms.iter().position(|arm| arm.0 == Selector::Else);
         let taken_by = |index: i128| arms.iter().position(|arm| arm.0.names(index)).or(other);
@@ -239,14 +241,14 @@ impl<'a> World<'a> {
         Ok(runs)
     }
 
-    /// The positions that carry `name` in batch row `row`.
+    /// Returns the positions that carry `name` in batch row `row`.
     pub(crate) fn label(&self, name: &str, row: usize) -> Option<Runs> {
         let found = self.facts.labels.iter().find(|label| label.0 == name)?;
         let far = FAR as i64;
         Some(normal(found.1.of(row).iter().map(|span| (span.0, span.1.unwrap_or(far))).collect()))
     }
 
-    /// The levels of a batch row, where the facts give levels.
+    /// Returns the levels of a batch row; `None` if the facts give none.
     pub(crate) fn levels(&self, frame: &Frame) -> Result<Option<&'a [i64]>> {
         let Some(lists) = &self.facts.levels else { return Ok(None) };
         let list = lists.of(frame.row);
@@ -254,7 +256,8 @@ impl<'a> World<'a> {
         Ok(Some(list))
     }
 
-    /// The position ranges of the documents of a batch row, empty ones included: those of `list`, or else of the facts.
+    /// Returns the ranges of positions of the documents of a batch row, with empty ones: the documents of `list`, or of
+    /// the facts if it is `None`.
     pub(crate) fn document_spans(&self, list: Option<&[i64]>, frame: &Frame, field: &str) -> Result<Runs> {
         let one = list.map(|list| ByRow::All(list.to_vec()));
         let lists = one.as_ref().or(self.facts.documents.as_ref());
@@ -282,8 +285,8 @@ impl<'a> World<'a> {
         Ok(runs)
     }
 
-    /// Refuses a list for too few or too many positions: its own batch row without right padding at least, the longest
-    /// batch row at most.
+    /// Refuses a list for too few or too many positions. It must cover its own batch row without right padding, and at
+    /// most the longest batch row.
     fn covered(&self, frame: &Frame, given: i64, what: &str) -> Result<()> {
         let (fewest, most) = (frame.extent.0, self.longest);
         if (fewest..=most).contains(&given) {
@@ -334,7 +337,7 @@ fn ends(span: &Span) -> (i64, i64) {
     (near(span.0), near(span.1.unwrap_or(FAR)))
 }
 
-/// A grid that has a cell for each position.
+/// Makes a grid, and checks that it has a cell for each position.
 fn neighborhood(grid: Grid, frame: &Frame, field: &str) -> Result<Node> {
     if grid.cells() < frame.extent.0 {
         let given = format!("a grid of {} cells", grid.cells());

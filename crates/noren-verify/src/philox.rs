@@ -2,7 +2,7 @@
 //!
 //! Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 
-/// Four random words for a counter under a key.
+/// Returns four random words for a counter and a key.
 fn words(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     for _ in 0..10 {
         let a = 0xD251_1F53_u64 * u64::from(counter[0]);
@@ -13,15 +13,15 @@ fn words(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     counter
 }
 
-/// The words of keys `4 * group .. 4 * group + 4` for query `q`: the counter is `group` and `q`, 64 bits each, low words first, the
-/// key is the seed.
+/// Returns the random words of keys `4 * group .. 4 * group + 4` for query `q`. The counter is `group` and `q`, 64 bits
+/// each, low words first. The key is the seed.
 pub(crate) fn cells(q: i64, group: i64, seed: u64) -> [u32; 4] {
     let halves = |value: i64| [value as u32, (value >> 32) as u32];
     let ([k0, k1], [q0, q1]) = (halves(group), halves(q));
     words([k0, k1, q0, q1], [seed as u32, (seed >> 32) as u32])
 }
 
-/// Words below this mean "allowed" with probability `p`.
+/// Returns the number below which a random word means "allowed", which happens with probability `p`.
 pub(crate) fn threshold(p: f64) -> u64 {
     (p * 4_294_967_296.0) as u64
 }

@@ -1,4 +1,4 @@
-//! The policy language: who must not reach whom, and the denied pairs of a batch row.
+//! The policy language: which tokens must not reach which, and the denied pairs of a batch row.
 
 use crate::frame::Frame;
 use crate::lex::{Token, tokens};
@@ -8,12 +8,12 @@ use crate::runs::{Runs, count, meet, minus, normal};
 use crate::work::Work;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A set of tokens as a rule names it.
+/// A set of tokens in a rule.
 #[derive(Debug, Clone, PartialEq)]
 enum Group {
     Label(String),
     Document(i64),
-    /// `document(i)`.
+    /// `document(i)`: each document.
     Each(String),
     Level(i64),
     Tokens(i64, i64),
@@ -32,10 +32,10 @@ pub(crate) struct Rule {
 }
 
 impl Rule {
-    /// Reads a line; `field` is named in refusals.
+    /// Reads a line. Errors name `field`.
     pub(crate) fn read(text: &str, field: &str) -> Result<Self> {
         let bad = || {
-            wrong(field, text, "`deny: A -> B`, `allow: A -> B`, `maybe` before the colon where a group may be empty")
+            wrong(field, text, "`deny: A -> B`, `allow: A -> B`, with `maybe` before the colon if a group may be empty")
         };
         let (verb, rest) = text.split_once(':').ok_or_else(bad)?;
         let (allow, maybe) = match verb.split_whitespace().collect::<Vec<_>>()[..] {
@@ -52,7 +52,7 @@ impl Rule {
             Some((source, target)) if source != Group::Output => {
                 Ok(Self { text: text.to_string(), allow, maybe, source, target })
             }
-            Some(_) => Err(wrong(field, text, "`output` as a target only")),
+            Some(_) => Err(wrong(field, text, "`output` only as a target")),
             None => Err(bad()),
         }
     }
@@ -114,14 +114,15 @@ fn group(text: &str) -> Option<Group> {
     })
 }
 
-/// The text between the first `(` and the last `)`.
+/// Returns the text between the first `(` and the last `)`.
 fn inner(text: &str) -> Option<String> {
     let (_, rest) = text.split_once('(')?;
     let (inner, _) = rest.rsplit_once(')')?;
     Some(inner.trim().to_string()).filter(|inner| !inner.is_empty() && !inner.contains(['(', ')', '"']))
 }
 
-/// What a rule covers in a batch row: every pair of a source and a target of one block. A token is a source in one block only.
+/// The pairs of a rule in a batch row: every pair of a source and a target of one block. A token is a source in one
+/// block only.
 #[derive(Debug)]
 pub(crate) struct Covered {
     pub(crate) sources: Runs,
@@ -129,28 +130,28 @@ pub(crate) struct Covered {
     blocks: Vec<(Runs, Runs)>,
 }
 
-/// Sources with the same denied targets (a source itself is no target of its own).
+/// Sources with the same denied targets. A source is never its own target.
 #[derive(Debug)]
 pub(crate) struct Class {
     pub(crate) sources: Runs,
     pub(crate) targets: Runs,
-    /// Numbers of the marked sets that hold these sources.
+    /// Indices of the marked sets that hold these sources.
     pub(crate) marks: Vec<usize>,
 }
 
 impl Class {
-    /// Number of denied pairs.
+    /// Returns the number of denied pairs.
     pub(crate) fn pairs(&self) -> i128 {
         let (sources, targets) = (count(&self.sources), count(&self.targets));
         i128::from(sources) * i128::from(targets) - i128::from(count(&meet(&self.sources, &self.targets)))
     }
 }
 
-/// The groups of one batch row.
+/// The groups of tokens of one batch row.
 pub(crate) struct Groups<'a> {
     pub(crate) world: &'a World<'a>,
     pub(crate) frame: &'a Frame,
-    /// The tokens of each document, made when a rule first asks.
+    /// The tokens of each document, made when the first rule needs them.
     documents: Option<Vec<Runs>>,
 }
 
@@ -159,7 +160,7 @@ impl<'a> Groups<'a> {
         Self { world, frame, documents: None }
     }
 
-    /// What `rule` covers; `field` is named in refusals.
+    /// Returns the pairs that `rule` covers. Errors name `field`.
     pub(crate) fn covered(&mut self, rule: &Rule, field: &str) -> Result<Covered> {
         let (sources, targets) = (self.members(&rule.source, rule, field)?, self.members(&rule.target, rule, field)?);
         for (side, set) in [("source", &sources), ("target", &targets)] {
@@ -202,7 +203,7 @@ impl<'a> Groups<'a> {
 
     fn members(&mut self, group: &Group, rule: &Rule, field: &str) -> Result<Runs> {
         let frame = self.frame;
-        let missing = |what: &str| wrong(field, rule.text.clone(), format!("{what} that the facts give"));
+        let missing = |what: &str| wrong(field, rule.text.clone(), format!("{what} in the facts"));
         Ok(match group {
             Group::All => vec![(0, frame.kv_len)],
             Group::Output => frame.keys(&[(frame.query(0), frame.query(frame.q_len))]),
@@ -224,16 +225,17 @@ impl<'a> Groups<'a> {
     }
 }
 
-/// The intersection of a short list with a long one.
+/// Returns the intersection of a short list with a long one.
 fn meet_near(short: &[(i64, i64)], long: &[(i64, i64)]) -> Runs {
     let (Some(first), Some(last)) = (short.first(), short.last()) else { return Runs::new() };
     let (from, to) = (long.partition_point(|run| run.1 <= first.0), long.partition_point(|run| run.0 < last.1));
     meet(short, &long[from..to.max(from)])
 }
 
-/// The denied pairs of `deny` without what `allows` cover, by classes of sources; classes also tell the `marks` apart.
+/// Returns the denied pairs of `deny` without the pairs that `allows` cover, by classes of sources. Sources in
+/// different sets of `marks` are in different classes.
 pub(crate) fn classes(deny: &Covered, allows: &[Covered], marks: &[&Runs], work: &Work) -> Result<Vec<Class>> {
-    // Where a set begins or ends: (position, 1 or 0 for begin or end, kind, number).
+    // The ends of a set: (position, true at the start and false at the end, kind, number).
     let mut events: Vec<(i64, bool, u8, usize)> = Vec::new();
     let allowed: Vec<&(Runs, Runs)> = allows.iter().flat_map(|allow| &allow.blocks).collect();
     let deny_sets = deny.blocks.iter().map(|block| &block.0).enumerate().map(|set| (0, set));

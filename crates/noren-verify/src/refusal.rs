@@ -1,31 +1,31 @@
-//! [`Refusal`]: why a certificate is not accepted.
+//! [`Refusal`]: the reason why a certificate is not accepted.
 
-/// Why a certificate is not accepted.
+/// The reason why a certificate is not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// A field does not hold what it must.
+    /// A field has a wrong value.
     #[error("certificate: {field}: got {given}, expected {expected}")]
     Wrong {
         /// The path of the field, such as `rules[0].pairs`.
         field: String,
         /// The value in the certificate, shortened.
         given: String,
-        /// What the field must hold.
+        /// The expected value.
         expected: String,
     },
-    /// The verifier cannot establish a part of the certificate, which therefore is not accepted.
+    /// The verifier cannot establish a part of the certificate, and therefore does not accept it.
     #[error("cannot verify: {part}: {reason}")]
     Unverifiable {
         /// The part that is not established, such as `random_blocks`.
         part: String,
-        /// Why, and what to do.
+        /// The reason, and how to fix it.
         reason: String,
     },
 }
 
 impl Refusal {
-    /// The same refusal of a field within the value at `path`.
+    /// Returns the refusal with `path` before the path of its field.
     pub(crate) fn within(self, path: &str) -> Self {
         match self {
             Refusal::Wrong { field, given, expected } => {
@@ -40,17 +40,17 @@ impl Refusal {
 /// The result of a check.
 pub(crate) type Result<T> = std::result::Result<T, Refusal>;
 
-/// A field that does not hold what it must.
+/// Returns a refusal of a field with a wrong value.
 pub(crate) fn wrong(field: impl Into<String>, given: impl Into<String>, expected: impl Into<String>) -> Refusal {
     Refusal::Wrong { field: field.into(), given: short(given.into()), expected: expected.into() }
 }
 
-/// A part that is not established.
+/// Returns a refusal of a part that is not established.
 pub(crate) fn beyond(part: impl Into<String>, reason: impl Into<String>) -> Refusal {
     Refusal::Unverifiable { part: short(part.into()), reason: reason.into() }
 }
 
-/// The first 120 characters.
+/// Returns the first 120 characters of a text.
 fn short(text: String) -> String {
     match text.char_indices().nth(120) {
         Some((at, _)) => format!("{}...", &text[..at]),

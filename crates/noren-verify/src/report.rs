@@ -1,12 +1,12 @@
-//! [`Report`]: what a check established.
+//! [`Report`]: the facts that a check established.
 
 use crate::certificate::Witness;
 
-/// What a check established about a certificate.
+/// The facts that a check established about a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
-    /// True when the policy holds: at least one pair is denied, and no denied pair is connected.
+    /// True if the policy holds: at least one pair is denied, and no denied pair is connected.
     pub holds: bool,
     /// Number of denied pairs, over all rules and batch rows.
     pub pairs: u64,
@@ -26,17 +26,17 @@ pub struct Report {
     pub masks: usize,
     /// Number of stored closures, each checked step by step.
     pub closures: usize,
-    /// The ways in which tokens influence each other that no mask shows.
+    /// Paths between tokens that no mask shows.
     pub not_covered: Vec<String>,
-    /// The hash of the certificate, made again.
+    /// The hash of the certificate, computed again.
     pub sha256: String,
 }
 
-/// What a check established about one `deny` line in one batch row.
+/// The facts that a check established about one `deny` line in one batch row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RuleReport {
-    /// The line.
+    /// The `deny` line.
     pub rule: String,
     /// The batch row.
     pub batch: usize,
@@ -44,12 +44,12 @@ pub struct RuleReport {
     pub sources: u64,
     /// Number of tokens of the line's right group.
     pub targets: u64,
-    /// Number of denied pairs, exceptions taken out.
+    /// Number of denied pairs, without those that an `allow` line permits.
     pub pairs: u64,
-    /// True when some denied pair is connected.
+    /// True if at least one denied pair is connected.
     pub violated: bool,
-    /// Number of connected pairs; `None` when only the path of `witness` is established.
+    /// Number of connected pairs; `None` if only the path of `witness` is established.
     pub reached_pairs: Option<u64>,
-    /// A path of a connected pair, each step of it checked.
+    /// A path of a connected pair, with each step checked.
     pub witness: Option<Witness>,
 }

@@ -1,9 +1,9 @@
-//! Sorted, disjoint, half-open runs of whole numbers, and the set algebra on them.
+//! Sorted, disjoint, half-open runs of whole numbers, and operations on these sets.
 
-/// Ascending runs `[start, end)`, none empty, none touching the next.
+/// Ascending runs `[start, end)`. None is empty, and none touches the next.
 pub(crate) type Runs = Vec<(i64, i64)>;
 
-/// Returns the runs of any list: sorted, joined, empty ones left out.
+/// Sorts any list of runs, joins runs that touch or overlap, and removes empty ones.
 pub(crate) fn normal(mut list: Runs) -> Runs {
     list.retain(|run| run.0 < run.1);
     list.sort_unstable();
@@ -17,23 +17,23 @@ pub(crate) fn normal(mut list: Runs) -> Runs {
     out
 }
 
-/// True when `list` already is what [`normal`] returns.
+/// Returns true if `list` already is what [`normal`] returns.
 pub(crate) fn is_normal(list: &[(i64, i64)]) -> bool {
     list.iter().all(|run| run.0 < run.1) && list.windows(2).all(|pair| pair[0].1 < pair[1].0)
 }
 
-/// Number of members.
+/// Returns the number of members of a set.
 pub(crate) fn count(list: &[(i64, i64)]) -> i64 {
     list.iter().map(|run| run.1 - run.0).sum()
 }
 
-/// True when `at` is a member.
+/// Returns true if `at` is a member of the set.
 pub(crate) fn holds(list: &[(i64, i64)], at: i64) -> bool {
     let next = list.partition_point(|run| run.1 <= at);
     list.get(next).is_some_and(|run| run.0 <= at)
 }
 
-/// The union.
+/// Returns the union of two sets.
 pub(crate) fn union(a: &[(i64, i64)], b: &[(i64, i64)]) -> Runs {
     let mut out = Runs::with_capacity(a.len() + b.len());
     let (mut i, mut j) = (0, 0);
@@ -53,7 +53,7 @@ pub(crate) fn union(a: &[(i64, i64)], b: &[(i64, i64)]) -> Runs {
     out
 }
 
-/// The intersection.
+/// Returns the intersection of two sets.
 pub(crate) fn meet(a: &[(i64, i64)], b: &[(i64, i64)]) -> Runs {
     let mut out = Runs::new();
     let (mut i, mut j) = (0, 0);
@@ -67,7 +67,7 @@ pub(crate) fn meet(a: &[(i64, i64)], b: &[(i64, i64)]) -> Runs {
     out
 }
 
-/// `a` without `b`.
+/// Returns the members of `a` that are not in `b`.
 pub(crate) fn minus(a: &[(i64, i64)], b: &[(i64, i64)]) -> Runs {
     let mut out = Runs::new();
     let mut j = 0;
@@ -90,7 +90,7 @@ pub(crate) fn minus(a: &[(i64, i64)], b: &[(i64, i64)]) -> Runs {
     out
 }
 
-/// The first common member; the shorter list is searched for in the longer one.
+/// Returns the first common member of two sets. Searches the longer list for the runs of the shorter one.
 pub(crate) fn first_common(a: &[(i64, i64)], b: &[(i64, i64)]) -> Option<i64> {
     let (short, long) = if a.len() <= b.len() { (a, b) } else { (b, a) };
     short.iter().find_map(|run| {
@@ -99,7 +99,7 @@ pub(crate) fn first_common(a: &[(i64, i64)], b: &[(i64, i64)]) -> Option<i64> {
     })
 }
 
-/// At most `most` runs that hold every member: the narrowest gaps are filled.
+/// Returns at most `most` runs that hold every member of the list. The narrowest gaps are filled.
 pub(crate) fn coarse(list: Runs, most: usize) -> Runs {
     if list.len() <= most {
         return list;

@@ -1,12 +1,12 @@
-//! The shape: how many batch rows, heads, queries and keys, and where the first query stands.
+//! The shape: the numbers of batch rows, heads, queries and keys, and the position of the first query.
 
 use crate::json::At;
 use crate::refusal::{Result, beyond, wrong};
 
-/// Lengths, positions and offsets are at most this.
+/// The largest length, position and offset.
 pub(crate) const MOST: i64 = (u32::MAX / 2) as i64;
 
-/// More pairs of batch row and head are refused.
+/// The largest number of pairs of batch row and head; a larger shape is refused.
 const MOST_HEADS: i64 = 1 << 16;
 
 /// The sizes of a mask.
@@ -42,7 +42,7 @@ impl Shape {
         if batch.saturating_mul(heads) > MOST_HEADS {
             return Err(beyond(
                 format!("{batch} batch rows of {heads} heads"),
-                format!("at most {MOST_HEADS} in all are checked"),
+                format!("at most {MOST_HEADS} pairs of batch row and head are checked"),
             ));
         }
         let rows = batch as usize;

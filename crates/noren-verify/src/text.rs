@@ -1,13 +1,13 @@
-//! The text language: from a mask's text to [`Expr`].
+//! The parser of the text language: from the text of a mask to [`Expr`].
 
 use crate::expr::{Arg, By, Expr, Selector};
 use crate::lex::{Token, tokens};
 use crate::vocabulary::{atom, spans};
 
-/// Texts of deeper nesting are refused.
+/// The largest depth of nesting; a text with deeper nesting is refused.
 const MOST_DEPTH: usize = 200;
 
-/// Reads the text of a mask; the error is a sentence.
+/// Parses the text of a mask. The error is a sentence.
 pub(crate) fn parse(text: &str) -> Result<Expr, String> {
     let mut parser = Parser { tokens: tokens(text)?, at: 0, depth: 0 };
     let expr = parser.union()?;
@@ -47,18 +47,18 @@ impl Parser {
         if self.sign(sign) { Ok(()) } else { Err(format!("{} in place of `{sign}`", self.peek())) }
     }
 
-    /// Runs `read` one level deeper.
+    /// Runs `read` at the next level of nesting.
     fn deeper<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, String>) -> Result<T, String> {
         self.depth += 1;
         if self.depth > MOST_DEPTH {
-            return Err(format!("a mask nested more than {MOST_DEPTH} deep"));
+            return Err(format!("a mask with more than {MOST_DEPTH} levels of nesting"));
         }
         let out = read(self);
         self.depth -= 1;
         out
     }
 
-    /// One or more parts with `sign` between them.
+    /// Parses one or more parts with `sign` between them.
     fn chain(
         &mut self,
         sign: char,
@@ -202,7 +202,7 @@ impl Parser {
         }
     }
 
-    /// `..` and what follows.
+    /// Parses the rest of a range, from `..` on.
     fn span(&mut self, start: i128) -> Result<Arg, String> {
         self.take();
         let end = match self.peek() {

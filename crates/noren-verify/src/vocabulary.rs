@@ -1,8 +1,8 @@
-//! The atoms by name and what their arguments may be.
+//! The names of the atoms and the allowed values of their arguments.
 
 use crate::expr::{Arg, Expr, Set, Span};
 
-/// The arguments of one atom, taken one after the other.
+/// The arguments of one atom.
 struct Args<'a> {
     atom: &'a str,
     names: &'a [&'a str],
@@ -10,7 +10,7 @@ struct Args<'a> {
 }
 
 impl<'a> Args<'a> {
-    /// Puts every argument to its name: those without one come first, in order.
+    /// Assigns every argument to its name. Arguments without a name come first, in order.
     fn new(atom: &'a str, names: &'a [&'a str], given: Vec<(Option<String>, Arg)>) -> Result<Self, String> {
         let mut values: Vec<Option<Arg>> = names.iter().map(|_| None).collect();
         let mut named = false;
@@ -94,7 +94,7 @@ impl<'a> Args<'a> {
     }
 }
 
-/// A position, a range, or a list of these.
+/// Reads a position, a range, or a list of these.
 pub(crate) fn spans(value: &Arg) -> Result<Vec<Span>, String> {
     match value {
         Arg::Int(at) if *at >= 0 => Ok(vec![(*at, Some(at + 1))]),
@@ -106,7 +106,7 @@ pub(crate) fn spans(value: &Arg) -> Result<Vec<Span>, String> {
     }
 }
 
-/// A set of positions.
+/// Reads a set of positions.
 fn set(atom: &str, given: Vec<(Option<String>, Arg)>) -> Result<Set, String> {
     let mut args = Args::new(atom, &["set", "label"], given)?;
     match (args.take("set"), args.take("label")) {
@@ -116,7 +116,7 @@ fn set(atom: &str, given: Vec<(Option<String>, Arg)>) -> Result<Set, String> {
     }
 }
 
-/// The mask of an atom's name and arguments; the error is a sentence.
+/// Returns the mask for an atom's name and arguments. The error is a sentence.
 pub(crate) fn atom(name: &str, given: Vec<(Option<String>, Arg)>) -> Result<Expr, String> {
     let names: &[&str] = match name {
         "full" | "none" | "clearance" => &[],

@@ -1,15 +1,15 @@
-//! [`Work`]: how much a check may still do and store before a certificate is refused.
+//! [`Work`]: the steps and the memory that a check may still use before the certificate is refused.
 
 use crate::refusal::{Result, beyond};
 use std::cell::Cell;
 
-/// Steps of a check: some two seconds of one core.
+/// The maximum number of steps of a check, which take about two seconds on one core.
 const MOST_STEPS: u64 = 400_000_000;
 
-/// Stored runs of a check: 192 MiB, and at most 512 MiB with the room that lists reserve.
+/// The maximum number of stored runs of a check: 192 MiB, and at most 512 MiB with the capacity that lists reserve.
 const MOST_STORED: u64 = 12_000_000;
 
-/// What is left of both.
+/// The remaining steps and the remaining memory.
 #[derive(Debug)]
 pub(crate) struct Work {
     steps: Cell<u64>,
@@ -21,7 +21,7 @@ impl Work {
         Self { steps: Cell::new(MOST_STEPS), stored: Cell::new(MOST_STORED) }
     }
 
-    /// Takes `steps` and one more.
+    /// Subtracts `steps` and one more from the remaining steps.
     pub(crate) fn spend(&self, steps: usize) -> Result<()> {
         let left = self.steps.get().checked_sub(steps as u64 + 1);
         self.steps.set(left.ok_or_else(|| {
@@ -33,26 +33,27 @@ impl Work {
         Ok(())
     }
 
-    /// Refuses at once what takes `steps` at least, where fewer are left.
+    /// Refuses the certificate if fewer than `steps` remain.
     pub(crate) fn expect(&self, steps: u128) -> Result<()> {
         if steps <= u128::from(self.steps.get()) {
             return Ok(());
         }
-        let least = format!("it takes {steps} steps at least, {MOST_STEPS} in all are done");
+        let least = format!("it takes {steps} steps at least, and {MOST_STEPS} are allowed");
         Err(beyond("the certificate", format!("{least}: issue one for fewer tokens, layers or rules")))
     }
 
-    /// Takes the steps of a list of `runs` before it is made, and refuses one that does not fit into the room that is left.
+    /// Subtracts the steps for a list of `runs` before the list is made. Refuses a list that does not fit into the
+    /// remaining memory.
     pub(crate) fn list(&self, runs: i64) -> Result<()> {
         let runs = usize::try_from(runs).unwrap_or(0);
         self.spend(runs)?;
-        let room = self.room();
+        let space = self.space();
         self.keep(runs)?;
-        self.reset(room);
+        self.reset(space);
         Ok(())
     }
 
-    /// Takes room for `runs` and one more.
+    /// Reserves memory for `runs` and one more.
     pub(crate) fn keep(&self, runs: usize) -> Result<()> {
         if self.try_keep(runs) {
             return self.spend(runs);
@@ -63,7 +64,7 @@ impl Work {
         ))
     }
 
-    /// Takes room for `runs` if half of all room stays for what must be stored.
+    /// Reserves memory for `runs` if half of all memory remains free afterwards. Returns false otherwise.
     pub(crate) fn may_keep(&self, runs: usize) -> bool {
         self.stored.get() > MOST_STORED / 2 + runs as u64 && self.try_keep(runs)
     }
@@ -73,13 +74,13 @@ impl Work {
         left.inspect(|&left| self.stored.set(left)).is_some()
     }
 
-    /// The room that is left.
-    pub(crate) fn room(&self) -> u64 {
+    /// Returns the number of runs that may still be stored.
+    pub(crate) fn space(&self) -> u64 {
         self.stored.get()
     }
 
-    /// Gives back all room that was taken since `room` was left.
-    pub(crate) fn reset(&self, room: u64) {
-        self.stored.set(room);
+    /// Releases all memory that was reserved since `space` runs remained.
+    pub(crate) fn reset(&self, space: u64) {
+        self.stored.set(space);
     }
 }

@@ -8,13 +8,13 @@ use candle_core::backend::BackendStorage;
 use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor};
 use std::sync::{Arc, Mutex};
 
-/// Where attention's backward leaves a gradient.
+/// The place in which attention's backward pass leaves a gradient.
 pub(crate) type Slot = Arc<Mutex<Option<Tensor>>>;
 
-/// The identity on its first argument; the gradient of its second is what lies in the slot.
+/// The identity on its first argument. The gradient of its second argument is the content of the slot.
 struct Carry(Slot);
 
-/// `values`, with a gradient for `tensor` that is found in the slot.
+/// Returns `values`, connected so that the gradient of `tensor` is the content of the slot.
 pub(crate) fn carry(values: &Tensor, tensor: &Tensor, slot: &Slot) -> Result<Tensor> {
     values.apply_op2(tensor, Carry(slot.clone()))
 }

@@ -1,35 +1,36 @@
-//! Masks to and from tensors. Each function says in its name which way the tensor is meant.
+//! Masks to and from tensors. The name of each function states the convention of the tensor.
 
 use crate::error::{Error, Result};
 use candle_core::{DType, Device, Tensor};
 use noren::{Array, BoundMask, Facts};
 
-/// The mask as a dense tensor `[batch, heads, q_len, kv_len]` of `u8`: 1 = may attend.
+/// Returns the mask as a dense tensor `[batch, heads, q_len, kv_len]` of `u8`: 1 = may attend.
 ///
 /// # Errors
-/// A tensor that does not fit into memory.
+/// Returns an error if the tensor does not fit into memory.
 pub fn to_keep(mask: &BoundMask, device: &Device) -> Result<Tensor> {
     cells(mask, device, u8::from)
 }
 
-/// The mask as a dense tensor `[batch, heads, q_len, kv_len]` of `u8`: 1 = ignored.
+/// Returns the mask as a dense tensor `[batch, heads, q_len, kv_len]` of `u8`: 1 = ignored.
 ///
 /// # Errors
-/// A tensor that does not fit into memory.
+/// Returns an error if the tensor does not fit into memory.
 pub fn to_drop(mask: &BoundMask, device: &Device) -> Result<Tensor> {
     cells(mask, device, |allowed| u8::from(!allowed))
 }
 
-/// The mask as a dense tensor `[batch, heads, q_len, kv_len]` of `dtype`, to be added to scores: 0 or minus infinity.
+/// Returns the mask as a dense tensor `[batch, heads, q_len, kv_len]` of `dtype`, to be added to scores: 0 or minus
+/// infinity.
 ///
 /// # Errors
-/// A tensor that does not fit into memory, and types that know no infinity.
+/// Returns an error if the tensor does not fit into memory, or if the type has no infinity.
 pub fn to_additive(mask: &BoundMask, dtype: DType, device: &Device) -> Result<Tensor> {
     if !dtype.is_float() {
         return Err(Error::input(
             "dtype",
             format!("{dtype:?}"),
-            "only floats know minus infinity: give f32, bf16 or f16",
+            "only floats have minus infinity: give f32, bf16 or f16",
         ));
     }
     Ok(cells(mask, device, |allowed| if allowed { 0f32 } else { f32::NEG_INFINITY })?.to_dtype(dtype)?)
@@ -52,9 +53,9 @@ fn cells<T: candle_core::WithDType>(mask: &BoundMask, device: &Device, value: im
     Ok(Tensor::from_vec(all, (batch, heads, q_len, kv_len), device)?)
 }
 
-/// The cells of the atom `dense(name)` from a tensor in which anything but 0 = may attend: `[q_len, kv_len]`,
-/// `[batch, heads, q_len, kv_len]`, or, with batch rows and heads in one dimension and batch rows first,
-/// `[batch * heads, q_len, kv_len]`.
+/// Returns the cells of the atom `dense(name)` from a tensor in which anything but 0 = may attend: `[q_len, kv_len]`,
+/// `[batch, heads, q_len, kv_len]`, or, with batch rows and heads in one dimension and batch rows first, `[batch *
+/// heads, q_len, kv_len]`.
 ///
 /// ```
 /// use candle_core::{Device, Tensor};
@@ -66,40 +67,42 @@ fn cells<T: candle_core::WithDType>(mask: &BoundMask, device: &Device, value: im
 /// ```
 ///
 /// # Errors
-/// Other shapes, and heads that do not divide the first of three dimensions.
+/// Returns an error for other shapes, and if the heads do not divide the first of three dimensions.
 pub fn array_from_keep(tensor: &Tensor, heads: usize) -> Result<Array> {
     let (shape, cells) = flags(tensor, heads)?;
     Ok(Array::keep(&shape, &cells)?)
 }
 
-/// [`array_from_keep`] of a tensor in which anything but 0 = ignored (`attn_mask` of `nn.MultiheadAttention`).
+/// Returns the cells as [`array_from_keep`] does, from a tensor in which anything but 0 = ignored (`attn_mask` of
+/// `nn.MultiheadAttention`).
 ///
 /// # Errors
-/// As [`array_from_keep`].
+/// Returns the errors of [`array_from_keep`].
 pub fn array_from_drop(tensor: &Tensor, heads: usize) -> Result<Array> {
     let (shape, cells) = flags(tensor, heads)?;
     Ok(Array::drop(&shape, &cells)?)
 }
 
-/// [`array_from_keep`] of a tensor that is added to scores: 0 = may attend, minus infinity or a type's lowest number = ignored.
+/// Returns the cells as [`array_from_keep`] does, from a tensor that is added to scores: 0 = may attend, minus infinity
+/// or a type's lowest number = ignored.
 ///
 /// # Errors
-/// As [`array_from_keep`], and any other number: that is a bias, not a mask.
+/// Returns the errors of [`array_from_keep`], and an error for any other number, which would be a bias and not a mask.
 pub fn array_from_additive(tensor: &Tensor, heads: usize) -> Result<Array> {
     let shape = array_shape(tensor, heads)?;
     Ok(Array::additive(&shape, &tensor.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?)?)
 }
 
-/// Facts about padding from a tensor `[batch, length]` in which anything but 0 = a real token (Hugging Face's
-/// `attention_mask`).
+/// Returns facts about padding from a tensor `[batch, length]` in which anything but 0 = a non-padding token (Hugging
+/// Face's `attention_mask`).
 ///
 /// # Errors
-/// Another number of dimensions.
+/// Returns an error for another number of dimensions.
 pub fn facts_from_keep(tensor: &Tensor) -> Result<Facts> {
     Ok(Facts::padding_from_keep(&keep_rows(tensor)?)?)
 }
 
-/// The rows of a padding tensor in which anything but 0 = a real token.
+/// Returns the rows of a padding tensor in which anything but 0 = a non-padding token.
 pub(crate) fn keep_rows(tensor: &Tensor) -> Result<Vec<Vec<bool>>> {
     if tensor.rank() != 2 {
         return Err(Error::tensor("the padding mask", tensor, "give [batch, length]"));

@@ -20,15 +20,15 @@ use op::AttentionOp;
 use std::sync::Arc;
 use storage::{Kind, with_views};
 
-/// Masked attention: `softmax(scale * q k^T + ..., over the keys that plan allows) v`.
+/// Computes masked attention: `softmax(scale * q k^T + ..., over the keys that plan allows) v`.
 ///
 /// `q` is `[batch, heads, q_len, head_dim]`, `k` `[batch, kv_heads, kv_len, head_dim]` and `v`
 /// `[batch, kv_heads, kv_len, v_dim]`, all `f32`, `bf16` or `f16`, with any strides: nothing is copied. The result is
-/// `[batch, heads, q_len, v_dim]`, a view of memory that lies as `[batch, q_len, heads, v_dim]`, so that
-/// `transpose(1, 2)` and a reshape put heads side by side without a copy.
+/// `[batch, heads, q_len, v_dim]`, a view of memory with the order `[batch, q_len, heads, v_dim]`, so that
+/// `transpose(1, 2)` and a reshape join the heads without a copy.
 ///
 /// Gradients flow to `q`, `k` and `v`, and to those tensors of `options` that need them. The forward pass keeps one number
-/// for each row (the log-sum-exp), never a matrix of weights. What [`noren::attention()`] promises holds here, to the bit.
+/// for each row (the log-sum-exp), never a matrix of weights. The guarantees of [`noren::attention()`] hold here, to the bit.
 ///
 /// ```
 /// use candle_core::{Device, Tensor, Var};
@@ -45,7 +45,7 @@ use storage::{Kind, with_views};
 /// ```
 ///
 /// # Errors
-/// Shapes that do not fit the plan, other types, tensors that are not on the processor, options that make no sense.
+/// Returns an error for shapes that do not fit the plan, other types, tensors of other devices, and invalid options.
 pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, plan: &Arc<Plan>, options: &Options) -> Result<Tensor> {
     for (name, tensor) in [("q", q), ("k", k), ("v", v)] {
         if !matches!(tensor.dtype(), DType::F32 | DType::BF16 | DType::F16) || tensor.dtype() != q.dtype() {
@@ -59,12 +59,13 @@ pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, plan: &Arc<Plan>, options: 
     Ok(q.apply_op3(k, &v, op)?.transpose(1, 2)?)
 }
 
-/// The probabilities of all rows of all heads, `[batch, heads, q_len, kv_len]` of `f32`: 0 where the plan allows nothing.
+/// Returns the probabilities of all rows of all heads, `[batch, heads, q_len, kv_len]` of `f32`: 0 where the plan
+/// allows nothing.
 ///
-/// For looking at: row by row in `f64`, in time and memory that go with `q_len * kv_len`, and without gradients.
+/// For inspection: computed row by row in `f64`, with time and memory proportional to `q_len * kv_len`, without gradients.
 ///
 /// # Errors
-/// As [`attention`].
+/// Returns the errors of [`attention`].
 pub fn attention_weights(q: &Tensor, k: &Tensor, plan: &Plan, options: &Options) -> Result<Tensor> {
     let (batch, heads, q_len, _) = q.dims4()?;
     let owned = options.own()?;
@@ -95,10 +96,10 @@ impl Kind for WeightsOf<'_> {
     }
 }
 
-/// Binds a mask and plans it, ready for [`attention`] and to be shared by layers.
+/// Binds a mask and plans it, for [`attention`]. Layers can share the plan.
 ///
 /// # Errors
-/// Whatever [`noren::Mask::bind`] refuses.
+/// Returns the errors of [`noren::Mask::bind`].
 pub fn plan(mask: &noren::Mask, shape: &noren::Shape, facts: &noren::Facts) -> Result<Arc<Plan>> {
     Ok(Arc::new(mask.bind(shape, facts)?.plan()))
 }

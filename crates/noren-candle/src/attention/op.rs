@@ -1,4 +1,4 @@
-//! [`AttentionOp`]: what candle calls forward and backward.
+//! [`AttentionOp`]: the operation of which candle calls the forward and the backward pass.
 
 use super::carry::{Slot, carry};
 use super::options::{Options, Owned, OwnedBias, Values};
@@ -14,16 +14,16 @@ pub(crate) struct AttentionOp {
     options: Owned,
     /// Whether a backward pass may follow.
     tracked: bool,
-    /// Of the forward pass, for the backward one: `[batch, heads, q_len]`.
+    /// The log-sum-exps of the forward pass, for the backward pass: `[batch, heads, q_len]`.
     lse: OnceLock<Vec<f32>>,
-    /// Where gradients of biases go, one for each; then soft weights, then sinks.
+    /// The slots for gradients: one for each bias, then for soft weights, then for sinks.
     bias: Vec<Option<Slot>>,
     soft: Option<Slot>,
     sinks: Option<Slot>,
 }
 
 impl AttentionOp {
-    /// The operation on `q`, `k` and `v`, and `v` as it must be given to it.
+    /// Returns the operation on `q`, `k` and `v`, and the tensor that must be given to it in place of `v`.
     pub(crate) fn new([q, k, v]: [&Tensor; 3], plan: &Arc<Plan>, options: &Options) -> Result<(Tensor, Self)> {
         let owned = options.own()?;
         let mut v = v.clone();
@@ -52,13 +52,13 @@ impl AttentionOp {
             lse: self.tracked.then_some(&mut lse[..]),
         };
         noren::attention_into(&Inputs { q, k, v }, &self.plan, &self.options.borrow()?, outputs)?;
-        // A second forward of the same operation would write the same numbers.
+        // A second forward pass of the same operation would write the same numbers.
         let _ = self.lse.set(lse);
         Ok((T::store(out), (batch, q_len, heads, v_dim).into()))
     }
 }
 
-/// A view of `[batch, heads, length, width]` over memory that lies as `[batch, length, heads, width]`.
+/// Returns a view of `[batch, heads, length, width]` over memory with the order `[batch, length, heads, width]`.
 fn by_token<T: Stored>(memory: &mut [T], shape: [usize; 4]) -> Result<ViewMut<'_, T>> {
     let [_, heads, len, width] = shape.map(|n| n as isize);
     Ok(ViewMut::strided(memory, shape, [len * heads * width, width, heads * width, 1], 0)?)
@@ -109,7 +109,7 @@ impl CustomOp3 for AttentionOp {
     }
 }
 
-/// The backward pass of an operation, for the types that its tensors have.
+/// The backward pass of an operation, for the types of its tensors.
 struct Backward<'a> {
     op: &'a AttentionOp,
     out: &'a Tensor,
@@ -147,7 +147,7 @@ impl Kind for Backward<'_> {
     }
 }
 
-/// Gradients of biases, soft weights and sinks, where they are needed.
+/// Gradients of biases, soft weights and sinks, if they are needed.
 struct Extra {
     bias: Vec<Option<([usize; 4], Vec<f32>)>>,
     soft: Option<([usize; 4], Vec<f32>)>,
@@ -165,7 +165,7 @@ impl Extra {
         }
     }
 
-    /// The same gradients with places for these beside.
+    /// Returns `gradients` with buffers for these added.
     fn gradients<'a, T: Stored>(&'a mut self, plain: GradientsMut<'a, T>) -> Result<GradientsMut<'a, T>> {
         let place = |array: &'a mut Option<([usize; 4], Vec<f32>)>| {
             array.as_mut().map(|(shape, memory)| ViewMut::new(memory, *shape)).transpose()
@@ -178,7 +178,7 @@ impl Extra {
         })
     }
 
-    /// Leaves them where the operations that carry them look.
+    /// Puts the gradients into the slots of the operations that carry them.
     fn leave(self, op: &AttentionOp, device: &Device) -> Result<()> {
         let leave = |slot: &Option<Slot>, memory: Option<Vec<f32>>| -> Result<()> {
             let (Some(slot), Some(memory)) = (slot, memory) else { return Ok(()) };

@@ -1,37 +1,38 @@
-//! [`Options`]: scale and score modifiers, as tensors that gradients may flow to.
+//! [`Options`]: scale and score modifiers, as tensors with gradients.
 
 use crate::error::{Error, Result};
 use candle_core::{DType, Tensor};
 use noren::{Dropout, Isa, View};
 
-/// Scale, score modifiers, threads and processor path of [`attention`](crate::attention()). The default is plain attention.
+/// Scale, score modifiers, threads and processor path of [`attention`](crate::attention()). The default is plain
+/// attention.
 ///
-/// [`noren::Options`] says what each does and in which order; here arrays are tensors, of any float type, and gradients flow
+/// [`noren::Options`] describes each modifier and their order. Here arrays are tensors of any float type, and gradients flow
 /// to those that need them.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Multiplies `q . k`; `1 / sqrt(head_dim)` unless given.
+    /// Factor of `q . k` [default: `1 / sqrt(head_dim)`].
     pub scale: Option<f32>,
     /// `cap * tanh(score / cap)` replaces the score.
     pub softcap: Option<f32>,
-    /// Added to the scores, all of them.
+    /// Biases that are added to the scores.
     pub bias: Vec<Bias>,
     /// Weights in `[0, 1]` that multiply `exp(score)`, broadcast over `[batch, heads, q_len, kv_len]`.
     pub soft: Option<Tensor>,
     /// A logit for each query head that joins the softmax's denominator only, `[heads]`.
     pub sinks: Option<Tensor>,
-    /// Probabilities that are dropped after the softmax, in training.
+    /// Dropout of probabilities after the softmax, in training.
     pub dropout: Option<Dropout>,
-    /// Threads that compute; those of the rayon pool unless given. No result depends on it.
+    /// Number of threads [default: those of the rayon pool]. No result depends on it.
     pub threads: Option<usize>,
-    /// The processor path, the best there is unless given.
+    /// The processor path [default: the fastest available].
     pub isa: Option<Isa>,
 }
 
-/// What may be added to scores.
+/// A bias that is added to scores.
 #[derive(Clone, Debug)]
 pub enum Bias {
-    /// A tensor, each dimension 1 or that of `[batch, heads, q_len, kv_len]`.
+    /// A tensor with each dimension 1 or that of `[batch, heads, q_len, kv_len]`.
     Dense(Tensor),
     /// A table by distance, `[heads or 1, 2 * reach + 1]`: entry `clamp(k - q, -reach, reach) + reach`, where `q` and `k` are
     /// positions.
@@ -41,7 +42,7 @@ pub enum Bias {
 }
 
 impl Options {
-    /// The values of all tensors, for the time of a call and its backward.
+    /// Returns the values of all tensors, kept for the time of a call and its backward pass.
     pub(crate) fn own(&self) -> Result<Owned> {
         let bias = self.bias.iter().map(|bias| match bias {
             Bias::Dense(tensor) => Ok(OwnedBias::Dense(Values::of("bias", tensor, 4)?)),
@@ -57,7 +58,7 @@ impl Options {
     }
 }
 
-/// Options whose arrays lie in memory of their own.
+/// Options whose arrays have their own memory.
 pub(crate) struct Owned {
     plain: Options,
     pub(crate) bias: Vec<OwnedBias>,
@@ -72,7 +73,7 @@ pub(crate) enum OwnedBias {
 }
 
 impl OwnedBias {
-    /// The array, if it has one.
+    /// Returns the array, if it has one.
     pub(crate) fn values(&self) -> Option<&Values> {
         match self {
             OwnedBias::Dense(values) | OwnedBias::Relative(values) => Some(values),
@@ -81,7 +82,7 @@ impl OwnedBias {
     }
 }
 
-/// The values of a tensor and its shape, filled up to four dimensions.
+/// The values of a tensor with its shape, extended to four dimensions.
 pub(crate) struct Values {
     pub(crate) data: Vec<f32>,
     pub(crate) shape: [usize; 4],
@@ -107,7 +108,7 @@ impl Values {
 }
 
 impl Owned {
-    /// As noren takes them.
+    /// Returns the options in noren's form.
     pub(crate) fn borrow(&self) -> Result<noren::Options<'_>> {
         let bias = self.bias.iter().map(|bias| {
             Ok(match bias {

@@ -1,15 +1,15 @@
-//! Tensors as views: nothing is copied.
+//! Tensors as views, without copies.
 
 use crate::error::{Error, Result};
 use candle_core::backend::BackendStorage;
 use candle_core::{CpuStorage, DType, Layout, Storage, Tensor};
 use noren::{Element, View, bf16, f16};
 
-/// A type of noren's as candle stores it.
+/// A type of noren that candle can store.
 pub(crate) trait Stored: Element + candle_core::WithDType {
-    /// The values of a storage, if they are of this type.
+    /// Returns the values of a storage, if they have this type.
     fn values(storage: &CpuStorage) -> Option<&[Self]>;
-    /// A storage of these values.
+    /// Makes a storage of these values.
     fn store(values: Vec<Self>) -> CpuStorage;
 }
 
@@ -31,11 +31,11 @@ stored!(f32, F32);
 stored!(bf16, BF16);
 stored!(f16, F16);
 
-/// Something to do for each type that attention takes.
+/// An operation for each type that attention takes.
 pub(crate) trait Kind {
-    /// What comes of it.
+    /// The result of the operation.
     type Result;
-    /// Does it.
+    /// Runs the operation.
     fn call<T: Stored>(self, views: [View<'_, T>; 3]) -> Self::Result;
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn with_views<K: Kind>(tensors: [&Tensor; 3], kind: K) -> Result<K::R
     })
 }
 
-/// The storage of a tensor that lies in the processor's memory.
+/// Returns the storage of a tensor in the processor's memory.
 pub(crate) fn cpu(storage: &Storage) -> Result<&CpuStorage> {
     match storage {
         Storage::Cpu(storage) => Ok(storage),
@@ -68,7 +68,7 @@ fn views<'a, T: Stored>(parts: [(&'a CpuStorage, &Layout); 3]) -> Result<[View<'
     Ok([view(q.0, q.1)?, view(k.0, k.1)?, view(v.0, v.1)?])
 }
 
-/// A four-dimensional tensor's storage and layout as a view.
+/// Returns a four-dimensional tensor's storage and layout as a view.
 pub(crate) fn view<'a, T: Stored>(storage: &'a CpuStorage, layout: &Layout) -> Result<View<'a, T>> {
     let Some(values) = T::values(storage) else {
         let expected = format!("all tensors of a call must be {}: convert with to_dtype", <T as Element>::DTYPE);

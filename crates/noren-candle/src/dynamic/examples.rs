@@ -6,28 +6,29 @@ use noren::noren_mask::Span;
 use noren::{Array, Set, atoms};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// Tokens that nobody reads but they themselves: names of products, say, or markup.
+/// Hides tokens from all other tokens, such as names of products or markup.
 #[derive(Clone, Debug, Default)]
 pub struct ByToken {
-    /// Their ids.
+    /// The ids of the hidden tokens.
     pub hidden: HashSet<u32>,
 }
 
 impl MaskGenerator for ByToken {
     fn mask(&self, call: &DynamicCall<'_>) -> Result<DynamicMask> {
         let facts = call.facts.clone().label_rows("hidden-by-token", spans(call, |id| self.hidden.contains(&id)));
-        let nobody = !atoms::keys(Set::label("hidden-by-token"));
-        // A token that reads nothing would have no state of its own; it reads itself.
-        Ok(DynamicMask { mask: nobody | atoms::window(0, 0), facts })
+        let visible = !atoms::keys(Set::label("hidden-by-token"));
+        // A token without any key would have no state of its own, so it reads itself.
+        Ok(DynamicMask { mask: visible | atoms::window(0, 0), facts })
     }
 }
 
-/// Tokens of a domain read those of the same domain and all that belong to none; so do those that belong to none.
+/// A token of a domain reads tokens of the same domain and tokens of no domain. A token of no domain reads only tokens
+/// of no domain.
 ///
-/// Of a text about two matters each is then read as if the other's own words were not there.
+/// In a text about two subjects, each subject is read as if the words of the other one were missing.
 #[derive(Clone, Debug, Default)]
 pub struct DomainVocabulary {
-    /// The domains' names and their tokens.
+    /// The tokens of each domain, by the name of the domain.
     pub domains: BTreeMap<String, HashSet<u32>>,
 }
 
@@ -38,19 +39,20 @@ impl MaskGenerator for DomainVocabulary {
         for (name, tokens) in &self.domains {
             let label = format!("domain-{name}");
             facts = facts.label_rows(&label, spans(call, |id| tokens.contains(&id)));
-            // What stands in a domain is read from inside it only.
+            // Tokens of a domain are read only by tokens of the same domain.
             mask &= !atoms::keys(Set::label(&label)) | atoms::queries(Set::label(&label));
         }
         Ok(DynamicMask { mask, facts })
     }
 }
 
-/// Tokens have levels; a token reads those of its own level and below, and never one above the reader's clearance.
+/// Each token has a level. A token reads tokens of its own level and below, and never a token above the reader's
+/// clearance.
 #[derive(Clone, Debug, Default)]
 pub struct Sensitivity {
-    /// The level of a token, 0 unless listed.
+    /// The level of each token [default: 0].
     pub levels: HashMap<u32, i64>,
-    /// What the reader of the output may see: tokens of higher levels are read by themselves alone.
+    /// The clearance of the reader of the output. Tokens of higher levels are read only by themselves.
     pub clearance: i64,
 }
 
@@ -65,15 +67,16 @@ impl MaskGenerator for Sensitivity {
     }
 }
 
-/// Each block of queries reads the key blocks in which a score may be largest, and always its own.
+/// Each block of queries reads the key blocks with the largest bounds of scores, and always its own.
 ///
-/// The bound is Quest's (Tang et al. 2024): over the smallest and largest value of each dimension among a block's keys, the
-/// largest product with a query. It costs `q_len * kv_len / block` products where attention itself costs `q_len * kv_len`.
+/// The bound is Quest's (Tang et al. 2024): over the smallest and largest value of each dimension among a block's keys,
+/// the largest product with a query. It costs `q_len * kv_len / block` products; attention itself costs `q_len *
+/// kv_len`.
 #[derive(Clone, Copy, Debug)]
 pub struct TopBlocks {
-    /// Queries and keys of a block.
+    /// Number of queries and of keys in a block.
     pub block: usize,
-    /// Key blocks that a block of queries reads.
+    /// Number of key blocks that a block of queries reads.
     pub count: usize,
 }
 
@@ -108,8 +111,8 @@ impl MaskGenerator for TopBlocks {
 }
 
 impl TopBlocks {
-    /// The `count` best key blocks of a row of bounds up to `own`, which is among them; later ones lie in the future of every
-    /// causal mask, and are chosen from only where fewer stand before.
+    /// Returns the `count` best key blocks of a row of bounds up to `own`, which is always selected. Later blocks are
+    /// selected only if there are fewer earlier ones, because causal masks hide them.
     fn best(&self, row: &[f32], own: usize) -> Vec<u32> {
         let mut order: Vec<usize> = (0..row.len()).filter(|k| *k != own).collect();
         order.sort_by(|a, b| (a > &own).cmp(&(b > &own)).then(row[*b].total_cmp(&row[*a])).then(a.cmp(b)));
@@ -117,7 +120,7 @@ impl TopBlocks {
         own.into_iter().chain(order).take(self.count).map(|k| k as u32).collect()
     }
 
-    /// The largest bound of each query block and key block, by batch row and head.
+    /// Returns the largest bound of each query block and key block, by batch row and head.
     fn bounds(&self, call: &DynamicCall<'_>) -> Result<Vec<Vec<Vec<Vec<f32>>>>> {
         let (q, k) = (call.queries.detach().to_dtype(candle_core::DType::F32)?, call.spread_keys()?);
         let q_rows = q.flatten(0, 1)?.to_vec3::<f32>()?;
@@ -137,7 +140,7 @@ impl TopBlocks {
     }
 }
 
-/// The smallest and largest value of each dimension.
+/// Returns the smallest and largest value of each dimension.
 fn extent(keys: &[Vec<f32>]) -> Vec<(f32, f32)> {
     let width = keys.first().map_or(0, Vec::len);
     let of = |d: usize| {
@@ -148,7 +151,7 @@ fn extent(keys: &[Vec<f32>]) -> Vec<(f32, f32)> {
     (0..width).map(of).collect()
 }
 
-/// Where tokens stand for which `wanted` holds, by row.
+/// Returns the positions of the tokens for which `wanted` is true, by batch row.
 fn spans(call: &DynamicCall<'_>, wanted: impl Fn(u32) -> bool) -> Vec<Vec<Span>> {
     let row = |ids: &Vec<u32>| (0u64..).zip(ids).filter(|(_, id)| wanted(**id)).map(|(at, _)| Span::from(at)).collect();
     call.tokens.iter().map(row).collect()

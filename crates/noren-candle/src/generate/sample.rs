@@ -1,25 +1,26 @@
-//! [`Sampling`]: how a token is chosen from logits.
+//! [`Sampling`]: the choice of a token from logits.
 
 use crate::error::{Error, Result};
 use noren::noren_mask::philox;
 
-/// How a token is chosen: the most probable one, or at random by probability.
+/// The choice of a token: the most probable one, or a random one by probability.
 ///
-/// The choice of a text's n-th token depends on the seed, on the text's number among the prompts and on n, and on nothing else.
+/// The choice of a text's n-th token depends only on the seed, on the index of the text among the prompts, and on n.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Sampling {
-    /// Logits are divided by it; 0 takes the most probable token.
+    /// Divisor of the logits; 0 selects the most probable token.
     pub temperature: f64,
-    /// Only so many of the most probable tokens.
+    /// Number of the most probable tokens among which one is chosen; `None` is no limit.
     pub top_k: Option<usize>,
-    /// Only the most probable tokens whose probabilities reach this sum, at least one.
+    /// Restricts the choice to the most probable tokens whose probabilities reach this sum, at least one; `None` is no
+    /// limit.
     pub top_p: Option<f64>,
-    /// What random choices depend on.
+    /// The seed of random choices.
     pub seed: u64,
 }
 
 impl Default for Sampling {
-    /// The most probable token.
+    /// Returns the options that choose the most probable token.
     fn default() -> Self {
         Sampling { temperature: 0.0, top_k: None, top_p: None, seed: 0 }
     }
@@ -27,7 +28,7 @@ impl Default for Sampling {
 
 pub(super) struct Sampler {
     sampling: Sampling,
-    /// Tokens chosen so far, by row.
+    /// Number of tokens chosen so far, by row.
     counts: Vec<u32>,
 }
 
@@ -38,7 +39,7 @@ impl Sampler {
             return Err(Error::input("temperature", temperature, "give 0 for the most probable token, or up to 1e6"));
         }
         if top_k == Some(0) {
-            return Err(Error::input("top_k", 0, "give at least 1, or leave it out"));
+            return Err(Error::input("top_k", 0, "give at least 1, or omit it"));
         }
         if let Some(p) = top_p.filter(|p| !(*p > 0.0 && *p <= 1.0)) {
             return Err(Error::input("top_p", p, "give a number above 0, at most 1"));
@@ -46,7 +47,7 @@ impl Sampler {
         Ok(Sampler { sampling: sampling.clone(), counts: vec![0; prompts.len()] })
     }
 
-    /// The next token of a row.
+    /// Returns the next token of a row.
     pub(super) fn choose(&mut self, row: usize, logits: &[f32]) -> u32 {
         let count = self.counts[row];
         self.counts[row] += 1;
@@ -80,7 +81,7 @@ impl Sampler {
     }
 }
 
-/// The largest logit; of equal ones the first.
+/// Returns the index of the largest logit; of equal ones the first.
 fn best(logits: &[f32]) -> u32 {
     let larger = |a: usize, b: usize| if logits[b] > logits[a] || logits[a].is_nan() { b } else { a };
     (1..logits.len()).fold(0, larger) as u32

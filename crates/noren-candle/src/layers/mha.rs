@@ -11,18 +11,18 @@ use std::sync::Arc;
 /// The sizes of a [`MultiHeadAttention`].
 #[derive(Clone, Debug)]
 pub struct MhaConfig {
-    /// The width of its input and output, a multiple of `heads`.
+    /// The width of the input and output, a multiple of `heads`.
     pub embed_dim: usize,
-    /// Query heads.
+    /// Number of query heads.
     pub heads: usize,
-    /// Key-value heads, a divisor of `heads`.
+    /// Number of key-value heads, a divisor of `heads`.
     pub kv_heads: usize,
-    /// Probabilities that are dropped in training.
+    /// Probability of dropout of attention weights in training.
     pub dropout: f32,
 }
 
 impl MhaConfig {
-    /// As many key-value heads as query heads, no dropout.
+    /// Returns sizes with as many key-value heads as query heads, and no dropout.
     pub fn new(embed_dim: usize, heads: usize) -> Self {
         MhaConfig { embed_dim, heads, kv_heads: heads, dropout: 0.0 }
     }
@@ -41,8 +41,8 @@ impl MhaConfig {
 /// Attention between linear projections, self or cross, under the names of `nn.MultiheadAttention`: `in_proj_weight`,
 /// `in_proj_bias`, `out_proj.weight`, `out_proj.bias`.
 ///
-/// With fewer key-value heads, `in_proj_weight` has `embed_dim + 2 * kv_heads * head_dim` rows. What each head may read is for
-/// the plan to say: `heads(0..4: causal, 4..: sliding(8))`, or a dense array by head.
+/// With fewer key-value heads, `in_proj_weight` has `embed_dim + 2 * kv_heads * head_dim` rows. The plan defines the keys that each
+/// head may read: `heads(0..4: causal, 4..: sliding(8))`, or a dense array by head.
 #[derive(Clone, Debug)]
 pub struct MultiHeadAttention {
     config: MhaConfig,
@@ -56,7 +56,7 @@ impl MultiHeadAttention {
     /// Reads or makes the parameters.
     ///
     /// # Errors
-    /// Sizes that do not divide, and tensors that are missing or of other shapes.
+    /// Returns an error if sizes do not divide, or if tensors are missing or have other shapes.
     pub fn new(config: &MhaConfig, vb: &VarBuilder<'_>) -> Result<Self> {
         config.check()?;
         let MhaConfig { embed_dim, heads, kv_heads, .. } = *config;
@@ -75,27 +75,27 @@ impl MultiHeadAttention {
         })
     }
 
-    /// The sizes.
+    /// Returns the sizes.
     pub fn config(&self) -> &MhaConfig {
         &self.config
     }
 
-    /// Attention of `x` `[batch, q_len, embed_dim]` over `memory` `[batch, kv_len, embed_dim]`, which is `x` itself for
+    /// Computes attention of `x` `[batch, q_len, embed_dim]` over `memory` `[batch, kv_len, embed_dim]`, which is `x` itself for
     /// self-attention: `[batch, q_len, embed_dim]`.
     ///
     /// # Errors
-    /// Shapes that do not fit the plan.
+    /// Returns an error for shapes that do not fit the plan.
     pub fn forward(&self, x: &Tensor, memory: &Tensor, plan: &Arc<Plan>, mode: Mode) -> Result<Tensor> {
         let (q, k, v) = self.project(x, memory)?;
         let options = Options { dropout: mode.attention(self.config.dropout), ..Options::default() };
         self.out.forward(&join_heads(&attention(&q, &k, &v, plan, &options)?)?)
     }
 
-    /// [`forward`](Self::forward), and beside it the probabilities `[batch, heads, q_len, kv_len]`, without dropout and
-    /// without gradients.
+    /// Returns the result of [`forward`](Self::forward) and the probabilities `[batch, heads, q_len, kv_len]`, without
+    /// dropout and without gradients.
     ///
     /// # Errors
-    /// As [`forward`](Self::forward).
+    /// Returns the errors of [`forward`](Self::forward).
     pub fn forward_with_weights(&self, x: &Tensor, memory: &Tensor, plan: &Arc<Plan>) -> Result<(Tensor, Tensor)> {
         let (q, k, v) = self.project(x, memory)?;
         let options = Options::default();
@@ -113,13 +113,14 @@ impl MultiHeadAttention {
     }
 }
 
-/// `[batch, length, heads * width]` as `[batch, heads, length, width]`, in the same memory.
+/// Returns `[batch, length, heads * width]` as `[batch, heads, length, width]`, in the same memory.
 pub(crate) fn split_heads(x: &Tensor, heads: usize) -> Result<Tensor> {
     let (batch, len, width) = x.dims3()?;
     Ok(x.reshape((batch, len, heads, width / heads))?.transpose(1, 2)?)
 }
 
-/// `[batch, heads, length, width]` as `[batch, length, heads * width]`; without a copy for what attention returns.
+/// Returns `[batch, heads, length, width]` as `[batch, length, heads * width]`, without a copy for results of
+/// attention.
 pub(crate) fn join_heads(x: &Tensor) -> Result<Tensor> {
     let (batch, heads, len, width) = x.dims4()?;
     Ok(x.transpose(1, 2)?.reshape((batch, len, heads * width))?)

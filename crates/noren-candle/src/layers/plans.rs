@@ -12,10 +12,10 @@ pub struct LayerPlans {
 }
 
 impl LayerPlans {
-    /// Binds `mask`, which may say `layers(...)`, for `layers` layers.
+    /// Binds `mask`, which may contain `layers(...)`, for `layers` layers.
     ///
     /// # Errors
-    /// Whatever [`Mask::bind`] refuses.
+    /// Returns the errors of [`Mask::bind`].
     pub fn new(mask: &Mask, layers: usize, shape: &Shape, facts: &Facts) -> Result<Self> {
         let mut known: Vec<(Mask, Arc<Plan>)> = Vec::new();
         let mut plans = Vec::with_capacity(layers);
@@ -35,27 +35,27 @@ impl LayerPlans {
         Ok(LayerPlans { plans })
     }
 
-    /// The same plan for every layer.
+    /// Uses the same plan for every layer.
     pub fn same(plan: &Arc<Plan>, layers: usize) -> Self {
         LayerPlans { plans: vec![plan.clone(); layers] }
     }
 
-    /// The plan of a layer.
+    /// Returns the plan of a layer.
     pub fn get(&self, layer: usize) -> Option<&Arc<Plan>> {
         self.plans.get(layer)
     }
 
-    /// Number of layers.
+    /// Returns the number of layers.
     pub fn len(&self) -> usize {
         self.plans.len()
     }
 
-    /// Whether there is no layer.
+    /// Returns whether there is no layer.
     pub fn is_empty(&self) -> bool {
         self.plans.is_empty()
     }
 
-    /// The plans of `layers` layers.
+    /// Returns the plans of `layers` layers.
     pub(crate) fn of(&self, layers: usize) -> Result<&[Arc<Plan>]> {
         if self.plans.len() != layers {
             let expected = format!("the stack has {layers} layers: make plans for as many");

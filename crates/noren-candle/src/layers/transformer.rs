@@ -1,4 +1,4 @@
-//! Encoder and decoder layers and stacks of them, norms after (PyTorch's default) or before.
+//! Encoder and decoder layers and stacks of them, with norms after each part (PyTorch's default) or before.
 
 use super::{LayerPlans, MhaConfig, MultiHeadAttention};
 use crate::error::Result;
@@ -8,25 +8,25 @@ use candle_nn::VarBuilder;
 use noren::Plan;
 use std::sync::Arc;
 
-/// The sizes and ways of a transformer layer.
+/// The sizes and options of a transformer layer.
 #[derive(Clone, Debug)]
 pub struct LayerConfig {
-    /// Attention.
+    /// The sizes of attention.
     pub attention: MhaConfig,
     /// The width between the two halves of the feed-forward part.
     pub feedforward: usize,
-    /// What stands there.
+    /// The activation of the feed-forward part.
     pub activation: Activation,
-    /// Norms before each part instead of after it.
+    /// True for norms before each part, false for norms after it.
     pub norm_first: bool,
-    /// Added to variances.
+    /// The number added to variances.
     pub eps: f64,
-    /// Values that are dropped in training.
+    /// Probability of dropout of values in training.
     pub dropout: f32,
 }
 
 impl LayerConfig {
-    /// A feed-forward part four times as wide, ReLU, norms after each part, no dropout.
+    /// Returns a configuration with a feed-forward part four times as wide, ReLU, norms after each part and no dropout.
     pub fn new(embed_dim: usize, heads: usize) -> Self {
         LayerConfig {
             attention: MhaConfig::new(embed_dim, heads),
@@ -43,7 +43,7 @@ impl LayerConfig {
     }
 }
 
-/// What a layer does around each of its parts: dropout, the sum, the norm.
+/// The operations around each part of a layer: dropout, the sum, the norm.
 #[derive(Clone, Copy, Debug)]
 struct Around {
     norm_first: bool,
@@ -51,7 +51,7 @@ struct Around {
 }
 
 impl Around {
-    /// `x` after `part`, with `norm` before it or after the sum.
+    /// Applies `part` to `x`, with `norm` before the part or after the sum.
     fn part(
         self,
         x: &Tensor,
@@ -105,7 +105,7 @@ impl TransformerEncoderLayer {
     /// Reads or makes the parameters.
     ///
     /// # Errors
-    /// Sizes that do not divide, and tensors that are missing or of other shapes.
+    /// Returns an error if sizes do not divide, or if tensors are missing or have other shapes.
     pub fn new(config: &LayerConfig, vb: &VarBuilder<'_>) -> Result<Self> {
         Ok(TransformerEncoderLayer {
             self_attn: MultiHeadAttention::new(&config.attention, &vb.pp("self_attn"))?,
@@ -116,10 +116,10 @@ impl TransformerEncoderLayer {
         })
     }
 
-    /// `x` `[batch, length, embed_dim]` after this layer.
+    /// Applies this layer to `x` `[batch, length, embed_dim]`.
     ///
     /// # Errors
-    /// Shapes that do not fit the plan.
+    /// Returns an error for shapes that do not fit the plan.
     pub fn forward(&self, x: &Tensor, plan: &Arc<Plan>, mode: Mode) -> Result<Tensor> {
         let attend = |x: &Tensor, mode| self.self_attn.forward(x, x, plan, mode);
         let x = self.around.part(x, &self.norm1, mode.at(0), attend)?;
@@ -137,16 +137,16 @@ impl TransformerEncoder {
     /// Reads or makes the parameters of `layers` layers.
     ///
     /// # Errors
-    /// As [`TransformerEncoderLayer::new`].
+    /// Returns the errors of [`TransformerEncoderLayer::new`].
     pub fn new(config: &LayerConfig, layers: usize, vb: &VarBuilder<'_>) -> Result<Self> {
         let layer = |i| TransformerEncoderLayer::new(config, &vb.pp("layers").pp(i));
         Ok(TransformerEncoder { layers: (0..layers).map(layer).collect::<Result<_>>()? })
     }
 
-    /// `x` `[batch, length, embed_dim]` after all layers.
+    /// Applies all layers to `x` `[batch, length, embed_dim]`.
     ///
     /// # Errors
-    /// Shapes that do not fit the plans, and another number of plans than layers.
+    /// Returns an error for shapes that do not fit the plans, and if the numbers of plans and layers differ.
     pub fn forward(&self, x: &Tensor, plans: &LayerPlans, mode: Mode) -> Result<Tensor> {
         let plans = plans.of(self.layers.len())?;
         let layers = self.layers.iter().zip(plans).enumerate();
@@ -170,7 +170,7 @@ impl TransformerDecoderLayer {
     /// Reads or makes the parameters.
     ///
     /// # Errors
-    /// Sizes that do not divide, and tensors that are missing or of other shapes.
+    /// Returns an error if sizes do not divide, or if tensors are missing or have other shapes.
     pub fn new(config: &LayerConfig, vb: &VarBuilder<'_>) -> Result<Self> {
         Ok(TransformerDecoderLayer {
             self_attn: MultiHeadAttention::new(&config.attention, &vb.pp("self_attn"))?,
@@ -183,11 +183,11 @@ impl TransformerDecoderLayer {
         })
     }
 
-    /// `x` `[batch, length, embed_dim]` after this layer; `cross` says what it may read of `memory`
+    /// Applies this layer to `x` `[batch, length, embed_dim]`. The plan `cross` is that of the attention over `memory`
     /// `[batch, memory_length, embed_dim]`.
     ///
     /// # Errors
-    /// Shapes that do not fit the plans.
+    /// Returns an error for shapes that do not fit the plans.
     pub fn forward(
         &self,
         x: &Tensor,
@@ -214,16 +214,16 @@ impl TransformerDecoder {
     /// Reads or makes the parameters of `layers` layers.
     ///
     /// # Errors
-    /// As [`TransformerDecoderLayer::new`].
+    /// Returns the errors of [`TransformerDecoderLayer::new`].
     pub fn new(config: &LayerConfig, layers: usize, vb: &VarBuilder<'_>) -> Result<Self> {
         let layer = |i| TransformerDecoderLayer::new(config, &vb.pp("layers").pp(i));
         Ok(TransformerDecoder { layers: (0..layers).map(layer).collect::<Result<_>>()? })
     }
 
-    /// `x` after all layers; `cross` holds what each layer may read of `memory`.
+    /// Applies all layers to `x`. `cross` holds the plan of each layer for the attention over `memory`.
     ///
     /// # Errors
-    /// Shapes that do not fit the plans, and another number of plans than layers.
+    /// Returns an error for shapes that do not fit the plans, and if the numbers of plans and layers differ.
     pub fn forward(
         &self,
         x: &Tensor,

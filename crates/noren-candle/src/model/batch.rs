@@ -1,4 +1,4 @@
-//! [`Batch`]: the tokens of a call, which of them are real, and what is known about them.
+//! [`Batch`]: the tokens of a call, which of them are padding, and the facts about them.
 
 use crate::attention::keep_rows;
 use crate::error::{Error, Result};
@@ -6,10 +6,10 @@ use candle_core::{DType, Device, Tensor};
 use noren::noren_mask::interval::IntervalSet;
 use noren::{Facts, Mask, Side, atoms};
 
-/// The tokens of a call: rows of one length, padded at either end, or texts packed one after the other.
+/// The tokens of a call: rows of one length, padded at either end, or texts packed one after another.
 ///
-/// Positions count from the first real token of a row (of a text, where they are packed), so a text has the same positions
-/// however it is padded.
+/// Positions are counted from the first non-padding token of a row (or of a text, if texts are packed), so a text has
+/// the same positions with any padding.
 ///
 /// ```
 /// use noren_candle::model::Batch;
@@ -31,24 +31,24 @@ pub struct Batch {
     types: Option<Vec<Vec<u32>>>,
     mask: Option<Mask>,
     facts: Facts,
-    /// Lengths of packed texts.
+    /// Lengths of packed texts; `None` if texts are not packed.
     documents: Option<Vec<usize>>,
 }
 
 impl Batch {
-    /// Rows of one length, all of whose tokens are real.
+    /// Makes a batch from rows of one length without padding.
     ///
     /// # Errors
-    /// No tokens, and rows of different lengths.
+    /// Returns an error if there is no token, or if rows have different lengths.
     pub fn new(ids: Vec<Vec<u32>>) -> Result<Self> {
         let keep = ids.iter().map(|row| vec![true; row.len()]).collect();
         Self::with_keep(ids, keep)
     }
 
-    /// Texts of any lengths, filled up with `pad` at one side.
+    /// Makes a batch from texts of any lengths, filled up with `pad` on one side.
     ///
     /// # Errors
-    /// No texts, and a text without tokens.
+    /// Returns an error if there is no text, or a text without tokens.
     pub fn padded(texts: &[Vec<u32>], pad: u32, side: Side) -> Result<Self> {
         check_texts(texts)?;
         let len = texts.iter().map(Vec::len).max().unwrap_or(0);
@@ -61,10 +61,10 @@ impl Batch {
         Self::with_keep(ids, keep)
     }
 
-    /// Texts one after the other in a single row, which read only themselves.
+    /// Makes a batch from texts that are packed into a single row. Each text reads only itself.
     ///
     /// # Errors
-    /// No texts, and a text without tokens.
+    /// Returns an error if there is no text, or a text without tokens.
     pub fn packed(texts: &[Vec<u32>]) -> Result<Self> {
         check_texts(texts)?;
         let lengths: Vec<usize> = texts.iter().map(Vec::len).collect();
@@ -79,11 +79,11 @@ impl Batch {
         })
     }
 
-    /// Rows of `ids` `[batch, length]` of whole numbers, and which are real: anything but 0 in `keep` (Hugging Face's
-    /// `attention_mask`).
+    /// Makes a batch from `ids` `[batch, length]` of whole numbers. Non-padding tokens are those with anything but 0 in
+    /// `keep` (Hugging Face's `attention_mask`).
     ///
     /// # Errors
-    /// Other shapes, and ids that are no whole numbers from 0.
+    /// Returns an error for other shapes, and for ids that are not whole numbers from 0.
     pub fn from_tensors(ids: &Tensor, keep: Option<&Tensor>) -> Result<Self> {
         if ids.rank() != 2 || ids.elem_count() == 0 || !ids.dtype().is_int() {
             return Err(Error::tensor("input_ids", ids, "give whole numbers [batch, length], at least one"));
@@ -110,7 +110,7 @@ impl Batch {
         }
         if let Some(row) = ids.iter().position(|row| row.len() != len) {
             let given = format!("{} tokens", ids[row].len());
-            return Err(Error::input(&format!("row {row}"), given, format!("row 0 has {len}: pad them, or pack them")));
+            return Err(Error::input(&format!("row {row}"), given, format!("row 0 has {len}: pad or pack the rows")));
         }
         let positions = keep.iter().map(|row| {
             let count = row.iter().scan(0u32, |real, keep| {
@@ -124,7 +124,7 @@ impl Batch {
         Ok(Batch { ids, keep, positions, types: None, mask: None, facts: Facts::new(), documents: None })
     }
 
-    /// The same with `mask` joined to the model's by "and".
+    /// Sets a mask that is intersected with the model's.
     #[must_use]
     pub fn mask(mut self, mask: Mask) -> Self {
         self.mask = Some(match self.mask {
@@ -134,10 +134,10 @@ impl Batch {
         self
     }
 
-    /// The same with what masks need to know: labels, levels, arrays. Padding and packed documents need not be said.
+    /// Adds facts for masks: labels, levels, arrays. Padding and packed documents need not be given.
     ///
     /// # Errors
-    /// None; facts that do not fit are refused where masks are bound.
+    /// Returns no error; facts that do not fit are refused when masks are bound.
     #[must_use]
     pub fn facts(mut self, facts: Facts) -> Self {
         self.facts = match &self.documents {
@@ -147,10 +147,10 @@ impl Batch {
         self
     }
 
-    /// The same with a segment (BERT's `token_type_ids`) for each token.
+    /// Sets a segment (BERT's `token_type_ids`) for each token.
     ///
     /// # Errors
-    /// Rows of other lengths.
+    /// Returns an error if rows have other lengths.
     pub fn token_types(mut self, types: Vec<Vec<u32>>) -> Result<Self> {
         let fits = types.len() == self.ids.len() && types.iter().all(|row| row.len() == self.len());
         if !fits {
@@ -161,7 +161,7 @@ impl Batch {
         Ok(self)
     }
 
-    /// The same with positions that count from the start of each document, as [`packed`](Self::packed) has them.
+    /// Sets positions that are counted from the start of each document, as [`packed`](Self::packed) does.
     #[must_use]
     pub(crate) fn positions_by_document(mut self, documents: &[Vec<usize>]) -> Self {
         for (row, documents) in self.positions.iter_mut().zip(documents) {
@@ -171,48 +171,48 @@ impl Batch {
         self
     }
 
-    /// Token ids by row.
+    /// Returns the token ids by row.
     pub fn ids(&self) -> &[Vec<u32>] {
         &self.ids
     }
 
-    /// Which tokens are real, by row.
+    /// Returns for each row whether each token is a non-padding token.
     pub fn keep(&self) -> &[Vec<bool>] {
         &self.keep
     }
 
-    /// Positions by row, those of padding before the first real token 0.
+    /// Returns the positions by row. Padding before the first non-padding token has position 0.
     pub fn positions(&self) -> &[Vec<u32>] {
         &self.positions
     }
 
-    /// Segments by row, if given.
+    /// Returns the segments by row, if they are given.
     pub(crate) fn types(&self) -> Option<&[Vec<u32>]> {
         self.types.as_deref()
     }
 
-    /// Lengths of the texts, where they are packed.
+    /// Returns the lengths of the texts, if they are packed.
     pub fn documents(&self) -> Option<&[usize]> {
         self.documents.as_deref()
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.ids.len()
     }
 
-    /// Tokens of a row, padding included; never 0.
+    /// Returns the number of tokens of a row, with padding; never 0.
     #[allow(clippy::len_without_is_empty)] // a batch is never empty
     pub fn len(&self) -> usize {
         self.ids[0].len()
     }
 
-    /// Whether there is padding.
+    /// Returns whether there is padding.
     pub fn is_padded(&self) -> bool {
         self.keep.iter().flatten().any(|keep| !keep)
     }
 
-    /// The real tokens of each row.
+    /// Returns the non-padding tokens of each row.
     pub fn real_ids(&self) -> Vec<Vec<u32>> {
         let real = |(ids, keep): (&Vec<u32>, &Vec<bool>)| {
             ids.iter().zip(keep).filter(|(_, keep)| **keep).map(|(id, _)| *id).collect()
@@ -220,7 +220,7 @@ impl Batch {
         self.ids.iter().zip(&self.keep).map(real).collect()
     }
 
-    /// Where each row's, or each packed text's, first real token stands: (row, index).
+    /// Returns the first non-padding token of each row or of each packed text, as (row, index).
     pub fn first_tokens(&self) -> Vec<(usize, usize)> {
         if let Some(lengths) = &self.documents {
             return lengths.iter().scan(0, |at, n| Some((0, std::mem::replace(at, *at + n)))).collect();
@@ -229,21 +229,22 @@ impl Batch {
         self.keep.iter().enumerate().map(first).collect()
     }
 
-    /// `declared` and all that this batch adds to it: padding is hidden, packed texts read themselves, the caller's mask.
+    /// Returns `declared` with the restrictions of this batch: padding is hidden, packed texts read only themselves,
+    /// and the caller's mask applies.
     pub fn full_mask(&self, declared: &Mask) -> Mask {
         let parts = [Some(declared.clone()), self.mask.clone(), self.is_padded().then(atoms::padding)];
         Mask::all(parts.into_iter().flatten())
     }
 
-    /// The caller's mask, if there is one.
+    /// Returns the caller's mask, if there is one.
     pub fn own_mask(&self) -> Option<&Mask> {
         self.mask.as_ref()
     }
 
-    /// All facts, padding among them.
+    /// Returns all facts, with padding.
     ///
     /// # Errors
-    /// None that a batch can have; what noren refuses is passed on.
+    /// Returns the errors of noren, of which none is expected for a batch.
     pub fn full_facts(&self) -> Result<Facts> {
         let len = self.len();
         if !self.is_padded() {
@@ -270,13 +271,13 @@ impl Batch {
         Ok(self.facts.clone().real_keys(keys.collect()))
     }
 
-    /// The ids as a tensor `[batch, length]`.
+    /// Returns the ids as a tensor `[batch, length]`.
     pub(crate) fn ids_tensor(&self, device: &Device) -> Result<Tensor> {
         rows_tensor(&self.ids, device)
     }
 }
 
-/// Rows of one length as a tensor.
+/// Returns rows of one length as a tensor.
 pub(crate) fn rows_tensor(rows: &[Vec<u32>], device: &Device) -> Result<Tensor> {
     Ok(Tensor::from_vec(rows.concat(), (rows.len(), rows.first().map_or(0, Vec::len)), device)?)
 }

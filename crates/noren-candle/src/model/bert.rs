@@ -14,61 +14,63 @@ use candle_core::Tensor;
 use candle_nn::{Init, VarBuilder};
 use noren::{Spec, atoms};
 
-/// What a BERT is made of.
+/// The configuration of a BERT.
 #[derive(Clone, PartialEq, Debug)]
 pub struct BertConfig {
-    /// Tokens that it knows.
+    /// Number of tokens of the vocabulary.
     pub vocab: usize,
     /// The width of a token's state.
     pub hidden: usize,
-    /// Layers.
+    /// Number of layers.
     pub layers: usize,
-    /// Heads.
+    /// Number of heads.
     pub heads: usize,
     /// The width between the two halves of the feed-forward part.
     pub intermediate: usize,
-    /// Positions that it knows.
+    /// Maximum number of positions.
     pub positions: usize,
-    /// Segments that it knows.
+    /// Number of segments.
     pub types: usize,
-    /// Added to variances.
+    /// The number added to variances.
     pub eps: f64,
-    /// What stands in the feed-forward part.
+    /// The activation of the feed-forward part.
     pub activation: Activation,
-    /// Dropped in training: values between parts, and attention probabilities.
+    /// Probabilities of dropout in training: (of values between parts, of attention weights).
     pub dropout: (f32, f32),
-    /// What stands on top.
+    /// The head of the model.
     pub head: BertHead,
-    /// The names of the classes, in their order (`id2label`), where the head has classes and the configuration names them.
+    /// The names of the classes, in order (`id2label`); empty if the head has no classes or the configuration does not
+    /// name them.
     pub labels: Vec<String>,
 }
 
-/// What stands on top of a BERT.
+/// The head of a BERT, after its last layer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BertHead {
-    /// Nothing but the pooler, where the checkpoint has one.
+    /// Only the pooler, if the checkpoint has one.
     None,
-    /// A token for each place.
+    /// Predicts a token at each position.
     MaskedLm,
-    /// A class for each text, from the pooled state.
+    /// Predicts a class for each text, from the pooled state.
     Classifier {
-        /// How many there are.
+        /// Number of classes.
         classes: usize,
     },
-    /// A class for each token, from its own state.
+    /// Predicts a class for each token, from its own state.
     TokenClassifier {
-        /// How many there are.
+        /// Number of classes.
         classes: usize,
     },
 }
 
 impl BertConfig {
-    /// The mask: every token reads every token.
+    /// Returns the mask, in which every token reads every token.
     pub(crate) fn mask() -> Spec {
         atoms::full().into()
     }
 
-    /// A BERT with the masked-LM head, a feed-forward part four times as wide, and no dropout.
+    /// Returns the configuration of a BERT with the masked-LM head, a feed-forward part four times as wide, and no
+    /// dropout.
     pub fn new(vocab: usize, hidden: usize, layers: usize, heads: usize, positions: usize) -> Self {
         BertConfig {
             vocab,
@@ -89,10 +91,10 @@ impl BertConfig {
     pub(crate) fn read(raw: &Raw<'_>, architecture: Option<&str>) -> Result<Self> {
         if raw.text_or("position_embedding_type", "absolute")? != "absolute" {
             let given = raw.text("position_embedding_type")?;
-            return Err(Error::config("position_embedding_type", given, "only absolute is known here"));
+            return Err(Error::config("position_embedding_type", given, "only absolute is supported"));
         }
         if raw.flag_or("is_decoder", false)? {
-            return Err(Error::config("is_decoder", true, "a BERT is an encoder here"));
+            return Err(Error::config("is_decoder", true, "a BERT is supported only as an encoder"));
         }
         let head = match architecture {
             None | Some("BertModel") => BertHead::None,
@@ -100,7 +102,7 @@ impl BertConfig {
             Some("BertForSequenceClassification") => BertHead::Classifier { classes: classes(raw)? },
             Some("BertForTokenClassification") => BertHead::TokenClassifier { classes: classes(raw)? },
             Some(other) => {
-                let expected = "known are BertModel, BertForMaskedLM, BertForPreTraining, BertForSequenceClassification and \
+                let expected = "give BertModel, BertForMaskedLM, BertForPreTraining, BertForSequenceClassification or \
                                 BertForTokenClassification";
                 return Err(Error::config("architectures", format!("{other:?}"), expected));
             }
@@ -131,13 +133,13 @@ impl BertConfig {
     }
 }
 
-/// The number of classes of a head.
+/// Returns the number of classes of a head.
 fn classes(raw: &Raw<'_>) -> Result<usize> {
     let labels = raw.object("id2label")?.map_or(2, |labels| labels.0.len());
     raw.count_or("num_labels", labels)
 }
 
-/// The names of classes, where `id2label` names each of them; else none.
+/// Returns the names of the classes if `id2label` names each of them; otherwise an empty list.
 fn labels(raw: &Raw<'_>, classes: usize) -> Result<Vec<String>> {
     let Some(named) = raw.object("id2label")? else { return Ok(Vec::new()) };
     let name = |class: usize| named.get(&class.to_string())?.as_str().map(str::to_owned);
@@ -159,7 +161,7 @@ fn labels(raw: &Raw<'_>, classes: usize) -> Result<Vec<String>> {
 pub struct Bert {
     config: BertConfig,
     pub(crate) declared: Spec,
-    /// Of words, positions, segments.
+    /// Tables for words, positions and segments, in this order.
     embeddings: [Tensor; 3],
     norm: Norm,
     blocks: Vec<Block>,
@@ -188,7 +190,7 @@ impl Bert {
     /// Reads or makes the parameters.
     ///
     /// # Errors
-    /// Tensors that are missing or of other shapes.
+    /// Returns an error if tensors are missing or have other shapes.
     pub fn new(config: &BertConfig, vb: &VarBuilder<'_>) -> Result<Self> {
         let BertConfig { hidden, intermediate, eps, .. } = *config;
         let bare = vb.contains_tensor("embeddings.word_embeddings.weight");
@@ -231,12 +233,12 @@ impl Bert {
         })
     }
 
-    /// What it is made of.
+    /// Returns the configuration.
     pub fn config(&self) -> &BertConfig {
         &self.config
     }
 
-    /// Lays the weights of all layers out for many rows ([`Linear::pack`]).
+    /// Packs the weights of all layers for products of many rows ([`Linear::pack`]).
     pub(crate) fn pack(&mut self) -> Result<()> {
         for Block { projections: [q, k, v], out, up, down, .. } in &mut self.blocks {
             [q, k, v, out, up, down].into_iter().try_for_each(Linear::pack)?;
@@ -244,7 +246,7 @@ impl Bert {
         Ok(())
     }
 
-    /// The states after the last layer, `[batch, length, hidden]`.
+    /// Returns the states after the last layer, `[batch, length, hidden]`.
     pub(crate) fn hidden(&self, batch: &Batch, pass: &mut Pass<'_>) -> Result<Tensor> {
         let [words, positions, types] = &self.embeddings;
         let device = words.device();
@@ -280,13 +282,13 @@ impl Bert {
         Ok(x)
     }
 
-    /// The pooled state of each text, `[texts, hidden]`, where the model has a pooler.
+    /// Returns the pooled state of each text, `[texts, hidden]`; `None` if the model has no pooler.
     pub(crate) fn pooled(&self, hidden: &Tensor, batch: &Batch) -> Result<Option<Tensor>> {
         let Some(pooler) = &self.pooler else { return Ok(None) };
         Ok(Some(pooler.forward(&rows_at(hidden, &batch.first_tokens())?)?.tanh()?))
     }
 
-    /// The logits of the head, if there is one.
+    /// Returns the logits of the head, if there is one.
     pub(crate) fn logits(&self, hidden: &Tensor, pooled: Option<&Tensor>) -> Result<Option<Tensor>> {
         match &self.head {
             Head::None => Ok(None),
@@ -313,7 +315,7 @@ impl Head {
             }
             BertHead::MaskedLm => {
                 let vb = vb.pp("cls.predictions");
-                // The output layer is the embedding, unless the checkpoint brings another.
+                // The output layer is the embedding, unless the checkpoint has a separate one.
                 let own = vb.pp("decoder");
                 let bias = if own.contains_tensor("bias") { &own } else { &vb };
                 let bias = bias.get_with_hints(vocab, "bias", Init::Const(0.0))?;

@@ -8,14 +8,15 @@ use noren::noren_mask::Node;
 use noren::noren_mask::atoms::{Causal, Keys, Sliding};
 use noren::{Facts, KvCache, KvShape, Mask, Outputs, StepPlan, View, ViewMut, bf16, f16};
 
-/// The caches of a stack's layers. A layer whose mask is a sliding window, perhaps with sink tokens, keeps the window only.
+/// The caches of a stack's layers. A layer whose mask is a sliding window, with or without sink tokens, keeps the
+/// window only.
 #[derive(Debug)]
 pub(crate) struct StackCache {
     layers: Vec<Layer>,
     heads: usize,
     facts: Facts,
     step: Step,
-    /// The plans of this step, by mask and by form.
+    /// The plans of this step, by mask and by form of cache.
     plans: Vec<(usize, StepPlan)>,
 }
 
@@ -23,20 +24,20 @@ pub(crate) struct StackCache {
 struct Layer {
     mask: Mask,
     keys: AnyCache,
-    /// The first layer with the same mask, and so with the same form and history.
+    /// The first layer with the same mask, and therefore with the same form and history.
     like: usize,
 }
 
-/// How the tokens of a step lie.
+/// The layout of the tokens of a step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
-    /// So many for each sequence, `[sequences, heads, new, head_dim]`.
+    /// An equal number for each sequence, `[sequences, heads, new, head_dim]`.
     Each(usize),
-    /// One sequence's after the other's, `[1, heads, total, head_dim]`.
+    /// The numbers for each sequence; sequence after sequence, `[1, heads, total, head_dim]`.
     Ragged(Vec<usize>),
 }
 
-/// What a stack of caches is made for.
+/// The sizes of a stack of caches.
 #[derive(Clone, Debug)]
 pub(crate) struct StackShape {
     pub(crate) sequences: usize,
@@ -44,15 +45,15 @@ pub(crate) struct StackShape {
     pub(crate) heads: usize,
     pub(crate) kv_heads: usize,
     pub(crate) head_dim: usize,
-    /// Tokens that a sequence may have.
+    /// Maximum number of tokens of a sequence.
     pub(crate) capacity: usize,
-    /// Tokens that a step may bring for a sequence.
+    /// Maximum number of new tokens of a sequence in one step.
     pub(crate) ahead: usize,
     pub(crate) dtype: DType,
 }
 
 impl StackCache {
-    /// Empty caches for layers under `mask`.
+    /// Makes empty caches for layers under `mask`.
     pub(crate) fn new(mask: &Mask, facts: Facts, shape: &StackShape) -> Result<Self> {
         let mut layers: Vec<Layer> = Vec::with_capacity(shape.layers);
         for layer in 0..shape.layers {
@@ -69,12 +70,12 @@ impl StackCache {
         self.plans.clear();
     }
 
-    /// Bytes of memory for keys and values.
+    /// Returns the size of keys and values in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.layers.iter().map(|layer| layer.keys.bytes()).sum()
     }
 
-    /// Appends the keys and values of this step to a layer's cache, and attends.
+    /// Appends the keys and values of this step to a layer's cache, and computes its attention.
     pub(crate) fn attend(&mut self, layer: usize, [q, k, v]: [&Tensor; 3], options: &Options) -> Result<Tensor> {
         let StackCache { layers, heads, facts, step, plans } = self;
         let like = layers[layer].like;
@@ -91,7 +92,7 @@ impl StackCache {
     }
 }
 
-/// The window and the sink tokens of a mask that is a sliding window, with the first few keys for good or without.
+/// Returns the window and the number of sink tokens if the mask is a sliding window, with or without sink tokens.
 fn window_of(mask: &Mask) -> Option<(usize, usize)> {
     let sliding = |mask: &Mask| mask.atom_as::<Sliding>().map(|sliding| sliding.window as usize);
     if let Some(window) = sliding(mask) {
@@ -174,7 +175,7 @@ impl AnyCache {
         })?)
     }
 
-    /// The attention of the step's queries, a view of memory that lies by token.
+    /// Computes the attention of the step's queries. The result is a view of memory in the order of tokens.
     fn attention(&self, q: &Tensor, plan: &StepPlan, options: &Owned) -> Result<Tensor> {
         fn attention<T: Stored>(cache: &KvCache<T>, q: &Tensor, plan: &StepPlan, options: &Owned) -> Result<Tensor> {
             let (batch, heads, len, width) = q.dims4()?;

@@ -23,7 +23,7 @@ pub struct Decoder {
     head: Option<Linear>,
 }
 
-/// Attention and a feed-forward part, each between norms.
+/// Attention and a feed-forward part, each with its norms.
 #[derive(Clone, Debug)]
 struct Block {
     norms: [Norm; 2],
@@ -32,14 +32,14 @@ struct Block {
     feedforward: FeedForward,
 }
 
-/// What parameters outside of the parts are called.
+/// The names of the parameters outside the blocks.
 struct Outer {
     root: &'static str,
     embeddings: &'static str,
     layers: &'static str,
     attention: &'static str,
     norm: &'static str,
-    /// Before attention, after it, before the feed-forward part, after it.
+    /// The names of the norms before attention, after it, before the feed-forward part, and after it, in this order.
     norms: [&'static str; 4],
 }
 
@@ -67,7 +67,7 @@ impl Names {
                         "pre_feedforward_layernorm",
                         "post_feedforward_layernorm",
                     ],
-                    // What Llama calls so stands before the feed-forward part.
+                    // Llama uses this name for the norm before the feed-forward part.
                     false => ["input_layernorm", "", "post_attention_layernorm", ""],
                 },
             },
@@ -79,11 +79,11 @@ impl Decoder {
     /// Reads or makes the parameters.
     ///
     /// # Errors
-    /// A configuration that does not fit together, tensors that are missing or of other shapes.
+    /// Returns an error for an inconsistent configuration, and if tensors are missing or have other shapes.
     pub fn new(config: &DecoderConfig, vb: &VarBuilder<'_>) -> Result<Self> {
         config.check()?;
         let names = config.names.outer(config.post_norms);
-        // Some checkpoints hold the model without its head, and then without the prefix.
+        // Some checkpoints hold the model without its head, and then its names have no prefix.
         let bare = vb.contains_tensor(&format!("{}.weight", names.embeddings));
         let inner = if bare { vb.clone() } else { vb.pp(names.root) };
         let normal = Init::Randn { mean: 0.0, stdev: 0.02 };
@@ -118,22 +118,22 @@ impl Decoder {
         })
     }
 
-    /// What it is made of.
+    /// Returns the configuration.
     pub fn config(&self) -> &DecoderConfig {
         &self.config
     }
 
-    /// Where its parameters lie.
+    /// Returns the device of its parameters.
     pub(crate) fn device(&self) -> &candle_core::Device {
         self.embeddings.device()
     }
 
-    /// The type of its parameters.
+    /// Returns the type of its parameters.
     pub(crate) fn dtype(&self) -> candle_core::DType {
         self.embeddings.dtype()
     }
 
-    /// The states after the last norm: `ids` `[batch, length]` to `[batch, length, hidden]`.
+    /// Returns the states `[batch, length, hidden]` after the last norm for `ids` `[batch, length]`.
     pub(crate) fn hidden(&self, ids: &Tensor, positions: &[Vec<u32>], pass: &mut Pass<'_>) -> Result<Tensor> {
         let config = &self.config;
         let mut x = embed(&self.embeddings, ids)?;
@@ -155,10 +155,10 @@ impl Decoder {
         self.norm.forward(&x)
     }
 
-    /// The logits of the next token for states of any leading shape.
+    /// Returns the logits of the next token for states with any leading dimensions.
     ///
     /// # Errors
-    /// A model without an output layer, states of another width.
+    /// Returns an error for a model without an output layer, and for states of another width.
     pub fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
         let Some(head) = &self.head else {
             let expected =
@@ -195,7 +195,7 @@ impl Block {
     }
 }
 
-/// The last real token's state of each row.
+/// Returns the states at `at`, pairs of (row, index): the last non-padding tokens of rows.
 pub(crate) fn rows_at(hidden: &Tensor, at: &[(usize, usize)]) -> Result<Tensor> {
     let (_, len, width) = hidden.dims3()?;
     let index: Vec<u32> = at.iter().map(|(row, i)| (row * len + i) as u32).collect();

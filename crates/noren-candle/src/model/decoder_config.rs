@@ -6,97 +6,97 @@ use crate::error::{Error, Result};
 use crate::nn::{Activation, NormKind};
 use noren::noren_mask::{Score, Selector, Spec, atoms};
 
-/// What a decoder is made of. Families differ in these choices and in nothing else.
+/// The configuration of a decoder. Families of models differ only in these fields.
 #[derive(Clone, PartialEq, Debug)]
 pub struct DecoderConfig {
-    /// Which names the parameters have.
+    /// The naming scheme of the parameters.
     pub names: Names,
-    /// Tokens that it knows.
+    /// Number of tokens of the vocabulary.
     pub vocab: usize,
     /// The width of a token's state.
     pub hidden: usize,
-    /// Layers.
+    /// Number of layers.
     pub layers: usize,
-    /// Query heads.
+    /// Number of query heads.
     pub heads: usize,
-    /// Key-value heads.
+    /// Number of key-value heads.
     pub kv_heads: usize,
     /// The width of a head.
     pub head_dim: usize,
     /// The width between the two halves of the feed-forward part.
     pub intermediate: usize,
-    /// Positions that it knows.
+    /// Maximum number of positions.
     pub positions: usize,
-    /// Its norms.
+    /// The kind of the norms.
     pub norm: NormKind,
-    /// Added to variances.
+    /// The number added to variances.
     pub eps: f64,
-    /// A norm after each part too, before the sum (Gemma).
+    /// Whether there is a norm after each part too, before the sum (Gemma).
     pub post_norms: bool,
-    /// Norms of queries and keys, over each head (Qwen 3, Gemma 3).
+    /// Whether queries and keys have norms, over each head (Qwen 3, Gemma 3).
     pub qk_norm: bool,
-    /// How positions turn queries and keys; none where positions are learned (GPT-2).
+    /// The rotation of queries and keys by their positions; `None` if positions are learned (GPT-2).
     pub rope: Option<Rope>,
-    /// The same in layers with a window, where they differ (Gemma 3).
+    /// The rotation in layers with a window, if it differs (Gemma 3).
     pub window_rope: Option<Rope>,
-    /// The window of each layer; `None` reads everything before.
+    /// The window of each layer in tokens; `None` reads all earlier tokens.
     pub windows: Vec<Option<usize>>,
-    /// What stands in the feed-forward part.
+    /// The activation of the feed-forward part.
     pub activation: Activation,
-    /// A feed-forward part of two products, one of which is a gate.
+    /// Whether the feed-forward part has a second product, which is a gate.
     pub gated: bool,
-    /// Experts instead of one feed-forward part.
+    /// Experts in place of one feed-forward part.
     pub experts: Option<Experts>,
-    /// Biases of the attention's projections.
+    /// Whether the projections of attention have biases.
     pub attention_bias: bool,
-    /// Biases of a gated feed-forward part.
+    /// Whether a gated feed-forward part has biases.
     pub mlp_bias: bool,
-    /// What scores are multiplied by, instead of `1 / sqrt(head_dim)`.
+    /// The factor of scores, if it is not `1 / sqrt(head_dim)`.
     pub scale: Option<f32>,
-    /// Scores are divided by the layer's number too (a choice of GPT-2).
+    /// Whether scores are divided by the number of the layer too (an option of GPT-2).
     pub scale_by_layer: bool,
-    /// A softcap of scores.
+    /// The softcap of scores.
     pub softcap: Option<f32>,
-    /// Learned logits that join the softmax's denominator (gpt-oss).
+    /// Whether heads have learned logits that join the softmax's denominator (gpt-oss).
     pub sinks: bool,
-    /// What embeddings are multiplied by.
+    /// The factor of embeddings.
     pub embedding_scale: Option<f64>,
-    /// A softcap of logits.
+    /// The softcap of logits.
     pub logit_softcap: Option<f64>,
     /// Whether there is an output layer.
     pub lm_head: bool,
-    /// The output layer is the embedding.
+    /// Whether the output layer is the embedding.
     pub tied: bool,
-    /// Dropped in training: values between parts, and attention probabilities.
+    /// Probabilities of dropout in training: (of values between parts, of attention weights).
     pub dropout: (f32, f32),
     /// Tokens that end a text.
     pub stop: Vec<u32>,
 }
 
-/// Which names the parameters have.
+/// The naming scheme of parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Names {
     /// `model.layers.0.self_attn.q_proj`, ...
     Llama,
-    /// `transformer.h.0.attn.c_attn`, ...; projections are stored as `[in, out]`, those of attention in one.
+    /// `transformer.h.0.attn.c_attn`, ...; projections are stored as `[in, out]`, and those of attention as one.
     Gpt2,
 }
 
-/// Feed-forward parts of which each token takes a few.
+/// Feed-forward parts, a few of which are applied to each token.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Experts {
-    /// How many there are.
+    /// Number of experts.
     pub count: usize,
-    /// How many a token takes.
+    /// Number of experts that are applied to a token.
     pub chosen: usize,
     /// The slope in the gate's sigmoid.
     pub alpha: f64,
-    /// The gate is cut above it, the other product on both sides.
+    /// The upper limit of the gate, and the limit of the absolute value of the other product.
     pub limit: f64,
 }
 
 impl DecoderConfig {
-    /// A small GPT-2: learned positions, layer norms, GELU. Everything can be changed before the model is made.
+    /// Returns a small GPT-2: learned positions, layer norms, GELU. All fields can be changed before the model is made.
     pub fn gpt2(vocab: usize, hidden: usize, layers: usize, heads: usize, positions: usize) -> Self {
         DecoderConfig {
             names: Names::Gpt2,
@@ -133,7 +133,7 @@ impl DecoderConfig {
         }
     }
 
-    /// A small Llama: rotary positions, RMS norms, a gated feed-forward part, an output layer of its own.
+    /// Returns a small Llama: rotary positions, RMS norms, a gated feed-forward part, a separate output layer.
     pub fn llama(vocab: usize, hidden: usize, layers: usize, heads: usize, positions: usize) -> Self {
         DecoderConfig {
             names: Names::Llama,
@@ -157,7 +157,7 @@ impl DecoderConfig {
 
     fn read_gpt2(raw: &Raw<'_>) -> Result<Self> {
         if raw.flag_or("add_cross_attention", false)? {
-            return Err(Error::config("add_cross_attention", true, "a GPT-2 reads itself only here"));
+            return Err(Error::config("add_cross_attention", true, "cross-attention is not supported in a GPT-2"));
         }
         let (hidden, layers) = (raw.count("n_embd")?, layers(raw, "n_layer")?);
         let plain =
@@ -179,7 +179,7 @@ impl DecoderConfig {
 
     fn read_llama(raw: &Raw<'_>, family: &str) -> Result<Self> {
         if raw.flag_or("use_bidirectional_attention", false)? {
-            return Err(Error::config("use_bidirectional_attention", true, "decoders read what came before here"));
+            return Err(Error::config("use_bidirectional_attention", true, "only causal decoders are supported"));
         }
         let habits = Habits::of(family);
         let (hidden, heads) = (raw.count("hidden_size")?, raw.count("num_attention_heads")?);
@@ -248,7 +248,7 @@ impl DecoderConfig {
         }
     }
 
-    /// What each layer may read, and what is done to its scores, as one expression.
+    /// Returns the mask and the score modifiers of all layers as one expression.
     pub fn mask(&self) -> Spec {
         let of = |window: Option<usize>| window.map_or_else(atoms::causal, |w| atoms::sliding(w as u64));
         let kinds = self.windows.iter().fold(Vec::new(), |mut kinds, window| {
@@ -260,7 +260,7 @@ impl DecoderConfig {
         let mask = match kinds[..] {
             [one] => of(one),
             _ => {
-                // The rarer kinds are named, the commonest is the rest.
+                // Rarer kinds are listed, and the most frequent one is `else`.
                 let count = |kind: &Option<usize>| self.windows.iter().filter(|window| *window == kind).count();
                 let mut kinds = kinds;
                 kinds.sort_by_key(count);
@@ -275,7 +275,7 @@ impl DecoderConfig {
         spec
     }
 
-    /// The layers of a kind: as "every n" where they are, else as a list.
+    /// Returns the layers of a kind: as "every n" if possible, else as a list.
     fn layers_of(&self, kind: Option<usize>) -> Selector {
         let at: Vec<u64> = (0..).zip(&self.windows).filter(|(_, window)| **window == kind).map(|(i, _)| i).collect();
         let step = if at.len() > 1 { at[1] - at[0] } else { self.layers as u64 };
@@ -287,17 +287,17 @@ impl DecoderConfig {
     }
 }
 
-/// What a configuration of a family means by leaving a key out; writing `null` is something else.
+/// The defaults of a family for omitted keys; a `null` value is different.
 #[derive(Clone, Copy, Default)]
 struct Habits {
     positions: usize,
-    /// The width over the heads unless given.
+    /// The default of the head's width; `None` is the model's width divided by the heads.
     head_dim: Option<usize>,
     window: Option<usize>,
     theta: f64,
-    /// What scores are divided by the root of, unless it is the width of a head.
+    /// The number by whose root scores are divided, if it is not the width of a head.
     scale_of: Option<f64>,
-    /// Of scores and logits.
+    /// The softcaps of scores and of logits, in this order.
     softcaps: Option<[f64; 2]>,
 }
 
@@ -331,7 +331,7 @@ impl Habits {
     }
 }
 
-/// More layers than any model has would only take memory.
+/// Reads a number of layers. A very large number is refused, because it would only take memory.
 fn layers(raw: &Raw<'_>, key: &str) -> Result<usize> {
     match raw.count(key)? {
         layers @ 1..=4096 => Ok(layers),
@@ -339,7 +339,7 @@ fn layers(raw: &Raw<'_>, key: &str) -> Result<usize> {
     }
 }
 
-/// The frequencies of layers that read everything, and of those with a window where they are others.
+/// Returns the rotation of layers that read all earlier tokens, and that of layers with a window if it differs.
 fn ropes(raw: &Raw<'_>, family: &str, habits: &Habits, positions: usize) -> Result<(Rope, Option<Rope>)> {
     let by_kind = raw.object("rope_parameters")?;
     let kind = |name: &str| by_kind.as_ref().and_then(|kinds| kinds.object(name).transpose()).transpose();
@@ -354,7 +354,7 @@ fn ropes(raw: &Raw<'_>, family: &str, habits: &Habits, positions: usize) -> Resu
     Ok((rope, window))
 }
 
-/// The window of each layer: as listed, or by the family's habit.
+/// Returns the window of each layer, from the list in the configuration or by the family's default.
 fn windows(raw: &Raw<'_>, family: &str, habits: &Habits, layers: usize) -> Result<Vec<Option<usize>>> {
     let used = family != "qwen3" || raw.flag_or("use_sliding_window", false)?;
     let given = if raw.left_out("sliding_window") { habits.window } else { raw.count_if("sliding_window")? };
@@ -366,7 +366,7 @@ fn windows(raw: &Raw<'_>, family: &str, habits: &Habits, layers: usize) -> Resul
             Some("sliding_attention") => {
                 Err(Error::config("sliding_window", "missing", "layer_types has layers with a window"))
             }
-            _ => Err(Error::config("layer_types", value, "known are full_attention and sliding_attention")),
+            _ => Err(Error::config("layer_types", value, "give full_attention or sliding_attention")),
         };
         return match list.as_array() {
             Some(list) => list.iter().map(kind).collect(),

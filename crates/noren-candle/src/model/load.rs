@@ -1,4 +1,4 @@
-//! Checkpoints as Hugging Face keeps them: `config.json` and safetensors, in one file or in several.
+//! Checkpoints in the format of Hugging Face: `config.json` and safetensors, in one file or in several.
 
 use super::raw::{Raw, read_object};
 use super::{Bert, BertConfig, Config, Decoder, DecoderConfig, Model, T5, T5Config};
@@ -16,7 +16,7 @@ impl Config {
     /// Reads `config.json` of a folder.
     ///
     /// # Errors
-    /// No such file, no JSON, values that make no sense, an architecture that is not known.
+    /// Returns an error if the file is missing or is not JSON, for invalid values, and for an unknown architecture.
     pub fn load(folder: &Path) -> Result<Self> {
         if !folder.is_dir() {
             let problem = "there is no such folder: a model is a folder with config.json and model.safetensors";
@@ -28,13 +28,13 @@ impl Config {
     /// Reads a configuration.
     ///
     /// # Errors
-    /// Values that make no sense, an architecture that is not known.
+    /// Returns an error for invalid values, and for an unknown architecture.
     pub fn read(object: &serde_json::Map<String, serde_json::Value>) -> Result<Self> {
         let raw = Raw(object);
         let architecture = object.get("architectures").and_then(|list| list.get(0)).and_then(|name| name.as_str());
         let family = raw.text("model_type")?;
         if raw.get("quantization_config").is_some() {
-            let expected = "quantised weights are not known here: save the model dequantised, as bfloat16 or float32";
+            let expected = "quantised weights are not supported: save the model dequantised, as bfloat16 or float32";
             return Err(Error::config("quantization_config", "given", expected));
         }
         let causal = architecture.is_none_or(|name| name.ends_with("ForCausalLM") || name.ends_with("LMHeadModel"));
@@ -49,11 +49,11 @@ impl Config {
             }
             family if DECODERS.contains(&family) || family == "t5" => {
                 let given = format!("{:?}", architecture.unwrap_or_default());
-                let expected = "of this model_type the causal language model and the bare one (T5: T5ForConditionalGeneration) are known";
+                let expected = "of this model_type only the causal language model and the model without head (T5: T5ForConditionalGeneration) are supported";
                 Err(Error::config("architectures", given, expected))
             }
             other => {
-                let expected = format!("known are bert, t5, {}", DECODERS.join(", "));
+                let expected = format!("give bert, t5 or one of {}", DECODERS.join(", "));
                 Err(Error::config("model_type", format!("{other:?}"), expected))
             }
         }
@@ -73,16 +73,16 @@ impl Model {
     /// ```
     ///
     /// # Errors
-    /// Files that are missing, cut off or hostile, tensors that are missing, of other shapes or not finite, an architecture that is not
-    /// known.
+    /// Returns an error if files are missing, truncated or malformed, if tensors are missing, have other shapes or are not finite, and for an
+    /// unknown architecture.
     pub fn load(folder: impl AsRef<Path>) -> Result<Self> {
         Self::load_as(folder, DType::F32)
     }
 
-    /// [`load`](Self::load) with parameters of type `dtype`: `f32`, `bf16` or `f16`.
+    /// Loads a checkpoint as [`load`](Self::load) does, with parameters of type `dtype`: `f32`, `bf16` or `f16`.
     ///
     /// # Errors
-    /// As [`load`](Self::load), and other types.
+    /// Returns the errors of [`load`](Self::load), and an error for other types.
     pub fn load_as(folder: impl AsRef<Path>, dtype: DType) -> Result<Self> {
         let folder = folder.as_ref();
         if !matches!(dtype, DType::F32 | DType::BF16 | DType::F16) {
@@ -100,10 +100,10 @@ impl Model {
         })
     }
 
-    /// A model from a configuration; parameters come from `vb`, read or made anew.
+    /// Makes a model from a configuration. Parameters come from `vb`, which reads or makes them.
     ///
     /// # Errors
-    /// Tensors that are missing or of other shapes.
+    /// Returns an error if tensors are missing or have other shapes.
     pub fn new(config: &Config, vb: &VarBuilder<'_>) -> Result<Self> {
         Ok(match config {
             Config::Decoder(config) => Model::Decoder(Decoder::new(config, vb)?),
@@ -113,29 +113,30 @@ impl Model {
     }
 }
 
-/// What an error of candle says, without the backtrace that it may carry.
+/// Returns the text of candle's error without its backtrace.
 fn first_line(error: &candle_core::Error) -> String {
     noren::noren_mask::text::first_line(&error.to_string()).trim_end_matches(':').to_owned()
 }
 
-/// All tensors of a checkpoint, those of float types as `dtype`.
+/// Returns all tensors of a checkpoint, those of float types as `dtype`.
 fn read_tensors(folder: &Path, dtype: DType) -> Result<HashMap<String, Tensor>> {
     let mut all = HashMap::new();
     for (file, wanted) in files(folder)? {
         let bytes = std::fs::read(&file).map_err(|e| Error::file(&file, format!("cannot be read: {e}")))?;
         let tensors = SafeTensors::deserialize(&bytes)
-            .map_err(|e| Error::file(&file, format!("is no valid safetensors file, or is cut off: {e}")))?;
+            .map_err(|e| Error::file(&file, format!("is not a valid safetensors file, or is truncated: {e}")))?;
         for (name, tensor) in tensors.iter() {
             if wanted.as_ref().is_some_and(|wanted| wanted.binary_search_by(|w| w.as_str().cmp(name)).is_err()) {
                 continue;
             }
-            // Parameters are floats; masks and positions that some checkpoints hold are made here.
+            // Parameters are floats. Masks and positions in some checkpoints are not parameters and are computed
+            // instead.
             if !matches!(tensor.dtype(), Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::BF16) {
                 continue;
             }
             if let Some((index, value)) = first_non_finite(tensor.dtype(), tensor.data()) {
                 let problem = format!(
-                    "tensor {name:?} holds {value} at index {index}: a model with it gives no number; take undamaged weights"
+                    "tensor {name:?} holds {value} at index {index}: outputs of the model would not be numbers; use undamaged weights"
                 );
                 return Err(Error::file(&file, problem));
             }
@@ -154,7 +155,7 @@ fn read_tensors(folder: &Path, dtype: DType) -> Result<HashMap<String, Tensor>> 
     Ok(all)
 }
 
-/// The first value that is NaN or infinite, with its index: one whose exponent has all bits set.
+/// Returns the first value that is NaN or infinite (all bits of its exponent are set), with its index.
 fn first_non_finite(dtype: Dtype, bytes: &[u8]) -> Option<(usize, f64)> {
     let sixteen = |mask: u16| {
         let values = bytes.as_chunks::<2>().0.iter().map(|bytes| u16::from_le_bytes(*bytes));
@@ -175,7 +176,8 @@ fn first_non_finite(dtype: Dtype, bytes: &[u8]) -> Option<(usize, f64)> {
     }
 }
 
-/// Checkpoints from TensorFlow call the weight and the bias of a layer norm gamma and beta.
+/// Returns the current name of a parameter. Checkpoints from TensorFlow call the weight and the bias of a layer norm
+/// gamma and beta.
 fn current_name(name: &str) -> String {
     for (old, new) in [(".LayerNorm.gamma", ".LayerNorm.weight"), (".LayerNorm.beta", ".LayerNorm.bias")] {
         if let Some(place) = name.strip_suffix(old) {
@@ -185,7 +187,7 @@ fn current_name(name: &str) -> String {
     name.to_owned()
 }
 
-/// The files of a checkpoint, each with the names that the index places in it, sorted.
+/// Returns the files of a checkpoint, sorted, each with the names of its tensors in the index.
 fn files(folder: &Path) -> Result<Vec<(PathBuf, Option<Vec<String>>)>> {
     let single = folder.join("model.safetensors");
     if single.exists() {
@@ -199,11 +201,11 @@ fn files(folder: &Path) -> Result<Vec<(PathBuf, Option<Vec<String>>)>> {
     }
     let object = read_object(&index)?;
     let Some(map) = object.get("weight_map").and_then(|map| map.as_object()) else {
-        return Err(Error::file(index, "has no weight_map, which says the file of each tensor"));
+        return Err(Error::file(index, "has no weight_map, which gives the file of each tensor"));
     };
     let mut by_file: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (name, file) in map {
-        // A name that leads out of the folder is nobody's shard.
+        // The name of a file must not lead out of the folder.
         let plain = file.as_str().filter(|file| Path::new(file).file_name().is_some_and(|name| name == *file));
         let Some(file) = plain else {
             return Err(Error::file(index, format!("weight_map places {name:?} in {file}: a file name is needed")));

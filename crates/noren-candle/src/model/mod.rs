@@ -49,9 +49,9 @@ use candle_core::Tensor;
 use noren::noren_mask::Spec;
 use noren::{Mask, Shape};
 
-/// What a model is made of.
+/// The configuration of a model.
 #[derive(Clone, PartialEq, Debug)]
-#[allow(clippy::large_enum_variant)] // a program has one
+#[allow(clippy::large_enum_variant)] // a program has only one
 pub enum Config {
     /// A causal language model.
     Decoder(DecoderConfig),
@@ -62,7 +62,7 @@ pub enum Config {
 }
 
 impl Config {
-    /// The masks that a model of this configuration declares; none is made for it.
+    /// Returns the masks that a model of this configuration declares, without making the model.
     pub fn masks(&self) -> Vec<Declared> {
         let declared = |stack, layers, heads, spec| Declared { stack, layers, heads, spec };
         match self {
@@ -84,7 +84,7 @@ impl Config {
         }
     }
 
-    /// Tokens that end a text, as the configuration has them.
+    /// Returns the tokens that end a text, as in the configuration.
     pub fn stop(&self) -> &[u32] {
         match self {
             Config::Decoder(config) => &config.stop,
@@ -94,7 +94,7 @@ impl Config {
     }
 }
 
-/// A model that can be called, whatever its family.
+/// A model of any supported family.
 #[derive(Clone, Debug)]
 pub enum Model {
     /// A causal language model.
@@ -108,29 +108,29 @@ pub enum Model {
 /// A mask that a model declares.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Declared {
-    /// Of which attention.
+    /// The stack of the attention.
     pub stack: Stack,
-    /// How many layers it speaks of.
+    /// Number of layers of the stack.
     pub layers: usize,
-    /// Query heads and key-value heads.
+    /// Numbers of query heads and of key-value heads, in this order.
     pub heads: [usize; 2],
-    /// The mask, which may differ by layer, and what is done to scores. Padding is hidden besides, wherever there is any.
+    /// The mask and the score modifiers, which may differ by layer. Padding is hidden in addition.
     pub spec: Spec,
 }
 
-/// What a call gives.
+/// The result of a call.
 #[derive(Clone, Debug)]
 pub struct Output {
-    /// The states after the last layer and its norm, `[batch, length, hidden]`; of T5 the decoder's.
+    /// The states after the last layer and its norm, `[batch, length, hidden]`; for T5, those of the decoder.
     pub last_hidden_state: Tensor,
-    /// Where the model has a head: of each token `[batch, length, vocab]`, or of each text `[texts, classes]`.
+    /// The logits of each token `[batch, length, vocab]`, or of each text `[texts, classes]`; `None` without a head.
     pub logits: Option<Tensor>,
-    /// Where the model has a pooler, `[texts, hidden]`.
+    /// The pooled states `[texts, hidden]`; `None` without a pooler.
     pub pooler_output: Option<Tensor>,
 }
 
 impl Model {
-    /// What it is made of.
+    /// Returns the configuration.
     pub fn config(&self) -> Config {
         match self {
             Model::Decoder(model) => Config::Decoder(model.config().clone()),
@@ -139,7 +139,7 @@ impl Model {
         }
     }
 
-    /// Tokens that it knows.
+    /// Returns the number of tokens of the vocabulary.
     pub fn vocab(&self) -> usize {
         match self {
             Model::Decoder(model) => model.config().vocab,
@@ -148,7 +148,7 @@ impl Model {
         }
     }
 
-    /// Tokens that a text may have, if there is a limit.
+    /// Returns the maximum number of tokens of a text, if there is a limit.
     pub fn positions(&self) -> Option<usize> {
         match self {
             Model::Decoder(model) => Some(model.config().positions),
@@ -157,7 +157,7 @@ impl Model {
         }
     }
 
-    /// The masks that it declares.
+    /// Returns the masks that it declares.
     pub fn masks(&self) -> Vec<Declared> {
         let specs = match self {
             Model::Decoder(model) => std::slice::from_ref(&model.declared),
@@ -168,46 +168,49 @@ impl Model {
         declared.map(|(declared, spec)| Declared { spec: spec.clone(), ..declared }).collect()
     }
 
-    /// Changes the mask of an attention; what is done to scores stays.
+    /// Replaces the mask of an attention. Its score modifiers stay.
     ///
     /// # Errors
-    /// An attention that the model does not have.
+    /// Returns an error if the model has no such attention.
     pub fn set_mask(&mut self, stack: Stack, mask: Mask) -> Result<()> {
         let spec = match (self, stack) {
             (Model::Decoder(model), Stack::Decoder) => &mut model.declared,
             (Model::Bert(model), Stack::Encoder) => &mut model.declared,
             (Model::T5(model), stack) => &mut model.declared[stack as usize],
-            _ => return Err(Error::input("the mask's place", stack.name(), "the model has no such attention")),
+            _ => return Err(Error::input("the stack of the mask", stack.name(), "the model has no such attention")),
         };
         spec.mask = mask;
         Ok(())
     }
 
-    /// The model's output for a batch; a T5's decoder begins with its start token.
+    /// Returns the model's output for a batch. The decoder of a T5 begins with its start token.
     ///
     /// # Errors
-    /// Tokens outside of the vocabulary, texts longer than the positions, masks and facts that do not fit.
+    /// Returns an error for tokens outside the vocabulary, texts longer than the positions, and masks and facts that do
+    /// not fit.
     pub fn forward(&self, batch: &Batch) -> Result<Output> {
         self.forward_with(batch, None, Call::default())
     }
 
-    /// [`forward`](Self::forward) with the tokens of a decoder that reads an encoder, and with a [`Call`].
+    /// Returns the model's output as [`forward`](Self::forward) does, with tokens for a decoder that reads an encoder,
+    /// and with a [`Call`].
     ///
     /// # Errors
-    /// As [`forward`](Self::forward), and tokens for a decoder that the model does not have.
+    /// Returns the errors of [`forward`](Self::forward), and an error for decoder tokens if the model has no such
+    /// decoder.
     pub fn forward_with(&self, batch: &Batch, decoder: Option<&Batch>, call: Call<'_>) -> Result<Output> {
         self.check(batch)?;
         match self {
             Model::T5(model) => {
                 let start = || Batch::new(vec![vec![model.config().start]; batch.rows()]);
                 let own = if decoder.is_none() { Some(start()?) } else { None };
-                // One of the two is there.
+                // One of the two exists.
                 let decoder = decoder.or(own.as_ref()).unwrap_or(batch);
                 self.check(decoder)?;
                 run_t5(model, batch, decoder, call)
             }
             _ if decoder.is_some() => {
-                let expected = "the model has no decoder that reads an encoder: leave them out";
+                let expected = "the model has no decoder that reads an encoder: omit them";
                 Err(Error::input("decoder_input_ids", "given", expected))
             }
             Model::Decoder(model) => {
@@ -224,10 +227,10 @@ impl Model {
         }
     }
 
-    /// The states after the last layer alone, without head and pooler; of T5 the encoder's.
+    /// Returns only the states after the last layer, without head and pooler; for T5, those of the encoder.
     ///
     /// # Errors
-    /// As [`forward`](Self::forward).
+    /// Returns the errors of [`forward`](Self::forward).
     pub fn encode(&self, batch: &Batch, call: Call<'_>) -> Result<Tensor> {
         self.check(batch)?;
         match self {
@@ -244,26 +247,26 @@ impl Model {
         }
     }
 
-    /// Refuses tokens outside of the vocabulary and texts longer than the positions.
+    /// Refuses tokens outside the vocabulary and texts longer than the positions.
     pub(crate) fn check(&self, batch: &Batch) -> Result<()> {
         self.check_ids(batch.ids())?;
         let longest = batch.positions().iter().flatten().max().map_or(0, |most| *most as usize + 1);
         self.check_len(longest)?;
         let types = if let Model::Bert(model) = self { model.config().types } else { 0 };
         match batch.types().into_iter().flatten().flatten().find(|given| **given as usize >= types) {
-            Some(given) => Err(Error::input("a token type", given, format!("the model knows {types}, counted from 0"))),
+            Some(given) => Err(Error::input("a token type", given, format!("the model has {types}, counted from 0"))),
             None => Ok(()),
         }
     }
 
-    /// Refuses tokens outside of the vocabulary.
+    /// Refuses tokens outside the vocabulary.
     pub(crate) fn check_ids(&self, rows: &[Vec<u32>]) -> Result<()> {
         let vocab = self.vocab();
         match rows.iter().flatten().find(|id| **id as usize >= vocab) {
             Some(id) => Err(Error::input(
                 "a token id",
                 id,
-                format!("the vocabulary has {vocab}, counted from 0: was the text made into tokens for another model?"),
+                format!("the vocabulary has {vocab}, counted from 0: were the tokens made for another model?"),
             )),
             None => Ok(()),
         }
@@ -275,7 +278,7 @@ impl Model {
             Some(most) => Err(Error::input(
                 "the length of a text",
                 format!("{len} tokens"),
-                format!("the model knows {most} positions: cut the text"),
+                format!("the model has {most} positions: cut the text"),
             )),
             None => Ok(()),
         }

@@ -1,4 +1,4 @@
-//! The two parts of a decoder's block, with every choice of [`DecoderConfig`].
+//! The two parts of a decoder's block, with all options of [`DecoderConfig`].
 
 use super::decoder_config::{DecoderConfig, Experts, Names};
 use super::pass::Pass;
@@ -11,7 +11,7 @@ use crate::stack::Stack;
 use candle_core::{D, DType, Tensor};
 use candle_nn::{Init, VarBuilder};
 
-/// The rows of a table at `ids` `[batch, length]`: `[batch, length, width]`.
+/// Returns the rows of a table at `ids` `[batch, length]`: `[batch, length, width]`.
 pub(crate) fn embed(table: &Tensor, ids: &Tensor) -> Result<Tensor> {
     let (batch, len) = ids.dims2()?;
     let width = table.dim(1)?;
@@ -82,14 +82,14 @@ impl Attention {
     }
 }
 
-/// What follows attention in a block.
+/// The feed-forward part of a block.
 #[derive(Clone, Debug)]
 pub(crate) enum FeedForward {
     /// `down(activation(up(x)))`.
     Plain { up: Linear, down: Linear, activation: Activation },
     /// `down(activation(gate(x)) * up(x))`.
     Gated { gate: Linear, up: Linear, down: Linear, activation: Activation },
-    /// Some of many, as a router chooses.
+    /// Some of several experts, which a router selects.
     Mixture(Mixture),
 }
 
@@ -137,11 +137,12 @@ impl FeedForward {
     }
 }
 
-/// gpt-oss's experts: a token takes those with the highest routing logits, weighted by a softmax over these.
+/// The experts of gpt-oss. Those with the highest routing logits are applied to a token, weighted by a softmax over
+/// these logits.
 #[derive(Clone, Debug)]
 pub(crate) struct Mixture {
     router: Linear,
-    /// Gate and up products, their columns in turns; then down.
+    /// For each expert the gate and up products, with alternating columns, and the down product.
     experts: Vec<[Linear; 2]>,
     settings: Experts,
 }
@@ -171,7 +172,7 @@ impl Mixture {
         let logits = self.router.forward(&x)?;
         let chosen = self.choose(&logits)?;
         let mut sum = x.zeros_like()?;
-        // Experts in their own order, so that a token's sum does not depend on the others.
+        // Experts are added in the order of their indices, so that a token's sum does not depend on other tokens.
         for (i, [gate_up, down]) in self.experts.iter().enumerate() {
             let rows: Vec<u32> =
                 (0..).zip(&chosen).filter(|(_, of)| of.contains(&(i as u32))).map(|(row, _)| row).collect();
@@ -186,7 +187,7 @@ impl Mixture {
         Ok(sum.reshape(shape)?)
     }
 
-    /// The experts of each row, ascending.
+    /// Returns the experts of each row, ascending.
     fn choose(&self, logits: &Tensor) -> Result<Vec<Vec<u32>>> {
         let rows = logits.detach().to_dtype(DType::F32)?.to_vec2::<f32>()?;
         let best = |row: Vec<f32>| {
@@ -199,7 +200,7 @@ impl Mixture {
         Ok(rows.into_iter().map(best).collect())
     }
 
-    /// The softmax over the chosen logits of each row, 0 for the others.
+    /// Returns the softmax over the chosen logits of each row, 0 for the others.
     fn weights(&self, logits: &Tensor, chosen: &[Vec<u32>]) -> Result<Tensor> {
         let count = self.settings.count;
         let hidden = chosen
@@ -209,7 +210,7 @@ impl Mixture {
         Ok(candle_nn::ops::softmax(&(logits + hidden)?, D::Minus1)?)
     }
 
-    /// `(up + 1) * gate * sigmoid(alpha * gate)`, both cut at the limit.
+    /// Returns `(up + 1) * gate * sigmoid(alpha * gate)`, with both limited.
     fn gate(&self, gate_up: &Tensor) -> Result<Tensor> {
         let Experts { alpha, limit, .. } = self.settings;
         let (rows, width) = gate_up.dims2()?;

@@ -1,4 +1,4 @@
-//! [`Pass`]: what the attentions of one call share: plans, caches, what is looked at.
+//! [`Pass`]: the data that the attentions of one call share: plans, caches, records.
 
 use super::batch::Batch;
 use super::cache::StackCache;
@@ -11,20 +11,20 @@ use candle_core::Tensor;
 use noren::{Facts, Mask, Plan, Shape};
 use std::sync::Arc;
 
-/// How a model is called: whether it trains, what is looked at, which masks are made during the call.
+/// The options of a call: training or not, records for inspection, and masks that are made during the call.
 #[derive(Default)]
 pub struct Call<'a> {
-    /// Dropout, or none.
+    /// The dropout; none in inference.
     pub mode: Mode,
-    /// Keeps queries and keys for looking at.
+    /// A record of queries and keys, for inspection.
     pub trace: Option<&'a mut Trace>,
-    /// Makes masks from what it sees; they are joined to the model's by "and".
+    /// A generator of masks, which are intersected with the model's.
     pub generator: Option<&'a dyn MaskGenerator>,
 }
 
-/// Queries and keys of some layers, kept during a call: what attention looked like can be asked afterwards.
+/// Queries and keys of some layers, kept during a call, from which attention can be inspected afterwards.
 ///
-/// It holds references to tensors of the call, so tracing costs memory but hardly time.
+/// It holds references to tensors of the call, so it costs memory but almost no time.
 #[derive(Default, Debug)]
 pub struct Trace {
     layers: Option<Vec<usize>>,
@@ -34,13 +34,13 @@ pub struct Trace {
 /// One attention of a call.
 #[derive(Debug)]
 pub struct Record {
-    /// Which attention.
+    /// The stack of the attention.
     pub stack: Stack,
-    /// Which layer.
+    /// The index of the layer.
     pub layer: usize,
-    /// What it was allowed to read.
+    /// The plan of the attention.
     pub plan: Arc<Plan>,
-    /// The queries, `[batch, heads, q_len, head_dim]`, turned by their positions where the model does so.
+    /// The queries, `[batch, heads, q_len, head_dim]`, after rotary position embeddings if the model has them.
     pub queries: Tensor,
     /// The keys, `[batch, kv_heads, kv_len, head_dim]`.
     pub keys: Tensor,
@@ -48,27 +48,27 @@ pub struct Record {
 }
 
 impl Record {
-    /// The probabilities of all heads, `[batch, heads, q_len, kv_len]`.
+    /// Returns the probabilities of all heads, `[batch, heads, q_len, kv_len]`.
     ///
     /// # Errors
-    /// None that a record of a call can have; what noren refuses is passed on.
+    /// Returns the errors of noren, of which none is expected for a record.
     pub fn weights(&self) -> Result<Tensor> {
         attention_weights(&self.queries, &self.keys, &self.plan, &self.options)
     }
 }
 
 impl Trace {
-    /// Of every layer.
+    /// Records every layer.
     pub fn all() -> Self {
         Self::default()
     }
 
-    /// Of these layers.
+    /// Records the given layers.
     pub fn layers(layers: impl Into<Vec<usize>>) -> Self {
         Trace { layers: Some(layers.into()), records: Vec::new() }
     }
 
-    /// What was kept, in the order of the call.
+    /// Returns the records, in the order of the call.
     pub fn records(&self) -> &[Record] {
         &self.records
     }
@@ -78,14 +78,14 @@ impl Trace {
     }
 }
 
-/// What the attentions of one call share.
+/// The data that the attentions of one call share.
 pub(crate) struct Pass<'a> {
     pub(crate) mode: Mode,
     trace: Option<&'a mut Trace>,
     ways: Vec<(Stack, Way<'a>)>,
 }
 
-/// How the attentions of a stack find what they read.
+/// The source of the keys that the attentions of a stack read.
 #[allow(clippy::large_enum_variant)] // a call has two or three
 enum Way<'a> {
     Planned(Planner<'a>),
@@ -98,17 +98,17 @@ impl<'a> Pass<'a> {
         (Pass { mode, trace, ways: Vec::new() }, generator)
     }
 
-    /// Attentions of `stack` read what `planner` plans.
+    /// Sets that attentions of `stack` use the plans of `planner`.
     pub(crate) fn planned(&mut self, stack: Stack, planner: Planner<'a>) {
         self.ways.push((stack, Way::Planned(planner)));
     }
 
-    /// Attentions of `stack` append to a cache and read it.
+    /// Sets that attentions of `stack` append to a cache and read it.
     pub(crate) fn cached(&mut self, stack: Stack, cache: &'a mut StackCache) {
         self.ways.push((stack, Way::Cached(cache)));
     }
 
-    /// Attention number `layer` of `stack`.
+    /// Computes attention number `layer` of `stack`.
     pub(crate) fn attend(
         &mut self,
         (stack, layer): (Stack, usize),
@@ -135,7 +135,7 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// Plans each distinct mask of a stack once.
+/// A planner that plans each distinct mask of a stack once.
 pub(crate) struct Planner<'a> {
     stack: Stack,
     mask: Mask,
@@ -147,7 +147,7 @@ pub(crate) struct Planner<'a> {
 }
 
 impl<'a> Planner<'a> {
-    /// Plans for attention over the tokens of `batch` themselves.
+    /// Makes a planner for attention over the tokens of `batch` themselves.
     pub(crate) fn new(
         stack: Stack,
         declared: &Mask,
@@ -159,7 +159,7 @@ impl<'a> Planner<'a> {
         Ok(Planner { stack, mask, shape, facts, tokens: batch.ids(), generator, known: Vec::new() })
     }
 
-    /// Plans for attention of another sequence over the tokens of `memory`.
+    /// Makes a planner for attention of another sequence over the tokens of `memory`.
     pub(crate) fn cross(declared: &Mask, memory: &'a Batch, shape: Shape) -> Result<Self> {
         Self::new(Stack::Cross, declared, memory, shape, None)
     }

@@ -1,13 +1,13 @@
-//! [`Raw`]: a configuration as it is written, read key by key.
+//! [`Raw`]: a configuration as JSON, read key by key.
 
 use crate::error::{Error, Result};
 use serde_json::{Map, Value};
 use std::path::Path;
 
-/// No model has so many of anything that a configuration counts.
+/// Maximum of any count in a configuration. No model has larger ones.
 const MOST: u64 = 1 << 24;
 
-/// A JSON object whose values are asked for by kind. `null` counts as left out.
+/// A JSON object with typed access to its values. `null` counts as omitted.
 pub(crate) struct Raw<'a>(pub(crate) &'a Map<String, Value>);
 
 /// Reads a JSON file that holds an object.
@@ -15,8 +15,8 @@ pub(crate) fn read_object(path: &Path) -> Result<Map<String, Value>> {
     let text = std::fs::read(path).map_err(|e| Error::file(path, format!("cannot be read: {e}")))?;
     match serde_json::from_slice(&text) {
         Ok(Value::Object(object)) => Ok(object),
-        Ok(_) => Err(Error::file(path, "is JSON, but no object: a model's configuration is one")),
-        Err(e) => Err(Error::file(path, format!("is no valid JSON: {e}"))),
+        Ok(_) => Err(Error::file(path, "is JSON, but not an object, as a model's configuration must be")),
+        Err(e) => Err(Error::file(path, format!("is not valid JSON: {e}"))),
     }
 }
 
@@ -25,12 +25,12 @@ impl<'a> Raw<'a> {
         self.0.get(key).filter(|value| !value.is_null())
     }
 
-    /// Whether a key is not there at all, which a `null` is not.
+    /// Returns whether a key is missing. A key with the value `null` is not missing.
     pub(crate) fn left_out(&self, key: &str) -> bool {
         !self.0.contains_key(key)
     }
 
-    /// A whole number of at least 1.
+    /// Returns a whole number of at least 1.
     pub(crate) fn count(&self, key: &str) -> Result<usize> {
         self.count_if(key)?.ok_or_else(|| Error::config(key, "missing", "a whole number from 1 is needed"))
     }
@@ -59,7 +59,7 @@ impl<'a> Raw<'a> {
         }
     }
 
-    /// A number; `default` where the key is left out, none where it is `null`.
+    /// Returns a number; `default` if the key is missing, and `None` if its value is `null`.
     pub(crate) fn real_unless_left_out(&self, key: &str, default: Option<f64>) -> Result<Option<f64>> {
         if self.left_out(key) { Ok(default) } else { self.real_if(key) }
     }
@@ -89,7 +89,7 @@ impl<'a> Raw<'a> {
         }
     }
 
-    /// Token ids: one number or a list.
+    /// Returns token ids, which are given as one number or a list.
     pub(crate) fn ids(&self, key: &str) -> Vec<u32> {
         let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
         match self.get(key) {

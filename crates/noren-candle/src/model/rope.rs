@@ -1,59 +1,59 @@
-//! Rotary position embeddings (Su et al. 2021) with the scalings that configurations ask for.
+//! Rotary position embeddings (Su et al. 2021) with the scalings that configurations use.
 
 use super::raw::Raw;
 use crate::error::{Error, Result};
 use candle_core::{DType, Device, Tensor};
 use std::f64::consts::TAU;
 
-/// How queries and keys are turned by their positions.
+/// The rotation of queries and keys by their positions.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Rope {
     /// The base of the frequencies.
     pub theta: f64,
-    /// How the frequencies are stretched for longer texts.
+    /// The scaling of the frequencies for longer texts.
     pub scaling: RopeScaling,
 }
 
-/// How frequencies are stretched for texts longer than those of the first training.
+/// The scaling of frequencies for texts longer than those of the original training.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum RopeScaling {
-    /// Not at all.
+    /// No scaling.
     None,
-    /// All by the same factor.
+    /// All frequencies are scaled by the same factor.
     Linear {
         /// The factor.
         factor: f64,
     },
-    /// Low frequencies by the factor, high ones not at all, between them smoothly (Llama 3).
+    /// Low frequencies are scaled by the factor, high ones are not, with a smooth transition (Llama 3).
     Llama3 {
         /// The factor.
         factor: f64,
-        /// Waves longer than `original / low` are stretched.
+        /// Wavelengths above `original / low` are scaled.
         low: f64,
-        /// Waves shorter than `original / high` are not.
+        /// Wavelengths below `original / high` are not scaled.
         high: f64,
-        /// The length of the first training.
+        /// The length of texts in the original training, in tokens.
         original: f64,
     },
-    /// By parts, with sharper attention (YaRN, Peng et al. 2023).
+    /// Frequencies are scaled in ranges, and attention is sharpened (YaRN, Peng et al. 2023).
     Yarn {
         /// The factor.
         factor: f64,
-        /// Turns over the original length from which frequencies stay.
+        /// Number of rotations over the original length above which frequencies are not scaled.
         fast: f64,
-        /// Turns over the original length below which they are stretched.
+        /// Number of rotations over the original length below which frequencies are scaled.
         slow: f64,
-        /// The length of the first training.
+        /// The length of texts in the original training, in tokens.
         original: f64,
         /// Whether the borders are rounded to whole dimensions.
         truncate: bool,
-        /// What cosines and sines are multiplied by.
+        /// The factor of cosines and sines.
         attention: f64,
     },
 }
 
 impl Rope {
-    /// Frequencies of base `theta`, not stretched.
+    /// Returns frequencies of base `theta` without scaling.
     pub fn new(theta: f64) -> Self {
         Rope { theta, scaling: RopeScaling::None }
     }
@@ -74,7 +74,7 @@ impl Rope {
         let theta = parameters.real_or("rope_theta", theta)?;
         if parameters.real_or("partial_rotary_factor", 1.0)? != 1.0 {
             let given = parameters.real_or("partial_rotary_factor", 1.0)?;
-            return Err(Error::config("partial_rotary_factor", given, "only 1 is known here"));
+            return Err(Error::config("partial_rotary_factor", given, "only 1 is supported"));
         }
         let original = parameters.count_or("original_max_position_embeddings", positions)? as f64;
         let factor = || match parameters.real_if("factor")? {
@@ -102,7 +102,7 @@ impl Rope {
                 attention: yarn_attention(parameters, factor()?)?,
             },
             other => {
-                let expected = "known are default, dynamic, linear, llama3 and yarn";
+                let expected = "give default, dynamic, linear, llama3 or yarn";
                 return Err(Error::config("rope_type", format!("{other:?}"), expected));
             }
         };
@@ -112,7 +112,7 @@ impl Rope {
         Ok(Rope { theta, scaling })
     }
 
-    /// The angle by which one position turns each pair of dimensions, `head_dim / 2` of them.
+    /// Returns the angle in radians by which one position rotates each pair of dimensions, `head_dim / 2` angles.
     pub fn frequencies(&self, head_dim: usize) -> Vec<f32> {
         let exponent = |i: usize| (2 * i) as f64 / head_dim as f64;
         let plain = (0..head_dim / 2).map(|i| self.theta.powf(exponent(i)).recip());
@@ -137,7 +137,7 @@ impl Rope {
                     (low, high) = (low.floor(), high.ceil());
                 }
                 (low, high) = (low.max(0.0), high.min(head_dim as f64 - 1.0));
-                // No border is 0 wide.
+                // A range between borders is never empty.
                 let width = if low == high { 0.001 } else { high - low };
                 let stretched = |(i, f): (usize, f64)| {
                     let ramp = ((i as f64 - low) / width).clamp(0.0, 1.0);
@@ -148,10 +148,10 @@ impl Rope {
         }
     }
 
-    /// Cosines and sines for the positions of each batch row.
+    /// Returns cosines and sines for the positions of each batch row.
     ///
     /// # Errors
-    /// Rows of different lengths.
+    /// Returns an error if rows have different lengths.
     pub(crate) fn rotary(
         &self,
         positions: &[Vec<u32>],
@@ -163,7 +163,7 @@ impl Rope {
         let sharper = if let RopeScaling::Yarn { attention, .. } = self.scaling { attention } else { 1.0 };
         let shape = (positions.len(), 1, positions.first().map_or(0, Vec::len), head_dim / 2);
         let table = |of: fn(f64) -> f64| -> Result<Tensor> {
-            // Angles are products in `f32`, as where the models were trained.
+            // Angles are products in `f32`, as in the training of the models.
             let angles = positions.iter().flatten().flat_map(|p| frequencies.iter().map(move |f| *p as f32 * f));
             let values: Vec<f32> = angles.map(|angle| (of(f64::from(angle)) * sharper) as f32).collect();
             Ok(Tensor::from_vec(values, shape, device)?.to_dtype(dtype)?)
@@ -172,7 +172,7 @@ impl Rope {
     }
 }
 
-/// How much sharper attention becomes; explicitly, or `0.1 ln(factor) + 1`.
+/// Returns the factor by which attention is sharpened: the given one, or `0.1 ln(factor) + 1`.
 fn yarn_attention(parameters: &Raw<'_>, factor: f64) -> Result<f64> {
     if let Some(given) = parameters.real_if("attention_factor")? {
         return Ok(given);
@@ -190,7 +190,7 @@ pub(crate) struct Rotary {
 }
 
 impl Rotary {
-    /// `x` `[batch, heads, length, head_dim]` turned: dimension `i` with dimension `i + head_dim / 2`.
+    /// Rotates `x` `[batch, heads, length, head_dim]`: dimension `i` with dimension `i + head_dim / 2`.
     pub(crate) fn turn(&self, x: &Tensor) -> Result<Tensor> {
         let half = x.dim(3)? / 2;
         let (a, b) = (x.narrow(3, 0, half)?, x.narrow(3, half, half)?);

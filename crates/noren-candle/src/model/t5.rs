@@ -14,10 +14,10 @@ use candle_nn::{Init, VarBuilder};
 use noren::atoms;
 use noren::noren_mask::{Score, Spec};
 
-/// What a T5 is made of.
+/// The configuration of a T5.
 #[derive(Clone, PartialEq, Debug)]
 pub struct T5Config {
-    /// Tokens that it knows.
+    /// Number of tokens of the vocabulary.
     pub vocab: usize,
     /// The width of a token's state.
     pub hidden: usize,
@@ -25,27 +25,27 @@ pub struct T5Config {
     pub head_dim: usize,
     /// The width between the two halves of the feed-forward part.
     pub intermediate: usize,
-    /// Layers of the encoder and of the decoder.
+    /// Numbers of layers of the encoder and of the decoder.
     pub layers: [usize; 2],
-    /// Heads.
+    /// Number of heads.
     pub heads: usize,
-    /// Biases by distance.
+    /// Number of buckets of distances, each with a bias.
     pub buckets: usize,
-    /// Distances from which on all share a bias.
+    /// The distance from which on all distances share a bias.
     pub most_distance: usize,
-    /// Added to mean squares.
+    /// The number added to mean squares.
     pub eps: f64,
-    /// What stands in the feed-forward part.
+    /// The activation of the feed-forward part.
     pub activation: Activation,
-    /// A feed-forward part of two products, one of which is a gate.
+    /// Whether the feed-forward part has a second product, which is a gate.
     pub gated: bool,
-    /// The output layer is the embedding.
+    /// Whether the output layer is the embedding.
     pub tied: bool,
-    /// States are divided by the root of their width before the output layer.
+    /// Whether states are divided by the root of their width before the output layer.
     pub scaled_output: bool,
-    /// Values dropped in training.
+    /// Probability of dropout of values in training.
     pub dropout: f32,
-    /// The token that a decoder begins with.
+    /// The first token of a decoder.
     pub start: u32,
     /// Tokens that end a text.
     pub stop: Vec<u32>,
@@ -98,7 +98,7 @@ impl T5Config {
 }
 
 impl T5Config {
-    /// The masks of the encoder, the decoder, and the decoder over the encoder.
+    /// Returns the masks of the encoder, of the decoder, and of the decoder over the encoder.
     pub(crate) fn masks() -> [Spec; 3] {
         let relative = |mask: noren::Mask| Spec::from(mask) + Score::relative("relative_attention_bias");
         [relative(atoms::full()), relative(atoms::causal()), atoms::full().into()]
@@ -109,7 +109,7 @@ impl T5Config {
 #[derive(Clone, Debug)]
 pub struct T5 {
     config: T5Config,
-    /// Of the encoder, the decoder, and the decoder over the encoder.
+    /// The masks of the encoder, of the decoder, and of the decoder over the encoder.
     pub(crate) declared: [Spec; 3],
     embeddings: Tensor,
     encoder: T5Stack,
@@ -121,7 +121,7 @@ pub struct T5 {
 struct T5Stack {
     blocks: Vec<Block>,
     norm: Norm,
-    /// `[buckets, heads]`.
+    /// The biases of each bucket, `[buckets, heads]`.
     biases: Tensor,
 }
 
@@ -133,7 +133,7 @@ struct Block {
     feedforward_norm: Norm,
 }
 
-/// Attention behind a norm.
+/// Attention after a norm.
 #[derive(Clone, Debug)]
 struct Part {
     norm: Norm,
@@ -148,7 +148,7 @@ impl T5 {
     /// Reads or makes the parameters.
     ///
     /// # Errors
-    /// Tensors that are missing or of other shapes.
+    /// Returns an error if tensors are missing or have other shapes.
     pub fn new(config: &T5Config, vb: &VarBuilder<'_>) -> Result<Self> {
         let shared = ["shared", "encoder.embed_tokens", "decoder.embed_tokens"];
         let name = shared.into_iter().find(|name| vb.contains_tensor(&format!("{name}.weight"))).unwrap_or(shared[0]);
@@ -168,18 +168,18 @@ impl T5 {
         })
     }
 
-    /// What it is made of.
+    /// Returns the configuration.
     pub fn config(&self) -> &T5Config {
         &self.config
     }
 
-    /// The encoder's output, `[batch, length, hidden]`.
+    /// Returns the encoder's output, `[batch, length, hidden]`.
     pub(crate) fn encode(&self, batch: &Batch, pass: &mut Pass<'_>) -> Result<Tensor> {
         let x = embed(&self.embeddings, &batch.ids_tensor(self.embeddings.device())?)?;
         self.encoder.forward(&x, &self.config, Stack::Encoder, None, pass)
     }
 
-    /// What each layer of the decoder reads of the encoder's output.
+    /// Returns the keys and values of the encoder's output for each layer of the decoder.
     pub(crate) fn cross_keys(&self, encoded: &Tensor) -> Result<CrossKeys> {
         let keys = |block: &Block| -> Result<Option<[Tensor; 2]>> {
             let Some(cross) = &block.cross else { return Ok(None) };
@@ -190,13 +190,13 @@ impl T5 {
         all.collect()
     }
 
-    /// The decoder's states after the last norm, `[batch, length, hidden]`.
+    /// Returns the decoder's states after the last norm, `[batch, length, hidden]`.
     pub(crate) fn decode(&self, ids: &Tensor, cross: &CrossKeys, pass: &mut Pass<'_>) -> Result<Tensor> {
         let x = embed(&self.embeddings, ids)?;
         self.decoder.forward(&x, &self.config, Stack::Decoder, Some(cross), pass)
     }
 
-    /// The logits of the next token for states of any leading shape.
+    /// Returns the logits of the next token for states with any leading dimensions.
     pub(crate) fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
         match self.config.scaled_output {
             true => self.head.forward(&(hidden * (self.config.hidden as f64).sqrt().recip())?),
@@ -250,7 +250,7 @@ impl T5Stack {
     ) -> Result<Tensor> {
         let T5Config { heads, dropout, .. } = *config;
         let table = self.relative(config, stack == Stack::Encoder, x.device())?;
-        // T5 does not divide scores by anything.
+        // T5 does not scale scores.
         let plain = Options { scale: Some(1.0), ..Options::default() };
         let relative = Options { bias: vec![Bias::Relative(table)], ..plain.clone() };
         let mode = pass.mode.at(1000 * stack as u64);
@@ -276,7 +276,7 @@ impl T5Stack {
         mode.at(u64::MAX).dropout(&self.norm.forward(&x)?, dropout)
     }
 
-    /// The biases by distance, `[heads, 2 * most_distance + 1]`, as noren takes them.
+    /// Returns the biases by distance, `[heads, 2 * most_distance + 1]`, in noren's form.
     fn relative(&self, config: &T5Config, both_sides: bool, device: &Device) -> Result<Tensor> {
         let reach = config.most_distance as i64;
         let buckets: Vec<u32> = (-reach..=reach)
@@ -286,8 +286,8 @@ impl T5Stack {
     }
 }
 
-/// The bucket of a distance from query to key: each near distance has its own, far ones share, by their logarithm (Raffel et
-/// al. 2020).
+/// Returns the bucket of a distance from query to key. Small distances have their own buckets, large ones share buckets
+/// by their logarithm (Raffel et al. 2020).
 fn bucket(distance: i64, both_sides: bool, buckets: usize, most: usize) -> u32 {
     let (buckets, first, distance) = match both_sides {
         true => (buckets / 2, if distance > 0 { buckets / 2 } else { 0 }, distance.unsigned_abs() as usize),
@@ -297,7 +297,7 @@ fn bucket(distance: i64, both_sides: bool, buckets: usize, most: usize) -> u32 {
     let within = match distance {
         near if near < own => near,
         far => {
-            // In `f32`, as where the models were trained: borders fall where they did.
+            // In `f32`, as in the training of the models, so that borders are the same.
             let share = (far as f32 / own as f32).ln() / (most as f32 / own as f32).ln();
             (own + (share * (buckets - own) as f32) as usize).min(buckets - 1)
         }

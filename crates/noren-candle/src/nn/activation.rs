@@ -1,4 +1,4 @@
-//! [`Activation`]: what stands between the two halves of a feed-forward layer.
+//! [`Activation`]: the function between the two halves of a feed-forward layer.
 
 use super::rows::takes;
 use super::values::values;
@@ -26,7 +26,7 @@ pub enum Activation {
 impl FromStr for Activation {
     type Err = Error;
 
-    /// By the names that configurations use.
+    /// Parses the names of activations in configurations.
     fn from_str(name: &str) -> Result<Self> {
         Ok(match name {
             "gelu" => Activation::Gelu,
@@ -35,7 +35,7 @@ impl FromStr for Activation {
             "silu" | "swish" => Activation::Silu,
             "tanh" => Activation::Tanh,
             other => {
-                let expected = "known are gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, relu, silu, swish and tanh";
+                let expected = "give one of gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, relu, silu, swish and tanh";
                 return Err(Error::config("the activation", format!("{other:?}"), expected));
             }
         })
@@ -43,10 +43,10 @@ impl FromStr for Activation {
 }
 
 impl Activation {
-    /// The function of every element.
+    /// Applies the function to every element.
     ///
     /// # Errors
-    /// Types other than floats.
+    /// Returns an error for types other than floats.
     pub fn forward(self, x: &Tensor) -> Result<Tensor> {
         if takes(&[x]) {
             return Ok(x.contiguous()?.apply_op1_no_bwd(&ActivationOp(self))?);
@@ -60,7 +60,7 @@ impl Activation {
         })
     }
 
-    /// The function of every element, in place.
+    /// Applies the function to every element, in place.
     pub(super) fn in_place(self, x: &mut [f32]) {
         match self {
             Activation::Gelu => wide::gelu(x),
@@ -72,7 +72,7 @@ impl Activation {
     }
 }
 
-/// An activation of every element.
+/// The activation of every element as an operation of candle.
 pub(super) struct ActivationOp(pub(super) Activation);
 
 impl CustomOp1 for ActivationOp {

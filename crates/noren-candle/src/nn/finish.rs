@@ -1,21 +1,21 @@
-//! [`Finish`]: what is done to the rows of a product while they are in the cache.
+//! [`Finish`]: the operations on the rows of a product while they are in the cache.
 
 use super::activation::Activation;
 use super::norm::NormOp;
 use super::wide;
 
-/// What is done to the rows of a product, in this order.
+/// The operations on the rows of a product, in this order.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Finish<'a> {
     pub(super) bias: Option<&'a [f32]>,
     pub(super) activation: Option<Activation>,
-    /// Added to the result, shaped as it is.
+    /// A residual of the shape of the result, which is added to it.
     pub(super) residual: Option<&'a [f32]>,
     pub(super) norm: Option<NormOp<'a>>,
 }
 
 impl Finish<'_> {
-    /// All but the norm, of one row.
+    /// Applies all operations but the norm to one row.
     pub(super) fn row(&self, row: usize, out: &mut [f32]) {
         if let Some(bias) = self.bias {
             wide::add_rows(out, bias);
@@ -23,7 +23,8 @@ impl Finish<'_> {
         self.after_bias(row, out.len(), 0, out);
     }
 
-    /// What lies between bias and norm, of a part of a row of `width` numbers, from `column` on, while it is near.
+    /// Applies the operations between bias and norm to a part of a row of `width` numbers, from `column` on, while it
+    /// is in the cache.
     #[inline]
     pub(super) fn after_bias(&self, row: usize, width: usize, column: usize, part: &mut [f32]) {
         if let Some(activation) = self.activation {
@@ -34,7 +35,7 @@ impl Finish<'_> {
         }
     }
 
-    /// The norm of rows whose parts are finished.
+    /// Applies the norm to rows whose parts are finished.
     pub(super) fn rows(&self, rows: &mut [f32]) {
         if let Some(norm) = self.norm {
             norm.finish(rows);

@@ -1,4 +1,4 @@
-//! [`Linear`]: `x W^T + b`, the same bits for a row whatever stands beside it.
+//! [`Linear`]: `x W^T + b`, with the same bits for a row in any batch.
 
 use super::finish::Finish;
 use super::norm::Parameters;
@@ -12,11 +12,11 @@ use candle_core::Tensor;
 use candle_nn::{Init, VarBuilder};
 use std::sync::Arc;
 
-/// `x W^T + b` over the last dimension; the weight is `[out, in]` as in PyTorch.
+/// A linear layer `x W^T + b` over the last dimension; the weight is `[out, in]` as in PyTorch.
 ///
-/// The library of matrix products takes other ways for one row, and for few rows and columns, than for many, with other last
-/// bits. Here a product of few rows is filled up with rows of 0, so that all products go the same way and a row's result
-/// depends on the row alone.
+/// The library of matrix products computes one row, or few rows and columns, by other paths than many, with different
+/// last bits. Here a product of few rows is filled up with rows of 0, so that all products take the same path and a
+/// row's result depends on the row alone.
 #[derive(Clone, Debug)]
 pub struct Linear {
     weight: Tensor,
@@ -24,25 +24,25 @@ pub struct Linear {
     packed: Option<Arc<Packed>>,
 }
 
-/// What follows a product.
+/// The operations after a product.
 #[derive(Clone, Copy, Default)]
 struct Then<'a> {
     activation: Option<Activation>,
-    /// Added to the result.
+    /// A tensor that is added to the result.
     residual: Option<&'a Tensor>,
     norm: Option<&'a Norm>,
 }
 
 impl Linear {
-    /// A layer from `weight` `[out, in]` and, where there is one, `bias` `[out]`.
+    /// Makes a layer from `weight` `[out, in]` and, if there is one, `bias` `[out]`.
     pub fn new(weight: Tensor, bias: Option<Tensor>) -> Self {
         Linear { weight, bias, packed: None }
     }
 
-    /// Reads `weight` and, with `bias`, `bias`; where they are made anew, as PyTorch does.
+    /// Reads `weight`, and `bias` if the argument `bias` is true. New parameters are initialised as in PyTorch.
     ///
     /// # Errors
-    /// Tensors that are missing or of other shapes.
+    /// Returns an error if tensors are missing or have other shapes.
     pub fn load(inputs: usize, outputs: usize, bias: bool, vb: &VarBuilder<'_>) -> Result<Self> {
         check_width(inputs)?;
         let bound = 1.0 / (inputs as f64).sqrt();
@@ -52,31 +52,31 @@ impl Linear {
         Ok(Linear::new(weight, bias))
     }
 
-    /// [`load`](Self::load) of a weight that is stored as `[in, out]` (GPT-2's `Conv1D`).
+    /// Reads a weight that is stored as `[in, out]` (GPT-2's `Conv1D`), as [`load`](Self::load) does.
     ///
     /// # Errors
-    /// Tensors that are missing or of other shapes.
+    /// Returns an error if tensors are missing or have other shapes.
     pub fn load_transposed(inputs: usize, outputs: usize, vb: &VarBuilder<'_>) -> Result<Self> {
         let init = Init::Randn { mean: 0.0, stdev: 0.02 };
         let weight = vb.get_with_hints((inputs, outputs), "weight", init)?;
         Ok(Linear::new(weight.t()?, Some(vb.get_with_hints(outputs, "bias", Init::Const(0.0))?)))
     }
 
-    /// Rows `from..from + len` of the weight as a layer of their own: a part of a projection that is stored in one.
+    /// Returns rows `from..from + len` of the weight as a layer of their own: a part of a joint projection.
     ///
     /// # Errors
-    /// Rows that there are not.
+    /// Returns an error for rows outside the weight.
     pub fn part(&self, from: usize, len: usize) -> Result<Self> {
         let bias = self.bias.as_ref().map(|bias| bias.narrow(0, from, len)).transpose()?;
         Ok(Linear::new(self.weight.narrow(0, from, len)?, bias))
     }
 
-    /// Lays the weight out once more, for products of many rows without gradients: faster, for as much memory again. Nothing
-    /// is done where there is nothing to gain: other types than `f32`, processors without AVX-512, outputs that are no multiple of
-    /// 64. A weight that is changed afterwards has to be packed again.
+    /// Stores a second copy of the weight in a layout for products of many rows without gradients, which are then
+    /// faster. Nothing is stored if there is no gain: for types other than `f32`, processors without AVX-512, and
+    /// outputs that are not a multiple of 64. A weight that is changed afterwards must be packed again.
     ///
     /// # Errors
-    /// None that a weight can have; what candle refuses is passed on.
+    /// Returns the errors of candle, of which none is expected for a weight.
     pub fn pack(&mut self) -> Result<()> {
         if takes(&[&self.weight.detach()]) {
             let weight = self.weight.flatten_all()?.to_vec1::<f32>()?;
@@ -85,48 +85,49 @@ impl Linear {
         Ok(())
     }
 
-    /// The weight, `[out, in]`.
+    /// Returns the weight, `[out, in]`.
     pub fn weight(&self) -> &Tensor {
         &self.weight
     }
 
-    /// The result for every row of `x` `[..., in]`: `[..., out]`.
+    /// Applies the layer to every row of `x` `[..., in]`: `[..., out]`.
     ///
     /// # Errors
-    /// Another last dimension or type than the weight's.
+    /// Returns an error for another last dimension or type than the weight's.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         self.apply(x, Then::default())
     }
 
-    /// [`forward`](Self::forward), then an activation; in one pass where no gradient is asked for.
+    /// Applies the layer, then an activation, in one pass if no gradient is needed.
     ///
     /// # Errors
-    /// As [`forward`](Self::forward).
+    /// Returns the errors of [`forward`](Self::forward).
     pub fn forward_then(&self, x: &Tensor, activation: Activation) -> Result<Tensor> {
         self.apply(x, Then { activation: Some(activation), ..Then::default() })
     }
 
-    /// [`forward`](Self::forward) and `residual`, shaped as the result; in one pass where no gradient is asked for.
+    /// Applies the layer and adds `residual`, which has the shape of the result, in one pass if no gradient is needed.
     ///
     /// # Errors
-    /// As [`forward`](Self::forward), and a residual of another shape.
+    /// Returns the errors of [`forward`](Self::forward), and an error for a residual of another shape.
     pub fn forward_add(&self, x: &Tensor, residual: &Tensor) -> Result<Tensor> {
         self.apply(x, Then { residual: Some(residual), ..Then::default() })
     }
 
-    /// `norm` of [`forward`](Self::forward) and `residual`, shaped as the result; in one pass where no gradient is asked for.
+    /// Applies the layer, adds `residual`, which has the shape of the result, and applies `norm`, in one pass if no
+    /// gradient is needed.
     ///
     /// # Errors
-    /// As [`forward_add`](Self::forward_add), and a norm of another width.
+    /// Returns the errors of [`forward_add`](Self::forward_add), and an error for a norm of another width.
     pub fn forward_add_norm(&self, x: &Tensor, residual: &Tensor, norm: &Norm) -> Result<Tensor> {
         self.apply(x, Then { residual: Some(residual), norm: Some(norm), ..Then::default() })
     }
 
-    /// `norm(x + down(activation(up(x))))`; where weights are packed and no gradient is asked for, what lies between the two
-    /// products never leaves the cache.
+    /// Returns `norm(x + down(activation(up(x))))`. If weights are packed and no gradient is needed, the values between
+    /// the two products stay in the cache.
     ///
     /// # Errors
-    /// Layers that do not fit each other, the norm, or `x`.
+    /// Returns an error for layers that do not fit each other, the norm, or `x`.
     pub fn feed_forward(x: &Tensor, [up, down]: [&Linear; 2], activation: Activation, norm: &Norm) -> Result<Tensor> {
         let (Some(first), Some(second)) = (up.packed.as_deref(), down.packed.as_deref()) else {
             return down.forward_add_norm(&up.forward_then(x, activation)?, x, norm);
@@ -179,7 +180,7 @@ impl Linear {
         Ok(result.reshape(shape)?)
     }
 
-    /// In one pass, without gradients.
+    /// Computes the result in one pass, without gradients.
     fn at_once(&self, x: &Tensor, then: Then<'_>, least_rows: usize) -> Result<Tensor> {
         let residual = then.residual.map(|residual| residual.contiguous()).transpose()?;
         let residual = residual.as_ref().map(Values::of).transpose()?;
@@ -195,7 +196,7 @@ impl Linear {
         Ok(x.contiguous()?.apply_op2_no_bwd(&self.weight, &op)?)
     }
 
-    /// The same by operations that know their gradients.
+    /// Computes the result with operations that have gradients.
     fn with_gradients(&self, x: &Tensor, then: Then<'_>, least_rows: usize) -> Result<Tensor> {
         let rows = x.dim(0)?;
         let product = match rows < least_rows {
@@ -215,11 +216,13 @@ impl Linear {
     }
 }
 
-/// The fewest rows for which `gemm` takes its general path with the same depth of blocks as for any more rows.
+/// Returns the smallest number of rows for which `gemm` takes its general path with the same depth of blocks as for
+/// more rows.
 fn least_rows(outputs: usize, inputs: usize) -> usize {
-    /// Products of at most so many elements have a kernel of their own, and so has a single row.
+    /// The maximum number of elements for which `gemm` has a separate kernel. A single row has one too.
     const SMALL: usize = 256;
-    /// Products within so many rows and columns cut a sum over more than [`DEPTH`] products at other places.
+    /// The maximum number of rows and columns for which `gemm` splits a sum of more than [`DEPTH`] products at other
+    /// places.
     const NARROW: usize = 64;
     const DEPTH: usize = 512;
     let general = (SMALL / outputs.max(1) + 1).max(2);

@@ -1,8 +1,8 @@
-//! The parts that stand between two attentions: linear layers, norms, activations, dropout.
+//! The layers between two attentions: linear layers, norms, activations, dropout.
 //!
-//! Each treats the rows of its input (the last dimension) one by one, and a row's result has the same bits whatever other
-//! rows stand beside it and however many they are. Together with attention, of which the same holds, this makes a token's
-//! result independent of batch, padding and packing, and a step with a cache equal to the full pass, to the bit.
+//! Each layer treats the rows of its input (the last dimension) one by one, and a row's result has the same bits for
+//! any number and content of other rows. Attention has the same property. A token's result is therefore independent of
+//! batch, padding and packing, and a step with a cache equals the full pass, to the bit.
 
 mod activation;
 mod finish;
@@ -20,9 +20,9 @@ pub use linear::Linear;
 pub use mode::Mode;
 pub use norm::{Norm, NormKind};
 
-/// The processor path of these operations: that of attention, so `NOREN_ISA` holds for both. A name in it that is unknown or not
-/// available is refused by attention and means the portable path here. Products of gradients and of few rows are gemm's, which
-/// chooses for itself.
+/// Returns the processor path of these operations, which is that of attention, so `NOREN_ISA` applies to both. For an
+/// unknown or unavailable name, attention returns an error and these operations use the portable path. The crate `gemm`
+/// computes products of gradients and of few rows, and chooses its own path.
 fn isa() -> noren::Isa {
     noren::Isa::choose(None).unwrap_or(noren::Isa::Portable)
 }

@@ -1,10 +1,11 @@
-//! [`Mode`]: whether a pass trains, and what it then drops.
+//! [`Mode`]: whether a pass is for training, and its dropout.
 
 use crate::error::Result;
 use candle_core::Tensor;
 use noren::noren_mask::philox;
 
-/// Whether a pass trains: then values are dropped at random, the same ones for the same seed on every machine.
+/// Whether a pass is for training. In training, random values are dropped; they are the same for the same seed on every
+/// machine.
 ///
 /// ```
 /// use candle_core::{Device, Tensor};
@@ -22,13 +23,13 @@ pub enum Mode {
     Inference,
     /// Values are dropped.
     Training {
-        /// What the choice depends on: another one for every step.
+        /// The seed of the choice; use another one for every step.
         seed: u64,
     },
 }
 
 impl Mode {
-    /// The mode at place `site` of a model: every place drops by a seed of its own.
+    /// Returns the mode for place `site` of a model; every place has a seed of its own.
     pub fn at(self, site: u64) -> Mode {
         match self {
             Mode::Inference => Mode::Inference,
@@ -39,7 +40,7 @@ impl Mode {
         }
     }
 
-    /// Dropout of attention probabilities.
+    /// Returns the dropout of attention probabilities; `None` without training.
     pub fn attention(self, probability: f32) -> Option<noren::Dropout> {
         match self {
             Mode::Training { seed } if probability > 0.0 => Some(noren::Dropout { probability, seed }),
@@ -47,10 +48,10 @@ impl Mode {
         }
     }
 
-    /// `x` with each element dropped with `probability`, and those that stay divided by `1 - probability`.
+    /// Returns `x` with each element dropped with `probability`, and the others divided by `1 - probability`.
     ///
     /// # Errors
-    /// Types other than floats.
+    /// Returns an error for types other than floats.
     pub fn dropout(self, x: &Tensor, probability: f32) -> Result<Tensor> {
         let Some(dropout) = self.attention(probability) else { return Ok(x.clone()) };
         let width = x.dims().last().copied().unwrap_or(1).max(1);

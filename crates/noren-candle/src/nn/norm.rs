@@ -8,7 +8,7 @@ use candle_core::{CpuStorage, CustomOp1, D, DType, Layout, Shape, Tensor};
 use candle_nn::{Init, VarBuilder};
 use rayon::prelude::*;
 
-/// Which norm.
+/// The kind of a norm.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum NormKind {
     /// `(x - mean) / sqrt(variance + eps) * weight + bias`.
@@ -37,7 +37,7 @@ pub(super) struct Parameters<'a> {
 }
 
 impl Parameters<'_> {
-    /// The norm of rows.
+    /// Returns the norm of rows.
     pub(super) fn op(&self) -> NormOp<'_> {
         let bias = self.bias.as_deref().unwrap_or(&[]);
         NormOp { kind: self.kind, weight: &self.weight, bias, eps: self.eps }
@@ -48,7 +48,7 @@ impl Norm {
     /// Reads `weight` and, for a layer norm, `bias`.
     ///
     /// # Errors
-    /// Tensors that are missing or of other shapes.
+    /// Returns an error if tensors are missing or have other shapes.
     pub fn load(kind: NormKind, width: usize, eps: f64, vb: &VarBuilder<'_>) -> Result<Self> {
         check_width(width)?;
         let one = if kind == NormKind::RmsPlusOne { 0.0 } else { 1.0 };
@@ -60,24 +60,24 @@ impl Norm {
         Ok(Norm { kind, weight, bias, eps })
     }
 
-    /// The parameters, read where they are.
+    /// Returns the parameters without a copy.
     pub(super) fn read(&self) -> Result<Parameters<'_>> {
         let Norm { kind, weight, bias, eps } = self;
         let (weight, bias) = (Values::of(weight)?, bias.as_ref().map(Values::of).transpose()?);
         Ok(Parameters { kind: *kind, weight, bias, eps: *eps as f32 })
     }
 
-    /// Whether rows of `x` can be finished by [`Parameters::op`], and no gradient is asked for.
+    /// Returns whether [`Parameters::op`] can be applied to rows of `x`, without gradients.
     pub(super) fn takes(&self, x: &Tensor) -> bool {
         let all = [Some(x), Some(&self.weight), self.bias.as_ref()];
         takes(&all.into_iter().flatten().collect::<Vec<_>>())
             && x.dims().last().is_some_and(|width| self.weight.dims() == [*width])
     }
 
-    /// The norm of every row of `x`.
+    /// Applies the norm to every row of `x`.
     ///
     /// # Errors
-    /// Another last dimension than the weight's.
+    /// Returns an error for another last dimension than the weight's.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         if self.takes(x) {
             return Ok(x.contiguous()?.apply_op1_no_bwd(&self.read()?.op())?);
@@ -105,13 +105,13 @@ impl Norm {
 pub(super) struct NormOp<'a> {
     pub(super) kind: NormKind,
     pub(super) weight: &'a [f32],
-    /// Empty unless the kind has one.
+    /// The bias; empty if the kind has none.
     pub(super) bias: &'a [f32],
     pub(super) eps: f32,
 }
 
 impl NormOp<'_> {
-    /// The norm of some rows, in place.
+    /// Applies the norm to some rows, in place.
     pub(super) fn finish(&self, rows: &mut [f32]) {
         let NormOp { kind, weight, bias, eps } = *self;
         match kind {

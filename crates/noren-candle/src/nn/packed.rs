@@ -1,23 +1,24 @@
-//! [`Packed`]: a weight laid out for products of many rows, on the processor paths with AVX-512.
+//! [`Packed`]: a weight in a layout for products of many rows, on processor paths with AVX-512.
 
 use super::finish::Finish;
 use noren::Isa;
 use rayon::prelude::*;
 use std::mem::MaybeUninit;
 
-/// Outputs of a panel: four vectors of 16.
+/// Number of outputs of a panel: four vectors of 16.
 const PANEL: usize = 64;
-/// Rows of a tile: with four vectors each they take 24 of 32 registers, and 24 products for 10 loads.
+/// Number of rows of a tile. With four vectors each they take 24 of 32 registers, and 24 products for 10 loads.
 const ROWS: usize = 6;
-/// Inputs for which a tile goes through at a time: so much of a panel, and of the rows, stays in the second cache.
+/// Number of inputs that a tile processes at a time. This part of a panel, and of the rows, stays in the second-level
+/// cache.
 const DEPTH: usize = 384;
-/// Rows that a thread takes at a time.
+/// Number of rows that a thread takes at a time.
 pub(super) const BLOCK: usize = 96;
 
-/// A weight `[outputs, inputs]` as panels of 64 outputs, input by input: it is read in its order, and never laid out again.
+/// A weight `[outputs, inputs]` as panels of 64 outputs, input by input, so that products read it in order.
 ///
-/// A sum begins with the bias and goes through the inputs one by one, each product fused with its addition, whatever stands beside
-/// the row.
+/// A sum begins with the bias and adds the products input by input, each product fused with its addition. It does not
+/// depend on other rows.
 #[derive(Debug)]
 pub(super) struct Packed {
     pub(super) inputs: usize,
@@ -26,7 +27,7 @@ pub(super) struct Packed {
 }
 
 impl Packed {
-    /// Lays out the rows of a weight; `None` on other processor paths, and where the outputs do not fill panels.
+    /// Packs the rows of a weight. Returns `None` on other processor paths, and if the outputs do not fill panels.
     pub(super) fn new(weight: &[f32], inputs: usize) -> Option<Packed> {
         let outputs = weight.len().checked_div(inputs)?;
         if super::isa() < Isa::Avx512 || outputs == 0 || !outputs.is_multiple_of(PANEL) {
@@ -39,13 +40,13 @@ impl Packed {
         Some(Packed { inputs, outputs, panels })
     }
 
-    /// `x W^T` for `x` `[rows, inputs]`: `[rows, outputs]`, finished.
+    /// Returns `x W^T` for `x` `[rows, inputs]` as `[rows, outputs]`, after the operations of `then`.
     pub(super) fn product(&self, x: &[f32], then: &Finish<'_>) -> Vec<f32> {
         self.by_blocks(x, self.inputs, |first, x, out| self.block(x, out, then, first))
     }
 
-    /// An array `[rows, outputs]` whose blocks `work` makes of the same rows of `x`, `width` numbers each: it is called with the
-    /// number of the first row, with the rows, and with the block, which it gives back written.
+    /// Returns an array `[rows, outputs]` of which `work` writes block by block, from the same rows of `x` with `width`
+    /// numbers each. `work` gets the index of the first row, the rows and the block, and returns the written block.
     pub(super) fn by_blocks(
         &self,
         x: &[f32],
@@ -60,12 +61,13 @@ impl Packed {
             let written = work(i * BLOCK, x, out).as_ptr_range();
             assert!(written.start == block.start.cast() && written.end == block.end.cast(), "all of the block");
         });
-        // SAFETY: the blocks are all of the array, and each was given back as numbers.
+        // SAFETY: the blocks cover the array, and each was returned as written numbers.
         unsafe { out.set_len(len) };
         out
     }
 
-    /// Writes the product of some rows, all of it, finished; `first` is the place of the first of them among all rows.
+    /// Writes all of the product of some rows, after the operations of `then`. `first` is the index of the first of
+    /// them among all rows.
     pub(super) fn block<'a>(
         &self,
         x: &[f32],
@@ -101,9 +103,9 @@ impl Packed {
     }
 }
 
-/// A few rows of inputs against a piece of a panel.
+/// Some rows of inputs with a piece of a panel.
 struct Tile<'a> {
-    /// The first row from the first input of the piece on.
+    /// The inputs, from the first row and the first input of the piece on.
     x: &'a [f32],
     inputs: usize,
     panel: &'a [[f32; PANEL]],
@@ -111,13 +113,13 @@ struct Tile<'a> {
     begins: Begins<'a>,
 }
 
-/// Where sums begin.
+/// The initial value of sums.
 #[derive(Clone, Copy)]
 enum Begins<'a> {
     Zero,
-    /// With the bias of the panel.
+    /// The bias of the panel.
     With(&'a [f32]),
-    /// In `out`, with earlier inputs.
+    /// The values in `out`, from earlier inputs.
     Before,
 }
 

@@ -9,12 +9,12 @@ use gemm::Parallelism;
 use rayon::prelude::*;
 use std::cell::RefCell;
 
-/// `x W^T` and what follows, for `x` `[rows, in]` and `W` `[out, in]` with any strides.
+/// `x W^T` and the operations after it, for `x` `[rows, in]` and `W` `[out, in]` with any strides.
 pub(super) struct LinearOp<'a> {
     pub(super) then: Finish<'a>,
-    /// The weight again, laid out for many rows.
+    /// The packed copy of the weight, for many rows.
     pub(super) packed: Option<&'a Packed>,
-    /// Products are computed of at least so many rows, filled up with 0, unless the weight is packed.
+    /// Minimum number of rows of a product. Missing rows are filled up with 0, unless the weight is packed.
     pub(super) least_rows: usize,
 }
 
@@ -56,7 +56,7 @@ impl CustomOp2 for LinearOp<'_> {
     }
 }
 
-/// `down(activation(up(x)))` and what follows: what lies between the two products never leaves the cache.
+/// `down(activation(up(x)))` and the operations after it. The values between the two products stay in the cache.
 pub(super) struct FeedForwardOp<'a> {
     pub(super) up: &'a Packed,
     pub(super) between: Finish<'a>,
@@ -65,7 +65,7 @@ pub(super) struct FeedForwardOp<'a> {
 }
 
 thread_local! {
-    /// What lies between, of one block of rows.
+    /// The values between the two products, for one block of rows.
     static BETWEEN: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -93,7 +93,7 @@ impl CustomOp1 for FeedForwardOp<'_> {
     }
 }
 
-/// `out = x W^T`, `[rows, outputs]`.
+/// Writes `x W^T` to `out`, `[rows, outputs]`.
 fn product(x: &[f32], rows: usize, weight: &CpuStorage, layout: &Layout, out: &mut [f32]) -> candle_core::Result<()> {
     let CpuStorage::F32(weight) = weight else { candle_core::bail!("a weight of f32 is needed") };
     let ((outputs, inputs), strides) = (layout.shape().dims2()?, layout.stride());
@@ -103,7 +103,8 @@ fn product(x: &[f32], rows: usize, weight: &CpuStorage, layout: &Layout, out: &m
     }
     let threads = rayon::current_num_threads();
     let parallelism = if threads > 1 { Parallelism::Rayon(threads) } else { Parallelism::None };
-    // SAFETY: the check above makes every element of the three matrices lie inside its slice, and `out` is borrowed alone.
+    // SAFETY: after the check above, every element of the three matrices is inside its slice, and `out` is borrowed
+    // exclusively.
     unsafe {
         gemm::gemm(
             rows,

@@ -1,4 +1,4 @@
-//! [`Values`]: the numbers of a tensor, read where they are.
+//! [`Values`]: the numbers of a tensor, read without a copy.
 
 use crate::error::{Error, Result};
 use candle_core::{CpuStorage, Layout, Storage, Tensor};
@@ -11,8 +11,10 @@ pub(super) struct Values<'a> {
 }
 
 impl<'a> Values<'a> {
+    /// Returns the values of a tensor.
+    ///
     /// # Errors
-    /// Another type or device, and strides that leave gaps.
+    /// Returns an error for another type or device, and for strides that leave gaps.
     pub(super) fn of(tensor: &'a Tensor) -> Result<Self> {
         let (storage, layout) = tensor.storage_and_layout();
         match (&*storage, layout.contiguous_offsets()) {
@@ -35,7 +37,7 @@ impl Deref for Values<'_> {
     }
 }
 
-/// The same of what an operation is given.
+/// Returns the values of an operation's argument.
 pub(super) fn values<'a>(storage: &'a CpuStorage, layout: &Layout) -> candle_core::Result<&'a [f32]> {
     match (storage, layout.contiguous_offsets()) {
         (CpuStorage::F32(values), Some((from, to))) => Ok(&values[from..to]),

@@ -1,8 +1,10 @@
 //! Loops over rows, compiled for each processor path ([`noren::Isa`]).
 //!
-//! The same operations in the same order whatever the vectors' width, fused only where the code says so: all paths give the same bits.
+//! The operations and their order are the same for any width of vectors, and multiplications are fused only where the
+//! code requests it. All paths therefore give the same bits.
 
-/// Defines a function whose body is compiled for AVX-512, for AVX2 and for any processor, and chosen where it is called.
+/// Defines a function whose body is compiled for AVX-512, for AVX2 and for any processor. The path is chosen at the
+/// call.
 macro_rules! wide {
     ($(#[$doc:meta])* $vis:vis fn $name:ident($($arg:ident: $type:ty),*) $body:block) => {
         $(#[$doc])*
@@ -21,7 +23,8 @@ macro_rules! wide {
                     body($($arg),*)
                 }
                 match $crate::nn::isa() {
-                    // SAFETY: a chosen ISA is one that the processor has, and these have what the function is compiled for.
+                    // SAFETY: a chosen ISA is one that the processor has, and it includes the features for which the
+                    // function is compiled.
                     noren::Isa::Avx512 | noren::Isa::Avx512Bf16 => return unsafe { avx512($($arg),*) },
                     // SAFETY: as above.
                     noren::Isa::Avx2 => return unsafe { avx2($($arg),*) },
@@ -33,12 +36,12 @@ macro_rules! wide {
     };
 }
 
-/// Partial sums of a row: four groups of eight, as PyTorch's sums over short rows, so that the same inputs have the same
-/// rounding where models were checked against it.
+/// Number of partial sums of a row: four groups of eight, as in PyTorch's sums over short rows. Results then have the
+/// same rounding as the models that were compared with PyTorch.
 const LANES: usize = 8;
 const GROUPS: usize = 4;
 
-/// The sum of `f` over a row.
+/// Returns the sum of `f` over a row.
 #[inline(always)]
 fn sum(row: &[f32], f: impl Fn(f32) -> f32) -> f32 {
     let mut sums = [0f32; LANES * GROUPS];
@@ -56,7 +59,7 @@ fn sum(row: &[f32], f: impl Fn(f32) -> f32) -> f32 {
 }
 
 wide! {
-    /// `(x - mean) / sqrt(variance + eps) * weight + bias` for each row of `x`, in place.
+    /// Applies `(x - mean) / sqrt(variance + eps) * weight + bias` to each row of `x`, in place.
     pub(super) fn layer_norm(x: &mut [f32], weight: &[f32], bias: &[f32], eps: f32) {
         let width = weight.len();
         for x in x.chunks_exact_mut(width) {
@@ -71,7 +74,7 @@ wide! {
 }
 
 wide! {
-    /// `x / sqrt(mean(x^2) + eps) * (weight + offset)` for each row of `x`, in place.
+    /// Applies `x / sqrt(mean(x^2) + eps) * (weight + offset)` to each row of `x`, in place.
     pub(super) fn rms_norm(x: &mut [f32], weight: &[f32], offset: f32, eps: f32) {
         let width = weight.len();
         for x in x.chunks_exact_mut(width) {
@@ -84,7 +87,7 @@ wide! {
 }
 
 wide! {
-    /// Adds `bias` to each row of `x`, as long as it.
+    /// Adds `bias` to each row of `x`, which has the same length.
     pub(super) fn add_rows(x: &mut [f32], bias: &[f32]) {
         for row in x.chunks_exact_mut(bias.len()) {
             for (x, bias) in row.iter_mut().zip(bias) {
@@ -94,7 +97,7 @@ wide! {
     }
 }
 
-/// `e^x` to the last bits, for `x` from -87 to 88; beyond, the value there.
+/// Returns `e^x`, accurate to the last bits, for `x` from -87 to 88; outside this range the value at its end.
 #[inline(always)]
 fn exp(x: f32) -> f32 {
     const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23: adding it rounds to a whole number
@@ -113,7 +116,8 @@ fn exp(x: f32) -> f32 {
     p * f32::from_bits((whole.to_bits() << 23).wrapping_add(127 << 23))
 }
 
-/// The error function to 2e-7 of itself: a fit of `erf(z) / z` by a quotient of polynomials in `z^2` up to 3.9, where it is 1.
+/// Returns the error function with a relative error of 2e-7: a fit of `erf(z) / z` by a quotient of polynomials in
+/// `z^2` up to 3.9, where it is 1.
 #[inline(always)]
 fn erf(z: f32) -> f32 {
     const LAST: f32 = 3.9;
@@ -134,7 +138,7 @@ fn erf(z: f32) -> f32 {
 }
 
 wide! {
-    /// `x * P(X <= x)` of the normal distribution, in place.
+    /// Applies `x * P(X <= x)` of the normal distribution, in place.
     pub(super) fn gelu(x: &mut [f32]) {
         for x in x {
             let half = 0.5 * *x;
@@ -144,7 +148,8 @@ wide! {
 }
 
 wide! {
-    /// `x / (1 + exp(-2 y))` with `y = sqrt(2 / pi) (x + 0.044715 x^3)`, which is GELU's formula with `tanh`, in place.
+    /// Applies `x / (1 + exp(-2 y))` with `y = sqrt(2 / pi) (x + 0.044715 x^3)`, which is GELU's formula with `tanh`,
+    /// in place.
     pub(super) fn gelu_tanh(x: &mut [f32]) {
         for x in x {
             let y = 0.797_884_6 * (*x + 0.044_715 * *x * *x * *x);
@@ -154,7 +159,7 @@ wide! {
 }
 
 wide! {
-    /// `x / (1 + exp(-x))`, in place.
+    /// Applies `x / (1 + exp(-x))`, in place.
     pub(super) fn silu(x: &mut [f32]) {
         for x in x {
             *x /= 1.0 + exp(-*x);
@@ -163,7 +168,7 @@ wide! {
 }
 
 wide! {
-    /// `max(x, 0)`, in place; NaN stays.
+    /// Applies `max(x, 0)`, in place; NaN stays NaN.
     pub(super) fn relu(x: &mut [f32]) {
         for x in x {
             *x = if *x < 0.0 { 0.0 } else { *x };

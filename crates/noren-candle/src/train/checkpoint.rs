@@ -1,4 +1,4 @@
-//! Files that are whole or not there: checkpoints and trained models.
+//! Files of checkpoints and trained models, which are either complete or missing.
 
 use super::history::History;
 use super::weights::Weights;
@@ -13,35 +13,36 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 const FILE: &str = "checkpoint.safetensors";
-/// Of the metadata.
+/// The key of the metadata.
 const KEY: &str = "training";
 
-/// What training needs to go on as if it had never stopped. Whatever is drawn follows from the seed and the step.
+/// The state from which training continues as if it had not stopped. All random choices follow from the seed and the
+/// step.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Checkpoint {
-    /// Steps done.
+    /// Number of steps done.
     pub(super) step: u64,
-    /// Of configuration and data: training goes on only with the same.
+    /// A hash of configuration and data. Training continues only with the same ones.
     pub(super) fingerprint: u64,
-    /// Losses so far.
+    /// The losses so far.
     pub(super) history: History,
 }
 
 impl Checkpoint {
-    /// Where the checkpoint of a folder is.
+    /// Returns the path of the checkpoint in a folder.
     pub(super) fn path(folder: &Path) -> PathBuf {
         folder.join(FILE)
     }
 
-    /// Writes the checkpoint; a kill at any moment leaves this one or the one before.
+    /// Writes the checkpoint. If the process ends at any time, either this checkpoint or the one before is there.
     pub(super) fn write(&self, folder: &Path, weights: &Weights) -> Result<()> {
-        // One key: several would be written in any order, and the same training would not make the same file.
+        // One key: several keys would be written in any order, and the same training would not give the same file.
         let said = serde_json::to_string(self).expect("numbers are JSON");
         let metadata = HashMap::from([(KEY.to_string(), said)]);
         write_tensors(&Self::path(folder), weights.state()?, Some(metadata))
     }
 
-    /// Reads the checkpoint of a folder into `weights`; `None` where there is none.
+    /// Reads the checkpoint of a folder into `weights`; returns `None` if there is none.
     pub(super) fn read(folder: &Path, weights: &mut Weights) -> Result<Option<Self>> {
         let path = Self::path(folder);
         let bytes = match fs::read(&path) {
@@ -52,13 +53,13 @@ impl Checkpoint {
         let broken = |problem: String| {
             Error::file(
                 &path,
-                format!("it is no checkpoint ({problem}): remove the file to begin anew, or take another folder"),
+                format!("it is not a checkpoint ({problem}): remove the file to start again, or give another folder"),
             )
         };
         let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|e| broken(e.to_string()))?;
         let tensors = SafeTensors::deserialize(&bytes).map_err(|e| broken(e.to_string()))?;
         let said = header.metadata().as_ref().and_then(|all| all.get(KEY));
-        let said = said.ok_or_else(|| broken("it does not say how far it is".into()))?;
+        let said = said.ok_or_else(|| broken("the number of steps is missing".into()))?;
         let checkpoint = serde_json::from_str(said).map_err(|e| broken(e.to_string()))?;
         weights.restore(|name, shape| {
             let tensor = tensors.tensor(name).map_err(|_| broken(format!("{name} is missing")))?;
@@ -72,7 +73,7 @@ impl Checkpoint {
     }
 }
 
-/// Writes tensors of `f32`, `bf16` or `f16`; the file is whole or not there.
+/// Writes tensors of `f32`, `bf16` or `f16`. The file is either complete or missing.
 pub(super) fn write_tensors(
     path: &Path,
     tensors: Vec<(String, Tensor)>,
@@ -84,7 +85,7 @@ pub(super) fn write_tensors(
     write_whole(path, &bytes)
 }
 
-/// Writes a file beside its place and moves it there when it is on the disk.
+/// Writes a file under another name, and renames it when it is on the disk.
 pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".part");
@@ -93,13 +94,13 @@ pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
         .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
         .and_then(|()| fs::rename(&beside, path));
     written.map_err(|e| {
-        // What was there before stays; a piece of the new one helps nobody.
+        // The previous file stays; a part of the new one is of no use.
         let _ = fs::remove_file(&beside);
         Error::file(path, format!("it cannot be written: {e}"))
     })
 }
 
-/// A tensor as the file format takes it.
+/// A tensor in the form of the file format.
 struct Bytes {
     dtype: Dtype,
     shape: Vec<usize>,

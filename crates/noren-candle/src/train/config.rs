@@ -1,15 +1,15 @@
-//! [`TrainConfig`]: what is trained, on what, how long.
+//! [`TrainConfig`]: the model, the duration and the numbers of a training run.
 
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// Tokens that an update may read: all of them are in memory at once.
+/// Maximum number of tokens of an update, all of which are in memory at once.
 const MOST_TOKENS: usize = 1 << 26;
-/// Steps of warming up where a configuration says nothing of them.
+/// Default number of warm-up steps.
 const USUAL_WARMUP: u64 = 50;
 
-/// How to train. Everything but `model` has a default.
+/// The configuration of a training run. All fields but `model` have a default.
 ///
 /// ```
 /// use noren_candle::train::TrainConfig;
@@ -20,51 +20,51 @@ const USUAL_WARMUP: u64 = 50;
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrainConfig {
-    /// The model: what a config.json of Hugging Face holds. The tokenizer says `vocab_size` where it is left out.
+    /// The model, as in a config.json of Hugging Face. The default of `vocab_size` is that of the tokenizer.
     pub model: serde_json::Map<String, serde_json::Value>,
-    /// Updates of the weights.
+    /// Number of updates of the weights.
     #[serde(default = "default_steps")]
     pub steps: u64,
-    /// Rows of a batch.
+    /// Number of rows of a batch.
     #[serde(default = "default_rows")]
     pub rows: usize,
-    /// Tokens of a row.
+    /// Number of tokens of a row.
     #[serde(default = "default_row_len")]
     pub row_len: usize,
-    /// Batches whose gradients make one update.
+    /// Number of batches whose gradients make one update.
     #[serde(default = "default_accumulate")]
     pub accumulate: usize,
-    /// The learning rate at its highest.
+    /// The maximum learning rate.
     #[serde(default = "default_learning_rate")]
     pub learning_rate: f64,
-    /// Steps over which the learning rate rises from 0; from there it falls along a cosine. Left out, 50, or all steps where
-    /// there are fewer.
+    /// Number of steps over which the learning rate rises from 0. From there it falls along a cosine [default: 50, or
+    /// all steps if there are fewer].
     pub warmup: Option<u64>,
-    /// The learning rate at the end, as a share of the highest.
+    /// The learning rate at the end, as a fraction of the maximum.
     #[serde(default = "default_floor")]
     pub floor: f64,
-    /// What weights of matrices lose by step, times the learning rate.
+    /// The decay of matrices per step, times the learning rate.
     #[serde(default = "default_weight_decay")]
     pub weight_decay: f64,
-    /// How slowly the averages of gradients and of their squares change.
+    /// The decay rates of the averages of gradients and of their squares (AdamW's betas).
     #[serde(default = "default_betas")]
     pub betas: [f64; 2],
-    /// Gradients of a larger norm are scaled down to it.
+    /// The maximum norm of gradients; larger ones are scaled down to it.
     #[serde(default = "default_clip")]
     pub clip: f64,
-    /// Weights, order, corruption: everything that is drawn follows from it.
+    /// The seed of all random choices: weights, order, corruption.
     #[serde(default)]
     pub seed: u64,
-    /// What stands between documents in the text; blank lines unless given.
+    /// The text between documents [default: a blank line].
     #[serde(default = "default_separator")]
     pub separator: String,
-    /// Every so many rows one is held out for validation.
+    /// The interval at which rows are held out for validation: one row of this number of rows.
     #[serde(default = "default_held_out")]
     pub held_out: usize,
-    /// Steps from one validation to the next; a checkpoint is written with each.
+    /// Number of steps between validations. A checkpoint is written with each.
     #[serde(default = "default_validate_every")]
     pub validate_every: u64,
-    /// Rows that a validation looks at, at most.
+    /// Maximum number of rows of a validation.
     #[serde(default = "default_validate_rows")]
     pub validate_rows: usize,
 }
@@ -113,7 +113,7 @@ impl TrainConfig {
     /// Reads the configuration from JSON and checks it.
     ///
     /// # Errors
-    /// [`Error::Config`] with the key.
+    /// Returns [`Error::Config`] with the key.
     pub fn from_json(text: &str) -> Result<Self> {
         let config: TrainConfig = serde_json::from_str(text)
             .map_err(|e| Error::input("the training configuration", "malformed", e.to_string()))?;
@@ -124,14 +124,14 @@ impl TrainConfig {
     /// Reads the configuration from a file.
     ///
     /// # Errors
-    /// As [`from_json`](Self::from_json), with the path.
+    /// Returns the errors of [`from_json`](Self::from_json), with the path.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let text = std::fs::read_to_string(path).map_err(|e| Error::file(path, format!("it cannot be read: {e}")))?;
         Self::from_json(&text).map_err(|e| Error::file(path, e.to_string()))
     }
 
-    /// The learning rate of step `step`, counted from 0.
+    /// Returns the learning rate of step `step`, counted from 0.
     pub fn rate(&self, step: u64) -> f64 {
         let warmup = self.warmup.unwrap_or(USUAL_WARMUP.min(self.steps));
         if step < warmup {
@@ -163,7 +163,11 @@ impl TrainConfig {
             }
         }
         if let Some(warmup) = self.warmup.filter(|warmup| *warmup > self.steps) {
-            return Err(Error::config("warmup", warmup, format!("it may last all {} steps, not more", self.steps)));
+            return Err(Error::config(
+                "warmup",
+                warmup,
+                format!("give at most the {} steps of the training", self.steps),
+            ));
         }
         if !(0.0..=1.0).contains(&self.floor) {
             return Err(Error::config("floor", self.floor, "a share between 0 and 1 is needed"));
@@ -180,15 +184,11 @@ impl TrainConfig {
             return Err(Error::config(
                 "weight_decay",
                 self.weight_decay,
-                "a number from 0 is needed: a negative one makes weights grow",
+                "a number from 0 is needed: a negative one would make weights grow",
             ));
         }
         if self.separator.is_empty() {
-            return Err(Error::config(
-                "separator",
-                "empty",
-                "it stands between documents: give at least one character",
-            ));
+            return Err(Error::config("separator", "empty", "it separates documents: give at least one character"));
         }
         Ok(())
     }

@@ -1,45 +1,46 @@
-//! [`History`]: the losses of a training so far, and their picture.
+//! [`History`]: the losses of a training run so far, and their picture.
 
 use noren_text::data::Objective;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 
-/// Losses in nats by token asked for.
+/// Losses in nats per predicted token.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct History {
-    /// The entropy of single tokens: the loss of knowing how often each occurs and nothing else.
+    /// The entropy of single tokens: the loss of a model that uses only the frequency of each token.
     pub unigram: f64,
-    /// Mean loss of the steps up to each of these.
+    /// The mean loss of the steps up to each of these.
     pub training: Vec<Point>,
-    /// Loss on what was held out.
+    /// The loss on the rows held out.
     pub validation: Vec<Point>,
 }
 
 /// A loss at a step.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Point {
-    /// Steps done.
+    /// Number of steps done.
     pub step: u64,
-    /// What was asked: `clm` or `mlm`.
+    /// The objective: `clm` or `mlm`.
     pub objective: String,
-    /// Nats by token.
+    /// The loss in nats per token.
     pub loss: f64,
 }
 
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 360.0;
-/// Left, top, right and bottom of what is drawn into.
+/// The left, top, right and bottom of the drawing area.
 const FRAME: [f64; 4] = [56.0, 40.0, 616.0, 312.0];
 const COLORS: [(Objective, &str); 2] = [(Objective::Clm, "#2563eb"), (Objective::Mlm, "#c2410c")];
 
 impl History {
-    /// The last loss on what was held out.
+    /// Returns the last loss on the rows held out.
     pub fn last_validation(&self, objective: Objective) -> Option<f64> {
         let name = objective.to_string();
         self.validation.iter().rev().find(|point| point.objective == name).map(|point| point.loss)
     }
 
-    /// The losses by step as a picture: thin for training, thick for validation, dashed for the unigram entropy.
+    /// Returns a picture of the losses by step: a thin line for training, a thick one for validation, a dashed one for
+    /// the unigram entropy.
     pub fn to_svg(&self) -> String {
         let all = || self.training.iter().chain(&self.validation);
         let last = all().map(|p| p.step).max().unwrap_or(1).max(1) as f64;
@@ -51,7 +52,7 @@ impl History {
         let mut svg = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"system-ui, sans-serif\" \
              font-size=\"12\" fill=\"#111827\">\n<rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#ffffff\"/>\n\
-             <text x=\"{left}\" y=\"22\" font-weight=\"600\">Loss by step, nats for each token asked for</text>\n"
+             <text x=\"{left}\" y=\"22\" font-weight=\"600\">Loss by step, nats per predicted token</text>\n"
         );
         let mut line = |points: &str, style: &str| {
             let _ = writeln!(svg, "<polyline points=\"{points}\" fill=\"none\" {style}/>");
@@ -100,7 +101,7 @@ impl History {
     }
 }
 
-/// Labels at their heights, moved down where they would stand on each other.
+/// Returns labels at their heights, moved down if they would overlap.
 fn apart(mut labels: Vec<(f64, String, &str)>) -> Vec<(f64, String, &str)> {
     labels.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut free = f64::MIN;

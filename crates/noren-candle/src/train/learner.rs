@@ -1,4 +1,4 @@
-//! [`Learner`]: a model in training, which is asked in the mask of the objective.
+//! [`Learner`]: a model in training, under the mask of the objective.
 
 use super::config::TrainConfig;
 use crate::error::{Error, Result};
@@ -11,7 +11,8 @@ use noren_text::Tokenizer;
 use noren_text::data::{Batch, Objective};
 use serde_json::{Map, Value};
 
-/// Parameters that can be trained: each is kept as four numbers of 32 bits, and a checkpoint is made in memory.
+/// Maximum number of parameters that can be trained. Each is stored as four numbers of 32 bits, and a checkpoint is
+/// made in memory.
 const MOST_PARAMETERS: f64 = 2e9;
 
 /// A model whose parameters are variables.
@@ -19,25 +20,21 @@ pub(super) struct Learner {
     vars: VarMap,
     config: Map<String, Value>,
     dtype: DType,
-    /// With its own mask.
+    /// The model with its own mask.
     model: Model,
-    /// The same parameters with nothing but the objective's mask: a masked token is filled from both sides, whatever the
-    /// model declares.
+    /// A second model with these parameters and only the objective's mask: a masked token is predicted from both sides,
+    /// whatever mask the model declares.
     both_ways: Model,
 }
 
 impl Learner {
-    /// Makes the model of a configuration; the tokenizer says the size of the vocabulary where it does not.
+    /// Makes the model of a configuration. The default of the vocabulary's size is that of the tokenizer.
     pub(super) fn new(config: &TrainConfig, tokenizer: &dyn Tokenizer) -> Result<Self> {
         let mut object = config.model.clone();
         let vocab = tokenizer.vocab_size();
         let size = object.entry("vocab_size").or_insert_with(|| vocab.into());
         if size.as_u64().is_none_or(|size| size < vocab as u64) {
-            return Err(Error::config(
-                "vocab_size",
-                size,
-                format!("the tokenizer has {vocab} tokens: leave the key out"),
-            ));
+            return Err(Error::config("vocab_size", size, format!("the tokenizer has {vocab} tokens: omit the key")));
         }
         let parsed = Config::read(&object)?;
         check_size(&object)?;
@@ -56,12 +53,12 @@ impl Learner {
             Model::Decoder(_) => Stack::Decoder,
             Model::Bert(_) => Stack::Encoder,
             Model::T5(_) => {
-                let expected = "an encoder with a decoder is not trained here: take llama, gpt2, bert, ...";
+                let expected = "an encoder with a decoder cannot be trained: give llama, gpt2, bert, ...";
                 return Err(Error::config("model_type", "\"t5\"", expected));
             }
         };
         if model.positions().is_some_and(|most| most < config.row_len) {
-            let expected = format!("the model knows {} positions", model.positions().unwrap_or(0));
+            let expected = format!("the model has {} positions", model.positions().unwrap_or(0));
             return Err(Error::config("row_len", config.row_len, expected));
         }
         let mut both_ways = model.clone();
@@ -69,17 +66,17 @@ impl Learner {
         Ok(Learner { vars, config: object, dtype, model, both_ways })
     }
 
-    /// Its config.json.
+    /// Returns its config.json.
     pub(super) fn config(&self) -> &Map<String, Value> {
         &self.config
     }
 
-    /// The type in which its weights are stored.
+    /// Returns the type in which its weights are stored.
     pub(super) fn stored_type(&self) -> DType {
         self.dtype
     }
 
-    /// Its parameters by their names in a checkpoint.
+    /// Returns its parameters by their names in a checkpoint.
     pub(super) fn parameters(&self) -> Vec<(String, Var)> {
         let vars = self.vars.data().lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         vars.iter().map(|(name, var)| (name.clone(), var.clone())).collect()
@@ -89,12 +86,12 @@ impl Learner {
         self.model.masks().iter().map(|declared| declared.layers).sum()
     }
 
-    /// The standard deviation of fresh weights.
+    /// Returns the standard deviation of initial weights.
     pub(super) fn initializer_range(&self) -> f64 {
         self.config.get("initializer_range").and_then(Value::as_f64).unwrap_or(0.02)
     }
 
-    /// Scores of each token of the vocabulary, `[rows, len, vocab]`.
+    /// Returns the logits of each token of the vocabulary, `[rows, len, vocab]`.
     pub(super) fn logits(&self, batch: &Batch, mode: Mode) -> Result<Tensor> {
         let (rows, len) = (batch.ids.len(), batch.ids.first().map_or(0, Vec::len));
         let real = batch.documents.iter().map(|documents| documents.iter().sum::<usize>());
@@ -119,7 +116,8 @@ impl Learner {
     }
 }
 
-/// Refuses models that no memory holds, before anything is made; counts matrices by what configurations call their sides.
+/// Refuses models that do not fit into memory, before anything is made. Sizes of matrices are computed from the keys of
+/// the configuration.
 fn check_size(object: &Map<String, Value>) -> Result<()> {
     let number = |names: [&str; 2], usual: f64| {
         names.iter().find_map(|name| object.get(*name)).and_then(Value::as_f64).unwrap_or(usual)

@@ -1,20 +1,21 @@
-//! How wrong a model was.
+//! The loss of a model on a batch.
 
 use crate::error::Result;
 use candle_core::{D, Tensor};
 use noren_text::data::Batch;
 
-/// The sum of `-ln p(target)` over the places at which a token is asked for, from logits `[rows, len, vocab]`.
+/// Returns the sum of `-ln p(target)` over the positions with a predicted token, from logits `[rows, len, vocab]`.
 ///
-/// Other places (padding, ends of documents, tokens that were not masked) are not read, so that their gradients are exactly 0.
+/// Other positions (padding, ends of documents, tokens that were not masked) are not read, so that their gradients are
+/// exactly 0.
 pub(super) fn sum_of_losses(logits: &Tensor, batch: &Batch) -> Result<Tensor> {
     let targets = batch.targets.iter().flatten().enumerate();
     let (places, tokens): (Vec<u32>, Vec<u32>) = targets.filter_map(|(at, token)| Some((at as u32, (*token)?))).unzip();
     let count = places.len();
     let device = logits.device();
-    let asked = logits.flatten_to(1)?.index_select(&Tensor::from_vec(places, count, device)?, 0)?;
-    let largest = asked.detach().max_keepdim(D::Minus1)?;
-    let shifted = asked.broadcast_sub(&largest)?;
+    let predicted = logits.flatten_to(1)?.index_select(&Tensor::from_vec(places, count, device)?, 0)?;
+    let largest = predicted.detach().max_keepdim(D::Minus1)?;
+    let shifted = predicted.broadcast_sub(&largest)?;
     let chosen = shifted.gather(&Tensor::from_vec(tokens, (count, 1), device)?, 1)?;
     Ok((shifted.exp()?.sum_keepdim(D::Minus1)?.log()? - chosen)?.sum_all()?)
 }

@@ -1,8 +1,9 @@
-//! Training: masked-LM and causal-LM over packed documents, with AdamW, and checkpoints that a kill cannot hurt.
+//! Training: masked-LM and causal-LM over packed documents, with AdamW and checkpoints. A process may be stopped at any
+//! time.
 //!
-//! What is drawn (weights, order of rows, corruption) follows from the seed and the step, nothing depends on the time or on
-//! threads, and a checkpoint holds the weights and the optimiser's averages to the bit. Training that was killed and goes on
-//! therefore ends with the same weights as training that was not.
+//! Random choices (weights, order of rows, corruption) follow from the seed and the step, nothing depends on time or
+//! threads, and a checkpoint holds the weights and the optimiser's averages to the bit. Training that was stopped and
+//! continued therefore ends with the same weights as training that was not.
 
 mod checkpoint;
 mod config;

@@ -1,4 +1,4 @@
-//! [`Trainer`]: the loop.
+//! [`Trainer`]: the training loop.
 
 use super::checkpoint::{Checkpoint, write_tensors, write_whole};
 use super::config::TrainConfig;
@@ -16,31 +16,31 @@ use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// How far training is, told after each step.
+/// The progress of training, reported after each step.
 #[derive(Clone, Debug)]
 pub struct Progress {
-    /// Steps done, and to do in all.
+    /// Number of steps done, and of all steps.
     pub steps: [u64; 2],
-    /// Loss of this step in nats by token asked for.
+    /// The loss of this step in nats per predicted token.
     pub loss: f64,
-    /// The last loss on what was held out, if there was one.
+    /// The last loss on the rows held out, if there was a validation.
     pub validation: Option<f64>,
-    /// Tokens (no padding) read in a second, since training began or went on.
+    /// Non-padding tokens per second since training began or continued.
     pub tokens_per_second: f64,
 }
 
-/// What came out.
+/// The result of training.
 #[derive(Clone, Debug)]
 pub struct Trained {
     /// The folder with config.json, model.safetensors, tokenizer.json and loss.svg.
     pub folder: PathBuf,
-    /// Step from which training went on; 0 where it began.
+    /// The step at which training continued; 0 if it began.
     pub resumed_at: u64,
-    /// Losses.
+    /// The losses.
     pub history: History,
 }
 
-/// Trains one model on one text.
+/// A trainer of one model on one text.
 ///
 /// ```no_run
 /// use noren_candle::train::{TrainConfig, Trainer};
@@ -66,18 +66,18 @@ pub struct Trainer<'a> {
 }
 
 impl<'a> Trainer<'a> {
-    /// Makes `text` into rows, holds some of them out, makes the model and draws its weights.
+    /// Packs `text` into rows, holds some of them out, makes the model and draws its weights.
     ///
     /// # Errors
-    /// Text that is empty or too short, an objective that the tokenizer cannot serve, a model that makes no sense or has no
-    /// head for tokens.
+    /// Returns an error for a text that is empty or too short, an objective that the tokenizer does not support, and a
+    /// model that is invalid or has no head for tokens.
     pub fn new(
         config: &'a TrainConfig,
         tokenizer: &'a dyn Tokenizer,
         text: &str,
         objective: Objective,
     ) -> Result<Self> {
-        // Lines end in one way, so that documents are parted whatever system the text is from.
+        // Line ends are converted to one form, so that documents are separated in the same places on any system.
         let text = if config.separator.contains('\r') { text.to_owned() } else { text.replace("\r\n", "\n") };
         let documents: Vec<&str> = text.split(&config.separator[..]).filter(|part| !part.trim().is_empty()).collect();
         let rows = Rows::pack(&documents, tokenizer, config.row_len)?;
@@ -103,33 +103,33 @@ impl<'a> Trainer<'a> {
         })
     }
 
-    /// Number of parameters.
+    /// Returns the number of parameters.
     pub fn parameters(&self) -> usize {
         self.weights.count()
     }
 
-    /// Documents that the text was parted into.
+    /// Returns the number of documents in the text.
     pub fn documents(&self) -> usize {
         self.documents
     }
 
-    /// Rows to train on, and rows held out.
+    /// Returns the number of rows for training, and the number of rows held out.
     pub fn rows(&self) -> [usize; 2] {
         [self.train.rows().len(), self.held.rows().len()]
     }
 
-    /// Trains into `folder`, going on from its checkpoint where there is one; `tell` hears of every step.
+    /// Trains into `folder`, and continues from its checkpoint if there is one. `report` is called after every step.
     ///
     /// # Errors
-    /// A folder that cannot be written or that another run trains into, a checkpoint of something else, a loss that runs away.
-    pub fn run(mut self, folder: &Path, mut tell: impl FnMut(&Progress)) -> Result<Trained> {
+    /// Returns an error for a folder that cannot be written or that another run uses, for another run's checkpoint, and if the loss diverges.
+    pub fn run(mut self, folder: &Path, mut report: impl FnMut(&Progress)) -> Result<Trained> {
         std::fs::create_dir_all(folder).map_err(|e| Error::file(folder, format!("it cannot be made: {e}")))?;
         let _lock = lock(folder)?;
         let (mut first, mut history) = (0, History { unigram: self.unigram, ..History::default() });
         if let Some(found) = Checkpoint::read(folder, &mut self.weights)? {
             if found.fingerprint != self.fingerprint {
                 let problem =
-                    "it is of another configuration, objective or text: train into another folder, or remove it";
+                    "it belongs to another configuration, objective or text: give another folder, or remove the file";
                 return Err(Error::file(Checkpoint::path(folder), problem));
             }
             (first, history) = (found.step, found.history);
@@ -148,7 +148,7 @@ impl<'a> Trainer<'a> {
                 checkpoint.write(folder, &self.weights)?;
                 write_whole(&folder.join("loss.svg"), history.to_svg().as_bytes())?;
             }
-            tell(&Progress {
+            report(&Progress {
                 steps: [done, self.config.steps],
                 loss,
                 validation: history.validation.last().map(|point| point.loss),
@@ -163,30 +163,30 @@ impl<'a> Trainer<'a> {
         Ok(Trained { folder: folder.to_path_buf(), resumed_at: first, history })
     }
 
-    /// One update; its loss, and the tokens that were read.
+    /// Runs one update. Returns its loss and the number of tokens that were read.
     fn step(&mut self, step: u64, sums: &mut Sums) -> Result<(f64, usize)> {
         let config = self.config;
         let first = step * config.accumulate as u64;
         let batches: Vec<Batch> =
             (first..first + config.accumulate as u64).map(|number| self.train.batch(number, config.rows)).collect();
-        // Each token counts the same, in whichever of the batches it stands.
-        let asked: usize = batches.iter().map(Batch::asked).sum();
+        // Each token counts equally, in whichever of the batches it is.
+        let predicted: usize = batches.iter().map(Batch::predicted).sum();
         let mut loss = 0.0;
-        for (number, batch) in (first..).zip(&batches).filter(|(_, batch)| batch.asked() > 0) {
+        for (number, batch) in (first..).zip(&batches).filter(|(_, batch)| batch.predicted() > 0) {
             let mode = Mode::Training { seed: config.seed }.at(number);
             let sum = sum_of_losses(&self.model.logits(batch, mode)?, batch)?;
-            let mean = (&sum / asked as f64)?;
+            let mean = (&sum / predicted as f64)?;
             self.weights.accumulate(&mean.backward()?)?;
             let sum = f64::from(sum.to_scalar::<f32>()?);
-            sums.add(batch.objective, sum, batch.asked());
-            loss += sum / asked as f64;
+            sums.add(batch.objective, sum, batch.predicted());
+            loss += sum / predicted as f64;
         }
         let (rate, weight_decay, betas, clip) = (config.rate(step), config.weight_decay, config.betas, config.clip);
         self.weights.step(&Step { number: step + 1, rate, weight_decay, betas, clip })?;
         Ok((loss, batches.iter().map(Batch::real).sum()))
     }
 
-    /// Losses on what was held out.
+    /// Returns the losses on the rows held out.
     fn validate(&self, step: u64) -> Result<Vec<Point>> {
         let objectives: &[Objective] = match &self.objective {
             Objective::Both => &[Objective::Clm, Objective::Mlm],
@@ -195,37 +195,39 @@ impl<'a> Trainer<'a> {
         let mut sums = Sums::default();
         for objective in objectives {
             let batches = self.held.in_order(*objective, self.config.rows);
-            for batch in batches.take(self.config.validate_rows.div_ceil(self.config.rows)).filter(|b| b.asked() > 0) {
+            for batch in
+                batches.take(self.config.validate_rows.div_ceil(self.config.rows)).filter(|b| b.predicted() > 0)
+            {
                 let sum = sum_of_losses(&self.model.logits(&batch, Mode::Inference)?.detach(), &batch)?
                     .to_dtype(DType::F64)?;
-                sums.add(*objective, sum.to_scalar::<f64>()?, batch.asked());
+                sums.add(*objective, sum.to_scalar::<f64>()?, batch.predicted());
             }
         }
         Ok(sums.points(step))
     }
 }
 
-/// The folder, locked while the file is open; nothing where the system locks no folders.
+/// Returns the folder, locked while the file is open; `None` if the system cannot lock folders.
 fn lock(folder: &Path) -> Result<Option<File>> {
     let Ok(file) = File::open(folder) else { return Ok(None) };
     match file.try_lock() {
         Err(TryLockError::WouldBlock) => {
-            Err(Error::file(folder, "another run trains into it: wait for that, or take another folder"))
+            Err(Error::file(folder, "another run uses it: wait until it ends, or give another folder"))
         }
         Err(TryLockError::Error(_)) => Ok(None),
         Ok(()) => Ok(Some(file)),
     }
 }
 
-/// Sums of losses and of tokens asked for, by objective.
+/// Sums of losses and numbers of predicted tokens, by objective.
 #[derive(Default)]
 struct Sums([(f64, usize); 2]);
 
 impl Sums {
-    fn add(&mut self, objective: Objective, loss: f64, asked: usize) {
+    fn add(&mut self, objective: Objective, loss: f64, predicted: usize) {
         let (sum, count) = &mut self.0[usize::from(objective == Objective::Mlm)];
         *sum += loss;
-        *count += asked;
+        *count += predicted;
     }
 
     fn points(self, step: u64) -> Vec<Point> {
@@ -236,12 +238,12 @@ impl Sums {
     }
 }
 
-/// A loss to nine decimals, which a checkpoint's text gives back to the bit.
+/// Returns a loss with nine decimals, which is read back from a checkpoint without a change.
 fn shown(loss: f64) -> f64 {
     (loss * 1e9).round() / 1e9
 }
 
-/// What Hugging Face's loader asks of a file.
+/// Returns the metadata that Hugging Face's loader requires.
 fn pytorch() -> HashMap<String, String> {
     HashMap::from([("format".to_string(), "pt".to_string())])
 }

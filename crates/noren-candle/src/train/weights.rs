@@ -1,4 +1,4 @@
-//! [`Weights`]: the parameters of a model, their gradients and their averages, and AdamW.
+//! [`Weights`]: the parameters of a model with their gradients and averages, and AdamW.
 
 use crate::error::{Error, Result};
 use candle_core::backprop::GradStore;
@@ -6,10 +6,10 @@ use candle_core::{DType, Device, Tensor, Var};
 use noren::noren_mask::philox;
 use std::collections::BTreeMap;
 
-/// Where AdamW divides by zero without it (Loshchilov and Hutter 2019).
+/// The number that prevents a division by zero in AdamW (Loshchilov and Hutter 2019).
 const EPSILON: f64 = 1e-8;
 
-/// The parameters of a model and what an optimiser remembers of each, by name.
+/// The parameters of a model and the optimiser's state of each, by name.
 pub(super) struct Weights {
     parts: BTreeMap<String, Part>,
 }
@@ -19,14 +19,14 @@ struct Part {
     var: Var,
     values: Vec<f32>,
     gradient: Vec<f32>,
-    /// The running average of the gradient, and of its square.
+    /// The running averages of the gradient and of its square.
     first: Vec<f32>,
     second: Vec<f32>,
 }
 
 /// The numbers of one step of AdamW.
 pub(super) struct Step {
-    /// Steps done, this one included.
+    /// Number of this step, counted from 1.
     pub(super) number: u64,
     pub(super) rate: f64,
     pub(super) weight_decay: f64,
@@ -44,13 +44,14 @@ impl Weights {
         Ok(Weights { parts: vars.into_iter().map(part).collect::<Result<_>>()? })
     }
 
-    /// Number of parameters.
+    /// Returns the number of parameters.
     pub(super) fn count(&self) -> usize {
         self.parts.values().map(|part| part.values.len()).sum()
     }
 
-    /// Draws all matrices anew, normal with standard deviation `range`, those that write to the residual stream smaller by the
-    /// root of the number of writers (Radford et al. 2019). Biases become 0, and norms stay as the model made them.
+    /// Draws all matrices from a normal distribution with standard deviation `range`. Those that write to the residual
+    /// stream are smaller by the root of the number of writers (Radford et al. 2019). Biases become 0, and norms stay
+    /// as the model made them.
     pub(super) fn draw(&mut self, range: f64, layers: usize, seed: u64) -> Result<()> {
         let writers = ((2 * layers.max(1)) as f64).sqrt();
         for (name, part) in &mut self.parts {
@@ -76,12 +77,12 @@ impl Weights {
         Ok(())
     }
 
-    /// One step of AdamW with the gradients so far, which are forgotten; their norm before clipping.
+    /// Runs one step of AdamW with the gradients so far, and clears them. Returns their norm before clipping.
     pub(super) fn step(&mut self, step: &Step) -> Result<f64> {
         let squares = |part: &Part| part.gradient.iter().map(|g| f64::from(*g) * f64::from(*g)).sum::<f64>();
         let norm = self.parts.values().map(squares).sum::<f64>().sqrt();
         if !norm.is_finite() {
-            let advice = "the loss has run away: take a lower learning_rate or a longer warmup";
+            let advice = "the loss diverged: give a lower learning_rate or a longer warmup";
             return Err(Error::input("the norm of the gradients", norm, advice));
         }
         let scale = (step.clip / norm.max(step.clip)) as f32;
@@ -92,7 +93,7 @@ impl Weights {
         Ok(norm)
     }
 
-    /// Everything that a checkpoint keeps, by name: the parameter and its two averages.
+    /// Returns the data of a checkpoint by name: the parameter and its two averages.
     pub(super) fn state(&self) -> Result<Vec<(String, Tensor)>> {
         let mut all = Vec::new();
         for (name, part) in &self.parts {
@@ -104,12 +105,12 @@ impl Weights {
         Ok(all)
     }
 
-    /// The parameters alone, as `dtype`.
+    /// Returns only the parameters, as `dtype`.
     pub(super) fn parameters(&self, dtype: DType) -> Result<Vec<(String, Tensor)>> {
         self.parts.iter().map(|(name, part)| Ok((name.clone(), part.var.as_tensor().to_dtype(dtype)?))).collect()
     }
 
-    /// Takes up what [`state`](Self::state) gave; `take` finds a tensor by its name.
+    /// Restores the data of [`state`](Self::state). `take` returns a tensor by its name.
     pub(super) fn restore(&mut self, mut take: impl FnMut(&str, &[usize]) -> Result<Vec<f32>>) -> Result<()> {
         for (name, part) in &mut self.parts {
             let shape = part.var.dims().to_vec();
@@ -128,7 +129,7 @@ impl Part {
         let unbias = |beta: f64| 1.0 / (1.0 - beta.powi(step.number.min(i32::MAX as u64) as i32));
         let (m_scale, v_scale) = (unbias(b1) as f32, unbias(b2) as f32);
         let [b1, b2] = [b1 as f32, b2 as f32];
-        // Only matrices decay: a normalisation weight or a bias that shrinks explains nothing.
+        // Only matrices decay; norms and biases do not.
         let decay = if self.var.rank() > 1 { (step.rate * step.weight_decay) as f32 } else { 0.0 };
         let (rate, epsilon) = (step.rate as f32, EPSILON as f32);
         let averages = self.first.iter_mut().zip(&mut self.second);
@@ -141,13 +142,13 @@ impl Part {
         }
     }
 
-    /// Makes the model compute with the values.
+    /// Writes the values to the variables of the model.
     fn publish(&self) -> Result<()> {
         Ok(self.var.set(&Tensor::from_slice(&self.values, self.var.shape(), self.var.device())?)?)
     }
 }
 
-/// Normal numbers by Box and Muller, from counters: the same for a name and a seed, whatever else is drawn.
+/// Fills `values` with normal numbers (Box and Muller) from counters. They depend only on the name and the seed.
 fn fill_normal(values: &mut [f32], deviation: f64, name: &str, seed: u64) {
     let key = seed ^ fingerprint(name.bytes());
     for (at, pair) in values.chunks_mut(2).enumerate() {
@@ -160,7 +161,7 @@ fn fill_normal(values: &mut [f32], deviation: f64, name: &str, seed: u64) {
     }
 }
 
-/// FNV-1a: tells apart what is not meant to deceive.
+/// Returns the FNV-1a hash of some bytes, which is no protection against forgery.
 pub(super) fn fingerprint(bytes: impl IntoIterator<Item = u8>) -> u64 {
     bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

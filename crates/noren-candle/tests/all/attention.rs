@@ -1,4 +1,4 @@
-//! The operation against candle's own gradients of the textbook formula.
+//! The operation is compared with candle's own gradients of the textbook formula.
 
 use candle_core::{D, DType, Device, Result, Tensor, Var};
 use noren::{Facts, Shape, Spec};
@@ -6,7 +6,7 @@ use noren_candle::{Bias, Options, attend, attention, attention_weights, plan, to
 
 const CPU: Device = Device::Cpu;
 
-/// Softmax of masked scores times values, by candle's operations alone. Rows without an allowed key give 0.
+/// Returns softmax of masked scores times values, by candle's operations alone. Rows without an allowed key give 0.
 fn textbook(q: &Tensor, k: &Tensor, v: &Tensor, keep: &Tensor, options: &Options) -> Result<Tensor> {
     let group = q.dim(1)? / k.dim(1)?;
     let spread = |x: &Tensor| -> Result<Tensor> {
@@ -136,7 +136,7 @@ fn strided_broadcast_and_shared_inputs_have_their_gradients() {
     let shape = Shape::square(19).batch(3).heads(4);
     let plan = plan(&"causal".parse().unwrap(), &shape, &Facts::new()).unwrap();
     let keep = to_keep(plan.bound(), &CPU).unwrap();
-    // Queries and keys are two parts of one tensor that lies by token; values are one row of the batch, repeated.
+    // Queries and keys are two parts of one tensor in the order of tokens; values are one batch row, repeated.
     let joined = Var::randn(0f32, 1.0, (3, 19, 2 * 4 * 8), &CPU).unwrap();
     let values = Var::randn(0f32, 1.0, (1, 4, 19, 8), &CPU).unwrap();
     let dout = Tensor::randn(0f32, 1.0, (3, 4, 19, 8), &CPU).unwrap();
@@ -153,7 +153,7 @@ fn strided_broadcast_and_shared_inputs_have_their_gradients() {
     for var in [&joined, &values] {
         close("gradient", got.get(var).unwrap(), expected.get(var).unwrap(), 1e-5);
     }
-    // What attention returns lies so that heads can be put side by side where they are.
+    // The heads of attention's result can be joined without a copy.
     assert!(out.transpose(1, 2).unwrap().is_contiguous());
 }
 

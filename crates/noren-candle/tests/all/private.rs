@@ -1,5 +1,5 @@
-//! Private tokens: whatever a secret says, no bit of an output that may not see it changes. For each kind of detector, five
-//! models, and three policies; masks that are broken on purpose are caught by the same test.
+//! Private tokens: the content of a secret changes no bit of an output that may not depend on it. For each kind of
+//! detector, five models, and three policies. Masks with a planted fault fail the same test.
 
 use noren::{Facts, Mask, atoms};
 use noren_candle::generate::{GenerateOptions, generate};
@@ -40,7 +40,7 @@ fn model(name: &str) -> Model {
     Model::load(folder).unwrap()
 }
 
-/// A token for each byte; small vocabularies have the begin token after ASCII.
+/// Returns a token for each byte; small vocabularies have the begin token after ASCII.
 fn encode(text: &str, vocab: usize) -> Encoding {
     let mut tokens = ByteTokenizer.encode(text).unwrap();
     if vocab < ByteTokenizer::VOCAB_SIZE {
@@ -57,7 +57,7 @@ fn stack(model: &Model) -> Stack {
     model.masks()[0].stack
 }
 
-/// The model under `policy`.
+/// Returns the model under `policy`.
 fn under(model: &Model, policy: &Policy) -> Model {
     let mut model = model.clone();
     let own = model.masks()[0].spec.mask.clone();
@@ -65,7 +65,7 @@ fn under(model: &Model, policy: &Policy) -> Model {
     model
 }
 
-/// States and logits by token, and what is said of the whole text at the first.
+/// Returns states and logits by token. Outputs for the whole text are added to those of the first token.
 fn rows(model: &Model, ids: &[u32], facts: &Facts) -> noren_candle::Result<Vec<Vec<f32>>> {
     let batch = Batch::new(vec![ids.to_vec()])?.facts(facts.clone());
     let output = model.forward(&batch)?;
@@ -104,7 +104,7 @@ fn another_secret_changes_no_bit() {
             let hiding = under(&plain, &Policy::Hide);
             let [a, b] = [&tokens, &swapped].map(|tokens| rows(&hiding, &tokens.ids, &facts).unwrap());
             assert_eq!(bits(&a, public()), bits(&b, public()), "{name}, {kind}");
-            // Without the policy the same two texts are told apart.
+            // Without the policy, the outputs of the two texts differ.
             let [c, d] = [&tokens, &swapped].map(|tokens| rows(&plain, &tokens.ids, &facts).unwrap());
             assert_ne!(bits(&c, public()), bits(&d, public()), "{name}, {kind}: nothing was swapped");
 
@@ -124,7 +124,7 @@ fn broken_masks_are_caught() {
         let tokens = encode(text, plain.vocab());
         let secret = private(text, kind, &tokens);
         let at = secret.positions();
-        // Without windows, out of whose reach a token may be anyway.
+        // Without windows, beyond which a token cannot be read anyway.
         let own = if stack(&plain) == Stack::Encoder { "full" } else { "causal" };
         let (first, last) = (at[0], at[at.len() - 1]);
         let broken = [
@@ -168,7 +168,7 @@ fn readers_see_what_their_clearance_allows() {
             let released = (0..tokens.len()).filter(|at| policy.released(&secret, *at)).count();
             assert_eq!(released, if reader == 0 { tokens.len() - 17 - 19 } else { tokens.len() - 19 });
         }
-        // Whoever may read e-mail sees through to it: the address matters to its own outputs, and to those of the card.
+        // Tokens with clearance for e-mail read the address: it changes their outputs, and those of the card.
         let policy = Policy::Clearance { levels: levels.clone(), reader: 2 };
         let model = under(&plain, &policy);
         let facts = policy.facts(&[&secret], Facts::new());
@@ -248,7 +248,7 @@ fn a_decoder_learns_nothing_through_the_encoder() {
     for declared in plain.masks().into_iter().filter(|declared| declared.stack != Stack::Decoder) {
         hiding.set_mask(declared.stack, Policy::Hide.mask(declared.spec.mask)).unwrap();
     }
-    // An encoder that hides is not enough: a secret's own state holds it, and the decoder would read that.
+    // A mask of the encoder is not enough: a secret's own state holds the secret, and the decoder would read it.
     let mut half = plain.clone();
     half.set_mask(Stack::Encoder, Policy::Hide.mask(plain.masks()[0].spec.mask.clone())).unwrap();
     let decoder = Batch::new(vec![vec![0, 5, 7, 9]]).unwrap();
@@ -299,8 +299,8 @@ fn texts_go_on_as_if_the_secret_were_another() {
     assert_eq!(Policy::Hide.mask(atoms::full()), nothing);
 }
 
-/// What detectors find in awkward forms (`NOREN_SECRETS` says in how many texts), and in the documentation of this project, line by
-/// line: the proof holds for all of it.
+/// The proof holds for all findings in awkward forms (in as many texts as `NOREN_SECRETS` gives), and in the
+/// documentation of this project, line by line.
 #[test]
 fn proofs_hold_for_everything_found() {
     let plain = model("embedded");

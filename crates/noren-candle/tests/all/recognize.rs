@@ -1,4 +1,4 @@
-//! Names and places found by a token classifier: its scores, its spans, and the proof for what it found.
+//! Names and places found by a token classifier: scores, spans, and the proof for the findings.
 
 use candle_core::{DType, Device, Tensor, safetensors as files};
 use noren::Facts;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 const WIDTH: usize = 16;
 const LABELS: [&str; 7] = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "U-ORG", "L-PER"];
-/// Words, each with the class that the checkpoint of this test gives it.
+/// Words, each with the class that this test's checkpoint assigns to it.
 const WORDS: [(&str, usize); 14] = [
     ("[PAD]", 0),
     ("[UNK]", 0),
@@ -29,10 +29,10 @@ const WORDS: [(&str, usize); 14] = [
     ("york", 4),
     ("acme", 5),
 ];
-/// Pieces that go on a word.
+/// Pieces that continue a word.
 const PIECES: [(&str, usize); 3] = [("##ina", 0), ("##x", 6), ("##ish", 0)];
 
-/// A folder of this test's own.
+/// Returns a separate folder for a test.
 fn folder(name: &str) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("recognize-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&path).unwrap();
@@ -43,7 +43,8 @@ fn words() -> impl Iterator<Item = (&'static str, usize)> {
     WORDS.into_iter().chain(PIECES)
 }
 
-/// A BERT of one layer whose class of a token follows from the token alone: attention and the feed-forward part give 0.
+/// Writes a BERT of one layer in which the class of a token depends on the token alone: attention and the feed-forward
+/// part give 0.
 fn checkpoint(name: &str, positions: usize) -> PathBuf {
     let folder = folder(name);
     let mut tensors: HashMap<String, Tensor> = HashMap::new();
@@ -71,7 +72,7 @@ fn checkpoint(name: &str, positions: usize) -> PathBuf {
         ("output.dense", WIDTH, 32),
     ];
     for (part, rows, columns) in linear {
-        // Queries, keys and values hold something, so that attention is computed of it.
+        // Queries, keys and values are not 0, so that attention is computed.
         let value = if part.contains("self") { 0.25 } else { 0.0 };
         set(&format!("{layer}.{part}.weight"), &[rows, columns], &|row, column| value * f32::from(row == column));
         set(&format!("{layer}.{part}.bias"), &[rows], &|_, _| 0.0);
@@ -91,7 +92,7 @@ fn checkpoint(name: &str, positions: usize) -> PathBuf {
     folder
 }
 
-/// Word pieces in lower case, split at spaces and punctuation.
+/// Returns a tokenizer of word pieces in lower case, split at spaces and punctuation.
 fn tokenizer() -> Value {
     let vocab: Map<String, Value> = words().enumerate().map(|(id, (word, _))| (word.to_owned(), id.into())).collect();
     let token = |name: &str| json!({ "SpecialToken": { "id": name, "type_id": 0 } });
@@ -107,7 +108,7 @@ fn tokenizer() -> Value {
     })
 }
 
-/// The entities as `kind: text`.
+/// Returns the entities as `kind: text`.
 fn entities(recognizer: &EntityRecognizer, text: &str) -> Vec<String> {
     let kinds = recognizer.kinds();
     let found = recognizer.entities(text).unwrap();
@@ -120,12 +121,12 @@ fn spans_are_whole_words_and_tags_say_where_they_end() {
     assert_eq!(recognizer.kinds(), ["name", "place", "organization"]);
     for (text, expected) in [
         ("Ann Lee met Bo in New York.", &["name: Ann Lee", "name: Bo", "place: New York"][..]),
-        // B begins anew, I goes on; I after another kind, or after nothing, begins as well.
+        // B begins an entity, I continues one; I after another kind, or after none, begins one as well.
         ("ann bo lee lee rome lee", &["name: ann", "name: bo lee lee", "place: rome", "name: lee"]),
         ("york, york", &["place: york", "place: york"]),
-        // Each of its pieces makes a word an entity's, whole.
+        // If any piece of a word belongs to an entity, the whole word does.
         ("Annina met metx. Acme Acme", &["name: Annina", "name: metx", "organization: Acme", "organization: Acme"]),
-        // L ends one.
+        // L ends an entity.
         ("ann metx lee", &["name: ann metx", "name: lee"]),
         ("met in mars", &[]),
         ("", &[]),
@@ -144,7 +145,7 @@ fn long_texts_are_read_in_windows() {
         assert_eq!(entities(&recognizer, &text), ["name: Ann Lee", "name: Bo", "place: New York"], "{gap}");
     }
     let none = EntityRecognizer::load(checkpoint("no-room", 2)).unwrap();
-    assert!(none.find("ann").unwrap_err().contains("no room for text"));
+    assert!(none.find("ann").unwrap_err().contains("no space for text"));
 }
 
 #[test]
@@ -210,7 +211,7 @@ fn what_is_no_detector_is_refused() {
     let of = |folder: &Path| EntityRecognizer::load(folder).unwrap_err().to_string();
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/conformance/models");
     for name in ["bert", "bert_classifier", "llama"] {
-        assert!(of(&models.join(name)).contains("the model classifies no tokens"), "{name}");
+        assert!(of(&models.join(name)).contains("the model does not classify tokens"), "{name}");
     }
     let good = checkpoint("refused", 64);
     std::fs::remove_file(good.join("tokenizer.json")).unwrap();

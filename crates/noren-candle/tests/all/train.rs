@@ -1,4 +1,4 @@
-//! Training: gradients through padding, accumulation, stopping and going on, full disks, checkpoints that are none.
+//! Training: gradients through padding, accumulation, stopping and continuing, full disks, malformed checkpoints.
 
 use candle_core::{DType, Device, Tensor};
 use candle_nn::{VarBuilder, VarMap};
@@ -24,7 +24,7 @@ fn config(more: &str) -> TrainConfig {
         .unwrap()
 }
 
-/// An empty folder of this name.
+/// Returns an empty folder of this name.
 fn folder(name: &str) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("train").join(name);
     let _ = fs::remove_dir_all(&folder);
@@ -110,11 +110,11 @@ fn losses_fall_below_what_single_tokens_tell() {
     let trained = train(&config, Objective::Both, &folder("falls")).unwrap();
     let loss = trained.history.last_validation(Objective::Clm).unwrap();
     assert!(loss < 0.6 * trained.history.unigram, "{loss} of {}", trained.history.unigram);
-    // A model of this size fills masked bytes later; the embedded one says how well (tests/all/embedded.rs).
+    // A model of this size learns masked bytes more slowly; tests/all/embedded.rs measures the embedded one.
     assert!(trained.history.last_validation(Objective::Mlm).unwrap() < trained.history.unigram);
     let svg = fs::read_to_string(trained.folder.join("loss.svg")).unwrap();
     assert!(svg.contains("unigram entropy") && svg.contains("clm ") && svg.contains("mlm "));
-    // What was written is a model like any other.
+    // The written model can be loaded as any other.
     assert!(Model::load(&trained.folder).unwrap().forward(&Batch::new(vec![vec![257, 79, 110]]).unwrap()).is_ok());
 }
 
@@ -123,7 +123,7 @@ fn what_was_stopped_goes_on_to_the_same_bits() {
     let config = config(r#""steps": 9, "rows": 4, "validate_every": 2"#);
     let [whole, stopped] = [folder("whole"), folder("stopped")];
     train(&config, Objective::Both, &whole).unwrap();
-    // A run that ends by a panic after each step stands for a kill: nothing is written on the way out.
+    // A panic after each step represents a kill: nothing is written when the program ends.
     for _ in 0..8 {
         let trainer = Trainer::new(&config, &ByteTokenizer, &text(), Objective::Both).unwrap();
         let mut steps = 0;
@@ -155,12 +155,12 @@ fn checkpoints_that_do_not_fit_are_refused() {
     let whole = fs::read(&checkpoint).unwrap();
     for cut in [0, 7, 8, 100, whole.len() / 2, whole.len() - 1] {
         fs::write(&checkpoint, &whole[..cut]).unwrap();
-        assert!(message(Objective::Clm, config_of(6)).contains("it is no checkpoint"), "cut at {cut}");
+        assert!(message(Objective::Clm, config_of(6)).contains("it is not a checkpoint"), "cut at {cut}");
     }
     let mut hostile = whole.clone();
     hostile[..8].copy_from_slice(&u64::MAX.to_le_bytes());
     fs::write(&checkpoint, &hostile).unwrap();
-    assert!(message(Objective::Clm, config_of(6)).contains("it is no checkpoint"));
+    assert!(message(Objective::Clm, config_of(6)).contains("it is not a checkpoint"));
 }
 
 #[cfg(target_os = "linux")]

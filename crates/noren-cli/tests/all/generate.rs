@@ -79,8 +79,8 @@ fn what_cannot_be_continued_is_refused() {
     check(&[&llama, "w7", "-t", "1", "--top-k", "0"], "top_k is 0");
     check(&[&llama, "w7", "-t", "1", "--top-p", "1.5"], "top_p is 1.5");
     check(&[&llama, "w7", "--stop", ""], "--stop is empty");
-    check(&[&llama, "w7", "-n", "500"], "the model knows 128 positions");
-    check(&[&llama, &vec!["w7"; 200].join(" ")], "the model knows 128 positions");
+    check(&[&llama, "w7", "-n", "500"], "the model has 128 positions");
+    check(&[&llama, &vec!["w7"; 200].join(" ")], "the model has 128 positions");
     check(&[checkpoint("llama").to_str().unwrap(), "w7"], "text needs a tokenizer beside the model");
 }
 

@@ -103,7 +103,7 @@ fn configurations_that_make_no_sense() {
     let llama = Copy::of("llama");
     assert!(llama.with(json!({})).status.success());
     for (changes, expected) in [
-        (json!({"model_type": "mamba"}), "model_type is \"mamba\": known are bert, t5, gpt2"),
+        (json!({"model_type": "mamba"}), "model_type is \"mamba\": give bert, t5 or one of gpt2"),
         (json!({"model_type": null}), "model_type is missing"),
         (
             json!({"architectures": ["LlamaForSequenceClassification"]}),
@@ -117,23 +117,23 @@ fn configurations_that_make_no_sense() {
         (json!({"num_hidden_layers": 9}), "the weights do not fit config.json"),
         (json!({"num_attention_heads": 3}), "num_key_value_heads"),
         (json!({"vocab_size": "many"}), "vocab_size is \"many\""),
-        (json!({"hidden_act": "cosine"}), "the activation is \"cosine\": known are gelu"),
+        (json!({"hidden_act": "cosine"}), "the activation is \"cosine\": give one of gelu"),
         (json!({"rope_parameters": {"rope_type": "longrope"}}), "rope_type is \"longrope\""),
         (json!({"rope_parameters": {"rope_type": "linear"}}), "rope factor is missing"),
         (json!({"rope_parameters": {"rope_theta": 0}}), "rope_theta is 0"),
-        (json!({"quantization_config": {"bits": 4}}), "quantised weights are not known"),
+        (json!({"quantization_config": {"bits": 4}}), "quantised weights are not supported"),
     ] {
         refused(&llama.with(changes), expected);
     }
     let bert = Copy::of("bert");
-    refused(&bert.with(json!({"architectures": ["BertForQuestionAnswering"]})), "known are BertModel");
+    refused(&bert.with(json!({"architectures": ["BertForQuestionAnswering"]})), "give BertModel");
     let labels = json!({"architectures": ["BertForTokenClassification"], "id2label": {"0": "O", "2": "B-PER"}});
     refused(&bert.with(labels), "id2label is 2 names: a name for each of the classes 0 to 1");
     refused(&bert.with(json!({"position_embedding_type": "relative_key"})), "only absolute");
     refused(&bert.with(json!({"num_attention_heads": 7})), "multiple of the heads");
     let gemma = Copy::of("gemma3");
     refused(&gemma.with(json!({"layer_types": ["full_attention"]})), "layer_types");
-    refused(&gemma.with(json!({"layer_types": ["round", "round", "round"]})), "known are full_attention");
+    refused(&gemma.with(json!({"layer_types": ["round", "round", "round"]})), "give full_attention");
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn weights_that_are_cut_off_or_hostile() {
     let copy = Copy::of("llama");
     let whole = std::fs::read(source("llama").join("model.safetensors")).unwrap();
     let header = u64::from_le_bytes(*whole.first_chunk().unwrap()) as usize;
-    let problem = "model.safetensors: is no valid safetensors file, or is cut off";
+    let problem = "model.safetensors: is not a valid safetensors file, or is truncated";
     for len in [0, 5, 8, 100, 8 + header, 8 + header + 1000, whole.len() - 1] {
         refused(&copy.weights(&whole[..len]), problem);
     }

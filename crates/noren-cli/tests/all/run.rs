@@ -253,7 +253,7 @@ fn tokens_that_make_no_sense_are_refused() {
         &[],
         "a token id is 131: the vocabulary has 131, counted from 0",
     );
-    check(&[("input_ids", &tensor(vec![vec![1; 129]]))], &[], "129 tokens: the model knows 128 positions");
+    check(&[("input_ids", &tensor(vec![vec![1; 129]]))], &[], "129 tokens: the model has 128 positions");
     check(&[("input_ids", &ids.flatten_all().unwrap())], &[], "give whole numbers [batch, length]");
     let mask = |rows| tensor(rows);
     check(&[("input_ids", &ids), ("attention_mask", &mask(vec![vec![1, 1]]))], &[], "it must be shaped as input_ids");
@@ -263,7 +263,7 @@ fn tokens_that_make_no_sense_are_refused() {
     check(&[("input_ids", &ids), ("attention_mask", &nothing)], generate, "row 0 of attention_mask has no real token");
     check(&[("input_ids", &ids), ("decoder_input_ids", &ids)], &[], "the model has no decoder that reads an encoder");
     check(&[("input_ids", &ids)], &["--generate", "0"], "--generate is 0");
-    check(&[("input_ids", &ids)], &["--generate", "999"], "the model knows 128 positions");
+    check(&[("input_ids", &ids)], &["--generate", "999"], "the model has 128 positions");
     refused(&run(&folder, &model("bert"), &given(&[("input_ids", &ids)]), generate), "the model is an encoder");
 }
 

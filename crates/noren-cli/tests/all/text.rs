@@ -215,7 +215,7 @@ fn reports_name_the_kinds_that_were_not_looked_for() {
 fn a_detector_that_is_none_is_refused() {
     let models = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/conformance/models");
     let bert = models.join("bert");
-    refused(&noren(&["hi", "--detector-model", bert.to_str().expect("a path")]), "the model classifies no tokens");
+    refused(&noren(&["hi", "--detector-model", bert.to_str().expect("a path")]), "the model does not classify tokens");
     refused(&noren(&["hi", "--detector-model", "/nowhere"]), "there is no such folder");
     let given = ["--input", "x.safetensors", "--detector-model", "y"];
     refused(&noren(&given), "cannot be used with");

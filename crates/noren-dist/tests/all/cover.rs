@@ -1,4 +1,4 @@
-//! Whatever the mask, the shape and the ranks: every allowed cell is computed once, with data that its rank holds.
+//! For any mask, shape and number of ranks: each allowed cell is computed once, with data that its rank has.
 
 use noren_dist::{Objective, Options, Partition, Share, Travel, partition};
 use noren_mask::{BoundMask, Mask};
@@ -20,14 +20,14 @@ fn case() -> impl Strategy<Value = (World, Mask, Options)> {
     })
 }
 
-/// Positions as a list of booleans.
+/// Returns positions as a list of Booleans.
 fn set(runs: &[[u32; 2]], len: usize) -> Vec<bool> {
     let mut out = vec![false; len];
     runs.iter().for_each(|[start, end]| out[*start as usize..*end as usize].fill(true));
     out
 }
 
-/// What a rank has: its own, or what came from a peer.
+/// Returns the positions that a rank has: its own, or those received from `peer`.
 fn held(share: &Share, peer: Option<u32>, keys: bool, len: usize) -> Vec<bool> {
     let runs = match peer {
         None if keys => share.keys.clone(),
@@ -126,19 +126,19 @@ fn what_does_not_fit_is_refused() {
     };
     let share = |split: &mut Partition, rank: usize| split.rows[0].shares[rank].clone();
     for runs in [vec![[5, 3]], vec![[9, 12], [0, 4]], vec![[0, 65]], vec![[7, 7]]] {
-        let told = edit(&|split| split.rows[0].shares[2].receives[0].keys.clone_from(&runs));
-        assert!(told.contains("rank 2 has ranges that do not ascend inside 0..64 and 0..64"), "{told}");
+        let declared = edit(&|split| split.rows[0].shares[2].receives[0].keys.clone_from(&runs));
+        assert!(declared.contains("rank 2 has ranges that do not ascend inside 0..64 and 0..64"), "{declared}");
     }
-    let told = edit(&|split| {
+    let declared = edit(&|split| {
         let mut half = share(split, 2).receives[0].clone();
         half.keys = vec![half.keys[0]];
         split.rows[0].shares[2].receives.insert(0, half);
     });
-    assert!(told.contains("the peers of rank 2 do not ascend"), "{told}");
-    let told = edit(&|split| split.rows[0].shares[1].steps[0].foreign = true);
-    assert!(told.contains("only keys travel, but rank 1 has rows of others"), "{told}");
-    let told = edit(&|split| split.rows.push(split.rows[0].clone()));
-    assert!(told.contains("rows 1 are those of no batch row"), "{told}");
+    assert!(declared.contains("the peers of rank 2 do not ascend"), "{declared}");
+    let declared = edit(&|split| split.rows[0].shares[1].steps[0].foreign = true);
+    assert!(declared.contains("only keys travel, but rank 1 has rows of others"), "{declared}");
+    let declared = edit(&|split| split.rows.push(split.rows[0].clone()));
+    assert!(declared.contains("rows 1 are those of no batch row"), "{declared}");
     let later = Partition { version: 9, ..split };
     assert!(refused(&later, &bound).contains("version 9"));
     let none = partition(&bound.plan(), &Options { ranks: 0, ..Options::default() }).expect_err("no ranks");

@@ -1,4 +1,4 @@
-//! What other systems are given holds exactly the cells of the mask, or is refused by name.
+//! Exports to other systems hold exactly the cells of the mask, or are refused with the name of the reason.
 
 use noren_dist::{Error, Objective, Options, RankSlices, Travel, partition};
 use noren_mask::{BoundMask, Facts, Mask, Shape, SliceKind, atoms::*};
@@ -6,12 +6,12 @@ use noren_testing::cases::{masks, worlds};
 use noren_testing::check;
 use proptest::prelude::*;
 
-/// Indices, place by place.
+/// Returns the indices of runs, one by one.
 fn places(runs: &[[u32; 2]]) -> Vec<u32> {
     runs.iter().flat_map(|[a, z]| *a..*z).collect()
 }
 
-/// Adds one to every cell that a rank's slices hold.
+/// Adds one to every cell in a rank's slices.
 fn add(ranks: &RankSlices, kv_len: usize, cells: &mut [u8]) {
     let (rows, keys) = (places(&ranks.rows), places(&ranks.keys));
     for slice in &ranks.slices {
@@ -40,11 +40,11 @@ fn slices_hold_every_cell_once() {
         let split = partition(&plan, &Options { ranks, travel, ..Options::default() }).expect("ranks make sense");
         let (q_len, kv_len) = (world.shape.q_len(), world.shape.kv_len());
         for batch in 0..world.shape.batch_len() {
-            let alike = (0..world.shape.head_count()).all(|h| plan.pattern_of(batch, h) == plan.pattern_of(batch, 0));
+            let equal = (0..world.shape.head_count()).all(|h| plan.pattern_of(batch, h) == plan.pattern_of(batch, 0));
             let slices = match split.magi_slices(&plan, batch) {
                 Ok(slices) => slices,
                 Err(error) => {
-                    assert!(!alike && error.to_string().contains("have different masks"), "{error}");
+                    assert!(!equal && error.to_string().contains("have different masks"), "{error}");
                     continue;
                 }
             };
@@ -52,7 +52,7 @@ fn slices_hold_every_cell_once() {
             slices.iter().for_each(|s| add(s, kv_len, &mut cells));
             let wrong =
                 (0..q_len * kv_len).find(|i| cells[*i] != u8::from(bound.allowed(batch, 0, i / kv_len, i % kv_len)));
-            assert!(alike && wrong.is_none(), "cell {wrong:?}");
+            assert!(equal && wrong.is_none(), "cell {wrong:?}");
         }
     });
 }
@@ -81,9 +81,9 @@ fn what_torch_cannot_say_is_refused() {
     let keys = Options { ranks: 4, travel: Travel::Keys, ..Options::default() };
     assert_eq!(
         refused(causal(), 1022, &keys),
-        "PyTorch's context parallelism cannot say this partition: rank 0 owns 255 of 1022 tokens, and all 4 must own the same: \
+        "PyTorch's context parallelism cannot express this partition: rank 0 owns 255 of 1022 tokens, and all 4 ranks must own equally many: \
          split for equal tokens, over a number of ranks that divides the length"
     );
     let both = Options { ranks: 8, ..Options::default() };
-    assert!(refused(causal(), 1 << 14, &both).contains("computes rows of others"));
+    assert!(refused(causal(), 1 << 14, &both).contains("computes rows of other ranks"));
 }

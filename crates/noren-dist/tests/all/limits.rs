@@ -1,4 +1,5 @@
-//! The masks of long contexts, at 131,072 tokens and more: limits kept, traffic at most half of what others need.
+//! Masks of long contexts with 131,072 tokens and more: limits are kept, and traffic is at most half of the other
+//! systems'.
 
 use noren_dist::masks::cases;
 use noren_dist::{Machine, Objective, Options, Travel, Wire, compare, partition, search, simulate};
@@ -22,7 +23,7 @@ fn limits_are_kept_and_others_need_twice_the_traffic() {
             let bound = row.bound.as_ref().map_or(0, |b| b.bytes);
             assert!(m.received >= bound, "{name}: below the bound of {bound} bytes");
             match case.name {
-                // the bound rules out half of it
+                // the bound excludes half of it
                 "window 4096" => assert!(m.received <= best && 2 * bound > best, "{name}: {best}, at least {bound}"),
                 "causal" => assert!(m.received <= best, "{name}: {best}"),
                 _ => assert!(2 * m.received <= best, "{name}: {best}"),
@@ -48,7 +49,7 @@ fn decoding_sends_the_query_to_the_keys() {
     let split = partition(&plan, &Options { ranks: 4, wire, ..Options::default() }).expect("four ranks");
     split.check(plan.bound()).expect("sound");
     let traffic = split.traffic(&wire);
-    // three partial results of 8 heads come back; nobody receives a key
+    // three partial results of 8 heads come back; no rank receives a key
     assert_eq!(traffic.iter().map(|t| t.received).max(), Some(3 * 8 * (64 * 4 + 4)));
     assert!(split.rows[0].shares.iter().all(|s| s.receives.iter().all(|e| e.keys.is_empty())));
 }

@@ -1,4 +1,4 @@
-//! On small instances the search comes within 5 % of the best split there is.
+//! On small instances, the search comes within 5 % of the best possible split.
 
 use noren_dist::{Objective, Options, Travel, Wire, search};
 use noren_mask::{BoundMask, Facts, Mask, Shape, atoms::*};
@@ -20,7 +20,8 @@ fn masks(n: u64) -> Vec<Mask> {
     ]
 }
 
-/// How far a split is over the limits, and what its busiest rank receives: by the definition, token by token.
+/// Returns the excess of a split over the limits, and the bytes that its busiest rank receives, computed from the
+/// definition token by token.
 fn objective(bound: &BoundMask, ranks: usize, owner: &[usize], by: &dyn Fn(usize, usize) -> usize) -> (f64, u64) {
     let n = owner.len();
     let [mut area, mut tokens] = [vec![0f64; ranks], vec![0f64; ranks]];
@@ -49,7 +50,7 @@ fn objective(bound: &BoundMask, ranks: usize, owner: &[usize], by: &dyn Fn(usize
     ((over(&area) / a).max(over(&tokens) / t).max(1.0), received.into_iter().max().unwrap_or(0))
 }
 
-/// Calls `f` with every way to give `items` things to ranks.
+/// Calls `f` with every assignment of `items` items to ranks.
 fn each(ranks: usize, items: usize, mut f: impl FnMut(&[usize])) {
     let mut choice = vec![0; items];
     for mut number in 0..ranks.pow(items as u32) {

@@ -1,9 +1,9 @@
-//! Training data: documents packed into rows, and what a model is asked of them.
+//! Training data: documents packed into rows, and the tokens that a model predicts in them.
 //!
-//! [`Rows::pack`] cuts documents and lays them one after another into rows of one length; the mask (`causal & documents &
-//! padding`) keeps them apart. A [`Sampler`] draws batches of rows: shuffled anew each epoch, corrupted anew each time for
-//! masked-LM. Everything that is drawn is a function of the seed and the number of the batch, so that training that goes on
-//! after a kill reads what it would have read.
+//! [`Rows::pack`] splits documents and places them one after another into rows of one length; the mask (`causal & documents &
+//! padding`) separates them. A [`Sampler`] draws batches of rows, shuffled again for each epoch, and corrupted again
+//! each time for masked-LM. All random choices are a function of the seed and the number of the batch, so a training
+//! run that was stopped continues with the same data.
 //!
 //! ```
 //! use noren_text::ByteTokenizer;

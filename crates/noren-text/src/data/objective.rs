@@ -1,4 +1,4 @@
-//! [`Sampler`]: batches of rows with what a model is asked of them.
+//! [`Sampler`]: batches of rows with the tokens that a model predicts in them.
 
 use super::pack::{Row, Rows};
 use crate::Error;
@@ -7,25 +7,25 @@ use noren_mask::{Mask, atoms, philox};
 use std::fmt;
 use std::str::FromStr;
 
-/// Of a hundred tokens so many are asked for (Devlin et al. 2019, BERT).
-const ASKED: u32 = 15;
-/// Of a hundred that are asked for, so many stand as the mask token; of the rest, half as a token drawn at random and half as
-/// themselves.
+/// Percentage of the tokens that are predicted (Devlin et al. 2019, BERT).
+const PREDICTED: u32 = 15;
+/// Percentage of the predicted tokens that are replaced by the mask token. Of the rest, half is replaced by a random
+/// token and half stays.
 const MASKED: u32 = 80;
 
-/// What a model is asked.
+/// The tokens that a model predicts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Objective {
-    /// Causal: each token is asked for the next.
+    /// Causal: the model predicts the token after each token.
     Clm,
-    /// Masked: some tokens are replaced, and asked for what they were.
+    /// Masked: some tokens are replaced, and the model predicts the original ones.
     Mlm,
-    /// By turns: two batches causal, one masked. The mask says which.
+    /// Two causal batches, then one masked batch, and so on. The mask depends on the batch.
     Both,
 }
 
 impl Objective {
-    /// What the batch with this number is asked: never [`Objective::Both`].
+    /// Returns the objective of the batch with this number, which is never [`Objective::Both`].
     pub fn of_batch(self, number: u64) -> Objective {
         match self {
             Objective::Both if number % 3 == 2 => Objective::Mlm,
@@ -34,7 +34,8 @@ impl Objective {
         }
     }
 
-    /// What tokens may read, padding aside: their own document, and with [`Objective::Clm`] only what came before.
+    /// Returns the mask, without padding: tokens of the same document, and with [`Objective::Clm`] only the query and
+    /// earlier ones.
     pub fn mask(self) -> Mask {
         match self {
             Objective::Mlm => atoms::documents(),
@@ -51,7 +52,7 @@ impl FromStr for Objective {
             "clm" => Ok(Objective::Clm),
             "mlm" => Ok(Objective::Mlm),
             "both" => Ok(Objective::Both),
-            other => Err(Error::Data(format!("there is no objective `{other}`: clm, mlm and both are known"))),
+            other => Err(Error::Data(format!("there is no objective `{other}`: give clm, mlm or both"))),
         }
     }
 }
@@ -66,53 +67,53 @@ impl fmt::Display for Objective {
     }
 }
 
-/// Rows, what is asked of them, and the answers.
+/// Rows with the tokens to predict.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Batch {
-    /// What is asked: [`Objective::Clm`] or [`Objective::Mlm`].
+    /// The objective: [`Objective::Clm`] or [`Objective::Mlm`].
     pub objective: Objective,
     /// Tokens as the model reads them, `[rows, len]`.
     pub ids: Vec<Vec<u32>>,
-    /// The token that is asked for at each place, `[rows, len]`; `None` where nothing is.
+    /// The token to predict at each position, `[rows, len]`; `None` where the model predicts none.
     pub targets: Vec<Vec<Option<u32>>>,
-    /// Lengths of the documents of each row; what they do not reach is padding.
+    /// Lengths of the documents of each row. Tokens after the last document are padding.
     pub documents: Vec<Vec<usize>>,
 }
 
 impl Batch {
-    /// Number of places at which a token is asked for.
-    pub fn asked(&self) -> usize {
+    /// Returns the number of positions at which a token is predicted.
+    pub fn predicted(&self) -> usize {
         self.targets.iter().flatten().flatten().count()
     }
 
-    /// Number of tokens that are no padding.
+    /// Returns the number of non-padding tokens.
     pub fn real(&self) -> usize {
         self.documents.iter().flatten().sum()
     }
 }
 
-/// Draws batches. The batch with a number is the same whenever it is drawn.
+/// A source of batches. The batch with a given number is always the same.
 #[derive(Clone, Debug)]
 pub struct Sampler {
     rows: Rows,
     objective: Objective,
     seed: u64,
     mask: u32,
-    /// The tokens that stand for text.
+    /// The tokens of the vocabulary that have text.
     text: Vec<u32>,
 }
 
 impl Sampler {
-    /// Draws from `rows`, made with `tokenizer`.
+    /// Draws from `rows`, which were made with `tokenizer`.
     ///
     /// # Errors
-    /// [`Error::Data`] where a masked objective meets a tokenizer without a mask token.
+    /// Returns [`Error::Data`] for a masked objective if the tokenizer has no mask token.
     pub fn new(rows: Rows, tokenizer: &dyn Tokenizer, objective: Objective, seed: u64) -> Result<Self, Error> {
         let mask = match (tokenizer.special(Role::Mask), objective) {
             (Some(mask), _) => mask,
             (None, Objective::Clm) => 0,
             (None, _) => {
-                let message = "the tokenizer has no mask token ([MASK] or <mask>): add one, or take the objective clm";
+                let message = "the tokenizer has no mask token ([MASK] or <mask>): add one, or give the objective clm";
                 return Err(Error::Data(message.into()));
             }
         };
@@ -120,12 +121,12 @@ impl Sampler {
         Ok(Sampler { rows, objective, seed, mask, text })
     }
 
-    /// The rows that it draws from.
+    /// Returns the rows from which it draws.
     pub fn rows(&self) -> &Rows {
         &self.rows
     }
 
-    /// The batch with this number, of `size` rows: all rows come once before any comes again.
+    /// Returns the batch with this number, of `size` rows. All rows are drawn once before any row is drawn again.
     pub fn batch(&self, number: u64, size: usize) -> Batch {
         let mut batch = Sampler::empty(self.objective.of_batch(number));
         let count = self.rows.len() as u64;
@@ -134,24 +135,24 @@ impl Sampler {
             if epoch.0 != draw / count {
                 epoch = (draw / count, self.shuffled(draw / count));
             }
-            self.ask(&mut batch, epoch.1[(draw % count) as usize], draw);
+            self.add_row(&mut batch, epoch.1[(draw % count) as usize], draw);
         }
         batch
     }
 
-    /// All rows in their order, `size` at a time (the last batch may be smaller), asked `objective` the same way each time:
-    /// for validation.
+    /// Returns all rows in their order for validation, `size` at a time (the last batch may be smaller). The tokens to
+    /// predict for `objective` are the same each time.
     pub fn in_order(&self, objective: Objective, size: usize) -> impl Iterator<Item = Batch> {
         (0..self.rows.len()).step_by(size.max(1)).map(move |first| {
             let mut batch = Sampler::empty(objective);
             for at in first..(first + size.max(1)).min(self.rows.len()) {
-                self.ask(&mut batch, at, at as u64);
+                self.add_row(&mut batch, at, at as u64);
             }
             batch
         })
     }
 
-    /// The order of the rows in an epoch (Fisher and Yates).
+    /// Returns the order of the rows in an epoch (Fisher and Yates).
     fn shuffled(&self, epoch: u64) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.rows.len()).collect();
         for at in (1..order.len()).rev() {
@@ -165,8 +166,8 @@ impl Sampler {
         Batch { objective, ids: Vec::new(), targets: Vec::new(), documents: Vec::new() }
     }
 
-    /// Adds row `at` to a batch, as draw number `draw`: what the model reads of it, and what it is asked for.
-    fn ask(&self, batch: &mut Batch, at: usize, draw: u64) {
+    /// Adds row `at` to a batch, as draw number `draw`: the tokens that the model reads, and those that it predicts.
+    fn add_row(&self, batch: &mut Batch, at: usize, draw: u64) {
         let row = self.rows.get(at);
         let (ids, targets) = match batch.objective {
             Objective::Mlm => self.corrupted(row, draw),
@@ -177,13 +178,14 @@ impl Sampler {
         batch.documents.push(row.documents.clone());
     }
 
-    /// Some tokens of text replaced, never padding or special ones.
+    /// Returns the tokens of a row with some of them replaced, never padding or special ones, and the tokens to
+    /// predict.
     fn corrupted(&self, row: &Row, draw: u64) -> (Vec<u32>, Vec<Option<u32>>) {
         let mut ids = row.ids.clone();
         let mut targets = vec![None; ids.len()];
         for at in 0..row.real() {
             let words = philox([at as u32, draw as u32, (draw >> 32) as u32, 0x3A5C], self.seed);
-            if self.text.binary_search(&ids[at]).is_err() || below(words[0], 100) >= ASKED {
+            if self.text.binary_search(&ids[at]).is_err() || below(words[0], 100) >= PREDICTED {
                 continue;
             }
             targets[at] = Some(ids[at]);
@@ -199,7 +201,7 @@ impl Sampler {
     }
 }
 
-/// The token after each, within its document.
+/// Returns for each token the next one within its document.
 fn next_tokens(row: &Row) -> Vec<Option<u32>> {
     let mut targets = vec![None; row.ids.len()];
     let mut start = 0;
@@ -213,7 +215,7 @@ fn next_tokens(row: &Row) -> Vec<Option<u32>> {
     targets
 }
 
-/// A number below `bound` from a random word, by multiplication and shift.
+/// Returns a number below `bound` from a random word, by multiplication and shift.
 fn below(word: u32, bound: u32) -> u32 {
     ((u64::from(word) * u64::from(bound)) >> 32) as u32
 }

@@ -1,20 +1,20 @@
-//! [`Rows`]: documents in rows of one length.
+//! [`Rows`]: documents in rows of equal length.
 
 use crate::Error;
 use crate::tokens::{Role, Tokenizer};
 use std::collections::BTreeMap;
 
-/// Documents, or pieces of them, one after another.
+/// One row: documents, or parts of them, one after another.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Row {
-    /// Tokens; padding on the right.
+    /// Tokens, with padding on the right.
     pub ids: Vec<u32>,
-    /// Lengths of the pieces, from the first token on; what they do not reach is padding.
+    /// Lengths of the documents or parts, from the first token on. Tokens after the last one are padding.
     pub documents: Vec<usize>,
 }
 
 impl Row {
-    /// Number of tokens that are no padding.
+    /// Returns the number of non-padding tokens.
     pub fn real(&self) -> usize {
         self.documents.iter().sum()
     }
@@ -30,15 +30,15 @@ pub struct Rows {
 impl Rows {
     /// Tokenises `documents` and packs them, in their order, into rows of `len` tokens.
     ///
-    /// A document that is longer than what is left of a row is cut, and goes on in the next. Each piece begins with the
-    /// tokenizer's begin token, the last piece of a document ends with its end token, where it has them. Where less than an
-    /// eighth of a row is left, the row is filled with padding.
+    /// A document that is longer than the rest of a row continues in the next row. Each part begins with the
+    /// tokenizer's begin token, and the last part of a document ends with its end token, if the tokenizer has them. If
+    /// less than an eighth of a row remains, the row is filled with padding.
     ///
     /// # Errors
-    /// [`Error::Data`] where there is no text, `len` is below 8, or there is no padding token.
+    /// Returns [`Error::Data`] if there is no text, if `len` is below 8, or if there is no padding token.
     pub fn pack<S: AsRef<str>>(documents: &[S], tokenizer: &dyn Tokenizer, len: usize) -> Result<Self, Error> {
         if len < 8 {
-            return Err(Error::Data(format!("rows of {len} tokens are too short: take at least 8")));
+            return Err(Error::Data(format!("rows of {len} tokens are too short: give at least 8")));
         }
         let padding = tokenizer.special(Role::Padding).or(tokenizer.special(Role::End));
         let Some(padding) = padding else {
@@ -66,39 +66,40 @@ impl Rows {
         }
     }
 
-    /// Tokens of a row, padding included.
+    /// Returns the number of tokens of a row, with padding.
     pub fn row_len(&self) -> usize {
         self.len
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether there is no row.
+    /// Returns whether there is no row.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// Row `at`.
+    /// Returns row `at`.
     pub fn get(&self, at: usize) -> &Row {
         &self.rows[at]
     }
 
-    /// All rows.
+    /// Returns all rows.
     pub fn iter(&self) -> impl Iterator<Item = &Row> {
         self.rows.iter()
     }
 
-    /// Takes every `nth` row out, for validation; rows to train on stay. Of fewer rows than that the last one is taken.
+    /// Removes every `nth` row for validation. Returns the rows for training and the rows for validation. If there are
+    /// fewer rows than `nth`, the last one is removed.
     ///
     /// # Errors
-    /// [`Error::Data`] where there is one row only, or `nth` is below 2.
+    /// Returns [`Error::Data`] if there is only one row, or if `nth` is below 2.
     pub fn split(self, nth: usize) -> Result<(Rows, Rows), Error> {
         if self.rows.len() < 2 || nth < 2 {
             let message = format!(
-                "{} rows of {} tokens, every {nth}th held out: training and validation need a row each. Take more text, or shorter rows",
+                "{} rows of {} tokens, every {nth}th held out: training and validation need a row each. Give more text, or shorter rows",
                 self.rows.len(),
                 self.len
             );
@@ -113,8 +114,8 @@ impl Rows {
         Ok((of(train), of(held)))
     }
 
-    /// The entropy of single tokens of text in nats, specials left out: the loss of a model that knows how often each token
-    /// occurs and nothing else.
+    /// Returns the entropy of single tokens of text in nats, without special tokens: the loss of a model that uses only
+    /// the frequency of each token.
     pub fn unigram_entropy(&self, tokenizer: &dyn Tokenizer) -> f64 {
         let mut counts = BTreeMap::new();
         let tokens = self.rows.iter().flat_map(|row| &row.ids[..row.real()]);
@@ -142,11 +143,11 @@ impl Packer {
                 self.close();
             }
             let signs = usize::from(self.begin.is_some()) + usize::from(self.end.is_some());
-            let room = self.len - self.open.ids.len();
-            let last = text.len() + signs <= room;
-            // A piece that goes on in the next row needs no end token, and of one without room for it something does.
+            let space = self.len - self.open.ids.len();
+            let last = text.len() + signs <= space;
+            // A part that continues in the next row needs no end token, so a document without space for it is split.
             let most = if self.end.is_some() { text.len() - 1 } else { text.len() };
-            let taken = if last { text.len() } else { (room - usize::from(self.begin.is_some())).min(most) };
+            let taken = if last { text.len() } else { (space - usize::from(self.begin.is_some())).min(most) };
             let before = self.open.ids.len();
             self.open.ids.extend(self.begin);
             self.open.ids.extend(&text[..taken]);

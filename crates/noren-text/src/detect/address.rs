@@ -1,6 +1,6 @@
-//! Street addresses in the forms that a pattern tells from other text: a number and a name that ends in the word for a street
-//! (English), the reverse (German, Dutch), or one that begins with it (French, Spanish, Italian, Portuguese); and post boxes. A
-//! unit, a place and a postal code that follow belong to them.
+//! Street addresses in forms that a pattern can find: a number and a name that ends in the word for a street (English),
+//! the reverse (German, Dutch), or a name that begins with this word (French, Spanish, Italian, Portuguese); also post
+//! boxes. A unit, a place and a postal code that follow are parts of the address.
 
 use super::around::{goes_on, pattern};
 use crate::fold::Folded;

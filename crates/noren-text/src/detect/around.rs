@@ -1,4 +1,4 @@
-//! What stands around a finding, and the patterns that all detectors share.
+//! The characters around a finding, and patterns that several detectors use.
 
 use crate::fold::Folded;
 use regex::Regex;
@@ -6,7 +6,7 @@ use std::ops::Range;
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
 
-/// Letters that may touch a number, at most: a longer run is encoded data.
+/// The maximum number of letters that may touch a number. A longer run is encoded data.
 const LONGEST_WORD: usize = 32;
 
 /// Compiles a pattern over a folded text, whose letters are decomposed.
@@ -20,19 +20,19 @@ pub(super) fn goes_on(folded: &Folded, range: &Range<usize>) -> bool {
     [before, after].into_iter().flatten().any(adjoins)
 }
 
-/// Returns whether a number next to this character is a piece of something longer: next to letters of scripts that put no space
-/// there it is not.
+/// Returns whether a number that touches this character is a part of something longer. This is not the case for letters
+/// of scripts without spaces.
 pub(super) fn adjoins(c: char) -> bool {
     (c.is_alphanumeric() || c == '_') && !is_spaceless(c)
 }
 
-/// Returns whether `range` is a piece of an identifier: digits touch it, or letters lead from it to other digits. Words that
-/// touch it (`4111111111111111USD`) make it none.
+/// Returns whether `range` is a part of an identifier: digits touch it, or letters connect it with other digits. Words
+/// that touch it (`4111111111111111USD`) do not count.
 pub(super) fn is_embedded(folded: &Folded, range: &Range<usize>) -> bool {
     leads_to_digits(folded.text[..range.start].chars().rev()) || leads_to_digits(folded.text[range.end..].chars())
 }
 
-/// Returns whether letters lead from a finding to digits, reading away from it.
+/// Returns whether letters connect a finding with digits, reading away from the finding.
 pub(super) fn leads_to_digits(chars: impl Iterator<Item = char>) -> bool {
     for (at, c) in chars.enumerate() {
         if c.is_numeric() || at > LONGEST_WORD {
@@ -45,33 +45,33 @@ pub(super) fn leads_to_digits(chars: impl Iterator<Item = char>) -> bool {
     false
 }
 
-/// Returns the letters at the end of `text`, which stand before a finding.
+/// Returns the letters at the end of `text`, before a finding.
 pub(super) fn word_before(text: &str) -> &str {
     let rest = text.trim_end_matches(|c: char| c.is_alphabetic() && !is_spaceless(c));
     &text[rest.len()..]
 }
 
-/// Returns the letters at the start of `text`, which stand after a finding.
+/// Returns the letters at the start of `text`, after a finding.
 pub(super) fn word_after(text: &str) -> &str {
     let rest = text.trim_start_matches(|c: char| c.is_alphabetic() && !is_spaceless(c));
     &text[..text.len() - rest.len()]
 }
 
-/// Letters of Thai, Lao, Myanmar, Khmer, Chinese, Japanese, Korean and Tangut, decomposed ones too. Korean has spaces, but none
-/// between a word and what is added to it.
+/// Returns whether a character is a letter of Thai, Lao, Myanmar, Khmer, Chinese, Japanese, Korean or Tangut, also a
+/// decomposed one. Korean has spaces, but none between a word and its suffixes.
 pub(super) fn is_spaceless(c: char) -> bool {
     matches!(c as u32, 0x0e00..=0x0eff | 0x1000..=0x109f | 0x1780..=0x17ff | 0x2e80..=0x9fff | 0x1100..=0x11ff
         | 0xa960..=0xa97f | 0xac00..=0xd7ff | 0xf900..=0xfaff | 0x16fe0..=0x1b2ff | 0x20000..=0x3ffff)
 }
 
-/// Digits with separators between them.
+/// Groups of digits with separators between them.
 pub(super) struct Run<'a> {
     pub(super) text: &'a str,
     pub(super) groups: Vec<Range<usize>>,
 }
 
 impl<'a> Run<'a> {
-    /// The groups of digits in `range` of a text.
+    /// Finds the groups of digits in `range` of a text.
     pub(super) fn new(text: &'a str, range: Range<usize>) -> Self {
         let mut groups: Vec<Range<usize>> = Vec::new();
         for (at, byte) in text.as_bytes()[range.clone()].iter().enumerate() {
@@ -85,18 +85,18 @@ impl<'a> Run<'a> {
         Run { text, groups }
     }
 
-    /// The digits of a group.
+    /// Returns the digits of a group.
     pub(super) fn digits(&self, group: usize) -> &'a str {
         &self.text[self.groups[group].clone()]
     }
 
-    /// The characters between a group and the next.
+    /// Returns the characters between a group and the next one.
     pub(super) fn separator(&self, group: usize) -> &'a str {
         &self.text[self.groups[group].end..self.groups[group + 1].start]
     }
 
-    /// Returns whether `groups` are written as one number is: over a line's end at most once, unless nothing else is beside them.
-    /// A column of a table is none.
+    /// Returns whether `groups` are written as one number. At most one line break is allowed, unless the lines hold
+    /// nothing else. A column of a table is not one number.
     pub(super) fn is_one_number(&self, groups: Range<usize>) -> bool {
         let breaks = (groups.start..groups.end - 1).filter(|group| self.separator(*group).contains('\n')).count();
         breaks <= 1 || groups == (0..self.groups.len())

@@ -6,10 +6,10 @@ use regex::Regex;
 use std::ops::Range;
 use std::sync::LazyLock;
 
-/// Groups of digits with a separator between, and a space beside it or none.
+/// Groups of digits with one separator between them, with a space beside the separator or without.
 static RUN: LazyLock<Regex> = LazyLock::new(|| pattern(r"[0-9]+(?:(?:[ \n]?[-._/·•|]{1,2}[ \n]?|[ \n])[0-9]+)*"));
 const LONGEST: usize = 19;
-/// Groups of fewer digits are no card among other numbers.
+/// Groups of fewer digits are not a card number if other numbers are near.
 const SHORT_GROUP: usize = 3;
 
 pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
@@ -30,7 +30,8 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     found
 }
 
-/// The group after the longest card number that begins with group `at`. A date or an amount may follow it.
+/// Returns the index after the last group of the longest card number that begins with group `at`. A date or an amount
+/// may follow it.
 fn longest(folded: &Folded, run: &Run<'_>, at: usize) -> Option<usize> {
     let mut digits = Vec::with_capacity(LONGEST);
     let mut best = None;
@@ -52,7 +53,8 @@ fn longest(folded: &Folded, run: &Run<'_>, at: usize) -> Option<usize> {
     best
 }
 
-/// Groups of 3 digits or more, the last one of any length after groups of four; shorter groups where nothing stands beside them.
+/// Returns whether the groups have the lengths of a written card number: 3 digits or more, with any length of the last
+/// group after groups of four. Shorter groups are accepted if no other groups are near.
 fn is_written_so(run: &Run<'_>, groups: Range<usize>) -> bool {
     let lens: Vec<usize> = run.groups[groups.clone()].iter().map(Range::len).collect();
     let (last, first) = lens.split_last().expect("there is a group");
@@ -62,7 +64,7 @@ fn is_written_so(run: &Run<'_>, groups: Range<usize>) -> bool {
     (first.is_empty() || long || whole) && run.is_one_number(groups)
 }
 
-/// Returns whether the digits are those after a decimal point, or those on both sides of one.
+/// Returns whether the digits are those after a decimal point, or those on both sides of it.
 fn is_fraction(folded: &Folded, run: &Run<'_>, groups: Range<usize>) -> bool {
     if groups.len() == 2 && run.separator(groups.start) == "." {
         return true;
@@ -71,14 +73,14 @@ fn is_fraction(folded: &Folded, run: &Run<'_>, groups: Range<usize>) -> bool {
     let (head, tail) = (&folded.text[..range.start], &folded.text[range.end..]);
     let is_digit = |c: char| c.is_ascii_digit();
     let after_point = head.strip_suffix('.').is_some_and(|before| before.ends_with(is_digit));
-    // Cells of a table have commas between as well: only what begins with `0,` and is no cell is a decimal.
+    // Cells of a table have commas between them too, so a decimal must begin with `0,` and must not be a cell.
     let after_comma =
         head.strip_suffix("0,").is_some_and(|before| !before.ends_with(|c| is_digit(c) || ",.;".contains(c)));
     let is_cell = tail.strip_prefix(',').is_some_and(|rest| !rest.starts_with(char::is_whitespace));
     groups.len() == 1 && (after_point || after_comma && !is_cell)
 }
 
-/// Whether a network issues numbers that begin so and are as long.
+/// Returns whether a network issues numbers with this beginning and length.
 fn in_network(digits: &[u8]) -> bool {
     if digits.len() < 12 {
         return false;
@@ -97,7 +99,7 @@ fn in_network(digits: &[u8]) -> bool {
     }
 }
 
-/// The sum of the digits from the right, every second one doubled, is a multiple of 10.
+/// Returns whether the sum of the digits is a multiple of 10, with every second digit from the right doubled.
 fn luhn(digits: &[u8]) -> bool {
     let sum: u32 = digits
         .iter()

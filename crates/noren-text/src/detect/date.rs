@@ -1,4 +1,5 @@
-//! Dates of birth: a date after words that say so (`born on 12 March 1985`, `DOB: 1985-03-12`, `geboren am 12.3.85`).
+//! Dates of birth: a date after words that announce it (`born on 12 March 1985`, `DOB: 1985-03-12`, `geboren am
+//! 12.3.85`).
 
 use super::around::{goes_on, pattern};
 use crate::fold::Folded;

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::ops::Range;
 use unicode_normalization::char::is_combining_mark;
 
-/// What the names of pictures end in.
+/// Endings of the names of image files.
 const PICTURES: [&str; 12] = ["png", "jpg", "jpeg", "gif", "svg", "webp", "avif", "bmp", "ico", "icns", "tif", "tiff"];
 
 pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
@@ -13,7 +13,7 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     text.match_indices('@').filter_map(|(at, _)| Some(local(text, at)?..domain(text, at + 1)?)).collect()
 }
 
-/// Where the part before the `@` begins.
+/// Returns the index at which the part before the `@` begins.
 fn local(text: &str, at: usize) -> Option<usize> {
     if let Some(quoted) = text[..at].strip_suffix('"') {
         let open = quoted.rfind('"')?;
@@ -26,7 +26,8 @@ fn local(text: &str, at: usize) -> Option<usize> {
     (start < at).then_some(start)
 }
 
-/// Where the part after the `@` ends: the labels of a name with a dot, or an address in brackets.
+/// Returns the index at which the part after the `@` ends. The part is a name of labels with dots between them, or an
+/// address in brackets.
 fn domain(text: &str, from: usize) -> Option<usize> {
     let rest = &text[from..];
     if let Some(inner) = rest.strip_prefix('[') {
@@ -48,7 +49,7 @@ fn domain(text: &str, from: usize) -> Option<usize> {
         }
     }
     let last = labels.last()?;
-    // `icon@2x.png` is a picture at two pixels to the point.
+    // `icon@2x.png` is an image with two pixels per point.
     let picture = labels.len() == 2 && is_pixel_ratio(labels[0]) && PICTURES.contains(&last.to_lowercase().as_str());
     if run[..end].parse::<Ipv4Addr>().is_ok() {
         return Some(from + end);
@@ -61,7 +62,7 @@ fn letter(c: char) -> bool {
     c.is_alphanumeric() || is_combining_mark(c)
 }
 
-/// `2x` or `3x`.
+/// Returns whether a label is a pixel ratio: `2x` or `3x`.
 fn is_pixel_ratio(label: &str) -> bool {
     matches!(label.as_bytes(), [b'0'..=b'9', b'x'])
 }

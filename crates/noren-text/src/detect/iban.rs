@@ -4,10 +4,11 @@ use crate::fold::Folded;
 use iban::Iban;
 use std::ops::Range;
 
-/// Characters of the shortest number (Norway's), and of the longest that the standard allows.
+/// Lengths from the shortest number (Norway's) to the longest that the standard allows, in characters.
 const LENGTHS: std::ops::RangeInclusive<usize> = 15..=34;
 
-/// What stands before a number does not matter (`IBANDE89...`): its checksum and its country's form tell it from other text.
+/// Finds numbers after any text (`IBANDE89...`). The checksum and the form of the country distinguish them from other
+/// text.
 pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     let bytes = folded.text.as_bytes();
     let mut found: Vec<Range<usize>> = Vec::new();
@@ -22,7 +23,7 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     found
 }
 
-/// Where the number that begins at `start` ends, if there is one.
+/// Returns the index at which the number that begins at `start` ends, if there is one.
 fn end(bytes: &[u8], start: usize) -> Option<usize> {
     let mut number = String::with_capacity(*LENGTHS.end());
     let mut separators = 0;

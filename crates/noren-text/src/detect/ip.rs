@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 use std::sync::LazyLock;
 
-/// All numbers with dots between, so that `1.2.3.4.5` is none.
+/// Any number of numbers with dots between them, so that `1.2.3.4.5` is not an address.
 static V4: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"[0-9]+(?:\.[0-9]+)+").expect("a pattern that compiles"));
 static V6: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"[0-9A-Fa-f:][0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*").expect("a pattern that compiles"));
@@ -17,7 +17,7 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     let mut found: Vec<_> = v4.filter(|range| !is_piece(folded, range)).collect();
     found.extend(V6.find_iter(&folded.text).filter_map(|run| {
         let address = |from: usize| version_6(&folded.text[from..run.end()], from).filter(|at| !goes_on(folded, at));
-        // A word may say what comes: `IPv6:2001:db8::1`, of which the run has the colon, and of `ip6` the 6.
+        // A word may announce the address: the run has the colon of `IPv6:2001:db8::1`, and the 6 of `ip6`.
         let colon = run.as_str().find(':').map(|colon| run.start() + colon)?;
         let named = folded.text[..run.start()].ends_with(adjoins);
         address(run.start()).or_else(|| if named { address(colon + 1) } else { None })
@@ -26,17 +26,18 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     found
 }
 
-/// The address in `text` without the punctuation of the sentence. `a::b` is a path in a program, not an address.
+/// Returns the address in `text` without the punctuation of the sentence. `a::b` is a path in a program, not an
+/// address.
 fn version_6(text: &str, at: usize) -> Option<Range<usize>> {
     let text = text.trim_end_matches('.');
     let fits = |text: &str| text.len() <= 45 && text.parse::<Ipv6Addr>().is_ok();
     let text = [Some(text), text.strip_suffix(':')].into_iter().flatten().find(|text| fits(text))?;
     let groups = text.split([':', '.']).filter(|group| !group.is_empty()).count();
-    let told = text.bytes().any(|b| b.is_ascii_digit()) || groups > 2;
-    told.then_some(at..at + text.len())
+    let is_address = text.bytes().any(|b| b.is_ascii_digit()) || groups > 2;
+    is_address.then_some(at..at + text.len())
 }
 
-/// Letters may touch an address, but not those of a version: `v1.2.3.4`, `1.2.3.4rc`.
+/// Returns whether the letters that touch an address are those of a version: `v1.2.3.4`, `1.2.3.4rc`.
 fn is_piece(folded: &Folded, range: &Range<usize>) -> bool {
     let (before, after) = (&folded.text[..range.start], &folded.text[range.end..]);
     let (before, after) = (word_before(before).to_lowercase(), word_after(after).to_lowercase());

@@ -1,4 +1,4 @@
-//! Keys and tokens for programs, in the forms that their makers have published, and after words that say so.
+//! Keys and tokens for programs, in the forms that their issuers have published, and after words that announce them.
 
 use super::around::pattern;
 use crate::fold::Folded;
@@ -6,7 +6,7 @@ use regex::Regex;
 use std::ops::Range;
 use std::sync::LazyLock;
 
-/// Forms that begin in a way that no word does.
+/// Forms with a beginning that no word has.
 const FORMS: [&str; 14] = [
     // Amazon
     r"(?-u:\b)(?:A3T[A-Z0-9]|AKIA|ASIA|ABIA|ACCA|AGPA|AIDA|AROA|AIPA|ANPA|ANVA|APKA)[A-Z0-9]{16}(?-u:\b)",
@@ -35,9 +35,10 @@ const FORMS: [&str; 14] = [
 ];
 
 static KEYS: LazyLock<Regex> = LazyLock::new(|| pattern(&FORMS.join("|")));
-/// OpenAI's, Anthropic's, OpenRouter's and others: the words of a style sheet begin so, too, and are told apart by [`is_mixed`].
+/// Keys of OpenAI, Anthropic, OpenRouter and others. Words of style sheets have the same beginning; [`is_mixed`]
+/// distinguishes them.
 static SK: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?-u:\b)sk-[A-Za-z0-9_\-]{20,}"));
-/// What is called a key or a token.
+/// Values with a name such as key or token.
 static NAMED: LazyLock<Regex> = LazyLock::new(|| {
     let names = [
         r"api[ _\-]?(?:key|token|secret)|(?:secret|access|auth|client|account|encryption|signing|master|service|private|license)",
@@ -67,8 +68,8 @@ fn is_of_40(value: &str) -> bool {
     value.len() == 40 && small >= 5 && large >= 5 && !value.contains(['.', '-', '_'])
 }
 
-/// Returns whether a value looks drawn at random: it has digits and letters, and half of it is parts between `-`, `_`, `/` and `.`
-/// that are no plain words.
+/// Returns whether a value looks random: it has digits and letters, and at least half of it are parts between `-`, `_`,
+/// `/` and `.` that are not plain words.
 fn is_mixed(value: &str) -> bool {
     let digits = value.bytes().filter(u8::is_ascii_digit).count();
     let letters = value.bytes().filter(u8::is_ascii_alphabetic).count();

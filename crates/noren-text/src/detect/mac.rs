@@ -7,7 +7,7 @@ use regex::Regex;
 use std::ops::Range;
 use std::sync::LazyLock;
 
-/// Bytes in any number: a longer row of them (a fingerprint, a dump) is no address.
+/// Any number of bytes: a longer row (a fingerprint, a dump) is not an address.
 static ROWS: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"[0-9A-Fa-f]{2}(?:[:\-][0-9A-Fa-f]{2})+|[0-9A-Fa-f]{4}(?:\.[0-9A-Fa-f]{4})+"));
 
@@ -16,7 +16,7 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     rows.filter(|range| !goes_on(folded, range) && !continues(&folded.text[range.end..])).collect()
 }
 
-/// Six bytes or three groups, with one kind of separator.
+/// Returns whether a row has six bytes or three groups, with one kind of separator.
 fn is_address(row: &str) -> bool {
     let separators: Vec<char> = row.chars().filter(|c| !c.is_ascii_hexdigit()).collect();
     let count = if row.contains('.') { 2 } else { 5 };

@@ -1,4 +1,4 @@
-//! Detectors: what in a text is private.
+//! Detectors of private text.
 
 mod address;
 mod around;
@@ -25,10 +25,10 @@ use std::ops::Range;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// The label of all private tokens, which no kind may have as its name; tokens of a kind carry the kind's name as well.
+/// The label of all private tokens. No kind may have this name. Tokens also carry the name of their kind as a label.
 pub const PRIVATE: &str = "private";
 
-/// The names of the detectors that need nothing from the user.
+/// The names of the detectors that need no data from the user.
 pub const BUILT_IN: [&str; 13] = [
     "email",
     "phone",
@@ -44,7 +44,7 @@ pub const BUILT_IN: [&str; 13] = [
     "birth_date",
     "address",
 ];
-/// Kinds of private text that a report names when no detector looked for them.
+/// Kinds of private text that a report names if no detector looked for them, as (kind, plural in the report).
 const OTHERS: [(&str, &str); 3] = [("name", "names"), ("place", "places"), ("organization", "organizations")];
 
 /// The kind of a finding: the name of the detector that found it, which is also the label of its tokens.
@@ -52,7 +52,7 @@ const OTHERS: [(&str, &str); 3] = [("name", "names"), ("place", "places"), ("org
 pub struct Kind(Arc<str>);
 
 impl Kind {
-    /// The name.
+    /// Returns the name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -73,14 +73,14 @@ impl fmt::Debug for Kind {
 /// A private piece of a text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
-    /// What it is.
+    /// The kind of private text.
     pub kind: Kind,
-    /// Where it stands, in bytes of the text; begins and ends between characters and is never empty.
+    /// The bytes of the text. The range begins and ends between characters and is never empty.
     pub range: Range<usize>,
 }
 
 impl Finding {
-    /// Where it stands in `text`, in characters.
+    /// Returns the range of characters of the finding in `text`.
     ///
     /// ```
     /// let text = "żółw: żółw@example.org";
@@ -94,11 +94,11 @@ impl Finding {
     }
 }
 
-/// Finds one kind of private text.
+/// A detector of one kind of private text.
 ///
-/// Those of [`BUILT_IN`] know the forms that people write: digits of all scripts, letters of full width, dashes and white space of
-/// all kinds, characters of no width between. Where a checksum or a range tells a secret from a number that looks
-/// like it, it is checked.
+/// The detectors of [`BUILT_IN`] accept the forms that people write: digits of all scripts, full-width letters, all
+/// kinds of dashes and white space, and characters without width in between. If a kind of number has a checksum or a
+/// valid range, it is checked.
 #[derive(Clone, Debug)]
 pub struct Detector {
     kind: Kind,
@@ -114,10 +114,10 @@ enum Search {
 }
 
 impl Detector {
-    /// The one of [`BUILT_IN`] that is called `name`.
+    /// Returns the detector of [`BUILT_IN`] with the name `name`.
     ///
     /// # Errors
-    /// [`Error::UnknownDetector`], with the nearest name.
+    /// Returns [`Error::UnknownDetector`] with the nearest name if there is none.
     pub fn built_in(name: &str) -> Result<Self, Error> {
         let search: fn(&Folded) -> Vec<Range<usize>> = match name {
             "email" => email::find,
@@ -138,8 +138,8 @@ impl Detector {
         Ok(Detector { kind: Kind(name.into()), search: Search::BuiltIn(search) })
     }
 
-    /// Words and phrases, whole and in any case, whatever white space stands between their parts and however their accents
-    /// are encoded. Scripts that put no space between words need none around them.
+    /// Detects words and phrases as whole words, in upper and lower case, with any white space between their parts and any
+    /// encoding of accents. Words of scripts without spaces need none around them.
     ///
     /// ```
     /// use noren_text::{Detector, Detectors};
@@ -149,35 +149,35 @@ impl Detector {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Detector`] for a bad name, an empty list or an empty word.
+    /// Returns [`Error::Detector`] for an invalid name, an empty list or an empty word.
     pub fn words<S: AsRef<str>>(name: &str, words: impl IntoIterator<Item = S>) -> Result<Self, Error> {
         Ok(Detector { kind: own_name(name)?, search: Search::Words(own::words(name, words)?) })
     }
 
-    /// A regular expression in the syntax of the crate `regex`, whose searches take linear time whatever the pattern and the
-    /// text; every match that is not empty is private, whole.
+    /// Detects the matches of a regular expression in the syntax of the crate `regex`, whose searches take linear time
+    /// for any pattern and text. Every match that is not empty is private as a whole.
     ///
     /// # Errors
-    /// [`Error::Detector`] for a bad name, a malformed pattern or one too large to compile.
+    /// Returns [`Error::Detector`] for an invalid name, and for a pattern that is malformed or too large to compile.
     pub fn pattern(name: &str, pattern: &str) -> Result<Self, Error> {
         Ok(Detector { kind: own_name(name)?, search: Search::Pattern(own::pattern(name, pattern)?) })
     }
 
-    /// What the user says is private, in characters of the text.
+    /// Detects the given spans, in characters of the text.
     ///
     /// # Errors
-    /// [`Error::Detector`] for a bad name; [`Error::Span`] for an empty span. Spans beyond a text are refused when it is
-    /// searched.
+    /// Returns [`Error::Detector`] for an invalid name and [`Error::Span`] for an empty span. A span outside the text
+    /// is an error of [`Detectors::find`].
     pub fn spans(name: &str, spans: impl IntoIterator<Item = Range<usize>>) -> Result<Self, Error> {
         Ok(Detector { kind: own_name(name)?, search: Search::Spans(own::spans(name, spans)?) })
     }
 
-    /// What it calls its findings.
+    /// Returns the kind of its findings.
     pub fn kind(&self) -> &Kind {
         &self.kind
     }
 
-    /// The findings in `text`, by where they begin.
+    /// Returns the findings in `text`, sorted by their start.
     fn find(&self, text: &Text<'_>) -> Result<Vec<Finding>, Error> {
         let back = |folded: &Folded, found: Vec<Range<usize>>| -> Vec<Range<usize>> {
             found.into_iter().map(|range| folded.origin(range)).collect()
@@ -197,8 +197,8 @@ impl Detector {
     }
 }
 
-/// A text and the forms that detectors read: a character without width joins its neighbours or parts them, so a text that has
-/// such characters is read both ways.
+/// A text in the forms that detectors read. A character without width may join or separate its neighbours, so a text
+/// with such characters is read in both forms.
 struct Text<'a> {
     text: &'a str,
     folded: Vec<Folded>,
@@ -217,21 +217,21 @@ impl<'a> Text<'a> {
     }
 }
 
-/// Finds several kinds of private text that no pattern tells: names and places, by a model.
+/// A detector of several kinds of private text that no pattern can find, such as names and places; usually a model.
 pub trait Recognizer: Send + Sync + fmt::Debug {
-    /// The names of the kinds that it finds: 1 to 64 ASCII letters, digits, `_` or `-`.
+    /// Returns the names of the kinds that it detects: 1 to 64 ASCII letters, digits, `_` or `-`.
     fn kinds(&self) -> Vec<String>;
 
-    /// The findings in `text`: the index of the kind among [`kinds`](Self::kinds), and bytes of the text.
+    /// Returns the findings in `text`: the index of the kind among [`kinds`](Self::kinds), and the range of bytes.
     ///
     /// # Errors
-    /// A message that says what is wrong and how to fix it.
+    /// Returns a message with the fault and how to fix it.
     fn find(&self, text: &str) -> Result<Vec<(usize, Range<usize>)>, String>;
 }
 
 /// Several detectors.
 ///
-/// Parses from names of [`BUILT_IN`] with commas between; `all` is all of them.
+/// Parses from names of [`BUILT_IN`] with commas between; `all` selects all of them.
 #[derive(Clone, Debug, Default)]
 pub struct Detectors {
     detectors: Vec<Detector>,
@@ -239,33 +239,34 @@ pub struct Detectors {
 }
 
 impl Detectors {
-    /// Finds nothing.
+    /// Makes an empty list, which finds nothing.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// With one more.
+    /// Adds a detector.
     pub fn with(mut self, detector: Detector) -> Self {
         self.detectors.push(detector);
         self
     }
 
-    /// With a model that finds several kinds.
+    /// Adds a model that finds several kinds.
     ///
     /// # Errors
-    /// [`Error::Detector`] for kinds without a name.
+    /// Returns [`Error::Detector`] for kinds without a valid name.
     pub fn with_recognizer(mut self, recognizer: Arc<dyn Recognizer>) -> Result<Self, Error> {
         let kinds = recognizer.kinds().iter().map(|name| kind_name(name)).collect::<Result<Vec<_>, _>>()?;
         self.recognizers.push((kinds, recognizer));
         Ok(self)
     }
 
-    /// Whether there is none.
+    /// Returns whether there is no detector.
     pub fn is_empty(&self) -> bool {
         self.detectors.is_empty() && self.recognizers.is_empty()
     }
 
-    /// What they call their findings, each once, in the order in which they were given: the kinds that are looked for.
+    /// Returns the kinds of findings that the detectors look for, each once, in the order in which the detectors were
+    /// added.
     pub fn kinds(&self) -> Vec<Kind> {
         let mut kinds: Vec<Kind> = Vec::new();
         let of_models = self.recognizers.iter().flat_map(|(kinds, _)| kinds);
@@ -277,8 +278,9 @@ impl Detectors {
         kinds
     }
 
-    /// A sentence about private text that nothing here looks for. Every report of what was found needs it. Names, places and
-    /// organizations are looked for by a [`Recognizer`] of that kind; a list of words that is called `name` finds its words only.
+    /// Returns a sentence about kinds of private text that no detector looks for. Every report of findings needs it.
+    /// Names, places and organizations are looked for by a [`Recognizer`] of that kind; a list of words with the name
+    /// `name` finds its words only.
     ///
     /// ```
     /// let detectors = "all".parse::<noren_text::Detectors>()?;
@@ -288,7 +290,7 @@ impl Detectors {
     pub fn not_looked_for(&self) -> String {
         let kinds = self.kinds();
         let built_in = BUILT_IN.into_iter().filter(|name| !kinds.iter().any(|kind| kind.as_str() == *name));
-        // A list of some names does not look for names.
+        // A list of some names does not detect names in general.
         let by_model =
             |name: &str| self.recognizers.iter().flat_map(|(kinds, _)| kinds).any(|kind| kind.as_str() == name);
         let others = OTHERS.into_iter().filter(|(name, _)| !by_model(name)).map(|(_, shown)| shown);
@@ -301,13 +303,14 @@ impl Detectors {
         }
     }
 
-    /// All that any of them finds, by where it begins, the longer one and then the earlier detector first.
+    /// Returns the findings of all detectors, sorted by their start. At the same start, longer findings come first,
+    /// then those of earlier detectors.
     ///
-    /// Findings of different kinds may overlap, and none is left out for it: what any detector found is private. For telling
-    /// people there is [`outermost`].
+    /// Findings of different kinds may overlap, and all of them are kept: text that any detector found is private.
+    /// [`outermost`] returns the findings that a report shows.
     ///
     /// # Errors
-    /// [`Error::Span`] for a user's span that lies outside of the text, [`Error::Detector`] for a model that fails.
+    /// Returns [`Error::Span`] for a span of the user outside the text, and [`Error::Detector`] for a model that fails.
     pub fn find(&self, text: &str) -> Result<Vec<Finding>, Error> {
         let read = Text::new(text);
         let mut found = Vec::new();
@@ -324,7 +327,7 @@ impl Detectors {
                         return Err(Error::detector(
                             "model",
                             format!(
-                                "it gave span {range:?} of kind {kind}: spans lie between characters, kinds are counted from 0"
+                                "it gave span {range:?} of kind {kind}: spans must begin and end between characters, kinds are counted from 0"
                             ),
                         ));
                     }
@@ -332,7 +335,7 @@ impl Detectors {
             }
         }
         found.sort_by_key(|f: &Finding| (f.range.start, std::cmp::Reverse(f.range.end)));
-        // Two readings of a text may find the same.
+        // Both readings of a text may have the same finding.
         let mut unique: Vec<Finding> = Vec::with_capacity(found.len());
         for finding in found {
             let same_range = unique.iter().rev().take_while(|other| other.range == finding.range);
@@ -367,12 +370,12 @@ impl FromStr for Detectors {
     }
 }
 
-/// Those of `findings` (as [`Detectors::find`] sorts them) that lie in no other: of a card number and the telephone number that
-/// a part of it looks like, the card number.
+/// Returns those of `findings` (sorted as by [`Detectors::find`]) that are not within another one: of a card number and
+/// a telephone number that is a part of it, the card number.
 pub fn outermost(findings: &[Finding]) -> Vec<&Finding> {
     let mut kept: Vec<&Finding> = Vec::new();
     for finding in findings {
-        // Sorted by start: whatever contains this one came before, and the last that was kept reaches furthest.
+        // Findings are sorted by start: one that contains this one came before, and the last kept one ends last.
         if kept.last().is_none_or(|last| last.range.end < finding.range.end) {
             kept.push(finding);
         }
@@ -380,7 +383,8 @@ pub fn outermost(findings: &[Finding]) -> Vec<&Finding> {
     kept
 }
 
-/// A name for a detector of one's own: it becomes a label in masks, and must not be taken for a built-in one.
+/// Checks a name for a detector of the user. The name becomes a label in masks and must not be the name of a built-in
+/// detector.
 fn own_name(name: &str) -> Result<Kind, Error> {
     let kind = kind_name(name)?;
     if BUILT_IN.contains(&name) || name == "all" {
@@ -417,7 +421,7 @@ fn unknown(name: &str) -> Error {
     }
 }
 
-/// What detectors are called elsewhere.
+/// Returns the built-in detector for a name that other tools use.
 fn synonym(name: &str) -> Option<&'static str> {
     Some(match name.to_lowercase().replace(['-', '_', ' '], "").as_str() {
         "mail" | "emailaddress" => "email",

@@ -1,4 +1,4 @@
-//! What the user says is private: words, patterns, spans.
+//! Private text that the user defines: words, patterns, spans.
 
 use super::around::is_spaceless;
 use crate::Error;
@@ -8,7 +8,7 @@ use regex::{Regex, RegexBuilder};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A pattern may compile to so many bytes; a larger one is a mistake or an attack.
+/// The maximum size in bytes of a compiled pattern. A larger one is a mistake or an attack.
 const LARGEST_PATTERN: usize = 1 << 20;
 
 pub(super) fn words<S: AsRef<str>>(name: &str, words: impl IntoIterator<Item = S>) -> Result<Arc<AhoCorasick>, Error> {
@@ -17,7 +17,7 @@ pub(super) fn words<S: AsRef<str>>(name: &str, words: impl IntoIterator<Item = S
         let word = word.as_ref();
         let plain = Folded::words(word, Invisible::Joins).text.trim().to_string();
         if plain.is_empty() {
-            return Err(Error::detector(name, format!("{word:?} is no word: leave empty lines out of the list")));
+            return Err(Error::detector(name, format!("{word:?} is not a word: remove empty lines from the list")));
         }
         folded.push(plain);
     }
@@ -28,7 +28,7 @@ pub(super) fn words<S: AsRef<str>>(name: &str, words: impl IntoIterator<Item = S
     Ok(Arc::new(words))
 }
 
-/// All of the words that stand by themselves; of several that begin together the longest.
+/// Returns the places of the words as whole words; of several that begin at the same place, the longest.
 pub(super) fn find_words(words: &AhoCorasick, folded: &Folded) -> Vec<Range<usize>> {
     let mut found: Vec<Range<usize>> = words
         .find_overlapping_iter(&folded.text)
@@ -48,7 +48,8 @@ fn stands_alone(folded: &Folded, range: &Range<usize>) -> bool {
     !joined(word.chars().next(), before) && !joined(word.chars().next_back(), after)
 }
 
-/// Whether a character is part of a word that goes on to the next such one. Scripts without spaces between words are not.
+/// Returns whether a character is a part of a word that continues in the next such character. This is not the case in
+/// scripts without spaces between words.
 fn joins(c: char) -> bool {
     (c.is_alphanumeric() || c == '_' || unicode_normalization::char::is_combining_mark(c)) && !is_spaceless(c)
 }
@@ -68,7 +69,7 @@ pub(super) fn pattern(name: &str, pattern: &str) -> Result<Regex, Error> {
 pub(super) fn spans(name: &str, spans: impl IntoIterator<Item = Range<usize>>) -> Result<Vec<Range<usize>>, Error> {
     let mut list: Vec<Range<usize>> = spans.into_iter().collect();
     match list.iter().find(|span| span.is_empty()) {
-        Some(span) => Err(span_error(name, span, "it holds no character: the end comes after the start")),
+        Some(span) => Err(span_error(name, span, "the span is empty: give an end after the start")),
         None => {
             list.sort_by_key(|span| (span.start, span.end));
             Ok(list)
@@ -76,7 +77,7 @@ pub(super) fn spans(name: &str, spans: impl IntoIterator<Item = Range<usize>>) -
     }
 }
 
-/// Spans of characters as spans of bytes.
+/// Converts spans of characters to spans of bytes.
 pub(super) fn find_spans(name: &str, spans: &[Range<usize>], text: &str) -> Result<Vec<Range<usize>>, Error> {
     let borders: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
     let length = borders.len() - 1;

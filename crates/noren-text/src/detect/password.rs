@@ -1,4 +1,5 @@
-//! Passwords, passphrases and PINs after words that say so: `password: hunter2`, `Passwort lautet "..."`, `PIN 4711`.
+//! Passwords, passphrases and PINs after words that announce them: `password: hunter2`, `Passwort lautet "..."`, `PIN
+//! 4711`.
 
 use super::around::pattern;
 use crate::fold::Folded;
@@ -11,10 +12,13 @@ static NAMED: LazyLock<Regex> = LazyLock::new(|| {
         r"(?:pass[ _\-]?(?:word|(?P<phrase>phrase)|code)|passwd|pwd|passwort|kennwort|mot\s+de\s+passe|contraseña|senha|wachtwoord|hasło",
         r"|lösenord|adgangskode|salasana|şifre|parola|пароль|密码|密碼|口令|パスワード|비밀번호)",
     ];
-    let told = r#"(?P<told>\s?(?::=|=>|->|[:=])\s?|\s(?:is|was|reads|lautet(?:\s(?:wie\sfolgt|folgendermaßen))?|ist|war|est|es|è|é|jest|är|er|on)(?:\s?:\s?|\s)|(?:は|是|为|:)\s?)"#;
+    let separator = r#"(?P<separator>\s?(?::=|=>|->|[:=])\s?|\s(?:is|was|reads|lautet(?:\s(?:wie\sfolgt|folgendermaßen))?|ist|war|est|es|è|é|jest|är|er|on)(?:\s?:\s?|\s)|(?:は|是|为|:)\s?)"#;
     let quoted = r#"(?:"(?P<a>[^"\n\u{2029}]{1,100})"|'(?P<b>[^'\n\u{2029}]{1,100})'|`(?P<c>[^`\n\u{2029}]{1,100})`|“(?P<d>[^”\u{2029}]{1,100})”|«\s?(?P<e>[^»\u{2029}]{1,100})\s?»|„(?P<f>[^“”\u{2029}]{1,100})[“”])"#;
     let plain = r#"(?P<plain>[^\s"'`]+)"#;
-    pattern(&format!(r#"(?i)(?P<name>{})s?(?:\s?\([^)\n]{{1,40}}\))?["'`]?{told}(?:{quoted}|{plain})"#, names.concat()))
+    pattern(&format!(
+        r#"(?i)(?P<name>{})s?(?:\s?\([^)\n]{{1,40}}\))?["'`]?{separator}(?:{quoted}|{plain})"#,
+        names.concat()
+    ))
 });
 static PIN: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
@@ -32,11 +36,12 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
                 found.push(value.range());
             }
         } else if let Some(value) = caught.name("plain") {
-            let [name, told] = ["name", "told"].map(|part| caught.name(part).map_or("", |part| part.as_str()));
+            let [name, separator] =
+                ["name", "separator"].map(|part| caught.name(part).map_or("", |part| part.as_str()));
             let line = line(&text[value.start()..]);
-            let len = match caught.name("phrase").filter(|_| told.contains([':', '=', '>'])) {
-                Some(_) => phrase(value.as_str(), line, told),
-                None => plain(value.as_str(), line, name, told),
+            let len = match caught.name("phrase").filter(|_| separator.contains([':', '=', '>'])) {
+                Some(_) => phrase(value.as_str(), line, separator),
+                None => plain(value.as_str(), line, name, separator),
             };
             found.extend(len.map(|len| value.start()..value.start() + len));
         }
@@ -46,21 +51,22 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     found
 }
 
-/// The sentence's punctuation after a password.
+/// Punctuation of the sentence after a password.
 const ENDS: [char; 9] = ['.', ',', ';', ':', '?', ')', ']', '}', '>'];
-/// Words of a passphrase, at most.
+/// The maximum number of words of a passphrase.
 const LONGEST: usize = 24;
-/// Characters of a line that are read, at most.
+/// The maximum number of characters of a line that are read.
 const READ: usize = 400;
 
-/// The first line of a text, as much of it as is read.
+/// Returns the first line of a text, up to [`READ`] characters.
 fn line(text: &str) -> &str {
     let ends = text.char_indices().enumerate().find(|(count, (_, c))| *count == READ || "\n\u{2029}".contains(*c));
     &text[..ends.map_or(text.len(), |(_, (at, _))| at)]
 }
 
-/// The length of a passphrase at the start of a line: up to the end of the sentence or line, or to what is told next.
-fn phrase(first: &str, line: &str, told: &str) -> Option<usize> {
+/// Returns the length of a passphrase at the start of a line, up to the end of the sentence or line, or to the next
+/// name of a secret.
+fn phrase(first: &str, line: &str, separator: &str) -> Option<usize> {
     let mut end = 0;
     for word in line.split_inclusive(char::is_whitespace).take(LONGEST) {
         let bare = word.trim_end();
@@ -73,26 +79,27 @@ fn phrase(first: &str, line: &str, told: &str) -> Option<usize> {
         }
     }
     let whole = line[..end].trim_end().trim_end_matches(ENDS);
-    let is_code = told.contains(['=', '\n']) && is_expression(first) || told == " = ";
+    let is_code = separator.contains(['=', '\n']) && is_expression(first) || separator == " = ";
     let single = !whole.contains(char::is_whitespace);
     if single || is_code {
-        return plain(first, line, "", told);
+        return plain(first, line, "", separator);
     }
     (!is_word_of_code(first) && !is_filled_in(line)).then_some(whole.len())
 }
 
-/// The length of a password without quotes, if the word is one: the sentence's punctuation does not belong to it.
-fn plain(word: &str, line: &str, name: &str, told: &str) -> Option<usize> {
+/// Returns the length of a password without quotes, if the word is one. Punctuation of the sentence does not belong to
+/// it.
+fn plain(word: &str, line: &str, name: &str, separator: &str) -> Option<usize> {
     let value = word.trim_end_matches(ENDS);
     let is_varied = value.chars().any(|c| !c.is_alphabetic());
-    // `password is required`, `password = user.password`, `password: str`, `password=get()` are no secrets; what follows a colon
-    // on the next line may be a program's next statement.
-    let is_sentence = (!told.contains([':', '=', '>']) || told.contains('\n')) && !is_varied;
-    let is_sentence = is_sentence && !told.to_lowercase().contains("lautet");
-    // `DB_PASSWORD=open_sesame` sets a variable of the environment: names are values there, calls are not.
-    let is_set = told == "=" && !name.contains(char::is_lowercase) && !word.contains(['(', '[']);
-    let is_code = told.contains(['=', '\n']) && is_expression(word) && !is_set || told == " = " && !is_varied;
-    let is_filled_in = is_filled_in(line) || is_reference(value, told);
+    // `password is required`, `password = user.password`, `password: str` and `password=get()` hold no secret. After a
+    // colon, the next line may be another statement of a program.
+    let is_sentence = (!separator.contains([':', '=', '>']) || separator.contains('\n')) && !is_varied;
+    let is_sentence = is_sentence && !separator.to_lowercase().contains("lautet");
+    // `DB_PASSWORD=open_sesame` sets an environment variable: names are values there, calls are not.
+    let is_set = separator == "=" && !name.contains(char::is_lowercase) && !word.contains(['(', '[']);
+    let is_code = separator.contains(['=', '\n']) && is_expression(word) && !is_set || separator == " = " && !is_varied;
+    let is_filled_in = is_filled_in(line) || is_reference(value, separator);
     let is_none = is_sentence || is_code || is_filled_in || is_word_of_code(value);
     (value.chars().count() >= 3 && !is_none).then_some(value.len())
 }
@@ -105,15 +112,15 @@ fn is_expression(word: &str) -> bool {
         || (names.contains(['.', '_']) && names.split('.').all(is_name))
 }
 
-/// Returns whether a value without quotes names another: `&name`, `*name`, and after `=` `$name`.
-fn is_reference(value: &str, told: &str) -> bool {
+/// Returns whether a value without quotes refers to another one: `&name`, `*name`, and after `=` `$name`.
+fn is_reference(value: &str, separator: &str) -> bool {
     let name = value.trim_start_matches(['&', '*', '$', ':']);
     let signs = &value[..value.len() - name.len()];
     let is_name = name.chars().all(|c| c.is_alphabetic() || "_:->".contains(c));
-    is_name && !signs.is_empty() && (!signs.contains('$') || told.contains('='))
+    is_name && !signs.is_empty() && (!signs.contains('$') || separator.contains('='))
 }
 
-/// Returns whether what begins with a bracket or sign up to the one that closes it stands for a value from elsewhere: `<name>`,
+/// Returns whether the text, which begins with a bracket or sign, is a placeholder up to the closing one: `<name>`,
 /// `${name}`, `{{ name }}`, `%NAME%`, `$NAME`, `****`.
 fn is_filled_in(text: &str) -> bool {
     let name = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';

@@ -1,5 +1,5 @@
-//! Telephone numbers: international (`+44 20 7946 0958`), with a national 0 (`030 1234567`) and of the North American plan
-//! (`(555) 123-4567`); with an extension, where there is one.
+//! Telephone numbers: international (`+44 20 7946 0958`), with a national 0 (`030 1234567`) and of the North American
+//! plan (`(555) 123-4567`). An extension may follow.
 
 use super::around::{Run, adjoins, goes_on, leads_to_digits, pattern};
 use crate::fold::Folded;
@@ -8,20 +8,20 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 static RUN: LazyLock<Regex> = LazyLock::new(|| pattern(r"[0-9]+(?:[ \n./()\-_·•]{1,3}[0-9]+)*"));
-/// What is dialled after the number has answered.
+/// An extension, which is dialled after the call is answered.
 static EXTENSION: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"^(?:x|[ ,;]{1,2}(?i:x|ext\.?|extension|#)[ .:]{0,2})[0-9]{1,6}(?-u:\b)"));
-/// Numbers that programs are full of: the digits in their order, and the limits of 32 bits.
+/// Numbers that are frequent in programs: the digits in order, and the limits of 32 bits.
 const COUNTS: [&str; 5] = ["0123456789", "2147483647", "2147483648", "4294967295", "4294967296"];
-/// Digits of a number with its country code (ITU-T E.164); the shortest that people write have eight.
+/// The number of digits of a number with its country code (ITU-T E.164); the shortest written ones have eight.
 const INTERNATIONAL: std::ops::RangeInclusive<usize> = 8..=15;
 
 pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     for run in RUN.find_iter(&folded.text) {
         let run = Number(Run::new(&folded.text, run.range()));
-        // A number begins where a run does, the last number has ended, or another number stands before: else a 0 is a digit like
-        // any other.
+        // A number begins at the start of a run, after the end of the last number, or after another number. Elsewhere a
+        // 0 is an ordinary digit.
         let (mut at, mut fresh) = (0, true);
         while at < run.0.groups.len() {
             let restarts = !fresh && run.restarts(at);
@@ -40,11 +40,11 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     found
 }
 
-/// Groups of digits among which numbers are looked for.
+/// Groups of digits in which numbers are looked for.
 struct Number<'a>(Run<'a>);
 
 impl Number<'_> {
-    /// The group after the last one of the number that begins with group `at`.
+    /// Returns the index after the last group of the number that begins with group `at`.
     fn number(&self, folded: &Folded, at: usize, fresh: bool) -> Option<usize> {
         let signed = self.0.text[..self.0.groups[at].start].trim_end_matches('(').ends_with('+');
         let first = self.0.digits(at);
@@ -57,14 +57,14 @@ impl Number<'_> {
         (self.0.is_one_number(at..end) && self.alone(folded, at, end)).then_some(end)
     }
 
-    /// Returns whether each of the groups stands on a line of its own, after a line with another.
+    /// Returns whether each of the groups is on a line of its own, after a line with another group.
     fn is_column(&self, at: usize, end: usize) -> bool {
         let broken = |group: usize| self.0.separator(group).contains('\n');
         broken(at - 1) && (at..end - 1).any(broken)
     }
 
-    /// Returns whether group `at` begins with a 0 after another number and white space, and goes on neither a row of groups of
-    /// one length nor a date.
+    /// Returns whether group `at` begins with a 0 after another number and white space, and continues neither a row of
+    /// groups of equal length nor a date.
     fn restarts(&self, at: usize) -> bool {
         let Some(before) = at.checked_sub(1) else { return true };
         let len = |group: usize| self.0.groups.get(group).map_or(0, Range::len);
@@ -78,7 +78,8 @@ impl Number<'_> {
         self.0.digits(at).starts_with('0') && spaced && !row && !(date && follows(before) == follows(at))
     }
 
-    /// As many groups from `at` as hold at most `most` digits and are written as one number, and these digits.
+    /// Returns the index after the groups from `at` that are written as one number with at most `most` digits, and the
+    /// number of these digits.
     fn take(&self, at: usize, most: usize) -> (usize, usize) {
         let count = |end: usize| self.0.groups[at..end].iter().map(Range::len).sum::<usize>();
         let mut end = at;
@@ -94,7 +95,8 @@ impl Number<'_> {
         (end, count(end))
     }
 
-    /// Returns whether another number begins with a group after white space: one with a 0, or with its area in parentheses.
+    /// Returns whether another number begins with a group after white space: with a 0, or with an area code in
+    /// parentheses.
     fn begins(&self, group: usize) -> bool {
         let separator = self.0.separator(group - 1);
         let lens: Vec<usize> = self.0.groups[group..].iter().take(3).map(Range::len).collect();
@@ -102,7 +104,7 @@ impl Number<'_> {
         separator.starts_with([' ', '\n']) && (town || separator.ends_with('(') && lens == [3, 3, 4])
     }
 
-    /// With the 00 that dials abroad; no country's code begins with 0.
+    /// Returns the end of an international number with the prefix 00. No country code begins with 0.
     fn abroad(&self, at: usize) -> Option<usize> {
         let code = match &self.0.digits(at)[2..] {
             "" if at + 1 < self.0.groups.len() => self.0.digits(at + 1),
@@ -111,7 +113,7 @@ impl Number<'_> {
         if code.is_empty() || code.starts_with('0') { None } else { self.international(at, 2) }
     }
 
-    /// With the country's code, after `prefix` digits that dial abroad.
+    /// Returns the end of an international number whose country code follows after `prefix` digits.
     fn international(&self, at: usize, prefix: usize) -> Option<usize> {
         if self.0.digits(at)[prefix..].starts_with('1') {
             let (end, digits) = self.take(at, prefix + 11);
@@ -123,7 +125,7 @@ impl Number<'_> {
         (digits >= prefix + INTERNATIONAL.start()).then_some(end)
     }
 
-    /// With the 0 that dials out of town. Days, decimals and years are none.
+    /// Returns the end of a national number, which begins with 0. Dates, decimals and years are excluded.
     fn national(&self, at: usize) -> Option<usize> {
         let (end, digits) = self.take(at, 12);
         let lens: Vec<usize> = self.0.groups[at..end].iter().map(Range::len).collect();
@@ -135,7 +137,7 @@ impl Number<'_> {
         (!date && !postal && town && (parted || plain)).then_some(end)
     }
 
-    /// Returns whether the two letters of a state stand before a postal code: `MA 02110-1301`.
+    /// Returns whether the two letters of a state are before a postal code: `MA 02110-1301`.
     fn is_after_state(&self, at: usize) -> bool {
         let before = self.0.text[..self.0.groups[at].start].trim_end_matches([' ', '\n', ',']);
         let state = before.len().checked_sub(2).and_then(|start| before.get(start..));
@@ -143,14 +145,14 @@ impl Number<'_> {
             && !before[..before.len() - 2].ends_with(char::is_alphanumeric)
     }
 
-    /// Three, three and four digits, with a 1 before or without. Without separators the ranges of the plan tell it from other
-    /// numbers.
+    /// Returns the end of a number of three, three and four digits, with or without a leading 1. Without separators,
+    /// the number must be in the ranges of the plan.
     fn north_american(&self, at: usize) -> Option<usize> {
         let first = at + usize::from(self.0.digits(at) == "1");
         let lens: Vec<usize> = self.0.groups.iter().skip(first).take(3).map(Range::len).collect();
         if let [3, 3, 4] = lens[..] {
             let (left, right) = (self.0.separator(first), self.0.separator(first + 1));
-            // As a piece of a longer number with the same separators it is something else.
+            // Within a longer number with the same separators it is something else.
             let part = |other: Option<&str>| right != " " && other == Some(right);
             let before = at.checked_sub(1).map(|group| self.0.separator(group));
             let after = (first + 3 < self.0.groups.len()).then(|| self.0.separator(first + 2));
@@ -165,8 +167,8 @@ impl Number<'_> {
         (digits.len() == 10 && leads(0) && leads(3) && !COUNTS.contains(&digits)).then_some(at + 1)
     }
 
-    /// A number that is written in parts is no piece of an identifier; one without is touched by no letter either. An extension
-    /// may follow.
+    /// Returns whether a number is not a part of an identifier. No letter may touch a number without separators. An
+    /// extension may follow.
     fn alone(&self, folded: &Folded, at: usize, end: usize) -> bool {
         let range = self.with_sign(at)..self.0.groups[end - 1].end;
         let (head, tail) = (&self.0.text[..range.start], &self.0.text[range.end..]);
@@ -182,7 +184,7 @@ impl Number<'_> {
         !(goes_on(folded, &range) || pieces)
     }
 
-    /// Where the number begins with its `+` or parenthesis.
+    /// Returns the index at which the number begins, with its `+` or parenthesis.
     fn with_sign(&self, at: usize) -> usize {
         self.0.text[..self.0.groups[at].start].trim_end_matches(['(', '+']).len()
     }

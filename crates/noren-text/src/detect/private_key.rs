@@ -1,4 +1,5 @@
-//! Private keys as PEM (RFC 7468, OpenSSH, PGP) and PuTTY write them: the whole block, with its first and last line.
+//! Private keys in the formats of PEM (RFC 7468, OpenSSH, PGP) and PuTTY: the whole block, with its first and last
+//! line.
 
 use super::around::pattern;
 use crate::fold::Folded;
@@ -35,7 +36,8 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     found
 }
 
-/// Where the encoded lines after a first line end, if no last line comes: before `limit`. In quoted text a line ends with `\n`.
+/// Returns the index, at most `limit`, at which the encoded lines after a first line end if there is no last line. In
+/// quoted text a line ends with `\n`.
 fn body_end(text: &str, start: usize, limit: usize) -> usize {
     let inner = |c: char| c.is_ascii_alphanumeric() || c.is_whitespace() || "+/=:,-\\".contains(c);
     start + text[start..limit].trim_start_matches(inner).as_ptr() as usize - text[start..limit].as_ptr() as usize

@@ -1,4 +1,4 @@
-//! Social security numbers of the United States: three, two and four digits, in the ranges that are given out.
+//! Social security numbers of the United States: three, two and four digits, in the ranges that are issued.
 
 use super::around::{goes_on, is_embedded, pattern};
 use crate::fold::Folded;
@@ -6,7 +6,7 @@ use regex::Regex;
 use std::ops::Range;
 use std::sync::LazyLock;
 
-/// With separators, or after words that say what the digits are.
+/// A number with separators, or after words that announce it.
 static FORMS: LazyLock<Regex> = LazyLock::new(|| {
     let separator = r"(?: ?[-._/] ?|[ \n])";
     let said = r"(?i:(?-u:\b)ssn|(?-u:\b)social security(?: number| no\.?| #)?)[^0-9\u{2029}]{0,12}(?P<plain>[0-9]{9})";
@@ -22,7 +22,7 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
             (None, form) => (form.expect("one of the two has matched"), false),
         };
         let range = form.range();
-        // A number that is none may hide one that begins inside of it: `1 123-45-6789` after `001`.
+        // An invalid number may overlap a valid one: `1 123-45-6789` after `001`.
         at = range.start + 1;
         let touched = if parted { is_embedded(folded, &range) } else { goes_on(folded, &range) };
         if given_out(form.as_str()) && !touched && alone(folded, &range) {
@@ -33,7 +33,8 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     found
 }
 
-/// Areas 000, 666 and 900 to 999, group 00 and serial 0000 are never given out; both separators are the same.
+/// Returns whether a number may be issued: areas 000, 666 and 900 to 999, group 00 and serial 0000 are never issued.
+/// Both separators must be the same.
 fn given_out(text: &str) -> bool {
     let mut separators = text.split(|c: char| c.is_ascii_digit()).map(str::trim).filter(|s| !s.is_empty());
     let spaced = text.contains([' ', '\n']);
@@ -47,7 +48,7 @@ fn given_out(text: &str) -> bool {
     same && area != "000" && area != "666" && !area.starts_with('9') && group != "00" && serial != "0000"
 }
 
-/// Not a piece of a longer number with separators.
+/// Returns whether a number is not a part of a longer number with separators.
 fn alone(folded: &Folded, range: &Range<usize>) -> bool {
     let digit = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());
     let before = folded.text[..range.start].strip_suffix(['-', '.', '/']).map(|rest| rest.chars().next_back());

@@ -1,5 +1,5 @@
-//! Addresses with credentials in them: `scheme://user:password@host`, and query parameters that hold tokens or passwords. The
-//! whole address is private.
+//! Addresses that contain credentials: `scheme://user:password@host`, and query parameters that hold tokens or
+//! passwords. The whole address is private.
 
 use super::around::pattern;
 use crate::fold::Folded;
@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 static SCHEME: LazyLock<Regex> = LazyLock::new(|| pattern(r"[A-Za-z][A-Za-z0-9+.\-]{1,30}://"));
-/// Characters of a user and password, at most, if some of them end an address elsewhere.
+/// The maximum number of characters of a user and password, if some of them would end an address elsewhere.
 const LONGEST_USER: usize = 256;
 static PARAMETER: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
@@ -36,8 +36,8 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     found
 }
 
-/// The length of what stands before the last `@` of a word, and of the `@`: a password may hold what ends an address elsewhere, but
-/// a quote in it has a letter or digit after it.
+/// Returns the number of bytes up to and including the last `@` of a word. A password may hold characters that end an
+/// address elsewhere, but a quote in it must be followed by a letter or digit.
 fn user(rest: &str) -> usize {
     let (mut end, mut quoted) = (0, false);
     for (at, c) in rest.char_indices().take(LONGEST_USER) {
@@ -55,16 +55,16 @@ fn user(rest: &str) -> usize {
 fn is_private(address: &str) -> bool {
     let rest = address.split_once("://").map_or("", |(_, rest)| rest);
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    // A password may hold characters that end an authority; its `@` is the last one then.
+    // A password may hold characters that end an authority; then its `@` is the last one.
     let user = authority.rsplit_once('@').or_else(|| rest.rsplit_once('@').filter(|(user, _)| is_user(user)));
     user.is_some_and(|(user, _)| is_user(user)) || PARAMETER.is_match(rest)
 }
 
-/// A name and a password, or a token in place of both.
+/// Returns whether a text is a name and a password, or a token in place of both.
 fn is_user(user: &str) -> bool {
     match user.split_once(':') {
         Some((name, password)) => {
-            // `{password}` and `${PASSWORD}` are filled in elsewhere, `[^@]*` is a pattern.
+            // `{password}` and `${PASSWORD}` are placeholders, `[^@]*` is a pattern.
             let filled_in = password.trim_start_matches('$').starts_with(['{', '['])
                 && password.ends_with(['}', ']', '*', '+', ')']);
             !password.is_empty() && !name.contains('/') && !password.starts_with('/') && !filled_in

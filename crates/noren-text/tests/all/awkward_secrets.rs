@@ -1,4 +1,4 @@
-//! Secrets in awkward forms are found whole. `NOREN_SECRETS` says how many are drawn.
+//! Secrets in awkward forms are found as a whole. `NOREN_SECRETS` is the number of secrets that are drawn.
 
 use noren_testing::awkward::{Case, WORDS, cases};
 use noren_text::{Detector, Detectors};

@@ -1,4 +1,4 @@
-//! Rows, batches, and what they promise: nothing lost, nothing drawn twice, the same each time.
+//! Rows and batches: no token is lost or drawn twice, and results are the same each time.
 
 use noren_text::data::{Objective, Rows, Sampler};
 use noren_text::{ByteTokenizer, Role, Tokenizer};
@@ -136,11 +136,11 @@ fn rows_are_held_out_and_unfit_text_is_refused() {
     assert!(held.iter().all(|row| !train.iter().any(|other| other == row)));
     let (_, held) = rows.split(1000).unwrap();
     assert_eq!(held.len(), 1);
-    for (texts, len, told) in
+    for (texts, len, shown) in
         [(vec![], 64, "the text is empty"), (vec![""], 64, "the text is empty"), (vec!["a"], 4, "too short")]
     {
         let error = Rows::pack(&texts, &ByteTokenizer, len).unwrap_err().to_string();
-        assert!(error.contains(told), "{error}");
+        assert!(error.contains(shown), "{error}");
     }
     let one = Rows::pack(&["short"], &ByteTokenizer, 64).unwrap();
     assert!(one.split(10).unwrap_err().to_string().contains("1 rows of 64 tokens"));

@@ -1,10 +1,10 @@
-//! What detectors find, and what they leave alone: one line for each text, the findings between ⟦ and ⟧.
+//! Texts with findings and texts without: one line for each text, the findings between ⟦ and ⟧.
 
 use noren_text::{BUILT_IN, Detector, Detectors, Error, outermost};
 use proptest::prelude::*;
 use std::ops::Range;
 
-/// Finds in the text without brackets, and compares with where the brackets stand.
+/// Searches the text without brackets, and compares the findings with the positions of the brackets.
 fn check(names: &str, marked: &str) {
     let text: String = marked.chars().filter(|c| !"⟦⟧".contains(*c)).collect();
     let found = names.parse::<Detectors>().unwrap().find(&text).unwrap();
@@ -107,7 +107,7 @@ fn addresses() {
         "256.1.1.1, 1.2.3, 1.2.3.4.5, 01.02.03.04, v1.2.3.4, 1.2.3.4a, 12:34:56, 00:1A:2B:3C:4D:5E, std::fmt, a::b, ::",
         "1:2:3:4:5:6:7:8:9, 12345::1",
     ] {
-        // A leading zero means octal to some and decimal to others, and is not what people write for an address.
+        // A leading zero means octal in some programs and decimal in others, and is not usual in addresses.
         check("ip", text);
     }
 }
@@ -171,14 +171,14 @@ fn own_words_patterns_and_spans() {
 }
 
 #[test]
-fn findings_of_all_kinds_stay_and_the_outermost_are_told() {
+fn findings_of_all_kinds_stay_and_the_outermost_are_returned() {
     let detectors = "all".parse::<Detectors>().unwrap().with(Detector::words("bank", ["3704 0044"]).unwrap());
     let text = "DE89 3704 0044 0532 0130 00; 4111111111111111; jane@192.168.0.1.example.org";
     let found = detectors.find(text).unwrap();
     let kinds: Vec<_> = found.iter().map(|f| f.kind.as_str()).collect();
     assert_eq!(kinds, ["iban", "bank", "card", "email", "ip"]);
-    let told: Vec<_> = outermost(&found).iter().map(|f| f.kind.as_str()).collect();
-    assert_eq!(told, ["iban", "card", "email"]);
+    let shown: Vec<_> = outermost(&found).iter().map(|f| f.kind.as_str()).collect();
+    assert_eq!(shown, ["iban", "card", "email"]);
     assert_eq!(detectors.kinds().len(), 14);
 }
 
@@ -189,7 +189,7 @@ fn what_cannot_be_is_refused_by_name() {
         unknown("emial"),
         "there is no detector `emial` (did you mean `email`?): known are email, phone, card, iban, ip, ssn, mac, url, \
          key, private_key, password, birth_date, address, all; \
-         own words, patterns and spans get a name of their own"
+         give words, patterns and spans of your own another name"
     );
     for (name, meant) in
         [("creditcard", "`card`"), ("IBAN", "`iban`"), ("phones", "`phone`"), ("email, telephone", "`phone`")]
@@ -200,22 +200,23 @@ fn what_cannot_be_is_refused_by_name() {
     assert!(unknown(&"x".repeat(1 << 20)).len() < 300);
 
     let problem = |made: Result<Detector, Error>| made.unwrap_err().to_string();
-    for (made, told) in [
+    for (made, shown) in [
         (Detector::words("name", Vec::<String>::new()), "no words"),
-        (Detector::words("name", ["a", " \u{200b}"]), "is no word"),
+        (Detector::words("name", ["a", " \u{200b}"]), "is not a word"),
         (Detector::words("a b", ["a"]), "ASCII letters"),
         (Detector::words("email", ["a"]), "this name is taken"),
         (Detector::words("private", ["a"]), "this name is taken"),
         (Detector::pattern("p", "(a"), "malformed"),
         (Detector::pattern("p", "((a{1000}){1000}){1000}"), "needs more than"),
-        (Detector::spans("s", [Range { start: 3, end: 3 }]), "span 3..3 of `s`: it holds no character"),
+        (Detector::spans("s", [Range { start: 3, end: 3 }]), "span 3..3 of `s`: the span is empty"),
     ] {
         let text = problem(made);
-        assert!(text.contains(told), "{text}");
+        assert!(text.contains(shown), "{text}");
     }
 }
 
-/// A quarter of a megabyte of what could make a search slow, or as many bytes as `NOREN_HOSTILE` says: time goes with its length.
+/// A quarter of a megabyte, or as many bytes as `NOREN_HOSTILE` gives, of text that could slow a search: time is
+/// proportional to length.
 #[test]
 fn hostile_texts_take_linear_time() {
     let hostile = [
@@ -296,7 +297,7 @@ fn hostile_texts_take_linear_time() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
-    /// Whatever the text: no panic, findings at borders of characters, sorted, not empty.
+    /// For any text: no panic, and findings begin and end between characters, are sorted and are not empty.
     #[test]
     fn findings_lie_between_characters(
         text in proptest::collection::vec(prop_oneof![
@@ -314,7 +315,7 @@ proptest! {
         prop_assert!(found.windows(2).all(|pair| pair[0].range.start <= pair[1].range.start));
     }
 
-    /// A secret is found whatever stands around it, as long as no letter or digit touches it.
+    /// A secret is found in any surroundings, as long as no letter or digit touches it.
     #[test]
     fn surroundings_do_not_hide_a_secret(
         before in "[^0-9A-Za-z_@.+\\-/:0-9\\p{N}\\p{L}\\p{M}]{0,12}|[\\p{Han}\\p{Hangul}\\p{Thai}&&\\p{L}]{0,12}",
@@ -325,7 +326,7 @@ proptest! {
             ("iban", "DE89370400440532013000"), ("ip", "192.168.0.1"), ("ssn", "123-45-6789"),
         ])
     ) {
-        // White space and characters of no width become part of what is read around a number.
+        // White space and characters without width are read as parts of a number.
         let line = if line || !before.chars().chain(after.chars()).all(char::is_alphabetic) { "\n" } else { "" };
         let text = format!("{before}{line}{}{line}{after}", secret.1);
         let found = secret.0.parse::<Detectors>().unwrap().find(&text).unwrap();
@@ -465,7 +466,7 @@ fn what_was_not_looked_for_is_said() {
         not("email,phone")
             .starts_with("card, iban, ip, ssn, mac, url, key, private_key, password, birth_date, address, names")
     );
-    // Words of one's own are some names, not names.
+    // A list of names does not detect other names.
     let own = "all".parse::<Detectors>().unwrap().with(Detector::words("name", ["Ann"]).unwrap());
     let own = own.with(Detector::pattern("place", "R[a-z]me").unwrap());
     assert_eq!(own.not_looked_for(), not("all"));

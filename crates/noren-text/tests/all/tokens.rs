@@ -74,11 +74,11 @@ fn a_special_token_written_in_the_text_is_text() {
 }
 
 #[test]
-fn missing_and_malformed_tokenizers_are_told() {
+fn missing_and_malformed_tokenizers_are_refused() {
     let error = HfTokenizer::from_file("/nowhere/tokenizer.json").unwrap_err().to_string();
     assert!(error.starts_with("tokenizer /nowhere/tokenizer.json: it cannot be read"), "{error}");
     let error = HfTokenizer::from_bytes(b"{").unwrap_err().to_string();
-    assert!(error.starts_with("tokenizer: it is no tokenizer.json"), "{error}");
+    assert!(error.starts_with("tokenizer: it is not a tokenizer.json"), "{error}");
 }
 
 fn two_kinds() -> (Detectors, &'static str) {
@@ -87,7 +87,7 @@ fn two_kinds() -> (Detectors, &'static str) {
 }
 
 #[test]
-fn hidden_tokens_are_read_by_nobody() {
+fn no_token_reads_hidden_tokens() {
     let (detectors, text) = two_kinds();
     let tokens = ByteTokenizer.encode(text).unwrap();
     let private = PrivateTokens::locate(&detectors.find(text).unwrap(), text, &tokens);
@@ -150,7 +150,7 @@ fn rows_of_a_batch_keep_their_own_labels() {
     );
 }
 
-/// A tokenizer of bytes with another template.
+/// Returns a tokenizer of bytes with another template.
 fn with_template(change: impl Fn(&mut serde_json::Value)) -> String {
     let mut form: serde_json::Value = serde_json::from_str(&ByteTokenizer.to_json()).unwrap();
     change(&mut form["post_processor"]);

@@ -1,11 +1,12 @@
-//! Certificates made by brute force over cells and pairs, from the library's cells and the written meaning of policies.
+//! Certificates computed by brute force over cells and pairs, from the library's cells and the written meaning of
+//! policies.
 
 use crate::draw::{Draw, Setting, mask, setting};
 use hmac_sha256::Hash;
 use noren_mask::{Arm, Facts, Mask, Node, Selector, Shape};
 use serde_json::{Value, json};
 
-/// The ways in which tokens influence each other that no mask shows, as `docs/flow.md` lists them.
+/// Paths between tokens that no mask shows, as `docs/flow.md` lists them.
 pub(crate) const NOT_COVERED: [&str; 9] = [
     "position ids: a count of hidden tokens tells how many there are",
     "lengths: padding and truncation tell how long a hidden text is",
@@ -21,7 +22,7 @@ pub(crate) const NOT_COVERED: [&str; 9] = [
 /// The numbers of sources and targets of a line, and the pairs that it covers.
 type Covered = (usize, usize, Vec<(usize, usize)>);
 
-/// What a certificate is about.
+/// The stack that a certificate describes.
 #[derive(Clone, Debug)]
 pub(crate) struct Stack {
     pub(crate) layers: Vec<String>,
@@ -31,7 +32,7 @@ pub(crate) struct Stack {
     pub(crate) policy: Vec<String>,
 }
 
-/// A random stack with a random policy, every query a token.
+/// Returns a random stack with a random policy, in which every query is a token.
 pub(crate) fn stack(draw: &mut Draw) -> (Setting, Stack) {
     let setting = setting(draw, true, 11);
     let distinct = draw.int(1, 3);
@@ -63,7 +64,8 @@ fn line(draw: &mut Draw, len: i64) -> String {
     format!("{verb}: {a} -> {b}")
 }
 
-/// True when the masks have an arm that no head or batch row of the shape takes: flow refuses it unless another takes the same mask.
+/// Returns true if the masks have an arm that applies to no head or batch row of the shape. Flow refuses such an arm
+/// unless another arm has the same mask.
 pub(crate) fn uncounted(stack: &Stack) -> bool {
     let Ok(shape) = Shape::from_json(&stack.shape) else { return false };
     stack.layers.iter().filter_map(|text| text.parse::<Mask>().ok()).any(|mask| has_untaken(&mask, &shape))
@@ -85,20 +87,20 @@ fn has_untaken(mask: &Mask, shape: &Shape) -> bool {
     own || mask.children().into_iter().any(|part| has_untaken(part, shape))
 }
 
-/// What brute force finds about a stack.
+/// The results of brute force for a stack.
 pub(crate) struct Found {
     /// `reads[layer][batch][token][key]`.
     pub(crate) reads: Vec<Vec<Vec<Vec<bool>>>>,
     /// One entry for each deny line and batch row, without `witness` and `counted`.
     pub(crate) rules: Vec<Value>,
-    /// For each entry of `rules` the denied pairs.
+    /// The denied pairs of each entry of `rules`.
     pub(crate) denied: Vec<Vec<(usize, usize)>>,
     pub(crate) batch: usize,
     pub(crate) tokens: usize,
 }
 
 impl Found {
-    /// Reads a stack; `None` when the library or the policy's meaning refuses it.
+    /// Reads a stack; returns `None` if the library or the meaning of the policy refuses it.
     pub(crate) fn new(stack: &Stack) -> Option<Self> {
         let shape = Shape::from_json(&stack.shape).ok()?;
         let facts = Facts::from_json(&stack.facts).ok()?;
@@ -156,7 +158,7 @@ impl Found {
         Some(found)
     }
 
-    /// Who knows something of `sources` before the first layer and after each.
+    /// Returns the tokens that are influenced by `sources`, before the first layer and after each layer.
     pub(crate) fn reach(&self, row: usize, sources: &[usize]) -> Vec<Vec<bool>> {
         let mut set = vec![false; self.tokens];
         sources.iter().for_each(|&source| set[source] = true);
@@ -171,7 +173,7 @@ impl Found {
         all
     }
 
-    /// A path over the fewest layers from the front, as `[layer, token]`.
+    /// Returns a path over as few layers as possible from the first layer on, as `[layer, token]`.
     fn path(&self, row: usize, source: usize, target: usize) -> Vec<[usize; 2]> {
         let sets = self.reach(row, &[source]);
         let (mut steps, mut token) = (Vec::new(), target);
@@ -187,7 +189,7 @@ impl Found {
         steps
     }
 
-    /// The entry of `reach` for these sources.
+    /// Returns the entry of `reach` for these sources.
     pub(crate) fn entry(&self, row: usize, sources: &[usize]) -> Value {
         let mut after: Vec<(usize, Value)> = Vec::new();
         for set in self.reach(row, sources) {
@@ -203,7 +205,7 @@ impl Found {
         json!({"batch": row, "sources": ranges(&set), "after": after})
     }
 
-    /// The whole certificate, with an entry for each token and some more.
+    /// Returns the whole certificate, with an entry for each single token and some additional entries.
     pub(crate) fn certificate(&self, stack: &Stack, draw: &mut Draw) -> Value {
         let mut rules = self.rules.clone();
         for (rule, denied) in rules.iter_mut().zip(&self.denied) {
@@ -243,7 +245,7 @@ impl Found {
     }
 }
 
-/// The certificate with its hash made again.
+/// Returns the certificate with a new hash.
 pub(crate) fn hashed(mut certificate: Value) -> Value {
     let fields = certificate.as_object_mut().expect("an object");
     fields.remove("sha256");
@@ -264,7 +266,7 @@ fn ranges(set: &[bool]) -> Value {
     json!(out)
 }
 
-/// The part of a fact that holds for a batch row: the list itself, or that row's.
+/// Returns the part of a fact that holds for a batch row: the list itself, or that row's.
 fn of_row(fact: &Value, row: usize) -> Option<Vec<Value>> {
     let list = fact.as_array()?;
     if list.first().is_some_and(Value::is_array) { list[row].as_array().cloned() } else { Some(list.clone()) }
@@ -274,12 +276,12 @@ fn numbers(fact: &Value, row: usize) -> Option<Vec<i64>> {
     Some(of_row(fact, row)?.iter().filter_map(Value::as_i64).collect())
 }
 
-/// The position of each token.
+/// Returns the position of each token.
 fn places(facts: &Value, row: usize, tokens: usize) -> Vec<i64> {
     numbers(&facts["positions"], row).unwrap_or_else(|| (0..tokens as i64).collect())
 }
 
-/// A position or a range as a fact writes it.
+/// Returns whether a span, as a fact writes it, holds a position.
 fn span_holds(span: &Value, position: i64) -> bool {
     match span.as_str().and_then(|text| text.split_once("..")) {
         Some((a, b)) => position >= a.parse().unwrap_or(0) && position < b.parse().unwrap_or(i64::MAX),
@@ -295,7 +297,7 @@ struct Row {
     levels: Vec<i64>,
     /// The document of each token.
     document: Vec<Option<usize>>,
-    /// False when the documents (the levels) do not come to the row's length.
+    /// False if the documents (the levels) do not sum to the row's length.
     documents_fit: bool,
     levels_fit: bool,
 }
@@ -326,7 +328,7 @@ impl Row {
             }
             start += len;
         }
-        // A list reaches at least as far as the real tokens where padding is on the right, else to the end.
+        // With padding on the right, a list covers at least the non-padding tokens; otherwise it covers the whole row.
         let reach = places
             .iter()
             .enumerate()
@@ -379,7 +381,7 @@ impl Row {
         Some(out)
     }
 
-    /// Number of sources and of targets, and the pairs that a line covers.
+    /// Returns the number of sources and of targets, and the pairs that a line covers.
     fn pairs(&self, line: &str) -> Option<Covered> {
         let (verb, rest) = line.split_once(": ")?;
         let (a, b) = rest.split_once(" -> ")?;

@@ -1,4 +1,4 @@
-//! Certificates by brute force: the verifier accepts what is true and refuses everything else.
+//! Certificates by brute force: the verifier accepts true certificates and refuses all others.
 
 use crate::brute;
 use crate::brute::{Found, Stack, hashed, stack};
@@ -8,12 +8,12 @@ use noren_mask::{Facts, Mask, Shape};
 use noren_verify::verify;
 use serde_json::{Value, json};
 
-/// Cases: the usual number, or NOREN_VERIFY of them.
+/// Returns the number of cases: `usual`, or the value of `NOREN_VERIFY`.
 fn amount(usual: u64) -> u64 {
     std::env::var("NOREN_VERIFY").ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
 }
 
-/// A random true certificate: by brute force, or for every second seed by the library.
+/// Returns a random true certificate, made by brute force, or by the library for every second seed.
 fn issued(seed: u64) -> Option<(Stack, Found, Value)> {
     let mut draw = Draw(seed ^ 0xCE27);
     let (_, stack) = stack(&mut draw);
@@ -31,7 +31,7 @@ fn issued(seed: u64) -> Option<(Stack, Found, Value)> {
     Some((stack, found?, certificate.ok()?))
 }
 
-/// The library's certificate.
+/// Returns the library's certificate.
 fn library(stack: &Stack) -> Result<Value, String> {
     let text = |error: noren_mask::Error| error.to_string();
     let masks = stack.layers.iter().map(|mask| mask.parse().map_err(|error: noren_mask::ParseError| error.to_string()));
@@ -67,7 +67,7 @@ fn true_certificates_are_accepted() {
     assert!(held > seen / 50 && broken > seen / 4, "{held} hold, {broken} violated");
 }
 
-/// Changes one thing of a certificate; its name.
+/// Changes one field of a certificate and returns the name of the change.
 fn change(draw: &mut Draw, certificate: &mut Value) -> &'static str {
     let place = |draw: &mut Draw, list: &Value| draw.int(0, list.as_array().map_or(0, Vec::len) as i64) as usize;
     let bump = |draw: &mut Draw, value: &mut Value| {
@@ -192,7 +192,7 @@ fn change(draw: &mut Draw, certificate: &mut Value) -> &'static str {
     }
 }
 
-/// True when brute force confirms every claim of a certificate.
+/// Returns true if brute force confirms every claim of a certificate.
 fn is_true(certificate: &Value) -> bool {
     let texts = |key: &str| -> Vec<String> {
         certificate[key]
@@ -260,8 +260,8 @@ fn changed_certificates_are_refused() {
         }
         let text = hashed(changed.clone()).to_string();
         let answer = verify(&text);
-        // A change of masks, facts, policy or fill may leave everything that is claimed true; so may one fewer closure than there were,
-        // and a path over another way.
+        // All claims may remain true after a change of the masks, facts, policy or fill, after the removal of a
+        // closure, and with another path.
         let may_be_true = matches!(what, "mask" | "facts" | "policy" | "fill" | "list of closures" | "witness");
         if answer.is_ok() && may_be_true && is_true(&changed) {
             still_true += 1;
@@ -305,7 +305,7 @@ fn fields_are_known_and_given_once() {
     assert!(verify(&fraction).is_err());
 }
 
-/// A value at most `depth` deep within `value`.
+/// Returns a value at most `depth` deep within `value`.
 fn somewhere<'a>(draw: &mut Draw, value: &'a mut Value, depth: i64) -> &'a mut Value {
     let inner = match value {
         Value::Object(fields) => fields.len(),
@@ -324,10 +324,10 @@ fn somewhere<'a>(draw: &mut Draw, value: &'a mut Value, depth: i64) -> &'a mut V
     somewhere(draw, next.expect("as many as there are"), depth - 1)
 }
 
-/// Text and values changed anywhere: an answer comes, whatever it is, without a panic.
+/// A certificate with changed text or values is accepted or refused, without a panic.
 #[test]
 fn hostile_certificates_end_in_an_answer() {
-    let wild = [
+    let hostile = [
         "-1",
         "0",
         "99999999999",
@@ -348,17 +348,17 @@ fn hostile_certificates_end_in_an_answer() {
         let mut draw = Draw(seed);
         let mut text = texts[draw.int(0, texts.len() as i64) as usize].clone();
         if draw.once(3) {
-            // Any byte.
+            // A change of any byte.
             let at = draw.int(0, text.len() as i64) as usize;
             if text.is_char_boundary(at) && text.is_char_boundary(at + 1) {
                 text.replace_range(at..at + 1, draw.pick(&["", "9", "-", "[", "]", "\"", "(", ")", ".", "é"]));
             }
         } else {
-            // Any value, with the hash made again.
+            // A change of any value, with a new hash.
             let mut value: Value = serde_json::from_str(&text).expect("JSON");
             let depth = draw.int(1, 6);
             let at = somewhere(&mut draw, &mut value, depth);
-            *at = serde_json::from_str(draw.pick(&wild)).expect("JSON");
+            *at = serde_json::from_str(draw.pick(&hostile)).expect("JSON");
             text = hashed(value).to_string();
         }
         answers += 1;

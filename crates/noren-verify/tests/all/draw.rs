@@ -12,12 +12,12 @@ impl Draw {
         word ^ (word >> 31)
     }
 
-    /// A number of `from..to`.
+    /// Returns a number in `from..to`.
     pub(crate) fn int(&mut self, from: i64, to: i64) -> i64 {
         from + (self.word() % (to - from).max(1) as u64) as i64
     }
 
-    /// True once in `times`.
+    /// Returns true with probability `1 / times`.
     pub(crate) fn once(&mut self, times: i64) -> bool {
         self.int(0, times) == 0
     }
@@ -63,7 +63,7 @@ impl Setting {
     }
 }
 
-/// Lengths that sum to `total`.
+/// Returns random lengths that sum to `total`.
 pub(crate) fn partition(draw: &mut Draw, total: i64) -> Vec<i64> {
     let pieces = draw.int(0, 4);
     let mut cuts = draw.many(pieces, |draw| draw.int(0, total + 1));
@@ -73,7 +73,7 @@ pub(crate) fn partition(draw: &mut Draw, total: i64) -> Vec<i64> {
     cuts.into_iter().map(|cut| cut - std::mem::replace(&mut last, cut)).collect()
 }
 
-/// A shape and facts; where `tokens`, every query is a token.
+/// Returns a random shape with facts. If `tokens` is true, every query is a token.
 pub(crate) fn setting(draw: &mut Draw, tokens: bool, most: i64) -> Setting {
     let (batch, heads, kv_len) = (draw.int(1, 4), draw.int(1, 4), draw.int(1, most));
     let q_len = if draw.once(2) { kv_len } else { draw.int(1, kv_len + 1) };
@@ -93,7 +93,7 @@ pub(crate) fn setting(draw: &mut Draw, tokens: bool, most: i64) -> Setting {
         let list = draw.many(batch, |draw| draw.int(0, q_len + 1));
         out.facts.push(("query_lengths", format!("{list:?}")));
     }
-    // As far as a row reaches, as its real tokens do, or anything between.
+    // The list covers the whole row, its non-padding tokens, or a length between them.
     let reach = |draw: &mut Draw, row: usize, out: &Setting| {
         let full = kv_len.max(out.offsets[row] + q_len).max(0);
         match (&lengths, draw.int(0, 3)) {
@@ -129,7 +129,7 @@ pub(crate) fn setting(draw: &mut Draw, tokens: bool, most: i64) -> Setting {
     out
 }
 
-/// Adds lengths or real keys; returns the lengths of real tokens where they stand at one end.
+/// Adds lengths or non-padding keys. Returns the lengths if all padding is at one end.
 fn padding(draw: &mut Draw, out: &mut Setting) -> Option<Vec<i64>> {
     match draw.int(0, 5) {
         0 => None,
@@ -216,7 +216,7 @@ fn listed(draw: &mut Draw, out: &Setting) -> String {
     format!("{{\"blocks\":{{{shape},\"block\":{block:?},\"list\":{list:?}}}}}")
 }
 
-/// A mask of atoms that `setting` has facts for, up to `depth` deep.
+/// Returns a random mask of nesting `depth` at most, of atoms for which `setting` has facts.
 pub(crate) fn mask(draw: &mut Draw, setting: &Setting, depth: i64) -> String {
     if depth == 0 || draw.once(4) {
         return atom(draw, setting);

@@ -1,4 +1,4 @@
-//! Sizes: large certificates are verified, and those that would take too long or too much memory are refused soon.
+//! Large certificates are verified. Certificates that would take too much time or memory are refused quickly.
 
 use crate::brute::hashed;
 use noren_flow::{Certificate, Fill, Flow, Policy};
@@ -27,7 +27,7 @@ fn long_stacks_are_verified() {
 }
 
 #[test]
-fn positions_far_apart_take_no_room() {
+fn positions_far_apart_take_little_memory() {
     let shape = r#"{"q_len": 1, "kv_len": 2, "query_offset": 2147483647}"#;
     let facts = r#"{"positions": [1, 2147483647]}"#;
     let start = Instant::now();
@@ -47,7 +47,7 @@ fn positions_far_apart_take_no_room() {
 }
 
 #[test]
-fn many_documents_with_many_gaps_take_no_room() {
+fn many_documents_with_many_gaps_take_little_memory() {
     let facts = Facts::new().documents(vec![2; 15_000]);
     let line = "deny: document(0) -> document(1)";
     let text = issued(&["causal & documents"], 1, &Shape::square(30_000), &facts, line);
@@ -61,7 +61,7 @@ fn many_documents_with_many_gaps_take_no_room() {
 }
 
 #[test]
-fn arms_that_nobody_takes_are_refused() {
+fn unused_arms_are_refused() {
     let text = issued(
         &["heads(0..2: causal, else: full)"],
         2,

@@ -1,18 +1,18 @@
-//! The verifier's reading of masks against the drawn corpus and against the library it checks.
+//! The verifier's cells of masks are compared with the drawn corpus and with the library.
 
 use crate::draw::{Draw, mask, setting};
 use noren_mask::{Facts, Mask, Shape};
 use noren_testing::drawn;
 use noren_verify::{Masks, Refusal};
 
-/// The verifier's cells of a batch row and head, drawn.
+/// Returns the verifier's cells of a batch row and head as a drawing.
 fn cells(masks: &Masks, batch: usize, head: usize, q_len: usize, kv_len: usize) -> String {
     let cell = |q, k| if masks.allowed(batch, head, q, k) { '#' } else { '.' };
     let lines: Vec<String> = (0..q_len).map(|q| (0..kv_len).map(|k| cell(q, k)).collect()).collect();
     lines.join("\n")
 }
 
-/// The same from the ranges of its rows.
+/// Returns the drawing of the verifier's rows, which it derives as ranges.
 fn rows(masks: &Masks, batch: usize, head: usize, q_len: usize, kv_len: usize) -> String {
     let line = |q| {
         let mut line = vec!['.'; kv_len];
@@ -66,7 +66,7 @@ fn refused_masks_of_the_corpus_are_refused() {
     assert!(accepted.is_empty(), "{accepted:#?}");
 }
 
-/// Cases: 2,000, or as many as NOREN_VERIFY says.
+/// Returns the number of cases: `usual`, or the value of `NOREN_VERIFY`.
 fn amount(usual: u64) -> u64 {
     std::env::var("NOREN_VERIFY").ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
 }
@@ -95,7 +95,7 @@ fn random_masks_allow_the_same_cells() {
             }
             (Ok(library), own) => (library, own.unwrap_or_else(|refusal| panic!("{refusal}\n{name}"))),
         };
-        // What a certificate holds is the printed mask and the written facts.
+        // A certificate holds the printed mask and the written facts.
         let written = Masks::read(
             &library.mask().to_string(),
             &library.shape().to_json().expect("a shape"),

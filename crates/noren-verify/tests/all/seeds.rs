@@ -1,4 +1,4 @@
-//! The seeds of certificates hold what the fuzz target `verifier` checks.
+//! The fuzz target `verifier` accepts its seeds.
 #![allow(unreachable_pub)]
 
 #[path = "../../../../fuzz/src/verifier.rs"]
