@@ -31,19 +31,19 @@ impl KvShape {
         KvShape { sequences: 1, kv_heads, head_dim, v_dim: head_dim, isa: None }
     }
 
-    /// Sets the number of sequences, which are the batch rows of every step [default: 1].
+    /// Sets the number of sequences, which are the batch rows of every step (default: 1).
     pub fn sequences(mut self, sequences: usize) -> Self {
         self.sequences = sequences;
         self
     }
 
-    /// Sets the length of a value in numbers [default: `head_dim`].
+    /// Sets the length of a value in numbers (default: `head_dim`).
     pub fn v_dim(mut self, v_dim: usize) -> Self {
         self.v_dim = v_dim;
         self
     }
 
-    /// Sets the processor path [default: see [`Isa::choose`]]. The layout of packed keys depends on the path, so a
+    /// Sets the processor path (default: see [`Isa::choose`]). The layout of packed keys depends on the path, so a
     /// cache uses one path only.
     pub fn isa(mut self, isa: Isa) -> Self {
         self.isa = Some(isa);

@@ -22,7 +22,7 @@ pub(crate) const LOWEST_SCORE: f64 = -1e38 * std::f64::consts::LN_2;
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Options<'a> {
-    /// The factor of `q . k` [default: `1 / sqrt(head_dim)`]. Its absolute value is at most 1e30.
+    /// The factor of `q . k` (default: `1 / sqrt(head_dim)`). Its absolute value is at most 1e30.
     pub scale: Option<f32>,
     /// The cap of `cap * tanh(score / cap)`, which replaces the score. From 1e-30 to 1e30.
     pub softcap: Option<f32>,
@@ -42,10 +42,10 @@ pub struct Options<'a> {
     /// other calls compute the gradients of the rest. If true, the backward pass uses them as given instead of
     /// computing some of them again, and it computes the gradient of a row with a single key too.
     pub partial: bool,
-    /// The number of threads, from 1 to that of the current rayon pool [default: all of the pool]. No result depends on
+    /// The number of threads, from 1 to that of the current rayon pool (default: all of the pool). No result depends on
     /// it.
     pub threads: Option<usize>,
-    /// The processor path [default: see [`Isa::choose`]].
+    /// The processor path (default: see [`Isa::choose`]).
     pub isa: Option<Isa>,
     /// A flag that cancels the call: soon after another thread sets it (Ctrl-C, a deadline), the call returns
     /// [`Error::Cancelled`]. The outputs are then incomplete.
