@@ -6,7 +6,7 @@ use crate::options::{Cancel, MOST_DIM};
 use crate::{Element, Error, Isa, Options, View, ViewMut};
 use noren_mask::{Plan, Shape};
 
-/// What attention reads, each with any strides; `heads` must be a multiple of `kv_heads`.
+/// The input arrays of attention, each with any strides. `heads` must be a multiple of `kv_heads`.
 #[derive(Clone, Copy, Debug)]
 pub struct Inputs<'a, T = f32> {
     /// The queries, `[batch, heads, q_len, head_dim]`.
@@ -17,37 +17,39 @@ pub struct Inputs<'a, T = f32> {
     pub v: View<'a, T>,
 }
 
-/// Where [`attention_into`] writes. Every element is overwritten.
+/// The memory that [`attention_into`] writes. Every element is overwritten.
 #[derive(Debug)]
 pub struct Outputs<'a, T = f32> {
     /// The output, `[batch, heads, q_len, v_dim]` with any strides.
     pub out: ViewMut<'a, T>,
-    /// Where it is wanted, the natural logarithm of each row's softmax denominator, contiguous, `[batch, heads, q_len]`.
+    /// Optional memory for the natural logarithm of each row's softmax denominator, contiguous, `[batch, heads,
+    /// q_len]`.
     pub lse: Option<&'a mut [f32]>,
 }
 
-/// What [`attention`] returns.
+/// The result of [`attention`].
 #[derive(Clone, PartialEq, Debug)]
 pub struct Attention<T = f32> {
     /// The output, contiguous, `[batch, heads, q_len, v_dim]`.
     pub out: Vec<T>,
     /// The shape of `out`.
     pub shape: [usize; 4],
-    /// The natural logarithm of each row's softmax denominator, contiguous, `[batch, heads, q_len]`; minus infinity for a
-    /// row that may read nothing.
+    /// The natural logarithm of each row's softmax denominator, contiguous, `[batch, heads, q_len]`. Minus infinity for
+    /// a row that has no allowed key.
     pub lse: Vec<f32>,
 }
 
-/// Masked attention, `softmax(scale * q k^T + ..., over the keys that plan allows) v`.
+/// Computes masked attention: `softmax(scale * q k^T + ...) v`, with the softmax over the keys that `plan` allows.
 ///
-/// The shapes of `inputs` are those of the plan. Values of [`bf16`](crate::bf16) and [`f16`](struct@crate::f16) are widened,
-/// everything is computed in `f32`, and the output is rounded once, at the end; but on [`Isa::Avx512Bf16`] products of
-/// `bf16` are taken two at a time, with weights rounded to `bf16` and sums in `f32`.
+/// The shapes of `inputs` are those of the plan. Values of type [`bf16`](crate::bf16) and [`f16`](struct@crate::f16)
+/// are widened to `f32`. All arithmetic is in `f32`, and the output is rounded once, at the end. The exception is
+/// [`Isa::Avx512Bf16`]: it multiplies `bf16` values in pairs, with weights rounded to `bf16` and sums in `f32`.
 ///
-/// A row's result depends on what the row may read and on the processor path, and on nothing else, to the bit: not on
-/// hidden keys and values (infinities and NaN included), padding, batch mates, packed neighbours, or threads. (The one
-/// reservation: sums and products so small that they leave the range of normal `f32` numbers may round differently.) Where
-/// products are taken two at a time, padding in front and packed neighbours must move a row's keys by an even number.
+/// The bits of a row's result depend only on the row's allowed keys and values and on the processor path. They do not
+/// depend on hidden keys and values (infinities and NaN included), padding, other batch rows, packed neighbours or
+/// threads. There is one exception: sums and products that are too small for normal `f32` numbers may round
+/// differently. Where `bf16` values are multiplied in pairs, padding in front and packed neighbours must move a row's
+/// keys by an even number of positions.
 pub fn attention<T: Element>(
     inputs: &Inputs<'_, T>,
     plan: &Plan,
@@ -61,7 +63,7 @@ pub fn attention<T: Element>(
     Ok(Attention { out, shape, lse })
 }
 
-/// [`attention`] into the caller's memory.
+/// Computes [`attention`] and writes the result to the caller's memory.
 ///
 /// ```
 /// use noren::{Facts, Inputs, Options, Outputs, Shape, View, ViewMut, atoms, attention_into, bf16};
@@ -86,7 +88,7 @@ pub fn attention_into<T: Element>(
     compute(inputs, plan, options, outputs)
 }
 
-/// Refuses outputs of another shape than `shape`.
+/// Returns an error if the outputs do not have the shape `shape`.
 pub(crate) fn check_outputs<T: Element>(outputs: &Outputs<'_, T>, shape: [usize; 4]) -> Result<(), Error> {
     if outputs.out.shape() != shape {
         let expected = format!("[batch, heads, q_len, v_dim] is {shape:?}");
@@ -100,7 +102,7 @@ pub(crate) fn check_outputs<T: Element>(outputs: &Outputs<'_, T>, shape: [usize;
     Ok(())
 }
 
-/// The forward pass of arguments that were checked.
+/// Runs the forward pass on checked arguments.
 fn compute<T: Element>(
     inputs: &Inputs<'_, T>,
     plan: &Plan,
@@ -132,7 +134,7 @@ fn compute<T: Element>(
     cancel.finished()
 }
 
-/// Refuses arrays and options that do not fit the shape; returns the shape of the output.
+/// Returns the shape of the output, or an error if arrays or options do not fit the shape of the plan.
 pub(crate) fn check<T: Element>(
     Inputs { q, k, v }: &Inputs<'_, T>,
     shape: &Shape,

@@ -7,65 +7,69 @@ use crate::options::Cancel;
 use crate::{Bias, Dtype, Element, Error, Inputs, Isa, Options, View, ViewMut};
 use noren_mask::Plan;
 
-/// What the backward pass reads beside the [`Inputs`]: what the forward pass gave, and the gradient of it.
+/// The results of the forward pass and the gradient of its output, which the backward pass reads beside the [`Inputs`].
 #[derive(Clone, Copy, Debug)]
 pub struct Saved<'a, T = f32> {
     /// The output of the forward pass, `[batch, heads, q_len, v_dim]`.
     pub out: View<'a, T>,
-    /// Its log-sum-exps, contiguous, `[batch, heads, q_len]`.
+    /// The log-sum-exps of the forward pass, contiguous, `[batch, heads, q_len]`.
     pub lse: &'a [f32],
     /// The gradient of the loss with respect to `out`, `[batch, heads, q_len, v_dim]`.
     pub dout: View<'a, T>,
 }
 
-/// Where [`attention_backward_into`] writes, with any strides. Every element is overwritten; where nothing was allowed, it
-/// is 0.
+/// The memory that [`attention_backward_into`] writes, with any strides. Every element is overwritten. The gradient of
+/// a query, key or value without an allowed cell is 0.
 #[derive(Debug)]
 pub struct GradientsMut<'a, T = f32> {
-    /// Of the queries, `[batch, heads, q_len, head_dim]`.
+    /// The gradient of the queries, `[batch, heads, q_len, head_dim]`.
     pub dq: ViewMut<'a, T>,
-    /// Of the keys, `[batch, kv_heads, kv_len, head_dim]`.
+    /// The gradient of the keys, `[batch, kv_heads, kv_len, head_dim]`.
     pub dk: ViewMut<'a, T>,
-    /// Of the values, `[batch, kv_heads, kv_len, v_dim]`.
+    /// The gradient of the values, `[batch, kv_heads, kv_len, v_dim]`.
     pub dv: ViewMut<'a, T>,
-    /// Where they are wanted, the gradients of what [`Options::bias`] lists, in the same order, each shaped as the array
-    /// it belongs to: dimensions of 1 are summed over. Empty for none; `None` for ALiBi, which has no gradient. Each takes
-    /// a pass of its own, about as long as the backward pass itself.
+    /// Optional memory for the gradient of each entry of [`Options::bias`], in the same order. Each has the shape of
+    /// its bias array: the gradient is summed over dimensions of 1. An empty list computes none; use `None` for an
+    /// entry that needs no gradient and for ALiBi, which has none. Each gradient takes a separate pass, about as long
+    /// as the backward pass itself.
     pub bias: Vec<Option<ViewMut<'a>>>,
-    /// Where it is wanted, the gradient of [`Options::soft`], as for a bias; 0 where the weight counts as 0.
+    /// Optional memory for the gradient of [`Options::soft`], shaped as for a bias. The gradient is 0 where the weight
+    /// counts as 0.
     pub soft: Option<ViewMut<'a>>,
-    /// Where it is wanted, the gradient of [`Options::sinks`], one value for each query head.
+    /// Optional memory for the gradient of [`Options::sinks`], one value for each query head.
     pub sinks: Option<&'a mut [f32]>,
 }
 
 impl<'a, T> GradientsMut<'a, T> {
-    /// The gradients of queries, keys and values alone.
+    /// Returns memory for the gradients of queries, keys and values only.
     pub fn new(dq: ViewMut<'a, T>, dk: ViewMut<'a, T>, dv: ViewMut<'a, T>) -> Self {
         GradientsMut { dq, dk, dv, bias: Vec::new(), soft: None, sinks: None }
     }
 }
 
-/// What [`attention_backward`] returns, contiguous.
+/// The result of [`attention_backward`]: contiguous gradients.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Gradients<T = f32> {
-    /// Of the queries, `[batch, heads, q_len, head_dim]`.
+    /// The gradient of the queries, `[batch, heads, q_len, head_dim]`.
     pub dq: Vec<T>,
-    /// Of the keys, `[batch, kv_heads, kv_len, head_dim]`.
+    /// The gradient of the keys, `[batch, kv_heads, kv_len, head_dim]`.
     pub dk: Vec<T>,
-    /// Of the values, `[batch, kv_heads, kv_len, v_dim]`.
+    /// The gradient of the values, `[batch, kv_heads, kv_len, v_dim]`.
     pub dv: Vec<T>,
 }
 
-/// The gradients of [`attention`](crate::attention()): of `sum(out * dout)` with respect to queries, keys and values.
+/// Computes the gradients of `sum(out * dout)` with respect to queries, keys and values, for
+/// [`attention`](crate::attention()).
 ///
-/// With weights `P`, `dP = dout v^T` and `dS = P (dP - sum(dout * out))` by row: `dq = scale * dS k`,
-/// `dk = scale * dS^T q`, `dv = P^T dout` (Dao et al. 2022; with a softcap, `dS` times its derivative), over the cells that
-/// the plan allows and no others.
+/// With weights `P`, `dP = dout v^T` and `dS = P (dP - sum(dout * out))` per row, the gradients are `dq = scale * dS
+/// k`, `dk = scale * dS^T q` and `dv = P^T dout` (Dao et al. 2022). With a softcap, `dS` is multiplied by the
+/// derivative of the softcap. All sums are over the cells that the plan allows.
 ///
-/// What is promised for the forward pass holds here: hidden queries, keys, values, output gradients and biases, infinities
-/// and NaN included, change no bit; neither do threads, padding, batch mates, or documents packed beside. The gradients of
-/// keys and values that nobody reads, and of queries that read nothing, are 0. Where `bf16` is multiplied in pairs, weights and
-/// their gradients are rounded to `bf16`, and bits survive what moves rows and keys by even numbers.
+/// The guarantees of the forward pass also hold here. Hidden queries, keys, values, output gradients and biases,
+/// infinities and NaN included, change no bit of the result; neither do threads, padding, other batch rows or packed
+/// neighbours. The gradients of keys and values that no query may read are 0, and so are those of queries without an
+/// allowed key. Where `bf16` values are multiplied in pairs, weights and their gradients are rounded to `bf16`, and the
+/// bits are equal only if rows and keys move by an even number of positions.
 ///
 /// ```
 /// use noren::{Facts, Inputs, Options, Saved, Shape, View, atoms, attention, attention_backward};
@@ -78,8 +82,8 @@ pub struct Gradients<T = f32> {
 /// let forward = attention(&inputs, &plan, &options)?;
 /// let saved = Saved { out: View::new(&forward.out, forward.shape)?, lse: &forward.lse, dout };
 /// let gradients = attention_backward(&inputs, &saved, &plan, &options)?;
-/// assert_eq!(gradients.dq[0], 0.0); // the first query has one key to read, whatever it is
-/// assert!((gradients.dv.iter().sum::<f32>() - 3.0).abs() < 1e-6); // each of three rows shares out a weight of 1
+/// the first query has only one key, so its weight is always 1
+/// the weights of each of the three rows sum to 1
 /// # Ok::<(), noren::Error>(())
 /// ```
 pub fn attention_backward<T: Element>(
@@ -106,7 +110,8 @@ pub fn attention_backward<T: Element>(
     Ok(Gradients { dq, dk, dv })
 }
 
-/// [`attention_backward`] into the caller's memory, with the gradients of score modifiers that `gradients` asks for.
+/// Computes the gradients as [`attention_backward`] does, and those of the score modifiers for which `gradients` has
+/// memory, and writes them to the caller's memory.
 ///
 /// ```
 /// # use noren::{Facts, Inputs, Options, Saved, Shape, View, atoms, attention};
@@ -116,7 +121,7 @@ pub fn attention_backward<T: Element>(
 /// # let [x, dout] = [View::new(&x, [1, 1, 3, 1])?, View::new(&ones, [1, 1, 3, 1])?];
 /// # let inputs = Inputs { q: x, k: x, v: x };
 ///
-/// let bias = [0.0, 0.5, 0.25]; // of each key, for all queries
+/// one bias for each key, equal for all queries
 /// let options = Options::default().bias(Bias::Dense(View::new(&bias, [1, 1, 1, 3])?));
 /// let forward = attention(&inputs, &plan, &options)?;
 /// let saved = Saved { out: View::new(&forward.out, forward.shape)?, lse: &forward.lse, dout };
@@ -126,7 +131,7 @@ pub fn attention_backward<T: Element>(
 /// let bias = vec![Some(ViewMut::new(&mut dbias, [1, 1, 1, 3])?)];
 /// let gradients = GradientsMut { bias, ..GradientsMut::new(dq?, dk?, dv?) };
 /// attention_backward_into(&inputs, &saved, &plan, &options, gradients)?;
-/// assert!(dbias.iter().sum::<f32>().abs() < 1e-6); // what one key wins, the others lose
+/// the gradient of a softmax sums to 0
 /// # Ok::<(), noren::Error>(())
 /// ```
 pub fn attention_backward_into<T: Element>(
@@ -138,7 +143,8 @@ pub fn attention_backward_into<T: Element>(
 ) -> Result<(), Error> {
     check_saved(inputs, saved, plan, options)?;
     check_gradients(inputs, options, &gradients)?;
-    // Sums over queries and keys are taken in their own order, whatever the forward pass read them in.
+    // The plan may reorder queries and keys for the forward pass; the backward pass sums over both in their original
+    // order.
     let plan = &*plan.in_place();
     let isa = Isa::choose(options.isa)?;
     let threads = rayon::current_num_threads();
@@ -153,7 +159,7 @@ pub fn attention_backward_into<T: Element>(
     arrays.extend(soft.map(|array| (Gradient::Soft, SharedRows::of(array))));
 
     let shape = dq.shape();
-    // Sums in progress keep their digits.
+    // Sums are accumulated in `f32`, also where the result has a narrower type.
     let mut sums = if T::DTYPE == Dtype::F32 { Vec::new() } else { vec![0.0f32; shape.iter().product()] };
     let dq_sums = if sums.is_empty() { None } else { Some(SharedRows::of(ViewMut::new(&mut sums, shape)?)) };
     let head_dim = inputs.q.shape()[3];
@@ -182,7 +188,7 @@ pub fn attention_backward_into<T: Element>(
     cancel.finished()
 }
 
-/// Refuses what does not fit the plan.
+/// Returns an error if the results of the forward pass do not have the shapes of the plan.
 fn check_saved<T: Element>(
     inputs: &Inputs<'_, T>,
     saved: &Saved<'_, T>,
@@ -206,7 +212,7 @@ fn check_saved<T: Element>(
     Ok(())
 }
 
-/// Refuses gradients that are not shaped as what they belong to.
+/// Returns an error if a gradient does not have the shape of its array.
 fn check_gradients<T: Element>(
     inputs: &Inputs<'_, T>,
     options: &Options<'_>,

@@ -26,24 +26,25 @@ pub struct KvShape {
 }
 
 impl KvShape {
-    /// One sequence with `kv_heads` key-value heads, keys and values of `head_dim` numbers.
+    /// Returns the sizes for one sequence with `kv_heads` key-value heads, and keys and values of `head_dim` numbers.
     pub fn new(kv_heads: usize, head_dim: usize) -> Self {
         KvShape { sequences: 1, kv_heads, head_dim, v_dim: head_dim, isa: None }
     }
 
-    /// The same with so many sequences: batch rows of every step.
+    /// Sets the number of sequences, which are the batch rows of every step (default: 1).
     pub fn sequences(mut self, sequences: usize) -> Self {
         self.sequences = sequences;
         self
     }
 
-    /// The same with values of `v_dim` numbers.
+    /// Sets the length of a value in numbers (default: `head_dim`).
     pub fn v_dim(mut self, v_dim: usize) -> Self {
         self.v_dim = v_dim;
         self
     }
 
-    /// The same for a processor path: keys are laid out for one, so a cache keeps to it.
+    /// Sets the processor path (default: see [`Isa::choose`]). The layout of packed keys depends on the path, so a
+    /// cache uses one path only.
     pub fn isa(mut self, isa: Isa) -> Self {
         self.isa = Some(isa);
         self
@@ -64,22 +65,23 @@ impl KvShape {
     }
 }
 
-/// The keys and values of some sequences, packed for the kernel once, when they are appended.
+/// The keys and values of some sequences, packed for the kernel when they are appended.
 ///
 /// Three forms share one interface:
 ///
-/// * [`contiguous`](Self::contiguous): room for so many tokens in each sequence;
-/// * [`rotating`](Self::rotating): a window of the last tokens, and the first few for good; what falls out of the window is
-///   overwritten;
+/// * [`contiguous`](Self::contiguous): space for a fixed number of tokens in each sequence;
+/// * [`rotating`](Self::rotating): a window of the last tokens, and the first few tokens permanently; tokens that leave
+/// the
+/// window are overwritten;
 /// * [`paged`](Self::paged): blocks of tokens from a pool that all sequences share.
 ///
-/// A step appends the keys and values of new tokens, then asks for the attention of their queries under any mask:
+/// A step appends the keys and values of new tokens, then computes the attention of their queries with any mask:
 ///
 /// ```
 /// use noren::{KvCache, KvShape, Options, View, atoms};
 ///
-/// // A toy decoder of one layer: tokens are 0 to 3, its head reads the embedding itself, and the next token is the one whose
-/// // embedding the output is most like.
+/// A decoder of one layer with 4 tokens. Its head reads the embedding, and the next token is the one whose embedding is
+/// most similar to the output.
 /// let embedding = [[1.0, 0.0, 0.0, 0.5], [0.0, 1.0, 0.5, 0.0], [0.5, 0.0, 1.0, 0.0], [0.0, 0.5, 0.0, 1.0]];
 /// let mut cache = KvCache::<f32>::contiguous(&KvShape::new(1, 4), 16)?;
 /// let mut tokens = vec![2];
@@ -95,29 +97,30 @@ impl KvShape {
 /// # Ok::<(), noren::Error>(())
 /// ```
 ///
-/// With many layers, or facts, make the [plan](Self::plan) of a step once and give it to the
-/// [`attention`](Self::attention) of each layer's cache. Queries are those of the last tokens of each sequence, so a long prompt
-/// may come in chunks, and several tokens at once may be guesses under a tree mask, of which [`truncate`](Self::truncate) takes
-/// back those that were wrong.
+/// With many layers, or with facts, make the [plan](Self::plan) of a step once and pass it to the
+/// [`attention`](Self::attention) of each layer's cache. Queries are those of the last tokens of each sequence. A long
+/// prompt may therefore be appended in chunks. Several tokens may also be speculative, under a tree mask:
+/// [`truncate`](Self::truncate) removes those that were rejected.
 ///
 /// # What is promised
 ///
-/// In `f32`, a step's output has the bits of the same row of one pass over the whole sequence at the same ISA, whatever the
-/// form, the sizes of the steps and the number of threads. A rotating cache is read in the order of positions, wherever its
-/// ring begins, so the same holds of it with the mask that says its window: `sliding(window) | causal & keys(..sink_tokens)`. Of masks
-/// whose keys a whole pass reads in another order (strides; [`Reorder`](crate::Reorder)) it is the pass with `Reorder::Never`.
-/// With bf16 and f16 the same holds of contiguous and paged caches; of a rotating one where `sink_tokens` is even.
+/// In `f32`, a step's output has the same bits as that row in one pass over the whole sequence with the same ISA, for
+/// every form of cache, step size and number of threads. A rotating cache is read in the order of positions, so its
+/// output has the bits of a pass with the mask of its window: `sliding(window) | causal & keys(..sink_tokens)`. For
+/// masks whose keys a whole pass reads in another order (strides; see [`Reorder`](crate::Reorder)), compare with a pass
+/// that has `Reorder::Never`. With `bf16` and `f16` this holds for contiguous and paged caches, and for a rotating
+/// cache if `sink_tokens` is even.
 ///
-/// What lies in slots that were never written, that a sequence gave back, or that a mask hides changes no bit, NaN included.
+/// The content of slots that were never written, that were freed, or that a mask hides changes no bit, NaN included.
 ///
-/// bf16 and f16 take two bytes a number, and every step reads each byte once for all query heads of a key-value head.
+/// `bf16` and `f16` take two bytes per number. Every step reads each byte once for all query heads of a key-value head.
 pub struct KvCache<T> {
     shape: KvShape,
     isa: Isa,
     form: Form,
     store: Store,
     sequences: Vec<Sequence>,
-    /// Pages that no sequence has.
+    /// Pages that no sequence uses.
     free: Vec<u32>,
     element: PhantomData<T>,
 }
@@ -132,17 +135,18 @@ enum Form {
 #[derive(Clone, Debug, Default)]
 struct Sequence {
     pages: Vec<u32>,
-    /// Tokens it holds or has forgotten: the position of the next.
+    /// The number of tokens so far, overwritten ones included: the position of the next token.
     len: usize,
-    /// The most it ever held since it was empty: a ring has overwritten what lay `ring.len` before.
+    /// The highest `len` since the ring was last unused. A ring has overwritten positions below `written - ring.len`.
     written: usize,
 }
 
 impl<T: Element> KvCache<T> {
-    /// Room for `capacity` tokens in each sequence.
+    /// Returns a cache with space for `capacity` tokens in each sequence.
     ///
     /// # Errors
-    /// Sizes of 0 or beyond all memory, and an ISA that this processor lacks. All constructors check the same.
+    /// Returns an error if a size is 0 or exceeds the address space, or if this processor lacks the ISA. All
+    /// constructors check this.
     pub fn contiguous(shape: &KvShape, capacity: usize) -> Result<Self, Error> {
         check_tokens("capacity", capacity)?;
         let (isa, packing) = packing::<T>(shape)?;
@@ -150,11 +154,13 @@ impl<T: Element> KvCache<T> {
         Self::new(shape, isa, packing, Form::Contiguous { capacity }, page, shape.sequences)
     }
 
-    /// The last `window` tokens of each sequence and its first `sink_tokens`, while steps append at most `ahead` tokens.
+    /// Returns a cache of the last `window` tokens of each sequence and its first `sink_tokens`, for steps that append
+    /// at most `ahead` tokens.
     ///
-    /// A query sees the `window` tokens that end with it and the sink tokens if the mask says so; of older tokens it sees none, whatever
-    /// the mask, in steps of one token and of many. Positions go on counting, so masks, biases and rotary embeddings mean the same as
-    /// in a cache that forgets nothing; [`StepPlan::key_position`] says where a key stands.
+    /// A query reads the `window` tokens that end with its own token, and the sink tokens, as far as the mask allows
+    /// them. Whatever the mask, it reads no other older tokens, in steps of one token and of many. Positions are those
+    /// of the whole sequence, so masks, biases and rotary embeddings have the same meaning as in a cache that keeps all
+    /// tokens. [`StepPlan::key_position`] gives the position of a key.
     pub fn rotating(shape: &KvShape, window: usize, sink_tokens: usize, ahead: usize) -> Result<Self, Error> {
         for (name, given) in [("window", window), ("ahead", ahead), ("sink_tokens + 1", sink_tokens.saturating_add(1))]
         {
@@ -163,13 +169,14 @@ impl<T: Element> KvCache<T> {
         let (isa, packing) = packing::<T>(shape)?;
         let group = packing.group();
         let kept = sink_tokens.next_multiple_of(group);
-        // A group more, because the first key of the oldest group may be older than the window.
+        // One group more, because the first key of the oldest group may be older than the window.
         let len = (window - 1 + ahead).next_multiple_of(group) + group;
         let form = Form::Rotating { window, ahead, ring: Ring { sink_tokens, kept, first: 0, len } };
         Self::new(shape, isa, packing, form, kept + len, shape.sequences)
     }
 
-    /// `blocks` blocks of `block` tokens, 16 to 256 in steps of 16, for all sequences together.
+    /// Returns a cache of `blocks` blocks for all sequences together. A block holds `block` tokens, 16 to 256 in steps
+    /// of 16.
     pub fn paged(shape: &KvShape, block: usize, blocks: usize) -> Result<Self, Error> {
         if !(16..=256).contains(&block) || !block.is_multiple_of(16) {
             let problem = "give a multiple of 16 from 16 to 256".to_owned();
@@ -190,49 +197,51 @@ impl<T: Element> KvCache<T> {
         Ok(KvCache { shape: shape.clone(), isa, form, store, sequences, free, element: PhantomData })
     }
 
-    /// The sizes.
+    /// Returns the sizes.
     pub fn shape(&self) -> &KvShape {
         &self.shape
     }
 
-    /// The processor path that it is packed for and computes on.
+    /// Returns the processor path that the cache is packed for and computes on.
     pub fn isa(&self) -> Isa {
         self.isa
     }
 
-    /// Tokens of a sequence so far, those that a rotating cache has forgotten included: the position of the next.
+    /// Returns the number of tokens of a sequence so far, those that a rotating cache has overwritten included. This is
+    /// the position of the next token.
     ///
     /// # Panics
-    /// Where there is no such sequence, as indexing does.
+    /// Panics if there is no such sequence, as indexing does.
     pub fn len(&self, sequence: usize) -> usize {
         self.sequences[sequence].len
     }
 
-    /// Number of sequences.
+    /// Returns the number of sequences.
     pub fn sequence_count(&self) -> usize {
         self.sequences.len()
     }
 
-    /// Whether no sequence has a token.
+    /// Returns whether no sequence has a token.
     pub fn is_empty(&self) -> bool {
         self.sequences.iter().all(|sequence| sequence.len == 0)
     }
 
-    /// Bytes of memory for keys and values, used or not.
+    /// Returns the bytes of memory for keys and values, used or not.
     pub fn bytes(&self) -> usize {
         self.store.bytes()
     }
 
-    /// Blocks of a paged cache that no sequence has; 0 in other forms.
+    /// Returns the number of unused blocks of a paged cache; 0 in other forms.
     pub fn free_blocks(&self) -> usize {
         self.free.len()
     }
 
-    /// Appends as many tokens to every sequence: `k` is `[sequences, kv_heads, new, head_dim]`, `v` the same with `v_dim`.
+    /// Appends the same number of tokens to every sequence: `k` is `[sequences, kv_heads, new, head_dim]` and `v` is
+    /// `[sequences, kv_heads, new, v_dim]`.
     ///
     /// # Errors
-    /// Arrays of other shapes, more tokens than there is room for, and more than a rotating cache's `ahead`. The cache is
-    /// then as it was.
+    /// Returns an error if the arrays have other shapes, if there is not enough space for the tokens, or if there are
+    /// more than a rotating cache's `ahead`. After an error the cache is unchanged.
     pub fn append(&mut self, k: View<'_, T>, v: View<'_, T>) -> Result<(), Error> {
         let new = k.shape()[2];
         self.check_new(&k, &v, [self.shape.sequences, self.shape.kv_heads, new])?;
@@ -240,11 +249,12 @@ impl<T: Element> KvCache<T> {
         self.write(&k, &v, &tokens)
     }
 
-    /// Appends tokens of sequences one after the other: `k` is `[1, kv_heads, total, head_dim]`, and sequence `b` takes tokens
-    /// `cu_seqlens[b]..cu_seqlens[b + 1]`, perhaps none.
+    /// Appends different numbers of tokens to the sequences: `k` is `[1, kv_heads, total, head_dim]`, and sequence `b`
+    /// takes the tokens `cu_seqlens[b]..cu_seqlens[b + 1]`. The range may be empty.
     ///
     /// # Errors
-    /// As [`append`](Self::append), and `cu_seqlens` that do not rise from 0 to `total` over all sequences.
+    /// Returns the errors of [`append`](Self::append), and an error if `cu_seqlens` does not rise from 0 to `total`
+    /// with one range for each sequence.
     pub fn append_ragged(&mut self, k: View<'_, T>, v: View<'_, T>, cu_seqlens: &[usize]) -> Result<(), Error> {
         let total = k.shape()[2];
         self.check_new(&k, &v, [1, self.shape.kv_heads, total])?;
@@ -253,7 +263,7 @@ impl<T: Element> KvCache<T> {
         self.write(&k, &v, &tokens)
     }
 
-    /// Takes back the last tokens of a sequence, down to `len`. Blocks that hold none any more return to the pool.
+    /// Removes the last tokens of a sequence until `len` are left. Blocks without tokens return to the pool.
     ///
     /// ```
     /// use noren::{KvCache, KvShape, View};
@@ -268,8 +278,9 @@ impl<T: Element> KvCache<T> {
     /// ```
     ///
     /// # Errors
-    /// A sequence that there is not, a length above the sequence's, and one that a rotating cache cannot go back to because
-    /// tokens of its window are overwritten: it can take back what the last step appended.
+    /// Returns an error if there is no such sequence, if `len` is above the sequence's length, or if a rotating cache
+    /// has overwritten tokens of the window that ends at `len`. A rotating cache can remove the tokens of the last
+    /// step.
     pub fn truncate(&mut self, sequence: usize, len: usize) -> Result<(), Error> {
         let count = self.sequences.len();
         let Some(found) = self.sequences.get_mut(sequence) else {
@@ -282,7 +293,7 @@ impl<T: Element> KvCache<T> {
         if let Form::Rotating { window, ring, .. } = self.form {
             let oldest = (len + 1).saturating_sub(window).max(ring.sink_tokens);
             if oldest >= len {
-                // Nothing beside the sink tokens is read again that was written before.
+                // From here on no older slot except the sink tokens is read again.
                 found.written = len;
             } else if oldest + ring.len < found.written {
                 return refuse(format!(
@@ -299,12 +310,12 @@ impl<T: Element> KvCache<T> {
         Ok(())
     }
 
-    /// Forgets a sequence; its blocks return to the pool. [`truncate`](Self::truncate) to 0.
+    /// Removes all tokens of a sequence; its blocks return to the pool. Equal to [`truncate`](Self::truncate) to 0.
     pub fn clear(&mut self, sequence: usize) -> Result<(), Error> {
         self.truncate(sequence, 0)
     }
 
-    /// Refuses new keys and values of the wrong shape.
+    /// Returns an error if new keys and values have the wrong shape.
     fn check_new(&self, k: &View<'_, T>, v: &View<'_, T>, [batch, kv_heads, new]: [usize; 3]) -> Result<(), Error> {
         for (name, given, width, what) in
             [("k", k.shape(), self.shape.head_dim, "head_dim"), ("v", v.shape(), self.shape.v_dim, "v_dim")]
@@ -319,7 +330,7 @@ impl<T: Element> KvCache<T> {
         Ok(())
     }
 
-    /// Refuses `cu_seqlens` that do not cut `total` tokens into one run for each sequence.
+    /// Returns an error if `cu_seqlens` does not divide `total` tokens into one run for each sequence.
     fn check_starts(&self, cu_seqlens: &[usize], total: Option<usize>) -> Result<(), Error> {
         let expected = match self.shape.sequences + 1 {
             n if cu_seqlens.len() != n => format!("there are {} sequences: give {n} numbers", n - 1),
@@ -332,7 +343,7 @@ impl<T: Element> KvCache<T> {
         refuse(format!("cu_seqlens are {cu_seqlens:?}: {expected}"))
     }
 
-    /// Appends to each sequence the tokens beside it, after making sure that there is room for all.
+    /// Appends to each sequence its tokens, after checking that there is space for all.
     fn write(
         &mut self,
         k: &View<'_, T>,
@@ -401,14 +412,14 @@ impl<T> std::fmt::Debug for KvCache<T> {
     }
 }
 
-/// The ISA of a cache and how it packs.
+/// Returns the ISA of a cache and its packing.
 fn packing<T: Element>(shape: &KvShape) -> Result<(Isa, Packing), Error> {
     shape.check()?;
     let isa = Isa::choose(shape.isa)?;
     Ok((isa, Packing::new(isa, T::DTYPE, shape.head_dim, shape.v_dim)))
 }
 
-/// Refuses counts of tokens that plans cannot hold.
+/// Returns an error if a plan cannot hold this number of tokens.
 fn check_tokens(name: &'static str, given: usize) -> Result<(), Error> {
     match (1..=noren_mask::Shape::MAX_LEN / 2).contains(&given) {
         true => Ok(()),

@@ -1,13 +1,14 @@
-//! [`Dropout`]: attention probabilities that are dropped at random, the same ones wherever and whenever they are asked for.
+//! [`Dropout`]: random dropout of attention probabilities that is reproducible from a seed.
 
 use noren_mask::philox;
 
-/// Dropout on attention probabilities: each is dropped with `probability`, and those that stay are divided by
-/// `1 - probability`.
+/// Dropout on attention probabilities. Each probability is dropped with the chance `probability`; the others are
+/// divided by `1 - probability`.
 ///
-/// Whether a cell is dropped is a word of Philox 4x32-10 (Salmon et al. 2011) under the seed, at a counter made of the
-/// cell's batch row, head, query row and key index. So forward and backward agree, nothing has to be kept between them,
-/// and no result depends on threads, tiles or the processor path. A new step of training takes a new seed.
+/// A word of Philox 4x32-10 (Salmon et al. 2011) decides whether a cell is dropped. Its key is the seed; its counter
+/// consists of the cell's batch row, head, query row and key index. Forward and backward pass therefore drop the same
+/// cells without storing them, and no result depends on threads, tiles or the processor path. Use a new seed in each
+/// training step.
 ///
 /// ```
 /// let dropout = noren::Dropout { probability: 0.25, seed: 7 };
@@ -16,24 +17,24 @@ use noren_mask::philox;
 /// ```
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Dropout {
-    /// The share of probabilities that are dropped, `0.0..1.0`.
+    /// The fraction of probabilities that are dropped, in `0.0..1.0`.
     pub probability: f32,
-    /// What the choice depends on besides the cell.
+    /// The seed of the random choice, which otherwise depends only on the cell.
     pub seed: u64,
 }
 
 impl Dropout {
-    /// Whether the probability of cell `[batch, head, query row, key]` stays.
+    /// Returns whether the probability of cell `[batch, head, query row, key]` is kept, not dropped.
     pub fn keeps(&self, [batch, head, row, key]: [usize; 4]) -> bool {
         philox([(key / 4) as u32, row as u32, head as u32, batch as u32], self.seed)[key % 4] >= self.threshold()
     }
 
-    /// What a probability that stays is multiplied by.
+    /// Returns the factor of the probabilities that are kept.
     pub fn factor(&self) -> f32 {
         (1.0 / (1.0 - f64::from(self.probability))) as f32
     }
 
-    /// Words below drop.
+    /// Returns the threshold of random words: cells with a word below it are dropped.
     pub(crate) fn threshold(&self) -> u32 {
         (f64::from(self.probability) * 4_294_967_296.0).round().min(f64::from(u32::MAX)) as u32
     }

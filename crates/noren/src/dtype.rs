@@ -1,4 +1,4 @@
-//! [`Element`] and [`Dtype`]: the numbers that arrays may hold.
+//! [`Element`] and [`Dtype`]: the number types of arrays.
 
 use crate::Error;
 use half::slice::HalfFloatSliceExt;
@@ -19,17 +19,17 @@ use std::str::FromStr;
 pub enum Dtype {
     /// IEEE 754 binary32.
     F32,
-    /// The upper half of an `f32`: its range, 8 significant bits.
+    /// The upper half of an `f32`: the range of `f32`, 8 significant bits.
     Bf16,
     /// IEEE 754 binary16: up to 65504, 11 significant bits.
     F16,
 }
 
 impl Dtype {
-    /// All of them.
+    /// All number types.
     pub const ALL: [Dtype; 3] = [Dtype::F32, Dtype::Bf16, Dtype::F16];
 
-    /// Bytes of a value.
+    /// Returns the number of bytes of a value.
     pub const fn size(self) -> usize {
         match self {
             Dtype::F32 => 4,
@@ -59,46 +59,47 @@ impl FromStr for Dtype {
 
 /// A number that arrays may hold: `f32`, [`bf16`] or [`f16`](struct@f16).
 ///
-/// Whatever the type, attention is computed in `f32`: queries, keys and values are widened, which is exact, and outputs
-/// rounded once. No other type can implement this.
+/// Attention is computed in `f32` for all types: queries, keys and values are widened, which is exact, and outputs are
+/// rounded once. No type outside this crate can implement this trait.
 pub trait Element: Erase + Copy + Send + Sync + fmt::Debug + PartialEq + 'static {
-    /// Which of the types this is.
+    /// The [`Dtype`] of this type.
     const DTYPE: Dtype;
 
-    /// The same number as `f32`.
+    /// Returns the number as `f32`.
     fn to_f32(self) -> f32;
 
-    /// The nearest number of this type; of two equally near ones the even one.
+    /// Returns the nearest number of this type. Of two equally near numbers it returns the even one.
     fn from_f32(value: f32) -> Self;
 
-    /// [`to_f32`](Self::to_f32) for a slice; panics where the lengths differ.
+    /// Converts a slice with [`to_f32`](Self::to_f32). Panics if the lengths differ.
     fn widen(from: &[Self], into: &mut [f32]);
 
-    /// [`from_f32`](Self::from_f32) for a slice; panics where the lengths differ.
+    /// Converts a slice with [`from_f32`](Self::from_f32). Panics if the lengths differ.
     fn narrow(from: &[f32], into: &mut [Self]);
 }
 
-/// Values with their type.
+/// A slice of values as one variant for each number type.
 pub enum Values<'a> {
     F32(&'a [f32]),
     Bf16(&'a [bf16]),
     F16(&'a [f16]),
 }
 
-/// Values that can be written, with their type.
+/// A mutable slice of values as one variant for each number type.
 pub enum ValuesMut<'a> {
     F32(&'a mut [f32]),
     Bf16(&'a mut [bf16]),
     F16(&'a mut [f16]),
 }
 
-/// Turns the type of values into a variant. No type outside can implement it.
+/// Converts a slice of a generic type into the variant of that type. No type outside this crate can implement this
+/// trait.
 pub trait Erase: Sized {
-    /// The same values.
+    /// Returns the values as a variant.
     fn erased(values: &[Self]) -> Values<'_>;
-    /// The same values, to be written.
+    /// Returns the mutable values as a variant.
     fn erased_mut(values: &mut [Self]) -> ValuesMut<'_>;
-    /// Whether the number is neither infinite nor NaN.
+    /// Returns whether the number is neither infinite nor NaN.
     fn finite(self) -> bool;
 }
 
@@ -159,7 +160,7 @@ impl Element for bf16 {
         f32::from_bits(u32::from(self.to_bits()) << 16)
     }
 
-    // `half` does the same with a branch, which keeps loops from becoming vectors
+    // The conversion of `half` is equal but has a branch, which prevents vectorisation of loops
     #[inline(always)]
     fn from_f32(value: f32) -> Self {
         let bits = value.to_bits();
@@ -210,7 +211,7 @@ impl Element for f16 {
 mod tests {
     use super::*;
 
-    /// Numbers of every exponent and sign with all kinds of low bits, ties among them.
+    /// Returns numbers of every exponent and sign with many patterns of low bits, ties included.
     fn numbers() -> Vec<f32> {
         let low = [0u32, 1, 0x0fff, 0x1000, 0x1001, 0x2fff, 0x3000, 0x7fff, 0x8000, 0x8001, 0x1_8000, 0x7f_ffff];
         let bits = (0..512u32).flat_map(|head| low.map(move |low| head << 23 | low));

@@ -1,12 +1,12 @@
-//! [`Error`]: everything that this crate refuses, from the text of a mask to the arrays of a call.
+//! [`Error`]: all errors of this crate, from the text of a mask to the arrays of a call.
 
 use noren_mask::ParseError;
 use std::fmt;
 
-/// What is wrong, with the values given, what was expected, and how to fix it.
+/// An error of this crate. Its message has the given values, what was expected, and how to fix it.
 ///
-/// One type for a whole program: `?` turns the errors of parsing and binding into it. Its variants can be matched on;
-/// [`source`](std::error::Error::source) gives the error of the mask where there is one.
+/// This type also covers parsing and binding: `?` converts their errors into it. Its variants can be matched on;
+/// [`source`](std::error::Error::source) returns the error of the mask if there is one.
 ///
 /// ```
 /// use noren::{Error, attend};
@@ -20,19 +20,19 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Error {
-    /// The text is not a mask; the error points into it.
+    /// The text is not a mask. The inner error has the position in the text.
     Parse(Box<ParseError>),
 
-    /// The mask, its facts or its plan are wrong.
+    /// The mask, its facts or its plan are invalid.
     Mask(noren_mask::Error),
 
     /// A part of the mask, or one of its scores, needs a fact or an array that was not given.
     Missing {
-        /// The atom or the score, as it prints.
+        /// The atom or the score, as it is printed.
         part: String,
-        /// What it needs.
+        /// The fact or the array that is needed.
         what: String,
-        /// How to give it.
+        /// The action that gives the missing fact or array.
         fix: String,
     },
 
@@ -44,27 +44,27 @@ pub enum Error {
         kv_len: usize,
     },
 
-    /// A view does not fit the memory it is made of.
+    /// A view does not fit its memory.
     View {
         /// The requested shape.
         shape: [usize; 4],
         /// The requested strides, in values.
         strides: [isize; 4],
-        /// The requested place of element `[0, 0, 0, 0]`.
+        /// The requested index of element `[0, 0, 0, 0]`.
         offset: usize,
-        /// How many values the memory holds.
+        /// The number of values in the memory.
         len: usize,
-        /// What is wrong and how to fix it.
+        /// The problem and how to fix it.
         problem: String,
     },
 
     /// An array's shape does not fit the plan or the other arrays.
     Shape {
-        /// Which array.
+        /// The name of the array.
         name: &'static str,
-        /// Its shape.
+        /// The given shape.
         given: Vec<usize>,
-        /// What was expected, and why.
+        /// The expected shape, with the reason.
         expected: String,
     },
 
@@ -74,22 +74,22 @@ pub enum Error {
         given: String,
     },
 
-    /// An option makes no sense.
+    /// The value of an option is invalid.
     Option {
-        /// Which option.
+        /// The name of the option.
         name: &'static str,
-        /// What was given.
+        /// The given value.
         given: String,
-        /// What is wrong and how to fix it.
+        /// The problem and how to fix it.
         problem: String,
     },
 
-    /// [`Options::cancel`](crate::Options::cancel) was set during the call.
+    /// The call was cancelled: another thread set [`Options::cancel`](crate::Options::cancel).
     Cancelled,
 
-    /// A cache cannot take the tokens, or has no such tokens.
+    /// A cache has no space for the tokens, or does not have the requested tokens.
     Cache {
-        /// What is wrong and how to fix it.
+        /// The problem and how to fix it.
         problem: String,
     },
 
@@ -97,7 +97,7 @@ pub enum Error {
     Isa {
         /// The requested path.
         given: String,
-        /// What is wrong and which paths there are.
+        /// The problem and the available paths.
         problem: String,
     },
 }

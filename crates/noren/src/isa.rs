@@ -1,16 +1,15 @@
-//! [`Isa`]: which processor path computes, and the one place where that is chosen.
+//! [`Isa`]: the processor path that computes, and its selection.
 
 use crate::Error;
 use std::{fmt, str::FromStr, sync::OnceLock};
 
 /// A processor path.
 ///
-/// The best one available is used unless the caller names one, in [`Options::isa`](crate::Options::isa) or in the
-/// environment variable `NOREN_ISA` (`portable`, `avx2`, `avx512` or `avx512bf16`). Results of different ISAs agree to rounding;
-/// results of one ISA agree to the bit.
+/// The fastest available path is used by default. The caller selects another one in
+/// [`Options::isa`](crate::Options::isa) or in the environment variable `NOREN_ISA` (`portable`, `avx2`, `avx512` or
+/// `avx512bf16`). Results of different ISAs agree up to rounding; results of one ISA are equal to the bit.
 ///
-/// There is no NEON path yet: one would be kept only where it can be compiled and run. Other processors use
-/// [`Isa::Portable`], which compilers vectorise.
+/// There is no NEON path. Processors without AVX2 use [`Isa::Portable`], which compilers vectorise.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[non_exhaustive]
 pub enum Isa {
@@ -20,15 +19,16 @@ pub enum Isa {
     Avx2,
     /// AVX-512 (F, VL, BW, DQ): x86-64 servers since 2017.
     Avx512,
-    /// AVX-512 with AVX512-BF16, where products of `bf16` take half the time of `f32`: AMD since 2022. Intel's processors
-    /// have the instructions and run them at half speed, so there this is only chosen by name.
+    /// AVX-512 with AVX512-BF16, for which products of `bf16` take half the time of `f32` products on AMD processors
+    /// since 2022. Intel processors execute these instructions at half that speed, so there this path is used only if
+    /// it is selected by name.
     Avx512Bf16,
 }
 
 impl Isa {
     const ALL: [Isa; 4] = [Isa::Portable, Isa::Avx2, Isa::Avx512, Isa::Avx512Bf16];
 
-    /// The ISAs this processor has, slowest first; never empty.
+    /// Returns the ISAs that this processor has, slowest first; never empty.
     ///
     /// ```
     /// assert_eq!(noren::Isa::available()[0], noren::Isa::Portable);
@@ -38,11 +38,11 @@ impl Isa {
         AVAILABLE.get_or_init(|| Self::ALL.into_iter().filter(|l| l.detected()).collect())
     }
 
-    /// Returns the ISA that computes when [`Options::isa`](crate::Options::isa) is `asked`: `asked` itself, else that of
-    /// `NOREN_ISA`, else the fastest. `NOREN_ISA` is read once.
+    /// Returns the ISA that a call with [`Options::isa`](crate::Options::isa) `asked` uses: `asked` itself if given,
+    /// else that of `NOREN_ISA`, else the fastest. `NOREN_ISA` is read once.
     ///
     /// # Errors
-    /// An ISA that this processor lacks, and an unknown name in `NOREN_ISA`.
+    /// Returns an error if this processor lacks the ISA or if the name in `NOREN_ISA` is unknown.
     pub fn choose(asked: Option<Isa>) -> Result<Isa, Error> {
         static DEFAULT: OnceLock<Result<Isa, Error>> = OnceLock::new();
         let from_environment = || match std::env::var("NOREN_ISA") {
@@ -55,7 +55,7 @@ impl Isa {
         }
     }
 
-    /// Refuses a path that this processor lacks.
+    /// Returns the ISA, or an error if this processor lacks it.
     fn check(self) -> Result<Isa, Error> {
         match Self::available().contains(&self) {
             true => Ok(self),
@@ -66,7 +66,7 @@ impl Isa {
         }
     }
 
-    /// The fastest ISA this processor has.
+    /// Returns the ISA that is used by default.
     fn best() -> Isa {
         static BEST: OnceLock<Isa> = OnceLock::new();
         *BEST.get_or_init(|| {
@@ -76,7 +76,8 @@ impl Isa {
         })
     }
 
-    /// Whether this processor has the instructions of the path: what the tokens of `kernel/simd` prove.
+    /// Returns whether this processor has the instructions of the path, which the tokens of `kernel/simd` require as a
+    /// proof.
     pub(crate) fn detected(self) -> bool {
         match self {
             Isa::Portable => true,
@@ -102,7 +103,8 @@ impl Isa {
     }
 }
 
-/// Whether the product of pairs takes as long as one of `f32`: so it is on AMD's processors; Intel's need twice as long.
+/// Returns whether a product of `bf16` pairs takes as long as one of `f32`. True on AMD processors; Intel processors
+/// need twice as long.
 fn fast_pairs() -> bool {
     #[cfg(target_arch = "x86_64")]
     {

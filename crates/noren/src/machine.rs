@@ -1,8 +1,8 @@
-//! What this processor can do at best: the limits that a kernel is held against.
+//! Measured limits of this processor, with which the speed of a kernel is compared.
 //!
-//! A [`Probe`] is one limit: multiplying and adding in registers, powers of two, a whole row of softmax, reading memory of
-//! some size. [`Probe::measure`] runs it on some threads for a given time; [`Probe::all`] lists what this processor
-//! has. `noren bench` prints them and divides what attention reaches by the one that applies.
+//! A [`Probe`] is one limit: multiplying and adding in registers, powers of two, a whole row of softmax, or reading
+//! memory of some size. [`Probe::measure`] runs a probe on some threads for a given time; [`Probe::all`] lists the
+//! probes of this processor. `noren bench` prints the rates and divides the rate of attention by the applicable one.
 //!
 //! ```
 //! use noren::{Isa, machine::Probe};
@@ -13,8 +13,8 @@
 //! println!("{:.1} GFLOP/s", rate.median / 1e9);
 //! ```
 //!
-//! Threads are not bound to processors, and other programs that run meanwhile take their share: a figure is what *this*
-//! process got *now*, which is what its own speed has to be compared with.
+//! Threads are not bound to processor cores, and other programs that run at the same time use part of the processor. A
+//! rate is therefore that of this process at this time; compare it with measurements of the same process.
 
 mod memory;
 mod stage;
@@ -26,27 +26,28 @@ pub use stage::Rate;
 use std::fmt;
 use std::time::Duration;
 
-/// One thing that a processor does at a limited rate.
+/// An operation that a processor does at a limited rate.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Probe {
-    /// `a * b + c` in `f32`, everything in registers; two operations each. On [`Isa::Portable`] a multiplication and an
-    /// addition.
+    /// `a * b + c` in `f32`, with all operands in registers; counted as two operations. On [`Isa::Portable`] a
+    /// multiplication and an addition.
     Fma(Isa),
-    /// Dot products of pairs of bf16 added to `f32` (`vdpbf16ps`), everything in registers; four operations for each lane.
+    /// Dot products of pairs of `bf16` added to `f32` (`vdpbf16ps`), with all operands in registers; four operations
+    /// for each lane.
     Bf16Dot,
-    /// Powers of two as the kernels compute them, relative error 1e-7, in the first cache.
+    /// Powers of two as the kernels compute them, relative error 1e-7, with all values in the L1 cache.
     Exp2(Isa),
-    /// A row of scores turned into weights: maximum, scaling, power of two, sum; rows of 256 in the first cache.
+    /// A row of scores turned into weights: maximum, scaling, power of two, sum. Rows of 256 scores in the L1 cache.
     SoftmaxRow(Isa),
-    /// Reading memory from end to end, over and over.
+    /// Reading memory from start to end, repeatedly.
     Read {
-        /// What all threads together read, each its own part.
+        /// The number of bytes that all threads read together, each a separate part.
         bytes: usize,
     },
 }
 
-/// What a [`Rate`] counts.
+/// The unit that a [`Rate`] counts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Unit {
@@ -59,8 +60,8 @@ pub enum Unit {
 }
 
 impl Probe {
-    /// Everything this processor has: each arithmetic probe for each ISA (once for ISAs that differ in products of
-    /// bf16 alone), then reading as much of `memory` as `threads` threads together find at each level.
+    /// Returns all probes of this processor: each arithmetic probe for each ISA (once for ISAs that differ only in
+    /// products of `bf16`), then a read of the memory that `threads` threads have together at each level of `memory`.
     pub fn all(memory: &Memory, threads: usize) -> Vec<Probe> {
         let isas = || Isa::available().iter().copied().filter(|isa| *isa != Isa::Avx512Bf16);
         let arithmetic = isas().map(Probe::Fma).chain([Probe::Bf16Dot]).filter(Probe::is_available);
@@ -69,7 +70,7 @@ impl Probe {
         arithmetic.chain(softmax).chain(reads).collect()
     }
 
-    /// Whether this processor has it.
+    /// Returns whether this processor can run the probe.
     pub fn is_available(&self) -> bool {
         match self {
             Probe::Fma(isa) | Probe::Exp2(isa) | Probe::SoftmaxRow(isa) => Isa::available().contains(isa),
@@ -78,7 +79,7 @@ impl Probe {
         }
     }
 
-    /// What the rate counts.
+    /// Returns the unit of the probe's rate.
     pub fn unit(&self) -> Unit {
         match self {
             Probe::Fma(_) | Probe::Bf16Dot => Unit::Flop,
@@ -87,8 +88,8 @@ impl Probe {
         }
     }
 
-    /// Runs on `threads` threads at once (at least one) for about `time`, a little less or, where one pass over memory
-    /// takes longer, more. `None` where the processor cannot do it.
+    /// Runs the probe on `threads` threads (at least one) for about `time`. The run is a little shorter, or longer if
+    /// one pass over memory takes longer than `time`. Returns `None` if the processor cannot run the probe.
     pub fn measure(&self, threads: usize, time: Duration) -> Option<Rate> {
         let threads = threads.max(1);
         let best = *Isa::available().last()?; // the widest loads
@@ -129,24 +130,24 @@ impl fmt::Display for Unit {
     }
 }
 
-/// Whether the processor has AMX tiles for bf16 products. No probe measures them and no kernel uses them.
+/// Returns whether the processor has AMX tiles for `bf16` products. No probe measures them and no kernel uses them.
 #[cfg(target_arch = "x86_64")]
 pub fn has_amx() -> bool {
     use std::arch::x86_64::__cpuid_count;
     // SAFETY: every x86-64 processor has the instruction. Rust 1.89 requires the block, later versions call the function safe.
     #[allow(unused_unsafe)]
     let leaf = |number| unsafe { __cpuid_count(number, 0) };
-    // Leaf 7 exists where leaf 0 says so; EDX bits 22 and 24 are AMX-BF16 and AMX-TILE.
+    // CPUID leaf 7 exists if leaf 0 reports at least 7; EDX bits 22 and 24 are AMX-BF16 and AMX-TILE.
     leaf(0).eax >= 7 && leaf(7).edx & (1 << 22 | 1 << 24) == 1 << 22 | 1 << 24
 }
 
-/// Whether the processor has AMX tiles for bf16 products. No probe measures them and no kernel uses them.
+/// Returns whether the processor has AMX tiles for `bf16` products. No probe measures them and no kernel uses them.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn has_amx() -> bool {
     false
 }
 
-/// What the processor is called, where the system says so; else its architecture.
+/// Returns the name of the processor if the system reports one, else its architecture.
 pub fn processor() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let line = info.lines().find(|line| line.starts_with("model name") || line.starts_with("Model"));

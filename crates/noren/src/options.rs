@@ -1,13 +1,13 @@
-//! [`Options`]: everything about attention that is neither the arrays nor the mask.
+//! [`Options`]: all settings of attention except the arrays and the mask.
 
 use crate::{Dropout, Error, Isa, View};
 use noren_mask::{Score, Shape};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Soft weights below this count as 0: times a weight of the softmax they would leave the range of `f32`.
+/// Soft weights below this count as 0: multiplied by a softmax weight they would leave the range of `f32`.
 pub(crate) const LEAST_WEIGHT: f64 = f64::from_bits((1023 - 100) << 52); // 2^-100
 
-/// Scores below this count as minus infinity: in base 2 they would leave the range of `f32`.
+/// Scores below this count as minus infinity: converted to base 2 they would leave the range of `f32`.
 pub(crate) const LOWEST_SCORE: f64 = -1e38 * std::f64::consts::LN_2;
 
 /// Scale, score modifiers, threads and processor path. The default is plain attention.
@@ -22,39 +22,41 @@ pub(crate) const LOWEST_SCORE: f64 = -1e38 * std::f64::consts::LN_2;
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Options<'a> {
-    /// Multiplies `q . k`; `1 / sqrt(head_dim)` unless given. At most 1e30 in size.
+    /// The factor of `q . k` (default: `1 / sqrt(head_dim)`). Its absolute value is at most 1e30.
     pub scale: Option<f32>,
-    /// `cap * tanh(score / cap)` replaces the score. From 1e-30 to 1e30.
+    /// The cap of `cap * tanh(score / cap)`, which replaces the score. From 1e-30 to 1e30.
     pub softcap: Option<f32>,
-    /// Added to the scores, all of them. A score below -6.9e37 (the lowest finite number of a type, say) counts as minus
-    /// infinity, so a row of nothing else is empty: its output is 0, not the mean of all values.
+    /// Biases that are added to the scores, all of them. A score below -6.9e37 (for example, the lowest finite number
+    /// of a type) counts as minus infinity. A row with no other scores is therefore empty: its output is 0, not the
+    /// mean of all values.
     pub bias: Vec<Bias<'a>>,
-    /// Weights in `[0, 1]` that multiply `exp(score)`, each dimension 1 or that of `[batch, heads, q_len, kv_len]`.
-    /// 0 means not allowed, and so does anything below 2^-100.
+    /// Weights in `[0, 1]` that multiply `exp(score)`, each dimension 1 or that of `[batch, heads, q_len, kv_len]`. A
+    /// weight of 0, or below 2^-100, means that the cell is not allowed.
     pub soft: Option<View<'a>>,
-    /// A logit for each query head that joins the softmax's denominator only. A row that may read nothing stays empty:
-    /// its output is 0 and its log-sum-exp minus infinity, with or without a sink.
+    /// A logit for each query head that is added to the softmax's denominator only. A row without an allowed key stays
+    /// empty: its output is 0 and its log-sum-exp is minus infinity, with or without a sink.
     pub sinks: Option<&'a [f32]>,
-    /// Probabilities that are dropped after the softmax, in training.
+    /// The dropout of probabilities after the softmax, for training.
     pub dropout: Option<Dropout>,
-    /// For the backward pass: the output and the log-sum-exps that it is given are those of more keys than the plan allows,
-    /// of which others compute the rest. It takes them as they are, where it else computes some anew, and leaves no gradient
-    /// out for being that of a row's only key.
+    /// For the backward pass: whether the given output and log-sum-exps cover more keys than the plan allows, because
+    /// other calls compute the gradients of the rest. If true, the backward pass uses them as given instead of
+    /// computing some of them again, and it computes the gradient of a row with a single key too.
     pub partial: bool,
-    /// Threads that compute, at least 1 and at most those of the current rayon pool; all of those unless given. No
-    /// result depends on it.
+    /// The number of threads, from 1 to that of the current rayon pool (default: all of the pool). No result depends on
+    /// it.
     pub threads: Option<usize>,
-    /// The processor path; see [`Isa::choose`] for what happens unless it is given.
+    /// The processor path (default: see [`Isa::choose`]).
     pub isa: Option<Isa>,
-    /// Ends the call with [`Error::Cancelled`] soon after another thread sets it (Ctrl-C, a deadline). The outputs are then
-    /// unfinished.
+    /// A flag that cancels the call: soon after another thread sets it (Ctrl-C, a deadline), the call returns
+    /// [`Error::Cancelled`]. The outputs are then incomplete.
     pub cancel: Option<&'a AtomicBool>,
 }
 
-/// Numbers in a row of queries, keys or values, at most: memory for some rows of them can always be asked for.
+/// The maximum length of a row of queries, keys or values, in numbers. Memory for a few such rows can always be
+/// allocated.
 pub(crate) const MOST_DIM: usize = 1 << 24;
 
-/// What may be added to scores.
+/// A bias that is added to scores.
 #[derive(Clone, Debug)]
 pub enum Bias<'a> {
     /// An array, each dimension 1 or that of `[batch, heads, q_len, kv_len]`.
@@ -69,9 +71,9 @@ pub enum Bias<'a> {
     Alibi(Vec<f32>),
 }
 
-/// Sets options one after the other. What may be left out takes an `Option` as well.
+/// Setters, one for each option. A setter of an optional value also takes an `Option`.
 impl<'a> Options<'a> {
-    /// Plain attention.
+    /// Returns the options of plain attention.
     pub fn new() -> Self {
         Self::default()
     }
@@ -88,7 +90,7 @@ impl<'a> Options<'a> {
         self
     }
 
-    /// Adds one to [`bias`](field@Self::bias).
+    /// Appends a bias to [`bias`](field@Self::bias).
     pub fn bias(mut self, bias: Bias<'a>) -> Self {
         self.bias.push(bias);
         self
@@ -138,10 +140,10 @@ impl<'a> Options<'a> {
 }
 
 impl<'a> Options<'a> {
-    /// What the scores of a [`Spec`](noren_mask::Spec) ask for, over `heads` query heads.
+    /// Returns the options for the scores of a [`Spec`](noren_mask::Spec), over `heads` query heads.
     ///
-    /// `array(score, name)` finds the array that a score names: as [`Bias::Dense`] and [`Bias::Relative`] want it, as
-    /// [`soft`](Self::soft) wants it, and sinks as `[1, 1, 1, heads]`.
+    /// `array(score, name)` returns the array that a score names. A bias has the shape of [`Bias::Dense`] or
+    /// [`Bias::Relative`], weights have that of [`soft`](Self::soft), and sinks are `[1, 1, 1, heads]`.
     ///
     /// ```
     /// use noren::{Error, Options, Spec, View};
@@ -156,7 +158,8 @@ impl<'a> Options<'a> {
     /// ```
     ///
     /// # Errors
-    /// What `array` returns, and [`Error::Option`] for a second softcap, soft or sinks and for sinks of another shape.
+    /// Returns the error of `array`, and [`Error::Option`] if there is a second softcap, soft or sinks or if sinks have
+    /// another shape.
     pub fn for_scores<E: From<Error>>(
         scores: &[Score],
         heads: usize,
@@ -165,11 +168,11 @@ impl<'a> Options<'a> {
         Options::new().with_scores(scores, heads, array)
     }
 
-    /// [`for_scores`](Self::for_scores) in addition to these options, which then must not hold a softcap, soft weights or
-    /// sinks that a score gives as well.
+    /// Adds the options of [`for_scores`](Self::for_scores) to these options, which must not have a softcap, soft
+    /// weights or sinks if a score gives them too.
     ///
     /// # Errors
-    /// As [`for_scores`](Self::for_scores).
+    /// Returns the errors of [`for_scores`](Self::for_scores).
     pub fn with_scores<E: From<Error>>(
         self,
         scores: &[Score],
@@ -220,12 +223,12 @@ impl<'a> Options<'a> {
         Ok(options)
     }
 
-    /// The scale that is used for `head_dim`.
+    /// Returns the scale for `head_dim`.
     pub fn scale_for(&self, head_dim: usize) -> f64 {
         self.scale.map_or(1.0 / (head_dim as f64).sqrt(), f64::from)
     }
 
-    /// Refuses options that make no sense for this shape.
+    /// Returns an error if an option is invalid for this shape.
     pub(crate) fn check(&self, shape: &Shape) -> Result<(), Error> {
         let refuse =
             |name, given: String, problem: &str| Err(Error::Option { name, given, problem: problem.to_owned() });
@@ -287,7 +290,7 @@ impl<'a> Options<'a> {
     }
 }
 
-/// The shape of the scores.
+/// Returns the shape of the scores.
 pub(crate) fn score_shape(shape: &Shape) -> [usize; 4] {
     [shape.batch_len(), shape.head_count(), shape.q_len(), shape.kv_len()]
 }
@@ -303,7 +306,7 @@ fn check_broadcast(name: &'static str, view: &View<'_>, shape: &Shape) -> Result
     }
 }
 
-/// Whether a call is cancelled. A call that has seen it once does not forget it.
+/// The cancellation state of a call. Once a call has seen the flag set, it stays cancelled.
 pub(crate) struct Cancel<'a> {
     flag: Option<&'a AtomicBool>,
     seen: AtomicBool,
@@ -321,7 +324,7 @@ impl<'a> Cancel<'a> {
         self.seen.load(Ordering::Relaxed)
     }
 
-    /// Returns [`Error::Cancelled`] if it was seen: the outputs are unfinished.
+    /// Returns [`Error::Cancelled`] if the flag was seen: the outputs are then incomplete.
     pub(crate) fn finished(&self) -> Result<(), Error> {
         if self.now() { Err(Error::Cancelled) } else { Ok(()) }
     }

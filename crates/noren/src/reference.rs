@@ -1,7 +1,8 @@
-//! Attention in `f64`, written to be read: forward and backward are the definition that everything else is tested against.
+//! Attention in `f64`, written to be easy to read. Forward and backward here are the definition that all kernels are
+//! tested against.
 //!
-//! Slow and plain: one row of scores at a time, every cell asked for. Arrays may hold any [`Element`]; results are
-//! contiguous.
+//! This code is slow and simple: it computes one row of scores at a time and tests every cell. Arrays may have any
+//! [`Element`] type; results are contiguous.
 //!
 //! ```
 //! use noren::{Facts, Inputs, Options, Shape, View, atoms, reference};
@@ -22,13 +23,14 @@ use crate::options::{LEAST_WEIGHT, LOWEST_SCORE};
 use crate::{Bias, Element, Error, Inputs, Options, View};
 use noren_mask::{BoundMask, Plan, Shape};
 
-/// What a mask says of cells `[batch, head, query row, key]`: a [`Plan`], a [`BoundMask`] or two functions ([`Told`]).
+/// The cells `[batch, head, query row, key]` that a mask allows: a [`Plan`], a [`BoundMask`] or two functions
+/// ([`Told`]).
 pub trait Cells {
-    /// The sizes that the arrays must have; `None` where any will do.
+    /// Returns the sizes that the arrays must have, or `None` if any sizes are accepted.
     fn shape(&self) -> Option<&Shape>;
-    /// Whether the query may read the key.
+    /// Returns whether the query may read the key.
     fn allowed(&self, cell: [usize; 4]) -> bool;
-    /// The position of the key minus that of the query, for ALiBi and relative bias.
+    /// Returns the position of the key minus that of the query, for ALiBi and relative bias.
     fn distance(&self, cell: [usize; 4]) -> i64;
 }
 
@@ -46,7 +48,7 @@ impl Cells for BoundMask {
     }
 }
 
-/// By the definition of its mask: the tiles are not looked at.
+/// Uses the definition of the mask; the tiles of the plan are not used.
 impl Cells for Plan {
     fn shape(&self) -> Option<&Shape> {
         Cells::shape(self.bound())
@@ -61,11 +63,11 @@ impl Cells for Plan {
     }
 }
 
-/// [`Cells`] that two functions tell.
+/// [`Cells`] that two functions define.
 pub struct Told<A, D> {
-    /// Whether the query may read the key.
+    /// Returns whether the query may read the key.
     pub allowed: A,
-    /// The position of the key minus that of the query.
+    /// Returns the position of the key minus that of the query.
     pub distance: D,
 }
 
@@ -83,7 +85,7 @@ impl<A: Fn([usize; 4]) -> bool, D: Fn([usize; 4]) -> i64> Cells for Told<A, D> {
     }
 }
 
-/// What [`forward`] returns: `out` is `[batch, heads, q_len, v_dim]`, `lse` is `[batch, heads, q_len]`.
+/// The result of [`forward`]: `out` is `[batch, heads, q_len, v_dim]`, `lse` is `[batch, heads, q_len]`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Forward {
     /// The output.
@@ -92,23 +94,23 @@ pub struct Forward {
     pub lse: Vec<f64>,
 }
 
-/// What [`backward`] returns: the gradients of `sum(out * dout)`, each shaped as what it is the gradient of.
+/// The result of [`backward`]: the gradients of `sum(out * dout)`, each shaped as its array.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Gradients {
-    /// Of the queries.
+    /// The gradient of the queries.
     pub dq: Vec<f64>,
-    /// Of the keys.
+    /// The gradient of the keys.
     pub dk: Vec<f64>,
-    /// Of the values.
+    /// The gradient of the values.
     pub dv: Vec<f64>,
-    /// Of the scores after scale, softcap and bias, `[batch, heads, q_len, kv_len]`: summed over what a bias broadcasts
-    /// over, this is the bias's gradient.
+    /// The gradient of the scores after scale, softcap and bias, `[batch, heads, q_len, kv_len]`. The sum over the
+    /// dimensions that a bias broadcasts is the gradient of the bias.
     pub dscores: Vec<f64>,
-    /// Of each of [`Options::bias`], shaped as it is; empty for ALiBi.
+    /// The gradients of [`Options::bias`], one for each entry and shaped as it; empty for ALiBi.
     pub dbias: Vec<Vec<f64>>,
-    /// Of the soft weights, shaped as these; empty without.
+    /// The gradient of the soft weights, shaped as these; empty if there are none.
     pub dsoft: Vec<f64>,
-    /// Of the sinks, one for each query head.
+    /// The gradient of the sinks, one value for each query head.
     pub dsinks: Vec<f64>,
 }
 
@@ -119,11 +121,11 @@ pub struct Row {
     pub out: Vec<f64>,
     /// The natural logarithm of the softmax's denominator; minus infinity for an empty row.
     pub lse: f64,
-    /// What the value of each key is multiplied by, `[kv_len]`; 0 where it may not be read.
+    /// The factor of the value of each key, `[kv_len]`; 0 if the key is not allowed.
     pub weights: Vec<f64>,
 }
 
-/// Masked attention, [`attention`](crate::attention()) by definition.
+/// Computes masked attention, [`attention`](crate::attention()), by its definition.
 pub fn forward<T: Element>(
     inputs: &Inputs<'_, T>,
     cells: &impl Cells,
@@ -139,10 +141,11 @@ pub fn forward<T: Element>(
     Ok(Forward { out, lse })
 }
 
-/// The row `[batch, head, query row]` of [`forward`] alone.
+/// Computes only the row `[batch, head, query row]` of [`forward`].
 ///
 /// # Panics
-/// Where arrays, options and row do not fit the cells: nothing is checked, so that asking for row after row stays cheap.
+/// May panic if arrays, options and row do not fit the cells: nothing is checked, so that calls for many rows stay
+/// cheap.
 pub fn row<T: Element>(
     inputs: &Inputs<'_, T>,
     cells: &impl Cells,
@@ -158,7 +161,7 @@ pub fn row<T: Element>(
     Row { out: (0..v_dim).map(output).collect(), lse: row.lse, weights }
 }
 
-/// The gradients of `sum(out * dout)`, where `dout` is shaped as the output.
+/// Computes the gradients of `sum(out * dout)`, where `dout` has the shape of the output.
 pub fn backward<T: Element>(
     inputs: &Inputs<'_, T>,
     dout: &View<'_, T>,
@@ -186,7 +189,8 @@ pub fn backward<T: Element>(
         let row = Softmax::new(inputs, cells, options, [b, h, i]);
         let g = h * kv_heads / heads;
         let visible = || (0..kv_len).filter(|j| row.allowed[*j]);
-        // d(sum out * dout) / d p_j, and its mean under p: the softmax's derivative is p * (dp - mean).
+        // dp is d(sum out * dout) / d p_j. The derivative of the softmax is p * (dp - mean), with the mean of dp under
+        // p.
         let dp = |j| row.kept[j] * (0..v_dim).map(|d| at(dout, [b, h, i, d]) * at(v, [b, g, j, d])).sum::<f64>();
         let mean: f64 = visible().map(|j| row.p[j] * dp(j)).sum();
         grad.dsinks[h] -= row.sink * mean;
@@ -221,23 +225,23 @@ pub fn backward<T: Element>(
     Ok(grad)
 }
 
-/// Refuses what does not fit; returns the shape of the output.
+/// Returns the shape of the output, or an error if the arrays do not fit.
 fn fit<T: Element>(inputs: &Inputs<'_, T>, cells: &impl Cells, options: &Options<'_>) -> Result<[usize; 4], Error> {
     let ([batch, heads, q_len, _], [_, kv_heads, kv_len, _]) = (inputs.q.shape(), inputs.k.shape());
     let own = || Shape::new(q_len, kv_len, 0).batch(batch).heads(heads).kv_heads(kv_heads);
     check(inputs, &cells.shape().cloned().unwrap_or_else(own), options)
 }
 
-/// One query's softmax.
+/// The softmax of one query.
 struct Softmax {
     allowed: Vec<bool>,
-    /// Weights; 0 where not allowed.
+    /// Weights; 0 if not allowed.
     p: Vec<f64>,
-    /// What dropout multiplies a weight by.
+    /// Factors of dropout, one for each weight.
     kept: Vec<f64>,
     /// The derivative of the softcap.
     cap_slope: Vec<f64>,
-    /// The sink's share of the softmax.
+    /// The weight of the sink in the softmax.
     sink: f64,
     lse: f64,
 }
@@ -280,7 +284,7 @@ impl Softmax {
         let larger = |a: f64, b: &f64| if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(*b) };
         let top = score.iter().fold(f64::NEG_INFINITY, larger);
         if top == f64::NEG_INFINITY {
-            // nothing is read, not even a value that is infinite
+            // An empty row reads no value, not even an infinite one
             let allowed = vec![false; kv_len];
             return Softmax {
                 p: vec![0.0; kv_len],
@@ -306,7 +310,7 @@ impl Softmax {
     }
 }
 
-/// The shape of a bias's array; empty for ALiBi, which has none.
+/// Returns the shape of a bias's array; empty for ALiBi, which has none.
 fn bias_shape(bias: &Bias<'_>) -> [usize; 4] {
     match bias {
         Bias::Dense(view) | Bias::Relative { table: view } => view.shape(),
@@ -314,7 +318,7 @@ fn bias_shape(bias: &Bias<'_>) -> [usize; 4] {
     }
 }
 
-/// Where the element of a cell is in a contiguous array that is broadcast over the cells.
+/// Returns the index of a cell's element in a contiguous array that is broadcast over the cells.
 fn place(shape: [usize; 4], cell: [usize; 4]) -> usize {
     shape.iter().zip(cell).fold(0, |place, (n, i)| place * n + if *n == 1 { 0 } else { i })
 }

@@ -1,13 +1,14 @@
-//! [`View`] and [`ViewMut`]: four-dimensional strided arrays in somebody else's memory.
+//! [`View`] and [`ViewMut`]: four-dimensional strided arrays in borrowed memory.
 
 use crate::dtype::Values;
 use crate::{Element, Error};
 
-/// A strided view of values, `[batch, heads, length, head_dim]`: `f32` unless said, [`bf16`](crate::bf16) or
-/// [`f16`](struct@crate::f16).
+/// A strided view of values, `[batch, heads, length, head_dim]`. The values are `f32` by default, or
+/// [`bf16`](crate::bf16) or [`f16`](struct@crate::f16).
 ///
-/// Strides count values, not bytes, and may be anything that stays inside the memory: 0 repeats (a broadcast), negative
-/// runs backwards. A view that would leave its memory cannot be made, so nothing read through one is out of bounds.
+/// Strides count values, not bytes. A stride may be 0 (a broadcast) or negative (reversed order) if all elements stay
+/// inside the memory. A constructor returns an error if an element would be outside the memory, so no read through a
+/// view is out of bounds.
 ///
 /// ```
 /// use noren::View;
@@ -27,14 +28,14 @@ pub struct View<'a, T = f32> {
 
 /// A strided view of values that can be written, `[batch, heads, length, head_dim]`.
 ///
-/// Every element has a place of its own: strides that let two elements overlap are refused.
+/// Every element has its own place: constructors return an error if the strides let two elements overlap.
 #[derive(Debug)]
 pub struct ViewMut<'a, T = f32> {
     data: &'a mut [T],
     layout: Layout,
 }
 
-/// Where the elements lie: proven to stay inside the memory it was checked against.
+/// The positions of the elements in memory: proven to be inside the memory that the layout was checked with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Layout {
     pub(crate) shape: [usize; 4],
@@ -51,7 +52,7 @@ impl Layout {
         Layout { shape, strides, offset: 0 }
     }
 
-    /// Refuses a layout that is empty or leaves memory of `len` values.
+    /// Returns the layout, or an error if it is empty or leaves memory of `len` values.
     fn check(self, len: usize) -> Result<Layout, Error> {
         if self.shape.contains(&0) {
             return Err(self.error(len, "a dimension is 0: every dimension must hold at least 1"));
@@ -69,10 +70,10 @@ impl Layout {
         Ok(self)
     }
 
-    /// Refuses a layout in which two elements may share a place.
+    /// Returns the layout, or an error if two elements may overlap.
     ///
-    /// Sorted by stride, every dimension must step over all that the smaller ones reach. All layouts made by slicing and
-    /// transposing a dense array pass.
+    /// Sorted by stride, the stride of each dimension must exceed the range that the smaller ones cover. All layouts
+    /// that slicing and transposing a dense array can give pass.
     fn check_disjoint(self, len: usize) -> Result<Layout, Error> {
         let mut dims: Vec<(usize, usize)> = (self.strides.iter().zip(&self.shape))
             .filter(|(_, n)| **n > 1)
@@ -94,7 +95,7 @@ impl Layout {
         Error::View { shape, strides, offset, len, problem: problem.to_owned() }
     }
 
-    /// Where the element lies; in bounds whenever `at` is inside the shape.
+    /// Returns the index of the element in memory. The index is in bounds if `at` is inside the shape.
     #[inline(always)]
     pub(crate) fn index(&self, at: [usize; 4]) -> usize {
         let mut index = self.offset as isize;
@@ -110,7 +111,7 @@ impl Layout {
 }
 
 impl<'a, T: Element> View<'a, T> {
-    /// A contiguous array: `data` holds exactly the elements of `shape`, the last dimension fastest.
+    /// Returns a view of a contiguous array: `data` holds exactly the elements of `shape`, the last dimension fastest.
     pub fn new(data: &'a [T], shape: [usize; 4]) -> Result<Self, Error> {
         let layout = Layout::contiguous(shape);
         let count = shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d));
@@ -120,34 +121,35 @@ impl<'a, T: Element> View<'a, T> {
         Ok(View { data, layout: layout.check(data.len())? })
     }
 
-    /// Element `[b, h, i, d]` lies at `offset + b * strides[0] + h * strides[1] + i * strides[2] + d * strides[3]`.
+    /// Returns a view in which element `[b, h, i, d]` has the index `offset + b * strides[0] + h * strides[1] + i *
+    /// strides[2] + d * strides[3]` of `data`.
     pub fn strided(data: &'a [T], shape: [usize; 4], strides: [isize; 4], offset: usize) -> Result<Self, Error> {
         Ok(View { data, layout: Layout { shape, strides, offset }.check(data.len())? })
     }
 
-    /// The shape.
+    /// Returns the shape.
     pub fn shape(&self) -> [usize; 4] {
         self.layout.shape
     }
 
-    /// The strides, in values.
+    /// Returns the strides, in values.
     pub fn strides(&self) -> [isize; 4] {
         self.layout.strides
     }
 
-    /// One element; panics outside the shape, as indexing does.
+    /// Returns one element. Panics if `at` is outside the shape, as indexing does.
     pub fn get(&self, at: [usize; 4]) -> T {
         self.layout.assert_inside(at);
         self.data[self.layout.index(at)]
     }
 
-    /// [`get`](Self::get) for a place that is known to be inside the shape.
+    /// Returns one element, as [`get`](Self::get) does, for an `at` that is known to be inside the shape.
     #[inline(always)]
     pub(crate) fn value(&self, at: [usize; 4]) -> T {
         self.data[self.layout.index(at)]
     }
 
-    /// The same values with dimensions of 1 repeated as often as `shape` says, or `None` where another dimension differs.
+    /// Returns a view that repeats dimensions of 1 to reach `shape`, or `None` if another dimension differs.
     pub fn broadcast(&self, shape: [usize; 4]) -> Option<View<'a, T>> {
         let mut layout = self.layout;
         for ((stride, given), asked) in layout.strides.iter_mut().zip(layout.shape).zip(shape) {
@@ -161,7 +163,7 @@ impl<'a, T: Element> View<'a, T> {
         Some(View { data: self.data, layout })
     }
 
-    /// Values `from..from + into.len()` of the last dimension at `[b, h, i]`, as `f32`.
+    /// Writes the values `from..from + into.len()` of the last dimension at `[b, h, i]` to `into`, as `f32`.
     #[inline(always)]
     pub(crate) fn copy_row(&self, [b, h, i]: [usize; 3], from: usize, into: &mut [f32]) {
         let start = self.layout.index([b, h, i, from]);
@@ -175,7 +177,7 @@ impl<'a, T: Element> View<'a, T> {
         }
     }
 
-    /// The row at `[b, h, i]` in place, when its values are adjacent and `f32`.
+    /// Returns the row at `[b, h, i]` without a copy if its values are adjacent and `f32`.
     #[inline(always)]
     pub(crate) fn row(&self, [b, h, i]: [usize; 3]) -> Option<&'a [f32]> {
         let start = self.layout.index([b, h, i, 0]);
@@ -183,7 +185,7 @@ impl<'a, T: Element> View<'a, T> {
         adjacent.then(|| as_f32(&self.data[start..start + self.layout.shape[3]])).flatten()
     }
 
-    /// Some value for which `wanted` holds.
+    /// Returns a value for which `wanted` holds, if there is one.
     pub(crate) fn find(&self, wanted: impl Fn(T) -> bool) -> Option<T> {
         let [batch, heads, rows, width] = self.layout.shape;
         let mut rows = (0..batch).flat_map(|b| (0..heads).flat_map(move |h| (0..rows).map(move |i| [b, h, i])));
@@ -194,7 +196,7 @@ impl<'a, T: Element> View<'a, T> {
         })
     }
 
-    /// All rows of `[b, h]` from row `first` on in place, when they are `f32` and lie one after the other without gaps.
+    /// Returns all rows of `[b, h]` from row `first` on without a copy, if they are `f32` and adjacent without gaps.
     #[inline(always)]
     pub(crate) fn dense_rows(&self, b: usize, h: usize, first: usize) -> Option<&'a [f32]> {
         let [.., rows, width] = self.layout.shape;
@@ -203,18 +205,18 @@ impl<'a, T: Element> View<'a, T> {
         dense.then(|| as_f32(&self.data[start..start + (rows - first) * width])).flatten()
     }
 
-    /// The memory and where the elements lie in it.
+    /// Returns the memory and the layout of the elements in it.
     pub(crate) fn into_parts(self) -> (&'a [T], Layout) {
         (self.data, self.layout)
     }
 
-    /// What [`into_parts`](Self::into_parts) gave.
+    /// Returns the view of the parts that [`into_parts`](Self::into_parts) returned.
     pub(crate) fn from_parts((data, layout): (&'a [T], Layout)) -> Self {
         View { data, layout }
     }
 }
 
-/// The values themselves, where they are `f32`.
+/// Returns the values as `f32` if that is their type.
 #[inline(always)]
 fn as_f32<T: Element>(values: &[T]) -> Option<&[f32]> {
     match T::erased(values) {
@@ -224,36 +226,37 @@ fn as_f32<T: Element>(values: &[T]) -> Option<&[f32]> {
 }
 
 impl<'a, T: Element> ViewMut<'a, T> {
-    /// A contiguous array: `data` holds exactly the elements of `shape`, the last dimension fastest.
+    /// Returns a view of a contiguous array: `data` holds exactly the elements of `shape`, the last dimension fastest.
     pub fn new(data: &'a mut [T], shape: [usize; 4]) -> Result<Self, Error> {
         let layout = View::new(data, shape)?.layout;
         Ok(ViewMut { data, layout })
     }
 
-    /// Element `[b, h, i, d]` lies at `offset + b * strides[0] + h * strides[1] + i * strides[2] + d * strides[3]`.
+    /// Returns a view in which element `[b, h, i, d]` has the index `offset + b * strides[0] + h * strides[1] + i *
+    /// strides[2] + d * strides[3]` of `data`.
     ///
-    /// Strides that let elements overlap, 0 in a dimension longer than 1 included, are refused.
+    /// Returns an error if elements overlap; a stride of 0 in a dimension longer than 1 is an overlap.
     pub fn strided(data: &'a mut [T], shape: [usize; 4], strides: [isize; 4], offset: usize) -> Result<Self, Error> {
         let layout = Layout { shape, strides, offset }.check(data.len())?.check_disjoint(data.len())?;
         Ok(ViewMut { data, layout })
     }
 
-    /// The shape.
+    /// Returns the shape.
     pub fn shape(&self) -> [usize; 4] {
         self.layout.shape
     }
 
-    /// The same, to be read.
+    /// Returns a read-only view of the array.
     pub fn as_view(&self) -> View<'_, T> {
         View { data: self.data, layout: self.layout }
     }
 
-    /// The same, to be given away for a while.
+    /// Returns a view of the array for a shorter lifetime.
     pub fn reborrow(&mut self) -> ViewMut<'_, T> {
         ViewMut { data: self.data, layout: self.layout }
     }
 
-    /// The memory and where the elements lie in it.
+    /// Returns the memory and the layout of the elements in it.
     pub(crate) fn into_parts(self) -> (&'a mut [T], Layout) {
         (self.data, self.layout)
     }

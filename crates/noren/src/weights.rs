@@ -1,15 +1,15 @@
-//! [`attention_weights`]: probabilities, for looking at.
+//! [`attention_weights`]: attention probabilities as an array, for inspection.
 
 use crate::attention::check;
 use crate::{Element, Error, Inputs, Options, reference};
 use noren_mask::Plan;
 use std::ops::Range;
 
-/// The attention probabilities of query rows `rows` of one head, `[rows, kv_len]`: what each value is multiplied by, dropout
-/// included; 0 where the plan allows nothing.
+/// Returns the attention probabilities of query rows `rows` of one head, `[rows, kv_len]`: the factor of each value,
+/// dropout included; 0 for cells that the plan does not allow.
 ///
-/// Computed row by row in `f64` and rounded once: meant for a picture of some heads and rows, not for all of them.
-/// [`attention`](crate::attention()) never makes this array.
+/// Each row is computed in `f64` and rounded once. This is slow: use it to draw some heads and rows, not for all of
+/// them. [`attention`](crate::attention()) never stores this array.
 ///
 /// ```
 /// use noren::{Facts, Inputs, Options, Shape, View, atoms, attention_weights};
@@ -22,7 +22,8 @@ use std::ops::Range;
 /// ```
 ///
 /// # Errors
-/// What [`attention`](crate::attention()) refuses, and a batch row, head or query row that is not there.
+/// Returns the errors of [`attention`](crate::attention()), and an error if there is no such batch row, head or query
+/// row.
 pub fn attention_weights<T: Element>(
     inputs: &Inputs<'_, T>,
     plan: &Plan,

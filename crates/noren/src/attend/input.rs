@@ -1,4 +1,4 @@
-//! [`IntoView`]: what may be given as queries, keys and values.
+//! [`IntoView`]: the array types for queries, keys and values.
 
 use crate::{Element, Error, View, ViewMut};
 
@@ -8,17 +8,17 @@ use crate::{Element, Error, View, ViewMut};
 /// |---|---|
 /// | `(&[T], shape)`, `(&Vec<T>, shape)`, `(&[T; N], shape)`: contiguous values | no |
 /// | [`View`], `&View`: any strides | no |
-/// | `&ndarray::ArrayBase`, `ArrayView` (feature `ndarray`): any order of axes, reversed ones too | if other elements lie between its own |
+/// | `&ndarray::ArrayBase`, `ArrayView` (feature `ndarray`): any order of axes, also reversed ones | if there are gaps between the elements |
 ///
 /// `T` is `f32`, [`bf16`](crate::bf16) or [`f16`](struct@crate::f16).
 pub trait IntoView<'a> {
     /// The type of values.
     type Value: Element;
 
-    /// Returns the values with their layout, borrowed wherever that is possible.
+    /// Returns the values with their layout, borrowed if possible.
     ///
     /// # Errors
-    /// A shape that does not fit the values.
+    /// Returns an error if the shape does not fit the values.
     fn into_view(self) -> Result<CowView<'a, Self::Value>, Error>;
 }
 
@@ -33,21 +33,21 @@ enum Kind<'a, T> {
 }
 
 impl<'a, T: Element> CowView<'a, T> {
-    /// Values of its own, contiguous.
+    /// Returns a contiguous array that owns its values.
     ///
     /// # Errors
-    /// A shape that does not fit the values.
+    /// Returns an error if the shape does not fit the values.
     pub fn copied(values: Vec<T>, shape: [usize; 4]) -> Result<Self, Error> {
         View::new(&values, shape)?;
         Ok(CowView(Kind::Copied(values, shape)))
     }
 
-    /// Whether the values are a copy.
+    /// Returns whether the values are a copy.
     pub fn is_copied(&self) -> bool {
         matches!(self.0, Kind::Copied(..))
     }
 
-    /// The view.
+    /// Returns a view of the values.
     pub fn view(&self) -> View<'_, T> {
         match &self.0 {
             Kind::Borrowed(view) => *view,
@@ -106,7 +106,7 @@ pub trait IntoViewMut<'a> {
     /// Returns the memory with its layout.
     ///
     /// # Errors
-    /// A shape that does not fit the memory.
+    /// Returns an error if the shape does not fit the memory.
     fn into_view_mut(self) -> Result<ViewMut<'a, Self::Value>, Error>;
 }
 

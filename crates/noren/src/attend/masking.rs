@@ -1,28 +1,28 @@
-//! [`IntoMasking`]: what may be given as a mask.
+//! [`IntoMasking`]: the types that are accepted as a mask.
 
 use crate::Error;
 use noren_mask::{Mask, Plan, Spec};
 use std::sync::Arc;
 
-/// What decides which cells are allowed in a call: a mask, perhaps with scores, or a plan that was made before.
+/// The mask of a call: a mask with or without scores, or a finished plan.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Masking<'a> {
     /// A mask with score modifiers.
     Spec(Spec),
-    /// A plan. It has its shape and facts, and no scores.
+    /// A plan. Its shape and facts are fixed, and it has no scores.
     Plan(&'a Plan),
     /// A plan that several owners share.
     Shared(Arc<Plan>),
 }
 
-/// A mask for [`attend`](crate::attend()) and [`Attend`](crate::Attend): its text, a [`Mask`], a [`Spec`] (a mask with
-/// scores), or a [`Plan`] that is ready to be used.
+/// A mask for [`attend`](crate::attend()) and [`Attend`](crate::Attend): a text, a [`Mask`], a [`Spec`] (a mask with
+/// scores), or a finished [`Plan`].
 pub trait IntoMasking<'a> {
     /// Returns the mask or the plan.
     ///
     /// # Errors
-    /// [`Error::Parse`] for a text that is not a mask.
+    /// Returns [`Error::Parse`] if a text is not a mask.
     fn into_masking(self) -> Result<Masking<'a>, Error>;
 }
 

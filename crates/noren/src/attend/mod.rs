@@ -17,12 +17,13 @@ use std::ops::{Deref, Range};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Masked attention in one call: `softmax(q k^T / sqrt(head_dim), over the keys that mask allows) v`.
+/// Computes masked attention in one call: `softmax(q k^T / sqrt(head_dim)) v`, with the softmax over the keys that
+/// `mask` allows.
 ///
-/// `q` is `[batch, heads, q_len, head_dim]`, `k` `[batch, kv_heads, kv_len, head_dim]` and `v`
-/// `[batch, kv_heads, kv_len, v_dim]`: what [`IntoView`] lists, all of one type. `heads` is a multiple of `kv_heads`. `mask` is
-/// a text, a [`Mask`](crate::Mask), a [`Spec`] (a mask with scores) or a [`Plan`]. A mask is planned in each call,
-/// without a limit on time; a plan is used as it is. Plan masks that you do not trust with
+/// `q` is `[batch, heads, q_len, head_dim]`, `k` is `[batch, kv_heads, kv_len, head_dim]` and `v` is `[batch, kv_heads,
+/// kv_len, v_dim]`. Each is an array that [`IntoView`] lists, and all have one type. `heads` is a multiple of
+/// `kv_heads`. `mask` is a text, a [`Mask`](crate::Mask), a [`Spec`] (a mask with scores) or a [`Plan`]. Each call
+/// plans a mask without a time limit; a plan is used as it is. Plan untrusted masks with
 /// [`BoundMask::plan_within`](crate::BoundMask::plan_within).
 ///
 /// ```
@@ -34,11 +35,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// # Ok::<(), noren::Error>(())
 /// ```
 ///
-/// [`Attend`] sets everything else: facts, scale, score modifiers, dropout, threads, where to write.
+/// [`Attend`] sets everything else: facts, scale, score modifiers, dropout, threads, output memory.
 ///
 /// # Errors
-/// A text that is not a mask, a mask that needs facts, shapes that do not fit, and different numbers of queries and keys
-/// ([`Error::Alignment`]): the position of the first query is never guessed.
+/// Returns an error if the text is not a mask, the mask needs facts or the shapes do not fit. Returns
+/// [`Error::Alignment`] if there are not as many queries as keys: the position of the first query is never guessed.
 pub fn attend<'v, T: Element>(
     q: impl IntoView<'v, Value = T>,
     k: impl IntoView<'v, Value = T>,
@@ -48,10 +49,10 @@ pub fn attend<'v, T: Element>(
     Attend::new(mask)?.forward(q, k, v)
 }
 
-/// Attention under one mask with everything that [`attend`] leaves at its default.
+/// Attention with one mask, and settings for everything that [`attend`] leaves at its default.
 ///
-/// Lengths, heads and batch come from the arrays. The plan of the last shape is kept, so a backward pass, further layers and
-/// further calls of the same shape do not plan again.
+/// Lengths, heads and batch come from the arrays. The plan of the last shape is kept: a backward pass and further calls
+/// with the same shape use it again.
 ///
 /// ```
 /// use noren::{Attend, Bias, Facts};
@@ -76,11 +77,11 @@ pub struct Attend<'a> {
     plan_options: PlanOptions,
     options: Options<'a>,
     arrays: Vec<(String, CowView<'a>)>,
-    /// The plan of the last shape.
+    /// The plan of the last shape, if there is one.
     planned: Mutex<Option<Arc<Plan>>>,
 }
 
-/// A plan that was given, or one that is kept.
+/// A plan that the caller gave, or the plan of the last shape.
 enum Ready<'a> {
     Given(&'a Plan),
     Kept(Arc<Plan>),
@@ -98,10 +99,10 @@ impl Deref for Ready<'_> {
 
 /// Settings.
 impl<'a> Attend<'a> {
-    /// Attention under `mask`: its text, a [`Mask`](crate::Mask), a [`Spec`] or a [`Plan`].
+    /// Returns attention with `mask`: a text, a [`Mask`](crate::Mask), a [`Spec`] or a [`Plan`].
     ///
     /// # Errors
-    /// [`Error::Parse`] for a text that is not a mask.
+    /// Returns [`Error::Parse`] if a text is not a mask.
     pub fn new(mask: impl IntoMasking<'a>) -> Result<Self, Error> {
         Ok(Attend {
             masking: mask.into_masking()?,
@@ -114,45 +115,45 @@ impl<'a> Attend<'a> {
         })
     }
 
-    /// Sets what the mask must know of the data: lengths, documents, labels, levels, arrays.
+    /// Sets the facts about the data that the mask needs: lengths, documents, labels, levels, arrays.
     pub fn facts(mut self, facts: Facts) -> Self {
         self.facts = Some(facts);
         self.replanned()
     }
 
-    /// Sets the position of the first query, needed where there are not as many queries as keys: `kv_len - q_len` when the
-    /// queries are the last of the keys, 0 when they are another sequence.
+    /// Sets the position of the first query. Required if there are not as many queries as keys: `kv_len - q_len` if the
+    /// queries are the last of the keys, 0 if they are another sequence.
     pub fn query_offset(self, offset: i64) -> Self {
         self.query_offsets([offset])
     }
 
-    /// Sets the position of the first query of each batch row.
+    /// Sets the position of the first query, one for each batch row.
     pub fn query_offsets(mut self, offsets: impl Into<Vec<i64>>) -> Self {
         self.query_offsets = Some(offsets.into());
         self.replanned()
     }
 
-    /// Sets the size of tiles and whether queries and keys may be put in another order.
+    /// Sets the tile sizes and whether the plan may reorder queries and keys.
     pub fn plan_options(mut self, options: PlanOptions) -> Self {
         self.plan_options = options;
         self.replanned()
     }
 
-    /// Gives an array that a score of the mask names: a bias with each dimension 1 or that of
-    /// `[batch, heads, q_len, kv_len]`, soft weights likewise, a relative table `[1, heads or 1, 1, 2 * reach + 1]`, sinks
-    /// `[1, 1, 1, heads]`.
+    /// Sets an array that a score of the mask refers to by name. A bias or soft weights have each dimension 1 or that
+    /// of `[batch, heads, q_len, kv_len]`. A relative table is `[1, heads or 1, 1, 2 * reach + 1]`. Sinks are `[1, 1,
+    /// 1, heads]`.
     ///
     /// ```
     /// let x = vec![0.5f32; 3];
     /// let x = (&x, [1, 1, 3, 1]);
-    /// let bias = [0.0, 1.0, 2.0]; // of each key
+    /// one bias for each key
     /// let attend = noren::Attend::new("causal + bias(mine)")?.array("mine", (&bias, [1, 1, 1, 3]))?;
     /// assert_eq!(attend.forward(x, x, x)?.out, [0.5; 3]);
     /// # Ok::<(), noren::Error>(())
     /// ```
     ///
     /// # Errors
-    /// A shape that does not fit the values.
+    /// Returns an error if the shape does not fit the values.
     pub fn array(mut self, name: impl Into<String>, values: impl IntoView<'a, Value = f32>) -> Result<Self, Error> {
         self.arrays.push((name.into(), values.into_view()?));
         Ok(self)
@@ -174,7 +175,7 @@ impl<'a> Attend<'a> {
         self.with(|options| options.softcap(cap))
     }
 
-    /// Adds to [`Options::bias`].
+    /// Appends a bias to [`Options::bias`].
     pub fn bias(self, bias: Bias<'a>) -> Self {
         self.with(|options| options.bias(bias))
     }
@@ -214,7 +215,7 @@ impl<'a> Attend<'a> {
         self
     }
 
-    /// The same without the kept plan, which no longer fits.
+    /// Removes the kept plan, which no longer fits the settings.
     fn replanned(mut self) -> Self {
         self.planned = Mutex::new(None);
         self
@@ -223,10 +224,10 @@ impl<'a> Attend<'a> {
 
 /// Calls.
 impl Attend<'_> {
-    /// Returns the attention of `q` over `k` and `v`, shaped as in [`attend`].
+    /// Returns the attention of `q` over `k` and `v`, shaped as for [`attend`].
     ///
     /// # Errors
-    /// As [`attend`], and options that make no sense.
+    /// Returns the errors of [`attend`], and an error if an option is out of range.
     pub fn forward<'v, T: Element>(
         &self,
         q: impl IntoView<'v, Value = T>,
@@ -252,7 +253,7 @@ impl Attend<'_> {
     /// ```
     ///
     /// # Errors
-    /// As [`forward`](Self::forward), and memory of another shape.
+    /// Returns the errors of [`forward`](Self::forward), and an error if the memory has another shape.
     pub fn forward_into<'v, 'o, T: Element>(
         &self,
         q: impl IntoView<'v, Value = T>,
@@ -271,7 +272,7 @@ impl Attend<'_> {
     /// Returns the gradients of `sum(out * dout)` with respect to `q`, `k` and `v`, after `forward` of the same arrays.
     ///
     /// # Errors
-    /// As [`forward`](Self::forward), and a `dout` that is not shaped as the output.
+    /// Returns the errors of [`forward`](Self::forward), and an error if `dout` does not have the shape of the output.
     pub fn backward<'v, T: Element>(
         &self,
         q: impl IntoView<'v, Value = T>,
@@ -287,11 +288,11 @@ impl Attend<'_> {
         attention_backward(&inputs, &saved, &plan, &self.options_for(plan.shape().head_count())?)
     }
 
-    /// Writes the result of [`backward`](Self::backward) to `gradients`, with the gradients of those score modifiers that it has
-    /// places for: biases in the order of the mask's scores, then of the options.
+    /// Writes the result of [`backward`](Self::backward) to `gradients`, and the gradients of the score modifiers for
+    /// which it has memory. Biases have the order of the mask's scores, followed by those of the options.
     ///
     /// # Errors
-    /// As [`attention_backward_into`].
+    /// Returns the errors of [`attention_backward_into`].
     pub fn backward_into<T: Element>(
         &self,
         inputs: &Inputs<'_, T>,
@@ -302,11 +303,11 @@ impl Attend<'_> {
         attention_backward_into(inputs, saved, &plan, &self.options_for(plan.shape().head_count())?, gradients)
     }
 
-    /// Returns the probabilities of query rows `rows` of one batch row and head, `[rows, kv_len]`. They are computed in `f64`,
-    /// for pictures of some rows.
+    /// Returns the probabilities of query rows `rows` of one batch row and head, `[rows, kv_len]`. They are computed in
+    /// `f64`, which is slow: use this to draw some rows.
     ///
     /// # Errors
-    /// As [`attention_weights`].
+    /// Returns the errors of [`attention_weights`].
     pub fn weights<'v, T: Element>(
         &self,
         q: impl IntoView<'v, Value = T>,
@@ -315,15 +316,15 @@ impl Attend<'_> {
         rows: Range<usize>,
     ) -> Result<Vec<f32>, Error> {
         let (q, k) = (q.into_view()?, k.into_view()?);
-        // probabilities do not depend on values: the keys take their place
+        // Probabilities do not depend on values, so the keys are passed as values
         let inputs = Inputs { q: q.view(), k: k.view(), v: k.view() };
         let plan = self.fit(&inputs)?;
         attention_weights(&inputs, &plan, &self.options_for(plan.shape().head_count())?, [batch, head], rows)
     }
 
     /// Appends the keys and values of new tokens to `cache` and returns the attention of their queries: one step of a
-    /// decoder. `q` is `[sequences, heads, new, head_dim]`, `k` `[sequences, kv_heads, new, head_dim]` and `v` the same with
-    /// `v_dim`. The positions of the queries come from the cache.
+    /// decoder. `q` is `[sequences, heads, new, head_dim]`, `k` is `[sequences, kv_heads, new, head_dim]` and `v` is
+    /// `[sequences, kv_heads, new, v_dim]`. The positions of the queries come from the cache.
     ///
     /// ```
     /// use noren::{Attend, KvCache, KvShape};
@@ -338,8 +339,8 @@ impl Attend<'_> {
     /// ```
     ///
     /// # Errors
-    /// What [`KvCache::append`], [`KvCache::plan`] and [`KvCache::attention`] refuse, a ready plan and a query offset. The
-    /// cache is then as it was.
+    /// Returns the errors of [`KvCache::append`], [`KvCache::plan`] and [`KvCache::attention`], and an error if a plan
+    /// or a query offset was set. After an error the cache is unchanged.
     pub fn decode<'v, T: Element>(
         &self,
         cache: &mut KvCache<T>,
@@ -374,10 +375,11 @@ impl Attend<'_> {
         })
     }
 
-    /// Returns the plan for arrays of this shape, which further calls use, and which `attend` and [`Attend::new`] take.
+    /// Returns the plan for arrays of this shape. Further calls of this `Attend` use it; [`attend`] and [`Attend::new`]
+    /// accept it.
     ///
     /// # Errors
-    /// Whatever [`Mask::bind`](crate::Mask::bind) refuses, and a ready plan of another shape.
+    /// Returns the errors of [`Mask::bind`](crate::Mask::bind), and an error if a given plan has another shape.
     pub fn plan(&self, shape: &Shape) -> Result<Arc<Plan>, Error> {
         let given = match &self.masking {
             Masking::Spec(spec) => return self.planned(spec, shape),
@@ -396,7 +398,7 @@ impl Attend<'_> {
 }
 
 impl<'a> Attend<'a> {
-    /// The plan for these arrays.
+    /// Returns the plan for these arrays.
     fn fit<T: Element>(&self, inputs: &Inputs<'_, T>) -> Result<Ready<'_>, Error> {
         let spec = match &self.masking {
             Masking::Spec(spec) => spec,
@@ -414,7 +416,7 @@ impl<'a> Attend<'a> {
         Ok(Ready::Kept(self.planned(spec, &shape)?))
     }
 
-    /// Refuses settings that a given plan has already.
+    /// Returns the plan that the caller gave, or an error if a setting conflicts with it.
     fn given<'s>(&'s self, plan: Ready<'s>) -> Result<Ready<'s>, Error> {
         for (name, given) in [("facts", self.facts.is_some()), ("query_offset", self.query_offsets.is_some())] {
             if given {
@@ -425,7 +427,7 @@ impl<'a> Attend<'a> {
         Ok(plan)
     }
 
-    /// The kept plan, or a new one where it is of another shape.
+    /// Returns the kept plan, or a new one if the kept plan has another shape.
     fn planned(&self, spec: &Spec, shape: &Shape) -> Result<Arc<Plan>, Error> {
         let mut kept = self.planned.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(plan) = kept.as_ref().filter(|plan| plan.shape() == shape) {
@@ -438,7 +440,7 @@ impl<'a> Attend<'a> {
         Ok(plan)
     }
 
-    /// The options with what the scores of the mask add.
+    /// Returns the options, with the scores of the mask added.
     fn options_for(&self, heads: usize) -> Result<Options<'_>, Error> {
         let Masking::Spec(spec) = &self.masking else { return Ok(self.options.clone()) };
         let mut options: Options<'_> = self.options.clone();
@@ -456,7 +458,7 @@ impl<'a> Attend<'a> {
     }
 }
 
-/// Refuses arrays that do not fit each other.
+/// Returns an error if the shapes of the arrays do not fit each other.
 fn check_shapes<T: Element>(Inputs { q, k, v }: &Inputs<'_, T>) -> Result<(), Error> {
     let ([batch, _, _, head_dim], [_, kv_heads, kv_len, _], [.., v_dim]) = (q.shape(), k.shape(), v.shape());
     for (name, given, expected, sizes) in [

@@ -1,10 +1,10 @@
-//! Arrays of the crate `ndarray`, with the feature of that name.
+//! Conversions for arrays of the crate `ndarray`, with the feature `ndarray`.
 
 use super::input::{CowView, IntoView, IntoViewMut};
 use crate::{Attention, Element, Error, View, ViewMut};
 use ndarray::{Array4, ArrayBase, ArrayView, ArrayViewMut, Data, DataMut, Dimension};
 
-/// The shape of four dimensions.
+/// Returns the shape as four dimensions, or an error if there are not four.
 fn four(shape: &[usize]) -> Result<[usize; 4], Error> {
     shape.try_into().map_err(|_| Error::Shape {
         name: "an array",
@@ -14,7 +14,7 @@ fn four(shape: &[usize]) -> Result<[usize; 4], Error> {
     })
 }
 
-/// Strides, and the place of the first element in memory that begins with the lowest one.
+/// Returns the strides, and the index of the first element in memory that begins with the lowest element.
 fn places(shape: [usize; 4], strides: &[isize]) -> ([isize; 4], usize) {
     let strides: [isize; 4] = std::array::from_fn(|axis| strides[axis]);
     let before = |(n, stride): (usize, isize)| if stride < 0 { (n - 1) * stride.unsigned_abs() } else { 0 };
@@ -24,8 +24,8 @@ fn places(shape: [usize; 4], strides: &[isize]) -> ([isize; 4], usize) {
 impl<'a, T: Element, D: Dimension> IntoView<'a> for ArrayView<'a, T, D> {
     type Value = T;
 
-    /// Borrows memory without gaps, whatever the order and direction of its axes. Between the elements of a slice may lie
-    /// elements that others write to, so slices with gaps, and broadcast arrays, are copied.
+    /// Borrows memory without gaps, for any order and direction of the axes. Slices with gaps and broadcast arrays are
+    /// copied: another owner may write to the elements in the gaps.
     fn into_view(self) -> Result<CowView<'a, T>, Error> {
         let shape = four(self.shape())?;
         match self.to_slice_memory_order() {

@@ -1,4 +1,4 @@
-//! [`StepPlan`], and the attention of a step.
+//! [`StepPlan`]: the plan of a decoder step, and the attention of the step.
 
 use super::{Form, KvCache, refuse};
 use crate::kernel::forward::{Forward, Jobs, Keys};
@@ -11,10 +11,10 @@ use noren_mask::{Facts, Mask, Plan, PlanOptions, Reorder, Shape, Side, atoms};
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// The plan of one step: what the new tokens of each sequence read.
+/// The plan of one step: the keys that the new tokens of each sequence read.
 ///
-/// Made by [`KvCache::plan`] in microseconds, after the new tokens were appended; good for every cache with the same history,
-/// the other layers' that is, until one of them changes.
+/// [`KvCache::plan`] makes it in microseconds, after the new tokens were appended. It is valid for every cache with the
+/// same history, such as those of other layers, until one of them changes.
 #[derive(Clone, Debug)]
 pub struct StepPlan {
     plan: Plan,
@@ -22,17 +22,17 @@ pub struct StepPlan {
     held: Vec<Held>,
 }
 
-/// How the queries of a step lie.
+/// The number of queries of each sequence in a step.
 #[derive(Clone, Debug)]
 enum New {
-    /// So many for each sequence.
+    /// The same number for each sequence.
     Each(usize),
-    /// One sequence's after the other's; `cu_seqlens`.
+    /// Consecutive ranges, one for each sequence: `cu_seqlens`.
     Ragged(Vec<usize>),
 }
 
 impl New {
-    /// Of sequence `b`.
+    /// Returns the number of queries of sequence `b`.
     fn count(&self, b: usize) -> usize {
         match self {
             New::Each(new) => *new,
@@ -41,22 +41,22 @@ impl New {
     }
 }
 
-/// What a step sees of a sequence.
+/// The keys of a sequence that a step reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Held {
     len: usize,
-    /// The first position that it sees beside the sink tokens.
+    /// The first position after the sink tokens that the step reads.
     first: usize,
     ring: Ring,
 }
 
 impl Held {
-    /// Keys by index, the gap between sink tokens and window included.
+    /// Returns the number of key indices, the gap between sink tokens and window included.
     fn kv_len(&self) -> usize {
         if self.len <= self.ring.sink_tokens { self.len } else { self.ring.kept + self.len - self.ring.first }
     }
 
-    /// The indices that hold a key and the position of the first of each run.
+    /// Returns the ranges of indices that hold a key, each with the position of its first key.
     fn runs(&self) -> Vec<(Range<u32>, i64)> {
         let Held { len, first, ring } = *self;
         let index = |position: usize| (ring.kept + position - ring.first) as u32;
@@ -67,14 +67,14 @@ impl Held {
 }
 
 impl StepPlan {
-    /// The plan itself: its batch rows are the sequences, its queries the new tokens (as many as the sequence with the most
-    /// has), its keys what the cache shows.
+    /// Returns the plan for attention. Its batch rows are the sequences, its queries are the new tokens (as many as the
+    /// sequence with the most has), and its keys are those that the step reads from the cache.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// The position of key `key` of a sequence, as biases and masks given cell by cell index keys; negative where there is
-    /// none.
+    /// Returns the position of key `key` of a sequence; negative if there is none. `key` is the index that biases and
+    /// cell-by-cell masks use.
     pub fn key_position(&self, sequence: usize, key: usize) -> i64 {
         self.plan.key_position(sequence, key)
     }
@@ -83,8 +83,8 @@ impl StepPlan {
 impl<T: Element> KvCache<T> {
     /// Plans a step in which the last `new` tokens of every sequence are queries of `heads` heads.
     ///
-    /// Facts speak of the sequences as they are now: documents and levels of all tokens so far, the lengths of padded rows. Where
-    /// keys stand is for the cache to say.
+    /// Facts describe the sequences as they are now: documents and levels of all tokens so far, the lengths of padded
+    /// rows. The cache itself gives the positions of keys.
     ///
     /// ```
     /// use noren::{Facts, KvCache, KvShape, Mask, Options, View};
@@ -101,13 +101,13 @@ impl<T: Element> KvCache<T> {
     /// ```
     ///
     /// # Errors
-    /// More queries than a sequence has tokens, and whatever [`Mask::bind`] refuses.
+    /// Returns an error if there are more queries than a sequence has tokens, and the errors of [`Mask::bind`].
     pub fn plan(&self, mask: &Mask, facts: &Facts, heads: usize, new: usize) -> Result<StepPlan, Error> {
         self.plan_new(mask, facts, heads, New::Each(new))
     }
 
-    /// [`plan`](Self::plan) where the queries of all sequences follow each other, those of sequence `b` being
-    /// `cu_seqlens[b]..cu_seqlens[b + 1]`, perhaps none.
+    /// Plans a step as [`plan`](Self::plan) does, with different numbers of queries: those of sequence `b` are
+    /// `cu_seqlens[b]..cu_seqlens[b + 1]`. The range may be empty.
     pub fn plan_ragged(
         &self,
         mask: &Mask,
@@ -136,13 +136,13 @@ impl<T: Element> KvCache<T> {
             true => mask.bind(&shape, &facts)?,
             false => mask.bind(&shape, &facts.into_owned().position_runs(runs))?,
         };
-        // Keys stay where they lie, in the order of positions.
+        // Keys are read in place, in the order of positions.
         let plan = bound.plan_with(&PlanOptions { reorder: Reorder::Never, ..PlanOptions::default() });
         Ok(StepPlan { plan, new, held })
     }
 
-    /// The mask without what a rotating cache does not show: keys in its memory may be older than the window of a step's last
-    /// queries.
+    /// Returns the mask restricted to the window of a rotating cache: its memory may hold keys that are older than the
+    /// window of a step's last queries.
     fn windowed<'a>(&self, mask: &'a Mask, new: usize) -> Cow<'a, Mask> {
         match self.form {
             Form::Rotating { window, ring, .. } if new > 1 => {
@@ -154,7 +154,7 @@ impl<T: Element> KvCache<T> {
         }
     }
 
-    /// The facts with the number of queries that each sequence really has, where they are not as many.
+    /// Returns the facts with the number of queries of each sequence, if these numbers differ.
     fn counted<'a>(&self, facts: &'a Facts, new: &New) -> Cow<'a, Facts> {
         match new {
             New::Ragged(starts) if !facts.has_query_lengths() && facts.padding_side() == Side::Right => {
@@ -165,7 +165,7 @@ impl<T: Element> KvCache<T> {
         }
     }
 
-    /// What the last `new` tokens of a sequence see.
+    /// Returns the keys that the last `new` tokens of a sequence read.
     fn held(&self, b: usize, new: usize) -> Result<Held, Error> {
         let sequence = &self.sequences[b];
         let len = sequence.len;
@@ -188,16 +188,19 @@ impl<T: Element> KvCache<T> {
         Ok(Held { len, first, ring })
     }
 
-    /// [`plan`](Self::plan) and [`attention`](Self::attention) in one, without facts: `q` is `[sequences, heads, new, head_dim]`.
+    /// Runs [`plan`](Self::plan) without facts, then [`attention`](Self::attention). `q` is `[sequences, heads, new,
+    /// head_dim]`.
     pub fn attend(&self, q: View<'_, T>, mask: &Mask, options: &Options<'_>) -> Result<Attention<T>, Error> {
         let [_, heads, new, _] = q.shape();
         self.attention(q, &self.plan(mask, &Facts::new(), heads, new)?, options)
     }
 
-    /// The attention of new tokens: `q` is `[sequences, heads, new, head_dim]`, or `[1, heads, total, head_dim]` for a ragged plan.
+    /// Returns the attention of new tokens: `q` is `[sequences, heads, new, head_dim]`, or `[1, heads, total,
+    /// head_dim]` for a ragged plan.
     ///
     /// # Errors
-    /// A plan made for another state of the cache, queries of another shape, and options that make no sense.
+    /// Returns an error if the plan was made for another state of the cache, if the queries have another shape, or if
+    /// an option is out of range.
     pub fn attention(&self, q: View<'_, T>, plan: &StepPlan, options: &Options<'_>) -> Result<Attention<T>, Error> {
         let shape = self.check_step(&q, plan, options)?;
         let rows = shape[..3].iter().product::<usize>();
@@ -207,7 +210,7 @@ impl<T: Element> KvCache<T> {
         Ok(Attention { out, shape, lse })
     }
 
-    /// [`attention`](Self::attention) into the caller's memory.
+    /// Computes [`attention`](Self::attention) and writes the result to the caller's memory.
     pub fn attention_into(
         &self,
         q: View<'_, T>,
@@ -220,7 +223,7 @@ impl<T: Element> KvCache<T> {
         self.compute(q, plan, options, outputs)
     }
 
-    /// Refuses what does not fit the cache; returns the shape of the output.
+    /// Returns the shape of the output, or an error if the queries, the plan or the options do not fit the cache.
     fn check_step(&self, q: &View<'_, T>, step: &StepPlan, options: &Options<'_>) -> Result<[usize; 4], Error> {
         let shape = step.plan.shape();
         for (what, made, here) in [
