@@ -76,17 +76,17 @@ pub struct Flow {
 /// The sets of a reach, run-length coded: each set with the number of layers for which it stands.
 pub(crate) type ReachRuns = Vec<(usize, IntervalSet)>;
 
-/// How something gets from a source to an output.
+/// A path by which a source token influences an output token.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Path {
-    /// The token it starts from.
+    /// The first token of the path.
     pub source: u32,
-    /// Layer and the token that reads the one before in it.
+    /// The steps as (layer, token): in this layer the token reads the previous token of the path.
     pub steps: Vec<(usize, u32)>,
 }
 
 impl Path {
-    /// The token at its end.
+    /// Returns the last token of the path.
     pub fn target(&self) -> u32 {
         self.steps.last().map_or(self.source, |step| step.1)
     }
@@ -99,7 +99,7 @@ impl fmt::Display for Path {
     }
 }
 
-/// What it takes to cut sources from targets in one layer.
+/// The cells to hide in one layer so that sources no longer influence targets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Cut {
     /// The layer.
@@ -203,7 +203,7 @@ impl Flow {
         self.back(batch, &IntervalSet::from(token..token + 1))
     }
 
-    /// From whom something reaches `targets` in the last layer, in the last two, and so on.
+    /// Returns the tokens that influence `targets` through the last layer, through the last two layers, and so on.
     pub fn back(&self, batch: usize, targets: &IntervalSet) -> Vec<IntervalSet> {
         let mut out = vec![targets.clone()];
         for &layer in self.which.iter().rev() {

@@ -5,7 +5,7 @@ use super::scene::{Ink, Layout, Panel, Scene};
 use super::text::{fit, ticks, width, wrap};
 use noren_mask::Error;
 
-/// How a picture is written as text.
+/// Options for a picture that is written as text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TerminalOptions {
     /// ANSI colours. Pictures read without them too; a terminal with colours shows twice as many rows of a long
@@ -13,9 +13,9 @@ pub struct TerminalOptions {
     pub color: bool,
     /// Block characters and arrows; `false` keeps to ASCII (token labels excepted).
     pub unicode: bool,
-    /// Most columns.
+    /// The maximum number of columns.
     pub max_width: usize,
-    /// Most lines of one panel.
+    /// The maximum number of lines of one panel.
     pub max_height: usize,
 }
 
