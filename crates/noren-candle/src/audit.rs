@@ -35,17 +35,17 @@ use noren_flow::audit::{PADS, ROWS, Scope};
 use serde::Serialize;
 use std::fmt;
 
-/// What became of a check.
+/// The result of a check.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// What must not matter matters, or what must does not.
+    /// An output changed that must not change, or the reverse.
     Fail,
-    /// Looked at and not decided.
+    /// The check ran without a decision.
     Inconclusive,
-    /// As it should be.
+    /// Every compared output is as declared.
     Pass,
-    /// There is nothing to look at.
+    /// The model has nothing that the check could test.
     #[serde(rename = "not applicable")]
     NotApplicable,
 }
@@ -53,28 +53,28 @@ pub enum Verdict {
 /// A check with its verdict.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Check {
-    /// Its name in other reports: `prefix`, `padding_left`, ...
+    /// Name of the check in all reports: `prefix`, `padding_left`, ...
     pub name: &'static str,
-    /// What it looks at.
+    /// The heading in reports.
     pub title: &'static str,
-    /// What became of it.
+    /// The result.
     pub verdict: Verdict,
-    /// What was seen, or why nothing was.
+    /// The observation, or the reason why there is none.
     pub says: String,
-    /// Where something leaks: the last attention before the difference.
+    /// Place of a leak: the last attention before the difference.
     pub place: Option<String>,
 }
 
-/// What the battery found.
+/// The results of an audit.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Report {
-    /// The type that was computed in.
+    /// The type of the computation, such as `f32`.
     pub dtype: String,
     /// Tokens of the texts.
     pub length: usize,
     /// All checks.
     pub checks: Vec<Check>,
-    /// What the audit leaves open.
+    /// Points that the audit did not test.
     pub not_tested: Vec<String>,
 }
 

@@ -124,7 +124,7 @@ impl Finding {
         }
     }
 
-    /// The same as a note.
+    /// Converts the finding into a note.
     pub(crate) fn note(self) -> Self {
         self.severity(Severity::Note)
     }

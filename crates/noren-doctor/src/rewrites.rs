@@ -358,7 +358,7 @@ fn by_row(meant: &BoundMask, of: impl Fn(usize) -> Option<Mask>) -> Option<Mask>
     }
 }
 
-/// What the facts mean in batch row `b`.
+/// Calls `ask` with the facts of batch row `b`.
 fn with_row<T>(meant: &BoundMask, b: usize, ask: impl FnOnce(RowFacts<'_>) -> T) -> T {
     let frame = frame(meant.shape(), meant.facts(), b);
     ask(RowFacts { facts: meant.facts(), frame: &frame, row: b })

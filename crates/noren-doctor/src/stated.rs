@@ -1,5 +1,4 @@
-//! A mask against an expression that says all: nothing is guessed about what was meant, and every mistake that can apply to the
-//! expression is looked for.
+//! Compares a mask with the full expression that was declared for it, and searches for every mistake that can apply to the expression.
 
 use super::align::Alignment;
 use super::decode::decode;
@@ -16,16 +15,16 @@ use noren_mask::bits::{count, ends, row_of};
 use noren_mask::{BoundMask, Error, Keep};
 use std::collections::BTreeSet;
 
-/// What it costs more to believe that only some batch rows or heads have a mistake.
+/// Additional cost of a mistake that only some batch rows or heads have.
 const PART: f64 = 0.15;
 
-/// At most this many pairs of mistakes are tried.
+/// Maximum number of pairs of mistakes that the search tries.
 const MOST_PAIRS: usize = 4096;
 
 /// Mistakes whose costs differ by less than this are named beside each other.
 const CLOSE: f64 = 0.25;
 
-/// Holds the mask against an expression that says all.
+/// Compares the mask with its full declared expression.
 pub(super) fn against_expression(
     mask: &Values,
     patient: &Patient,
@@ -311,7 +310,7 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// Whether `test` holds for every row of the batch rows and heads of `part`, those that tell most first.
+    /// Whether `test` holds for every row of the batch rows and heads of `part`. The most distinctive rows are tested first.
     fn all(&self, part: &dyn Fn(usize, usize) -> bool, mut test: impl FnMut(usize, usize, usize) -> bool) -> bool {
         let heads = self.given.dims()[1];
         self.target.order.iter().all(|&(b, i)| (0..heads).all(|h| !part(b, h) || test(b, h, i)))
@@ -328,8 +327,8 @@ impl<'a> Search<'a> {
         (q_len == kv_len).then(|| self.meant.transposed())
     }
 
-    /// The width of the window that the first batch row and head show: the most keys from the first one that a query reads to the
-    /// query, where keys stand before that one.
+    /// Returns the width of the window in the first batch row and head: the largest distance from a query to the first key that it
+    /// reads, over the queries that do not read key 0.
     fn left(&self) -> Option<i64> {
         let width = |i: usize| {
             let first = ends(self.given.row(0, 0, i)).map(|ends| ends.0).filter(|first| *first > 0)?;

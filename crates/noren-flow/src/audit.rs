@@ -8,7 +8,7 @@ use serde::Serialize;
 
 /// Padding tokens that are put at an end.
 pub const PADS: usize = 9;
-/// Lengths that are tried until outputs lie beyond all windows; all cross a border of 64.
+/// Lengths that are tried until some outputs are beyond all windows; all cross a border of 64.
 pub const LENGTHS: [usize; 3] = [72, 136, 264];
 /// Rows of a pass that tries as many tokens at once.
 pub const ROWS: usize = 8;
@@ -20,11 +20,11 @@ pub struct Check {
     pub name: &'static str,
     /// The heading in reports.
     pub title: &'static str,
-    /// What is done.
+    /// The procedure, in words.
     pub does: &'static str,
-    /// What must hold.
+    /// The condition for a pass.
     pub holds: &'static str,
-    /// What a failure means, one sentence for each way to fail; `{}` stands for what the trial is about.
+    /// The meaning of a failure, one sentence for each kind of failure; `{}` is replaced by the subject of the trial.
     pub broken: &'static [&'static str],
     /// The usual cause of a failure, with names of the doctor's catalogue.
     pub likely: &'static str,
@@ -69,7 +69,7 @@ pub const CHECKS: [Check; 16] = [
         title: "window reach",
         does: "the beginning is changed",
         holds: "outputs beyond the reach of all windows together stay",
-        broken: &["outputs depend on tokens that lie beyond all windows"],
+        broken: &["outputs depend on tokens beyond all windows"],
         likely: "window_missing_or_wrong_layer, sliding_window_off_by_one",
     },
     Check {
@@ -180,9 +180,9 @@ impl Check {
 /// Tokens that are changed, one call with them and one without, and the outputs that are compared.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Change {
-    /// What was done, in words.
+    /// The change, in words.
     pub what: String,
-    /// What a failure means.
+    /// The meaning of a failure.
     pub broken: String,
     /// The changed tokens.
     pub tokens: Vec<usize>,
@@ -194,7 +194,7 @@ pub struct Change {
     pub moves: bool,
 }
 
-/// What a sequence may read: each function takes a query and a key.
+/// The masks of a sequence: each function takes a query and a key.
 pub struct Reads<'a> {
     /// Tokens of the sequence.
     pub length: usize,
@@ -285,7 +285,7 @@ impl Reads<'_> {
     }
 }
 
-/// What an audit looked at, of which follows what it leaves open.
+/// The scope of an audit, from which its list of untested points is made.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Scope<'a> {
     /// Tokens of the longest sequence, padding included.
@@ -294,7 +294,7 @@ pub struct Scope<'a> {
     pub rows: usize,
     /// Whether the model was tested in training mode, where it has modes.
     pub training: Option<bool>,
-    /// Heads that the declared masks tell apart.
+    /// Number of heads with different declared masks.
     pub heads: usize,
     /// Whether each layer was looked at by itself.
     pub layers: bool,
@@ -337,7 +337,7 @@ pub const MOST: f64 = 0.5;
 const ROUNDED: f64 = 16.0;
 /// Long sums of a layer, one after another: projections in, attention, projection out, the feed-forward block.
 const SUMS: f64 = 4.0;
-/// How many standard deviations of the error count as rounding.
+/// Differences up to this many standard deviations of the error count as rounding.
 const DEVIATIONS: f64 = 4.0;
 
 /// Returns the largest difference between two passes that is called rounding, as a part of the largest output:

@@ -214,7 +214,7 @@ struct Packed {
 /// By family, arrays of keys and of rows from one rank.
 type Opened = BTreeMap<usize, (Vec<Array>, Vec<Array>)>;
 
-/// What came from others, opened when it is asked for.
+/// Data from other ranks, unpacked at first use.
 struct Received<'a> {
     split: &'a Split,
     packed: &'a [Packed],

@@ -51,7 +51,7 @@ impl<T: Element> Local<'_, T> {
             ("types", T::DTYPE.to_string()),
             ("head_dim and v_dim", format!("{} {}", self.head_dim, self.v_dim)),
             ("options", format!("{:?} {:?} {:?}", options.scale, options.softcap, options.alibi)),
-            ("whether gradients are wanted", options.gradients.to_string()),
+            ("whether gradients are computed", options.gradients.to_string()),
         ]
     }
 }

@@ -290,7 +290,7 @@ fn indices(runs: &Runs) -> Vec<usize> {
     runs.iter().flat_map(|[start, end]| *start as usize..*end as usize).collect()
 }
 
-/// Where what is wanted stands among what is held, both ascending.
+/// Returns the places of the indices `wanted` in `held`; both are ascending.
 fn at(wanted: &[usize], held: &[usize]) -> Vec<usize> {
     wanted.iter().map(|index| held.partition_point(|other| other < index)).collect()
 }

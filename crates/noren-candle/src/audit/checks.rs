@@ -36,7 +36,7 @@ fn stay(at: impl IntoIterator<Item = usize>) -> Vec<(Place, Place)> {
     at.into_iter().map(|at| ((0, at), (0, at))).collect()
 }
 
-/// Changes tokens of the sequence as the catalogue says.
+/// Changes tokens of the sequence by the catalogue's rule for `check`.
 fn changed(lab: &Lab<'_>, check: &str) -> Trials {
     let changes = match lab.changes(check) {
         Ok(changes) => changes,

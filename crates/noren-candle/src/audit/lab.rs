@@ -146,7 +146,7 @@ impl<'a> Lab<'a> {
         (0..self.main.layers).map(bind).collect()
     }
 
-    /// Returns how many heads of a layer the declared mask tells apart, at most.
+    /// Returns the maximum over layers of the number of heads with different declared masks.
     pub(super) fn heads(&self) -> Result<usize> {
         let distinct = |layer: &BoundMask| {
             let plan = layer.plan();

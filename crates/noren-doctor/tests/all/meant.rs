@@ -14,7 +14,7 @@ fn against(given: &Keep, meant: &BoundMask) -> Report {
     Patient::new(values).context(context).meant(meant).diagnose().expect("a usable mask")
 }
 
-/// What is wrong with the report on the array `given` against `meant`, whose only class should be `class`.
+/// Returns the errors of the report on the array `given` against `meant`, whose only class should be `class`.
 fn misses(meant: &BoundMask, given: &Keep, class: &str) -> Option<String> {
     let report = against(given, meant);
     let repaired = report.fixed.is_some() && report.fixed == report.expected;
