@@ -144,7 +144,7 @@ fn rows_are_held_out_and_unfit_text_is_refused() {
     }
     let one = Rows::pack(&["short"], &ByteTokenizer, 64).unwrap();
     assert!(one.split(10).unwrap_err().to_string().contains("1 rows of 64 tokens"));
-    assert!("clmm".parse::<Objective>().unwrap_err().to_string().contains("clm, mlm and both"));
+    assert!("clmm".parse::<Objective>().unwrap_err().to_string().contains("give clm, mlm or both"));
 }
 
 #[test]
