@@ -82,8 +82,9 @@ pub struct Gradients<T = f32> {
 /// let forward = attention(&inputs, &plan, &options)?;
 /// let saved = Saved { out: View::new(&forward.out, forward.shape)?, lse: &forward.lse, dout };
 /// let gradients = attention_backward(&inputs, &saved, &plan, &options)?;
-/// the first query has only one key, so its weight is always 1
-/// the weights of each of the three rows sum to 1
+/// assert_eq!(gradients.dq[0], 0.0); // the first query has only one key, so its weight is always 1
+/// // the weights of each of the three rows sum to 1
+/// assert!((gradients.dv.iter().sum::<f32>() - 3.0).abs() < 1e-6);
 /// # Ok::<(), noren::Error>(())
 /// ```
 pub fn attention_backward<T: Element>(
@@ -121,7 +122,7 @@ pub fn attention_backward<T: Element>(
 /// # let [x, dout] = [View::new(&x, [1, 1, 3, 1])?, View::new(&ones, [1, 1, 3, 1])?];
 /// # let inputs = Inputs { q: x, k: x, v: x };
 ///
-/// one bias for each key, equal for all queries
+/// let bias = [0.0, 0.5, 0.25]; // one bias for each key, equal for all queries
 /// let options = Options::default().bias(Bias::Dense(View::new(&bias, [1, 1, 1, 3])?));
 /// let forward = attention(&inputs, &plan, &options)?;
 /// let saved = Saved { out: View::new(&forward.out, forward.shape)?, lse: &forward.lse, dout };
@@ -131,7 +132,7 @@ pub fn attention_backward<T: Element>(
 /// let bias = vec![Some(ViewMut::new(&mut dbias, [1, 1, 1, 3])?)];
 /// let gradients = GradientsMut { bias, ..GradientsMut::new(dq?, dk?, dv?) };
 /// attention_backward_into(&inputs, &saved, &plan, &options, gradients)?;
-/// the gradient of a softmax sums to 0
+/// assert!(dbias.iter().sum::<f32>().abs() < 1e-6); // the gradient of a softmax sums to 0
 /// # Ok::<(), noren::Error>(())
 /// ```
 pub fn attention_backward_into<T: Element>(

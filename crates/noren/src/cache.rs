@@ -80,8 +80,8 @@ impl KvShape {
 /// ```
 /// use noren::{KvCache, KvShape, Options, View, atoms};
 ///
-/// A decoder of one layer with 4 tokens. Its head reads the embedding, and the next token is the one whose embedding is
-/// most similar to the output.
+/// // A decoder of one layer with 4 tokens. Its head reads the embedding, and the next token is the one whose embedding is
+/// // most similar to the output.
 /// let embedding = [[1.0, 0.0, 0.0, 0.5], [0.0, 1.0, 0.5, 0.0], [0.5, 0.0, 1.0, 0.0], [0.0, 0.5, 0.0, 1.0]];
 /// let mut cache = KvCache::<f32>::contiguous(&KvShape::new(1, 4), 16)?;
 /// let mut tokens = vec![2];

@@ -138,7 +138,7 @@ fn wrong_arguments_are_refused_by_name() {
         (&["hi", "--mask", "causal + alibi"], "--mask has the score"),
         (&["hi", "--mask", "clearance"], "levels"),
         (&["hi", "--mask", "causal & padding"], "a text is one row without padding"),
-        (&["hi", "--word", " "], "is no word"),
+        (&["hi", "--word", " "], "is not a word"),
         (&["hi", "--model", "/nowhere"], "there is no such folder"),
         (&["hi", "--input", "x.safetensors"], "cannot be used with"),
         (&["--input", "x.safetensors"], "--model and -o is missing"),

@@ -146,7 +146,7 @@ impl<'a> Attend<'a> {
     /// ```
     /// let x = vec![0.5f32; 3];
     /// let x = (&x, [1, 1, 3, 1]);
-    /// one bias for each key
+    /// let bias = [0.0, 1.0, 2.0]; // one bias for each key
     /// let attend = noren::Attend::new("causal + bias(mine)")?.array("mine", (&bias, [1, 1, 1, 3]))?;
     /// assert_eq!(attend.forward(x, x, x)?.out, [0.5; 3]);
     /// # Ok::<(), noren::Error>(())
