@@ -1,5 +1,5 @@
 //! Masks whose plans are reordered: strides, dilated grids and gathered tokens together, with complements and with everything
-//! else that [`masks`](crate::cases::masks) makes.
+//! else that [`masks`] makes.
 
 use crate::cases::{World, masks};
 use noren_mask::{Mask, Set, atoms};

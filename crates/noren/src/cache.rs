@@ -70,9 +70,8 @@ impl KvShape {
 /// Three forms share one interface:
 ///
 /// * [`contiguous`](Self::contiguous): space for a fixed number of tokens in each sequence;
-/// * [`rotating`](Self::rotating): a window of the last tokens, and the first few tokens permanently; tokens that leave
-/// the
-/// window are overwritten;
+/// * [`rotating`](Self::rotating): a window of the last tokens, and the first few tokens permanently; tokens that
+///   leave the window are overwritten;
 /// * [`paged`](Self::paged): blocks of tokens from a pool that all sequences share.
 ///
 /// A step appends the keys and values of new tokens, then computes the attention of their queries with any mask:
