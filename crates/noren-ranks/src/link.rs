@@ -73,7 +73,10 @@ pub(crate) fn spread(
 ) -> Result<Vec<Vec<u8>>, Error> {
     let mut found = vec![mine; link.ranks()];
     exchange(link, outgoing, expected, |arrivals| {
-        expected.iter().try_for_each(|(rank, _)| Ok(found[*rank] = arrivals.take(*rank)?))
+        for (rank, _) in expected {
+            found[*rank] = arrivals.take(*rank)?;
+        }
+        Ok(())
     })?;
     Ok(found)
 }
