@@ -82,7 +82,7 @@ def test_redactions_by_batch_row() -> None:
 def test_what_was_meant_leaves_nothing_to_guess() -> None:
     mask = nr.sliding(4).dense(8)[0, 0]
     report = nr.check(mask, meant="sliding(3)", convention="keep", api="sdpa")
-    assert report.classes == ["sliding_window_off_by_one"] and (report.expected == nr.sliding(3).dense(8)).all()
+    assert report.classes == ("sliding_window_off_by_one",) and (report.expected == nr.sliding(3).dense(8)).all()
     assert (report.fixed == report.expected).all()
     assert report.difference is not None and report.difference.only_second == 5
     inverted = nr.check(~nr.sliding(3).dense(8), meant="sliding(3)", convention="keep", api="sdpa")
