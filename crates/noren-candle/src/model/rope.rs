@@ -219,6 +219,6 @@ mod tests {
     fn unknown_scalings_are_refused() {
         let json: serde_json::Value = serde_json::json!({"rope_scaling": {"rope_type": "longrope", "factor": 2.0}});
         let error = Rope::read(&Raw(json.as_object().unwrap()), 1e4, 128).unwrap_err().to_string();
-        assert_eq!(error, "config.json: rope_type is \"longrope\": give default, dynamic, linear, llama3 and yarn");
+        assert_eq!(error, "config.json: rope_type is \"longrope\": give default, dynamic, linear, llama3 or yarn");
     }
 }
