@@ -41,7 +41,7 @@ fn each(patient: &Patient) -> Result<Report, Error> {
     } else if !sick.is_empty() && kinds.len() > 1 {
         let list: Vec<String> = sick.iter().map(usize::to_string).collect();
         all.unknown.push(format!(
-            "layers {} of {} are sick; cells and pictures are those of layer {}",
+            "layers {} of {} are faulty; cells and pictures are those of layer {}",
             list.join(", "),
             kinds.len(),
             sick[0]

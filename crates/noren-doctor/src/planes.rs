@@ -49,7 +49,7 @@ impl Plane {
             // In an array of queries by keys, inverting the whole mask is a more frequent mistake than inverting its
             // padding.
             let cost = if target.keys_only { 0.95 } else { 1.15 };
-            let text = "padding is the other way round: real tokens are hidden and padding is visible";
+            let text = "padding is inverted: real tokens are hidden and padding is visible";
             return say("inverted_polarity", text, cost);
         }
         if extra == 0
@@ -81,7 +81,7 @@ impl Plane {
             return match written < kv_len && right.past.iter().any(|p| *p != 0) {
                 true => say(
                     "unwritten_cache_visible",
-                    "slots of the cache that nothing has been written to are visible",
+                    "unwritten slots of the cache are visible",
                     1.0,
                 ),
                 false => {
@@ -117,7 +117,7 @@ impl Plane {
         }
         let id = seen_id?;
         Some(format!(
-            "real tokens with id {id} are hidden: the mask was made as ids != {id}, but {id} also ends texts; take lengths, never ids"
+            "real tokens with id {id} are hidden: the mask was made as ids != {id}, but {id} also ends texts; use lengths instead of ids"
         ))
     }
 
@@ -151,7 +151,7 @@ impl Plane {
         let text = |what: &str| format!("{what}: {extra} padding key(s) visible, {missing} real key(s) hidden");
         match () {
             () if runs && extra > 0 && missing == 0 && right.batch == 1 => {
-                (("stale_or_bucketed_mask", text("the mask is made for a longer text than there is")), 1.2)
+                (("stale_or_bucketed_mask", text("the mask was made for longer texts")), 1.2)
             }
             () if runs => (("stale_or_bucketed_mask", text("the mask has the lengths of another batch")), 1.2),
             () if extra > 0 && missing == 0 => (("padding_keys_visible", text("some padding keys are visible")), 1.3),

@@ -270,7 +270,7 @@ fn unknown<'a>(key: &str, word: &str, known: impl Iterator<Item = &'a str> + Clo
     };
     Error::fact(
         format!("context: {key}"),
-        format!("`{shown}` is no word known here: {near} {}, ...", listed.join(", ")),
+        format!("`{shown}` is an unknown word: {near} {}, ...", listed.join(", ")),
     )
 }
 
@@ -331,7 +331,7 @@ pub(super) fn kind(key: &str, name: &str) -> Result<MaskKind, Error> {
             });
         };
         let refused = |text: &str| {
-            Err(Error::fact(format!("context: {key}"), format!("`{name}` {text}: say `causal` or `bidirectional`")))
+            Err(Error::fact(format!("context: {key}"), format!("`{name}` {text}: use `causal` or `bidirectional`")))
         };
         match (negated, part) {
             (true, Part::Causal) => parts.push(Part::BothWays),
@@ -348,7 +348,7 @@ pub(super) fn kind(key: &str, name: &str) -> Result<MaskKind, Error> {
             false => Err(Error::fact(
                 format!("context: {key}"),
                 format!(
-                    "`{name}` names no kind of mask: say causal, bidirectional, sliding, chunked, prefix_lm, packed, tree or cross"
+                    "`{name}` names no kind of mask: use causal, bidirectional, sliding, chunked, prefix_lm, packed, tree or cross"
                 ),
             )),
         };
@@ -375,7 +375,7 @@ fn of_parts(key: &str, name: &str, parts: &[Part], words: &[&str]) -> Result<Mas
     let (decoder, both_ways) = (has(Part::Causal), has(Part::BothWays) && !both_ways_blocks);
     if decoder && both_ways && !kind.blocks && !kind.cross {
         let text =
-            format!("`{name}` says that queries read later keys and that they do not: leave one of the words out");
+            format!("`{name}` has words that allow later keys and words that hide them: remove one of them");
         return Err(Error::fact(format!("context: {key}"), text));
     }
     let said = decoder || both_ways;
