@@ -19,8 +19,8 @@ impl MaskKind {
     }
 }
 
-/// The declarations about a mask. Every field is optional. Where the verdict depends on a missing field, the doctor
-/// asks for it.
+/// The declarations about a mask. Every field is optional. If the verdict depends on a missing field, the report
+/// contains a question.
 #[derive(Clone, Debug, Default)]
 pub struct Context {
     /// The function or argument that takes the mask.
@@ -146,9 +146,7 @@ impl Context {
         context.read_sizes(&read)?;
         context.read_training(&read)?;
         let unread = read.unread()?;
-        context
-            .left_out
-            .extend(unread.iter().map(|key| format!("`{key}` is an unknown declaration: it is ignored")));
+        context.left_out.extend(unread.iter().map(|key| format!("`{key}` is an unknown declaration: it is ignored")));
         Ok(context)
     }
 
@@ -211,8 +209,7 @@ impl Context {
         self.api = read.text(&["api", "function", "consumer"])?;
         self.slot = self.api.as_deref().map(Api::named).unwrap_or_default();
         if let Some(api) = self.api.as_ref().filter(|_| !self.slot.known()) {
-            self.left_out
-                .push(format!("`api` is declared as `{api}`, which is an unknown function: it is ignored"));
+            self.left_out.push(format!("`api` is declared as `{api}`, which is an unknown function: it is ignored"));
         }
         self.convention = read.word(&["convention", "polarity"], words::convention)?;
         let dtype = read.text(&["compute_dtype", "score_dtype", "autocast_dtype"])?;

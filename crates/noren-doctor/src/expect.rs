@@ -81,7 +81,10 @@ fn undeclared(kind: MaskKind, known: &Known, intent: &Intent) -> Vec<Rc<Open>> {
                 &format!("the queries are the last of the keys: query 0 has position {last}"),
                 "the queries are counted from 0: query 0 has position 0",
             ],
-            format!("which positions do the {} queries have among the {} keys? declare past_len", known.q_len, known.kv_len),
+            format!(
+                "which positions do the {} queries have among the {} keys? declare past_len",
+                known.q_len, known.kv_len
+            ),
         ));
     }
     open
@@ -224,7 +227,10 @@ fn intents(kind: MaskKind, known: &Known, context: &Context, given: Option<&Keep
     }
     if let Some(valid) = &known.valid_too {
         let open = Open::new(
-            &["the first padding id after a text is the end of the text", "the first padding id after a text is padding"],
+            &[
+                "the first padding id after a text is the end of the text",
+                "the first padding id after a text is padding",
+            ],
             "padding and the end of a text share an id: where do the texts end? declare lengths or attention_mask",
         );
         let open = Rc::new(open.between());

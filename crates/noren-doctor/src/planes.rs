@@ -79,11 +79,7 @@ impl Plane {
         if missing == 0 && self.hidden.iter().all(|h| h.iter().all(|w| *w == 0)) {
             let written = (0..batch).map(|b| number(&right.past, b).max(0) as usize + right.q_len).max().unwrap_or(0);
             return match written < kv_len && right.past.iter().any(|p| *p != 0) {
-                true => say(
-                    "unwritten_cache_visible",
-                    "unwritten slots of the cache are visible",
-                    1.0,
-                ),
+                true => say("unwritten_cache_visible", "unwritten slots of the cache are visible", 1.0),
                 false => {
                     say("padding_keys_visible", "padding keys are visible to real queries: nothing is hidden", 1.0)
                 }

@@ -82,7 +82,7 @@ impl Case<'_> {
             () if leaks.documents == all => ("cross_document", "keys of another document"),
             () if leaks.padding == all => ("padding_keys_visible", "padding keys"),
             () if leaks.future == all && unwritten => {
-                ("unwritten_cache_visible", "unwritten slots of the cache")
+                ("unwritten_cache_visible", "cache slots to which nothing has been written")
             }
             () if leaks.future == all => ("causal_leak", "keys after the query"),
             () if leaks.before == all => ("window_missing_or_wrong_layer", "keys before the declared window"),
@@ -117,7 +117,7 @@ impl Case<'_> {
                 if worst.future == 0 || worst.future != worst.visible {
                     return None;
                 }
-                let what = "unwritten slots of the cache";
+                let what = "cache slots to which nothing has been written";
                 ("unwritten_cache_visible", worst.future, what)
             }
             () => return None,

@@ -76,7 +76,7 @@ fn undeclared(outcome: &Outcome, cells: u64) -> (Verdict, String) {
     match &outcome.nearest {
         Some((name, 0)) => (
             Verdict::LooksLike,
-            format!("{name}, 0 of {cells} cells off; no mask is declared for a comparison: {ask}"),
+            format!("{name}, 0 of {cells} cells off; no mask is declared for a comparison with it: {ask}"),
         ),
         Some((name, off)) if *off <= cells / FAR => {
             (Verdict::LooksLike, format!("{name}, {off} of {cells} cells off; nothing is declared: {ask}"))

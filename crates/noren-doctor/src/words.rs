@@ -268,10 +268,7 @@ fn unknown<'a>(key: &str, word: &str, known: impl Iterator<Item = &'a str> + Clo
         Some(near) => format!("did you mean `{near}`? Known words are"),
         None => "known words are".to_string(),
     };
-    Error::fact(
-        format!("context: {key}"),
-        format!("`{shown}` is an unknown word: {near} {}, ...", listed.join(", ")),
-    )
+    Error::fact(format!("context: {key}"), format!("`{shown}` is an unknown word: {near} {}, ...", listed.join(", ")))
 }
 
 pub(super) fn convention(word: &str) -> Result<Convention, Error> {
@@ -359,7 +356,7 @@ pub(super) fn kind(key: &str, name: &str) -> Result<MaskKind, Error> {
 fn of_parts(key: &str, name: &str, parts: &[Part], words: &[&str]) -> Result<MaskKind, Error> {
     let has = |part: Part| parts.contains(&part);
     let in_turn = |a: &str, b: &str| words.windows(2).any(|w| w[0].starts_with(a) && w[1].starts_with(b));
-    // Blocks that are read both ways inside causal text.
+    // Bidirectional blocks inside causal text.
     let both_ways_blocks = in_turn("block", "bidirectional") || in_turn("bidirectional", "block");
     let mut kind = MaskKind {
         packed: has(Part::Packed),
@@ -374,12 +371,11 @@ fn of_parts(key: &str, name: &str, parts: &[Part], words: &[&str]) -> Result<Mas
     };
     let (decoder, both_ways) = (has(Part::Causal), has(Part::BothWays) && !both_ways_blocks);
     if decoder && both_ways && !kind.blocks && !kind.cross {
-        let text =
-            format!("`{name}` has words that allow later keys and words that hide them: remove one of them");
+        let text = format!("`{name}` has words that allow later keys and words that hide them: remove one of them");
         return Err(Error::fact(format!("context: {key}"), text));
     }
     let said = decoder || both_ways;
-    // A prefix, window, chunk or image block implies a causal mask unless the name says otherwise.
+    // A prefix, window, chunk or image block implies a causal mask unless the name has another word for it.
     let implied = kind.sliding || kind.chunked || kind.prefix || kind.blocks;
     kind.causal = !kind.cross && (decoder || (implied && !both_ways) || (kind.blocks && both_ways && !kind.sliding));
     kind.either_way = kind.packed && !said && !implied;

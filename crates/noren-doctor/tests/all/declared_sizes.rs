@@ -1,4 +1,4 @@
-//! Sizes that are declared to the doctor are bounded before anything is allocated.
+//! Declared sizes are checked against limits before memory is allocated.
 
 use noren_doctor::{Context, Patient, Values};
 
