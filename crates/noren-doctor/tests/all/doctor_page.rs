@@ -14,8 +14,8 @@ const HEAD: &str = "\
 # The doctor: known mistakes in attention masks
 
 `noren check mask.npy -d kind=causal` reads an array as it is stored, decodes its convention, and compares its cells with the declared mask.
-If they differ, the doctor searches for the mistake that turns the declared mask into exactly the given one. This mistake is the finding;
-without it, the mask is repaired. A wrong cell that does not influence the output of a non-padding token is a note, not an error.
+If they differ, the doctor searches for the mistake that turns the declared mask into exactly the given one. This mistake is the finding,
+and undoing the mistake is the repair. A wrong cell that does not influence the output of a non-padding token is a note, not an error.
 
 ```sh
 noren check mask.npy -d kind=causal                                  # exit code 0 correct, 1 faulty, 2 unusable, 3 no verdict
