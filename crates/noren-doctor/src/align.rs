@@ -1,4 +1,4 @@
-//! Which dimension of a stored array is what.
+//! Finds which dimension of a stored array is batch rows, heads, queries or keys.
 
 use super::context::Context;
 use super::kinds::Role;
@@ -6,26 +6,27 @@ use super::known::{Companions, ENCODER_IDS, ENCODER_PADDING, KV_POSITIONS, LENGT
 use super::values::Values;
 use noren_mask::Error;
 
-/// How a stored array lies over batch rows, heads, queries and keys.
+/// The dimensions of a stored array: batch rows, heads, queries and keys.
 #[derive(Clone, Debug)]
 pub(crate) struct Alignment {
-    /// The stored array's own sizes, 1 where it stands for all.
+    /// The stored sizes `[batch, heads, q_len, kv_len]`; 1 where the array has no such dimension or broadcasts it.
     pub(crate) dims: [usize; 4],
-    /// All sizes.
+    /// The sizes after broadcasting.
     pub(crate) sizes: Sizes,
-    /// True when there is one row of keys for each batch row: causality and the like come from elsewhere.
+    /// True when the array has one row of keys for each batch row; it then defines padding only, and the slot adds
+    /// causality.
     pub(crate) keys_only: bool,
-    /// True when the batch size is declared or seen beside the mask.
+    /// True when the batch size is declared or follows from an array given with the mask.
     pub(crate) batch_known: bool,
-    /// The other legal reading, where a shape has two.
+    /// The second possible reading of the shape, `[batch, heads, q_len, kv_len]`.
     pub(crate) other: Option<[usize; 4]>,
     /// True when batch rows and heads share the first dimension.
     pub(crate) flat: bool,
-    /// Number of keys and queries that the declarations want, where the array has others.
+    /// The declared numbers of queries and keys, where the array has other ones.
     pub(crate) wanted: Option<Sizes>,
 }
 
-/// Reads the shape of `mask`.
+/// Finds the dimensions of `mask` from its shape and the declarations.
 pub(crate) fn align(mask: &Values, companions: &Companions<'_>, context: &Context) -> Result<Alignment, Error> {
     let shape = mask.shape();
     if shape.contains(&0) || shape.is_empty() || shape.len() > 4 {
@@ -107,7 +108,7 @@ fn three(
             *flat = true;
             [b, n / b, q, k]
         }
-        // Broadcasting aligns the last dimensions: batch rows given without heads are read as heads.
+        // Broadcasting aligns the last dimensions, so a dimension of batch rows is read as heads.
         (Some(b), Some(h)) if b == n && h == n && context.slot.broadcasts() => {
             *other = Some(by_batch);
             by_head
@@ -134,7 +135,7 @@ fn sizes(
     let past = context.past.iter().copied().max().and_then(|p| usize::try_from(p).ok());
     let kv_len = match k {
         1 if !keys_only => {
-            // Beside lengths of its rows, a column stands for as many keys as there are queries.
+            // With declared lengths, a mask of one column has as many keys as queries.
             let lengths = companions.get(LENGTHS).is_some() || !context.lengths.is_empty();
             let square = (lengths && !cross && past.is_none()).then_some(q);
             context.kv_len.or(tokens).or(square).unwrap_or(1)
@@ -158,18 +159,20 @@ fn sizes(
         1 if !keys_only && k > 1 && context.kind.is_none_or(|kind| !kind.causal) && b > 1 => kv_len,
         q => q,
     };
-    // A mask of one row stands for all rows; redactions by row say how many there are at least.
+    // A mask of one batch row applies to all rows. The largest row named in a redaction gives the minimum number of
+    // rows.
     let named = context.redactions.iter().flat_map(|r| r.batch.iter()).max().map_or(1, |row| row.saturating_add(1));
     let batch = match (b, batch) {
         (1, Some(declared)) => declared,
         (1, None) => named,
         _ => b,
     };
-    // An array without tokens beside the mask gives no size.
+    // An array without tokens gives no size, so the minimum is 1.
     Sizes { batch: batch.max(1), q_len: q_len.max(1), kv_len: kv_len.max(1) }
 }
 
-/// The same for a decoder that reads an encoder: as many keys as the encoder has tokens.
+/// Returns the declared sizes of a cross-attention mask, with one key for each encoder token, where they differ from
+/// the array's.
 fn wanted_of_encoder(alignment: &Alignment, tokens: Option<usize>, context: &Context) -> Option<Sizes> {
     let sizes = alignment.sizes;
     let kv_len = context.kv_len.or(tokens)?;
@@ -177,7 +180,7 @@ fn wanted_of_encoder(alignment: &Alignment, tokens: Option<usize>, context: &Con
     (kv_len != sizes.kv_len && kv_len > 0 && alignment.dims[3] != 1).then_some(Sizes { q_len, kv_len, ..sizes })
 }
 
-/// The sizes that the declarations want, where the array has others.
+/// Returns the declared sizes where they differ from the array's.
 fn wanted(alignment: &Alignment, tokens: Option<usize>, context: &Context) -> Option<Sizes> {
     let sizes = alignment.sizes;
     if alignment.dims[3] == 1 && !alignment.keys_only {
@@ -187,7 +190,7 @@ fn wanted(alignment: &Alignment, tokens: Option<usize>, context: &Context) -> Op
     let q_len = context.q_len.unwrap_or(sizes.q_len);
     let kv_len = match (context.kv_len, past, tokens) {
         (Some(kv_len), ..) => kv_len,
-        // A cache may be longer than what it holds.
+        // A cache may have more slots than tokens.
         (None, Some(past), _) if context.q_len.is_some() => (past + q_len).max(sizes.kv_len),
         (None, Some(past), Some(tokens)) if tokens > sizes.kv_len && tokens > past => tokens,
         (None, None, Some(tokens)) if alignment.keys_only || tokens == sizes.q_len => tokens,

@@ -1,4 +1,4 @@
-//! Biases that stand in the same array as the mask: what they add must follow positions, not slots.
+//! Checks a bias that is stored in the same array as the mask: the bias must follow positions, not slots.
 
 use super::context::Context;
 use super::decode::Decoded;
@@ -9,7 +9,8 @@ use super::values::Values;
 use noren_mask::bits::bit;
 use std::collections::HashMap;
 
-/// A relative bias is a function of the distance of positions, up to a number by row, which the softmax does not see.
+/// Checks that a relative bias depends only on the distance between positions. A constant added to a whole row is
+/// ignored, because the softmax cancels it.
 pub(crate) fn look(
     mask: &Values,
     decoded: &Decoded,
@@ -61,12 +62,12 @@ pub(crate) fn look(
     None
 }
 
-/// Equal up to the rounding of half types.
+/// Returns whether two numbers are equal up to the rounding of 16-bit types.
 fn close(a: f64, b: f64, base: f64) -> bool {
     (a - b).abs() <= 0.02 * (a.abs().max(b.abs()).max(base.abs())) + 1e-4
 }
 
-/// Positions of the keys: as given, or counted over real tokens.
+/// Returns the positions of the keys: the given ones, or the count of non-padding tokens.
 fn positions(known: &Known, intent: &Intent, b: usize) -> Vec<i64> {
     if let Some(rows) = &known.positions {
         return row(rows, b).to_vec();

@@ -1,4 +1,4 @@
-//! What is wrong beside the mask: positions, labels, pooled states, probabilities, packed lengths.
+//! Checks the arrays given with a mask: positions, labels, pooled states, probabilities, packed lengths.
 
 use super::context::Context;
 use super::held::Held;
@@ -16,10 +16,10 @@ const QUERY_OWNERS: &[&str] = &["query_seq_ids", "q_seq_ids", "query_owners"];
 const COMPLETION_IDS: &[&str] = &["completion_ids"];
 const COMPLETIONS: &[&str] = &["completion_mask", "response_mask", "loss_mask", "action_mask"];
 
-/// Names of the arrays that are read here.
+/// Names of the arrays that this module reads.
 pub(super) const NAMES: &[&[&str]] = &[LABELS, ENDS, LONGEST, KEY_OWNERS, QUERY_OWNERS, COMPLETION_IDS, COMPLETIONS];
 
-/// Arrays whose names no check reads, in words.
+/// Returns the names of the given arrays that no check reads.
 pub(super) fn unread(beside: &Companions<'_>) -> Vec<String> {
     let known = || [known::NAMES, NAMES, tensors::NAMES].concat().into_iter().flatten().copied();
     let unread = beside.0.keys().filter(|name| !known().any(|k| k == name.as_str()));
@@ -32,7 +32,7 @@ pub(super) fn unread(beside: &Companions<'_>) -> Vec<String> {
     unread.map(says).collect()
 }
 
-/// Looks at every array beside the mask.
+/// Checks every array given with the mask.
 pub(crate) fn look(beside: &Companions<'_>, context: &Context, verdict: Option<&Held>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let intent = verdict.and_then(|v| v.intent.as_ref());
@@ -56,7 +56,7 @@ pub(crate) fn look(beside: &Companions<'_>, context: &Context, verdict: Option<&
     findings
 }
 
-/// Padding at the end that generation continues from, or at another end than declared.
+/// Checks the side of the padding: generation needs left padding, and the side must be the declared one.
 fn padding_side(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>) -> Option<Finding> {
     let valid = intent?.valid.as_ref()?;
     let kv_len = intent?.kv_len;
@@ -76,7 +76,8 @@ fn padding_side(beside: &Companions<'_>, context: &Context, intent: Option<&Inte
     Some(Finding::of("padding_side", Certainty::Likely, text))
 }
 
-/// Positions must count the real tokens of each document from 0, up to a shift that relative encodings do not see.
+/// Checks that positions count the non-padding tokens of each document from 0. A constant shift is allowed for relative
+/// encodings.
 fn positions(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>) -> Option<Finding> {
     let intent = intent?;
     let given = beside.get(POSITIONS).filter(|v| v.shape().len() <= 2)?.rows()?;
@@ -90,7 +91,7 @@ fn positions(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>
         _ => return None,
     };
     let (mut shifted, mut wrong) = (None, None);
-    // By how much each text is shifted, and the slot in which it begins.
+    // For each text: the shift of its positions, and the slot of its first token.
     let mut starts = Vec::new();
     for (b, row_given) in given.iter().enumerate() {
         let real = |k: usize| intent.valid.as_ref().is_none_or(|v| bit(row(v, b), k));
@@ -121,7 +122,8 @@ fn positions(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>
     let at = |(b, k, is, should): (usize, usize, i64, i64)| {
         format!("token {k} of batch row {b} has position {is} where its text has {should}")
     };
-    // Every text counted from the same number, whatever slot it begins in, is a convention (some models begin with 2).
+    // Some models count every text from another number, such as 2. That is correct where the number does not depend on
+    // the slot.
     let convention = starts.iter().all(|s| s.0 == starts[0].0) && starts.iter().any(|(by, slot)| by != slot);
     match (wrong, shifted) {
         (Some(place), _) => Some(Finding::of(
@@ -138,7 +140,7 @@ fn positions(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>
     }
 }
 
-/// `cu_seqlens` must begin with 0, rise, and end with the number of tokens.
+/// Checks that `cu_seqlens` begins with 0, rises, and ends with the number of tokens.
 fn packed_lengths(beside: &Companions<'_>, context: &Context, verdict: Option<&Held>) -> Option<Finding> {
     let ends = beside.list(ENDS)?;
     let total = verdict.map(|v| v.keep.dims()).map(|[batch, _, _, kv_len]| (batch * kv_len) as i64);
@@ -159,7 +161,7 @@ fn packed_lengths(beside: &Companions<'_>, context: &Context, verdict: Option<&H
     Some(Finding::of("document_boundary_off_by_one", Certainty::Certain, format!("cu_seqlens is malformed: {problem}")))
 }
 
-/// `cu_seqlens` beside segment numbers: both must change at the same tokens.
+/// Checks that `cu_seqlens` and the segment numbers change at the same tokens.
 fn borders(beside: &Companions<'_>, ends: &[i64]) -> Option<Finding> {
     let segments = beside.list(known::SEGMENTS)?;
     let changes: Vec<i64> = (1..segments.len()).filter(|&k| segments[k] != segments[k - 1]).map(|k| k as i64).collect();
@@ -173,7 +175,7 @@ fn borders(beside: &Companions<'_>, ends: &[i64]) -> Option<Finding> {
     })
 }
 
-/// A causality flag where the mask is to be read both ways.
+/// Reports an `is_causal` flag given with a mask that is not causal.
 fn flag(context: &Context) -> Option<Finding> {
     let both_ways = context.kind.is_some_and(|k| !k.causal) || context.role == super::Role::Cross;
     (context.is_causal == Some(true) && both_ways).then(|| {
@@ -182,7 +184,7 @@ fn flag(context: &Context) -> Option<Finding> {
     })
 }
 
-/// Slots of a cache that belong to another sequence than the query.
+/// Checks that queries read only those cache slots that belong to their own sequence.
 fn owners(beside: &Companions<'_>, verdict: &Held) -> Option<Finding> {
     let keys = beside.list(KEY_OWNERS)?;
     let queries = beside.list(QUERY_OWNERS)?;
@@ -211,7 +213,7 @@ fn owners(beside: &Companions<'_>, verdict: &Held) -> Option<Finding> {
     Some(finding)
 }
 
-/// Ids and which of them are real, for checks of labels and pooling.
+/// Token ids, and which tokens are non-padding, for the checks of labels and pooling.
 struct Scene<'a> {
     context: &'a Context,
     intent: Option<&'a Intent>,
@@ -225,7 +227,7 @@ impl<'a> Scene<'a> {
         Scene { context, intent, ids, ignore: context.ignore_index.unwrap_or(-100) }
     }
 
-    /// Whether token `k` of batch row `b` is real.
+    /// Returns whether token `k` of batch row `b` is a non-padding token.
     fn real(&self, b: usize, k: usize) -> bool {
         if let Some(intent) = self.intent.filter(|i| i.valid.is_some() && i.kv_len > k) {
             return intent.valid.as_ref().is_none_or(|v| row(v, b).len() * 64 > k && bit(row(v, b), k));
@@ -251,7 +253,7 @@ impl<'a> Scene<'a> {
             || self.context.slot.masked_lm()
             || self.context.kind.is_some_and(|k| !k.causal && !k.cross) && self.sparse(labels);
         let shift = if masked_lm { None } else { self.shift(labels, ids) };
-        // A label that was moved belongs to the token it came from.
+        // A shifted label belongs to the token from which it was copied.
         let of_padding = |b: usize, k: usize| match usize::try_from(k as i64 + shift.unwrap_or(0)) {
             Ok(from) if from < ids[b].len() => !self.real(b, from),
             _ => false,
@@ -302,9 +304,9 @@ impl<'a> Scene<'a> {
         })
     }
 
-    /// Whether most real tokens have no label, as where a few of them are masked and predicted.
+    /// Returns whether most non-padding tokens have no label, as in masked-language training.
     fn sparse(&self, labels: &[Vec<i64>]) -> bool {
-        // Ends of texts without a label are a mistake of their own.
+        // Missing labels at the ends of texts are a separate class of mistake.
         let ends = |b: usize, k: usize| {
             let id = self.ids.as_ref().and_then(|ids| row(ids, b).get(k));
             self.context.eos_id.is_some_and(|eos| id == Some(&eos))
@@ -314,7 +316,7 @@ impl<'a> Scene<'a> {
         supervised * 10 < real().count() * 7
     }
 
-    /// The k for which `labels[t] == ids[t + k]` holds most often.
+    /// Returns the shift `k` for which `labels[t] == ids[t + k]` holds for the most tokens.
     fn shift(&self, labels: &[Vec<i64>], ids: &[Vec<i64>]) -> Option<i64> {
         let score = |by: i64| -> (usize, usize) {
             let at = |b: usize, k: usize| usize::try_from(k as i64 + by).ok().and_then(|k| ids[b].get(k)).copied();
@@ -353,7 +355,8 @@ impl<'a> Scene<'a> {
         Some(Finding::of("boundary_label", Certainty::Certain, text))
     }
 
-    /// Where the model shifts labels, that of a document's first token is what the token before it learns.
+    /// Checks the labels of the first tokens of documents. If the model shifts labels, the last token of the previous
+    /// document learns them.
     fn first_labels(&self, labels: &[Vec<i64>]) -> Option<Finding> {
         let first = |&(b, k, label): &(usize, usize, i64)| {
             let segment = self.segment(b, k);
@@ -407,7 +410,7 @@ impl<'a> Scene<'a> {
         (count > 0).then(|| Finding::of("loss_mask_missing", Certainty::Certain, text))
     }
 
-    /// Texts that end with eos while no label says so.
+    /// Reports texts that end with eos when no label is eos.
     fn ends(&self, labels: &[Vec<i64>], ids: &[Vec<i64>]) -> Option<Finding> {
         let eos = self.context.eos_id?;
         let real_eos = (0..ids.len()).any(|b| (0..ids[b].len()).any(|k| ids[b][k] == eos && self.real(b, k)));
@@ -419,7 +422,7 @@ impl<'a> Scene<'a> {
         })
     }
 
-    /// A completion mask must end with the first eos after the prompt.
+    /// Checks that the completion mask ends with the first eos after the prompt.
     fn completion(&self, beside: &Companions<'_>) -> Option<Finding> {
         let mask = beside.rows(COMPLETIONS)?;
         let eos = self.context.eos_id?;

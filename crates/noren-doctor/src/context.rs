@@ -1,4 +1,4 @@
-//! [`Context`]: what the owner of a mask declares about it.
+//! [`Context`]: the declarations about a mask.
 
 use super::kinds::{Convention, MaskKind, Redaction, Role};
 use super::reader::Reader;
@@ -9,53 +9,55 @@ use noren_mask::Side;
 use serde_json::{Map, Value};
 
 impl MaskKind {
-    /// From a name such as `causal`, `causal_packed`, `sliding` or `prefix_lm`; `not_causal` is `bidirectional`.
+    /// Returns the kind for a name such as `causal`, `causal_packed`, `sliding` or `prefix_lm`. `not_causal` is the
+    /// kind `bidirectional`.
     ///
     /// # Errors
-    /// A word in the name that is not known; the message names the nearest known one.
+    /// Returns an error if a word of the name is unknown; the message gives the nearest known word.
     pub fn named(name: &str) -> Result<Self, Error> {
         words::kind("kind", name)
     }
 }
 
-/// What an owner declares: everything is optional, and what is missing is not guessed where it matters.
+/// The declarations about a mask. Every field is optional. Where the verdict depends on a missing field, the doctor
+/// asks for it.
 #[derive(Clone, Debug, Default)]
 pub struct Context {
-    /// The function or slot that takes the mask.
+    /// The function or argument that takes the mask.
     pub api: Option<String>,
-    /// The same, cut into the names that are known here.
+    /// The words of `api` that the doctor knows.
     pub(crate) slot: Api,
-    /// Which stored value means "may attend".
+    /// The convention: which stored value allows a cell.
     pub convention: Option<Convention>,
-    /// What the array is for.
+    /// The purpose of the array: mask, key padding or cross-attention.
     pub role: Role,
     /// True when `role` was declared and is not the default.
     pub role_declared: bool,
-    /// What kind of mask it should be.
+    /// The declared kind of mask.
     pub kind: Option<MaskKind>,
-    /// The declared kind as it was written.
+    /// The declared kind as the user wrote it.
     pub kind_name: Option<String>,
-    /// Declarations that mean nothing here and were left out; a report names them.
+    /// Declarations that have no effect here; the report lists them.
     pub left_out: Vec<String>,
     /// The type in which scores are computed.
     pub compute_dtype: Option<Dtype>,
-    /// Ids of padding, end and beginning of a text.
+    /// Token id of padding.
     pub pad_id: Option<i64>,
-    /// See `pad_id`.
+    /// Token id that ends a text.
     pub eos_id: Option<i64>,
-    /// See `pad_id`.
+    /// Token id that begins a text.
     pub bos_id: Option<i64>,
-    /// Further ids that are no text.
+    /// Further token ids that are not text.
     pub special_ids: Vec<i64>,
-    /// Where padding stands.
+    /// The side of the padding.
     pub side: Option<Side>,
-    /// Length of the prefix: one number, or one by batch row.
+    /// Length of the prefix in tokens: one number for all batch rows, or one per batch row.
     pub prefix: Vec<i64>,
-    /// Keys in the cache before the first query: one number, or one by batch row.
+    /// Number of cached keys before the first query: one number for all batch rows, or one per batch row.
     pub past: Vec<i64>,
-    /// Slots of the cache that have been written.
+    /// Number of written cache slots: one number for all batch rows, or one per batch row.
     pub written: Vec<i64>,
-    /// Sizes.
+    /// Batch size.
     pub batch: Option<usize>,
     /// Number of query heads.
     pub heads: Option<usize>,
@@ -63,53 +65,54 @@ pub struct Context {
     pub q_len: Option<usize>,
     /// Number of keys.
     pub kv_len: Option<usize>,
-    /// Width of the window.
+    /// Width of the window in keys; `window_means` defines how it is counted.
     pub window: Option<i64>,
-    /// What the width counts; a causal window of W holds W keys with the query itself unless this says otherwise.
+    /// The keys that the window width counts [default: for a causal window, the keys up to and including the query's
+    /// own].
     pub window_means: Option<WindowMeans>,
-    /// Length of a chunk.
+    /// Length of a chunk in tokens.
     pub chunk: Option<i64>,
-    /// True when chunks are counted from slot 0 whatever the padding, false when from the first real token.
+    /// True when chunks are counted from slot 0, false when they are counted from the first non-padding token.
     pub chunk_from_slot: Option<bool>,
-    /// The same for the prefix.
+    /// True when the prefix is counted from slot 0, false when it is counted from the first non-padding token.
     pub prefix_from_slot: Option<bool>,
-    /// First keys that everybody reads.
+    /// Number of first keys that every query reads.
     pub sinks: usize,
-    /// A bias that is part of the array: `alibi`, `t5`, ...
+    /// The kind of bias stored in the array: `alibi`, `t5`, ...
     pub bias: Option<String>,
-    /// How positions enter: `rope`, `learned`, `alibi`, ...
+    /// The position encoding: `rope`, `learned`, `alibi`, ...
     pub position_encoding: Option<String>,
-    /// Keys hidden from all queries, or from those beside them.
+    /// Keys hidden from all queries, or from the listed queries only.
     pub redactions: Vec<Redaction>,
-    /// Number of layers, for what passes through several of them.
+    /// Number of layers, for checks of paths over several layers.
     pub layers: Option<usize>,
     /// The kind of each layer.
     pub layer_kinds: Vec<String>,
     /// The causality flag that is passed beside the mask.
     pub is_causal: Option<bool>,
-    /// The largest size of a score before the mask, where it is known.
+    /// The maximum absolute value of the scores before masking.
     pub score_bound: Option<f64>,
-    /// The longest document that the kernel is told of.
+    /// The length of the longest document as given to the kernel, in tokens.
     pub max_seqlen: Option<i64>,
-    /// True when the model continues the text.
+    /// True when the model generates a continuation of the text.
     pub generates: bool,
-    /// Real tokens by batch row.
+    /// Number of non-padding tokens per batch row.
     pub lengths: Vec<i64>,
-    /// True when the model shifts labels by itself.
+    /// True when the model shifts labels itself.
     pub shifts_labels: Option<bool>,
     /// The probability of masking a token (MLM).
     pub masked_fraction: Option<f64>,
-    /// What a label for "no loss" is.
+    /// The label value that is left out of the loss.
     pub ignore_index: Option<i64>,
-    /// The pooling that was meant.
+    /// The declared pooling.
     pub pooling: Option<Pooling>,
-    /// The prompt's length: one number, or one by batch row.
+    /// Length of the prompt in tokens: one number for all batch rows, or one per batch row.
     pub prompt: Vec<i64>,
 }
 
 impl Context {
-    /// From a JSON object in the vocabulary of the conformance cases: `api`, `convention`, `role`, `kind`, `past_len`,
-    /// `window`, `pad_token_id`, ... Keys may be spelled with or without `_len`, `_id` and underscores.
+    /// Reads declarations from the text of a JSON object with the keys of the conformance cases: `api`, `convention`,
+    /// `role`, `kind`, `past_len`, `window`, `pad_token_id`, ... `_len`, `_id` and underscores in keys are optional.
     ///
     /// ```
     /// use noren_doctor::Context;
@@ -119,9 +122,8 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// Text that is no JSON object, values that are not what their key needs, words outside of a vocabulary, and keys that
-    /// look like a misspelled known one. Other unknown keys are listed in `left_out`: a context may be written for several
-    /// readers.
+    /// Returns an error if the text is not a JSON object, a value has the wrong type or range, a word is unknown, or a
+    /// key looks like a misspelled known key. Other unknown keys are ignored and listed in `left_out`.
     pub fn from_json(text: &str) -> Result<Self, Error> {
         let value: Value =
             serde_json::from_str(text).map_err(|e| Error::fact("context", format!("not valid JSON: {e}")))?;
@@ -131,10 +133,10 @@ impl Context {
         }
     }
 
-    /// The same from a parsed object.
+    /// Reads declarations from a parsed JSON object.
     ///
     /// # Errors
-    /// See [`from_json`](Self::from_json).
+    /// Returns an error in the same cases as [`from_json`](Self::from_json).
     pub fn from_map(map: &Map<String, Value>) -> Result<Self, Error> {
         let read = Reader::new(map);
         let mut context = Context::default();
@@ -150,10 +152,11 @@ impl Context {
         Ok(context)
     }
 
-    /// The kind of a layer by the name that models give it: beside windows and chunks, "full" is a decoder's causal.
+    /// Returns the kind of a layer for the name that model configurations use. With a window or chunk size, "full"
+    /// means a decoder's causal mask.
     ///
     /// # Errors
-    /// A word that is not known.
+    /// Returns an error if a word is unknown.
     pub(super) fn kind_of_layer(&self, name: &str) -> Result<Option<MaskKind>, Error> {
         let Some(kind) = words::layer_kind(name)? else { return Ok(None) };
         let both_ways = self.kind.is_some_and(|k| !k.causal);
@@ -161,7 +164,7 @@ impl Context {
         Ok(Some(MaskKind { causal: kind.causal || plain && !both_ways, ..kind }))
     }
 
-    /// Kind, role and what belongs to a kind.
+    /// Reads the kind, the role and the sizes of a kind.
     fn read_intent(&mut self, read: &Reader<'_>) -> Result<(), Error> {
         self.kind_name = read.text(&["kind", "mask_kind", "intent", "attention_type"])?;
         let named = self.kind_name.as_deref().map(|name| words::kind("kind", name)).transpose()?;
@@ -185,7 +188,7 @@ impl Context {
         self.prefix_from_slot = read.word(&["prefix_from", "prefix_counted_from", "prefix_origin"], |word| {
             words::from_slot("prefix_from", word)
         })?;
-        // Beside the layer's own kind the width may be that of the model's other layers.
+        // The width may be that of the model's other layers.
         let width = read.count(&["window", "sliding_window", "window_size", "window_len"], 1)?;
         self.window = width.filter(|_| of_layer.is_none_or(|k| k.sliding));
         self.window_means = read.word(&["window_means", "window_convention", "window_counts"], words::window_means)?;
@@ -203,7 +206,7 @@ impl Context {
         Ok(())
     }
 
-    /// How the array says what it says.
+    /// Reads the convention and the properties of the stored values.
     fn read_convention(&mut self, read: &Reader<'_>) -> Result<(), Error> {
         self.api = read.text(&["api", "function", "consumer"])?;
         self.slot = self.api.as_deref().map(Api::named).unwrap_or_default();
@@ -236,7 +239,7 @@ impl Context {
         Ok(())
     }
 
-    /// Ids, and which tokens are real.
+    /// Reads token ids, and which tokens are non-padding.
     fn read_tokens(&mut self, read: &Reader<'_>) -> Result<(), Error> {
         self.pad_id = read.id(&["pad_token_id", "pad_id", "pad"])?;
         self.eos_id = read.id(&["eos_token_id", "eos_id", "eos"])?;
@@ -285,7 +288,7 @@ impl Context {
         Ok(())
     }
 
-    /// Labels, losses and pooling.
+    /// Reads the declarations about labels, losses and pooling.
     fn read_training(&mut self, read: &Reader<'_>) -> Result<(), Error> {
         let generates = read.flag(&["generation", "generate", "generates", "is_generation"])?;
         let task = read.word(&["task", "purpose", "use", "stage", "mode", "phase"], words::continues)?;

@@ -1,4 +1,4 @@
-//! From stored numbers to allowed cells: the convention, and what the values alone give away.
+//! Decodes stored numbers into allowed cells by the convention, and finds the mistakes that the values alone show.
 
 use super::context::Context;
 use super::kinds::Convention;
@@ -6,37 +6,39 @@ use super::report::{Certainty, Finding, Severity};
 use super::values::{Dtype, Numbers, Values};
 use noren_mask::Keep;
 
-/// Above this an additive value hides nothing for good: `exp(-1e4)` is 0 in every type, `exp(-1e3)` may meet scores as large.
+/// An additive value above this limit does not reliably hide a cell: `exp(-1e4)` is 0 in every type, but -1e3 may meet
+/// scores of the same magnitude.
 const SOFT: f64 = -9999.0;
-/// More distinct values than this are a bias, not a mask.
+/// An array with more distinct values than this is read as a bias, not as a mask.
 const FEW: usize = 24;
 
-/// What the values of an array mean.
+/// The decoded values of an array.
 pub(crate) struct Decoded {
-    /// The cells as their author meant them, e.g. with a fill of the wrong sign read as hidden.
+    /// The allowed cells as the author probably intended them: a fill of the wrong sign is read as hidden.
     pub(crate) keep: Keep,
-    /// The other reading, where the values allow two.
+    /// The cells in the second possible reading of the values.
     pub(crate) other: Option<Keep>,
-    /// What the consumer makes of the cells where that differs from `keep`: with a fill of 1e-9 it sees everything.
+    /// The cells that the attention function computes with, where they differ from `keep`: a fill of 1e-9 hides
+    /// nothing.
     pub(crate) effective: Option<Keep>,
-    /// Findings that need no intent.
+    /// Findings that need no declared mask.
     pub(crate) findings: Vec<Finding>,
-    /// What stands in a hidden cell.
+    /// The kind of value in hidden cells.
     pub(crate) fill: Fill,
-    /// Segment numbers that came in place of a mask.
+    /// Segment numbers, where the array holds them instead of a mask.
     pub(crate) segments: Option<Vec<Vec<i64>>>,
-    /// The number in hidden cells that hides least, where it is finite.
+    /// The largest finite number in hidden cells, which hides least.
     pub(crate) weakest: Option<f64>,
-    /// True when visible cells carry different numbers.
+    /// True when visible cells hold different numbers.
     pub(crate) bias: bool,
-    /// True when true means ignored.
+    /// True when a stored true hides a cell.
     pub(crate) drop: bool,
-    /// Which reading was taken, in words.
+    /// A description of the reading.
     pub(crate) reading: String,
 }
 
 impl Decoded {
-    /// No cells yet, with how they are read in words.
+    /// Returns a decoding without cells, with the given fill and a description of the reading.
     fn new(fill: Fill, reading: &str) -> Self {
         Decoded {
             keep: Keep::empty([0; 4]),
@@ -52,26 +54,26 @@ impl Decoded {
         }
     }
 
-    /// Adds a finding that the values alone establish.
+    /// Adds a finding that follows from the values alone.
     fn say(&mut self, class: &'static str, says: impl Into<String>) {
         self.findings.push(Finding::of(class, Certainty::Certain, says));
     }
 }
 
-/// What stands in a hidden cell: it decides what an empty row becomes.
+/// The kind of value in a hidden cell. The output of a row without visible keys depends on this value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fill {
     /// A truth value.
     Logical,
-    /// Minus infinity: an empty row is NaN.
+    /// Minus infinity: a row without visible keys becomes NaN.
     Infinite,
-    /// A finite number: an empty row reads everything evenly.
+    /// A finite number: a row without visible keys averages all values.
     Finite,
 }
 
-/// The distinct values of an array, as far as they matter.
+/// The distinct values of an array, up to a limit.
 struct Seen {
-    /// The first few distinct numbers, ascending; NaN and infinities are counted apart.
+    /// The first distinct finite numbers, ascending. NaN and infinities are recorded separately.
     few: Vec<f64>,
     many: bool,
     nan: bool,
@@ -95,7 +97,7 @@ impl Seen {
     fn scan<T: Copy + PartialEq>(&mut self, values: &[T], number: impl Fn(T) -> f64) {
         let mut last = None;
         for &value in values {
-            // Masks are long runs of one number.
+            // Masks contain long runs of one number.
             if last != Some(value) {
                 last = Some(value);
                 self.add(number(value));
@@ -115,7 +117,7 @@ impl Seen {
                 true => self.few.push(x),
                 false => {
                     self.many = true;
-                    // The extremes still count.
+                    // Beyond the limit, only a new minimum or maximum is recorded.
                     let (low, high) = self.extremes();
                     if x < self.few[low] {
                         self.few[low] = x;
@@ -150,7 +152,8 @@ impl Seen {
     }
 }
 
-/// Reads `values`, whose cells lie as `dims` say, by the declared convention or, where none is declared, the API's.
+/// Decodes `values` with the sizes `dims` (`[batch, heads, q_len, kv_len]`), by the declared convention or by the
+/// default of the API.
 pub(crate) fn decode(values: &Values, dims: [usize; 4], context: &Context, keys_only: bool) -> Decoded {
     let seen = Seen::of(values);
     let slot_adds = context.slot.adds();
@@ -158,11 +161,11 @@ pub(crate) fn decode(values: &Values, dims: [usize; 4], context: &Context, keys_
     let api_drops = context.slot.drops();
     let convention = match context.convention {
         Some(Convention::Additive) => Convention::Additive,
-        // A float that reaches a slot for truth values is added to scores all the same.
+        // An API that takes truth values still adds floats to the scores.
         Some(_) if values.is_real() && (!zero_one || slot_adds) => Convention::Additive,
         Some(said) => said,
         None if values.is_real() && (!zero_one || slot_adds) => Convention::Additive,
-        // Zeros that are real numbers add nothing; as truth values they would hide every key.
+        // Real zeros add nothing to the scores; as truth values they would hide every key.
         None if values.is_real() && seen.within(&[0.0]) => Convention::Additive,
         None if api_drops => Convention::Drop,
         None if context.slot.additive() => Convention::Additive,
@@ -195,8 +198,8 @@ impl Reading<'_> {
 }
 
 impl Reading<'_> {
-    /// Segment numbers of the keys where whole rows hold them: each key has one number wherever it is visible, and some query
-    /// sees two of them.
+    /// Returns the segment numbers of the keys where the array holds them: each key has the same number in every row
+    /// that sees it, and some query sees two different numbers.
     fn documents(&self) -> Option<Vec<Vec<i64>>> {
         let Numbers::Int(cells) = self.values.numbers() else { return None };
         let [batch, heads, q_len, kv_len] = self.dims;
@@ -221,7 +224,7 @@ fn logical(cells: &Reading<'_>, seen: &Seen, drop: bool, keys_only: bool) -> Dec
     let mut decoded = Decoded::new(Fill::Logical, if drop { "true = ignored" } else { "true = may attend" });
     decoded.drop = drop;
     let two = |a: f64, b: f64| seen.within(&[a, b]) && (seen.has(a) || seen.has(b));
-    // `~` on whole numbers: ~1 = -2 (254), ~0 = -1 (255), both of which are "true".
+    // `~` on integers: ~1 = -2 (254), ~0 = -1 (255). Both results count as true.
     let inverted = [(-2.0, -1.0), (254.0, 255.0)].into_iter().find(|&(a, b)| two(a, b));
     if let Some((was_one, was_zero)) = inverted {
         decoded.keep = cells.keep(|x| (x == was_zero) != drop);
@@ -327,7 +330,7 @@ fn additive(cells: &Reading<'_>, seen: &Seen, context: &Context) -> Decoded {
     decoded
 }
 
-/// Reads 0 and 1 that are added to the scores: 1 may attend, as in a 0/1 mask.
+/// Decodes 0 and 1 that the attention function adds to the scores. The intended mask allows cells with 1.
 fn truth_values_added(cells: &Reading<'_>, seen: &Seen, context: &Context, mut decoded: Decoded) -> Decoded {
     let dtype = cells.values.dtype();
     if seen.has(0.0) && !(dtype == Dtype::Bool && context.slot.sdpa()) {
@@ -345,7 +348,7 @@ fn truth_values_added(cells: &Reading<'_>, seen: &Seen, context: &Context, mut d
     decoded
 }
 
-/// Reports fills that overflow: a sum of two planes, or a number that the type of the scores cannot hold.
+/// Reports fills that overflow: the sum of two masks, or a number outside the range of the score type.
 fn overflow(seen: &Seen, compute: Dtype, stored: Dtype, decoded: &mut Decoded) {
     let Some(lowest) = compute.largest().or(stored.largest()).map(|x| -x) else { return };
     let text = if let Some(x) = seen.few.iter().find(|&&x| x < lowest * 1.000_001) {
@@ -365,7 +368,7 @@ fn overflow(seen: &Seen, compute: Dtype, stored: Dtype, decoded: &mut Decoded) {
     decoded.say("double_mask_overflow", text);
 }
 
-/// The sentence on a fill of hidden cells that hides nothing.
+/// Returns the message about a fill that does not hide its cells.
 fn hides_nothing(fill: f64) -> String {
     match fill {
         v if v > 0.0 => {

@@ -1,4 +1,4 @@
-//! The course of a diagnosis: decode, compare with every intent, search, rank.
+//! The steps of a diagnosis: decode, compare with every possible intended mask, search for mistakes, sort the findings.
 
 use super::align::{Alignment, align};
 use super::companions;
@@ -69,7 +69,7 @@ pub(crate) fn diagnose(patient: &Patient) -> Result<Report, Error> {
     Ok(report)
 }
 
-/// A mask with everything that is known, decoded.
+/// The given mask, decoded, with everything known about it.
 pub(super) struct Case<'a> {
     pub(super) mask: &'a Values,
     pub(super) context: &'a Context,
@@ -92,18 +92,19 @@ impl<'a> Case<'a> {
         Case { mask, context, alignment, decoded, known }
     }
 
-    /// What later checks need of a comparison that ended with `keep`.
+    /// Returns the compared cells for later checks.
     pub(super) fn held(&self, keep: Keep, intent: Option<Intent>) -> Held {
         Held { keep, intent, real: self.known.q_valid.clone() }
     }
 
-    /// All sizes of the cells.
+    /// Returns the sizes `[batch, heads, q_len, kv_len]`.
     pub(super) fn dims(&self) -> [usize; 4] {
         let sizes = self.alignment.sizes;
         [sizes.batch, self.alignment.dims[1], sizes.q_len, sizes.kv_len]
     }
 
-    /// `keep` over all queries and keys; a row of keys is joined with what its slot adds (causality, say).
+    /// Returns `keep` over all queries and keys. A row of keys is combined with the terms that the attention function
+    /// adds, such as causality.
     pub(super) fn whole(&self, keep: &Keep, structure: Option<&Intent>) -> Keep {
         let mut whole = keep.expand(self.dims());
         let Some(intent) = structure.filter(|_| self.alignment.keys_only) else { return whole };
@@ -124,7 +125,7 @@ impl<'a> Case<'a> {
         whole
     }
 
-    /// An array of two readings: only its values are judged.
+    /// Reports only the findings of the values, because the array has two readings.
     fn asked(&self, open: Open, report: &mut Report, outcome: &mut Outcome) -> Held {
         report.findings.extend(self.decoded.findings.iter().cloned());
         let keep = self.decoded.keep.expand(self.dims());
@@ -133,7 +134,7 @@ impl<'a> Case<'a> {
         self.held(keep, None)
     }
 
-    /// What the mask was held against, in words; `None` when no kind is declared.
+    /// Returns a description of the declared mask; `None` when no kind is declared.
     fn declared(&self, intent: Option<&Intent>) -> Option<String> {
         let name = self.context.kind_name.as_ref().filter(|_| self.context.kind.is_some())?;
         let shape = if self.alignment.keys_only { "rows of keys" } else { "queries by keys" };
@@ -150,7 +151,7 @@ impl<'a> Case<'a> {
         if self.alignment.keys_only
             && let Some(first) = hypotheses.first().map(|h| h.intent.causal)
         {
-            // Whether the slot is causal cannot be seen in a row of keys.
+            // A row of keys does not show whether the attention is causal.
             hypotheses.retain(|h| h.intent.causal == first);
         }
         let structure = hypotheses.first().map(|h| h.intent.clone());
@@ -174,7 +175,7 @@ impl<'a> Case<'a> {
             return self.accepted(reading, intent, report, outcome);
         }
         if let Some(open) = self.other_polarity(&hypotheses, structure.as_ref()) {
-            // Which rows read nothing depends on the answer too.
+            // The set of rows without visible keys depends on the answer too.
             outcome.open.push(Rc::new(open));
             report.given = Some(given.clone());
             return self.held(given, None);
@@ -189,13 +190,14 @@ impl<'a> Case<'a> {
         self.explain(given, &hypotheses, report, outcome)
     }
 
-    /// Whether the kind has a tree or blocks that nothing lists: then every difference may be theirs.
+    /// Returns whether the kind has a tree or blocks but no given array lists them. Every difference may then be
+    /// theirs.
     fn lacks_groups(&self) -> bool {
         let kind = self.context.kind.unwrap_or_default();
         kind.tree && self.known.parents.is_none() || kind.blocks && self.known.blocks.is_none()
     }
 
-    /// The intent that `given` is, if any, and the questions on which that depends.
+    /// Returns the possible intended mask that equals `given`, and the questions on which that depends.
     pub(super) fn accept(&self, given: &Keep, hypotheses: &[Hypothesis]) -> Option<(Intent, Vec<Rc<Open>>)> {
         let target = Target::new(given);
         if let Some(hypothesis) = hypotheses.iter().find(|h| target.is(&h.intent)) {
@@ -229,7 +231,7 @@ impl<'a> Case<'a> {
         None
     }
 
-    /// Keys are hidden that nothing declares to be padding.
+    /// Returns the question whether hidden keys that are not declared as padding are padding.
     fn is_it_padding(&self, intent: &Intent) -> Open {
         let hidden: u64 = match &intent.valid {
             Some(rows) => rows.iter().map(|r| intent.kv_len as u64 - noren_mask::bits::count(r)).sum(),
@@ -241,7 +243,8 @@ impl<'a> Case<'a> {
         Open::new(&[&padding, &real], question)
     }
 
-    /// The cells are as declared: what is left are rows that read nothing, and leaks over several layers.
+    /// Completes the report of a mask that equals the declared one: reports rows without visible keys, and leaks over
+    /// several layers.
     fn accepted(&self, keep: Keep, intent: Intent, report: &mut Report, outcome: &mut Outcome) -> Held {
         self.empty_rows(Some(&intent), report);
         let mut fixed = keep.clone();
@@ -249,12 +252,13 @@ impl<'a> Case<'a> {
         (report.compared, report.rows_left_out) = compared(&intent, keep.dims()[1]);
         outcome.nearest = Some((in_words(&intent), 0));
         report.given = Some(self.as_read(&keep));
-        // While a question is open, the cells may be other than what was meant.
+        // While a question is open, the intended cells may be other ones.
         report.fixed = outcome.open.is_empty().then_some(fixed);
         self.held(keep, Some(intent))
     }
 
-    /// What the consumer reads: with a fill that hides nothing that is more than was meant.
+    /// Returns the cells that the attention function computes with. A fill that hides nothing allows more cells than
+    /// intended.
     pub(super) fn as_read(&self, keep: &Keep) -> Keep {
         match &self.decoded.effective {
             Some(effective) => effective.expand(self.dims()),
@@ -288,12 +292,12 @@ impl<'a> Case<'a> {
         self.empty_rows(Some(&right), report);
         let heads = given.dims()[1];
         let built = right.build();
-        // A row of keys is about padding: what it hides is what it says of it.
+        // A row of keys defines padding itself, so none is assumed.
         let assumed = declared && !self.alignment.keys_only && best.hypothesis >= hypotheses.len();
         if assumed {
             outcome.open.push(Rc::new(self.is_it_padding(&right)));
         }
-        // Padding that nothing declares is no part of a repair.
+        // Undeclared padding is not part of a repair.
         report.fixed = (!assumed).then(|| built.expand([right.batch, heads, right.q_len, right.kv_len]));
         report.given = Some(self.as_read(&given));
         self.held(built, Some(right))
@@ -350,7 +354,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// The same mistake has another name where the mask is for encoder keys.
+    /// Returns the class name for a mask of encoder keys, where it differs from the usual name.
     fn refine(&self, class: &'static str) -> &'static str {
         let cross = self.context.role == Role::Cross;
         match class {
@@ -361,7 +365,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// The array has another number of keys than there are.
+    /// Reports an array whose number of keys differs from the declared number.
     fn other_length(&self, given: Keep, hypotheses: &[Hypothesis], report: &mut Report) -> Held {
         let sizes = self.alignment.sizes;
         let wanted = self.alignment.wanted.unwrap_or(sizes);
@@ -403,7 +407,8 @@ impl<'a> Case<'a> {
         self.held(fixed.unwrap_or(given), intent)
     }
 
-    /// `keep` with the rule's own rows where queries are padding: what they read says nothing of the mask.
+    /// Returns `keep` with the rows of padding queries replaced by those of `intent`, because the cells of padding
+    /// queries do not matter.
     fn as_ruled(&self, keep: &Keep, intent: Option<&Intent>) -> Keep {
         let mut ruled = keep.clone();
         let [batch, heads, q_len, kv_len] = keep.dims();
@@ -420,7 +425,8 @@ impl<'a> Case<'a> {
         ruled
     }
 
-    /// The cells in words. What padding queries read is left out, unless the whole has as simple an expression with it.
+    /// Returns the expression of the cells. Rows of padding queries are ignored unless the whole mask has an expression
+    /// of the same length.
     fn expression(&self, keep: &Keep, intent: Option<&Intent>) -> String {
         let found = [recognise(&self.as_ruled(keep, intent)), recognise(keep)];
         let texts = found.map(|found| (!found.is_exact(), found.parts(), found.expression()));

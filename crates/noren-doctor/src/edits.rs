@@ -1,58 +1,60 @@
-//! The named edits: each turns a right mask into the one that a known mistake makes.
+//! The named edits: each turns a correct mask into the mask that a known mistake produces.
 
 use super::intent::{Groups, Hidden, Intent, PerRow, number, row};
 use noren_mask::bits::{bit, row_of, set_bit};
 use std::rc::Rc;
 
-/// One mistake.
+/// A known mistake in one term of a mask.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Edit {
-    /// The causal border moved by so many keys.
+    /// The causal border moved by this number of keys.
     Causal(i64),
-    /// Queries counted from 0 in place of after the cache.
+    /// Queries counted from position 0 instead of from the end of the cache.
     TopLeft,
-    /// Queries counted as the last of the keys.
+    /// Queries counted as the last keys.
     BottomRight,
     DropCausal,
-    /// An additive mask multiplied with a triangle: 0 stands where the future was hidden.
+    /// An additive mask multiplied by a triangle: hidden future cells become 0 and so visible.
     TimesTriangle,
     AddCausal,
-    /// The window wider by so many keys.
+    /// The window wider by this number of keys.
     Window(i64),
     DropWindow,
     AddWindow(i64),
-    /// Chunks counted from slot 0 in place of from the first real token.
+    /// Chunks counted from slot 0 instead of from the first non-padding token.
     ChunkFromSlot,
     ChunkSize(i64),
     ChunkShift(i64),
     DropChunk,
     DropDocuments,
-    /// Every border between documents moved by so many tokens; `alone` makes a last token that closes its document start one.
+    /// Every border between documents moved by `by` tokens. With `alone`, a separator token at the end of the row
+    /// becomes a document of its own.
     Borders {
         by: i64,
         alone: bool,
     },
     DropPadding,
     PaddingOnQueries,
-    /// Padding hidden before the prefix or the blocks are opened; `within` opens the prefix for its own queries only.
+    /// Padding hidden before the prefix or the blocks are added. With `within`, only queries inside the prefix read it.
     PaddingFirst {
         within: bool,
     },
-    /// The window laid over the prefix or the blocks.
+    /// The window applied to the prefix or the blocks too.
     WindowLast,
     DropPrefix,
     WholePrefix,
     Prefix(i64),
     DropBlocks,
     TreeAsChain,
-    /// Keys judged by their slots; queries too, or by their positions.
+    /// Keys compared by slot instead of position. With `queries`, queries are compared by slot too.
     SlotOrder {
         queries: bool,
     },
     Unwritten,
     /// The new tokens hidden: the mask was not extended when the cache grew.
     Stale,
-    /// Not causal among the slots of a cache that have been written, or causal with a border so many keys too far.
+    /// Not causal among the written cache slots; `CausalWritten` is causal there, with a border moved by this number of
+    /// keys.
     DropCausalWritten,
     CausalWritten(i64),
     DropRedactions,
@@ -65,16 +67,16 @@ pub(crate) enum Post {
     None,
     Complement,
     Transpose,
-    /// Every batch row has the mask of the first.
+    /// Every batch row has the mask of row 0.
     RowZero,
-    /// Batch row `b` has the mask of row `b + n`.
+    /// Batch row `b` has the mask of row `(b + n) % batch`.
     BatchShift(usize),
-    /// Keys moved on by so many slots, around the end.
+    /// Keys shifted by this number of slots, cyclically.
     Roll(usize),
 }
 
 impl Edit {
-    /// All mistakes but those that need a size found elsewhere, the usual ones first.
+    /// All mistakes except those that need a size from the array, the most frequent ones first.
     pub(crate) const ALL: &'static [Edit] = &[
         Edit::Causal(1),
         Edit::Causal(-1),
@@ -122,12 +124,12 @@ impl Edit {
         Edit::Borders { by: 2, alone: false },
     ];
 
-    /// All that could have happened to `intent`, but those that need a size found elsewhere.
+    /// Returns all mistakes that are possible for `intent`, except those that need a size from the array.
     pub(crate) fn all(intent: &Intent) -> Vec<Edit> {
         Self::ALL.iter().copied().filter(|edit| edit.apply(intent).is_some()).collect()
     }
 
-    /// The mask after the mistake; `None` where it does not apply.
+    /// Returns the mask after the mistake; `None` where the mistake does not apply.
     pub(crate) fn apply(self, intent: &Intent) -> Option<Intent> {
         let terms =
             [Edit::in_causality, Edit::in_window, Edit::in_chunks, Edit::in_groups, Edit::in_padding, Edit::in_cache];
@@ -194,7 +196,7 @@ impl Edit {
         Some(Intent { chunk, ..intent.clone() })
     }
 
-    /// In documents, prefixes and blocks.
+    /// Applies a mistake in documents, prefixes or blocks.
     fn in_groups(self, intent: &Intent) -> Option<Intent> {
         let mut out = intent.clone();
         match self {
@@ -212,7 +214,7 @@ impl Edit {
         Some(out)
     }
 
-    /// In padding and redactions.
+    /// Applies a mistake in padding or redactions.
     fn in_padding(self, intent: &Intent) -> Option<Intent> {
         let mut out = intent.clone();
         match self {
@@ -228,7 +230,7 @@ impl Edit {
         Some(out)
     }
 
-    /// In the order and the end of what a cache holds.
+    /// Applies a mistake in the order or the end of a cache.
     fn in_cache(self, intent: &Intent) -> Option<Intent> {
         let mut out = intent.clone();
         let written = |b: usize| number(&intent.past, b) + intent.q_len as i64;
@@ -245,7 +247,7 @@ impl Edit {
                 let last = (0..intent.batch).map(written).max().unwrap_or(intent.q_len as i64);
                 let last = usize::try_from(last).ok().filter(|w| *w < intent.kv_len)?;
                 out.tail = Some(last);
-                // A plane of padding that says nothing of the text itself says what has been written.
+                // Padding without holes in the text only marks the written slots.
                 let padded = |rows: &PerRow<u64>| rows.iter().any(|r| (0..last).any(|k| !bit(r, k)));
                 out.valid = intent.valid.clone().filter(padded);
             }
@@ -268,7 +270,7 @@ impl Edit {
         Some(out)
     }
 
-    /// The class that it belongs to.
+    /// Returns the class of the mistake.
     pub(crate) fn class(self, intent: &Intent) -> &'static str {
         match self {
             Edit::CausalWritten(_) => "causal_leak",
@@ -298,7 +300,7 @@ impl Edit {
         }
     }
 
-    /// The mistake as a sentence.
+    /// Returns the description of the mistake for a finding.
     pub(crate) fn says(self, intent: &Intent) -> String {
         let left = intent.left.unwrap_or(0);
         match self {
@@ -353,17 +355,17 @@ impl Edit {
         }
     }
 
-    /// Mistakes that happen more often, or explain more simply, cost less.
+    /// Returns the cost of the mistake: frequent mistakes and simple explanations cost less.
     pub(crate) fn cost(self) -> f64 {
         match self {
             Edit::DropCausal | Edit::DropCausalWritten | Edit::AddCausal => 1.1,
-            // One new token that does not read itself is an excluded diagonal as well.
+            // A single new token that does not read itself is also an excluded diagonal.
             Edit::Stale => 1.05,
             Edit::TimesTriangle => 1.2,
-            // A window one wider than everything is none; a row of one query is no complement.
+            // A window that is one key wider than all keys is no window, and a row of one query is no complement.
             Edit::DropWindow => 0.98,
             Edit::TopLeft => 0.93,
-            // In a right-padded row the prefix alone shows padding; without a prefix there would be nothing to unmask.
+            // In a right-padded row only the prefix shows padding; without a prefix, no padding would become visible.
             Edit::PaddingFirst { .. } => 0.97,
             Edit::Causal(by) | Edit::Window(by) | Edit::Prefix(by) | Edit::ChunkSize(by) | Edit::ChunkShift(by)
                 if by.abs() == 1 =>
@@ -414,7 +416,7 @@ impl Post {
     }
 }
 
-/// The redactions of `intent`, and all keys from a slot on that is given by batch row.
+/// Returns the redactions of `intent`, and in addition hides all keys from the slot `slot(batch row)` on.
 fn hidden_from(intent: &Intent, slot: impl Fn(usize) -> i64) -> Rc<Vec<Hidden>> {
     let rows = (0..intent.batch).map(|b| Hidden {
         batch: vec![b],
@@ -424,7 +426,7 @@ fn hidden_from(intent: &Intent, slot: impl Fn(usize) -> i64) -> Rc<Vec<Hidden>> 
     Rc::new(intent.redactions.iter().cloned().chain(rows).collect())
 }
 
-/// Segments with every border moved by `by`. Padding stays where it is.
+/// Returns the segments with every border moved by `by` tokens. Padding keeps its place.
 fn moved(segments: &[i64], by: i64, alone: bool) -> Vec<i64> {
     let n = segments.len() as i64;
     (0..n)
@@ -434,7 +436,7 @@ fn moved(segments: &[i64], by: i64, alone: bool) -> Vec<i64> {
             let other = if (0..n).contains(&from) { segments[from as usize] } else { 0 };
             match (own, other) {
                 (0, _) => 0,
-                // The token that closes the last document starts one of its own.
+                // A separator token at the end of the row becomes a document of its own.
                 (own, 0) if alone && by < 0 => own.saturating_add(1 << 40),
                 (own, 0) => own,
                 (_, other) => other,
@@ -443,12 +445,12 @@ fn moved(segments: &[i64], by: i64, alone: bool) -> Vec<i64> {
         .collect()
 }
 
-/// Padding planes that known mistakes make from the right one.
+/// Returns the padding in which batch row `b` has the non-padding keys of row `b + by`.
 pub(crate) fn shifted_rows(valid: &[Vec<u64>], batch: usize, by: usize) -> Vec<Vec<u64>> {
     (0..batch).map(|b| row(valid, (b + by) % batch).to_vec()).collect()
 }
 
-/// A plane with the same number of real keys at the other end.
+/// Returns a row with the same number of non-padding keys at the other end.
 pub(crate) fn other_side(plane: &[u64], len: usize) -> Vec<u64> {
     let n = noren_mask::bits::count(plane) as usize;
     let at_start = plane.first().is_some_and(|w| w & 1 == 1);

@@ -1,4 +1,4 @@
-//! From declarations to intents: every mask that the declared words may mean.
+//! Lists every mask that the declarations may mean.
 
 use super::context::Context;
 use super::intent::{Groups, Hidden, Intent, PerRow, number, row, tree_rows};
@@ -15,13 +15,13 @@ use std::rc::Rc;
 #[derive(Clone)]
 pub(crate) struct Hypothesis {
     pub(crate) intent: Intent,
-    /// What it costs to believe it beside the others.
+    /// The cost of this hypothesis compared with others, from 0.
     pub(crate) doubt: f64,
-    /// Questions that are answered one way by believing it.
+    /// Open questions for which this hypothesis assumes one answer.
     pub(crate) open: Vec<Rc<Open>>,
 }
 
-/// Every intent that fits the declarations, the likeliest first.
+/// Returns every intended mask that fits the declarations, the most likely first.
 pub(crate) fn hypotheses(known: &Known, context: &Context, given: Option<&Keep>) -> Vec<Hypothesis> {
     let kinds: Vec<(MaskKind, f64, Option<Rc<Open>>)> = match context.kind {
         Some(kind) => windowed(complete(kind, known, context), context),
@@ -45,14 +45,14 @@ pub(crate) fn hypotheses(known: &Known, context: &Context, given: Option<&Keep>)
     out
 }
 
-/// Whether the mask depends on where the queries stand, and nothing says so.
+/// Returns whether the mask depends on the positions of the queries and no declaration gives them.
 fn unplaced(known: &Known, intent: &Intent) -> bool {
     let by_position = intent.causal.is_some() || intent.left.is_some() || intent.chunk.is_some();
     let placed = known.past_declared || intent.q_positions.is_some() || intent.tree.is_some();
     known.q_len != known.kv_len && by_position && !placed
 }
 
-/// What a kind needs and the declarations lack.
+/// Returns the questions about properties that the kind needs and no declaration gives.
 fn undeclared(kind: MaskKind, known: &Known, intent: &Intent) -> Vec<Rc<Open>> {
     let mut open = Vec::new();
     let mut ask = |question: Open| open.push(Rc::new(question));
@@ -87,14 +87,14 @@ fn undeclared(kind: MaskKind, known: &Known, intent: &Intent) -> Vec<Rc<Open>> {
     open
 }
 
-/// An intent, and the questions that it answers one way.
+/// An intended mask, and the questions for which it assumes one answer.
 struct Variant {
     intent: Intent,
     open: Vec<Rc<Open>>,
 }
 
 impl Variant {
-    /// The same with another intent, and a question more.
+    /// Returns this variant with another intended mask, and with one more question if `open` is given.
     fn with(&self, intent: Intent, open: Option<&Rc<Open>>) -> Variant {
         let mut all = self.open.clone();
         all.extend(open.cloned());
@@ -102,17 +102,18 @@ impl Variant {
     }
 }
 
-/// A declared kind with what the other declarations add to it.
+/// Completes a declared kind with the terms that other declarations imply.
 fn complete(mut kind: MaskKind, known: &Known, context: &Context) -> MaskKind {
     kind.cross |= context.role == Role::Cross;
     kind.packed |= known.segments.is_some() && !kind.cross;
     kind.tree |= known.parents.is_some();
-    // A width on each side reads both ways, whatever a short name leaves out.
+    // A width that names both sides allows later keys, so the kind is not causal.
     kind.causal &= !(kind.sliding && context.window_means.is_some_and(WindowMeans::names_sides));
     kind
 }
 
-/// A width beside a kind that names no window may be the layer's own, or the model's for its other layers.
+/// Returns the kinds with and without the declared window. If the kind names no window, the declared width may be for
+/// other layers of the model.
 fn windowed(kind: MaskKind, context: &Context) -> Vec<(MaskKind, f64, Option<Rc<Open>>)> {
     if kind.either_way {
         let open = Open::new(
@@ -137,7 +138,7 @@ fn windowed(kind: MaskKind, context: &Context) -> Vec<(MaskKind, f64, Option<Rc<
     }
 }
 
-/// Without a declared kind: what the other declarations imply, causal or not.
+/// Returns the kinds that the other declarations imply when no kind is declared, each causal or not.
 fn guesses(known: &Known, context: &Context) -> Vec<(MaskKind, f64)> {
     let mut kind = MaskKind {
         causal: true,
@@ -154,7 +155,7 @@ fn guesses(known: &Known, context: &Context) -> Vec<(MaskKind, f64)> {
         kind.causal = false;
         return vec![(kind, 0.0)];
     }
-    // A cache is a decoder's, and a width that does not name two sides counts backwards.
+    // Only decoders have a cache, and a width that does not name two sides counts keys before the query.
     let cached = context.past.iter().any(|p| *p > 0);
     let one_sided = kind.sliding && context.window_means.is_some_and(|m| !m.names_sides());
     if kind.tree || kind.prefix || known.k_positions.is_some() || cached || one_sided {
@@ -164,7 +165,7 @@ fn guesses(known: &Known, context: &Context) -> Vec<(MaskKind, f64)> {
     if kind.sliding && context.window_means.is_some_and(WindowMeans::names_sides) {
         return vec![(both_ways, 0.0)];
     }
-    // A mask of keys alone says nothing of causality; the slot it is made for does.
+    // A mask of keys alone does not show causality; the function that takes the mask does.
     let decoder = context.slot.decoder() && context.side == Some(Side::Left);
     let encoder = context.role == Role::KeyPadding
         && !decoder
@@ -235,7 +236,8 @@ fn intents(kind: MaskKind, known: &Known, context: &Context, given: Option<&Keep
     all
 }
 
-/// Real queries less those at keys that nobody reads: what stands there reaches no output, so it may read itself.
+/// Returns the non-padding queries, without those at keys hidden from every query. The outputs of such queries reach no
+/// other token, so they may read themselves.
 fn without_redacted(intent: &Intent, context: &Context) -> Option<PerRow<bool>> {
     let everywhere = |r: &&super::kinds::Redaction| r.queries.is_empty();
     if !context.redactions.iter().any(|r| everywhere(&r)) {
@@ -250,8 +252,8 @@ fn without_redacted(intent: &Intent, context: &Context) -> Option<PerRow<bool>> 
     Some(Rc::new((0..intent.batch).map(cares).collect()))
 }
 
-/// The ways to count a window's width. A causal width of W counts W keys with the query itself, unless it is declared to count
-/// otherwise; a width around a query has no usual meaning.
+/// Returns a variant for each meaning of the window width. Unless declared otherwise, a causal width of W counts W keys
+/// including the query's own. A window on both sides has no usual meaning.
 fn windows(variant: &Variant, kind: MaskKind, context: &Context, given: Option<&Keep>) -> Vec<Variant> {
     let intent = &variant.intent;
     let reach = |left: i64, right: Option<i64>| Intent { left: Some(left), right, ..intent.clone() };
@@ -284,7 +286,7 @@ fn windows(variant: &Variant, kind: MaskKind, context: &Context, given: Option<&
     sides.iter().map(|&side| variant.with(around(side), asked)).collect()
 }
 
-/// The largest number of keys that a row reads, for windows of undeclared width.
+/// Returns the maximum number of keys that a row reads, for windows without a declared width.
 fn widest(given: &Keep, intent: &Intent) -> Option<i64> {
     let rows = (0..intent.q_len).filter(|&i| intent.cares(0, i));
     rows.map(|i| noren_mask::bits::count(given.row(0, 0, i)) as i64).max().filter(|w| *w > 0)
@@ -303,7 +305,7 @@ fn chunks(variant: &Variant, context: &Context, given: Option<&Keep>) -> Vec<Var
     vec![variant.with(from(origins), asked)]
 }
 
-/// A prefix may be counted from slot 0 or from the first real token.
+/// Returns the variants with the prefix counted from slot 0 and from the first non-padding token.
 fn prefixes(variant: &Variant, context: &Context, given: Option<&Keep>) -> Vec<Variant> {
     let intent = &variant.intent;
     let with = |lengths: Vec<i64>| Intent { prefix: Some(Rc::new(lengths)), ..intent.clone() };
@@ -340,11 +342,12 @@ fn prefixes(variant: &Variant, context: &Context, given: Option<&Keep>) -> Vec<V
     vec![variant.with(from_text(), Some(&open)), variant.with(from_slot(), Some(&open))]
 }
 
-/// Padding that nobody declared: keys at one end that no other query reads, or at the start of a cache.
+/// Returns `intent` with undeclared padding: keys at one end that no other query reads, or keys at the start of a
+/// cache.
 pub(super) fn assumed_padding(given: &Keep, intent: &Intent, keys_only: bool) -> Option<Intent> {
     let [batch, _, q_len, kv_len] = given.dims();
     let cached = q_len < kv_len && !keys_only && intent.causal.is_some() && intent.left.is_none();
-    // Where nothing depends on positions (cross-attention), a key is hidden from all queries or from none.
+    // If nothing depends on positions, as in cross-attention, a key is hidden from all queries or from none.
     let plain = intent.causal.is_none() && intent.left.is_none() && intent.chunk.is_none() && intent.segments.is_none();
     if q_len != kv_len && !keys_only && !cached && !plain || intent.k_positions.is_some() || intent.tree.is_some() {
         return None;
@@ -360,12 +363,12 @@ pub(super) fn assumed_padding(given: &Keep, intent: &Intent, keys_only: bool) ->
                     seen[w] |= word & diagonal;
                 }
             }
-            // Keys that are hidden on purpose are no sign of padding.
+            // Redacted keys do not indicate padding.
             for redaction in intent.redactions.iter().filter(|r| r.batch.is_empty() || r.batch.contains(&b)) {
                 seen.iter_mut().zip(&redaction.keys).for_each(|(word, keys)| *word |= keys);
             }
             let (first, mut last) = ends(&seen).unwrap_or((0, kv_len - 1));
-            // The last key of a causal mask is read by itself alone.
+            // Only the last query reads the last key of a causal mask.
             if last + 2 == kv_len && q_len == kv_len && bit(given.row(b, 0, kv_len - 1), kv_len - 1) {
                 last += 1;
             }
@@ -375,7 +378,7 @@ pub(super) fn assumed_padding(given: &Keep, intent: &Intent, keys_only: bool) ->
             row_of(kv_len, first, last + 1)
         })
         .collect();
-    // A batch is padded at one end. Where nobody reads anybody, all but a few keys would be padding.
+    // A batch is padded at one end only. If queries read no other key, nearly all keys would be padding.
     let longest = planes.iter().map(|p| count(p)).max().unwrap_or(0);
     let plausible = if keys_only { at_start || at_end } else { at_start != at_end };
     if !plausible || longest * 4 < kv_len as u64 {

@@ -1,4 +1,4 @@
-//! The known families of masks with sizes read off an array: windows, chunks, prefixes, documents.
+//! The known families of masks (windows, chunks, prefixes, documents) with sizes that are read from an array.
 
 use super::intent::{Groups, Intent, number, row};
 use noren_mask::Keep;
@@ -6,8 +6,8 @@ use noren_mask::bits::ends;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// The families with the sizes that the rows show, the plainest first: causal ones where `base` is causal, others where not.
-/// Documents that are known stay; others are only in [`with_documents`].
+/// Returns the families with the sizes that the rows show, the simplest first. They are causal if `base` is. Known
+/// documents are kept; [`with_documents`] finds other ones.
 pub(super) fn families(given: &Keep, base: &Intent) -> Vec<Intent> {
     let plain = Intent { left: None, right: None, chunk: None, prefix: None, ..base.clone() };
     let mut out = vec![base.clone(), plain.clone()];
@@ -30,21 +30,22 @@ pub(super) fn families(given: &Keep, base: &Intent) -> Vec<Intent> {
     out
 }
 
-/// `base` with documents as the array has them, where none are known: nearly every mask with some order is of this family.
+/// Returns `base` with the documents that the array shows, if none are known. Nearly every mask with some structure
+/// fits such documents.
 pub(super) fn with_documents(given: &Keep, base: &Intent) -> Option<Intent> {
     let known = base.segments.is_some() || base.tree.is_some() || base.k_positions.is_some();
     let plain = Intent { left: None, right: None, chunk: None, prefix: None, ..base.clone() };
     (!known).then(|| Intent { segments: Some(Rows::of(given, base).documents(given)), ..plain })
 }
 
-/// First and last key of a row of a real query.
+/// The first and the last key of a row of a non-padding query.
 struct Row {
     b: usize,
     slot: i64,
     position: i64,
     first: i64,
     last: i64,
-    /// Whether keys that are real stand before the first and after the last one.
+    /// Whether non-padding keys exist before the first key and after the last one.
     cut: (bool, bool),
 }
 
@@ -66,19 +67,20 @@ impl Rows {
         Rows((0..batch).flat_map(|b| (0..heads).flat_map(move |h| of_head(b, h))).collect())
     }
 
-    /// The widths of windows to the left that rows show: that of most rows, and the widest.
+    /// Returns the widths of windows before the query that the rows show: the most frequent one and the largest.
     fn widths(&self) -> Vec<i64> {
         let of_rows = || self.0.iter().filter(|row| row.cut.0).map(|row| row.position - row.first);
         both(usual(of_rows()), of_rows().max())
     }
 
-    /// The same to the right.
+    /// Returns the widths of windows after the query that the rows show: the most frequent one and the largest.
     fn reaches(&self) -> Vec<i64> {
         let of_rows = || self.0.iter().filter(|row| row.cut.1).map(|row| row.last - row.position);
         both(usual(of_rows()), of_rows().max())
     }
 
-    /// Sizes of chunks with the slots in which the first ones begin: slot 0, the first real key, or another one.
+    /// Returns the sizes of chunks, each with the slots where the first chunks begin: slot 0, the first non-padding
+    /// key, or another slot.
     fn chunks(&self, base: &Intent) -> Vec<(i64, Rc<Vec<i64>>)> {
         let mut starts: Vec<(usize, i64)> = self.0.iter().map(|row| (row.b, row.first)).collect();
         starts.sort_unstable();
@@ -87,7 +89,7 @@ impl Rows {
         let widest = self.0.iter().map(|row| row.position - row.first + 1).max();
         let mut sizes = both(usual(steps()), steps().max());
         sizes.extend(widest.filter(|size| *size > 0 && !sizes.contains(size)));
-        // Where padding cuts the first chunk, all borders are multiples of the size still.
+        // If padding cuts the first chunk, all borders are still multiples of the size.
         let borders = |from: &[i64]| {
             let of_rows = self.0.iter().filter(|row| row.cut.0).map(|row| row.first - number(from, row.b));
             of_rows.fold(0, gcd)
@@ -107,7 +109,8 @@ impl Rows {
         out
     }
 
-    /// Lengths of a prefix as the first row of each batch row shows them, counted from slot 0 or from the first real key.
+    /// Returns the lengths of a prefix that the first row of each batch row shows, counted from slot 0 or from the
+    /// first non-padding key.
     fn prefixes(&self, base: &Intent) -> Vec<Vec<i64>> {
         if base.q_len != base.kv_len {
             return Vec::new();
@@ -130,7 +133,7 @@ impl Rows {
         out
     }
 
-    /// Documents that begin where several rows begin, or where a row begins with itself.
+    /// Returns documents that begin where several rows begin, or where a row begins with its own key.
     fn documents(&self, given: &Keep) -> Rc<Groups> {
         let [batch, _, _, kv_len] = given.dims();
         let mut votes = vec![HashMap::<i64, usize>::new(); batch];
@@ -151,7 +154,7 @@ impl Rows {
     }
 }
 
-/// The first and the last real key of batch row `b`.
+/// Returns the first and the last non-padding key of batch row `b`.
 fn real_ends(base: &Intent, b: usize, kv_len: usize) -> (usize, usize) {
     let rows = base.valid.as_ref().map(|rows| row(rows, b));
     rows.and_then(ends).unwrap_or((0, kv_len - 1))
@@ -162,14 +165,14 @@ fn gcd(a: i64, b: i64) -> i64 {
     if b == 0 { a.abs() } else { gcd(b, a % b) }
 }
 
-/// The number that occurs most often.
+/// Returns the most frequent number.
 fn usual(numbers: impl Iterator<Item = i64>) -> Option<i64> {
     let mut counts: HashMap<i64, usize> = HashMap::new();
     numbers.for_each(|n| *counts.entry(n).or_default() += 1);
     counts.into_iter().max_by_key(|&(n, count)| (count, -n.abs(), n)).map(|(n, _)| n)
 }
 
-/// Two numbers that are not negative, where there are two.
+/// Returns the given numbers that are not negative, each once.
 fn both(first: Option<i64>, second: Option<i64>) -> Vec<i64> {
     let mut out: Vec<i64> = first.into_iter().chain(second).filter(|n| *n >= 0).collect();
     out.dedup();

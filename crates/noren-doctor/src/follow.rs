@@ -1,5 +1,5 @@
-//! What follows from a mask whether its cells are as declared or not: rows that read nothing, ways around a redaction over
-//! several layers, fills that scores can reach, memory, and which known masks are one mistake away.
+//! Checks that apply to correct and faulty masks: rows that read nothing, paths around a redaction over several layers, fills
+//! that scores can reach, memory, and known masks that are one mistake away.
 
 use super::decode::Fill;
 use super::diagnose::Case;
@@ -12,11 +12,12 @@ use crate::recognise::recognise;
 use noren_mask::Keep;
 use noren_mask::bits::bit;
 
-/// Bytes from which an array is worth a note.
+/// The number of bytes above which the size of an array is reported as a note.
 const LARGE: u64 = 16 << 20;
 
 impl Case<'_> {
-    /// Rows that read nothing: what becomes of them depends on the fill, and whether it matters on who they are.
+    /// Reports rows that read nothing. Their output depends on the fill. The severity depends on whether the query is
+    /// padding.
     pub(super) fn empty_rows(&self, intent: Option<&Intent>, report: &mut Report) {
         let own = self.decoded.keep.expand(self.dims());
         let [batch, heads, q_len, _] = own.dims();
@@ -68,7 +69,7 @@ impl Case<'_> {
         }
     }
 
-    /// A redacted key that protected queries do not read, but somebody whom they read does.
+    /// Reports redacted keys that protected queries can read through another query over several layers.
     pub(super) fn layered_leaks(&self, keep: &Keep, fixed: &mut Keep, report: &mut Report) {
         let layers = self.context.layers.unwrap_or(2);
         let [batch, heads, q_len, kv_len] = keep.dims();
@@ -97,7 +98,7 @@ impl Case<'_> {
         }
     }
 
-    /// A fill must hide whatever scores there are, and in half precision must not overflow with them.
+    /// Checks that the fill hides all possible scores, and that adding it does not overflow in half precision.
     pub(super) fn against_scores(&self, beside: &Companions<'_>) -> Option<Finding> {
         let measured = || {
             let scores = beside.get(&["scores", "attention_scores", "logits_before_mask"])?;
@@ -125,7 +126,7 @@ impl Case<'_> {
         }
     }
 
-    /// What a mask of undeclared kind is one known mistake away from.
+    /// Returns the known masks that are one known mistake away from a mask of undeclared kind.
     pub(super) fn neighbours(&self, given: &Keep) -> Vec<String> {
         let [batch, _, q_len, kv_len] = given.dims();
         if self.alignment.keys_only || q_len * kv_len > 1 << 22 {
@@ -159,7 +160,7 @@ impl Case<'_> {
         near
     }
 
-    /// An array that says the same many times over, or that an expression says.
+    /// Reports an array that repeats equal parts, or that an expression can replace.
     pub(super) fn memory(&self) -> Option<Finding> {
         let bytes = self.mask.bytes();
         let [batch, heads, ..] = self.alignment.dims;
@@ -182,7 +183,7 @@ impl Case<'_> {
     }
 }
 
-/// The fewest steps by which `key` reaches one of `queries`, in at most `layers`.
+/// Returns the shortest path by which `key` reaches one of `queries` in at most `layers` layers.
 fn shortest_path(keep: &Keep, b: usize, key: usize, queries: &[usize], layers: usize) -> Option<Vec<usize>> {
     let [_, heads, q_len, _] = keep.dims();
     let reads = |q: usize, k: usize| (0..heads).any(|h| bit(keep.row(b, h, q), k));

@@ -1,20 +1,20 @@
-//! [`Held`]: the cells that a mask was held against, for the checks that follow.
+//! [`Held`]: the compared cells of a mask, for later checks.
 
 use super::intent::{Intent, PerRow, row};
 use noren_mask::Keep;
 
-/// What later checks need of the comparison.
+/// The result of the comparison, for later checks.
 pub(crate) struct Held {
-    /// The cells as they were meant, of all queries and keys.
+    /// The intended cells, for all queries and keys.
     pub(crate) keep: Keep,
-    /// The intent that the mask was held against.
+    /// The intended mask that was compared with the given one.
     pub(crate) intent: Option<Intent>,
-    /// Which queries are real, where no intent says so.
+    /// Which queries are non-padding tokens, if `intent` is `None`.
     pub(crate) real: Option<PerRow<bool>>,
 }
 
 impl Held {
-    /// Whether query `i` of batch row `b` is a real token.
+    /// Returns whether query `i` of batch row `b` is a non-padding token.
     pub(crate) fn cares(&self, b: usize, i: usize) -> bool {
         match (&self.intent, &self.real) {
             (Some(intent), _) => intent.cares(b, i),

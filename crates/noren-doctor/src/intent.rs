@@ -1,24 +1,25 @@
-//! [`Intent`]: what a mask should be, as the terms it is made of, each of which an edit can drop or shift.
+//! [`Intent`]: an intended mask as separate terms. An edit drops or shifts one term.
 
 use noren_mask::Keep;
 use noren_mask::bits::{self, bit, set_bit, set_range};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// One list for each batch row; a single list stands for all of them.
+/// One list for each batch row, or a single list for all of them.
 pub(crate) type PerRow<T> = Rc<Vec<Vec<T>>>;
 
-/// The entry of batch row `b`.
+/// Returns the list of batch row `b`.
 pub(crate) fn row<T>(rows: &[Vec<T>], b: usize) -> &[T] {
     rows.get(if rows.len() == 1 { 0 } else { b }).map_or(&[], Vec::as_slice)
 }
 
-/// The number of batch row `b`, when `numbers` has one for all or one for each.
+/// Returns the number of batch row `b` from a list with one number for all rows, or one per row.
 pub(crate) fn number(numbers: &[i64], b: usize) -> i64 {
     numbers.get(if numbers.len() == 1 { 0 } else { b }).copied().unwrap_or(0)
 }
 
-/// Keys as bits, and from which batch rows and queries they are hidden: all where a list is empty.
+/// Hidden keys as bits (1: hidden), with the batch rows and queries from which they are hidden. An empty list means
+/// all.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Hidden {
     pub(crate) batch: Vec<usize>,
@@ -32,52 +33,52 @@ impl Hidden {
     }
 }
 
-/// The terms of an intended mask. A cell is allowed when the base (causality, window, chunk, tree) and the documents allow
-/// it, or the prefix or a block does, and its key is real and not redacted.
+/// The terms of an intended mask. A cell is allowed if two conditions hold. First, the base (causality, window, chunk,
+/// tree) and the documents allow it, or the prefix or a block does. Second, its key is neither padding nor redacted.
 #[derive(Clone, Debug)]
 pub(crate) struct Intent {
     pub(crate) batch: usize,
     pub(crate) q_len: usize,
     pub(crate) kv_len: usize,
-    /// Position of the first query, by batch row; query `i` stands `i` further.
+    /// Position of query 0 per batch row; query `i` has this position plus `i`.
     pub(crate) past: Rc<Vec<i64>>,
-    /// Positions of queries and keys where they are not their slots; a negative key position is an empty slot.
+    /// Positions of queries and keys if they differ from the slots. A negative key position marks an empty slot.
     pub(crate) q_positions: Option<PerRow<i64>>,
     pub(crate) k_positions: Option<PerRow<i64>>,
-    /// `k <= q + n`.
+    /// The causal offset `n` of `k <= q + n`.
     pub(crate) causal: Option<i64>,
-    /// `q - left <= k` and `k <= q + right`.
+    /// The window: `q - left <= k` and `k <= q + right`.
     pub(crate) left: Option<i64>,
     pub(crate) right: Option<i64>,
-    /// Length of a chunk, and where the first begins.
+    /// Length of a chunk in tokens, and the slot of the first chunk for each batch row.
     pub(crate) chunk: Option<(i64, Rc<Vec<i64>>)>,
-    /// First keys that every query reads.
+    /// Number of first keys that every query reads.
     pub(crate) sinks: usize,
-    /// Document of each key; queries take the one at their slot.
+    /// Document of each key. A query has the document of the key at its slot.
     pub(crate) segments: Option<Rc<Groups>>,
-    /// Keys `0..n` are read from everywhere.
+    /// The prefix length `n` per batch row: every query reads keys `0..n`.
     pub(crate) prefix: Option<Rc<Vec<i64>>>,
-    /// Block of each key, -1 for none.
+    /// Block of each key; -1 for none.
     pub(crate) blocks: Option<Rc<Groups>>,
-    /// Real keys as bits.
+    /// Non-padding keys as bits.
     pub(crate) valid: Option<PerRow<u64>>,
-    /// Real queries.
+    /// Whether each query is a non-padding token.
     pub(crate) q_valid: Option<PerRow<bool>>,
-    /// The tree's rows over its own nodes, which are the last queries and the last keys.
+    /// The rows of the tree over its own nodes. The nodes are the last queries and the last keys.
     pub(crate) tree: Option<Rc<Vec<Vec<u64>>>>,
     /// Keys hidden from some queries.
     pub(crate) redactions: Rc<Vec<Hidden>>,
-    /// A fault: padding is taken away before the prefix or block is added.
+    /// A fault: padding is hidden before the prefix or block is added, so the prefix or block makes it visible again.
     pub(crate) padding_first: bool,
-    /// A fault: only queries inside the prefix read it.
+    /// A fault: only queries inside the prefix read the prefix.
     pub(crate) prefix_within: bool,
-    /// A fault: the window cuts prefixes and blocks too.
+    /// A fault: the window also hides keys of prefixes and blocks.
     pub(crate) window_last: bool,
-    /// A fault: padding empties queries in place of hiding keys.
+    /// A fault: padding hides whole query rows instead of keys.
     pub(crate) padding_on_queries: bool,
-    /// A fault: keys after the query are visible, whatever else is said of them.
+    /// A fault: keys after the query are visible regardless of other terms.
     pub(crate) future: bool,
-    /// A fault: keys from here on are visible to all.
+    /// A fault: every query reads the keys from this slot on.
     pub(crate) tail: Option<usize>,
 }
 
@@ -111,22 +112,22 @@ impl Intent {
         }
     }
 
-    /// Words of a row.
+    /// Returns the number of 64-bit words in a row.
     pub(crate) fn words(&self) -> usize {
         self.kv_len.div_ceil(64)
     }
 
-    /// Whether some query stands after cached keys.
+    /// Returns whether some query comes after cached keys.
     pub(crate) fn has_past(&self) -> bool {
         self.past.iter().any(|past| *past != 0)
     }
 
-    /// The slot in which query `i` of batch row `b` lies among the keys.
+    /// Returns the slot of query `i` of batch row `b` among the keys.
     pub(crate) fn slot(&self, b: usize, i: usize) -> i64 {
         number(&self.past, b) + i as i64
     }
 
-    /// Where query `i` stands.
+    /// Returns the position of query `i` of batch row `b`.
     pub(crate) fn position(&self, b: usize, i: usize) -> i64 {
         match &self.q_positions {
             Some(rows) => row(rows, b).get(i).copied().unwrap_or(i as i64),
@@ -134,12 +135,12 @@ impl Intent {
         }
     }
 
-    /// Whether query `i` is a real token: only its row can do harm.
+    /// Returns whether query `i` of batch row `b` is a non-padding token. Rows of padding queries are not compared.
     pub(crate) fn cares(&self, b: usize, i: usize) -> bool {
         self.q_valid.as_ref().is_none_or(|rows| row(rows, b).get(i).copied().unwrap_or(true))
     }
 
-    /// Writes the keys that query `i` of batch row `b` should read.
+    /// Writes the keys that query `i` of batch row `b` should read, as bits.
     pub(crate) fn fill(&self, b: usize, i: usize, out: &mut [u64]) {
         out.fill(0);
         let q = self.position(b, i);
@@ -192,7 +193,7 @@ impl Intent {
         }
     }
 
-    /// Causality, window, chunk and tree.
+    /// Writes the keys that causality, window, chunk and tree allow.
     fn base(&self, b: usize, i: usize, q: i64, out: &mut [u64]) {
         if let Some(tree) = &self.tree {
             return self.tree_row(tree, b, i, out);
@@ -219,7 +220,8 @@ impl Intent {
         }
     }
 
-    /// A node reads itself, its ancestors, and everything before the tree; a query before the tree is causal.
+    /// Writes the keys that the tree allows: a node reads itself, its ancestors, and all keys before the tree. A query before
+    /// the tree is causal.
     fn tree_row(&self, tree: &[Vec<u64>], b: usize, i: usize, out: &mut [u64]) {
         let nodes = tree.len();
         let start = self.kv_len.saturating_sub(nodes);
@@ -237,12 +239,12 @@ impl Intent {
         }
     }
 
-    /// The first real key.
+    /// Returns the slot of the first non-padding key of batch row `b`.
     pub(crate) fn first_real(&self, b: usize) -> usize {
         self.valid.as_ref().and_then(|rows| bits::ends(row(rows, b))).map_or(0, |ends| ends.0)
     }
 
-    /// All rows.
+    /// Returns the cells of all rows.
     pub(crate) fn build(&self) -> Keep {
         let mut keep = Keep::empty([self.batch, 1, self.q_len, self.kv_len]);
         for b in 0..self.batch {
@@ -254,15 +256,15 @@ impl Intent {
     }
 }
 
-/// Keys by group (document, block), for each batch row.
+/// Groups of keys (documents or blocks) for each batch row.
 #[derive(Debug)]
 pub(crate) struct Groups {
-    /// The group of each key.
+    /// The group number of each key, per batch row.
     pub(crate) ids: Vec<Vec<i64>>,
     members: Vec<HashMap<i64, Members>>,
 }
 
-/// The keys of one group: nearly always a run.
+/// The keys of one group; nearly always consecutive.
 #[derive(Debug)]
 pub(crate) enum Members {
     Run(usize, usize),
@@ -295,7 +297,7 @@ impl Groups {
         out
     }
 
-    /// The group of the key in `slot` and who else is in it.
+    /// Returns the group of the key in `slot`, and the keys of that group.
     fn of(&self, b: usize, slot: i64) -> Option<(i64, &Members)> {
         let b = if self.ids.len() == 1 { 0 } else { b };
         let id = *self.ids.get(b)?.get(usize::try_from(slot).ok()?)?;
@@ -304,7 +306,7 @@ impl Groups {
 }
 
 impl Members {
-    /// Clears all other bits.
+    /// Clears all bits of keys outside of the group.
     fn cut(&self, out: &mut [u64]) {
         match self {
             Members::Bits(bits) => out.iter_mut().zip(bits).for_each(|(o, m)| *o &= m),
@@ -318,7 +320,7 @@ impl Members {
         }
     }
 
-    /// Sets their bits.
+    /// Sets the bits of the group's keys.
     fn add(&self, out: &mut [u64]) {
         match self {
             Members::Bits(bits) => out.iter_mut().zip(bits).for_each(|(o, m)| *o |= m),
@@ -327,7 +329,8 @@ impl Members {
     }
 }
 
-/// Ancestor-or-self rows of a tree; `None` when a parent is no node or the parents run in a circle.
+/// Returns, for each node of a tree, a row with the node and its ancestors. Returns `None` if a parent is not a node or
+/// the parents form a cycle.
 pub(crate) fn tree_rows(parents: &[i64]) -> Option<Vec<Vec<u64>>> {
     let n = parents.len();
     let mut rows = vec![vec![0u64; n.div_ceil(64)]; n];

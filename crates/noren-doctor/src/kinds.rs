@@ -1,58 +1,59 @@
-//! What a declaration names of a mask: its convention, its role, its kind, the keys that it hides.
+//! The declared properties of a mask: its convention, role and kind, and redacted keys.
 
-/// Which stored value means "may attend".
+/// The convention of an array: which stored value allows a cell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Convention {
-    /// True or 1 may attend.
+    /// True or 1 allows a cell.
     Keep,
-    /// True or 1 is ignored.
+    /// True or 1 hides a cell.
     Drop,
-    /// Added to scores: 0 may attend, a very negative number is ignored.
+    /// Numbers added to scores: 0 allows a cell, a large negative number hides it.
     Additive,
 }
 
-/// What the array is for.
+/// The purpose of the array.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Role {
-    /// Queries by keys.
+    /// A mask of queries by keys.
     #[default]
     Attention,
     /// One row of keys for each batch row.
     KeyPadding,
-    /// Decoder queries by encoder keys.
+    /// A mask of decoder queries by encoder keys.
     Cross,
 }
 
-/// What a declared kind of mask is made of.
+/// The properties of a declared kind of mask.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MaskKind {
-    /// Queries read no later key.
+    /// True when queries read no later key.
     pub causal: bool,
-    /// Tokens read their own document only.
+    /// True when tokens read only their own document.
     pub packed: bool,
-    /// A window around or before each query.
+    /// True when a window around or before each query limits the keys.
     pub sliding: bool,
-    /// Chunks of equal length.
+    /// True when tokens read only their own chunk of equal length.
     pub chunked: bool,
-    /// A prefix that is read from everywhere.
+    /// True when every query reads a prefix.
     pub prefix: bool,
-    /// Blocks inside which everybody reads everybody (images among text).
+    /// True when tokens of one block (such as an image) read each other.
     pub blocks: bool,
-    /// A tree of drafts.
+    /// True when the last tokens form a tree of drafts.
     pub tree: bool,
-    /// Encoder keys.
+    /// True when the keys are encoder tokens.
     pub cross: bool,
-    /// The name leaves open whether queries read later keys: documents are packed for decoders and for encoders.
+    /// True when the name does not say whether queries read later keys: documents are packed for decoders and for
+    /// encoders.
     pub either_way: bool,
 }
 
-/// Keys that some queries must not read.
+/// Keys that all queries, or some of them, must not read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Redaction {
-    /// Batch rows in which they are hidden; all when empty.
+    /// Batch rows in which the keys are hidden; all when empty.
     pub batch: Vec<usize>,
-    /// Hidden keys.
+    /// The hidden keys.
     pub keys: Vec<usize>,
-    /// Queries that must not read them; all when empty.
+    /// Queries from which the keys are hidden; all when empty.
     pub queries: Vec<usize>,
 }

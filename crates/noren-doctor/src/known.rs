@@ -1,4 +1,4 @@
-//! [`Known`]: what the companions of a mask say: sizes, real tokens, documents, positions.
+//! [`Known`]: sizes, non-padding tokens, documents and positions from the arrays given with a mask.
 
 use super::context::Context;
 use super::intent::{PerRow, number, row};
@@ -9,10 +9,10 @@ use noren_mask::bits::{row_of, set_bit};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// Arrays beside the mask, by name.
+/// The arrays given with the mask, by name.
 pub(crate) struct Companions<'a>(pub(crate) &'a BTreeMap<String, Values>);
 
-/// Every name of an array beside the mask that some check reads.
+/// Every name of an array that some check reads.
 pub(super) const NAMES: &[&[&str]] = &[
     IDS,
     SEGMENTS,
@@ -35,17 +35,17 @@ pub(super) const NAMES: &[&[&str]] = &[
 ];
 
 impl Companions<'_> {
-    /// The first array under one of these names.
+    /// Returns the first array with one of these names.
     pub(crate) fn get(&self, names: &[&str]) -> Option<&Values> {
         names.iter().find_map(|name| self.0.get(*name))
     }
 
-    /// The same as rows of whole numbers.
+    /// Returns the array with one of these names, as rows of integers.
     pub(crate) fn rows(&self, names: &[&str]) -> Option<Vec<Vec<i64>>> {
         self.get(names)?.rows()
     }
 
-    /// The same as a list.
+    /// Returns the array with one of these names, as a list of integers.
     pub(crate) fn list(&self, names: &[&str]) -> Option<Vec<i64>> {
         self.get(names)?.whole()
     }
@@ -63,7 +63,7 @@ const Q_POSITIONS: &[&str] = &["query_positions", "q_positions", "query_pos", "c
 pub(crate) const ENCODER_IDS: &[&str] = &["encoder_input_ids", "encoder_ids", "source_ids", "src_ids", "memory_ids"];
 const ENCODER_LENGTHS: &[&str] = &["encoder_lengths", "kv_lengths", "source_lengths", "src_lengths", "memory_lengths"];
 pub(crate) const ENCODER_PADDING: &[&str] = &["encoder_attention_mask", "encoder_mask", "encoder_valid"];
-/// PyTorch's name, where true means padding.
+/// PyTorch's name of a mask in which true means padding.
 const ENCODER_DROPPED: &[&str] = &["memory_key_padding_mask"];
 const DECODER_IDS: &[&str] = &["decoder_input_ids", "decoder_ids", "target_ids", "tgt_ids"];
 const DECODER_LENGTHS: &[&str] = &["decoder_lengths", "q_lengths", "query_lengths", "target_lengths", "tgt_lengths"];
@@ -73,21 +73,21 @@ const BLOCKS: &[&str] =
 const FLAGGED_BLOCKS: &[&str] =
     &["image_mask", "is_image", "modality", "modality_ids", "mm_token_type_ids", "token_type_ids"];
 
-/// What is known besides the mask itself.
+/// Everything that is known besides the mask itself.
 pub(crate) struct Known {
     pub(crate) batch: usize,
     pub(crate) q_len: usize,
     pub(crate) kv_len: usize,
     pub(crate) past: Vec<i64>,
-    /// True when the caller says where the queries stand.
+    /// True when the declarations give the positions of the queries.
     pub(crate) past_declared: bool,
     pub(crate) ids: Option<Vec<Vec<i64>>>,
-    /// Real keys as bits; the second is another reading where the end of the text is padding's own id.
+    /// Non-padding keys as bits. The second entry is another reading, for texts that end with the padding id.
     pub(crate) valid: Option<PerRow<u64>>,
     pub(crate) valid_too: Option<PerRow<u64>>,
     pub(crate) q_valid: Option<PerRow<bool>>,
     pub(crate) segments: Option<PerRow<i64>>,
-    /// True when documents were found in the positions only.
+    /// True when only the positions show the documents.
     pub(crate) segments_from_positions: bool,
     /// Position ids of the tokens, `[batch, length]`.
     pub(crate) positions: Option<Vec<Vec<i64>>>,
@@ -96,11 +96,11 @@ pub(crate) struct Known {
     pub(crate) parents: Option<Vec<i64>>,
     pub(crate) blocks: Option<PerRow<i64>>,
     pub(crate) side: Option<Side>,
-    /// Keys of the other sequence, where a decoder reads an encoder.
+    /// Non-padding tokens of the decoder, where a decoder reads an encoder.
     pub(crate) decoder_valid: Option<PerRow<u64>>,
 }
 
-/// Sizes as the mask's own shape and the declarations give them.
+/// Sizes from the shape of the mask and the declarations.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
     pub(crate) batch: usize,
@@ -108,13 +108,13 @@ pub(crate) struct Sizes {
     pub(crate) kv_len: usize,
 }
 
-/// The declared batch size and the tokens in a row.
+/// Returns the declared batch size, and the number of tokens in a row.
 pub(crate) fn declared(companions: &Companions<'_>, context: &Context) -> (Option<usize>, Option<usize>) {
     let of = |names: &[&str]| {
         let shape = companions.get(names).map(Values::shape);
         shape.filter(|s| s.len() == 2 && !s.contains(&0)).map(|s| (s[0], s[1]))
     };
-    // Beside a ring, positions and ids are those of the new tokens.
+    // With a ring buffer, positions and ids are those of the new tokens.
     let ring = companions.get(KV_POSITIONS).is_some();
     let tokens = of(IDS)
         .or_else(|| of(ENCODER_IDS))
@@ -171,7 +171,7 @@ impl Known {
         known
     }
 
-    /// Whether there is one row for all batch rows or one for each, as wide as the keys.
+    /// Returns whether `rows` has one row, or one per batch row, with one entry per key.
     fn fits<T>(&self, rows: &[Vec<T>]) -> bool {
         rows.first().is_some_and(|r| r.len() == self.kv_len) && self.one_each(rows)
     }
@@ -190,7 +190,7 @@ impl Known {
         let queries = companions.rows(Q_POSITIONS).and_then(|r| fits(r, self.q_len, self.batch));
         let from_ids = || positions.clone().filter(|_| self.q_len != self.kv_len || self.k_positions.is_some());
         let queries = queries.or_else(|| from_ids().and_then(|r| fits(r, self.q_len, self.batch)));
-        // In a ring the last query is the newest token, unless the past says where it stands.
+        // In a ring buffer the last query is the newest token, unless the declared past gives another position.
         let newest = || -> Option<Vec<Vec<i64>>> {
             let rows = self.k_positions.as_ref().filter(|_| context.past.is_empty())?;
             let last = |r: &Vec<i64>| r.iter().copied().max().unwrap_or(0) - self.q_len as i64 + 1;
@@ -222,7 +222,8 @@ impl Known {
         let flags = |rows: Vec<Vec<i64>>| -> Option<PerRow<u64>> {
             self.fits(&rows).then(|| Rc::new(rows.iter().map(|r| bits(self.kv_len, |k| r[k] != 0)).collect()))
         };
-        // Beside a decoder's own mask, `attention_mask` is the encoder's, as in an encoder-decoder's call.
+        // With a decoder's own mask, `attention_mask` belongs to the encoder, as in the call of an encoder-decoder
+        // model.
         let of_encoder = || companions.rows(ENCODER_PADDING).filter(|_| cross).and_then(flags);
         let dropped = || {
             let rows = companions.rows(ENCODER_DROPPED).filter(|_| cross)?;
@@ -290,7 +291,7 @@ impl Known {
             });
         let given = companions.rows(SEGMENTS).filter(|rows| self.fits(rows)).or(from_ends);
         if let Some(mut rows) = given {
-            // Numbers from 0 on mean documents, not padding, where the first one is 0 and its tokens are real.
+            // Ascending numbers mean documents, not padding, if the first one is 0 and its tokens are not padding.
             let counted_from_zero = rows.iter().all(|r| r.first() == Some(&0) && !r.windows(2).any(|w| w[1] < w[0]));
             let real_zero = self
                 .valid
@@ -312,7 +313,8 @@ impl Known {
         self.segments_of_positions();
     }
 
-    /// A new document begins where positions do not go on by one; padding belongs to none.
+    /// Finds documents in positions: a document begins at each position that is not the previous one plus 1. Padding
+    /// belongs to no document.
     fn segments_of_positions(&mut self) {
         let Some(positions) = &self.positions else { return };
         let mut several = false;
@@ -340,7 +342,7 @@ impl Known {
                         number
                     })
                     .collect();
-                // Positions that are 0 all along are wrong, and not documents of one token each.
+                // Positions that are all 0 are a mistake, not documents of one token each.
                 let tokens = (0..p.len()).filter(|&k| real(k)).count() as i64;
                 several |= number > 1 && started == number && number < tokens;
                 segments
@@ -380,7 +382,7 @@ impl Known {
         self.blocks = blocks.filter(|rows| rows.iter().flatten().any(|&x| x >= 0)).map(Rc::new);
     }
 
-    /// Arrays beside the mask that fit neither its keys nor its queries, and so say nothing of it.
+    /// Returns the names of given arrays that fit neither the keys nor the queries, and are ignored.
     pub(crate) fn unfit(&self, companions: &Companions<'_>) -> Vec<String> {
         let mut unfit = Vec::new();
         let rows = [IDS, SEGMENTS, PADDING, ENCODER_PADDING, ENCODER_DROPPED, BLOCKS, FLAGGED_BLOCKS, KV_POSITIONS];
@@ -408,7 +410,7 @@ impl Known {
         unfit
     }
 
-    /// Which queries are real: the keys' own, at their slots, or the decoder's.
+    /// Finds the non-padding queries from the keys at their slots, or from the decoder's tokens.
     fn queries(&mut self, companions: &Companions<'_>, context: &Context) {
         if context.role == Role::Cross {
             let ids = companions.rows(DECODER_IDS).filter(|r| r[0].len() == self.q_len && self.one_each(r));
@@ -436,7 +438,7 @@ impl Known {
             self.q_valid = rows.map(Rc::new);
             return;
         }
-        // Ids of the new tokens only say which of them are real.
+        // Ids of the new tokens only show which of these tokens are padding.
         let new_ids = self
             .ids
             .as_ref()
@@ -445,7 +447,7 @@ impl Known {
             self.q_valid = Some(Rc::new(rows.iter().map(|r| r.iter().map(|id| *id != pad).collect()).collect()));
             return;
         }
-        // In a ring a query's slot says nothing.
+        // In a ring buffer, the slot of a query does not identify its token.
         let rows = self.valid.as_ref().filter(|_| self.k_positions.is_none());
         self.q_valid = rows.map(|rows| {
             let query = |b: usize, i: usize| {
@@ -458,7 +460,7 @@ impl Known {
     }
 }
 
-/// Where positions begin and cease to move: those that stand still at an end are padding.
+/// Returns where positions begin and cease to rise. Equal positions at an end are padding.
 fn moving(positions: &[i64]) -> (usize, usize) {
     let n = positions.len();
     let same = |a: &i64, b: &i64| a == b;
@@ -466,14 +468,14 @@ fn moving(positions: &[i64]) -> (usize, usize) {
     let last = positions.chunk_by(same).next_back().map_or(0, <[i64]>::len);
     let start = match first {
         0 | 1 => 0,
-        // The last of the equal ones is the text's own first.
+        // The last of the equal positions belongs to the first token of the text.
         run if positions.get(run) == Some(&(positions[0] + 1)) => run - 1,
         run => run,
     };
     (start, if last > 1 { n - last } else { n })
 }
 
-/// Whether padding stands first: by the lengths where they are known, since the padding id may end texts too.
+/// Returns whether padding comes first. Known lengths decide before ids, because the padding id may also end texts.
 fn padded_left(rows: &[Vec<i64>], pad: i64, lengths: Option<&[i64]>) -> bool {
     let leading = |r: &[i64]| r.iter().take_while(|id| **id == pad).count();
     let trailing = |r: &[i64]| r.iter().rev().take_while(|id| **id == pad).count();
@@ -490,15 +492,15 @@ fn padded_left(rows: &[Vec<i64>], pad: i64, lengths: Option<&[i64]>) -> bool {
     rows.iter().any(by_ends)
 }
 
-/// A row of bits.
+/// Returns a row of bits in which bit `k` is `test(k)`.
 pub(crate) fn bits(len: usize, test: impl Fn(usize) -> bool) -> Vec<u64> {
     let mut row = vec![0; len.div_ceil(64)];
     (0..len).filter(|&k| test(k)).for_each(|k| set_bit(&mut row, k));
     row
 }
 
-/// The real tokens where the padding id also ends texts: the run at the padded end is padding, less its token next to the
-/// text when that is taken for the text's own end.
+/// Returns the non-padding tokens where the padding id also ends texts. The run of this id at the padded end is
+/// padding. With `end_is_real`, the token of that run next to the text is the end of the text.
 fn real_run(ids: &[i64], pad: i64, left: bool, end_is_real: bool) -> Vec<u64> {
     let n = ids.len();
     let padding = match left {

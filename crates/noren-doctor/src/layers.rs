@@ -1,4 +1,4 @@
-//! One mask for each layer in one array: each is held against its own layer's kind.
+//! Diagnoses an array with one mask per layer: each mask is compared with the kind of its own layer.
 
 use super::context::Context;
 use super::patient::Patient;
@@ -6,7 +6,7 @@ use super::report::{Certainty, Finding, Report, Verdict};
 use noren_mask::Error;
 use noren_mask::Keep;
 
-/// The report on a stack of masks; `None` when the patient is no such stack.
+/// Returns the report on a stack of masks; `None` when the patient has no such stack.
 pub(crate) fn diagnose(patient: &Patient) -> Option<Result<Report, Error>> {
     let kinds = &patient.context.layer_kinds;
     let mask = patient.mask.as_ref()?;
@@ -53,7 +53,7 @@ fn each(patient: &Patient) -> Result<Report, Error> {
     Ok(all)
 }
 
-/// The verdict on all layers: correct only when every layer is.
+/// Sets the verdict on all layers: correct only when every layer is correct.
 fn judge(all: &mut Report, reports: &[Report]) {
     all.compared = reports.iter().map(|r| r.compared).sum();
     all.rows_left_out = reports.iter().map(|r| r.rows_left_out).sum();
@@ -90,7 +90,7 @@ fn of_layer(patient: &Patient, mask: &super::Values, layer: usize, kind: &str) -
     super::diagnose::diagnose(&one)
 }
 
-/// Whether every sick layer's mask is that of the other kind.
+/// Returns a note if every faulty layer has the mask of the other kind of layer.
 fn swapped(patient: &Patient, mask: &super::Values, sick: &[usize]) -> Result<Option<String>, Error> {
     let kinds = &patient.context.layer_kinds;
     for &layer in sick {
@@ -108,7 +108,7 @@ fn swapped(patient: &Patient, mask: &super::Values, sick: &[usize]) -> Result<Op
         .then(|| format!("layers {} have the mask that is declared for layers of the other kind", list.join(", "))))
 }
 
-/// Masks of layers one after the other, where all have the same sizes.
+/// Returns the masks of all layers stacked in the batch dimension, if they have equal sizes.
 fn stacked<'a>(keeps: impl Iterator<Item = Option<&'a Keep>>) -> Option<Keep> {
     let keeps: Vec<&Keep> = keeps.collect::<Option<_>>()?;
     let [batch, heads, q_len, kv_len] = keeps[0].dims();

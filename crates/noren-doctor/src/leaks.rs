@@ -1,11 +1,11 @@
-//! How the cells of a mask differ from what was meant, counted by what forbids or wants them.
+//! Counts the cells in which a mask differs from the intended one, by the term that forbids or requires them.
 
 use super::intent::Intent;
 use noren_mask::Keep;
 use noren_mask::bits::count;
 use std::rc::Rc;
 
-/// Cells that differ from an intent in rows of real queries, by what forbids or wants them.
+/// Cells of non-padding queries that differ from an intended mask, by the term that forbids or requires them.
 #[derive(Default)]
 pub(super) struct Leaks {
     pub(super) visible: u64,
@@ -14,7 +14,7 @@ pub(super) struct Leaks {
     pub(super) padding: u64,
     pub(super) documents: u64,
     pub(super) redacted: u64,
-    /// Keys before the window.
+    /// Number of visible keys before the window.
     pub(super) before: u64,
 }
 

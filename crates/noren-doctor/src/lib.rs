@@ -83,10 +83,11 @@ pub use words::{Pooling, WindowMeans};
 use noren_mask::Error;
 
 impl Patient {
-    /// Looks at everything.
+    /// Runs all checks and returns their report.
     ///
     /// # Errors
-    /// Shapes that no reading fits, and declarations that contradict them. A sick mask is no error.
+    /// Returns an error if no reading fits the shapes, or if declarations contradict the shapes. A faulty mask is not
+    /// an error: the report has findings.
     pub fn diagnose(&self) -> Result<Report, Error> {
         layers::diagnose(self).unwrap_or_else(|| diagnose::diagnose(self))
     }

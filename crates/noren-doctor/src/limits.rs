@@ -1,4 +1,4 @@
-//! Bounds on declared sizes, checked before anything is allocated.
+//! Limits on declared sizes, checked before memory is allocated.
 
 use super::align::Alignment;
 use super::context::Context;
@@ -6,19 +6,19 @@ use super::kinds::Redaction;
 use super::values::Values;
 use noren_mask::Error;
 
-/// Cells that a diagnosis may hold beyond those of the array itself.
+/// Maximum number of cells of a diagnosis in addition to those of the array.
 const MOST_CELLS: u128 = 1 << 28;
 
-/// Cells of a row of keys with as many queries as keys.
+/// Maximum number of cells of a row of keys expanded to equal numbers of queries and keys.
 const MOST_JOINED: u128 = 1 << 30;
 
-/// Pairs of batch row and head that a diagnosis may hold beyond those of the array itself: each is looked at by itself.
+/// Maximum number of pairs of batch row and head in addition to those of the array. Each pair is checked separately.
 const MOST_PAIRS: u128 = 1 << 16;
 
-/// Cells of a mask that is built although the array has another number of keys.
+/// Maximum number of cells of a declared mask that is built when the array has another number of keys.
 pub(super) const MOST_BUILT: u128 = 1 << 24;
 
-/// Refuses declared numbers of batch rows and heads that no array of `len` cells is held against.
+/// Returns an error if the declared numbers of batch rows and heads are too large for an array of `len` cells.
 pub(super) fn check_pairs(context: &Context, least: [usize; 2], len: usize) -> Result<(), Error> {
     let declared = [context.batch, context.heads];
     let [batch, heads] = [0, 1].map(|at| declared[at].unwrap_or(1).max(least[at]) as u128);
@@ -32,10 +32,10 @@ pub(super) fn check_pairs(context: &Context, least: [usize; 2], len: usize) -> R
     Ok(())
 }
 
-/// Refuses sizes whose cells would not fit memory, and redactions of cells that do not exist, before anything is allocated.
+/// Returns an error if the cells of the sizes would not fit in memory, or if redacted cells do not exist.
 pub(super) fn check_sizes(mask: &Values, alignment: &Alignment, context: &Context) -> Result<(), Error> {
     check_pairs(context, [alignment.sizes.batch, alignment.dims[1]], mask.len())?;
-    // A row of keys is joined with a mask of as many queries.
+    // A row of keys is expanded to a square mask.
     let square = if alignment.keys_only { (alignment.dims[3] as u128).pow(2).min(MOST_JOINED) } else { 0 };
     let limit = MOST_CELLS.max(mask.len() as u128).max(square);
     for sizes in [Some(alignment.sizes), alignment.wanted].into_iter().flatten() {

@@ -1,11 +1,11 @@
-//! [`Patient`]: a mask with all that is known about it.
+//! [`Patient`]: a mask with its declarations and companion arrays.
 
 use super::context::Context;
 use super::values::Values;
 use noren_mask::BoundMask;
 use std::collections::BTreeMap;
 
-/// A mask with all that is known about it, ready to be diagnosed.
+/// A mask with its declarations and companion arrays, ready for a diagnosis.
 #[derive(Clone, Debug, Default)]
 pub struct Patient {
     pub(crate) mask: Option<Values>,
@@ -15,17 +15,18 @@ pub struct Patient {
 }
 
 impl Patient {
-    /// A mask as it is stored.
+    /// Creates a patient from a stored mask.
     pub fn new(mask: Values) -> Self {
         Patient { mask: Some(mask), ..Patient::default() }
     }
 
-    /// Companions only: labels, positions, pooled states.
+    /// Creates a patient without a mask, for companion arrays such as labels, positions and pooled states.
     pub fn without_mask() -> Self {
         Patient::default()
     }
 
-    /// The arrays of a file: the mask is the only one, or the one called `mask`; the others are its companions.
+    /// Creates a patient from the arrays of a file. The mask is the only array, or the array named `mask`; the others
+    /// are its companions.
     pub fn of_arrays(arrays: Vec<(String, Values)>) -> Self {
         let only = arrays.len() == 1;
         let (masks, beside): (Vec<_>, Vec<_>) = arrays.into_iter().partition(|(name, _)| only || name == "mask");
@@ -33,20 +34,20 @@ impl Patient {
         beside.into_iter().fold(patient, |patient, (name, values)| patient.companion(name, values))
     }
 
-    /// What its owner declares.
+    /// Sets the declarations.
     pub fn context(mut self, context: Context) -> Self {
         self.context = context;
         self
     }
 
-    /// An array beside the mask: `input_ids`, `position_ids`, `segment_ids`, `lengths`, `labels`, `kv_positions`, `parents`,
-    /// `hidden`, `pooled`, `probabilities`, ...
+    /// Adds an array given with the mask: `input_ids`, `position_ids`, `segment_ids`, `lengths`, `labels`,
+    /// `kv_positions`, `parents`, `hidden`, `pooled`, `probabilities`, ...
     pub fn companion(mut self, name: impl Into<String>, values: Values) -> Self {
         self.companions.insert(name.into(), values);
         self
     }
 
-    /// The mask that was meant, said in full: then nothing is guessed.
+    /// Sets the full expression of the intended mask, so that nothing is guessed.
     pub fn meant(mut self, bound: &BoundMask) -> Self {
         self.meant = Some(bound.clone());
         self

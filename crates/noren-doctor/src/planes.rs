@@ -1,4 +1,4 @@
-//! The padding that a mask has against the padding there should be.
+//! Compares the padding of a mask with the correct padding.
 
 use super::edits::{other_side, shifted_rows};
 use super::intent::{Intent, number, row};
@@ -6,16 +6,17 @@ use super::target::{Mistake, Target};
 use noren_mask::Keep;
 use noren_mask::bits::{bit, count, ends, ones, row_of};
 
-/// Which keys the given mask treats as real (`seen`) and as padding (`hidden`), by batch row; the rest no query could read.
+/// The keys that the given mask treats as non-padding (`seen`) and as padding (`hidden`), per batch row. No query could
+/// read the remaining keys.
 pub(super) struct Plane {
     pub(super) seen: Vec<Vec<u64>>,
     pub(super) hidden: Vec<Vec<u64>>,
-    /// The batch rows that are looked at.
+    /// The batch rows that are compared.
     pub(super) rows: Vec<usize>,
 }
 
 impl Plane {
-    /// The rows of keys of a mask that has nothing else: every key is seen or hidden.
+    /// Returns the padding of a mask that consists of rows of keys: every key is seen or hidden.
     pub(super) fn stored(plane: &Keep, batch: usize) -> Plane {
         let [own, .., kv_len] = plane.dims();
         let all = row_of(kv_len, 0, kv_len);
@@ -24,7 +25,7 @@ impl Plane {
         Plane { seen, hidden, rows: (0..batch).collect() }
     }
 
-    /// Whether it is `other`, as far as it tells.
+    /// Returns whether the seen and hidden keys fit the non-padding keys `other`.
     fn is(&self, other: &[Vec<u64>]) -> bool {
         let told = |b: usize| self.seen[b].iter().zip(&self.hidden[b]).zip(row(other, b));
         (0..self.seen.len()).all(|b| told(b).all(|((s, h), o)| s & !o == 0 && h & o == 0))
@@ -42,10 +43,11 @@ impl Plane {
         let say = |class, text: &str, cost| Some(((class, text.to_string()), cost));
         let extra: u64 = (0..batch).map(|b| overlap(&self.seen[b], &not(row(valid, b)))).sum();
         let missing: u64 = (0..batch).map(|b| overlap(&self.hidden[b], row(valid, b))).sum();
-        // Where nothing is seen but a query's own key, a narrow window looks the same.
+        // If queries see only their own keys, a narrow window gives the same cells.
         let seen = target.keys_only || self.seen.iter().flatten().any(|w| *w != 0);
         if seen && self.is(&each(&not)) {
-            // In an array of queries by keys the whole is turned more often than its padding alone.
+            // In an array of queries by keys, inverting the whole mask is a more frequent mistake than inverting its
+            // padding.
             let cost = if target.keys_only { 0.95 } else { 1.15 };
             let text = "padding is the other way round: real tokens are hidden and padding is visible";
             return say("inverted_polarity", text, cost);
@@ -98,7 +100,7 @@ impl Plane {
         Some(self.lengths(right, valid, (extra, missing), target))
     }
 
-    /// Real tokens that are hidden wherever their id is the one that ends a text or pads it.
+    /// Returns a description if hidden non-padding tokens are exactly those whose id ends a text or pads it.
     fn holes(&self, valid: &[Vec<u64>], target: &Target<'_>) -> Option<String> {
         let ids = target.ids?;
         let mut seen_id: Option<i64> = None;
@@ -119,13 +121,13 @@ impl Plane {
         ))
     }
 
-    /// Whether a real key is hidden between keys that are seen.
+    /// Returns whether a non-padding key is hidden between visible keys.
     fn has_hole(&self, b: usize, valid: &[Vec<u64>]) -> bool {
         let Some((first, last)) = ends(&self.seen[b]) else { return false };
         (first..last).any(|k| bit(&self.hidden[b], k) && bit(row(valid, b), k))
     }
 
-    /// Other lengths than there are.
+    /// Returns a description if the padding has other lengths than the texts.
     fn lengths(
         &self,
         right: &Intent,
@@ -134,7 +136,7 @@ impl Plane {
         target: &Target<'_>,
     ) -> (Mistake, f64) {
         let past = right.past.iter().copied().max().unwrap_or(0);
-        // Every new token is hidden: a mask of the cache alone.
+        // Every new token is hidden: the mask covers only the cache.
         let new_hidden = |b: usize| {
             let start = number(&right.past, b).max(0) as usize;
             (start..(start + right.q_len).min(right.kv_len)).all(|k| bit(&self.hidden[b], k) || !bit(row(valid, b), k))
@@ -167,8 +169,8 @@ impl Plane {
 }
 
 impl Target<'_> {
-    /// The keys that are hidden from every query that could read them: padding as the given mask has it. `None` where a key
-    /// is hidden from some and visible to others, or where something is visible that `wrong` forbids.
+    /// Returns the padding of the given mask: the keys hidden from every query that could read them. Returns `None` if
+    /// a key is hidden from some queries and visible to others, or if a cell is visible that `wrong` forbids.
     pub(super) fn plane(&self, right: &Intent, wrong: &Intent) -> Option<Plane> {
         if let Some(plane) = self.plane {
             return Some(Plane::stored(plane, right.batch));
@@ -183,7 +185,7 @@ impl Target<'_> {
         for &(b, i) in self.order.iter().filter(|&&(b, i)| right.cares(b, i)) {
             open.fill(b, i, &mut words);
             for &h in &self.heads[b] {
-                // Where the author took a query for padding it may read itself all the same.
+                // A query that the author took for padding may still read itself.
                 let own = usize::try_from(open.slot(b, i)).unwrap_or(usize::MAX);
                 for (w, given) in self.given.row(b, h, i).iter().enumerate() {
                     let others = if own / 64 == w { !(1 << (own % 64)) } else { u64::MAX };
@@ -192,7 +194,7 @@ impl Target<'_> {
                     }
                     let others = if kv_len == 1 || open.q_len == 1 { u64::MAX } else { others };
                     seen[b][w] |= given & others;
-                    // A query that does not read itself tells as much as one that does not read another key.
+                    // A hidden own key counts like any other hidden key.
                     hidden[b][w] |= words[w] & !given;
                 }
             }

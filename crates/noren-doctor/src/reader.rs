@@ -1,22 +1,22 @@
-//! [`Reader`]: values of a declaration under any of several names, with their types and ranges checked.
+//! [`Reader`]: reads values of a declaration under several names, and checks their types and ranges.
 
 use super::kinds::Redaction;
 use noren_mask::{Error, Shape};
 use serde_json::{Map, Value};
 use std::cell::RefCell;
 
-/// Looks up values under any of several spellings, and remembers which names it knows.
+/// A reader of declared values under several spellings; it records the names that are known.
 pub(super) struct Reader<'a> {
     map: &'a Map<String, Value>,
     known: RefCell<Vec<&'static str>>,
 }
 
-/// A name without underscores, dots and capitals.
+/// Returns a name in lower case without underscores and dots.
 fn plain(name: &str) -> String {
     name.replace(['_', '-', '.', ' '], "").to_ascii_lowercase()
 }
 
-/// The largest length or position: products of three of them fit 128 bits, sums fit 64.
+/// The maximum length or position. Products of three such numbers fit in 128 bits, sums in 64.
 const MOST: i64 = Shape::MAX_LEN as i64;
 
 impl<'a> Reader<'a> {
@@ -24,7 +24,7 @@ impl<'a> Reader<'a> {
         Reader { map, known: RefCell::default() }
     }
 
-    /// The value under any of `names`; spellings with different values are refused.
+    /// Returns the value under any of `names`, or an error if two spellings have different values.
     fn get(&self, names: &[&'static str]) -> Result<Option<(&'a str, &'a Value)>, Error> {
         self.known.borrow_mut().extend(names);
         let spelled = |name: &'static str| {
@@ -44,7 +44,7 @@ impl<'a> Reader<'a> {
         Ok(Some((key.as_str(), value)))
     }
 
-    /// Keys that nothing has asked for: a near miss of a known key is an error, others are returned.
+    /// Returns the keys that no check has read, or an error if such a key looks like a misspelled known key.
     pub(super) fn unread(&self) -> Result<Vec<String>, Error> {
         let known = self.known.borrow();
         let names: Vec<String> = known.iter().map(|name| plain(name)).collect();
@@ -74,7 +74,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A word, given what each word means.
+    /// Returns the meaning of a word.
     pub(super) fn word<T>(
         &self,
         names: &[&'static str],
@@ -108,7 +108,7 @@ impl<'a> Reader<'a> {
         value.as_f64().map(Some).ok_or_else(|| Self::wrong(key, value, "a number"))
     }
 
-    /// A token's id or another number of which nothing is computed.
+    /// Returns a token id or another number that is only compared.
     pub(super) fn id(&self, names: &[&'static str]) -> Result<Option<i64>, Error> {
         let Some((key, value)) = self.get(names)? else { return Ok(None) };
         // Generation settings may hold a list of ids that end a text.
@@ -123,7 +123,7 @@ impl<'a> Reader<'a> {
         self.listed(names, i64::MIN, i64::MAX)
     }
 
-    /// One count from `low` on.
+    /// Returns one integer that is at least `low`.
     pub(super) fn count(&self, names: &[&'static str], low: i64) -> Result<Option<i64>, Error> {
         let Some((key, value)) = self.get(names)? else { return Ok(None) };
         let fits = whole(value).filter(|n| (low..=MOST).contains(n));
@@ -134,12 +134,12 @@ impl<'a> Reader<'a> {
         Ok(self.count(names, low)?.map(|n| n as usize))
     }
 
-    /// One length, or one for each batch row.
+    /// Returns one length, or one per batch row.
     pub(super) fn lengths(&self, names: &[&'static str]) -> Result<Vec<i64>, Error> {
         self.listed(names, 0, MOST)
     }
 
-    /// The same of positions, which may be negative.
+    /// Returns one position, or one per batch row. Positions may be negative.
     pub(super) fn offsets(&self, names: &[&'static str]) -> Result<Vec<i64>, Error> {
         self.listed(names, -MOST, MOST)
     }
@@ -155,7 +155,8 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// `[3, 4]`, `[{"batch": 1, "keys": [3], "queries": [7]}]`, `{"keys": [3]}` or `[[7, 3], ...]` as query and key.
+    /// Returns the redactions. Formats: `[3, 4]`, `[{"batch": 1, "keys": [3], "queries": [7]}]`, `{"keys": [3]}` or
+    /// `[[7, 3], ...]` as (query, key).
     pub(super) fn redactions(&self, names: &[&'static str]) -> Result<Vec<Redaction>, Error> {
         let Some((key, value)) = self.get(names)? else { return Ok(Vec::new()) };
         let expected = "keys such as [3, 4] or {\"batch\": 1, \"keys\": [3], \"queries\": [7]}";
@@ -181,12 +182,12 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A value as JSON, cut where it is long.
+/// Returns a value as JSON text, shortened if it is long.
 fn shown(value: &Value) -> String {
     value.to_string().chars().take(80).collect()
 }
 
-/// Whether two values say the same: 4 is 4.0, and one length is the list of it.
+/// Returns whether two values have the same meaning: 4 and 4.0, or a length and a list of that length.
 fn same(one: &Value, other: &Value) -> bool {
     let bare = |value| match value {
         Value::Array(list) if list.len() == 1 => list[0].clone(),
@@ -200,7 +201,7 @@ fn whole(value: &Value) -> Option<i64> {
     value.as_i64().or_else(|| value.as_f64().filter(|x| x.fract() == 0.0 && x.abs() < 9e15).map(|x| x as i64))
 }
 
-/// One index or a list of them.
+/// Returns one index or a list of indices.
 fn places(value: &Value) -> Option<Vec<usize>> {
     let place = |v: &Value| v.as_u64().and_then(|n| usize::try_from(n).ok());
     match value {
@@ -210,7 +211,7 @@ fn places(value: &Value) -> Option<Vec<usize>> {
     }
 }
 
-/// A redaction as an object; a name that is not known in it is refused.
+/// Returns a redaction from a JSON object; `None` if the object has an unknown name.
 fn redaction(value: &Value) -> Option<Redaction> {
     let Value::Object(map) = value else { return None };
     let read = Reader::new(map);

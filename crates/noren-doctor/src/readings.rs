@@ -1,4 +1,4 @@
-//! The legal readings of an array: which dimension is what, and which stored value means "may attend".
+//! The possible readings of an array: the meaning of its dimensions, and which stored value allows a cell.
 
 use super::diagnose::Case;
 use super::expect::Hypothesis;
@@ -11,7 +11,7 @@ use noren_mask::Keep;
 use noren_mask::bits::row_of;
 
 impl Case<'_> {
-    /// Whether nothing says of which kind the mask is: neither its kind nor a size that only one kind has.
+    /// Returns whether neither a kind nor a size that only one kind has is declared.
     fn open_kind(&self) -> bool {
         let context = self.context;
         context.kind.is_none()
@@ -22,7 +22,7 @@ impl Case<'_> {
             && !self.alignment.keys_only
     }
 
-    /// The reading that is a known family, with sizes as the array has them, where nothing says of which kind the mask is.
+    /// Returns the reading that equals a known family, with sizes from the array, if the kind of the mask is open.
     pub(super) fn undeclared_family(
         &self,
         readings: &[(Keep, Option<Finding>)],
@@ -37,7 +37,7 @@ impl Case<'_> {
         readings.iter().find_map(fits)
     }
 
-    /// Families from which one mistake may lead to the given cells, where nothing says of which kind the mask is.
+    /// Returns the families from which one mistake may give the cells, if the kind of the mask is open.
     pub(super) fn families_near(&self, given: &Keep, hypotheses: &[Hypothesis]) -> Vec<Hypothesis> {
         if !self.open_kind() {
             return Vec::new();
@@ -49,7 +49,8 @@ impl Case<'_> {
         near
     }
 
-    /// Where nothing says which stored value means "may attend": the question, when only the complement is a known mask.
+    /// If no convention is declared and only the complement is a known mask: returns the question which stored value
+    /// allows a cell.
     pub(super) fn other_polarity(&self, hypotheses: &[Hypothesis], structure: Option<&Intent>) -> Option<Open> {
         let logical = matches!(self.mask.numbers(), Numbers::Bool(_) | Numbers::Int(_));
         let context = self.context;
@@ -66,7 +67,7 @@ impl Case<'_> {
         ))
     }
 
-    /// The question that a table of whole numbers leaves open: rows of keys, or queries by keys.
+    /// Returns the question whether a table of integers has rows of keys, or queries by keys.
     pub(super) fn two_readings(&self) -> Option<Open> {
         let &[a, b] = self.mask.shape() else { return None };
         let whole = matches!(self.mask.numbers(), Numbers::Int(_));
@@ -85,7 +86,7 @@ impl Case<'_> {
         Some(Open::new(&[&keys, &square], question))
     }
 
-    /// Whether every row is a possible `attention_mask`: 0 and 1, which change at most once, and a real token in it.
+    /// Returns whether every row is a possible `attention_mask`: 0 and 1, at most one change, and at least one 1.
     fn rows_of_keys(&self) -> bool {
         let Numbers::Int(cells) = self.mask.numbers() else { return false };
         let width = self.mask.shape().last().copied().unwrap_or(1).max(1);
@@ -96,7 +97,7 @@ impl Case<'_> {
         })
     }
 
-    /// The given cells in each legal reading, and what to say when another than the first one fits.
+    /// Returns the cells in each possible reading, with the finding for every reading but the first.
     pub(super) fn readings(&self, given: &Keep, structure: Option<&Intent>) -> Vec<(Keep, Option<Finding>)> {
         let mut readings = vec![(given.clone(), None)];
         if let Some(other) = &self.decoded.other {
@@ -139,7 +140,7 @@ impl Case<'_> {
     }
 }
 
-/// The other cells.
+/// Returns the complement of the cells.
 fn inverted(keep: &Keep) -> Keep {
     let mut out = keep.clone();
     let [batch, heads, q_len, kv_len] = keep.dims();
@@ -154,7 +155,7 @@ fn inverted(keep: &Keep) -> Keep {
     out
 }
 
-/// The same cells with batch rows and heads in the other order in their common dimension.
+/// Returns the cells with batch rows and heads in the other order in their common dimension.
 fn swapped(keep: &Keep) -> Keep {
     let [batch, heads, q_len, _] = keep.dims();
     let mut out = Keep::empty(keep.dims());

@@ -1,4 +1,4 @@
-//! [`Report`], [`Verdict`] and [`Finding`]: what the doctor says.
+//! [`Report`], [`Verdict`] and [`Finding`]: the results of a diagnosis.
 
 use super::catalogue;
 use noren_mask::Keep;
@@ -8,26 +8,26 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::fmt;
 
-/// Cells listed in a finding.
+/// Maximum number of cells listed in a finding.
 pub(super) const SHOWN: usize = 8;
 
-/// What the doctor says of a mask as a whole.
+/// The verdict on a mask as a whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// Every compared cell equals what is declared, and nothing else is wrong.
+    /// Every compared cell equals the declared one, and nothing else is wrong.
     Correct,
-    /// Something is wrong: a finding is a warning or an error.
+    /// At least one finding is a warning or an error.
     Faulty,
-    /// Nothing is declared that the mask could be held against: the report says what it resembles.
+    /// No mask is declared for a comparison; the report names the known mask that the array resembles.
     LooksLike,
-    /// The declarations or the array allow several readings, or the mask resembles nothing known.
+    /// The declarations or the array allow several readings, or the mask resembles no known mask.
     #[default]
     CannotTell,
 }
 
 impl Verdict {
-    /// The verdict in words.
+    /// Returns the verdict in words.
     pub fn words(self) -> &'static str {
         match self {
             Verdict::Correct => "correct",
@@ -41,11 +41,11 @@ impl Verdict {
 /// A question that the declarations leave open.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Open {
-    /// The readings that are possible, and what each makes of the mask.
+    /// The possible readings, each with the mask that it gives.
     pub readings: Vec<String>,
-    /// What to answer, and how.
+    /// The question, and the declaration that answers it.
     pub question: String,
-    /// True when the question does not matter where all readings give the same cells.
+    /// True when the question can be ignored if all readings give the same cells.
     #[serde(skip)]
     pub(crate) between: bool,
 }
@@ -59,52 +59,52 @@ impl Open {
         }
     }
 
-    /// A question that only matters where the readings give different cells.
+    /// Marks the question as relevant only if the readings give different cells.
     pub(crate) fn between(self) -> Self {
         Open { between: true, ..self }
     }
 }
 
-/// How sure a finding is.
+/// The certainty of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Certainty {
-    /// One of several explanations, or a guess at what was meant.
+    /// One of several explanations, or a guess at the intended mask.
     Possible,
-    /// What was declared leaves little else.
+    /// The most likely explanation under the declarations.
     Likely,
-    /// Exactly this explains every cell, or the values themselves say so.
+    /// The explanation accounts for every cell, or the values alone prove it.
     Certain,
 }
 
-/// What a finding does to outputs.
+/// The effect of a finding on outputs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Worth knowing; no output of a real token changes.
+    /// A remark; the outputs of non-padding tokens do not change.
     Note,
-    /// Depends on what reads the result.
+    /// The effect depends on the code that uses the output.
     Warning,
-    /// Outputs of real tokens are wrong.
+    /// Outputs of non-padding tokens are wrong.
     Error,
 }
 
-/// One thing that is wrong, or worth knowing.
+/// A mistake that the doctor found, or a remark.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Finding {
     /// The class in the catalogue, see [`classes`](super::classes).
     pub class: &'static str,
-    /// How sure.
+    /// The certainty.
     pub certainty: Certainty,
-    /// How bad.
+    /// The severity.
     pub severity: Severity,
-    /// A sentence for a tired engineer.
+    /// The description, in one or two sentences.
     pub says: String,
-    /// Number of wrong cells in rows of real queries.
+    /// Number of wrong cells in rows of non-padding queries.
     pub wrong_cells: u64,
-    /// The first of them, as `[batch, head, query, key]`.
+    /// The first wrong cells, as `[batch, head, query, key]`.
     pub first_cells: Vec<[usize; 4]>,
-    /// What repairs it, as a mask of noren; only where a named mistake explains every wrong cell.
+    /// The repair as a mask expression; present only if a named mistake explains every wrong cell.
     pub repair: Option<String>,
     /// The line of code that usually causes it.
     pub cause: &'static str,
@@ -124,7 +124,7 @@ impl Finding {
         }
     }
 
-    /// Converts the finding into a note.
+    /// Changes the severity of the finding to a note.
     pub(crate) fn note(self) -> Self {
         self.severity(Severity::Note)
     }
@@ -135,48 +135,48 @@ impl Finding {
     }
 }
 
-/// What the doctor found.
+/// The result of a diagnosis.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Report {
-    /// What is said of the mask as a whole.
+    /// The verdict on the mask as a whole.
     pub verdict: Verdict,
-    /// The verdict's reason: against what the mask was held, what it resembles, or what to answer.
+    /// The reason for the verdict: the declared mask, the mask that the array resembles, or the question to answer.
     pub sentence: String,
-    /// Number of cells compared with what is declared, or with what the mask resembles.
+    /// Number of cells compared with the declared mask, or with the mask that the array resembles.
     pub compared: u64,
-    /// Rows of padding or redacted queries, which are not compared.
+    /// Number of rows of padding or redacted queries, which are not compared.
     pub rows_left_out: u64,
-    /// Questions that the declarations leave open, with the readings that are possible.
+    /// Questions that the declarations leave open, with the possible readings.
     pub open: Vec<Open>,
-    /// What the mask is, in words: "causal with left padding [3, 0], window 4".
+    /// A description of the mask: type, shape, convention and expression.
     pub description: String,
-    /// The smallest expression found for the cells, exact or with exceptions. What padding queries read is left out.
+    /// The smallest expression found for the cells, exact or with exceptions. Rows of padding queries are left out.
     pub expression: Option<String>,
-    /// What is wrong, the worst first; notes last.
+    /// The findings, the most severe first; notes last.
     pub findings: Vec<Finding>,
-    /// Without a declared kind: which known masks it is one mistake away from.
+    /// If no kind is declared: known masks that are one mistake away.
     pub near: Vec<String>,
-    /// What could not be decided, and what to declare so that it can.
+    /// Properties that could not be checked, with the declarations that are needed.
     pub unknown: Vec<String>,
-    /// The cells as the consumer reads them; `None` when no mask was given.
+    /// The cells that the attention function computes with; `None` when no mask was given.
     pub given: Option<Keep>,
-    /// The repaired cells, where a named mistake explains every wrong one; equal to `given` where the cells are right. `None`
-    /// without a verdict, and where no named mistake explains every wrong cell.
+    /// The repaired cells, if a named mistake explains every wrong cell. Equal to `given` if all cells are correct.
+    /// `None` without a verdict, or if no named mistake explains every wrong cell.
     pub fixed: Option<Keep>,
-    /// The cells that the declarations ask for, where they differ from the given ones without a known reason. With a mask
-    /// that was meant in full, always that mask.
+    /// The declared cells, if they differ from the given ones for an unknown reason. If the intended mask was given as
+    /// a full expression, always the cells of that mask.
     pub expected: Option<Keep>,
-    /// The mask that was meant, as an expression, where it has one.
+    /// The expression of the intended mask, if it has one.
     pub intended: Option<String>,
 }
 
 impl Report {
-    /// True when something is wrong: a warning or an error.
+    /// Returns true if a finding is a warning or an error.
     pub fn sick(&self) -> bool {
         self.findings.iter().any(|f| f.severity > Severity::Note)
     }
 
-    /// The classes of what is wrong, the likeliest first, no class twice.
+    /// Returns the classes of the warnings and errors, the most likely first, each class once.
     pub fn classes(&self) -> Vec<&'static str> {
         let mut classes = Vec::new();
         for finding in self.findings.iter().filter(|f| f.severity > Severity::Note) {
@@ -187,12 +187,12 @@ impl Report {
         classes
     }
 
-    /// Sorts the findings: errors before warnings before notes, those of one severity in the order in which they were found.
+    /// Sorts the findings by severity: errors, warnings, notes. Findings of equal severity keep their order.
     pub(crate) fn rank(&mut self) {
         self.findings.sort_by_key(|f| std::cmp::Reverse(f.severity));
     }
 
-    /// The report as a JSON object, without the cells.
+    /// Returns the report as a JSON object, without the cells.
     pub fn to_json(&self) -> Value {
         json!({
             "verdict": self.verdict,
@@ -212,26 +212,26 @@ impl Report {
 }
 
 impl Report {
-    /// A picture of the given cells with the wrong ones marked: `+` is visible and should not be, `-` the reverse. `None`
-    /// where there is nothing to compare.
+    /// Returns a picture of the given cells. `+` marks a cell that is visible and should be hidden, `-` a cell that is
+    /// hidden and should be visible. Returns `None` if there is nothing to compare.
     ///
     /// # Errors
-    /// A width that leaves no room.
+    /// Returns an error if the width is too small for the picture.
     pub fn picture(&self, options: &TerminalOptions) -> Result<Option<String>, Error> {
         let Some((fixed, given)) = self.sides()? else { return Ok(None) };
         fixed.picture_of_difference(&given).max_panels(4).to_terminal(options).map(Some)
     }
 
-    /// The same as SVG.
+    /// Returns the picture of [`picture`](Self::picture) as SVG.
     ///
     /// # Errors
-    /// None that is known.
+    /// No error is known.
     pub fn svg(&self) -> Result<Option<String>, Error> {
         let Some((fixed, given)) = self.sides()? else { return Ok(None) };
         fixed.picture_of_difference(&given).max_panels(4).to_svg().map(Some)
     }
 
-    /// The repaired cells, or the declared ones, or without a verdict the given ones; and the given cells; as masks.
+    /// Returns two masks: the correct cells (repaired, else declared, else the given ones), and the given cells.
     fn sides(&self) -> Result<Option<(BoundMask, BoundMask)>, Error> {
         let Some(given) = &self.given else { return Ok(None) };
         let (name, fixed) = match (&self.fixed, &self.expected) {
@@ -253,7 +253,7 @@ impl Report {
     }
 }
 
-/// Several lines of text: what the mask is, then each finding with its repair.
+/// Several lines of text: the mask, then each finding with its repair.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}: {}", self.verdict.words(), self.sentence)?;

@@ -1,4 +1,4 @@
-//! What an undeclared mask resembles: the nearest of the known families, and how many cells it is off.
+//! Finds the known mask family that an undeclared mask resembles, and the number of differing cells.
 
 use super::expect::{Hypothesis, assumed_padding};
 use super::families::{families, with_documents};
@@ -6,20 +6,20 @@ use super::intent::Intent;
 use super::target::Target;
 use noren_mask::Keep;
 
-/// Families that a search for mistakes begins from, and what it costs to believe in one beside the plain kinds.
+/// Maximum number of families from which a search for mistakes starts.
 const MOST_FAMILIES: usize = 8;
 const OF_A_FAMILY: f64 = 0.15;
 
 /// A known mask near the given one.
 pub(super) struct Resemblance {
     pub(super) intent: Intent,
-    /// The mask in words.
+    /// A description of the known mask.
     pub(super) name: String,
-    /// Number of cells that differ in rows of real queries.
+    /// Number of cells that differ in rows of non-padding queries.
     pub(super) off: u64,
 }
 
-/// The nearest family. Sizes are those that most rows agree on, so that a few wrong cells do not move them.
+/// Returns the nearest family. The sizes are those of most rows, so that a few wrong cells do not change them.
 pub(super) fn nearest(given: &Keep, hypotheses: &[Hypothesis]) -> Resemblance {
     let target = Target::new(given);
     let mut best: Option<Resemblance> = None;
@@ -43,7 +43,7 @@ pub(super) fn nearest(given: &Keep, hypotheses: &[Hypothesis]) -> Resemblance {
     })
 }
 
-/// The first family that `given` is in every row of a real query.
+/// Returns the first family that equals `given` in every row of a non-padding query.
 pub(super) fn exact(given: &Keep, hypotheses: &[Hypothesis]) -> Option<Intent> {
     let target = Target::new(given);
     let padded = |intent: &Intent| intent.valid.is_none().then(|| assumed_padding(given, intent, false)).flatten();
@@ -51,7 +51,7 @@ pub(super) fn exact(given: &Keep, hypotheses: &[Hypothesis]) -> Option<Intent> {
     all().find(|intent| target.is(intent)).or_else(|| all().filter_map(|f| padded(&f)).find(|intent| target.is(intent)))
 }
 
-/// Families from which a mistake may lead to the given cells, the nearest first.
+/// Returns families from which one mistake may give the cells, the nearest first.
 pub(super) fn near(given: &Keep, hypotheses: &[Hypothesis]) -> Vec<Hypothesis> {
     let target = Target::new(given);
     let mut out: Vec<(u64, Hypothesis)> = Vec::new();
@@ -73,7 +73,7 @@ pub(super) fn near(given: &Keep, hypotheses: &[Hypothesis]) -> Vec<Hypothesis> {
     out.into_iter().enumerate().map(|(n, (_, h))| Hypothesis { doubt: doubt(n), ..h }).collect()
 }
 
-/// An intent in words: its kind, its sizes, and what is hidden besides.
+/// Describes an intended mask: its kind, its sizes and its redactions.
 pub(super) fn in_words(intent: &Intent) -> String {
     let mut parts = Vec::new();
     parts.push(match (intent.causal, intent.left, intent.right) {
@@ -113,7 +113,7 @@ pub(super) fn in_words(intent: &Intent) -> String {
     parts.join(", ")
 }
 
-/// The first few numbers of a list.
+/// Returns the first few numbers of a list as text.
 fn listed(numbers: &[i64]) -> String {
     let shown: Vec<String> = numbers.iter().take(4).map(i64::to_string).collect();
     let more = if numbers.len() > 4 { ", ..." } else { "" };

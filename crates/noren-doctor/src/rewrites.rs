@@ -1,5 +1,5 @@
-//! The named edits as rewrites of a declared mask: each gives another expression, other facts or another shape, whose cells the
-//! mask itself computes.
+//! The named mistakes as rewrites of a declared mask. Each rewrite gives another expression, other facts or another shape, from
+//! which the mask code computes the cells.
 
 use super::edits::Edit;
 use super::intent::Intent;
@@ -11,10 +11,10 @@ use noren_mask::interval::IntervalSet;
 use noren_mask::resolve::{RowFacts, frame};
 use noren_mask::{BoundMask, Facts, Mask, Node, Padding, Rows, Shape, Side, Span};
 
-/// Parts are dropped and inverted one by one in expressions of at most this many atoms.
+/// Parts are dropped and inverted one by one only in expressions with at most this many atoms.
 const MOST_ATOMS: usize = 48;
 
-/// A mask that a known mistake makes of the declared one.
+/// A mask that a known mistake produces from the declared one.
 pub(super) struct Rewrite {
     pub(super) class: &'static str,
     pub(super) says: String,
@@ -22,8 +22,8 @@ pub(super) struct Rewrite {
     pub(super) bound: BoundMask,
 }
 
-/// The masks that known mistakes make of `meant`. `left` is the width of the window that the array shows, in keys before the
-/// query; `shows` is whether the array allows more cells than `meant`.
+/// Returns the masks that known mistakes produce from `meant`. `left` is the width of the window that the array shows,
+/// in keys before the query. `shows` is true if the array allows cells that `meant` forbids.
 pub(super) fn rewrites(meant: &BoundMask, left: Option<i64>, shows: bool) -> Vec<Rewrite> {
     let terms = terms(meant);
     let widths = left.map(|left| match terms.left {
@@ -38,7 +38,7 @@ pub(super) fn rewrites(meant: &BoundMask, left: Option<i64>, shows: bool) -> Vec
     named.chain(parts(meant, shows, terms.left.is_some())).chain(other_sides(meant)).chain(row_0(meant)).collect()
 }
 
-/// The sizes of `meant` that sentences name, and its padding.
+/// Returns the terms of `meant` whose sizes appear in messages, and its padding.
 pub(super) fn terms(meant: &BoundMask) -> Intent {
     let shape = meant.shape();
     let offsets = (0..shape.batch_len()).map(|b| shape.query_offset(b)).collect();
@@ -51,19 +51,19 @@ pub(super) fn terms(meant: &BoundMask) -> Intent {
     terms
 }
 
-/// The real keys of each batch row by the first padding of `meant`.
+/// Returns the non-padding keys of each batch row from the first padding term of `meant`.
 pub(super) fn real_keys(meant: &BoundMask) -> Option<Vec<IntervalSet>> {
     let padding = first::<Padding>(meant.mask())?;
     let of = |b: usize| with_row(meant, b, |row| row.real_keys(padding.side, padding.lengths.as_deref()));
     Some((0..meant.shape().batch_len()).map(of).collect())
 }
 
-/// `meant` without its padding.
+/// Returns `meant` without its padding.
 pub(super) fn without_padding(meant: &BoundMask) -> Option<BoundMask> {
     rewritten(Edit::DropPadding, meant)
 }
 
-/// `meant` after the mistake; `None` where it does not apply.
+/// Returns `meant` after the mistake; `None` where the mistake does not apply.
 fn rewritten(edit: Edit, meant: &BoundMask) -> Option<BoundMask> {
     let (shape, facts) = (meant.shape(), meant.facts());
     if let Some(shape) = placed(edit, shape, facts) {
@@ -76,7 +76,7 @@ fn rewritten(edit: Edit, meant: &BoundMask) -> Option<BoundMask> {
     mask.bind(shape, facts).ok()
 }
 
-/// Queries counted from the wrong end.
+/// Returns the shape with queries counted from the wrong end.
 fn placed(edit: Edit, shape: &Shape, facts: &Facts) -> Option<Shape> {
     let offset = match edit {
         Edit::TopLeft => 0,
@@ -87,7 +87,7 @@ fn placed(edit: Edit, shape: &Shape, facts: &Facts) -> Option<Shape> {
     (moved && !facts.place_keys()).then(|| shape.clone().query_offsets([offset]))
 }
 
-/// Keys judged by their slots, and queries as the last of them where `queries` is set.
+/// Returns the mask that compares keys by slot instead of position. With `queries`, the queries are the last slots.
 fn slot_order(meant: &BoundMask, queries: bool) -> Option<BoundMask> {
     let (shape, facts) = (meant.shape(), meant.facts());
     let (q_len, kv_len) = (shape.q_len() as i64, shape.kv_len() as i64);
@@ -96,7 +96,7 @@ fn slot_order(meant: &BoundMask, queries: bool) -> Option<BoundMask> {
     facts.place_keys().then(|| meant.mask().bind(&shape, &slots).ok())?
 }
 
-/// Edits that change the parameters of every atom of a kind, or put another mask in its place.
+/// Applies a mistake that changes the parameters of every atom of a kind, or replaces these atoms.
 fn atom_by_atom(edit: Edit, meant: &BoundMask) -> Option<Mask> {
     let kv_len = meant.shape().kv_len() as u64;
     let one = |atom: &Mask| match edit {
@@ -119,7 +119,7 @@ fn atom_by_atom(edit: Edit, meant: &BoundMask) -> Option<Mask> {
     replaced(meant.mask(), &one)
 }
 
-/// Edits that add a term to the whole.
+/// Applies a mistake that adds a term to the whole mask.
 fn around(edit: Edit, meant: &BoundMask) -> Option<Mask> {
     let (mask, shape) = (meant.mask(), meant.shape());
     let is_causal = atoms(mask).any(|atom| Border::of(atom).is_some());
@@ -141,7 +141,7 @@ fn around(edit: Edit, meant: &BoundMask) -> Option<Mask> {
     }
 }
 
-/// Edits that take a term into a union, or out of one: `(a | b) & c` is `a & c | b`, and the reverse.
+/// Applies a mistake that moves a term into a union or out of it: `(a | b) & c` becomes `a & c | b`, or the reverse.
 fn regrouped(edit: Edit, mask: &Mask) -> Option<Mask> {
     match (edit, mask.node()) {
         (Edit::PaddingFirst { within: false }, Node::And(parts)) => {
@@ -172,7 +172,7 @@ fn regrouped(edit: Edit, mask: &Mask) -> Option<Mask> {
     }
 }
 
-/// Every part of the expression left out, and every part inverted.
+/// Returns a rewrite for every part of the expression that is left out or inverted.
 fn parts(meant: &BoundMask, shows: bool, windowed: bool) -> Vec<Rewrite> {
     let mask = meant.mask();
     if atoms(mask).count() > MOST_ATOMS {
@@ -190,7 +190,7 @@ fn parts(meant: &BoundMask, shows: bool, windowed: bool) -> Vec<Rewrite> {
     dropped.chain(inverted).collect()
 }
 
-/// The class of a term that is missing.
+/// Returns the class of a mistake that leaves out `term`.
 fn class_of(term: &Mask, shows: bool, windowed: bool) -> &'static str {
     let has = |test: &dyn Fn(&Mask) -> bool| atoms(term).any(test);
     match () {
@@ -210,7 +210,7 @@ fn class_of(term: &Mask, shows: bool, windowed: bool) -> &'static str {
     }
 }
 
-/// Padding at the other end, and windows whose sides have changed places.
+/// Returns the masks with padding at the other end, and with the sides of windows exchanged.
 fn other_sides(meant: &BoundMask) -> Vec<Rewrite> {
     let padded = |atom: &Mask| {
         let padding = atom.atom_as::<Padding>()?;
@@ -237,7 +237,7 @@ fn other_sides(meant: &BoundMask) -> Vec<Rewrite> {
     made.collect()
 }
 
-/// The documents of row 0 in every batch row.
+/// Returns the mask with the documents of row 0 in every batch row.
 fn row_0(meant: &BoundMask) -> Option<Rewrite> {
     let lengths = lengths_of(meant, first::<Documents>(meant.mask())?, 0)?;
     let documents = |atom: &Mask| atom.atom_as::<Documents>().map(|_| documents_of(lengths.clone()));
@@ -246,7 +246,7 @@ fn row_0(meant: &BoundMask) -> Option<Rewrite> {
     Some(Rewrite { class: "batch_row_wrong", says, cost: 1.02, bound })
 }
 
-/// The border of an atom that is causal: `k <= q + right`, and `q - left <= k` where it has a left side.
+/// The border of a causal atom: `k <= q + right`, and `q - left <= k` if it has a left side.
 struct Border {
     left: Option<i64>,
     right: i64,
@@ -274,7 +274,7 @@ impl Border {
     }
 }
 
-/// A window of another width, or none.
+/// Returns a window of another width, or the atom without its window.
 fn resized(atom: &Mask, edit: Edit) -> Option<Mask> {
     if let Some(of_size) = atom.atom_as::<Sliding>() {
         return match edit {
@@ -292,7 +292,7 @@ fn resized(atom: &Mask, edit: Edit) -> Option<Mask> {
     Some(window(left, right))
 }
 
-/// Chunks of `size` positions whose borders are shifted, up to the position `last`.
+/// Returns chunks of `size` positions with borders shifted by `by`, up to the position `last`.
 fn shifted(size: u64, by: i64, last: u64) -> Option<Mask> {
     let first = by.rem_euclid(i64::try_from(size).ok()?) as u64;
     let starts = (first..=last).step_by(usize::try_from(size).ok()?);
@@ -300,14 +300,15 @@ fn shifted(size: u64, by: i64, last: u64) -> Option<Mask> {
     Some(spans((first > 0).then(|| Span::from(0..first)).into_iter().chain(chunks).collect::<Vec<_>>()))
 }
 
-/// The largest position of a query or key.
+/// Returns the largest position of a query or key.
 fn last_position(meant: &BoundMask) -> u64 {
     let shape = meant.shape();
     let of_row = |b: usize| meant.query_position(b, shape.q_len() - 1).max(shape.kv_len() as i64 - 1);
     (0..shape.batch_len()).map(of_row).max().and_then(|last| u64::try_from(last).ok()).unwrap_or(0)
 }
 
-/// Documents whose borders are `by` positions further; `alone` makes the last token of all a document.
+/// Returns documents with borders moved by `by` positions. With `alone`, the last token of the row becomes a document
+/// of its own.
 fn borders(meant: &BoundMask, documents: &Documents, by: i64, alone: bool) -> Option<Mask> {
     by_row(meant, |b| {
         let mut lengths = lengths_of(meant, documents, b)?;
@@ -321,13 +322,13 @@ fn borders(meant: &BoundMask, documents: &Documents, by: i64, alone: bool) -> Op
     })
 }
 
-/// The lengths of the documents of batch row `b`.
+/// Returns the lengths of the documents of batch row `b`.
 fn lengths_of(meant: &BoundMask, documents: &Documents, b: usize) -> Option<Vec<u64>> {
     let length = |range: std::ops::Range<i64>| (range.end - range.start) as u64;
     with_row(meant, b, |row| Some(row.documents(documents.lengths.as_deref())?.ranges().map(length).collect()))
 }
 
-/// Padding that empties queries in place of hiding keys.
+/// Returns padding that hides query rows instead of keys.
 fn on_queries(meant: &BoundMask, padding: &Padding) -> Option<Mask> {
     by_row(meant, |b| {
         let real = with_row(meant, b, |row| row.real_queries(padding.side, padding.lengths.as_deref()));
@@ -338,7 +339,7 @@ fn on_queries(meant: &BoundMask, padding: &Padding) -> Option<Mask> {
     })
 }
 
-/// Keys from a slot on that depends on the number of cached tokens.
+/// Returns the keys from a slot on; `slot` computes this slot from the number of cached tokens.
 fn keys_from(meant: &BoundMask, slot: &dyn Fn(i64) -> i64) -> Option<Mask> {
     if meant.facts().place_keys() {
         return None;
@@ -349,7 +350,7 @@ fn keys_from(meant: &BoundMask, slot: &dyn Fn(i64) -> i64) -> Option<Mask> {
     some.then(|| by_row(meant, |b| Some(keys(from(b) as u64..))))?
 }
 
-/// One mask where it is the same for every batch row, else an arm for each.
+/// Returns one mask if it is equal for every batch row, else an arm for each row.
 fn by_row(meant: &BoundMask, of: impl Fn(usize) -> Option<Mask>) -> Option<Mask> {
     let rows: Vec<Mask> = (0..meant.shape().batch_len()).map(of).collect::<Option<_>>()?;
     match rows.iter().all(|row| *row == rows[0]) {
@@ -372,7 +373,7 @@ fn longer(lengths: &Rows<u64>, by: i64) -> Option<Rows<u64>> {
     }
 }
 
-/// The atoms of a mask, each as a mask.
+/// Returns the atoms of a mask, each as a mask.
 fn atoms(mask: &Mask) -> impl Iterator<Item = &Mask> {
     let mut left = vec![mask];
     std::iter::from_fn(move || {
@@ -386,12 +387,12 @@ fn atoms(mask: &Mask) -> impl Iterator<Item = &Mask> {
     })
 }
 
-/// The first atom of a type.
+/// Returns the first atom of type `A`.
 fn first<A: noren_mask::atom::Atom>(mask: &Mask) -> Option<&A> {
     atoms(mask).find_map(Mask::atom_as)
 }
 
-/// `mask` with other masks in place of the atoms for which `change` has one; `None` where it changes nothing.
+/// Returns `mask` with the atoms replaced for which `change` returns a mask; `None` if nothing changes.
 fn replaced(mask: &Mask, change: &dyn Fn(&Mask) -> Option<Mask>) -> Option<Mask> {
     fn walk(mask: &Mask, change: &dyn Fn(&Mask) -> Option<Mask>) -> Mask {
         match mask.atom() {
@@ -403,7 +404,8 @@ fn replaced(mask: &Mask, change: &dyn Fn(&Mask) -> Option<Mask>) -> Option<Mask>
     (changed != *mask).then_some(changed)
 }
 
-/// Every mask in which `change` has altered one part, with that part. `change` is given the combination and the part's index.
+/// Returns every mask in which `change` has replaced one part, with the original part. `change` takes the combination
+/// and the index of the part.
 fn changed_parts(mask: &Mask, change: &dyn Fn(&Mask, usize) -> Option<Mask>) -> Vec<(Mask, Mask)> {
     let mut out = Vec::new();
     for (n, part) in mask.children().into_iter().enumerate() {
@@ -413,13 +415,13 @@ fn changed_parts(mask: &Mask, change: &dyn Fn(&Mask, usize) -> Option<Mask>) -> 
     out
 }
 
-/// `mask` with another mask in place of part `n`.
+/// Returns `mask` with part `n` replaced by `other`.
 fn with(mask: &Mask, n: usize, other: &Mask) -> Mask {
     let mut at = 0..;
     mask.map_children(|part| if at.next() == Some(n) { other.clone() } else { part.clone() })
 }
 
-/// A combination without its part `n`.
+/// Returns a combination without its part `n`.
 fn without(mask: &Mask, n: usize) -> Option<Mask> {
     let others = |parts: &[Mask]| {
         parts.iter().enumerate().filter(|(at, _)| *at != n).map(|(_, part)| part.clone()).collect::<Vec<_>>()
@@ -433,7 +435,7 @@ fn without(mask: &Mask, n: usize) -> Option<Mask> {
     }
 }
 
-/// A combination whose part `n` is inverted.
+/// Returns a combination with its part `n` inverted.
 fn with_inverted(mask: &Mask, n: usize) -> Option<Mask> {
     matches!(mask.node(), Node::And(_) | Node::Or(_) | Node::Minus(..))
         .then(|| with(mask, n, &!mask.children()[n].clone()))

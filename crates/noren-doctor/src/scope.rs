@@ -1,4 +1,4 @@
-//! Mistakes that are not in all batch rows and heads: one head, one row of the batch, single queries, rows that changed places.
+//! Mistakes in only some batch rows and heads: one head, one batch row, single queries, or permuted batch rows.
 
 use super::edits::Post;
 use super::intent::Intent;
@@ -6,14 +6,14 @@ use super::target::{Mistake, Target};
 use noren_mask::bits::ones;
 use std::collections::BTreeSet;
 
-/// What it costs more to believe that only some batch rows or heads have a mistake.
+/// Additional cost of a mistake in only some batch rows or heads.
 const PART: f64 = 0.15;
 
-/// Batch rows are put back in order for batches of at most this many.
+/// Maximum batch size for which permuted batch rows are searched.
 const MOST_ROWS: usize = 64;
 
 impl Target<'_> {
-    /// Single mistakes of the batch rows and heads that differ from `right`, where others do not.
+    /// Searches for a single mistake in the batch rows and heads that differ from `right`, if others do not differ.
     pub(super) fn in_part(&self, right: &Intent, declared: bool, found: &mut dyn FnMut(Vec<Mistake>, f64)) {
         let wrong = self.slices_off(right);
         let all: usize = self.heads.iter().map(Vec::len).sum();
@@ -33,7 +33,7 @@ impl Target<'_> {
         });
     }
 
-    /// The batch rows and heads in which a real query's row differs from `right`.
+    /// Returns the batch rows and heads in which a row of a non-padding query differs from `right`.
     fn slices_off(&self, right: &Intent) -> BTreeSet<(usize, usize)> {
         let mut words = vec![0; right.words()];
         let mut off = BTreeSet::new();
@@ -44,7 +44,7 @@ impl Target<'_> {
         off
     }
 
-    /// Batch rows and heads in words.
+    /// Describes batch rows and heads in words.
     pub(super) fn place(&self, slices: &BTreeSet<(usize, usize)>) -> String {
         let rows: BTreeSet<usize> = slices.iter().map(|s| s.0).collect();
         let heads: BTreeSet<usize> = slices.iter().map(|s| s.1).collect();
@@ -60,8 +60,8 @@ impl Target<'_> {
         }
     }
 
-    /// Rows of real queries that read nothing, where every other row is as it should be, and what it costs to believe in them:
-    /// several rows are more often those of other lengths.
+    /// Returns the mistake that non-padding rows read nothing, if every other row is correct, and its cost. Several
+    /// such rows cost more, because wrong lengths are a more frequent cause.
     pub(super) fn emptied_rows(&self, right: &Intent) -> Option<(Mistake, f64)> {
         let mut words = vec![0; right.words()];
         let (mut empty, mut kept) = (BTreeSet::new(), 0);
@@ -86,7 +86,8 @@ impl Target<'_> {
         Some((("fully_masked_row", says), if count == 1 { 1.2 } else { 1.45 }))
     }
 
-    /// Batch rows that have changed places. A row of another batch row says nothing where that one has a padding query.
+    /// Returns the mistake that batch rows are permuted. A row is not compared if its query is padding in the batch row
+    /// from which it came.
     pub(super) fn permuted_rows(&self, right: &Intent) -> Option<Mistake> {
         if right.batch > MOST_ROWS {
             return None;
@@ -121,7 +122,8 @@ impl Target<'_> {
     }
 }
 
-/// Gives batch row `b` one of its choices, moving others to another of theirs; false where that cannot be.
+/// Assigns batch row `b` one of its choices, and moves other rows to other choices if needed. Returns false if no
+/// assignment exists.
 fn assign(b: usize, choices: &[Vec<usize>], taken: &mut [Option<usize>], seen: &mut [bool]) -> bool {
     for &from in &choices[b] {
         if std::mem::replace(&mut seen[from], true) {

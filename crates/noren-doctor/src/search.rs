@@ -1,4 +1,4 @@
-//! Which mistakes turn the intended mask into the given one, exactly.
+//! Searches for mistakes that turn the intended mask into exactly the given one.
 
 use super::edits::{Edit, Post};
 use super::expect::Hypothesis;
@@ -6,24 +6,25 @@ use super::intent::{Intent, row};
 use super::target::{Mistake, Target};
 use noren_mask::bits::ends;
 
-/// Pairs of mistakes are looked for where a hypothesis has a smaller doubt than this.
+/// Pairs of mistakes are searched only for hypotheses with a smaller doubt than this.
 const MOST_DOUBT_OF_PAIRS: f64 = 0.25;
 
-/// What it costs to believe that only row 0 of the batch is right: more than a mistake of all rows that row 0 does not show.
+/// Cost of the explanation that only row 0 of the batch is correct. This cost is higher than the cost of a mistake in
+/// all rows that row 0 does not show.
 const ONLY_ROW_0: f64 = 1.12;
 
-/// What explains the difference.
+/// An explanation of all differing cells.
 #[derive(Clone)]
 pub(crate) struct Explanation {
-    /// Which hypothesis it starts from.
+    /// The index of the hypothesis from which it starts.
     pub(crate) hypothesis: usize,
-    /// Class and sentence of each mistake.
+    /// The class and the description of each mistake.
     pub(crate) mistakes: Vec<Mistake>,
     pub(crate) cost: f64,
 }
 
 impl Target<'_> {
-    /// Single mistakes, then pairs; the cheapest explanations first.
+    /// Returns explanations with one mistake, then with two; the lowest cost first.
     pub(crate) fn explain(&self, hypotheses: &[Hypothesis], declared: bool) -> Vec<Explanation> {
         let mut found = Vec::new();
         for (index, hypothesis) in hypotheses.iter().enumerate() {
@@ -100,7 +101,7 @@ impl Target<'_> {
         }
     }
 
-    /// Row 0 of the batch is right, and all others have one and the same mistake, which would show in row 0 too.
+    /// Searches for one mistake in all batch rows except row 0, where row 0 would show the mistake too.
     fn only_row_0(&self, right: &Intent, edits: &[Edit], found: &mut dyn FnMut(Vec<Mistake>, f64)) {
         let first = |b: usize, i: usize| b == 0 && right.cares(b, i);
         let others = |b: usize, i: usize| b > 0 && right.cares(b, i);
@@ -153,14 +154,15 @@ impl Target<'_> {
         posts
     }
 
-    /// The padding as it stands in the mask against the padding there should be.
+    /// Compares the padding of the mask with the correct padding.
     fn padding(&self, right: &Intent, wrong: &Intent) -> Option<((&'static str, String), f64)> {
         let valid = right.valid.as_ref()?;
         let plane = self.plane(right, wrong)?;
         plane.judge(right, valid, self)
     }
 
-    /// A window of another width, or one that nobody declared.
+    /// Returns the intended mask with a window of the width that the array shows, if that window is not the declared
+    /// one.
     fn other_window(&self, right: &Intent) -> Option<(Intent, Edit)> {
         if right.k_positions.is_some() || right.tree.is_some() {
             return None;
@@ -177,7 +179,7 @@ impl Target<'_> {
         Some((edit.apply(right)?, edit))
     }
 
-    /// How far the causal border is off, by a row in the middle.
+    /// Returns the shift of the causal border in keys, read from a row in the middle.
     fn other_border(&self, right: &Intent) -> Option<i64> {
         right.causal?;
         let i = right.q_len / 2;
@@ -218,12 +220,12 @@ impl Target<'_> {
     }
 }
 
-/// Which of the declared borders between documents the mask has.
+/// Returns the class and description for the differences between declared and given borders of documents.
 fn documents_mistake(right: &Intent, wrong: &Intent) -> (&'static str, String) {
     let (Some(declared), Some(found)) = (&right.segments, &wrong.segments) else {
         return ("cross_document", String::new());
     };
-    let mut kinds = [0usize; 4]; // right, moved by one, missing, invented
+    let mut kinds = [0usize; 4]; // right, moved by one token, missing, undeclared
     for b in 0..right.batch {
         let borders = |ids: &[i64]| -> Vec<i64> {
             (1..ids.len()).filter(|&k| ids[k] != ids[k - 1] && ids[k] > 0 && ids[k - 1] > 0).map(|k| k as i64).collect()

@@ -69,7 +69,7 @@ pub(super) fn against_expression(
     Ok(())
 }
 
-/// The mistakes of the likeliest explanation, and notes on others that give the same cells.
+/// Returns the mistakes of the most likely explanation, with notes on other explanations that give the same cells.
 fn findings(found: &[Explanation], difference: &Difference, text: &str) -> Vec<Finding> {
     let Some(best) = found.first() else {
         let says = format!("{} cells differ from `{text}`", difference.wrong);
@@ -100,7 +100,7 @@ fn findings(found: &[Explanation], difference: &Difference, text: &str) -> Vec<F
 struct Difference {
     wrong: u64,
     first: Vec<[usize; 4]>,
-    /// The batch rows and heads that have them.
+    /// The batch rows and heads with such cells.
     slices: BTreeSet<(usize, usize)>,
 }
 
@@ -126,14 +126,14 @@ impl Difference {
         out
     }
 
-    /// The finding with the number and the first of these cells.
+    /// Adds the number of wrong cells and the first of them to a finding.
     fn marked(&self, mut finding: Finding) -> Finding {
         (finding.wrong_cells, finding.first_cells) = (self.wrong, self.first.clone());
         finding
     }
 }
 
-/// Mistakes that together give every cell.
+/// Mistakes that together explain every cell.
 struct Explanation {
     mistakes: Vec<Mistake>,
     cost: f64,
@@ -152,8 +152,8 @@ impl<'a> Search<'a> {
         Search { given, meant, bound, target: Target::new(given) }
     }
 
-    /// Explanations of all cells, the likeliest first: one mistake, one mistake of the batch rows and heads that are wrong (`slices`),
-    /// or two mistakes.
+    /// Returns the explanations of all cells, the most likely first: one mistake, one mistake in the wrong batch rows
+    /// and heads (`slices`), or two mistakes.
     fn mistakes(&self, slices: &BTreeSet<(usize, usize)>) -> Vec<Explanation> {
         let rewrites = rewrites(self.bound, self.left(), self.given.count() > self.meant.count());
         let everywhere = |_: usize, _: usize| true;
@@ -176,7 +176,7 @@ impl<'a> Search<'a> {
         found
     }
 
-    /// One mistake in the batch rows and heads of `part`.
+    /// Returns the explanations with one mistake in the batch rows and heads of `part`.
     fn singles(&self, rewrites: &[Rewrite], part: &dyn Fn(usize, usize) -> bool) -> Vec<Explanation> {
         let mut found = Vec::new();
         let turned = self.turned();
@@ -199,7 +199,8 @@ impl<'a> Search<'a> {
         found
     }
 
-    /// Batch rows that have others' masks, and keys that are moved around the end of a ring.
+    /// Returns explanations with masks of other batch rows, or with keys that are shifted around the end of a ring
+    /// buffer.
     fn rows_changed(&self) -> Vec<Explanation> {
         let [batch, _, q_len, kv_len] = self.given.dims();
         let rows = [Post::RowZero].into_iter().filter(|_| batch > 1);
@@ -219,7 +220,7 @@ impl<'a> Search<'a> {
         rows.chain(shifts).chain(rolls).filter(is).map(by_post).collect()
     }
 
-    /// Padding that is not the declared one, where the rest of the mask is as declared.
+    /// Returns the explanation that only the padding differs from the declared padding.
     fn padding(&self) -> Option<Explanation> {
         let (real, open) = (real_keys(self.bound)?, without_padding(self.bound)?);
         let [batch, heads, q_len, kv_len] = self.given.dims();
@@ -257,7 +258,7 @@ impl<'a> Search<'a> {
         Some(Explanation { mistakes: vec![mistake], cost })
     }
 
-    /// Two mistakes: two rewrites, or a rewrite of a mask that is inverted then.
+    /// Returns explanations with two mistakes: two rewrites, or a rewrite and an inversion.
     fn pairs(&self, rewrites: &[Rewrite]) -> Vec<Explanation> {
         let mut found = Vec::new();
         let mut tried = 0;
@@ -278,7 +279,7 @@ impl<'a> Search<'a> {
                 if tried > MOST_PAIRS {
                     return found;
                 }
-                // A width that changes twice is another width, which the array shows.
+                // Two changes of the width equal one change, which is already in the list.
                 let twice = resized && terms(&second.bound).left != width;
                 if !twice && self.is(&second.bound, &everywhere) {
                     pair(second.class, second.says, second.cost);
@@ -288,12 +289,12 @@ impl<'a> Search<'a> {
         found
     }
 
-    /// Whether the given cells of `part` are those of `bound`.
+    /// Returns whether the given cells of `part` equal those of `bound`.
     fn is(&self, bound: &BoundMask, part: &dyn Fn(usize, usize) -> bool) -> bool {
         self.rows_are(bound, part, <[u64]>::to_vec)
     }
 
-    /// Whether the given rows of `part` are those of `bound` after `change`.
+    /// Returns whether the given rows of `part` equal those of `bound` after `change`.
     fn rows_are(
         &self,
         bound: &BoundMask,
@@ -310,7 +311,8 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// Whether `test` holds for every row of the batch rows and heads of `part`. The most distinctive rows are tested first.
+    /// Returns whether `test` holds for every row of the batch rows and heads of `part`. The most distinctive rows are
+    /// tested first.
     fn all(&self, part: &dyn Fn(usize, usize) -> bool, mut test: impl FnMut(usize, usize, usize) -> bool) -> bool {
         let heads = self.given.dims()[1];
         self.target.order.iter().all(|&(b, i)| (0..heads).all(|h| !part(b, h) || test(b, h, i)))
@@ -321,7 +323,7 @@ impl<'a> Search<'a> {
         row.iter().zip(&row_of(kv_len, 0, kv_len)).map(|(word, all)| !word & all).collect()
     }
 
-    /// The declared mask with queries and keys in each other's place.
+    /// Returns the declared mask with queries and keys exchanged.
     fn turned(&self) -> Option<Keep> {
         let [.., q_len, kv_len] = self.meant.dims();
         (q_len == kv_len).then(|| self.meant.transposed())
@@ -338,7 +340,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// A mistake made on the finished array.
+/// Returns the explanation for a mistake on the finished array.
 fn by_post(post: Post) -> Explanation {
     let class = post.class().unwrap_or("unexplained_difference");
     Explanation { mistakes: vec![(class, post.says())], cost: post.cost() }

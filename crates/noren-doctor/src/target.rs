@@ -1,4 +1,4 @@
-//! [`Target`]: the given cells, and what is compared with them row by row.
+//! [`Target`]: the given cells, and their row-by-row comparison with other masks.
 
 use super::edits::Post;
 use super::intent::{Groups, Intent};
@@ -6,26 +6,26 @@ use noren_mask::Keep;
 use noren_mask::bits::{bit, count, ends, ones, set_bit};
 use std::rc::Rc;
 
-/// The given cells, and in which order rows are best compared: few rows tell most masks apart.
+/// The given cells, and the order in which rows are compared: a few rows first that distinguish most masks.
 #[derive(Clone)]
 pub(crate) struct Target<'a> {
     pub(crate) given: &'a Keep,
-    /// The heads that are looked at, by batch row: one where all heads are equal.
+    /// The heads that are compared, per batch row; a single head where all heads are equal.
     pub(super) heads: Vec<Vec<usize>>,
     pub(super) order: Vec<(usize, usize)>,
-    /// True when some batch rows or heads are left out.
+    /// True when some batch rows or heads are not compared.
     pub(super) part: bool,
-    /// Ids of the keys, where known, and the id that ends a text.
+    /// Token ids of the keys, if known.
     pub(crate) ids: Option<&'a [Vec<i64>]>,
     pub(crate) eos: Option<i64>,
     pub(crate) pad: Option<i64>,
-    /// A mask of keys alone cannot get causality or windows wrong.
+    /// True for a mask of keys only, which cannot have mistakes of causality or windows.
     pub(crate) keys_only: bool,
-    /// The stored row of keys of each batch row, where the mask is one.
+    /// The stored row of keys of each batch row, for a mask of keys only.
     pub(crate) plane: Option<&'a Keep>,
 }
 
-/// A class of mistakes with its sentence.
+/// A class of mistakes with its description.
 pub(super) type Mistake = (&'static str, String);
 
 impl<'a> Target<'a> {
@@ -53,12 +53,12 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Whether `wrong` after `post` allows the given cells in every row of a real query of `right`.
+    /// Returns whether `wrong` after `post` equals the given cells in every row of a non-padding query of `right`.
     pub(crate) fn same(&self, right: &Intent, wrong: &Intent, post: Post) -> bool {
         self.same_rows(right, wrong, post, |b, i| right.cares(b, i))
     }
 
-    /// What an explanation costs less when it fits the rows of padding too.
+    /// Returns the amount by which an explanation costs less if it also fits the rows of padding queries.
     pub(super) fn bonus(&self, right: &Intent, wrong: &Intent, post: Post) -> f64 {
         match right.q_valid.is_some() && self.same_rows(right, wrong, post, |b, i| !right.cares(b, i)) {
             true => 0.12,
@@ -80,7 +80,7 @@ impl<'a> Target<'a> {
         let tail = tail_mask(wrong.kv_len);
         self.order.iter().filter(|&&(b, i)| looks(b, i)).all(|&(b, i)| {
             match post {
-                // How row 0 leaves its own padding is nobody's business: it is taken as it stands.
+                // If query `i` of row 0 is padding, its cells do not matter, so the given row is copied.
                 Post::RowZero if b > 0 && !right.cares(0, i) => words.copy_from_slice(self.given.row(0, 0, i)),
                 Post::RowZero => wrong.fill(0, i, &mut words),
                 Post::BatchShift(n) => wrong.fill((b + n) % wrong.batch, i, &mut words),
@@ -109,7 +109,7 @@ impl<'a> Target<'a> {
         cares.into_iter().all(|&(b, i)| self.heads[b].iter().all(|&h| self.given.row(b, h, i) == turned.row(b, 0, i)))
     }
 
-    /// Number of cells that differ from `right` in rows of real queries, and the first few of them.
+    /// Returns the number of cells that differ from `right` in rows of non-padding queries, and the first few of them.
     pub(crate) fn wrong_cells(&self, right: &Intent, first: usize) -> (u64, Vec<[usize; 4]>) {
         let mut words = vec![0; right.words()];
         let (mut total, mut cells) = (0, Vec::new());
@@ -130,7 +130,7 @@ impl<'a> Target<'a> {
         (total, cells)
     }
 
-    /// Documents as the given mask has them: each query's first visible key names its document.
+    /// Returns the documents that the given mask shows: the first visible key of a query identifies its document.
     pub(super) fn documents(&self, right: &Intent, wrong: &Intent) -> Option<Intent> {
         let mut ids = vec![vec![-1i64; wrong.kv_len]; wrong.batch];
         for &(b, i) in self.order.iter().filter(|&&(b, i)| right.cares(b, i)) {
@@ -138,7 +138,7 @@ impl<'a> Target<'a> {
             ids[b][slot] = ends(self.given.row(b, self.heads[b][0], i))?.0 as i64 + 1;
         }
         for list in &mut ids {
-            // Keys that no query stands at belong where the next one does.
+            // A key without a query belongs to the document of the next key.
             for k in (0..list.len().saturating_sub(1)).rev().filter(|_| wrong.q_len < wrong.kv_len) {
                 if list[k] == -1 && list[k + 1] > 0 && list[k + 1] <= k as i64 + 1 {
                     list[k] = list[k + 1];
@@ -148,12 +148,12 @@ impl<'a> Target<'a> {
         Some(Intent { segments: Some(Rc::new(Groups::new(ids))), ..wrong.clone() })
     }
 
-    /// True when the mask is the intended one.
+    /// Returns true if the mask equals the intended one.
     pub(crate) fn is(&self, intent: &Intent) -> bool {
         self.same(intent, intent, Post::None)
     }
 
-    /// The same where documents are packed but nobody said where they end.
+    /// Returns `intent` with the documents that the given mask shows, if the mask then equals it.
     pub(crate) fn is_with_some_documents(&self, intent: &Intent) -> Option<Intent> {
         let found = self.documents(intent, intent)?;
         self.same(intent, &found, Post::None).then_some(found)
@@ -167,7 +167,7 @@ fn tail_mask(len: usize) -> u64 {
     }
 }
 
-/// A row of `len` keys that are moved on by `by` slots around the end.
+/// Returns a row of `len` keys shifted by `by` slots, cyclically.
 pub(super) fn rolled(row: &[u64], len: usize, by: usize) -> Vec<u64> {
     let mut out = vec![0; row.len()];
     (0..len).filter(|&k| bit(row, k)).for_each(|k| set_bit(&mut out, (k + by) % len));

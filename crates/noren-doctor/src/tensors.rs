@@ -1,4 +1,4 @@
-//! Intermediate tensors beside the mask: pooled states, probabilities, values.
+//! Checks intermediate tensors given with the mask: pooled states, probabilities, values.
 
 use super::context::Context;
 use super::held::Held;
@@ -15,10 +15,10 @@ const STATES: &[&str] = &["hidden", "hidden_states", "last_hidden_state", "h"];
 const POOLED: &[&str] = &["pooled", "embedding", "embeddings", "sentence_embedding", "pooler_output"];
 const VALUES: &[&str] = &["v", "values", "value", "value_states", "kv_values"];
 
-/// Names of the arrays that are read here.
+/// Names of the arrays that this module reads.
 pub(super) const NAMES: &[&[&str]] = &[PROBABILITIES, STATES, POOLED, VALUES];
 
-/// Which formula makes the pooled state from the hidden ones.
+/// Finds the formula that computes the pooled state from the hidden states.
 pub(super) fn pooling(
     beside: &Companions<'_>,
     context: &Context,
@@ -84,7 +84,8 @@ pub(super) fn pooling(
     }
 }
 
-/// The pooled state of one row of hidden states by the formula `name`; `len` tokens, of which `real` are no padding.
+/// Returns the pooled state of one row of hidden states by the formula `name`. The row has `len` tokens; `real` are the
+/// non-padding ones.
 fn pooled_by(name: &str, width: usize, (real, len): (&[usize], usize), at: impl Fn(usize, usize) -> f64) -> Vec<f64> {
     let all: Vec<usize> = (0..len).collect();
     let pick = |k: usize| (0..width).map(|d| at(k, d)).collect();
@@ -106,7 +107,7 @@ fn pooled_by(name: &str, width: usize, (real, len): (&[usize], usize), at: impl 
     }
 }
 
-/// Probabilities in hidden cells, and what they tell of where the mask went.
+/// Checks probabilities in hidden cells, which show where the mask was applied.
 pub(super) fn probabilities(beside: &Companions<'_>, context: &Context, verdict: &Held) -> Option<Finding> {
     let given = beside.get(PROBABILITIES)?;
     let [batch, heads, q_len, kv_len] = verdict.keep.dims();
@@ -171,7 +172,7 @@ pub(super) fn probabilities(beside: &Companions<'_>, context: &Context, verdict:
     }
 }
 
-/// NaN in values that no query may read: 0 * NaN is NaN.
+/// Reports NaN in values that no query may read. A dense product with them gives NaN, because 0 * NaN is NaN.
 pub(super) fn poisoned_values(beside: &Companions<'_>, verdict: &Held) -> Option<Finding> {
     let values: &Values = beside.get(VALUES)?;
     let [batch, heads, q_len, kv_len] = verdict.keep.dims();
@@ -182,7 +183,7 @@ pub(super) fn poisoned_values(beside: &Companions<'_>, verdict: &Held) -> Option
         _ => return None,
     };
     let per_batch = (rows / batch).max(1);
-    // A row of padding may read itself: what it makes of it reaches no real token.
+    // A padding query may read such a key, because its output reaches no other token.
     let real = |b: usize, i: usize| verdict.cares(b, i);
     let read = |b: usize, k: usize| {
         (0..q_len).filter(|&i| real(b, i)).any(|i| (0..heads).any(|h| bit(verdict.keep.row(b, h, i), k)))

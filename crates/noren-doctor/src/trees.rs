@@ -1,11 +1,11 @@
-//! Mistakes in the mask of a tree of drafts that no single term explains: rows of other nodes, parents without ancestors.
+//! Mistakes in the mask of a tree of drafts that no single term explains: exchanged rows, or parents without ancestors.
 
 use super::intent::Intent;
 use super::target::Target;
 use noren_mask::bits::{bit, count, ones, set_bit};
 
 impl Target<'_> {
-    /// What turns the tree's rows into the given ones, where one mistake explains all of them.
+    /// Returns the description of one mistake that explains all differing rows of the tree.
     pub(super) fn other_tree(&self, right: &Intent) -> Option<&'static str> {
         let tree = right.tree.as_ref()?;
         let [batch, _, q_len, kv_len] = self.given.dims();
@@ -55,7 +55,7 @@ impl Target<'_> {
     }
 }
 
-/// Whether all that is visible too much in the rows of `given` are nodes of the same parent, and nothing is hidden.
+/// Returns whether every extra visible key is a sibling and no key is hidden.
 fn siblings_only(tree: &[Vec<u64>], given: &[Vec<u64>]) -> bool {
     let above = |node: usize| {
         let mut row = tree[node].clone();
@@ -69,7 +69,7 @@ fn siblings_only(tree: &[Vec<u64>], given: &[Vec<u64>]) -> bool {
     })
 }
 
-/// Each node with its parent: the ancestor that has the most ancestors itself.
+/// Returns rows with each node and its parent only. The parent is the ancestor with the most ancestors.
 fn parents_only(tree: &[Vec<u64>]) -> Vec<Vec<u64>> {
     let row = |(node, ancestors): (usize, &Vec<u64>)| {
         let mut out = vec![0; ancestors.len()];

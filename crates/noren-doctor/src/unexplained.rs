@@ -1,4 +1,4 @@
-//! Masks that are neither as declared nor one or two known mistakes away from it.
+//! Masks that differ from the declaration and are not one or two known mistakes away from it.
 
 use super::diagnose::Case;
 use super::expect::Hypothesis;
@@ -14,8 +14,8 @@ use noren_mask::Keep;
 use noren_mask::bits::ends;
 
 impl Case<'_> {
-    /// Neither as declared nor one or two known mistakes away from it. A class is named only where it covers every wrong cell;
-    /// only then is there a repair.
+    /// Reports a mask that no known mistake explains. A class is named, and a repair given, only if the class covers
+    /// every wrong cell.
     pub(super) fn unexplained(
         &self,
         given: Keep,
@@ -30,10 +30,10 @@ impl Case<'_> {
             return self.undecided(given, None, report);
         };
         let right = &hypothesis.intent;
-        // A tree that is given in full needs no kind beside it.
+        // A tree that is given in full needs no declared kind.
         let declared = self.context.kind.is_some() || right.tree.is_some();
         if declared && hypothesis.open.iter().any(|open| !open.between) {
-            // What is missing from the declaration may be the whole difference.
+            // The missing declaration may explain the whole difference.
             outcome.open = hypothesis.open.clone();
             (report.compared, report.rows_left_out) = compared(right, given.dims()[1]);
             return self.undecided(given, Some(right), report);
@@ -46,7 +46,7 @@ impl Case<'_> {
             Some((class, says, loosest)) => {
                 let held = self.leaking(given, right, &loosest, (class, says), wrong, report);
                 if !declared {
-                    // What is left may be wrong in other ways, unless it is a mask that is known.
+                    // The remaining cells may have other mistakes, unless the result equals a known mask.
                     report.fixed = report.fixed.take().filter(|fixed| resemble::exact(fixed, hypotheses).is_some());
                 }
                 held
@@ -61,14 +61,15 @@ impl Case<'_> {
         }
     }
 
-    /// No verdict on the cells: only rows without any key are reported, and there is no repair.
+    /// Reports only rows without visible keys, with no verdict on the cells and no repair.
     pub(super) fn undecided(&self, given: Keep, intent: Option<&Intent>, report: &mut Report) -> Held {
         self.empty_rows(intent, report);
         report.given = Some(self.as_read(&given));
         self.held(given, intent.cloned())
     }
 
-    /// The class of a mask that only opens too much, where one declared term forbids every wrong cell.
+    /// Returns the class and the repaired mask if the mask only allows too much, and one declared term forbids every
+    /// wrong cell.
     fn only_leaks(&self, given: &Keep, right: &Intent) -> Option<(&'static str, String, Intent)> {
         let leaks = Leaks::count(given, right);
         if leaks.hidden > 0 || leaks.visible == 0 {
@@ -91,7 +92,8 @@ impl Case<'_> {
         Some((class, says, right.clone()))
     }
 
-    /// Without a declared kind only what every kind forbids is wrong: padding, other documents, redacted keys.
+    /// Returns the class and the repaired mask for cells that are wrong for every kind: padding, other documents,
+    /// redacted keys.
     fn forbidden(&self, given: &Keep, right: &Intent) -> Option<(&'static str, String, Intent)> {
         let loosest = Intent {
             causal: None,
@@ -123,7 +125,7 @@ impl Case<'_> {
         Some((class, format!("{n} cells let queries read {what}"), loosest))
     }
 
-    /// A finding whose class covers every wrong cell: the repair hides those cells and changes no other.
+    /// Reports a class that covers every wrong cell. The repair hides those cells and changes no others.
     fn leaking(
         &self,
         given: Keep,
@@ -153,7 +155,7 @@ impl Case<'_> {
         self.held(fixed, Some(intent.clone()))
     }
 
-    /// Cells differ from the declaration, and no known mistake covers them all: no repair, only what is declared.
+    /// Reports differing cells that no known mistake covers: there is no repair, only the declared cells.
     fn without_a_name(&self, given: Keep, right: &Intent, wrong: (u64, Vec<[usize; 4]>), report: &mut Report) -> Held {
         let leaks = Leaks::count(&given, right);
         let (wrong_cells, first_cells) = wrong;
@@ -179,7 +181,7 @@ impl Case<'_> {
         self.held(built, Some(right.clone()))
     }
 
-    /// Whether slots are visible that lie behind the newest token of a declared cache.
+    /// Returns whether slots after the newest token of a declared cache are visible.
     fn unwritten(&self, given: &Keep) -> bool {
         let [batch, heads, q_len, kv_len] = given.dims();
         let declared = !self.context.past.is_empty() && self.known.k_positions.is_none();
@@ -189,7 +191,7 @@ impl Case<'_> {
     }
 }
 
-/// Which batch rows differ from `right` where a real query reads.
+/// Returns, for each batch row, whether a non-padding query's row differs from `right`.
 fn rows_off(given: &Keep, right: &Intent) -> Vec<bool> {
     let [batch, heads, q_len, _] = given.dims();
     let mut words = vec![0; right.words()];
@@ -202,7 +204,7 @@ fn rows_off(given: &Keep, right: &Intent) -> Vec<bool> {
     (0..batch).map(&mut off).collect()
 }
 
-/// Cells in rows of real queries that `loosest` forbids.
+/// Returns the number of cells in rows of non-padding queries that `loosest` forbids, and the first few of them.
 fn forbidden_cells(given: &Keep, loosest: &Intent) -> (u64, Vec<[usize; 4]>) {
     let allowed = cut(given, loosest, false);
     let [batch, heads, q_len, _] = given.dims();
@@ -221,7 +223,7 @@ fn forbidden_cells(given: &Keep, loosest: &Intent) -> (u64, Vec<[usize; 4]>) {
     (total, first)
 }
 
-/// `given` less what `intent` forbids; with `whole` the rows of padding queries too.
+/// Returns `given` without the cells that `intent` forbids. With `whole`, rows of padding queries are changed too.
 fn cut(given: &Keep, intent: &Intent, whole: bool) -> Keep {
     let mut out = given.clone();
     let [batch, heads, q_len, _] = given.dims();

@@ -1,8 +1,8 @@
-//! [`Values`]: an array as somebody else stores it, before anybody knows what it means.
+//! [`Values`]: an array as another program stores it, before its convention is known.
 
 use noren_mask::Error;
 
-/// The type of the stored numbers; it decides which fills overflow.
+/// The type of the stored numbers. The range of the type decides which fills overflow.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs)] // the usual names
 pub enum Dtype {
@@ -17,7 +17,7 @@ pub enum Dtype {
 }
 
 impl Dtype {
-    /// From the names that numpy, PyTorch and safetensors use; `None` for what is no number.
+    /// Returns the type for a name of numpy, PyTorch or safetensors; `None` for other names.
     pub fn named(name: &str) -> Option<Self> {
         let name = name.trim_start_matches("torch.").to_ascii_lowercase();
         Some(match name.as_str() {
@@ -34,7 +34,7 @@ impl Dtype {
         })
     }
 
-    /// The largest finite number, for types of real numbers.
+    /// Returns the largest finite number of a floating-point type; `None` for other types.
     pub(crate) fn largest(self) -> Option<f64> {
         match self {
             Dtype::F16 => Some(65504.0),
@@ -45,7 +45,7 @@ impl Dtype {
         }
     }
 
-    /// As people write it.
+    /// Returns the usual name of the type.
     pub fn name(self) -> &'static str {
         match self {
             Dtype::Bool => "bool",
@@ -60,16 +60,16 @@ impl Dtype {
     }
 }
 
-/// The numbers themselves, row-major.
+/// The stored numbers, row-major.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Numbers {
-    /// Truth values.
+    /// Booleans.
     Bool(Vec<bool>),
-    /// Whole numbers of any width.
+    /// Integers of any width.
     Int(Vec<i64>),
-    /// Real numbers of at most 32 bits.
+    /// Floating-point numbers of at most 32 bits.
     Single(Vec<f32>),
-    /// Real numbers of 64 bits.
+    /// Floating-point numbers of 64 bits.
     Double(Vec<f64>),
 }
 
@@ -89,10 +89,10 @@ pub struct Values {
 }
 
 impl Values {
-    /// An array of `shape`, row-major.
+    /// Creates an array from its shape, stored type and row-major numbers.
     ///
     /// # Errors
-    /// Another count of numbers than the shape says.
+    /// Returns an error if the count of numbers is not the product of the shape.
     pub fn new(shape: &[usize], dtype: Dtype, numbers: Numbers) -> Result<Self, Error> {
         let count = match &numbers {
             Numbers::Bool(v) => v.len(),
@@ -107,37 +107,46 @@ impl Values {
         }
     }
 
-    /// An array of truth values.
+    /// Creates an array of booleans, row-major.
+    ///
+    /// # Errors
+    /// Returns an error if the count of cells is not the product of the shape.
     pub fn bools(shape: &[usize], cells: Vec<bool>) -> Result<Self, Error> {
         Self::new(shape, Dtype::Bool, Numbers::Bool(cells))
     }
 
-    /// An array of whole numbers.
+    /// Creates an array of 64-bit integers, row-major.
+    ///
+    /// # Errors
+    /// Returns an error if the count of cells is not the product of the shape.
     pub fn ints(shape: &[usize], cells: Vec<i64>) -> Result<Self, Error> {
         Self::new(shape, Dtype::Int, Numbers::Int(cells))
     }
 
-    /// An array of 32-bit real numbers.
+    /// Creates an array of 32-bit floats, row-major.
+    ///
+    /// # Errors
+    /// Returns an error if the count of cells is not the product of the shape.
     pub fn floats(shape: &[usize], cells: Vec<f32>) -> Result<Self, Error> {
         Self::new(shape, Dtype::F32, Numbers::Single(cells))
     }
 
-    /// The sizes.
+    /// Returns the size of each dimension.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
 
-    /// The stored type.
+    /// Returns the stored type.
     pub fn dtype(&self) -> Dtype {
         self.dtype
     }
 
-    /// The numbers, row-major.
+    /// Returns the numbers, row-major.
     pub fn numbers(&self) -> &Numbers {
         &self.numbers
     }
 
-    /// Number of cells.
+    /// Returns the number of cells.
     pub fn len(&self) -> usize {
         match &self.numbers {
             Numbers::Bool(v) => v.len(),
@@ -147,12 +156,12 @@ impl Values {
         }
     }
 
-    /// True when a size is 0.
+    /// Returns true if the array has no cell.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Cell number `i` as a real number; truth values as 0 and 1.
+    /// Returns cell `i` (row-major) as a float; booleans as 0 and 1.
     pub fn at(&self, i: usize) -> f64 {
         match &self.numbers {
             Numbers::Bool(v) => f64::from(u8::from(v[i])),
@@ -162,12 +171,12 @@ impl Values {
         }
     }
 
-    /// All cells as whole numbers; `None` where one is not whole.
+    /// Returns all cells as integers; `None` if a cell is not an integer.
     pub(crate) fn whole(&self) -> Option<Vec<i64>> {
         (0..self.len()).map(|i| self.at(i)).map(|x| (x.fract() == 0.0 && x.abs() < 9e15).then_some(x as i64)).collect()
     }
 
-    /// The last dimension's rows of whole numbers: `[batch, length]`, where a single row stands for `[1, length]` and further
+    /// Returns the rows of the last dimension as integers, `[batch, length]`. An array of one dimension is one row; all
     /// dimensions before the last are batch rows.
     pub(crate) fn rows(&self) -> Option<Vec<Vec<i64>>> {
         let width = *self.shape.last()?;
@@ -177,7 +186,7 @@ impl Values {
         Some(self.whole()?.chunks(width).map(<[i64]>::to_vec).collect())
     }
 
-    /// Entry `i` of the first dimension.
+    /// Returns entry `i` of the first dimension.
     pub(crate) fn slice(&self, i: usize) -> Result<Self, Error> {
         let shape = &self.shape[1..];
         let count: usize = shape.iter().product();
@@ -191,7 +200,7 @@ impl Values {
         Self::new(shape, self.dtype, numbers)
     }
 
-    /// Bytes as stored.
+    /// Returns the size of the stored numbers in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         let width = match self.dtype {
             Dtype::Bool | Dtype::U8 | Dtype::I8 => 1,
@@ -202,7 +211,7 @@ impl Values {
         self.len() as u64 * width
     }
 
-    /// True for real numbers.
+    /// Returns true for floating-point types.
     pub(crate) fn is_real(&self) -> bool {
         matches!(self.numbers, Numbers::Single(_) | Numbers::Double(_))
     }

@@ -1,31 +1,31 @@
-//! The verdict on a mask as a whole, from what was found and what is open.
+//! Decides the verdict on a mask from the findings and the open questions.
 
 use super::intent::Intent;
 use super::report::{Open, Report, Severity, Verdict};
 use std::rc::Rc;
 
-/// How the search for what was meant ended.
+/// The result of the search for the intended mask.
 #[derive(Default)]
 pub(super) struct Outcome {
-    /// The cells are those of `intent`.
+    /// True when the cells equal those of the intended mask.
     pub(super) fits: bool,
-    /// Questions on which it depends.
+    /// Open questions on which the verdict depends.
     pub(super) open: Vec<Rc<Open>>,
-    /// The nearest known mask of an undeclared one, and the number of cells that differ.
+    /// For an undeclared mask: the nearest known mask, and the number of cells that differ.
     pub(super) nearest: Option<(String, u64)>,
 }
 
-/// Number of cells in rows of real queries, and of rows that were left out.
+/// Returns the number of cells in rows of non-padding queries, and the number of rows that were left out.
 pub(super) fn compared(intent: &Intent, heads: usize) -> (u64, u64) {
     let real: usize = (0..intent.batch).map(|b| (0..intent.q_len).filter(|&i| intent.cares(b, i)).count()).sum();
     let (rows, all) = (real * heads, intent.batch * intent.q_len * heads);
     (rows as u64 * intent.kv_len as u64, (all - rows) as u64)
 }
 
-/// A share above which a mask resembles nothing: one cell in ten.
+/// A mask resembles a known one if at most one cell in this number differs.
 const FAR: u64 = 10;
 
-/// Sets the verdict and its sentence from what was found.
+/// Sets the verdict and its sentence from the findings and the open questions.
 pub(super) fn decide(report: &mut Report, outcome: &Outcome, declared: Option<&str>) {
     report.open = outcome.open.iter().map(|open| (**open).clone()).collect();
     let (verdict, sentence) = match (report.sick(), declared) {
@@ -65,12 +65,12 @@ pub(super) fn decide(report: &mut Report, outcome: &Outcome, declared: Option<&s
     };
     (report.verdict, report.sentence) = (verdict, sentence);
     if matches!(verdict, Verdict::LooksLike | Verdict::CannotTell) {
-        // Without a verdict nothing is repaired.
+        // Without a verdict there is no repair.
         report.fixed = None;
     }
 }
 
-/// The verdict on a mask of which no kind is declared.
+/// Returns the verdict on a mask without a declared kind.
 fn undeclared(outcome: &Outcome, cells: u64) -> (Verdict, String) {
     let ask = "declare `kind` (causal, bidirectional, sliding, ...) or the mask that was meant to get a verdict";
     match &outcome.nearest {

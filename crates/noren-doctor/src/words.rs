@@ -1,30 +1,30 @@
-//! The words that a declaration may hold. Each vocabulary is closed: another word is an error that names the nearest known one.
+//! The known words of declarations. Another word is an error that names the nearest known word.
 
 use super::kinds::{Convention, MaskKind, Role};
 use noren_mask::Error;
 use noren_mask::Side;
 
-/// What the width of a window counts.
+/// The keys that the width of a window counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WindowMeans {
-    /// Keys that a query reads, itself included.
+    /// The keys that a query reads, including its own key.
     WithSelf,
-    /// Keys before the query, which is read besides.
+    /// The keys before the query; its own key is read in addition.
     Before,
-    /// Keys on each side of the query, which is read besides.
+    /// The keys on each side of the query; its own key is read in addition.
     EachSide,
-    /// Keys on both sides together, the query included.
+    /// The keys on both sides together, including the query's own key.
     Total,
 }
 
 impl WindowMeans {
-    /// Whether the width speaks of keys after the query too.
+    /// Returns whether the width also counts keys after the query.
     pub(crate) fn names_sides(self) -> bool {
         matches!(self, WindowMeans::EachSide | WindowMeans::Total)
     }
 }
 
-/// How hidden states are pooled into one.
+/// The method that pools hidden states into one vector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)] // the usual names
 pub enum Pooling {
@@ -32,11 +32,11 @@ pub enum Pooling {
     First,
     Last,
     Max,
-    /// By a formula that is not known here.
+    /// A formula that is not known here.
     Other,
 }
 
-/// A word and what it stands for.
+/// Known words with their meanings.
 type Words<T> = &'static [(&'static str, T)];
 
 const CONVENTIONS: Words<Convention> = &[
@@ -133,7 +133,7 @@ const POOLINGS: Words<Pooling> = &[
     ("other", Pooling::Other),
 ];
 
-/// Position encodings, and whether only distances enter.
+/// Position encodings, with true for those that depend only on distances.
 const ENCODINGS: Words<bool> = &[
     ("rope", true),
     ("rotary", true),
@@ -149,7 +149,7 @@ const ENCODINGS: Words<bool> = &[
     ("sinusoidal", false),
 ];
 
-/// What the model is used for, and whether it continues the text.
+/// Tasks of the model, with true for those that generate a continuation of the text.
 const TASKS: Words<bool> = &[
     ("generation", true),
     ("training", false),
@@ -170,7 +170,7 @@ const TASKS: Words<bool> = &[
 
 const CHUNK_ORIGINS: Words<bool> = &[("slot", true), ("text", false), ("slot_0", true), ("first_real_token", false)];
 
-/// One property of a kind that a word stands for.
+/// The meaning of one word in the name of a kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Part {
     Causal,
@@ -182,9 +182,9 @@ enum Part {
     Blocks,
     Tree,
     Cross,
-    /// A word that adds nothing: `attention`, `mask`.
+    /// A word without effect: `attention`, `mask`.
     Filler,
-    /// `not`, `non`: the next word is the other way round.
+    /// A negation, `not` or `non`: the next word has the opposite meaning.
     Not,
 }
 
@@ -243,24 +243,24 @@ const KINDS: Words<Part> = &[
     ("non", Part::Not),
 ];
 
-/// Kinds of layers that have no softmax attention, and so no mask of a kind.
+/// Kinds of layers without softmax attention, which have no mask.
 const WITHOUT_ATTENTION: &[&str] =
     &["linear_attention", "conv", "convolution", "mamba", "mamba2", "recurrent", "ssm", "rwkv", "moe", "mlp"];
 
-/// The entry of `word` in `words`.
+/// Returns the meaning of `word`, or an error that names the declared `key`.
 fn look_up<T: Copy + PartialEq>(key: &str, word: &str, words: Words<T>) -> Result<T, Error> {
     let plain = phrase(word);
     let found = words.iter().find(|(known, _)| phrase(known) == plain).map(|(_, meaning)| *meaning);
     found.ok_or_else(|| unknown(key, word, words.iter().map(|(known, _)| *known)))
 }
 
-/// Small letters, and one blank for everything that is no letter or digit.
+/// Returns the text in lower case, with one space for each run of characters that are neither letters nor digits.
 fn phrase(text: &str) -> String {
     let words = text.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty());
     words.map(str::to_lowercase).collect::<Vec<_>>().join(" ")
 }
 
-/// The error about a word outside of a vocabulary. The first few known words are the documented ones.
+/// Returns the error about an unknown word. The message lists the first few known words, which are the documented ones.
 fn unknown<'a>(key: &str, word: &str, known: impl Iterator<Item = &'a str> + Clone) -> Error {
     let shown: String = word.chars().take(60).collect();
     let listed: Vec<&str> = known.clone().take(9).collect();
@@ -294,27 +294,27 @@ pub(super) fn pooling(word: &str) -> Result<Pooling, Error> {
     look_up("pooling", word, POOLINGS)
 }
 
-/// Checks that a position encoding is a known one.
+/// Checks that a position encoding is known.
 pub(super) fn encoding(word: &str) -> Result<String, Error> {
     look_up("position_encoding", word, ENCODINGS).map(|_| phrase(word))
 }
 
-/// Whether only distances of positions enter a known encoding.
+/// Returns whether a known encoding depends only on distances of positions.
 pub(super) fn counts_distances(word: &str) -> bool {
     ENCODINGS.iter().any(|(known, relative)| *known == word && *relative)
 }
 
-/// Whether the task continues the text.
+/// Returns whether the task generates a continuation of the text.
 pub(super) fn continues(word: &str) -> Result<bool, Error> {
     look_up("task", word, TASKS)
 }
 
-/// Whether a count begins with slot 0 whatever the padding.
+/// Returns whether a count begins with slot 0 instead of the first non-padding token.
 pub(super) fn from_slot(key: &str, word: &str) -> Result<bool, Error> {
     look_up(key, word, CHUNK_ORIGINS)
 }
 
-/// A name such as `causal`, `causal_packed` or `prefix_lm`: every word of it must be known.
+/// Returns the kind for a name such as `causal`, `causal_packed` or `prefix_lm`. Every word of the name must be known.
 pub(super) fn kind(key: &str, name: &str) -> Result<MaskKind, Error> {
     let plain = phrase(name);
     let words: Vec<&str> = plain.split(' ').filter(|w| !w.is_empty()).collect();
@@ -359,7 +359,7 @@ pub(super) fn kind(key: &str, name: &str) -> Result<MaskKind, Error> {
 fn of_parts(key: &str, name: &str, parts: &[Part], words: &[&str]) -> Result<MaskKind, Error> {
     let has = |part: Part| parts.contains(&part);
     let in_turn = |a: &str, b: &str| words.windows(2).any(|w| w[0].starts_with(a) && w[1].starts_with(b));
-    // A block that is read both ways among causal text.
+    // Blocks that are read both ways inside causal text.
     let both_ways_blocks = in_turn("block", "bidirectional") || in_turn("bidirectional", "block");
     let mut kind = MaskKind {
         packed: has(Part::Packed),
@@ -379,7 +379,7 @@ fn of_parts(key: &str, name: &str, parts: &[Part], words: &[&str]) -> Result<Mas
         return Err(Error::fact(format!("context: {key}"), text));
     }
     let said = decoder || both_ways;
-    // A prefix, a window, a chunk or an image block is part of a decoder unless the name says otherwise.
+    // A prefix, window, chunk or image block implies a causal mask unless the name says otherwise.
     let implied = kind.sliding || kind.chunked || kind.prefix || kind.blocks;
     kind.causal = !kind.cross && (decoder || (implied && !both_ways) || (kind.blocks && both_ways && !kind.sliding));
     kind.either_way = kind.packed && !said && !implied;
@@ -387,7 +387,8 @@ fn of_parts(key: &str, name: &str, parts: &[Part], words: &[&str]) -> Result<Mas
     Ok(kind)
 }
 
-/// The kind of a layer by the name that models give it; `None` for a layer without softmax attention.
+/// Returns the kind of a layer for the name that model configurations use; `None` for a layer without softmax
+/// attention.
 pub(super) fn layer_kind(name: &str) -> Result<Option<MaskKind>, Error> {
     let plain = name.to_ascii_lowercase();
     match plain.as_str() {
@@ -397,7 +398,7 @@ pub(super) fn layer_kind(name: &str) -> Result<Option<MaskKind>, Error> {
     }
 }
 
-/// The function or slot that takes a mask: its name cut at dots and the like.
+/// The name of the function or argument that takes a mask, split into words at dots and similar characters.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Api(Vec<String>);
 
@@ -422,7 +423,7 @@ const MULTIHEAD: &[&str] = &[
     "transformerdecoder",
     "transformerdecoderlayer",
 ];
-/// Libraries whose module of that name takes true as "may attend".
+/// Libraries in whose modules of that name true allows a cell.
 const KEEPING: &[&str] = &["keras", "tf", "tensorflow", "flax", "mlx", "jax", "haiku"];
 const OTHERS: &[&str] = &[
     "jax",
@@ -462,7 +463,7 @@ impl Api {
         self.0.iter().any(|part| part.ends_with(end))
     }
 
-    /// False for a name that means nothing here.
+    /// Returns false if no word of the name is known.
     pub(super) fn known(&self) -> bool {
         let lists = [SDPA, FUSED, MULTIHEAD, KEEPING, OTHERS];
         self.0.is_empty()
@@ -470,42 +471,42 @@ impl Api {
             || ["forcausallm", "formaskedlm", "forconditionalgeneration", "model"].iter().any(|end| self.ends(end))
     }
 
-    /// PyTorch's `scaled_dot_product_attention`: booleans mean "may attend", floats are added.
+    /// Returns true for PyTorch's `scaled_dot_product_attention`: booleans allow cells, floats are added.
     pub(super) fn sdpa(&self) -> bool {
         self.is(SDPA)
     }
 
-    /// PyTorch's attention module, where true means ignored.
+    /// Returns true for PyTorch's attention module, in which true hides a cell.
     pub(super) fn multihead(&self) -> bool {
         self.is(MULTIHEAD) && !self.is(KEEPING)
     }
 
-    /// True means ignored unless the declaration says otherwise.
+    /// Returns true if a stored true hides a cell, unless the declarations define it otherwise.
     pub(super) fn drops(&self) -> bool {
         self.multihead() || self.is(&["key_padding_mask"])
     }
 
-    /// Whether the slot says which truth value means "may attend".
+    /// Returns whether the name defines which truth value allows a cell.
     pub(super) fn says_polarity(&self) -> bool {
         !self.0.is_empty() && self.known()
     }
 
-    /// Real numbers are added to scores there.
+    /// Returns true if floats are added to the scores.
     pub(super) fn adds(&self) -> bool {
         self.sdpa() || self.is(FUSED) || self.multihead()
     }
 
-    /// The slot takes nothing but numbers to add.
+    /// Returns true if only floats that are added to scores are accepted.
     pub(super) fn additive(&self) -> bool {
         self.is(&["additive"])
     }
 
-    /// Broadcasting aligns the last dimensions.
+    /// Returns true if the function aligns the last dimensions when it broadcasts.
     pub(super) fn broadcasts(&self) -> bool {
         self.sdpa() || self.is(&["jax", "mlx"])
     }
 
-    /// A decoder's own slot.
+    /// Returns true if the function belongs to a decoder.
     pub(super) fn decoder(&self) -> bool {
         self.is(&["transformers", "huggingface", "hf", "generate", "gpt", "gpt2", "llama"]) || self.ends("forcausallm")
     }
@@ -514,7 +515,7 @@ impl Api {
         self.is(&["mlm", "masked_lm", "maskedlm"]) || self.ends("formaskedlm")
     }
 
-    /// Probabilities of a row may sum to less than 1.
+    /// Returns true if the probabilities of a row may sum to less than 1.
     pub(super) fn has_sinks(&self) -> bool {
         self.is(&["gpt_oss"])
     }

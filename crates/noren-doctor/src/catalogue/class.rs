@@ -3,34 +3,34 @@
 /// One class of mistakes.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Class {
-    /// Its number in the catalogue; several classes may share one.
+    /// The number in the catalogue; several classes may share one number.
     pub code: &'static str,
-    /// Its name in findings.
+    /// The name used in findings.
     pub name: &'static str,
-    /// What is needed to decide it: T0 the mask, T1 a declared intent, T2 ids or lengths or labels, T3 intermediate tensors, T4
-    /// the model as a black box, T5 gradients.
+    /// The input that the check needs. T0: the mask. T1: a declared kind or expression. T2: token ids, lengths or
+    /// labels. T3: intermediate tensors. T4: the running model. T5: gradients.
     pub tier: &'static str,
-    /// In a few words.
+    /// A short title.
     pub title: &'static str,
-    /// How it shows.
+    /// The symptoms that the user observes.
     pub shows: &'static str,
-    /// By what it is found.
+    /// The property of the arrays by which the doctor finds the mistake.
     pub found: &'static str,
     /// The line of code that usually causes it.
     pub cause: &'static str,
-    /// What to write instead.
+    /// The code or expression to write instead.
     pub repair: &'static str,
-    /// A small case, for pictures.
+    /// A small example that is drawn in the catalogue.
     pub example: Option<Example>,
 }
 
-/// A wrong mask beside the right one.
+/// A mask with the mistake and the correct mask.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Example {
-    /// The mask that the mistake makes.
+    /// The expression of the mask with the mistake.
     pub wrong: &'static str,
-    /// The mask that was meant.
+    /// The expression of the correct mask.
     pub right: &'static str,
-    /// Queries, keys and the position of the first query.
+    /// Number of queries, number of keys, position of the first query.
     pub shape: (usize, usize, i64),
 }

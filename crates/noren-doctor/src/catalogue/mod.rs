@@ -1,4 +1,4 @@
-//! The catalogue: every known class of mistake, how it shows, how it is found, what usually causes it, what repairs it.
+//! The catalogue: every known class of mistake with its symptoms, the check that finds it, its usual cause and its repair.
 
 mod arrays;
 mod beside;
@@ -9,7 +9,7 @@ pub use class::{Class, Example};
 
 use std::sync::LazyLock;
 
-/// All classes, in the catalogue's order.
+/// Returns all classes in the order of the catalogue.
 ///
 /// ```
 /// let classes = noren_doctor::classes();
@@ -20,7 +20,7 @@ pub fn classes() -> &'static [Class] {
     &ALL
 }
 
-/// The class of this name.
+/// Returns the class named `name`.
 pub(crate) fn class(name: &str) -> Option<&'static Class> {
     classes().iter().find(|c| c.name == name)
 }

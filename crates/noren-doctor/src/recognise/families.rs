@@ -1,6 +1,6 @@
-//! Expressions of more parts: strides, global tokens, spans, blocks, trees, complements, repeated rows.
+//! Expressions with several parts: strides, global tokens, spans, blocks, trees, complements, repeated rows.
 //!
-//! They count only where they are exact: a tree with one wrong cell explains nothing.
+//! An expression is returned only if it is exact: a tree with one wrong cell is a wrong expression.
 
 use super::simple::{self, and, band};
 use super::slice::{Slice, runs_of};
@@ -13,11 +13,11 @@ use std::ops::Range;
 /// Half-open ranges of positions.
 type Ranges = Vec<Range<u64>>;
 
-/// Repeated rows are listed as terms up to this many, and only where the keys of a term stand for this many rows or more.
+/// Maximum number of terms for repeated rows, and the minimum number of rows per key of a term.
 const MOST_TERMS: usize = 64;
 const ROWS_PER_RUN: usize = 4;
 
-/// The first expression found that is exact.
+/// Returns the first exact expression found.
 pub(super) fn exact(slice: &Slice<'_>, simple: &[Mask]) -> Option<Mask> {
     let accept = |mask: Mask| accepted(slice, mask);
     let with_empty_rows = || simple.iter().map(|mask| slice.restricted(mask, true)).find(|mask| slice.is(mask));
@@ -27,13 +27,14 @@ pub(super) fn exact(slice: &Slice<'_>, simple: &[Mask]) -> Option<Mask> {
         .or_else(|| positive(slice, simple).into_iter().find_map(accept).or_else(|| complement(slice)))
 }
 
-/// The expression, as it is, for the keys that are read only, or for the rows that read only, where that is exact.
+/// Returns the first exact expression among `mask`, `mask` restricted to the keys that are read, and `mask` restricted
+/// also to the rows that read something.
 fn accepted(slice: &Slice<'_>, mask: Mask) -> Option<Mask> {
     let restricted = [false, true].map(|rows| slice.restricted(&mask, rows));
     std::iter::once(mask).chain(restricted).find(|mask| slice.is(mask))
 }
 
-/// Expressions of cells that are allowed.
+/// Returns expressions that list the allowed cells.
 fn positive(slice: &Slice<'_>, simple: &[Mask]) -> Vec<Mask> {
     let mut out = Vec::new();
     let strides = stride_of(slice).map(atoms::stride);
@@ -50,7 +51,7 @@ fn positive(slice: &Slice<'_>, simple: &[Mask]) -> Vec<Mask> {
     out
 }
 
-/// The greatest number that divides every distance, where it is at least 2.
+/// Returns the greatest number that divides every distance; `None` if it is 1.
 fn stride_of(slice: &Slice<'_>) -> Option<u64> {
     let mut all = 0;
     for &i in &slice.rows {
@@ -64,14 +65,14 @@ fn stride_of(slice: &Slice<'_>) -> Option<u64> {
     (all > 1).then_some(all)
 }
 
-/// The smallest band that holds all cells.
+/// Returns the smallest band that contains all cells.
 fn nearest_band(slice: &Slice<'_>) -> Option<Mask> {
     let left = slice.reading().map(|(i, e)| slice.position(i) - e.0 as i64).max()?;
     let ahead = slice.furthest_ahead();
     (ahead >= -left).then(|| band(Some(ahead), Some(left)))
 }
 
-/// Blocks that read themselves and all before them.
+/// Returns blocks of which each reads itself and all earlier blocks.
 fn blocks(slice: &Slice<'_>) -> Option<Mask> {
     let mut ends: Vec<usize> = slice.ends.iter().map(|e| e.1 + 1).collect();
     ends.dedup();
@@ -79,7 +80,7 @@ fn blocks(slice: &Slice<'_>) -> Option<Mask> {
     Some(Mask::any([atoms::causal(), atoms::chunk(size as u64)]))
 }
 
-/// Spans alone, causal inside, or beside causal text or a window.
+/// Returns spans: alone, causal inside each span, or in union with causal text or a window.
 fn spans(slice: &Slice<'_>) -> Vec<Mask> {
     let mut alone: Vec<Span> = Vec::new();
     let mut causal: Vec<(u64, u64)> = Vec::new();
@@ -103,7 +104,7 @@ fn spans(slice: &Slice<'_>) -> Vec<Mask> {
     }
     let list = |pairs: &[(u64, u64)]| atoms::spans(pairs.iter().map(|&(a, z)| Span::from(a..z)).collect::<Vec<_>>());
     let mut out = Vec::new();
-    // without the sum of lengths that documents need, and with gaps
+    // unlike documents, spans need no sum of lengths and may have gaps
     if !alone.is_empty() {
         out.push(atoms::spans(alone));
         out.push(and(&atoms::causal(), list(&causal)));
@@ -116,7 +117,8 @@ fn spans(slice: &Slice<'_>) -> Vec<Mask> {
     out
 }
 
-/// The most frequent distances from a query to the first and to the last key of the run around it, ends of the array left out.
+/// Returns the most frequent distances from a query to the first and to the last key of the run around it. Runs that
+/// end at the border of the array do not count.
 fn usual(slice: &Slice<'_>) -> (Option<i64>, Option<i64>) {
     let Some((first, last)) = slice.seen_ends() else { return (None, None) };
     let (mut left, mut right) = (HashMap::new(), HashMap::new());
@@ -134,7 +136,7 @@ fn usual(slice: &Slice<'_>) -> (Option<i64>, Option<i64>) {
     (most(left), most(right))
 }
 
-/// A band or chunks beside tokens that all read or that read all, or beside a stride.
+/// Returns a band or chunks in union with tokens that read all keys or that all queries read, or with a stride.
 fn beside_bands(slice: &Slice<'_>) -> Vec<Mask> {
     let (left, right) = usual(slice);
     let causal = slice.furthest_ahead() <= 0;
@@ -152,7 +154,7 @@ fn beside_bands(slice: &Slice<'_>) -> Vec<Mask> {
     bases.iter().flat_map(|base| beside(slice, base, causal)).collect()
 }
 
-/// The most frequent step from one number to the next greater one; `None` when it is 1.
+/// Returns the most frequent difference between consecutive sorted numbers; `None` when it is 1.
 fn usual_step(mut numbers: Vec<usize>) -> Option<u64> {
     numbers.dedup();
     let mut counts: HashMap<usize, u32> = HashMap::new();
@@ -161,7 +163,7 @@ fn usual_step(mut numbers: Vec<usize>) -> Option<u64> {
     (step > 1).then_some(step as u64)
 }
 
-/// `base` beside what is left of the cells, as sets of keys and queries or as a stride.
+/// Returns `base` in union with the remaining cells, given as sets of keys and queries or as a stride.
 fn beside(slice: &Slice<'_>, base: &Mask, causal: bool) -> Vec<Mask> {
     let Some(rest) = slice.without(base) else { return Vec::new() };
     let rest = Slice::new(&rest, 0, 0, slice.offset);
@@ -175,7 +177,8 @@ fn beside(slice: &Slice<'_>, base: &Mask, causal: bool) -> Vec<Mask> {
         true => ones(&slice.seen).take_while(|&k| k as i64 <= slice.position(i)).count(),
         false => count(&slice.seen) as usize,
     };
-    // rows that do not read all they may tell the keys, and the others are queries where the keys do not explain them
+    // rows that do not read all allowed keys may show the global keys; rows that these keys do not explain are global
+    // queries
     let (full, others): (Vec<usize>, Vec<usize>) =
         rest.rows.iter().partition(|&&i| count(slice.row(i)) as usize == may(i));
     let mut keys = vec![0u64; slice.seen.len()];
@@ -203,7 +206,7 @@ fn beside(slice: &Slice<'_>, base: &Mask, causal: bool) -> Vec<Mask> {
     out
 }
 
-/// Each row reads itself and its ancestors, and all keys before the first row.
+/// Returns a tree in which each row reads itself, its ancestors, and all keys before the first row.
 fn tree(slice: &Slice<'_>) -> Option<Mask> {
     let start = usize::try_from(slice.offset).ok()?;
     if start + slice.q_len() != slice.kv_len() {
@@ -218,12 +221,12 @@ fn tree(slice: &Slice<'_>) -> Option<Mask> {
     Some(if start > 0 { Mask::any([atoms::keys(0..start as u64), tree]) } else { tree })
 }
 
-/// Few distinct rows, each as the keys of the queries that read them.
+/// Returns the distinct rows, each as its keys and the queries that read them, if there are few distinct rows.
 fn repeated_rows(slice: &Slice<'_>) -> Option<Mask> {
     let mut terms: Vec<(usize, Vec<u32>)> = Vec::new();
     for &i in &slice.rows {
         let position = u32::try_from(slice.position(i)).ok()?;
-        // a row mostly repeats the one before it
+        // most rows repeat the previous row
         match terms.iter().rposition(|(first, _)| slice.row(*first) == slice.row(i)) {
             Some(term) => terms[term].1.push(position),
             None if terms.len() == MOST_TERMS => return None,
@@ -240,7 +243,7 @@ fn repeated_rows(slice: &Slice<'_>) -> Option<Mask> {
     Some(Mask::any(terms.into_iter().map(|(keys, rows)| Mask::all([atoms::queries(rows), atoms::keys(keys)]))))
 }
 
-/// Everything, or everything causal, without what is missing.
+/// Returns the full mask, or the causal mask, without the missing cells.
 fn complement(slice: &Slice<'_>) -> Option<Mask> {
     let causal = (slice.furthest_ahead() <= 0).then(atoms::causal);
     [causal, Some(atoms::full())].into_iter().flatten().find_map(|whole| {
@@ -250,7 +253,7 @@ fn complement(slice: &Slice<'_>) -> Option<Mask> {
         let mut parts = simple.iter().cloned().chain(positive(&missing, &simple));
         let less = |part: Mask| match whole == atoms::full() {
             true => !part,
-            // what is missing lies below the diagonal: its own causality says nothing
+            // the missing cells are below the diagonal, so their own causality is not needed
             false => Mask::all([whole.clone(), !part]).simplify(),
         };
         parts.find_map(|part| accepted(slice, less(part)))

@@ -1,19 +1,19 @@
-//! One expression of all batch rows and heads.
+//! Joins the expressions of all batch rows and heads into one.
 
 use noren_mask::Selector;
 use noren_mask::atoms;
 use noren_mask::atoms::{Causal, Padding, Prefix};
 use noren_mask::{Arm, Mask, Node, Rows, Side};
 
-/// One (batch, head): its expression.
+/// The expression of one slice (batch row, head).
 pub(super) struct Fit {
     /// The expression without padding.
     pub(super) mask: Mask,
-    /// The keys that are read, where they are a run at one end.
+    /// The first and the last key that is read, if the keys that are read are a run at one end.
     pub(super) real: Option<(usize, usize)>,
 }
 
-/// One mask of all slices: padding by batch row is given once, other differences as arms.
+/// Returns one mask of all slices: padding per batch row is given once, other differences become arms.
 pub(super) fn join(fits: &[Fit], which: &[usize], dims: [usize; 4]) -> Mask {
     let [batch, heads, _, kv_len] = dims;
     let by_head = (0..batch).any(|b| (1..heads).any(|h| which[b * heads + h] != which[b * heads]));
@@ -45,7 +45,7 @@ pub(super) fn join(fits: &[Fit], which: &[usize], dims: [usize; 4]) -> Mask {
     by_arms(fits, which, dims)
 }
 
-/// One mask of all slices, with an arm for each run of equal batch rows and heads.
+/// Returns one mask of all slices, with an arm for each run of equal batch rows and heads.
 pub(super) fn by_arms(fits: &[Fit], which: &[usize], [batch, heads, ..]: [usize; 4]) -> Mask {
     let of = |f: &Fit| match f.real {
         Some((a, z)) => f.mask.clone() & atoms::keys(a as u64..z as u64),
@@ -77,7 +77,7 @@ fn alike_but_prefix(rows: &[&Fit]) -> bool {
     rows.iter().all(|f| prefix_of(&f.mask).is_some())
 }
 
-/// Runs of equal masks as arms.
+/// Returns the runs of equal masks as arms.
 fn arms(masks: &[Mask], node: fn(Vec<Arm>) -> Node) -> Mask {
     let mut arms = Vec::new();
     let mut start = 0;

@@ -1,7 +1,7 @@
-//! [`recognise`]: from cells to the expression that allows them.
+//! [`recognise`]: finds the expression that allows given cells.
 //!
-//! Parameters are read off the cells of each distinct batch row and head ([`simple`], [`families`]), and the expression of
-//! all of them is bound again and compared cell by cell: what is called exact was compared.
+//! Parameters are read from the cells of each distinct batch row and head ([`simple`], [`families`]). The joined expression is
+//! bound and compared with every cell before it is called exact.
 
 mod families;
 mod join;
@@ -18,15 +18,15 @@ use noren_mask::{BoundMask, Error, Facts, Shape, atoms};
 use slice::Slice;
 use std::collections::HashMap;
 
-/// Differing cells that are listed.
+/// Maximum number of differing cells that are listed.
 const MOST_EXCEPTIONS: usize = 64;
 
-/// What [`recognise`] found.
+/// The result of [`recognise`].
 #[derive(Clone, PartialEq, Debug)]
 pub struct Recognised {
     nearest: Mask,
-    /// The shape to which the expression is bound, without facts. With fewer queries than keys, the queries are the last of
-    /// them.
+    /// The shape to which the expression is bound, without facts. If there are fewer queries than keys, the queries are
+    /// the last tokens.
     pub shape: Shape,
     /// The cells `[batch, head, query, key]` that differ from [`nearest`](Self::nearest), when they are few.
     pub exceptions: Vec<[usize; 4]>,
@@ -50,7 +50,7 @@ impl Recognised {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Compare`] when no exact expression was found, and for an array of which a dimension is 0.
+    /// Returns [`Error::Compare`] if no exact expression was found, or if a dimension of the array is 0.
     pub fn mask(&self) -> Result<&Mask, Error> {
         if let Some(name) = self.empty_dimension() {
             return Err(Error::Compare(format!(
@@ -68,17 +68,17 @@ impl Recognised {
         }
     }
 
-    /// The nearest expression found, exact or not: [`wrong`](Self::wrong) cells differ.
+    /// Returns the nearest expression found, exact or not. [`wrong`](Self::wrong) cells differ.
     pub fn nearest(&self) -> &Mask {
         &self.nearest
     }
 
-    /// True when the expression allows exactly the cells. An array of which a dimension is 0 has no exact expression.
+    /// Returns true if the expression allows exactly the cells. An array with a dimension of 0 has no exact expression.
     pub fn is_exact(&self) -> bool {
         self.wrong == 0 && self.empty_dimension().is_none()
     }
 
-    /// The name of the first dimension that is 0.
+    /// Returns the name of the first dimension that is 0.
     fn empty_dimension(&self) -> Option<&'static str> {
         let shape = &self.shape;
         let sizes = [
@@ -90,7 +90,7 @@ impl Recognised {
         sizes.into_iter().find(|(_, size)| *size == 0).map(|(name, _)| name)
     }
 
-    /// Number of atoms and operators of the nearest expression.
+    /// Returns the number of atoms and operators of the nearest expression.
     pub(crate) fn parts(&self) -> usize {
         fn parts(mask: &Mask) -> usize {
             1 + mask.children().into_iter().map(parts).sum::<usize>()
@@ -98,7 +98,7 @@ impl Recognised {
         parts(&self.nearest)
     }
 
-    /// The expression in words, with what it leaves out.
+    /// Returns the expression as text, with the number of differing cells if it is not exact.
     pub fn expression(&self) -> String {
         if let Some(name) = self.empty_dimension() {
             return format!("no cells: `{name}` is 0");
@@ -113,13 +113,13 @@ impl Recognised {
     }
 }
 
-/// The smallest expression found that allows the cells of `keep`, or the nearest with its exceptions.
+/// Returns the smallest expression found that allows the cells of `keep`, or the nearest one with its exceptions.
 ///
-/// For each distinct batch row and head it tries causality and its offset, windows, chunks, prefixes, first keys that every
-/// query reads, documents and padding; then strides, global keys and queries beside a window, spans, causal blocks, trees, the
-/// complement of one of these, and rows that repeat. An expression counts as exact only after it was bound to
-/// [`Recognised::shape`] without facts and compared with every cell. Rows are compared as words, so 16384 x 16384 cells take
-/// about a second.
+/// For each distinct batch row and head, `recognise` tries causality and its offset, windows, chunks, prefixes, first
+/// keys that every query reads, documents and padding. Then it tries strides, global keys and queries in union with a
+/// window, spans, causal blocks, trees, the complement of one of these, and repeated rows. An expression counts as
+/// exact only after it was bound to [`Recognised::shape`] without facts and compared with every cell. Rows are compared
+/// in words of 64 cells, so 16384 x 16384 cells take about a second.
 ///
 /// ```
 /// use noren_doctor::recognise;
@@ -150,7 +150,7 @@ pub fn recognise(keep: &Keep) -> Recognised {
     }
     let fits: Vec<Fit> = distinct.iter().map(|&(b, h)| fit(&Slice::new(keep, b, h, offset))).collect();
     let joined = join(&fits, &which, keep.dims());
-    // arms by batch row and head say less, and bind whatever the slices are
+    // arms by batch row and head need no padding term, and always bind
     let plain = join::by_arms(&fits, &which, keep.dims());
     let found = [joined, plain, atoms::full()].into_iter().filter_map(|mask| {
         let bound = mask.bind(&shape, &Facts::new()).ok()?;
@@ -169,7 +169,7 @@ pub fn recognise(keep: &Keep) -> Recognised {
     best.expect("`full` binds to every shape with cells")
 }
 
-/// The cells in which `keep` and `bound` differ: their number, and each of them when they are few.
+/// Returns the number of cells in which `keep` and `bound` differ, and the list of these cells if they are few.
 fn differences(keep: &Keep, bound: &BoundMask, which: &[usize]) -> (u64, Vec<[usize; 4]>) {
     let [batch, heads, q_len, kv_len] = keep.dims();
     if cfg!(debug_assertions) {
@@ -205,11 +205,11 @@ fn differences(keep: &Keep, bound: &BoundMask, which: &[usize]) -> (u64, Vec<[us
     (wrong, exceptions)
 }
 
-/// The expression of one slice: exact where one is found, else the nearest of the simple ones.
+/// Returns the expression of one slice: an exact one if it is found, else the nearest simple one.
 fn fit(slice: &Slice<'_>) -> Fit {
     let Some((first, last)) = slice.seen_ends() else { return Fit { mask: atoms::none(), real: None } };
     let kv_len = slice.kv_len();
-    // keys that a row reads, as a run at one end: padding
+    // if the keys that are read are a run at one end, the other keys are padding
     let run = count(&slice.seen) == (last - first + 1) as u64 && (first > 0) != (last + 1 < kv_len);
     let real = run.then_some((first, last + 1));
     let simple = simple::candidates(slice);

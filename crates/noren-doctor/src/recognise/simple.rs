@@ -1,6 +1,6 @@
-//! The plainest expressions for a slice: causality, windows, chunks, documents, prefixes, first keys.
+//! The simplest expressions for a slice: causality, windows, chunks, documents, prefixes, first keys.
 //!
-//! Parameters are read off the cells; whether they are right is for [`Slice::differences`] to say.
+//! Parameters are read from the cells; [`Slice::differences`] checks whether they are right.
 
 use super::slice::Slice;
 use noren_mask::Mask;
@@ -8,7 +8,7 @@ use noren_mask::bits::{bit, count, ones};
 use noren_mask::{Span, atoms};
 use std::collections::BTreeMap;
 
-/// `k <= q + causal` and `q - left <= k`, by its friendliest name.
+/// Returns the mask `k <= q + causal` and `q - left <= k` with its shortest name.
 pub(super) fn band(causal: Option<i64>, left: Option<i64>) -> Mask {
     match (causal, left) {
         (Some(0), Some(left)) if left >= 0 => atoms::sliding(left as u64 + 1),
@@ -19,17 +19,17 @@ pub(super) fn band(causal: Option<i64>, left: Option<i64>) -> Mask {
     }
 }
 
-/// `mask & other` without what says nothing.
+/// Returns `mask & other` without terms that have no effect.
 pub(super) fn and(mask: &Mask, other: Mask) -> Mask {
     if *mask == atoms::full() { other } else { Mask::all([mask.clone(), other]) }
 }
 
-/// Bands, windows with first keys, chunks and documents, the simplest first. Padding and empty rows are not in them.
+/// Returns bands, windows with first keys, chunks and documents, the simplest first, without padding and empty rows.
 pub(super) fn candidates(slice: &Slice<'_>) -> Vec<Mask> {
     let Some((first_real, _)) = slice.seen_ends() else { return vec![atoms::none()] };
     let reach = |(i, e): (usize, (usize, usize))| e.1 as i64 - slice.position(i);
     let back = |(i, e): (usize, (usize, usize))| slice.position(i) - e.0 as i64;
-    // rows cut off by the last key say nothing of how far they would read on
+    // rows that end at the last key do not show how far they would read
     let last_real = slice.ends.iter().map(|e| e.1).max().unwrap_or(0);
     let uncut = slice.reading().filter(|(_, e)| e.1 < last_real).map(reach).max();
     let right = uncut.unwrap_or_else(|| slice.furthest_ahead());
@@ -54,28 +54,28 @@ pub(super) fn candidates(slice: &Slice<'_>) -> Vec<Mask> {
     if let Some(documents) = documented(slice) {
         out.extend(bases.iter().map(|base| and(base, documents.clone())));
     }
-    // where some cells are off, most rows still show the band
+    // if some cells are wrong, most rows still show the band
     let usual = most_common(slice.reading().map(reach));
     out.push(band(usual, None));
     out.push(band(usual, most_common(slice.reading().filter(|(_, e)| e.0 > first_real).map(back))));
     out
 }
 
-/// The number that occurs most often, the smallest of several.
+/// Returns the most frequent number, the smallest one if several are equally frequent.
 fn most_common(numbers: impl Iterator<Item = i64>) -> Option<i64> {
     let mut counts: BTreeMap<i64, usize> = BTreeMap::new();
     numbers.for_each(|n| *counts.entry(n).or_default() += 1);
     counts.into_iter().rev().max_by_key(|(_, count)| *count).map(|(n, _)| n)
 }
 
-/// A prefix that every row reads, before causal text.
+/// Returns a causal mask with a prefix that every row reads.
 fn prefixed(slice: &Slice<'_>, first_real: usize, right: i64) -> Option<Mask> {
     let prefix = common_start(slice, first_real, false);
     let beyond = slice.reading().any(|(i, e)| e.1 >= prefix && slice.position(i) < e.1 as i64);
     (prefix > first_real && right > 0 && !beyond).then(|| Mask::any([atoms::causal(), atoms::prefix(prefix as u64)]))
 }
 
-/// A window beside the first keys, which every row after them reads.
+/// Returns a window in union with the first keys, which every later row reads.
 fn first_keys(slice: &Slice<'_>, first_real: usize, right: i64) -> Vec<Mask> {
     let first_keys = common_start(slice, first_real, true);
     if first_keys <= first_real {
@@ -92,7 +92,7 @@ fn first_keys(slice: &Slice<'_>, first_real: usize, right: i64) -> Vec<Mask> {
     parts.into_iter().map(|part| Mask::any([band(Some(right), Some(left)), part])).collect()
 }
 
-/// How many keys from `first` on every row reads, or every row that stands after them.
+/// Returns how many keys from `first` on every row reads. With `later`, only rows after these keys count.
 fn common_start(slice: &Slice<'_>, first: usize, later: bool) -> usize {
     let mut end = slice.kv_len();
     for &i in &slice.rows {
@@ -113,10 +113,10 @@ fn chunked(slice: &Slice<'_>) -> Option<Mask> {
     (starts[0] as i64 % size == 0).then(|| atoms::chunk(size as u64))
 }
 
-/// Documents by the first key of each row. As spans where some positions are in none.
+/// Returns documents, found from the first key of each row; spans if some positions are in no document.
 fn documented(slice: &Slice<'_>) -> Option<Mask> {
     let (kv_len, end) = (slice.kv_len(), (slice.offset + slice.q_len() as i64).max(0) as usize);
-    // the document of each position by its first key and 1, 0 for none
+    // the document of each position, as its first key plus 1; 0 for none
     let mut ids = vec![0usize; kv_len.max(end)];
     for (i, e) in slice.reading() {
         if let Ok(slot) = usize::try_from(slice.position(i)) {
@@ -138,7 +138,7 @@ fn documented(slice: &Slice<'_>) -> Option<Mask> {
             _ => lengths.push(1),
         }
     }
-    // keys that no row reads may be in any document, others without a row of their own in none
+    // keys that no row reads may be in any document; other keys without a row of their own are in none
     let unread = |k: usize| k >= kv_len || !bit(&slice.seen, k);
     if (0..ids.len()).all(|k| ids[k] > 0 || unread(k)) || count(&slice.seen) == 0 {
         return Some(atoms::documents_of(lengths));

@@ -1,4 +1,4 @@
-//! One batch row and head of an array, and how far an expression is from its cells.
+//! One batch row and head of an array, and the number of cells in which an expression differs from it.
 
 use noren_mask::Keep;
 use noren_mask::Mask;
@@ -9,23 +9,23 @@ use noren_mask::{Facts, Shape, atoms};
 use std::cell::OnceCell;
 use std::ops::Range;
 
-/// Rows that are filled together.
+/// Number of rows that are filled together.
 const ROWS: usize = 32;
 
-/// The cells of one (batch, head), with what their rows have in common.
+/// The cells of one batch row and head, with properties of their rows.
 pub(super) struct Slice<'a> {
     keep: &'a Keep,
     batch: usize,
     head: usize,
-    /// One batch row, one head.
+    /// The shape with one batch row and one head.
     pub(super) shape: Shape,
     /// Position of query row 0.
     pub(super) offset: i64,
     /// The rows that read something.
     pub(super) rows: Vec<usize>,
-    /// The first and the last key of each of them.
+    /// The first and the last key of each of these rows.
     pub(super) ends: Vec<(usize, usize)>,
-    /// The keys that a row reads.
+    /// The keys that at least one row reads, as bits.
     pub(super) seen: Vec<u64>,
     runs: OnceCell<Vec<Option<(usize, usize)>>>,
 }
@@ -68,28 +68,29 @@ impl<'a> Slice<'a> {
         self.keep.row(self.batch, self.head, i)
     }
 
-    /// Position of query row `i`.
+    /// Returns the position of query row `i`.
     pub(super) fn position(&self, i: usize) -> i64 {
         i as i64 + self.offset
     }
 
-    /// The rows that read something, each with its first and its last key.
+    /// Returns the rows that read something, each with its first and last key.
     pub(super) fn reading(&self) -> impl Iterator<Item = (usize, (usize, usize))> + '_ {
         self.rows.iter().copied().zip(self.ends.iter().copied())
     }
 
-    /// The first and the last key that a row reads.
+    /// Returns the first and the last key that any row reads.
     pub(super) fn seen_ends(&self) -> Option<(usize, usize)> {
         ends(&self.seen)
     }
 
-    /// The positions of the rows that read something, where some rows read nothing.
+    /// Returns the positions of the rows that read something; `None` if every row reads something.
     pub(super) fn reading_positions(&self) -> Option<Vec<Range<u64>>> {
         let positions = self.rows.iter().map(|&i| self.position(i).max(0) as u32);
         (self.rows.len() < self.q_len()).then(|| runs_of(positions))
     }
 
-    /// For each row that reads something: its run of keys around the query's own position, where the row reads that key.
+    /// Returns, for each row that reads something, the run of keys around the query's own position; `None` if the row
+    /// does not read that key.
     pub(super) fn runs_around(&self) -> &[Option<(usize, usize)>] {
         self.runs.get_or_init(|| self.rows.iter().map(|&i| self.run_around(i)).collect())
     }
@@ -102,18 +103,19 @@ impl<'a> Slice<'a> {
         Some((start, end))
     }
 
-    /// The greatest distance `key - position` of a cell.
+    /// Returns the greatest distance `key - position` of an allowed cell.
     pub(super) fn furthest_ahead(&self) -> i64 {
         self.reading().map(|(i, (_, last))| last as i64 - self.position(i)).max().unwrap_or(0)
     }
 
-    /// Number of cells that differ from those of `mask`; `None` when it does not bind. Counting stops beyond `limit`.
+    /// Returns the number of cells that differ from those of `mask`; `None` when `mask` does not bind. Counting stops
+    /// beyond `limit`.
     pub(super) fn differences(&self, mask: &Mask, limit: u64) -> Option<u64> {
         let bound = mask.bind(&self.shape, &Facts::new()).ok()?;
         let mut wrong = 0;
         let wide = row_words(self.kv_len() as u32);
         let mut words = vec![0; ROWS * wide];
-        // rows at the ends and in between tell most masks apart
+        // the first, the last and some middle rows distinguish most masks
         let last = self.q_len() - 1;
         let telling = [last, 0, self.q_len() / 2, self.q_len() / 3].map(|i| i..i + 1);
         let blocks = (0..self.q_len()).step_by(ROWS).map(|i| i..(i + ROWS).min(self.q_len()));
@@ -134,18 +136,19 @@ impl<'a> Slice<'a> {
         Some(wrong)
     }
 
-    /// Whether `mask` binds and allows exactly the cells.
+    /// Returns whether `mask` binds and allows exactly the cells.
     pub(super) fn is(&self, mask: &Mask) -> bool {
         self.differences(mask, 0) == Some(0)
     }
 
-    /// The cells that `mask` does not allow, as an array of one batch row and head; `None` when it does not bind.
+    /// Returns the cells that `mask` does not allow, as an array of one batch row and head; `None` when `mask` does not
+    /// bind.
     pub(super) fn without(&self, mask: &Mask) -> Option<Keep> {
         let given = self.cells_of(mask)?;
         Some(self.combined(&given, |own, other| own & !other))
     }
 
-    /// The cells of `mask` that are not among the slice's; `None` when it does not bind.
+    /// Returns the cells of `mask` that the slice does not allow; `None` when `mask` does not bind.
     pub(super) fn missing_of(&self, mask: &Mask) -> Option<Keep> {
         let given = self.cells_of(mask)?;
         Some(self.combined(&given, |own, other| other & !own))
@@ -164,7 +167,8 @@ impl<'a> Slice<'a> {
         out
     }
 
-    /// `mask` for the keys that a row reads only, and with `rows` for the rows that read something only.
+    /// Returns `mask` restricted to the keys that any row reads. With `rows`, also restricted to the rows that read
+    /// something.
     pub(super) fn restricted(&self, mask: &Mask, rows: bool) -> Mask {
         let mut parts = vec![mask.clone()];
         if count(&self.seen) < self.kv_len() as u64 {
@@ -180,7 +184,7 @@ impl<'a> Slice<'a> {
     }
 }
 
-/// Ascending numbers as runs.
+/// Returns ascending numbers as runs.
 pub(super) fn runs_of(numbers: impl IntoIterator<Item = u32>) -> Vec<Range<u64>> {
     let mut set = IntervalSet::new();
     numbers.into_iter().for_each(|n| set.push(n, n + 1));
