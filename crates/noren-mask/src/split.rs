@@ -23,7 +23,7 @@ pub(crate) struct Split {
     step: u32,
     /// The cells that are allowed for every value of the stride. They are read in place.
     pub(crate) near: Pattern,
-    /// The other cells, which are allowed at multiples of the step. They are read by residue class.
+    /// The remaining cells, which are allowed at multiples of the step. They are read by residue class.
     pub(crate) far: Pattern,
 }
 

@@ -9,7 +9,7 @@ use std::fmt;
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum Equivalence {
-    /// Both masks allow the same cells at every length at which both bind.
+    /// Equal: both masks allow the same cells at every length at which both bind.
     Equal {
         /// The shortest and the longest length at which both masks bind. [`Shape::MAX_LEN`] is the longest length of all.
         lengths: (usize, usize),
