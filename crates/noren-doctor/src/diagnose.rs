@@ -238,7 +238,7 @@ impl<'a> Case<'a> {
             None => 0,
         };
         let padding = format!("{hidden} key(s) at an end of their rows are padding: then every cell is as declared");
-        let real = format!("they are real tokens: then {hidden} key(s) are hidden that should be visible");
+        let real = format!("they are not padding: then {hidden} key(s) are hidden that should be visible");
         let question = "are the hidden keys padding? declare lengths, attention_mask, or input_ids with pad_token_id";
         Open::new(&[&padding, &real], question)
     }

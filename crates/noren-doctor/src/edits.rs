@@ -327,7 +327,7 @@ impl Edit {
             ),
             Edit::DropWindow => "there is no window: every query reads all earlier keys (a mask of another layer?)".into(),
             Edit::AddWindow(l) => format!("keys further back than {l} are hidden, but no window is declared (a mask of another layer?)"),
-            Edit::ChunkFromSlot => "chunk borders are counted from slot 0 and not from the first real token: left padding shifts them".into(),
+            Edit::ChunkFromSlot => "chunk borders are counted from slot 0 instead of the first non-padding token: left padding shifts them".into(),
             Edit::ChunkSize(by) => format!("chunks hold {by:+} key(s) more than declared"),
             Edit::ChunkShift(by) => format!("chunk borders are shifted by {by:+}"),
             Edit::DropChunk => "there are no chunk borders".into(),
@@ -338,7 +338,7 @@ impl Edit {
                     .into()
             }
             Edit::Borders { .. } => "each border between documents is one token too late: the first token of a document still belongs to the previous document".into(),
-            Edit::DropPadding => "padding keys are visible to real queries".into(),
+            Edit::DropPadding => "padding keys are visible to non-padding queries".into(),
             Edit::PaddingOnQueries => "padding is applied to queries (unsqueeze(3)) instead of keys: padding keys are still read".into(),
             Edit::PaddingFirst { .. } => "padding is hidden first and then made visible again by the prefix or block that is added later".into(),
             Edit::WindowLast => "the window is applied to the whole mask and cuts the prefix or the blocks, which should be fully visible".into(),

@@ -341,7 +341,10 @@ fn prefixes(variant: &Variant, context: &Context, given: Option<&Keep>) -> Vec<V
         return vec![variant.with(from_slot(), None)];
     }
     let open = Open::new(
-        &["the prefix is counted from the first real token", "the prefix is counted from slot 0, padding included"],
+        &[
+            "the prefix is counted from the first non-padding token",
+            "the prefix is counted from slot 0, padding included",
+        ],
         "where does the prefix begin in a left-padded row? declare prefix_from=text or prefix_from=slot",
     );
     let open = Rc::new(open.between());

@@ -76,7 +76,8 @@ impl Case<'_> {
         if !whole || said || self.alignment.batch_known || a == 1 || a == b && !self.rows_of_keys() {
             return None;
         }
-        let keys = format!("{a} batch rows of {b} keys: 1 is a real token, as in the attention_mask of a tokenizer");
+        let keys =
+            format!("{a} batch rows of {b} keys: 1 is a non-padding token, as in the attention_mask of a tokenizer");
         let square = format!("{a} queries by {b} keys: 1 may attend");
         let question = format!(
             "{} [{a}, {b}] has two readings: is it {a} batch rows of keys or {a} queries by {b} keys? declare role=key_padding, or \

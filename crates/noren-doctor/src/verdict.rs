@@ -36,7 +36,7 @@ pub(super) fn decide(report: &mut Report, outcome: &Outcome, declared: Option<&s
         (false, Some(against)) if outcome.fits && outcome.open.is_empty() && report.compared == 0 => {
             let text = format!(
                 "no cell could be compared with what is declared ({against}): all {} row(s) belong to padding or redacted \
-                 queries; declare the real tokens (lengths, attention_mask, or input_ids with pad_token_id)",
+                 queries; declare the non-padding tokens (lengths, attention_mask, or input_ids with pad_token_id)",
                 report.rows_left_out
             );
             (Verdict::CannotTell, text)
