@@ -474,7 +474,7 @@ impl<'a> Case<'a> {
             && self.two_readings().is_none()
         {
             report.unknown.push(format!(
-                "whether the {a} rows are queries, as they are read, or batch rows of {b} keys: declare role=key_padding for those"
+                "whether the {a} rows are queries, as assumed here, or batch rows of {b} keys: for batch rows, declare role=key_padding"
             ));
         }
     }

@@ -92,7 +92,7 @@ impl Plane {
         }
         for by in 1..if target.part { 1 } else { batch.min(64) } {
             if self.is(&shifted_rows(valid, batch, by)) {
-                return say("batch_row_wrong", "batch rows have each other's padding", 1.2);
+                return say("batch_row_wrong", "batch rows have the padding of other rows", 1.2);
             }
         }
         Some(self.lengths(right, valid, (extra, missing), target))
@@ -165,7 +165,7 @@ impl Plane {
                     1.3,
                 )
             }
-            () => (("stale_or_bucketed_mask", text("the padding in the mask is not that of these texts")), 1.4),
+            () => (("stale_or_bucketed_mask", text("the padding of the mask does not fit these texts")), 1.4),
         }
     }
 }

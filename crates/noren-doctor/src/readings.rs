@@ -62,7 +62,7 @@ impl Case<'_> {
         let intent = self.accept(&other, hypotheses).map(|found| found.0).or_else(family)?;
         let ignored = format!("true = ignored: then it is {}", resemble::in_words(&intent));
         Some(Open::new(
-            &["true = may attend: then the mask is no known one", &ignored],
+            &["true = may attend: then the mask is not a known one", &ignored],
             "does true mean \"may attend\" or \"ignored\"? declare convention=keep_bool or convention=ignore_bool",
         ))
     }

@@ -80,7 +80,7 @@ pub(super) fn pooling(
             Finding::of(
                 "pooling_includes_padding",
                 Certainty::Possible,
-                "no known formula makes the pooled state from the hidden ones",
+                "no known formula computes the pooled state from the hidden states",
             )
             .severity(Severity::Note),
         ),
