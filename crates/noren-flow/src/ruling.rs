@@ -34,7 +34,7 @@ pub struct RuleVerdict {
     pub targets: u64,
     /// Number of denied pairs of a source and another token, without the pairs of `allow` lines.
     pub pairs: u64,
-    /// Number of denied pairs whose target is reached.
+    /// Number of denied pairs in which the source can influence the target.
     pub reached_pairs: u64,
     /// Whether `reached_pairs` is exact or a lower bound.
     pub counted: Counted,

@@ -1,4 +1,4 @@
-//! Bound masks and plans as JSON: round trips, and tiles that nobody trusts.
+//! Bound masks and plans as JSON: round trips, and edited tiles that the reader refuses.
 
 use noren_mask::{Array, BoundMask, Facts, Kind, Mask, Plan, PlanOptions, Shape, Side, atoms};
 use proptest::prelude::*;
