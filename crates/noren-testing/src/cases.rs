@@ -15,7 +15,7 @@ pub struct World {
     pub shape: Shape,
     /// Facts that fit the shape.
     pub facts: Facts,
-    /// All positions of keys and queries are below this.
+    /// The limit of positions: every key and query has a smaller position.
     pub extent: u64,
 }
 
