@@ -31,13 +31,13 @@ fn check_taken(mask: &Mask, arms: &[Arm], count: usize, [one, several]: [&str; 2
     let Some(arm) = arms.iter().find(untaken) else { return Ok(()) };
     let takes = |index: &u64| Arm::pick(arms, *index).is_some_and(|mask| std::ptr::eq(mask, &arm.mask));
     let fix = match (count as u64..count as u64 + TRIED).find(takes) {
-        Some(index) => format!("give at least {} {several} in the shape, or drop the arm", index + 1),
-        None => "drop the arm".into(),
+        Some(index) => format!("give at least {} {several} in the shape, or remove the arm", index + 1),
+        None => "remove the arm".into(),
     };
     let what = if count == 1 {
         format!("there is one {one}, which does")
     } else {
         format!("there are {count} {several}, which do")
     };
-    Err(Error::atom(mask, format!("{what} not take the arm `{}: {}`: {fix}", arm.selector, arm.mask)))
+    Err(Error::atom(mask, format!("{what} not use the arm `{}: {}`: {fix}", arm.selector, arm.mask)))
 }

@@ -118,7 +118,7 @@ impl Certificate {
         let cells: u64 = flow.facts.arrays().map(|(_, array)| cells_of(array.shape())).fold(0, u64::saturating_add);
         if cells > MOST_CELLS {
             return refuse(format!(
-                "the arrays hold {cells} cells: at most {MOST_CELLS} are written down, write the masks as expressions"
+                "the arrays have {cells} cells, but a certificate has at most {MOST_CELLS}: write the masks as expressions"
             ));
         }
         let (ruling, proof) = check(policy, flow)?;
@@ -283,7 +283,7 @@ fn entries(proof: &[Followed]) -> Result<Vec<ReachEntry>, Error> {
     let count: usize = proof.iter().flat_map(|f| f.runs.iter()).map(|(_, set)| set.as_slice().len()).sum();
     if count > MOST_RANGES {
         return refuse(format!(
-            "its proof holds {count} ranges of tokens: at most {MOST_RANGES} are written down, check fewer lines or batch rows at \
+            "its proof has {count} ranges of tokens, but a certificate has at most {MOST_RANGES}: check fewer lines or batch rows at \
              once"
         ));
     }

@@ -122,13 +122,13 @@ fn rule(line: &str) -> Result<Rule, String> {
 }
 
 fn group(text: &str) -> Result<Group, String> {
-    let known = "known are label(NAME), document(N), document(i), level(N), token(N), tokens(A..B), output and all";
+    let known = "expected label(NAME), document(N), document(i), level(N), token(N), tokens(A..B), output and all";
     let (name, argument) = match text.strip_suffix(')').and_then(|t| t.split_once('(')) {
         Some((name, argument)) => (name.trim(), argument.trim().trim_matches('"')),
         None => (text, ""),
     };
     let number =
-        |part: &str| part.trim().parse::<u32>().map_err(|_| format!("`{part}` in `{text}` is no number: {known}"));
+        |part: &str| part.trim().parse::<u32>().map_err(|_| format!("`{part}` in `{text}` is not a number: {known}"));
     match (name, argument) {
         ("output" | "outputs", "") => Ok(Group::Output),
         ("all", "") => Ok(Group::All),

@@ -95,7 +95,7 @@ impl Layout {
                     pairs.truncate(1);
                 }
                 n if n < all => {
-                    notes.push(format!("{} of {all} patterns are the same in both and not shown", all - n));
+                    notes.push(format!("{} of {all} patterns are equal in both masks and are not shown", all - n));
                     pairs = differ;
                 }
                 _ => {}
