@@ -64,7 +64,7 @@ fn undeclared(kind: MaskKind, known: &Known, intent: &Intent) -> Vec<Rc<Open>> {
     }
     if kind.blocks && known.blocks.is_none() {
         ask(Open::new(
-            &["no token belongs to a block", "some tokens belong to blocks that are read both ways"],
+            &["no token belongs to a block", "some tokens belong to blocks whose tokens all read each other"],
             "which tokens belong to a block? declare block_ids",
         ));
     }
@@ -78,10 +78,13 @@ fn undeclared(kind: MaskKind, known: &Known, intent: &Intent) -> Vec<Rc<Open>> {
         let last = known.kv_len as i64 - known.q_len as i64;
         ask(Open::new(
             &[
-                &format!("the queries are the last of the keys: query 0 stands at position {last}"),
-                "the queries are counted from 0: query 0 stands at position 0",
+                &format!("the queries are the last of the keys: query 0 has position {last}"),
+                "the queries are counted from 0: query 0 has position 0",
             ],
-            format!("where do the {} queries stand among the {} keys? declare past_len", known.q_len, known.kv_len),
+            format!(
+                "which positions do the {} queries have among the {} keys? declare past_len",
+                known.q_len, known.kv_len
+            ),
         ));
     }
     open
@@ -117,7 +120,7 @@ fn complete(mut kind: MaskKind, known: &Known, context: &Context) -> MaskKind {
 fn windowed(kind: MaskKind, context: &Context) -> Vec<(MaskKind, f64, Option<Rc<Open>>)> {
     if kind.either_way {
         let open = Open::new(
-            &["inside a document queries read no later key", "inside a document queries read both ways"],
+            &["inside a document queries read no later key", "inside a document queries also read later keys"],
             "is the packed mask causal? declare kind=causal_packed or kind=bidirectional_packed",
         );
         let open = Some(Rc::new(open.between()));
@@ -224,7 +227,10 @@ fn intents(kind: MaskKind, known: &Known, context: &Context, given: Option<&Keep
     }
     if let Some(valid) = &known.valid_too {
         let open = Open::new(
-            &["the first padding id after a text is the text's own end", "it is padding already"],
+            &[
+                "the first padding id after a text is the end of the text",
+                "the first padding id after a text is padding",
+            ],
             "padding and the end of a text share an id: where do the texts end? declare lengths or attention_mask",
         );
         let open = Rc::new(open.between());

@@ -49,7 +49,7 @@ impl Plane {
             // In an array of queries by keys, inverting the whole mask is a more frequent mistake than inverting its
             // padding.
             let cost = if target.keys_only { 0.95 } else { 1.15 };
-            let text = "padding is the other way round: real tokens are hidden and padding is visible";
+            let text = "padding is inverted: real tokens are hidden and padding is visible";
             return say("inverted_polarity", text, cost);
         }
         if extra == 0
@@ -79,11 +79,7 @@ impl Plane {
         if missing == 0 && self.hidden.iter().all(|h| h.iter().all(|w| *w == 0)) {
             let written = (0..batch).map(|b| number(&right.past, b).max(0) as usize + right.q_len).max().unwrap_or(0);
             return match written < kv_len && right.past.iter().any(|p| *p != 0) {
-                true => say(
-                    "unwritten_cache_visible",
-                    "slots of the cache that nothing has been written to are visible",
-                    1.0,
-                ),
+                true => say("unwritten_cache_visible", "unwritten slots of the cache are visible", 1.0),
                 false => {
                     say("padding_keys_visible", "padding keys are visible to real queries: nothing is hidden", 1.0)
                 }
@@ -117,7 +113,7 @@ impl Plane {
         }
         let id = seen_id?;
         Some(format!(
-            "real tokens with id {id} are hidden: the mask was made as ids != {id}, but {id} also ends texts; take lengths, never ids"
+            "real tokens with id {id} are hidden: the mask was made as ids != {id}, but {id} also ends texts; use lengths instead of ids"
         ))
     }
 
@@ -151,7 +147,7 @@ impl Plane {
         let text = |what: &str| format!("{what}: {extra} padding key(s) visible, {missing} real key(s) hidden");
         match () {
             () if runs && extra > 0 && missing == 0 && right.batch == 1 => {
-                (("stale_or_bucketed_mask", text("the mask is made for a longer text than there is")), 1.2)
+                (("stale_or_bucketed_mask", text("the mask was made for longer texts")), 1.2)
             }
             () if runs => (("stale_or_bucketed_mask", text("the mask has the lengths of another batch")), 1.2),
             () if extra > 0 && missing == 0 => (("padding_keys_visible", text("some padding keys are visible")), 1.3),

@@ -89,10 +89,10 @@ pub(super) fn in_words(intent: &Intent) -> String {
         parts.push(format!("chunks of {size} keys"));
     }
     if let Some(lengths) = &intent.prefix {
-        parts.push(format!("a prefix of {} keys read both ways", listed(lengths)));
+        parts.push(format!("a prefix of {} keys that every query reads", listed(lengths)));
     }
     if intent.blocks.is_some() {
-        parts.push("blocks read both ways".to_string());
+        parts.push("blocks whose tokens all read each other".to_string());
     }
     if intent.sinks > 0 {
         parts.push(format!("the first {} keys always visible", intent.sinks));

@@ -159,7 +159,7 @@ pub(super) fn probabilities(beside: &Companions<'_>, context: &Context, verdict:
         () if leaking > 0 => Some(Finding::of(
             "mask_ignored_by_backend",
             Certainty::Certain,
-            format!("{leaking} of {rows} rows give probability to hidden cells: this backend did not take the mask"),
+            format!("{leaking} of {rows} rows give probability to hidden cells: this backend ignored the mask"),
         )),
         () if short > 0 && !sinks => Some(Finding::of(
             "mask_after_softmax",
@@ -193,7 +193,7 @@ pub(super) fn poisoned_values(beside: &Companions<'_>, verdict: &Held) -> Option
             let nan = (0..width).any(|d| values.at((r * kv_len + k) * width + d).is_nan());
             if nan && !read((r / per_batch).min(batch - 1), k) {
                 let text = format!(
-                    "the value of key {k} is NaN and no real query may read it: a dense softmax times V still makes NaN of it (0 * NaN)"
+                    "the value of key {k} is NaN and no real query may read it: a dense product of probabilities and V still becomes NaN (0 * NaN)"
                 );
                 return Some(
                     Finding::of("NaN_through_masked_KV", Certainty::Certain, text).severity(Severity::Warning),

@@ -72,11 +72,11 @@ pub(super) fn decide(report: &mut Report, outcome: &Outcome, declared: Option<&s
 
 /// Returns the verdict on a mask without a declared kind.
 fn undeclared(outcome: &Outcome, cells: u64) -> (Verdict, String) {
-    let ask = "declare `kind` (causal, bidirectional, sliding, ...) or the mask that was meant to get a verdict";
+    let ask = "declare `kind` (causal, bidirectional, sliding, ...) or the intended mask to get a verdict";
     match &outcome.nearest {
         Some((name, 0)) => (
             Verdict::LooksLike,
-            format!("{name}, 0 of {cells} cells off; nothing is declared that it could be held against: {ask}"),
+            format!("{name}, 0 of {cells} cells off; no mask is declared for a comparison with it: {ask}"),
         ),
         Some((name, off)) if *off <= cells / FAR => {
             (Verdict::LooksLike, format!("{name}, {off} of {cells} cells off; nothing is declared: {ask}"))
